@@ -171,9 +171,9 @@ def test_audit(shardproof, tmp_path: Path) -> None:
             ["nowhere"],
         ),
         (
-            ("plan", "mlp-unity", "--machine", "4x8", "--joint", "--memory", "1GiB", "-o", "p.spz"),
+            ("plan", "mlp-unity", "--machine", "4x8", "--joint", "--strategy", "s.json", "-o", "p.spz"),
             3,
-            ["--joint", "no memory rows"],
+            ["--joint", "no schedules"],
         ),
         (("plan", "mlp-unity", "-o", "p.spz"), 2, ["--machine"]),
         (("fly",), 2, ["fly"]),

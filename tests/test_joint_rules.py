@@ -19,6 +19,7 @@ from shardproof.models.joint.problem import build_joint
 from shardproof.models.layout.placement import space
 from shardproof.models.machine.machine import load_machine
 from shardproof.models.problem.claims import Status, Verdict
+from shardproof.models.program.fused import epilogue
 from shardproof.models.program.graph import Graph
 from shardproof.models.program.index import Affine, Axis, access
 from shardproof.models.sources.building.builder import Builder
@@ -89,6 +90,31 @@ def part() -> Graph:
     return b.build(b.contract("y", "i j, j n -> i n", c, b.parameter("w", (4, 8))))
 
 
+def convolution(normalised: bool) -> Graph:
+    """A padded, strided convolution with bias or batch norm, and relu, then another one."""
+    b = Builder("convolution")
+    x = b.input("x", (4, 2, 9, 9))
+    y = b.convolution("c", x, b.parameter("w", (4, 2, 3, 3)), (2, 2), (1, 1))
+    channels = [b.parameter(n, (4,)) for n in (("gamma", "beta", "mean", "variance") if normalised else ("bias",))]
+    text = ", ".join(["b o y x", *["o"] * len(channels)]) + " -> b o y x"
+    y = b.map("n", "batch_norm" if normalised else "add", y, *channels, text=text)
+    y = b.map("r", "relu", y)
+    return b.build(b.convolution("d", y, b.parameter("v", (2, 4, 1, 1))))
+
+
+def scaled() -> Graph:
+    """A map with an attribute, and one that reads none of that name."""
+    b = Builder("scaled")
+    p = b.contract("p", "b k, k n -> b n", b.input("a", (8, 8)), b.parameter("w", (8, 4)))
+    return b.build(b.map("y", "gelu", b.map("s", "scale", p, scale=0.5)))
+
+
+FUSED: dict[str, tuple[Callable[[], Graph], tuple[str, ...]]] = {
+    "bias": (lambda: convolution(False), ("add", "relu")),
+    "batch norm": (lambda: convolution(True), ("batch_norm", "relu")),
+    "scale": (scaled, ("scale", "gelu")),
+}
+
 PLACES: dict[str, Callable[[], Graph]] = {
     "fuse-epilogue": step,
     "relu-from-output": step,
@@ -122,7 +148,23 @@ def test_a_rule_applies_and_is_proved(name: str) -> None:
             assert all(np.allclose(found[r], expected[r], atol=1e-12) for r in graph.results), n.name
 
 
-@pytest.mark.parametrize("make", [*PLACES.values(), trained_chain])
+@pytest.mark.parametrize("name", FUSED)
+def test_epilogues_of_several_operands(name: str) -> None:
+    """All maps behind a product or a convolution in one operator, proved; every program gives the same numbers."""
+    make, maps = FUSED[name]
+    graph = make()
+    egraph, derivation = saturate(graph)
+    assert wrong_derivation(egraph, derivation) == ""
+    assert maps in {epilogue(op) for op in egraph.operators}
+    arrays = {t: abs(a) + 0.5 for t, a in random_inputs(graph, 0, "float64").items()}
+    expected = run_graph(graph, arrays)
+    for t, nodes in egraph.nodes.items():
+        for n in nodes:
+            found = run_graph(egraph.graph(egraph.closed({t: n.name})), arrays)
+            assert all(np.allclose(found[r], expected[r], atol=1e-12) for r in graph.results), n.name
+
+
+@pytest.mark.parametrize("make", [*PLACES.values(), trained_chain, FUSED["batch norm"][0]])
 def test_plans_with_all_rules(make: Callable[[], Graph]) -> None:
     """The optimum over all programs is never above any of them, its file is accepted, read again, and runs."""
     graph, machine, where = make(), load_machine("2x2"), space("complete")

@@ -93,9 +93,7 @@ def carry_out_audit(
     default = fitting_space(graph, machine)
     check_sizes(graph, machine, where or default)
     if request.carry:
-        if isinstance(strategy, TensorLayouts):
-            raise InputError("--propagate carries schedules of operators; the file says where tensors lie")
-        strategy = propagate(graph, machine, strategy).strategy(machine)
+        strategy = carried(strategy, graph, machine)
     planning = tables_in_time(graph, machine, where, default, request.memory, limit, notify)
     if where is None and planning.space != default and not _inside(strategy, planning):
         limit.announce(f"the strategy is not in the space {planning.space.name!r}; back to {default.name!r}")
@@ -103,6 +101,13 @@ def carry_out_audit(
     limit.hold_back(check_seconds(planning.problem, limit))
     with limit.phase("search"):
         return audit(planning, strategy, None, request.gap, request.engine, progress, clock=limit.clock)
+
+
+def carried(strategy: Strategy | TensorLayouts, graph: Graph, machine: Machine) -> Strategy:
+    """The strategy taken to what its operators are joined to.  Raises `InputError` for layouts of tensors."""
+    if isinstance(strategy, TensorLayouts):
+        raise InputError("--propagate carries schedules of operators; the file says where tensors lie")
+    return propagate(graph, machine, strategy).strategy(machine)
 
 
 def carry_out_audit_of_choices(

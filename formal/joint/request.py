@@ -15,6 +15,9 @@ from ..planning.time_limit import TimeLimit
 from ..selection.model.clock import Progress
 from .solve import Joint, joint_plan, plan_jointly
 
+SEARCH_SHARE = 0.7
+"""Share of the time limit for tables and search: the check builds the tables of all programs again."""
+
 
 @dataclass(frozen=True, eq=False)
 class JointOutcome:
@@ -32,11 +35,8 @@ def carry_out_jointly(
     """The best plan of all equal programs that was found within `limit`.  Raises `InputError` for what joint plans do
     not have.
     """
-    if request.memory is not None or request.strategy is not None or request.recompute == "auto":
-        raise InputError(
-            "joint plans have no memory rows and no schedules yet: leave out the memory limit, the strategy and "
-            "recompute 'auto'"
-        )
+    if request.strategy is not None or request.recompute == "auto":
+        raise InputError("joint plans have no schedules yet: leave out the strategy and recompute 'auto'")
     graph, step = program_of(request)
     where = request.space or fitting_space(graph, request.machine)
     if where.vocabulary or request.vocabulary:
@@ -49,11 +49,12 @@ def carry_out_jointly(
             graph,
             request.machine,
             where,
-            clock=limit.clock.at_most(None),
+            clock=limit.clock.at_most(None if limit.limit_s is None else SEARCH_SHARE * limit.limit_s),
             gap=request.gap,
             threads=request.threads,
             engine=request.engine,
             progress=progress,
             notify=notify,
+            memory_limit=request.memory,
         )
     return JointOutcome(graph, step, found, joint_plan(found))

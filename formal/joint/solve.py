@@ -16,10 +16,11 @@ from fractions import Fraction
 from typing import Final
 
 from ...models.communication.choices import Choices
-from ...models.cost.limits import check_sizes
+from ...models.cost.limits import TooLarge, check_sizes
 from ...models.cost.selection import Notify, Planning, build
 from ...models.joint.egraph import EGraph, Modes
 from ...models.joint.problem import JointPlanning, build_joint, choices_of
+from ...models.joint.rules import LIBRARY
 from ...models.layout.placement import Space
 from ...models.machine.machine import Machine
 from ...models.problem.claims import Status
@@ -32,6 +33,7 @@ from ..planning.simple import simple_plans
 from ..selection.answer import Answer
 from ..selection.fallback import certified
 from ..selection.model.clock import Clock, Progress
+from ..selection.relax_resources import relax_resources
 from ..selection.solve import Engine, solve
 from .saturate import RULES, Rule, same_order, saturate
 from .starts import descend
@@ -42,6 +44,8 @@ MOST_SMALL: Final = 128
 """Choices of one vertex up to which little is tried first."""
 SMALL_SHARE: Final = 0.25
 """Share of the time for that."""
+TABLES_SHARE: Final = 0.5
+"""Share of the time for the first tables of all programs; beyond, the graph stays as it is."""
 LARGE_SHARE: Final = 0.2
 """Share of the time for tables with tags that say everything."""
 MOST_CHOICES: Final = 10_000
@@ -79,17 +83,44 @@ def plan_jointly(
     notify: Notify | None = None,
     rules: Mapping[str, Rule] = RULES,
     level: int | None = None,
+    memory_limit: int | None = None,
 ) -> Joint:
-    """The best program and placements found, with a certificate over all programs of the e-graph."""
+    """The best program and placements found, with a certificate over all programs of the e-graph.  `memory_limit`:
+    bytes per device, or None.
+    """
     check_sizes(graph, machine, where)
     egraph, derivation = safe(graph, rules)
-    search = _Search(machine, where, clock, gap, threads, progress)
-    base = build(graph, machine, where)
+    search = _Search(machine, where, clock, gap, threads, progress, memory_limit)
+    base = build(graph, machine, where, memory_limit)
     plain = search.plan(base, clock.share(STARTS_SHARE / 2))
-    planning = build_joint(egraph, derivation.rounds, machine, where, notify, level=SMALL if level is None else level)
+    try:
+        check_sizes(egraph.union, machine, where)
+        planning = build_joint(
+            egraph,
+            derivation.rounds,
+            machine,
+            where,
+            _within(clock.share(TABLES_SHARE), notify),
+            level=SMALL if level is None else level,
+            memory_limit=memory_limit,
+        )
+    except (_TooLong, TooLarge):  # the claim says that no operators were added
+        egraph, derivation = EGraph(graph, (), graph.operators), Derivation(LIBRARY, 0, ())
+        planning = build_joint(egraph, 0, machine, where, notify, memory_limit=memory_limit)
     known = search.starts(planning, plain, base)
 
     def attempt(until: Clock) -> Answer:
+        fitting = [x for x in known if planning.problem.is_feasible(x)]
+        if memory_limit is not None:
+            return relax_resources(
+                planning.problem,
+                clock=until,
+                gap=gap,
+                engine=engine,
+                progress=progress,
+                threads=threads,
+                brought=fitting,
+            )
         return solve(
             planning.problem,
             clock=until,
@@ -97,11 +128,11 @@ def plan_jointly(
             engine=engine,
             progress=progress,
             threads=threads,
-            known=known,
-            brought=known,
+            known=fitting,
+            brought=fitting,
         )
 
-    first = level is None and max(d.size for d in planning.decisions) <= MOST_SMALL
+    first = level is None and memory_limit is None and max(d.size for d in planning.decisions) <= MOST_SMALL
     answer = attempt(clock.share(SMALL_SHARE) if first else clock) if first or level is not None else None
     if level is None and not (answer is not None and answer.status is Status.OPTIMAL):
         large = _large(planning, clock.share(LARGE_SHARE), notify)
@@ -119,14 +150,16 @@ def _large(small: JointPlanning, until: Clock, notify: Notify | None) -> JointPl
     if max(sizes) > MOST_CHOICES:
         return None
 
-    def within(done: int, total: int) -> None:
-        if notify is not None:
-            notify(done, total)
-        if until.over():
-            raise _TooLong
-
     try:
-        large = build_joint(small.egraph, small.rounds, small.machine, small.space, within, level=LARGE)
+        large = build_joint(
+            small.egraph,
+            small.rounds,
+            small.machine,
+            small.space,
+            _within(until, notify),
+            level=LARGE,
+            memory_limit=small.problem.limit,
+        )
     except _TooLong:
         return None
     return large if sum(t.size for t in large.problem.tables) <= MOST_ENTRIES else None
@@ -136,11 +169,25 @@ class _TooLong(Exception):
     pass
 
 
+def _within(until: Clock, notify: Notify | None) -> Notify:
+    """`notify`, and `_TooLong` when the time is over."""
+
+    def within(done: int, total: int) -> None:
+        if notify is not None:
+            notify(done, total)
+        if until.over():
+            raise _TooLong
+
+    return within
+
+
 def _runnable(planning: JointPlanning, answer: Answer, known: Sequence[tuple[int, ...]]) -> Answer:
     """The answer, or where its plan is none of its program alone, the best of what is known that is one."""
     if answer.solution is None or not planning.executable(answer.solution):
         return answer
-    fine = [x for x in known if not planning.executable(x)]
+    fine = [x for x in known if planning.problem.is_feasible(x) and not planning.executable(x)]
+    if not fine:
+        return replace(answer, status=Status.UNKNOWN, solution=None, cost=None, certificate=None)
     x = min(fine, key=planning.problem.cost_of)
     return certified(planning.problem, x, planning.problem.cost_of(x), answer)
 
@@ -176,7 +223,7 @@ def joint_plan(joint: Joint) -> Plan | None:
         graph,
         planning.machine,
         planning.space.name,
-        None,
+        planning.problem.limit,
         choices,
         communication(graph, planning.machine, choices),
         answer.certificate,
@@ -187,16 +234,24 @@ def joint_plan(joint: Joint) -> Plan | None:
 
 class _Search:
     def __init__(
-        self, machine: Machine, where: Space, clock: Clock, gap: Fraction, threads: int, progress: Progress | None
+        self,
+        machine: Machine,
+        where: Space,
+        clock: Clock,
+        gap: Fraction,
+        threads: int,
+        progress: Progress | None,
+        memory_limit: int | None,
     ) -> None:
         self.machine, self.where, self.clock, self.gap = machine, where, clock, gap
-        self.threads, self.progress = threads, progress
+        self.threads, self.progress, self.memory_limit = threads, progress, memory_limit
         self.programs = 0
 
     def plan(self, planning: Planning, clock: Clock) -> Answer:
         """The best plan of one program."""
         self.programs += 1
-        return solve(
+        search = solve if self.memory_limit is None else relax_resources
+        return search(
             planning.problem,
             clock=clock,
             gap=self.gap,
@@ -215,7 +270,7 @@ class _Search:
             if graph.operators == base.graph.operators:
                 planning, answer = base, plain
             else:
-                planning = build(graph, self.machine, self.where)
+                planning = build(graph, self.machine, self.where, self.memory_limit)
                 answer = self.plan(planning, until)
             if answer.solution is None:
                 return None

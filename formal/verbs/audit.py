@@ -30,6 +30,7 @@ from ..planning.frameworks import framework_flags
 from ..planning.layouts import tensor_layouts
 from ..planning.strategy import ChoiceList, load_strategy
 from ..selection.solve import Engine
+from .audit_joint import audit_program
 from .results import asked_json, asked_lines
 from .search_options import engine_option, gap_option, started, time_option
 
@@ -55,6 +56,16 @@ from .search_options import engine_option, gap_option, started, time_option
     is_flag=True,
     help="Carry the schedules to the operators they are joined to, instead of leaving those to the solver.",
 )
+@click.option(
+    "--joint",
+    is_flag=True,
+    help="Compare with all equal programs that the rules give, under all placements; -o takes the best joint plan.",
+)
+@click.option(
+    "--rewritten",
+    metavar="MODEL",
+    help="With --joint: the program that the strategy is for, if it is another one than the model's.",
+)
 @engine_option
 @time_option
 @gap_option
@@ -72,6 +83,8 @@ def audit_command(
     memory: int | None,
     space_name: str | None,
     carry: bool,
+    joint: bool,
+    rewritten: str | None,
     engine: Engine,
     time_limit: float,
     gap: Fraction,
@@ -80,12 +93,14 @@ def audit_command(
 ) -> int:
     """Say whether a strategy for a MODEL or a selection PROBLEM is optimal."""
     clock = started(time_limit)
+    if rewritten is not None and not joint:
+        raise click.UsageError("--rewritten is another program of the model: give --joint too")
     notes: list[str] = []
     ours = framework_flags(strategy_file) is None and tensor_layouts(strategy_file) is None
     listed = load_strategy(strategy_file) if ours else None
     with Watch("auditing") as watch:
         if isinstance(listed, ChoiceList):
-            if named(subject) is not None or machine is not None:
+            if joint or named(subject) is not None or machine is not None:
                 raise InputError(
                     f"{strategy_file} is a list of choices, which belongs to a selection problem; for a model "
                     f"write {{operator: {{axis: {{level: degree}}}}}}"
@@ -102,8 +117,11 @@ def audit_command(
             target = load_machine(machine)
             where = space(space_name) if space_name is not None else None
             graph = load_model(subject, batch, notes.append, attention)
-            strategy = strategy_for(strategy_file, graph, target)
+            program = graph if rewritten is None else load_model(rewritten, None, notes.append, attention)
+            strategy = strategy_for(strategy_file, program, target)
             request = AuditRequest(graph, target, strategy, where, memory, carry, engine, gap)
+            if joint:
+                return audit_program(publisher, program, request, clock, output, as_json)
             report = carry_out_audit(request, clock, watch, watch.count)
     with Watch("checking"), clock.phase("check"):
         checked = confirmed(publisher, report, output)

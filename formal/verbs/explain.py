@@ -7,9 +7,10 @@ from pathlib import Path
 
 import click
 
+from ...models.files.output import write_file
 from ...models.machine.difference import builtin_notice
 from ...models.terminal.console import Exit, Watch, emit, say
-from ...models.terminal.options import SECONDS, SHARE, json_option
+from ...models.terminal.options import SECONDS, SHARE, force_option, json_option, output_option
 from ...models.text import InputError
 from ...proofs.publishing.publisher import Publisher
 from ..calibration.parts import calibration_errors
@@ -17,6 +18,7 @@ from ..explain.constraints import plan_constraints, render, to_json
 from ..explain.cost_table import cost_table, render_cost_table
 from ..explain.deviation import forced, render_deviation
 from ..explain.explain import DEFAULT_ERRORS, explain, render_explanation
+from ..explain.parallel_graph import picture, priced_graph, render_parallel
 from ..explain.request import rebuilt
 from ..explain.sensitivity import render_sensitivity, sensitivity
 from ..explain.stored_state import render_stored_state, stored_state
@@ -58,6 +60,13 @@ plan_argument = click.argument("plan_file", metavar="PLAN", type=click.Path(path
     is_flag=True,
     help="Only how a training step keeps weights, gradients and optimizer state, and what synchronises them.",
 )
+@click.option(
+    "--pcg",
+    is_flag=True,
+    help="Only the parallel computation graph: operators with degrees; partition, combine, replicate, reduce between.",
+)
+@output_option("--svg", help="With --pcg: draw it.")
+@force_option
 @time_option
 @json_option
 @click.pass_obj
@@ -70,6 +79,8 @@ def explain_command(
     symbolic: bool,
     cost: bool,
     state: bool,
+    pcg: bool,
+    svg: Path | None,
     time_limit: float,
     as_json: bool,
 ) -> int:
@@ -82,6 +93,10 @@ def explain_command(
         raise click.UsageError("--cost prints every operator; leave out --op and --instead")
     if state and (op is not None or cost):
         raise click.UsageError("--state prints every trained parameter; leave out --op, --instead and --cost")
+    if pcg and (op is not None or cost or state):
+        raise click.UsageError("--pcg prints the whole graph; leave out --op, --cost and --state")
+    if svg is not None and not pcg:
+        raise click.UsageError("--svg draws the parallel computation graph: give --pcg too")
     plan, identity = publisher.checked_plan(plan_file)
     notice = builtin_notice(plan.machine)
     about: dict[str, object] = {"identity": identity, **({"machine_notice": notice} if notice else {})}
@@ -96,6 +111,15 @@ def explain_command(
         return Exit.DONE
     with Watch("explaining") as watch:
         planning, x = rebuilt(plan)
+        if pcg:
+            parallel = priced_graph(planning, x)
+            if svg is not None:
+                write_file(svg, picture(parallel, plan.graph.name).encode())
+            if as_json:
+                emit({**about, **parallel.to_json()})
+            else:
+                say(render_parallel(parallel))
+            return Exit.DONE
         gained = []
         if plan.joint is not None and op is None and not (cost or state):
             own = Fraction(planning.problem.cost_of(x), planning.problem.scale)

@@ -5,15 +5,17 @@ from __future__ import annotations
 from fractions import Fraction
 from pathlib import Path
 
+from ...models.joint.problem import JointPlanning
 from ...models.joint.rules import LIBRARY
 from ...models.problem.unit import rounding_bound, rounding_text
 from ...models.terminal.console import Watch, emit, say
-from ...models.text import seconds_text
+from ...models.text import bytes_text, seconds_text
 from ...proofs.publishing.publisher import Publisher
 from ..joint.gains import gains, lines
 from ..joint.request import carry_out_jointly
 from ..planning.request import PlanRequest
 from ..planning.time_limit import TimeLimit
+from ..selection.answer import Answer
 from .conflict import no_solution
 from .results import asked_json, asked_lines, document, outcome, sentence
 
@@ -55,6 +57,8 @@ def run_joint(
             },
             "as_it_is": None if plain is None else float(plain),
         }
+        if request.memory is not None:
+            data |= {"peak_bytes": peak(found.planning, answer), "limit_bytes": request.memory}
         data |= {} if step is None else {"loss": step.loss, "trained": len(step.trained)}
         data |= {"notes": notes} if notes else {}
         emit({**data, **asked_json(answer)})
@@ -67,6 +71,8 @@ def run_joint(
         "decisions",
         *(f"note: {note}" for note in notes),
     )
+    if not found.planning.rounds:
+        say("note: tables of all programs take longer than the time limit allows: the graph stays as it is")
     if step is not None:
         say(f"{request.train}: {step.loss}; {len(step.trained)} weights are updated")
     say(sentence(published, problem), *asked_lines(answer, problem))
@@ -74,9 +80,19 @@ def run_joint(
         proved = "proved optimal" if found.plain.status.value == "optimal" else "best found"
         less = "" if plain <= cost or not plain else f": {float((plain - cost) / plain):.3%} more than jointly"
         say(f"the graph as it is: {seconds_text(found.plain.cost or 0, found.plain_scale)}, {proved}{less}")
+        if plain < cost:
+            say("note: that is less than jointly, whose rows count for all programs that a choice leaves open")
+    if request.memory is not None:
+        room = bytes_text(peak(found.planning, answer))
+        say(f"memory: {room} of {bytes_text(request.memory)} on the fullest device, by the rows of all programs")
     say("rewritten:", *lines(gained))
     say(f"space {problem.space}; assumptions: {', '.join(problem.assumptions)}")
     say(rounding_text(problem))
     say(f"identity {published.identity}")
     say(f"wrote {output} ({published.size} bytes) in {clock.words()}")
     return code
+
+
+def peak(planning: JointPlanning, answer: Answer) -> int:
+    """Bytes on the fullest device under the solution."""
+    return planning.problem.peak_of(answer.solution or ())[0]

@@ -75,10 +75,8 @@ class PlanOptions:
 
     def check(self) -> None:
         """Raises `UsageError` for options that contradict each other."""
-        if self.joint and (self.memory is not None or self.strategy_file is not None or self.recompute == "auto"):
-            raise InputError(
-                "--joint has no memory rows and no schedules yet: leave out --memory, --strategy and --recompute auto"
-            )
+        if self.joint and (self.strategy_file is not None or self.recompute == "auto"):
+            raise InputError("--joint has no schedules and no recomputation: leave out --strategy and --recompute auto")
         said = self.vocabulary or (self.space_name is not None and space(self.space_name).vocabulary)
         if said and (self.joint or self.pipeline is not None):
             raise InputError("--joint and --pipeline search whole spaces: leave out the vocabulary")

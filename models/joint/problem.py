@@ -5,7 +5,8 @@
     edge            the redistribution where the reader reads, 0 where it does not, forbidden where a tag is not kept
 
 `models.joint.choices` says which choices there are.  Times and tables are those of a plan (`models.cost.structures`),
-put together block by block, so every solution costs what the plan of its program costs.  There are no memory rows.
+put together block by block, so every solution costs what the plan of its program costs.  Memory rows, where there is a
+limit, are those of `models.joint.memory`.
 """
 
 from __future__ import annotations
@@ -24,12 +25,13 @@ from ..cost.structures import Keyed, Structures
 from ..layout.classes import axis_orders, copy_key, operator_key
 from ..layout.placement import Placement, Space
 from ..machine.machine import Machine
-from ..problem.selection_problem import FORBIDDEN, Edge, Ints, SelectionProblem, TooFine, Vertex
+from ..problem.selection_problem import FORBIDDEN, Edge, Ints, SelectionProblem, TooFine, Usage, Vertex
 from ..problem.unit import coarser
 from ..program.graph import Graph, Role
 from ..program.operators import Operator
 from .choices import Block, Kind, Link, Relation, Skeleton, relation
 from .egraph import EGraph, Modes
+from .memory import FLAG, Rows
 from .rules import LIBRARY
 
 
@@ -172,8 +174,10 @@ def build_joint(
     *,
     level: int = 1,
     unit: Fraction = cost.UNIT,
+    memory_limit: int | None = None,
 ) -> JointPlanning:
-    """The selection problem of an e-graph on a machine over a space, in the finest unit that fits.
+    """The selection problem of an e-graph on a machine over a space, in the finest unit that fits.  `memory_limit`:
+    bytes per device, or None.
 
     >>> from ..machine.machine import load_machine
     >>> from ..layout.placement import space
@@ -185,7 +189,7 @@ def build_joint(
     """
     while True:
         try:
-            return _Builder(egraph, machine, where, level, unit, notify).build(rounds)
+            return _Builder(egraph, machine, where, level, unit, notify).build(rounds, memory_limit)
         except TooFine as error:
             unit = coarser(unit, error.total)
 
@@ -230,7 +234,7 @@ class _Builder:
         self._number: dict[object, int] = {}
         self._arrays: dict[tuple[object, ...], Ints] = {}
 
-    def build(self, rounds: int) -> JointPlanning:
+    def build(self, rounds: int, memory_limit: int | None) -> JointPlanning:
         sk = self.skeleton
         decisions: list[JointDecision] = []
         classes, rests = dict[str, int](), dict[str, int]()
@@ -250,20 +254,29 @@ class _Builder:
             edges.append(self._edge(link, u, v, decisions[u], decisions[v]))
             if self.notify is not None:
                 self.notify(done + 1, len(sk.links))
+        usages: tuple[Usage, ...] = ()
+        if memory_limit is not None:
+            rows = Rows(sk, self.structures)
+            usages = tuple(
+                u
+                for v, d in enumerate(decisions)
+                for u in rows.of(v, d.tensor, d.rests, d.blocks, [d.span(i) for i in range(len(d.blocks))])
+            )
         problem = SelectionProblem(
             f"{self.egraph.base.name} on {self.machine.name}, jointly",
             vertices,
             tuple(self.tables),
             tuple(edges),
-            (),
-            None,
+            usages,
+            memory_limit,
             scale=int(1 / self.unit),
             unit_name="s",
             space=self.where.name,
             assumptions=tuple(
                 sorted(
                     (
-                        *flags(self.egraph.union, self.machine, self.where, None, bool(edges)),
+                        *flags(self.egraph.union, self.machine, self.where, memory_limit, bool(edges)),
+                        *(() if memory_limit is None else (FLAG,)),
                         *stated(self.egraph, rounds),
                     )
                 )

@@ -2,7 +2,7 @@
 
     fused_product   inputs: `factors` operands, then operands of the epilogue; attribute `epilogue`: names of maps
                     v = sum over the reduction axes of the product of the factors;  then for every name f in turn
-                    v = f(v)  or  v = f(v, next operand of the epilogue)
+                    v = f(v, next operands of the epilogue, if f takes more than one)
 
 A map of a partial sum is no part of the map of the sum, so the reduction axes are never split; operands of the epilogue
 are indexed by axes of the result.  One map at most has attributes, which are the operator's.
@@ -23,6 +23,8 @@ FUSED: Final = "fused_product"
 
 MOST_MAPS: Final = 8
 """Maps of one epilogue."""
+MOST_OPERANDS: Final = 5
+"""Operands of one map, those of batch_norm."""
 
 OWN: Final = frozenset({"factors", "epilogue", "reversed", "arithmetic"})
 """Attributes that are not those of a map of the epilogue."""
@@ -41,15 +43,15 @@ def factors(op: Operator) -> int:
 
 
 def can_follow(function: str) -> bool:
-    """Whether a map can be part of an epilogue: one or two operands, and the element type stays.
+    """Whether a map can be part of an epilogue: a fixed number of operands, and the element type stays.
 
-    >>> can_follow("relu"), can_follow("add"), can_follow("cast"), can_follow("softmax")
+    >>> can_follow("relu"), can_follow("batch_norm"), can_follow("cast"), can_follow("softmax")
     (True, True, False, False)
     """
     row = FUNCTIONS.get(function)
     if row is None or row.kind is not NodeKind.MAP or row.logical or function == "cast":
         return False
-    return row.arity in ((1, 1), (2, 2))
+    return row.arity[0] == row.arity[1] <= MOST_OPERANDS
 
 
 def operations(op: Operator) -> int:
@@ -63,7 +65,8 @@ def wrong(op: Operator) -> str:
         return ""
     names, count = epilogue(op), factors(op)
     if not 1 <= len(names) <= MOST_MAPS or not all(map(can_follow, names)):
-        return f"fused_product needs attribute epilogue: names of 1 to {MOST_MAPS} maps of one or two operands"
+        many = f"{MOST_MAPS} maps of at most {MOST_OPERANDS} operands"
+        return f"fused_product needs attribute epilogue: names of 1 to {many}"
     operands = sum(FUNCTIONS[name].arity[0] - 1 for name in names)
     if count < 1 or count + operands != len(op.inputs):
         return (

@@ -220,9 +220,14 @@ class Numbers:
 
     def _passed(self, side: Side, node: Operator) -> Ints:
         """The layout of every choice that passes one on: that of the first placement which the problem gives it."""
+        return self.layouts(side).of[self.first_placements(node)]
+
+    def first_placements(self, node: Operator) -> Ints:
+        """Per layout of an e-node's result, in the order of the choices that pass one on, the first placement that the
+        problem gives it.
+        """
         numbers = self.planning.structures.written(node).layouts.of_choice
-        _, first = np.unique(numbers, return_index=True)
-        return self.layouts(side).of[first]
+        return np.asarray(np.unique(numbers, return_index=True)[1])
 
     def _relation(
         self, wanted: Wanted, a: JointDecision, x: Block, b: JointDecision, y: Block

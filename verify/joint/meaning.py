@@ -124,8 +124,7 @@ class Unfolding:
             left = tuple((k, v) for k, v in op.attributes if k not in ("factors", "epilogue", "arithmetic"))
             for name in names:
                 more = FUNCTIONS[str(name)].arity[0] - 1
-                plain = name in _MAPS or name in ("relu", "relu_gradient")  # these read no attribute
-                attributes = () if plain else left
+                attributes = _read(str(name), left)
                 if not self._opaque(str(name), attributes):
                     self._calculates(op, at, at + more)
                 at += more
@@ -168,6 +167,33 @@ _MAPS: Final[Mapping[str, Callable[[list[Polynomial]], Polynomial]]] = {
     "sum_inputs": lambda p: sum(p[1:], p[0]),
 }
 """Maps that are polynomials."""
+
+
+_WITHOUT: Final = frozenset(_MAPS) | {
+    *("relu", "relu_gradient", "abs", "sign", "floor", "ceil", "round", "trunc", "reciprocal", "softplus", "silu"),
+    *("tanh", "sigmoid", "exp", "erf", "sqrt", "rsqrt", "log", "cos", "sin", "divide", "maximum", "minimum", "where"),
+}
+"""Maps that read no attribute."""
+
+_ATTRIBUTES: Final[Mapping[str, tuple[str, ...]]] = {
+    "scale": ("scale",),
+    "shift": ("shift",),
+    "gelu": ("approximate",),
+    "gelu_gradient": ("approximate",),
+    "batch_norm": ("epsilon",),
+    "clip": ("low", "high"),
+    "power": ("exponent",),
+    "mask_fill": ("value",),
+}
+"""Maps and the attributes that they read; of other maps any may be read."""
+
+
+def _read(function: str, attributes: tuple[tuple[str, object], ...]) -> tuple[tuple[str, object], ...]:
+    """The attributes of a fused product that one of its maps reads."""
+    if function in _WITHOUT:
+        return ()
+    names = _ATTRIBUTES.get(function)
+    return attributes if names is None else tuple((k, v) for k, v in attributes if k in names)
 
 
 def _number(value: object, op: Operator) -> Fraction:

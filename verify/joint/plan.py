@@ -9,7 +9,7 @@ A joint plan holds, besides the plan of one program, an e-graph with the user's 
                    costs as the plan of its program alone what the claim says
     Space          the choices of every vertex are all placements of the space
     Optimal, ..    the claim of the certificate: nothing in the e-graph under any placement of the space is cheaper
-    Entries        the numbers of the problem are what index sets give (`entries`)
+    Entries        the numbers of the problem are what index sets give (`entries`), its memory rows included (`rows`)
     Delivers, Bytes, and the entries of the program alone: as of every plan (`verify/plan/plan.py`)
 """
 
@@ -33,6 +33,7 @@ from ..verdict import CheckResult
 from .derivation import wrong_derivation
 from .entries import Numbers
 from .program import wrong_choices, wrong_cost, wrong_program
+from .rows import wrong_rows
 from .skeleton import Programs, wrong_skeleton
 
 
@@ -72,7 +73,15 @@ def _check(
         alone = check_plan(plan, samples=samples, cells=cells, notify=notify, budget=budget, alone=True)
         return PlanCheck(name, (refuted, *alone.results), plan, alone.planning)
     check_sizes(joint.egraph.union, plan.machine, where, budget)
-    planning = build_joint(joint.egraph, joint.derivation.rounds, plan.machine, where, notify, level=joint.tags)
+    planning = build_joint(
+        joint.egraph,
+        joint.derivation.rounds,
+        plan.machine,
+        where,
+        notify,
+        level=joint.tags,
+        memory_limit=plan.memory_limit,
+    )
     alone = check_plan(plan, samples=samples, cells=cells, notify=notify, budget=budget, alone=True)
 
     def result(kind: str, wrong: str) -> CheckResult:
@@ -91,6 +100,7 @@ def _check(
         numbers = Numbers(planning, programs)
         results.append(result("Space", numbers.wrong_choices(Counter(plan.machine.hierarchy, where))))
         wrong, coverage = numbers.wrong_edges(cells, name, notify)
+        wrong = wrong or wrong_rows(planning, programs, numbers)
         results.append(certified)
         results.append(replace(result("Entries", wrong), coverage=None if wrong else coverage))
         results.extend(r for r in alone.results if r.kind in ("Delivers", "Bytes"))
@@ -108,14 +118,13 @@ def _of_the_egraph(plan: Plan, joint: Jointly) -> str:
 def _wrong_part(plan: Plan, joint: Jointly, planning: JointPlanning, alone: PlanCheck) -> str:
     """Do the parts belong together?"""
     problem, claim = planning.problem, plan.certificate.claim
-    if plan.memory_limit is not None:
-        return "a joint plan has no memory limit"
+    if problem.limit != plan.memory_limit:
+        return "problem: its memory limit is not the plan's"
     added = len(joint.egraph.operators) - len(joint.egraph.base.operators)
     graphs = f"egraph({joint.derivation.library[:12]}, rounds {joint.derivation.rounds}, {added} operators added)"
-    expected = assumed(joint.egraph.union, plan.machine, planning.space, None) | {
-        f"graphs: {graphs}",
-        "real-arithmetic",
-    }
+    expected = assumed(joint.egraph.union, plan.machine, planning.space, plan.memory_limit)
+    expected |= {f"graphs: {graphs}", "real-arithmetic"}
+    expected |= set() if plan.memory_limit is None else {"rows-of-open-programs"}
     if set(problem.assumptions) != expected or len(problem.assumptions) != len(expected):
         odd = sorted(set(problem.assumptions) ^ expected)
         return f"problem: the assumption {odd[0] if odd else ''} is made and not stated, or stated and not made"
@@ -130,6 +139,10 @@ def _wrong_part(plan: Plan, joint: Jointly, planning: JointPlanning, alone: Plan
         return wrong
     if wrong := wrong_choices(plan.graph, plan.choices, planning, claim.solution):
         return f"choices: {wrong}"
-    if wrong := wrong_cost(alone.planning.problem, alone.planning.solution(plan.choices), problem, claim.cost):
+    x, single = alone.planning.solution(plan.choices), alone.planning.problem
+    if wrong := wrong_cost(single, x, problem, claim.cost):
         return f"choices: {wrong}"
+    limits = () if plan.memory_limit is None else (plan.memory_limit, problem.peak_of(claim.solution)[0])
+    if limits and (peak := single.peak_of(x)[0]) > min(limits):
+        return f"choices: the plan of the program alone needs {peak} bytes"
     return ""

@@ -42,7 +42,7 @@ class Growing:
         self.tensors: dict[str, Tensor] = {t.name: t for t in graph.tensors}
         self.order: list[Operator] = list(graph.operators)
         self.steps: list[Step] = []
-        self._known = {_identity(op) for op in graph.operators}
+        self._known = {identity(op) for op in graph.operators}
         self._meaning: dict[object, str] = {}
         self._nodes: dict[str, list[Operator]] = {op.output.tensor: [op] for op in graph.operators}
         self._taken = {op.name for op in graph.operators} | set(self.tensors)
@@ -62,13 +62,13 @@ class Growing:
 
     def add(self, a: Addition) -> bool:
         """Whether something was added."""
-        if not a.defined and _identity(a.operator) in self._known:
+        if not a.defined and identity(a.operator) in self._known:
             return False
         before = (list(self.order), list(self.steps), dict(self.tensors))
         names, place = dict[str, str](), a.place
         for tensor, stated in a.defined:
             definition = _reading(stated, names)
-            known = self._meaning.get(_identity(definition, tensor))
+            known = self._meaning.get(identity(definition, tensor))
             if known is not None:  # the same tensor by another name
                 names[tensor.name], there = known, self.nodes(known)[0]
                 place = tuple(there if op is stated else op for op in place)
@@ -82,16 +82,16 @@ class Growing:
                 self._forget(before)
                 return False
             self.steps.append(Step(DEFINE, made.name, (), facts(made)))
-            self._meaning[_identity(definition, tensor)] = name
+            self._meaning[identity(definition, tensor)] = name
         operator = _reading(a.operator, names)
-        if _identity(operator) in self._known or not self._one_type(operator, *place):
+        if identity(operator) in self._known or not self._one_type(operator, *place):
             self._forget(before)
             return False
         operator = replace(operator, name=self._name(operator.output.tensor))
         if not self._insert(operator):
             self._forget(before)
             return False
-        self._known.add(_identity(operator))
+        self._known.add(identity(operator))
         self.steps.append(Step(a.rule, operator.name, tuple(op.name for op in place), facts(operator)))
         return True
 
@@ -163,7 +163,7 @@ def _reading(op: Operator, names: dict[str, str]) -> Operator:
     return replace(op, inputs=tuple(replace(a, tensor=names.get(a.tensor, a.tensor)) for a in op.inputs))
 
 
-def _identity(op: Operator, tensor: Tensor | None = None) -> object:
+def identity(op: Operator, tensor: Tensor | None = None) -> object:
     """What two equal operators have in common: names of axes do not count.  `tensor`: the new one that it defines."""
     number = {a: i for i, a in enumerate(op.output.axes)}
     for access in op.inputs:
