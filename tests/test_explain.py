@@ -9,6 +9,7 @@ import pytest
 import selection_cases as cases
 from random_problems import shared_tables
 
+from shardproof.formal.explain.balance import uneven
 from shardproof.formal.explain.explain import (
     Neighbourhood,
     deviation_bounds,
@@ -27,7 +28,9 @@ from shardproof.models.layout.placement import space
 from shardproof.models.machine.machine import load_machine
 from shardproof.models.problem.claims import Verdict
 from shardproof.models.problem.selection_problem import SelectionProblem
+from shardproof.models.program.attention import role
 from shardproof.models.sources import zoo
+from shardproof.models.sources.patterns.recognise import recognise
 from shardproof.proofs.selection.certificates import Dual
 from shardproof.verify.selection.certificate import check_selection
 
@@ -194,3 +197,25 @@ def test_unknown_operator_is_named(planning: Planning) -> None:
         explain(planning, tuple(0 for _ in planning.decisions), op="fc11")
     with pytest.raises(StrategyError, match="closest: fc1"):
         forced(planning, tuple(0 for _ in planning.decisions), "fc11", ())
+
+
+def test_queries_cut_into_runs_are_said_with_what_zigzag_would_save() -> None:
+    """Causal, 8 queries in 4 runs of 2: pairs 3, 7, 11, 15 of 36, so the fullest has 15 / 9 of the mean."""
+    graph = zoo.build("llama", layers=1, width=16, heads=2, kv_heads=2, hidden=16, vocabulary=16, batch=4, sequence=8)
+    graph = recognise(graph, attention=True).graph
+    planning = build(graph, load_machine("localhost:4"), space("complete"))
+    (op,) = (o for o in graph.operators if o.function == "attention")
+    v = planning.operators[op.name]
+    decision = planning.decisions[v]
+    degrees = [decision.placement(c).degree(role(op, "query")[0]) for c in range(planning.problem.domain_size(v))]
+    x = [0] * len(planning.decisions)
+    assert uneven(planning, x) == () or degrees[0] > 1
+    x[v] = degrees.index(4)
+    (row,) = uneven(planning, x)
+    assert (row.name, row.runs, row.ratio) == (op.name, 4, Fraction(15, 9))
+    assert row.lost == int(row.compute * Fraction(2, 5)) and row.compute > 0
+    found = explain(planning, tuple(x))
+    assert "the fullest 1.67 times the mean: a zigzag placement" in render_explanation(found)
+    assert found.to_json()["uneven_queries"] == [
+        {"name": op.name, "runs": 4, "fullest_over_mean": "5/3", "lost": row.lost}
+    ]

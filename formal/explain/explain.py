@@ -26,6 +26,7 @@ from ...proofs.selection.certificates import SelectionCertificate
 from ..planning.report import amount, bytes_text, label, pattern, percent, table_text
 from ..selection.model.clock import Progress
 from ..selection.solve import Engine
+from .balance import balance_text, uneven
 from .deviation import Deviation, Neighbourhood, deviation, deviation_bounds, forced, render_deviation, vertex_of
 from .stored_state import StoredState, render_stored_state, stored_state
 from .terms import PlanTerms
@@ -117,6 +118,10 @@ class Explanation:
                 if self.only in (None, v)
             ],
             "stored_state": [s.to_json() for s in self.state],
+            "uneven_queries": [
+                {"name": u.name, "runs": u.runs, "fullest_over_mean": str(u.ratio), "lost": u.lost}
+                for u in (uneven(self.planning, self.choices) if self.only is None else ())
+            ],
             "worth": [{"error": str(w.error), "within": str(w.ratio)} for w in self.worth],
             "deviation": None if self.deviation is None else self.deviation.to_json(),
         }
@@ -282,6 +287,9 @@ def render_explanation(e: Explanation, width: int = 190, color: bool = False) ->
         + ("" if e.lower_bound in (None, e.cost) else " times cost / bound")
         + "".join(f"; e = {100 * float(w.error):g} %: within {percent_above(w.ratio)}" for w in e.worth)
     )
+    if e.only is None and (rows_of := uneven(e.planning, e.choices)):
+        together = (sum(r.lost for r in rows_of), sum(r.compute for r in rows_of))
+        lines.append(balance_text(rows_of, [amount(t, problem) for t in together]))
     if e.state:
         lines += ["", render_stored_state(e.state, width, color)]
     if e.deviation is not None:

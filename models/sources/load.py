@@ -141,6 +141,7 @@ def _from_python(
 ) -> Graph:
     """The graph behind `name` of a Python file: a NumPy program, or what makes a PyTorch module."""
     from .building.python_file import load_object
+    from .jax.importer import is_jax, load_jax
     from .numpy.program import is_numpy_program
     from .numpy.trace import load_program
 
@@ -153,10 +154,15 @@ def _from_python(
         if batch is not None:
             raise InputError("--batch applies to zoo names and ONNX files; a NumPy program has its shapes written in")
         return load_program(path, name)
+    if is_jax(found):
+        if expert_places is not None:
+            raise InputError("--expert-places applies to PyTorch programs")
+        return load_jax(path, name, found, batch, attention)
     if "torch" not in sys.modules:
         raise InputError(
             f"{path}:{name} is not a NumPy program: decorate it with @shardproof.program(x=(64, 784), ..); "
-            "a PyTorch model is a function that returns (module, example inputs)"
+            "a PyTorch model is a function that returns (module, example inputs), a JAX program one that returns "
+            "(function, example arguments ..)"
         )
     from .torch.importer import load_torch
 

@@ -51,7 +51,7 @@ from .optimizer import LOSS, OPTIMIZER, PRECISION, PRECISION_HELP
 )
 @output_option("-o", "--output", help="Write the graph here (JSON).")
 @force_option
-@click.option("--list-ops", is_flag=True, help="List the supported ONNX and PyTorch operators and stop.")
+@click.option("--list-ops", is_flag=True, help="List the supported ONNX, PyTorch, NumPy and JAX operators and stop.")
 @json_option
 def import_command(
     file: str | None,
@@ -69,6 +69,7 @@ def import_command(
 ) -> int:
     """Read a model and write it as our own JSON graph."""
     if list_ops:
+        from ..sources.jax import handlers as jax_handlers
         from ..sources.numpy import trace as numpy_trace
         from ..sources.onnx import importer as onnx
         from ..sources.torch import importer as torch
@@ -77,6 +78,7 @@ def import_command(
             "onnx": onnx.supported_operators(),
             "torch": torch.supported_operators(),
             "numpy": numpy_trace.supported(),
+            "jax": sorted(jax_handlers.HANDLERS),
         }
         if as_json:
             emit({"operators": {kind: list(names) for kind, names in kinds.items()}})
@@ -85,7 +87,7 @@ def import_command(
         return Exit.DONE
     if file is None:
         raise click.UsageError(
-            "give a model: a zoo name, an ONNX file, FILE.py:NAME (NumPy or PyTorch) or a .pt2 program"
+            "give a model: a zoo name, an ONNX file, FILE.py:NAME (NumPy, PyTorch or JAX) or a .pt2 program"
         )
     notes: list[str] = []
     graph = load_model(file, batch, notes.append, attention, expert_places)

@@ -235,7 +235,7 @@ def main() -> None:
     if given.page:
         from architectures_page import page
 
-        PAGE.write_text(page(list(entries()), load(given.results)))
+        PAGE.write_text(page(list(entries()), load(given.results), load(given.results.with_name("three_steps.json"))))
         return
     chosen = [
         e

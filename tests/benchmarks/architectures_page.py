@@ -25,8 +25,73 @@ row without them was tried before they were counted so.
 """
 
 
-def page(entries: Sequence[Entry], tries: Tries) -> str:
-    """The page; entries that were never tried are counted and not listed.
+STEPS = """## Three optimizer steps beside PyTorch
+
+Written from the results of `tests/benchmarks/three_steps.py`: small members of the families, weights drawn, the mean squared error
+of the first output against a target.  *float64*: three steps of AdamW, the largest difference of the losses and of every weight
+after every step, relative to the largest element (or to 1); where the model computes a part in float32 whatever its weights
+are (`f32`: statistics of a norm, rotary angles, positions), so is the agreement.  *bfloat16*: three steps of SGD with the module in bfloat16 on
+weights kept in float32; how far PyTorch's changes of all weights are from those in float64, how far this project's are, and how far
+the two are from each other, as norms relative to the change.  A dash: PyTorch itself, or the import, refused; the reason is below.
+"""
+
+
+def steps(results: Mapping[str, Mapping[str, object]]) -> list[str]:
+    """The table of the three steps; nothing without results.
+
+    >>> steps({})
+    []
+    """
+    if not results:
+        return []
+
+    def shown(value: object, digits: int) -> str:
+        return f"{value:.{digits}g}" if isinstance(value, float) else "-"
+
+    good = [(name, *agrees(r)) for name, r in results.items()]
+    lines = [
+        STEPS,
+        f"**{len(results)} models: {sum(d for _, d, _ in good)} agree in float64, {sum(h for *_, h in good)} in bfloat16.**",
+        "",
+    ]
+    lines += [
+        "| model | float64 | | PyTorch bf16 | this project bf16 | apart | agree |",
+        "|---|---:|---|---:|---:|---:|---|",
+    ]
+    reasons = []
+    for name, double, half in good:
+        r = results[name]
+        words = " and ".join(w for w, ok in (("float64", double), ("bfloat16", half)) if ok) or "no"
+        row = [shown(r["double"], 2), "f32" if r["single"] else ""]
+        row += [shown(r[k], 2) for k in ("torch_half", "own_half", "apart")]
+        lines.append(f"| {name} | {' | '.join(row)} | {words} |")
+        told = dict.fromkeys(str(r[k]) for k in ("reason", "reason_half") if r[k])
+        reasons += [f"* {name}: {' '.join(t[:240].split())}" for t in told]
+    return [*lines, "", *reasons, ""] if reasons else [*lines, ""]
+
+
+HALVES = 2.0
+FEW = 2.0**-5
+"""Rounding: this project may be so many times as far from float64 as PyTorch's own bfloat16 is, and eight units of its
+last place more: one relu whose argument rounds to the other side of zero moves a gradient by several percent.
+"""
+
+
+def agrees(r: Mapping[str, object]) -> tuple[bool, bool]:
+    """Whether float64 agrees, and whether bfloat16 does within its rounding.
+
+    >>> agrees({"double": 1e-12, "single": False, "torch_half": 0.01, "own_half": 0.012, "apart": 0.01})
+    (True, True)
+    """
+    double, theirs, ours = r["double"], r["torch_half"], r["own_half"]
+    near = isinstance(double, float) and double <= (1e-5 if r["single"] else 1e-9)
+    if not isinstance(theirs, float) or not isinstance(ours, float):
+        return near, False
+    return near, ours <= HALVES * theirs + FEW
+
+
+def page(entries: Sequence[Entry], tries: Tries, numbers: Mapping[str, Mapping[str, object]] | None = None) -> str:
+    """The page; entries that were never tried are counted and not listed.  `numbers`: of the three steps.
 
     >>> page([], {}).splitlines()[0]
     '# Architectures that import, and train'
@@ -39,6 +104,7 @@ def page(entries: Sequence[Entry], tries: Tries) -> str:
     if len(tried) < len(entries):
         lines[-1] += f"  The list holds {len(entries)}; the others have not been tried on this machine."
     lines += ["", *_libraries(tried, imports, trains), "", *_causes(tried, tries)]
+    lines += ["", *steps(numbers or {})]
     for family in sorted({e.family for e in tried}):
         lines += ["", f"## {family}", "", "| model | library | operators | s | imports | operators | s | trains |"]
         lines.append("|---|---|---:|---:|---|---:|---:|---|")

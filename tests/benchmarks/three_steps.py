@@ -37,6 +37,8 @@ from torch import Tensor, nn
 HERE = Path(__file__).resolve().parent
 sys.path[:0] = [str(HERE), str(HERE / "published"), str(HERE.parent), str(HERE.parent.parent)]
 
+from architectures_page import agrees
+
 from shardproof.backends.execution.reference import run_graph
 from shardproof.models.program.graph import Graph, Role
 from shardproof.models.sources.building.stated import carried
@@ -48,11 +50,6 @@ from tests.torch_models.families import FAMILIES, PLAIN, First
 RESULTS: Final = HERE / "results" / "three_steps.json"
 STEPS: Final = 3
 ADAMW, SGD = "adamw:rate=1e-3", "sgd:rate=0.05"
-HALVES: Final = 2.0
-FEW: Final = 2.0**-5
-"""Rounding: this project may be so many times as far from float64 as PyTorch's own bfloat16 is, and eight units of its last
-place more: one relu whose argument rounds to the other side of zero moves a gradient by several percent."""
-
 Arrays = dict[str, np.ndarray]
 Made = tuple[nn.Module, dict[str, Tensor]]
 
@@ -73,19 +70,6 @@ class Result:
     seconds: float = 0.0
     reason: str = ""
     reason_half: str = ""
-
-
-def good(r: Mapping[str, object]) -> tuple[bool, bool]:
-    """Whether float64 agrees, and whether bfloat16 does within its rounding.
-
-    >>> good({"double": 1e-12, "single": False, "torch_half": 0.01, "own_half": 0.012, "apart": 0.01})
-    (True, True)
-    """
-    double, theirs, ours = r["double"], r["torch_half"], r["own_half"]
-    near = isinstance(double, float) and double <= (1e-5 if r["single"] else 1e-9)
-    if not isinstance(theirs, float) or not isinstance(ours, float):
-        return near, False
-    return near, ours <= HALVES * theirs + FEW
 
 
 class Compared(nn.Module):  # type: ignore[misc]
@@ -147,15 +131,20 @@ def loss_of(module: nn.Module, given: Mapping[str, Tensor]) -> Tensor:
     return module(given["target"], {k: v for k, v in given.items() if k != "target"})
 
 
-def step_of(module: nn.Module, given: Mapping[str, Tensor], optimizer: str, precision: str | None) -> Graph:
-    """The imported training step."""
+def step_of(
+    module: nn.Module, given: Mapping[str, Tensor], optimizer: str, precision: str | None
+) -> tuple[Graph, bool]:
+    """The imported training step, and whether PyTorch computes a part of it in float32."""
     inputs = {k: torch.zeros_like(v) for k, v in given.items() if k != "target"}
 
     def factory() -> tuple[nn.Module, tuple[object, ...]]:
         return deepcopy(module), (torch.zeros_like(given["target"]), inputs)
 
-    found = convert(build(factory, "model"))
-    return build_step(carried(found.graph, found.stated), optimizer, precision=precision).graph
+    program = build(factory, "model")
+    seen = (getattr(n.meta.get("val"), "dtype", None) for n in program.exported.graph.nodes)
+    single = torch.float32 in seen
+    found = convert(program)
+    return build_step(carried(found.graph, found.stated), optimizer, precision=precision).graph, single
 
 
 def values(graph: Graph, module: nn.Module, given: Mapping[str, Tensor], dtype: type) -> Arrays:
@@ -199,7 +188,7 @@ def double_steps(make: Callable[[], Made]) -> tuple[float, bool]:
     """The largest error of three steps of AdamW in float64, and whether a part of the model is in float32."""
     module, given = case(make, False)
     module, given = module.double(), typed(given, torch.float64)
-    graph = step_of(module, given, ADAMW, None)
+    graph, single = step_of(module, given, ADAMW, None)
     feed = values(graph, module, given, np.float64)
     weights = dict(module.named_parameters())
     optimizer, worst = torch.optim.AdamW(weights.values(), lr=1e-3), 0.0
@@ -214,7 +203,7 @@ def double_steps(make: Callable[[], Made]) -> tuple[float, bool]:
         for w, p in weights.items():
             if w in feed:
                 worst = max(worst, error(feed[w], p))
-    return worst, any(t.dtype == "float32" and t.role is not Role.PARAMETER for t in graph.tensors)
+    return worst, single
 
 
 def half_steps(make: Callable[[], Made]) -> tuple[float, float, float]:
@@ -224,7 +213,7 @@ def half_steps(make: Callable[[], Made]) -> tuple[float, float, float]:
     narrow = deepcopy(module).to(torch.bfloat16)
     start = {k: p.detach().double().clone() for k, p in module.named_parameters()}
     rate = 0.05
-    graph = step_of(narrow, typed(given, torch.bfloat16), SGD, "bf16-master")
+    graph, _ = step_of(narrow, typed(given, torch.bfloat16), SGD, "bf16-master")
     feed = values(graph, module, given, np.float32)
     for k, b in narrow.named_buffers():
         if k in feed and b.is_floating_point():
@@ -308,7 +297,7 @@ def main() -> None:
     for name, make in members():
         if not any(fnmatch(name, g) or fnmatch(name.partition("/")[2], g) for g in given.only):
             continue
-        if name in known and not given.again and not (given.failed and not all(good(known[name]))):
+        if name in known and not given.again and not (given.failed and not all(agrees(known[name]))):
             continue
         r = asdict(apart(make, given.seconds))
         known = {**(json.loads(given.results.read_text()) if given.results.exists() else {}), name: r}
@@ -317,7 +306,7 @@ def main() -> None:
         told = " ".join(
             f"{k}={v:.2g}" if isinstance(v, float) else f"{k}={v}" for k, v in r.items() if v not in ("", None)
         )
-        print(name, good(r), told, flush=True)
+        print(name, agrees(r), told, flush=True)
 
 
 if __name__ == "__main__":

@@ -121,6 +121,11 @@ def _results(returned: object) -> list[TracedArray]:
     raise TraceError("return value", f"{type(returned).__name__} is not an array that depends on the arguments")
 
 
+def digits_of(graph: Graph) -> Graph:
+    """The graph with reshapes removed where digits allow it."""
+    return _in_digits(graph)[0]
+
+
 def _in_digits(graph: Graph) -> tuple[Graph, dict[str, str]]:
     """Reshapes removed where digits allow it; the tensor that holds every result."""
     if graph.state or not any(is_view(op) for op in graph.operators):
@@ -133,6 +138,7 @@ __all__ = [
     "TraceError",
     "Traced",
     "View",
+    "digits_of",
     "is_numpy_program",
     "load_program",
     "numpy_trace_backward",
