@@ -7,8 +7,7 @@ from collections.abc import Callable
 import numpy as np
 import pytest
 
-from shardproof.backends.execution.job import Options
-from shardproof.backends.execution.launch import prepared
+from shardproof.backends.execution.job import Options, prepared
 from shardproof.backends.execution.reference import random_inputs, run_graph
 from shardproof.backends.execution.run import run_virtual
 from shardproof.formal.joint.saturate import RULES, same_order, saturate

@@ -178,5 +178,5 @@ def picture(g: PricedGraph, title: str) -> str:
 
 def _short(s: Step, levels: Sequence[str]) -> str:
     if s.kind is Parallel.REARRANGE:
-        return s.kind.value
+        return str(s.kind.value)
     return f"{s.kind.value}{'' if s.dimension is None else f' {s.dimension}'} x{s.degree} {levels[s.level]}"

@@ -17,7 +17,7 @@ import numpy as np
 
 from ...models.problem.claims import LowerBound, Optimal, Status
 from ...models.problem.selection_problem import FORBIDDEN, Ints, SelectionProblem
-from ...proofs.selection.certificates import Dual, Elimination, SelectionCertificate
+from ...proofs.selection.certificates import Dual, Elimination, Record, SelectionCertificate
 from .answer import Answer, claimed
 from .bound.decode import decode
 from .bound.dual import gather, row_costs, score
@@ -58,6 +58,7 @@ def certified(problem: SelectionProblem, x: tuple[int, ...], cost: int, best: An
     The solver's record where that holds whatever solution is claimed, else its messages alone, else none: records that
     leave out what cannot beat the solver's own cost do not serve another one.
     """
+    record: Record
     record, bound = plain_dual(problem)
     bound <<= problem.fine_bits
     found = best.certificate

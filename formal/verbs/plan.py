@@ -202,10 +202,10 @@ def plan_command(publisher: Publisher, options: PlanOptions) -> int:
     request = options.request(notes)
     if options.overlap:
         train = (options.train, options.loss, options.recompute, options.precision)
-        whole = training_of(request.graph, *train)
+        trained = training_of(request.graph, *train)
         return plan_overlap(
             publisher,
-            request.graph if whole is None else whole.graph,
+            request.graph if trained is None else trained.graph,
             request.machine,
             request.space,
             options.gap,

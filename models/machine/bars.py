@@ -78,7 +78,10 @@ def _device(device: DeviceClass, time: Moved, rate: Moved) -> DeviceClass:
         place = f"{path}.product.{form.dtype}"
         moved = {key: time(f"{place}.{key}", value) for key, value in form.constants() if key != "odd"}
         tiles = tuple((a, b, time(f"{place}.tiles.{a}x{b}", value)) for a, b, value in form.tiles)
-        products.append(replace(form, tiles=tiles, **moved))
+        renewed = replace(form, tiles=tiles)
+        for key, value in moved.items():
+            renewed = replace(renewed, **{key: value})  # type: ignore[arg-type]  # `constants` names fields of fractions
+        products.append(renewed)
     return replace(
         device,
         bandwidth=rate(f"{path}.bandwidth", device.bandwidth),

@@ -78,13 +78,13 @@ def _constants(machine: Machine) -> Iterator[tuple[str, Fraction | str]]:
         yield f"{at}.only", ", ".join(map(str, r.only)) or "all"
     yield "[reduction]", "none" if machine.reduction is None else "stated"
     if machine.reduction is not None:
-        for name, value in (
+        for name, rate in (
             ("tree_flow", machine.reduction.tree_flow),
             ("copy", machine.reduction.copy),
             ("switch_quad", machine.reduction.switch_quad),
         ):
-            if value is not None:
-                yield f"reduction.{name}", value
+            if rate is not None:
+                yield f"reduction.{name}", rate
     for path, bar in machine.bars:
         yield f"bar of {path}", bar
     yield "profiles", str(len(machine.profiles))

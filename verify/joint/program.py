@@ -84,7 +84,7 @@ def wrong_cost(alone: SelectionProblem, x: Sequence[int], joint: SelectionProble
 
     Where units differ, every term of either sum was rounded by a unit at most.
     """
-    costs = Fraction(alone.cost_of(x), alone.scale), Fraction(cost, joint.scale)
+    costs = Fraction(alone.cost_of(tuple(x)), alone.scale), Fraction(cost, joint.scale)
     terms = len(alone.vertices) + len(alone.edges) + len(joint.vertices) + len(joint.edges)
     apart = Fraction(terms, min(alone.scale, joint.scale)) if alone.scale != joint.scale else Fraction(0)
     if abs(costs[0] - costs[1]) <= apart:

@@ -135,7 +135,8 @@ def _shares(steps: Steps, law: Law, x: Floats) -> Floats:
     """d log(time) / d log(constant), by differences."""
     base, out, step = np.log(predict(steps, law)), np.empty((len(steps), len(x))), 1e-4
     for c, name in enumerate(NAMES):
-        moved = replace(law, **{name: Fraction(float(x[c]) * (1 + step))})
+        value = Fraction(float(x[c]) * (1 + step))
+        moved = replace(law, **{name: value})  # type: ignore[arg-type]  # `NAMES` are fields of fractions
         out[:, c] = (np.log(predict(steps, moved)) - base) / np.log1p(step)
     return out
 

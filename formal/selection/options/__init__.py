@@ -68,7 +68,7 @@ def listed(options: Options) -> Iterator[Listed]:
     'solve.dense_vertices_with_rows'
     """
     for phase in fields(options):
-        part = getattr(options, phase.name)
+        part: object = getattr(options, phase.name)
         for name, said in documented(type(part)).items():
             value = getattr(part, name)
             text = " ".join(str(v) for v in value) if isinstance(value, tuple) else str(value)

@@ -14,7 +14,7 @@ from itertools import pairwise
 
 
 @cache
-def documented(options: type) -> dict[str, tuple[str, str]]:
+def documented(options: type[object]) -> dict[str, tuple[str, str]]:
     """Unit and reason of every field that has them.
 
     >>> from .primal import PrimalOptions
