@@ -1,6 +1,7 @@
 """Times of matrix products by the measured forms of a device class (`models.machine.measured`), for many boxes at once.
 
-    a product is  one operator that multiplies two operands and sums, every operand touched at single axes:
+    a product is  one operator that multiplies two operands and sums, perhaps with an epilogue that reads others, which
+    have no axis of the sum; both operands touched at single axes:
     k   axes that are summed, in both operands (one at least)
     m   axes of the result in the first operand only;   n  in the second only (one each at least);   b  in both
 
@@ -18,6 +19,7 @@ import numpy as np
 
 from ..machine.measured import DEPTH, SPLITS, ProductForm
 from ..problem.selection_problem import Ints
+from ..program import fused
 from .exact import ceil_sum
 from .forms import OperatorForm
 
@@ -37,7 +39,10 @@ class ProductAxes:
 
 def product_axes(form: OperatorForm) -> ProductAxes | None:
     """The axes of a matrix product; None for any other operator."""
-    if form.factors != 2 or not form.flops:
+    fits = {"product": len(form.inputs) == 2, fused.FUSED: len(form.inputs) >= 2}
+    if not fits.get(form.function, False) or not form.flops:
+        return None
+    if any(name in form.reduced for operand in form.inputs[2:] for name in operand.access.axes):
         return None
     touched: list[set[str]] = []
     for operand in form.inputs[:2]:

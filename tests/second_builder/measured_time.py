@@ -73,8 +73,10 @@ def units(phases: Sequence[Phase], element_bytes: int, machine: Machine, scale: 
 
 def product_roles(op: Operator) -> tuple[list[str], ...] | None:
     """Axes of batch, m, n and k if the operator multiplies two matrices (or batches of them), else None."""
-    count = {"product": len(op.inputs), "fused_product": op.attributes.get("factors")}.get(op.function)
-    if count != 2:
+    most = {"product": 2, "fused_product": len(op.inputs)}.get(op.function, 0)
+    if not 2 <= len(op.inputs) <= most:
+        return None
+    if any(axis in op.reduced for operand in op.inputs[2:] for index in operand.index for axis, _ in index.terms):
         return None
     seen: list[list[str]] = []
     for operand in op.inputs[:2]:

@@ -110,19 +110,15 @@ class Product:
 
 
 def product_of(op: Operator) -> Product | None:
-    """An operator read as a matrix product: exactly two factors, each dimension of which is one axis; every axis is in
-    one of them, and those that are summed, of which there are some, are in both.  Each factor has one of its own.
+    """An operator read as a matrix product: two factors, each dimension of which is one axis, and operands of an
+    epilogue without an axis of the sum; every axis is in a factor, those that are summed (some are) in both, and each factor has
+    one of its own.
     """
-    if op.function == "product":
-        operands = op.inputs
-    elif op.function == "fused_product":
-        operands = op.inputs[: int(str(op.attribute("factors", 0)))]
-    else:
-        return None
-    if len(operands) != 2:
+    first, others = op.inputs[:2], op.inputs[2:]
+    if op.function not in ("product", "fused_product") or len(first) < 2 or (others and op.function == "product"):
         return None
     inside: list[list[str]] = []
-    for operand in operands:
+    for operand in first:
         plain = [i.terms[0][0] for i in operand.index if len(i.terms) == 1 and i.terms[0][1] == 1]
         odd = [i for i in operand.index if i.whole or i.offset or len(i.terms) != 1 or i.terms[0][1] != 1]
         if odd or len({*plain}) != len(plain):
@@ -134,6 +130,8 @@ def product_of(op: Operator) -> Product | None:
     summed = tuple(n for n in names if names[n])
     if not summed or not {*names} <= {*left, *right} or not {*summed} <= {*both}:
         return None
+    if {*summed} & {n for operand in others for index in operand.index for n, _ in index.terms}:
+        return None  # not an operand of the epilogue
     rows, columns = (tuple(n for n in side if n not in both) for side in (left, right))
     if not rows or not columns:
         return None
