@@ -6,6 +6,7 @@ from fractions import Fraction
 from pathlib import Path
 
 from ...models.joint.rules import LIBRARY
+from ...models.machine.bars import scaled_words
 from ...models.problem.unit import rounding_bound, rounding_text
 from ...models.terminal.console import Watch, emit, say
 from ...models.text import InputError, seconds_text
@@ -89,6 +90,8 @@ def run_joint(
         proved = "proved optimal" if found.plain.status.value == "optimal" else "best found"
         less = "" if plain <= cost or not plain else f": {float((plain - cost) / plain):.3%} more than jointly"
         say(f"the graph as it is: {seconds_text(found.plain.cost or 0, found.plain_scale)}, {proved}{less}")
+    if bars := scaled_words(machine):
+        say(bars)
     say("rewritten:", *lines(gained))
     say(f"space {problem.space}; assumptions: {', '.join(problem.assumptions)}")
     say(rounding_text(problem))

@@ -9,6 +9,7 @@ from pathlib import Path
 import click
 
 from ...models.layout.placement import Space
+from ...models.machine.bars import scaled_words
 from ...models.machine.machine import Machine
 from ...models.pipelines.division import divide
 from ...models.pipelines.micro import batch_of
@@ -82,6 +83,8 @@ def plan_pipeline(
         emit({**data, "plan": str(output), "seconds": round(clock.clock.seconds(), 3), "phases": clock.rounded()})
         return code
     say(*_lines(found, found.best, published))
+    if bars := scaled_words(machine):
+        say(bars)
     say(f"identity {published.identity}")
     say(f"wrote {output} ({published.size} bytes) in {clock.words()}")
     return code
