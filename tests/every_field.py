@@ -28,7 +28,7 @@ INSTEAD_OF_NOTHING: dict[str, object] = {
 forgotten.
 """
 
-PAIR = re.compile(r"\.(terms|peaks|sources|bars|attributes|state)\[\d+\]$")
+PAIR = re.compile(r"\.(terms|peaks|sources|bars|tiles|attributes|state)\[\d+\]$")
 """Elements of these are (name, value), which nothing can be left out of."""
 
 
@@ -54,7 +54,7 @@ def changed(value: Any, place: str = "") -> Iterator[tuple[str, Any]]:
         if (
             len(value) > 1
             and value[0] != value[-1]
-            and not place.endswith((".peaks", ".sources", ".bars", ".attributes"))
+            and not place.endswith((".peaks", ".sources", ".bars", ".tiles", ".products", ".attributes"))
         ):  # order is no content of these
             yield f"{place} turned round", value[::-1]
     else:
