@@ -14,6 +14,7 @@ from ...models.terminal.options import SECONDS, SHARE, force_option, json_option
 from ...models.text import InputError
 from ...proofs.publishing.publisher import Publisher
 from ..calibration.parts import calibration_errors
+from ..explain.bars import bar_lines, bars_json
 from ..explain.constraints import plan_constraints, render, to_json
 from ..explain.cost_table import cost_table, render_cost_table
 from ..explain.deviation import forced, render_deviation
@@ -155,11 +156,14 @@ def explain_command(
         said = remarks(planning, x, clock=Clock(time_limit)) if op is None else ()
     if as_json:
         rewrites = {"rewrites": [r for g in gained for r in g.to_json()]} if plan.joint is not None else {}
+        about |= {} if plan.bars is None else {"bars": bars_json(plan.bars)}
         emit({**about, **found.to_json(), "remarks": [r.to_json() for r in said], **rewrites})
     else:
         if plan.joint is not None:
             say(f"program of {len(plan.joint.egraph.operators)} equal operators; rewritten:", *lines(gained))
         say(render_explanation(found), *(f"remark: {r.words}" for r in said))
+        if plan.bars is not None and op is None:
+            say(*bar_lines(plan.bars, planning))
     return Exit.DONE
 
 

@@ -7,6 +7,7 @@ from pathlib import Path
 
 from ...models.joint.problem import JointPlanning
 from ...models.joint.rules import LIBRARY
+from ...models.machine.bars import scaled_words
 from ...models.problem.unit import rounding_bound, rounding_text
 from ...models.terminal.console import Watch, emit, say
 from ...models.text import bytes_text, seconds_text
@@ -85,6 +86,8 @@ def run_joint(
     if request.memory is not None:
         room = bytes_text(peak(found.planning, answer))
         say(f"memory: {room} of {bytes_text(request.memory)} on the fullest device, by the rows of all programs")
+    if bars := scaled_words(machine):
+        say(bars)
     say("rewritten:", *lines(gained))
     say(f"space {problem.space}; assumptions: {', '.join(problem.assumptions)}")
     say(rounding_text(problem))

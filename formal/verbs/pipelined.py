@@ -8,6 +8,7 @@ from pathlib import Path
 import click
 
 from ...models.layout.placement import Space
+from ...models.machine.bars import scaled_words
 from ...models.machine.machine import Machine
 from ...models.pipelines.work import PER_SECOND
 from ...models.sources.training import TrainingStep
@@ -49,6 +50,8 @@ def plan_pipeline(
         emit({**data, "plan": str(output), "seconds": round(clock.clock.seconds(), 3), "phases": clock.rounded()})
         return code
     say(*_lines(found, found.best, published))
+    if bars := scaled_words(machine):
+        say(bars)
     say(f"identity {published.identity}")
     say(f"wrote {output} ({published.size} bytes) in {clock.words()}")
     return code

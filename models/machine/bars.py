@@ -19,6 +19,7 @@ from math import ceil, floor
 from .machine import Machine
 from .measured import COLLECTIVES
 from .parts import DeviceClass, Level, Profile
+from .quantities import bar_text
 
 
 def extreme(machine: Machine, slow: bool) -> Machine:
@@ -52,6 +53,25 @@ def extreme(machine: Machine, slow: bool) -> Machine:
 def widest(machine: Machine) -> Fraction:
     """The largest bar of a constant, 0 without any."""
     return max((bar for _, bar in machine.bars), default=Fraction(0))
+
+
+def scaled_words(machine: Machine) -> str:
+    """What bars mean for any cost, without looking at the plan: no constant is off by more than the widest, and costs
+    are sums, maxima and minima of constants times counts; empty without bars.
+
+    >>> from .machine import load_machine
+    >>> scaled_words(load_machine("cloud-a100"))
+    ''
+    """
+    bar = widest(machine)
+    if not bar:
+        return ""
+    factor = f"{float(1 + bar):.4g}"
+    known = f"error bars of {machine.name} (at most {bar_text(bar)})"
+    return (
+        f"{known}: on a machine within them this costs between 1 / {factor} and {factor} of that, as does what it is "
+        "compared with: the claim is about the constants as they stand"
+    )
 
 
 Moved = Callable[[str, Fraction], Fraction]
