@@ -38,7 +38,7 @@ if TYPE_CHECKING:
     from shardproof.verify.verdict import CheckResult
 
 Engine = Literal["native", "ilp", "smt"]
-Target = Literal["dtensor", "jax"]
+Target = Literal["dtensor", "jax", "megatron", "torchtitan"]
 
 
 class NoPlan(ValueError):
@@ -149,17 +149,26 @@ class Plan:
         return compare(self._planning.problem, PlanTerms(self._planning), ours, theirs)
 
     def export(self, to: Target) -> str:
-        """The text of a Python file that lays a job out as planned: with DTensor, or with JAX's PartitionSpecs."""
+        """The text of a Python file that lays a job out as planned: with DTensor, or with JAX's PartitionSpecs; or the
+        settings of Megatron or torchtitan that come nearest (300 seconds are given to find them).
+        """
         from shardproof.backends.export.dtensor import export_dtensor
+        from shardproof.backends.export.flags import batch_of, megatron_text
         from shardproof.backends.export.jax import export_jax
+        from shardproof.backends.export.torchtitan import torchtitan_file
+        from shardproof.front_door import FrontDoor
 
         match to:
             case "dtensor":
                 return export_dtensor(self.bundle, self.identity).text
             case "jax":
                 return export_jax(self.bundle, self.identity).text
+            case "megatron":
+                return megatron_text(FrontDoor().nearest_to(self.checked, to, 300.0), batch_of(self.graph))
+            case "torchtitan":
+                return torchtitan_file(FrontDoor().nearest_to(self.checked, to, 300.0), batch_of(self.graph))
             case _:
-                raise InputError(f"there is no export to {to!r}; choose one of dtensor, jax")
+                raise InputError(f"there is no export to {to!r}; choose one of dtensor, jax, megatron, torchtitan")
 
     def save(self, path: Path | str, force: bool = False) -> None:
         """Write the `.spz` file.  Raises `OutputError` where something else than a plan stands, unless `force`."""
