@@ -191,11 +191,17 @@ class Plan:
         return page
 
     def export(self, to: str) -> str:
-        """The text of a file that lays a job out as planned, for one of the targets of `shardproof export --to`."""
-        from shardproof.backends.verbs.export import TARGETS
+        """The text of a file that lays a job out as planned, for one of the targets of `shardproof export --to`: of
+        megatron and torchtitan the settings that come nearest (300 seconds are given to find them).
+        """
+        from shardproof.backends.export.flags import batch_of
+        from shardproof.backends.verbs.export import SETTINGS, TARGETS
+        from shardproof.front_door import FrontDoor
 
+        if to in SETTINGS:
+            return SETTINGS[to](FrontDoor().nearest_to(self.checked, to, 300.0), batch_of(self.graph))
         if to not in TARGETS:
-            raise InputError(f"there is no export to {to!r}; choose one of {', '.join(TARGETS)}")
+            raise InputError(f"there is no export to {to!r}; choose one of {', '.join((*TARGETS, *SETTINGS))}")
         return TARGETS[to](self.bundle, self.identity).text
 
     def run(self, seed: int = 0, timeout_s: float = 600.0) -> Run:

@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from shardproof.proofs.rewrites.library import Library
     from shardproof.proofs.schedules.certificate import ScheduleCertificate
     from shardproof.proofs.selection.certificates import SelectionCertificate
+    from shardproof.verify.plan.plan import PlanCheck
     from shardproof.verify.verdict import CheckResult
 
 
@@ -224,7 +225,7 @@ class FrontDoor:
         from shardproof.models.text import InputError
         from shardproof.proofs.plan.bundle import write_plan
         from shardproof.proofs.publishing.publisher import Restricted, SelfCheckFailed
-        from shardproof.verify.plan.plan import PlanCheck, check_plan
+        from shardproof.verify.plan.plan import check_plan
 
         def proved(checked: PlanCheck) -> tuple[Fraction, Fraction]:
             main = next(r for r in checked.results if r.kind in ("Optimal", "WithinGap"))
@@ -255,6 +256,16 @@ class FrontDoor:
 
     def nearest(self, path: Path, framework: str, time_limit_s: float | None) -> Nearest:
         """The settings of a framework nearest to a plan (`formal.explain.nearest`); all certificates are checked."""
+        from shardproof.models.text import InputError
+        from shardproof.verify.plan.plan import check_plan
+
+        plan, _ = self.checked_plan(path)
+        if plan.joint is not None:
+            raise InputError(f"{path}: settings are compared with plans of one program; plan its model without --joint")
+        return self.nearest_to(check_plan(path), framework, time_limit_s)
+
+    def nearest_to(self, checked: PlanCheck, framework: str, time_limit_s: float | None) -> Nearest:
+        """`nearest` of a plan that was checked."""
         from fractions import Fraction
 
         from shardproof.formal.explain.nearest import nearest
@@ -262,14 +273,12 @@ class FrontDoor:
         from shardproof.models.problem.claims import Verdict
         from shardproof.models.text import InputError
         from shardproof.proofs.publishing.publisher import Nearest
-        from shardproof.verify.plan.plan import check_plan
 
-        plan, identity = self.checked_plan(path)
-        if plan.joint is not None or not plan.choices.operators:
-            raise InputError(f"{path}: settings are compared with plans of one program; plan its model without --joint")
-        checked = check_plan(path)
+        plan, name = checked.plan, checked.plan.graph.name
+        if not plan.choices.operators:
+            raise InputError(f"{name}: the plan has no choices: nothing was found that fits its memory limit")
         main = next(r for r in checked.results if r.kind in ("Optimal", "WithinGap", "LowerBound"))
-        problem, least = checked.planning.problem, main.lower_bound or 0
+        scale, least = checked.planning.problem.scale, main.lower_bound or 0
         found, excluded = nearest(checked.planning, framework, Clock(time_limit_s))
         proved = []
         for s in found:
@@ -280,13 +289,12 @@ class FrontDoor:
         best = next((s for s in found if s.cost is not None), None)
         if best is None or best.cost is None or main.cost is None:
             why = "; ".join(f"{setting}: {reason}" for setting, reason in excluded[:3])
-            raise InputError(f"{path}: no settings of {framework} fit this plan's model and machine ({why})")
-        scale = problem.scale
+            raise InputError(f"{name}: no settings of {framework} fit the plan's model and machine ({why})")
         return Nearest(
             framework,
             best.flags,
             plan,
-            identity,
+            checked.identity,
             (Fraction(main.cost, scale), Fraction(least, scale)),
             (Fraction(best.cost, scale), Fraction(min(proved), scale)),
             len(found),

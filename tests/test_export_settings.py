@@ -115,10 +115,14 @@ def test_the_verb(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert 0 <= least <= most and told["nearest"]["cost_s"] >= told["free"]["cost_s"] and told["tried"] >= 2
     flags = read_flags((tmp_path / "x").read_text())
     assert flags is not None and flags.tp == told["settings"]["tp"]
+    assert shardproof.load(plan).export("megatron") == (tmp_path / "x").read_text(), "one way for both"
     capsys.readouterr()
     assert run(["export", plan, "--to", "torchtitan", "-o", out + ".py"]) == 0
     text = capsys.readouterr().out
     assert "more than the optimum, proved over" in text and "completed in their favour" in text
+    assert run(["plan", "mlp-unity", "--batch", "8", "--machine", "localhost:2", "--joint", "-o", out + "j"]) == 0
+    assert run(["export", out + "j", "--to", "megatron", "-o", out + "4"]) == 3
+    assert "without --joint" in capsys.readouterr().err
     assert run(["export", plan, "--to", "megatron", "--resolve", "-o", out + "2"]) == 2
     assert "always gets its nearest settings" in capsys.readouterr().err
     shardproof.plan("mlp-unity", "localhost:2", batch=8).save(tmp_path / "m.spz")

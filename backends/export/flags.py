@@ -5,10 +5,16 @@
 
 from __future__ import annotations
 
+from ...models.program.graph import Graph, Role
 from ...models.text import escaped
 from ...proofs.publishing.publisher import Nearest
 
 _SHARDING = {2: "optim_grads", 3: "optim_grads_params"}
+
+
+def batch_of(graph: Graph) -> int:
+    """Examples of a step: the first dimension of the first input."""
+    return next((t.shape[0] for t in graph.tensors if t.role is Role.INPUT and t.shape), 1)
 
 
 def megatron_text(found: Nearest, batch: int) -> str:

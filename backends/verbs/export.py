@@ -12,7 +12,6 @@ from typing import Final
 import click
 
 from ...models.files.output import write_file
-from ...models.program.graph import Role
 from ...models.terminal.console import Exit, emit, say
 from ...models.terminal.options import SECONDS, force_option, json_option, output_option
 from ...models.text import seconds_text
@@ -20,7 +19,7 @@ from ...proofs.plan.bundle import Plan
 from ...proofs.publishing.publisher import Nearest, Publisher, Restricted
 from ..export.dtensor import export_dtensor
 from ..export.exported import Exported
-from ..export.flags import megatron_text
+from ..export.flags import batch_of, megatron_text
 from ..export.jax import export_jax
 from ..export.torchtitan import torchtitan_file
 
@@ -123,8 +122,7 @@ def export_command(
 def _settings(found: Nearest, target: str, output: Path, as_json: bool) -> int:
     """Write the nearest settings and say what they cost."""
     graph = found.plan.graph
-    batch = next((t.shape[0] for t in graph.tensors if t.role is Role.INPUT and t.shape), 1)
-    write_file(output, SETTINGS[target](found, batch).encode())
+    write_file(output, SETTINGS[target](found, batch_of(graph)).encode())
     free, own = found.free, found.settings
     if as_json:
         emit(
