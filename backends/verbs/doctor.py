@@ -31,7 +31,9 @@ class Need:
 
 NEEDS: Final = (
     Need("check, rules check", ("numpy",), "pip install shardproof"),
-    Need("plan, solve, audit, explain, report, diff", ("numpy", "numba", "highspy"), "pip install shardproof"),
+    Need(
+        "plan, solve, audit, explain, report, diff", ("numpy", "numba", "highspy", "networkx"), "pip install shardproof"
+    ),
     Need("solve --engine ilp|smt", ("pulp", "z3-solver"), "pip install shardproof"),
     Need("rules prove, rules generate", ("z3-solver", "sympy"), "pip install shardproof"),
     Need("machine calibrate", ("cvxpy",), "pip install shardproof"),
@@ -42,7 +44,10 @@ NEEDS: Final = (
 )
 """What a verb loads beside the standard library; what only one verb needs is loaded by it alone."""
 
-EXPORTS: Final = (Need("a file of export --to jax", ("jax",), "pip install 'shardproof[jax]'"),)
+EXPORTS: Final = (
+    Need("a file of export --to jax", ("jax",), "pip install 'shardproof[jax]'"),
+    Need("make docs", ("sphinx", "myst-parser", "furo"), "pip install 'shardproof[docs]'"),
+)
 
 
 @dataclass(frozen=True)
