@@ -57,15 +57,18 @@ CHECKERS = tests/test_optimized.py tests/test_conformance.py tests/test_forgerie
 test-optimized: $(READY)
 	$(PY) -O -m pytest -n $(JOBS) -m "$(FAST)" $(CHECKERS) $(PYTEST)
 
-# The same files and the house on every supported Python that this machine has: an environment each in .venv/, wheels only.
+# The same files and the house on every supported Python that this machine has: an environment each in PYTHON_ENVS, wheels only.
+# Fewer of them: make test-pythons PYTHONS=python3.13 PYTHONS_TESTS='tests/test_verify_substitution.py tests/test_optimized.py'.
 PYTHONS ?= python3.11 python3.12 python3.13
+PYTHON_ENVS ?= .venv
+PYTHONS_TESTS ?= tests/test_house.py tests/test_api.py tests/test_solve_selection.py $(CHECKERS)
 test-pythons: $(READY)
 	@for python in $(PYTHONS); do \
 	  $$python -c '' 2>/dev/null || { echo "== $$python: not on this machine, left out"; continue; }; \
-	  echo "== $$python"; venv=".venv/$$python"; \
+	  echo "== $$python"; venv="$(PYTHON_ENVS)/$$(basename $$python)"; \
 	  test -x "$$venv/bin/python" || $$python -m venv "$$venv" || exit 1; \
 	  "$$venv/bin/python" -m pip install --quiet --disable-pip-version-check --only-binary :all: --editable '.[mpi,dev]' || exit 1; \
-	  "$$venv/bin/python" -m pytest -n $(JOBS) -m "$(FAST)" tests/test_house.py tests/test_api.py tests/test_solve_selection.py $(CHECKERS) $(PYTEST) || exit 1; \
+	  "$$venv/bin/python" -m pytest -n $(JOBS) -m "$(FAST)" $(PYTHONS_TESTS) $(PYTEST) || exit 1; \
 	done
 
 test-mpi: $(READY)

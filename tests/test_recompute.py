@@ -130,8 +130,8 @@ def test_a_first_plan_that_is_not_proved_ends_nothing() -> None:
     found = plan_recomputed(
         tuple(blocks(forward)), lambda which: build_step(forward, "adam", recompute=which), hurried, 30.0
     )
-    assert found.attempts[0].status == "feasible" and len(found.attempts) > 1
-    assert found.planned.answer.cost == min(a.cost for a in found.attempts if a.cost is not None)
+    assert found.attempts[0].tried.status == "feasible" and len(found.attempts) > 1
+    assert found.planned.answer.cost == min(a.tried.cost for a in found.attempts if a.tried.cost is not None)
 
 
 def test_recomputed_steps_run_on_ranks() -> None:

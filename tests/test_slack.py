@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import replace
 
 import pytest
@@ -11,14 +12,12 @@ from shardproof.formal.planning.plan import plan_graph
 from shardproof.formal.selection import relax_resources as relaxing
 from shardproof.formal.selection.answer import Answer
 from shardproof.formal.selection.fallback import plain_dual
-from shardproof.formal.selection.model.clock import Clock
 from shardproof.formal.selection.options import Options
 from shardproof.formal.selection.options.solve import SolveOptions
 from shardproof.formal.selection.relax_resources import WithoutRows, relax_resources
-from shardproof.formal.selection.solve import searched, solve
+from shardproof.formal.selection.solve import Engine, Task, searched, solve
 from shardproof.models.machine.machine import load_machine
 from shardproof.models.problem.claims import Status, Verdict, WithinGap
-from shardproof.models.problem.selection_problem import SelectionProblem
 from shardproof.models.sources.training import training_step
 from shardproof.models.sources.zoo import build as zoo
 from shardproof.proofs.selection.certificates import Reduced, SelectionCertificate
@@ -47,8 +46,8 @@ def test_the_bound_is_never_below_that_without_rows(monkeypatch: pytest.MonkeyPa
     was told -4.7 ms once).
     """
 
-    def hurried(part: SelectionProblem, until: Clock, **options: object) -> Answer:
-        found = searched(part, until, **options)  # type: ignore[arg-type]
+    def hurried(task: Task, engine: Engine, known: Iterable[tuple[int, ...]]) -> Answer:
+        found, part = searched(task, engine, known), task.problem
         if part.limit is None or found.solution is None or found.cost is None:
             return found
         certificate = SelectionCertificate(

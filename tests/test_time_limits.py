@@ -28,9 +28,11 @@ from shardproof.formal.planning.time_limit import TimeLimit, tables_in_time
 from shardproof.formal.selection.answer import Answer
 from shardproof.formal.selection.fallback import fallback, plain_dual
 from shardproof.formal.selection.model.clock import Clock
+from shardproof.formal.selection.options import Options
 from shardproof.formal.selection.options.limits import Limits
+from shardproof.formal.selection.primal.incumbent import Incumbent
 from shardproof.formal.selection.relax_resources import relax_resources
-from shardproof.formal.selection.solve import searched, solve
+from shardproof.formal.selection.solve import Task, searched, solve
 from shardproof.models.cost.selection import build
 from shardproof.models.layout.placement import space
 from shardproof.models.machine.machine import load_machine
@@ -200,7 +202,8 @@ def test_what_was_brought_is_the_answer_when_there_was_no_time() -> None:
     checked(problem, late)
     assert late.cost == best.cost and late.status is Status.FEASIBLE
     assert fallback(problem, best, ((0,) * 9,)) is best
-    unknown = searched(problem, Clock(0.0))
+    task = Task(problem, Clock(0.0), Incumbent(problem), Options(), False, Fraction(0), None, 1)
+    unknown = searched(task)
     assert (unknown.status, unknown.certificate) == (Status.UNKNOWN, None)
 
 

@@ -13,40 +13,30 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
-from ...models.problem.claims import Status
 from ...models.problem.selection_problem import SelectionProblem
 from ...models.program.graph import Graph
 from ...models.sources.training import TrainingStep
 from ...models.sources.training.accumulation import accumulated, counts, parts_of
 from ..selection.model.clock import Clock
-from ..selection.relax_resources import ignores_rows
 from .plan import Planned
 from .recompute import BEGIN_SHARE, LEAST_SHARE
-from .report import amount, bytes_text
+from .tried import Tried, best_without_rows
 
 
 @dataclass(frozen=True)
 class MicroAttempt:
-    """One count; `parts`: of a gradient that is brought together once, else 1.  `peak`: bytes on the fullest device
-    under its plan; None without one.
-    """
+    """One count; `parts`: of a gradient that is brought together once, else 1."""
 
     count: int
     parts: int
-    status: str
-    cost: int | None
-    lower_bound: int | None
-    peak: int | None
+    tried: Tried
 
     def to_json(self) -> dict[str, object]:
         """Plain data; times in units of 1/scale."""
         return {
             "micro_batches": self.count,
             "parts": self.parts,
-            "status": self.status,
-            "cost": self.cost,
-            "lower_bound": self.lower_bound,
-            "peak_bytes": self.peak,
+            **self.tried.to_json(),
         }
 
 
@@ -77,14 +67,12 @@ def plan_micro(
         seconds = None if clock.limit_s is None else max(0.0, clock.left() * LEAST_SHARE)
         planned = plan(cut.graph, seconds)
         known[case] = planned, cut
-        a = planned.answer
-        peak = None if a.solution is None else planned.planning.problem.peak_of(a.solution)[0]
-        attempts.append(MicroAttempt(*case, a.status.value, a.cost, a.lower_bound, peak))
-        if a.cost is not None:
-            worse = best is not None and a.cost >= (known[best][0].answer.cost or 0)
+        cost = planned.answer.cost
+        attempts.append(MicroAttempt(*case, Tried.of(planned)))
+        if cost is not None:
+            worse = best is not None and cost >= (known[best][0].answer.cost or 0)
             best = best if worse else case
-            free = a.status is Status.OPTIMAL and a.certificate is not None and ignores_rows(a.certificate.proof)
-            if case[0] == 1 and free:
+            if case[0] == 1 and best_without_rows(planned):
                 break
     last = attempts[-1].count, attempts[-1].parts
     return ChosenCount(*known[last if best is None else best], tuple(attempts))
@@ -102,15 +90,6 @@ def render_counts(attempts: tuple[MicroAttempt, ...], problem: SelectionProblem)
     """What was tried; `problem`: any of theirs, for the unit of costs."""
     lines = []
     for a in attempts:
-        if a.cost is None or a.peak is None:
-            found = "proved not to fit" if a.status == "infeasible" else "no plan found"
-        else:
-            proved = (
-                ", optimal for this graph"
-                if a.status == "optimal"
-                else f", at least {amount(a.lower_bound, problem)} for this graph"
-            )
-            found = f"{amount(a.cost, problem)}{proved}, {bytes_text(a.peak)} on the fullest device"
         how = ", gradients brought together once" if a.parts > 1 else ""
-        lines.append(f"  {a.count} micro-batch{'es' if a.count > 1 else ''}{how}: {found}")
+        lines.append(f"  {a.count} micro-batch{'es' if a.count > 1 else ''}{how}: {a.tried.words(problem)}")
     return lines

@@ -20,14 +20,12 @@ from dataclasses import dataclass
 from math import ceil, log2
 from typing import Final
 
-from ...models.problem.claims import Status
 from ...models.problem.selection_problem import SelectionProblem
 from ...models.program.graph import Graph
 from ...models.sources.training import TrainingStep
 from ..selection.model.clock import Clock
-from ..selection.relax_resources import ignores_rows
 from .plan import Planned
-from .report import amount, bytes_text
+from .tried import Tried, best_without_rows
 
 LEAST_SHARE: Final = 0.5
 """Of the time that is left, what a candidate gets at least."""
@@ -38,24 +36,18 @@ BEGIN_SHARE: Final = 0.1
 
 @dataclass(frozen=True)
 class Attempt:
-    """One candidate.  `peak`: bytes on the fullest device under its plan; None without one."""
+    """One candidate: `blocks` of `of` recomputed."""
 
     blocks: int
     of: int
-    status: str
-    cost: int | None
-    lower_bound: int | None
-    peak: int | None
+    tried: Tried
 
     def to_json(self) -> dict[str, object]:
         """Plain data; times in units of 1/scale."""
         return {
             "recomputed_blocks": self.blocks,
             "of": self.of,
-            "status": self.status,
-            "cost": self.cost,
-            "lower_bound": self.lower_bound,
-            "peak_bytes": self.peak,
+            **self.tried.to_json(),
         }
 
 
@@ -92,19 +84,14 @@ def plan_recomputed(
         )
         planned = plan(step.graph, seconds)
         known[k] = planned, step
-        a = planned.answer
-        peak = None if a.solution is None else planned.planning.problem.peak_of(a.solution)[0]
-        attempts.append(Attempt(k, n, a.status.value, a.cost, a.lower_bound, peak))
-        return a.cost
+        attempts.append(Attempt(k, n, Tried.of(planned)))
+        return planned.answer.cost
 
     def time_enough() -> bool:
         return clock.limit_s is None or clock.left() > BEGIN_SHARE * clock.limit_s
 
     least = attempt(0)
-    first = known[0][0].answer
-    if n and not (
-        first.status is Status.OPTIMAL and first.certificate is not None and ignores_rows(first.certificate.proof)
-    ):
+    if n and not best_without_rows(known[0][0]):
         most_cost = attempt(n)
         low, high = 0, n
         while high - low > 1 and time_enough() and (least is not None or most_cost is not None):
@@ -123,14 +110,5 @@ def render_attempts(attempts: Sequence[Attempt], problem: SelectionProblem) -> l
     """What was tried, in the order of the number of blocks; `problem`: any of theirs, for the unit of costs."""
     lines = []
     for a in sorted(attempts, key=lambda a: a.blocks):
-        if a.cost is None or a.peak is None:
-            found = "proved not to fit" if a.status == "infeasible" else "no plan found"
-        else:
-            proved = (
-                ", optimal for this graph"
-                if a.status == "optimal"
-                else f", at least {amount(a.lower_bound, problem)} for this graph"
-            )
-            found = f"{amount(a.cost, problem)}{proved}, {bytes_text(a.peak)} on the fullest device"
-        lines.append(f"  {a.blocks} of {a.of} blocks recomputed: {found}")
+        lines.append(f"  {a.blocks} of {a.of} blocks recomputed: {a.tried.words(problem)}")
     return lines

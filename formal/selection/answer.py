@@ -5,19 +5,14 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 from fractions import Fraction
-from typing import TYPE_CHECKING
 
-from ...models.problem.claims import Infeasible, LowerBound, Optimal, Status, WithinGap
+from ...models.problem.claims import LowerBound, Optimal, Status, WithinGap
 from ...models.problem.selection_problem import SelectionProblem
 from ...proofs.selection.certificates import Record, SelectionCertificate
 from .engines.consult import Asked
 from .model.clock import Clock
 from .model.infinity import INFINITY, NOTHING
-from .options import Options
-from .tree.infeasible import infeasible_dense
-
-if TYPE_CHECKING:
-    from .tree.dense_search import Outcome
+from .tree.infeasible import LeastLimit, infeasible
 
 
 @dataclass(frozen=True, eq=False)
@@ -60,7 +55,7 @@ def answer_of(
     record: Record,
     bound: int,
     clock: Clock,
-    claim_infeasible: Callable[[], Infeasible],
+    least: Callable[[], LeastLimit],
 ) -> Answer:
     """The claim that `record`, which establishes `bound`, supports; both numbers are coarse where the problem has a
     fine part.
@@ -75,22 +70,8 @@ def answer_of(
             return Answer(Status.FEASIBLE, None, None, upper, solution, seconds)
         return claimed(problem, solution, upper, record, bound, seconds)
     if bound >= INFINITY:
-        certificate = SelectionCertificate(digest, claim_infeasible(), record)
+        certificate = SelectionCertificate(digest, infeasible(problem, record, least()), record)
         return Answer(Status.INFEASIBLE, certificate, None, None, None, clock.seconds())
     if bound <= NOTHING:
         return Answer(Status.UNKNOWN, None, None, None, None, seconds)
     return Answer(Status.UNKNOWN, SelectionCertificate(digest, LowerBound(bound), record), bound, None, None, seconds)
-
-
-def answer_of_dense_search(problem: SelectionProblem, outcome: Outcome, clock: Clock, options: Options) -> Answer:
-    """What the dense search has proved."""
-    best = outcome.best
-    return answer_of(
-        problem,
-        best.solution,
-        best.cost,
-        outcome.record,
-        outcome.bound,
-        clock,
-        lambda: infeasible_dense(problem, outcome.steps, clock, options),
-    )

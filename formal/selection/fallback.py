@@ -20,7 +20,7 @@ from ...models.problem.selection_problem import FORBIDDEN, Ints, SelectionProble
 from ...proofs.selection.certificates import Dual, Elimination, Record, SelectionCertificate
 from .answer import Answer, claimed
 from .bound.decode import decode
-from .bound.dual import gather, row_costs, score
+from .bound.dual import score_of
 from .bound.trws import Sweeper
 from .model.clock import Clock
 from .model.factored import INFINITE, Base, Network, allowed, build, exact_cost, whole
@@ -70,8 +70,7 @@ def certified(problem: SelectionProblem, x: tuple[int, ...], cost: int, best: An
             record, bound = proof, claim.cost
         elif isinstance(proof, Dual):  # its messages bound every solution; what follows only those that beat this one
             dual = replace(proof, then=None, rounded=())
-            network = build(Base(problem, dual.denominator), whole(problem))
-            lower = score(network, *gather(network, dual), *row_costs(network, dual.multipliers)).lower()
+            lower = score_of(Base(problem, dual.denominator), whole(problem), dual).lower()
             if lower is not None:
                 record, bound = dual, lower << problem.fine_bits
     answer = claimed(problem, x, cost, record, bound, best.seconds)
@@ -126,16 +125,16 @@ def _made(problem: SelectionProblem, known: tuple[int, ...] | None, options: Opt
         return None
     network = build(Base(problem), domains)
     rows = Rows(problem) if problem.limit is not None and problem.usages else None
-    starts = [decode(Sweeper(network, list(range(len(domains)))), False)]
+    starts = [decode(Sweeper(network), False)]
     if rows is not None:
         starts.insert(0, _leanest(problem, network))
     choices = [
         *([] if known is None else [known]),
-        *(tuple(int(d[i]) for d, i in zip(domains, x, strict=True)) for x in starts),
+        *map(network.solution, starts),
     ]
     fitting = [x for x in choices if exact_cost(problem, x) is not None]
     best = min(fitting, key=problem.cost_of, default=None)
-    begin = starts[0] if best is None else [int(np.searchsorted(d, a)) for d, a in zip(domains, best, strict=True)]
+    begin = starts[0] if best is None else network.positions(best)
     until = Clock(options.solve.fallback_s)
     if rows is None:
         moved: list[int] | None = descend(network, begin, until, options.primal)
@@ -145,7 +144,7 @@ def _made(problem: SelectionProblem, known: tuple[int, ...] | None, options: Opt
         moved = settle(network, rows, begin, until, options.primal)
     if moved is None:
         return best
-    x = tuple(int(d[i]) for d, i in zip(domains, moved, strict=True))
+    x = network.solution(moved)
     return (
         x
         if exact_cost(problem, x) is not None and (best is None or problem.cost_of(x) < problem.cost_of(best))

@@ -37,7 +37,8 @@ from .fallback import certified, fallback
 from .model.clock import Clock, Progress
 from .model.factored import exact_cost
 from .options import OPTIONS, Options
-from .solve import Engine, searched
+from .primal.incumbent import Incumbent
+from .solve import Engine, Task, searched
 from .tree.infeasible import least_use
 from .uniform import uniform_start
 
@@ -84,7 +85,6 @@ def relax_resources(
     gap: Fraction = Fraction(0),
     engine: Engine = "native",
     progress: Progress | None = None,
-    seed: int = 0,
     threads: int = 1,
     clock: Clock | None = None,
     brought: Iterable[tuple[int, ...]] = (),
@@ -102,20 +102,12 @@ def relax_resources(
     if start is not None and _closed(start, gap):
         return replace(start, seconds=clock.seconds())
     asked: list[Asked] = []
+    known = () if start is None or start.solution is None else (start.solution,)
+    task = Task(problem, clock, Incumbent(problem), options, False, gap, progress, threads)
 
     def attempt(part: SelectionProblem, until: Clock) -> Answer:
         began = clock.seconds()
-        answer = searched(
-            part,
-            until,
-            gap=gap,
-            engine=engine,
-            progress=progress,
-            seed=seed,
-            threads=threads,
-            options=options,
-            known=() if start is None or start.solution is None else (start.solution,),
-        )
+        answer = searched(replace(task, problem=part, clock=until, incumbent=Incumbent(part)), engine, known)
         asked.extend(replace(a, at=began + a.at) for a in answer.asked)
         return answer
 

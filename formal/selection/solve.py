@@ -19,19 +19,20 @@ from typing import Final, Literal, get_args
 from ...models.problem.claims import Status
 from ...models.problem.selection_problem import SelectionProblem
 from ...proofs.selection.certificates import Dual
-from .answer import Answer, answer_of, answer_of_dense_search, claimed
+from .answer import Answer, answer_of, claimed
 from .decomposition.blocks import begin
 from .decomposition.quotient import quotient
 from .elimination.dense import Size, eliminate_dense, plain
 from .engines.consult import Asked, consult
 from .fallback import fallback
 from .model.clock import Clock, Progress
+from .model.dense import cells_of
 from .model.factored import whole
 from .model.interrupt import interruptible
 from .options import OPTIONS, Limits, Options
 from .primal.incumbent import Incumbent
 from .tree.branch_and_bound import eliminator, new_run
-from .tree.infeasible import infeasible
+from .tree.infeasible import least_limit, least_limit_dense
 from .tree.proof_tree import Assembler
 from .tree.run import Run
 
@@ -45,7 +46,6 @@ def solve(
     gap: Fraction = Fraction(0),
     engine: Engine = "native",
     progress: Progress | None = None,
-    seed: int = 0,
     threads: int = 1,
     limits: Limits | None = None,
     options: Options | None = None,
@@ -70,57 +70,31 @@ def solve(
     >>> a.status.value, a.cost, a.solution
     ('optimal', 1, (0, 0))
     """
-    found = searched(
-        problem,
-        (clock or Clock()).at_most(time_limit_s),
-        gap=gap,
-        engine=engine,
-        progress=progress,
-        seed=seed,
-        threads=threads,
-        limits=limits,
-        options=options,
-        known=known,
-    )
-    return fallback(problem, found, brought, options)
-
-
-def searched(
-    problem: SelectionProblem,
-    clock: Clock,
-    *,
-    gap: Fraction = Fraction(0),
-    engine: Engine = "native",
-    progress: Progress | None = None,
-    seed: int = 0,
-    threads: int = 1,
-    limits: Limits | None = None,
-    options: Options | None = None,
-    known: Iterable[tuple[int, ...]] = (),
-) -> Answer:
-    """`solve` without what can always be answered: nothing if the search found nothing before `clock` was over.
-    `known`: solutions to begin with.
-    """
-    if engine not in get_args(Engine):
-        raise ValueError(f"engine {engine!r}: choose native, ilp or smt")
-    problem.check()
-    if clock.over():
-        return Answer(Status.UNKNOWN, None, None, None, None, clock.seconds())
     options = options or OPTIONS
     if limits is not None:
         options = replace(options, limits=limits)
-    incumbent = Incumbent(problem)
+    until = (clock or Clock()).at_most(time_limit_s)
+    task = Task(problem, until, Incumbent(problem), options, limits is not None, gap, progress, threads)
+    return fallback(problem, searched(task, engine, known), brought, options)
+
+
+def searched(task: Task, engine: Engine = "native", known: Iterable[tuple[int, ...]] = ()) -> Answer:
+    """`solve` without what can always be answered: nothing if the search found nothing before the clock was over."""
+    if engine not in get_args(Engine):
+        raise ValueError(f"engine {engine!r}: choose native, ilp or smt")
+    task.problem.check()
+    if task.clock.over():
+        return Answer(Status.UNKNOWN, None, None, None, None, task.clock.seconds())
     for x in known:
-        incumbent.offer(x)
-    task = Task(problem, clock, incumbent, options, limits is not None, gap, progress, seed, threads)
+        task.incumbent.offer(x)
     asked = tuple[Asked, ...]()
     if engine != "native":
-        with interruptible(clock):
-            warm, asked = consult(task.run(), engine, seed)
+        with interruptible(task.clock):
+            warm, asked = consult(task.run(), engine)
         task = replace(task, warm=warm)
     for search in SEARCHES:
         if search.accepts(task):
-            with interruptible(clock):
+            with interruptible(task.clock):
                 answer = search.run(task)
             if answer is not None:
                 return replace(answer, asked=asked)
@@ -140,7 +114,6 @@ class Task:
     forced: bool
     gap: Fraction
     progress: Progress | None
-    seed: int
     threads: int
     warm: Dual | None = None
 
@@ -173,8 +146,7 @@ def suits_dense_search(problem: SelectionProblem, options: Options) -> bool:
         and n >= (options.solve.dense_vertices_with_rows if rows else options.solve.dense_vertices)
         and not (
             n >= options.decomposition.vertices
-            and sum(problem.domain_size(e.u) * problem.domain_size(e.v) for e in problem.edges)
-            > options.solve.repeated_cells
+            and cells_of(problem) > options.solve.repeated_cells
             and quotient(problem, options.decomposition) is not None
         )
     )
@@ -193,14 +165,18 @@ def _dense_search(task: Task) -> Answer | None:
         task.clock,
         gap=task.gap,
         progress=task.progress,
-        seed=task.seed,
         threads=task.threads,
         options=task.options,
     )
     if task.incumbent.solution is not None:
         dense.best.offer(task.incumbent.solution)
     outcome = dense.run()
-    return None if outcome is None else answer_of_dense_search(task.problem, outcome, task.clock, task.options)
+    if outcome is None:
+        return None
+    record, bound, best = outcome
+    problem, clock, options = task.problem, task.clock, task.options
+    least = partial(least_limit_dense, problem, clock, options)
+    return answer_of(problem, best.solution, best.cost, record, bound, clock, least)
 
 
 def _elimination_accepts(task: Task) -> bool:
@@ -226,7 +202,7 @@ def _factored_search(task: Task) -> Answer:
         maker = Assembler(task.problem, run.base, run.incumbent.cost, run.enough(), partial(eliminator, run))
         record, bound = maker.assemble(tree, whole(task.problem))
     best = run.incumbent
-    return answer_of(task.problem, best.solution, best.cost, record, bound, task.clock, lambda: infeasible(run, record))
+    return answer_of(task.problem, best.solution, best.cost, record, bound, task.clock, partial(least_limit, run))
 
 
 @dataclass(frozen=True)

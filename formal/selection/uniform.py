@@ -23,9 +23,9 @@ import numpy as np
 from ...models.problem.selection_problem import SelectionProblem
 from ...proofs.selection.certificates import Dual
 from .answer import Answer, claimed
-from .bound import dual
 from .bound.converge import converge
 from .bound.decode import decode
+from .bound.dual import score_of
 from .bound.subgradient import apply_multipliers
 from .bound.trws import Sweeper, load
 from .decomposition.blocks import spread
@@ -141,18 +141,18 @@ class _Uniform:
         """A solution of a symmetric problem, near the bound that comes with it, and the messages."""
         domains = allowed(problem)
         network = build(Base(problem), domains)
-        sweeper = Sweeper(network, list(range(len(domains))), options=self.options.bound)
+        sweeper = Sweeper(network, options=self.options.bound)
         if warm is not None:
             load(sweeper, warm)
         bound = converge(sweeper, until)
         plans: list[Plan] = []
         for forward in (False, True):
             x = descend(network, decode(sweeper, forward), until, self.options.primal)
-            plan = tuple(int(d[i]) for d, i in zip(domains, x, strict=True))
+            plan = network.solution(x)
             if exact_cost(problem, plan) is not None:
                 plans.append(plan)
         best = min(plans, key=problem.cost_of, default=None)
-        record = Dual(*dual.spread(network, sweeper.to_u, sweeper.to_v), 1)
+        record = sweeper.dual()
         return best, -np.inf if bound is None else float(bound + problem.constant), record
 
     def _mixture(self, cheap: Plan, lean: Plan, until: Clock) -> Plan:
@@ -166,9 +166,9 @@ class _Uniform:
         best = min(plans, key=self.problem.cost_of)
         assert self.rows is not None
         network = build(Base(self.problem), allowed(self.problem))
-        at = [int(np.searchsorted(d, a)) for d, a in zip(network.domains, best, strict=True)]
+        at = network.positions(best)
         moved = settle(network, self.rows, at, until, self.options.primal)
-        better = tuple(int(d[i]) for d, i in zip(network.domains, moved, strict=True))
+        better = network.solution(moved)
         return better if exact_cost(self.problem, better) is not None else best
 
     def _most(self, cheap: np.ndarray, lean: np.ndarray, layer: np.ndarray, most: int) -> Iterator[Plan]:
@@ -185,14 +185,13 @@ class _Uniform:
     def bound(self, prices: Floats, cost: int, gap: Fraction, until: Clock) -> tuple[Dual, int]:
         """Messages of the whole at rounded prices, and what they prove."""
         network = build(Base(self.problem), whole(self.problem))
-        sweeper = Sweeper(network, list(range(len(network.domains))), options=self.options.bound)
+        sweeper = Sweeper(network, options=self.options.bound)
         n = np.rint(prices).astype(np.int64)
         block = self.found.problem if not n.any() else self.profile.priced(self.found.problem, prices, each=True)
         ring = build(Base(block), allowed(block))
-        inner = Sweeper(ring, list(range(len(ring.domains))), options=self.options.bound)
+        inner = Sweeper(ring, options=self.options.bound)
         converge(inner, until)
-        warm = Dual(*dual.spread(ring, inner.to_u, inner.to_v), 1)
-        load(sweeper, spread(self.problem, self.found, warm))
+        load(sweeper, spread(self.problem, self.found, inner.dual()))
         term, multipliers = 0, tuple[tuple[int, int], ...]()
         if self.rows is not None and n.any():
             multipliers = self.rows.pairs(n)
@@ -200,7 +199,6 @@ class _Uniform:
             term = self.rows.limit * int(n.sum())
         enough = cost - (cost * gap.numerator) // gap.denominator
         converge(sweeper, until, enough - network.base.constant + term)
-        record = Dual(*dual.spread(network, sweeper.to_u, sweeper.to_v), 1, multipliers)
-        added, row_term = dual.row_costs(network, record.multipliers)
-        scored = dual.score(network, *dual.gather(network, record), added, row_term)
-        return record, cost if scored.bound is None else scored.bound
+        record = sweeper.dual(multipliers)
+        bound = score_of(network.base, network.domains, record).bound
+        return record, cost if bound is None else bound

@@ -167,6 +167,17 @@ def read_json(members: Mapping[str, Member], name: str, limits: Limits = LIMITS)
     return parse(value, place)
 
 
+def read_text(members: Mapping[str, Member], name: str) -> str:
+    """The ASCII text of the member `name`."""
+    value = members.get(name)
+    if not isinstance(value, bytes):
+        raise ContainerError(f"member {name!r}", "is missing")
+    try:
+        return value.decode("ascii")
+    except UnicodeDecodeError:
+        raise ContainerError(f"member {name!r}", "is not ASCII") from None
+
+
 def read_array(members: Mapping[str, Member], name: str) -> Ints:
     """The array member `name`."""
     value = members.get(name)

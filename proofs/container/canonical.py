@@ -115,6 +115,13 @@ class Reader:
         """The elements of a list of at most `most` elements."""
         return (Reader(item, f"{self.place}[{i}]") for i, item in enumerate(self._list(most)))
 
+    def parts(self, size: int) -> tuple[Reader, ...]:
+        """The elements of a list of exactly `size`."""
+        found = tuple(self.items())
+        if len(found) != size:
+            self.fail(f"must have {size} parts")
+        return found
+
     def integers(self, low: int = INT64[0], high: int = INT64[1], most: int = 1 << 26) -> list[int]:
         """A list of exact integers in low..high."""
         out: list[int] = []

@@ -77,13 +77,13 @@ def decode_joint(members: Mapping[str, Member]) -> Jointly:
     own, added = {op.name: op for op in base.operators}, {op.name: op for op in nodes.operators}
     tensors = []
     for row in head["tensors"].items():
-        name, shape, dtype = _tuple(row, 3)
+        name, shape, dtype = row.parts(3)
         if dtype.text(40) not in ELEMENT_BYTES:
             dtype.fail("is no element type")
         tensors.append(Tensor(name.text(), tuple(shape.integers(1, 1 << 40)), dtype.text(40)))
     operators = []
     for row in head["operators"].items():
-        name, tensor = _tuple(row, 2)
+        name, tensor = row.parts(2)
         if tensor.is_null():
             if name.text() not in own:
                 name.fail("is no operator of the user's graph")
@@ -115,16 +115,9 @@ def _graph(members: Mapping[str, Member], name: str) -> Graph:
 
 
 def _step(row: Reader) -> Step:
-    rule, node, place, facts = _tuple(row, 4)
+    rule, node, place, facts = row.parts(4)
     found = []
     for fact in facts.items():
-        text, number = _tuple(fact, 2)
+        text, number = fact.parts(2)
         found.append((text.text(), number.integer(0, 1 << 40)))
     return Step(rule.text(100), node.text(), place.texts(), tuple(found))
-
-
-def _tuple(row: Reader, size: int) -> tuple[Reader, ...]:
-    parts = tuple(row.items())
-    if len(parts) != size:
-        row.fail(f"must have {size} parts")
-    return parts

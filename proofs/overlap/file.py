@@ -16,10 +16,10 @@ from typing import Final
 from ...models.communication.choices import Choices
 from ...models.machine.machine import Machine, MachineError
 from ...models.program.graph import Graph, GraphError
-from ..container.archive import Member, read_json, write_container
+from ..container.archive import Member, read_json, read_text, write_container
 from ..container.canonical import ContainerError, canonical
 from ..container.kinds import require_kind
-from ..pipelines.file import listed, placements, text_of
+from ..plan.placements import listed, read_placements
 from ..schedules.file import decode_schedule, encode_schedule
 from ..selection.file import decode_certificate, encode_certificate
 from .certificate import OverlapCertificate
@@ -79,8 +79,8 @@ def decode_overlap(members: Mapping[str, Member]) -> OverlapCertificate:
     if head["format"].text() != FORMAT:
         head["format"].fail(f"this version reads {FORMAT!r} only")
     try:
-        graph = Graph.from_json(text_of(members, "graph.json"))
-        machine = Machine.from_json(text_of(members, "machine.json"))
+        graph = Graph.from_json(read_text(members, "graph.json"))
+        machine = Machine.from_json(read_text(members, "machine.json"))
     except (GraphError, MachineError) as error:
         raise ContainerError("member 'graph.json' or 'machine.json'", str(error)) from None
     for name, found in (("graph_sha256", graph.sha256()), ("machine_sha256", machine.sha256())):
@@ -94,7 +94,7 @@ def decode_overlap(members: Mapping[str, Member]) -> OverlapCertificate:
         graph,
         machine,
         head["space"].text(100),
-        Choices(placements(head["operators"]), placements(head["copies"])),
+        Choices(read_placements(head["operators"]), read_placements(head["copies"])),
         head["quantum"].integer(1, 1 << 40),
         decode_schedule({k: v for k, v in members.items() if k.startswith("schedule.")}),
         chains,

@@ -17,13 +17,13 @@ from pathlib import Path
 from typing import Final
 
 from ...models.communication.choices import Choices
-from ...models.layout.placement import Placement
 from ...models.machine.machine import Machine, MachineError
 from ...models.pipelines.division import Division
 from ...models.program.graph import Graph, GraphError
-from ..container.archive import Member, read_json, write_container
+from ..container.archive import Member, read_json, read_text, write_container
 from ..container.canonical import ContainerError, Reader, canonical
 from ..container.kinds import require_kind
+from ..plan.placements import listed, read_placements
 from ..schedules.file import decode_schedule, encode_schedule
 from ..selection.certificates import SelectionCertificate
 from ..selection.file import decode_certificate, encode_certificate
@@ -94,8 +94,8 @@ def decode_pipeline(members: Mapping[str, Member]) -> PipelineCertificate:
     if head["format"].text() != FORMAT:
         head["format"].fail(f"this version reads {FORMAT!r} only")
     try:
-        graph = Graph.from_json(text_of(members, "graph.json"))
-        machine = Machine.from_json(text_of(members, "machine.json"))
+        graph = Graph.from_json(read_text(members, "graph.json"))
+        machine = Machine.from_json(read_text(members, "machine.json"))
     except (GraphError, MachineError) as error:
         raise ContainerError("member 'graph.json' or 'machine.json'", str(error)) from None
     for name, found in (("graph_sha256", graph.sha256()), ("machine_sha256", machine.sha256())):
@@ -105,13 +105,13 @@ def decode_pipeline(members: Mapping[str, Member]) -> PipelineCertificate:
     phase = head["phases"].text(1 << 24)
     if len(unit) != len(graph.operators) or len(phase) != len(unit) or set(phase) - set("FBU"):
         head["units"].fail("there must be one unit and one phase F, B or U per operator")
-    cuts = tuple((a.text(), b.text()) for a, b in (_row(r, 2) for r in head["cuts"].items()))
+    cuts = tuple((a.text(), b.text()) for a, b in (r.parts(2) for r in head["cuts"].items()))
     stages = tuple(
-        Stage(a.integer(0, 1 << 20), b.integer(0, 1 << 20), Choices(placements(c), placements(d)))
-        for a, b, c, d in (_row(r, 4) for r in head["stages"].items(1 << 8))
+        Stage(a.integer(0, 1 << 20), b.integer(0, 1 << 20), Choices(read_placements(c), read_placements(d)))
+        for a, b, c, d in (r.parts(4) for r in head["stages"].items(1 << 8))
     )
     leaves = tuple(
-        _leaf(_row(r, 7), decode_certificate(members, f"leaves/{k}"))
+        _leaf(r.parts(7), decode_certificate(members, f"leaves/{k}"))
         for k, r in enumerate(head["leaves"].items(MOST_LEAVES))
     )
     if {n for n in members if n.startswith("leaves/")} != {
@@ -119,7 +119,7 @@ def decode_pipeline(members: Mapping[str, Member]) -> PipelineCertificate:
     }:
         head["leaves"].fail("must list the certificates under leaves/, each once")
     pairs = tuple(
-        (a.integer(1, 1 << 20), b.integer(1, 1 << 20)) for a, b in (_row(r, 2) for r in head["pairs"].items(MOST_PAIRS))
+        (a.integer(1, 1 << 20), b.integer(1, 1 << 20)) for a, b in (r.parts(2) for r in head["pairs"].items(MOST_PAIRS))
     )
     return PipelineCertificate(
         graph,
@@ -138,37 +138,6 @@ def decode_pipeline(members: Mapping[str, Member]) -> PipelineCertificate:
     )
 
 
-def _leaf(row: list[Reader], certificate: SelectionCertificate) -> Leaf:
+def _leaf(row: tuple[Reader, ...], certificate: SelectionCertificate) -> Leaf:
     stages, micro, first, end, times = (x.integer(0, 1 << 20) for x in row[:5])
     return Leaf(stages, micro, first, end, times, row[5].flag(), row[6].integer(0, 1 << 62), certificate)
-
-
-def listed(items: tuple[tuple[str, Placement], ...]) -> list[object]:
-    """Placements as rows [name, axes, matrix]."""
-    return [[name, list(p.axes), [list(r) for r in p.matrix]] for name, p in items]
-
-
-def placements(rows: Reader) -> tuple[tuple[str, Placement], ...]:
-    """Inverse of `listed`."""
-    out = []
-    for name, axes, matrix in (_row(r, 3) for r in rows.items()):
-        out.append((name.text(), Placement(axes.texts(), tuple(tuple(r.integers(1, 1 << 40)) for r in matrix.items()))))
-    return tuple(out)
-
-
-def _row(value: Reader, length: int) -> list[Reader]:
-    found = list(value.items())
-    if len(found) != length:
-        value.fail(f"must have {length} entries")
-    return found
-
-
-def text_of(members: Mapping[str, Member], name: str) -> str:
-    """An ASCII member."""
-    value = members.get(name)
-    if not isinstance(value, bytes):
-        raise ContainerError(f"member {name!r}", "is missing")
-    try:
-        return value.decode("ascii")
-    except UnicodeDecodeError:
-        raise ContainerError(f"member {name!r}", "is not ASCII") from None

@@ -23,17 +23,17 @@ from pathlib import Path
 from typing import Final
 
 from ...models.communication.choices import Choices
-from ...models.layout.placement import Placement
 from ...models.machine.machine import Machine, MachineError
 from ...models.program.contents import constants, encoded, filled
 from ...models.program.graph import Graph, GraphError, Role
-from ..container.archive import Member, identity, read_container, read_json, write_container
+from ..container.archive import Member, identity, read_container, read_json, read_text, write_container
 from ..container.canonical import ContainerError, Reader, canonical
 from ..container.kinds import require_kind
 from ..joint.file import HEAD, Jointly, decode_joint, encode_joint
 from ..selection.certificates import SelectionCertificate
 from ..selection.file import decode_certificate, encode_certificate
 from .bars import MEMBER, Bars, decode_bars, encode_bars
+from .placements import listed, read_placements
 
 FORMAT: Final = "shardproof-plan/1"
 
@@ -109,10 +109,7 @@ def encode_plan(plan: Plan) -> dict[str, Member]:
 
 
 def _decisions(choices: Choices) -> dict[str, object]:
-    def rows(items: tuple[tuple[str, Placement], ...]) -> list[object]:
-        return [[name, list(p.axes), [list(r) for r in p.matrix]] for name, p in items]
-
-    return {"operators": rows(choices.operators), "copies": rows(choices.copies)}
+    return {"operators": listed(choices.operators), "copies": listed(choices.copies)}
 
 
 MOST_CONSTANTS: Final = 1 << 28
@@ -153,8 +150,8 @@ def decode_plan(members: Mapping[str, Member]) -> Plan:
     if head["format"].text() != FORMAT:
         head["format"].fail(f"this version reads {FORMAT!r} only")
     try:
-        graph = Graph.from_json(_text(members, "graph.json"))
-        machine = Machine.from_json(_text(members, "machine.json"))
+        graph = Graph.from_json(read_text(members, "graph.json"))
+        machine = Machine.from_json(read_text(members, "machine.json"))
     except (GraphError, MachineError) as error:
         raise ContainerError("member 'graph.json' or 'machine.json'", str(error)) from None
     graph = _filled(graph, members)
@@ -187,7 +184,7 @@ def decode_plan(members: Mapping[str, Member]) -> Plan:
 
 def _choices(decisions: Reader) -> Choices:
     both = decisions.fields("operators", "copies")
-    return Choices(_placements(both["operators"]), _placements(both["copies"]))
+    return Choices(read_placements(both["operators"]), read_placements(both["copies"]))
 
 
 def _filled(graph: Graph, members: Mapping[str, Member]) -> Graph:
@@ -201,26 +198,8 @@ def _filled(graph: Graph, members: Mapping[str, Member]) -> Graph:
         raise ContainerError("constants", str(error)) from None
 
 
-def _text(members: Mapping[str, Member], name: str) -> str:
-    value = members.get(name)
-    if not isinstance(value, bytes):
-        raise ContainerError(f"member {name!r}", "is missing")
-    try:
-        return value.decode("ascii")
-    except UnicodeDecodeError:
-        raise ContainerError(f"member {name!r}", "is not ASCII") from None
-
-
-def _placements(rows: Reader) -> tuple[tuple[str, Placement], ...]:
-    out = []
-    for row in rows.items():
-        name, axes, matrix = _tuple(row, 3)
-        out.append((name.text(), Placement(axes.texts(), tuple(tuple(r.integers(1, 1 << 40)) for r in matrix.items()))))
-    return tuple(out)
-
-
 def _moved(row: Reader) -> Moved:
-    tensor, writer, reader, position, collective, loads, phases = _tuple(row, 7)
+    tensor, writer, reader, position, collective, loads, phases = row.parts(7)
     return Moved(
         tensor.text(),
         None if writer.is_null() else writer.text(),
@@ -230,10 +209,3 @@ def _moved(row: Reader) -> Moved:
         tuple(loads.integers(0)),
         tuple(phases.integers(0)),
     )
-
-
-def _tuple(row: Reader, size: int) -> tuple[Reader, ...]:
-    parts = tuple(row.items())
-    if len(parts) != size:
-        row.fail(f"must have {size} parts")
-    return parts

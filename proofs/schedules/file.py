@@ -168,11 +168,11 @@ def _pipeline(value: Reader) -> Pipeline:
 def _problem(value: Reader) -> ScheduleProblem:
     value.fields("kind", "name", "unit", "scale", "streams", "tasks", "precedences", "holdings", "limits")
     streams = [
-        Stream(s[0].integer(0, 1 << 20), s[1].text(100)) for s in (_row(r, 2) for r in value["streams"].items(1 << 16))
+        Stream(s[0].integer(0, 1 << 20), s[1].text(100)) for s in (r.parts(2) for r in value["streams"].items(1 << 16))
     ]
     tasks = [
         Task(t[0].text(1000), t[1].integer(0, 1 << 40), tuple(t[2].integers(0, 1 << 20, 1 << 16)))
-        for t in (_row(r, 3) for r in value["tasks"].items(MOST))
+        for t in (r.parts(3) for r in value["tasks"].items(MOST))
     ]
     before = []
     for item in value["precedences"].items(MOST):
@@ -187,7 +187,7 @@ def _problem(value: Reader) -> ScheduleProblem:
             None if h[2].is_null() else h[2].integer(0, 1 << 40),
             tuple(h[3].integers(0, 1 << 40, MOST)),
         )
-        for h in (_row(r, 4) for r in value["holdings"].items(MOST))
+        for h in (r.parts(4) for r in value["holdings"].items(MOST))
     ]
     limits = tuple(None if x.is_null() else x.integer(0, 1 << 62) for x in value["limits"].items(1 << 16))
     return ScheduleProblem(
@@ -200,10 +200,3 @@ def _problem(value: Reader) -> ScheduleProblem:
         value["unit"].text(40),
         value["scale"].integer(1, 1 << 62),
     )
-
-
-def _row(value: Reader, length: int) -> list[Reader]:
-    found = list(value.items(length))
-    if len(found) != length:
-        value.fail(f"must have {length} entries")
-    return found

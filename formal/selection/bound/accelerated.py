@@ -33,7 +33,7 @@ from numpy.typing import NDArray
 
 from ....models.problem.selection_problem import Ints
 from ..model.clock import Clock
-from ..model.dense import Graph
+from ..model.dense import Graph, offsets
 from ..model.factored import INFINITE
 from ..model.local_costs import line
 from ..model.minplus import executor
@@ -57,12 +57,12 @@ class AcceleratedSweeper:
         arcs, tables = network.arcs, network.tables
         self.sweeper, self.options = sweeper, sweeper.options
         self.used = sorted({a.table for a in arcs})
-        first = dict(zip(self.used, _edges([tables[t].size for t in self.used]).tolist(), strict=False))
+        first = dict(zip(self.used, offsets([tables[t].size for t in self.used]).tolist(), strict=False))
         self.maps = _maps([(a.rows, a.cols) for a in arcs])
-        self.message = _edges([side for a in arcs for side in tables[a.table].shape])
+        self.message = offsets([side for a in arcs for side in tables[a.table].shape])
         self.graph = Graph(
-            _edges([c.size for c in network.unary]),
-            _edges([len(at) for at in network.around]),
+            offsets([c.size for c in network.unary]),
+            offsets([len(at) for at in network.around]),
             np.array([e for at in network.around for e in at], dtype=np.int64),
             np.array([a.u for a in arcs], dtype=np.int64),
             np.array([a.v for a in arcs], dtype=np.int64),
@@ -211,15 +211,6 @@ def _coarse_unit(sweeper: Sweeper) -> int | None:
         int(line(network, e, a.u, x[a.v])[x[a.u]]) for e, a in enumerate(network.arcs)
     ]
     return sum(cost for cost in spent if cost < INFINITE) // sweeper.options.coarse_largest + 1
-
-
-def _edges(sizes: list[int]) -> Ints:
-    """0 and the running sums.
-
-    >>> _edges([2, 3]).tolist()
-    [0, 2, 5]
-    """
-    return np.concatenate([np.zeros(1, dtype=np.int64), np.cumsum(np.array(sizes, dtype=np.int64))])
 
 
 def _maps(pairs: list[tuple[Ints | None, Ints | None]]) -> tuple[Ints, Ints]:

@@ -68,9 +68,7 @@ class DenseBounder:
 
     def apply(self, state: State) -> None:
         """Put multipliers into the vertex costs."""
-        f = self.flat
-        prefix = np.concatenate([[0.0], np.cumsum(state.n)])
-        kernels.weigh(f.label, self.cost, f.spans, prefix, self.weight)
+        kernels.priced(self.flat, self.cost, state.n, self.weight)
         self.cuts.weigh(state.k, self.weight)
 
     def offset(self, state: State) -> float:
@@ -107,6 +105,18 @@ class DenseBounder:
         kernels.decode(self.order, self.rank, f.graph, self.weight, self.cells, messages, forward, self.x)
         kernels.usage(self.x, f.spans, self.use)
         return self.x
+
+    def decoded(self, state: State) -> tuple[Ints, Floats]:
+        """Where the messages of `state` say that a local search should begin, and what MIR cuts add to the prices of
+        the labels.
+        """
+        rounded = np.zeros(self.flat.labels)
+        self.cuts.weigh(state.k, rounded)
+        self.apply(state)
+        messages = state.messages.copy()
+        for forward in (True, False):
+            self.sweep(messages, forward)
+        return self.relaxed(messages).copy(), rounded
 
     def tighten(self, state: State, most: int, incumbent: Ints | None = None) -> int:
         """Drop MIR cuts without a multiplier, add up to `most` that the relaxed solution breaks; how many were
@@ -281,23 +291,20 @@ def quantise(flat: DenseProblem, state: State, upper: float, cuts: Cuts = NONE) 
 def prices(flat: DenseProblem, state: State, cuts: Cuts) -> Floats:
     """What the multipliers add to the cost of every label."""
     weight = np.zeros(flat.labels)
-    prefix = np.concatenate([[0.0], np.cumsum(state.n)])
-    kernels.weigh(flat.label, np.zeros(flat.labels), flat.spans, prefix, weight)
+    kernels.priced(flat, weight, state.n, weight)
     cuts.weigh(state.k, weight)
     return weight
 
 
 def _usage_bound(flat: DenseProblem, state: State, cuts: Cuts) -> float:
     """Largest sum of multipliers times use of one label."""
-    weight = prices(flat, state, cuts)
-    return float(weight.max(initial=0.0))
+    return float(prices(flat, state, cuts).max(initial=0.0))
 
 
 def _evaluate(flat: DenseProblem, q: int, messages: Ints, n: Ints, k: Floats, cuts: Cuts) -> Exact:
     cap = FAR // q
     weight = np.empty(flat.labels, dtype=np.int64)
-    prefix = np.concatenate([np.zeros(1, dtype=np.int64), np.cumsum(n)])
-    kernels.weigh(flat.label, np.minimum(flat.cost, cap) * q, flat.spans, prefix, weight)
+    kernels.priced(flat, np.minimum(flat.cost, cap) * q, n, weight)
     numbers, added, taken = cuts.exact(k, q)
     weight[: added.size] += added
     low, least = np.zeros(flat.vertices, dtype=np.int64), np.zeros(flat.u.size, dtype=np.int64)

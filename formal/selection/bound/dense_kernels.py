@@ -10,7 +10,14 @@ from __future__ import annotations
 import numpy as np
 from numba import njit
 
+from ....models.problem.selection_problem import Ints
+from ..model.dense import DenseProblem, Floats
 from .sweep_kernels import FAR, thetas
+
+
+def priced(flat: DenseProblem, cost: Floats | Ints, n: Floats | Ints, weight: Floats | Ints) -> None:
+    """weight = cost + what every label uses at the prices `n` of the rows; `weight` may be `cost`."""
+    weigh(flat.label, cost, flat.spans, np.concatenate([np.zeros(1, dtype=n.dtype), np.cumsum(n)]), weight)
 
 
 @njit(cache=True, nogil=True)

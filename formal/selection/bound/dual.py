@@ -170,13 +170,16 @@ def branching_vertex(network: Network, result: Score) -> int:
     return best[2]
 
 
+def score_of(base: Base, domains: Domains, dual: Dual) -> Score:
+    """What a record says on `domains`; `base` must have its denominator."""
+    network = build(base, domains)
+    return score(network, *gather(network, dual), *row_costs(network, dual.multipliers))
+
+
 def fix_labels(base: Base, domains: Domains, dual: Dual, upper: int) -> tuple[int | None, Domains]:
     """(LB in units of 1/Q or None for infinity, the domains a checker derives from `dual` against incumbent `upper`).
 
     `base` must have the denominator of the record.
     """
-    network = build(base, domains)
-    to_u, to_v = gather(network, dual)
-    added, term = row_costs(network, dual.multipliers)
-    result = score(network, to_u, to_v, added, term)
+    result = score_of(base, domains, dual)
     return result.bound, result.fix(domains, upper)

@@ -90,8 +90,7 @@ class _Ascent:
         return self.target is not None and bound >= self.target
 
     def over(self) -> Floats:
-        choice = decode(self.sweeper, False)
-        x = [int(d[i]) for d, i in zip(self.sweeper.network.domains, choice, strict=True)]
+        x = self.sweeper.network.solution(decode(self.sweeper, False))
         return self.rows.use(x).astype(np.float64) - self.rows.limit
 
     def aim(self, bound: float, rho: float) -> float:

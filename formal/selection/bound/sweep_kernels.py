@@ -21,6 +21,8 @@ from __future__ import annotations
 import numpy as np
 from numba import njit
 
+from ..model.minplus_loops import columns, rows
+
 FAR = 1 << 60
 """A sum at or above half of this contains a forbidden label; an excess at or above it is never within a gap."""
 
@@ -47,40 +49,6 @@ def thetas(i, g, maps, weight, messages, theta, rank, forward):  # type: ignore[
             for a in range(k):
                 theta[a] += messages[at + maps[1][maps[0][side] + a]]
     return ahead
-
-
-@njit(cache=True, nogil=True, fastmath=True, error_model="numpy", inline="always")
-def _columns(cells, at, h, size, out, top, far):  # type: ignore[no-untyped-def]
-    """out[b] = min over r of table[r, b] + h[r], at most `top`; rows with h[r] >= `far` are left out, where
-    there is such a limit."""
-    kind = cells.dtype.type  # without it numba adds int32 as int64, half as many lanes
-    m = out.shape[0]
-    begin = 0
-    if far is None:
-        begin = 1
-        for b in range(m):
-            out[b] = cells[at + b] + h[0]
-    else:
-        for b in range(m):
-            out[b] = top
-    for r in range(begin, size):
-        x = h[r]
-        if far is None or x < far:
-            row = cells[at + r * m : at + (r + 1) * m]
-            for b in range(m):
-                out[b] = min(out[b], kind(row[b] + x))
-
-
-@njit(cache=True, nogil=True, fastmath=True, error_model="numpy", inline="always")
-def _rows(cells, at, h, size, out):  # type: ignore[no-untyped-def]
-    """out[b] = min over r of table[b, r] + h[r]."""
-    kind = cells.dtype.type
-    for b in range(out.shape[0]):
-        row = cells[at + b * size : at + (b + 1) * size]
-        best = kind(row[0] + h[0])
-        for r in range(1, size):
-            best = min(best, kind(row[r] + h[r]))
-        out[b] = best
 
 
 @njit(cache=True, nogil=True, fastmath=True, error_model="numpy", inline="always")
@@ -175,11 +143,11 @@ def sweep(part, rank, g, maps, weight, cells, messages, forward, limit, soft, sh
                 across, along = (out.shape[0], 1) if mine_is_u else (1, size)
                 _soft(cells, at[e], across, along, h, size, out, soft[0], soft[1], sums)
             elif not mine_is_u:
-                _rows(cells, at[e], h, size, out)
+                rows(cells, at[e], h, size, out)
             elif limit is None:
-                _columns(cells, at[e], h, size, out, None, None)
+                columns(cells, at[e], h, size, out, None, None)
             else:
-                _columns(cells, at[e], h, size, out, top, far)
+                columns(cells, at[e], h, size, out, top, far)
             if limit is not None:
                 for b in range(out.shape[0]):
                     out[b] = min(max(out[b], kind(-limit)), top)

@@ -29,7 +29,7 @@ from ....models.problem.selection_problem import Ints
 from ....proofs.selection.certificates import Dual
 from ..model.factored import Network, saturate
 from ..options.bound import BOUND, BoundOptions
-from .dual import gather
+from .dual import gather, spread
 
 
 def message_limit(network: Network) -> int:
@@ -45,7 +45,9 @@ class Sweeper:
     `extra[v]`: what the multipliers of resource rows add to the costs of v's labels.
     """
 
-    def __init__(self, network: Network, order: list[int], threads: int = 1, options: BoundOptions = BOUND) -> None:
+    def __init__(
+        self, network: Network, order: list[int] | None = None, threads: int = 1, options: BoundOptions = BOUND
+    ) -> None:
         self.network = network
         self.options = options
         self.threads = threads
@@ -54,7 +56,7 @@ class Sweeper:
         zeros: dict[int, Ints] = {}
         self.to_u: list[Ints] = [_zero(network.tables[a.table].shape[0], zeros) for a in network.arcs]
         self.to_v: list[Ints] = [_zero(network.tables[a.table].shape[1], zeros) for a in network.arcs]
-        self.order = order
+        self.order = list(range(len(network.unary))) if order is None else order
 
     def costs(self, v: int) -> Ints:
         """A fresh array with the costs of the labels of `v`, multipliers included."""
@@ -69,6 +71,10 @@ class Sweeper:
             message, index = (self.to_u[e], arc.rows) if arc.u == v else (self.to_v[e], arc.cols)
             out += message if index is None else message[index]
         return saturate(out)
+
+    def dual(self, multipliers: tuple[tuple[int, int], ...] = ()) -> Dual:
+        """The messages as a record, with these multipliers in their costs."""
+        return Dual(*spread(self.network, self.to_u, self.to_v), self.network.base.denominator, multipliers)
 
 
 def _zero(size: int, known: dict[int, Ints]) -> Ints:

@@ -22,7 +22,6 @@ import numpy as np
 
 from ....models.problem.selection_problem import Ints, SelectionProblem
 from ....proofs.selection.certificates import Dual
-from ..bound import dual
 from ..bound.converge import converge
 from ..bound.subgradient import apply_multipliers
 from ..bound.trws import load
@@ -95,7 +94,7 @@ def settled(run: Run, warm: Dual) -> Dual:
         enough = None if enough is None else enough + run.rows.limit * int(prices.sum())
     until = run.clock.share(run.options.decomposition.interface_share)
     converge(sweeper, until, enough)
-    return Dual(*dual.spread(network, sweeper.to_u, sweeper.to_v), run.denominator, multipliers)
+    return sweeper.dual(multipliers)
 
 
 def _everywhere(run: Run, make: Make, found: Quotient, ring: Dual, n: Floats | None) -> Dual:
@@ -121,7 +120,7 @@ def _prolonged(run: Run, make: Make, found: Quotient, short: Coarse, ring: Dual)
     load(sweeper, spread(short.problem, replace(found, of_edge=tuple(found.of_edge[e] for e in short.edges)), ring))
     if converge(sweeper, inner.clock) is None:
         return None
-    return short.prolong(Dual(*dual.spread(network, sweeper.to_u, sweeper.to_v), inner.denominator), run.denominator)
+    return short.prolong(sweeper.dual(), run.denominator)
 
 
 def _pairs(run: Run, n: Floats | None, denominator: int) -> tuple[tuple[int, int], ...]:

@@ -55,6 +55,11 @@ class EliminationOrder:
     width: int
     complete: bool
 
+    def within(self, joint: int, work: int, kept: int) -> bool:
+        """True when it is complete and takes no more than that."""
+        size = self.largest <= joint and self.work <= work and self.kept <= kept
+        return self.complete and self.width <= WIDEST and size
+
 
 def elimination_order(network: Network, limit: int = 1 << 62) -> EliminationOrder:
     """Least fill-in order of `network`; stops (`complete` False) as soon as one joint table exceeds `limit` entries."""

@@ -32,12 +32,13 @@ from typing import Final, Literal
 
 import numpy as np
 
-from ....models.problem.selection_problem import FORBIDDEN, SelectionProblem
+from ....models.problem.selection_problem import SelectionProblem
 from ....proofs.selection.certificates import Dual
 from ..bound.converge import converge
 from ..bound.subgradient import subgradient_ascent
 from ..model.clock import Clock
-from ..model.factored import allowed, build, saturate
+from ..model.factored import allowed, build, exact_cost, saturate
+from ..model.resources import Rows
 from ..options.engines import EngineOptions
 from ..tree.run import Run
 from .columns import Columns, Shifted, columns
@@ -109,7 +110,7 @@ def conversation(asked: Sequence[Asked], cost: int | None, cost_text: Callable[[
     return lines
 
 
-def consult(run: Run, engine: EngineName, seed: int = 0) -> tuple[Dual | None, tuple[Asked, ...]]:
+def consult(run: Run, engine: EngineName) -> tuple[Dual | None, tuple[Asked, ...]]:
     """Ask `engine` until it has decided or its time is over; offers its solutions to the incumbent of `run`.
 
     Returns messages for the proof to start from (None: a vertex has no allowed choice), and the conversation.
@@ -144,7 +145,7 @@ def consult(run: Run, engine: EngineName, seed: int = 0) -> tuple[Dual | None, t
                     "use --engine native, or a smaller space (--space one-per-level)"
                 )
             break
-        asked += ask(run, chosen, engine, bound, cutoff, until, seed, events)
+        asked += ask(run, chosen, engine, bound, cutoff, until, events)
         last = asked[-1]
         if last.decided or until.over() or cutoff is None or chosen.complete:
             break
@@ -185,7 +186,6 @@ def ask(
     bound: int,
     cutoff: int | None,
     until: Clock,
-    seed: int,
     events: list[int],
 ) -> list[Asked]:
     """Ask about some columns, with more resource rows (added to `events`) as long as the answer breaks one."""
@@ -195,12 +195,10 @@ def ask(
     while True:
         run.progress.update(f"asking {engine}", bound, run.upper())
         at = run.clock.seconds()
-        reply = _reply(
-            engine, part, None if until.limit_s is None else max(0.0, until.left()), seed, run.threads, events
-        )
+        reply = _reply(engine, part, None if until.limit_s is None else max(0.0, until.left()), run.threads, events)
         broken: list[int] = []
         cost = None
-        if reply.solution is not None and any(a >= FORBIDDEN for a in _entries(part, reply.solution)):
+        if reply.solution is not None and exact_cost(replace(part, limit=None), reply.solution) is None:
             reply = replace(reply, solution=None, final=False)  # rounded to choices that are none
         if reply.solution is not None:
             x = chosen.back(reply.solution)
@@ -237,15 +235,15 @@ def ask(
 
 
 def _reply(
-    engine: EngineName, problem: SelectionProblem, seconds: float | None, seed: int, threads: int, events: Sequence[int]
+    engine: EngineName, problem: SelectionProblem, seconds: float | None, threads: int, events: Sequence[int]
 ) -> Reply:
     told = problem if engine == "smt" else replace(problem, fine=None)
     if seconds is not None:
-        reply = reply_in_time(engine, told, seconds, seed, threads, events)
+        reply = reply_in_time(engine, told, seconds, threads, events)
     elif engine == "smt":
-        reply = smt.solve_smt(told, None, seed, events)
+        reply = smt.solve_smt(told, None, events)
     else:
-        reply = ilp.solve_ilp(told, None, seed, threads, events)
+        reply = ilp.solve_ilp(told, None, threads, events)
     return (
         reply
         if told.fine is problem.fine
@@ -270,25 +268,10 @@ def _takes(problem: SelectionProblem, options: EngineOptions) -> bool:
     )
 
 
-def _entries(problem: SelectionProblem, x: Sequence[int]) -> list[int]:
-    cells = [int(v.cost[a]) for v, a in zip(problem.vertices, x, strict=True)]
-    for e in problem.edges:
-        row = x[e.u] if e.rows is None else int(e.rows[x[e.u]])
-        col = x[e.v] if e.cols is None else int(e.cols[x[e.v]])
-        cells.append(int(problem.tables[e.table][row, col]))
-    return cells
-
-
 def _broken(problem: SelectionProblem, x: tuple[int, ...], known: Sequence[int], most: int) -> list[int]:
     """Rows not in `known` that `x` breaks, the worst first, at most `most`."""
     if problem.limit is None:
         return []
-    events = problem.events()
-    change = np.zeros(len(events) + 1, dtype=np.int64)
-    for u in problem.usages:
-        first, last = np.searchsorted(events, [u.start, max(u.start, u.end)]).tolist()
-        change[first] += int(u.amount[x[u.vertex]])
-        change[last] -= int(u.amount[x[u.vertex]])
-    use = np.cumsum(change)[:-1]
+    events, use = problem.events(), Rows(problem).use(x)
     worst = [events[k] for k in np.argsort(-use, kind="stable").tolist() if use[k] > problem.limit]
     return [t for t in worst if t not in known][:most]

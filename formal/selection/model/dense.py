@@ -126,7 +126,7 @@ def dense_problem(problem: SelectionProblem, domains: Domains | None = None) -> 
     d = whole(problem) if domains is None else domains
     n = len(d)
     full = [x.size == v.cost.size for x, v in zip(d, problem.vertices, strict=True)]
-    label = _cuts([x.size for x in d])
+    label = offsets([x.size for x in d])
     cost = np.concatenate(
         [
             np.zeros(0, dtype=np.int64),
@@ -161,20 +161,25 @@ def dense_problem(problem: SelectionProblem, domains: Domains | None = None) -> 
         cost,
         u,
         v,
-        _cuts([b.size for b in blocks]),
+        offsets([b.size for b in blocks]),
         np.concatenate([np.zeros(0, dtype=np.int64), *blocks]),
-        _cuts(pairs),
-        _cuts(np.bincount(ends, minlength=n)),
+        offsets(pairs),
+        offsets(np.bincount(ends, minlength=n)),
         numbers[order],
         events,
         FORBIDDEN if problem.limit is None else problem.limit,
-        _cuts(np.bincount([w.vertex for w in live], minlength=n) if live else [0] * n),
+        offsets(np.bincount([w.vertex for w in live], minlength=n) if live else [0] * n),
         first.astype(np.int64),
         last.astype(np.int64),
-        _cuts([d[w.vertex].size for w in live])[:-1],
+        offsets([d[w.vertex].size for w in live])[:-1],
         np.concatenate([np.zeros(0, dtype=np.int64), *(w.amount[d[w.vertex]] for w in live)]),
     )
 
 
-def _cuts(sizes: Ints | list[int]) -> Ints:
+def offsets(sizes: Ints | list[int]) -> Ints:
+    """0 and the running sums.
+
+    >>> offsets([2, 3]).tolist()
+    [0, 2, 5]
+    """
     return np.concatenate([np.zeros(1, dtype=np.int64), np.cumsum(np.asarray(sizes, dtype=np.int64), dtype=np.int64)])

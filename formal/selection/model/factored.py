@@ -13,6 +13,7 @@ rows and columns that the kept ones come from.  Every forbidden entry is exactly
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
@@ -94,6 +95,14 @@ class Network:
     def labels(self) -> int:
         """Number of choices left over all vertices."""
         return sum(d.size for d in self.domains)
+
+    def solution(self, choice: Sequence[int]) -> tuple[int, ...]:
+        """The choices of the problem at positions in the domains."""
+        return tuple(int(d[i]) for d, i in zip(self.domains, choice, strict=True))
+
+    def positions(self, solution: Sequence[int]) -> list[int]:
+        """Inverse of `solution`."""
+        return [int(np.searchsorted(d, a)) for d, a in zip(self.domains, solution, strict=True)]
 
     def pair_cells(self) -> int:
         """Entries touched by one pass over all edges."""

@@ -85,39 +85,8 @@ def executor(threads: int) -> ThreadPoolExecutor:
     return ThreadPoolExecutor(threads)
 
 
-@lru_cache(maxsize=1)
 def _compiled() -> tuple[Kernel, Kernel]:
-    """The numba pair.  Imported here only: a program that never meets a large table never loads it."""
-    from numba import njit
+    """The loops.  Imported here only: a program that never meets a large table never loads numba."""
+    from .minplus_loops import columns_of, rows_of
 
-    def columns(table, h, out):  # type: ignore[no-untyped-def]
-        n, m = table.shape
-        width = 2048  # one tile of the result stays in the first cache
-        for a in range(0, m, width):
-            b = min(m, a + width)
-            tile = out[a:b]
-            tile[:] = table[0, a:b] + h[0]
-            r = 1
-            while r + 1 < n:  # two rows per pass halve the traffic of the tile
-                x, y = h[r], h[r + 1]
-                one, two = table[r, a:b], table[r + 1, a:b]
-                for c in range(b - a):
-                    tile[c] = min(tile[c], min(one[c] + x, two[c] + y))
-                r += 2
-            if r < n:
-                x = h[r]
-                one = table[r, a:b]
-                for c in range(b - a):
-                    tile[c] = min(tile[c], one[c] + x)
-
-    def rows(table, h, out):  # type: ignore[no-untyped-def]
-        n, m = table.shape
-        for r in range(n):
-            row = table[r]
-            best = row[0] + h[0]
-            for c in range(1, m):
-                best = min(best, row[c] + h[c])
-            out[r] = best
-
-    compiled: list[Kernel] = [njit(cache=True, nogil=True)(f) for f in (columns, rows)]
-    return compiled[0], compiled[1]
+    return columns_of, rows_of

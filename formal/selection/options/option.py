@@ -9,11 +9,9 @@ from __future__ import annotations
 
 import ast
 import inspect
-from functools import cache
 from itertools import pairwise
 
 
-@cache
 def documented(options: type[object]) -> dict[str, tuple[str, str]]:
     """Unit and reason of every field that has them.
 

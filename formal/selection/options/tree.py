@@ -45,26 +45,6 @@ class TreeOptions:
     """seconds: after the time limit for eliminations anew on what the last incumbent leaves; what takes longer stays
     open
     """
-    cutoffs: tuple[float, ...] = (0.0005, 0.002, 0.008)
-    """shares of the bound: trial cutoffs: how far above the bound solutions are looked for among what reduced costs
-    leave
-    """
-    cutoff_labels: float = 0.4
-    """share of the labels: above which that is no help"""
-    cutoff_nodes: int = 12
-    """nodes: of one trial"""
-    cutoff_share: float = 0.06
-    """share of the time limit: for one trial"""
-    restricted: tuple[float, ...] = (0.05, 0.02, 0.01, 0.005, 0.002, 0.0005)
-    """shares of the bound: cutoffs of the restricted problem with resource rows, largest first"""
-    restricted_cells: int = 20_000_000
-    """table entries: of the restricted problem at most"""
-    restricted_s: float = 60.0
-    """seconds: for it without a time limit"""
-    restricted_share: float = 0.6
-    """share of the time left: for it with one"""
-    restricted_vertices: int = 200
-    """vertices: from which it pays"""
     nodes: int = 12
     """nodes: of the search on a part: without a proof at the end they are only a start"""
     part_gap: Fraction = Fraction(1, 10_000)

@@ -40,9 +40,7 @@ class Improver:
 
     def prices(self, n: Floats) -> None:
         """Memory prices per row."""
-        f = self.flat
-        prefix = np.concatenate([[0.0], np.cumsum(n)])
-        kernels.weigh(f.label, np.zeros(f.labels), f.spans, prefix, self.price)
+        kernels.priced(self.flat, np.zeros(self.flat.labels), n, self.price)
         self.price += self.rounded
 
     def usage(self, x: Ints) -> Ints:

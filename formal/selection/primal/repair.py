@@ -36,7 +36,7 @@ def repair(
     """
     bound = rows.limit if limit is None else limit
     x = list(choice)
-    use = rows.use([int(d[i]) for d, i in zip(network.domains, x, strict=True)])
+    use = rows.use(network.solution(x))
     weight = 1
     for _ in range(options.repair_weights):
         for _ in range(options.repair_rounds):
@@ -54,7 +54,7 @@ def repair(
 def settle(network: Network, rows: Rows, choice: Choice, clock: Clock, options: PrimalOptions = PRIMAL) -> Choice:
     """`choice`, which fits, made cheaper by single moves that fit."""
     x = list(choice)
-    use = rows.use([int(d[i]) for d, i in zip(network.domains, x, strict=True)])
+    use = rows.use(network.solution(x))
     _settle(network, rows, x, use, rows.limit, clock, options.settle_rounds)
     return x
 
@@ -103,7 +103,7 @@ def smallest_peak(
     x = list(choice)
 
     def peak(y: Choice) -> int:
-        return int(rows.use([int(d[i]) for d, i in zip(network.domains, y, strict=True)]).max(initial=0))
+        return int(rows.use(network.solution(y)).max(initial=0))
 
     best = peak(x)
     step = max(1, best // 2)

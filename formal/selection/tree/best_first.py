@@ -23,13 +23,12 @@ from itertools import count
 
 import numpy as np
 
-from ....models.problem.selection_problem import FORBIDDEN, Ints, SelectionProblem
+from ....models.problem.selection_problem import FORBIDDEN, SelectionProblem
 from ....proofs.selection.certificates import Open, Point, Record, RowConflict, Split
-from ....proofs.selection.presolve_log import Rule
 from ..bound.dense_dual import DenseBounder, Exact, State, prices, quantise
 from ..bound.mir_cuts import Cuts, Flags
 from ..bound.smoothed import smoothed_ascent
-from ..bound.warm_start import carry, rows_left, transfer
+from ..bound.warm_start import carry, transfer
 from ..model.clock import Clock
 from ..model.dense import DenseProblem, Floats, dense_problem
 from ..model.factored import Domains
@@ -86,22 +85,6 @@ class Node:
             inner = Split(self.vertex, self.parts, tuple(child.record(need) for child in self.children))
         return self.presolved.proof_back(inner)
 
-    def steps(self, outer: Ints | None = None) -> set[int]:
-        """Steps of the claim's problem whose rows the proof of infeasibility uses; `outer[t]` is that of step t of
-        `problem` (None: t).
-        """
-        if self.presolved is None:
-            return set()
-
-        def original(t: int, known: Ints | None) -> int:
-            return t if known is None else int(known[t]) if 0 <= t < known.size else -1
-
-        used = self.presolved.log[self.presolved.log[:, 0] == Rule.OVERFULL, 3].tolist()
-        inner = np.array([original(t, outer) for t in rows_left(self.presolved).tolist()], dtype=np.int64)
-        found = {original(t, outer) for t in used} | {original(t, inner) for t, _ in self.conflict}
-        below = [] if self.emptied else self.children  # as in `record`
-        return found.union(*(child.steps(inner) for child in below))
-
     def established(self) -> int:
         """The bound that `record` establishes (FORBIDDEN: infinite), given that open nodes establish nothing."""
         if not self.done:
@@ -127,7 +110,7 @@ class Tree:
     ) -> None:
         self.problem, self.upper, self.clock, self.offer, self.report = problem, upper, clock, offer, report
         self.enough = min(enough, upper)
-        self.options = options
+        self.options, self.dense = options, options.dense
         self.better = False
         self.count = 0
         self.bytes = 0
@@ -143,7 +126,7 @@ class Tree:
             self.report(min(bound, self.upper))
             if bound >= self.enough:
                 return True
-            if self.clock.over() or self.bytes > self.options.dense.held or (most is not None and self.count >= most):
+            if self.clock.over() or self.bytes > self.dense.held or (most is not None and self.count >= most):
                 return False
             if not node.done:
                 self.work(node)
@@ -169,47 +152,33 @@ class Tree:
             self._point(node, presolved.problem, flat)
             return
         self.bytes += 8 * (flat.cells.size + 2 * flat.amount.size + 4 * int(flat.message[-1]))
-        state = (
-            start(flat, self.options.dense)
-            if node.warm is None
-            else transfer(*node.warm[:2], presolved, flat, self.options.dense)
-        )
-        bounder = DenseBounder(flat, big_for(self.upper, presolved.problem), self.options.dense)
+        state = start(flat, self.dense) if node.warm is None else transfer(*node.warm[:2], presolved, flat, self.dense)
+        bounder = DenseBounder(flat, big_for(self.upper, presolved.problem), self.dense)
         if node.warm is not None:
             old, before, cuts = node.warm
             bounder.cuts, state.k = carry(old, before, cuts, presolved, flat)
         node.warm = None
         target = float(self.upper) if self.upper < FORBIDDEN else 0.0
-        state = bounder.ascend(
-            state,
-            target,
-            self.options.dense.node_steps,
-            self.clock,
-            stop=self.upper - 0.5,
-            beyond=self.options.dense.node_beyond,
-        )
-        for _ in range(self.options.dense.node_rounds):
+
+        def ascended(state: State) -> State:
+            return bounder.ascend(
+                state, target, self.dense.node_steps, self.clock, stop=self.upper - 0.5, beyond=self.dense.node_beyond
+            )
+
+        state = ascended(state)
+        for _ in range(self.dense.node_rounds):
             hoped = (
-                node.bound + self.options.dense.progress * (self.upper - node.bound)
+                node.bound + self.dense.progress * (self.upper - node.bound)
                 if self.upper < FORBIDDEN and node.bound > -FORBIDDEN
                 else -np.inf
             )
-            added = bounder.tighten(state, self.options.dense.node_cuts) if state.bound < self.upper - 0.5 else 0
+            added = bounder.tighten(state, self.dense.node_cuts) if state.bound < self.upper - 0.5 else 0
             if not added and state.bound >= min(hoped, self.upper - 0.5):
                 break
             if state.bound < hoped:  # not even what the node above had
-                state = smoothed_ascent(
-                    bounder, state, target, self.clock, self.options.dense.cool, self.options.dense.smooth_steps
-                )
-                bounder.tighten(state, self.options.dense.node_cuts)
-            state = bounder.ascend(
-                state,
-                target,
-                self.options.dense.node_steps,
-                self.clock,
-                stop=self.upper - 0.5,
-                beyond=self.options.dense.node_beyond,
-            )
+                state = smoothed_ascent(bounder, state, target, self.clock, self.dense.cool, self.dense.smooth_steps)
+                bounder.tighten(state, self.dense.node_cuts)
+            state = ascended(state)
         self.finish(node, bounder, state)
 
     def _point(self, node: Node, problem: SelectionProblem, flat: DenseProblem) -> None:
@@ -244,7 +213,7 @@ class Tree:
         if exact.lower() >= self.enough:
             return
         smaller = sum(d.size for d in kept)
-        if smaller <= self.options.dense.shrink * flat.labels or all(d.size == 1 for d in kept):
+        if smaller <= self.dense.shrink * flat.labels or all(d.size == 1 for d in kept):
             node.children = [
                 Node(flat.problem, kept, node.lift, node.bound, node.depth + 1, (flat, state, bounder.cuts))
             ]
@@ -258,17 +227,13 @@ class Tree:
 
     def _primal(self, node: Node, bounder: DenseBounder, state: State) -> None:
         flat = bounder.flat
-        bounder.apply(state)
-        messages = state.messages.copy()
-        bounder.sweep(messages, True)
-        bounder.sweep(messages, False)
         improver = Improver(flat, self.count, self.options.primal)
-        bounder.cuts.weigh(state.k, improver.rounded)
-        if not improver.fit(bounder.relaxed(messages), state.n, self.clock, rounds=self.options.dense.node_fit_rounds):
+        x, improver.rounded = bounder.decoded(state)
+        if not improver.fit(x, state.n, self.clock, rounds=self.dense.node_fit_rounds):
             return
         improver.prices(state.n)
-        for s in self.options.dense.node_savings:
-            improver.run(max(self.options.dense.node_moves, improver.pool.size // 2), self.options.dense.node_move, s)
+        for s in self.dense.node_savings:
+            improver.run(max(self.dense.node_moves, improver.pool.size // 2), self.dense.node_move, s)
         if improver.best is not None and self.offer(node.lift(flat.solution(improver.best))):
             self.better = improver.best_value + flat.problem.constant < self.upper
 
@@ -277,26 +242,15 @@ class Tree:
     ) -> tuple[int, tuple[tuple[int, ...], ...]]:
         flat = bounder.flat
         candidates = _undecided(flat, bounder.often, exact, kept, prices(flat, state, bounder.cuts))
+        tried = candidates[: self.dense.trials if flat.labels <= self.dense.trial_labels else 1]
+        gap = max(1.0, self.upper - state.bound) if self.upper < FORBIDDEN else FORBIDDEN
         best: tuple[float, int, tuple[tuple[int, ...], ...]] | None = None
-        for vertex, a in candidates[
-            : self.options.dense.trials if flat.labels <= self.options.dense.trial_labels else 1
-        ]:
+        for vertex, a in tried:
             parts = ((a,), tuple(int(b) for b in kept[vertex] if b != a))
-            gains = []
-            for part in (
-                parts
-                if len(candidates[: self.options.dense.trials if flat.labels <= self.options.dense.trial_labels else 1])
-                > 1
-                else ()
-            ):
-                gains.append(
-                    max(
-                        self._trial(flat, state, bounder.cuts, kept, vertex, part) - state.bound,
-                        1e-9 * abs(state.bound),
-                    )
-                )
-            gap = max(1.0, self.upper - state.bound) if self.upper < FORBIDDEN else FORBIDDEN
-            score = min(gains[0], gap) * min(gains[1], gap) if gains else 0.0
+            score = float(len(tried) > 1)
+            for part in parts if score else ():
+                reached = self._trial(flat, state, bounder.cuts, kept, vertex, part)
+                score *= min(max(reached - state.bound, 1e-9 * abs(state.bound)), gap)
             if best is None or score > best[0]:
                 best = (score, vertex, parts)
         if best is None:
@@ -308,13 +262,11 @@ class Tree:
     ) -> float:
         domains = (*kept[:vertex], np.array(part, dtype=np.int64), *kept[vertex + 1 :])
         small = dense_problem(flat.problem, domains)
-        trial = DenseBounder(small, big_for(self.upper, flat.problem), self.options.dense)
+        trial = DenseBounder(small, big_for(self.upper, flat.problem), self.dense)
         keep = _kept(flat, small)
         trial.cuts = cuts.restricted(keep)
         begin = State(_restricted(flat, keep, state.messages), state.n, state.bound, state.step, state.k)
-        return trial.ascend(
-            begin, float(self.upper), self.options.dense.trial_steps, self.clock, stop=self.upper - 0.5
-        ).bound
+        return trial.ascend(begin, float(self.upper), self.dense.trial_steps, self.clock, stop=self.upper - 0.5).bound
 
 
 def _undecided(flat: DenseProblem, often: Floats, exact: Exact, kept: Domains, price: Floats) -> list[tuple[int, int]]:

@@ -24,9 +24,9 @@ from ....models.problem.selection_problem import Ints, SelectionProblem
 from ....proofs.selection.certificates import Dual, Elimination, Open, Point, RowConflict
 from ..bound.decode import decode
 from ..bound.dual import branching_vertex, gather, row_costs, score, spread
-from ..bound.subgradient import apply_multipliers, subgradient_ascent
+from ..bound.subgradient import subgradient_ascent
 from ..bound.trws import Sweeper, load
-from ..elimination.factored import WIDEST, eliminate, elimination_order, recorded_order
+from ..elimination.factored import eliminate, elimination_order, recorded_order
 from ..model.clock import Clock, Progress, Quiet
 from ..model.factored import Domains, Network, build
 from ..model.infinity import INFINITY
@@ -35,10 +35,8 @@ from ..options import OPTIONS, Limits, Options
 from ..primal.incumbent import Incumbent
 from .branch_on_columns import branch_on_columns
 from .proof_tree import DualNode, EliminationNode, Leaf, ProofTree, SplitNode
-from .restricted import search_restricted
 from .run import Run
 from .sweeps import bound_now, sweep
-from .trial_cutoff import try_cutoffs
 
 
 def new_run(
@@ -124,11 +122,6 @@ def _bounded(
         warm is None or not warm.multipliers
     ):  # otherwise sweeps at n = 0 would spoil messages that belong to multipliers
         sweep(run, sweeper, depth)
-    elif depth == 0 and run.rows is not None:
-        start = run.multipliers(run.rows, warm)
-        apply_multipliers(sweeper, run.rows, start)
-        if run.active is None:
-            search_restricted(run, domains, run.record(network, sweeper, run.rows.pairs(start))[1])
     multipliers: tuple[tuple[int, int], ...] = ()
     if run.rows is not None and (warm is not None or not run.closed(bound_now(sweeper))):
         multipliers = _multiply(run, sweeper, run.rows, warm, depth)
@@ -139,10 +132,6 @@ def _bounded(
     run.progress.update("bound", lower if depth == 0 else None, run.upper())
     if lower is None or lower >= run.enough():
         return node, None
-    if depth == 0 and run.rows is None:
-        try_cutoffs(run, domains, record, result, lower)
-        if lower >= run.enough():
-            return node, None
     return node, result.fix(domains, run.incumbent.cost)
 
 
@@ -185,13 +174,7 @@ def _last_elimination(run: Run, kept: Domains) -> EliminationNode | None:
         return None
     network = build(run.unit, kept)
     order, at = elimination_order(network, run.limits.last_joint), run.limits
-    if (
-        not order.complete
-        or order.width > WIDEST
-        or order.largest > at.last_joint
-        or order.work > min(at.last_work, run.replay)
-        or order.kept > at.last_kept
-    ):
+    if not order.within(at.last_joint, min(at.last_work, run.replay), at.last_kept):
         return None
     run.progress.update("elimination", None, run.upper())
     outcome = eliminate(network, order, run.clock, run.options.elimination)

@@ -171,7 +171,7 @@ def _where(
     runs = np.split(at, np.flatnonzero(np.diff(at) > 1) + 1)
     longest = max(runs, key=len)
     middle = longest[len(longest) // 2]
-    places = [[int(np.searchsorted(d, a)) for d, a in zip(network.domains, x, strict=True)] for x in (one, other)]
+    places = [network.positions(x) for x in (one, other)]
     best: tuple[int, int, Ints] | None = None
     for v in np.flatnonzero(differ & (layer == middle)).tolist():
         here, there = (local_costs(network, x, v) for x in places)

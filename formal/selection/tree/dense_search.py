@@ -15,6 +15,7 @@ from __future__ import annotations
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from fractions import Fraction
+from typing import NamedTuple
 
 import numpy as np
 
@@ -42,16 +43,12 @@ class Begin:
     rounded: Floats
 
 
-@dataclass(eq=False)
-class Outcome:
-    """`record` establishes `bound` (FORBIDDEN: infinite, -FORBIDDEN: nothing) against the cost of `best`; it uses
-    the rows of `steps`.
-    """
+class Outcome(NamedTuple):
+    """`record` establishes `bound` (FORBIDDEN: infinite, -FORBIDDEN: nothing) against the cost of `best`."""
 
     record: Record
     bound: int
     best: Incumbent
-    steps: set[int]
 
 
 class DenseSearch:
@@ -66,12 +63,12 @@ class DenseSearch:
         *,
         gap: Fraction = Fraction(0),
         progress: Progress | None = None,
-        seed: int = 0,
         threads: int = 1,
         options: Options | None = None,
     ) -> None:
         self.options = options or OPTIONS
-        self.problem, self.clock, self.gap, self.seed, self.threads = problem, clock, gap, seed, threads
+        self.dense = self.options.dense
+        self.problem, self.clock, self.gap, self.threads = problem, clock, gap, threads
         self.progress: Progress = progress if progress is not None else Quiet()
         self.best = Incumbent(problem)
         self.root = Node(problem, whole(problem), lambda x: x, -FORBIDDEN, 0)
@@ -95,9 +92,9 @@ class DenseSearch:
         ):  # what was fixed belongs to another incumbent: only the root's own bound is left
             self.root.children, self.root.emptied = [], False
         if not self.root.done:
-            return Outcome(Open(), -FORBIDDEN, self.best, set())
+            return Outcome(Open(), -FORBIDDEN, self.best)
         bound = self.root.established()
-        return Outcome(self.root.record(min(bound, self.best.cost)), bound, self.best, self.root.steps())
+        return Outcome(self.root.record(min(bound, self.best.cost)), bound, self.best)
 
     def first(self) -> tuple[int, ...] | None:
         """Some solution, quickly; None if none was found."""
@@ -109,7 +106,7 @@ class DenseSearch:
         if flat.labels == flat.vertices:
             self._tree().work(self.root)
         else:
-            self.improver = Improver(flat, self.seed, self.options.primal)
+            self.improver = Improver(flat, options=self.options.primal)
             self._first(flat, once=True)
         return self.best.solution
 
@@ -121,7 +118,7 @@ class DenseSearch:
         if flat.labels == flat.vertices:
             self._tree().work(self.root)
             return
-        self.improver = Improver(flat, self.seed, self.options.primal)
+        self.improver = Improver(flat, options=self.options.primal)
         bounder, state = self._first(flat)
         while True:
             tree = self._tree()
@@ -171,13 +168,13 @@ class DenseSearch:
         if tree.better:
             return False
         labels = sum(d.size for d in root.children[0].domains) if root.children else 0
-        if labels > self.options.dense.tree_labels and not (
-            self.converged and self.best.cost - root.bound <= self.options.dense.close * abs(self.best.cost)
+        if labels > self.dense.tree_labels and not (
+            self.converged and self.best.cost - root.bound <= self.dense.close * abs(self.best.cost)
         ):
             return False
-        if labels > self.options.dense.trial_labels and self._try_cutoffs(root, bounder, state):
+        if labels > self.dense.trial_labels and self._try_cutoffs(root, bounder, state):
             return False
-        return tree.run(root) or tree.bytes > self.options.dense.held
+        return tree.run(root) or tree.bytes > self.dense.held
 
     def _try_cutoffs(self, root: Node, bounder: DenseBounder, state: State) -> bool:
         """Look for a better solution in trees that pretend to have one already, close above the bound: what they fix
@@ -186,7 +183,7 @@ class DenseSearch:
         True when one was found.  Such a tree proves nothing about the incumbent and is thrown away.
         """
         known = self.best.cost
-        for share in self.options.dense.cutoffs:
+        for share in self.dense.cutoffs:
             guess = root.bound + int(share * (known - root.bound)) + 1
             if guess >= known or self.clock.over():
                 return False
@@ -200,7 +197,7 @@ class DenseSearch:
             )
             node = Node(self.problem, root.domains, self.root.lift, -FORBIDDEN, 0, presolved=root.presolved)
             tree.finish(node, bounder, state)
-            exhausted = node.done and tree.run(node, self.options.dense.cutoff_nodes)
+            exhausted = node.done and tree.run(node, self.dense.cutoff_nodes)
             if self.best.cost < known:
                 return True
             if not exhausted:
@@ -213,22 +210,22 @@ class DenseSearch:
         assert presolved is not None and solution is not None
         x = presolved.project(solution)
         if x is not None and self.improver.offer(np.array(x, dtype=np.int64)):
-            self.improver.deepen(state.n, self.clock, self.options.dense.turns)
+            self.improver.deepen(state.n, self.clock, self.dense.turns)
             self._merge(flat)
 
     # ------------------------------------------------------------------ root
 
     def _first(self, flat: DenseProblem, once: bool = False) -> tuple[DenseBounder, State]:
         """Bound and first solution."""
-        bounder = DenseBounder(flat, 1 << 50, self.options.dense)
-        state = start(flat, self.options.dense)
+        bounder = DenseBounder(flat, 1 << 50, self.dense)
+        state = start(flat, self.dense)
         for forward in (True, False):
             state.bound = bounder.sweep(state.messages, forward) + flat.problem.constant
         self.converged = False
         guess = state.bound
-        for _ in range(self.options.dense.first_looks):
+        for _ in range(self.dense.first_looks):
             state = bounder.ascend(
-                state, guess + self.options.dense.guessed_gap * abs(guess), self.options.dense.root_steps, self.clock
+                state, guess + self.dense.guessed_gap * abs(guess), self.dense.root_steps, self.clock
             )
             guess = state.bound
             self._hunt(self._decoded(bounder, state), 0)
@@ -236,26 +233,26 @@ class DenseSearch:
             if self.best.cost < FORBIDDEN or self.clock.over():
                 break
         if self.best.cost < FORBIDDEN and not once:
-            bounder = DenseBounder(flat, big_for(self.best.cost, flat.problem), self.options.dense)
-            state.step = self.options.dense.step
+            bounder = DenseBounder(flat, big_for(self.best.cost, flat.problem), self.dense)
+            state.step = self.dense.step
             return self._more(flat, bounder, state)
         return bounder, state
 
     def _more(self, flat: DenseProblem, bounder: DenseBounder, state: State) -> tuple[DenseBounder, State]:
         """A slice of ascent and of local search; sets `converged` when the bound has hardly moved."""
         before, upper = state.bound, self.best.cost
-        target = float(upper) if upper < FORBIDDEN else state.bound + self.options.dense.guessed_gap * abs(state.bound)
+        target = float(upper) if upper < FORBIDDEN else state.bound + self.dense.guessed_gap * abs(state.bound)
         if self.slices == 0:  # nothing yet that a search could begin from
             state = self._ascent(bounder, state, target)
-            self._hunt(self._decoded(bounder, state), self.options.dense.turns)
+            self._hunt(self._decoded(bounder, state), self.dense.turns)
         elif self.threads > 1:
             begin = self._decoded(bounder, state)
             with ThreadPoolExecutor(1) as pool:
-                hunt = pool.submit(self._hunt, begin, self.options.dense.turns)
+                hunt = pool.submit(self._hunt, begin, self.dense.turns)
                 state = self._ascent(bounder, state, target)
                 hunt.result()
         else:
-            self._hunt(self._decoded(bounder, state), self.options.dense.turns)
+            self._hunt(self._decoded(bounder, state), self.dense.turns)
             state = self._ascent(bounder, state, target)
         self._merge(flat)
         self.progress.update("bound", None if state.bound == -np.inf else int(state.bound), self._upper())
@@ -263,38 +260,36 @@ class DenseSearch:
             self.converged = True
             return bounder, state
         self.converged = self.slices > len(
-            self.options.dense.beyond
-        ) and state.bound - before <= self.options.dense.converged_gain * max(1.0, self.best.cost - state.bound)
+            self.dense.beyond
+        ) and state.bound - before <= self.dense.converged_gain * max(1.0, self.best.cost - state.bound)
         self.rest -= 1
         if self.converged and self.rest < 0:
             state = self._rounded(bounder, state)
-        state.step = max(state.step, self.options.dense.slice_step)
-        if self.best.cost < self.options.dense.renewed * upper:
-            fresh = DenseBounder(flat, big_for(self.best.cost, flat.problem), self.options.dense)
+        state.step = max(state.step, self.dense.slice_step)
+        if self.best.cost < self.dense.renewed * upper:
+            fresh = DenseBounder(flat, big_for(self.best.cost, flat.problem), self.dense)
             fresh.cuts, bounder = bounder.cuts, fresh
         return bounder, state
 
     def _ascent(self, bounder: DenseBounder, state: State, target: float) -> State:
         """The next slice: plain or smoothed."""
-        turn = self.slices % (len(self.options.dense.beyond) + 1)
+        turn = self.slices % (len(self.dense.beyond) + 1)
         self.slices += 1
-        if turn == len(self.options.dense.beyond) and self.best.cost < FORBIDDEN:
+        if turn == len(self.dense.beyond) and self.best.cost < FORBIDDEN:
             return smoothed_ascent(
                 bounder,
                 state,
                 target,
                 self.clock,
-                self.options.dense.again
-                if self.slices > len(self.options.dense.beyond) + 1
-                else self.options.dense.phases,
+                self.dense.again if self.slices > len(self.dense.beyond) + 1 else self.dense.phases,
             )
         return bounder.ascend(
             state,
             target,
-            self.options.dense.slice,
+            self.dense.slice,
             self.clock,
             self.best.cost - 0.5,
-            self.options.dense.beyond[turn % len(self.options.dense.beyond)],
+            self.dense.beyond[turn % len(self.dense.beyond)],
         )
 
     def _rounded(self, bounder: DenseBounder, state: State) -> State:
@@ -304,33 +299,26 @@ class DenseSearch:
         the relaxed solution hesitates, and a row that it just fills.
         """
         upper, idle, first = self.best.cost, 0, state.bound
-        while idle < self.options.dense.cut_idle and upper < FORBIDDEN and not self.clock.over():
+        while idle < self.dense.cut_idle and upper < FORBIDDEN and not self.clock.over():
             before = state.bound
             state = smoothed_ascent(
-                bounder, state, float(upper), self.clock, self.options.dense.cool, self.options.dense.cut_cool_steps
+                bounder, state, float(upper), self.clock, self.dense.cool, self.dense.cut_cool_steps
             )
-            added = bounder.tighten(state, self.options.dense.root_cuts, self.improver.best)
+            added = bounder.tighten(state, self.dense.root_cuts, self.improver.best)
             if added:
-                state.step = self.options.dense.cut_step
-                state = bounder.ascend(state, float(upper), self.options.dense.cut_steps, self.clock, upper - 0.5)
+                state.step = self.dense.cut_step
+                state = bounder.ascend(state, float(upper), self.dense.cut_steps, self.clock, upper - 0.5)
             self.progress.update("rounded rows", int(state.bound), self._upper())
-            idle = idle + 1 if state.bound - before <= self.options.dense.cut_idle_gain * (upper - before) else 0
+            idle = idle + 1 if state.bound - before <= self.dense.cut_idle_gain * (upper - before) else 0
             if not added:
                 break
-        if state.bound - first <= self.options.dense.cut_worth * (upper - first):
-            self.rest = self.options.dense.rest
+        if state.bound - first <= self.dense.cut_worth * (upper - first):
+            self.rest = self.dense.rest
         return state
 
     def _decoded(self, bounder: DenseBounder, state: State) -> Begin:
-        """Where the messages of `state` say that a local search should begin."""
-        flat = bounder.flat
-        rounded = np.zeros(flat.labels)
-        bounder.cuts.weigh(state.k, rounded)
-        bounder.apply(state)
-        messages = state.messages.copy()
-        bounder.sweep(messages, True)
-        bounder.sweep(messages, False)
-        return Begin(bounder.relaxed(messages).copy(), state.n.copy(), rounded)
+        x, rounded = bounder.decoded(state)
+        return Begin(x, state.n.copy(), rounded)
 
     def _hunt(self, begin: Begin, turns: int) -> None:
         """Make the decoded positions fit, improve them, then the best ones.  May run beside an ascent: it shares

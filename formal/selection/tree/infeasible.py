@@ -27,22 +27,16 @@ if TYPE_CHECKING:
     from .run import Run
 
 
-def infeasible(run: Run, record: Record) -> Infeasible:
+LeastLimit = tuple[int | None, tuple[int, ...] | None]
+"""Smallest limit for which a solution was found, and that solution; None: none was."""
+
+
+def infeasible(problem: SelectionProblem, record: Record, least: LeastLimit) -> Infeasible:
     """The claim: rows used by the proof, vertices that take part, and the smallest limit for which a solution was
     found.
     """
-    steps, vertices = conflicts(run.problem, record)
-    return Infeasible(tuple(sorted(steps)), tuple(sorted(vertices)), *least_limit(run))
-
-
-def infeasible_dense(problem: SelectionProblem, used: set[int], clock: Clock, options: Options) -> Infeasible:
-    """The claim that goes with a proof that uses the rows of the steps `used`; every vertex takes part."""
-    limit, witness = (
-        (None, None)
-        if problem.limit is None
-        else least_limit_dense(problem, _rest(clock, options.tree.least_limit_dense_s, options), options)
-    )
-    return Infeasible(tuple(sorted(used)), tuple(range(len(problem.vertices))), limit, witness)
+    steps, vertices = conflicts(problem, record)
+    return Infeasible(tuple(sorted(steps)), tuple(sorted(vertices)), *least)
 
 
 def conflicts(problem: SelectionProblem, root: Record) -> tuple[set[int], set[int]]:
@@ -100,8 +94,8 @@ def least_use(problem: SelectionProblem, events: Ints) -> Ints:
     return np.cumsum(change)[:-1]
 
 
-def least_limit(run: Run) -> tuple[int | None, tuple[int, ...] | None]:
-    """(smallest limit for which a solution was found, that solution) once nothing fits the problem's own limit."""
+def least_limit(run: Run) -> LeastLimit:
+    """Once nothing fits the problem's own limit."""
     if run.rows is None:
         return None, None
     network = build(run.unit, whole(run.problem))
@@ -113,7 +107,7 @@ def least_limit(run: Run) -> tuple[int | None, tuple[int, ...] | None]:
     x, peak = smallest_peak(
         network, run.rows, start, _rest(run.clock, run.options.tree.least_limit_s, run.options), run.options.primal
     )
-    solution = tuple(int(d[i]) for d, i in zip(network.domains, x, strict=True))
+    solution = network.solution(x)
     if peak <= run.rows.limit or exact_cost(replace(run.problem, limit=None), solution) is None:
         return None, None
     return peak, solution
@@ -132,15 +126,13 @@ def _any(run: Run, network: Network) -> Choice:
     return descend(network, decode(sweeper, False), run.clock, run.options.primal)
 
 
-def least_limit_dense(
-    problem: SelectionProblem, clock: Clock, options: Options
-) -> tuple[int | None, tuple[int, ...] | None]:
-    """(smallest limit for which a solution was found, that solution): bisection between the problem's limit and
-    what a free choice uses.
-    """
-    from .dense_search import DenseSearch  # it asks this module when nothing fits
+def least_limit_dense(problem: SelectionProblem, whole: Clock, options: Options) -> LeastLimit:
+    """The same for a problem of the dense search: bisection between the problem's limit and what a free choice uses."""
+    from .dense_search import DenseSearch  # compiled loops: other problems start without them
 
-    assert problem.limit is not None
+    if problem.limit is None:
+        return None, None
+    clock = _rest(whole, options.tree.least_limit_dense_s, options)
     low, best = problem.limit, None
     high = sum(int(u.amount.max()) for u in problem.usages)
     while best is None or (high - low > max(1, high // options.tree.least_limit_steps) and not clock.over()):

@@ -16,7 +16,7 @@ import numpy as np
 
 from ....models.problem.selection_problem import SelectionProblem
 from ....proofs.selection.certificates import Dual, Elimination, Open, Point, Record, RowConflict, Split
-from ..bound.dual import Score, gather, row_costs, score
+from ..bound.dual import Score, row_costs, score_of
 from ..model.factored import Base, Domains, build, exact_cost
 from ..model.infinity import INFINITY, NOTHING
 
@@ -114,17 +114,11 @@ class Assembler:
         return Split(v, tuple(parts), tuple(children)), worst
 
     def _dual(self, node: DualNode, domains: Domains) -> tuple[Record, int]:
-        base = (
-            self.base
-            if node.record.denominator == self.base.denominator
-            else Base(self.problem, node.record.denominator)
-        )
         if _same(domains, node.domains):
             result = node.score
         else:
-            network = build(base, domains)
-            added, term = row_costs(network, node.record.multipliers)
-            result = score(network, *gather(network, node.record), added, term)
+            q, base = node.record.denominator, self.base
+            result = score_of(base if q == base.denominator else Base(self.problem, q), domains, node.record)
         lower = result.lower()
         bound = INFINITY if lower is None else lower
         if bound >= self.enough or node.child is None:

@@ -17,9 +17,9 @@ import numpy as np
 from ....models.problem.selection_problem import FORBIDDEN, Ints, SelectionProblem
 from ....proofs.selection.certificates import Dual
 from ..bound.converge import converge
-from ..bound.dual import Score, row_costs, score, spread
+from ..bound.dual import Score, row_costs, score
 from ..bound.trws import Sweeper, load
-from ..elimination.factored import WIDEST, EliminationOrder, Outcome
+from ..elimination.factored import EliminationOrder, Outcome
 from ..elimination.replay import spare
 from ..model.clock import Clock, Progress, Quiet
 from ..model.factored import Base, Domains, Network, allowed, build, exact_cost, whole
@@ -76,8 +76,6 @@ class Run:
     active: ActiveColumns | None = None
     nodes: int | None = None
     """How many more nodes may be explored; None: any number."""
-    trying: bool = False
-    """A trial cutoff is being searched: none is tried inside it."""
     assembly: Clock | None = None
     """Of the eliminations once the search is over."""
     held: int = 0
@@ -99,11 +97,9 @@ class Run:
         """How much work may be spent."""
         return self.options.limits
 
-    def sweeper(self, network: Network, order: list[int] | None = None) -> Sweeper:
-        """Messages on `network`, all zero; swept in the given order (default: by number)."""
-        return Sweeper(
-            network, list(range(len(network.domains))) if order is None else order, self.threads, self.options.bound
-        )
+    def sweeper(self, network: Network) -> Sweeper:
+        """Messages on `network`, all zero; swept by number."""
+        return Sweeper(network, None, self.threads, self.options.bound)
 
     def search(self, warm: Dual | None = None) -> ProofTree:
         """Search everything, from the messages of `warm` if given."""
@@ -132,13 +128,7 @@ class Run:
     def fits(self, order: EliminationOrder) -> bool:
         """True when elimination in this order is within the limits."""
         at = self.limits
-        return (
-            order.complete
-            and order.width <= WIDEST
-            and order.largest <= at.joint
-            and order.work <= min(at.work, self.replay)
-            and order.kept <= at.kept
-        )
+        return order.within(at.joint, min(at.work, self.replay), at.kept)
 
     def proves(self, outcome: Outcome) -> bool:
         """True when checking the elimination is within what is left for that, which is then less."""
@@ -157,11 +147,11 @@ class Run:
     ) -> tuple[Dual, Score]:
         """The messages of `sweeper` with these multipliers as a record, and what it says."""
         result = score(network, sweeper.to_u, sweeper.to_v, *row_costs(network, multipliers), threads=self.threads)
-        return Dual(*spread(network, sweeper.to_u, sweeper.to_v), self.denominator, multipliers), result
+        return sweeper.dual(multipliers), result
 
     def offer(self, network: Network, choice: Choice, polish: bool) -> bool:
         """Offer `choice`, improved first if `polish`; True when `choice` itself was feasible."""
-        x = tuple(int(d[i]) for d, i in zip(network.domains, choice, strict=True))
+        x = network.solution(choice)
         fits = exact_cost(self.problem, x) is not None
         if fits:
             self.incumbent.offer(x)
@@ -172,7 +162,7 @@ class Run:
                 else repair(network, self.rows, choice, self.clock, options=self.options.primal)
             )
             if better is not None:
-                self.incumbent.offer(tuple(int(d[i]) for d, i in zip(network.domains, better, strict=True)))
+                self.incumbent.offer(network.solution(better))
         return fits
 
 
@@ -183,4 +173,4 @@ def converged(inner: Run, warm: Dual | None = None) -> Dual:
     if warm is not None:
         load(sweeper, warm)
     converge(sweeper, inner.clock.share(inner.options.tree.converge_share))
-    return Dual(*spread(sweeper.network, sweeper.to_u, sweeper.to_v), inner.denominator)
+    return sweeper.dual()

@@ -29,7 +29,6 @@ def reply_in_time(
     engine: Literal["ilp", "smt"],
     problem: SelectionProblem,
     seconds: float,
-    seed: int,
     threads: int,
     events: Sequence[int],
 ) -> Reply:
@@ -37,11 +36,11 @@ def reply_in_time(
 
     >>> import numpy as np
     >>> from shardproof.models.problem.selection_problem import SelectionProblem, Vertex
-    >>> reply_in_time("smt", SelectionProblem("one", (Vertex("a", np.array([3, 1, 2])),), (), ()), 60.0, 0, 1,
+    >>> reply_in_time("smt", SelectionProblem("one", (Vertex("a", np.array([3, 1, 2])),), (), ()), 60.0, 1,
     ...     ()).solution
     (1,)
     """
-    task = pickle.dumps((engine, problem, seconds, seed, threads, tuple(events)))
+    task = pickle.dumps((engine, problem, seconds, threads, tuple(events)))
     command = [sys.executable, "-c", _CODE.format(path=sys.path, module=__name__)]
     try:
         done = subprocess.run(
@@ -57,17 +56,17 @@ def reply_in_time(
 
 def serve() -> None:
     """The other process: task from standard input, answer to standard output, which solvers cannot write to."""
-    engine, problem, seconds, seed, threads, events = pickle.load(sys.stdin.buffer)  # from `reply_in_time` only
+    engine, problem, seconds, threads, events = pickle.load(sys.stdin.buffer)  # from `reply_in_time` only
     out = os.fdopen(os.dup(1), "wb")
     os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
     if engine == "smt":
         from .smt import solve_smt
 
-        reply = solve_smt(problem, seconds, seed, events)
+        reply = solve_smt(problem, seconds, events)
     else:
         from .ilp import solve_ilp
 
-        reply = solve_ilp(problem, seconds, seed, threads, events)
+        reply = solve_ilp(problem, seconds, threads, events)
     out.write(pickle.dumps((reply.solution, reply.says, reply.final)))
     out.close()
     os._exit(0)  # solvers need not tidy up

@@ -66,7 +66,6 @@ def size_of(problem: SelectionProblem) -> int:
 def solve_ilp(
     problem: SelectionProblem,
     time_limit_s: float | None = None,
-    seed: int = 0,
     threads: int = 1,
     events: Sequence[int] | None = None,
 ) -> Reply:
@@ -90,7 +89,6 @@ def solve_ilp(
         gapRel=0.0,
         gapAbs=GAP,
         threads=threads,
-        random_seed=seed,
         mip_feasibility_tolerance=1e-9,
     )
     fresh_pool()  # PuLP would report the refusal as `Not Solved`

@@ -49,7 +49,7 @@ def size_of(problem: SelectionProblem) -> int:
 
 
 def solve_smt(
-    problem: SelectionProblem, time_limit_s: float | None = None, seed: int = 0, events: Sequence[int] | None = None
+    problem: SelectionProblem, time_limit_s: float | None = None, events: Sequence[int] | None = None
 ) -> Reply:
     """Ask z3; `events`: the resource rows to state (None: all).  Raises `ModuleNotFoundError` when z3 is not
     installed.
