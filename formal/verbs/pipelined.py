@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
 from fractions import Fraction
 from pathlib import Path
 
@@ -19,15 +20,19 @@ from ...models.terminal.console import Exit, Watch, emit, say
 from ...models.text import InputError, bytes_text, seconds_text
 from ...proofs.publishing.publisher import Published, Publisher
 from ..pipelines.case import Job
+from ..pipelines.recompute import Tried, planned_recomputed
 from ..pipelines.search import Scheduled, Searched, planned
 from ..planning.plan import default_space
 from ..planning.time_limit import TimeLimit
+from ..selection.model.clock import Clock
 from .results import outcome
 
 AUTO = "auto"
 MOST_STAGES = 16
 MOST_MICRO_BATCHES = 64
 """What `auto` enumerates: equal views, and powers of two that divide the batch, up to these."""
+
+RECOMPUTE_AUTO = "auto"
 
 CHECK_SHARE = 0.25
 """Of the time limit, kept for the checker."""
@@ -48,7 +53,9 @@ def pairs_of(text: str, step: TrainingStep, machine: Machine, units: int) -> lis
 
 def plan_pipeline(
     publisher: Publisher,
-    step: TrainingStep | None,
+    make: Callable[[str], TrainingStep | None],
+    recompute: str,
+    names: tuple[str, ...],
     machine: Machine,
     where: Space | None,
     memory: int | None,
@@ -58,7 +65,10 @@ def plan_pipeline(
     output: Path,
     as_json: bool,
 ) -> int:
-    """Plan, check, publish and say.  Raises `InputError` where the step cannot be cut."""
+    """Plan, check, publish and say.  `make`: the step for a `--recompute` text; `names`: blocks that may be recomputed.
+    Raises `InputError` where the step cannot be cut.
+    """
+    step = make("none" if recompute == RECOMPUTE_AUTO else recompute)
     if step is None:
         raise click.UsageError("--pipeline cuts training steps: give --train sgd or --train adam too")
     division = divide(step.graph, step.passes)
@@ -68,19 +78,37 @@ def plan_pipeline(
             f"--pipeline: {step.graph.name} cannot be cut into stages: nowhere does one tensor alone go on and one "
             f"gradient come back (clipping by the norm of all gradients and scaled losses join all stages)"
         )
-    job = Job(step.graph, division, machine, where or default_space(machine), memory)
-    limit = clock.clock.share(1 - CHECK_SHARE)
+    limit, tried = clock.clock.share(1 - CHECK_SHARE), tuple[Tried, ...]()
     with Watch("planning") as watch, clock.phase("search"):
-        found = planned(job, pairs, limit, gap, lambda words: watch.update(words, None, None))
+
+        def plan(which: str, within: Clock) -> Searched:
+            made = make(which) or step
+            cut = divide(made.graph, made.passes)
+            job = Job(made.graph, cut, machine, where or default_space(machine), memory)
+            fits = [(p, m) for p, m in pairs if p <= cut.units]
+            return planned(job, fits, within, gap, lambda words: watch.update(words, None, None))
+
+        if recompute == RECOMPUTE_AUTO:
+            found, tried = planned_recomputed(names, plan, limit, gap)
+        else:
+            found = plan(recompute, limit)
     if found.best is None:
         return _nothing(found, as_json)
     with Watch("checking") as watch, clock.phase("check"):
         published = publisher.pipeline(output, found.certificate(), watch.count)
     code, status = outcome(published, gap)
     data = _document(found, found.best, published, status)
+    rows = sorted(tried, key=lambda t: t.blocks)
+    if tried:
+        data["attempts"] = [[t.blocks, t.of, None if t.step is None else t.step / PER_SECOND] for t in rows]
     if as_json:
         emit({**data, "plan": str(output), "seconds": round(clock.clock.seconds(), 3), "phases": clock.rounded()})
         return code
+    if rows:
+        say("numbers of blocks that were tried, from the first stage on; the claim is about one graph:")
+    for t in rows:
+        here = "does not fit, or no plan found" if t.step is None else seconds_text(t.step, PER_SECOND)
+        say(f"  {t.blocks} of {t.of} blocks recomputed: {here}")
     say(*_lines(found, found.best, published))
     say(f"identity {published.identity}")
     say(f"wrote {output} ({published.size} bytes) in {clock.words()}")

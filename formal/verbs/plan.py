@@ -14,6 +14,8 @@ from ...models.layout.placement import VOCABULARIES, space
 from ...models.machine.machine import load_machine
 from ...models.problem.unit import rounding_bound, rounding_text
 from ...models.sources.load import Attention, load_model
+from ...models.sources.training import TrainingStep
+from ...models.sources.training.recompute import blocks
 from ...models.sources.zoo import default_batch
 from ...models.terminal.console import Watch, emit, say
 from ...models.terminal.options import (
@@ -91,12 +93,8 @@ class PlanOptions:
             raise click.UsageError(
                 "--recompute auto weighs time against memory and searches: give --memory, and no --strategy"
             )
-        if self.pipeline is not None and (self.strategy_file, self.engine, self.recompute == "auto") != (
-            None,
-            "native",
-            False,
-        ):
-            raise click.UsageError("--pipeline searches natively: leave out --strategy, --engine and --recompute auto")
+        if self.pipeline is not None and (self.strategy_file, self.engine) != (None, "native"):
+            raise click.UsageError("--pipeline searches natively: leave out --strategy and --engine")
         plain = (None, None, "native", "1", False, None, False)
         asked = self.memory, self.strategy_file, self.engine, self.micro_batch, self.joint, self.pipeline
         if self.overlap and ((*asked, self.recompute == "auto") != plain or self.explain_cost or said):
@@ -216,11 +214,15 @@ def plan_command(publisher: Publisher, options: PlanOptions) -> int:
         )
     if options.pipeline is not None:
         where, text = request.space, options.pipeline
-        train = (options.train, options.loss, options.recompute, options.precision)
-        step = training_of(request.graph, *train)
+
+        def make(which: str) -> TrainingStep | None:
+            return training_of(request.graph, options.train, options.loss, which, options.precision)
+
         return plan_pipeline(
             publisher,
-            step,
+            make,
+            options.recompute,
+            tuple(blocks(request.graph)) if options.recompute == "auto" else (),
             request.machine,
             where,
             options.memory,
