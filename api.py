@@ -37,6 +37,7 @@ if TYPE_CHECKING:
     from shardproof.formal.planning.time_limit import TimeLimit
     from shardproof.models.cost.selection import Planning
     from shardproof.models.sources.load import Attention
+    from shardproof.models.sources.training import TrainingStep
     from shardproof.verify.verdict import CheckResult
 
 Engine = Literal["native", "ilp", "smt"]
@@ -122,8 +123,9 @@ def pipeline(
 
     `stages`: "auto", or "P:M" for P stages and M micro-batches; the other arguments are those of `plan`.
     """
-    from shardproof.formal.pipelines.request import carry_out_pipelined
+    from shardproof.formal.pipelines.request import PipelineRequest, carry_out_pipelined
     from shardproof.formal.planning.request import program_of
+    from shardproof.models.sources.training.recompute import blocks
     from shardproof.proofs.container.archive import read_container
     from shardproof.proofs.pipelines.file import write_pipeline
     from shardproof.verify.pipelines.certificate import check_members
@@ -131,10 +133,13 @@ def pipeline(
 
     graph, target, limit = _graph(model, inputs, batch), _machine(machine), _limit(time_limit_s)
     request = _request(graph, target, train, loss, recompute, precision, 1, memory, space_name)
-    step = program_of(request)[1]
-    if step is None:
-        raise InputError("a pipeline cuts a training step: give train, 'sgd' or 'adam'")
-    found = carry_out_pipelined(step, target, request.space, request.memory, stages, gap, limit)
+
+    def make(which: str) -> TrainingStep | None:
+        return program_of(replace(request, recompute=which))[1]
+
+    names = tuple(blocks(graph)) if recompute == "auto" else ()
+    asked = PipelineRequest(make, target, stages, recompute, names, request.space, request.memory, gap)
+    found, _ = carry_out_pipelined(asked, limit)
     if found.best is None:
         raise NoPlan(f"{graph.name}: no pipeline was found that fits; more time or memory may help", infeasible=False)
     certificate, results = check_members(read_container(write_pipeline(None, found.certificate())), 1_000, CELLS)

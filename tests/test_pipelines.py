@@ -9,6 +9,8 @@ from collections.abc import Callable
 from dataclasses import replace
 from fractions import Fraction
 from functools import cache
+from types import SimpleNamespace
+from typing import cast
 
 import numpy as np
 import pytest
@@ -16,6 +18,7 @@ import pytest
 from shardproof.__main__ import run
 from shardproof.backends.execution.reference import random_inputs, run_graph
 from shardproof.formal.pipelines.case import Job
+from shardproof.formal.pipelines.recompute import planned_recomputed
 from shardproof.formal.pipelines.search import Searched, planned, scheduled
 from shardproof.formal.selection.model.clock import Clock
 from shardproof.models.cost.selection import build as build_problem
@@ -457,3 +460,42 @@ def test_what_cannot_be_is_said(
     monkeypatch.chdir(str(tmp_path))
     assert run(["plan", "mlp-8192", "--machine", "2x2", *words, "-o", "p.spz"]) in (2, 3)
     assert message in capsys.readouterr().err
+
+
+def test_recomputed_blocks_are_searched_from_the_first_stage_on() -> None:
+    """Steps of 0 .. 8 blocks as a table: the least of those that are tried, and none is tried without need."""
+    names = tuple(f"layer{k}" for k in range(8))
+
+    def search_over(steps: dict[int, int | None], bound: int) -> tuple[int | None, list[int]]:
+        def plan(which: str, _: Clock) -> Searched:
+            k = 0 if which == "none" else which.count(",") + 1
+            assert which == (",".join(names[:k]) or "none")
+            step = steps[k]
+            best = None if step is None else SimpleNamespace(step=step)
+            return cast(Searched, SimpleNamespace(best=best, lower_bound=bound))
+
+        found, tried = planned_recomputed(names, plan, Clock(), Fraction(1, 100))
+        assert [(t.of, t.step) for t in tried] == [(8, steps[t.blocks]) for t in tried]
+        return (None if found.best is None else found.best.step), [t.blocks for t in tried]
+
+    fits_from_3 = {k: 100 + k if k >= 3 else None for k in range(9)}
+    assert search_over(fits_from_3, 50) == (103, [0, 8, 4, 2, 3])
+    assert search_over(dict.fromkeys(range(9), 100), 100) == (100, [0])
+    assert search_over(dict.fromkeys(range(9)), 50) == (None, [0, 8])
+    slower = {k: abs(k - 2) + 100 for k in range(9)}
+    assert search_over(slower, 50)[0] in (100, 101)
+
+
+@pytest.mark.slow
+def test_recomputation_makes_room_for_activations(
+    tmp_path: object, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Where one activation fits without it, two with it hide more than the second forward pass takes."""
+    monkeypatch.chdir(str(tmp_path))
+    line = ["plan", "bert-tiny", "--train", "sgd", "--machine", "localhost:2", "--batch", "64", "--pipeline", "2:4"]
+    steps = {}
+    for which in ("none", "auto"):
+        assert run([*line, "--memory", "6MiB", "--recompute", which, "-o", f"{which}.spz", "--json"]) in (0, 5)
+        steps[which] = json.loads(capsys.readouterr().out)
+    assert steps["auto"]["makespan"] < 0.9 * steps["none"]["makespan"]
+    assert [a[0] for a in steps["auto"]["attempts"]] == [0, 1, 2]

@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
+from dataclasses import dataclass
 from fractions import Fraction
 from typing import Final
 
@@ -18,7 +19,9 @@ from ...models.sources.training import TrainingStep
 from ...models.text import InputError
 from ..planning.plan import default_space
 from ..planning.time_limit import TimeLimit
+from ..selection.model.clock import Clock
 from .case import Job
+from .recompute import Tried, planned_recomputed
 from .search import Searched, planned
 
 AUTO: Final = "auto"
@@ -43,24 +46,49 @@ def pairs_of(text: str, step: TrainingStep, machine: Machine, units: int) -> lis
     return [(1, 1), *((p, m) for p in stages for m in micro)]
 
 
+@dataclass(frozen=True)
+class PipelineRequest:
+    """What is asked.  `make`: the step with these blocks recomputed (a `recompute` text, as `build_step` takes it);
+    `recompute`: such a text, or "auto" for the best number of `blocks` from the first stage on; `stages`: auto or P:M.
+    """
+
+    make: Callable[[str], TrainingStep | None]
+    machine: Machine
+    stages: str = AUTO
+    recompute: str = "none"
+    blocks: tuple[str, ...] = ()
+    space: Space | None = None
+    memory: int | None = None
+    gap: Fraction = Fraction(0)
+
+
 def carry_out_pipelined(
-    step: TrainingStep,
-    machine: Machine,
-    where: Space | None,
-    memory: int | None,
-    text: str,
-    gap: Fraction,
-    limit: TimeLimit,
-    tell: Callable[[str], None] | None = None,
-) -> Searched:
-    """The best pipelined step that was found; `text`: auto or P:M.  Raises `InputError` where it cannot be cut."""
+    request: PipelineRequest, limit: TimeLimit, tell: Callable[[str], None] | None = None
+) -> tuple[Searched, tuple[Tried, ...]]:
+    """The best pipelined step that was found, and the numbers of recomputed blocks that were tried where that was left
+    open.  Raises `InputError` where there is no step, or none that can be cut.
+    """
+    automatic = request.recompute == AUTO
+    step = request.make("none" if automatic else request.recompute)
+    if step is None:
+        raise InputError("--pipeline cuts training steps: give --train sgd or --train adam too")
     division = divide(step.graph, step.passes)
-    pairs = pairs_of(text, step, machine, division.units)
+    pairs = pairs_of(request.stages, step, request.machine, division.units)
     if division.units == 1:
         raise InputError(
             f"--pipeline: {step.graph.name} cannot be cut into stages: nowhere does one tensor alone go on and one "
             f"gradient come back (clipping by the norm of all gradients and scaled losses join all stages)"
         )
-    job = Job(step.graph, division, machine, where or default_space(machine), memory)
+
+    def plan(which: str, within: Clock) -> Searched:
+        made = request.make(which) or step
+        cut = divide(made.graph, made.passes)
+        job = Job(made.graph, cut, request.machine, request.space or default_space(request.machine), request.memory)
+        fits = [(p, m) for p, m in pairs if p <= cut.units]
+        return planned(job, fits, within, request.gap, tell or (lambda words: None))
+
+    within = limit.clock.share(1 - CHECK_SHARE)
     with limit.phase("search"):
-        return planned(job, pairs, limit.clock.share(1 - CHECK_SHARE), gap, tell or (lambda words: None))
+        if automatic:
+            return planned_recomputed(request.blocks, plan, within, request.gap)
+        return plan(request.recompute, within), ()

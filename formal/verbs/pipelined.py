@@ -2,55 +2,42 @@
 
 from __future__ import annotations
 
-from fractions import Fraction
 from pathlib import Path
 
-import click
-
-from ...models.layout.placement import Space
 from ...models.machine.bars import scaled_words
-from ...models.machine.machine import Machine
 from ...models.pipelines.work import PER_SECOND
-from ...models.sources.training import TrainingStep
 from ...models.terminal.console import Exit, Watch, emit, say
 from ...models.text import bytes_text, seconds_text
 from ...proofs.publishing.publisher import Published, Publisher
-from ..pipelines.request import carry_out_pipelined
+from ..pipelines.request import PipelineRequest, carry_out_pipelined
 from ..pipelines.search import Scheduled, Searched
 from ..planning.time_limit import TimeLimit
 from .results import outcome
 
 
-def plan_pipeline(
-    publisher: Publisher,
-    step: TrainingStep | None,
-    machine: Machine,
-    where: Space | None,
-    memory: int | None,
-    text: str,
-    gap: Fraction,
-    clock: TimeLimit,
-    output: Path,
-    as_json: bool,
-) -> int:
+def plan_pipeline(publisher: Publisher, request: PipelineRequest, clock: TimeLimit, output: Path, as_json: bool) -> int:
     """Plan, check, publish and say.  Raises `InputError` where the step cannot be cut."""
-    if step is None:
-        raise click.UsageError("--pipeline cuts training steps: give --train sgd or --train adam too")
     with Watch("planning") as watch:
-        found = carry_out_pipelined(
-            step, machine, where, memory, text, gap, clock, lambda words: watch.update(words, None, None)
-        )
+        found, tried = carry_out_pipelined(request, clock, lambda words: watch.update(words, None, None))
     if found.best is None:
         return _nothing(found, as_json)
     with Watch("checking") as watch, clock.phase("check"):
         published = publisher.pipeline(output, found.certificate(), watch.count)
-    code, status = outcome(published, gap)
+    code, status = outcome(published, request.gap)
     data = _document(found, found.best, published, status)
+    rows = sorted(tried, key=lambda t: t.blocks)
+    if tried:
+        data["attempts"] = [[t.blocks, t.of, None if t.step is None else t.step / PER_SECOND] for t in rows]
     if as_json:
         emit({**data, "plan": str(output), "seconds": round(clock.clock.seconds(), 3), "phases": clock.rounded()})
         return code
+    if rows:
+        say("numbers of blocks that were tried, from the first stage on; the claim is about one graph:")
+    for t in rows:
+        here = "does not fit, or no plan found" if t.step is None else seconds_text(t.step, PER_SECOND)
+        say(f"  {t.blocks} of {t.of} blocks recomputed: {here}")
     say(*_lines(found, found.best, published))
-    if bars := scaled_words(machine):
+    if bars := scaled_words(request.machine):
         say(bars)
     say(f"identity {published.identity}")
     say(f"wrote {output} ({published.size} bytes) in {clock.words()}")

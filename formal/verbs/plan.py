@@ -14,6 +14,8 @@ from ...models.layout.placement import VOCABULARIES, space
 from ...models.machine.machine import load_machine
 from ...models.problem.unit import rounding_bound, rounding_text
 from ...models.sources.load import Attention, load_model
+from ...models.sources.training import TrainingStep
+from ...models.sources.training.recompute import blocks
 from ...models.sources.zoo import default_batch
 from ...models.terminal.console import Watch, emit, say
 from ...models.terminal.options import (
@@ -31,6 +33,7 @@ from ...models.verbs.optimizer import LOSS, MICRO, MICRO_HELP, OPTIMIZER, PRECIS
 from ...proofs.publishing.publisher import Publisher
 from ..explain.bars import bar_lines, bars_json, with_bars
 from ..explain.cost_table import CostRow, cost_table, render_cost_table
+from ..pipelines.request import PipelineRequest
 from ..planning.given import render_given
 from ..planning.micro import render_counts
 from ..planning.recompute import render_attempts
@@ -90,12 +93,8 @@ class PlanOptions:
             raise click.UsageError(
                 "--recompute auto weighs time against memory and searches: give --memory, and no --strategy"
             )
-        if self.pipeline is not None and (self.strategy_file, self.engine, self.recompute == "auto") != (
-            None,
-            "native",
-            False,
-        ):
-            raise click.UsageError("--pipeline searches natively: leave out --strategy, --engine and --recompute auto")
+        if self.pipeline is not None and (self.strategy_file, self.engine) != (None, "native"):
+            raise click.UsageError("--pipeline searches natively: leave out --strategy and --engine")
         plain = (None, None, "native", "1", False, None, False)
         asked = self.memory, self.strategy_file, self.engine, self.micro_batch, self.joint, self.pipeline
         if self.overlap and ((*asked, self.recompute == "auto") != plain or self.explain_cost or said):
@@ -214,21 +213,18 @@ def plan_command(publisher: Publisher, options: PlanOptions) -> int:
             options.as_json,
         )
     if options.pipeline is not None:
+        if options.train is None:
+            raise click.UsageError("--pipeline cuts training steps: give --train sgd or --train adam too")
         where, text = request.space, options.pipeline
-        train = (options.train, options.loss, options.recompute, options.precision)
-        step = training_of(request.graph, *train)
-        return plan_pipeline(
-            publisher,
-            step,
-            request.machine,
-            where,
-            options.memory,
-            text,
-            options.gap,
-            clock,
-            options.output,
-            options.as_json,
+
+        def make(which: str) -> TrainingStep | None:
+            return training_of(request.graph, options.train, options.loss, which, options.precision)
+
+        names = tuple(blocks(request.graph)) if options.recompute == "auto" else ()
+        asked = PipelineRequest(
+            make, request.machine, text, options.recompute, names, where, options.memory, options.gap
         )
+        return plan_pipeline(publisher, asked, clock, options.output, options.as_json)
     if options.joint:
         return run_joint(publisher, request, options.output, options.as_json, clock, notes)
     with Watch("planning") as watch:

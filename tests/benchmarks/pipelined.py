@@ -18,10 +18,10 @@ from dataclasses import dataclass, replace
 from fractions import Fraction
 
 from shardproof.formal.pipelines.case import Job
+from shardproof.formal.pipelines.request import pairs_of
 from shardproof.formal.pipelines.search import planned
 from shardproof.formal.planning.plan import default_space
 from shardproof.formal.selection.model.clock import Clock
-from shardproof.formal.verbs.pipelined import pairs_of
 from shardproof.models.machine.machine import load_machine
 from shardproof.models.pipelines.division import divide
 from shardproof.models.problem.claims import Verdict
