@@ -80,6 +80,24 @@ def beside() -> Graph:
     return b.build(b.map("z", "gelu", c))
 
 
+def concatenated() -> Graph:
+    """A product with embeddings and features side by side, as in recommendation models."""
+    b = Builder("concatenated")
+    x = [b.map(f"e{i}", "tanh", b.input(f"x{i}", (16, n))) for i, n in enumerate((8, 4, 4))]
+    read = [access(t, "i", Affine.axis("j").shift(-at)) for t, at in zip(x, (0, 8, 12), strict=True)]
+    c = b.operator("c", "copy", [Axis("i", 16), Axis("j", 16)], read, ["i", "j"])
+    return b.build(b.contract("y", "i j, j n -> i n", c, b.parameter("w", (16, 8))))
+
+
+def equal_parts() -> Graph:
+    """The same with parts of one size, which can be summed in one operator."""
+    b = Builder("equal")
+    x = [b.map(f"e{i}", "tanh", b.input(f"x{i}", (64, 8))) for i in range(2)]
+    read = [access(t, "i", Affine.axis("j").shift(-8 * k)) for k, t in enumerate(x)]
+    c = b.operator("c", "copy", [Axis("i", 64), Axis("j", 16)], read, ["i", "j"])
+    return b.build(b.contract("y", "i j, j n -> i n", c, b.parameter("w", (16, 2))))
+
+
 def part() -> Graph:
     """A part of a map, turned, before a product."""
     b = Builder("part")
@@ -123,6 +141,7 @@ PLACES: dict[str, Callable[[], Graph]] = {
     "reassociate": chain,
     "read-through-copy": part,
     "merge-siblings": projections,
+    "product-of-parts": concatenated,
     "map-of-parts": beside,
     "map-of-a-part": part,
 }
@@ -203,3 +222,17 @@ def test_association_pays() -> None:
     found = plan_jointly(chain(), load_machine("2x2"), space("complete"), clock=Clock())
     plan = joint_plan(found)
     assert plan is not None and "p" not in {op.output.tensor for op in plan.graph.operators}
+
+
+def test_the_copy_side_by_side_is_not_made() -> None:
+    """Figure 16b of Unity: no concatenation; with parts of one size one sum of products reads them where they lie."""
+    graph = equal_parts()
+    found = plan_jointly(graph, load_machine("2x2"), space("complete"), clock=Clock())
+    plan = joint_plan(found)
+    assert plan is not None and found.answer.status is Status.OPTIMAL
+    assert [op.function for op in plan.graph.operators] == ["tanh", "tanh", "product_sum"]
+    assert found.answer.cost is not None and found.plain.cost is not None and found.answer.cost < found.plain.cost
+    assert check_any_plan(write_plan(None, plan)).verdict is Verdict.PROVED
+    arrays = random_inputs(graph, 1, "float64")
+    outputs = run_virtual(prepared(plan.graph, (2, 2), plan.choices, Options()), arrays).outputs
+    assert np.allclose(outputs["y"], run_graph(graph, arrays)["y"], atol=1e-12)

@@ -17,7 +17,7 @@ from ...proofs.joint.derivation import Derivation
 from .rules.fuse import fuse_epilogue, relu_from_output
 from .rules.growing import Addition, Growing
 from .rules.layout import map_of_a_part, map_of_parts, read_through
-from .rules.products import merge_siblings, reassociate
+from .rules.products import merge_siblings, product_of_parts, reassociate
 from .rules.sums import add_many, add_products, distribute
 
 Rule = Callable[[Growing, Operator], Iterator[Addition]]
@@ -32,6 +32,7 @@ RULES: Final[Mapping[str, Rule]] = MappingProxyType(
         "reassociate": reassociate,
         "read-through-copy": read_through,
         "merge-siblings": merge_siblings,
+        "product-of-parts": product_of_parts,
         "map-of-parts": map_of_parts,
         "map-of-a-part": map_of_a_part,
     }

@@ -159,10 +159,10 @@ def _number(placements: Ints, placement: Placement) -> int:
     return int(found[0])
 
 
-def stated(egraph: EGraph, rounds: int) -> tuple[str, ...]:
+def stated(egraph: EGraph, rounds: int, library: str = LIBRARY) -> tuple[str, ...]:
     """What a claim about all programs of an e-graph says of them."""
     added = len(egraph.operators) - len(egraph.base.operators)
-    return (f"graphs: egraph({LIBRARY[:12]}, rounds {rounds}, {added} operators added)", "real-arithmetic")
+    return (f"graphs: egraph({library[:12]}, rounds {rounds}, {added} operators added)", "real-arithmetic")
 
 
 def build_joint(
@@ -175,9 +175,10 @@ def build_joint(
     level: int = 1,
     unit: Fraction = cost.UNIT,
     memory_limit: int | None = None,
+    library: str = LIBRARY,
 ) -> JointPlanning:
     """The selection problem of an e-graph on a machine over a space, in the finest unit that fits.  `memory_limit`:
-    bytes per device, or None.
+    bytes per device, or None.  `library`: identity of the rules.
 
     >>> from ..machine.machine import load_machine
     >>> from ..layout.placement import space
@@ -189,7 +190,7 @@ def build_joint(
     """
     while True:
         try:
-            return _Builder(egraph, machine, where, level, unit, notify).build(rounds, memory_limit)
+            return _Builder(egraph, machine, where, level, unit, notify).build(rounds, memory_limit, library)
         except TooFine as error:
             unit = coarser(unit, error.total)
 
@@ -234,7 +235,7 @@ class _Builder:
         self._number: dict[object, int] = {}
         self._arrays: dict[tuple[object, ...], Ints] = {}
 
-    def build(self, rounds: int, memory_limit: int | None) -> JointPlanning:
+    def build(self, rounds: int, memory_limit: int | None, library: str) -> JointPlanning:
         sk = self.skeleton
         decisions: list[JointDecision] = []
         classes, rests = dict[str, int](), dict[str, int]()
@@ -277,7 +278,7 @@ class _Builder:
                     (
                         *flags(self.egraph.union, self.machine, self.where, memory_limit, bool(edges)),
                         *(() if memory_limit is None else (FLAG,)),
-                        *stated(self.egraph, rounds),
+                        *stated(self.egraph, rounds, library),
                     )
                 )
             ),

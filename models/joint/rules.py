@@ -25,11 +25,26 @@ STATEMENTS: Final = MappingProxyType(
         "reassociate": "(a b) c = a (b c)",
         "read-through-copy": "an operator that reads a copy reads what was copied where it lies",
         "merge-siblings": "products of one tensor with several are parts of its product with all of them side by side",
+        "product-of-parts": "a product with tensors side by side is the sum of the products with each",
         "map-of-parts": "f of tensors side by side is f of each, side by side",
         "map-of-a-part": "a part of f(x) is f of that part of x",
     }
 )
 """Name -> what it says."""
 
-LIBRARY: Final = hashlib.sha256(json.dumps(dict(STATEMENTS), sort_keys=True).encode()).hexdigest()
+LATER: Final = frozenset({"product-of-parts"})
+"""Rules that the first library lacked."""
+
+
+def _identity(names: frozenset[str]) -> str:
+    return hashlib.sha256(json.dumps({n: STATEMENTS[n] for n in names}, sort_keys=True).encode()).hexdigest()
+
+
+LIBRARY: Final = _identity(frozenset(STATEMENTS))
 """Identity of the rules, stated by every claim about an e-graph."""
+
+FIRST: Final = _identity(frozenset(STATEMENTS) - LATER)
+"""Identity of the first library; plans that used it are read."""
+
+LIBRARIES: Final = MappingProxyType({LIBRARY: frozenset(STATEMENTS), FIRST: frozenset(STATEMENTS) - LATER})
+"""Identity -> names of its rules."""

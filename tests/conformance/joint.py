@@ -14,7 +14,7 @@ from conformance.writing import Head, Suite, changed, container
 from shardproof.models.communication.choices import movements
 from shardproof.models.joint.egraph import EGraph
 from shardproof.models.joint.problem import JointPlanning, build_joint
-from shardproof.models.joint.rules import LIBRARY
+from shardproof.models.joint.rules import FIRST as LIBRARY
 from shardproof.models.layout.placement import space
 from shardproof.models.problem.claims import Optimal
 from shardproof.models.problem.selection_problem import FORBIDDEN
@@ -68,7 +68,7 @@ def members(of: JointPlanning, cost: int, x: tuple[int, ...], steps: tuple[Step,
 
 def suite() -> Suite:
     out = Suite("joint plan")
-    of = build_joint(EGRAPH, 1, MACHINE, space("complete"))
+    of = build_joint(EGRAPH, 1, MACHINE, space("complete"), library=LIBRARY)
     every = solutions(of)
     cost, x = every[0]
     whole = members(of, cost, x)
@@ -103,7 +103,7 @@ def suite() -> Suite:
     head("library", "refuted", "it uses the rules", lambda h: h.update(library="0" * 64), "other rules")
     head("tags", "refuted", "it is about the problem", lambda h: h.update(tags=3), "other tags than the problem's")
     head("rounds", "refuted", "it is about the problem", lambda h: h.update(rounds=2), "another claim")
-    other = build_joint(_unequal(), 1, MACHINE, space("complete"))
+    other = build_joint(_unequal(), 1, MACHINE, space("complete"), library=LIBRARY)
     first = solutions(other)[0]
     add("unequal", "refuted", "it has not the form", members(other, *first), "the epilogue is another map")
     head("format", "malformed", "this version reads", lambda h: h.update(format="shardproof-joint/9"), "a later format")
@@ -115,7 +115,7 @@ def suite() -> Suite:
 
 
 def _level(level: int) -> dict[str, Member]:
-    of = build_joint(EGRAPH, 1, MACHINE, space("complete"), level=level)
+    of = build_joint(EGRAPH, 1, MACHINE, space("complete"), level=level, library=LIBRARY)
     return members(of, *solutions(of)[0])
 
 

@@ -14,7 +14,7 @@ refused.
 from __future__ import annotations
 
 from ...models.joint.egraph import EGraph
-from ...models.joint.rules import DEFINE, LIBRARY
+from ...models.joint.rules import DEFINE, LIBRARIES
 from ...models.program.operators import Operator
 from ...proofs.joint.derivation import Derivation, Step
 from ..budget import Budget
@@ -29,8 +29,9 @@ def wrong_derivation(egraph: EGraph, derivation: Derivation) -> str:
     """
     if wrong := wrong_egraph(egraph):
         return wrong
-    if derivation.library != LIBRARY:
-        return f"it uses the rules {derivation.library[:12]!r}, this checker knows {LIBRARY[:12]}"
+    if derivation.library not in LIBRARIES:
+        known_ones = ", ".join(name[:12] for name in LIBRARIES)
+        return f"it uses the rules {derivation.library[:12]!r}, this checker knows {known_ones}"
     every = {op.name: op for op in egraph.operators}
     known = {op.name: op for op in egraph.base.operators}
     new = {t.name for t in egraph.tensors}
@@ -38,6 +39,8 @@ def wrong_derivation(egraph: EGraph, derivation: Derivation) -> str:
     budget = Budget.of(sum(1 + len(op.axes) + sum(1 + len(a.index) for a in op.inputs) for op in egraph.operators))
     for number, step in enumerate(derivation.steps):
         place = f"step {number} ({step.rule[:40]}, {step.node[:80]!r})"
+        if step.rule not in LIBRARIES[derivation.library]:
+            return f"{place}: there is no such rule"
         node = every.get(step.node)
         if node is None or step.node in known:
             return f"{place}: " + ("is about no operator" if node is None else "proves what is proved already")
@@ -72,9 +75,7 @@ def _wrong_definition(egraph: EGraph, node: Operator, step: Step, free: set[str]
 def _wrong_step(
     egraph: EGraph, node: Operator, step: Step, known: dict[str, Operator], free: set[str], budget: Budget
 ) -> str:
-    form = FORMS.get(step.rule)
-    if form is None:
-        return "there is no such rule"
+    form = FORMS[step.rule]
     if not step.place:
         return "it has no place"
     if unknown := [name for name in step.place if name not in known]:

@@ -107,6 +107,16 @@ def _siblings(node: Operator, place: Place, graph: Graph) -> bool:
     return len(place) == 3 and [op.function for op in (node, *place)] == ["copy", "product", "product", "copy"]
 
 
+def _product_parts(node: Operator, place: Place, graph: Graph) -> bool:
+    return (
+        len(place) >= 4
+        and node.function == "sum_inputs"
+        and place[1].function == "copy"
+        and all(op.function == "product" for op in (place[0], *place[2:]))
+        and {op.output.tensor for op in place[2:]} == {a.tensor for a in node.inputs}
+    )
+
+
 def _parts(node: Operator, place: Place, graph: Graph) -> bool:
     return (
         len(place) >= 3
@@ -137,6 +147,7 @@ FORMS: Final[Mapping[str, Form]] = {
     "reassociate": Form(_reassociate),
     "read-through-copy": Form(_through),
     "merge-siblings": Form(_siblings),
+    "product-of-parts": Form(_product_parts),
     "map-of-parts": Form(_parts),
     "map-of-a-part": Form(_part),
 }

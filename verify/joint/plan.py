@@ -81,6 +81,7 @@ def _check(
         notify,
         level=joint.tags,
         memory_limit=plan.memory_limit,
+        library=joint.derivation.library,
     )
     alone = check_plan(plan, samples=samples, cells=cells, notify=notify, budget=budget, alone=True)
 

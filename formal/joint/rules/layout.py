@@ -15,7 +15,7 @@ from .reading import axes_text, one_type, pointwise, singles
 READS_ANYWHERE = ("product", "product_sum", "sum")
 
 
-def _moves(op: Operator) -> bool:
+def moves(op: Operator) -> bool:
     """Whether it copies elements, and each only once."""
     return op.function == "copy" and not op.attributes and not any(i.whole for a in op.inputs for i in a.index)
 
@@ -35,7 +35,7 @@ def read_through(g: Growing, op: Operator) -> Iterator[Addition]:
         if not computed(g, t):
             continue
         for copy in g.nodes(t):
-            if not _moves(copy) or len(copy.inputs) != 1 or not _kept(g, copy, copy.inputs[0]):
+            if not moves(copy) or len(copy.inputs) != 1 or not _kept(g, copy, copy.inputs[0]):
                 continue
             reads = [a for a in op.inputs if a.tensor == t]
             extent = axes_text(op)
@@ -74,7 +74,7 @@ def map_of_parts(g: Growing, op: Operator) -> Iterator[Addition]:
     if not computed(g, op.inputs[0].tensor) or op.function == "cast":
         return
     for copy in g.nodes(op.inputs[0].tensor):
-        if not _moves(copy) or len(copy.inputs) < 2 or not _side_by_side(g, copy):
+        if not moves(copy) or len(copy.inputs) < 2 or not side_by_side(g, copy):
             continue
         if not one_type(g, op.output.tensor, copy.output.tensor, *(a.tensor for a in copy.inputs)):
             continue
@@ -92,7 +92,7 @@ def map_of_parts(g: Growing, op: Operator) -> Iterator[Addition]:
         yield Addition("map-of-parts", node, (op, copy, *(made for _, made in defined)), tuple(defined))
 
 
-def _side_by_side(g: Growing, copy: Operator) -> bool:
+def side_by_side(g: Growing, copy: Operator) -> bool:
     """Whether the inputs follow each other along one axis, and fill the result."""
     extent, spans = axes_text(copy), list[tuple[int, int]]()
     along: str | None = None
@@ -117,7 +117,7 @@ def _side_by_side(g: Growing, copy: Operator) -> bool:
 
 def map_of_a_part(g: Growing, op: Operator) -> Iterator[Addition]:
     """`op` copies a part, or another order, of a map."""
-    if not _moves(op) or len(op.inputs) != 1 or not _kept(g, op, op.inputs[0]):
+    if not moves(op) or len(op.inputs) != 1 or not _kept(g, op, op.inputs[0]):
         return
     if not computed(g, op.inputs[0].tensor):
         return

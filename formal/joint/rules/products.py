@@ -10,11 +10,13 @@ from ....models.program.index import Access, Affine, Axis, Combine
 from ....models.program.operators import Operator
 from ....models.program.tensor import Tensor
 from .growing import Addition, Growing, computed
+from .layout import moves, side_by_side
 from .reading import axes_text, one_type, seen_through, singles
 
 WORSE = 2
 """A chain is associated the other way where that takes at most so many times the products."""
 MOST_SIBLINGS = 8
+MOST_PARTS = 64
 
 
 def _plain(op: Operator) -> bool:
@@ -159,3 +161,43 @@ def _siblings(g: Growing, op: Operator, j: int) -> list[Operator]:
         if same and alike and one_type(g, mine.tensor, x.inputs[1 - k].tensor, x.output.tensor):
             out.append(x)
     return out
+
+
+def product_of_parts(g: Growing, op: Operator) -> Iterator[Addition]:
+    """A factor of `op` is several tensors side by side along a summed axis: one product per tensor, then added."""
+    if not _plain(op) or op.inputs[0].tensor == op.inputs[1].tensor:
+        return
+    summed = {a.name for a in op.axes if a.combine is not None}
+    for j in range(2):
+        if not computed(g, op.inputs[j].tensor):
+            continue
+        for copy in g.nodes(op.inputs[j].tensor):
+            if not (moves(copy) and 2 <= len(copy.inputs) <= MOST_PARTS and side_by_side(g, copy)):
+                continue
+            names = singles(op.inputs[j]) or ()
+            whole = g.tensor(copy.output.tensor).shape
+            along = next(k for k, n in enumerate(g.tensor(copy.inputs[0].tensor).shape) if n != whole[k])
+            kinds = (op.output.tensor, copy.output.tensor, op.inputs[1 - j].tensor)
+            if names[along] not in summed or not one_type(g, *kinds, *(a.tensor for a in copy.inputs)):
+                continue
+            yield _of_parts(g, op, j, copy, along, names[along])
+
+
+def _of_parts(g: Growing, op: Operator, j: int, copy: Operator, along: int, axis: str) -> Addition:
+    """One product per tensor of the copy, which lie along a dimension that the operator reads by an axis."""
+    defined = []
+    out = g.tensor(op.output.tensor)
+    for k, part in enumerate(copy.inputs):
+        at, size = -part.index[along].offset, g.tensor(part.tensor).shape[along]
+        other = Access(
+            op.inputs[1 - j].tensor, tuple(i.shift(at) if i.single == axis else i for i in op.inputs[1 - j].index)
+        )
+        mine = Access(part.tensor, op.inputs[j].index)
+        tensor = Tensor(f"{op.output.tensor}.of{k}", out.shape, out.dtype)
+        axes = tuple(replace(a, extent=size) if a.name == axis else a for a in op.axes)
+        inputs = (mine, other) if j == 0 else (other, mine)
+        defined.append((tensor, Operator("", "product", axes, inputs, Access(tensor.name, op.output.index))))
+    axes = tuple(a for a in op.axes if a.combine is None)
+    terms = tuple(Access(t.name, op.output.index) for t, _ in defined)
+    node = Operator("", "sum_inputs", axes, terms, op.output)
+    return Addition("product-of-parts", node, (op, copy, *(made for _, made in defined)), tuple(defined))

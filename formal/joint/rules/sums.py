@@ -64,8 +64,8 @@ def _products(g: Growing, op: Operator) -> list[tuple[Operator, Operator]] | Non
         if not found or not one_type(g, op.output.tensor, a.tensor, *(b.tensor for b in found[0].inputs)):
             return None
         seen = seen_through(op, j, found[0], set(op.output.axes))
-        if seen is None or any(singles(b) is None for b in seen.inputs):
-            return None
+        if seen is None or not all(len(i.terms) == 1 and not i.whole for b in seen.inputs for i in b.index):
+            return None  # parts of a factor begin at an offset
         out.append((seen, found[0]))
     return out
 
