@@ -99,7 +99,9 @@ def audited(row: Row, seconds: int) -> dict[str, object]:
         done = subprocess.run([sys.executable, "-m", "shardproof", *line], capture_output=True, text=True, check=False)
     if not done.stdout.strip():
         return {"error": done.stderr.strip()[:600]}
-    return {**json.loads(done.stdout), "machine": machine, "operators": len(step.operators)}
+    said = json.loads(done.stdout)
+    kept = ("outcome", "strategy_status", "strategy_cost", "strategy_lower_bound", "best_cost", "lower_bound", "error")
+    return {**{k: said[k] for k in kept if k in said}, "machine": machine, "operators": len(step.operators)}
 
 
 def main() -> None:
@@ -117,7 +119,7 @@ def main() -> None:
             known = json.loads(given.results.read_text()) if given.results.exists() else {}
             given.results.write_text(json.dumps({**known, row.name: found}, indent=1, sort_keys=True) + "\n")
         measured = f"measured {1000 * row.step / row.micro_batches:.0f} ms per micro-batch of {row.dp} sequences"
-        print(row.name, json.dumps(found)[:1500], measured, flush=True)
+        print(row.name, json.dumps(found), measured, flush=True)
 
 
 if __name__ == "__main__":
