@@ -111,8 +111,8 @@ class Product:
 
 def product_of(op: Operator) -> Product | None:
     """An operator read as a matrix product: two factors, each dimension of which is one axis, and operands of an
-    epilogue without an axis of the sum; every axis is in a factor, those that are summed (some are) in both, and each factor has
-    one of its own.
+    epilogue without an axis of the sum; every axis is in a factor, those that are summed (some are) in both, and each
+    factor has one of its own.
     """
     first, others = op.inputs[:2], op.inputs[2:]
     if op.function not in ("product", "fused_product") or len(first) < 2 or (others and op.function == "product"):
