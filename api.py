@@ -278,6 +278,12 @@ def audit(
 
         if FrontDoor().certificate(None, report.certificate, report.problem).verdict is not Verdict.PROVED:
             raise RuntimeError("our own checker did not confirm the audit; please report it")
+    if report.bars is not None and report.planning is not None and report.held is not None:
+        from shardproof.front_door import FrontDoor
+
+        within = FrontDoor().bars(report.planning, report.held, report.bars, report.lower_bound)
+        if within.verdict is not Verdict.PROVED:
+            raise RuntimeError(f"our own checker did not confirm the audit ({within.reason}); please report it")
     return report
 
 

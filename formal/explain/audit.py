@@ -117,7 +117,7 @@ class AuditReport:
 
     def to_json(self) -> dict[str, object]:
         """Plain data; costs in units of 1/scale."""
-        return {
+        found: dict[str, object] = {
             "outcome": self.outcome.value,
             "scale": self.problem.scale,
             "unit": self.problem.unit_name,
@@ -139,7 +139,10 @@ class AuditReport:
             "problem_sha256": self.problem.sha256(),
             "assumptions": list(self.problem.assumptions),
             "seconds": round(self.seconds, 3),
-        } | ({} if self.bars is None else {"bars": bars_json(self.bars), "nominal_outcome": self.nominal.value})
+        }
+        if self.bars is not None:
+            found |= {"bars": bars_json(self.bars), "nominal_outcome": self.nominal.value}
+        return found
 
 
 def audit(

@@ -15,7 +15,7 @@ from ...models.machine.quantities import Dimension, bar_text, show
 from ...models.machine.text import to_toml
 from ...models.terminal.console import Exit, Watch, emit, say
 from ...models.text import InputError, did_you_mean
-from ..calibration.files.observation import Step
+from ..calibration.files.observation import Observation, Step
 from ..calibration.files.reading import chosen, one_machine, read
 
 if TYPE_CHECKING:
@@ -54,7 +54,8 @@ def calibrate_from(
     from ..calibration.files.fitting import calibrate_files
     from ..calibration.files.steps import calibrate_steps
 
-    rows, skipped = [], 0
+    rows: list[Observation] = []
+    skipped = 0
     with Watch("reading"):
         for file in files:
             found, left = read(file, machine, _operation(operation), plan)

@@ -50,7 +50,7 @@ def events_of(data: object, place: str) -> list[Event]:
     events = data.get("traceEvents") if isinstance(data, dict) else data
     if not isinstance(events, list):
         raise InputError(f"{place}: has no list traceEvents; export the trace with prof.export_chrome_trace(FILE)")
-    out = []
+    out: list[Event] = []
     for number, e in enumerate(events):
         if not isinstance(e, dict):
             raise InputError(f"{place}, traceEvents {number}: is no object")

@@ -135,7 +135,9 @@ def _shares(steps: Steps, law: Law, x: Floats) -> Floats:
     """d log(time) / d log(constant), by differences."""
     base, out, step = np.log(predict(steps, law)), np.empty((len(steps), len(x))), 1e-4
     for c, name in enumerate(NAMES):
-        moved = replace(law, **{name: Fraction(float(x[c]) * (1 + step))})
+        there = {n: Fraction(float(v)) for n, v in zip(NAMES, x, strict=True)}
+        there[name] *= 1 + Fraction(step)
+        moved = Law(**there)
         out[:, c] = (np.log(predict(steps, moved)) - base) / np.log1p(step)
     return out
 

@@ -69,7 +69,7 @@ class Table:
 def csv_lines(text: str, place: str) -> list[tuple[str, Line]]:
     """(place, cells) of every line.  Raises `InputError` naming the line."""
     reader = csv.DictReader(io.StringIO(text))
-    out = []
+    out: list[tuple[str, Line]] = []
     try:
         for line in reader:
             here = f"{place}, line {reader.line_num}"
