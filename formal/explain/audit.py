@@ -125,7 +125,7 @@ class AuditReport:
 
     def to_json(self) -> dict[str, object]:
         """Plain data; costs in units of 1/scale."""
-        plain: dict[str, object] = {
+        found: dict[str, object] = {
             "outcome": self.outcome.value,
             "scale": self.problem.scale,
             "unit": self.problem.unit_name,
@@ -148,8 +148,9 @@ class AuditReport:
             "assumptions": list(self.problem.assumptions),
             "seconds": round(self.seconds, 3),
         }
-        within = {} if self.bars is None else {"bars": bars_json(self.bars), "nominal_outcome": self.nominal.value}
-        return plain | within
+        if self.bars is not None:
+            found |= {"bars": bars_json(self.bars), "nominal_outcome": self.nominal.value}
+        return found
 
 
 def audit(

@@ -6,7 +6,7 @@ r"""The time of every operator and redistribution of a plan as a function of the
 
 Constants are called as in [sources].  A rate enters as its inverse, a time as itself, so that everything is a sum of
 maxima of linear forms with coefficients >= 0: bytes, flops, counts.  Machines of one device class without measured
-rows; exact rationals, before rounding.
+rows; measured forms are left out (`plain`).  Exact rationals, before rounding.
 
 Source: `models.cost.cost`, whose counts these are.
 """
@@ -57,6 +57,15 @@ def unpriced(machine: Machine) -> str:
     return ""
 
 
+def plain(machine: Machine) -> Machine:
+    """The machine without measured forms: links and roofline price everything."""
+    return replace(
+        machine,
+        levels=tuple(replace(x, collectives=()) for x in machine.levels),
+        device=replace(machine.device, products=()),
+    )
+
+
 def values(machine: Machine) -> dict[str, Fraction]:
     """Inverse rates and times of the constants that plans are priced with.
 
@@ -89,9 +98,10 @@ class Forms:
     """Forms of one graph on one machine; equal structures are computed once."""
 
     def __init__(self, graph: Graph, machine: Machine) -> None:
-        self.graph, self.machine = graph, machine
+        self.graph, self.machine = graph, plain(machine)
         self._unit = replace(
-            machine, levels=tuple(replace(x, bandwidth=Fraction(1), latency=Fraction(1)) for x in machine.levels)
+            self.machine,
+            levels=tuple(replace(x, bandwidth=Fraction(1), latency=Fraction(1)) for x in self.machine.levels),
         )
         self._known: dict[tuple[OperatorForm, tuple[tuple[int, ...], ...]], Form] = {}
 

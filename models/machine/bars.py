@@ -17,7 +17,7 @@ from fractions import Fraction
 from math import ceil, floor
 
 from .machine import Machine
-from .measured import COLLECTIVES
+from .measured import COLLECTIVES, ProductForm
 from .parts import DeviceClass, Level, Profile
 from .quantities import bar_text
 
@@ -96,12 +96,9 @@ def _device(device: DeviceClass, time: Moved, rate: Moved) -> DeviceClass:
     products = []
     for form in device.products:
         place = f"{path}.product.{form.dtype}"
-        moved = {key: time(f"{place}.{key}", value) for key, value in form.constants() if key != "odd"}
+        moved = {key: time(f"{place}.{key}", value) for key, value in form.constants()} | {"odd": form.odd}
         tiles = tuple((a, b, time(f"{place}.tiles.{a}x{b}", value)) for a, b, value in form.tiles)
-        renewed = replace(form, tiles=tiles)
-        for key, value in moved.items():
-            renewed = replace(renewed, **{key: value})  # type: ignore[arg-type]  # `constants` names fields of fractions
-        products.append(renewed)
+        products.append(ProductForm(form.dtype, form.processors, tiles, **moved))
     return replace(
         device,
         bandwidth=rate(f"{path}.bandwidth", device.bandwidth),

@@ -76,15 +76,15 @@ def _constants(machine: Machine) -> Iterator[tuple[str, Fraction | str]]:
         yield f"{at}.only", ", ".join(map(str, r.only)) or "all"
     yield "[reduction]", "none" if machine.reduction is None else "stated"
     if machine.reduction is not None:
-        for name, rate in (
+        for name, given in (
             ("tree_flow", machine.reduction.tree_flow),
             ("copy", machine.reduction.copy),
             ("switch_quad", machine.reduction.switch_quad),
         ):
-            if rate is not None:
-                yield f"reduction.{name}", rate
-    for path, bar in machine.bars:
-        yield f"bar of {path}", bar
+            if given is not None:
+                yield f"reduction.{name}", given
+    for path, share in machine.bars:
+        yield f"bar of {path}", share
     yield "profiles", str(len(machine.profiles))
     for profile in machine.profiles:
         yield profile.path, profile.seconds

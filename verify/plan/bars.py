@@ -51,11 +51,9 @@ def wrong_bars(planning: Planning, x: Sequence[int], bars: Bars, bound: int | No
     if bars.cost[0] > low or bars.cost[1] < high:
         return f"bars: the plan costs {low} to {high} within them, not {bars.cost[0]} to {bars.cost[1]}"
     entries = len(planning.problem.vertices) + len(planning.problem.edges)
-    least = ((bound or 0) - ROUNDINGS * entries) / (1 + widest(machine))
-    if bars.bound > max(Fraction(0), least):
-        return (
-            f"bars: {bars.bound} is proved by nothing; the bound and the widest bar give {int(max(Fraction(0), least))}"
-        )
+    least = max(Fraction(0), ((bound or 0) - ROUNDINGS * entries) / (1 + widest(machine)))
+    if bars.bound > least:
+        return f"bars: {bars.bound} is proved by nothing; the bound and the widest bar give {int(least)}"
     known = dict(machine.bars)
     for other in bars.against:
         place = f"bars: against {other.name!r}"

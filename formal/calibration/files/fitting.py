@@ -11,8 +11,9 @@ r"""Constants of a machine from measured times: fitted, judged term by term, or 
                    more (ten rows of the largest share where none is), so that blaming c alone explains nine rows of
                    ten; 1.645 standard errors, from A and the mean square; the mean over all rows
 
-A constant that no row depends on is kept, and said to be.  The bar says how far the *model with this constant* is off,
-which is more than how well the mean is known: it is what a claim about a plan has to carry.
+Measured forms of a level or element type that is fitted are dropped: they would be priced with instead of the new
+constants.  A constant that no row depends on is kept, and said to be.  The bar says how far the *model with this
+constant* is off, which is more than how well the mean is known: it is what a claim about a plan has to carry.
 """
 
 from __future__ import annotations
@@ -27,6 +28,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ....models.machine.machine import Machine
+from ....models.machine.measured import COLLECTIVES
 from ....models.machine.parts import DeviceClass
 from ....models.machine.quantities import MOST_BAR
 from ....models.text import InputError
@@ -140,7 +142,7 @@ def calibrate_files(
                 float(np.abs(errors[mine]).mean()) if mine.any() else None,
             )
         )
-    fitted = _replaced(machine, after)
+    fitted, dropped = _replaced(machine, after)
     judged = residuals(fitted, rows)
     said = {
         c.path: f"calibrated: fitted to {len(rows)} rows of {source}, by `shardproof machine calibrate --from`: "
@@ -148,7 +150,8 @@ def calibrate_files(
         for c in constants
         if not c.kept
     }
-    sources = dict(machine.sources) | said
+    sources = {p: s for p, s in (dict(machine.sources) | said).items() if not p.startswith(dropped)}
+    bars = {p: b for p, b in bars.items() if not p.startswith(dropped)}
     fitted = replace(fitted, sources=tuple(sorted(sources.items())), bars=tuple(sorted(bars.items())))
     return FileCalibration(
         fitted,
@@ -324,23 +327,37 @@ def measurement(path: str, machine: Machine) -> str:
     return "an elementwise operator on 256 MB or more"
 
 
-def _replaced(machine: Machine, after: dict[str, Fraction]) -> Machine:
+def _replaced(machine: Machine, after: dict[str, Fraction]) -> tuple[Machine, tuple[str, ...]]:
+    """The machine with its new constants; measured forms of the same links and products, which would price instead of
+    them, are dropped: prefixes of their constants.
+    """
+    dropped = [
+        f"level.{x.name}.{operation}."
+        for x in machine.levels
+        if x.collectives and {f"level.{x.name}.bandwidth", f"level.{x.name}.latency"} & after.keys()
+        for operation in COLLECTIVES
+    ]
+    device = f"device_class.{machine.device.name}"
+    gone = [p.dtype for p in machine.device.products if f"{device}.peaks.{p.dtype}" in after]
     levels = tuple(
         replace(
             x,
             bandwidth=after.get(f"level.{x.name}.bandwidth", x.bandwidth),
             latency=after.get(f"level.{x.name}.latency", x.latency),
+            collectives=() if any(d.startswith(f"level.{x.name}.") for d in dropped) else x.collectives,
         )
         for x in machine.levels
     )
-    return replace(machine, levels=levels, device=_device(machine.device, after))
+    found = replace(machine, levels=levels, device=_device(machine.device, after, gone))
+    return found, (*dropped, *(f"{device}.product.{dtype}." for dtype in gone))
 
 
-def _device(device: DeviceClass, after: dict[str, Fraction]) -> DeviceClass:
+def _device(device: DeviceClass, after: dict[str, Fraction], gone: list[str]) -> DeviceClass:
     place = f"device_class.{device.name}"
     return replace(
         device,
         bandwidth=after.get(f"{place}.bandwidth", device.bandwidth),
         launch=after.get(f"{place}.launch", device.launch),
         peaks=tuple((d, after.get(f"{place}.peaks.{d}", v)) for d, v in device.peaks),
+        products=tuple(p for p in device.products if p.dtype not in gone),
     )

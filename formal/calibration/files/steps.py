@@ -79,8 +79,12 @@ def calibrate_steps(
     )
     fitted = replace(
         fitted,
-        sources=tuple((p, said if p in places.values() else s) for p, s in fitted.sources),
-        bars=tuple(sorted((dict(machine.bars) | {places[n]: b for n, b in bars.items() if n in places}).items())),
+        sources=tuple((p, said if p in places.values() else s) for p, s in fitted.sources if _there(p, fitted)),
+        bars=tuple(
+            (p, b)
+            for p, b in sorted((dict(machine.bars) | {places[n]: b for n, b in bars.items() if n in places}).items())
+            if _there(p, fitted)
+        ),
     )
     constants = []
     for n in NAMES:
@@ -100,6 +104,12 @@ def calibrate_steps(
     before = Residuals.of(predict(steps, SHEET), measured)
     held_before, held_after = (_judged(SHEET, held), _judged(law, held)) if held else (None, None)
     return FileCalibration(fitted, tuple(constants), before, judged, held_before, held_after)
+
+
+def _there(path: str, machine: Machine) -> bool:
+    """Is this constant still one of the machine's?  Measured products of the fitted types are dropped."""
+    product = f"device_class.{machine.device.name}.product."
+    return not path.startswith(product) or any(path.startswith(f"{product}{p.dtype}.") for p in machine.device.products)
 
 
 def _constant(machine: Machine, path: str) -> Fraction:
@@ -135,8 +145,9 @@ def _shares(steps: Steps, law: Law, x: Floats) -> Floats:
     """d log(time) / d log(constant), by differences."""
     base, out, step = np.log(predict(steps, law)), np.empty((len(steps), len(x))), 1e-4
     for c, name in enumerate(NAMES):
-        value = Fraction(float(x[c]) * (1 + step))
-        moved = replace(law, **{name: value})  # type: ignore[arg-type]  # `NAMES` are fields of fractions
+        there = {n: Fraction(float(v)) for n, v in zip(NAMES, x, strict=True)}
+        there[name] *= 1 + Fraction(step)
+        moved = Law(*(there[n] for n in NAMES))
         out[:, c] = (np.log(predict(steps, moved)) - base) / np.log1p(step)
     return out
 
@@ -153,7 +164,8 @@ def _replaced(machine: Machine, law: Law, bars: dict[str, Fraction]) -> tuple[Ma
         wide = "bfloat16" if any(d == "bfloat16" for d, _ in device.peaks) else "float16"
         places["products"] = f"device_class.{device.name}.peaks.{wide}"
         both = ("bfloat16", "float16")
-        device = replace(device, peaks=tuple((d, exact["products"] if d in both else v) for d, v in device.peaks))
+        peaks = tuple((d, exact["products"] if d in both else v) for d, v in device.peaks)
+        device = replace(device, peaks=peaks, products=tuple(p for p in device.products if p.dtype not in both))
     levels = machine.levels
     if "node" in exact and len(levels) > 1:
         places["node"] = f"level.{outer.name}.bandwidth"
