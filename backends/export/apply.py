@@ -18,7 +18,8 @@ from ...models.communication.shardings import plan_shardings
 from ...proofs.plan.bundle import Plan
 from .dtensor import document, refusals
 from .dtensor_runtime import PlannedModule, PlannedOptimizer, plan_mesh, plan_module, plan_optimizer
-from .traffic import Traffic, pretended, traffic
+from .rows import Traffic
+from .traffic import pretended, traffic
 
 if TYPE_CHECKING:
     from torch import Tensor, nn

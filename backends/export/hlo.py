@@ -16,6 +16,7 @@ counted once.
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
 from dataclasses import dataclass
 from math import prod
 from typing import Final
@@ -80,7 +81,7 @@ def compared(plan: Plan, text: str) -> Traffic:
     ]
     sent = [*collectives(text, plan.machine.devices)]
     pairs: dict[int, Sent] = {}
-    rules = (
+    rules: tuple[Callable[[str, int, Sent], bool], ...] = (
         lambda kind, n, s: kind == s.kind and n == s.received,
         lambda kind, n, s: n == s.received,
         lambda kind, n, s: (kind, s.kind) == ("reduce-scatter", "all-reduce") and 2 * n == s.received,
