@@ -7,7 +7,7 @@ Every place that is not equal has one of these names:
     loss        the plan's own loss (a step of ours is planned with one; the job here sums squares)
     results     what the module returns is gathered, because whole results are asked for
     biases      their gradients: DTensor sums them after the parts, the plan where a gathered one lies
-    whole       functions that run on whole tensors, and what is gathered for them
+    functions   a function of PyTorch asked for it: its rule in DTensor wants another layout, or it ran on whole tensors
     followed    moves that only the job makes, or makes otherwise, between modules: DTensor follows what they read
     gradients   gradients of weights and values that the job sums in another order or another layout than the plan
 """
@@ -24,7 +24,7 @@ from pathlib import Path
 HERE = Path(__file__).resolve().parent
 PAGE = HERE.parent.parent / "docs" / "exports.md"
 BEGIN, END = "<!-- table: fake ranks -->", "<!-- end: fake ranks -->"
-KINDS = ("loss", "results", "biases", "whole", "gradients", "followed")
+KINDS = ("loss", "results", "biases", "functions", "gradients", "followed")
 
 
 def kind(place: str) -> str:
@@ -32,7 +32,7 @@ def kind(place: str) -> str:
     if place == "results":
         return "results"
     if "function" in place:
-        return "whole"
+        return "functions"
     if place.startswith(("loss", "gradient of loss")):
         return "loss"
     if place.startswith("gradient of "):
