@@ -147,7 +147,7 @@ def _shares(steps: Steps, law: Law, x: Floats) -> Floats:
     for c, name in enumerate(NAMES):
         there = {n: Fraction(float(v)) for n, v in zip(NAMES, x, strict=True)}
         there[name] *= 1 + Fraction(step)
-        moved = Law(*(there[n] for n in NAMES))
+        moved = Law(**there)  # type: ignore[arg-type]  # `NAMES` are its fields of fractions
         out[:, c] = (np.log(predict(steps, moved)) - base) / np.log1p(step)
     return out
 
