@@ -156,10 +156,11 @@ def test_audit_takes_the_file(tmp_path: Path) -> None:
         assert framework_flags(file) is not None
         done = CliRunner().invoke(
             audit_command,
-            ["transformer-layer", "--batch", "8", "--machine", "cloud-a100:1x8", "--strategy", str(file), "--json"],
+            ["transformer-layer", "--batch", "8", "--machine", "dgx-a100:1x8", "--strategy", str(file), "--json"],
             obj=FrontDoor(),
             standalone_mode=False,
         )
         assert done.exception is None, done.output
         said[name] = json.loads(done.stdout)
-    assert [said[n]["outcome"] for n in files] == ["refuted", "refuted", "optimal"]
+    # 0.01 % dearer than a better one by the measured forms
+    assert [said[n]["outcome"] for n in files] == ["refuted", "refuted", "refuted"]
