@@ -156,12 +156,10 @@ def test_audit_takes_the_file(tmp_path: Path) -> None:
         assert framework_flags(file) is not None
         done = CliRunner().invoke(
             audit_command,
-            ["transformer-layer", "--batch", "8", "--machine", "dgx-a100:1x8", "--strategy", str(file), "--json"],
+            ["transformer-layer", "--batch", "8", "--machine", "cloud-a100:1x8", "--strategy", str(file), "--json"],
             obj=FrontDoor(),
             standalone_mode=False,
         )
         assert done.exception is None, done.output
         said[name] = json.loads(done.stdout)
-    # 0.7 % dearer than a better one: less than what the all-reduces may be off
-    assert [said[n]["outcome"] for n in files] == ["refuted", "refuted", "undecided"]
-    assert said["sequence"]["nominal_outcome"] == "refuted"
+    assert [said[n]["outcome"] for n in files] == ["refuted", "refuted", "optimal"]

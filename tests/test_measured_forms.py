@@ -8,6 +8,7 @@ import json
 from collections.abc import Callable
 from dataclasses import replace
 from fractions import Fraction
+from functools import cache
 
 import numpy as np
 import pytest
@@ -60,7 +61,7 @@ def test_the_checker_agrees_everywhere(name: str) -> None:
 
 
 def test_a_plan_is_proved_and_says_what_it_is_priced_with() -> None:
-    found = plan_graph(training(), machine("measured"), where=space("one-per-level"))
+    found = plan_graph(chain(), machine("measured"), where=space("one-per-level"))
     assert found.plan is not None
     results = {r.kind: r for r in check_plan(write_plan(None, found.plan)).results}
     assert all(r.verdict is Verdict.PROVED for r in results.values()), results
@@ -181,10 +182,16 @@ def asked(name: str) -> Planning:
     return build(graph, target, space("one-per-level"))
 
 
+@cache
+def proved(name: str) -> bool:
+    """Nothing is wrong with a case as it is."""
+    return wrong_anywhere(Entries(asked(name)), 1 << 30, "seed")[0] == ""
+
+
 @pytest.mark.parametrize("what", BROKEN)
 def test_another_formula_is_refused(what: str, monkeypatch: pytest.MonkeyPatch) -> None:
     broken, name = BROKEN[what]
-    assert wrong_anywhere(Entries(asked(name)), 1 << 30, "seed")[0] == ""
+    assert proved(name)
     broken(monkeypatch)
     assert wrong_anywhere(Entries(asked(name)), 1 << 30, "seed")[0]
 
@@ -255,7 +262,7 @@ def test_what_is_wrong_is_refused_by_place(change: Callable[[dict], object], wor
 small_time = st.builds(lambda n, d: Fraction(n, 10**d), st.integers(0, 999), st.integers(5, 12))
 
 
-@settings(deadline=None, max_examples=40)
+@settings(deadline=None, max_examples=12)
 @given(
     st.lists(small_time, min_size=6, max_size=6),
     st.integers(2, 16),
@@ -280,9 +287,10 @@ def test_a_collective_is_the_fitted_formula(values: list[Fraction], g: int, shar
     assert units(share) <= units(share + 1) <= units(2 * share)
 
 
-@settings(deadline=None, max_examples=40)
+@settings(deadline=None, max_examples=12)
 @given(st.integers(1, 3000), st.integers(1, 3000), st.integers(1, 9000))
 def test_a_product_is_the_fitted_formula(m: int, n: int, k: int) -> None:
+    monkeypatch = pytest.MonkeyPatch()
     form = machine("measured").device.products[0]
     rates = tuple(Fraction(2 * a * b * 64) / time for a, b, time in form.tiles)
     fitted = MatmulTime(
@@ -304,7 +312,11 @@ def test_a_product_is_the_fitted_formula(m: int, n: int, k: int) -> None:
     zero: Ints = np.zeros(1, dtype=np.int64)
     found = int(product_times(form, sizes, zero, Fraction(1), PICO)[0])
     exact = fitted.seconds(m, n, k) / PICO
-    assert abs(found - exact) <= 1
+    assert found <= exact + 1  # the fitted formula tries up to 32 parts of k, the form up to 1,024
+    monkeypatch.setattr(products, "SPLITS", products.SPLITS[:6])
+    fewer = int(product_times(form, sizes, zero, Fraction(1), PICO)[0])
+    monkeypatch.undo()
+    assert abs(fewer - exact) <= 1
     assert Fraction(found) * PICO >= 2 * m * n * k * form.pace  # what bounds of pipelines rest on
 
 

@@ -45,7 +45,7 @@ class OperatorForm:
     point of the iteration space; `even`: the points of a grouped product are shared evenly by its groups.  Attention:
     `inner` axes lie inside a point, which is a pair of query and key; `band` of the keys that a query sees.
     `arithmetic`: the type of factors that are summed in a wider one, else empty.  `finish`: operations of
-    an epilogue per element of the result.  `factors`: how many inputs a product multiplies, 0 for other functions.
+    an epilogue per element of the result.
     """
 
     function: str
@@ -61,7 +61,6 @@ class OperatorForm:
     band: Band | None = None
     arithmetic: str = ""
     finish: int = 0
-    factors: int = 0
 
     @property
     def spec(self) -> Function:
@@ -127,7 +126,6 @@ def operator_form(op: Operator, graph: Graph, order: Sequence[str]) -> OperatorF
         None if seen is None else replace(seen, query=number[seen.query], key=number[seen.key]),
         str(op.attribute("arithmetic", "")),
         fused.operations(op) if graph.flops_per_point(op) else 0,
-        fused.factors(op) if op.function in ("product", fused.FUSED) else 0,
     )
 
 

@@ -1,10 +1,12 @@
 """Times of matrix products by the measured forms of a device class (`models.machine.measured`), for many boxes at once.
 
-    a product is  one operator that multiplies two operands and sums, every operand touched at single axes:
+    a product is  one operator that multiplies two operands and sums, perhaps with an epilogue that reads others, which
+    have no axis of the sum; both operands touched at single axes:
     k   axes that are summed, in both operands (one at least)
-    m   axes of the result in the first operand only;   n  in the second only;   b  in both
+    m   axes of the result in the first operand only;   n  in the second only (one each at least);   b  in both
 
-Other products (convolutions, sums of several products, experts) keep the roofline.  The exact form is rounded up once:
+Other products (convolutions, sums of several products, experts, products with vectors, which wait for their bytes) keep
+the roofline.  The exact form is rounded up once:
 rounding commutes with the minimum over tiles and the maximum with the bytes.
 """
 
@@ -17,6 +19,7 @@ import numpy as np
 
 from ..machine.measured import DEPTH, SPLITS, ProductForm
 from ..problem.selection_problem import Ints
+from ..program import fused
 from .exact import ceil_sum
 from .forms import OperatorForm
 
@@ -36,7 +39,10 @@ class ProductAxes:
 
 def product_axes(form: OperatorForm) -> ProductAxes | None:
     """The axes of a matrix product; None for any other operator."""
-    if form.factors != 2 or not form.flops:
+    fits = {"product": len(form.inputs) == 2, fused.FUSED: len(form.inputs) >= 2}
+    if not fits.get(form.function, False) or not form.flops:
+        return None
+    if any(name in form.reduced for operand in form.inputs[2:] for name in operand.access.axes):
         return None
     touched: list[set[str]] = []
     for operand in form.inputs[:2]:
@@ -57,7 +63,7 @@ def product_axes(form: OperatorForm) -> ProductAxes | None:
                 n.append(i)
             case _:
                 return None
-    return ProductAxes(tuple(batch), tuple(m), tuple(n), tuple(k)) if k else None
+    return ProductAxes(tuple(batch), tuple(m), tuple(n), tuple(k)) if k and m and n else None
 
 
 def product_times(table: ProductForm, sizes: Ints, finish: Ints, peak: Fraction, unit: Fraction) -> Ints:

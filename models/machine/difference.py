@@ -51,8 +51,7 @@ def _constants(machine: Machine) -> Iterator[tuple[str, Fraction | str]]:
         yield f"level.{x.name}.bandwidth", x.bandwidth
         yield f"level.{x.name}.latency", x.latency
         for operation, form in zip(COLLECTIVES, x.collectives, strict=False):
-            for name, value in form.constants():
-                yield f"level.{x.name}.{operation}.{name}", value
+            yield from ((f"level.{x.name}.{operation}.{name}", value) for name, value in form.constants())
     yield "device classes", ", ".join(c.name for c in machine.classes)
     for c in machine.classes:
         at = f"device_class.{c.name}"
@@ -65,8 +64,7 @@ def _constants(machine: Machine) -> Iterator[tuple[str, Fraction | str]]:
         for p in c.products:
             product = f"{at}.product.{p.dtype}"
             yield f"{product}.processors", Fraction(p.processors)
-            for name, value in p.constants():
-                yield f"{product}.{name}", value
+            yield from ((f"{product}.{name}", value) for name, value in p.constants())
             for a, b, time in p.tiles:
                 yield f"{product}.tiles.{a}x{b}", time
     yield "resources", ", ".join(r.name for r in machine.resources) or "none"

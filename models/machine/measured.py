@@ -29,8 +29,8 @@ COLLECTIVES: Final = ("all_gather", "reduce_scatter", "all_reduce", "alltoall")
 DEPTH: Final = 64
 """Of k in one step of a tile."""
 
-SPLITS: Final = (1, 2, 4, 8, 16, 32)
-"""Parts along k that are tried."""
+SPLITS: Final = tuple(1 << i for i in range(11))
+"""Parts along k that are tried, up to 1,024: weight gradients of images sum over a million positions."""
 
 MAX_TILES: Final = 64
 

@@ -22,10 +22,12 @@ from measured.rows import number, read, whole
 from shardproof.formal.calibration.collective_times import Measured, Ratios
 from shardproof.formal.calibration.machine_forms import Residual, collective_form, product_form
 from shardproof.formal.calibration.matmul_times import Product
+from shardproof.models.cost.collective_times import Group, Operation
 from shardproof.models.machine.machine import BUILTIN, load_machine
 from shardproof.models.machine.measured import COLLECTIVES, CollectiveForm, ProductForm
 
 NCCL = "ai-dynamo/aiconfigurator 095f58a"
+VTRAIN = "VIA-Research/vTrain f8dda84, trace, A100 on NVSwitch"
 
 
 @dataclass(frozen=True)
@@ -78,15 +80,28 @@ def collectives(folder: Path, machine: Machine) -> dict[str, tuple[CollectiveFor
     for key, row in nccl_rows(folder):
         if (key.machine, key.software) == machine.nccl:
             rows.setdefault(str(key.operation), []).append(row)
+    if gpu == "a100_sxm":  # the one table with every group size from 2 to 8
+        rows["all_reduce"] = every_size(folder)
     ratios = separated(folder)
     out = {}
     for operation in COLLECTIVES:
         sizes = sorted({r.group.ranks for r in rows[operation]})
         form, residual = collective_form(rows[operation], ratios[operation])
-        ranks = f"{' and '.join(map(str, sizes))} ranks"
+        ranks = f"{' and '.join(map(str, sizes))} ranks" if len(sizes) < 3 else f"{sizes[0]} to {sizes[-1]} ranks"
         single = "; one group size: hop and own by the ratios of H100" if len(sizes) == 1 else ""
         library_words = library.replace("/", " ")
-        out[operation] = (form, residual, f"{NCCL}, {gpu}, {library_words}, {ranks}{single}")
+        where = f"{NCCL}, {gpu}, {library_words}" if len(sizes) < 3 else VTRAIN
+        out[operation] = (form, residual, f"{where}, {ranks}{single}")
+    return out
+
+
+def every_size(folder: Path) -> list[Measured]:
+    """All-reduces of nccl-tests on vTrain's A100 node."""
+    out = []
+    for row in read(folder, "vtrain/all_reduce"):
+        seconds = (number(row, "in_place_ns") or 0.0) / 1e9
+        if row["gpu"] == "A100" and seconds > 0:
+            out.append(Measured(Operation.ALL_REDUCE, Group(whole(row, "ranks", 1)), whole(row, "bytes", 0), seconds))
     return out
 
 

@@ -73,8 +73,10 @@ def units(phases: Sequence[Phase], element_bytes: int, machine: Machine, scale: 
 
 def product_roles(op: Operator) -> tuple[list[str], ...] | None:
     """Axes of batch, m, n and k if the operator multiplies two matrices (or batches of them), else None."""
-    count = {"product": len(op.inputs), "fused_product": op.attributes.get("factors")}.get(op.function)
-    if count != 2:
+    most = {"product": 2, "fused_product": len(op.inputs)}.get(op.function, 0)
+    if not 2 <= len(op.inputs) <= most:
+        return None
+    if any(axis in op.reduced for operand in op.inputs[2:] for index in operand.index for axis, _ in index.terms):
         return None
     seen: list[list[str]] = []
     for operand in op.inputs[:2]:
@@ -90,7 +92,7 @@ def product_roles(op: Operator) -> tuple[list[str], ...] | None:
         if here == 0 or (name in op.reduced and here < 3):
             return None
         found[3 if name in op.reduced else {3: 0, 1: 1, 2: 2}[here]].append(name)
-    return found if found[3] else None
+    return found if found[1] and found[2] and found[3] else None
 
 
 def product_time(table: ProductTable, shape: Sequence[int], epilogue: Fraction, transfer: Fraction) -> Fraction:
@@ -98,7 +100,7 @@ def product_time(table: ProductTable, shape: Sequence[int], epilogue: Fraction, 
     b, m, n, k = shape
     best = None
     for (high, wide), time in table.tiles.items():
-        for cut in (1, 2, 4, 8, 16, 32) if prod(shape) else ():
+        for cut in [2**e for e in range(11)] if prod(shape) else []:
             tiles = b * ceil(Fraction(m, high)) * ceil(Fraction(n, wide))
             steps = ceil(Fraction(k, 64 * cut))
             step = time * (1 + table.odd) if m > 128 and m % 64 else time

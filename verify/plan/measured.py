@@ -110,19 +110,15 @@ class Product:
 
 
 def product_of(op: Operator) -> Product | None:
-    """An operator read as a matrix product: exactly two factors, each dimension of which is one axis; every axis is in
-    one of them, and those that are summed, of which there are some, are in both.
+    """An operator read as a matrix product: two factors, each dimension of which is one axis, and operands of an
+    epilogue without an axis of the sum; every axis is in a factor, those that are summed (some are) in both, and each
+    factor has one of its own.
     """
-    if op.function == "product":
-        operands = op.inputs
-    elif op.function == "fused_product":
-        operands = op.inputs[: int(str(op.attribute("factors", 0)))]
-    else:
-        return None
-    if len(operands) != 2:
+    first, others = op.inputs[:2], op.inputs[2:]
+    if op.function not in ("product", "fused_product") or len(first) < 2 or (others and op.function == "product"):
         return None
     inside: list[list[str]] = []
-    for operand in operands:
+    for operand in first:
         plain = [i.terms[0][0] for i in operand.index if len(i.terms) == 1 and i.terms[0][1] == 1]
         odd = [i for i in operand.index if i.whole or i.offset or len(i.terms) != 1 or i.terms[0][1] != 1]
         if odd or len({*plain}) != len(plain):
@@ -134,12 +130,12 @@ def product_of(op: Operator) -> Product | None:
     summed = tuple(n for n in names if names[n])
     if not summed or not {*names} <= {*left, *right} or not {*summed} <= {*both}:
         return None
-    return Product(
-        tuple(n for n in both if not names[n]),
-        tuple(n for n in left if n not in both),
-        tuple(n for n in right if n not in both),
-        summed,
-    )
+    if {*summed} & {n for operand in others for index in operand.index for n, _ in index.terms}:
+        return None  # not an operand of the epilogue
+    rows, columns = (tuple(n for n in side if n not in both) for side in (left, right))
+    if not rows or not columns:
+        return None
+    return Product(tuple(n for n in both if not names[n]), rows, columns, summed)
 
 
 @lru_cache(maxsize=64)
@@ -155,7 +151,7 @@ def _whole(form: ProductForm) -> tuple[int, dict[str, int], list[tuple[int, int,
 
 @lru_cache(maxsize=1 << 16)
 def computing(form: ProductForm, batch: int, rows: int, columns: int, summed: int) -> Fraction:
-    """Seconds of the fastest kernel: a tile, and 1, 2, 4 .. 32 parts of the sum; 0 for an empty product."""
+    """Seconds of the fastest kernel: a tile, and 1, 2, 4 .. 1,024 parts of the sum; 0 for an empty product."""
     if not batch * rows * columns * summed:
         return Fraction(0)
     over, c, tiles = _whole(form)
@@ -164,7 +160,7 @@ def computing(form: ProductForm, batch: int, rows: int, columns: int, summed: in
     for high, wide, plain, slowed in tiles:
         tile = slowed if uneven else plain
         blocks = batch * -(-rows // high) * -(-columns // wide)
-        for doubled in range(6):
+        for doubled in range(11):
             parts = 1 << doubled
             deep = -(-summed // (64 << doubled))
             rounds = -(-blocks * parts // form.processors)
