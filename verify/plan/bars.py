@@ -176,7 +176,7 @@ class _Box:
         op = self.operators[self.planning.decisions[v].name]
         if self.machine.others or self.machine.profiles or op.kind in (NodeKind.ATTENTION, NodeKind.NORMALISE):
             return None
-        if self.machine.device.products and product_of(op) is not None:
+        if self.machine.device.products and self.graph.flops_per_point(op) and product_of(op) is not None:
             return None
         place = f"device_class.{self.machine.device.name}"
         # twice the amount, rounded up with the trace that free resources leave

@@ -19,7 +19,7 @@ from ....models.machine.difference import constants as constants_of
 from ....models.machine.machine import Machine
 from ....models.text import InputError
 from ..fit import Residuals
-from ..steps.megatron import NAMES, SHEET, Law, Steps, calibrate, predict
+from ..steps.megatron import NAMES, SHEET, Law, Steps, calibrate, predict, times
 from .fitting import FileCalibration, Fitted, Floats, bar_of, refuse, tied
 from .observation import Observation, Step
 
@@ -49,7 +49,7 @@ def calibrate_steps(
     steps, measured = _arrays(rows)
     law = calibrate([(steps, measured, 1.0)], 0)
     x = np.array([float(getattr(law, n)) for n in NAMES])
-    shares = _shares(steps, law, x)
+    shares = _shares(steps, x)
     paths = [n for c, n in enumerate(NAMES) if np.abs(shares[:, c]).max() > 1e-9]
     used = np.abs(shares[:, [NAMES.index(n) for n in paths]])
 
@@ -141,14 +141,14 @@ def _arrays(rows: Sequence[Observation]) -> tuple[Steps, Floats]:
     return Steps(**arrays, vocabulary=found[0].vocabulary), np.array([1e3 * r.seconds for r in rows])
 
 
-def _shares(steps: Steps, law: Law, x: Floats) -> Floats:
+def _shares(steps: Steps, x: Floats) -> Floats:
     """d log(time) / d log(constant), by differences."""
-    base, out, step = np.log(predict(steps, law)), np.empty((len(steps), len(x))), 1e-4
-    for c, name in enumerate(NAMES):
-        there = {n: Fraction(float(v)) for n, v in zip(NAMES, x, strict=True)}
-        there[name] *= 1 + Fraction(step)
-        moved = Law(**there)  # type: ignore[arg-type]  # `NAMES` are its fields of fractions
-        out[:, c] = (np.log(predict(steps, moved)) - base) / np.log1p(step)
+    out, step = np.empty((len(steps), len(x))), 1e-4
+    base = np.log(times(steps, x))
+    for c in range(len(NAMES)):
+        moved = x.copy()
+        moved[c] *= 1 + step
+        out[:, c] = (np.log(times(steps, moved)) - base) / np.log1p(step)
     return out
 
 
