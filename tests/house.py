@@ -84,7 +84,8 @@ CHECKERS = (
         | PROGRAMS
         | JOINT
         | {"models.pipelines", "models.schedules", "proofs.overlap", "proofs.pipelines", "proofs.schedules"}
-        | {"proofs.plan", "proofs.selection", "verify.overlap", "verify.schedules", "verify.selection", "verify.plan"},
+        | {"proofs.plan", "proofs.selection", "verify.overlap", "verify.pipelines"}
+        | {"verify.schedules", "verify.selection", "verify.plan"},
     ),
     Checker(
         "plan",

@@ -26,6 +26,7 @@ from shardproof.models.pipelines.division import Division, divide
 from shardproof.models.pipelines.micro import micro_batch
 from shardproof.models.pipelines.work import unit_bytes
 from shardproof.models.problem.claims import Verdict
+from shardproof.models.problem.selection_problem import FORBIDDEN
 from shardproof.models.program.contents import Contents
 from shardproof.models.program.graph import Graph
 from shardproof.models.program.index import Affine, Axis, Combine, access
@@ -35,13 +36,14 @@ from shardproof.models.sources.building.builder import Builder
 from shardproof.models.sources.training import build_step
 from shardproof.models.sources.zoo import build
 from shardproof.models.text import InputError
+from shardproof.proofs.container.canonical import ContainerError
 from shardproof.proofs.pipelines.certificate import Leaf, PipelineCertificate
 from shardproof.proofs.schedules.certificate import ScheduleCertificate
 from shardproof.verify.pipelines.bound import least_bytes
 from shardproof.verify.pipelines.certificate import _Check as Checker
 from shardproof.verify.pipelines.certificate import check_pipeline
 from shardproof.verify.pipelines.division import shortened, wrong_division
-from shardproof.verify.pipelines.leaves import Units
+from shardproof.verify.pipelines.leaves import Units, multiple
 from shardproof.verify.plan.tables import CELLS
 
 B, D = 4, 6
@@ -466,6 +468,14 @@ def test_a_leaf_counts_one_micro_batch_or_all_with_the_updates() -> None:
         value = answer.lower_bound * 10**12 // part.problem.scale
         leaf = Leaf(2, 2, 0, 1, times, once, value, answer.certificate)
         assert f"counts {times} of 2" in reasons(replace(c, leaves=(*c.leaves, leaf)))
+
+
+def test_costs_that_would_look_forbidden_are_not_multiplied() -> None:
+    """A forbidden choice has no cost, so a bound over the others would be too high."""
+    assert multiple(np.array([5, FORBIDDEN - 1]), 1).tolist() == [5, FORBIDDEN - 1]
+    for values, factor in (([1 << 50], 1 << 11), ([FORBIDDEN - 1], 2), ([1 << 55], 1 << 20)):
+        with pytest.raises(ContainerError, match="too large"):
+            multiple(np.array(values), factor)
 
 
 def test_more_stages_than_units_are_refused() -> None:

@@ -20,18 +20,17 @@ from collections.abc import Callable, Mapping
 from dataclasses import replace
 from itertools import pairwise
 
-import numpy as np
-
 from ...models.cost.limits import LARGE, TooLarge, check_sizes
 from ...models.cost.selection import Planning, build
 from ...models.layout.placement import SpaceError, space
 from ...models.problem.claims import LowerBound, Optimal, Verdict, WithinGap
-from ...models.problem.selection_problem import FORBIDDEN, Edge, Ints, Vertex
+from ...models.problem.selection_problem import Edge, Ints, Vertex
 from ...models.schedules.problem import ScheduleProblem
 from ...proofs.container.archive import Member, identity
 from ...proofs.container.canonical import ContainerError
 from ...proofs.overlap.certificate import OverlapCertificate
 from ...proofs.overlap.file import decode_overlap
+from ..pipelines.leaves import multiple
 from ..plan.assumptions import wrong_assumptions
 from ..plan.plan import entries_result, space_result
 from ..plan.structure import replaces, uses
@@ -232,7 +231,7 @@ def _least(entries: Entries, paths: list[tuple[set[str], set[int]]], c: OverlapC
         factor = 0
         if v in operator_of:
             factor = each + sum(w for w, (counted, _) in zip(along, paths, strict=True) if operator_of[v] in counted)
-        vertices.append(Vertex(vertex.name, np.where(vertex.cost >= FORBIDDEN, FORBIDDEN, vertex.cost * factor)))
+        vertices.append(Vertex(vertex.name, multiple(vertex.cost, factor)))
     seen: dict[tuple[int, int], int] = {}
     tables: list[Ints] = []
     edges: list[Edge] = []
@@ -240,8 +239,7 @@ def _least(entries: Entries, paths: list[tuple[set[str], set[int]]], c: OverlapC
         factor = moved + sum(w for w, (_, on_the_way) in zip(along, paths, strict=True) if k in on_the_way)
         if (e.table, factor) not in seen:
             seen[e.table, factor] = len(tables)
-            table = problem.tables[e.table]
-            tables.append(np.where(table >= FORBIDDEN, FORBIDDEN, table * factor))
+            tables.append(multiple(problem.tables[e.table], factor))
         edges.append(Edge(e.u, e.v, seen[e.table, factor], e.rows, e.cols))
     try:
         other = replace(problem, vertices=tuple(vertices), tables=tuple(tables), edges=tuple(edges)).check()
