@@ -52,7 +52,7 @@ NARROWER: Final = (
 SMALL_SHARE: Final = 0.25
 """Share of the time for that."""
 RULES_SHARE: Final = 0.15
-"""Share of the time for rules; what they have added by then is the e-graph."""
+"""Share of the time for one set of rules; what they have added by then is the e-graph."""
 TABLES_SHARE: Final = 0.5
 """Share of the time for the first tables of all programs; beyond, the graph stays as it is."""
 LARGE_SHARE: Final = 0.2
@@ -98,7 +98,7 @@ def plan_jointly(
     bytes per device, or None.
     """
     check_sizes(graph, machine, where)
-    egraph, derivation = safe(graph, rules, clock.share(RULES_SHARE).over)
+    egraph, derivation = safe(graph, rules, clock)
     search = _Search(machine, where, clock, gap, threads, progress, memory_limit)
     base = build(graph, machine, where, memory_limit)
     plain = search.plan(base, clock.share(STARTS_SHARE / 2))
@@ -215,26 +215,28 @@ def _too_large(egraph: EGraph) -> bool:
         return True
 
 
-def safe(
-    graph: Graph, rules: Mapping[str, Rule] = RULES, over: Callable[[], bool] = lambda: False
-) -> tuple[EGraph, Derivation]:
+def safe(graph: Graph, rules: Mapping[str, Rule] = RULES, clock: Clock | None = None) -> tuple[EGraph, Derivation]:
     """The e-graph in which the user's plans cost what they cost, and that is not too large.  Rules that change that are
     left out: where it is too large, all but some (`NARROWER`); else one, if that is enough, else the last ones.
     """
+
+    def over() -> Callable[[], bool]:
+        return (clock or Clock()).share(RULES_SHARE).over
+
     left = dict(rules)
-    egraph, derivation = saturate(graph, left, over=over)
+    egraph, derivation = saturate(graph, left, over=over())
     for few in NARROWER:
         if not _too_large(egraph):
             break
         left = {n: rule for n, rule in rules.items() if n in few}
-        egraph, derivation = saturate(graph, left, over=over)
+        egraph, derivation = saturate(graph, left, over=over())
     while not same_order(egraph) and left:
         for name in reversed(left):
-            egraph, derivation = saturate(graph, {n: rule for n, rule in left.items() if n != name}, over=over)
+            egraph, derivation = saturate(graph, {n: rule for n, rule in left.items() if n != name}, over=over())
             if same_order(egraph) and not _too_large(egraph):
                 return egraph, derivation
         left.popitem()
-        egraph, derivation = saturate(graph, left, over=over)
+        egraph, derivation = saturate(graph, left, over=over())
     return egraph, derivation
 
 
