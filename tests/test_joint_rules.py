@@ -236,3 +236,21 @@ def test_the_copy_side_by_side_is_not_made() -> None:
     arrays = random_inputs(graph, 1, "float64")
     outputs = run_virtual(prepared(plan.graph, (2, 2), plan.choices, Options()), arrays).outputs
     assert np.allclose(outputs["y"], run_graph(graph, arrays)["y"], atol=1e-12)
+
+
+def test_residuals_are_no_chain_of_epilogues() -> None:
+    """Layer after layer adds to the same stream: no epilogue runs through more than one of them, every step is proved, and
+    no tensor has more readers to choose from the deeper the program is.
+    """
+    sizes = []
+    for layers in (6, 12):
+        b = Builder("residual")
+        x = b.input("x", (8, 8))
+        for k in range(layers):
+            y = b.contract(f"p{k}", "b k, k n -> b n", x, b.parameter(f"w{k}", (8, 8)))
+            x = b.map(f"s{k}", "add", x, b.map(f"b{k}", "add", y, b.parameter(f"c{k}", (8,)), text="b n, n -> b n"))
+        egraph, derivation = safe(b.build(x))
+        assert {s.rule for s in derivation.steps} and wrong_derivation(egraph, derivation) == ""
+        assert all(epilogue(op).count("add") <= 2 for op in egraph.operators)
+        sizes.append((len(egraph.operators) - 3 * layers) / layers)
+    assert sizes[1] < 1.2 * sizes[0]

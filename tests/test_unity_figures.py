@@ -118,6 +118,7 @@ def test_figure_16_a() -> None:
     relus = [op.output.tensor for op in graph.operators if op.function == "relu"]
     modes = found.planning.modes(found.answer.solution or ())
     fused = {t: n.name for t in relus for n in egraph.nodes[t] if n.function == "fused_product"}
+    assert 0 < len([t for t in relus if modes[t] == t]) < len(relus)
     everything = egraph.graph(egraph.closed({**modes, **fused}))
     nothing = egraph.graph(egraph.closed({**modes, **{t: t for t in relus}}))
     costs = [best_with(g, machine, {})[0] for g in (graph, everything, nothing)]

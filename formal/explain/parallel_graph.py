@@ -177,6 +177,7 @@ def picture(g: PricedGraph, title: str) -> str:
 
 
 def _short(s: Step, levels: Sequence[str]) -> str:
+    kind: str = s.kind.value
     if s.kind is Parallel.REARRANGE:
-        return str(s.kind.value)
-    return f"{s.kind.value}{'' if s.dimension is None else f' {s.dimension}'} x{s.degree} {levels[s.level]}"
+        return kind
+    return f"{kind}{'' if s.dimension is None else f' {s.dimension}'} x{s.degree} {levels[s.level]}"

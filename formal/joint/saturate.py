@@ -46,9 +46,13 @@ MOST_NODES: Final = 2000
 
 
 def saturate(
-    graph: Graph, rules: Mapping[str, Rule] = RULES, rounds: int = ROUNDS, most: int = MOST_NODES
+    graph: Graph,
+    rules: Mapping[str, Rule] = RULES,
+    rounds: int = ROUNDS,
+    most: int = MOST_NODES,
+    over: Callable[[], bool] = lambda: False,
 ) -> tuple[EGraph, Derivation]:
-    """All that the rules add to a graph, with the proof.
+    """All that the rules add to a graph, with the proof; what was added until `over` says that the time is.
 
     >>> from ...models.sources.zoo import build
     >>> egraph, derivation = saturate(build("mlp-unity"))
@@ -60,6 +64,8 @@ def saturate(
         before = grown.added
         for rule in rules.values():
             for op in list(grown.order):
+                if over():
+                    break
                 for addition in list(rule(grown, op)):
                     if grown.added < most:
                         grown.add(addition)

@@ -10,7 +10,7 @@ Half of the time at most goes to programs with fixed modes.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from fractions import Fraction
 from typing import Final
@@ -18,6 +18,7 @@ from typing import Final
 from ...models.communication.choices import Choices
 from ...models.cost.limits import TooLarge, check_sizes
 from ...models.cost.selection import Notify, Planning, build
+from ...models.joint.choices import Skeleton
 from ...models.joint.egraph import EGraph, Modes
 from ...models.joint.problem import JointPlanning, build_joint, choices_of
 from ...models.joint.rules import LIBRARY
@@ -42,8 +43,16 @@ SMALL, LARGE = 1, 3
 """How much tags say: little where the problem can then be eliminated, everything where it has to be bounded."""
 MOST_SMALL: Final = 128
 """Choices of one vertex up to which little is tried first."""
+NARROWER: Final = (
+    frozenset({"fuse-epilogue", "relu-from-output", "add-many", "product-of-parts"}),
+    frozenset({"fuse-epilogue", "relu-from-output"}),
+    frozenset[str](),
+)
+"""Rules that are tried where more give too large an e-graph."""
 SMALL_SHARE: Final = 0.25
 """Share of the time for that."""
+RULES_SHARE: Final = 0.15
+"""Share of the time for one set of rules; what they have added by then is the e-graph."""
 TABLES_SHARE: Final = 0.5
 """Share of the time for the first tables of all programs; beyond, the graph stays as it is."""
 LARGE_SHARE: Final = 0.2
@@ -89,7 +98,7 @@ def plan_jointly(
     bytes per device, or None.
     """
     check_sizes(graph, machine, where)
-    egraph, derivation = safe(graph, rules)
+    egraph, derivation = safe(graph, rules, clock)
     search = _Search(machine, where, clock, gap, threads, progress, memory_limit)
     base = build(graph, machine, where, memory_limit)
     plain = search.plan(base, clock.share(STARTS_SHARE / 2))
@@ -146,7 +155,10 @@ def plan_jointly(
 
 def _large(small: JointPlanning, until: Clock, notify: Notify | None) -> JointPlanning | None:
     """The problem whose tags say everything; None where it is too large, or its tables take too long."""
-    sizes = choices_of(small.egraph, small.structures, LARGE)
+    try:
+        sizes = choices_of(small.egraph, small.structures, LARGE)
+    except TooLarge:
+        return None
     if max(sizes) > MOST_CHOICES:
         return None
 
@@ -192,20 +204,37 @@ def _runnable(planning: JointPlanning, answer: Answer, known: Sequence[tuple[int
     return certified(planning.problem, x, planning.problem.cost_of(x), answer)
 
 
-def safe(graph: Graph, rules: Mapping[str, Rule] = RULES) -> tuple[EGraph, Derivation]:
-    """The e-graph in which the user's plans cost what they cost.  Rules that change that are left out: one, if that
-    is enough, else the last ones.
+def _too_large(egraph: EGraph) -> bool:
+    """Whether some class has too many readers that can be chosen."""
+    try:
+        return Skeleton(egraph, SMALL).rests is None
+    except TooLarge:
+        return True
+
+
+def safe(graph: Graph, rules: Mapping[str, Rule] = RULES, clock: Clock | None = None) -> tuple[EGraph, Derivation]:
+    """The e-graph in which the user's plans cost what they cost, and that is not too large.  Rules that change that are
+    left out: where it is too large, all but some (`NARROWER`); else one, if that is enough, else the last ones.
     """
+
+    def over() -> Callable[[], bool]:
+        return (clock or Clock()).share(RULES_SHARE).over
+
     left = dict(rules)
-    while True:
-        egraph, derivation = saturate(graph, left)
-        if same_order(egraph) or not left:
-            return egraph, derivation
+    egraph, derivation = saturate(graph, left, over=over())
+    for few in NARROWER:
+        if not _too_large(egraph):
+            break
+        left = {n: rule for n, rule in rules.items() if n in few}
+        egraph, derivation = saturate(graph, left, over=over())
+    while not same_order(egraph) and left:
         for name in reversed(left):
-            egraph, derivation = saturate(graph, {n: rule for n, rule in left.items() if n != name})
-            if same_order(egraph):
+            egraph, derivation = saturate(graph, {n: rule for n, rule in left.items() if n != name}, over=over())
+            if same_order(egraph) and not _too_large(egraph):
                 return egraph, derivation
         left.popitem()
+        egraph, derivation = saturate(graph, left, over=over())
+    return egraph, derivation
 
 
 def _program(planning: JointPlanning, x: tuple[int, ...]) -> tuple[Modes, Choices]:

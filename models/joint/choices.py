@@ -23,14 +23,20 @@ rests in the parameter's copy, as in a plan (`models.communication.choices`).
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence, Sized
 from dataclasses import dataclass
 from enum import Enum
 from functools import cached_property
 from itertools import product
+from math import prod
+from typing import Final
 
+from ..cost.limits import TooLarge
 from ..program.operators import Operator
 from .egraph import EGraph
+
+MOST_TAGS: Final = 1 << 11
+"""Tags of one vertex."""
 
 Tag = tuple[tuple[str, tuple[str | None, ...]], ...]
 """(class, modes of it of which one is assumed), in the order of classes."""
@@ -141,6 +147,7 @@ class Skeleton:
             if len(self.modes(t)) > 1 if t in self.egraph.nodes else False:
                 named.append(t)
             groups = [[(r, (_name(m),)) for m in self.modes(r)] for r in named]
+        _bounded(t, groups)
         out: list[Block] = []
         for choice in product(*groups):
             tag = dict(choice)
@@ -159,6 +166,8 @@ class Skeleton:
         return [(r, tuple(found[k])) for k in sorted(found)]
 
     def _assumptions(self, classes: list[str]) -> Iterator[Tag]:
+        if classes:
+            _bounded(classes[0], [self.modes(t) for t in classes])
         yield from product(*([(t, (_name(m),)) for m in self.modes(t)] for t in classes))
 
     def _choices(self, t: str, nodes: tuple[Operator, ...], tag: Tag, reads: int, always: bool) -> Iterator[Block]:
@@ -244,6 +253,12 @@ def relation(link: Link, a: Block, b: Block, reads: int, home: str) -> Relation:
     if a.kind is Kind.RUNS and not reads:  # its only reader does not want it
         return Relation.FORBIDDEN
     return Relation.MOVES if reads > link.number and a.kind is not Kind.GIVEN else Relation.FREE
+
+
+def _bounded(tensor: str, groups: Sequence[Sized]) -> None:
+    """Raises `TooLarge` for more tags than any vertex may have."""
+    if prod(map(len, groups)) > MOST_TAGS:
+        raise TooLarge(f"what reads {tensor!r} can be chosen in more than {MOST_TAGS} ways")
 
 
 def _name(mode: Operator | None) -> str | None:

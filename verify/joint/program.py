@@ -79,7 +79,7 @@ def _rows(placements: Ints, k: int) -> tuple[tuple[int, ...], ...]:
     return tuple(tuple(int(n) for n in row) for row in placements[k])
 
 
-def wrong_cost(alone: SelectionProblem, x: Sequence[int], joint: SelectionProblem, cost: int) -> str:
+def wrong_cost(alone: SelectionProblem, x: tuple[int, ...], joint: SelectionProblem, cost: int) -> str:
     """Why the plan of a program costs alone something else than jointly; empty if it does not.
 
     Where units differ, every term of either sum was rounded by a unit at most.

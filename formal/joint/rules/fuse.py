@@ -12,6 +12,12 @@ from .growing import Addition, Growing, computed
 from .reading import index, pointwise, renamed
 
 COMMUTATIVE = frozenset({"add", "multiply"})
+LONGEST = 6
+"""Maps of an epilogue that are tried."""
+ADDED = 2
+"""Sums in an epilogue: a bias and a residual.  Without a bound a chain of residuals becomes epilogues of epilogues,
+from the last layer to the first.
+"""
 
 
 def fuse_epilogue(g: Growing, op: Operator) -> Iterator[Addition]:
@@ -45,6 +51,8 @@ def _fused(op: Operator, j: int, product: Operator) -> Operator | None:
     }
     others = tuple(renamed(a, names) for i, a in enumerate(op.inputs) if i != j)
     maps = (*epilogue(product), op.function)
+    if len(maps) > LONGEST or maps.count("add") > ADDED:
+        return None
     attributes = {**own, **dict(op.attributes), "epilogue": maps, "factors": factors(product)}
     return Operator(
         "",
