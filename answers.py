@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from shardproof.formal.explain.cost_table import CostRow
     from shardproof.formal.explain.deviation import Deviation
     from shardproof.formal.explain.explain import Explanation
+    from shardproof.formal.explain.parallel_graph import PricedGraph
     from shardproof.formal.explain.sensitivity import Sensitivity
     from shardproof.formal.explain.stored_state import StoredState
     from shardproof.models.cost.selection import Planning
@@ -155,6 +156,12 @@ class Plan:
         from shardproof.formal.explain.cost_table import cost_table
 
         return cost_table(self._planning, self._solution)
+
+    def parallel_graph(self) -> PricedGraph:
+        """The program with partitions, combines, replications and reductions between its operators, priced."""
+        from shardproof.formal.explain.parallel_graph import priced_graph
+
+        return priced_graph(self._planning, self._solution)
 
     def sensitivity(self, time_limit_s: float | None = 300.0) -> Sensitivity:
         """How far each machine constant may move before another plan wins."""

@@ -13,11 +13,17 @@ from shardproof import __main__ as front
 
 ROOT = Path(front.__file__).parent
 ROOMS = ("models", "proofs", "formal", "verify", "backends")
-FOREIGN = {"--oversubscribe", "--allow-run-as-root", "--tag-output", "--std", "--gpu-architecture"}
-"""Options of other programs: mpiexec, nvcc."""
+FOREIGN = {"--oversubscribe", "--allow-run-as-root", "--tag-output", "--std", "--gpu-architecture", "--xla"}
+"""Options of other programs: mpiexec, nvcc, XLA."""
 
-OTHERS = (ROOT / "models" / "sources" / "frameworks", ROOT / "formal" / "report" / "page.py")
-"""What reads the options of other planners (Megatron, DeepSpeed, FSDP) names them; colours of a style sheet."""
+OTHERS = (
+    ROOT / "models" / "sources" / "frameworks",
+    ROOT / "backends" / "export" / "flags.py",
+    ROOT / "formal" / "report" / "page.py",
+)
+"""What reads and writes the options of other planners (Megatron, DeepSpeed, FSDP) names them; colours of a style
+sheet.
+"""
 
 
 def texts() -> Iterator[tuple[str, int, str]]:

@@ -158,8 +158,10 @@ def test_joint_and_pipelined(tmp_path: Path) -> None:
     """The same files as `plan --joint` and `plan --pipeline` write."""
     joint = shardproof.plan("mlp-unity", "localhost:2", batch=16, joint=True)
     assert joint.status == "optimal" and joint.cost_s == joint.lower_bound_s and joint.check().verdict is Verdict.PROVED
-    with pytest.raises(InputError, match="no memory rows"):
-        shardproof.plan("mlp-unity", "localhost:2", joint=True, memory="1GiB")
+    tight = shardproof.plan("mlp-unity", "localhost:2", batch=16, joint=True, memory="1GiB")
+    assert tight.cost_s == joint.cost_s and any(a.startswith("rows-of-open-programs") for a in tight.assumptions)
+    with pytest.raises(InputError, match="no schedules yet"):
+        shardproof.plan("mlp-unity", "localhost:2", joint=True, recompute="auto", train="sgd")
     pipe = shardproof.pipeline("mlp-8192:layers=4,width=64", "localhost:2", "sgd", stages="2:2", batch=16)
     assert len(pipe.placements) == 2 and pipe.micro_batches == 2 and pipe.lower_bound_s <= pipe.step_s
     pipe.save(tmp_path / "pipe.spz")

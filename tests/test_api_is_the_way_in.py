@@ -22,6 +22,7 @@ WORDS = {
     "formal.explain.bars.bars_json": "text",
     "formal.explain.constraints.render": "text",
     "formal.explain.constraints.to_json": "text",
+    "formal.explain.parallel_graph.picture": "a drawing",
     "formal.explain.request.carry_out_audit_of_choices": "selection problems, which hold no model",
     "formal.explain.request.rebuilt": "the problem of a plan; the Python way in has the checker's",
     "formal.joint.gains.gains": "remarks about rewritings",

@@ -156,7 +156,7 @@ def test_audit_takes_the_file(tmp_path: Path) -> None:
         assert framework_flags(file) is not None
         done = CliRunner().invoke(
             audit_command,
-            ["transformer-layer", "--batch", "8", "--machine", "dgx-a100:1x8", "--strategy", str(file), "--json"],
+            ["transformer-layer", "--batch", "8", "--machine", "cloud-a100:1x8", "--strategy", str(file), "--json"],
             obj=FrontDoor(),
             standalone_mode=False,
         )

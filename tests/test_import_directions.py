@@ -46,6 +46,7 @@ ROOMS = {
 }
 EXCEPTIONS = {  # files that read a foreign format with the library of that format, inside functions
     "models/sources/onnx/importer.py": frozenset({"onnx", "google"}),
+    "models/sources/jax/importer.py": frozenset({"jax"}),
     **{
         f"models/sources/torch/{f}.py": frozenset({"torch"})
         for f in ("attention", "branches", "importer", "reader", "fold", "outputs", "program", "shadow", "stopped")

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from html import escape
 from typing import Final
 
 from ...models.layout.placement import Placement
 from ...proofs.plan.bundle import Plan
 from ..planning.report import label, pattern
 from .drawing import REPLICATED, Palette, key, strip
+from .words import escape
 
 MOST_ROWS: Final = 60
 

@@ -11,7 +11,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from html import escape
 from typing import Final
 
 import networkx as nx
@@ -21,6 +20,7 @@ from ...models.program.graph import Graph, Role
 from ...models.sources.training.derived import derived
 from ..planning.report import amount, bytes_text, label, pattern
 from .drawing import COLOURS
+from .words import escape
 
 MOST_ROWS: Final = 24
 _END: Final = ""

@@ -79,7 +79,7 @@ def product_times(table: ProductForm, sizes: Ints, finish: Ints, peak: Fraction,
     one = np.ones_like(b)
     rest = [(table.launch / unit, one), (table.result / unit, b * m * n), (1 / peak / unit, finish)]
     slowed = (m > LARGE) & (m % DEPTH != 0)
-    best: Ints | None = None
+    found: list[Ints] = []
     for rows, columns, time in table.tiles:
         count = b * -(-m // rows) * -(-n // columns)
         for parts in SPLITS:
@@ -90,10 +90,8 @@ def product_times(table: ProductForm, sizes: Ints, finish: Ints, peak: Fraction,
                 terms.append((time * table.odd / unit, waves * steps * slowed))
             if parts > 1:
                 terms += [(table.split / unit, one), (table.sum * 4 * rows * columns / unit, count * parts)]
-            found = ceil_sum([*terms, *rest])
-            best = found if best is None else np.minimum(best, found)
-    assert best is not None
-    return np.where(b * m * n * k > 0, best, ceil_sum(rest))
+            found.append(ceil_sum([*terms, *rest]))
+    return np.where(b * m * n * k > 0, np.minimum.reduce(found), ceil_sum(rest))
 
 
 def result_times(table: ProductForm, sizes: Ints, moved: Ints, bandwidth: Fraction, unit: Fraction) -> Ints:

@@ -61,15 +61,16 @@ def machines(ctx: click.Context, incomplete: str) -> Items:
 
 def operators(ctx: click.Context, incomplete: str) -> Items:
     """Operators of the plan on the line."""
-    import json
     import zipfile
+
+    from ..files.json_text import parse_json
 
     # behind an option that still lacks its value, click has not told arguments apart
     path = ctx.params.get("plan_file") or next((word for word in ctx.args if word.endswith(".spz")), "")
     try:
         with zipfile.ZipFile(path) as plan:
-            graph = json.loads(plan.read("graph.json"))
-        return _starting([str(op["name"]) for op in graph["operators"]], incomplete)
+            graph = parse_json(plan.read("graph.json"))
+        return _starting([str(op["name"]) for op in graph["operators"]], incomplete) if isinstance(graph, dict) else []
     except (OSError, ValueError, LookupError, TypeError, zipfile.BadZipFile):  # no plan yet, or a broken one
         return []
 
