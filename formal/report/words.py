@@ -19,7 +19,6 @@ SENTENCES: Final = {
     "one-step-redistribution": "A tensor goes from one layout to the next directly; no layout in between is tried.",
     "no-memory-limit": "Memory was not limited.",
     "every-operand-received": "Every operand that may move gets a buffer of its own, whether it moves or not.",
-    "rows-of-open-programs": "A tensor is kept for the latest of all programs that a choice leaves open.",
     "packing-not-counted": "What a transport packs into messages is not counted as memory.",
     "donated-state": "The next value of a weight takes over the weight's memory.",
     "even-groups": "Groups (experts) get equally many rows.",
@@ -35,6 +34,7 @@ SENTENCES: Final = {
 }
 
 OF_JOINT_PLANS: Final = {
+    "rows-of-open-programs": "A tensor is kept for the latest of all programs that a choice leaves open.",
     "graphs: egraph": "Programs were compared that this library of rules finds in so many rounds",
     "real-arithmetic": "Programs are equal in real numbers; rounding may differ.",
 }
