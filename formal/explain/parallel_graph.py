@@ -14,7 +14,7 @@ from xml.sax.saxutils import escape
 from ...models.communication.parallel_graph import Change, Parallel, ParallelGraph, Step, parallel_graph
 from ...models.cost.selection import Planning
 from ...models.layout.placement import Placement
-from ...models.text import seconds_text
+from ...models.text import joined, seconds_text
 
 ROW, WIDTH, PILL = 26, 980, 128
 COLOURS = {
@@ -142,7 +142,7 @@ def render_parallel(g: PricedGraph) -> str:
             steps = " -> ".join(_step(s, g.levels) for s in line[1])
             paid = f"  [{seconds_text(price, g.scale)}]" if price else ""
             out.append(f"    {line[0]} -> {steps} -> {line[2]}{paid}")
-    return "\n".join([*out, f"cost {seconds_text(g.cost, g.scale)}"])
+    return joined([*out, f"cost {seconds_text(g.cost, g.scale)}"])
 
 
 def picture(g: PricedGraph, title: str) -> str:
