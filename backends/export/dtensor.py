@@ -89,6 +89,7 @@ def document(plan: Plan, identity: str, found: PlanShardings, refused: tuple[Not
         "mesh": [[d.name, d.size] for d in found.mesh.dimensions],
         **({"micro_batches": parts} if (parts := micro_batches(graph)) > 1 else {}),
         "parameters": stored,
+        "whole": [t.name for t in graph.tensors if is_weight(graph, t.name) and t.name not in stored],
         "state": state,
         "modules": modules,
         "inputs": {

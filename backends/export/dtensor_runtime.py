@@ -52,18 +52,17 @@ def plan_module(plan: Plan, module: nn.Module, mesh: DeviceMesh, whole: bool = T
         _hook(module.get_submodule(name), layouts, functions)
     for name, parameter in module.named_parameters():
         kept = plan["state"].get(name)
-        if name not in plan["parameters"] and parameter.requires_grad and not _shared(module, parameter, plan):
+        if parameter.requires_grad and not _known(module, parameter, plan):
             parameter.register_post_accumulate_grad_hook(_Unplanned(name))
         if kept is None or placed(kept["splits"], [], None, mesh) == list(parameter.placements):
             parameter.register_post_accumulate_grad_hook(_Summed(name, functions))
     return PlannedModule(module, functions, whole)
 
 
-def _shared(module: nn.Module, parameter: nn.Parameter, plan: Plan) -> bool:
-    """Whether the plan knows a parameter by another of its names."""
-    return any(
-        p is parameter and name in plan["parameters"] for name, p in module.named_parameters(remove_duplicate=False)
-    )
+def _known(module: nn.Module, parameter: nn.Parameter, plan: Plan) -> bool:
+    """Whether the plan knows a parameter by one of its names; those that no layout says stay whole on every rank."""
+    names = {*plan["parameters"], *plan["whole"]}
+    return any(p is parameter and name in names for name, p in module.named_parameters(remove_duplicate=False))
 
 
 class _Unplanned:
