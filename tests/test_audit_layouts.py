@@ -14,9 +14,10 @@ from shardproof.formal.planning.strategy import StrategyError
 from shardproof.models.communication.choices import copy_layout
 from shardproof.models.cost.selection import Planning, build
 from shardproof.models.layout.placement import space
+from shardproof.models.layout.targets.degrees import Flags
 from shardproof.models.machine.machine import load_machine
 from shardproof.models.sources import zoo
-from shardproof.models.sources.frameworks.flags import Flags, read_flags
+from shardproof.models.sources.frameworks.flags import read_flags
 from shardproof.models.sources.training import build_step
 from shardproof.models.text import InputError
 

@@ -26,6 +26,8 @@ from shardproof.models.problem.claims import Verdict
 from shardproof.models.program.graph import Graph
 from shardproof.models.sources.training import build_step
 from shardproof.models.sources.zoo import build as zoo
+from shardproof.proofs.container.archive import write_container
+from shardproof.proofs.container.canonical import ContainerError, canonical
 from shardproof.proofs.plan.bars import Bars
 from shardproof.proofs.plan.bundle import Plan, decode_plan, encode_plan, read_plan, write_plan
 from shardproof.verify.plan.bars import wrong_bars
@@ -188,3 +190,12 @@ def test_plan_and_audit_say_it(
     Path("s.json").write_text('{"fc1": {}, "relu1": {}, "fc2": {}}')
     assert run(["audit", "mlp-unity", "--machine", "m.toml:2x4", "--strategy", "s.json", "--json"]) in (5, 10)
     assert json.loads(capsys.readouterr().out)["bars"]["against"][0]["name"] == "the strategy"
+
+
+def test_another_plan_with_rows_of_several_lengths_is_malformed(small: Plan) -> None:
+    """It was an internal error: NumPy refuses the matrix, after the file had been read."""
+    members = dict(encode_plan(small))
+    data = json.loads(members["bars.json"])  # type: ignore[arg-type]
+    data["against"][0]["decisions"]["operators"][0][2][0] = [1, 1, 1]
+    with pytest.raises(ContainerError, match="rows of one length"):
+        check_plan(write_container(None, {**members, "bars.json": canonical(data)}))

@@ -25,10 +25,11 @@ from shardproof.formal.selection.model.clock import Clock
 from shardproof.front_door import FrontDoor
 from shardproof.models.cost.selection import build
 from shardproof.models.layout.placement import space
+from shardproof.models.layout.targets.degrees import Flags
 from shardproof.models.machine.machine import load_machine
 from shardproof.models.program.graph import Graph
 from shardproof.models.sources import zoo
-from shardproof.models.sources.frameworks.flags import Flags, read_flags
+from shardproof.models.sources.frameworks.flags import read_flags
 from shardproof.models.sources.training import build_step
 from shardproof.proofs.publishing.publisher import Nearest
 

@@ -12,9 +12,10 @@ from shardproof.formal.planning.frameworks import framework_flags, strategy_of_f
 from shardproof.formal.planning.strategy import StrategyError, resolve
 from shardproof.models.cost.selection import build
 from shardproof.models.layout.placement import space
+from shardproof.models.layout.targets.degrees import Flags
 from shardproof.models.machine.machine import load_machine
 from shardproof.models.sources import zoo
-from shardproof.models.sources.frameworks.flags import Flags, read_flags
+from shardproof.models.sources.frameworks.flags import read_flags
 from shardproof.models.sources.frameworks.placements import nested, splits
 from shardproof.models.sources.training import build_step
 from shardproof.models.text import InputError

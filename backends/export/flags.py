@@ -21,7 +21,7 @@ def megatron_text(found: Nearest, batch: int) -> str:
     """Flags of Megatron-LM, one per line, as an argument file or behind `$(cat FILE)`.  `batch`: examples of a step.
 
     >>> from fractions import Fraction as F
-    >>> from shardproof.models.sources.frameworks.flags import Flags
+    >>> from shardproof.models.layout.targets.degrees import Flags
     >>> from shardproof.proofs.publishing.publisher import Nearest
     >>> flags = Flags("Megatron", tp=4, sequence_parallel=True, zero=1)
     >>> made = Nearest("megatron", flags, None, "0" * 64, (F(10), F(10)), (F(11), F(11)), 3)

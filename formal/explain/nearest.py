@@ -19,9 +19,9 @@ from dataclasses import dataclass, replace
 
 from ...models.cost.selection import Planning
 from ...models.layout.placement import SpaceError
+from ...models.layout.targets.degrees import Flags
 from ...models.problem.claims import Status
 from ...models.problem.selection_problem import SelectionProblem
-from ...models.sources.frameworks.flags import Flags
 from ...models.text import InputError
 from ...proofs.selection.certificates import SelectionCertificate
 from ..planning.frameworks import strategy_of_flags

@@ -9,9 +9,10 @@ from __future__ import annotations
 from pathlib import Path
 
 from ...models.files.input import regular
+from ...models.layout.targets.degrees import Flags
 from ...models.machine.machine import Machine
 from ...models.program.graph import Graph
-from ...models.sources.frameworks.flags import Flags, read_flags
+from ...models.sources.frameworks.flags import read_flags
 from ...models.sources.frameworks.placements import splits
 from ...models.text import InputError
 from .strategy import MAX_FILE, Rule, Strategy, StrategyError

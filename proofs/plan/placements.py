@@ -18,5 +18,8 @@ def read_placements(rows: Reader) -> Placements:
     out = []
     for row in rows.items():
         name, axes, matrix = row.parts(3)
-        out.append((name.text(), Placement(axes.texts(), tuple(tuple(r.integers(1, 1 << 40)) for r in matrix.items()))))
+        rows_of = tuple(tuple(r.integers(1, 1 << 40)) for r in matrix.items())
+        if len({len(r) for r in rows_of}) > 1:
+            matrix.fail("must have rows of one length")
+        out.append((name.text(), Placement(axes.texts(), rows_of)))
     return tuple(out)

@@ -14,9 +14,9 @@ from typing import Protocol
 
 from ...models.cost.selection import Planning
 from ...models.egraphs.egraph import EGraph
+from ...models.layout.targets.degrees import Flags
 from ...models.problem.claims import Verdict
 from ...models.problem.selection_problem import SelectionProblem
-from ...models.sources.frameworks.flags import Flags
 from ..collective_programs.certificate import PlacementCertificate, ReductionCertificate
 from ..egraphs.certificate import ExtractionCertificate
 from ..overlap.certificate import OverlapCertificate

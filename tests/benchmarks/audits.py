@@ -32,10 +32,10 @@ from shardproof.formal.planning.frameworks import strategy_of_flags
 from shardproof.formal.planning.report import amount
 from shardproof.models.cost.selection import Planning, build
 from shardproof.models.layout.placement import space
+from shardproof.models.layout.targets.degrees import Flags
 from shardproof.models.machine.machine import Machine, load_machine
 from shardproof.models.machine.parts import MachineError
 from shardproof.models.program.graph import Graph
-from shardproof.models.sources.frameworks.flags import Flags
 from shardproof.models.sources.training import build_step
 from shardproof.models.sources.zoo.decoder import llama
 from shardproof.models.sources.zoo.gpt import gpt

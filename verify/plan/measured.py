@@ -6,7 +6,7 @@
     reduction   of parts that end as `elements` each: over the digits of each level.  All digits of the outermost level
                 kept: one all_reduce there.  Otherwise a reduce_scatter at the level, and an all_gather over those kept
     fetch       a gather keeps what was there: then the last level receives no more than the largest box grows
-    product     see `Product.seconds`
+    product     see `product_seconds`
 
 Written from docs/certificate-format.md (section 9.5); shares no formula with `models/cost`.
 """

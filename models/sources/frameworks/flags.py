@@ -14,13 +14,12 @@ import re
 import shlex
 import tomllib
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Final
 
 from ...files.json_text import JsonError, parse_json
+from ...layout.targets.degrees import MAX_DEGREE, Flags
 from ...text import InputError
 
-MAX_DEGREE: Final = 1 << 20
 _SHARDS: Final = "data_parallel_shard_degree"
 
 _DEGREES: Final[Mapping[str, str]] = {
@@ -40,54 +39,6 @@ _SHARDING: Final[Mapping[str, int]] = {
     "full_shard": 3,
     "hybrid_shard": 3,
 }
-
-
-@dataclass(frozen=True)
-class Flags:
-    """Degrees (1: not split), batches and copies (0: not said); `zero` as in the module's table; `source`: the
-    framework.
-    """
-
-    source: str
-    tp: int = 1
-    pp: int = 1
-    cp: int = 1
-    ep: int = 1
-    sequence_parallel: bool = False
-    zero: int = 0
-    micro_batch: int = 0
-    global_batch: int = 0
-    dp: int = 0
-
-    def __post_init__(self) -> None:
-        for name in ("tp", "pp", "cp", "ep"):
-            if not 1 <= getattr(self, name) <= MAX_DEGREE:
-                raise InputError(f"{self.source}: {name} is {getattr(self, name)}; it has to be at least 1")
-        if self.zero not in range(4):
-            raise InputError(f"{self.source}: stage {self.zero} is none of ZeRO's 0 to 3")
-        if self.sequence_parallel and self.tp == 1:
-            raise InputError(
-                f"{self.source}: sequence parallelism splits what tensor parallelism leaves whole; give tp, or leave "
-                "it out"
-            )
-
-    def copies(self, devices: int) -> int:
-        """Data parallel copies on so many devices.  Raises `InputError` if the degrees do not divide them.
-
-        >>> Flags("Megatron", tp=8, cp=2).copies(64)
-        4
-        """
-        ways = self.tp * self.pp * self.cp
-        if devices % ways:
-            raise InputError(
-                f"{self.source}: tp {self.tp} x pp {self.pp} x cp {self.cp} is {ways}, which does not divide {devices} "
-                "devices"
-            )
-        if self.dp and self.dp != devices // ways:
-            raise InputError(
-                f"{self.source}: {self.dp} data parallel copies of {ways} devices are not {devices} devices"
-            )
-        return devices // ways
 
 
 def read_flags(text: str) -> Flags | None:
