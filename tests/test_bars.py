@@ -24,13 +24,14 @@ from shardproof.models.machine.bars import extreme
 from shardproof.models.machine.machine import Machine, load_machine
 from shardproof.models.problem.claims import Verdict
 from shardproof.models.program.graph import Graph
+from shardproof.models.sources.building.builder import Builder
 from shardproof.models.sources.training import build_step
 from shardproof.models.sources.zoo import build as zoo
 from shardproof.proofs.container.archive import write_container
 from shardproof.proofs.container.canonical import ContainerError, canonical
 from shardproof.proofs.plan.bars import Bars
 from shardproof.proofs.plan.bundle import Plan, decode_plan, encode_plan, read_plan, write_plan
-from shardproof.verify.plan.bars import wrong_bars
+from shardproof.verify.plan.bars import _Box, wrong_bars
 from shardproof.verify.plan.plan import check_plan
 
 
@@ -199,3 +200,35 @@ def test_another_plan_with_rows_of_several_lengths_is_malformed(small: Plan) -> 
     data["against"][0]["decisions"]["operators"][0][2][0] = [1, 1, 1]
     with pytest.raises(ContainerError, match="rows of one length"):
         check_plan(write_container(None, {**members, "bars.json": canonical(data)}))
+
+
+def test_statistics_over_other_levels_are_not_alike() -> None:
+    """A softmax cut along its own axis exchanges statistics: boxes of one size, but over another link."""
+    g = Builder("softmax")
+    graph = g.build(g.normalise("s", "softmax", "b n -> b n", g.input("x", (8, 8)), over="n"))
+    machine = barred("cloud-a100:2x2", "50 %")
+    planning = build(graph, machine, space("complete"))
+    (v,) = planning.operators.values()
+    box, ends = _Box(planning), (extreme(machine, False), extreme(machine, True))
+    problems = [build(graph, m, space("complete")).problem for m in ends]
+    x, size = [0] * len(planning.decisions), planning.problem.vertices[v].cost.size
+    seen = 0
+    for a in range(size):
+        for b in range(size):
+            one, two = ((*x[:v], c, *x[v + 1 :]) for c in (a, b))
+            apart = [p.cost_of(two) - p.cost_of(one) for p in problems]
+            least, most = box.difference(one, two)
+            assert least <= min(apart) and max(apart) <= most, (a, b)
+            seen += any(apart)
+    assert seen
+
+
+def test_another_plan_decides_everything_once(small: Plan) -> None:
+    checked = check_plan(small)
+    bars, x = small.bars, checked.planning.solution(small.choices)
+    assert bars is not None
+    first = bars.against[0]
+    twice = replace(first.choices, operators=(*first.choices.operators, first.choices.operators[0]))
+    changed = replace(bars, against=(replace(first, choices=twice), *bars.against[1:]))
+    bound = next(r.lower_bound for r in checked.results if r.kind == "Optimal")
+    assert "each once and in order" in wrong_bars(checked.planning, x, changed, bound)

@@ -24,6 +24,7 @@ from shardproof.models.layout.placement import space
 from shardproof.models.machine.machine import load_machine
 from shardproof.models.problem.claims import Verdict
 from shardproof.models.program.graph import Graph
+from shardproof.models.schedules.pipeline import Pipeline
 from shardproof.models.schedules.problem import ScheduleProblem
 from shardproof.models.sources.building.builder import Builder
 from shardproof.models.sources.training import build_step
@@ -32,7 +33,7 @@ from shardproof.proofs.container.archive import read_container, write_container
 from shardproof.proofs.container.canonical import ContainerError, canonical
 from shardproof.proofs.overlap.certificate import OverlapCertificate
 from shardproof.proofs.overlap.file import encode_overlap, write_overlap
-from shardproof.verify.overlap.certificate import chained, check_members, check_overlap, wanted
+from shardproof.verify.overlap.certificate import chained, check_members, check_overlap, wanted, wrong_tasks
 from shardproof.verify.plan.tables import CELLS
 from shardproof.verify.plan.used_entries import Entries
 
@@ -236,3 +237,12 @@ def test_a_placement_with_rows_of_several_lengths_is_malformed(kind: str) -> Non
     data[kind][0][2][0] = [1]
     with pytest.raises(ContainerError, match="rows of one length"):
         check_members(read_container(write_container(None, {**members, "overlap.json": canonical(data)})), 50, CELLS)
+
+
+def test_the_schedule_of_a_pipeline_is_none_of_a_plan() -> None:
+    """Its own checker would accept it; it says nothing of these operators."""
+    c = found().certificate()
+    pipeline = Pipeline(((1, 1, 1),) * 2, 2, 0, None)
+    assert "one of a pipeline" in wrong_tasks(
+        Entries(training()), (), replace(c, schedule=replace(c.schedule, subject=pipeline))
+    )
