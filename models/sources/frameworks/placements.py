@@ -18,12 +18,12 @@ from __future__ import annotations
 from math import gcd
 from typing import Final
 
+from ...layout.targets.degrees import Flags
 from ...machine.machine import Machine
 from ...program.graph import Graph
 from ...program.operators import Operator
 from ...text import InputError
 from ..training.derived import derived
-from .flags import Flags
 
 Split = tuple[tuple[str, tuple[tuple[str, int], ...]], ...]
 """axis -> level -> degree."""
