@@ -27,11 +27,11 @@ def transfer(
     """
     left = presolved.left
     edges: dict[tuple[int, int], int] = {}
-    for e, (u, v) in enumerate(zip(old.u.tolist(), old.v.tolist(), strict=True)):
+    for e, (u, v) in enumerate(zip(old.graph.u.tolist(), old.graph.v.tolist(), strict=True)):
         edges.setdefault((u, v), e)
     spots = [np.searchsorted(old.choice[old.label[v] : old.label[v + 1]], labels) for v, labels in left]
-    messages = np.zeros(int(new.message[-1]))
-    for e, (u, v) in enumerate(zip(new.u.tolist(), new.v.tolist(), strict=True)):
+    messages = np.zeros(int(new.graph.message[-1]))
+    for e, (u, v) in enumerate(zip(new.graph.u.tolist(), new.graph.v.tolist(), strict=True)):
         if u >= len(left) or v >= len(left):
             continue
         known = edges.get((left[u][0], left[v][0]))
@@ -39,8 +39,8 @@ def transfer(
         for side, w in ((0, u), (1, v)):
             source = 2 * known + side if known is not None else 2 * turned + 1 - side if turned is not None else None
             if source is not None:
-                at = new.message[2 * e + side]
-                messages[at : at + spots[w].size] = state.messages[old.message[source] + spots[w]]
+                at = new.graph.message[2 * e + side]
+                messages[at : at + spots[w].size] = state.messages[old.graph.message[source] + spots[w]]
     n = np.zeros(new.events.size)
     positive = np.flatnonzero(state.n)
     if positive.size and new.events.size:
@@ -94,10 +94,12 @@ def carry(old: DenseProblem, state: State, cuts: Cuts, presolved: Presolved, new
 
 def mean_usage(flat: DenseProblem) -> Floats:
     """Usage per row if every vertex used the mean of its labels."""
-    spans = np.diff(np.append(flat.at, flat.amount.size))
-    mean = np.add.reduceat(flat.amount, flat.at).astype(np.float64) / spans if flat.at.size else np.zeros(0)
+    _, first, last, at, amount = flat.spans
+    mean = (
+        np.add.reduceat(amount, at).astype(np.float64) / np.diff(np.append(at, amount.size)) if at.size else np.zeros(0)
+    )
     change = np.zeros(flat.events.size + 1)
-    np.add.at(change, flat.first, mean)
-    np.subtract.at(change, flat.last, mean)
+    np.add.at(change, first, mean)
+    np.subtract.at(change, last, mean)
     out: Floats = np.cumsum(change)[:-1]
     return out

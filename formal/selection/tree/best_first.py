@@ -123,7 +123,7 @@ class Tree:
         if flat.labels == flat.vertices:
             self._point(node, presolved.problem, flat)
             return
-        self.bytes += 8 * (flat.cells.size + 2 * flat.amount.size + 4 * int(flat.message[-1]))
+        self.bytes += 8 * (flat.cells.size + 2 * flat.spans.amount.size + 4 * int(flat.graph.message[-1]))
         state = start(flat, self.dense) if node.warm is None else transfer(*node.warm[:2], presolved, flat, self.dense)
         bounder = DenseBounder(flat, big_for(self.upper, presolved.problem), self.dense)
         if node.warm is not None:
@@ -238,7 +238,7 @@ class Tree:
         self, flat: DenseProblem, state: State, cuts: Cuts, kept: Domains, vertex: int, part: tuple[int, ...]
     ) -> float:
         domains = (*kept[:vertex], np.array(part, dtype=np.int64), *kept[vertex + 1 :])
-        small = dense_problem(flat.problem, domains)
+        small = dense_problem(flat.problem, domains, flat.network.base)
         trial = DenseBounder(small, big_for(self.upper, flat.problem), self.dense)
         keep = _kept(flat, small)
         trial.cuts = cuts.restricted(keep)
@@ -262,7 +262,7 @@ def _undecided(flat: DenseProblem, often: Floats, exact: Score, kept: Domains, p
         at = here + place
         share, excess = often[at], exact.reduced_costs[v][place]
         first = int(np.argmax(share)) if share.any() else int(np.argmin(excess))
-        degree = int(flat.near[v + 1] - flat.near[v])
+        degree = int(flat.graph.near[v + 1] - flat.graph.near[v])
         sure = float(share[first]) if share.any() else 1.0
         out.append((round(sure, 2), int(np.partition(excess, 1)[1]) >> 8, -degree, v, int(d[first])))
         mean = float(share @ price[at]) / max(float(share.sum()), 1e-9)
@@ -275,7 +275,7 @@ def _undecided(flat: DenseProblem, often: Floats, exact: Score, kept: Domains, p
 
 def start(flat: DenseProblem, options: DenseOptions = DENSE) -> State:
     """No messages, no multipliers."""
-    return State(np.zeros(int(flat.message[-1])), np.zeros(flat.events.size), step=options.step)
+    return State(np.zeros(int(flat.graph.message[-1])), np.zeros(flat.events.size), step=options.step)
 
 
 def big_for(upper: int, problem: SelectionProblem) -> int:
@@ -290,13 +290,13 @@ def _kept(old: DenseProblem, new: DenseProblem) -> Flags:
 
 def _restricted(old: DenseProblem, keep: Flags, messages: Floats) -> Floats:
     """Messages of `old` where only the labels `keep` are left."""
-    sides = np.stack([old.u, old.v], axis=1).reshape(-1)
+    sides = np.stack([old.graph.u, old.graph.v], axis=1).reshape(-1)
     return np.concatenate(
         [
             np.zeros(0),
             *(
                 messages[a:b][keep[old.label[w] : old.label[w + 1]]]
-                for a, b, w in zip(old.message[:-1].tolist(), old.message[1:].tolist(), sides.tolist(), strict=True)
+                for a, b, w in zip(*(old.graph.message[k:].tolist() for k in (0, 1)), sides.tolist(), strict=False)
             ),
         ]
     )
