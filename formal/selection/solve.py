@@ -32,7 +32,7 @@ from .model.interrupt import interruptible
 from .options import OPTIONS, Limits, Options
 from .primal.incumbent import Incumbent
 from .tree.branch_and_bound import eliminator, new_run
-from .tree.infeasible import least_limit, least_limit_dense
+from .tree.infeasible import least_limit
 from .tree.proof_tree import Assembler
 from .tree.run import Run
 
@@ -175,7 +175,7 @@ def _dense_search(task: Task) -> Answer | None:
         return None
     record, bound, best = outcome
     problem, clock, options = task.problem, task.clock, task.options
-    least = partial(least_limit_dense, problem, clock, options)
+    least = partial(least_limit, problem, clock, options)
     return answer_of(problem, best.solution, best.cost, record, bound, clock, least)
 
 
@@ -201,7 +201,8 @@ def _factored_search(task: Task) -> Answer:
     maker = Assembler(task.problem, run.incumbent.cost, run.enough(), run.base, partial(eliminator, run))
     record, bound = maker.assemble(tree, whole(task.problem))
     best = run.incumbent
-    return answer_of(task.problem, best.solution, best.cost, record, bound, task.clock, partial(least_limit, run))
+    least = partial(least_limit, task.problem, task.clock, task.options)
+    return answer_of(task.problem, best.solution, best.cost, record, bound, task.clock, least)
 
 
 @dataclass(frozen=True)

@@ -32,7 +32,7 @@ from numpy.typing import NDArray
 
 from ....models.problem.selection_problem import Ints
 from ..model.clock import Clock
-from ..model.dense import graph_of, joined, sides
+from ..model.dense import alternating, graph_of, sides
 from ..model.factored import INFINITE
 from ..model.local_costs import line
 from ..model.minplus import executor
@@ -62,8 +62,7 @@ class AcceleratedSweeper:
         self.lists = [np.array(part, dtype=np.int64) for part in (*self.parts.parts, self.parts.separator)]
         self.rank = np.empty(len(sweeper.order), dtype=np.int64)
         self.rank[self.parts.order] = np.arange(len(sweeper.order))
-        sides = joined(m for pair in zip(sweeper.to_u, sweeper.to_v, strict=True) for m in pair)
-        self._measure(_coarse_unit(sweeper) if large else None, sides)
+        self._measure(_coarse_unit(sweeper) if large else None, alternating(sweeper.to_u, sweeper.to_v))
 
     def _measure(self, coarse: int | None, messages: Ints) -> None:
         """Tables, prices and messages (those of the network) in coarse units; None: in those of the network."""

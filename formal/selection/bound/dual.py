@@ -175,12 +175,3 @@ def score_of(base: Base, domains: Domains, dual: Dual) -> Score:
     """What a record says on `domains`; `base` must have its denominator."""
     network = build(base, domains)
     return score(network, *gather(network, dual), *row_costs(base.problem, domains, dual.multipliers))
-
-
-def fix_labels(base: Base, domains: Domains, dual: Dual, upper: int) -> tuple[int | None, Domains]:
-    """(LB in units of 1/Q or None for infinity, the domains a checker derives from `dual` against incumbent `upper`).
-
-    `base` must have the denominator of the record.
-    """
-    result = score_of(base, domains, dual)
-    return result.bound, result.fix(domains, upper)

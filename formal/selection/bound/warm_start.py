@@ -7,7 +7,8 @@ from __future__ import annotations
 import numpy as np
 
 from ....models.problem.selection_problem import Ints
-from ..model.dense import DenseProblem, Floats
+from ....proofs.selection.certificates import Dual
+from ..model.dense import DenseProblem, Floats, alternating, sides
 from ..options.dense import DENSE, DenseOptions
 from ..presolve.presolve import Presolved
 from .dense_dual import State
@@ -25,27 +26,12 @@ def transfer(
     """Messages and multipliers of an enclosing problem on the reduced one, where vertices and rows have stayed; any
     numbers are valid.
     """
-    left = presolved.left
-    edges: dict[tuple[int, int], int] = {}
-    for e, (u, v) in enumerate(zip(old.graph.u.tolist(), old.graph.v.tolist(), strict=True)):
-        edges.setdefault((u, v), e)
-    spots = [np.searchsorted(old.choice[old.label[v] : old.label[v + 1]], labels) for v, labels in left]
-    messages = np.zeros(int(new.graph.message[-1]))
-    for e, (u, v) in enumerate(zip(new.graph.u.tolist(), new.graph.v.tolist(), strict=True)):
-        if u >= len(left) or v >= len(left):
-            continue
-        known = edges.get((left[u][0], left[v][0]))
-        turned = edges.get((left[v][0], left[u][0]))
-        for side, w in ((0, u), (1, v)):
-            source = 2 * known + side if known is not None else 2 * turned + 1 - side if turned is not None else None
-            if source is not None:
-                at = new.graph.message[2 * e + side]
-                messages[at : at + spots[w].size] = state.messages[old.graph.message[source] + spots[w]]
+    there = presolved.messages_there(Dual(*map(tuple, sides(old.graph, state.messages))))
     n = np.zeros(new.events.size)
     positive = np.flatnonzero(state.n)
     if positive.size and new.events.size:
         np.add.at(n, _same_rows(old, positive, presolved, new), state.n[positive])
-    return State(messages, n, step=max(state.step, options.carried_step))
+    return State(alternating(there.to_u, there.to_v), n, step=max(state.step, options.carried_step))
 
 
 def _same_rows(old: DenseProblem, rows: Ints, presolved: Presolved, new: DenseProblem) -> Ints:

@@ -160,6 +160,11 @@ def sides(graph: Graph, messages: Ints) -> tuple[list[Ints], list[Ints]]:
     return parts[0::2], parts[1::2]
 
 
+def alternating(to_u: Iterable[Ints], to_v: Iterable[Ints]) -> Ints:
+    """`sides` as one array."""
+    return joined(m for pair in zip(to_u, to_v, strict=True) for m in pair)
+
+
 def offsets(sizes: Ints | list[int]) -> Ints:
     """0 and the running sums.
 

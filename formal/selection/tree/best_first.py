@@ -24,14 +24,14 @@ from itertools import count
 import numpy as np
 
 from ....models.problem.selection_problem import FORBIDDEN, SelectionProblem
-from ....proofs.selection.certificates import Open, Point
+from ....proofs.selection.certificates import Dual, Open, Point
 from ..bound.dense_dual import DenseBounder, State, prices, quantise
-from ..bound.dual import Score
+from ..bound.dual import Score, gather
 from ..bound.mir_cuts import Cuts, Flags
 from ..bound.smoothed import smoothed_ascent
 from ..bound.warm_start import carry, transfer
 from ..model.clock import Clock
-from ..model.dense import DenseProblem, Floats, dense_problem
+from ..model.dense import DenseProblem, Floats, alternating, dense_problem, sides
 from ..model.factored import Domains
 from ..options import Options
 from ..options.dense import DENSE, DenseOptions
@@ -242,7 +242,8 @@ class Tree:
         trial = DenseBounder(small, big_for(self.upper, flat.problem), self.dense)
         keep = _kept(flat, small)
         trial.cuts = cuts.restricted(keep)
-        begin = State(_restricted(flat, keep, state.messages), state.n, state.bound, state.step, state.k)
+        there = gather(small.network, Dual(*map(tuple, sides(flat.graph, state.messages))))
+        begin = State(alternating(*there), state.n, state.bound, state.step, state.k)
         return trial.ascend(begin, float(self.upper), self.dense.trial_steps, self.clock, stop=self.upper - 0.5).bound
 
 
@@ -286,20 +287,6 @@ def big_for(upper: int, problem: SelectionProblem) -> int:
 def _kept(old: DenseProblem, new: DenseProblem) -> Flags:
     """Which labels of `old` are left in `new`, the same problem."""
     return np.concatenate([np.isin(a, b, assume_unique=True) for a, b in zip(old.domains, new.domains, strict=True)])
-
-
-def _restricted(old: DenseProblem, keep: Flags, messages: Floats) -> Floats:
-    """Messages of `old` where only the labels `keep` are left."""
-    sides = np.stack([old.graph.u, old.graph.v], axis=1).reshape(-1)
-    return np.concatenate(
-        [
-            np.zeros(0),
-            *(
-                messages[a:b][keep[old.label[w] : old.label[w + 1]]]
-                for a, b, w in zip(*(old.graph.message[k:].tolist() for k in (0, 1)), sides.tolist(), strict=False)
-            ),
-        ]
-    )
 
 
 def _chain(outer: Lift, inner: Lift) -> Lift:
