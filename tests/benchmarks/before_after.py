@@ -190,7 +190,11 @@ def environment(tree: Path) -> dict[str, str]:
     imports, 0.2 to 0.4 s of it, and the tree with more small files would look slower.
     """
     env = {k: v for k, v in os.environ.items() if k != "PYTHONDONTWRITEBYTECODE"}
-    return {**env, "PYTHONPATH": str(tree.parent), "PYTHONPYCACHEPREFIX": f"{tempfile.gettempdir()}/shardproof-bytecode"}
+    return {
+        **env,
+        "PYTHONPATH": str(tree.parent),
+        "PYTHONPYCACHEPREFIX": f"{tempfile.gettempdir()}/shardproof-bytecode",
+    }
 
 
 def least(runs: Sequence[Mapping[str, object]], key: str) -> float | None:
