@@ -216,6 +216,28 @@ class FrontDoor:
                 raise RefutedPlan(f"{path}: {r.kind} is refuted: {r.reason}")
         return found, identity(members)
 
+    def checked_overlap(self, path: Path) -> tuple[OverlapCertificate, str, int] | None:
+        """Read an overlapped plan and check it; None if the file is something else."""
+        from shardproof.models.problem.claims import Verdict
+        from shardproof.proofs.container.archive import LIMITS, identity, read_container, read_file
+        from shardproof.proofs.container.canonical import ContainerError
+        from shardproof.proofs.overlap.file import OVERLAP
+        from shardproof.proofs.publishing.publisher import RefutedPlan
+        from shardproof.verify.overlap.certificate import judged
+        from shardproof.verify.plan.tables import CELLS
+
+        try:
+            members = read_container(read_file(path, LIMITS.file))
+            if OVERLAP not in members:
+                return None
+            found, results, scale = judged(members, 1_000, CELLS)
+        except ContainerError as error:
+            raise ContainerError(f"{path}, {error.place}", error.message) from None
+        for r in results:
+            if r.verdict is Verdict.REFUTED:
+                raise RefutedPlan(f"{path}: {r.kind} is refuted: {r.reason}")
+        return found, identity(members), scale
+
     def restricted(self, path: Path, vocabulary: str, time_limit_s: float | None) -> Restricted:
         """Plan again within what a framework says (`formal.planning.vocabulary`); both plans are checked."""
         from fractions import Fraction

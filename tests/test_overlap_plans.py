@@ -201,7 +201,7 @@ def test_the_command_line_says_and_writes_it(
     assert "overlapped plan" in capsys.readouterr().out
     assert run([*line, "--memory", "1GiB"]) == 2
     assert "leave out --memory" in capsys.readouterr().err
-    assert run(["run", "o.spz", "-n", "2", "--virtual"]) == 3
+    assert run(["explain", "o.spz"]) == 3
     assert "an overlapped plan" in capsys.readouterr().err
 
 

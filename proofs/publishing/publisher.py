@@ -172,6 +172,10 @@ class Publisher(Protocol):
         """The same for a pipelined training step; None if the file is something else."""
         ...
 
+    def checked_overlap(self, path: Path) -> tuple[OverlapCertificate, str, int] | None:
+        """The same for an overlapped plan, and units of its problem per second."""
+        ...
+
     def restricted(self, path: Path, vocabulary: str, time_limit_s: float | None) -> Restricted:
         """Plan again within what a framework says, and have both plans checked; ValueError if nothing is found."""
         ...

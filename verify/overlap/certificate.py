@@ -51,23 +51,38 @@ def check_members(
     members: Mapping[str, Member], samples: int, cells: int, notify: Progress | None = None
 ) -> tuple[OverlapCertificate, tuple[CheckResult, ...]]:
     """The certificate of a container, and one result per claim; `ContainerError` for what is malformed."""
+    certificate, results, _ = judged(members, samples, cells, notify)
+    return certificate, results
+
+
+def judged(
+    members: Mapping[str, Member], samples: int, cells: int, notify: Progress | None = None
+) -> tuple[OverlapCertificate, tuple[CheckResult, ...], int]:
+    """`check_members`, and units of the problem per second (0 where there is none)."""
     try:
         certificate = decode_overlap(members)
     except ContainerError:
         raise
     except (ArithmeticError, AttributeError, LookupError, MemoryError, TypeError, ValueError) as error:
         raise ContainerError("overlap", f"is malformed: {type(error).__name__}: {str(error)[:300]}") from None
-    return certificate, check_overlap(certificate, identity(members), samples, cells, notify)
+    return certificate, *_checked(certificate, identity(members), samples, cells, notify)
 
 
 def check_overlap(
     c: OverlapCertificate, seed: str, samples: int, cells: int, notify: Progress | None = None
 ) -> tuple[CheckResult, ...]:
     """One result per claim."""
+    return _checked(c, seed, samples, cells, notify)[0]
+
+
+def _checked(
+    c: OverlapCertificate, seed: str, samples: int, cells: int, notify: Progress | None
+) -> tuple[tuple[CheckResult, ...], int]:
+    """(one result per claim, units of the problem per second)."""
     try:
         where = space(c.space)
         if where.vocabulary:
-            return (_refuted("Overlap", c, f"space {c.space!r}: vocabularies are for plans that overlap nothing"),)
+            return (_refuted("Overlap", c, f"space {c.space!r}: vocabularies are for plans that overlap nothing"),), 0
         check_sizes(c.graph, c.machine, where, LARGE)
         planning = build(c.graph, c.machine, where, None, notify)
     except TooLarge as error:
@@ -82,12 +97,12 @@ def check_overlap(
         wrong, x = x, ()
     wrong = wrong or wrong_tasks(entries, x, c)
     if wrong:
-        return (_refuted("Overlap", c, wrong),)
+        return (_refuted("Overlap", c, wrong),), 0
     first = CheckResult("Overlap", Verdict.PROVED, None, None, c.space, flags, "")
     schedule = replace(check_schedule(c.schedule), kind="Schedule")
     said = entries_result(planning, x, samples, cells, seed, notify)
     bound = replace(_bounded(entries, c), assumptions=flags)
-    return first, schedule, bound, space_result(planning), said
+    return (first, schedule, bound, space_result(planning), said), planning.problem.scale
 
 
 def _refuted(kind: str, c: OverlapCertificate, reason: str) -> CheckResult:
