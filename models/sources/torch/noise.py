@@ -9,7 +9,8 @@
     randn, randint, randperm, rand read otherwise         -> an input        noise of diffusion, masked patches, jitter
 
 So a training step computes the expectation over the masks, and costs what the step costs; other random numbers have no
-such reading: who runs the step draws them, and is told which they are.  Memory that nobody has set (`empty`) may hold anything, so zeros.
+such reading: who runs the step draws them, and is told which they are.  Memory that nobody has set
+(`empty`) may hold anything, so zeros.
 """
 
 from __future__ import annotations
