@@ -153,18 +153,31 @@ def test_fused_gradients(seed: int, small_tiles: None) -> None:
             check_split(op, fused, reads, axis, cuts)
 
 
+def test_fused_gradients_of_features_in_two_axes(small_tiles: None) -> None:
+    """Rotary positions leave the two halves of a feature as axes of their own."""
+    b = Builder("halves", "float64")
+    q, k, v = b.parameter("q", (2, 6, 3, 2, 4)), b.parameter("k", (2, 9, 2, 4)), b.parameter("v", (2, 9, 5))
+    graph = b.build(attention(b, "y", "h s g r i, h t r i, h t e -> h g s e", q, k, v, query="s", ahead=1, scale=0.4))
+    apart, fused = build_step(graph, "sgd").graph, build_step(with_fused_gradients(graph), "sgd").graph
+    assert "attention_gradients" in {o.function for o in fused.operators}
+    values = random_inputs(fused, 5)
+    wanted, found = run_graph(apart, values), run_graph(fused, values)
+    for name, array in wanted.items():
+        np.testing.assert_allclose(found[name], array, rtol=1e-12, atol=1e-12)
+
+
 def test_fused_gradients_need_a_common_layout() -> None:
-    """Keys that have a row which values lack, a value that is not trained, features of two axes: one operator per
+    """Keys that have a row which values lack, queries of two axes, a value that is not trained: one operator per
     gradient, as without the option."""
     for text, shapes in {
         "h s d, h t d, t e -> h s e": ((2, 4, 3), (2, 5, 3), (5, 3)),
-        "s d c, t d c, t e -> s e": ((4, 3, 2), (5, 3, 2), (5, 3)),
+        "s r d, t d, t e -> s r e": ((4, 3, 2), (5, 2), (5, 3)),
         "h s d, h t d, h t e -> h s e": ((2, 4, 3), (2, 5, 3), (2, 5, 3)),
     }.items():
         b = Builder("apart", "float64")
         trained = ["q", "k"] if text.startswith("h s d, h t d, h") else ["q", "k", "v"]
         names = [(b.parameter if n in trained else b.input)(n, s) for n, s in zip("qkv", shapes, strict=True)]
-        graph = b.build(attention(b, "y", text, *names, query="s"))
+        graph = b.build(attention(b, "y", text, *names, query=None if " r " in text else "s"))
         functions = [o.function for o in build_step(with_fused_gradients(graph), "sgd").graph.operators]
         assert "attention_gradients" not in functions
         assert functions == [o.function for o in build_step(graph, "sgd").graph.operators]
@@ -174,7 +187,7 @@ PACKED_WRONG: dict[str, Callable[[Operator], Operator]] = {
     "packed axes of attention_gradients must be 8 x 3 x 4 long": lambda op: replace(
         op, axes=tuple(replace(a, extent=9) if a.name == "position" else a for a in op.axes)
     ),
-    "needs one query, key, feature and value_feature axis, and three packed ones": lambda op: replace(
+    "needs one query axis, one key axis and three packed ones": lambda op: replace(
         op,
         attributes=tuple(sorted({**dict(op.attributes), "packed": ("position", "slot")}.items())),
     ),

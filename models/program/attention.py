@@ -33,6 +33,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from math import prod
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Final
 
@@ -232,19 +233,16 @@ def _wrong_packed(op: Operator, named: Mapping[str, tuple[str, ...]]) -> str:
     packed = named["packed"]
     if op.function != FUSED:
         return f"{op.function} has no packed axes" if packed else ""
-    if any(len(named[name]) != 1 for name in ROLES[:-1]) or len(packed) != 3:
-        return f"{FUSED} needs one query, key, feature and value_feature axis, and three packed ones"
+    if any(len(named[name]) != 1 for name in ROLES[:2]) or len(packed) != 3:
+        return f"{FUSED} needs one query axis, one key axis and three packed ones"
     extent = {a.name: a.extent for a in op.axes}
-    (query,), (key,), (feature,), (value,) = (named[name] for name in ROLES[:-1])
-    count = 1
-    for name in groups(op):
-        count *= extent[name]
-    need = max(extent[query], extent[key]), count + 2, max(extent[feature], extent[value])
+    query, key, feature, value = (prod(extent[a] for a in named[name]) for name in ROLES[:-1])
+    need = max(query, key), prod(extent[a] for a in groups(op)) + 2, max(feature, value)
     if need != tuple(extent[a] for a in packed):
         return f"packed axes of {FUSED} must be {' x '.join(map(str, need))} long"
     reads = dict(zip(OPERANDS[op.function], op.inputs, strict=False))
-    rows = {*reads["k"].axes} - {key, feature}
-    if rows != {*reads["v"].axes} - {key, value} or not rows <= {*reads["q"].axes}:
+    rows, inside = {*reads["k"].axes} - {*named["key"], *named["feature"]}, {*named["key"], *named["value_feature"]}
+    if rows != {*reads["v"].axes} - inside or not rows <= {*reads["q"].axes}:
         return f"{FUSED} needs k and v with the same rows, all of them rows of q"
     if {*op.output.axes[:-3]} != rows or op.output.axes[-3:] != packed:
         return f"the result of {FUSED} has the rows of k, then the packed axes"

@@ -74,12 +74,11 @@ def attention(b: Backward, op: Operator) -> None:
 
 
 def can_fuse(op: Operator, tensors: Sequence[tuple[tuple[int, ...], str]]) -> bool:
-    """Whether the three gradients of an attention have a common layout: one query, key, feature and value feature
-    axis, and keys and values whose rows are rows of the queries, each read plainly.  `tensors`: shape and type of
-    each.
+    """Whether the three gradients of an attention have a common layout: one query axis, one key axis, and keys and
+    values whose rows are rows of the queries, each read plainly.  `tensors`: shape and type of each.
     """
     extent = {a.name: a.extent for a in op.axes}
-    if any(len(role(op, name)) != 1 for name in ROLES[:-1]):
+    if any(len(role(op, name)) != 1 for name in ROLES[:2]):
         return False
     q, k, v = ([i.single for i in a.index] for a in op.inputs[:3])
     rows = {n for n in k if n not in (*role(op, "key"), *role(op, "feature"))}
@@ -94,15 +93,15 @@ def can_fuse(op: Operator, tensors: Sequence[tuple[tuple[int, ...], str]]) -> bo
 
 def _give_packed(b: Backward, op: Operator, known: dict[str, Access]) -> None:
     """One operator for the gradients of q, k and v, and a copy for each of them."""
-    (query,), (key,), (feature,), (value,) = (role(op, name) for name in ROLES[:-1])
-    rows = [n for n in op.inputs[1].axes if n not in (key, feature)]
-    many = [a.name for a in op.axes if a.name not in (*rows, query, key, feature, value)]
+    (query,), (key,), features, values = (role(op, name) for name in ROLES[:-1])
+    rows = [n for n in op.inputs[1].axes if n not in (key, *features)]
+    many = [a.name for a in op.axes if a.name not in (*rows, query, key, *features, *values)]
     extent = {a.name: a.extent for a in op.axes}
-    count = prod(extent[n] for n in many)
+    count, *sizes = (prod(extent[n] for n in names) for names in (many, features, values))
     packed = {
         _fresh(op, "position"): max(extent[query], extent[key]),
         _fresh(op, "slot"): count + 2,
-        _fresh(op, "content"): max(extent[feature], extent[value]),
+        _fresh(op, "content"): max(sizes),
     }
     axes = [_axis(op, n, False) for n in rows] + [Axis(n, size, None, False) for n, size in packed.items()]
     axes += [replace(a, combine=Combine.SUM) for a in op.axes if a.name not in rows]
@@ -111,16 +110,26 @@ def _give_packed(b: Backward, op: Operator, known: dict[str, Access]) -> None:
     kept = b.tensors[op.inputs[0].tensor].dtype
     out = (*rows, *packed)
     whole = b.emit(f"grad:{op.name}/qkv", FUSED, axes, inputs, out, tuple(sorted(given.items())), kept)
-    slot, step = Affine((), 0), count
-    for n in many:
-        step //= extent[n]
-        slot = slot.plus(n, step)
-    places = {0: (query, slot, feature), 1: (key, Affine((), count), feature), 2: (key, Affine((), count + 1), value)}
+    feature, value = _flat(op, features), _flat(op, values)
+    places = {
+        0: (query, _flat(op, many), feature),
+        1: (key, Affine((), count), feature),
+        2: (key, Affine((), count + 1), value),
+    }
     for j, where in places.items():
         a = op.inputs[j]
         source = access(whole, *rows, *where)
         parallel = [_axis(op, n, False) for n in a.axes]
         b.give(op, j, Pending(f"{op.name}/{'qkv'[j]}", "copy", tuple(parallel), (source,), a.axes))
+
+
+def _flat(op: Operator, names: Sequence[str]) -> Affine:
+    """Several axes as one number, the last the fastest."""
+    found, step = Affine(), prod(op.axis(n).extent for n in names)
+    for n in names:
+        step //= op.axis(n).extent
+        found = found.plus(n, step)
+    return found
 
 
 def _fresh(op: Operator, name: str) -> str:
