@@ -22,6 +22,7 @@ from ...models.terminal.options import RANKS, SECONDS, SEED, force_option, json_
 from ...models.text import InputError, bytes_text
 from ...proofs.plan.bundle import Plan
 from ...proofs.publishing.publisher import Publisher
+from ...proofs.views.certificate import as_plan
 from ..execution import comparison
 from ..execution.array_files import read_inputs
 from ..execution.consent import allow, check_consent
@@ -121,7 +122,8 @@ def run_command(
             cut, name, ranks, virtual, inputs, seed, dtype, timeout, trace, output, write_arrays, as_json
         )
     with Watch("checking the plan"):
-        plan, identity = publisher.checked_plan(plan_file)
+        viewed = publisher.checked_views(plan_file)
+        plan, identity = publisher.checked_plan(plan_file) if viewed is None else (as_plan(viewed[0]), viewed[1])
     _check_ranks(plan.machine.devices, ranks)
     if communication:
         return _communication(plan, identity, as_json)
