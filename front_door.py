@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from shardproof.proofs.rewrites.library import Library
     from shardproof.proofs.schedules.certificate import ScheduleCertificate
     from shardproof.proofs.selection.certificates import SelectionCertificate
+    from shardproof.proofs.views.certificate import ViewsCertificate
     from shardproof.verify.plan.plan import PlanCheck
     from shardproof.verify.verdict import CheckResult
 
@@ -144,6 +145,24 @@ class FrontDoor:
         main = next((r for r in results if r.kind in ("Optimal", "WithinGap")), results[0])
         return _publish(path, data, identity(members), results, main)
 
+    def views(
+        self,
+        path: Path | None,
+        certificate: ViewsCertificate,
+        notify: Callable[[int, int], None] | None = None,
+    ) -> Published:
+        """Publish a plan with views."""
+        from shardproof.proofs.container.archive import identity, read_container
+        from shardproof.proofs.views.file import write_views
+        from shardproof.verify.plan.tables import CELLS
+        from shardproof.verify.views.certificate import check_members
+
+        data = write_views(None, certificate)
+        members = read_container(data)
+        _, results = check_members(members, 1_000, CELLS, notify)
+        main = next((r for r in results if r.kind in ("Optimal", "WithinGap")), results[0])
+        return _publish(path, data, identity(members), results, main)
+
     def rules(self, path: Path | None, library: Library) -> dict[str, str]:
         """Publish judgements of rules: rule -> what the checker says of it (proved, refuted, vacuous, undecided,
         derived).
@@ -237,6 +256,28 @@ class FrontDoor:
             if r.verdict is Verdict.REFUTED:
                 raise RefutedPlan(f"{path}: {r.kind} is refuted: {r.reason}")
         return found, identity(members), scale
+
+    def checked_views(self, path: Path) -> tuple[ViewsCertificate, str] | None:
+        """Read a plan with views and check it; None if the file is something else."""
+        from shardproof.models.problem.claims import Verdict
+        from shardproof.proofs.container.archive import LIMITS, identity, read_container, read_file
+        from shardproof.proofs.container.canonical import ContainerError
+        from shardproof.proofs.publishing.publisher import RefutedPlan
+        from shardproof.proofs.views.file import VIEWS
+        from shardproof.verify.plan.tables import CELLS
+        from shardproof.verify.views.certificate import check_members
+
+        try:
+            members = read_container(read_file(path, LIMITS.file))
+            if VIEWS not in members:
+                return None
+            found, results = check_members(members, 1_000, CELLS)
+        except ContainerError as error:
+            raise ContainerError(f"{path}, {error.place}", error.message) from None
+        for r in results:
+            if r.verdict is Verdict.REFUTED:
+                raise RefutedPlan(f"{path}: {r.kind} is refuted: {r.reason}")
+        return found, identity(members)
 
     def restricted(self, path: Path, vocabulary: str, time_limit_s: float | None) -> Restricted:
         """Plan again within what a framework says (`formal.planning.vocabulary`); both plans are checked."""

@@ -22,6 +22,7 @@ from ...models.terminal.options import RANKS, SECONDS, SEED, force_option, json_
 from ...models.text import InputError, bytes_text
 from ...proofs.plan.bundle import Plan
 from ...proofs.publishing.publisher import Publisher
+from ...proofs.views.certificate import as_plan
 from ..execution import comparison
 from ..execution.array_files import read_inputs
 from ..execution.consent import allow, check_consent
@@ -135,7 +136,8 @@ def run_command(
     if pace is not None:
         raise InputError("--pace is for plans with a schedule: those of plan --overlap and plan --pipeline")
     with Watch("checking the plan"):
-        plan, identity = publisher.checked_plan(plan_file)
+        viewed = publisher.checked_views(plan_file)
+        plan, identity = publisher.checked_plan(plan_file) if viewed is None else (as_plan(viewed[0]), viewed[1])
     _check_ranks(plan.machine.devices, ranks)
     if communication:
         return _communication(plan, identity, as_json)
