@@ -28,8 +28,8 @@ _ROOT = __name__.partition(".")[0]
 
 def read_options(folder: Path) -> dict[str, Any]:
     """What the parent asked for; `files`: of the inputs."""
-    found: dict[str, Any] = parse_json((folder / "options.json").read_text())
-    return found
+    found: Any = parse_json((folder / "options.json").read_text())
+    return dict(found)
 
 
 def run_container_job(

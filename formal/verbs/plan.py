@@ -103,12 +103,12 @@ class PlanOptions:
                 "--views is a search of its own: leave out --overlap, --joint, --pipeline, --micro-batch and "
                 "--explain-cost"
             )
-        plain = (None, None, "native", "1", False, None, False)
-        asked = self.memory, self.strategy_file, self.engine, self.micro_batch, self.joint, self.pipeline
+        plain = (None, "native", "1", False, None, False)
+        asked = self.strategy_file, self.engine, self.micro_batch, self.joint, self.pipeline
         if self.overlap and ((*asked, self.recompute == "auto") != plain or self.explain_cost or said):
             raise click.UsageError(
-                "--overlap has no memory rows and a search of its own yet: leave out --memory, --strategy, --engine, "
-                "--micro-batch, --joint, --pipeline, --vocabulary, --explain-cost and --recompute auto"
+                "--overlap has a search of its own yet: leave out --strategy, --engine, --micro-batch, --joint, "
+                "--pipeline, --vocabulary, --explain-cost and --recompute auto"
             )
         if self.micro_batch != "1" and (self.train is None or self.joint or self.pipeline is not None):
             raise click.UsageError(
@@ -220,6 +220,7 @@ def plan_command(publisher: Publisher, options: PlanOptions) -> int:
             request.graph if trained is None else trained.graph,
             request.machine,
             request.space,
+            options.memory,
             options.gap,
             clock,
             options.output,
