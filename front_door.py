@@ -129,7 +129,7 @@ class FrontDoor:
 
         data = write_pipeline(None, certificate)
         members = read_container(data)
-        _, results = check_members(members, 1_000, CELLS, notify)
+        _, results = check_members(members, SAMPLES, CELLS, notify)
         main = next((r for r in results if r.kind in ("Optimal", "WithinGap")), results[0])
         return _publish(path, data, identity(members), results, main)
 
@@ -147,7 +147,7 @@ class FrontDoor:
 
         data = write_overlap(None, certificate)
         members = read_container(data)
-        _, results = check_members(members, 1_000, CELLS, notify)
+        _, results = check_members(members, SAMPLES, CELLS, notify)
         main = next((r for r in results if r.kind in ("Optimal", "WithinGap")), results[0])
         return _publish(path, data, identity(members), results, main)
 
@@ -165,7 +165,7 @@ class FrontDoor:
 
         data = write_views(None, certificate)
         members = read_container(data)
-        _, results = check_members(members, 1_000, CELLS, notify)
+        _, results = check_members(members, SAMPLES, CELLS, notify)
         main = next((r for r in results if r.kind in ("Optimal", "WithinGap")), results[0])
         return _publish(path, data, identity(members), results, main)
 
