@@ -360,6 +360,9 @@ def test_the_command_line_asks_for_it(tmp_path: Path) -> None:
 
     assert "attention" in functions("--attention", "operator") and "softmax" in functions()
     assert functions("--attention", "matrices") == functions()
+    gradients = {"attention_query_gradient", "attention_gradients"}
+    for written, function in (("operator", "attention_query_gradient"), ("fused", "attention_gradients")):
+        assert functions("--attention", written, "--train", "sgd") & gradients == {function}
 
 
 WRONG = {
