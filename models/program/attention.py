@@ -168,9 +168,7 @@ def wrong(op: Operator) -> str:
         if not isinstance(op.attribute(name, default), (int, float)):
             return f"attribute {name} must be a number"
     if op.attribute("gradient", "fused") != "fused":
-        return (
-            f"attribute gradient is {op.attribute('gradient', '')!r}; there is fused, or none: an operator per gradient"
-        )
+        return f"attribute gradient is {op.attribute('gradient', '')!r}; there is fused, or none at all"
     banded = any(name in dict(op.attributes) for name in BOUNDS)
     if banded and (len(named["query"]) != 1 or len(named["key"]) != 1):
         return "a band of keys needs one query axis and one key axis"
