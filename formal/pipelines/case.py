@@ -21,7 +21,7 @@ from ...models.pipelines.micro import micro_batch
 from ...models.pipelines.pieces import Part, Pieces, Seconds
 from ...models.pipelines.views import send_time, view
 from ...models.pipelines.work import PER_SECOND, unit_bytes, unit_work
-from ...models.problem.selection_problem import ProblemError, SelectionProblem
+from ...models.problem.selection_problem import FORBIDDEN, ProblemError, SelectionProblem
 from ...models.program.graph import Graph
 from ...models.text import InputError
 from ...proofs.pipelines.certificate import Leaf
@@ -40,7 +40,7 @@ MOST_WHOLE = 400
 FAR = Fraction(1, 10)
 """Stages of options of units that take longer than their leaves by more than this are found at once after all."""
 
-MENU_SECONDS = 10.0
+MENU_SECONDS = 30.0
 """For one option of a menu."""
 
 FIT_SHARE = 0.1
@@ -235,12 +235,12 @@ class Case:
     def _by_units(self, starts: tuple[int, ...], clock: Clock, layouts: dict[str, int]) -> list[StagePlan] | None:
         """Stages of options of their units, the fastest ones."""
 
-        def placed(problem: SelectionProblem) -> tuple[int, ...] | None:
-            return solve(problem, clock=clock.at_most(MENU_SECONDS), gap=LEAF_GAP).solution
+        def placed(problem: SelectionProblem, known: list[tuple[int, ...]]) -> tuple[int, ...] | None:
+            return solve(problem, clock=clock.at_most(MENU_SECONDS), gap=LEAF_GAP, known=known).solution
 
         times = self.micro + self.stages - 1
         menus = Menus(self.pieces, layouts, times, min(self.stages, self.micro), self.micro > 1, placed)
-        if not menus.prepare(self.job.memory):
+        if not menus.prepare():
             return None
         self._menus = menus
         out = []
@@ -306,7 +306,8 @@ class Case:
 
     def _fit_by_units(self, stage: StagePlan, kept: int, limit: int, clock: Clock) -> dict[int, int] | None:
         """Choices of a stage from the menus: less is allowed between the passes by what other moments need more."""
-        assert self._menus is not None
+        assert self._menus is not None and self.job.memory is not None
+        self._menus.extend(self.job.memory)
         allowed = limit
         for _ in range(MOST_FITS):
             choices = self._menus.chosen(stage.first, stage.end, kept, allowed)
@@ -342,10 +343,10 @@ def _runs(starts: Sequence[int], units: int) -> list[tuple[int, int]]:
 def even_choice(planning: Planning, tensor: str, order: tuple[int, ...]) -> int | None:
     """The choice of a tensor's copy without replication that splits early dimensions of `order` most."""
     d = planning.decisions[planning.copies[tensor]]
-    shape = planning.graph.tensor(tensor).shape
+    shape, cost = planning.graph.tensor(tensor).shape, planning.problem.vertices[planning.copies[tensor]].cost
     best: tuple[tuple[int, ...], int] | None = None
     for choice, matrix in enumerate(d.placements):
-        if (matrix[-1] != 1).any():
+        if (matrix[-1] != 1).any() or cost[choice] >= FORBIDDEN:
             continue
         degree = {int(a): prod(int(x) for x in matrix[k]) for k, a in enumerate(d.axes)}
         if any(shape[k] % n for k, n in degree.items()):

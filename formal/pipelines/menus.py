@@ -13,7 +13,7 @@ settles; equal units share their options.  Whether a stage fits is looked up in 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from fractions import Fraction
 
@@ -25,7 +25,13 @@ from ...models.problem.selection_problem import FORBIDDEN, Ints, SelectionProble
 PRICES = (0.0, 0.003, 0.01, 0.03, 0.1, 0.3, 1.0, 5.0)
 """What a full memory costs, in times of the whole step."""
 
-Solve = Callable[[SelectionProblem], tuple[int, ...] | None]
+Known = list[tuple[int, ...]]
+
+Solve = Callable[[SelectionProblem, Known], tuple[int, ...] | None]
+
+
+Row = tuple[tuple[int, ...], int, int, int]
+"""Choices of a unit's vertices in order, cost, bytes as in `Option`."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -46,7 +52,8 @@ class Option:
 
 class Menus:
     """Options of every unit of `pieces`.  `layouts`: choices of what crosses cuts; `times`: how often forward and
-    backward count; `activations`: for which prices hold; `solve`: placements of a selection problem.
+    backward count; `activations`: for which prices hold; `solve`: placements of a selection problem, none worse
+    than those that are known.
     """
 
     def __init__(
@@ -55,63 +62,52 @@ class Menus:
         self.pieces, self.layouts, self.times, self.summed, self.solve = pieces, layouts, times, summed, solve
         self.activations = activations
         self.settled: dict[int, int] = {}
-        self.known: dict[object, list[tuple[tuple[int, ...], int, int, int]]] = {}
+        self.known: dict[object, list[Row]] = {}
         self.options: dict[int, list[Option]] = {}
+        self.parts: list[Part] = []
+        self.shared: set[int] = set()
 
-    def prepare(self, limit: int | None) -> bool:
-        """Make the options of all units; False if one has none.  `limit`: bytes of a device, None: the fastest only."""
+    def prepare(self) -> bool:
+        """Find the fastest option of every unit; False if one has none."""
         units = self.pieces.division.units
-        parts = [self.pieces.stage(u, u + 1, self.times, 1, self.layouts) for u in range(units)]
-        count = Counter(v for part in parts for v in part.vertices)
-        cut = {self.pieces.planning.copies[t] for t in self.layouts}
-        shared = {v for v, n in count.items() if n > 1} - cut
-        whole = self._whole(parts)
-        if whole is None:
-            return False
-        for u, part in enumerate(parts):
-            options = self._of(u, part, shared, limit, whole)
+        self.parts = [self.pieces.stage(u, u + 1, self.times, 1, self.layouts) for u in range(units)]
+        count = Counter(v for part in self.parts for v in part.vertices)
+        self.shared = {v for v, n in count.items() if n > 1} - {self.pieces.planning.copies[t] for t in self.layouts}
+        return self._add(PRICES[:1], 0.0)
+
+    def extend(self, limit: int) -> None:
+        """Add the options of all prices; `limit`: bytes of a device."""
+        whole = sum(options[0].cost for options in self.options.values())
+        self._add(PRICES, max(1, whole) / limit)
+
+    def _add(self, prices: tuple[float, ...], unit: float) -> bool:
+        for u, part in enumerate(self.parts):
+            options = self._of(u, part, prices, unit)
             if not options:
                 return False
             self.options[u] = options
         return True
 
-    def _whole(self, parts: Iterable[Part]) -> int | None:
-        """About what all units cost."""
-        total, known = 0, dict[str, int]()
-        for part in parts:
-            key = part.problem.sha256()
-            if key not in known:
-                x = self.solve(part.problem)
-                if x is None:
-                    return None
-                known[key] = part.problem.cost_of(x)
-            total += known[key]
-        return max(1, total)
-
-    def _of(self, u: int, part: Part, shared: set[int], limit: int | None, whole: int) -> list[Option]:
+    def _of(self, u: int, part: Part, prices: tuple[float, ...], unit: float) -> list[Option]:
         fixed, kept = self._bytes(u, part)
         held = {k: self.settled[v] for k, v in enumerate(part.vertices) if v in self.settled}
         marks = tuple((k, fixed[k].tobytes(), kept[k].tobytes()) for k in sorted(fixed))
-        key = part.problem.sha256(), marks, tuple(sorted(held.items()))
-        if key not in self.known:
-            found: list[tuple[tuple[int, ...], int, int, int]] = []
-            for price in PRICES if limit is not None else PRICES[:1]:
-                rate = 0.0 if limit is None else price * whole / limit
-                x = self.solve(self._priced(part, fixed, kept, rate, held))
-                if x is None:
-                    continue
-                row = (
-                    x,
-                    part.problem.cost_of(x),
-                    sum(int(fixed[k][x[k]]) for k in fixed),
-                    sum(int(kept[k][x[k]]) for k in kept),
-                )
-                if row[1] < FORBIDDEN and row not in found:
-                    found.append(row)
-            self.known[key] = found
-        options = [Option(dict(zip(part.vertices, x, strict=True)), c, a, b) for x, c, a, b in self.known[key]]
+        same = part.problem.sha256(), marks, tuple(sorted(held.items()))
+        rows = self.known.setdefault(same, [])
+        for price in prices:
+            if (same, price) in self.known:
+                continue
+            self.known[same, price] = rows
+            x = self.solve(self._priced(part, fixed, kept, price * unit, held), [row[0] for row in rows])
+            if x is None:
+                continue
+            cost = part.problem.cost_of(x)
+            row = x, cost, *(sum(int(size[k][x[k]]) for k in size) for size in (fixed, kept))
+            if cost < FORBIDDEN and row not in rows:
+                rows.append(row)
+        options = [Option(dict(zip(part.vertices, x, strict=True)), c, a, b) for x, c, a, b in rows]
         if options:  # what other units read too is settled by the first of them
-            for v in shared & set(part.vertices):
+            for v in self.shared & set(part.vertices):
                 self.settled.setdefault(v, options[0].choices[v])
         return [o for o in options if all(o.choices.get(v, c) == c for v, c in self.settled.items())]
 
