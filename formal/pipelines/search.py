@@ -48,6 +48,9 @@ MOST_MOVES = 12
 PLAN_SHARE = 0.15
 """Of the time limit, for the placements of one plan."""
 
+TIGHT = Fraction(1, 4)
+"""Of the gap that is asked for: stages that are nearer to their leaves than this need no longer leaves."""
+
 MOST_FAILED = 3
 """Plans that are no better than the best known, one after another, until no more are made."""
 
@@ -131,9 +134,14 @@ def _pipeline(case: Case, stages: Sequence[StagePlan], kept: int) -> tuple[int, 
 
 def _step(case: Case, stages: Sequence[StagePlan], quantum: int, schedule: ScheduleCertificate) -> int:
     """Picoseconds until the last stage has updated; a stage updates as soon as its last backward has ended."""
-    pipe, scale = schedule.subject, case.pieces.planning.problem.scale
-    times = np.array([t.time for t in (pipe.problem() if isinstance(pipe, Pipeline) else pipe).tasks], dtype=np.int64)
-    ends = (schedule.starts + times).reshape(3, len(stages), case.micro).max(axis=(0, 2))
+    pipe = schedule.subject
+    assert isinstance(pipe, Pipeline)
+    return _step_of(case, stages, quantum, pipe, schedule.starts)
+
+
+def _step_of(case: Case, stages: Sequence[StagePlan], quantum: int, pipe: Pipeline, starts: Ints) -> int:
+    scale, times = case.pieces.planning.problem.scale, np.array(pipe.times, dtype=np.int64).T[:, :, None]
+    ends = (starts.reshape(3, len(stages), case.micro) + times).max(axis=(0, 2))
     return max(int(end) * quantum + picoseconds(s.seconds.update, scale) for end, s in zip(ends, stages, strict=True))
 
 
@@ -217,6 +225,8 @@ def scheduled(
         first: Ints | None = starts_of(pipe, actions("1f1b", pipe)) if limit >= min(p, m) else None
         found = search(arrays, seconds, first=first)
         kept, queued = tuple(peaks(problem, found.starts)), waiting(case, stages, pipe, found.starts)
+        if best is not None and _step_of(case, stages, quantum, pipe, found.starts) >= best.step:
+            continue  # nor would it be shorter with placements that fit
         placed = case.fitted(stages, kept, queued, clock)
         if placed is None:
             break  # more activations fit even less
@@ -293,6 +303,8 @@ def planned(job: Job, pairs: list[tuple[int, int]], clock: Clock, gap: Fraction,
         case = min(found, key=lambda c: c.bound)
         if case.bound >= most * (1 - gap) or 2 * case.size > job.division.units:
             break
+        if case is best.case and case.size and case.slack(best.stages) < gap * TIGHT:
+            break  # longer leaves could not raise the bound by more
         case.prove(max(1, 2 * case.size), clock)
         cut = case.starts
         case.update_bound(most)
