@@ -34,6 +34,7 @@ from ...proofs.publishing.publisher import Publisher
 from ..explain.bars import bar_lines, bars_json, with_bars
 from ..explain.cost_table import CostRow, cost_table, render_cost_table
 from ..pipelines.request import PipelineRequest
+from ..planning.frameworks import pipelined_flags
 from ..planning.given import render_given
 from ..planning.micro import render_counts
 from ..planning.recompute import render_attempts
@@ -93,8 +94,8 @@ class PlanOptions:
             raise click.UsageError(
                 "--recompute auto weighs time against memory and searches: give --memory, and no --strategy"
             )
-        if self.pipeline is not None and (self.strategy_file, self.engine) != (None, "native"):
-            raise click.UsageError("--pipeline searches natively: leave out --strategy and --engine")
+        if self.pipeline is not None and self.engine != "native":
+            raise click.UsageError("--pipeline searches natively: leave out --engine")
         plain = (None, "native", "1", False, None, False)
         asked = self.strategy_file, self.engine, self.micro_batch, self.joint, self.pipeline
         if self.overlap and ((*asked, self.recompute == "auto") != plain or self.explain_cost or said):
@@ -225,7 +226,8 @@ def plan_command(publisher: Publisher, options: PlanOptions) -> int:
         asked = PipelineRequest(
             make, request.machine, text, options.recompute, names, where, options.memory, options.gap
         )
-        return plan_pipeline(publisher, asked, clock, options.output, options.as_json)
+        flags = None if options.strategy_file is None else pipelined_flags(options.strategy_file)
+        return plan_pipeline(publisher, asked, clock, options.output, options.as_json, flags)
     if options.joint:
         return run_joint(publisher, request, options.output, options.as_json, clock, notes)
     with Watch("planning") as watch:
