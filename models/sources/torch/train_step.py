@@ -162,8 +162,8 @@ def _recorded(found: Stepping) -> Iterator[None]:
 
     tensor, scaler, optimizer = torch.Tensor, torch.amp.GradScaler, found.optimizer
     held = tensor.__mro__[1].grad  # the attribute of the C type
-    clipping: dict[object, object] = {utils.clip_grad_norm_: found.clipped}
-    clipping |= dict.fromkeys((utils.clip_grad_value_, utils.get_total_norm, utils.clip_grads_with_norm_), found.other)
+    others = (utils.clip_grad_value_, utils.get_total_norm, utils.clip_grads_with_norm_)
+    clipping = {id(utils.clip_grad_norm_): found.clipped, **{id(f): found.other for f in others}}
     spaces = [vars(utils), vars(utils.clip_grad), getattr(found.function, "__globals__", {})]
 
     def gradient(t: torch.Tensor) -> object:
@@ -185,13 +185,13 @@ def _recorded(found: Stepping) -> Iterator[None]:
         (scaler, "update", lambda *_, **__: None),
     ]
     before = [(owner, name, vars(owner).get(name)) for owner, name, _ in replaced]
-    named = [(space, k, v) for space in spaces for k, v in list(space.items()) if callable(v) and v in clipping]
+    named = [(space, k, v) for space in spaces for k, v in list(space.items()) if id(v) in clipping]
     vars(optimizer).update(step=found.step, zero_grad=found.zero)
     try:
         for owner, name, value in replaced:
             setattr(owner, name, value)
         for space, k, v in named:
-            space[k] = clipping[v]
+            space[k] = clipping[id(v)]
         yield
     finally:
         for space, k, v in named:
