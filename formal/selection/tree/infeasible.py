@@ -112,7 +112,7 @@ def least_limit(problem: SelectionProblem, clock: Clock, options: Options) -> Le
     high = sum(int(u.amount.max()) for u in problem.usages)
     while best is None or (high - low > max(1, high // options.tree.least_limit_steps) and not clock.over()):
         limit = high if best is None else (low + high) // 2
-        each = Clock(min(max(clock.left(), 1.0), options.tree.least_limit_s / 4))
+        each = clock.beside(min(max(clock.left(), 1.0), options.tree.least_limit_s / 4))
         found = DenseSearch(replace(coarse, limit=limit), each, options=options).first()
         if found is not None:
             best, high = found, problem.peak_of(found)[0]
