@@ -310,9 +310,9 @@ Unity needs up to 10 minutes on 192 GPUs, 20 for Inception-v3.
 DIFFERENCES = """## What differs from the paper
 
 * **Times are predicted**, nominal peaks and the bandwidths of `models/machine/builtin/summit.toml`; the paper measures.  A GPU that reaches a third of its peak computes three times as long, and whatever saves communication then gains less.
-* **Our baselines are stronger.**  What a strategy leaves open is completed optimally: data parallel here may sum gradients in pieces and update where they lie (as ZeRO does), and its embeddings send rows.  "Algebra first" places with all dimensions, as in the
+* **Our baselines are stronger.**  What a strategy leaves open is completed optimally: data parallel here may sum gradients in pieces and bring rows of a table together instead of its dense gradient.  "Algebra first" places with all dimensions, as in the
   paper's figure 15b, not with FlexFlow's.  So ratios are smaller than in figure 14.
-* **No memory limit.**  The paper could not run DLRM and CANDLE-Uno data parallel; with the tables of the published script (8 of 1,000,000 rows of 64) DLRM fits here.  Its number in the data parallel column counts the dense gradients of the tables.
+* **No memory limit.**  The paper could not run DLRM and CANDLE-Uno data parallel; with the tables of the published script (8 of 1,000,000 rows of 64) DLRM fits here.
 * **Expert of CANDLE-Uno**: the paper says only that communication-intensive operators are model parallel; here the towers are, in the best way without their batch.
 * **Megatron** splits over the two sockets of a node: 16 heads do not divide by three.
 * **Programs**: eleven rules, of which fused products, relu's gradient, products of parts and copies read through apply here; Unity generates 651 substitutions.  Pooling, softmax and layer norm are rewritten by none of ours.
