@@ -151,6 +151,10 @@ def test_program() -> None:
     assert len(both) > 1
     twice = replace(plan.graph, operators=(*[o for o in plan.graph.operators if o not in both], *both))
     assert "the same class" in wrong_program(twice, planning.egraph)
+    kept = {t.name for t in plan.graph.tensors}
+    absent = next(t for t in planning.egraph.union.tensors if t.name not in kept)
+    exchanged = replace(plan.graph, tensors=(absent, *plan.graph.tensors[1:]))
+    assert "its tensors are not" in wrong_program(exchanged, planning.egraph)
 
 
 def test_plan_of_the_program() -> None:

@@ -17,7 +17,6 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from fractions import Fraction
-from functools import partial
 from typing import Final
 
 from ...models.communication.choices import Choices
@@ -280,14 +279,24 @@ class _Search:
     def all_programs(self, planning: JointPlanning, known: Sequence[Known], until: Clock) -> Answer:
         """The best of all programs, from those that are known on."""
         fitting = self.fitting(planning, known)
-        search = relax_resources if self.memory_limit is not None else partial(solve, known=fitting)
-        return search(
+        if self.memory_limit is not None:
+            return relax_resources(
+                planning.problem,
+                clock=until,
+                gap=self.gap,
+                engine=self.engine,
+                progress=self.progress,
+                threads=self.threads,
+                brought=fitting,
+            )
+        return solve(
             planning.problem,
             clock=until,
             gap=self.gap,
             engine=self.engine,
             progress=self.progress,
             threads=self.threads,
+            known=fitting,
             brought=fitting,
         )
 
