@@ -199,8 +199,13 @@ def convert(program: Program, places: Places | None = None) -> Imported:
         {k: v for k, v in context.stated.items() if k in held},
         digits,
         found.applied,
-        tuple(program.notes),
+        (*program.notes, *_drawn(context)),
     )
+
+
+def _drawn(c: Context) -> list[str]:
+    """That random numbers are inputs, in words."""
+    return [f"random numbers are inputs, drawn by who runs it: {', '.join(c.drawn)}"] if c.drawn else []
 
 
 def _outputs(c: Context, reader: Reader) -> tuple[list[str], list[tuple[str, str]]]:
