@@ -46,7 +46,6 @@ from .bars import bar_lines, bars_json, bars_of
 from .compare import Comparison, compare, render_comparison
 from .terms import Names, PlainNames, PlanTerms
 
-
 FINER: Final = Fraction(1, 10)
 """Of the gap that is accepted, what a completion may cost more than the best one: its cost is what is compared."""
 
