@@ -98,6 +98,24 @@ def _timm(name: str, size: int, **options: object) -> Callable[[], Made]:
     return make
 
 
+def _volo() -> Made:
+    from timm.models.volo import VOLO
+
+    module = VOLO((2, 1, 1, 1), 64, embed_dims=(24, 32, 32, 32), num_heads=(2, 2, 2, 2), mlp_ratio=2.0, num_classes=7)
+    return First(module), {"x": torch.zeros(2, 3, 64, 64)}
+
+
+def _mvit() -> Made:
+    from torchvision.models.video.mvit import MSBlockConfig, MViT
+
+    three = [3, 3, 3]
+    blocks = [
+        MSBlockConfig(1, 8, 16, three, three, [1, 1, 1], [1, 4, 4]),
+        MSBlockConfig(2, 16, 16, three, three, [1, 2, 2], [1, 2, 2]),
+    ]
+    return First(MViT((32, 32), 4, blocks, True, False, True, True, num_classes=7)), {"x": torch.zeros(1, 3, 4, 32, 32)}
+
+
 def _diffusers(model: str, inputs: Callable[[], dict[str, Tensor]], **options: object) -> Callable[[], Made]:
     def make() -> Made:
         import diffusers
@@ -122,7 +140,14 @@ FAMILIES: Final[Mapping[str, Mapping[str, Callable[[], Made]]]] = {
         "olmo2": _text("Olmo2", "ForCausalLM", _tokens, num_key_value_heads=2, pad_token_id=0),
         "gpt_neox": _text("GPTNeoX", "ForCausalLM", _tokens),
         "granite": _text("Granite", "ForCausalLM", _tokens, num_key_value_heads=2),
-        "mixtral": _text("Mixtral", "ForCausalLM", _tokens, num_key_value_heads=2, num_local_experts=4),
+        "mixtral": _text(
+            "Mixtral",
+            "ForCausalLM",
+            _tokens,
+            num_key_value_heads=2,
+            num_local_experts=4,
+            experts_implementation="batched_mm",
+        ),
     },
     "scan": {
         "mamba": _transformers(
@@ -193,6 +218,8 @@ FAMILIES: Final[Mapping[str, Mapping[str, Callable[[], Made]]]] = {
         "beit": _vision("Beit"),
         "dinov2": _vision("Dinov2"),
         "deit": _vision("DeiT"),
+        "volo": _volo,
+        "mvit": _mvit,
         "timm_vit": _timm("vit_tiny_patch16_224", 32, img_size=32, depth=2, num_classes=7),
         "swin": _transformers(
             "SwinConfig",

@@ -6,11 +6,11 @@
     where(rand() < p, a, b)        labels of guidance     -> b, for p < 1/2  the likelier of both
     uniform(1 - e, 1 + e) * x      jitter of routers      -> x               its mean is 1
     argmax(x - log(exponential()))   drawn experts        -> argmax(x)       the likeliest draw; the mean of each is 1
-    randn, randint, randperm, rand read otherwise         -> an input        noise of diffusion, masked patches, jitter
+    randn, randint, rand read otherwise  -> an input        noise of diffusion, masked patches, jitter
 
 So a training step computes the expectation over the masks, and costs what the step costs; other random numbers have no
-such reading: who runs the step draws them, and is told which they are.  Memory that nobody has set
-(`empty`) may hold anything, so zeros.
+such reading: who runs the step draws them, and is told which they are.  Memory that nobody has set (`empty`) may hold
+anything, so zeros.
 """
 
 from __future__ import annotations
