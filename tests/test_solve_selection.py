@@ -21,7 +21,7 @@ from random_problems import chain, graphs_of_all_kinds, grid_of_tables
 
 from shardproof.formal.selection.answer import Answer
 from shardproof.formal.selection.bound.accelerated import AcceleratedSweeper
-from shardproof.formal.selection.bound.dual import fix_labels, score
+from shardproof.formal.selection.bound.dual import score, score_of
 from shardproof.formal.selection.bound.trws import Sweeper
 from shardproof.formal.selection.elimination.factored import eliminate, elimination_order
 from shardproof.formal.selection.model import minplus
@@ -126,7 +126,8 @@ def test_fixing_against_a_record_keeps_what_the_definition_keeps() -> None:
         optimum = brute_force(problem)[0]
         if optimum is None:
             continue
-        bound, kept = fix_labels(Base(problem, dual.denominator), whole(problem), dual, optimum + 1)
+        found = score_of(Base(problem, dual.denominator), whole(problem), dual)
+        bound, kept = found.bound, found.fix(whole(problem), optimum + 1)
         literal = bound_of(problem, dual, everything(problem), INF)
         assert (INF if bound is None else -(-bound // dual.denominator)) == literal
         if bound is None:

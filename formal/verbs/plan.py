@@ -46,6 +46,7 @@ from .overlapped import plan_overlap
 from .pipelined import plan_pipeline
 from .results import asked_json, asked_lines, document, outcome, sentence
 from .search_options import engine_option, gap_option, started, threads_option, time_option
+from .viewed import run_views
 
 
 @dataclass(frozen=True)
@@ -73,6 +74,7 @@ class PlanOptions:
     joint: bool
     pipeline: str | None
     overlap: bool
+    views: bool
     output: Path
     as_json: bool
 
@@ -95,12 +97,18 @@ class PlanOptions:
             )
         if self.pipeline is not None and (self.strategy_file, self.engine) != (None, "native"):
             raise click.UsageError("--pipeline searches natively: leave out --strategy and --engine")
-        plain = (None, None, "native", "1", False, None, False)
-        asked = self.memory, self.strategy_file, self.engine, self.micro_batch, self.joint, self.pipeline
+        others = self.overlap, self.joint, self.pipeline is not None
+        if self.views and (any(others) or self.micro_batch != "1" or self.explain_cost):
+            raise click.UsageError(
+                "--views is a search of its own: leave out --overlap, --joint, --pipeline, --micro-batch and "
+                "--explain-cost"
+            )
+        plain = (None, "native", "1", False, None, False)
+        asked = self.strategy_file, self.engine, self.micro_batch, self.joint, self.pipeline
         if self.overlap and ((*asked, self.recompute == "auto") != plain or self.explain_cost or said):
             raise click.UsageError(
-                "--overlap has no memory rows and a search of its own yet: leave out --memory, --strategy, --engine, "
-                "--micro-batch, --joint, --pipeline, --vocabulary, --explain-cost and --recompute auto"
+                "--overlap has a search of its own yet: leave out --strategy, --engine, --micro-batch, --joint, "
+                "--pipeline, --vocabulary, --explain-cost and --recompute auto"
             )
         if self.micro_batch != "1" and (self.train is None or self.joint or self.pipeline is not None):
             raise click.UsageError(
@@ -182,6 +190,11 @@ class PlanOptions:
     help="Let redistributions run beside operators: placements and a schedule, with a bound over both.",
 )
 @click.option(
+    "--views",
+    is_flag=True,
+    help="Let parallel branches run beside each other on disjoint parts of the machine where that is faster.",
+)
+@click.option(
     "--joint",
     is_flag=True,
     help="Optimise algebra and placement together: one proof over all equal programs that the rules give.",
@@ -207,6 +220,7 @@ def plan_command(publisher: Publisher, options: PlanOptions) -> int:
             request.graph if trained is None else trained.graph,
             request.machine,
             request.space,
+            options.memory,
             options.gap,
             clock,
             options.output,
@@ -225,6 +239,8 @@ def plan_command(publisher: Publisher, options: PlanOptions) -> int:
             make, request.machine, text, options.recompute, names, where, options.memory, options.gap
         )
         return plan_pipeline(publisher, asked, clock, options.output, options.as_json)
+    if options.views:
+        return run_views(publisher, request, options.output, options.as_json, clock, notes)
     if options.joint:
         return run_joint(publisher, request, options.output, options.as_json, clock, notes)
     with Watch("planning") as watch:

@@ -77,10 +77,8 @@ class TreeOptions:
     """powers of two: prices are looked for in 2**n steps"""
     part_dearer: float = 1.5
     """multiple of the prices: for a part none of whose columns fits"""
-    least_limit_s: float = 10.0
+    least_limit_s: float = 20.0
     """seconds: for the smallest limit that works: a service beside the proof, cut to what is left of the time"""
-    least_limit_dense_s: float = 20.0
-    """seconds: the same for a problem of the dense search"""
     least_s: float = 2.0
     """seconds: for it when nothing is left"""
     least_limit_steps: int = 1_000

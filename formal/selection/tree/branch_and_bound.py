@@ -242,7 +242,7 @@ def _cuts(run: Run, domains: Domains, warm: Dual) -> tuple[int, list[Ints]]:
     """The vertex to branch on and the parts of its domain, cheapest first."""
     network = build(run.base, domains)
     to_u, to_v = gather(network, warm)
-    inner = score(network, to_u, to_v, *row_costs(network, warm.multipliers), threads=run.threads)
+    inner = score(network, to_u, to_v, *row_costs(run.problem, domains, warm.multipliers), threads=run.threads)
     vertex = branching_vertex(network, inner)
     labels = domains[vertex][np.argsort(inner.reduced_costs[vertex], kind="stable")]
     size = labels.size

@@ -146,7 +146,13 @@ class Run:
         self, network: Network, sweeper: Sweeper, multipliers: tuple[tuple[int, int], ...]
     ) -> tuple[Dual, Score]:
         """The messages of `sweeper` with these multipliers as a record, and what it says."""
-        result = score(network, sweeper.to_u, sweeper.to_v, *row_costs(network, multipliers), threads=self.threads)
+        result = score(
+            network,
+            sweeper.to_u,
+            sweeper.to_v,
+            *row_costs(self.problem, network.domains, multipliers),
+            threads=self.threads,
+        )
         return sweeper.dual(multipliers), result
 
     def offer(self, network: Network, choice: Choice, polish: bool) -> bool:

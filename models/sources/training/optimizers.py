@@ -83,7 +83,7 @@ class _Made:
 
 
 BETWEEN: Final = (".square", ".root", ".divisor", ".scaled")
-"""How names of operators end that stand between a gradient and the update of rmsprop and adagrad, behind the weight's."""
+"""Behind the weight's name: what stands between a gradient and the update of rmsprop and adagrad."""
 
 CONDITIONAL: Final = frozenset(
     {"sgd_update", "adam_moment1", "adam_moment2", "adam_update", "adamw_update", "lion_update", "momentum"}
