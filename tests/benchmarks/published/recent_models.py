@@ -26,7 +26,7 @@ glm4_moe = causal(EXPERTS, "Glm4Moe", n_routed_experts=16, first_k_dense_replace
 ernie4_5_moe = causal(EXPERTS, "Ernie4_5_Moe", num_hidden_layers=2)
 flex_olmo = causal(EXPERTS, "FlexOlmo", **TWO)
 dots1 = causal(
-    EXPERTS, "Dots1", num_key_value_heads=32, n_routed_experts=16, num_experts_per_tok=4, first_k_dense_replace=1, **TWO
+    EXPERTS, "Dots1", n_shared_experts=1, n_routed_experts=16, num_experts_per_tok=4, first_k_dense_replace=1, **TWO
 )
 lfm2_moe = causal(EXPERTS, "Lfm2Moe", num_hidden_layers=4, layer_types=["conv", "conv", "full_attention", "conv"])
 minimax = causal(EXPERTS, "MiniMax", num_hidden_layers=2)
