@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from entries import labelled, matched
+from entries import labelled, matched, regressed
 from hf_common import seen
 
 IMAGE = (2, 3, 224, 224)
@@ -15,7 +15,7 @@ beit = seen("vision transformer", "BeitForImageClassification", "BeitConfig", *I
 dinov2 = seen(
     "vision transformer", "Dinov2ForImageClassification", "Dinov2Config", *IMAGE, loss=CLASS, image_size=224, **TWO
 )
-dinov3 = seen("vision transformer", "DINOv3ViTModel", "DINOv3ViTConfig", *IMAGE, **TWO)
+dinov3 = seen("vision transformer", "DINOv3ViTModel", "DINOv3ViTConfig", *IMAGE, loss=regressed(1), **TWO)
 swin = seen(
     "vision transformer",
     "SwinForImageClassification",

@@ -59,7 +59,7 @@ data2vec_vision = seen(
     VIT, "Data2VecVisionForImageClassification", "Data2VecVisionConfig", 2, 3, 224, 224, loss=labelled(2), **TWO
 )
 swin2sr = seen("convolution", "Swin2SRModel", "Swin2SRConfig", 1, 3, 64, 64, loss=None, depths=[1, 1], num_heads=[6, 6])
-sew = seen("speech", "SEWForCTC", "SEWConfig", 2, 16000, key="input_values", **TWO)
+sew = seen("speech", "SEWForCTC", "SEWConfig", 2, 16000, key="input_values", apply_spec_augment=False, **TWO)
 
 timm_caformer = _named("caformer_s18", family=VIT)
 timm_efficientformer = _named("efficientformerv2_s0", family=VIT)
