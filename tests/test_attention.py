@@ -360,6 +360,9 @@ def test_the_command_line_asks_for_it(tmp_path: Path) -> None:
 
     assert "attention" in functions("--attention", "operator") and "softmax" in functions()
     assert functions("--attention", "matrices") == functions()
+    gradients = {"attention_query_gradient", "attention_gradients"}
+    for written, function in (("operator", "attention_query_gradient"), ("fused", "attention_gradients")):
+        assert functions("--attention", written, "--train", "sgd") & gradients == {function}
 
 
 WRONG = {
@@ -369,6 +372,7 @@ WRONG = {
     "an axis has two roles": lambda op: with_attribute(op, "query", ("t",)),
     "needs one query axis and one key axis": lambda op: with_attribute(op, "query", ()),
     "no key lies from 1 behind to -2 ahead": lambda op: with_attribute(with_attribute(op, "behind", 1), "ahead", -2),
+    "attribute gradient is 'apart'; there is fused": lambda op: with_attribute(op, "gradient", "apart"),
     "attribute block is 0": lambda op: with_attribute(op, "block", 0),
     "operand k must not be read along axis 's'": lambda op: replace(
         op, inputs=(op.inputs[0], Access("k", (Affine.axis("h"), Affine.axis("s"), Affine.axis("d"))), op.inputs[2])

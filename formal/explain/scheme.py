@@ -2,7 +2,7 @@
 
 Read off the products with weights, the grouped products and the attention of the forward pass.  A split axis is
 
-    data        the first dimension of the activation that the weight does not have (the batch)
+    data        the first dimension of the activation that the weight does not have (the batch); of experts all of them
     sequence    another dimension of the activation that the weight does not have; the queries of an attention
     keys        the keys of an attention                                 (sequence and keys: context parallelism)
     expert      a dimension that weight, activation and result have; the groups of a grouped product
@@ -135,15 +135,15 @@ def _kinds(op: Operator, graph: Graph, weights: set[str]) -> dict[str, str]:
     if not of_weights or not acts:
         return {}
     alone = [a for a in acts[0].axes if a not in of_weights]
-    found = {a: "data" if a == alone[0] else "sequence" for a in alone}
     shared = {a for i in acts for a in i.axes} & of_weights & {*op.output.axes}
-    grouped = {op.rows} if op.kind is NodeKind.GROUPED else set[str]()
-    return {**found, **{a: "expert" if a in shared | grouped else "tensor" for a in of_weights}}
+    experts = shared | ({op.rows} if op.kind is NodeKind.GROUPED else set[str]())
+    found = {a: "data" if experts or a == alone[0] else "sequence" for a in alone}
+    return {**found, **{a: "expert" if a in experts else "tensor" for a in of_weights}}
 
 
 def _along(op: Operator, axis: str) -> bool:
-    """Whether an axis is the second dimension of a result of three or more: its sequence."""
-    return len(op.output.axes) > 2 and axis == op.output.axes[1]
+    """Whether an axis is the second of a result's three dimensions: its sequence."""
+    return len(op.output.axes) == 3 and axis == op.output.axes[1]
 
 
 def state_words(rows: Sequence[StoredState]) -> str:

@@ -13,6 +13,8 @@ from typing import Final
 
 from ...models.cost.limits import TooLarge
 from ...models.cost.selection import Notify
+from ...models.cost.structures import Structures
+from ...models.joint.egraph import EGraph
 from ...models.joint.problem import JointPlanning, build_joint, choices_of
 from ..selection.model.clock import Clock
 
@@ -23,6 +25,13 @@ MOST_CHOICES: Final = {MIDDLE: 100_000, LARGE: 15_000}
 """Choices of one vertex up to which tags say so much."""
 MOST_ENTRIES: Final = {MIDDLE: 1 << 27, LARGE: 1 << 26}
 """Entries of all tables up to which tags say so much."""
+
+
+def first_level(egraph: EGraph, structures: Structures, memory_limit: int | None) -> int:
+    """The tags to begin with: little where that is eliminated, else the modes of all readers, if there is room."""
+    if memory_limit is None and max(choices_of(egraph, structures, SMALL)) <= MOST_SMALL:
+        return SMALL
+    return MIDDLE if max(choices_of(egraph, structures, MIDDLE)) <= MOST_CHOICES[MIDDLE] else SMALL
 
 
 def larger(small: JointPlanning, level: int, until: Clock, notify: Notify | None) -> JointPlanning | None:
@@ -38,6 +47,7 @@ def larger(small: JointPlanning, level: int, until: Clock, notify: Notify | None
             within(until, notify),
             level=level,
             memory_limit=small.problem.limit,
+            structures=small.structures,
         )
     except (TooLarge, TooLong):
         return None

@@ -4,7 +4,8 @@
     jointly         one selection problem over all programs (`models.joint.problem`), with tags that say as much as is
                     cheap (`levels`), for a part of the time
     uniform modes   where that is not enough, programs in which equal places are rewritten alike, planned one by one
-                    (`starts`)
+                    (`starts`),
+                    and the one that is best on one device
     again           from the best of these on, with tags that say more
 
 Where the user's plan does not fit the rows of all programs, which say more than its own, and nothing cheaper fits them,
@@ -22,6 +23,7 @@ from typing import Final
 from ...models.communication.choices import Choices
 from ...models.cost.limits import TooLarge, check_sizes
 from ...models.cost.selection import Notify, Planning, build
+from ...models.cost.structures import Structures
 from ...models.joint.choices import Skeleton
 from ...models.joint.egraph import EGraph, Modes
 from ...models.joint.problem import JointPlanning, build_joint
@@ -40,7 +42,7 @@ from ..selection.fallback import certified
 from ..selection.model.clock import Clock, Progress
 from ..selection.relax_resources import relax_resources
 from ..selection.solve import Engine, solve
-from .levels import LARGE, MIDDLE, MOST_SMALL, SMALL, TooLong, larger, within
+from .levels import LARGE, MIDDLE, SMALL, TooLong, first_level, larger, within
 from .saturate import RULES, Rule, same_order, saturate
 from .starts import descend
 
@@ -56,7 +58,7 @@ TABLES_SHARE: Final = 0.5
 """Share of the time for the first tables of all programs; beyond, the graph stays as it is."""
 LARGE_SHARE: Final = 0.2
 """Share of the time for tables with tags that say more."""
-FIRST_SHARE: Final = 0.25
+FIRST_SHARE: Final = 0.35
 """Share of the time for a first search, from the plan of the graph as it is on."""
 FIRST_S: Final = 1.0
 FIRST_TIMES: Final = 8.0
@@ -111,44 +113,45 @@ def plan_jointly(
     search = _Search(machine, where, clock, gap, threads, progress, memory_limit, engine)
     base = build(graph, machine, where, memory_limit)
     plain = search.plan(base, clock.share(PLAIN_SHARE))
+    began = clock.seconds()
     try:
         check_sizes(egraph.union, machine, where)
-        small = build_joint(
+        structures = Structures(egraph.union, machine, where, egraph.orders)
+        first = build_joint(
             egraph,
             derivation.rounds,
             machine,
             where,
             within(clock.share(TABLES_SHARE), notify),
-            level=SMALL if level is None else level,
+            level=first_level(egraph, structures, memory_limit) if level is None else level,
             memory_limit=memory_limit,
+            structures=structures,
         )
     except (TooLong, TooLarge):
         return search.alone(base, plain, notify)
+    first_s = FIRST_S + FIRST_TIMES * (clock.seconds() - began)
     known = _own(egraph, base, plain)
     kept = clock
-    if memory_limit is not None and known and not search.fitting(small, known) and clock.limit_s is not None:
+    if memory_limit is not None and known and not search.fitting(first, known) and clock.limit_s is not None:
         kept = clock.at_most(max(0.0, clock.left() - OWN_SHARE * clock.limit_s))
     found: list[tuple[JointPlanning, Answer]] = []
 
     def attempt(planning: JointPlanning, until: Clock) -> bool:
         answer = search.all_programs(planning, known, until)
         found.append((planning, answer))
-        return answer.status in (Status.OPTIMAL, Status.INFEASIBLE) or answer.gap() <= gap
+        return answer.status in (Status.OPTIMAL, Status.INFEASIBLE) or answer.gap() <= gap or kept.over()
+
+    def more(planning: JointPlanning, level: int) -> JointPlanning:
+        return larger(planning, level, kept.share(LARGE_SHARE), notify) or planning
 
     if level is not None:
-        known += search.starts(small, plain, base, kept.share(STARTS_SHARE))
-        attempt(small, kept)
-    elif not (
-        memory_limit is None
-        and max(d.size for d in small.decisions) <= MOST_SMALL
-        and attempt(small, kept.share(FIRST_SHARE))
-    ):
-        began = kept.seconds()
-        middle = larger(small, MIDDLE, kept.share(LARGE_SHARE), notify) or small
-        first_s = FIRST_S + FIRST_TIMES * (kept.seconds() - began)
+        known += search.starts(first, plain, base, kept.share(STARTS_SHARE))
+        attempt(first, kept)
+    elif first.skeleton.level > SMALL or not attempt(first, kept.share(FIRST_SHARE)):
+        middle = first if first.skeleton.level > SMALL else more(first, MIDDLE)
         if not attempt(middle, kept.share(FIRST_SHARE).at_most(first_s)):
-            known += search.starts(small, plain, base, kept.share(STARTS_SHARE))
-            attempt(larger(middle, LARGE, kept.share(LARGE_SHARE), notify) or middle, kept)
+            known += search.starts(middle, plain, base, kept.share(STARTS_SHARE))
+            attempt(more(middle, LARGE), kept)
     known += [_program(planning, a.solution) for planning, a in found if a.solution is not None]
     planning, answer = min(
         ((p, _runnable(p, a, search.fitting(p, known))) for p, a in found),
@@ -313,9 +316,24 @@ class _Search:
             found.append(known)
             return joint.problem.cost_of(x)
 
+        apart = self.algebra_first(joint, until)
+        if apart is not None and not until.over():
+            cost(apart)
         for _ in descend(joint.egraph, cost, until.over):
             pass
         return found
+
+    def algebra_first(self, joint: JointPlanning, until: Clock) -> Modes | None:
+        """The best program on one device, as if algebra and placement were apart."""
+        one = self.machine.resized([1] * len(self.machine.levels))
+        try:
+            alone = build_joint(
+                joint.egraph, joint.rounds, one, self.where, within(until, None), level=joint.skeleton.level
+            )
+        except TooLong:
+            return None
+        answer = solve(alone.problem, clock=until)
+        return None if answer.solution is None else alone.modes(answer.solution)
 
     def alone(self, base: Planning, plain: Answer, notify: Notify | None) -> Joint:
         """The graph as it is: the claim says that no operators were added."""

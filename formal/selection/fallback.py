@@ -69,6 +69,8 @@ def certified(problem: SelectionProblem, x: tuple[int, ...], cost: int, best: An
             best.cost == cost or isinstance(proof, Elimination) and proof.then is None and not proof.fine
         ):
             record, bound = proof, claim.cost
+        elif isinstance(proof, Dual) and proof.then is None and best.lower_bound is not None:
+            record, bound = proof, best.lower_bound
         elif isinstance(proof, Dual):  # its messages bound every solution; what follows only those that beat this one
             dual = replace(proof, then=None, rounded=())
             lower = score_of(Base(problem, dual.denominator), whole(problem), dual).lower()

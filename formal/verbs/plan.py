@@ -34,6 +34,7 @@ from ...proofs.publishing.publisher import Publisher
 from ..explain.bars import bar_lines, bars_json, with_bars
 from ..explain.cost_table import CostRow, cost_table, render_cost_table
 from ..pipelines.request import PipelineRequest
+from ..planning.frameworks import pipelined_flags
 from ..planning.given import render_given
 from ..planning.micro import render_counts
 from ..planning.recompute import render_attempts
@@ -95,8 +96,8 @@ class PlanOptions:
             raise click.UsageError(
                 "--recompute auto weighs time against memory and searches: give --memory, and no --strategy"
             )
-        if self.pipeline is not None and (self.strategy_file, self.engine) != (None, "native"):
-            raise click.UsageError("--pipeline searches natively: leave out --strategy and --engine")
+        if self.pipeline is not None and self.engine != "native":
+            raise click.UsageError("--pipeline searches natively: leave out --engine")
         others = self.overlap, self.joint, self.pipeline is not None
         if self.views and (any(others) or self.micro_batch != "1" or self.explain_cost):
             raise click.UsageError(
@@ -238,7 +239,8 @@ def plan_command(publisher: Publisher, options: PlanOptions) -> int:
         asked = PipelineRequest(
             make, request.machine, text, options.recompute, names, where, options.memory, options.gap
         )
-        return plan_pipeline(publisher, asked, clock, options.output, options.as_json)
+        flags = None if options.strategy_file is None else pipelined_flags(options.strategy_file)
+        return plan_pipeline(publisher, asked, clock, options.output, options.as_json, flags)
     if options.views:
         return run_views(publisher, request, options.output, options.as_json, clock, notes)
     if options.joint:

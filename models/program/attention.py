@@ -18,6 +18,8 @@ k and v do not have: with heads h = kv * group they are two axes.
                                               that k and v lack, but the queries) for j < G;  of k at key x, feature c,
                                               for j = G;  of v at key x, value feature c, for j = G + 1;  else 0
 
+Attribute `gradient` = fused asks a training step for `attention_gradients` instead of an operator per gradient.
+
 `behind`, `ahead` and `block` are optional integers: causal is ahead = 0, a window of w keys ahead = 0 and
 behind = w - 1, queries that continue n older keys ahead = n, chunks that see only themselves block = their length.
 Such a band needs positions, hence one `query` and one `key` axis.  Features are never split (flag `unsplit-axes`): that
@@ -165,6 +167,8 @@ def wrong(op: Operator) -> str:
     for name, default in (("scale", 1.0), ("softcap", 1.0)):
         if not isinstance(op.attribute(name, default), (int, float)):
             return f"attribute {name} must be a number"
+    if op.attribute("gradient", "fused") != "fused":
+        return f"attribute gradient is {op.attribute('gradient', '')!r}; there is fused, or none at all"
     banded = any(name in dict(op.attributes) for name in BOUNDS)
     if banded and (len(named["query"]) != 1 or len(named["key"]) != 1):
         return "a band of keys needs one query axis and one key axis"

@@ -26,6 +26,8 @@ gradient steps: that it helps is measured, not proved.
 from __future__ import annotations
 
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from functools import lru_cache
 
 import numpy as np
 from numpy.typing import NDArray
@@ -35,7 +37,6 @@ from ..model.clock import Clock
 from ..model.dense import alternating, graph_of, sides
 from ..model.factored import INFINITE
 from ..model.local_costs import line
-from ..model.minplus import executor
 from .decode import decode
 from .separator import Separation, separate
 from .trws import Sweeper
@@ -164,6 +165,12 @@ class AcceleratedSweeper:
         best = self.best.astype(np.int64) * self.unit
         self.sweeper.to_u, self.sweeper.to_v = sides(self.graph, best)
         self.sweeper.order = self.parts.order
+
+
+@lru_cache(maxsize=4)
+def executor(threads: int) -> ThreadPoolExecutor:
+    """The threads of this process, one pool per number."""
+    return ThreadPoolExecutor(threads)
 
 
 def _dissected(sweeper: Sweeper) -> Separation:

@@ -15,7 +15,7 @@ exactly those that a checker keeps.
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Final
+from typing import Final, cast
 
 import numpy as np
 
@@ -44,6 +44,11 @@ class State:
     step: float = DENSE.step
     k: Floats = field(default_factory=lambda: np.zeros(0))
     """Multipliers of the MIR cuts."""
+
+    def dual(self, flat: DenseProblem) -> Dual:
+        """The messages in the shape of a record, not yet integers."""
+        to_u, to_v = sides(flat.graph, cast(Ints, self.messages))
+        return Dual(tuple(to_u), tuple(to_v))
 
     def copy(self) -> State:
         return State(self.messages.copy(), self.n.copy(), self.bound, self.step, self.k.copy())

@@ -68,7 +68,6 @@ def score(
     to_v: list[Ints],
     added: list[Ints] | None = None,
     row_term: int = 0,
-    threads: int = 1,
 ) -> Score:
     """Exact bound and reduced costs of integer messages on `network`.  `added[v]` = sum_t n_t u_t,v; `row_term` = sum_t
     n_t L.
@@ -80,8 +79,8 @@ def score(
         for v, message, index in ((arc.u, to_u[e], arc.rows), (arc.v, to_v[e], arc.cols)):
             theta[v] += message if index is None else message[index]
         table = network.tables[arc.table]
-        of_u = saturate(np.asarray(rows_min(table, _masked(-to_v[e], arc.live_cols), threads), dtype=np.int64))
-        of_v = saturate(np.asarray(columns_min(table, _masked(-to_u[e], arc.live_rows), threads), dtype=np.int64))
+        of_u = saturate(np.asarray(rows_min(table, _masked(-to_v[e], arc.live_cols)), dtype=np.int64))
+        of_v = saturate(np.asarray(columns_min(table, _masked(-to_u[e], arc.live_rows)), dtype=np.int64))
         of_u = np.where(of_u >= INFINITE, FORBIDDEN, of_u - to_u[e])
         of_v = np.where(of_v >= INFINITE, FORBIDDEN, of_v - to_v[e])
         best = int(_masked(of_u, arc.live_rows).min())

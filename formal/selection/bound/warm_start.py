@@ -7,8 +7,7 @@ from __future__ import annotations
 import numpy as np
 
 from ....models.problem.selection_problem import Ints
-from ....proofs.selection.certificates import Dual
-from ..model.dense import DenseProblem, Floats, alternating, sides
+from ..model.dense import DenseProblem, Floats, alternating
 from ..options.dense import DENSE, DenseOptions
 from ..presolve.presolve import Presolved
 from .dense_dual import State
@@ -26,12 +25,12 @@ def transfer(
     """Messages and multipliers of an enclosing problem on the reduced one, where vertices and rows have stayed; any
     numbers are valid.
     """
-    there = presolved.messages_there(Dual(*map(tuple, sides(old.graph, state.messages))))
+    there = presolved.messages_there(state.dual(old))
     n = np.zeros(new.events.size)
     positive = np.flatnonzero(state.n)
     if positive.size and new.events.size:
         np.add.at(n, _same_rows(old, positive, presolved, new), state.n[positive])
-    return State(alternating(there.to_u, there.to_v), n, step=max(state.step, options.carried_step))
+    return State(alternating(there.to_u, there.to_v).astype(np.float64), n, step=max(state.step, options.carried_step))
 
 
 def _same_rows(old: DenseProblem, rows: Ints, presolved: Presolved, new: DenseProblem) -> Ints:

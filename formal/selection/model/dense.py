@@ -54,12 +54,17 @@ def graph_of(network: Network) -> tuple[Graph, list[int]]:
     arcs, tables = network.arcs, network.tables
     used = sorted({a.table for a in arcs})
     first = dict(zip(used, offsets([tables[t].size for t in used]).tolist(), strict=False))
-    columns = [[a.u for a in arcs], [a.v for a in arcs], [first[a.table] for a in arcs]]
+    u, v, at = (
+        np.array(column, dtype=np.int64)
+        for column in ([a.u for a in arcs], [a.v for a in arcs], [first[a.table] for a in arcs])
+    )
     return Graph(
         offsets([c.size for c in network.unary]),
-        offsets([len(at) for at in network.around]),
-        np.array([e for at in network.around for e in at], dtype=np.int64),
-        *(np.array(column, dtype=np.int64) for column in columns),
+        offsets([len(near) for near in network.around]),
+        np.array([e for near in network.around for e in near], dtype=np.int64),
+        u,
+        v,
+        at,
         offsets([side for a in arcs for side in tables[a.table].shape]),
     ), used
 
@@ -135,12 +140,14 @@ def dense_problem(problem: SelectionProblem, domains: Domains | None = None, bas
     live = [w for w in problem.usages if w.start < w.end and problem.limit is not None]
     live.sort(key=lambda w: w.vertex)
     events = np.array(problem.events() if problem.limit is not None else [], dtype=np.int64)
+    first, last = (
+        np.searchsorted(events, np.array(ends, dtype=np.int64)).astype(np.int64)
+        for ends in ([w.start for w in live], [w.end for w in live])
+    )
     spans = Spans(
         offsets(np.bincount([w.vertex for w in live], minlength=len(d)) if live else [0] * len(d)),
-        *(
-            np.searchsorted(events, np.array(ends, dtype=np.int64)).astype(np.int64)
-            for ends in ([w.start for w in live], [w.end for w in live])
-        ),
+        first,
+        last,
         offsets([d[w.vertex].size for w in live])[:-1],
         joined(w.amount[d[w.vertex]] for w in live),
     )

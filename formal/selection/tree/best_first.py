@@ -24,14 +24,14 @@ from itertools import count
 import numpy as np
 
 from ....models.problem.selection_problem import FORBIDDEN, SelectionProblem
-from ....proofs.selection.certificates import Dual, Open, Point
+from ....proofs.selection.certificates import Open, Point
 from ..bound.dense_dual import DenseBounder, State, prices, quantise
 from ..bound.dual import Score, gather
 from ..bound.mir_cuts import Cuts, Flags
 from ..bound.smoothed import smoothed_ascent
 from ..bound.warm_start import carry, transfer
 from ..model.clock import Clock
-from ..model.dense import DenseProblem, Floats, alternating, dense_problem, sides
+from ..model.dense import DenseProblem, Floats, alternating, dense_problem
 from ..model.factored import Domains
 from ..options import Options
 from ..options.dense import DENSE, DenseOptions
@@ -242,8 +242,8 @@ class Tree:
         trial = DenseBounder(small, big_for(self.upper, flat.problem), self.dense)
         keep = _kept(flat, small)
         trial.cuts = cuts.restricted(keep)
-        there = gather(small.network, Dual(*map(tuple, sides(flat.graph, state.messages))))
-        begin = State(alternating(*there), state.n, state.bound, state.step, state.k)
+        there = gather(small.network, state.dual(flat))
+        begin = State(alternating(*there).astype(np.float64), state.n, state.bound, state.step, state.k)
         return trial.ascend(begin, float(self.upper), self.dense.trial_steps, self.clock, stop=self.upper - 0.5).bound
 
 

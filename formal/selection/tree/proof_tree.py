@@ -132,8 +132,9 @@ class Assembler:
             result = node.score
         else:
             q, base = node.record.denominator, self.base
-            known = base is not None and base.denominator == q
-            result = score_of(base if known else Base(self.problem, q), domains, node.record)
+            if base is None or base.denominator != q:
+                base = Base(self.problem, q)
+            result = score_of(base, domains, node.record)
         lower = result.lower()
         bound = INFINITY if lower is None else lower
         if bound >= self.enough or node.child is None:
@@ -148,6 +149,7 @@ class Assembler:
         """A log belongs to the domains that it was made for."""
         if node.presolved is None or not _same(domains, node.domains):
             return Open(), NOTHING
+        record: Record
         inner, record, bound = node.presolved.problem, Open(), INFINITY
         if inner is not None:
             if node.child is None:

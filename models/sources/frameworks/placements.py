@@ -44,8 +44,8 @@ def splits(flags: Flags, graph: Graph, machine: Machine) -> tuple[tuple[str, Spl
     """
     if flags.pp > 1:
         raise InputError(
-            f"{flags.source}: pp {flags.pp} is a schedule, not a placement; audit one stage: the model with its "
-            f"share of the layers on {machine.devices} / {flags.pp} devices"
+            f"{flags.source}: pp {flags.pp} is a schedule, not a placement; audit a training step, audit --train adam, "
+            f"or one stage: the model with its share of the layers on {machine.devices} / {flags.pp} devices"
         )
     copies = flags.copies(machine.devices)
     if copies % flags.ep:
