@@ -16,7 +16,7 @@ from ...models.cost.selection import Planning, build
 from ...models.layout.placement import Space
 from ...models.machine.machine import Machine
 from ...models.pipelines.bound import IMPOSSIBLE, Bounds, closure, least, reached
-from ...models.pipelines.division import Division
+from ...models.pipelines.division import Division, check_sums
 from ...models.pipelines.micro import micro_batch
 from ...models.pipelines.pieces import Part, Pieces, Seconds
 from ...models.pipelines.views import send_time, view
@@ -95,6 +95,8 @@ class Case:
         machine = view(self.job.machine, self.stages)
         assert machine is not None
         self.machine = machine
+        if self.micro > 1:
+            check_sums(self.job.graph, self.job.division)
         self.graph = micro_batch(self.job.graph, self.micro)
         self.work = unit_work(self.graph, machine, self.job.division)
         self.forward = unit_work(self.graph, machine, self.job.division, "F")
