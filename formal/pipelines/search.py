@@ -300,8 +300,8 @@ def planned(job: Job, pairs: list[tuple[int, int]], clock: Clock, gap: Fraction,
         case = min(found, key=lambda c: c.bound)
         if case.bound >= most * (1 - gap) or 2 * case.size > job.division.units:
             break
-        if case is best.case and case.size and case.slack(best.stages) < gap * TIGHT:
-            break  # longer leaves could not raise the bound by more
+        if case is best.case and case.size > 1 and case.slack(best.stages) < gap * TIGHT:
+            break  # longer leaves could hardly raise the bound
         case.prove(max(1, 2 * case.size), clock)
         cut = case.starts
         case.update_bound(most)
