@@ -88,6 +88,15 @@ CHECKERS = (
         | {"verify.schedules", "verify.selection", "verify.plan"},
     ),
     Checker(
+        "plan with views",
+        "verify.views.certificate",
+        GROUND
+        | PROGRAMS
+        | JOINT
+        | {"models.views", "proofs.plan", "proofs.selection", "proofs.views"}
+        | {"verify.plan", "verify.selection", "verify.views"},
+    ),
+    Checker(
         "plan",
         "verify.plan.plan",
         GROUND | PROGRAMS | JOINT | {"proofs.selection", "proofs.plan", "verify.selection", "verify.plan"},

@@ -97,6 +97,7 @@ def read(module: str) -> set[str]:
         ("proofs/egraphs/file", ("extraction",), set()),
         ("proofs/pipelines/file", ("pipeline",), set()),
         ("proofs/overlap/file", ("overlap",), set()),
+        ("proofs/views/file", ("views", "region"), set()),
     ],
 )
 def test_fields_are_those_of_the_document(module: str, marks: tuple[str, ...], beside: set[str]) -> None:

@@ -27,6 +27,7 @@ from ...models.communication.choices import Choices
 from ...models.communication.transfers import Box
 from ...models.files.json_text import JsonError, parse_json
 from ...models.layout.placement import Placement
+from ...models.layout.view import View
 from ...models.program.graph import Graph
 from ..kernels import Array
 from ..lowering.fusion import fuse
@@ -97,7 +98,10 @@ def write_job(
         np.save(folder / files[name], np.ascontiguousarray(array), allow_pickle=False)
 
     def listed(items: tuple[tuple[str, Placement], ...]) -> list[object]:
-        return [[name, list(p.axes), [list(row) for row in p.matrix]] for name, p in items]
+        return [
+            [name, list(p.axes), [list(row) for row in p.matrix], p.view and [p.view.starts, p.view.counts]]
+            for name, p in items
+        ]
 
     data = {
         "format": _FORMAT,
@@ -120,9 +124,10 @@ def read_job(folder: Path) -> Job:
     if data.get("format") != _FORMAT:
         raise ValueError(f"{folder}: not a job of format {_FORMAT}")
 
-    def placements(items: list[tuple[str, list[str], list[list[int]]]]) -> tuple[tuple[str, Placement], ...]:
+    def placements(items: list[tuple[str, list[str], list[list[int]], Any]]) -> tuple[tuple[str, Placement], ...]:
         return tuple(
-            (name, Placement(tuple(axes), tuple(tuple(row) for row in matrix))) for name, axes, matrix in items
+            (name, Placement(tuple(axes), tuple(tuple(row) for row in matrix), view and View(*map(tuple, view))))
+            for name, axes, matrix, view in items
         )
 
     consent.from_parent(data["consent"]["kernels"], data["consent"]["paths"])

@@ -198,6 +198,12 @@ class Case:
                     self.leaves[i, i + size, times, once] = leaf
         self.size = size
 
+    def prove_run(self, first: int, end: int, clock: Clock) -> None:
+        """Solve the leaves of one run of units, however many a step counts."""
+        for times, once in sorted({(1, False), (1, True), (self.micro, True)}):
+            if (leaf := self._solved(first, end, times, once, clock)) is not None:
+                self.leaves[first, end, times, once] = leaf
+
     def _solved(self, first: int, end: int, times: int, once: bool, clock: Clock) -> Leaf | None:
         if clock.over():
             return None

@@ -118,7 +118,7 @@ def _choices(case: Case, stage: StagePlan) -> Choices:
     )
 
 
-def _pipeline(case: Case, stages: Sequence[StagePlan], kept: int) -> tuple[int, Pipeline]:
+def pipeline_of(case: Case, stages: Sequence[StagePlan], kept: int) -> tuple[int, Pipeline]:
     """Picoseconds per unit, and the pipeline with the stages' times in such units."""
     scale = case.pieces.planning.problem.scale
     sends = [case.one_way(t, True) for s in stages[1:] for t in case.job.division.cuts[s.first - 1]]
@@ -129,7 +129,7 @@ def _pipeline(case: Case, stages: Sequence[StagePlan], kept: int) -> tuple[int, 
     return quantum, Pipeline(rows, case.micro, -(-send // quantum), kept).check()
 
 
-def _step(case: Case, stages: Sequence[StagePlan], quantum: int, schedule: ScheduleCertificate) -> int:
+def step_of(case: Case, stages: Sequence[StagePlan], quantum: int, schedule: ScheduleCertificate) -> int:
     """Picoseconds until the last stage has updated; a stage updates as soon as its last backward has ended."""
     pipe = schedule.subject
     assert isinstance(pipe, Pipeline)
@@ -217,7 +217,7 @@ def scheduled(
     limits = sorted({max(1, min(k, m)) for k in (*few, p, p + 2, 2 * p, 3 * p, m)}) if only is None else [only]
     best: Scheduled | None = None
     for limit in limits:
-        quantum, pipe = _pipeline(case, stages, max(limit, 1))
+        quantum, pipe = pipeline_of(case, stages, max(limit, 1))
         arrays, problem = shop(pipe), pipe.problem()
         first: Ints | None = starts_of(pipe, actions("1f1b", pipe)) if limit >= min(p, m) else None
         found = search(arrays, seconds, first=first)
@@ -229,7 +229,7 @@ def scheduled(
             break  # more activations fit even less
         starts, makespan, argument, lower = found.starts, found.makespan, found.bound, found.lower_bound
         if placed is not stages and any(a is not b for a, b in zip(placed, stages, strict=True)):
-            quantum, pipe = _pipeline(case, placed, max(limit, 1))
+            quantum, pipe = pipeline_of(case, placed, max(limit, 1))
             again = search(shop(pipe), seconds)
             argument, lower = again.bound, again.lower_bound
             tried = [again.starts, *([] if first is None else [starts_of(pipe, actions("1f1b", pipe))])]
@@ -244,7 +244,7 @@ def scheduled(
             makespan, _, starts = min(fits, key=lambda row: row[:2])
             kept, queued = tuple(peaks(pipe.problem(), starts)), waiting(case, placed, pipe, starts)
         certificate = ScheduleCertificate(pipe, starts, makespan, lower, argument, "best")
-        made = Scheduled(case, placed, quantum, certificate, kept, queued, _step(case, placed, quantum, certificate))
+        made = Scheduled(case, placed, quantum, certificate, kept, queued, step_of(case, placed, quantum, certificate))
         if best is None or made.step < best.step:
             best = made
     return best

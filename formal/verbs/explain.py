@@ -28,6 +28,7 @@ from ..planning.remarks import remarks
 from ..planning.strategy import parse_config
 from ..selection.model.clock import Clock
 from .search_options import time_option
+from .viewed import explain_views
 
 GAINS_S = 20.0
 """Seconds at most for planning the program of a joint plan again with a rewriting undone."""
@@ -98,6 +99,10 @@ def explain_command(
         raise click.UsageError("--pcg prints the whole graph; leave out --op, --cost and --state")
     if svg is not None and not pcg:
         raise click.UsageError("--svg draws the parallel computation graph: give --pcg too")
+    if (viewed := publisher.checked_views(plan_file)) is not None:
+        if op is not None or cost or state or pcg:
+            raise InputError(f"{plan_file}: a plan with views is explained as a whole: leave out the other options")
+        return explain_views(*viewed, as_json)
     plan, identity = publisher.checked_plan(plan_file)
     notice = builtin_notice(plan.machine)
     about: dict[str, object] = {"identity": identity, **({"machine_notice": notice} if notice else {})}

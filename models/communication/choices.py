@@ -7,7 +7,7 @@ prices these, the plan stores their totals, the backend executes them, the check
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from math import prod
 
@@ -98,7 +98,9 @@ def check_choices(graph: Graph, hierarchy: tuple[int, ...], choices: Choices) ->
                 )
             if any(x < 1 for row in matrix for x in row):
                 raise ChoicesError(place, "matrix entries must be positive")
-            for j, size in enumerate(hierarchy):
+            if placement.view is not None and not placement.view.fits(hierarchy):
+                raise ChoicesError(place, f"its view is no box of a machine of {'x'.join(map(str, hierarchy))}")
+            for j, size in enumerate(hierarchy if placement.view is None else placement.view.counts):
                 if prod(row[j] for row in matrix) != size:
                     raise ChoicesError(place, f"column {j} must multiply to {size}")
 
@@ -117,7 +119,11 @@ def _operand(
     hierarchy: tuple[int, ...],
     opened: tuple[str, ...],
 ) -> Layout:
-    return operand_layout(access, shape, axes, placement.matrix, hierarchy, opened)
+    view = placement.view
+    if view is None:
+        return operand_layout(access, shape, axes, placement.matrix, hierarchy, opened)
+    inside = operand_layout(access, shape, axes, placement.matrix, view.counts, opened)
+    return replace(inside, hierarchy=hierarchy, boxes=view.embed(inside.boxes, hierarchy))
 
 
 def input_layout(op: Operator, position: int, graph: Graph, placement: Placement, hierarchy: tuple[int, ...]) -> Layout:
@@ -153,7 +159,12 @@ def copy_layout(tensor: str, graph: Graph, placement: Placement, hierarchy: tupl
 def iteration_box(
     op: Operator, placement: Placement, hierarchy: tuple[int, ...], device: int
 ) -> dict[str, tuple[int, int]]:
-    """Device's box of the operator's iteration space."""
+    """Device's box of the operator's iteration space; empty where the device is outside of the placement's view."""
+    if placement.view is not None:
+        inside = placement.view.devices(hierarchy)
+        if device not in inside:
+            return {name: (0, 0) for name in placement.axes}
+        hierarchy, device = placement.view.counts, inside.index(device)
     tables = single(tuple(op.axis(n) for n in placement.axes), placement, hierarchy)
     return {
         a.name: (int(t[0, device, 0]), int(t[0, device, 1])) for a, t in zip(tables.axes, tables.tables, strict=True)

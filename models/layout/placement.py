@@ -26,6 +26,7 @@ from functools import lru_cache
 import numpy as np
 
 from ..problem.selection_problem import Ints
+from .view import View
 
 
 class SpaceError(ValueError):
@@ -137,10 +138,13 @@ def matrices(extents: Sequence[int], splittable: Sequence[bool], hierarchy: Sequ
 
 @dataclass(frozen=True)
 class Placement:
-    """One placement: `axes` in class order, `matrix` with one row per axis and the replication row last."""
+    """One placement: `axes` in class order, `matrix` with one row per axis and the replication row last.  `view`: the
+    part of the machine that the columns of the matrix split (None: all of it); other devices have nothing to do.
+    """
 
     axes: tuple[str, ...]
     matrix: tuple[tuple[int, ...], ...]
+    view: View | None = None
 
     def degree(self, axis: str) -> int:
         """Number of blocks the axis is cut into."""

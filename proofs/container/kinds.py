@@ -20,6 +20,10 @@ KINDS: Final[Mapping[str, tuple[str, str]]] = {
         "run and check take it; the other verbs take what plan makes without --pipeline",
     ),
     "overlap.json": ("an overlapped plan", "check takes it; the other verbs take what plan makes without --overlap"),
+    "views.json": (
+        "a plan with views",
+        "run, explain and check take it; the other verbs take what plan makes without --views",
+    ),
     "schedule.json": ("a schedule", "check takes it"),
     "extraction.json": ("an extraction from an e-graph", "check takes it, with the file of its e-graph beside it"),
     "certificate.json": (

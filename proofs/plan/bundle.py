@@ -101,7 +101,7 @@ def encode_plan(plan: Plan) -> dict[str, Member]:
         "plan.json": canonical(head),
         "graph.json": plan.graph.to_json().encode(),
         "machine.json": plan.machine.to_json().encode(),
-        **_constants(plan.graph),
+        **constant_members(plan.graph),
         **encode_certificate(plan.certificate),
         **({} if plan.joint is None else encode_joint(plan.joint)),
         **({} if plan.bars is None else {MEMBER: encode_bars(plan.bars, _decisions)}),
@@ -116,7 +116,8 @@ MOST_CONSTANTS: Final = 1 << 28
 """Bytes of the constants that a plan holds; beyond, a run asks for them."""
 
 
-def _constants(graph: Graph) -> dict[str, Member]:
+def constant_members(graph: Graph) -> dict[str, Member]:
+    """Members with the constants of a graph, where they are not too many."""
     found = encoded(graph)
     small = sum(map(len, found.values())) <= MOST_CONSTANTS
     return {f"constants/{digest}": data for digest, data in found.items()} if small else {}
@@ -154,7 +155,7 @@ def decode_plan(members: Mapping[str, Member]) -> Plan:
         machine = Machine.from_json(read_text(members, "machine.json"))
     except (GraphError, MachineError) as error:
         raise ContainerError("member 'graph.json' or 'machine.json'", str(error)) from None
-    graph = _filled(graph, members)
+    graph = with_constants(graph, members)
     certificate = decode_certificate(members)
     for name, found in (
         ("graph_sha256", graph.sha256()),
@@ -187,7 +188,7 @@ def _choices(decisions: Reader) -> Choices:
     return Choices(read_placements(both["operators"]), read_placements(both["copies"]))
 
 
-def _filled(graph: Graph, members: Mapping[str, Member]) -> Graph:
+def with_constants(graph: Graph, members: Mapping[str, Member]) -> Graph:
     """The graph with the constants that the container holds."""
     held = {name.removeprefix("constants/"): m for name, m in members.items() if name.startswith("constants/")}
     if not held.keys() <= constants(graph).keys():

@@ -27,6 +27,7 @@ if TYPE_CHECKING:  # signatures only: a verb that publishes placements does not 
     from ..rewrites.library import Library
     from ..schedules.certificate import ScheduleCertificate
     from ..selection.certificates import SelectionCertificate
+    from ..views.certificate import ViewsCertificate
 
 
 @dataclass(frozen=True)
@@ -160,6 +161,10 @@ class Publisher(Protocol):
         """Publish an overlapped plan; times in units of its problem."""
         ...
 
+    def views(self, path: Path | None, certificate: ViewsCertificate, notify: Notify | None = None) -> Published:
+        """Publish a plan with views; times in units of its problem."""
+        ...
+
     def rules(self, path: Path | None, library: Library) -> dict[str, str]:
         """Publish judgements of rules: rule -> what the checker says (proved, refuted, vacuous, undecided, derived)."""
         ...
@@ -170,6 +175,14 @@ class Publisher(Protocol):
 
     def checked_pipeline(self, path: Path) -> tuple[PipelineCertificate, str] | None:
         """The same for a pipelined training step; None if the file is something else."""
+        ...
+
+    def checked_overlap(self, path: Path) -> tuple[OverlapCertificate, str, int] | None:
+        """The same for an overlapped plan, and units of its problem per second."""
+        ...
+
+    def checked_views(self, path: Path) -> tuple[ViewsCertificate, str] | None:
+        """The same for a plan with views; None if the file is something else."""
         ...
 
     def restricted(self, path: Path, vocabulary: str, time_limit_s: float | None) -> Restricted:

@@ -29,6 +29,7 @@ from ...proofs.schedules.certificate import ScheduleCertificate
 from ...proofs.schedules.file import SCHEDULE
 from ...proofs.selection.file import decode_certificate
 from ...proofs.selection.load import problem_of
+from ...proofs.views.file import VIEWS
 from ..collective_programs.program import check_members
 from ..egraphs.extraction import check_extraction
 from ..joint.plan import check_any_plan
@@ -43,9 +44,11 @@ from ..schedules.certificate import check_members as check_schedule_members
 from ..selection.certificate import check_selection
 from ..verdict import CheckResult, report
 from ..verdict import worst as worst_verdict
+from ..views.certificate import check_members as check_views_members
 from .overlapped import overlap_document, overlap_lines
 from .pipelined import pipeline_document, pipeline_lines
 from .subject import subject_document, subject_lines
+from .viewed import views_document, views_lines
 
 _CODES = {Verdict.PROVED: Exit.DONE, Verdict.UNDECIDED: Exit.UNDECIDED, Verdict.REFUTED: Exit.REFUTED}
 
@@ -212,6 +215,15 @@ def _check(
                 codes.extend(_CODES[r.verdict] for r in found)
                 lines += [f"{path}: overlapped plan {identity(members)}", *overlap_lines(beside, found)]
                 plans.append({"file": str(path), "identity": identity(members), **overlap_document(beside)})
+            elif VIEWS in members:
+                with Watch(f"checking {path.name}") as watch:
+                    samples, cells = (10_000, MORE_CELLS) if second_opinion else (1_000, CELLS)
+                    viewed, found = check_views_members(members, samples, cells, watch.count)
+                found = (*own.results(viewed.graph, viewed.machine), *found)
+                results.extend(found)
+                codes.extend(_CODES[r.verdict] for r in found)
+                lines += [f"{path}: plan with views {identity(members)}", *views_lines(viewed, found)]
+                plans.append({"file": str(path), "identity": identity(members), **views_document(viewed)})
             elif SCHEDULE in members:
                 schedule, claim = check_schedule_members(members)
                 results.append(claim)

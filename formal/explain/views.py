@@ -1,0 +1,60 @@
+"""What a plan with views decided, region by region, for people and as data."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from ...models.layout.view import View
+from ...proofs.views.certificate import ViewsCertificate
+
+
+@dataclass(frozen=True)
+class Branched:
+    """One branch of a region: its first and last operator, how many it has, its view (None: the whole machine)."""
+
+    region: int
+    first: str
+    last: str
+    operators: int
+    view: View | None
+
+
+def branched(c: ViewsCertificate) -> tuple[Branched, ...]:
+    """Every branch, in order."""
+    placed = dict(c.choices.operators)
+    out = []
+    for r, region in enumerate(c.regions):
+        for branch in region.branches:
+            names = [name for phase in branch for name in phase]
+            out.append(Branched(r, names[0], names[-1], len(names), placed[names[0]].view))
+    return tuple(out)
+
+
+def views_lines_of(c: ViewsCertificate) -> list[str]:
+    """A line per region, and one per branch of those that run on views."""
+    levels, lines = [level.name for level in c.machine.levels], []
+    rows = branched(c)
+    for r, region in enumerate(c.regions):
+        mine = [b for b in rows if b.region == r]
+        side = all(b.view is not None for b in mine)
+        how = "beside each other" if side else "one after another on the whole machine"
+        lines.append(f"region {r}: {len(mine)} branches {how}; {len(region.divisions)} divisions were open")
+        for b in mine if side else ():
+            assert b.view is not None
+            where = b.view.words(levels, c.machine.hierarchy)
+            lines.append(f"  {b.first} .. {b.last} ({b.operators} operators) on {where}")
+    return lines
+
+
+def views_json_of(c: ViewsCertificate) -> list[dict[str, object]]:
+    """The same as data."""
+    return [
+        {
+            "region": b.region,
+            "first": b.first,
+            "last": b.last,
+            "operators": b.operators,
+            "view": None if b.view is None else {"starts": list(b.view.starts), "counts": list(b.view.counts)},
+        }
+        for b in branched(c)
+    ]

@@ -1,0 +1,92 @@
+"""Plans whose branches run on views: the plan without views first, then the problem with them from there on."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from fractions import Fraction
+
+from ...models.cost.limits import check_sizes
+from ...models.cost.selection import Notify, build
+from ...models.layout.placement import Space
+from ...models.machine.machine import Machine
+from ...models.program.graph import Graph
+from ...models.text import InputError
+from ...models.views.regions import Region
+from ...proofs.views.certificate import ViewsCertificate
+from ..planning.simple import simple_plans
+from ..selection.answer import Answer
+from ..selection.model.clock import Clock, Progress
+from ..selection.solve import solve
+from .problem import ViewsPlanning, build_views
+from .regions import branches_of, regions_of
+
+PLAIN_SHARE = 0.3
+"""Of the time: the plan without views."""
+
+
+@dataclass(frozen=True, eq=False)
+class Viewed:
+    """`plain`: the answer about the graph on the whole machine."""
+
+    planning: ViewsPlanning
+    answer: Answer
+    plain: Answer
+
+    def certificate(self) -> ViewsCertificate | None:
+        """What is claimed; None where nothing was found."""
+        p = self.planning.planning
+        if self.answer.solution is None or self.answer.certificate is None:
+            return None
+        choices = self.planning.choices(self.answer.solution)
+        return ViewsCertificate(
+            p.graph, p.machine, p.space.name, self.planning.regions, choices, self.answer.certificate
+        )
+
+
+def plan_views(
+    graph: Graph,
+    machine: Machine,
+    where: Space,
+    *,
+    clock: Clock,
+    gap: Fraction = Fraction(0),
+    threads: int = 1,
+    progress: Progress | None = None,
+    notify: Notify | None = None,
+    regions: tuple[Region, ...] | None = None,
+) -> Viewed:
+    """The best plan with views that was found.  `regions`: those to be searched; None: what `regions_of` finds.  Raises
+    `InputError` where there are none.
+    """
+    check_sizes(graph, machine, where)
+    base = build(graph, machine, where, None, notify)
+    try:
+        found = regions_of(base, branches_of(graph)) if regions is None else regions
+        if not found:
+            raise InputError(
+                f"{graph.name} has no branches that could run beside each other on parts of {machine.name!r}; leave "
+                "out --views"
+            )
+        planning = build_views(base, found)
+    except ValueError as error:
+        raise InputError(str(error)) from None
+    known = simple_plans(base)
+    plain = solve(
+        base.problem,
+        clock=clock.share(PLAIN_SHARE),
+        gap=gap,
+        progress=progress,
+        threads=threads,
+        known=known,
+        brought=known,
+    )
+    start = [] if plain.solution is None else [whole(planning, plain.solution)]
+    answer = solve(
+        planning.problem, clock=clock, gap=gap, progress=progress, threads=threads, known=start, brought=start
+    )
+    return Viewed(planning, answer, plain)
+
+
+def whole(planning: ViewsPlanning, x: tuple[int, ...]) -> tuple[int, ...]:
+    """The solution that runs every region on the whole machine."""
+    return (*x, *(0 for _ in range(len(planning.problem.vertices) - len(x))))

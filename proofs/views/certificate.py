@@ -1,0 +1,36 @@
+"""A plan whose branches may run beside each other on views, and the proof that none is cheaper.
+
+choices    placements of all operators and copies; those of branches on a view with their view
+proved     no choice of {whole machine, one of the divisions} for every region, with placements of the space on the
+           machine or the view, costs less than the claim of `least` says
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from ...models.communication.choices import Choices
+from ...models.machine.machine import Machine
+from ...models.program.graph import Graph
+from ...models.views.regions import Region
+from ..plan.bundle import Plan
+from ..selection.certificates import SelectionCertificate
+
+
+@dataclass(frozen=True, eq=False)
+class ViewsCertificate:
+    """`least`: about the selection problem with views (docs/certificate-format.md, section 15)."""
+
+    graph: Graph
+    machine: Machine
+    space: str
+    regions: tuple[Region, ...]
+    choices: Choices
+    least: SelectionCertificate
+
+
+def as_plan(c: ViewsCertificate) -> Plan:
+    """Its graph, machine and choices as a plan, to be executed: its certificate is about another problem than that of
+    plans, so it is not to be checked as one.
+    """
+    return Plan(c.graph, c.machine, c.space, None, c.choices, (), c.least, ())

@@ -1,0 +1,124 @@
+"""Plans with views as container members.
+
+    views.json       {"format", "graph_sha256", "machine_sha256", "space", "regions", "operators", "copies"}
+                     regions: [{"branches": [[[operator, ..] per phase] per branch], "divisions": [[view per branch]]}]
+                     placements: [name, axes, matrix, view], view: [starts, counts] or null
+    graph.json, machine.json, constants/..     as in plans      least.*     the certificate
+
+Decoding checks types and structure; `verify` says what is true.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Final
+
+from ...models.communication.choices import Choices
+from ...models.layout.placement import Placement
+from ...models.layout.view import View
+from ...models.machine.machine import Machine, MachineError
+from ...models.program.graph import Graph, GraphError
+from ...models.views.regions import Region, regions_json
+from ..container.archive import Member, read_json, read_text, write_container
+from ..container.canonical import ContainerError, Reader, canonical
+from ..container.kinds import require_kind
+from ..plan.bundle import constant_members, with_constants
+from ..selection.file import decode_certificate, encode_certificate
+from .certificate import ViewsCertificate
+
+VIEWS: Final = "views.json"
+FORMAT: Final = "shardproof-views/1"
+MOST_SIZE: Final = 1 << 20
+_FIELDS: Final = ["format", "graph_sha256", "machine_sha256", "space", "regions", "operators", "copies"]
+
+Placements = tuple[tuple[str, Placement], ...]
+
+
+def write_views(path: Path | str | None, certificate: ViewsCertificate) -> bytes:
+    """Bytes of an `.spz` file with a plan with views."""
+    return write_container(path, encode_views(certificate))
+
+
+def encode_views(c: ViewsCertificate) -> dict[str, Member]:
+    """Members of the container."""
+    head = {
+        "format": FORMAT,
+        "graph_sha256": c.graph.sha256(),
+        "machine_sha256": c.machine.sha256(),
+        "space": c.space,
+        "regions": regions_json(c.regions),
+        "operators": _listed(c.choices.operators),
+        "copies": _listed(c.choices.copies),
+    }
+    return {
+        VIEWS: canonical(head),
+        "graph.json": c.graph.to_json().encode(),
+        "machine.json": c.machine.to_json().encode(),
+        **constant_members(c.graph),
+        **encode_certificate(c.least, "least"),
+    }
+
+
+def _listed(items: Placements) -> list[object]:
+    return [
+        [
+            name,
+            list(p.axes),
+            [list(r) for r in p.matrix],
+            None if p.view is None else [list(p.view.starts), list(p.view.counts)],
+        ]
+        for name, p in items
+    ]
+
+
+def decode_views(members: Mapping[str, Member]) -> ViewsCertificate:
+    """Inverse of `encode_views`; `ContainerError` names what is wrong."""
+    require_kind(members, VIEWS)
+    head = read_json(members, VIEWS).fields(*_FIELDS)
+    if head["format"].text() != FORMAT:
+        head["format"].fail(f"this version reads {FORMAT!r} only")
+    try:
+        graph = Graph.from_json(read_text(members, "graph.json"))
+        machine = Machine.from_json(read_text(members, "machine.json"))
+    except (GraphError, MachineError) as error:
+        raise ContainerError("member 'graph.json' or 'machine.json'", str(error)) from None
+    for name, found in (("graph_sha256", graph.sha256()), ("machine_sha256", machine.sha256())):
+        if head[name].text(64) != found:
+            head[name].fail(f"is not the hash of what the file holds ({found[:12]}..)")
+    return ViewsCertificate(
+        with_constants(graph, members),
+        machine,
+        head["space"].text(100),
+        tuple(_region(row) for row in head["regions"].items()),
+        Choices(_placements(head["operators"]), _placements(head["copies"])),
+        decode_certificate(members, "least"),
+    )
+
+
+def _region(row: Reader) -> Region:
+    fields = row.fields("branches", "divisions")
+    branches = tuple(tuple(phase.texts() for phase in branch.items()) for branch in fields["branches"].items())
+    divisions = tuple(tuple(_view(v) for v in views.items()) for views in fields["divisions"].items())
+    if len(branches) < 2 or not branches[0] or len({len(b) for b in branches}) > 1:
+        fields["branches"].fail("must be two or more, of equally many phases")
+    if not divisions or any(len(views) != len(branches) for views in divisions):
+        fields["divisions"].fail("must be one or more, with a view for every branch")
+    return Region(branches, divisions)
+
+
+def _view(row: Reader) -> View:
+    starts, counts = row.parts(2)
+    return View(tuple(starts.integers(0, MOST_SIZE)), tuple(counts.integers(1, MOST_SIZE)))
+
+
+def _placements(rows: Reader) -> Placements:
+    out = []
+    for row in rows.items():
+        name, axes, matrix, view = row.parts(4)
+        rows_of = tuple(tuple(r.integers(1, 1 << 40)) for r in matrix.items())
+        if len({len(r) for r in rows_of}) > 1:
+            matrix.fail("must have rows of one length")
+        where = None if view.is_null() else _view(view)
+        out.append((name.text(), Placement(axes.texts(), rows_of, where)))
+    return tuple(out)

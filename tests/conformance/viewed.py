@@ -1,0 +1,147 @@
+"""Plans with views of the conformance suite: two branches of one product each on two devices, added up; a launch takes
+so long that the branches run beside each other.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from fractions import Fraction
+
+from conformance.pipelines import machine
+from conformance.writing import Head, Suite, changed, container
+from shardproof.formal.selection.model.clock import Clock
+from shardproof.formal.views.search import plan_views
+from shardproof.models.layout.placement import Placement, space
+from shardproof.models.layout.view import View
+from shardproof.models.machine.machine import Machine
+from shardproof.models.problem.claims import Optimal
+from shardproof.models.program.graph import Graph
+from shardproof.models.sources.building.builder import Builder
+from shardproof.proofs.views.certificate import ViewsCertificate
+from shardproof.proofs.views.file import encode_views
+
+
+def branches() -> Graph:
+    g = Builder("branches", "float32")
+    ends = []
+    for name in ("left", "right"):
+        x, w = g.input(f"{name}.x", (4, 32)), g.parameter(f"{name}.w", (32, 32))
+        ends.append(g.contract(name, "b k, k n -> b n", x, w))
+    return g.build(g.map("join", "add", *ends, text="b n, b n -> b n"))
+
+
+def by_hand(launch: str, where: str = "complete") -> ViewsCertificate:
+    plain = machine()
+    device = replace(plain.device, launch=Fraction(launch), peaks=(("float32", Fraction(10**12)),))
+    stated = {k: v for k, v in plain.sources if "peaks" not in k}
+    stated |= {
+        f"device_class.{device.name}.{field}": "" for field in ("peaks.float32", *(["launch"] if device.launch else []))
+    }
+    sources = tuple((k, "assumption: a round number") for k in sorted(stated))
+    slow: Machine = replace(plain, device=device, sources=sources)
+    found = plan_views(branches(), slow, space(where), clock=Clock(60.0)).certificate()
+    assert found is not None
+    return found
+
+
+def suite() -> Suite:
+    out = Suite("plan with views")
+
+    def add(name: str, verdict: str, sentence: str, c: ViewsCertificate, fault: str = "") -> None:
+        out.add(f"views-{name}", verdict, sentence, container(encode_views(c)), fault=fault)
+
+    good, whole = by_hand("1/10000"), by_hand("0")
+    add("beside", "proved", "views in use: 2", good)
+    add("whole", "proved", "views in use: 0", whole)
+    add("narrow", "proved", "space one-per-level", by_hand("1/10000", "one-per-level"))
+    turned = replace(good.regions[0], divisions=tuple(d[::-1] for d in good.regions[0].divisions))
+    choices = tuple(
+        (name, p if p.view is None else replace(p, view=View((1 - p.view.starts[0], 0), p.view.counts)))
+        for name, p in good.choices.operators
+    )
+    add(
+        "turned",
+        "refuted",
+        "certificate",
+        replace(good, regions=(turned,), choices=replace(good.choices, operators=choices)),
+        "the certificate of other divisions",
+    )
+
+    def refuted(name: str, sentence: str, c: ViewsCertificate, fault: str) -> None:
+        add(name, "refuted", sentence, c, fault)
+
+    def chosen(name: str, p: Placement) -> ViewsCertificate:
+        items = tuple((n, p if n == name else q) for n, q in good.choices.operators)
+        return replace(good, choices=replace(good.choices, operators=items))
+
+    left, right, join = (good.choices.of_operator(n) for n in ("left", "right", "join"))
+    claim = good.least.claim
+    assert isinstance(claim, Optimal)
+    assert left.view is not None
+    refuted(
+        "cost",
+        "the claim says",
+        replace(good, least=replace(good.least, claim=replace(claim, cost=claim.cost - 1))),
+        "a time shorter than the plan's",
+    )
+    refuted(
+        "same",
+        "none of its divisions",
+        chosen("left", replace(left, view=right.view)),
+        "two branches on one view that no division gives them",
+    )
+    refuted(
+        "outside",
+        "belongs to no branch",
+        chosen("join", replace(join, view=View((0, 0), (2, 1)))),
+        "a view for what is in no branch",
+    )
+    refuted(
+        "matrix",
+        "outside the space",
+        chosen("left", replace(left, matrix=join.matrix)),
+        "a placement on more devices than the view has",
+    )
+    one = good.regions[0]
+    refuted(
+        "meet",
+        "share devices",
+        replace(good, regions=(replace(one, divisions=((left.view, View((0, 0), (2, 1))),)),)),
+        "views that share a device",
+    )
+    refuted(
+        "aligned",
+        "no aligned part",
+        replace(good, regions=(replace(one, divisions=((left.view, View((1, 0), (2, 1))),)),)),
+        "a view that reaches out of the machine",
+    )
+    refuted(
+        "join",
+        "moves from one branch",
+        replace(good, regions=(replace(one, branches=((("left",),), (("join",),))),)),
+        "branches of which one reads the other",
+    )
+    refuted(
+        "twice",
+        "belongs to two branches",
+        replace(good, regions=(replace(one, branches=(one.branches[0],) * 2),)),
+        "an operator in two branches",
+    )
+
+    members = encode_views(good)
+
+    def malformed(name: str, sentence: str, change: Callable[[Head], object], fault: str) -> None:
+        data = container(changed(members, "views.json", change))
+        out.add(f"views-{name}", "malformed", sentence, data, fault=fault)
+
+    malformed("format", "reads 'shardproof-views/1' only", lambda h: h.update(format="x"), "another format")
+    malformed("graph", "is not the hash", lambda h: h.update(graph_sha256="0" * 64), "the hash of another graph")
+    malformed("alone", "two or more", lambda h: h["regions"][0].update(branches=[[["left"]]]), "a region of one branch")
+    malformed(
+        "division",
+        "a view for every branch",
+        lambda h: h["regions"][0].update(divisions=[[[[0, 0], [1, 1]]]]),
+        "a division without a view for a branch",
+    )
+    return out

@@ -1,0 +1,475 @@
+"""`plan --views`: branches beside each other on parts of the machine, against every choice of a second pricing, on ranks,
+and ways to break what is claimed.
+"""
+
+from __future__ import annotations
+
+import itertools
+import json
+from collections.abc import Callable
+from dataclasses import replace
+from fractions import Fraction
+from functools import cache
+from math import prod
+
+import numpy as np
+import pytest
+from second_builder.description import Machine as Described
+from second_builder.description import read_machine, read_program
+from second_builder.redistribution_time import redistribution, rounded, transfer_time
+from second_builder.tables import Edge, Tables
+from second_builder.tilings import Tiling
+
+from shardproof.__main__ import run
+from shardproof.backends.execution.job import Options, prepared
+from shardproof.backends.execution.launch import mpi_available, run_job
+from shardproof.backends.execution.reference import random_inputs, run_graph
+from shardproof.backends.execution.run import run_virtual
+from shardproof.formal.selection.model.clock import Clock
+from shardproof.formal.selection.solve import solve
+from shardproof.formal.views.problem import ViewsPlanning, build_views
+from shardproof.formal.views.regions import branches_of, grids, regions_of
+from shardproof.formal.views.search import Viewed, plan_views
+from shardproof.models.communication.choices import Choices
+from shardproof.models.cost.selection import build as build_problem
+from shardproof.models.layout.placement import space
+from shardproof.models.layout.view import View
+from shardproof.models.machine.machine import Machine, load_machine
+from shardproof.models.problem.claims import Verdict
+from shardproof.models.problem.selection_problem import FORBIDDEN, Vertex
+from shardproof.models.program.graph import Graph
+from shardproof.models.sources.building.builder import Builder
+from shardproof.models.sources.zoo import build
+from shardproof.models.views.regions import Region
+from shardproof.proofs.container.archive import read_container, write_container
+from shardproof.proofs.container.canonical import ContainerError, canonical
+from shardproof.proofs.views.certificate import ViewsCertificate
+from shardproof.proofs.views.file import decode_views, encode_views, write_views
+from shardproof.verify.plan.tables import CELLS
+from shardproof.verify.plan.used_entries import Entries
+from shardproof.verify.views.certificate import check_members, check_views
+from shardproof.verify.views.problem import rebuilt
+from shardproof.verify.views.structure import devices, parts_of
+
+
+def fork(shared: bool, deep: int = 1, batch: int = 4, width: int = 64) -> Graph:
+    """Two branches of products, from one input or two, added up."""
+    g = Builder("fork", "float32")
+    x = g.input("x", (batch, width))
+    start = g.map("start", "relu", x, text="b n -> b n") if shared else x
+    other = start if shared else g.input("y", (batch, width))
+    ends = []
+    for name, at in (("left", start), ("right", other)):
+        for k in range(deep):
+            w = g.parameter(f"{name}{k}.w", (width, width))
+            at = g.contract(f"{name}{k}", "b k, k n -> b n", at, w)
+        ends.append(at)
+    return g.build(g.map("join", "add", *ends, text="b n, b n -> b n"))
+
+
+def machine_of(sizes: tuple[int, int], launch: str, memory: str) -> Machine:
+    """A slow machine of two levels; `launch` in seconds, `memory` in bytes/s."""
+    base = load_machine("2x2")
+    links = ((10**9, Fraction(1, 10**6)), (8 * 10**9, Fraction(3, 10**7)))
+    levels = tuple(
+        replace(level, size=n, bandwidth=Fraction(b), latency=t)
+        for level, n, (b, t) in zip(base.levels, sizes, links, strict=True)
+    )
+    device = replace(base.device, launch=Fraction(launch), bandwidth=Fraction(memory))
+    return replace(base, levels=levels, device=device)
+
+
+def found(graph: Graph, machine: Machine, regions: tuple[Region, ...] | None = None) -> Viewed:
+    return plan_views(graph, machine, space("complete"), clock=Clock(60.0), regions=regions)
+
+
+def part(machine: Described, view: View) -> Described:
+    """The machine of a view, for the second pricing."""
+    shares = [
+        prod((Fraction(c, h) for c, h in zip(view.counts[j + 1 :], machine.sizes[j + 1 :], strict=True)))
+        for j in range(len(machine.sizes))
+    ]
+    return replace(
+        machine,
+        sizes=view.counts,
+        bandwidths=tuple(b * s for b, s in zip(machine.bandwidths, shares, strict=True)),
+        devices=machine.devices[: prod(view.counts)],
+    )
+
+
+class Enumerated:
+    """Every choice of a small graph of one region, priced by the second builder."""
+
+    def __init__(self, graph: Graph, machine: Machine, region: Region, scale: int) -> None:
+        self.region, self.scale = region, scale
+        self.program, self.machine = read_program(graph.to_json()), read_machine(machine.to_json())
+        self.whole = machine
+        self.tables: dict[View | None, Tables] = {None: Tables(self.program, self.machine, "complete", scale)}
+        self.branch = {n: b for b, branch in enumerate(region.branches) for phase in branch for n in phase}
+
+    def on(self, view: View | None) -> Tables:
+        if view not in self.tables:
+            assert view is not None
+            self.tables[view] = Tables(self.program, part(self.machine, view), "complete", self.scale)
+        return self.tables[view]
+
+    def view_of(self, kind: str, name: str, views: tuple[View, ...] | None) -> View | None:
+        return views[self.branch[name]] if views is not None and kind == "operator" and name in self.branch else None
+
+    def embedded(self, tiling: Tiling, view: View | None) -> Tiling:
+        if view is None:
+            return tiling
+        empty = tuple((0, 0) for _ in tiling.boxes[0])
+        boxes = [empty] * self.whole.devices
+        for k, device in enumerate(devices(view, self.whole)):
+            boxes[device] = tiling.boxes[k]
+        return Tiling(tuple(boxes), tiling.open)
+
+    def crossing(self, edge: Edge, u: View | None, v: View | None) -> list[list[int]]:
+        size = 4
+        a = [self.embedded(t, u) for t in self.on(u).leaves(edge.source)]
+        b = [self.embedded(t, v) for t in self.on(v).wants(edge.target, edge.position)]
+        moved = {(x, y): redistribution(x, y, self.machine.sizes) for x in {*a} for y in {*b}}
+        price = {k: rounded(transfer_time(m, size, self.machine), self.scale) for k, m in moved.items()}
+        return [[price[x, y] for y in b] for x in a]
+
+    def least(self) -> int:
+        return min(self._least(views) for views in (None, *self.region.divisions))
+
+    def _least(self, views: tuple[View, ...] | None) -> int:
+        whole = self.on(None)
+        vertices = list(whole.choices)
+        view = [self.view_of(*v, views) for v in vertices]
+        costs = [self.on(w).costs(v) for v, w in zip(vertices, view, strict=True)]
+        edges = []
+        for e in whole.edges:
+            i, j = vertices.index(e.source), vertices.index(e.target)
+            inner = view[i] is not None and view[i] == view[j] and self.same(vertices[i], vertices[j])
+            table = self.on(view[i]).edge_costs(e) if inner else self.crossing(e, view[i], view[j])
+            edges.append((i, j, view[i] if inner else None, table))
+        best = 1 << 62
+        for x in itertools.product(*(range(len(c)) for c in costs)):
+            outside, busy = 0, dict[View, int]()
+            for c, k, w in zip(costs, x, view, strict=True):
+                if w is None:
+                    outside += c[k]
+                else:
+                    busy[w] = busy.get(w, 0) + c[k]
+            for i, j, w, table in edges:
+                if w is None:
+                    outside += table[x[i]][x[j]]
+                else:
+                    busy[w] = busy.get(w, 0) + table[x[i]][x[j]]
+            best = min(best, outside + max(busy.values(), default=0))
+        return best
+
+    def same(self, a: tuple[str, str], b: tuple[str, str]) -> bool:
+        return self.branch.get(a[1], -1) == self.branch.get(b[1], -2)
+
+
+CASES = {
+    "two inputs": (False, 1, (2, 1), "1e-6", "1e11"),
+    "a fork": (True, 1, (1, 2), "1e-6", "1e11"),
+    "chains": (False, 2, (1, 2), "2e-6", "1e11"),
+    "nodes": (False, 1, (2, 2), "1e-6", "1e10"),
+    "no launch": (False, 1, (1, 2), "0", "1e9"),
+}
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_the_optimum_is_that_of_all_choices(name: str) -> None:
+    shared, deep, sizes, launch, memory = CASES[name]
+    graph, machine = fork(shared, deep), machine_of(sizes, launch, memory)
+    plan = found(graph, machine)
+    (region,) = plan.planning.regions
+    assert len(region.branches) == 2
+    assert region.divisions
+    least = Enumerated(graph, machine, region, plan.planning.problem.scale).least()
+    assert plan.answer.cost == least
+    assert plan.answer.lower_bound == least
+
+
+def test_cases_are_won_by_views_and_by_the_whole_machine() -> None:
+    won = set()
+    for shared, deep, sizes, launch, memory in CASES.values():
+        plan = found(fork(shared, deep), machine_of(sizes, launch, memory))
+        assert plan.answer.solution is not None
+        won.add(plan.planning.division(0, plan.answer.solution) is not None)
+    assert won == {True, False}
+
+
+@cache
+def uno() -> Viewed:
+    return found(build("candle-uno", batch=16, tower=2, layers=1, width=512), load_machine("2x2"))
+
+
+@cache
+def dlrm() -> Viewed:
+    g = build("dlrm", batch=8, tables=3, rows=20, width=4, bag=2, dense=6, bottom="8-4", top="16-8-1")
+    return found(g, load_machine("2x2"))
+
+
+def certificate(plan: Viewed) -> ViewsCertificate:
+    made = plan.certificate()
+    assert made is not None
+    return made
+
+
+@pytest.mark.parametrize("plan", [uno, dlrm])
+def test_builder_and_checker_make_the_same_problem(plan: Callable[[], Viewed]) -> None:
+    made = plan().planning
+    entries = Entries(made.planning)
+    again = rebuilt(entries, made.regions, parts_of(entries, made.regions))
+    assert again.sha256() == made.problem.sha256()
+
+
+def reasons(c: ViewsCertificate) -> str:
+    return " ".join(r.reason for r in check_views(c, "seed", 100, CELLS) if r.verdict is not Verdict.PROVED)
+
+
+def test_towers_win_by_proof_and_the_checker_agrees() -> None:
+    plan = uno()
+    c = certificate(plan)
+    assert plan.plain.status.value == "optimal"
+    assert plan.answer.cost < plan.plain.lower_bound  # type: ignore[operator]
+    _, results = check_members(read_container(write_views(None, c)), 100, CELLS)
+    assert [r.kind for r in results] == ["Views", "Optimal", "Space", "Entries", "Delivers"]
+    assert {r.verdict for r in results} == {Verdict.PROVED}
+    assert any(a.startswith("views(1 regions") for a in results[0].assumptions)
+    assert "no-overlap" not in results[0].assumptions
+
+
+def test_files_are_read_as_they_were_written() -> None:
+    c = certificate(uno())
+    again = decode_views(read_container(write_views(None, c)))
+    assert (again.regions, again.choices, again.space) == (c.regions, c.choices, c.space)
+    assert write_views(None, again) == write_views(None, c)
+
+
+def on_views(planning: ViewsPlanning, seed: int) -> Choices:
+    """Choices at random with every region on views."""
+    rng = np.random.default_rng(seed)
+    vertices = []
+    for v in planning.problem.vertices:
+        cost = np.where(v.cost < FORBIDDEN, rng.integers(0, 10**6, v.cost.shape), v.cost)
+        if v.name.startswith("region") and "phase" in v.name:
+            cost[0] = FORBIDDEN
+        vertices.append(Vertex(v.name, cost.astype(np.int64)))
+    x = solve(replace(planning.problem, vertices=tuple(vertices))).solution
+    assert x is not None
+    return planning.choices(x)
+
+
+@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.parametrize("plan", [uno, dlrm])
+def test_ranks_outside_of_a_view_hold_nothing_and_the_numbers_are_right(plan: Callable[[], Viewed], seed: int) -> None:
+    made = plan().planning
+    graph, hierarchy = made.planning.graph, made.planning.machine.hierarchy
+    choices = on_views(made, seed)
+    assert any(p.view is not None for _, p in choices.operators)
+    inputs = random_inputs(graph, seed, "float64")
+    wanted = run_graph(graph, inputs)
+    for options in (Options(), Options(fuse=False, overlap=False)):
+        program = prepared(graph, hierarchy, choices, options)
+        result = run_virtual(program, inputs, np, 60.0)
+        for name in graph.results:
+            np.testing.assert_allclose(result.outputs[name], wanted[name], rtol=1e-12, atol=1e-12)
+        assert all(t.fits for t in result.traffic)
+
+
+@pytest.mark.skipif(not mpi_available(), reason="MPI is not installed")
+def test_four_mpi_ranks_run_a_plan_with_views() -> None:
+    c = certificate(uno())
+    assert len({p.view for _, p in c.choices.operators}) > 2
+    inputs = random_inputs(c.graph, 0, "float64")
+    outputs = run_job(c.graph, c.machine.hierarchy, c.choices, inputs, Options(), 120.0).outputs
+    wanted = run_graph(c.graph, inputs)
+    for name in c.graph.results:
+        np.testing.assert_allclose(outputs[name], wanted[name], rtol=1e-12, atol=1e-12)
+
+
+def test_prices_of_views_are_those_of_the_second_builder() -> None:
+    """Every branch of the region on every view: t(label) >= what any choice takes, and some choice takes it."""
+    graph, machine = fork(True, 2), machine_of((2, 2), "1e-6", "1e10")
+    planning = build_problem(graph, machine, space("complete"), None)
+    regions = regions_of(planning, branches_of(graph))
+    made = build_views(planning, regions)
+    second = Enumerated(graph, machine, regions[0], planning.problem.scale)
+    for row in made.groups[0]:
+        for _, group in row:
+            tables = second.on(group.view)
+            for one in group.labelled:
+                for k, times in enumerate(one.times):
+                    x = one.solve(k)
+                    names = {v: made.planning.decisions[v].name for v in x}
+                    total = sum(tables.costs(("operator", names[v]))[c] for v, c in x.items())
+                    at = {("operator", names[v]): c for v, c in x.items()}
+                    for e in tables.edges:
+                        if e.source in at and e.target in at:
+                            total += tables.edge_costs(e)[at[e.source]][at[e.target]]
+                    assert (total,) == times
+
+
+def test_divisions_are_disjoint_and_aligned() -> None:
+    for hierarchy in ((4, 8), (2, 2), (1, 6), (3, 2)):
+        seen = set()
+        for boxes in grids(hierarchy, 5):
+            assert boxes not in seen
+            seen.add(boxes)
+            assert all(v.fits(hierarchy) for v in boxes)
+            assert not any(a.meets(b) for a, b in itertools.combinations(boxes, 2))
+            every = [d for v in boxes for d in v.devices(hierarchy)]
+            assert len(every) == len(set(every))
+
+
+def _sibling(view: View | None) -> View:
+    """A view of the same size on 2x2."""
+    assert view is not None
+    starts = tuple((s + c) % 2 if c == 1 else s for s, c in zip(view.starts, view.counts, strict=True))
+    return View(starts, view.counts)
+
+
+Change = Callable[[ViewsCertificate], ViewsCertificate]
+
+
+def _choice(c: ViewsCertificate, k: int, **fields: object) -> ViewsCertificate:
+    name, p = c.choices.operators[k]
+    items = list(c.choices.operators)
+    items[k] = name, replace(p, **fields)  # type: ignore[arg-type]
+    return replace(c, choices=replace(c.choices, operators=tuple(items)))
+
+
+def _region(c: ViewsCertificate, **fields: object) -> ViewsCertificate:
+    return replace(c, regions=(replace(c.regions[0], **fields), *c.regions[1:]))  # type: ignore[arg-type]
+
+
+def _branches(c: ViewsCertificate) -> tuple[tuple[tuple[str, ...], ...], ...]:
+    return c.regions[0].branches
+
+
+MUTANTS: dict[str, tuple[str, Change]] = {
+    "an operator of a branch on the whole machine": ("outside the space", lambda c: _choice(c, 0, view=None)),
+    "another view": ("is on two views", lambda c: _choice(c, 0, view=_sibling(c.choices.operators[0][1].view))),
+    "a view of nothing": ("outside the space", lambda c: _choice(c, 0, view=View((0, 0), (1, 3)))),
+    "a view outside": ("belongs to no branch", lambda c: _choice(c, -1, view=View((0, 0), (2, 2)))),
+    "a matrix that is none": ("outside the space", lambda c: _choice(c, 0, matrix=((3, 1),) * 4)),
+    "a cheaper claim": (
+        "the claim says",
+        lambda c: replace(c, least=replace(c.least, claim=replace(c.least.claim, cost=c.least.claim.cost - 1))),  # type: ignore[union-attr, call-arg]
+    ),
+    "a division less": (
+        "problem",
+        lambda c: _region(
+            c, divisions=tuple(d for d in c.regions[0].divisions if c.choices.operators[0][1].view in d)[:1]
+        ),
+    ),
+    "views that meet": (
+        "share devices",
+        lambda c: _region(c, divisions=((View((0, 0), (2, 2)), *c.regions[0].divisions[0][1:]),)),
+    ),
+    "a view that is not aligned": (
+        "no aligned part",
+        lambda c: _region(c, divisions=((View((1, 0), (2, 2)), *c.regions[0].divisions[0][1:]),)),
+    ),
+    "a branch torn apart": (
+        "moves from one branch",
+        lambda c: _region(
+            c,
+            branches=((_branches(c)[0][0][:1],), (_branches(c)[0][0][1:],), *_branches(c)[1:]),
+            divisions=tuple((d[0], *d) for d in c.regions[0].divisions),
+        ),
+    ),
+    "two branches as one": (
+        "does not hang together",
+        lambda c: _region(
+            c,
+            branches=((_branches(c)[0][0] + _branches(c)[1][0],), *_branches(c)[2:]),
+            divisions=tuple(d[1:] for d in c.regions[0].divisions),
+        ),
+    ),
+    "an operator twice": (
+        "belongs to two branches",
+        lambda c: _region(c, branches=(_branches(c)[1], *_branches(c)[1:])),
+    ),
+    "an operator that is none": (
+        "is no operator",
+        lambda c: _region(c, branches=((("nobody",),), *_branches(c)[1:])),
+    ),
+    "a branch that ends early": (
+        "problem",
+        lambda c: _region(c, branches=((_branches(c)[0][0][:-1],), *_branches(c)[1:])),
+    ),
+    "no regions": ("there are no regions", lambda c: replace(c, regions=())),
+}
+
+
+@pytest.mark.parametrize("name", MUTANTS)
+def test_what_is_changed_is_refuted(name: str) -> None:
+    expected, change = MUTANTS[name]
+    mutant = change(certificate(uno()))
+    said = reasons(mutant)
+    assert said
+    assert expected in said or name in ("a division less", "a branch that ends early")
+
+
+def test_a_join_inside_a_branch_would_wait_for_itself() -> None:
+    """left0 -> left1 and right0 read x; a branch {left0}, a branch {join}: the phase waits for itself."""
+    graph, machine = fork(False, 1), machine_of((1, 2), "1e-6", "1e11")
+    plan = found(graph, machine)
+    (region,) = plan.planning.regions
+    turned = Region(((("left0",),), (("join",),)), region.divisions)
+    assert "moves from one branch to another" in reasons(replace(certificate(plan), regions=(turned,)))
+
+
+@pytest.mark.parametrize(
+    "field", ["format", "regions", "space", "operators", "graph_sha256", "machine_sha256", "copies"]
+)
+def test_every_field_is_looked_at(field: str) -> None:
+    members = encode_views(certificate(uno()))
+    head = json.loads(members["views.json"])
+    head[field] = {"format": "x", "space": "x"}.get(field, [] if isinstance(head[field], list) else "0" * 64)
+    data = write_container(None, {**members, "views.json": canonical(head)})
+    if field == "copies":
+        assert head["copies"] == json.loads(members["views.json"])["copies"] or "copy" in reasons_of(data)
+    else:
+        assert reasons_of(data)
+
+
+def reasons_of(data: bytes) -> str:
+    try:
+        _, results = check_members(read_container(data), 100, CELLS)
+    except ContainerError as error:
+        return str(error)
+    return " ".join(r.reason for r in results if r.verdict is not Verdict.PROVED)
+
+
+def test_machines_without_views_are_refused_by_name(capsys: pytest.CaptureFixture[str], tmp_path) -> None:  # type: ignore[no-untyped-def]
+    target = str(tmp_path / "v.spz")
+    model = "dlrm:batch=8,tables=3,rows=20,width=4,bag=2,dense=6,bottom=8-4,top=16-8-1"
+    assert run(["plan", "mlp-unity", "--machine", "2x2", "--views", "-o", target]) == 3
+    assert "no branches" in capsys.readouterr().err
+    assert run(["plan", model, "--machine", "2x2", "--views", "--memory", "1GiB", "-o", target]) == 3
+    assert "memory" in capsys.readouterr().err
+    assert run(["plan", model, "--machine", "2x2", "--views", "--joint", "-o", target]) == 2
+    assert "--views" in capsys.readouterr().err
+
+
+def test_from_the_command_line(capsys: pytest.CaptureFixture[str], tmp_path) -> None:  # type: ignore[no-untyped-def]
+    target = str(tmp_path / "v.spz")
+    model = "candle-uno:batch=16,tower=2,layers=1,width=512"
+    assert run(["plan", model, "--machine", "2x2", "--views", "-o", target, "--json"]) == 0
+    data = json.loads(capsys.readouterr().out)
+    assert data["status"] == "optimal"
+    assert data["cost"] / data["scale"] < data["whole_machine_lower_bound"]
+    assert len(data["branches"]) == 5
+    assert all(b["view"] is not None for b in data["branches"])
+    assert run(["check", target, "--model", model, "--machine", "2x2"]) == 0
+    assert "Delivers     proved" in capsys.readouterr().out
+    assert run(["explain", target]) == 0
+    assert "beside each other" in capsys.readouterr().out
+    assert run(["explain", target, "--cost"]) == 3
+    assert "as a whole" in capsys.readouterr().err
+    assert run(["run", target, "-n", "4", "--virtual"]) == 0
+    assert "equal" in capsys.readouterr().out
+    assert run(["sensitivity", target]) == 3
+    assert "a plan with views" in capsys.readouterr().err

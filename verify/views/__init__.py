@@ -1,0 +1,1 @@
+"""This package checks plans with views."""
