@@ -294,6 +294,7 @@ def _module(model: object, inputs: object, attention: Attention | None) -> Graph
         )
     if inputs is None:
         raise InputError("a PyTorch module needs inputs=, a tensor, a tuple of tensors or a dictionary")
+    from shardproof.models.sources.building.attention import with_fused_gradients
     from shardproof.models.sources.building.stated import carried
     from shardproof.models.sources.torch.importer import convert
     from shardproof.models.sources.torch.program import build
@@ -309,7 +310,8 @@ def _module(model: object, inputs: object, attention: Attention | None) -> Graph
     found = convert(build(lambda: (hollow, inputs), type(model).__name__, attention=attention != "matrices"))
     for note in found.notes:
         _tell(note)
-    return carried(found.graph, found.stated)
+    graph = with_fused_gradients(found.graph) if attention == "fused" else found.graph
+    return carried(graph, found.stated)
 
 
 def _bytes(memory: int | str | None) -> int | None:

@@ -8,10 +8,10 @@ the checker's.
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final, TypeVar
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Mapping, Sequence
 
     from shardproof.models.collective_programs.programs import Program, ReductionSystem
     from shardproof.models.communication.choices import Choices
@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from shardproof.models.problem.selection_problem import SelectionProblem
     from shardproof.models.program.graph import Graph
     from shardproof.proofs.collective_programs.certificate import PlacementCertificate, ReductionCertificate
+    from shardproof.proofs.container.archive import Member
     from shardproof.proofs.egraphs.certificate import ExtractionCertificate
     from shardproof.proofs.overlap.certificate import OverlapCertificate
     from shardproof.proofs.pipelines.certificate import PipelineCertificate
@@ -32,6 +33,11 @@ if TYPE_CHECKING:
     from shardproof.proofs.views.certificate import ViewsCertificate
     from shardproof.verify.plan.plan import PlanCheck
     from shardproof.verify.verdict import CheckResult
+
+T = TypeVar("T")
+
+SAMPLES: Final = 1_000
+"""Samples that a checker takes of what it cannot enumerate."""
 
 
 class FrontDoor:
@@ -123,7 +129,7 @@ class FrontDoor:
 
         data = write_pipeline(None, certificate)
         members = read_container(data)
-        _, results = check_members(members, 1_000, CELLS, notify)
+        _, results = check_members(members, SAMPLES, CELLS, notify)
         main = next((r for r in results if r.kind in ("Optimal", "WithinGap")), results[0])
         return _publish(path, data, identity(members), results, main)
 
@@ -141,7 +147,7 @@ class FrontDoor:
 
         data = write_overlap(None, certificate)
         members = read_container(data)
-        _, results = check_members(members, 1_000, CELLS, notify)
+        _, results = check_members(members, SAMPLES, CELLS, notify)
         main = next((r for r in results if r.kind in ("Optimal", "WithinGap")), results[0])
         return _publish(path, data, identity(members), results, main)
 
@@ -159,7 +165,7 @@ class FrontDoor:
 
         data = write_views(None, certificate)
         members = read_container(data)
-        _, results = check_members(members, 1_000, CELLS, notify)
+        _, results = check_members(members, SAMPLES, CELLS, notify)
         main = next((r for r in results if r.kind in ("Optimal", "WithinGap")), results[0])
         return _publish(path, data, identity(members), results, main)
 
@@ -215,47 +221,31 @@ class FrontDoor:
 
     def checked_pipeline(self, path: Path) -> tuple[PipelineCertificate, str] | None:
         """Read a pipelined step and check it; None if the file is something else."""
-        from shardproof.models.problem.claims import Verdict
-        from shardproof.proofs.container.archive import LIMITS, identity, read_container, read_file
-        from shardproof.proofs.container.canonical import ContainerError
         from shardproof.proofs.pipelines.file import PIPELINE
-        from shardproof.proofs.publishing.publisher import RefutedPlan
         from shardproof.verify.pipelines.certificate import check_members
-        from shardproof.verify.plan.tables import CELLS
 
-        try:
-            members = read_container(read_file(path, LIMITS.file))
-            if PIPELINE not in members:
-                return None
-            found, results = check_members(members, 1_000, CELLS)
-        except ContainerError as error:
-            raise ContainerError(f"{path}, {error.place}", error.message) from None
-        for r in results:
-            if r.verdict is Verdict.REFUTED:
-                raise RefutedPlan(f"{path}: {r.kind} is refuted: {r.reason}")
-        return found, identity(members)
+        return _checked(path, PIPELINE, check_members)
+
+    def checked_overlap(self, path: Path) -> tuple[OverlapCertificate, str, int] | None:
+        """Read an overlapped plan and check it; None if the file is something else."""
+        from shardproof.proofs.overlap.file import OVERLAP
+        from shardproof.verify.overlap.certificate import judged
+
+        def both(
+            members: Mapping[str, Member], samples: int, cells: int
+        ) -> tuple[tuple[OverlapCertificate, int], tuple[CheckResult, ...]]:
+            found, results, scale = judged(members, samples, cells)
+            return (found, scale), results
+
+        read = _checked(path, OVERLAP, both)
+        return None if read is None else (read[0][0], read[1], read[0][1])
 
     def checked_views(self, path: Path) -> tuple[ViewsCertificate, str] | None:
         """Read a plan with views and check it; None if the file is something else."""
-        from shardproof.models.problem.claims import Verdict
-        from shardproof.proofs.container.archive import LIMITS, identity, read_container, read_file
-        from shardproof.proofs.container.canonical import ContainerError
-        from shardproof.proofs.publishing.publisher import RefutedPlan
         from shardproof.proofs.views.file import VIEWS
-        from shardproof.verify.plan.tables import CELLS
         from shardproof.verify.views.certificate import check_members
 
-        try:
-            members = read_container(read_file(path, LIMITS.file))
-            if VIEWS not in members:
-                return None
-            found, results = check_members(members, 1_000, CELLS)
-        except ContainerError as error:
-            raise ContainerError(f"{path}, {error.place}", error.message) from None
-        for r in results:
-            if r.verdict is Verdict.REFUTED:
-                raise RefutedPlan(f"{path}: {r.kind} is refuted: {r.reason}")
-        return found, identity(members)
+        return _checked(path, VIEWS, check_members)
 
     def restricted(self, path: Path, vocabulary: str, time_limit_s: float | None) -> Restricted:
         """Plan again within what a framework says (`formal.planning.vocabulary`); both plans are checked."""
@@ -376,6 +366,33 @@ class FrontDoor:
         return [(p.candidate, p.number, p.seconds) for p in times.operators], [
             (p.candidate, p.number, p.seconds) for p in times.movements
         ]
+
+
+def _checked(
+    path: Path,
+    member: str,
+    check: Callable[[Mapping[str, Member], int, int], tuple[T, tuple[CheckResult, ...]]],
+) -> tuple[T, str] | None:
+    """What the container at `path` holds under `member`, as `check` read it, and its identity; None if the file is
+    something else, `RefutedPlan` if one of its claims is refuted.
+    """
+    from shardproof.models.problem.claims import Verdict
+    from shardproof.proofs.container.archive import LIMITS, identity, read_container, read_file
+    from shardproof.proofs.container.canonical import ContainerError
+    from shardproof.proofs.publishing.publisher import RefutedPlan
+    from shardproof.verify.plan.tables import CELLS
+
+    try:
+        members = read_container(read_file(path, LIMITS.file))
+        if member not in members:
+            return None
+        found, results = check(members, SAMPLES, CELLS)
+    except ContainerError as error:
+        raise ContainerError(f"{path}, {error.place}", error.message) from None
+    for r in results:
+        if r.verdict is Verdict.REFUTED:
+            raise RefutedPlan(f"{path}: {r.kind} is refuted: {r.reason}")
+    return found, identity(members)
 
 
 def _publish(

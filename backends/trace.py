@@ -136,14 +136,16 @@ def table(times: Summary, ranks: int, most: int = 12) -> list[str]:
     return lines
 
 
-def chrome(spans: Iterable[Span], name: str) -> dict[str, object]:
-    """The trace as a JSON object; one line per rank, times in microseconds."""
+def chrome(spans: Iterable[Span], name: str, lines: Mapping[int, str] | None = None) -> dict[str, object]:
+    """The trace as a JSON object; one line per rank, times in microseconds.  `lines`: names of lines that are no
+    ranks.
+    """
     ordered = sorted(spans, key=lambda s: (s.rank, s.start_s, -s.end_s))
     events: list[Mapping[str, object]] = [
         {"name": "process_name", "ph": "M", "pid": 0, "tid": 0, "args": {"name": name}}
     ]
     events += [
-        {"name": "thread_name", "ph": "M", "pid": 0, "tid": r, "args": {"name": f"rank {r}"}}
+        {"name": "thread_name", "ph": "M", "pid": 0, "tid": r, "args": {"name": (lines or {}).get(r, f"rank {r}")}}
         for r in sorted({s.rank for s in ordered})
     ]
     for number, s in enumerate(ordered):

@@ -15,10 +15,10 @@ from typing import Any
 from shardproof.models.cost.selection import Planning, build
 from shardproof.models.layout.placement import space
 from shardproof.models.machine.machine import Machine, load_machine
-from shardproof.models.program.graph import Graph
+from shardproof.models.program.graph import Graph, Role
 from shardproof.models.program.index import Access, Affine, Axis, Combine, access
 from shardproof.models.program.operators import Value
-from shardproof.models.sources.building.attention import attention, lse_of
+from shardproof.models.sources.building.attention import attention, lse_of, with_fused_gradients
 from shardproof.models.sources.building.builder import Builder
 from shardproof.models.sources.numpy.trace import trace
 from shardproof.models.sources.training import build_step, training_step
@@ -453,6 +453,17 @@ def masked_attention() -> Graph:
     )
 
 
+def packed_gradients() -> Graph:
+    """Gradients of grouped queries as one operator, out of one step of training."""
+    b = Builder("packed")
+    q, k, v = b.parameter("q", (2, 4, 2, 3, 4)), b.parameter("k", (2, 6, 2, 4)), b.parameter("v", (2, 6, 2, 2))
+    a = attention(b, "a", "b s h g d, b t h d, b t h e -> b s h g e", q, k, v, query="s", ahead=2)
+    step = training_step(with_fused_gradients(b.build(a)), "sgd")
+    (op,) = (o for o in step.operators if o.function == "attention_gradients")
+    given = {x.tensor: replace(step.tensor(x.tensor), role=Role.INPUT) for x in op.inputs}
+    return Graph("packed", (*given.values(), step.tensor(op.output.tensor)), (op,), (op.output.tensor,)).check()
+
+
 @dataclass(frozen=True)
 class Case:
     """`slow`: left to `make test-slow`."""
@@ -516,6 +527,8 @@ CASES: dict[str, Case] = {
     "attention operator in blocks, uneven": Case(
         lambda: attentions(ahead=0, block=4), "localhost:3", "complete,uneven"
     ),
+    "gradients of attention as one operator": Case(packed_gradients, "2x2"),
+    "gradients of attention as one operator, uneven": Case(packed_gradients, "localhost:3", "two-per-level,uneven"),
     "masked attention operator": Case(masked_attention, "2x3", "two-per-level,uneven"),
     "attention": Case(lambda: small("attention", batch=2, tokens=4, width=8, heads=2), "2x2"),
     "attention, uneven": Case(

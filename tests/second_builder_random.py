@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 
 from shardproof.models.program.graph import Graph, GraphError, UnsupportedOperators
 from shardproof.models.program.index import Access, Affine, Axis, Combine, access
-from shardproof.models.sources.building.attention import attention, lse_of
+from shardproof.models.sources.building.attention import attention, lse_of, with_fused_gradients
 from shardproof.models.sources.building.builder import Builder
 from shardproof.models.sources.training import training_step
 
@@ -128,7 +128,7 @@ def random_attention(seed: int) -> Graph:
     y = attention(b, "y", text, *letters, query="s", **band)
     wanted = [lse_of(b, "l", y)] if rng.random() < 0.5 and not step else []
     graph = b.build(y, *wanted)
-    return training_step(graph, "sgd") if step else graph
+    return training_step(with_fused_gradients(graph) if seed % 4 == 3 else graph, "sgd") if step else graph
 
 
 def _union(*operands: tuple[str, ...]) -> list[str]:

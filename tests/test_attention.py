@@ -6,6 +6,7 @@ The formula here stores scores and knows nothing of tiles.
 from __future__ import annotations
 
 import tracemalloc
+from collections.abc import Callable
 from dataclasses import replace
 from math import prod
 from pathlib import Path
@@ -21,10 +22,10 @@ from shardproof.backends.execution.reference import random_inputs, run_graph
 from shardproof.backends.kernels import attention_parts
 from shardproof.models.program import attention_pairs
 from shardproof.models.program.attention import inner
-from shardproof.models.program.graph import Graph, GraphError
+from shardproof.models.program.graph import Graph, GraphError, Role
 from shardproof.models.program.index import Access, Affine
 from shardproof.models.program.operators import NodeKind, Operator
-from shardproof.models.sources.building.attention import attention, lse_of
+from shardproof.models.sources.building.attention import attention, lse_of, with_fused_gradients
 from shardproof.models.sources.building.band import Bounds, bounds_of
 from shardproof.models.sources.building.builder import Builder
 from shardproof.models.sources.patterns.recognise import recognise
@@ -126,6 +127,92 @@ def test_parts_of_every_axis(seed: int, small_tiles: None) -> None:
         if axis.splittable:
             cuts = [int(c) for c in rng.integers(0, axis.extent + 1, 2)]
             check_split(op, graph, values, axis, cuts)
+
+
+@pytest.mark.parametrize("seed", range(24))
+def test_fused_gradients(seed: int, small_tiles: None) -> None:
+    """One operator for the gradients of q, k and v: what three operators give, and what parts of every axis add up to."""
+    rng = np.random.default_rng(2000 + seed)
+    graph, _, _ = case(rng)
+    inputs = tuple(replace(t, role=Role.PARAMETER) if t.name in ("q", "k", "v") else t for t in graph.tensors)
+    graph = replace(graph, tensors=inputs)
+    apart, fused = build_step(graph, "sgd").graph, build_step(with_fused_gradients(graph), "sgd").graph
+    (op,) = (o for o in fused.operators if o.function == "attention_gradients")
+    assert not {o.function for o in fused.operators} & {"attention_query_gradient", "attention_key_gradient"}
+    values = random_inputs(fused, seed)
+    wanted, found = run_graph(apart, values), run_graph(fused, values)
+    assert {*wanted} == {*found}
+    for name, array in wanted.items():
+        np.testing.assert_allclose(found[name], array, rtol=1e-12, atol=1e-12)
+    every = replace(fused, outputs=tuple(a.tensor for a in op.inputs if fused.writer().get(a.tensor) is not None))
+    known = {**values, **run_graph(every, values)}
+    reads = [known[a.tensor] for a in op.inputs]
+    for axis in op.axes:
+        if axis.splittable:
+            cuts = [int(c) for c in rng.integers(0, axis.extent + 1, 2)]
+            check_split(op, fused, reads, axis, cuts)
+
+
+def test_fused_gradients_of_features_in_two_axes(small_tiles: None) -> None:
+    """Rotary positions leave the two halves of a feature as axes of their own."""
+    b = Builder("halves", "float64")
+    q, k, v = b.parameter("q", (2, 6, 3, 2, 4)), b.parameter("k", (2, 9, 2, 4)), b.parameter("v", (2, 9, 5))
+    graph = b.build(attention(b, "y", "h s g r i, h t r i, h t e -> h g s e", q, k, v, query="s", ahead=1, scale=0.4))
+    apart, fused = build_step(graph, "sgd").graph, build_step(with_fused_gradients(graph), "sgd").graph
+    assert "attention_gradients" in {o.function for o in fused.operators}
+    values = random_inputs(fused, 5)
+    wanted, found = run_graph(apart, values), run_graph(fused, values)
+    for name, array in wanted.items():
+        np.testing.assert_allclose(found[name], array, rtol=1e-12, atol=1e-12)
+
+
+def test_fused_gradients_need_a_common_layout() -> None:
+    """Keys that have a row which values lack, queries of two axes, a value that is not trained: one operator per
+    gradient, as without the option."""
+    for text, shapes in {
+        "h s d, h t d, t e -> h s e": ((2, 4, 3), (2, 5, 3), (5, 3)),
+        "s r d, t d, t e -> s r e": ((4, 3, 2), (5, 2), (5, 3)),
+        "h s d, h t d, h t e -> h s e": ((2, 4, 3), (2, 5, 3), (2, 5, 3)),
+    }.items():
+        b = Builder("apart", "float64")
+        trained = ["q", "k"] if text.startswith("h s d, h t d, h") else ["q", "k", "v"]
+        names = [(b.parameter if n in trained else b.input)(n, s) for n, s in zip("qkv", shapes, strict=True)]
+        graph = b.build(attention(b, "y", text, *names, query=None if " r " in text else "s"))
+        functions = [o.function for o in build_step(with_fused_gradients(graph), "sgd").graph.operators]
+        assert "attention_gradients" not in functions
+        assert functions == [o.function for o in build_step(graph, "sgd").graph.operators]
+
+
+PACKED_WRONG: dict[str, Callable[[Operator], Operator]] = {
+    "packed axes of attention_gradients must be 8 x 3 x 4 long": lambda op: replace(
+        op, axes=tuple(replace(a, extent=9) if a.name == "position" else a for a in op.axes)
+    ),
+    "needs one query axis, one key axis and three packed ones": lambda op: replace(
+        op,
+        attributes=tuple(sorted({**dict(op.attributes), "packed": ("position", "slot")}.items())),
+    ),
+    "the result of attention_gradients has the rows of k, then the packed axes": lambda op: replace(
+        op, output=Access(op.output.tensor, (*op.output.index[1:3], op.output.index[0], *op.output.index[3:]))
+    ),
+    "needs k and v with the same rows, all of them rows of q": lambda op: replace(
+        op, inputs=(*op.inputs[:3], Access("v", (Affine(), *op.inputs[3].index[1:])), *op.inputs[4:])
+    ),
+    "axis 'slot' is inside a pair of query and key": lambda op: replace(
+        op, axes=tuple(replace(a, splittable=True) if a.name == "slot" else a for a in op.axes)
+    ),
+}
+
+
+@pytest.mark.parametrize("message", PACKED_WRONG)
+def test_malformed_packed_gradients(message: str) -> None:
+    b = Builder("packed", "float64")
+    y = attention(b, "y", "h s d, h t d, h t e -> h s e", *(b.parameter(n, (2, 8, 4)) for n in "qkv"), query="s")
+    graph = build_step(with_fused_gradients(b.build(y)), "sgd").graph
+    changed = [PACKED_WRONG[message](o) if o.function == "attention_gradients" else o for o in graph.operators]
+    shapes = {o.output.tensor: tuple(o.axis(n).extent for n in o.output.axes) for o in changed}
+    tensors = tuple(replace(t, shape=shapes.get(t.name, t.shape)) for t in graph.tensors)
+    with pytest.raises(GraphError, match=message):
+        replace(graph, operators=tuple(changed), tensors=tensors).check()
 
 
 def test_log_sum_exp(small_tiles: None) -> None:
@@ -273,6 +360,9 @@ def test_the_command_line_asks_for_it(tmp_path: Path) -> None:
 
     assert "attention" in functions("--attention", "operator") and "softmax" in functions()
     assert functions("--attention", "matrices") == functions()
+    gradients = {"attention_query_gradient", "attention_gradients"}
+    for written, function in (("operator", "attention_query_gradient"), ("fused", "attention_gradients")):
+        assert functions("--attention", written, "--train", "sgd") & gradients == {function}
 
 
 WRONG = {
@@ -282,6 +372,7 @@ WRONG = {
     "an axis has two roles": lambda op: with_attribute(op, "query", ("t",)),
     "needs one query axis and one key axis": lambda op: with_attribute(op, "query", ()),
     "no key lies from 1 behind to -2 ahead": lambda op: with_attribute(with_attribute(op, "behind", 1), "ahead", -2),
+    "attribute gradient is 'apart'; there is fused": lambda op: with_attribute(op, "gradient", "apart"),
     "attribute block is 0": lambda op: with_attribute(op, "block", 0),
     "operand k must not be read along axis 's'": lambda op: replace(
         op, inputs=(op.inputs[0], Access("k", (Affine.axis("h"), Affine.axis("s"), Affine.axis("d"))), op.inputs[2])

@@ -4,6 +4,9 @@ schemes, plans that are proved.
 
 from __future__ import annotations
 
+from dataclasses import replace
+from math import prod
+
 import numpy as np
 import pytest
 from hypothesis import HealthCheck, given, settings
@@ -20,7 +23,7 @@ from shardproof.models.layout.placement import space
 from shardproof.models.machine.machine import load_machine
 from shardproof.models.problem.claims import Verdict
 from shardproof.models.program.graph import Graph
-from shardproof.models.sources.building.attention import attention
+from shardproof.models.sources.building.attention import attention, with_fused_gradients
 from shardproof.models.sources.building.builder import Builder
 from shardproof.models.sources.training import build_step
 from shardproof.proofs.plan.bundle import write_plan
@@ -51,6 +54,8 @@ GRAPHS = {
     "window": lambda: layer(ahead=0, behind=2),
     "causal step": lambda: build_step(layer(ahead=0), "sgd").graph,
     "causal step with moments": lambda: build_step(layer(ahead=0), "adam").graph,
+    "fused step": lambda: build_step(with_fused_gradients(layer()), "sgd").graph,
+    "fused step in a window": lambda: build_step(with_fused_gradients(layer(ahead=0, behind=2)), "sgd").graph,
 }
 
 
@@ -96,6 +101,32 @@ def test_keys_split_reduce_two_numbers_per_row_and_the_result() -> None:
         "statistics of y": (2 * 2 * (ranks - 1) * heads // ranks,),
         "y to its copy": (2 * (ranks - 1) * heads * HEAD // ranks,),
     }
+
+
+def test_fused_gradients_split_over_keys_on_four_ranks() -> None:
+    """Parts of the keys give parts of every gradient, which add up to those of one process; no statistics travel."""
+    graph = build_step(with_fused_gradients(layer(ahead=0)), "sgd").graph
+    graph = replace(graph, outputs=graph.results, state=())
+    ranks = 4
+    (op,) = (o for o in graph.operators if o.function == "attention_gradients")
+    for split in ("t", "s"):
+        table = {n: {graph.operator(n).output.axes[1]: (ranks,)} for n in ("k", "v")} | {op.name: {split: (ranks,)}}
+        moved = {t.place: t for t in check_run(graph, (ranks,), choose(graph, (ranks,), table)).traffic}
+        summed = 2 * (ranks - 1) * prod(graph.tensor(op.output.tensor).shape) // ranks
+        assert moved[f"{op.output.tensor} to its copy"].counted == (summed,)
+        assert not any(moved[p].counted[0] for p in moved if p == f"statistics of {op.name}")
+
+
+def test_fused_gradients_take_six_products_for_nine() -> None:
+    """lse, then five products for all gradients, where one operator per gradient computes its scores again."""
+    apart, fused = (build_step(g, "sgd").graph for g in (layer(ahead=0), with_fused_gradients(layer(ahead=0))))
+    pairs = BATCH * KV * GROUP * SEQUENCE * (SEQUENCE + 1) // 2
+    work = [
+        sum(g.work(o) for o in g.operators if o.name.startswith("grad:y/") or o.function.startswith("attention_"))
+        - sum(g.work(o) for o in g.operators if o.name == "grad:y/delta")
+        for g in (apart, fused)
+    ]
+    assert work == [pairs * (9 * 2 * HEAD + 12 + 10 + 14 + 14), pairs * (6 * 2 * HEAD + 12 + 14)]
 
 
 def test_the_slowest_rank_of_a_causal_mask_is_priced() -> None:
@@ -159,9 +190,10 @@ def test_contiguous_queries_are_an_assumption() -> None:
     assert "unsplit-axes(2: y.e y.d)" in flags(layer(), machine, where, None, True)
 
 
-@pytest.mark.parametrize("name", ["causal", "causal step"])
+@pytest.mark.parametrize("name", ["causal", "causal step", "fused step"])
 def test_plans_are_proved(name: str) -> None:
     forward = layer("float32", ahead=0)
+    forward = with_fused_gradients(forward) if name == "fused step" else forward
     graph = forward if name == "causal" else build_step(forward, "adam").graph
     found = plan_graph(graph, load_machine("localhost:4"), memory_limit=1 << 20)
     checked = check_plan(write_plan(None, found.plan))

@@ -9,7 +9,7 @@ from itertools import product
 
 import pytest
 
-from shardproof.models.program.attention import OPERANDS
+from shardproof.models.program.attention import FUSED, OPERANDS
 from shardproof.models.program.graph import Graph, GraphError, Role, Tensor
 from shardproof.models.program.index import Axis, Combine, access
 from shardproof.models.program.operators import BY_DATA, FUNCTIONS, NodeKind, Operator, Value
@@ -51,6 +51,8 @@ def graph_of(function: str, *combines: Combine, splittable: bool = False) -> Gra
     count = max(FUNCTIONS[function].arity[0], 1 if FUNCTIONS[function].arity[1] else 0)
     axes = tuple(Axis(f"r{i}", 2, c, splittable) for i, c in enumerate(combines))
     shape, names = (2,) * len(axes), [a.name for a in axes]
+    if function == FUSED:
+        return packed_of(combines)
     if FUNCTIONS[function].kind is NodeKind.ATTENTION:
         return attention_of(function, axes)
     inputs = tuple(Tensor(f"x{i}", shape, role=Role.INPUT) for i in range(count))
@@ -75,6 +77,20 @@ def attention_of(function: str, axes: tuple[Axis, ...]) -> Graph:
     reads = tuple(access(name, *a) for name, a in has.items())
     op = Operator("made", function, axes, reads, access("y"), tuple(sorted(given.items())))
     return Graph("g", (*inputs, Tensor("y", ())), (op,), ("y",))
+
+
+def packed_of(combines: tuple[Combine, ...]) -> Graph:
+    """All gradients of an attention: queries and keys by the first and the last of the functions."""
+    both = (combines[0], combines[-1])
+    axes = [Axis(n, size, None, False) for n, size in (("x", 2), ("j", 3), ("c", 2))]
+    axes += [Axis(n, 2, both[i % 2], n in "st") for i, n in enumerate("stde")]
+    reads = {"g": "se", "q": "sd", "k": "td", "v": "te", "lse": "s", "delta": "s"}
+    inputs = tuple(Tensor(name, (2,) * len(a), role=Role.INPUT) for name, a in reads.items())
+    given = {"query": "s", "key": "t", "feature": "d", "value_feature": "e", "packed": "xjc"}
+    attributes = tuple(sorted((k, tuple(v)) for k, v in given.items()))
+    accesses = tuple(access(name, *a) for name, a in reads.items())
+    op = Operator("made", FUSED, tuple(axes), accesses, access("y", *"xjc"), attributes)
+    return Graph("g", (*inputs, Tensor("y", (2, 3, 2))), (op,), ("y",))
 
 
 @pytest.mark.parametrize(("function", "combine"), list(product(sorted(FUNCTIONS), Combine)))

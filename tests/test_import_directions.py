@@ -49,7 +49,18 @@ EXCEPTIONS = {  # files that read a foreign format with the library of that form
     "models/sources/jax/importer.py": frozenset({"jax"}),
     **{
         f"models/sources/torch/{f}.py": frozenset({"torch"})
-        for f in ("attention", "branches", "importer", "reader", "fold", "outputs", "program", "shadow", "stopped")
+        for f in (
+            "attention",
+            "branches",
+            "importer",
+            "reader",
+            "fold",
+            "outputs",
+            "program",
+            "shadow",
+            "stopped",
+            "train_step",
+        )
     },
 }
 JOBS = {

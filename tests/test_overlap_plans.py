@@ -66,7 +66,7 @@ def test_builder_and_checker_have_the_same_tasks_and_chains() -> None:
             x = tuple(rng.randrange(planning.problem.domain_size(v)) for v in range(len(planning.decisions)))
             quantum = rng.randint(1, 1000)
             built = tasks_of(planning, x, quantum)
-            tasks, after = wanted(entries, x, quantum)
+            tasks, after, _ = wanted(entries, x, quantum)
             assert [(t.name, t.time, t.streams) for t in built.tasks] == tasks
             assert {(p.before, p.after, p.lag) for p in built.precedences} == after
             chain = chain_of(planning, x)
@@ -199,9 +199,9 @@ def test_the_command_line_says_and_writes_it(
     assert said["hidden"] + sum(e[2] for e in said["exposed"]) == pytest.approx(said["redistributions"], abs=1e-9)
     assert run(["check", "o.spz", "--model", "mlp-unity", "--train", "sgd"]) == 0
     assert "overlapped plan" in capsys.readouterr().out
-    assert run([*line, "--memory", "1GiB"]) == 2
-    assert "leave out --memory" in capsys.readouterr().err
-    assert run(["run", "o.spz", "-n", "2", "--virtual"]) == 3
+    assert run([*line, "--micro-batch", "2"]) == 2
+    assert "--micro-batch" in capsys.readouterr().err
+    assert run(["explain", "o.spz"]) == 3
     assert "an overlapped plan" in capsys.readouterr().err
 
 

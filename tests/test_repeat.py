@@ -189,6 +189,10 @@ def test_mixtures_keep_binding_rows(share: Fraction) -> None:
     assert problem.peak_of(search.incumbent.solution)[0] <= limit
     assert unlimited.cost is not None and search.incumbent.cost >= unlimited.cost
     assert warm is None or all(n > 0 for _, n in warm.multipliers)
+    again = searching(problem)
+    again.incumbent.offer(search.incumbent.solution)
+    warm = begin(again, make)
+    assert warm is not None and warm.multipliers, "a solution that is known is no reason to drop the rows"
 
 
 def test_rows_that_do_not_bind_cost_nothing() -> None:

@@ -134,18 +134,20 @@ def test_bounds_and_fixed_labels_are_the_checkers(seed: int) -> None:
     improver = Improver(flat)
     assert improver.fit(np.zeros(flat.vertices, dtype=np.int64), state.n, Clock(20))
     upper = int(improver.best_value) + core.constant
-    exact = quantise(flat, state, upper)
-    assert exact is not None and abs(exact.bound / exact.denominator - state.bound) < 1.0
+    found = quantise(flat, state, upper)
+    assert found is not None
+    record, exact = found
+    assert exact.bound is not None and abs(exact.bound / exact.denominator - state.bound) < 1.0
     ground = Ground(core)
-    bound, kept = dual_bound(ground, replace(exact.record(), then=Open()), list(ground.full), upper, "test")
-    assert bound == exact.lower() <= upper
-    assert kept is not None and [k.tolist() for k in kept] == [k.tolist() for k in exact.fix(upper)]
-    smaller = presolve(core, exact.fix(upper))
+    bound, kept = dual_bound(ground, replace(record, then=Open()), list(ground.full), upper, "test")
+    assert bound == exact.lower() and bound is not None and bound <= upper
+    assert kept is not None and [k.tolist() for k in kept] == [k.tolist() for k in exact.fix(flat.domains, upper)]
+    smaller = presolve(core, exact.fix(flat.domains, upper))
     assert smaller is not None and smaller.problem is not None
     inner = dense_problem(smaller.problem)
     moved = transfer(flat, state, smaller, inner)
     again = quantise(inner, moved, upper)
-    assert again is not None and again.lower() <= upper
+    assert again is not None and (lower := again[1].lower()) is not None and lower <= upper
 
 
 def test_local_search_keeps_its_books() -> None:

@@ -11,7 +11,7 @@ from random_problems import maps_and_holes
 
 from shardproof.formal.selection.bound import converge
 from shardproof.formal.selection.bound.accelerated import AcceleratedSweeper
-from shardproof.formal.selection.bound.dual import gather, row_costs, score
+from shardproof.formal.selection.bound.dual import gather, score, score_of
 from shardproof.formal.selection.bound.trws import Sweeper, load
 from shardproof.formal.selection.decomposition import blocks, interface
 from shardproof.formal.selection.decomposition.blocks import begin, settled
@@ -140,8 +140,7 @@ def copied(side: list[Ints]) -> list[list[int]]:
 
 def lower_of(problem: SelectionProblem, record: Dual) -> Fraction:
     """The bound of `record` on the whole problem, multipliers included."""
-    network = build(Base(problem, record.denominator), whole(problem))
-    bound = score(network, *gather(network, record), *row_costs(network, record.multipliers)).bound
+    bound = score_of(Base(problem, record.denominator), whole(problem), record).bound
     assert bound is not None
     return Fraction(bound, record.denominator)
 

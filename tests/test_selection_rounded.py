@@ -213,12 +213,14 @@ def test_solver_and_checker_agree(seed: int) -> None:
     bounder.cuts = build(flat, tuple(Cut(r, int(rng.integers(1, 50)), reference) for r in rows))
     state.k = np.full(len(rows), 1e-3)
     state = bounder.ascend(state, float(upper), 30, Clock())
-    exact = quantise(flat, state, upper, bounder.cuts)
-    assert exact is not None and exact.rounded and abs(exact.bound / exact.denominator - state.bound) < 1.0
-    bound, kept = dual_bound(Ground(core), replace(exact.record(), then=Open()), list(Ground(core).full), upper, "test")
-    assert bound == exact.lower() <= upper and before <= upper
-    assert kept is not None and [k.tolist() for k in kept] == [k.tolist() for k in exact.fix(upper)]
-    smaller = presolve(core, exact.fix(upper))
+    found = quantise(flat, state, upper, bounder.cuts)
+    assert found is not None
+    record, exact = found
+    assert record.rounded and exact.bound is not None and abs(exact.bound / exact.denominator - state.bound) < 1.0
+    bound, kept = dual_bound(Ground(core), replace(record, then=Open()), list(Ground(core).full), upper, "test")
+    assert bound == exact.lower() and bound is not None and bound <= upper and before <= upper
+    assert kept is not None and [k.tolist() for k in kept] == [k.tolist() for k in exact.fix(flat.domains, upper)]
+    smaller = presolve(core, exact.fix(flat.domains, upper))
     if smaller is not None and smaller.problem is not None:
         inner = dense_problem(smaller.problem)
         cuts, k = carry(flat, state, bounder.cuts, smaller, inner)
@@ -239,7 +241,7 @@ def test_separation_finds_the_row_that_closes_the_knapsack() -> None:
     state = bounder.ascend(state, 40.0, 300, Clock())
     assert state.bound > 39.0  # 20 without
     exact = quantise(flat, state, 40, bounder.cuts)
-    assert exact is not None and exact.lower() >= 39
+    assert exact is not None and (lower := exact[1].lower()) is not None and lower >= 39
 
 
 def test_smoothing_is_deterministic_and_never_lowers_the_bound() -> None:

@@ -21,7 +21,7 @@ from random_problems import chain, graphs_of_all_kinds, grid_of_tables
 
 from shardproof.formal.selection.answer import Answer
 from shardproof.formal.selection.bound.accelerated import AcceleratedSweeper
-from shardproof.formal.selection.bound.dual import fix_labels, score
+from shardproof.formal.selection.bound.dual import score, score_of
 from shardproof.formal.selection.bound.trws import Sweeper
 from shardproof.formal.selection.elimination.factored import eliminate, elimination_order
 from shardproof.formal.selection.model import minplus
@@ -126,7 +126,8 @@ def test_fixing_against_a_record_keeps_what_the_definition_keeps() -> None:
         optimum = brute_force(problem)[0]
         if optimum is None:
             continue
-        bound, kept = fix_labels(Base(problem, dual.denominator), whole(problem), dual, optimum + 1)
+        found = score_of(Base(problem, dual.denominator), whole(problem), dual)
+        bound, kept = found.bound, found.fix(whole(problem), optimum + 1)
         literal = bound_of(problem, dual, everything(problem), INF)
         assert (INF if bound is None else -(-bound // dual.denominator)) == literal
         if bound is None:
@@ -144,15 +145,14 @@ def test_solution_outside_the_fixed_domains_is_still_proved() -> None:
     judge(problem, answer, brute_force(problem)[0])
 
 
-def test_kernels_agree_with_numpy_on_large_tables_and_with_threads() -> None:
+def test_kernels_agree_with_numpy_on_large_tables() -> None:
     rng = np.random.default_rng(0)
     table = rng.integers(-(10**6), 10**6, (701, 903))
     table[rng.random(table.shape) < 0.1] = FORBIDDEN
     h, g = rng.integers(-(10**6), 10**6, 701), rng.integers(-(10**6), 10**6, 903)
     assert table.size > minplus.SMALL
-    for threads in (1, 2):
-        assert np.array_equal(minplus.columns_min(table, h, threads), (table + h[:, None]).min(axis=0))
-        assert np.array_equal(minplus.rows_min(table, g, threads), (table + g[None, :]).min(axis=1))
+    assert np.array_equal(minplus.columns_min(table, h), (table + h[:, None]).min(axis=0))
+    assert np.array_equal(minplus.rows_min(table, g), (table + g[None, :]).min(axis=1))
 
 
 def test_denominators_do_not_change_the_bound_of_a_score() -> None:

@@ -8,7 +8,7 @@ torch = pytest.importorskip("torch")
 
 from torch import Tensor, nn
 
-from shardproof.models.program.graph import UnsupportedOperators
+from shardproof.models.program.graph import Role, UnsupportedOperators
 from tests.torch_case import compare, imported
 
 pytestmark = pytest.mark.torch
@@ -193,8 +193,25 @@ def test_dropped_labels_are_kept() -> None:
     assert [op.function for op in found.graph.operators] == ["scale"]
 
 
-@pytest.mark.parametrize("function", [lambda x: x + torch.randn_like(x), lambda x: x * torch.rand(3)])
-def test_other_random_numbers_are_refused_with_what_to_do(function: object) -> None:
+@pytest.mark.parametrize(
+    ("function", "told"),
+    [
+        (lambda x: x + torch.randn_like(x), "normal"),
+        (lambda x: x * torch.rand(3), "uniform in [0, 1)"),
+        (lambda x: x * torch.empty(3).uniform_(-2, 3), "uniform in [-2, 3)"),
+        (lambda x: x.gather(1, torch.rand(2, 3).argsort(1)), "uniform in [0, 1)"),
+        (lambda x: x[torch.randint(0, 2, (4,))], "integers from 0 to 1"),
+    ],
+)
+def test_other_random_numbers_are_inputs(function: object, told: str) -> None:
+    found = imported(lambda: (_Written(function), torch.zeros(2, 3)))
+    drawn = [t.name for t in found.graph.tensors if t.role is Role.INPUT and t.name != "given_0"]
+    assert len(drawn) == 1
+    assert f"{drawn[0]} ({told}" in found.notes[-1]
+
+
+def test_random_numbers_by_computed_chances_are_refused_with_what_to_do() -> None:
+    function = lambda x: x[0, torch.multinomial(x[0].softmax(0), 1)]
     with pytest.raises(UnsupportedOperators, match="make them an input"):
         imported(lambda: (_Written(function), torch.zeros(2, 3)))
 

@@ -74,6 +74,11 @@ CASES: dict[str, Callable[[Any], Any]] = {
     "adamw:rate=0.02,decay=0.3,beta1=0.8,beta2=0.95,epsilon=1e-4,clip=0.5": lambda w: optim.AdamW(
         w, lr=0.02, weight_decay=0.3, betas=(0.8, 0.95), eps=1e-4
     ),
+    "rmsprop": lambda w: optim.RMSprop(w),
+    "rmsprop:rate=0.02,beta2=0.8,momentum=0.7,decay=0.1,epsilon=1e-3": lambda w: optim.RMSprop(
+        w, lr=0.02, alpha=0.8, momentum=0.7, weight_decay=0.1, eps=1e-3
+    ),
+    "adagrad:rate=0.1,decay=0.05,clip=0.5": lambda w: optim.Adagrad(w, lr=0.1, weight_decay=0.05),
     "lion": lambda w: Lion(w, 0.0001, (0.9, 0.99), 0.0),
     "lion:rate=0.01,decay=0.2,beta1=0.7,beta2=0.8": lambda w: Lion(w, 0.01, (0.7, 0.8), 0.2),
 }

@@ -59,6 +59,12 @@ RESIZED = {
     "no channels": lambda x: F.avg_pool2d(x[:, 0, None], (2, 1), ceil_mode=True)[:, 0] ** 2,
     "no depth": lambda x: F.max_pool3d(x[:, 1:, None], (1, 2, 2), (1, 2, 1), (0, 1, 1)),
     "beyond the edge": lambda x: F.avg_pool2d(x.permute(0, 2, 3, 1), 2, ceil_mode=True),
+    "windows that are digits": lambda x: (
+        F.max_pool2d(x, (2, 1)) + x.reshape(2, 3, 2, 2, 6).permute(0, 1, 3, 2, 4).softmax(3).square().sum(2)
+    ),
+    "means that are digits": lambda x: (
+        F.avg_pool2d(x, (2, 1)) + x.reshape(2, 3, 2, 2, 6).permute(0, 1, 3, 2, 4).softmax(3).square().sum(2)
+    ),
     "channels last": lambda x: F.adaptive_avg_pool2d(x.permute(0, 3, 1, 2), 1),
 }
 

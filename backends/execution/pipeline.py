@@ -41,8 +41,8 @@ class Post(Protocol):
         """To `rank` of `stage`; does not wait."""
         ...
 
-    def receive(self, stage: int, rank: int, tensor: str, micro_batch: int) -> Array:
-        """What this rank, `rank` of `stage`, is sent."""
+    def receive(self, stage: int, rank: int, tensor: str, micro_batch: int) -> tuple[Array, float]:
+        """What this rank, `rank` of `stage`, is sent, and when that was (`time.perf_counter`)."""
         ...
 
 
@@ -68,12 +68,14 @@ def run_stage(
     xp: ModuleType,
     recorder: Recorder | None = None,
     told: Callable[[int], None] | None = None,
+    pace: float = 0.0,
 ) -> Results:
-    """One rank of stage s (`rank` within its view).  `told(n)`: before task n.  Raises `RankError`, with the rank of
-    the whole machine.
+    """One rank of stage s (`rank` within its view).  `told(n)`: before task n.  `pace`: a task lasts at least so many
+    times its planned time; what is left of that after its work is slept.  Raises `RankError`, with the rank of the
+    whole machine.
     """
     try:
-        return _run_stage(staged, s, rank, transport, post, source, xp, recorder, told)
+        return _run_stage(staged, s, rank, transport, post, source, xp, recorder, told, pace)
     except RankError as e:
         raise RankError(s * staged.devices + rank, e.place, e.reason) from e
 
@@ -88,6 +90,7 @@ def _run_stage(
     xp: ModuleType,
     recorder: Recorder | None,
     told: Callable[[int], None] | None,
+    pace: float,
 ) -> Results:
     stage, slots = staged.stages[s], dict[int, dict[str, Array]]()
     early = [t for p in "FB" for t in stage.results[p]]
@@ -122,13 +125,16 @@ def _run_stage(
         begun = 0.0 if recorder is None else recorder.now()
         try:
             if came is not None:
-                here[came] = xp.asarray(post.receive(s, rank, came, i))
+                block, sent_s = post.receive(s, rank, came, i)
+                here[came] = xp.asarray(block)
+                time.sleep(max(0.0, sent_s + pace * staged.send - time.perf_counter()))
         except Exception as e:
             raise RankError(rank, f"receiving {came!r} of micro-batch {i}", f"{type(e).__name__}: {e}") from e
         if recorder is not None and came is not None:
             recorder.add(f"receive {came} of micro-batch {i}", "communication", begun)
-        task = 0.0 if recorder is None else recorder.now()
+        task, clock = 0.0 if recorder is None else recorder.now(), time.perf_counter()
         perform(phase, here, i)
+        time.sleep(max(0.0, clock + pace * staged.seconds[s][phase] - time.perf_counter()))
         if recorder is not None:
             recorder.add(f"{phase}{i} of stage {s}", "data", task)
         if goes is not None:
@@ -157,7 +163,7 @@ class Letters:
 
     def __init__(self, timeout_s: float) -> None:
         self._timeout_s, self._there = timeout_s, threading.Condition()
-        self._held: dict[tuple[int, int, str, int], Array] = {}
+        self._held: dict[tuple[int, int, str, int], tuple[Array, float]] = {}
         self.sent: dict[str, int] = {}
         self._over = False
 
@@ -170,11 +176,11 @@ class Letters:
     def send(self, stage: int, rank: int, tensor: str, micro_batch: int, block: Array) -> None:
         """See `Post`."""
         with self._there:
-            self._held[stage, rank, tensor, micro_batch] = block.copy()
+            self._held[stage, rank, tensor, micro_batch] = block.copy(), time.perf_counter()
             self.sent[tensor] = self.sent.get(tensor, 0) + int(block.size)
             self._there.notify_all()
 
-    def receive(self, stage: int, rank: int, tensor: str, micro_batch: int) -> Array:
+    def receive(self, stage: int, rank: int, tensor: str, micro_batch: int) -> tuple[Array, float]:
         """See `Post`."""
         key = stage, rank, tensor, micro_batch
         with self._there:
@@ -186,9 +192,13 @@ class Letters:
 
 
 def run_pipeline(
-    staged: StagedProgram, inputs: Mapping[str, Array], timeout_s: float = 120.0, trace: bool = False
+    staged: StagedProgram,
+    inputs: Mapping[str, Array],
+    timeout_s: float = 120.0,
+    trace: bool = False,
+    pace: float = 0.0,
 ) -> PipelineResult:
-    """Run all ranks of all stages as threads of this process.
+    """Run all ranks of all stages as threads of this process.  `pace`: see `run_stage`.
 
     Raises `GraphError` for inputs that do not fit, `RankError` naming rank and operator when one fails.
     """
@@ -206,7 +216,7 @@ def run_pipeline(
     def work(n: int) -> None:
         s, r = where[n]
         try:
-            results[n] = run_stage(staged, s, r, transports[s, r], letters, slices(arrays), np, recorders[n])
+            results[n] = run_stage(staged, s, r, transports[s, r], letters, slices(arrays), np, recorders[n], pace=pace)
         except RankError as e:
             if not any(hub.failed for hub in hubs):
                 errors.append(e)

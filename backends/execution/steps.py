@@ -13,12 +13,13 @@ padded.
 Exchange.  Every rank holds its source block and what arrived in earlier phases; received boxes go straight into the
 target.
 
-The steps are generators of requests: `carry` drives them to the end at once, `Flight` starts them and finishes them
-later.
+The steps are generators of requests: `carry` drives them to the end at once, `carry_beside` without blocking, `Flight`
+starts them and finishes them later.
 """
 
 from __future__ import annotations
 
+import time
 from itertools import accumulate, pairwise, product
 from math import prod
 from types import ModuleType
@@ -85,6 +86,26 @@ def carry(transport: Transport, steps: Steps) -> Array:
         request = next(steps)
         while True:
             request = steps.send({} if request is None else carry_out(transport, request))
+    except StopIteration as done:
+        return done.value  # type: ignore[no-any-return]
+
+
+LOOK_S = 50e-6
+"""How long one sleeps between two looks at a collective that runs beside other work of the same processor."""
+
+
+def carry_beside(transport: Transport, steps: Steps) -> Array:
+    """`carry` for a thread beside others: collectives do not block, and nobody waits for them with a processor."""
+    try:
+        request = next(steps)
+        while True:
+            if request is None:
+                request = steps.send({})
+            else:
+                pending = transport.start(request)
+                while not pending.poll():
+                    time.sleep(LOOK_S)
+                request = steps.send(pending.wait())
     except StopIteration as done:
         return done.value  # type: ignore[no-any-return]
 

@@ -14,15 +14,16 @@ Source: Milakov and Gimelshein, Online normalizer calculation for softmax (2018)
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import cached_property
+from math import prod
 from types import MappingProxyType
 from typing import Final
 
-from ...models.program.attention import role
+from ...models.program.attention import FUSED, groups, role
 from ...models.program.index import Combine
 from .attention_parts import Collected, Part, parts
-from .blocks import Array, KernelError, spread
+from .blocks import Array, KernelError, align, lengths, spread
 from .elementwise import number
 from .task import Task
 
@@ -103,8 +104,12 @@ class _Shares:
     def slopes(self, low: int, high: int) -> tuple[Array, Array | float]:
         """w of the keys [low, high), and cap'."""
         p, slope = self.shares(low, high)
+        return self.within(p, low, high), slope
+
+    def within(self, p: Array, low: int, high: int) -> Array:
+        """w of the keys [low, high), whose p is known."""
         inward = self.xp.matmul(self.g, self._v[..., low:high, :].swapaxes(-1, -2))
-        return p * (inward - self._delta), slope
+        return p * (inward - self._delta)  # type: ignore[no-any-return]
 
     @cached_property
     def _v(self) -> Array:
@@ -155,6 +160,47 @@ def _mask_gradient(t: Task) -> Array:
     return result.result(result.array)
 
 
+def _gradients(t: Task) -> Array:
+    """The gradients of q, k and v of one pass over the scores, side by side: see `models.program.attention`."""
+    op, scale = t.op, number(t.op, "scale", 1.0)
+    found = Collected(t, last="feature", of=[a.name for a in op.axes])
+    keys, values = (Collected(t, keys=True, last=n, of=found.shared) for n in ("feature", "value_feature"))
+    for part in parts(t):
+        of, q = _Shares(part), part.queries("q", "feature")
+        for low, high in part.tiles():
+            p, slope = of.shares(low, high)
+            bent = of.within(p, low, high) * slope
+            found.add(part, t.xp.matmul(bent, part.k[..., low:high, :]) * scale)
+            keys.add(part, t.xp.matmul(bent.swapaxes(-1, -2), q) * scale, (low, high), own=False)
+            values.add(part, t.xp.matmul(p.swapaxes(-1, -2), of.g), (low, high), own=False)
+    rows, many = lengths(t.box, found.shared), groups(op)
+    (query,), (key,) = role(op, "query"), role(op, "key")
+    width, begin, queries = found.array.shape[-1], *_run(t, query)
+    packed = t.xp.zeros((*rows, *(op.axis(a).extent for a in role(op, "packed"))), dtype=found.array.dtype)
+    apart = found.array.reshape((*rows, *lengths(t.box, found.own), width))
+    first = t.xp.moveaxis(apart, len(rows) + found.own.index(query), len(rows))
+    mine = first.reshape((*rows, queries, prod(lengths(t.box, many)), width))
+    packed[..., begin : begin + queries, _slots(t, many), :width] = mine
+    begin, count = _run(t, key)
+    for k, side in enumerate((keys, values)):
+        width = side.array.shape[-1]
+        packed[..., begin : begin + count, packed.shape[-2] - 2 + k, :width] = side.array.reshape((*rows, count, width))
+    return align(packed, (*found.shared, *role(op, "packed")), op.output.axes)
+
+
+def _run(t: Task, axis: str) -> tuple[int, int]:
+    """First position and length of the box along an axis."""
+    return t.box[axis][0], t.box[axis][1] - t.box[axis][0]
+
+
+def _slots(t: Task, many: Sequence[str]) -> list[int]:
+    """Where the groups of the box stand among all groups."""
+    places = [0]
+    for name in many:
+        places = [p * t.op.axis(name).extent + i for p in places for i in range(*t.box[name])]
+    return places
+
+
 ATTENTION: Final = MappingProxyType[str, Callable[[Task], Array]](
     {"attention": attention, "attention_lse": log_sum_exp}
 )
@@ -166,6 +212,7 @@ ATTENTION_GRADIENTS: Final = MappingProxyType[str, Callable[[Task], Array]](
         "attention_query_gradient": _query_gradient,
         "attention_key_gradient": _key_gradient,
         "attention_mask_gradient": _mask_gradient,
+        FUSED: _gradients,
     }
 )
 """Gradient function -> kernel."""

@@ -171,11 +171,19 @@ def shared_and_own(task: Task) -> tuple[tuple[str, ...], tuple[str, ...]]:
 
 class Collected:
     """What parts add up to: `array` has the rows of the result (shared, then own), keys and a last dimension, flat; the
-    last two have length 1 where `keys` is false and `last` empty."""
+    last two have length 1 where `keys` is false and `last` empty.  `of`: the rows to keep (those of the result)."""
 
-    def __init__(self, task: Task, keys: bool = False, last: str = "", fill: float = 0.0) -> None:
+    def __init__(
+        self,
+        task: Task,
+        keys: bool = False,
+        last: str = "",
+        fill: float = 0.0,
+        of: Sequence[str] | None = None,
+    ) -> None:
         self.task, self.shared, self.own = task, *shared_and_own(task)
-        self.rows = tuple(a for a in (*self.shared, *self.own) if a in task.op.output.axes)
+        kept = task.op.output.axes if of is None else of
+        self.rows = tuple(a for a in (*self.shared, *self.own) if a in kept)
         self.key = role(task.op, "key") if keys else ()
         self.last = role(task.op, last) if last else ()
         sizes = (prod(lengths(task.box, self.key)), prod(lengths(task.box, self.last)))

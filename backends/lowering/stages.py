@@ -63,7 +63,7 @@ class StageProgram:
 class StagedProgram:
     """`order[s]`: ("F" or "B", micro-batch) in the order in which the schedule starts them on stage s.  `batched[t]`:
     the dimension of a tensor that micro-batches cut, for those that have one.  `added`: results that are sums over the
-    micro-batches.
+    micro-batches.  `seconds[s][phase]`, `send`: of a task of stage s and of a send, as planned.
     """
 
     graph: Graph
@@ -72,6 +72,8 @@ class StagedProgram:
     order: tuple[tuple[tuple[str, int], ...], ...]
     batched: dict[str, int]
     added: frozenset[str]
+    seconds: tuple[dict[str, float], ...]
+    send: float
 
     @property
     def hierarchy(self) -> tuple[int, ...]:
@@ -112,7 +114,11 @@ def staged(c: PipelineCertificate, stored: bool = False) -> StagedProgram:
         if different := [k for k, n in enumerate(t.shape) if n != small[k]]:
             batched[t.name] = different[0]
     stages = tuple(_stage(c, s, graph, hierarchy, stored) for s in range(len(c.stages)))
-    return StagedProgram(c.graph, c.micro, stages, tuple(order), batched, _added(c.graph, batched))
+    unit = c.quantum / 1e12
+    seconds = tuple({phase: t * unit for phase, t in zip("FB", stage, strict=False)} for stage in pipe.times)
+    return StagedProgram(
+        c.graph, c.micro, stages, tuple(order), batched, _added(c.graph, batched), seconds, pipe.send * unit
+    )
 
 
 def _added(graph: Graph, batched: dict[str, int]) -> frozenset[str]:

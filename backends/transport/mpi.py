@@ -45,10 +45,9 @@ class _Call:
     requests: list[MPI.Request] = field(default_factory=list)
     held: list[object] = field(default_factory=list)
 
-    def poll(self) -> None:
+    def poll(self) -> bool:
         """See `Pending`."""
-        for request in self.requests:
-            request.Test()
+        return all(request.Test() for request in self.requests)
 
     def wait(self) -> Result:
         """See `Pending`."""

@@ -82,8 +82,9 @@ class _Call:
     def __init__(self, stream: Any, event: Any, result: Result, held: list[Array]) -> None:
         self._stream, self._event, self._result, self._held = stream, event, result, held
 
-    def poll(self) -> None:
+    def poll(self) -> bool:
         """The device needs no help."""
+        return True
 
     def wait(self) -> Result:
         """See `Pending`: the current stream waits, the host does not."""

@@ -70,8 +70,8 @@ All ranks have the same phases, so that a phase begun early is the same phase on
 class Pending(Protocol):
     """A request under way."""
 
-    def poll(self) -> None:
-        """Let it make progress; never waits."""
+    def poll(self) -> bool:
+        """Let it make progress; never waits.  Whether looking again is of no use: `wait` is next."""
 
     def wait(self) -> Result:
         """Its result."""

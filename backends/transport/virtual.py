@@ -77,8 +77,9 @@ class _Later:
 
     finish: Callable[[], Result]
 
-    def poll(self) -> None:
+    def poll(self) -> bool:
         """Threads need no help."""
+        return True
 
     def wait(self) -> Result:
         """See `Pending`."""

@@ -40,7 +40,9 @@ from ..lowering.movements import table as movement_table
 from ..lowering.program import lower
 from ..lowering.traffic import statistics_traffic
 from ..trace import chrome, summary, table, write_json
+from .overlapped import run_overlapped
 from .pipelined import run_pipelined
+from .scheduled import Asked
 
 MPI_RANKS = 64
 """More local processes than this are refused; virtual ranks have no such limit."""
@@ -83,6 +85,12 @@ MPI_RANKS = 64
 )
 @click.option("--fuse/--no-fuse", default=True, show_default=True, help="Run chains of elementwise operators as one.")
 @click.option(
+    "--pace",
+    type=click.FloatRange(min=0, min_open=True),
+    metavar="FACTOR",
+    help="Of plans with a schedule: every task lasts at least FACTOR times its planned time.",
+)
+@click.option(
     "--communication",
     is_flag=True,
     help="Start no ranks: print every redistribution, who solves it and why, and its bytes beside a lower bound.",
@@ -105,22 +113,28 @@ def run_command(
     trace: Path | None,
     overlap: bool,
     fuse: bool,
+    pace: float | None,
     communication: bool,
     output: Path | None,
     as_json: bool,
 ) -> int:
     """Execute PLAN on N ranks and compare the result with one process."""
+    asked = Asked(ranks, virtual, inputs, seed, dtype, timeout, trace, output, write_arrays, as_json, pace or 0.0)
     with Watch("checking the plan"):
         pipelined = publisher.checked_pipeline(plan_file)
     if pipelined is not None:
         cut, name = pipelined
         _check_ranks(cut.machine.devices, ranks)
-        if communication or kernels or backend == "cupy":
-            raise InputError("a pipelined plan runs with NumPy and no kernels of your own; leave these options out")
-        _check_mpi(virtual, ranks)
-        return run_pipelined(
-            cut, name, ranks, virtual, inputs, seed, dtype, timeout, trace, output, write_arrays, as_json
-        )
+        _check_scheduled(asked, bool(communication or kernels or backend == "cupy"), "a pipelined")
+        return run_pipelined(cut, name, asked)
+    with Watch("checking the plan"):
+        beside = publisher.checked_overlap(plan_file)
+    if beside is not None:
+        _check_ranks(beside[0].machine.devices, ranks)
+        _check_scheduled(asked, bool(communication or kernels or backend == "cupy"), "an overlapped")
+        return run_overlapped(*beside, asked)
+    if pace is not None:
+        raise InputError("--pace is for plans with a schedule: those of plan --overlap and plan --pipeline")
     with Watch("checking the plan"):
         viewed = publisher.checked_views(plan_file)
         plan, identity = publisher.checked_plan(plan_file) if viewed is None else (as_plan(viewed[0]), viewed[1])
@@ -135,10 +149,10 @@ def run_command(
     except OpaqueError as error:
         raise InputError(str(error)) from None
     xp = _library(backend)
-    asked = plan.asked  # what one process runs is the user's graph, whatever program was planned
+    model = plan.asked  # what one process runs is the user's graph, whatever program was planned
     stored = dtype == "own" or (dtype is None and rounds(plan.graph))
     kind = None if stored else dtype or "float64"
-    arrays = read_inputs(inputs, asked) if inputs is not None else random_inputs(asked, seed, kind)
+    arrays = read_inputs(inputs, model) if inputs is not None else random_inputs(model, seed, kind)
     options = Options(fuse, overlap, True, xp.__name__, stored)
     program = prepared(plan.graph, plan.machine.hierarchy, plan.choices, options)
     start = time.monotonic()
@@ -164,12 +178,12 @@ def run_command(
         return Exit.INTERNAL
     seconds = time.monotonic() - start
     with Watch("running in one process"):
-        expected = run_graph(asked, arrays, stored=stored)
+        expected = run_graph(model, arrays, stored=stored)
     worst, at = comparison.worst(outputs, expected, plan.graph.results)
-    precision = of_run(asked, arrays, stored)
+    precision = of_run(model, arrays, stored)
     allowed = comparison.allowed(precision.computed)
     equal = worst <= allowed
-    made = made_up(asked, seed) if inputs is None else None
+    made = made_up(model, seed) if inputs is None else None
     moved = _bytes_by_collective(plan.graph, plan.machine.hierarchy, plan.choices)
     mismatched = [t.place for t in traffic if not t.fits]
     times, calls = summary(spans, ranks), count(program)
@@ -252,6 +266,12 @@ def _check_ranks(devices: int, ranks: int) -> None:
             f"the plan is for {devices} devices, -n asks for {ranks} ranks; run it with -n {devices}, or plan for "
             f"'localhost:{ranks}' and run that"
         )
+
+
+def _check_scheduled(asked: Asked, other: bool, kind: str) -> None:
+    if other:
+        raise InputError(f"{kind} plan runs with NumPy and no kernels of your own; leave these options out")
+    _check_mpi(asked.virtual, asked.ranks)
 
 
 def _check_mpi(virtual: bool, ranks: int) -> None:

@@ -8,8 +8,8 @@ outside every group are grey.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from html import escape
 from math import prod
-from xml.sax.saxutils import escape
 
 from ...models.collective_programs.collectives import LoweredStep
 

@@ -27,9 +27,9 @@ from ...proofs.selection.certificates import Dual, SelectionCertificate
 from ..planning.report import amount
 from ..planning.strategy import Split, StrategyError, placement, vertex_names
 from ..selection.answer import Answer
-from ..selection.bound.dual import gather, row_costs, score
+from ..selection.bound.dual import score_of
 from ..selection.model.clock import Progress
-from ..selection.model.factored import Base, build, whole
+from ..selection.model.factored import Base, whole
 from ..selection.model.restrict import restrict
 from ..selection.solve import Engine, solve
 from .compare import Comparison, compare, render_comparison
@@ -153,9 +153,7 @@ def deviation_bounds(
     floor = 0 if lower is None else min(0, lower - cost)
     if not isinstance(record, Dual):
         return lower, [floor] * len(zeros)
-    network = build(Base(problem, record.denominator), whole(problem))
-    added, term = row_costs(network, record.multipliers)
-    found = score(network, *gather(network, record), added, term)
+    found = score_of(Base(problem, record.denominator), whole(problem), record)
     if found.bound is None:
         return lower, [floor] * len(zeros)
     out = []

@@ -28,6 +28,7 @@ from ..selection.model.clock import Progress
 from ..selection.solve import Engine
 from .balance import balance_text, uneven
 from .deviation import Deviation, Neighbourhood, deviation, deviation_bounds, forced, render_deviation, vertex_of
+from .scheme import LevelScheme, render_scheme, scheme
 from .stored_state import StoredState, render_stored_state, stored_state
 from .terms import PlanTerms
 
@@ -71,7 +72,7 @@ class Worth:
 class Explanation:
     """`operators[v]`: every vertex of the plan in order.  `only`, `deviation`: when asked for one vertex.
 
-    `state`: how a training step keeps its weights, gradients and moments.
+    `state`: how a training step keeps its weights, gradients and moments; `scheme`: which parallelism every level has.
     """
 
     planning: Planning
@@ -83,6 +84,7 @@ class Explanation:
     only: int | None
     deviation: Deviation | None
     state: tuple[StoredState, ...] = ()
+    scheme: tuple[LevelScheme, ...] = ()
 
     def __str__(self) -> str:
         return render_explanation(self)
@@ -117,6 +119,7 @@ class Explanation:
                 for v, o in enumerate(self.operators)
                 if self.only in (None, v)
             ],
+            "scheme": render_scheme(self.scheme, self.state) or None,
             "stored_state": [s.to_json() for s in self.state],
             "uneven_queries": [
                 {"name": u.name, "runs": u.runs, "fullest_over_mean": str(u.ratio), "lost": u.lost}
@@ -183,6 +186,7 @@ def explain(
         only,
         changed,
         stored_state(planning, choices) if only is None else (),
+        scheme(planning, choices) if only is None else (),
     )
 
 
@@ -290,6 +294,8 @@ def render_explanation(e: Explanation, width: int = 190, color: bool = False) ->
     if e.only is None and (rows_of := uneven(e.planning, e.choices)):
         together = (sum(r.lost for r in rows_of), sum(r.compute for r in rows_of))
         lines.append(balance_text(rows_of, [amount(t, problem) for t in together]))
+    if e.scheme:
+        lines.append(render_scheme(e.scheme, e.state))
     if e.state:
         lines += ["", render_stored_state(e.state, width, color)]
     if e.deviation is not None:

@@ -8,8 +8,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from html import escape
 from math import prod
-from xml.sax.saxutils import escape
 
 from ...models.communication.parallel_graph import Change, Parallel, ParallelGraph, Step, parallel_graph
 from ...models.cost.selection import Planning

@@ -1,11 +1,15 @@
 """Joint optimisation of algebra and placement: the search over an e-graph, and what it says.
 
     user's graph    planned as it is; its plan is where everything begins, so that no answer is worse
-    uniform modes   programs in which equal places are rewritten alike, planned one by one (`starts`)
-    jointly         one selection problem over all programs (`models.joint.problem`), from the best of these on
-    alone           the program that was found, planned once more by itself
+    jointly         one selection problem over all programs (`models.joint.problem`), with tags that say as much as is
+                    cheap (`levels`), for a part of the time
+    uniform modes   where that is not enough, programs in which equal places are rewritten alike, planned one by one
+                    (`starts`),
+                    and the one that is best on one device
+    again           from the best of these on, with tags that say more
 
-Half of the time at most goes to programs with fixed modes.
+Where the user's plan does not fit the rows of all programs, which say more than its own, and nothing cheaper fits them,
+the answer is about the graph as it is.
 """
 
 from __future__ import annotations
@@ -18,9 +22,10 @@ from typing import Final
 from ...models.communication.choices import Choices
 from ...models.cost.limits import TooLarge, check_sizes
 from ...models.cost.selection import Notify, Planning, build
+from ...models.cost.structures import Structures
 from ...models.joint.choices import Skeleton
 from ...models.joint.egraph import EGraph, Modes
-from ...models.joint.problem import JointPlanning, build_joint, choices_of
+from ...models.joint.problem import JointPlanning, build_joint
 from ...models.joint.rules import LIBRARY
 from ...models.layout.placement import Space
 from ...models.machine.machine import Machine
@@ -36,33 +41,34 @@ from ..selection.fallback import certified
 from ..selection.model.clock import Clock, Progress
 from ..selection.relax_resources import relax_resources
 from ..selection.solve import Engine, solve
+from .levels import LARGE, MIDDLE, SMALL, TooLong, first_level, larger, within
 from .saturate import RULES, Rule, same_order, saturate
 from .starts import descend
 
-SMALL, LARGE = 1, 3
-"""How much tags say: little where the problem can then be eliminated, everything where it has to be bounded."""
-MOST_SMALL: Final = 128
-"""Choices of one vertex up to which little is tried first."""
 NARROWER: Final = (
     frozenset({"fuse-epilogue", "relu-from-output", "add-many", "product-of-parts"}),
     frozenset({"fuse-epilogue", "relu-from-output"}),
     frozenset[str](),
 )
 """Rules that are tried where more give too large an e-graph."""
-SMALL_SHARE: Final = 0.25
-"""Share of the time for that."""
 RULES_SHARE: Final = 0.15
 """Share of the time for one set of rules; what they have added by then is the e-graph."""
 TABLES_SHARE: Final = 0.5
 """Share of the time for the first tables of all programs; beyond, the graph stays as it is."""
 LARGE_SHARE: Final = 0.2
-"""Share of the time for tables with tags that say everything."""
-MOST_CHOICES: Final = 10_000
-"""Choices of one vertex up to which tags say everything."""
-MOST_ENTRIES: Final = 1 << 26
-"""Entries of all tables up to which tags say everything."""
-STARTS_SHARE: Final = 0.4
+"""Share of the time for tables with tags that say more."""
+FIRST_SHARE: Final = 0.35
+"""Share of the time for a first search, from the plan of the graph as it is on."""
+FIRST_S: Final = 1.0
+FIRST_TIMES: Final = 8.0
+"""Seconds that a first search has at most, and how often what its tables took; what it does not close by then needs
+better programs or tags."""
+STARTS_SHARE: Final = 0.3
 """Share of the time for programs with fixed modes."""
+PLAIN_SHARE: Final = 0.2
+"""Share of the time for the graph as it is."""
+OWN_SHARE: Final = 0.2
+"""Share of the time that is kept for the graph as it is where its plan breaks the rows of all programs."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -77,6 +83,10 @@ class Joint:
     plain: Answer
     plain_scale: int
     programs: int
+
+
+Known = tuple[Modes, Choices]
+"""A program and its placements."""
 
 
 def plan_jointly(
@@ -99,108 +109,84 @@ def plan_jointly(
     """
     check_sizes(graph, machine, where)
     egraph, derivation = safe(graph, rules, clock)
-    search = _Search(machine, where, clock, gap, threads, progress, memory_limit)
+    search = _Search(machine, where, clock, gap, threads, progress, memory_limit, engine)
     base = build(graph, machine, where, memory_limit)
-    plain = search.plan(base, clock.share(STARTS_SHARE / 2))
+    plain = search.plan(base, clock.share(PLAIN_SHARE))
+    began = clock.seconds()
     try:
         check_sizes(egraph.union, machine, where)
-        planning = build_joint(
+        structures = Structures(egraph.union, machine, where, egraph.orders)
+        first = build_joint(
             egraph,
             derivation.rounds,
             machine,
             where,
-            _within(clock.share(TABLES_SHARE), notify),
-            level=SMALL if level is None else level,
+            within(clock.share(TABLES_SHARE), notify),
+            level=first_level(egraph, structures, memory_limit) if level is None else level,
             memory_limit=memory_limit,
+            structures=structures,
         )
-    except (_TooLong, TooLarge):  # the claim says that no operators were added
-        egraph, derivation = EGraph(graph, (), graph.operators), Derivation(LIBRARY, 0, ())
-        planning = build_joint(egraph, 0, machine, where, notify, memory_limit=memory_limit)
-    known = search.starts(planning, plain, base)
+    except (TooLong, TooLarge):
+        return search.alone(base, plain, notify)
+    first_s = FIRST_S + FIRST_TIMES * (clock.seconds() - began)
+    known = _own(egraph, base, plain)
+    kept = clock
+    if memory_limit is not None and known and not search.fitting(first, known) and clock.limit_s is not None:
+        kept = clock.at_most(max(0.0, clock.left() - OWN_SHARE * clock.limit_s))
+    found: list[tuple[JointPlanning, Answer]] = []
 
-    def attempt(until: Clock) -> Answer:
-        fitting = [x for x in known if planning.problem.is_feasible(x)]
-        if memory_limit is not None:
-            return relax_resources(
-                planning.problem,
-                clock=until,
-                gap=gap,
-                engine=engine,
-                progress=progress,
-                threads=threads,
-                brought=fitting,
-            )
-        return solve(
-            planning.problem,
-            clock=until,
-            gap=gap,
-            engine=engine,
-            progress=progress,
-            threads=threads,
-            known=fitting,
-            brought=fitting,
-        )
+    def attempt(planning: JointPlanning, until: Clock) -> bool:
+        answer = search.all_programs(planning, known, until)
+        found.append((planning, answer))
+        return answer.status in (Status.OPTIMAL, Status.INFEASIBLE) or answer.gap() <= gap or kept.over()
 
-    first = level is None and memory_limit is None and max(d.size for d in planning.decisions) <= MOST_SMALL
-    answer = attempt(clock.share(SMALL_SHARE) if first else clock) if first or level is not None else None
-    if level is None and not (answer is not None and answer.status is Status.OPTIMAL):
-        large = _large(planning, clock.share(LARGE_SHARE), notify)
-        if large is not None:
-            known = [large.solution(*_program(planning, x)) for x in known]
-            planning = large
-        answer = attempt(clock)
-    assert answer is not None
-    return Joint(planning, derivation, _runnable(planning, answer, known), plain, base.problem.scale, search.programs)
+    def more(planning: JointPlanning, level: int) -> JointPlanning:
+        return larger(planning, level, kept.share(LARGE_SHARE), notify) or planning
+
+    if level is not None:
+        known += search.starts(first, plain, base, kept.share(STARTS_SHARE))
+        attempt(first, kept)
+    elif first.skeleton.level > SMALL or not attempt(first, kept.share(FIRST_SHARE)):
+        middle = first if first.skeleton.level > SMALL else more(first, MIDDLE)
+        if not attempt(middle, kept.share(FIRST_SHARE).at_most(first_s)):
+            known += search.starts(middle, plain, base, kept.share(STARTS_SHARE))
+            attempt(more(middle, LARGE), kept)
+    known += [_program(planning, a.solution) for planning, a in found if a.solution is not None]
+    planning, answer = min(
+        ((p, _runnable(p, a, search.fitting(p, known))) for p, a in found),
+        key=lambda of: _order(*of),
+    )
+    if plain.cost is not None and (answer.cost is None or _seconds(planning, answer) > _seconds(base, plain)):
+        return search.alone(base, plain, notify)
+    return Joint(planning, derivation, answer, plain, base.problem.scale, search.programs)
 
 
-def _large(small: JointPlanning, until: Clock, notify: Notify | None) -> JointPlanning | None:
-    """The problem whose tags say everything; None where it is too large, or its tables take too long."""
-    try:
-        sizes = choices_of(small.egraph, small.structures, LARGE)
-    except TooLarge:
-        return None
-    if max(sizes) > MOST_CHOICES:
-        return None
-
-    try:
-        large = build_joint(
-            small.egraph,
-            small.rounds,
-            small.machine,
-            small.space,
-            _within(until, notify),
-            level=LARGE,
-            memory_limit=small.problem.limit,
-        )
-    except _TooLong:
-        return None
-    return large if sum(t.size for t in large.problem.tables) <= MOST_ENTRIES else None
+def _own(egraph: EGraph, base: Planning, plain: Answer) -> list[Known]:
+    """The user's program and its plan, if one was found."""
+    return [] if plain.solution is None else [(egraph.closed({}), base.choices(plain.solution))]
 
 
-class _TooLong(Exception):
-    pass
+def _seconds(planning: JointPlanning | Planning, answer: Answer) -> Fraction:
+    return Fraction(answer.cost or 0, planning.problem.scale)
 
 
-def _within(until: Clock, notify: Notify | None) -> Notify:
-    """`notify`, and `_TooLong` when the time is over."""
-
-    def within(done: int, total: int) -> None:
-        if notify is not None:
-            notify(done, total)
-        if until.over():
-            raise _TooLong
-
-    return within
+def _order(planning: JointPlanning, answer: Answer) -> tuple[bool, Fraction, Fraction]:
+    """Least cost first, then the best bound."""
+    bound = Fraction(answer.lower_bound or 0, planning.problem.scale)
+    none = answer.cost is None and answer.status is not Status.INFEASIBLE
+    return none, _seconds(planning, answer), -bound
 
 
 def _runnable(planning: JointPlanning, answer: Answer, known: Sequence[tuple[int, ...]]) -> Answer:
-    """The answer, or where its plan is none of its program alone, the best of what is known that is one."""
-    if answer.solution is None or not planning.executable(answer.solution):
+    """The answer, or where its plan is none of its program alone, or is dearer, the best of what is known."""
+    fine = [x for x in known if not planning.executable(x)]
+    own = answer.solution is not None and not planning.executable(answer.solution)
+    x = min(fine, key=planning.problem.cost_of, default=None)
+    if own and (x is None or answer.cost is None or answer.cost <= planning.problem.cost_of(x)):
         return answer
-    fine = [x for x in known if planning.problem.is_feasible(x) and not planning.executable(x)]
-    if not fine:
-        return replace(answer, status=Status.UNKNOWN, solution=None, cost=None, certificate=None)
-    x = min(fine, key=planning.problem.cost_of)
+    if x is None:
+        none = answer.solution is None
+        return answer if none else replace(answer, status=Status.UNKNOWN, solution=None, cost=None, certificate=None)
     return certified(planning.problem, x, planning.problem.cost_of(x), answer)
 
 
@@ -237,7 +223,7 @@ def safe(graph: Graph, rules: Mapping[str, Rule] = RULES, clock: Clock | None = 
     return egraph, derivation
 
 
-def _program(planning: JointPlanning, x: tuple[int, ...]) -> tuple[Modes, Choices]:
+def _program(planning: JointPlanning, x: tuple[int, ...]) -> Known:
     """Modes and placements of a solution."""
     return planning.modes(x), planning.plan(x)[1]
 
@@ -271,9 +257,10 @@ class _Search:
         threads: int,
         progress: Progress | None,
         memory_limit: int | None,
+        engine: Engine,
     ) -> None:
         self.machine, self.where, self.clock, self.gap = machine, where, clock, gap
-        self.threads, self.progress, self.memory_limit = threads, progress, memory_limit
+        self.threads, self.progress, self.memory_limit, self.engine = threads, progress, memory_limit, engine
         self.programs = 0
 
     def plan(self, planning: Planning, clock: Clock) -> Answer:
@@ -289,10 +276,38 @@ class _Search:
             brought=simple_plans(planning),
         )
 
-    def starts(self, joint: JointPlanning, plain: Answer, base: Planning) -> list[tuple[int, ...]]:
-        """Solutions of the joint problem: the user's plan, then those of programs with uniform modes."""
-        until = self.clock.share(STARTS_SHARE)
-        found: list[tuple[int, ...]] = []
+    def all_programs(self, planning: JointPlanning, known: Sequence[Known], until: Clock) -> Answer:
+        """The best of all programs, from those that are known on."""
+        fitting = self.fitting(planning, known)
+        if self.memory_limit is not None:
+            return relax_resources(
+                planning.problem,
+                clock=until,
+                gap=self.gap,
+                engine=self.engine,
+                progress=self.progress,
+                threads=self.threads,
+                brought=fitting,
+            )
+        return solve(
+            planning.problem,
+            clock=until,
+            gap=self.gap,
+            engine=self.engine,
+            progress=self.progress,
+            threads=self.threads,
+            known=fitting,
+            brought=fitting,
+        )
+
+    def fitting(self, planning: JointPlanning, known: Sequence[Known]) -> list[tuple[int, ...]]:
+        """The solutions of a problem that stand for what is known, without those that break a row."""
+        found = [embedded(planning, *of) for of in known]
+        return [x for x in found if x is not None and planning.problem.is_feasible(x)]
+
+    def starts(self, joint: JointPlanning, plain: Answer, base: Planning, until: Clock) -> list[Known]:
+        """Programs with uniform modes and their plans, beginning with the user's."""
+        found: list[Known] = []
 
         def cost(modes: Modes) -> int | None:
             graph = joint.egraph.graph(modes)
@@ -303,15 +318,41 @@ class _Search:
                 answer = self.plan(planning, until)
             if answer.solution is None:
                 return None
-            x = embedded(joint, modes, planning.choices(answer.solution))
+            known = modes, planning.choices(answer.solution)
+            x = embedded(joint, *known)
             if x is None:
                 return None
-            found.append(x)
+            found.append(known)
             return joint.problem.cost_of(x)
 
+        apart = self.algebra_first(joint, until)
+        if apart is not None and not until.over():
+            cost(apart)
         for _ in descend(joint.egraph, cost, until.over):
             pass
         return found
+
+    def algebra_first(self, joint: JointPlanning, until: Clock) -> Modes | None:
+        """The best program on one device, as if algebra and placement were apart."""
+        one = self.machine.resized([1] * len(self.machine.levels))
+        try:
+            alone = build_joint(
+                joint.egraph, joint.rounds, one, self.where, within(until, None), level=joint.skeleton.level
+            )
+        except TooLong:
+            return None
+        answer = solve(alone.problem, clock=until)
+        return None if answer.solution is None else alone.modes(answer.solution)
+
+    def alone(self, base: Planning, plain: Answer, notify: Notify | None) -> Joint:
+        """The graph as it is: the claim says that no operators were added."""
+        graph = base.graph
+        egraph, derivation = EGraph(graph, (), graph.operators), Derivation(LIBRARY, 0, ())
+        planning = build_joint(egraph, 0, self.machine, self.where, notify, memory_limit=self.memory_limit)
+        known = _own(egraph, base, plain)
+        answer = self.all_programs(planning, known, self.clock)
+        answer = _runnable(planning, answer, self.fitting(planning, known))
+        return Joint(planning, derivation, answer, plain, base.problem.scale, self.programs)
 
 
 def embedded(joint: JointPlanning, modes: Modes, choices: Choices) -> tuple[int, ...] | None:

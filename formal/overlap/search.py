@@ -12,8 +12,9 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from fractions import Fraction
-from itertools import combinations, pairwise
+from itertools import accumulate, combinations, pairwise
 from math import gcd
+from typing import Literal
 
 import numpy as np
 
@@ -21,14 +22,18 @@ from ...models.cost.selection import DecisionKind, Planning
 from ...models.problem.selection_problem import FORBIDDEN, Edge, Ints, ProblemError, SelectionProblem, Vertex
 from ...models.program.graph import Graph
 from ...models.schedules.problem import ScheduleProblem
+from ...models.text import InputError
 from ...proofs.overlap.certificate import OverlapCertificate
 from ...proofs.schedules.certificate import ScheduleCertificate
 from ...proofs.selection.certificates import SelectionCertificate
 from ..planning.simple import simple_plans
 from ..schedules.overlap import overlap
 from ..schedules.search import Found
+from ..selection.answer import Answer
 from ..selection.model.clock import Clock
+from ..selection.relax_resources import relax_resources
 from ..selection.solve import solve
+from .memory import program_order, rows_of_every_order
 from .tasks import quantum_of, tasks_of, times_of
 
 WHOLE = 8
@@ -62,6 +67,22 @@ class Planned:
         """In units of the planning problem."""
         return self.found.makespan * self.quantum
 
+    @property
+    def peak(self) -> int | None:
+        """Most bytes that a device holds at a moment; None without a limit."""
+        if self.problem.limits == (None,):
+            return None
+        starts = self.found.starts
+        ends = starts + np.array([t.time for t in self.problem.tasks], dtype=np.int64)
+        change: dict[int, int] = {}
+        for h in self.problem.holdings:
+            begin = 0 if h.first is None else int(starts[h.first])
+            end = max((int(ends[t]) for t in h.last), default=1 << 62)
+            if end > begin:
+                change[begin] = change.get(begin, 0) + h.amount
+                change[end] = change.get(end, 0) - h.amount
+        return max(accumulate(change[moment] for moment in sorted(change)), default=0)
+
 
 @dataclass(frozen=True, eq=False)
 class Overlapped:
@@ -91,6 +112,7 @@ class Overlapped:
             best.makespan,
             min(self.lower_bound, best.makespan),
             self.least,
+            planning.problem.limit,
         )
 
 
@@ -172,29 +194,37 @@ def links_of(graph: Graph, names: list[int], between: dict[tuple[int, int], tupl
     return frozenset(found)
 
 
-def weighted(planning: Planning, chains: Sequence[Chain], weights: Weights) -> SelectionProblem:
-    """The problem of the weighted sum of C, M and every P."""
+def weighted(
+    planning: Planning, chains: Sequence[Chain], weights: Weights, rows: Literal["", "program", "every"] = ""
+) -> SelectionProblem:
+    """The problem of the weighted sum of C, M and every P.  `rows`: of memory, those of the program's order, or those
+    that no order escapes.
+    """
     problem = planning.problem
+    usages = {"": (), "program": problem.usages, "every": rows_of_every_order(planning) if rows == "every" else ()}
     names = {v: name for name, v in planning.operators.items()}
-    rows = list(zip(chains, weights[2:], strict=True))
+    along = list(zip(chains, weights[2:], strict=True))
 
     def times(values: Ints, factor: int) -> Ints:
         return np.where(values >= FORBIDDEN, FORBIDDEN, values * factor)
 
     vertices = tuple(
-        Vertex(v.name, times(v.cost, weights[0] + sum(w for x, w in rows if names[k] in x.late) if k in names else 0))
+        Vertex(v.name, times(v.cost, weights[0] + sum(w for x, w in along if names[k] in x.late) if k in names else 0))
         for k, v in enumerate(problem.vertices)
     )
     number: dict[tuple[int, int], int] = {}
     tables: list[Ints] = []
     edges: list[Edge] = []
     for k, e in enumerate(problem.edges):
-        factor = weights[1] + sum(w for x, w in rows if k in x.edges)
+        factor = weights[1] + sum(w for x, w in along if k in x.edges)
         if (e.table, factor) not in number:
             number[e.table, factor] = len(tables)
             tables.append(times(problem.tables[e.table], factor))
         edges.append(Edge(e.u, e.v, number[e.table, factor], e.rows, e.cols))
-    return replace(problem, vertices=vertices, tables=tuple(tables), edges=tuple(edges)).check()
+    limit = problem.limit if rows else None
+    return replace(
+        problem, vertices=vertices, tables=tuple(tables), edges=tuple(edges), usages=usages[rows], limit=limit
+    ).check()
 
 
 def sums_of(planning: Planning, chains: Sequence[Chain], x: tuple[int, ...]) -> tuple[int, ...]:
@@ -215,25 +245,35 @@ def overlapped(
     chains: list[Chain] = []
     tried: set[Weights] = set()
     weights: Weights = (1, 1)
+    limited = planning.problem.limit is not None
     for _ in range(ROUNDS):
         tried.add(weights)
         try:
             part = weighted(planning, chains, weights)
         except ProblemError:
             break
-        share = clock.share(SOLVE_SHARE)
-        answer = solve(part, clock=share.at_most(None), gap=gap / 4, brought=simple_plans(planning), known=known)
-        if answer.certificate is not None and answer.lower_bound is not None:
-            value = -(-answer.lower_bound // sum(weights))
-            if bound is None or value > bound[0]:
-                bound = value, weights, answer.certificate
+        answer = _solved(part, clock.share(SOLVE_SHARE), gap / 4, planning, known)
+        answers = [answer]
+        found = [] if answer.solution is None else [answer.solution]
+        if limited and found and fitted(planning, found[0], 0.0) is None:  # not in the orders that were tried
+            for in_order in (True, False):
+                close = weighted(planning, chains, weights, rows="program" if in_order else "every")
+                other = _solved(close, clock.share(SOLVE_SHARE), gap / 4, planning, known)
+                answers += [] if in_order else [other]
+                found += [] if other.solution is None else [other.solution]
+        for a in answers:
+            if a.certificate is not None and a.lower_bound is not None:
+                value = -(-a.lower_bound // sum(weights))
+                if bound is None or value > bound[0]:
+                    bound = value, weights, a.certificate
         if answer.solution is None:
             break
-        x = answer.solution
-        if x not in known:
+        for x in found:
+            if x in known:
+                continue
             known.append(x)
-            made = scheduled(planning, x, max(1.0, min(60.0, clock.left() * SCHEDULE_SHARE)))
-            if best is None or made.makespan < best.makespan:
+            made = fitted(planning, x, max(1.0, min(60.0, clock.left() * SCHEDULE_SHARE)))
+            if made is not None and (best is None or made.makespan < best.makespan):
                 best = made
             chain = chain_of(planning, x)
             if len(chains) < MOST_CHAINS and chain.operators and chain not in chains:
@@ -255,12 +295,31 @@ def overlapped(
     return Overlapped(planning, best, tuple(c.operators for c in chains), weights, bound[0], bound[2])
 
 
+def _solved(
+    part: SelectionProblem, clock: Clock, gap: Fraction, planning: Planning, known: list[tuple[int, ...]]
+) -> Answer:
+    """The least weighted sum; memory rows are left out first."""
+    if part.limit is not None:
+        return relax_resources(part, clock=clock.at_most(None), gap=gap, brought=simple_plans(planning))
+    return solve(part, clock=clock.at_most(None), gap=gap, brought=simple_plans(planning), known=known)
+
+
 def scheduled(planning: Planning, x: tuple[int, ...], seconds: float) -> Planned:
-    """A solution with the best schedule that is found."""
+    """A solution with the best schedule that is found.  `InputError` if program order exceeds the memory limit."""
     operators, edges = times_of(planning, x)
     quantum = quantum_of(operators, edges)
     tasks = tasks_of(planning, x, quantum)
-    return Planned(x, tasks, quantum, overlap(tasks, seconds).found, (sum(operators), sum(edges)))
+    limited = planning.problem.limit is not None
+    order = program_order(tasks.tasks, tasks.precedences, len(operators)) if limited else None
+    return Planned(x, tasks, quantum, overlap(tasks, seconds, order=order).found, (sum(operators), sum(edges)))
+
+
+def fitted(planning: Planning, x: tuple[int, ...], seconds: float) -> Planned | None:
+    """`scheduled`, or None."""
+    try:
+        return scheduled(planning, x, seconds)
+    except InputError:
+        return None
 
 
 def _next(known: list[tuple[int, ...]], tried: set[Weights]) -> Weights | None:

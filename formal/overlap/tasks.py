@@ -4,7 +4,8 @@
     redistribution    after the operator that writes the tensor, or what filled its copy
     next value        its writer runs after every other operator that reads the parameter, whose storage it takes
 
-Tasks are the operators in the graph's order, then the redistributions that take time, in their order.
+Tasks are the operators in the graph's order, then the redistributions that take time, in their order.  With a memory
+limit the problem says what is held (`memory`).
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ from itertools import pairwise
 
 from ...models.cost.selection import DecisionKind, Planning
 from ...models.schedules.problem import Precedence, ScheduleProblem, Stream, Task
+from .memory import holdings
 
 COMPUTE, LINKS = 0, 1
 STREAMS = (Stream(0, "compute"), Stream(0, "links"))
@@ -48,6 +50,7 @@ def tasks_of(planning: Planning, x: tuple[int, ...], quantum: int) -> SchedulePr
     arcs: set[tuple[int, int]] = set()
     filled: dict[str, int] = {}
     pending: list[tuple[int | None, str, int | None, int | None]] = []
+    moving: list[int | None] = []
     for k, route in enumerate(planning.routes):
         ends = [planning.decisions[v] for v in (route.source, route.target)]
         writer, reader = (number[d.name] if d.kind is DecisionKind.OPERATOR else None for d in ends)
@@ -56,6 +59,7 @@ def tasks_of(planning: Planning, x: tuple[int, ...], quantum: int) -> SchedulePr
             task = len(tasks)
             goal = "its copy" if reader is None else ends[1].name
             tasks.append(Task(f"{route.tensor} to {goal}", -(-edges[k] // quantum), (LINKS,)))
+        moving.append(task)
         if reader is None and writer is not None:
             filled[route.tensor] = writer if task is None else task
         pending.append((writer, route.tensor, task, reader))
@@ -68,4 +72,6 @@ def tasks_of(planning: Planning, x: tuple[int, ...], quantum: int) -> SchedulePr
         w = graph.writer()[value]
         arcs |= {(i, w) for i, _ in readers[parameter] if i != w}
     precedences = tuple(Precedence(a, b) for a, b in sorted(arcs))
-    return ScheduleProblem(graph.name, STREAMS, tuple(tasks), precedences, (), (None,), "quantum", 1).check()
+    limit = planning.problem.limit
+    held = () if limit is None else holdings(planning, x, moving)
+    return ScheduleProblem(graph.name, STREAMS, tuple(tasks), precedences, held, (limit,), "quantum", 1).check()

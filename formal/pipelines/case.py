@@ -15,13 +15,13 @@ from math import ceil, floor, prod
 from ...models.cost.selection import Planning, build
 from ...models.layout.placement import Space
 from ...models.machine.machine import Machine
-from ...models.pipelines.bound import IMPOSSIBLE, Bounds, closure, least
+from ...models.pipelines.bound import IMPOSSIBLE, Bounds, closure, least, reached
 from ...models.pipelines.division import Division
 from ...models.pipelines.micro import micro_batch
 from ...models.pipelines.pieces import Part, Pieces, Seconds
 from ...models.pipelines.views import send_time, view
 from ...models.pipelines.work import PER_SECOND, unit_bytes, unit_work
-from ...models.problem.selection_problem import ProblemError
+from ...models.problem.selection_problem import FORBIDDEN, ProblemError, SelectionProblem
 from ...models.program.graph import Graph
 from ...models.text import InputError
 from ...proofs.pipelines.certificate import Leaf
@@ -29,9 +29,28 @@ from ..planning.simple import simple_plans
 from ..selection.model.clock import Clock
 from ..selection.relax_resources import relax_resources
 from ..selection.solve import solve
+from .menus import Menus
 
 LEAF_GAP = Fraction(1, 1000)
 """Leaves are proved to this gap."""
+
+MOST_WHOLE = 400
+"""Vertices of a stage up to which its placements are found at once; beyond, unit by unit (`menus`)."""
+
+FAR = Fraction(1, 10)
+"""Stages of options of units that take longer than their leaves by more than this are found at once after all."""
+
+MENU_SECONDS = 30.0
+"""For one option of a menu."""
+
+FIT_SHARE = 0.1
+"""Of the time limit, to fit one stage into the memory."""
+
+FINE = 16
+"""Binary digits to which the bound of a case is found."""
+
+MOST_FITS = 8
+"""Attempts to fit a stage with options of its units."""
 
 NO_LIMIT = 1 << 50
 """Bytes; rows are built all the same, to say what a stage needs."""
@@ -70,6 +89,7 @@ class Case:
     starts: tuple[int, ...] = ()
     size: int = 0
     _pieces: Pieces | None = None
+    _menus: Menus | None = None
 
     def __post_init__(self) -> None:
         machine = view(self.job.machine, self.stages)
@@ -77,6 +97,7 @@ class Case:
         self.machine = machine
         self.graph = micro_batch(self.job.graph, self.micro)
         self.work = unit_work(self.graph, machine, self.job.division)
+        self.forward = unit_work(self.graph, machine, self.job.division, "F")
         self.weight = unit_bytes(self.graph, self.job.division, self.micro > 1)
 
     @property
@@ -90,7 +111,7 @@ class Case:
 
     def forget(self) -> None:
         """Give the tables back; leaves and bound stay."""
-        self._pieces = None
+        self._pieces = self._menus = None
 
     def bounds(self) -> Bounds:
         """What every run of units takes at least, as far as it is known."""
@@ -135,9 +156,23 @@ class Case:
 
     def update_bound(self, most: int) -> None:
         """The bound again, after leaves came in; `most`: what is of no interest."""
-        value, starts = least(self.bounds(), self.micro, self.sends(), self.stages, most)
-        self.bound = max(self.bound, value)
+        known, sends = self.bounds(), self.sends()
+        value, starts = least(known, self.micro, sends, self.stages, most)
         self.starts = starts or self.starts
+        there = [0, *(floor(PER_SECOND * self.one_way(pair[0], False)) for pair in self.job.division.cuts)]
+
+        def holds(value: int) -> bool:
+            return reached(known, self.forward, self.micro, sends, there, self.stages, value)
+
+        low, high = max(self.bound, value), most
+        step = max(1, low >> 8)
+        while low < most and step > low >> FINE:  # longer steps while they hold, then shorter ones
+            at = min(low + step, high, most)
+            if at > low and holds(at):
+                low, step = at, 2 * step if high == most else step // 2
+            else:
+                high, step = at, step // 2
+        self.bound = low
 
     def prove(self, size: int, clock: Clock) -> None:
         """Solve the leaves of `size` units."""
@@ -145,8 +180,8 @@ class Case:
         solved: dict[object, Leaf | None] = {}
         for i in range(n - size + 1):
             for times, once in sorted({(1, False), (1, True), (self.micro, True)}):
-                if (self.stages == 1 and times < self.micro) or (times > 1 and self.stages > 1):
-                    continue  # of one stage the step counts, of several what a micro-batch takes
+                if self.stages == 1 and times < self.micro:
+                    continue  # of one stage the step counts, of several what a micro-batch takes too
                 key = (times, once, pieces.key(i, i + size, once))
                 if key not in solved:
                     solved[key] = self._solved(i, i + size, times, once, clock)
@@ -154,6 +189,12 @@ class Case:
                 if leaf is not None:
                     self.leaves[i, i + size, times, once] = leaf
         self.size = size
+
+    def prove_run(self, first: int, end: int, clock: Clock) -> None:
+        """Solve the leaves of one run of units, however many a step counts."""
+        for times, once in sorted({(1, False), (1, True), (self.micro, True)}):
+            if (leaf := self._solved(first, end, times, once, clock)) is not None:
+                self.leaves[first, end, times, once] = leaf
 
     def _solved(self, first: int, end: int, times: int, once: bool, clock: Clock) -> Leaf | None:
         if clock.over():
@@ -178,7 +219,14 @@ class Case:
             return None
         out: list[StagePlan] = []
         known: dict[str, tuple[int, ...] | None] = {}
-        for i, j in zip(starts, (*starts[1:], self.job.division.units), strict=True):
+        self._menus = None
+        runs = _runs(starts, self.job.division.units)
+        if max(len(self.pieces.stage_vertices(i, j)) for i, j in runs) > MOST_WHOLE:
+            stages = self._by_units(starts, clock, layouts)
+            if stages is None or self.slack(stages) <= FAR:
+                return stages
+            self._menus = None
+        for i, j in runs:
             part = self.pieces.stage(i, j, self.micro + self.stages - 1, 1, layouts)
             key = part.problem.sha256()
             if key not in known:
@@ -189,6 +237,31 @@ class Case:
             choices = dict(zip(part.vertices, x, strict=True))
             out.append(StagePlan(i, j, choices, self.pieces.seconds(i, j, choices)))
         return out
+
+    def _by_units(self, starts: tuple[int, ...], clock: Clock, layouts: dict[str, int]) -> list[StagePlan] | None:
+        """Stages of options of their units, the fastest ones."""
+
+        def placed(problem: SelectionProblem, known: list[tuple[int, ...]]) -> tuple[int, ...] | None:
+            return solve(problem, clock=clock.at_most(MENU_SECONDS), gap=LEAF_GAP, known=known).solution
+
+        times = self.micro + self.stages - 1
+        menus = Menus(self.pieces, layouts, times, min(self.stages, self.micro), self.micro > 1, placed)
+        if not menus.prepare():
+            return None
+        self._menus = menus
+        out = []
+        for i, j in _runs(starts, self.job.division.units):
+            choices = menus.chosen(i, j, 1, None)
+            assert choices is not None  # nothing limits them
+            out.append(StagePlan(i, j, choices, self.pieces.seconds(i, j, choices)))
+        return out
+
+    def slack(self, stages: Sequence[StagePlan]) -> Fraction:
+        """By what part these stages take longer than the leaves say, all micro-batches and updates together."""
+        known, scale = self.bounds().step, self.pieces.planning.problem.scale
+        least_all = sum(known[s.first][s.end] for s in stages)
+        spent = sum(self.micro * (s.seconds.forward + s.seconds.backward) + s.seconds.update for s in stages)
+        return Fraction(spent * PER_SECOND, scale * max(1, least_all)) - 1
 
     def peak(self, stage: StagePlan, kept: int) -> int:
         """Bytes on the fullest device of a stage that keeps activations of `kept` micro-batches."""
@@ -217,20 +290,40 @@ class Case:
         out = []
         for stage, count, queued in zip(stages, kept, waiting, strict=True):
             if self.peak(stage, count) + queued > limit:
-                i, j = stage.first, stage.end
-                fixed = {t: stage.choices[self.pieces.planning.copies[t]] for t in self.pieces.crossing(i, j)}
-                part = self.pieces.stage(i, j, self.micro + self.stages - 1, 1, fixed)
-                rows = self.pieces.usages(i, j, count, self.micro > 1)
                 if queued >= limit:
                     return None
-                limited = self.pieces.limited(part, rows, limit - queued)
-                answer = relax_resources(limited.problem, clock=clock.at_most(None), gap=LEAF_GAP)
-                if answer.solution is None:
+                fit = self._fit_by_units if self._menus is not None else self._fit_whole
+                choices = fit(stage, count, limit - queued, clock)
+                if choices is None:
                     return None
-                choices = dict(zip(part.vertices, answer.solution, strict=True))
+                i, j = stage.first, stage.end
                 stage = replace(stage, choices=choices, seconds=self.pieces.seconds(i, j, choices))
             out.append(stage)
         return out
+
+    def _fit_whole(self, stage: StagePlan, kept: int, limit: int, clock: Clock) -> dict[int, int] | None:
+        """Choices of a stage under rows of memory, with the layouts at its cuts as they are."""
+        i, j = stage.first, stage.end
+        fixed = {t: stage.choices[self.pieces.planning.copies[t]] for t in self.pieces.crossing(i, j)}
+        part = self.pieces.stage(i, j, self.micro + self.stages - 1, 1, fixed)
+        limited = self.pieces.limited(part, self.pieces.usages(i, j, kept, self.micro > 1), limit)
+        answer = relax_resources(limited.problem, clock=clock.share(FIT_SHARE), gap=LEAF_GAP)
+        return None if answer.solution is None else dict(zip(part.vertices, answer.solution, strict=True))
+
+    def _fit_by_units(self, stage: StagePlan, kept: int, limit: int, clock: Clock) -> dict[int, int] | None:
+        """Choices of a stage from the menus: less is allowed between the passes by what other moments need more."""
+        assert self._menus is not None and self.job.memory is not None
+        self._menus.extend(self.job.memory)
+        allowed = limit
+        for _ in range(MOST_FITS):
+            choices = self._menus.chosen(stage.first, stage.end, kept, allowed)
+            if choices is None:
+                return None
+            over = self.peak(replace(stage, choices=choices), kept) - limit
+            if over <= 0:
+                return choices
+            allowed -= over
+        return None
 
     def _answer(self, part: Part, clock: Clock) -> tuple[int, ...] | None:
         whole = part.vertices == tuple(range(len(self.pieces.planning.decisions)))
@@ -249,13 +342,17 @@ class Case:
         return out
 
 
+def _runs(starts: Sequence[int], units: int) -> list[tuple[int, int]]:
+    return list(zip(starts, (*starts[1:], units), strict=True))
+
+
 def even_choice(planning: Planning, tensor: str, order: tuple[int, ...]) -> int | None:
     """The choice of a tensor's copy without replication that splits early dimensions of `order` most."""
     d = planning.decisions[planning.copies[tensor]]
-    shape = planning.graph.tensor(tensor).shape
+    shape, cost = planning.graph.tensor(tensor).shape, planning.problem.vertices[planning.copies[tensor]].cost
     best: tuple[tuple[int, ...], int] | None = None
     for choice, matrix in enumerate(d.placements):
-        if (matrix[-1] != 1).any():
+        if (matrix[-1] != 1).any() or cost[choice] >= FORBIDDEN:
             continue
         degree = {int(a): prod(int(x) for x in matrix[k]) for k, a in enumerate(d.axes)}
         if any(shape[k] % n for k, n in degree.items()):

@@ -48,6 +48,9 @@ MOST_MOVES = 12
 PLAN_SHARE = 0.15
 """Of the time limit, for the placements of one plan."""
 
+TIGHT = Fraction(1, 4)
+"""Of the gap that is asked for: stages that are nearer to their leaves than this need no longer leaves."""
+
 MOST_FAILED = 3
 """Plans that are no better than the best known, one after another, until no more are made."""
 
@@ -118,7 +121,7 @@ def _choices(case: Case, stage: StagePlan) -> Choices:
     )
 
 
-def _pipeline(case: Case, stages: Sequence[StagePlan], kept: int) -> tuple[int, Pipeline]:
+def pipeline_of(case: Case, stages: Sequence[StagePlan], kept: int) -> tuple[int, Pipeline]:
     """Picoseconds per unit, and the pipeline with the stages' times in such units."""
     scale = case.pieces.planning.problem.scale
     sends = [case.one_way(t, True) for s in stages[1:] for t in case.job.division.cuts[s.first - 1]]
@@ -129,11 +132,16 @@ def _pipeline(case: Case, stages: Sequence[StagePlan], kept: int) -> tuple[int, 
     return quantum, Pipeline(rows, case.micro, -(-send // quantum), kept).check()
 
 
-def _step(case: Case, stages: Sequence[StagePlan], quantum: int, schedule: ScheduleCertificate) -> int:
+def step_of(case: Case, stages: Sequence[StagePlan], quantum: int, schedule: ScheduleCertificate) -> int:
     """Picoseconds until the last stage has updated; a stage updates as soon as its last backward has ended."""
-    pipe, scale = schedule.subject, case.pieces.planning.problem.scale
-    times = np.array([t.time for t in (pipe.problem() if isinstance(pipe, Pipeline) else pipe).tasks], dtype=np.int64)
-    ends = (schedule.starts + times).reshape(3, len(stages), case.micro).max(axis=(0, 2))
+    pipe = schedule.subject
+    assert isinstance(pipe, Pipeline)
+    return _step_of(case, stages, quantum, pipe, schedule.starts)
+
+
+def _step_of(case: Case, stages: Sequence[StagePlan], quantum: int, pipe: Pipeline, starts: Ints) -> int:
+    scale, times = case.pieces.planning.problem.scale, np.array(pipe.times, dtype=np.int64).T[:, :, None]
+    ends = (starts.reshape(3, len(stages), case.micro) + times).max(axis=(0, 2))
     return max(int(end) * quantum + picoseconds(s.seconds.update, scale) for end, s in zip(ends, stages, strict=True))
 
 
@@ -212,17 +220,19 @@ def scheduled(
     limits = sorted({max(1, min(k, m)) for k in (*few, p, p + 2, 2 * p, 3 * p, m)}) if only is None else [only]
     best: Scheduled | None = None
     for limit in limits:
-        quantum, pipe = _pipeline(case, stages, max(limit, 1))
+        quantum, pipe = pipeline_of(case, stages, max(limit, 1))
         arrays, problem = shop(pipe), pipe.problem()
         first: Ints | None = starts_of(pipe, actions("1f1b", pipe)) if limit >= min(p, m) else None
         found = search(arrays, seconds, first=first)
         kept, queued = tuple(peaks(problem, found.starts)), waiting(case, stages, pipe, found.starts)
+        if best is not None and _step_of(case, stages, quantum, pipe, found.starts) >= best.step:
+            continue  # nor would it be shorter with placements that fit
         placed = case.fitted(stages, kept, queued, clock)
         if placed is None:
             break  # more activations fit even less
         starts, makespan, argument, lower = found.starts, found.makespan, found.bound, found.lower_bound
         if placed is not stages and any(a is not b for a, b in zip(placed, stages, strict=True)):
-            quantum, pipe = _pipeline(case, placed, max(limit, 1))
+            quantum, pipe = pipeline_of(case, placed, max(limit, 1))
             again = search(shop(pipe), seconds)
             argument, lower = again.bound, again.lower_bound
             tried = [again.starts, *([] if first is None else [starts_of(pipe, actions("1f1b", pipe))])]
@@ -237,7 +247,7 @@ def scheduled(
             makespan, _, starts = min(fits, key=lambda row: row[:2])
             kept, queued = tuple(peaks(pipe.problem(), starts)), waiting(case, placed, pipe, starts)
         certificate = ScheduleCertificate(pipe, starts, makespan, lower, argument, "best")
-        made = Scheduled(case, placed, quantum, certificate, kept, queued, _step(case, placed, quantum, certificate))
+        made = Scheduled(case, placed, quantum, certificate, kept, queued, step_of(case, placed, quantum, certificate))
         if best is None or made.step < best.step:
             best = made
     return best
@@ -293,6 +303,8 @@ def planned(job: Job, pairs: list[tuple[int, int]], clock: Clock, gap: Fraction,
         case = min(found, key=lambda c: c.bound)
         if case.bound >= most * (1 - gap) or 2 * case.size > job.division.units:
             break
+        if case is best.case and case.size and case.slack(best.stages) < gap * TIGHT:
+            break  # longer leaves could not raise the bound by more
         case.prove(max(1, 2 * case.size), clock)
         cut = case.starts
         case.update_bound(most)

@@ -6,7 +6,9 @@ to the solver.
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
+from typing import Final
 
 from ...models.files.input import regular
 from ...models.layout.targets.degrees import Flags
@@ -16,6 +18,12 @@ from ...models.sources.frameworks.flags import read_flags
 from ...models.sources.frameworks.placements import splits
 from ...models.text import InputError
 from .strategy import MAX_FILE, Rule, Strategy, StrategyError
+
+INTERLEAVED: Final = re.compile(
+    r"--(num-layers-per-virtual-pipeline-stage|num-virtual-stages-per-pipeline-rank|virtual-pipeline-model-parallel-size)"
+    r"|(?<=\")(Interleaved\w*|LoopedBFS|ZBVZeroBubble|DualPipeV)(?=\")"
+)
+"""Words of Megatron and torchtitan for several parts of the model on one stage."""
 
 
 def framework_flags(path: Path | str) -> Flags | None:
@@ -32,6 +40,25 @@ def framework_flags(path: Path | str) -> Flags | None:
         return read_flags(text)
     except InputError as error:
         raise StrategyError(str(path), str(error)) from None
+
+
+def pipelined_flags(path: Path | str) -> Flags:
+    """A configuration whose stages are what is asked about.  Raises `StrategyError` for what is none, and for stages
+    that no plan has: interleaved ones.
+    """
+    flags = framework_flags(path)
+    if flags is None:
+        raise StrategyError(
+            str(path), "are no settings of Megatron, DeepSpeed, FSDP or torchtitan", "pipelines take nothing else yet"
+        )
+    text = Path(path).read_text(encoding="utf-8")
+    if found := INTERLEAVED.search(text):
+        raise StrategyError(
+            str(path),
+            f"{found[0]}: stages of several parts are no plans of ours yet",
+            "leave it out to audit the same settings without interleaving",
+        )
+    return flags
 
 
 def strategy_of_flags(flags: Flags, graph: Graph, machine: Machine, place: str = "strategy") -> Strategy:

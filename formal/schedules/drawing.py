@@ -10,7 +10,7 @@ import re
 from collections.abc import Sequence
 from colorsys import hls_to_rgb
 from fractions import Fraction
-from xml.sax.saxutils import escape
+from html import escape
 
 from ...models.problem.selection_problem import Ints
 from ...models.schedules.problem import ScheduleProblem

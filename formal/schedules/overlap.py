@@ -12,6 +12,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from ...models.problem.selection_problem import Ints
 from ...models.schedules.problem import ScheduleProblem
 from ...models.text import InputError
 from .bounds import frame
@@ -33,8 +34,9 @@ class Overlapped:
     greedy: int
 
 
-def overlap(problem: ScheduleProblem, seconds: float, seed: int = 0) -> Overlapped:
-    """The best schedule within the memory limits.  `InputError` if program order itself does not fit.
+def overlap(problem: ScheduleProblem, seconds: float, seed: int = 0, order: Ints | None = None) -> Overlapped:
+    """The best schedule within the memory limits.  `order`: tasks one after another, None: as they are numbered, or
+    behind what they wait for.  `InputError` if this order itself does not fit.
 
     >>> from ...models.schedules.problem import Precedence, Stream, Task
     >>> tasks = (Task("gather", 5, (1,)), Task("a", 4, (0,)), Task("b", 6, (0,)))
@@ -46,7 +48,8 @@ def overlap(problem: ScheduleProblem, seconds: float, seed: int = 0) -> Overlapp
     end = time.monotonic() + seconds
     arrays, kept = shop(problem), store(problem)
     n = len(problem.tasks)
-    order = arrays.forward.order if _disordered(problem) else np.arange(n, dtype=np.int64)
+    if order is None:
+        order = arrays.forward.order if _disordered(problem) else np.arange(n, dtype=np.int64)
     greedy = scheduled(arrays, kept, -np.argsort(order).astype(np.float64), order)
     if greedy is None:
         raise InputError(f"{problem.name}: one task after another exceeds the memory limit already; raise the limit")

@@ -60,7 +60,7 @@ def answer_of(
     """The claim that `record`, which establishes `bound`, supports; both numbers are coarse where the problem has a
     fine part.
     """
-    digest, seconds = problem.sha256(), clock.seconds()
+    seconds = clock.seconds()
     if problem.fine is not None and NOTHING < bound < INFINITY:
         bound <<= problem.fine.bits
     if solution is not None:
@@ -70,8 +70,9 @@ def answer_of(
             return Answer(Status.FEASIBLE, None, None, upper, solution, seconds)
         return claimed(problem, solution, upper, record, bound, seconds)
     if bound >= INFINITY:
-        certificate = SelectionCertificate(digest, infeasible(problem, record, least()), record)
+        certificate = SelectionCertificate(problem.sha256(), infeasible(problem, record, least()), record)
         return Answer(Status.INFEASIBLE, certificate, None, None, None, clock.seconds())
     if bound <= NOTHING:
         return Answer(Status.UNKNOWN, None, None, None, None, seconds)
-    return Answer(Status.UNKNOWN, SelectionCertificate(digest, LowerBound(bound), record), bound, None, None, seconds)
+    certificate = SelectionCertificate(problem.sha256(), LowerBound(bound), record)
+    return Answer(Status.UNKNOWN, certificate, bound, None, None, seconds)

@@ -16,19 +16,20 @@ from dataclasses import replace
 import numpy as np
 
 from ...models.problem.claims import LowerBound, Optimal, Status
-from ...models.problem.selection_problem import FORBIDDEN, Ints, SelectionProblem
+from ...models.problem.selection_problem import FORBIDDEN, SelectionProblem
 from ...proofs.selection.certificates import Dual, Elimination, Record, SelectionCertificate
 from .answer import Answer, claimed
 from .bound.decode import decode
 from .bound.dual import score_of
 from .bound.trws import Sweeper
 from .model.clock import Clock
-from .model.factored import INFINITE, Base, Network, allowed, build, exact_cost, whole
+from .model.factored import INFINITE, Base, allowed, build, exact_cost, whole
 from .model.infinity import INFINITY
 from .model.resources import Rows
 from .options import OPTIONS, Options
 from .primal.descent import descend
 from .primal.repair import repair, settle
+from .tree.infeasible import leanest
 
 
 def plain_dual(problem: SelectionProblem) -> tuple[Dual, int]:
@@ -68,6 +69,8 @@ def certified(problem: SelectionProblem, x: tuple[int, ...], cost: int, best: An
             best.cost == cost or isinstance(proof, Elimination) and proof.then is None and not proof.fine
         ):
             record, bound = proof, claim.cost
+        elif isinstance(proof, Dual) and proof.then is None and best.lower_bound is not None:
+            record, bound = proof, best.lower_bound
         elif isinstance(proof, Dual):  # its messages bound every solution; what follows only those that beat this one
             dual = replace(proof, then=None, rounded=())
             lower = score_of(Base(problem, dual.denominator), whole(problem), dual).lower()
@@ -127,7 +130,7 @@ def _made(problem: SelectionProblem, known: tuple[int, ...] | None, options: Opt
     rows = Rows(problem) if problem.limit is not None and problem.usages else None
     starts = [decode(Sweeper(network), False)]
     if rows is not None:
-        starts.insert(0, _leanest(problem, network))
+        starts.insert(0, network.positions(leanest(problem, domains)))
     choices = [
         *([] if known is None else [known]),
         *map(network.solution, starts),
@@ -150,11 +153,3 @@ def _made(problem: SelectionProblem, known: tuple[int, ...] | None, options: Opt
         if exact_cost(problem, x) is not None and (best is None or problem.cost_of(x) < problem.cost_of(best))
         else best
     )
-
-
-def _leanest(problem: SelectionProblem, network: Network) -> list[int]:
-    """At every vertex the position of the choice that uses least over all steps, the cheapest of those."""
-    use: list[Ints] = [np.zeros(d.size, dtype=np.int64) for d in network.domains]
-    for u in problem.usages:
-        use[u.vertex] += u.amount[network.domains[u.vertex]]
-    return [int(np.lexsort((cost, amount))[0]) for cost, amount in zip(network.unary, use, strict=True)]

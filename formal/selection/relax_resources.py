@@ -31,7 +31,7 @@ from ...proofs.selection.certificates import (
     Split,
 )
 from ...proofs.selection.presolve_log import Rule
-from .answer import Answer, claimed
+from .answer import Answer
 from .engines.consult import Asked
 from .fallback import certified, fallback
 from .model.clock import Clock, Progress
@@ -124,39 +124,29 @@ def relax_resources(
     if kept is None:
         kept = attempt(problem, clock.at_most(None))
     answer = kept if start is not None else fallback(problem, kept, brought, options)
-    if start is not None:
-        answer = _with_start(problem, answer, start)
-    if loose is not None:
-        answer = _no_worse(problem, answer, loose)
+    answer = _best(problem, answer, start, loose)
     return replace(answer, seconds=clock.seconds(), asked=tuple(asked))
 
 
-def _no_worse(problem: SelectionProblem, answer: Answer, loose: Answer) -> Answer:
-    """`answer` with the bound of the problem without rows where that is the better one: multipliers that had little
-    time can fall below it.
+def _best(problem: SelectionProblem, answer: Answer, start: Answer | None, loose: Answer | None) -> Answer:
+    """The cheaper solution of `answer` and `start` with the best bound that one of them, or `loose` without rows,
+    proves: multipliers that had little time can fall below that one.
     """
-    known = loose.certificate
-    if answer.status is not Status.FEASIBLE or answer.solution is None or answer.cost is None or known is None:
+    known = [a for a in (answer, start) if a is not None]
+    best = min((a for a in known if a.solution is not None), key=lambda a: a.cost or 0, default=answer)
+    x, cost = best.solution, best.cost
+    if answer.status in (Status.OPTIMAL, Status.INFEASIBLE) or x is None or cost is None:
         return answer
-    proof = WithoutRows(problem).proof_back(known.proof)
-    free = replace(loose, certificate=SelectionCertificate(problem.sha256(), known.claim, proof), asked=answer.asked)
-    other = certified(problem, answer.solution, answer.cost, free)
-    return other if other.gap() < answer.gap() else answer
-
-
-def _with_start(problem: SelectionProblem, answer: Answer, start: Answer) -> Answer:
-    """The better solution of the two, with the better bound: messages hold whatever solution is claimed."""
-    if answer.status in (Status.OPTIMAL, Status.INFEASIBLE) or start.certificate is None:
-        return answer
-    own = answer.solution is not None and answer.cost is not None and answer.cost <= (start.cost or 0)
-    x, cost = (answer.solution, answer.cost) if own else (start.solution, start.cost)
-    assert x is not None and cost is not None
-    if not own or answer.certificate is None:
-        answer = certified(problem, x, cost, answer)
-    if answer.lower_bound is None or (start.lower_bound or 0) > answer.lower_bound:
-        better = claimed(problem, x, cost, start.certificate.proof, start.lower_bound or 0, answer.seconds)
-        return replace(better, asked=answer.asked)
-    return answer
+    if loose is not None and loose.certificate is not None:
+        proof = WithoutRows(problem).proof_back(loose.certificate.proof)
+        certificate = SelectionCertificate(problem.sha256(), loose.certificate.claim, proof)
+        known.append(replace(loose, solution=None, certificate=certificate))
+    proved = [
+        a if a.solution == x and a.certificate is not None else certified(problem, x, cost, a)
+        for a in known
+        if a is answer or a.certificate is not None
+    ]
+    return replace(min(proved, key=Answer.gap), asked=answer.asked)
 
 
 def _closed(answer: Answer, gap: Fraction) -> bool:

@@ -32,7 +32,7 @@ from .model.interrupt import interruptible
 from .options import OPTIONS, Limits, Options
 from .primal.incumbent import Incumbent
 from .tree.branch_and_bound import eliminator, new_run
-from .tree.infeasible import least_limit, least_limit_dense
+from .tree.infeasible import least_limit
 from .tree.proof_tree import Assembler
 from .tree.run import Run
 
@@ -94,7 +94,7 @@ def searched(task: Task, engine: Engine = "native", known: Iterable[tuple[int, .
         task = replace(task, warm=warm)
     for search in SEARCHES:
         if search.accepts(task):
-            with interruptible(task.clock):
+            with interruptible(task.clock), _deep(task.options.solve.recursion):
                 answer = search.run(task)
             if answer is not None:
                 return replace(answer, asked=asked)
@@ -175,7 +175,7 @@ def _dense_search(task: Task) -> Answer | None:
         return None
     record, bound, best = outcome
     problem, clock, options = task.problem, task.clock, task.options
-    least = partial(least_limit_dense, problem, clock, options)
+    least = partial(least_limit, problem, clock, options)
     return answer_of(problem, best.solution, best.cost, record, bound, clock, least)
 
 
@@ -196,13 +196,13 @@ def _elimination(task: Task) -> Answer | None:
 def _factored_search(task: Task) -> Answer:
     """Branch and bound on factored tables; repeated blocks first where nothing else is known."""
     run = task.run()
-    with _deep(task.options.solve.recursion):
-        warm = task.warm if task.forced or task.warm is not None else begin(run, task.part)
-        tree = run.search(warm)
-        maker = Assembler(task.problem, run.base, run.incumbent.cost, run.enough(), partial(eliminator, run))
-        record, bound = maker.assemble(tree, whole(task.problem))
+    warm = task.warm if task.forced or task.warm is not None else begin(run, task.part)
+    tree = run.search(warm)
+    maker = Assembler(task.problem, run.incumbent.cost, run.enough(), run.base, partial(eliminator, run))
+    record, bound = maker.assemble(tree, whole(task.problem))
     best = run.incumbent
-    return answer_of(task.problem, best.solution, best.cost, record, bound, task.clock, partial(least_limit, run))
+    least = partial(least_limit, task.problem, task.clock, task.options)
+    return answer_of(task.problem, best.solution, best.cost, record, bound, task.clock, least)
 
 
 @dataclass(frozen=True)

@@ -12,10 +12,13 @@ import click
 from ...models.layout.placement import space
 from ...models.machine.machine import load_machine
 from ...models.sources.load import Attention, load_model
+from ...models.sources.training import TrainingStep
 from ...models.sources.zoo import named
 from ...models.terminal.console import Exit, Watch, emit, say
 from ...models.terminal.options import AMOUNT, BATCH, attention_option, force_option, json_option, output_option
 from ...models.text import InputError
+from ...models.verbs.describe import training_of
+from ...models.verbs.optimizer import OPTIMIZER
 from ...proofs.publishing.publisher import Publisher
 from ...proofs.selection.load import load_selection_problem
 from ..explain.audit import Outcome, render_audit
@@ -26,11 +29,13 @@ from ..explain.request import (
     confirmed,
     strategy_for,
 )
-from ..planning.frameworks import framework_flags
+from ..pipelines.request import PipelineRequest
+from ..planning.frameworks import framework_flags, pipelined_flags
 from ..planning.layouts import tensor_layouts
 from ..planning.strategy import ChoiceList, load_strategy
 from ..selection.solve import Engine
 from .audit_joint import audit_program
+from .audit_pipelined import audit_pipelined
 from .results import asked_json, asked_lines
 from .search_options import engine_option, gap_option, started, time_option
 
@@ -50,6 +55,15 @@ from .search_options import engine_option, gap_option, started, time_option
 @attention_option
 @click.option("--memory", type=AMOUNT, help="Memory limit per device, such as 80GiB.")
 @click.option("--space", "space_name", help="complete, two-per-level or one-per-level, optionally with ',uneven'.")
+@click.option(
+    "--train", type=OPTIMIZER, help="Of a pipelined configuration (pp > 1): one training step with this optimizer."
+)
+@click.option("--recompute", default="none", show_default=True, help="With --train: blocks computed again, as in plan.")
+@click.option(
+    "--pipeline",
+    help="With --train: what it is compared with: P:M, its own stages and micro-batches (the default, where the "
+    "micro-batch size is said), or auto, all views and micro-batches.",
+)
 @click.option(
     "--propagate",
     "carry",
@@ -82,6 +96,9 @@ def audit_command(
     attention: Attention | None,
     memory: int | None,
     space_name: str | None,
+    train: str | None,
+    recompute: str,
+    pipeline: str | None,
     carry: bool,
     joint: bool,
     rewritten: str | None,
@@ -96,7 +113,23 @@ def audit_command(
     if rewritten is not None and not joint:
         raise click.UsageError("--rewritten is another program of the model: give --joint too")
     notes: list[str] = []
-    ours = framework_flags(strategy_file) is None and tensor_layouts(strategy_file) is None
+    flags = framework_flags(strategy_file)
+    if train is not None or pipeline is not None:
+        if train is None or flags is None or machine is None:
+            raise click.UsageError(
+                "--train and --pipeline audit settings of a framework on a --machine: give all three"
+            )
+        if joint or carry or engine != "native":
+            raise click.UsageError("--train audits pipelined settings: leave out --joint, --propagate and --engine")
+        flags = pipelined_flags(strategy_file)
+        model, where = load_model(subject, batch, notes.append, attention), space_name and space(space_name)
+
+        def make(which: str) -> TrainingStep | None:
+            return training_of(model, train, None, which, None)
+
+        wanted = PipelineRequest(make, load_machine(machine), pipeline or "", recompute, (), where or None, memory, gap)
+        return audit_pipelined(publisher, wanted, flags, clock, output, as_json)
+    ours = flags is None and tensor_layouts(strategy_file) is None
     listed = load_strategy(strategy_file) if ours else None
     with Watch("auditing") as watch:
         if isinstance(listed, ChoiceList):

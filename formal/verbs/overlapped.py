@@ -13,7 +13,7 @@ from ...models.layout.placement import Space
 from ...models.machine.machine import Machine
 from ...models.program.graph import Graph
 from ...models.terminal.console import Exit, Watch, emit, say
-from ...models.text import seconds_text
+from ...models.text import bytes_text, seconds_text
 from ...proofs.publishing.publisher import Published, Publisher
 from ..overlap.search import Overlapped, Planned, overlapped
 from ..overlap.tasks import COMPUTE, LINKS
@@ -60,6 +60,7 @@ def plan_overlap(
     graph: Graph,
     machine: Machine,
     where: Space | None,
+    memory: int | None,
     gap: Fraction,
     clock: TimeLimit,
     output: Path,
@@ -68,13 +69,14 @@ def plan_overlap(
     """Plan, check, publish and say."""
     with Watch("planning") as watch, clock.phase("search"):
         limit = clock.clock.share(1 - CHECK_SHARE)
-        planning = build(graph, machine, where or default_space(machine), None, watch.count)
+        planning = build(graph, machine, where or default_space(machine), memory, watch.count)
         found = overlapped(planning, limit, gap, lambda words: watch.update(words, None, None))
     if found is None:
         if as_json:
             emit({"status": "unknown", "cost": None, "lower_bound": None})
         else:
-            say("nothing was found or proved in this time; raise --time-limit")
+            limited = "" if memory is None else f" within {bytes_text(memory)}"
+            say(f"nothing was found or proved in this time{limited}; raise --time-limit")
         return Exit.UNDECIDED
     with Watch("checking") as watch, clock.phase("check"):
         published = publisher.overlap(output, found.certificate(), watch.count)
@@ -106,6 +108,8 @@ def _document(found: Overlapped, rows: list[Exposed], published: Published, stat
         "hidden": sum(e.time - e.exposed for e in rows) / scale,
         "exposed": [[e.name, e.time / scale, e.exposed / scale, e.waiting] for e in rows if e.exposed],
         "weights": list(found.weights),
+        "memory_limit": found.planning.problem.limit,
+        "peak_memory": best.peak,
         "space": found.planning.space.name,
         "verdict": published.verdict.value,
         "identity": published.identity,
@@ -130,6 +134,9 @@ def _lines(found: Overlapped, rows: list[Exposed], published: Published) -> list
         for e in rows[:SHOWN]
         if e.exposed
     ]
+    if best.peak is not None and planning.problem.limit is not None:
+        limit = bytes_text(planning.problem.limit)
+        lines.append(f"memory {bytes_text(best.peak)} at most, of {limit}, with what is fetched ahead")
     own = best.found.lower_bound * best.quantum
     lines.append(f"no schedule of these placements takes less than {seconds_text(own, scale)}")
     if published.lower_bound is None:

@@ -4,21 +4,37 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from ...models.layout.targets.degrees import Flags
 from ...models.machine.bars import scaled_words
 from ...models.pipelines.work import PER_SECOND
 from ...models.terminal.console import Exit, Watch, emit, say
 from ...models.text import bytes_text, seconds_text
 from ...proofs.publishing.publisher import Published, Publisher
+from ..pipelines.audit import audit_pipeline
+from ..pipelines.recompute import Tried
 from ..pipelines.request import PipelineRequest, carry_out_pipelined
 from ..pipelines.search import Scheduled, Searched
 from ..planning.time_limit import TimeLimit
 from .results import outcome
 
 
-def plan_pipeline(publisher: Publisher, request: PipelineRequest, clock: TimeLimit, output: Path, as_json: bool) -> int:
-    """Plan, check, publish and say.  Raises `InputError` where the step cannot be cut."""
+def plan_pipeline(
+    publisher: Publisher,
+    request: PipelineRequest,
+    clock: TimeLimit,
+    output: Path,
+    as_json: bool,
+    flags: Flags | None = None,
+) -> int:
+    """Plan, check, publish and say.  `flags`: a configuration that is taken instead of the best plan.  Raises
+    `InputError` where the step cannot be cut.
+    """
+    tried: tuple[Tried, ...] = ()
     with Watch("planning") as watch:
-        found, tried = carry_out_pipelined(request, clock, lambda words: watch.update(words, None, None))
+        if flags is not None:
+            found = audit_pipeline(request, flags, clock, lambda words: watch.update(words, None, None)).configuration
+        else:
+            found, tried = carry_out_pipelined(request, clock, lambda words: watch.update(words, None, None))
     if found.best is None:
         return _nothing(found, as_json)
     with Watch("checking") as watch, clock.phase("check"):

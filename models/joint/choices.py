@@ -140,13 +140,13 @@ class Skeleton:
             return ()
         if (always or least > 1) and self.level == 0:
             return (Block(Kind.COPY),)
-        if self.level < 2:
-            groups = [self._by_count(r, counts[r]) for r in readers if len(set(counts[r])) > 1]
-        else:
+        groups = [self._by_count(r, counts[r]) for r in readers if len(set(counts[r])) > 1]
+        if self.level > 1:
             named = [r for r in readers if len(self.modes(r)) > 1]
-            if len(self.modes(t)) > 1 if t in self.egraph.nodes else False:
+            if t in self.egraph.nodes and len(self.modes(t)) > 1:
                 named.append(t)
-            groups = [[(r, (_name(m),)) for m in self.modes(r)] for r in named]
+            if prod(len(self.modes(r)) for r in named) <= MOST_TAGS:
+                groups = [[(r, (_name(m),)) for m in self.modes(r)] for r in named]
         _bounded(t, groups)
         out: list[Block] = []
         for choice in product(*groups):
@@ -166,8 +166,8 @@ class Skeleton:
         return [(r, tuple(found[k])) for k in sorted(found)]
 
     def _assumptions(self, classes: list[str]) -> Iterator[Tag]:
-        if classes:
-            _bounded(classes[0], [self.modes(t) for t in classes])
+        if prod(len(self.modes(t)) for t in classes) > MOST_TAGS:
+            classes = []
         yield from product(*([(t, (_name(m),)) for m in self.modes(t)] for t in classes))
 
     def _choices(self, t: str, nodes: tuple[Operator, ...], tag: Tag, reads: int, always: bool) -> Iterator[Block]:

@@ -176,9 +176,11 @@ def build_joint(
     unit: Fraction = cost.UNIT,
     memory_limit: int | None = None,
     library: str = LIBRARY,
+    structures: Structures | None = None,
 ) -> JointPlanning:
     """The selection problem of an e-graph on a machine over a space, in the finest unit that fits.  `memory_limit`:
-    bytes per device, or None.  `library`: identity of the rules.
+    bytes per device, or None.  `library`: identity of the rules.  `structures`: those of the same e-graph, machine,
+    space and unit, where they are known.
 
     >>> from ..machine.machine import load_machine
     >>> from ..layout.placement import space
@@ -190,7 +192,9 @@ def build_joint(
     """
     while True:
         try:
-            return _Builder(egraph, machine, where, level, unit, notify).build(rounds, memory_limit, library)
+            if structures is None or structures.unit != unit:
+                structures = Structures(egraph.union, machine, where, egraph.orders, unit)
+            return _Builder(egraph, machine, where, level, structures, notify).build(rounds, memory_limit, library)
         except TooFine as error:
             unit = coarser(unit, error.total)
 
@@ -225,12 +229,18 @@ def _held(structures: Structures, t: str, b: Block) -> Keyed | None:
 
 class _Builder:
     def __init__(
-        self, egraph: EGraph, machine: Machine, where: Space, level: int, unit: Fraction, notify: Notify | None
+        self,
+        egraph: EGraph,
+        machine: Machine,
+        where: Space,
+        level: int,
+        structures: Structures,
+        notify: Notify | None,
     ) -> None:
-        self.egraph, self.machine, self.where, self.unit = egraph, machine, where, unit
+        self.egraph, self.machine, self.where, self.unit = egraph, machine, where, structures.unit
         self.notify = notify
         self.skeleton = Skeleton(egraph, level)
-        self.structures = Structures(egraph.union, machine, where, egraph.orders, unit)
+        self.structures = structures
         self.tables: list[Ints] = []
         self._number: dict[object, int] = {}
         self._arrays: dict[tuple[object, ...], Ints] = {}

@@ -5,12 +5,17 @@ updates, sends take c there and back at a cut.  Stage s begins when the first mi
 it; when its last backward has ended the gradient still goes back through them, and the first stage updates:
 
     step  >=  a_0 + u_0 + c_1  +  sum over 0 < r < s of (a_r + c_{r+1})  +  m a_s            for every s > 0
-    step  >=  m a_s + u_s                                                                     for every s
+    step  >=  sum over r < s of (f_r + d_{r+1})  +  m a_s + u_s                               for every s
+
+with f the forward part of a, d the send there.
 
     A[i, j) <= a,    W[i, j) <= a + u,    V[i, j) <= m a + u         from leaves: bounds of leaves side by side add up
+    F[i, j) <= f                                                     from least work
 
-For each of the two lines the least of the largest right-hand side over all cuts into P stages is found by a program
-over (first unit, stages left); the larger of both holds.  Units that do not fit the memory of a view make no stage.
+For each of the two lines, the second one without its sum, the least of the largest right-hand side over all cuts into P
+stages is found by a program over (first unit, stages left); the larger of both holds (`least`).  Whether any cut has
+both lines below a value is asked of stages from the first on, with the sums of both lines at every unit that may come
+next, none of which is beaten in both (`reached`).  Units that do not fit the memory of a view make no stage.
 """
 
 from __future__ import annotations
@@ -20,6 +25,9 @@ from dataclasses import dataclass
 
 IMPOSSIBLE = 1 << 70
 """Of units that fit the memory nowhere."""
+
+MOST_SUMS = 64
+"""Sums that are kept at a unit; beyond, the least of each line stands for all."""
 
 Triangle = list[list[int]]
 """T[i][j]: of units i .. j-1, for i < j."""
@@ -88,3 +96,59 @@ def least(known: Bounds, micro: int, sends: Sequence[int], stages: int, most: in
         starts.append(at)
         at = rest[at, left][1]
     return (value, tuple(starts)) if value < most else (most, ())
+
+
+def reached(
+    known: Bounds,
+    forward: Sequence[int],
+    micro: int,
+    sends: Sequence[int],
+    there: Sequence[int],
+    stages: int,
+    value: int,
+) -> bool:
+    """Whether every cut into `stages` stages has a line that is not below `value`.  `forward[u]`: least forward time
+    of unit u; `there[c]`: the send at cut c without the way back.
+
+    >>> three = closure(3, {(0, 1): 1, (1, 2): 1, (2, 3): 1})
+    >>> bounds = Bounds(three, three, [[9 * v for v in row] for row in three])
+    >>> [reached(bounds, [1, 1, 1], 4, [0, 0, 0], [0, 0, 0], 3, v) for v in (11, 12)]
+    [True, False]
+    """
+    units = len(known.one) - 1
+    if stages == 1:
+        return known.step[0][units] >= value
+    before = [0]
+    for f in forward:
+        before.append(before[-1] + f)
+    at: dict[int, list[tuple[int, int]]] = {0: [(0, 0)]}
+    for s in range(stages):
+        ends = range(units, units + 1) if s == stages - 1 else range(1, units - stages + s + 2)
+        coming: dict[int, list[tuple[int, int]]] = {}
+        for i, sums in at.items():
+            for j in ends:
+                if j <= i:
+                    continue
+                inside = [
+                    (a, f)
+                    for a, f in sums
+                    if f + known.step[i][j] < value and (s == 0 or a + micro * known.one[i][j] < value)
+                ]
+                if not inside:
+                    if all(f + known.step[i][j] >= value for _, f in sums):
+                        break  # longer stages take no less
+                    continue
+                one = known.updated[i][j] if s == 0 else known.one[i][j]
+                more = (one + sends[j], before[j] - before[i] + there[j]) if j < units else (0, 0)
+                coming.setdefault(j, []).extend((a + more[0], f + more[1]) for a, f in inside)
+        at = {j: _least_sums(sums) for j, sums in coming.items()}
+    return units not in at
+
+
+def _least_sums(sums: list[tuple[int, int]]) -> list[tuple[int, int]]:
+    """Those that no other is below in both; what stands for them where they are many."""
+    found: list[tuple[int, int]] = []
+    for a, f in sorted(set(sums)):
+        if not found or f < found[-1][1]:
+            found.append((a, f))
+    return found if len(found) <= MOST_SUMS else [(found[0][0], found[-1][1])]

@@ -26,14 +26,16 @@ PER_SECOND = 10**12
 """Bounds are in picoseconds."""
 
 
-def unit_work(graph: Graph, machine: Machine, division: Division) -> list[int]:
-    """Per unit, picoseconds of forward and backward of one micro-batch at least, on `machine` (a view)."""
+def unit_work(graph: Graph, machine: Machine, division: Division, phases: str = "FB") -> list[int]:
+    """Per unit, picoseconds of forward and backward (or one of both) of one micro-batch at least, on `machine` (a
+    view).
+    """
     if machine.profiles:  # measured times may be less than any formula says
         return [0] * division.units
     total = [Fraction(0)] * division.units
     device, d = machine.device, machine.devices
     for op, unit, phase in zip(graph.operators, division.unit, division.phase, strict=True):
-        if unit >= 0 and phase != "U":
+        if unit >= 0 and phase in phases:
             out = graph.tensor(op.output.tensor)
             flops = graph.work(op)
             pace, launch = 1 / device.peak(graph.computed_in(op)) if flops else Fraction(0), device.launch

@@ -14,13 +14,19 @@ k and v do not have: with heads h = kv * group they are two axes.
       attention_query_gradient[r, f]       =  scale sum_t w cap' k
       attention_key_gradient[.., t, f]     =  scale sum over the rows that k does not have of  w cap' q
       attention_mask_gradient[..]          =  sum over what the mask does not have of  w
+      attention_gradients[.., x, j, c]     =  the gradient of q at query x, feature c, of the j-th of the G groups (rows
+                                              that k and v lack, but the queries) for j < G;  of k at key x, feature c,
+                                              for j = G;  of v at key x, value feature c, for j = G + 1;  else 0
+
+Attribute `gradient` = fused asks a training step for `attention_gradients` instead of an operator per gradient.
 
 `behind`, `ahead` and `block` are optional integers: causal is ahead = 0, a window of w keys ahead = 0 and
 behind = w - 1, queries that continue n older keys ahead = n, chunks that see only themselves block = their length.
 Such a band needs positions, hence one `query` and one `key` axis.  Features are never split (flag `unsplit-axes`): that
-would move scores.  Keys may be: then the row maximum and sum are all-reduced (`Function.statistics`) and the results of
-the parts add up, which is the running maximum and sum of a tiled kernel across devices.  `attention_lse` combines by
-maximum: all parts hold the same numbers once the statistics are known.
+would move scores.  Axes x, j, c, which attribute `packed` names, hold what one pass over the scores gives (Dao et al.):
+they are whole, and pairs are not counted along them.  Keys may be split: then the row maximum and sum are all-reduced
+(`Function.statistics`) and the results of the parts add up, which is the running maximum and sum of a tiled kernel
+across devices.  `attention_lse` combines by maximum: all parts hold the same numbers once the statistics are known.
 
 Source: Dao et al., FlashAttention (2022); Liu et al., Ring attention (2023); Gemma 2 (2024) for soft caps.
 """
@@ -29,6 +35,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from math import prod
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Final
 
@@ -43,12 +50,16 @@ OPERANDS: Final[Mapping[str, tuple[str, ...]]] = MappingProxyType(
         "attention_query_gradient": ("g", "q", "k", "v", "lse", "delta", "mask"),
         "attention_key_gradient": ("g", "q", "k", "v", "lse", "delta", "mask"),
         "attention_mask_gradient": ("g", "q", "k", "v", "lse", "delta", "mask"),
+        "attention_gradients": ("g", "q", "k", "v", "lse", "delta", "mask"),
     }
 )
 """Function -> its inputs in order.  The mask is optional but where its gradient is taken."""
 
-ROLES: Final = ("query", "key", "feature", "value_feature")
+ROLES: Final = ("query", "key", "feature", "value_feature", "packed")
 """Attributes that name axes."""
+
+FUSED: Final = "attention_gradients"
+"""The function that gives the gradients of q, k and v at once."""
 
 PER_FEATURE: Final[Mapping[str, tuple[int, int]]] = MappingProxyType(
     {
@@ -58,6 +69,7 @@ PER_FEATURE: Final[Mapping[str, tuple[int, int]]] = MappingProxyType(
         "attention_query_gradient": (4, 2),
         "attention_key_gradient": (4, 2),
         "attention_mask_gradient": (2, 2),
+        "attention_gradients": (6, 4),
     }
 )
 """Function -> floating-point operations per pair of query and key for each feature, and for each value feature: a
@@ -92,8 +104,15 @@ def role(op: Operator, name: str) -> tuple[str, ...]:
 
 
 def inner(op: Operator) -> tuple[str, ...]:
-    """Features and value features: axes inside a pair of query and key."""
-    return (*role(op, "feature"), *role(op, "value_feature"))
+    """Features, value features and packed axes: those inside a pair of query and key."""
+    return (*role(op, "feature"), *role(op, "value_feature"), *role(op, "packed"))
+
+
+def groups(op: Operator) -> tuple[str, ...]:
+    """Rows that neither k nor v has, but the queries: heads that share keys."""
+    sides = {n for name, a in zip(OPERANDS[op.function], op.inputs, strict=False) if name in "kv" for n in a.axes}
+    special = {m for name in ROLES for m in role(op, name)}
+    return tuple(a.name for a in op.axes if a.name not in sides | special)
 
 
 def band(op: Operator) -> Band | None:
@@ -139,19 +158,21 @@ def wrong(op: Operator) -> str:
             return f"attribute {name} names unknown axis {lost[0]!r}"
     special = [m for members in named.values() for m in members]
     if len(set(special)) < len(special):
-        return "an axis has two roles among query, key, feature and value_feature"
+        return "an axis has two roles among query, key, feature, value_feature and packed"
     if split := [m for m in inner(op) if axes[m].splittable]:
-        return f"axis {split[0]!r} is summed inside a score, so it must not be splittable"
+        return f"axis {split[0]!r} is inside a pair of query and key, so it must not be splittable"
     for name in BOUNDS:
         if type(op.attribute(name, 1)) is not int:
             return f"attribute {name} must be an integer"
     for name, default in (("scale", 1.0), ("softcap", 1.0)):
         if not isinstance(op.attribute(name, default), (int, float)):
             return f"attribute {name} must be a number"
+    if op.attribute("gradient", "fused") != "fused":
+        return f"attribute gradient is {op.attribute('gradient', '')!r}; there is fused, or none at all"
     banded = any(name in dict(op.attributes) for name in BOUNDS)
     if banded and (len(named["query"]) != 1 or len(named["key"]) != 1):
         return "a band of keys needs one query axis and one key axis"
-    return _wrong_band(op) or _wrong_operands(op, named)
+    return _wrong_band(op) or _wrong_operands(op, named) or _wrong_packed(op, named)
 
 
 def _wrong_band(op: Operator) -> str:
@@ -197,6 +218,7 @@ def _wrong_operands(op: Operator, named: Mapping[str, tuple[str, ...]]) -> str:
         "attention_query_gradient": ("feature",),
         "attention_key_gradient": ("key", "feature"),
         "attention_mask_gradient": ("key",),
+        FUSED: ("packed",),
     }
     allowed = {m for n in result[op.function] for m in named[n]} | rows
     if extra := [n for n in op.output.axes if n not in allowed]:
@@ -207,4 +229,25 @@ def _wrong_operands(op: Operator, named: Mapping[str, tuple[str, ...]]) -> str:
         return f"the result of {op.function} lacks axis {lost[0]!r}"
     if op.function == "attention_mask_gradient" and len(op.inputs) < len(OPERANDS[op.function]):
         return "the gradient of a mask needs the mask"
+    return ""
+
+
+def _wrong_packed(op: Operator, named: Mapping[str, tuple[str, ...]]) -> str:
+    """Whether packed gradients have one axis of every role, room for all of them and the axes of the keys' rows."""
+    packed = named["packed"]
+    if op.function != FUSED:
+        return f"{op.function} has no packed axes" if packed else ""
+    if any(len(named[name]) != 1 for name in ROLES[:2]) or len(packed) != 3:
+        return f"{FUSED} needs one query axis, one key axis and three packed ones"
+    extent = {a.name: a.extent for a in op.axes}
+    query, key, feature, value = (prod(extent[a] for a in named[name]) for name in ROLES[:-1])
+    need = max(query, key), prod(extent[a] for a in groups(op)) + 2, max(feature, value)
+    if need != tuple(extent[a] for a in packed):
+        return f"packed axes of {FUSED} must be {' x '.join(map(str, need))} long"
+    reads = dict(zip(OPERANDS[op.function], op.inputs, strict=False))
+    rows, inside = {*reads["k"].axes} - {*named["key"], *named["feature"]}, {*named["key"], *named["value_feature"]}
+    if rows != {*reads["v"].axes} - inside or not rows <= {*reads["q"].axes}:
+        return f"{FUSED} needs k and v with the same rows, all of them rows of q"
+    if {*op.output.axes[:-3]} != rows or op.output.axes[-3:] != packed:
+        return f"the result of {FUSED} has the rows of k, then the packed axes"
     return ""

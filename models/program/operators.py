@@ -210,6 +210,7 @@ _ROWS: Final[list[Function]] = [
     Function("attention_query_gradient", NodeKind.ATTENTION, (6, 7), 14),
     Function("attention_key_gradient", NodeKind.ATTENTION, (6, 7), 14),
     Function("attention_mask_gradient", NodeKind.ATTENTION, (7, 7), 14),
+    Function("attention_gradients", NodeKind.ATTENTION, (6, 7), 14),
     # training: gradients (first input: the incoming gradient), losses, updates; formulas in
     # backends/kernels/gradients.py
     Function("product_sum", NodeKind.CONTRACT, (2, _MANY), 2),  # inputs 0 * 1 + 2 * 3 + ..; flops per pair

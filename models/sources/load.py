@@ -14,6 +14,7 @@ from ..files.input import regular
 from ..program.contents import read_beside
 from ..program.graph import Graph, GraphError
 from ..text import InputError, did_you_mean
+from .building.attention import with_fused_gradients
 from .patterns.recognise import recognise
 from .zoo import PUBLISHED, ZOO, sizes_words
 from .zoo import build as build_zoo
@@ -23,8 +24,9 @@ PYTHON = re.compile(r"^(?P<file>.+\.py|[A-Za-z_]\w*(?:\.[A-Za-z_]\w*)+):(?P<name
 """FILE.py:NAME, or NAME of an importable module: package.module:NAME."""
 
 
-Attention = Literal["operator", "matrices"]
-"""How attention is written: as one operator wherever it is recognised, or as products and softmax of whole scores."""
+Attention = Literal["operator", "matrices", "fused"]
+"""How attention is written: as one operator wherever it is recognised, or as products and softmax of whole
+scores; fused: as one operator whose gradients are one operator, too."""
 
 
 def load_model(
@@ -45,7 +47,9 @@ def load_model(
     ['attention']
     """
     graph = _load(spec, batch, tell, attention != "matrices", expert_places)
-    return graph if attention != "operator" else recognise(graph, attention=True).graph
+    if attention in ("operator", "fused"):
+        graph = recognise(graph, attention=True).graph
+    return with_fused_gradients(graph) if attention == "fused" else graph
 
 
 def _load(

@@ -138,9 +138,10 @@ json_option = click.option("--json", "as_json", is_flag=True, help="Print one JS
 
 attention_option = click.option(
     "--attention",
-    type=click.Choice(("operator", "matrices")),
-    help="Attention as one operator that stores no scores, wherever it is recognised, or as products and softmax "
-    "(default: the operator in PyTorch programs; other models as they are written).",
+    type=click.Choice(("operator", "fused", "matrices")),
+    help="Attention as one operator that stores no scores, wherever it is recognised (fused: its gradients are one "
+    "operator, too), or as products and softmax (default: the operator in PyTorch programs; other models as they are "
+    "written).",
 )
 
 

@@ -1,6 +1,7 @@
 """A plan whose redistributions run beside its operators, and how far its time is from the least.
 
 every device    one stream of operators, one of redistributions; all devices do the same at the same time
+memory          blocks from the task that makes them to the last that needs them, never above the limit
 time            makespan of the schedule, in units of `quantum` units of the problem
 proved          time >= lower bound, for all placements of the space and all orders:
 
@@ -24,7 +25,7 @@ from ..selection.certificates import SelectionCertificate
 class OverlapCertificate:
     """`chains`: names of operators, each of which reads what the one before it writes.  `weights`: of C, M and every
     chain.  `quantum`: units of the problem per unit of the schedule.  `makespan`, `lower_bound`: in units of the
-    problem.  `least`: about the problem with weighted costs.
+    problem.  `least`: about the problem with weighted costs.  `memory`: bytes per device, or None.
     """
 
     graph: Graph
@@ -38,3 +39,4 @@ class OverlapCertificate:
     makespan: int
     lower_bound: int
     least: SelectionCertificate
+    memory: int | None = None

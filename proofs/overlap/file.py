@@ -1,7 +1,7 @@
 """Overlapped plans as container members.
 
     overlap.json     {"format", "graph_sha256", "machine_sha256", "space", "operators", "copies", "quantum", "chains",
-                      "weights", "makespan", "lower_bound"}
+                      "weights", "makespan", "lower_bound"} and, with a limit, "memory_limit"
     graph.json, machine.json      canonical JSON      schedule.*     the schedule      least.*     the bound
 
 Placements are rows [name, axes, matrix] as in plans.  Decoding checks types and structure; `verify` says what is true.
@@ -62,6 +62,7 @@ def encode_overlap(c: OverlapCertificate) -> dict[str, Member]:
         "weights": list(c.weights),
         "makespan": c.makespan,
         "lower_bound": c.lower_bound,
+        **({} if c.memory is None else {"memory_limit": c.memory}),
     }
     return {
         OVERLAP: canonical(head),
@@ -75,7 +76,7 @@ def encode_overlap(c: OverlapCertificate) -> dict[str, Member]:
 def decode_overlap(members: Mapping[str, Member]) -> OverlapCertificate:
     """Inverse of `encode_overlap`; `ContainerError` names what is wrong."""
     require_kind(members, OVERLAP)
-    head = read_json(members, OVERLAP).fields(*_FIELDS)
+    head = read_json(members, OVERLAP).fields(*_FIELDS, optional=("memory_limit",))
     if head["format"].text() != FORMAT:
         head["format"].fail(f"this version reads {FORMAT!r} only")
     try:
@@ -102,4 +103,5 @@ def decode_overlap(members: Mapping[str, Member]) -> OverlapCertificate:
         head["makespan"].integer(0, 1 << 62),
         head["lower_bound"].integer(0, 1 << 62),
         decode_certificate(members, "least"),
+        head["memory_limit"].integer(0, 1 << 60) if head.has("memory_limit") else None,
     )

@@ -10,23 +10,24 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from fractions import Fraction
 from pathlib import Path
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
-from ...models.cost.selection import Planning
-from ...models.egraphs.egraph import EGraph
-from ...models.layout.targets.degrees import Flags
-from ...models.problem.claims import Verdict
-from ...models.problem.selection_problem import SelectionProblem
-from ..collective_programs.certificate import PlacementCertificate, ReductionCertificate
-from ..egraphs.certificate import ExtractionCertificate
-from ..overlap.certificate import OverlapCertificate
-from ..pipelines.certificate import PipelineCertificate
-from ..plan.bars import Bars
-from ..plan.bundle import Plan
-from ..rewrites.library import Library
-from ..schedules.certificate import ScheduleCertificate
-from ..selection.certificates import SelectionCertificate
-from ..views.certificate import ViewsCertificate
+if TYPE_CHECKING:  # signatures only: a verb that publishes placements does not load joint plans
+    from ...models.cost.selection import Planning
+    from ...models.egraphs.egraph import EGraph
+    from ...models.layout.targets.degrees import Flags
+    from ...models.problem.claims import Verdict
+    from ...models.problem.selection_problem import SelectionProblem
+    from ..collective_programs.certificate import PlacementCertificate, ReductionCertificate
+    from ..egraphs.certificate import ExtractionCertificate
+    from ..overlap.certificate import OverlapCertificate
+    from ..pipelines.certificate import PipelineCertificate
+    from ..plan.bars import Bars
+    from ..plan.bundle import Plan
+    from ..rewrites.library import Library
+    from ..schedules.certificate import ScheduleCertificate
+    from ..selection.certificates import SelectionCertificate
+    from ..views.certificate import ViewsCertificate
 
 
 @dataclass(frozen=True)
@@ -174,6 +175,10 @@ class Publisher(Protocol):
 
     def checked_pipeline(self, path: Path) -> tuple[PipelineCertificate, str] | None:
         """The same for a pipelined training step; None if the file is something else."""
+        ...
+
+    def checked_overlap(self, path: Path) -> tuple[OverlapCertificate, str, int] | None:
+        """The same for an overlapped plan, and units of its problem per second."""
         ...
 
     def checked_views(self, path: Path) -> tuple[ViewsCertificate, str] | None:

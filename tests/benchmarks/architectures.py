@@ -39,6 +39,7 @@ MODULES = (
     "timm_models",
     "diffusers_models",
     "plain_modules",
+    "recent_models",
 )
 LIBRARIES = {
     "hf": "transformers",
@@ -46,6 +47,7 @@ LIBRARIES = {
     "timm": "timm",
     "diffusers": "diffusers",
     "plain": "plain PyTorch",
+    "recent": "of all, recent",
 }
 
 

@@ -77,11 +77,16 @@ def coefficients(flat: DenseProblem, row: int) -> list[tuple[int, int, int]]:
     """(vertex, label, amount) of the resource row."""
     total: dict[tuple[int, int], int] = {}
     for v in range(flat.vertices):
-        for p in range(int(flat.part[v]), int(flat.part[v + 1])):
-            if flat.first[p] <= row < flat.last[p]:
+        for p in range(int(flat.spans.part[v]), int(flat.spans.part[v + 1])):
+            if flat.spans.first[p] <= row < flat.spans.last[p]:
                 for a in range(int(flat.label[v + 1] - flat.label[v])):
-                    total[v, a] = total.get((v, a), 0) + int(flat.amount[flat.at[p] + a])
+                    total[v, a] = total.get((v, a), 0) + int(flat.spans.amount[flat.spans.at[p] + a])
     return [(v, a, q) for (v, a), q in total.items() if q]
+
+
+def cells_between(flat: DenseProblem, e: int) -> np.ndarray:
+    """The table of edge `e`, row by row."""
+    return flat.network.tables[flat.network.arcs[e].table].reshape(-1)
 
 
 def lazily(flat: DenseProblem, seconds: float, ask: Callable[[set[int], float], np.ndarray | None]) -> str:
@@ -119,8 +124,8 @@ def highs(flat: DenseProblem, seconds: float) -> str:
         at = np.arange(flat.label[v], flat.label[v + 1], dtype=np.int32)
         h.addRow(1.0, 1.0, at.size, at, np.ones(at.size))
     column = n
-    for e in range(flat.u.size):
-        u, v, t = int(flat.u[e]), int(flat.v[e]), int(flat.table[e])
+    for e in range(flat.graph.u.size):
+        u, v, t = int(flat.graph.u[e]), int(flat.graph.v[e]), int(flat.graph.table[e])
         ku, kv = int(flat.label[u + 1] - flat.label[u]), int(flat.label[v + 1] - flat.label[v])
         table = flat.cells[t : t + ku * kv].reshape(ku, kv)
         number = np.full(table.shape, -1, dtype=np.int64)
@@ -172,10 +177,10 @@ def toulbar2(flat: DenseProblem, seconds: float, upper: int) -> str:
             network.AddVariable(f"x{v}", range(int(flat.label[v + 1] - flat.label[v])))
         for v in range(flat.vertices):
             network.AddFunction([v], [min(int(c) - least, top) for c in flat.cost[flat.label[v] : flat.label[v + 1]]])
-        for e in range(flat.u.size):
+        for e in range(flat.graph.u.size):
             network.AddFunction(
-                [int(flat.u[e]), int(flat.v[e])],
-                np.minimum(flat.cells[flat.table[e] : flat.table[e + 1]], top).tolist(),
+                [int(flat.graph.u[e]), int(flat.graph.v[e])],
+                np.minimum(cells_between(flat, e), top).tolist(),
             )
         for row in sorted(rows):
             network.AddGeneralizedLinearConstraint([(v, a, q) for v, a, q in coefficients(flat, row)], "<=", flat.limit)
@@ -203,10 +208,10 @@ def cp_sat(flat: DenseProblem, seconds: float) -> str:
         for a in here:
             if flat.cost[a] >= FORBIDDEN:
                 model.add(x[a] == 0)
-    for e in range(flat.u.size):
-        u, v, t = int(flat.u[e]), int(flat.v[e]), int(flat.table[e])
+    for e in range(flat.graph.u.size):
+        u, v = int(flat.graph.u[e]), int(flat.graph.v[e])
         kv = int(flat.label[v + 1] - flat.label[v])
-        for k, c in enumerate(flat.cells[t : int(flat.table[e + 1])].tolist()):
+        for k, c in enumerate(cells_between(flat, e).tolist()):
             a, b = x[flat.label[u] + k // kv], x[flat.label[v] + k % kv]
             if c >= FORBIDDEN:
                 model.add_bool_or([a.negated(), b.negated()])

@@ -1,30 +1,45 @@
 """Training steps of large models on pipelines under a memory limit, beside what is left when an ingredient is forbidden.
 
-    python tests/benchmarks/pipelined.py [--only WORD] [--time-limit 600] [--memory 80] [--pairs 4:16,8:32]
+    python tests/benchmarks/pipelined.py [--only WORD] [--time-limit 600] [--memory 80] [--pairs 4:16,8:32] [--rows FILE]
 
 One line per job and variant: the step found, the least that any of its pairs (stages, micro-batches) takes, the gap, how
 much memory the fullest device has, and processor seconds.  Every plan that is found is checked (`--no-check`: not).
+`--rows`: lines are kept there as JSON and not made again; without anything left to do the table is printed from it.
 
-    all           stages, micro-batches, placements and schedule together, and without pipelines
-    one stage     no pipeline: micro-batches alone         one micro-batch   stages alone
-    neither       the step as it is                        recomputed        all, with every block computed again
+    all            stages, micro-batches, placements and schedule together, and without pipelines; nothing is recomputed
+    one stage      no pipeline: micro-batches alone        one micro-batch   stages alone
+    neither        the step as it is                       recomputed        all, with every block computed again
+    no tensor      operators of the passes split the batch alone     no data   nothing is split along the batch
+    whole states   every device of a stage has all its parameters and moments
+
+The last three forbid choices, which no space of the checker does: their plans are not checked.
 """
 
 from __future__ import annotations
 
 import argparse
+import json
 import resource
 from dataclasses import dataclass, replace
 from fractions import Fraction
+from math import prod
+from pathlib import Path
 
+import numpy as np
+
+from shardproof.formal.pipelines import case as cases
 from shardproof.formal.pipelines.case import Job
 from shardproof.formal.pipelines.request import pairs_of
-from shardproof.formal.pipelines.search import planned
+from shardproof.formal.pipelines.search import Searched, planned
 from shardproof.formal.planning.plan import default_space
 from shardproof.formal.selection.model.clock import Clock
+from shardproof.models.cost.selection import DecisionKind, Planning
 from shardproof.models.machine.machine import load_machine
-from shardproof.models.pipelines.division import divide
+from shardproof.models.pipelines.division import Division, divide
+from shardproof.models.pipelines.micro import batched
 from shardproof.models.problem.claims import Verdict
+from shardproof.models.problem.selection_problem import FORBIDDEN, Vertex
+from shardproof.models.program.graph import Role
 from shardproof.models.sources.training import build_step
 from shardproof.models.sources.zoo import build
 from shardproof.verify.pipelines.certificate import check_pipeline
@@ -34,6 +49,8 @@ GPT_7B: dict[str, int | str] = {"sequence": 4096, "kv_heads": 32, "hidden": 1100
 LLAMA_70B: dict[str, int | str] = {
     "layers": 80, "width": 8192, "heads": 64, "kv_heads": 8, "hidden": 28672, "sequence": 4096
 }  # fmt: skip
+
+FORBIDDEN_WORDS = ("no tensor", "no data", "whole states")
 
 Pairs = tuple[tuple[int, int], ...]
 
@@ -69,8 +86,35 @@ def rows() -> list[Row]:
             Row(*job, "one micro-batch", ((stages, 1),)),
             Row(*job, "neither", ((1, 1),)),
             Row(*job, "recomputed", (), "all"),
+            *(Row(*job, word) for word in FORBIDDEN_WORDS),
         ]
     return found
+
+
+def without(planning: Planning, division: Division, word: str) -> Planning:
+    """The problem with the choices forbidden that `word` names."""
+    graph, problem = planning.graph, planning.problem
+    along, phase = batched(graph), dict(zip((op.name for op in graph.operators), division.phase, strict=True))
+    vertices = []
+    for d, vertex in zip(planning.decisions, problem.vertices, strict=True):
+        copy = d.kind is DecisionKind.COPY
+        state = copy and graph.tensor(d.name).role is Role.PARAMETER
+        cost = vertex.cost.copy()
+        for k, matrix in enumerate(d.placements):
+            split = {str(a): prod(int(x) for x in matrix[r]) > 1 for r, a in enumerate(d.axes)}
+            batch = {a: along(("tensor" if copy else "axis", d.name, a)) for a in split}
+            if word == "no tensor":
+                wrong = not copy and phase[d.name] != "U" and any(split[a] and not batch[a] for a in split)
+            elif word == "no data":
+                wrong = any(split[a] and batch[a] for a in split)
+            else:
+                wrong = state and any(split.values())
+            if wrong:
+                cost[k] = FORBIDDEN
+        if (cost >= FORBIDDEN).all():  # what cannot do without stays as it is
+            cost = vertex.cost
+        vertices.append(Vertex(vertex.name, np.asarray(cost)))
+    return replace(planning, problem=replace(problem, vertices=tuple(vertices)))
 
 
 def solve(row: Row, limit: float, memory: int, check: bool) -> str:
@@ -82,7 +126,15 @@ def solve(row: Row, limit: float, memory: int, check: bool) -> str:
     division = divide(step.graph, step.passes)
     pairs = list(row.pairs) or pairs_of("auto", step, machine, division.units)
     job = Job(step.graph, division, machine, default_space(machine), memory)
-    found = planned(job, pairs, Clock(limit), Fraction(3, 100))
+    words = [w for w in FORBIDDEN_WORDS if row.variant.startswith(w)]
+    full = cases.build
+    if words:
+        cases.build = lambda *given: without(full(*given), division, words[0])
+        check = False
+    try:
+        found = _found(job, pairs, limit)
+    finally:
+        cases.build = full
     best = found.best
     bound = min(found.lower_bound, *(c.bound for c in found.cases)) if best else min(c.bound for c in found.cases)
     used = resource.getrusage(resource.RUSAGE_SELF).ru_utime - begun
@@ -101,6 +153,10 @@ def solve(row: Row, limit: float, memory: int, check: bool) -> str:
     )
 
 
+def _found(job: Job, pairs: list[tuple[int, int]], limit: float) -> Searched:
+    return planned(job, pairs, Clock(limit), Fraction(3, 100))
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--only", default="", help="rows whose name, machine and variant hold this")
@@ -108,17 +164,26 @@ def main() -> None:
     parser.add_argument("--memory", type=int, default=80, help="GiB per device")
     parser.add_argument("--no-check", action="store_true")
     parser.add_argument("--pairs", default="", help="instead of all that auto enumerates: stages:micro-batches, ..")
+    parser.add_argument("--rows", type=Path, help="file that keeps lines, one JSON row each")
     options = parser.parse_args()
+    known: dict[str, str] = {}
+    if options.rows and options.rows.exists():
+        known = {name: line for name, line in map(json.loads, options.rows.read_text().splitlines())}
     print("| job | batch | machine | variant | pairs | step ms | at least ms | gap | plan | processor s | checker |")
     print("|---|---|---|---|---|---|---|---|---|---|---|")
     for row in rows():
-        if options.only in f"{row.name} {row.machine} {row.variant}":
-            if options.pairs and not row.pairs:
-                given = [tuple(int(n) for n in pair.split(":")) for pair in options.pairs.split(",")]
-                row = replace(
-                    row, pairs=tuple((a, b) for a, b in given), variant=f"{row.variant}, {options.pairs} only"
-                )
-            print(solve(row, options.time_limit, options.memory << 30, not options.no_check), flush=True)
+        if options.only not in f"{row.name} {row.machine} {row.variant}":
+            continue
+        if options.pairs and not row.pairs:
+            given = [tuple(int(n) for n in pair.split(":")) for pair in options.pairs.split(",")]
+            row = replace(row, pairs=tuple((a, b) for a, b in given), variant=f"{row.variant}, {options.pairs} only")
+        name = f"{row} {options.memory}"
+        if name not in known:
+            known[name] = solve(row, options.time_limit, options.memory << 30, not options.no_check)
+            if options.rows:
+                with options.rows.open("a") as out:
+                    out.write(json.dumps([name, known[name]]) + "\n")
+        print(known[name], flush=True)
 
 
 if __name__ == "__main__":

@@ -6,6 +6,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
+from typing import Literal
 
 from conformance.pipelines import machine
 from conformance.writing import Head, Suite, changed, container
@@ -20,14 +21,14 @@ from shardproof.proofs.overlap.file import encode_overlap
 from shardproof.proofs.schedules.certificate import ScheduleCertificate
 
 
-def by_hand(weights: tuple[int, ...]) -> OverlapCertificate:
+def by_hand(weights: tuple[int, ...], memory: int | None = None, rows: Literal["", "every"] = "") -> OverlapCertificate:
     graph = build("mlp-8192", batch=4, width=32, layers=3)
-    planning = build_problem(graph, machine(), space("complete"), None)
+    planning = build_problem(graph, machine(), space("complete"), memory)
     x = (0,) * len(planning.decisions)
     made, names = scheduled(planning, x, 5.0), tuple(op.name for op in graph.operators)
     links = links_of(graph, list(range(len(names))), edges_between(planning))
     chain = Chain(names, frozenset(names), links)
-    answer = solve(weighted(planning, [chain][: len(weights) - 2], weights))
+    answer = solve(weighted(planning, [chain][: len(weights) - 2], weights, rows))
     assert answer.certificate is not None and answer.lower_bound is not None
     f = made.found
     return OverlapCertificate(
@@ -42,6 +43,7 @@ def by_hand(weights: tuple[int, ...]) -> OverlapCertificate:
         made.makespan,
         min(made.makespan, -(-answer.lower_bound // sum(weights))),
         answer.certificate,
+        memory,
     )
 
 
@@ -55,6 +57,11 @@ def suite() -> Suite:
     add("chain", "proved", "Overlap      proved", good)
     add("sums", "proved", "WithinGap    proved", by_hand((3, 1)))
     add("lower", "proved", "WithinGap    proved", replace(good, lower_bound=1))
+
+    kept = by_hand((1, 0, 2), 1 << 20)
+    rows = by_hand((3, 1), 1 << 20, "every")
+    add("memory", "proved", "Schedule     proved", kept)
+    add("memory-rows", "proved", "WithinGap    proved", rows)
 
     def refuted(name: str, sentence: str, c: OverlapCertificate, fault: str) -> None:
         add(name, "refuted", sentence, c, fault)
@@ -74,6 +81,14 @@ def suite() -> Suite:
     quick = (replace(problem.tasks[0], time=0), *problem.tasks[1:])
     fast = replace(good.schedule, subject=replace(problem, tasks=quick))
     refuted("time", "the schedule says otherwise", replace(good, schedule=fast), "an operator that takes no time")
+    held = kept.schedule.subject
+    assert isinstance(held, ScheduleProblem)
+    without = replace(kept.schedule, subject=replace(held, holdings=held.holdings[1:]))
+    refuted("memory-block", "holds other blocks", replace(kept, schedule=without), "a block that nobody counts")
+    wide = replace(kept.schedule, subject=replace(held, limits=(1 << 30,)))
+    refuted("memory-limit", "another memory limit", replace(kept, schedule=wide), "a schedule with more memory")
+    tight = replace(kept.schedule, subject=replace(held, limits=(1 << 10,)))
+    refuted("memory-above", "its limit is 1024", replace(kept, schedule=tight, memory=1 << 10), "more than the limit")
     few = replace(good.choices, operators=good.choices.operators[1:])
     refuted("choices", "something is not decided", replace(good, choices=few), "an operator without a placement")
 
@@ -85,6 +100,7 @@ def suite() -> Suite:
 
     malformed("format", "reads 'shardproof-overlap/1' only", lambda h: h.update(format="x"), "another format")
     malformed("nothing", "not all 0", lambda h: h.update(weights=[0, 0, 0]), "weights of nothing")
+    malformed("memory-text", "memory_limit", lambda h: h.update(memory_limit="1GiB"), "a limit in words")
     malformed("few", "one per chain", lambda h: h.update(weights=[1, 1]), "a chain without a weight")
     malformed("graph", "is not the hash", lambda h: h.update(graph_sha256="0" * 64), "the hash of another graph")
     return out

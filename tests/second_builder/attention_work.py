@@ -9,6 +9,7 @@ Per pair, every matrix product along features (2 operations for each) that the f
     attention           q k, p v                        lse               q k
     value gradient      q k, p g                        query gradient    q k, g v, w k
     mask gradient       q k, g v                        key gradient      q k, g v, w q
+    all gradients       q k, g v, p g, w k, w q
 
 and the operations of the table of functions for the exponential and what is around it.
 """
@@ -29,6 +30,7 @@ PRODUCTS = {
     "attention_query_gradient": (SCORES, VALUES, SCORES),
     "attention_key_gradient": (SCORES, VALUES, SCORES),
     "attention_mask_gradient": (SCORES, VALUES),
+    "attention_gradients": (SCORES, VALUES, VALUES, SCORES, SCORES),
 }
 
 
@@ -44,7 +46,7 @@ def operations_per_pair(op: Operator) -> int:
 
 def query_key_pairs(op: Operator, box: dict[str, Interval]) -> int:
     """Pairs of a box, for all of its rows."""
-    inside = [a for role in (SCORES, VALUES) for a in op.attributes[role]]
+    inside = [a for role in (SCORES, VALUES, "packed") for a in op.attributes.get(role, ())]
     if not is_banded(op):
         return prod(high - low for a, (low, high) in box.items() if a not in inside)
     (query,), (key,) = op.attributes["query"], op.attributes["key"]

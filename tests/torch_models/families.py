@@ -98,6 +98,24 @@ def _timm(name: str, size: int, **options: object) -> Callable[[], Made]:
     return make
 
 
+def _volo() -> Made:
+    from timm.models.volo import VOLO
+
+    module = VOLO((2, 1, 1, 1), 64, embed_dims=(24, 32, 32, 32), num_heads=(2, 2, 2, 2), mlp_ratio=2.0, num_classes=7)
+    return First(module), {"x": torch.zeros(2, 3, 64, 64)}
+
+
+def _mvit() -> Made:
+    from torchvision.models.video.mvit import MSBlockConfig, MViT
+
+    three = [3, 3, 3]
+    blocks = [
+        MSBlockConfig(1, 8, 16, three, three, [1, 1, 1], [1, 4, 4]),
+        MSBlockConfig(2, 16, 16, three, three, [1, 2, 2], [1, 2, 2]),
+    ]
+    return First(MViT((32, 32), 4, blocks, True, False, True, True, num_classes=7)), {"x": torch.zeros(1, 3, 4, 32, 32)}
+
+
 def _diffusers(model: str, inputs: Callable[[], dict[str, Tensor]], **options: object) -> Callable[[], Made]:
     def make() -> Made:
         import diffusers
@@ -117,6 +135,19 @@ FAMILIES: Final[Mapping[str, Mapping[str, Callable[[], Made]]]] = {
         ),
         "gemma2": _text("Gemma2", "ForCausalLM", _tokens, num_key_value_heads=2, head_dim=8, query_pre_attn_scalar=8),
         "phi3": _text("Phi3", "ForCausalLM", _tokens, num_key_value_heads=2, pad_token_id=0),
+        "llama": _text("Llama", "ForCausalLM", _tokens, num_key_value_heads=2),
+        "qwen3": _text("Qwen3", "ForCausalLM", _tokens, num_key_value_heads=2, head_dim=8),
+        "olmo2": _text("Olmo2", "ForCausalLM", _tokens, num_key_value_heads=2, pad_token_id=0),
+        "gpt_neox": _text("GPTNeoX", "ForCausalLM", _tokens),
+        "granite": _text("Granite", "ForCausalLM", _tokens, num_key_value_heads=2),
+        "mixtral": _text(
+            "Mixtral",
+            "ForCausalLM",
+            _tokens,
+            num_key_value_heads=2,
+            num_local_experts=4,
+            experts_implementation="batched_mm",
+        ),
     },
     "scan": {
         "mamba": _transformers(
@@ -143,6 +174,7 @@ FAMILIES: Final[Mapping[str, Mapping[str, Callable[[], Made]]]] = {
             attention_hidden_size=16,
             num_hidden_layers=2,
             vocab_size=61,
+            use_cache=False,
         ),
         "lfm2": _text("Lfm2", "ForCausalLM", _tokens, num_key_value_heads=2, full_attn_idxs=[1]),
     },
@@ -151,6 +183,18 @@ FAMILIES: Final[Mapping[str, Mapping[str, Callable[[], Made]]]] = {
         "roberta": _text("Roberta", "ForMaskedLM", _masked, pad_token_id=60),
         "deberta": _text("DebertaV2", "ForMaskedLM", _masked),
         "fnet": _text("FNet", "ForMaskedLM", _tokens),
+        "electra": _text("Electra", "ForMaskedLM", _masked, embedding_size=32),
+        "albert": _text("Albert", "ForMaskedLM", _masked, embedding_size=16),
+        "distilbert": _transformers(
+            "DistilBertConfig",
+            "DistilBertForMaskedLM",
+            _masked,
+            dim=32,
+            n_layers=2,
+            n_heads=4,
+            hidden_dim=48,
+            vocab_size=61,
+        ),
         "modernbert": _text("ModernBert", "ForMaskedLM", _masked, pad_token_id=60, num_hidden_layers=3),
     },
     "encoder-decoder": {
@@ -173,6 +217,10 @@ FAMILIES: Final[Mapping[str, Mapping[str, Callable[[], Made]]]] = {
         "vit": _vision("ViT"),
         "beit": _vision("Beit"),
         "dinov2": _vision("Dinov2"),
+        "deit": _vision("DeiT"),
+        "volo": _volo,
+        "mvit": _mvit,
+        "timm_vit": _timm("vit_tiny_patch16_224", 32, img_size=32, depth=2, num_classes=7),
         "swin": _transformers(
             "SwinConfig",
             "SwinForImageClassification",
@@ -330,6 +378,52 @@ FAMILIES: Final[Mapping[str, Mapping[str, Callable[[], Made]]]] = {
             attention_head_dim=4,
             down_block_types=("CrossAttnDownBlock2D", "DownBlock2D"),
             up_block_types=("UpBlock2D", "CrossAttnUpBlock2D"),
+        ),
+        "vae": _diffusers(
+            "AutoencoderKL",
+            lambda: {"sample": torch.zeros(1, 3, 16, 16)},
+            block_out_channels=(16, 32),
+            down_block_types=("DownEncoderBlock2D",) * 2,
+            up_block_types=("UpDecoderBlock2D",) * 2,
+            norm_num_groups=8,
+        ),
+        "flux": _diffusers(
+            "FluxTransformer2DModel",
+            lambda: {
+                "hidden_states": torch.zeros(1, 16, 8),
+                "encoder_hidden_states": torch.zeros(1, 5, 24),
+                "pooled_projections": torch.zeros(1, 12),
+                "timestep": torch.zeros(1),
+                "img_ids": torch.zeros(16, 3),
+                "txt_ids": torch.zeros(5, 3),
+            },
+            in_channels=8,
+            num_layers=1,
+            num_single_layers=1,
+            attention_head_dim=16,
+            num_attention_heads=2,
+            joint_attention_dim=24,
+            pooled_projection_dim=12,
+            axes_dims_rope=(4, 6, 6),
+        ),
+        "stable_diffusion_3": _diffusers(
+            "SD3Transformer2DModel",
+            lambda: {
+                "hidden_states": torch.zeros(1, 4, 8, 8),
+                "encoder_hidden_states": torch.zeros(1, 5, 24),
+                "pooled_projections": torch.zeros(1, 12),
+                "timestep": torch.zeros(1, dtype=torch.int64),
+            },
+            sample_size=8,
+            in_channels=4,
+            out_channels=4,
+            num_layers=2,
+            attention_head_dim=8,
+            num_attention_heads=4,
+            joint_attention_dim=24,
+            caption_projection_dim=32,
+            pooled_projection_dim=12,
+            pos_embed_max_size=8,
         ),
         "tiny_vae": _diffusers("AutoencoderTiny", lambda: {"sample": torch.zeros(1, 3, 16, 16)}),
         "dit": _diffusers(

@@ -1,13 +1,15 @@
 """The checker of overlapped plans.  It searches nothing and believes nothing that it can compute.
 
 Overlap    the choices are those of all operators and copies; the schedule's tasks, times and precedences are the
-           plan's; its makespan times the quantum is the claimed one
+           plan's, and so are the blocks that are held in memory, if there is a limit; its makespan times the quantum
+           is the claimed one
 Schedule   the schedule obeys them (`verify.schedules`)
 Space, Entries   the choices are the space's, the entries those of index sets
 WithinGap  for every placement the time is at least C, M and every P, hence their weighted mean, whose least the
            certificate proves: all operators run on one stream (C) and all redistributions on one (M); a chain of
            operators, each of which reads what the one before writes, takes its operators and the redistributions on
-           the way, and everything that depends on its end, directly or not, runs behind it on one stream (P)
+           the way, and everything that depends on its end, directly or not, runs behind it on one stream (P); with a
+           limit it may be the least among placements that obey `memory.inescapable`
 
 What waits for what: a redistribution for the operator that writes the tensor, or for what filled the copy; an operator
 for the redistributions of its operands, or for what these would have waited for, where they take no time; the writer of
@@ -38,56 +40,72 @@ from ..plan.used_entries import Entries, wrong_structure
 from ..schedules.certificate import check_schedule
 from ..selection.certificate import check_selection
 from ..verdict import CheckResult
+from .memory import blocks, inescapable
 
 FLAGS = ("one-stream-of-redistributions", "statistics-in-their-operator", "synchronous-weights")
 """Assumed beside those of the problem, of which `no-overlap` is none any more."""
 
 Progress = Callable[[int, int], None]
-Wanted = tuple[list[tuple[str, int, tuple[int, ...]]], set[tuple[int, int, int]]]
-"""(name, time, streams) of every task, (before, after, lag) of every precedence."""
+Wanted = tuple[list[tuple[str, int, tuple[int, ...]]], set[tuple[int, int, int]], list[int | None]]
+"""(name, time, streams) of every task, (before, after, lag) of every precedence, the task of every movement."""
 
 
 def check_members(
     members: Mapping[str, Member], samples: int, cells: int, notify: Progress | None = None
 ) -> tuple[OverlapCertificate, tuple[CheckResult, ...]]:
     """The certificate of a container, and one result per claim; `ContainerError` for what is malformed."""
+    certificate, results, _ = judged(members, samples, cells, notify)
+    return certificate, results
+
+
+def judged(
+    members: Mapping[str, Member], samples: int, cells: int, notify: Progress | None = None
+) -> tuple[OverlapCertificate, tuple[CheckResult, ...], int]:
+    """`check_members`, and units of the problem per second (0 where there is none)."""
     try:
         certificate = decode_overlap(members)
     except ContainerError:
         raise
     except (ArithmeticError, AttributeError, LookupError, MemoryError, TypeError, ValueError) as error:
         raise ContainerError("overlap", f"is malformed: {type(error).__name__}: {str(error)[:300]}") from None
-    return certificate, check_overlap(certificate, identity(members), samples, cells, notify)
+    return certificate, *_checked(certificate, identity(members), samples, cells, notify)
 
 
 def check_overlap(
     c: OverlapCertificate, seed: str, samples: int, cells: int, notify: Progress | None = None
 ) -> tuple[CheckResult, ...]:
     """One result per claim."""
+    return _checked(c, seed, samples, cells, notify)[0]
+
+
+def _checked(
+    c: OverlapCertificate, seed: str, samples: int, cells: int, notify: Progress | None
+) -> tuple[tuple[CheckResult, ...], int]:
+    """(one result per claim, units of the problem per second)."""
     try:
         where = space(c.space)
         if where.vocabulary:
-            return (_refuted("Overlap", c, f"space {c.space!r}: vocabularies are for plans that overlap nothing"),)
+            return (_refuted("Overlap", c, f"space {c.space!r}: vocabularies are for plans that overlap nothing"),), 0
         check_sizes(c.graph, c.machine, where, LARGE)
-        planning = build(c.graph, c.machine, where, None, notify)
+        planning = build(c.graph, c.machine, where, c.memory, notify)
     except TooLarge as error:
         raise ContainerError("overlap", f"is too large to be checked: {error}") from None
     except (ArithmeticError, LookupError, TypeError, ValueError) as error:
         raise ContainerError("overlap", f"no problem can be built from it: {str(error)[:300]}") from None
     flags = tuple(sorted({*FLAGS, *planning.problem.assumptions} - {"no-overlap"}))
     entries = Entries(planning)
-    wrong = wrong_structure(entries) or wrong_assumptions(planning.problem, c.graph, c.machine, where, None)
+    wrong = wrong_structure(entries) or wrong_assumptions(planning.problem, c.graph, c.machine, where, c.memory)
     x = () if wrong else _solution(planning, c)
     if isinstance(x, str):
         wrong, x = x, ()
     wrong = wrong or wrong_tasks(entries, x, c)
     if wrong:
-        return (_refuted("Overlap", c, wrong),)
+        return (_refuted("Overlap", c, wrong),), 0
     first = CheckResult("Overlap", Verdict.PROVED, None, None, c.space, flags, "")
     schedule = replace(check_schedule(c.schedule), kind="Schedule")
     said = entries_result(planning, x, samples, cells, seed, notify)
     bound = replace(_bounded(entries, c), assumptions=flags)
-    return first, schedule, bound, space_result(planning), said
+    return (first, schedule, bound, space_result(planning), said), planning.problem.scale
 
 
 def _refuted(kind: str, c: OverlapCertificate, reason: str) -> CheckResult:
@@ -111,7 +129,7 @@ def _solution(planning: Planning, c: OverlapCertificate) -> tuple[int, ...] | st
 
 
 def wanted(entries: Entries, x: tuple[int, ...], quantum: int) -> Wanted:
-    """Tasks and precedences of a plan."""
+    """Tasks and precedences of a plan, and the task of every movement."""
     planning, graph = entries.planning, entries.planning.graph
     problem = planning.problem
     at = {op.name: k for k, op in enumerate(graph.operators)}
@@ -151,7 +169,7 @@ def wanted(entries: Entries, x: tuple[int, ...], quantum: int) -> Wanted:
     used, writer = uses(graph), {op.output.tensor: op.name for op in graph.operators}
     for value, parameter in replaces(graph).items():
         after |= {(at[name], at[writer[value]], 0) for name, _ in used[parameter] if name != writer[value]}
-    return tasks, after
+    return tasks, after, moving
 
 
 def wrong_tasks(entries: Entries, x: tuple[int, ...], c: OverlapCertificate) -> str:
@@ -159,16 +177,21 @@ def wrong_tasks(entries: Entries, x: tuple[int, ...], c: OverlapCertificate) -> 
     subject = c.schedule.subject
     if not isinstance(subject, ScheduleProblem):
         return "the schedule is one of a pipeline"
-    tasks, after = wanted(entries, x, c.quantum)
-    if [(s.device, s.kind) for s in subject.streams] != [(0, "compute"), (0, "links")] or subject.limits != (None,):
+    tasks, after, moving = wanted(entries, x, c.quantum)
+    if [(s.device, s.kind) for s in subject.streams] != [(0, "compute"), (0, "links")]:
         return "the schedule has other streams than one of operators and one of redistributions"
+    if subject.limits != (c.memory,):
+        return "the schedule has another memory limit than the plan"
     for k, (have, want) in enumerate(zip(subject.tasks, tasks, strict=False)):
         if (have.name, have.time, have.streams) != want:
             return f"task {k}: {want[0]!r} takes {want[1]} on stream {want[2][0]}, the schedule says otherwise"
     if len(subject.tasks) != len(tasks):
         return f"the plan has {len(tasks)} tasks, its schedule {len(subject.tasks)}"
-    if {(p.before, p.after, p.lag) for p in subject.precedences} != after or subject.holdings:
+    if {(p.before, p.after, p.lag) for p in subject.precedences} != after:
         return "something waits for other tasks than in the plan"
+    held = sorted((h.amount, -1 if h.first is None else h.first, h.last) for h in subject.holdings)
+    if held != ([] if c.memory is None else blocks(entries, x, moving)):
+        return "the schedule holds other blocks in memory than the plan"
     if c.schedule.makespan * c.quantum != c.makespan:
         return f"the schedule takes {c.schedule.makespan * c.quantum}, the claim says {c.makespan}"
     return ""
@@ -242,7 +265,11 @@ def _least(entries: Entries, paths: list[tuple[set[str], set[int]]], c: OverlapC
             tables.append(multiple(problem.tables[e.table], factor))
         edges.append(Edge(e.u, e.v, seen[e.table, factor], e.rows, e.cols))
     try:
-        other = replace(problem, vertices=tuple(vertices), tables=tuple(tables), edges=tuple(edges)).check()
+        other = replace(
+            problem, vertices=tuple(vertices), tables=tuple(tables), edges=tuple(edges), usages=(), limit=None
+        ).check()
+        if c.memory is not None and c.least.problem_sha256 != other.sha256():  # both are below every plan in the limit
+            other = replace(other, usages=inescapable(entries), limit=c.memory).check()
         result = check_selection(other, c.least)
     except ValueError as error:
         raise ContainerError("overlap", f"weights: {str(error)[:200]}") from None

@@ -3,7 +3,10 @@
 work   of an operator:  max( flops / (D peak), bytes written / (D bandwidth) ) + launch       rounded down per unit;
        with a measured form of products: at the rate of its fastest tile, or its launch, if that is faster
 send   of S bytes:      sum over the levels from the one that is crossed inwards of  S / links / bandwidth + latency
-step   >=  W_0 + c_1 + sum over 0 < r < s of (A_r + c_{r+1}) + m A_s,  s > 0;      step  >=  V_0
+step   >=  W_0 + c_1 + sum over 0 < r < s of (A_r + c_{r+1}) + m A_s,  s > 0
+step   >=  sum over r < s of (F_r + d_{r+1}) + V_s                    with F least work forward, d the send there
+
+A bound is reached if no cut has all these below it.
 
 with W, A, V beyond any number for units whose parameters, forward tensors that their backward pass reads and, for
 several micro-batches, gradients that updates alone read are more bytes than all devices of a view may hold.
@@ -22,6 +25,8 @@ from ...models.program.graph import Graph, Role
 
 PICO = 10**12
 NEVER = 1 << 70
+MOST_FRONT = 64
+"""Sums in front of a unit; where there are more, the least of each kind stand for all."""
 Runs = dict[tuple[int, int], int]
 
 
@@ -42,13 +47,13 @@ def parts(machine: Machine, stages: int) -> tuple[int, ...] | None:
     return tuple(sizes) if left == 1 else None
 
 
-def least_work(graph: Graph, view: Machine, division: Division) -> list[int]:
-    """Picoseconds per unit for forward and backward of the graph's batch."""
+def least_work(graph: Graph, view: Machine, division: Division, phases: str = "FB") -> list[int]:
+    """Picoseconds per unit for these phases of the graph's batch."""
     found = []
     for u in range(division.units):
         seconds = Fraction(0)
         for i, op in enumerate(graph.operators):
-            if division.unit[i] == u and division.phase[i] in "FB" and not view.profiles:
+            if division.unit[i] == u and division.phase[i] in phases and not view.profiles:
                 out, flops = graph.tensor(op.output.tensor), graph.points(op) * graph.flops_per_point(op)
                 busy, launch = Fraction(out.elements * out.element_bytes) / view.device.bandwidth, view.device.launch
                 if flops:
@@ -109,9 +114,11 @@ def least_step(
     known: tuple[Runs, Runs, Runs],
     sends: list[int],
     memory: tuple[list[int], int] | None = None,
+    wanted: tuple[int, list[int], list[int]] | None = None,
 ) -> int:
     """The least bound over all cuts.  `known`: (A, W, V) of runs; those side by side add up.  `sends[c]`: there and
-    back at cut c.  `memory`: bytes per unit and what a stage may hold.
+    back at cut c.  `memory`: bytes per unit and what a stage may hold.  `wanted`: a value, which is the result too if
+    no cut has both lines below it; least forward times of units; sends there.
     """
 
     def table(runs: Runs) -> list[list[int]]:
@@ -148,4 +155,43 @@ def least_step(
         longest = [
             min((max(step[i][j], longest[j]) for j in range(i + 1, units - left + 2)), default=0) for i in range(units)
         ]
-    return max(path, longest[0])
+    value = max(path, longest[0])
+    if wanted is None or value >= wanted[0]:
+        return value
+    return value if _below(units, stages, micro, (one, updated, step), sends, *wanted) else wanted[0]
+
+
+def _below(
+    units: int,
+    stages: int,
+    micro: int,
+    known: tuple[list[list[int]], list[list[int]], list[list[int]]],
+    sends: list[int],
+    wanted: int,
+    forward: list[int],
+    there: list[int],
+) -> bool:
+    """Whether some cut may have both lines below `wanted`: the sums in front of every unit that can begin a stage, from
+    the first stage on, without those that another one is nowhere above.
+    """
+    one, updated, step = known
+    front: dict[int, set[tuple[int, int]]] = {0: {(0, 0)}}
+    for left in range(stages, 0, -1):
+        after: dict[int, set[tuple[int, int]]] = {}
+        for i, pairs in front.items():
+            for j in range(i + 1, units + 1) if left > 1 else (units,):
+                if j > units - left + 1:
+                    break
+                for whole, ahead in pairs:
+                    if ahead + step[i][j] >= wanted or (i and whole + micro * one[i][j] >= wanted):
+                        continue
+                    if left == 1:
+                        return True
+                    own = one[i][j] if i else updated[i][j]
+                    after.setdefault(j, set()).add((whole + own + sends[j], ahead + sum(forward[i:j]) + there[j]))
+        front = {}
+        for j, pairs in after.items():
+            kept = {(a, b) for a, b in pairs if not any((c, d) != (a, b) and c <= a and d <= b for c, d in pairs)}
+            many = len(kept) > MOST_FRONT
+            front[j] = {(min(a for a, _ in kept), min(b for _, b in kept))} if many else kept
+    return False

@@ -304,12 +304,14 @@ class _Check:
                     if leaf.times == 1:
                         updated[run] = max(updated.get(run, 0), value)
                     step[run] = max(step.get(run, 0), value if leaf.once else value * micro)
-        sends = [0]
+        sends, there = [0], [0]
         for pair in c.division.cuts:
-            sizes = (graph.tensor(t).elements * graph.tensor(t).element_bytes for t in pair)
+            sizes = [graph.tensor(t).elements * graph.tensor(t).element_bytes for t in pair]
             sends.append(int(PICO * sum(send(c.machine, stages, size, False) for size in sizes)))
+            there.append(int(PICO * send(c.machine, stages, sizes[0], False)))
         memory = None if c.memory is None else (least_bytes(graph, c.division, micro), c.memory * view.devices)
-        return least_step(n, stages, micro, (one, updated, step), sends, memory)
+        wanted = c.lower_bound, least_work(graph, view, c.division, "F"), there
+        return least_step(n, stages, micro, (one, updated, step), sends, memory, wanted)
 
     def proved(self, units: Units, leaf: Leaf) -> int:
         """Picoseconds that a leaf's certificate establishes."""

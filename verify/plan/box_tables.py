@@ -102,7 +102,7 @@ def shape_of(op: Operator, graph: Graph, axes: Sequence[str]) -> Shape:
     even = op.kind is NodeKind.GROUPED and op.attribute("load", "even") == "even"
     attention, bounds = op.kind is NodeKind.ATTENTION, bounds_of(op)
     over = tuple(sorted(row[n] for n in op.over)) if attention or op.kind is NodeKind.NORMALISE else ()
-    inside = tuple(row[n] for role in ("feature", "value_feature") for n in named(op, role))
+    inside = tuple(row[n] for role in ("feature", "value_feature", "packed") for n in named(op, role))
     (query, key) = (row[n] for role in ("query", "key") for n in named(op, role)) if bounds else (0, 0)
     factors = str(op.attribute("arithmetic", ""))
     product = product_of(op)

@@ -81,7 +81,7 @@ def operator_entry(op: Operator, graph: Graph, placement: Placement, machine: Ma
     attention, bounds = op.kind is NodeKind.ATTENTION, bounds_of(op)
     summed = str(op.attribute("arithmetic", ""))  # factors of this type, summed in that of the result
     peak_of = summed or (graph.tensor(op.inputs[0].tensor).dtype if attention else dtype)
-    hidden = {rows, *named(op, "feature"), *named(op, "value_feature")}
+    hidden = {rows, *named(op, "feature"), *named(op, "value_feature"), *named(op, "packed")}
     banded = [placement.axes.index(a) for role in ("query", "key") for a in named(op, role)] if bounds else []
     device, number = (
         _classes(machine) if machine.others else ((machine.device,), np.zeros(machine.devices, dtype=np.int64))

@@ -26,17 +26,17 @@ gradient steps: that it helps is measured, not proved.
 from __future__ import annotations
 
 from collections.abc import Callable
-from itertools import pairwise
+from concurrent.futures import ThreadPoolExecutor
+from functools import lru_cache
 
 import numpy as np
 from numpy.typing import NDArray
 
 from ....models.problem.selection_problem import Ints
 from ..model.clock import Clock
-from ..model.dense import Graph, offsets
+from ..model.dense import alternating, graph_of, sides
 from ..model.factored import INFINITE
 from ..model.local_costs import line
-from ..model.minplus import executor
 from .decode import decode
 from .separator import Separation, separate
 from .trws import Sweeper
@@ -54,31 +54,16 @@ class AcceleratedSweeper:
 
     def __init__(self, sweeper: Sweeper) -> None:
         network = sweeper.network
-        arcs, tables = network.arcs, network.tables
         self.sweeper, self.options = sweeper, sweeper.options
-        self.used = sorted({a.table for a in arcs})
-        first = dict(zip(self.used, offsets([tables[t].size for t in self.used]).tolist(), strict=False))
-        self.maps = _maps([(a.rows, a.cols) for a in arcs])
-        self.message = offsets([side for a in arcs for side in tables[a.table].shape])
-        self.graph = Graph(
-            offsets([c.size for c in network.unary]),
-            offsets([len(at) for at in network.around]),
-            np.array([e for at in network.around for e in at], dtype=np.int64),
-            np.array([a.u for a in arcs], dtype=np.int64),
-            np.array([a.v for a in arcs], dtype=np.int64),
-            np.array([first[a.table] for a in arcs], dtype=np.int64),
-            self.message,
-        )
+        self.graph, self.used = graph_of(network)
+        self.maps = _maps([(a.rows, a.cols) for a in network.arcs])
+        self.message = self.graph.message
         large = network.pair_cells() >= self.options.coarse_cells
         self.parts = _dissected(sweeper) if large else Separation((tuple(sweeper.order),), ())
         self.lists = [np.array(part, dtype=np.int64) for part in (*self.parts.parts, self.parts.separator)]
         self.rank = np.empty(len(sweeper.order), dtype=np.int64)
         self.rank[self.parts.order] = np.arange(len(sweeper.order))
-        sides = [
-            np.zeros(0, dtype=np.int64),
-            *(m for pair in zip(sweeper.to_u, sweeper.to_v, strict=True) for m in pair),
-        ]
-        self._measure(_coarse_unit(sweeper) if large else None, np.concatenate(sides))
+        self._measure(_coarse_unit(sweeper) if large else None, alternating(sweeper.to_u, sweeper.to_v))
 
     def _measure(self, coarse: int | None, messages: Ints) -> None:
         """Tables, prices and messages (those of the network) in coarse units; None: in those of the network."""
@@ -177,11 +162,15 @@ class AcceleratedSweeper:
 
     def store(self) -> None:
         """The best messages back into the sweeper, which goes on in the same order."""
-        ends = self.message.tolist()
         best = self.best.astype(np.int64) * self.unit
-        sides = [best[a:b].copy() for a, b in pairwise(ends)]
-        self.sweeper.to_u, self.sweeper.to_v = sides[0::2], sides[1::2]
+        self.sweeper.to_u, self.sweeper.to_v = sides(self.graph, best)
         self.sweeper.order = self.parts.order
+
+
+@lru_cache(maxsize=4)
+def executor(threads: int) -> ThreadPoolExecutor:
+    """The threads of this process, one pool per number."""
+    return ThreadPoolExecutor(threads)
 
 
 def _dissected(sweeper: Sweeper) -> Separation:

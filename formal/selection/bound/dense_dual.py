@@ -14,18 +14,19 @@ exactly those that a checker keeps.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, replace
-from typing import Final
+from dataclasses import dataclass, field
+from typing import Final, cast
 
 import numpy as np
 
 from ....models.problem.selection_problem import FORBIDDEN, Ints
-from ....proofs.selection.certificates import Dual, Rounded
+from ....proofs.selection.certificates import Dual
 from ..model.clock import Clock
-from ..model.dense import DenseProblem, Floats
-from ..model.factored import Domains
+from ..model.dense import DenseProblem, Floats, sides
+from ..model.factored import INFINITE
 from ..options.dense import DENSE, DenseOptions
 from . import dense_kernels as kernels
+from .dual import Score, spread
 from .mir_cuts import NONE, Cuts, build, separate
 from .multipliers import StepRule, ascend
 from .sweep_kernels import FAR, sweep
@@ -43,6 +44,11 @@ class State:
     step: float = DENSE.step
     k: Floats = field(default_factory=lambda: np.zeros(0))
     """Multipliers of the MIR cuts."""
+
+    def dual(self, flat: DenseProblem) -> Dual:
+        """The messages in the shape of a record, not yet integers."""
+        to_u, to_v = sides(flat.graph, cast(Ints, self.messages))
+        return Dual(tuple(to_u), tuple(to_v))
 
     def copy(self) -> State:
         return State(self.messages.copy(), self.n.copy(), self.bound, self.step, self.k.copy())
@@ -207,69 +213,15 @@ class _Ascent:
         self.bounder.apply(self.now)
 
 
-@dataclass(frozen=True, eq=False)
-class Exact:
-    """Integers over `denominator`, their bound in units of 1/denominator and the reduced cost of every label."""
-
-    flat: DenseProblem
-    denominator: int
-    messages: Ints
-    n: Ints
-    bound: int
-    reduced_costs: Ints
-    rounded: tuple[Rounded, ...] = ()
-
-    def lower(self) -> int:
-        """ceil(bound / denominator)."""
-        return -(-self.bound // self.denominator)
-
-    def fix(self, upper: int) -> Domains:
-        """What a checker keeps of the domains against incumbent cost `upper` (below FORBIDDEN)."""
-        stay = self.reduced_costs <= self.denominator * (upper - 1) - self.bound
-        f = self.flat
-        return tuple(f.choice[a:b][stay[a:b]] for a, b in zip(f.label[:-1].tolist(), f.label[1:].tolist(), strict=True))
-
-    def record(self) -> Dual:
-        """The record about `flat.problem`."""
-        return replace(dual(self.flat, self.denominator, self.messages, self.n), rounded=self.rounded)
-
-
-def dual(flat: DenseProblem, denominator: int, messages: Ints, n: Ints) -> Dual:
-    """A record on the problem of `flat`, whose labels may be fewer than the choices: messages elsewhere are zero."""
-    problem = flat.problem
-    to_u: list[Ints] = []
-    to_v: list[Ints] = []
-    domains = flat.domains
-    zeros: dict[int, Ints] = {}
-    for e, edge in enumerate(problem.edges):
-        shape = problem.tables[edge.table].shape
-        for w, index, size, side, out in (
-            (edge.u, edge.rows, shape[0], 2 * e, to_u),
-            (edge.v, edge.cols, shape[1], 2 * e + 1, to_v),
-        ):
-            part = messages[flat.message[side] : flat.message[side + 1]]
-            if index is not None:
-                raise ValueError("flat duals need edges without maps")
-            if not part.any():
-                out.append(zeros.setdefault(size, np.zeros(size, dtype=np.int64)))
-            elif part.size == size:
-                out.append(part)
-            else:
-                full = np.zeros(size, dtype=np.int64)
-                full[domains[w]] = part
-                out.append(full)
-    pairs = tuple((int(flat.events[k]), int(n[k])) for k in np.flatnonzero(n))
-    return Dual(tuple(to_u), tuple(to_v), denominator, pairs)
-
-
 def shift_for(upper: float) -> int:
     """k of Q = 2^k: finer than the costs, and 2^k times the incumbent stays below 2^54."""
     return max(0, min(LARGEST_SHIFT, 54 - int(max(1.0, abs(upper))).bit_length()))
 
 
-def quantise(flat: DenseProblem, state: State, upper: float, cuts: Cuts = NONE) -> Exact | None:
-    """The state in integers; None if its numbers are too large for int64 sums (then nothing is lost but this
-    record).
+def quantise(flat: DenseProblem, state: State, upper: float, cuts: Cuts = NONE) -> tuple[Dual, Score] | None:
+    """The state in integers as a record, and what it says.
+
+    None if its numbers are too large for int64 sums (then nothing is lost but this record).
     """
     sums = np.zeros(flat.labels)  # of magnitudes of the messages of every label
     kernels.reach(flat.graph, np.abs(state.messages), sums)
@@ -301,15 +253,19 @@ def _usage_bound(flat: DenseProblem, state: State, cuts: Cuts) -> float:
     return float(prices(flat, state, cuts).max(initial=0.0))
 
 
-def _evaluate(flat: DenseProblem, q: int, messages: Ints, n: Ints, k: Floats, cuts: Cuts) -> Exact:
+def _evaluate(flat: DenseProblem, q: int, messages: Ints, n: Ints, k: Floats, cuts: Cuts) -> tuple[Dual, Score]:
     cap = FAR // q
     weight = np.empty(flat.labels, dtype=np.int64)
     kernels.priced(flat, np.minimum(flat.cost, cap) * q, n, weight)
     numbers, added, taken = cuts.exact(k, q)
     weight[: added.size] += added
-    low, least = np.zeros(flat.vertices, dtype=np.int64), np.zeros(flat.u.size, dtype=np.int64)
+    low, least = np.zeros(flat.vertices, dtype=np.int64), np.zeros(flat.graph.u.size, dtype=np.int64)
     excess = np.empty(flat.labels, dtype=np.int64)
     kernels.score(flat.graph, weight, np.minimum(flat.cells, cap) * q, messages, low, least, excess)
     rows = 0 if flat.limit >= FORBIDDEN else flat.limit * sum(n.tolist())
     bound = q * flat.problem.constant + sum(low.tolist()) + sum(least.tolist()) - rows - taken
-    return Exact(flat, q, messages, n, bound, excess, cuts.records(flat, numbers))
+    pairs = tuple((int(flat.events[t]), int(n[t])) for t in np.flatnonzero(n))
+    to_u, to_v = spread(flat.network, *sides(flat.graph, messages))
+    record = Dual(to_u, to_v, q, pairs, rounded=cuts.records(flat, numbers))
+    np.minimum(excess, INFINITE - 1, out=excess)  # clipped entries are dear, not forbidden
+    return record, Score(bound, tuple(np.split(excess, flat.label[1:-1])), q)

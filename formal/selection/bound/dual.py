@@ -17,7 +17,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from ....models.problem.selection_problem import FORBIDDEN, Ints
+from ....models.problem.selection_problem import FORBIDDEN, Ints, SelectionProblem
 from ....proofs.selection.certificates import Dual
 from ..model.factored import INFINITE, Base, Domains, Network, build, saturate
 from ..model.minplus import columns_min, rows_min
@@ -68,7 +68,6 @@ def score(
     to_v: list[Ints],
     added: list[Ints] | None = None,
     row_term: int = 0,
-    threads: int = 1,
 ) -> Score:
     """Exact bound and reduced costs of integer messages on `network`.  `added[v]` = sum_t n_t u_t,v; `row_term` = sum_t
     n_t L.
@@ -80,8 +79,8 @@ def score(
         for v, message, index in ((arc.u, to_u[e], arc.rows), (arc.v, to_v[e], arc.cols)):
             theta[v] += message if index is None else message[index]
         table = network.tables[arc.table]
-        of_u = saturate(np.asarray(rows_min(table, _masked(-to_v[e], arc.live_cols), threads), dtype=np.int64))
-        of_v = saturate(np.asarray(columns_min(table, _masked(-to_u[e], arc.live_rows), threads), dtype=np.int64))
+        of_u = saturate(np.asarray(rows_min(table, _masked(-to_v[e], arc.live_cols)), dtype=np.int64))
+        of_v = saturate(np.asarray(columns_min(table, _masked(-to_u[e], arc.live_rows)), dtype=np.int64))
         of_u = np.where(of_u >= INFINITE, FORBIDDEN, of_u - to_u[e])
         of_v = np.where(of_v >= INFINITE, FORBIDDEN, of_v - to_v[e])
         best = int(_masked(of_u, arc.live_rows).min())
@@ -137,19 +136,20 @@ def gather(network: Network, dual: Dual) -> tuple[list[Ints], list[Ints]]:
     return to_u, to_v
 
 
-def row_costs(network: Network, multipliers: tuple[tuple[int, int], ...]) -> tuple[list[Ints] | None, int]:
+def row_costs(
+    problem: SelectionProblem, domains: Domains, multipliers: tuple[tuple[int, int], ...]
+) -> tuple[list[Ints] | None, int]:
     """(sum_t n_t u_t,v per vertex and position, sum_t n_t L)."""
-    problem = network.base.problem
     if not multipliers:
         return None, 0
     limit = problem.limit
     if limit is None:
         raise ValueError("multipliers need a problem with a limit")
-    added = [np.zeros(d.size, dtype=np.int64) for d in network.domains]
+    added = [np.zeros(d.size, dtype=np.int64) for d in domains]
     for usage in problem.usages:
         weight = sum(n for t, n in multipliers if usage.start <= t < usage.end)
         if weight:
-            added[usage.vertex] += weight * usage.amount[network.domains[usage.vertex]]
+            added[usage.vertex] += weight * usage.amount[domains[usage.vertex]]
     return added, limit * sum(n for _, n in multipliers)
 
 
@@ -173,13 +173,4 @@ def branching_vertex(network: Network, result: Score) -> int:
 def score_of(base: Base, domains: Domains, dual: Dual) -> Score:
     """What a record says on `domains`; `base` must have its denominator."""
     network = build(base, domains)
-    return score(network, *gather(network, dual), *row_costs(network, dual.multipliers))
-
-
-def fix_labels(base: Base, domains: Domains, dual: Dual, upper: int) -> tuple[int | None, Domains]:
-    """(LB in units of 1/Q or None for infinity, the domains a checker derives from `dual` against incumbent `upper`).
-
-    `base` must have the denominator of the record.
-    """
-    result = score_of(base, domains, dual)
-    return result.bound, result.fix(domains, upper)
+    return score(network, *gather(network, dual), *row_costs(base.problem, domains, dual.multipliers))

@@ -216,7 +216,7 @@ def first_largest(flat: DenseProblem, share: Floats) -> Ints:
 def usage_of(flat: DenseProblem, row: int) -> Ints:
     """Usage of every label at the row."""
     out = np.zeros(flat.labels, dtype=np.int64)
-    _row_usage(row, flat.label, flat.part, flat.first, flat.last, flat.at, flat.amount, out)
+    _row_usage(row, flat.label, flat.spans, out)
     return out
 
 
@@ -236,7 +236,8 @@ def _first_largest(label, share, out):  # type: ignore[no-untyped-def]
 
 
 @njit(cache=True, nogil=True)
-def _row_usage(row, label, part, first, last, at, amount, out):  # type: ignore[no-untyped-def]
+def _row_usage(row, label, spans, out):  # type: ignore[no-untyped-def]
+    part, first, last, at, amount = spans
     for v in range(label.shape[0] - 1):
         for p in range(part[v], part[v + 1]):
             if first[p] <= row < last[p]:

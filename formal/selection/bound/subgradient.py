@@ -24,13 +24,10 @@ from .trws import Sweeper
 
 @dataclass(eq=False)
 class Ascended:
-    """Best state met: multipliers over the events, its bound without the constant (None: no sweep was finished), and
-    the double sweeps made.
-    """
+    """Best state met: multipliers over the events, its bound without the constant (None: no sweep was finished)."""
 
     n: Ints
     bound: int | None
-    turns: int = 0
 
 
 def apply_multipliers(sweeper: Sweeper, rows: Rows, n: Ints) -> None:
@@ -63,7 +60,6 @@ class _Ascent:
         self.kept: tuple[list[Ints], list[Ints]] = (list(sweeper.to_u), list(sweeper.to_v))
         apply_multipliers(sweeper, rows, self.n)
         self.moving = AcceleratedSweeper(sweeper)
-        self.turns = 0
 
     @property
     def size(self) -> int:
@@ -73,7 +69,6 @@ class _Ascent:
         swept = None if self.clock.over() else self.moving.run(self.options.stride, self.clock)
         if swept is None:
             return None
-        self.turns += self.options.stride
         self.moving.store()
         return swept - self.rows.limit * int(self.n.sum())
 
@@ -128,5 +123,4 @@ def subgradient_ascent(
     ascend(ascent, rule, at.step, at.strides if strides is None else strides)
     sweeper.to_u, sweeper.to_v = ascent.kept
     apply_multipliers(sweeper, rows, ascent.best.n)
-    ascent.best.turns = ascent.turns
     return ascent.best

@@ -7,7 +7,7 @@ from __future__ import annotations
 import numpy as np
 
 from ....models.problem.selection_problem import Ints
-from ..model.dense import DenseProblem, Floats
+from ..model.dense import DenseProblem, Floats, alternating
 from ..options.dense import DENSE, DenseOptions
 from ..presolve.presolve import Presolved
 from .dense_dual import State
@@ -25,27 +25,12 @@ def transfer(
     """Messages and multipliers of an enclosing problem on the reduced one, where vertices and rows have stayed; any
     numbers are valid.
     """
-    left = presolved.left
-    edges: dict[tuple[int, int], int] = {}
-    for e, (u, v) in enumerate(zip(old.u.tolist(), old.v.tolist(), strict=True)):
-        edges.setdefault((u, v), e)
-    spots = [np.searchsorted(old.choice[old.label[v] : old.label[v + 1]], labels) for v, labels in left]
-    messages = np.zeros(int(new.message[-1]))
-    for e, (u, v) in enumerate(zip(new.u.tolist(), new.v.tolist(), strict=True)):
-        if u >= len(left) or v >= len(left):
-            continue
-        known = edges.get((left[u][0], left[v][0]))
-        turned = edges.get((left[v][0], left[u][0]))
-        for side, w in ((0, u), (1, v)):
-            source = 2 * known + side if known is not None else 2 * turned + 1 - side if turned is not None else None
-            if source is not None:
-                at = new.message[2 * e + side]
-                messages[at : at + spots[w].size] = state.messages[old.message[source] + spots[w]]
+    there = presolved.messages_there(state.dual(old))
     n = np.zeros(new.events.size)
     positive = np.flatnonzero(state.n)
     if positive.size and new.events.size:
         np.add.at(n, _same_rows(old, positive, presolved, new), state.n[positive])
-    return State(messages, n, step=max(state.step, options.carried_step))
+    return State(alternating(there.to_u, there.to_v).astype(np.float64), n, step=max(state.step, options.carried_step))
 
 
 def _same_rows(old: DenseProblem, rows: Ints, presolved: Presolved, new: DenseProblem) -> Ints:
@@ -94,10 +79,12 @@ def carry(old: DenseProblem, state: State, cuts: Cuts, presolved: Presolved, new
 
 def mean_usage(flat: DenseProblem) -> Floats:
     """Usage per row if every vertex used the mean of its labels."""
-    spans = np.diff(np.append(flat.at, flat.amount.size))
-    mean = np.add.reduceat(flat.amount, flat.at).astype(np.float64) / spans if flat.at.size else np.zeros(0)
+    _, first, last, at, amount = flat.spans
+    mean = (
+        np.add.reduceat(amount, at).astype(np.float64) / np.diff(np.append(at, amount.size)) if at.size else np.zeros(0)
+    )
     change = np.zeros(flat.events.size + 1)
-    np.add.at(change, flat.first, mean)
-    np.subtract.at(change, flat.last, mean)
+    np.add.at(change, first, mean)
+    np.subtract.at(change, last, mean)
     out: Floats = np.cumsum(change)[:-1]
     return out

@@ -26,7 +26,7 @@ from ..bound.converge import converge
 from ..bound.subgradient import apply_multipliers
 from ..bound.trws import load
 from ..elimination.factored import elimination_order
-from ..model.factored import allowed, build, whole
+from ..model.factored import allowed, build, exact_cost, whole
 from ..model.priced import Floats, priced
 from ..tree.run import Make, Run, converged
 from .coarsen import Coarse, coarsen
@@ -59,12 +59,15 @@ def begin(run: Run, make: Make) -> Dual | None:
     first = converged(inner)
     inner.search(first)
     solution = inner.incumbent.solution
+    fits = False
     if solution is not None:
-        run.incumbent.offer(found.solution_back(solution))
+        same_everywhere = found.solution_back(solution)
+        run.incumbent.offer(same_everywhere)
+        fits = exact_cost(problem, same_everywhere) is not None
     free = ends(problem, found, options.reach, run.options.bound.hub)
     if len(free) * 2 > len(problem.vertices):  # the block describes too little of the whole
         free = set()
-    if solution is not None and run.rows is not None and run.incumbent.solution is None:
+    if solution is not None and run.rows is not None and not fits:
         at = generate_columns(run, make, found, same, (solution, first), free)
         return None if at is None else _everywhere(run, make, found, *at)
     ring = converged(make(found.problem, clock.share(options.ring_share)))

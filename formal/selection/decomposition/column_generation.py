@@ -19,10 +19,9 @@ from ..model.clock import Clock
 from ..model.priced import Floats
 from ..options import DecompositionOptions
 from ..tree.proof_tree import DualNode
-from ..tree.run import ActiveColumns, Make, Run, converged
-from .layers import layers
+from ..tree.run import Make, Run, converged
 from .quotient import Quotient
-from .round_master import pair, round_master
+from .round_master import round_master
 from .symmetric import Profile
 
 
@@ -36,8 +35,6 @@ def generate_columns(
 ) -> tuple[Dual, Floats] | None:
     """Offers mixtures to the incumbent; messages of one block at the prices that bound best, and these.  None if no
     plans fit together.
-
-    The two columns that are cheapest together become the active ones of `run`.
 
     `same`: the symmetric problem; `first`: its plan and messages without prices; `free`: vertices that the block does
     not describe.
@@ -69,10 +66,6 @@ def generate_columns(
     if mixed.over > 0.0:
         return None
     round_master(run, make, found, columns, mixed.n, free)
-    _, cheap, lean = pair(columns, problem.limit)
-    run.active = ActiveColumns(
-        (found.solution_back(cheap.plan), found.solution_back(lean.plan)), layers(problem, found), make
-    )
     return converged(make(profile.priced(found.problem, n, each=True), run.clock.share(options.priced_ring_share))), n
 
 

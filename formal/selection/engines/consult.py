@@ -37,7 +37,7 @@ from ....proofs.selection.certificates import Dual
 from ..bound.converge import converge
 from ..bound.subgradient import subgradient_ascent
 from ..model.clock import Clock
-from ..model.factored import allowed, build, exact_cost, saturate
+from ..model.factored import allowed, build, exact_cost
 from ..model.resources import Rows
 from ..options.engines import EngineOptions
 from ..tree.run import Run
@@ -172,11 +172,9 @@ def shift(run: Run, clock: Clock) -> Shifted:
         state = subgradient_ascent(sweeper, run.rows, run.multipliers(run.rows, None), None, clock)
         pairs = run.rows.pairs(state.n)
     record, score = run.record(network, sweeper, pairs)
-    theta = [c.copy() for c in network.unary]
-    for e, arc in enumerate(network.arcs):
-        for v, message, index in ((arc.u, sweeper.to_u[e], arc.rows), (arc.v, sweeper.to_v[e], arc.cols)):
-            theta[v] += message if index is None else message[index]
-    return Shifted(run.problem, run.base, record, score, network.domains, tuple(saturate(t) for t in theta))
+    sweeper.extra = [None] * len(network.domains)  # multipliers are not handed over
+    theta = tuple(sweeper.theta(v) for v in range(len(network.domains)))
+    return Shifted(run.problem, run.base, record, score, network.domains, theta)
 
 
 def ask(

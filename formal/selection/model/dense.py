@@ -1,23 +1,24 @@
-"""This module holds a selection problem as flat arrays of dense tables, for compiled loops over tens of thousands of
-small vertices.
+"""This module shows a network as flat arrays, for compiled loops; with a table per edge and usage as spans it is the
+dense form of a problem, for tens of thousands of small vertices.
 
-Labels of vertex v are numbered label[v] .. label[v+1]-1.  Edge e has a dense table of shape (K_u, K_v), row-major from
+Labels of vertex v are numbered label[v] .. label[v+1]-1.  Edge e has a table of shape (K_u, K_v), row-major from
 table[e], and two messages: to u at message[2e], to v at message[2e+1].  Usage of v is a list of spans, part[v] ..
 part[v+1]-1: rows first <= r < last use amount[at[p] + a] for label a.  Rows are the steps `problem.events()`, numbered
-from 0.  Entries >= FORBIDDEN stay as they are in `cost` and `cells`; loops read clipped copies (`clipped`).
+from 0.  Forbidden entries stay as they are in `cost` and `cells`; loops read clipped copies (`clipped`).
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
-from functools import cached_property
+from itertools import pairwise
 from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from ....models.problem.selection_problem import FORBIDDEN, Ints, SelectionProblem
-from .factored import Domains, whole
+from .factored import Base, Domains, Network, build, whole
 
 Floats = NDArray[np.float64]
 
@@ -48,38 +49,53 @@ class Spans(NamedTuple):
     amount: Ints
 
 
+def graph_of(network: Network) -> tuple[Graph, list[int]]:
+    """The arrays of `network`, and which of its tables stand one after another from 0."""
+    arcs, tables = network.arcs, network.tables
+    used = sorted({a.table for a in arcs})
+    first = dict(zip(used, offsets([tables[t].size for t in used]).tolist(), strict=False))
+    u, v, at = (
+        np.array(column, dtype=np.int64)
+        for column in ([a.u for a in arcs], [a.v for a in arcs], [first[a.table] for a in arcs])
+    )
+    return Graph(
+        offsets([c.size for c in network.unary]),
+        offsets([len(near) for near in network.around]),
+        np.array([e for near in network.around for e in near], dtype=np.int64),
+        u,
+        v,
+        at,
+        offsets([side for a in arcs for side in tables[a.table].shape]),
+    ), used
+
+
 @dataclass(frozen=True, eq=False)
 class DenseProblem:
     """See the module docstring.  `choice[label]`: the choice of the problem's vertex that the label stands for."""
 
-    problem: SelectionProblem
-    label: Ints
+    network: Network
+    graph: Graph
     choice: Ints
     cost: Ints
-    u: Ints
-    v: Ints
-    table: Ints
     cells: Ints
-    message: Ints
-    near: Ints
-    edge: Ints
     events: Ints
     limit: int
-    part: Ints
-    first: Ints
-    last: Ints
-    at: Ints
-    amount: Ints
+    spans: Spans
 
-    @cached_property
-    def graph(self) -> Graph:
-        """Arrays for compiled loops."""
-        return Graph(self.label, self.near, self.edge, self.u, self.v, self.table, self.message)
+    @property
+    def problem(self) -> SelectionProblem:
+        """What it is the dense form of."""
+        return self.network.base.problem
 
-    @cached_property
-    def spans(self) -> Spans:
-        """Usage for compiled loops."""
-        return Spans(self.part, self.first, self.last, self.at, self.amount)
+    @property
+    def domains(self) -> Domains:
+        """Choices per vertex."""
+        return self.network.domains
+
+    @property
+    def label(self) -> Ints:
+        """Where the labels of the vertices begin, and the end."""
+        return self.graph.label
 
     @property
     def vertices(self) -> int:
@@ -90,11 +106,6 @@ class DenseProblem:
     def labels(self) -> int:
         """Number of labels of all vertices."""
         return int(self.label[-1])
-
-    @property
-    def domains(self) -> Domains:
-        """Choices per vertex."""
-        return tuple(self.choice[a:b] for a, b in zip(self.label[:-1].tolist(), self.label[1:].tolist(), strict=True))
 
     def solution(self, x: Ints) -> tuple[int, ...]:
         """Choices of the problem behind positions `x`, shape (vertices,)."""
@@ -121,59 +132,44 @@ def cells_of(problem: SelectionProblem) -> int:
     return sum(problem.domain_size(e.u) * problem.domain_size(e.v) for e in problem.edges)
 
 
-def dense_problem(problem: SelectionProblem, domains: Domains | None = None) -> DenseProblem:
-    """The flat form of `problem` on `domains` (default: every choice; none empty)."""
+def dense_problem(problem: SelectionProblem, domains: Domains | None = None, base: Base | None = None) -> DenseProblem:
+    """The dense form of `problem` on `domains` (default: every choice; none empty); `base`: its numbers, if known."""
     d = whole(problem) if domains is None else domains
-    n = len(d)
-    full = [x.size == v.cost.size for x, v in zip(d, problem.vertices, strict=True)]
-    label = offsets([x.size for x in d])
-    cost = np.concatenate(
-        [
-            np.zeros(0, dtype=np.int64),
-            *(v.cost if f else v.cost[x] for v, x, f in zip(problem.vertices, d, full, strict=True)),
-        ]
-    )
-    blocks = []
-    for e in problem.edges:
-        t = problem.tables[e.table]
-        rows = e.rows if full[e.u] else d[e.u] if e.rows is None else e.rows[d[e.u]]
-        cols = e.cols if full[e.v] else d[e.v] if e.cols is None else e.cols[d[e.v]]
-        t = t if rows is None else t[rows]
-        t = t if cols is None else t[:, cols]
-        blocks.append(t.reshape(-1))
-    u, v = (
-        np.array([e.u for e in problem.edges], dtype=np.int64),
-        np.array([e.v for e in problem.edges], dtype=np.int64),
-    )
-    sizes = np.diff(label)
-    pairs = np.stack([sizes[u], sizes[v]], axis=1).reshape(-1) if u.size else np.zeros(0, dtype=np.int64)
-    ends, numbers = np.concatenate([u, v]), np.concatenate([np.arange(u.size), np.arange(v.size)])
-    order = np.lexsort((numbers, ends))
+    network = build(base or Base(problem), d, apart=True)
+    graph, used = graph_of(network)
     live = [w for w in problem.usages if w.start < w.end and problem.limit is not None]
     live.sort(key=lambda w: w.vertex)
     events = np.array(problem.events() if problem.limit is not None else [], dtype=np.int64)
-    first = np.searchsorted(events, np.array([w.start for w in live], dtype=np.int64))
-    last = np.searchsorted(events, np.array([w.end for w in live], dtype=np.int64))
-    return DenseProblem(
-        problem,
-        label,
-        np.concatenate([np.zeros(0, dtype=np.int64), *d]),
-        cost,
-        u,
-        v,
-        offsets([b.size for b in blocks]),
-        np.concatenate([np.zeros(0, dtype=np.int64), *blocks]),
-        offsets(pairs),
-        offsets(np.bincount(ends, minlength=n)),
-        numbers[order],
-        events,
-        FORBIDDEN if problem.limit is None else problem.limit,
-        offsets(np.bincount([w.vertex for w in live], minlength=n) if live else [0] * n),
-        first.astype(np.int64),
-        last.astype(np.int64),
-        offsets([d[w.vertex].size for w in live])[:-1],
-        np.concatenate([np.zeros(0, dtype=np.int64), *(w.amount[d[w.vertex]] for w in live)]),
+    first, last = (
+        np.searchsorted(events, np.array(ends, dtype=np.int64)).astype(np.int64)
+        for ends in ([w.start for w in live], [w.end for w in live])
     )
+    spans = Spans(
+        offsets(np.bincount([w.vertex for w in live], minlength=len(d)) if live else [0] * len(d)),
+        first,
+        last,
+        offsets([d[w.vertex].size for w in live])[:-1],
+        joined(w.amount[d[w.vertex]] for w in live),
+    )
+    cells = joined(network.tables[t].reshape(-1) for t in used)
+    limit = FORBIDDEN if problem.limit is None else problem.limit
+    return DenseProblem(network, graph, joined(d), joined(network.unary), cells, events, limit, spans)
+
+
+def joined(parts: Iterable[Ints]) -> Ints:
+    """One after another; there may be none."""
+    return np.concatenate([np.zeros(0, dtype=np.int64), *parts])
+
+
+def sides(graph: Graph, messages: Ints) -> tuple[list[Ints], list[Ints]]:
+    """The messages to both ends of every edge."""
+    parts = [messages[a:b] for a, b in pairwise(graph.message.tolist())]
+    return parts[0::2], parts[1::2]
+
+
+def alternating(to_u: Iterable[Ints], to_v: Iterable[Ints]) -> Ints:
+    """`sides` as one array."""
+    return joined(m for pair in zip(to_u, to_v, strict=True) for m in pair)
 
 
 def offsets(sizes: Ints | list[int]) -> Ints:

@@ -131,8 +131,8 @@ def allowed(problem: SelectionProblem) -> Domains:
     )
 
 
-def build(base: Base, domains: Domains) -> Network:
-    """The network of `base` on `domains`; domains must not be empty."""
+def build(base: Base, domains: Domains, apart: bool = False) -> Network:
+    """The network of `base` on `domains`; domains must not be empty.  `apart`: rows and columns are labels, no maps."""
     problem = base.problem
     full = [d.size == problem.domain_size(v) for v, d in enumerate(domains)]
     unary = [c if full[v] else c[domains[v]] for v, c in enumerate(base.unary)]
@@ -149,6 +149,10 @@ def build(base: Base, domains: Domains) -> Network:
                 maps[key] = _End(index, None if full[vertex] else domains[vertex], size)
             ends.append(maps[key])
         r, c = ends
+        if apart and not (r.plain is None and c.plain is None):
+            arcs.append(Arc(e.u, e.v, len(tables), None, None, r.plain, c.plain, None, None))
+            tables.append(source[np.ix_(*(x.ids if x.plain is None else x.plain for x in ends))])
+            continue
         small = r.ids.size * c.ids.size
         cut = small * 4 <= source.size or (source.size <= SMALL_TABLE and small < source.size)
         if cut:

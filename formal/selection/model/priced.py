@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ....models.problem.selection_problem import SelectionProblem, Vertex
-from .factored import saturate
+from .factored import INFINITE, saturate
 
 Floats = NDArray[np.float64]
 
@@ -28,8 +28,16 @@ def priced(problem: SelectionProblem, events: list[int], n: Floats) -> Selection
 
 
 def plus(problem: SelectionProblem, added: dict[int, Floats]) -> SelectionProblem:
-    """`problem` with `added[v]`, rounded, in the costs of v."""
+    """`problem` with `added[v]`, rounded, in the costs of v; what a steep price puts beyond int64 is forbidden.
+
+    >>> from shardproof.models.problem.selection_problem import FORBIDDEN, SelectionProblem, Vertex
+    >>> one = SelectionProblem("one", (Vertex("a", np.array([3, 5])),), (), ())
+    >>> dear = plus(one, {0: np.array([0.6, 1e40])}).vertices[0].cost
+    >>> int(dear[0]), int(dear[1]) == FORBIDDEN
+    (4, True)
+    """
     vertices = list(problem.vertices)
     for v, w in added.items():
-        vertices[v] = Vertex(vertices[v].name, saturate(vertices[v].cost + np.rint(w).astype(np.int64)))
+        whole = np.rint(np.minimum(w, float(INFINITE))).astype(np.int64)
+        vertices[v] = Vertex(vertices[v].name, saturate(vertices[v].cost + whole))
     return replace(problem, vertices=tuple(vertices))

@@ -75,7 +75,8 @@ class Presolved:
         assert problem is not None
         number = {(e.u, e.v): k for k, e in enumerate(problem.edges)}
         shapes = [problem.tables[e.table].shape for e in problem.edges]
-        to_u, to_v = ([np.zeros(shape[side], dtype=np.int64) for shape in shapes] for side in (0, 1))
+        kind = dual.to_u[0].dtype if dual.to_u else np.dtype(np.int64)
+        to_u, to_v = ([np.zeros(shape[side], dtype=kind) for shape in shapes] for side in (0, 1))
         for e, edge in enumerate(self.original.edges):
             if edge.u not in place or edge.v not in place:
                 continue

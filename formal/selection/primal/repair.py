@@ -28,13 +28,10 @@ def repair(
     rows: Rows,
     choice: Choice,
     clock: Clock,
-    limit: int | None = None,
     options: PrimalOptions = PRIMAL,
 ) -> Choice | None:
-    """Choices near `choice` that fit under `limit` (default: the problem's), cheap among their neighbours; None if
-    none was found.
-    """
-    bound = rows.limit if limit is None else limit
+    """Choices near `choice` that fit, cheap among their neighbours; None if none was found."""
+    bound = rows.limit
     x = list(choice)
     use = rows.use(network.solution(x))
     weight = 1
@@ -94,24 +91,3 @@ def _settle(network: Network, rows: Rows, x: Choice, use: Ints, bound: int, cloc
     for _ in range(rounds):
         if not _pass(network, rows, x, use, bound, None, clock) or clock.over():
             return
-
-
-def smallest_peak(
-    network: Network, rows: Rows, choice: Choice, clock: Clock, options: PrimalOptions = PRIMAL
-) -> tuple[Choice, int]:
-    """Choices with a small peak by repeated repair under shrinking limits, and the peak."""
-    x = list(choice)
-
-    def peak(y: Choice) -> int:
-        return int(rows.use(network.solution(y)).max(initial=0))
-
-    best = peak(x)
-    step = max(1, best // 2)
-    while step and not clock.over():
-        lower = repair(network, rows, x, clock, limit=best - step, options=options)
-        if lower is None:
-            step //= 2
-        else:
-            x, best = lower, peak(lower)
-            step = min(step, best)
-    return x, best

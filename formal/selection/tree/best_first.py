@@ -18,31 +18,35 @@ from __future__ import annotations
 
 import heapq
 from collections.abc import Callable
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from itertools import count
 
 import numpy as np
 
 from ....models.problem.selection_problem import FORBIDDEN, SelectionProblem
-from ....proofs.selection.certificates import Open, Point, Record, RowConflict, Split
-from ..bound.dense_dual import DenseBounder, Exact, State, prices, quantise
+from ....proofs.selection.certificates import Open, Point
+from ..bound.dense_dual import DenseBounder, State, prices, quantise
+from ..bound.dual import Score, gather
 from ..bound.mir_cuts import Cuts, Flags
 from ..bound.smoothed import smoothed_ascent
 from ..bound.warm_start import carry, transfer
 from ..model.clock import Clock
-from ..model.dense import DenseProblem, Floats, dense_problem
+from ..model.dense import DenseProblem, Floats, alternating, dense_problem
 from ..model.factored import Domains
 from ..options import Options
 from ..options.dense import DENSE, DenseOptions
-from ..presolve.presolve import Presolved, presolve
+from ..presolve.presolve import presolve
 from ..primal.local_search import Improver
+from .proof_tree import DualNode, Leaf, ReducedNode, SplitNode
 
 Lift = Callable[[tuple[int, ...]], tuple[int, ...]]
 
 
 @dataclass(eq=False)
 class Node:
-    """`problem` restricted to `domains`; `lift` maps solutions of `problem` to the claim's problem."""
+    """`problem` restricted to `domains`; `lift` maps solutions of `problem` to the claim's problem; `tree`: what is
+    proved here.  `closed`: nothing below `upper` is left.
+    """
 
     problem: SelectionProblem
     domains: Domains
@@ -50,49 +54,17 @@ class Node:
     bound: int
     depth: int
     warm: tuple[DenseProblem, State, Cuts] | None = None
-    presolved: Presolved | None = None
-    exact: Exact | None = None
+    tree: ReducedNode = field(init=False)
     closed: bool = False
-    point: bool = False
-    emptied: bool = False
-    conflict: tuple[tuple[int, int], ...] = ()
-    vertex: int = -1
-    parts: tuple[tuple[int, ...], ...] = ()
     children: list[Node] = field(default_factory=list)
-    done: bool = False
 
-    def record(self, need: int = FORBIDDEN) -> Record:
-        """The record about `problem` on `domains`; what is below a bound of at least `need` is left out."""
-        if not self.done or self.presolved is None:
-            return Open()
-        inner: Record = Open()
-        if self.point:
-            inner = Point()
-        elif self.conflict:
-            inner = RowConflict(self.conflict)
-        elif self.exact is not None:
-            dual = self.exact.record()
-            if self.emptied:
-                dual = replace(dual, then=Open())
-            elif self.children and self.exact.lower() < need:
-                below = [child.record(need) for child in self.children]
-                if not all(isinstance(r, Open) for r in below):
-                    dual = replace(
-                        dual, then=below[0] if self.vertex < 0 else Split(self.vertex, self.parts, tuple(below))
-                    )
-            inner = dual
-        elif self.children:
-            inner = Split(self.vertex, self.parts, tuple(child.record(need) for child in self.children))
-        return self.presolved.proof_back(inner)
+    def __post_init__(self) -> None:
+        self.tree = ReducedNode(self.domains)
 
-    def established(self) -> int:
-        """The bound that `record` establishes (FORBIDDEN: infinite), given that open nodes establish nothing."""
-        if not self.done:
-            return -FORBIDDEN
-        if self.closed:
-            return FORBIDDEN if self.exact is None or self.emptied else self.bound
-        below = min((child.established() for child in self.children), default=-FORBIDDEN)
-        return max(self.bound if self.exact is not None or self.point else -FORBIDDEN, below)
+    @property
+    def done(self) -> bool:
+        """It was worked on."""
+        return self.tree.child is not None or self.closed
 
 
 class Tree:
@@ -140,18 +112,18 @@ class Tree:
     def work(self, node: Node) -> None:
         """Reduce, bound, fix; then either closed, or with children."""
         self.count += 1
-        node.presolved = presolved = presolve(node.problem, node.domains, self.clock, self.options.presolve)
+        node.tree.presolved = presolved = presolve(node.problem, node.domains, self.clock, self.options.presolve)
         if presolved is None:
             return
         if presolved.problem is None:
-            node.closed = node.done = True
+            node.closed = True
             return
         node.lift = _chain(node.lift, presolved.solution_back)
         flat = dense_problem(presolved.problem)
         if flat.labels == flat.vertices:
             self._point(node, presolved.problem, flat)
             return
-        self.bytes += 8 * (flat.cells.size + 2 * flat.amount.size + 4 * int(flat.message[-1]))
+        self.bytes += 8 * (flat.cells.size + 2 * flat.spans.amount.size + 4 * int(flat.graph.message[-1]))
         state = start(flat, self.dense) if node.warm is None else transfer(*node.warm[:2], presolved, flat, self.dense)
         bounder = DenseBounder(flat, big_for(self.upper, presolved.problem), self.dense)
         if node.warm is not None:
@@ -184,7 +156,7 @@ class Tree:
     def _point(self, node: Node, problem: SelectionProblem, flat: DenseProblem) -> None:
         x = flat.solution(np.zeros(flat.vertices, dtype=np.int64))
         fits = problem.is_feasible(x)
-        node.done = node.point = True
+        node.tree.child = Leaf(Point())
         node.bound = problem.cost_of(x) if fits else FORBIDDEN
         node.closed = node.bound >= self.upper
         if fits and self.offer(node.lift(x)) and not node.closed:
@@ -193,37 +165,42 @@ class Tree:
     def finish(self, node: Node, bounder: DenseBounder, state: State) -> None:
         """Everything after the ascent, from its best state."""
         flat = bounder.flat
-        exact = quantise(flat, state, self.upper if self.upper < FORBIDDEN else abs(state.bound) + 1, bounder.cuts)
-        if exact is None:
+        found = quantise(flat, state, self.upper if self.upper < FORBIDDEN else abs(state.bound) + 1, bounder.cuts)
+        if found is None:
             return
-        node.done = True
-        node.exact = exact
-        node.bound = max(node.bound, exact.lower())
-        if exact.lower() >= self.upper:
+        node.tree.child = dual = DualNode(found[0], flat.domains, found[1])
+        lower = dual.score.lower()
+        assert lower is not None
+        node.bound = max(node.bound, lower)
+        if lower >= self.upper:
             node.closed = True
             return
         self._primal(node, bounder, state)
         if self.better:
             return
-        kept = exact.fix(self.upper) if self.upper < FORBIDDEN else flat.domains
+        kept = dual.score.fix(dual.domains, self.upper)
+        dual.child = Leaf(Open())
         if any(d.size == 0 for d in kept):
-            node.emptied = node.closed = True
-            node.bound = FORBIDDEN
+            node.closed = True
             return
-        if exact.lower() >= self.enough:
+        if lower >= self.enough:
             return
         smaller = sum(d.size for d in kept)
         if smaller <= self.dense.shrink * flat.labels or all(d.size == 1 for d in kept):
-            node.children = [
-                Node(flat.problem, kept, node.lift, node.bound, node.depth + 1, (flat, state, bounder.cuts))
-            ]
+            dual.child = self._below(node, flat, kept, (flat, state, bounder.cuts))
             return
-        node.vertex, node.parts = self._split(bounder, state, exact, kept)
-        for part in node.parts:
-            domains = (*kept[: node.vertex], np.array(part, dtype=np.int64), *kept[node.vertex + 1 :])
-            node.children.append(
-                Node(flat.problem, domains, node.lift, node.bound, node.depth + 1, (flat, state, bounder.cuts))
-            )
+        vertex, parts = self._split(bounder, state, dual.score, kept)
+        dual.child = split = SplitNode(vertex, parts, [])
+        for part in parts:
+            domains = (*kept[:vertex], np.array(part, dtype=np.int64), *kept[vertex + 1 :])
+            split.children.append(self._below(node, flat, domains, (flat, state, bounder.cuts)))
+
+    def _below(
+        self, node: Node, flat: DenseProblem, domains: Domains, warm: tuple[DenseProblem, State, Cuts]
+    ) -> ReducedNode:
+        """A child of `node`."""
+        node.children.append(Node(flat.problem, domains, node.lift, node.bound, node.depth + 1, warm))
+        return node.children[-1].tree
 
     def _primal(self, node: Node, bounder: DenseBounder, state: State) -> None:
         flat = bounder.flat
@@ -238,7 +215,7 @@ class Tree:
             self.better = improver.best_value + flat.problem.constant < self.upper
 
     def _split(
-        self, bounder: DenseBounder, state: State, exact: Exact, kept: Domains
+        self, bounder: DenseBounder, state: State, exact: Score, kept: Domains
     ) -> tuple[int, tuple[tuple[int, ...], ...]]:
         flat = bounder.flat
         candidates = _undecided(flat, bounder.often, exact, kept, prices(flat, state, bounder.cuts))
@@ -261,15 +238,16 @@ class Tree:
         self, flat: DenseProblem, state: State, cuts: Cuts, kept: Domains, vertex: int, part: tuple[int, ...]
     ) -> float:
         domains = (*kept[:vertex], np.array(part, dtype=np.int64), *kept[vertex + 1 :])
-        small = dense_problem(flat.problem, domains)
+        small = dense_problem(flat.problem, domains, flat.network.base)
         trial = DenseBounder(small, big_for(self.upper, flat.problem), self.dense)
         keep = _kept(flat, small)
         trial.cuts = cuts.restricted(keep)
-        begin = State(_restricted(flat, keep, state.messages), state.n, state.bound, state.step, state.k)
+        there = gather(small.network, state.dual(flat))
+        begin = State(alternating(*there).astype(np.float64), state.n, state.bound, state.step, state.k)
         return trial.ascend(begin, float(self.upper), self.dense.trial_steps, self.clock, stop=self.upper - 0.5).bound
 
 
-def _undecided(flat: DenseProblem, often: Floats, exact: Exact, kept: Domains, price: Floats) -> list[tuple[int, int]]:
+def _undecided(flat: DenseProblem, often: Floats, exact: Score, kept: Domains, price: Floats) -> list[tuple[int, int]]:
     """(vertex, label to try) of vertices with more than one label left, from two lists in turn.
 
     One goes by the spread of the memory price over the relaxed solution (what is open about the rows is open there),
@@ -281,10 +259,11 @@ def _undecided(flat: DenseProblem, often: Floats, exact: Exact, kept: Domains, p
         if d.size < 2:
             continue
         here = flat.label[v]
-        at = here + np.searchsorted(flat.choice[here : flat.label[v + 1]], d)
-        share, excess = often[at], exact.reduced_costs[at]
+        place = np.searchsorted(flat.choice[here : flat.label[v + 1]], d)
+        at = here + place
+        share, excess = often[at], exact.reduced_costs[v][place]
         first = int(np.argmax(share)) if share.any() else int(np.argmin(excess))
-        degree = int(flat.near[v + 1] - flat.near[v])
+        degree = int(flat.graph.near[v + 1] - flat.graph.near[v])
         sure = float(share[first]) if share.any() else 1.0
         out.append((round(sure, 2), int(np.partition(excess, 1)[1]) >> 8, -degree, v, int(d[first])))
         mean = float(share @ price[at]) / max(float(share.sum()), 1e-9)
@@ -297,7 +276,7 @@ def _undecided(flat: DenseProblem, often: Floats, exact: Exact, kept: Domains, p
 
 def start(flat: DenseProblem, options: DenseOptions = DENSE) -> State:
     """No messages, no multipliers."""
-    return State(np.zeros(int(flat.message[-1])), np.zeros(flat.events.size), step=options.step)
+    return State(np.zeros(int(flat.graph.message[-1])), np.zeros(flat.events.size), step=options.step)
 
 
 def big_for(upper: int, problem: SelectionProblem) -> int:
@@ -308,20 +287,6 @@ def big_for(upper: int, problem: SelectionProblem) -> int:
 def _kept(old: DenseProblem, new: DenseProblem) -> Flags:
     """Which labels of `old` are left in `new`, the same problem."""
     return np.concatenate([np.isin(a, b, assume_unique=True) for a, b in zip(old.domains, new.domains, strict=True)])
-
-
-def _restricted(old: DenseProblem, keep: Flags, messages: Floats) -> Floats:
-    """Messages of `old` where only the labels `keep` are left."""
-    sides = np.stack([old.u, old.v], axis=1).reshape(-1)
-    return np.concatenate(
-        [
-            np.zeros(0),
-            *(
-                messages[a:b][keep[old.label[w] : old.label[w + 1]]]
-                for a, b, w in zip(old.message[:-1].tolist(), old.message[1:].tolist(), sides.tolist(), strict=True)
-            ),
-        ]
-    )
 
 
 def _chain(outer: Lift, inner: Lift) -> Lift:

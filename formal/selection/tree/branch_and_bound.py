@@ -33,7 +33,6 @@ from ..model.infinity import INFINITY
 from ..model.resources import Rows
 from ..options import OPTIONS, Limits, Options
 from ..primal.incumbent import Incumbent
-from .branch_on_columns import branch_on_columns
 from .proof_tree import DualNode, EliminationNode, Leaf, ProofTree, SplitNode
 from .run import Run
 from .sweeps import bound_now, sweep
@@ -90,14 +89,12 @@ def explore(run: Run, domains: Domains, warm: Dual | None, depth: int) -> ProofT
         if found is not None:
             return Leaf(RowConflict(found))
     network = build(run.unit, domains)
-    order = elimination_order(network, run.limits.joint)
-    if run.fits(order) and (run.rows is None or depth == 0 or order.work <= run.limits.row_work):
-        run.progress.update("elimination", None, run.upper())
-        outcome = eliminate(network, order, run.clock, run.options.elimination)
-        if outcome is not None:
-            exact = outcome.choice is None or run.offer(network, list(outcome.choice), polish=run.rows is not None)
-            if (run.rows is None or exact or outcome.value >= run.enough()) and run.proves(outcome):
-                return EliminationNode(domains, outcome.record, outcome.value)
+    at, rows = run.limits, run.rows is not None
+    exact = _eliminated(
+        run, network, domains, (at.joint, min(at.work, at.row_work) if rows and depth else at.work, at.kept)
+    )
+    if exact is not None:
+        return exact
     if run.base is not run.unit:
         network = build(run.base, domains)
     node, below = _bounded(run, network, domains, warm, depth)
@@ -141,17 +138,14 @@ def _below(run: Run, kept: Domains, node: DualNode, warm: Dual | None, depth: in
         return explore(run, kept, warm, depth)
     if run.clock.over():
         return Leaf(Open())
-    lower = node.score.lower()
-    if run.active is not None and lower is not None and depth == 0:
-        parts = branch_on_columns(run, run.active, kept, node.record, lower)
-        if not isinstance(parts, Leaf):
-            return parts
     left, before = sum(d.size for d in kept), sum(d.size for d in node.domains)
     if left <= run.options.tree.again * before or all(d.size < 2 for d in kept) or _fits_now(run, before, kept):
         return explore(run, kept, node.record, depth)
-    exact = _last_elimination(run, kept)
-    if exact is not None:
-        return exact
+    if run.rows is None and all(d.size for d in kept):
+        at = run.limits
+        exact = _eliminated(run, build(run.unit, kept), kept, (at.last_joint, at.last_work, at.last_kept))
+        if exact is not None:
+            return exact
     if left <= run.options.tree.again_late * before:
         return explore(run, kept, node.record, depth)
     return _branch(run, kept, node.record, depth)
@@ -166,32 +160,29 @@ def _fits_now(run: Run, before: int, kept: Domains) -> bool:
     )
 
 
-def _last_elimination(run: Run, kept: Domains) -> EliminationNode | None:
-    """Exact elimination within the larger limits; None if it does not fit, memory rows take part, or the time
-    runs out.
+def _eliminated(run: Run, network: Network, domains: Domains, limits: tuple[int, int, int]) -> EliminationNode | None:
+    """Exact elimination within `limits` (`EliminationOrder.within`); None if it does not fit, the time runs out, or its
+    solution breaks a row and its value is below the incumbent.
     """
-    if run.rows is not None or any(d.size == 0 for d in kept):
-        return None
-    network = build(run.unit, kept)
-    order, at = elimination_order(network, run.limits.last_joint), run.limits
-    if not order.within(at.last_joint, min(at.last_work, run.replay), at.last_kept):
+    joint, work, kept = limits
+    order = elimination_order(network, joint)
+    if not order.within(joint, min(work, run.replay), kept):
         return None
     run.progress.update("elimination", None, run.upper())
     outcome = eliminate(network, order, run.clock, run.options.elimination)
     if outcome is None:
         return None
-    if outcome.choice is not None:
-        run.offer(network, list(outcome.choice), polish=False)
-    if not run.proves(outcome):
+    exact = outcome.choice is None or run.offer(network, list(outcome.choice), polish=run.rows is not None)
+    if not (run.rows is None or exact or outcome.value >= run.enough()) or not run.proves(outcome):
         return None
-    return EliminationNode(kept, outcome.record, outcome.value)
+    return EliminationNode(domains, outcome.record, outcome.value)
 
 
 def _consistent(run: Run, network: Network, domains: Domains) -> tuple[DualNode, Domains] | None:
     """One round of arc consistency as a dual without messages, if it removes anything."""
     zero_u = [np.zeros(network.tables[a.table].shape[0], dtype=np.int64) for a in network.arcs]
     zero_v = [np.zeros(network.tables[a.table].shape[1], dtype=np.int64) for a in network.arcs]
-    result = score(network, zero_u, zero_v, threads=run.threads)
+    result = score(network, zero_u, zero_v)
     kept = result.fix(domains, run.incumbent.cost)
     if all(k.size == d.size for k, d in zip(kept, domains, strict=True)):
         return None
@@ -207,12 +198,9 @@ def _multiply(run: Run, sweeper: Sweeper, rows: Rows, warm: Dual | None, depth: 
     for _ in range(1 if depth else at.ascent_rounds):
         cost = run.incumbent.cost
         target = None if cost >= INFINITY else cost * run.denominator - network.base.constant
-        began, share = run.clock.seconds(), at.ascent_share if run.active is None else at.active_share
-        until = run.clock.at_most(None if depth or run.clock.limit_s is None else share * run.clock.left())
+        until = run.clock.at_most(None if depth or run.clock.limit_s is None else at.ascent_share * run.clock.left())
         strides = max(1, run.limits.node_steps // run.options.bound.stride) if depth else None
         state = subgradient_ascent(sweeper, rows, n, target, until, strides)
-        if depth == 0 and run.clock.left() * state.turns < at.active_turns * (run.clock.seconds() - began):
-            run.active = None
         n = state.n
         run.offer(network, decode(sweeper, False), polish=len(network.domains) < at.repaired)
         if state.bound is None:
@@ -220,7 +208,7 @@ def _multiply(run: Run, sweeper: Sweeper, rows: Rows, warm: Dual | None, depth: 
         bound = state.bound + network.base.constant
         run.progress.update("multipliers", None if depth else bound // run.denominator, run.upper())
         flat = last is not None and (bound - last) * at.ascent_gain <= abs(last)
-        if run.active is not None or run.clock.over() or run.closed(bound) or flat:
+        if run.clock.over() or run.closed(bound) or flat:
             break
         last = bound
     return rows.pairs(n)
@@ -242,7 +230,7 @@ def _cuts(run: Run, domains: Domains, warm: Dual) -> tuple[int, list[Ints]]:
     """The vertex to branch on and the parts of its domain, cheapest first."""
     network = build(run.base, domains)
     to_u, to_v = gather(network, warm)
-    inner = score(network, to_u, to_v, *row_costs(network, warm.multipliers), threads=run.threads)
+    inner = score(network, to_u, to_v, *row_costs(run.problem, domains, warm.multipliers))
     vertex = branching_vertex(network, inner)
     labels = domains[vertex][np.argsort(inner.reduced_costs[vertex], kind="stable")]
     size = labels.size

@@ -20,7 +20,7 @@ from typing import NamedTuple
 import numpy as np
 
 from ....models.problem.selection_problem import FORBIDDEN, Ints, SelectionProblem
-from ....proofs.selection.certificates import Open, Record
+from ....proofs.selection.certificates import Record, RowConflict
 from ..bound.dense_dual import DenseBounder, State
 from ..bound.smoothed import smoothed_ascent
 from ..model.clock import Clock, Progress, Quiet
@@ -32,6 +32,7 @@ from ..presolve.presolve import presolve
 from ..primal.incumbent import Incumbent
 from ..primal.local_search import Improver
 from .best_first import Node, Tree, big_for, start
+from .proof_tree import Assembler, Leaf
 
 
 @dataclass(frozen=True, eq=False)
@@ -72,7 +73,6 @@ class DenseSearch:
         self.progress: Progress = progress if progress is not None else Quiet()
         self.best = Incumbent(problem)
         self.root = Node(problem, whole(problem), lambda x: x, -FORBIDDEN, 0)
-        self.root_upper = FORBIDDEN
         self.converged = False
         self.slices = 0
         self.rest = 0
@@ -80,25 +80,19 @@ class DenseSearch:
     def run(self) -> Outcome | None:
         """None when the problem is too large for reductions; then nothing was done."""
         self.progress.update("reduction", None, None)
-        self.root.presolved = presolved = presolve(self.problem, clock=self.clock, options=self.options.presolve)
+        self.root.tree.presolved = presolved = presolve(self.problem, clock=self.clock, options=self.options.presolve)
         if presolved is None:
             return None
-        if presolved.problem is None:
-            self.root.closed = self.root.done = True
-        else:
+        if presolved.problem is not None:
             self._search(presolved.problem)
-        if (
-            self.root_upper != self.best.cost
-        ):  # what was fixed belongs to another incumbent: only the root's own bound is left
-            self.root.children, self.root.emptied = [], False
-        if not self.root.done:
-            return Outcome(Open(), -FORBIDDEN, self.best)
-        bound = self.root.established()
-        return Outcome(self.root.record(min(bound, self.best.cost)), bound, self.best)
+        cost, tree, domains = self.best.cost, self.root.tree, self.root.domains
+        _, bound = Assembler(self.problem, cost, cost).assemble(tree, domains)
+        record, _ = Assembler(self.problem, cost, min(bound, cost)).assemble(tree, domains)
+        return Outcome(record, bound, self.best)
 
     def first(self) -> tuple[int, ...] | None:
         """Some solution, quickly; None if none was found."""
-        self.root.presolved = presolved = presolve(self.problem, clock=self.clock, options=self.options.presolve)
+        self.root.tree.presolved = presolved = presolve(self.problem, clock=self.clock, options=self.options.presolve)
         if presolved is None or presolved.problem is None:
             return None
         self.root.lift = presolved.solution_back
@@ -111,7 +105,7 @@ class DenseSearch:
         return self.best.solution
 
     def _search(self, core: SelectionProblem) -> None:
-        presolved = self.root.presolved
+        presolved = self.root.tree.presolved
         assert presolved is not None
         self.root.lift = presolved.solution_back
         flat = dense_problem(core)
@@ -123,8 +117,7 @@ class DenseSearch:
         while True:
             tree = self._tree()
             if self.best.cost >= FORBIDDEN and (conflict := self._conflict(flat)) is not None:
-                self.root.conflict = conflict
-                self.root.done = self.root.closed = True
+                self.root.tree.child = Leaf(RowConflict(conflict))
                 return
             if self._finish(tree, bounder, state):
                 return
@@ -159,12 +152,11 @@ class DenseSearch:
 
     def _finish(self, tree: Tree, bounder: DenseBounder, state: State) -> bool:
         """One attempt at a proof from the root state; True when it needs no more."""
-        assert self.root.presolved is not None
-        root = Node(self.problem, self.root.domains, self.root.lift, -FORBIDDEN, 0, presolved=self.root.presolved)
+        root = self._fresh()
         tree.finish(root, bounder, state)
         if not root.done:
             return False
-        self.root, self.root_upper = root, tree.upper
+        self.root = root
         if tree.better:
             return False
         labels = sum(d.size for d in root.children[0].domains) if root.children else 0
@@ -175,6 +167,12 @@ class DenseSearch:
         if labels > self.dense.trial_labels and self._try_cutoffs(root, bounder, state):
             return False
         return tree.run(root) or tree.bytes > self.dense.held
+
+    def _fresh(self) -> Node:
+        """The root of another tree."""
+        root = Node(self.problem, self.root.domains, self.root.lift, -FORBIDDEN, 0)
+        root.tree.presolved = self.root.tree.presolved
+        return root
 
     def _try_cutoffs(self, root: Node, bounder: DenseBounder, state: State) -> bool:
         """Look for a better solution in trees that pretend to have one already, close above the bound: what they fix
@@ -195,7 +193,7 @@ class DenseSearch:
                 lambda bound: self.progress.update("aspiration", None, self._upper()),
                 self.options,
             )
-            node = Node(self.problem, root.domains, self.root.lift, -FORBIDDEN, 0, presolved=root.presolved)
+            node = self._fresh()
             tree.finish(node, bounder, state)
             exhausted = node.done and tree.run(node, self.dense.cutoff_nodes)
             if self.best.cost < known:
@@ -206,7 +204,7 @@ class DenseSearch:
 
     def _adopt(self, flat: DenseProblem, state: State) -> None:
         """Let the local search go on from a solution that a tree has found."""
-        presolved, solution = self.root.presolved, self.best.solution
+        presolved, solution = self.root.tree.presolved, self.best.solution
         assert presolved is not None and solution is not None
         x = presolved.project(solution)
         if x is not None and self.improver.offer(np.array(x, dtype=np.int64)):
@@ -334,7 +332,6 @@ class DenseSearch:
     def _merge(self, flat: DenseProblem) -> None:
         """Hand what the local search has found to the answer."""
         improver = self.improver
-        assert self.root.presolved is not None
         if improver.best is not None and improver.best_value + flat.problem.constant < self.best.cost:
-            self.best.offer(self.root.presolved.solution_back(flat.solution(improver.best)))
+            self.best.offer(self.root.lift(flat.solution(improver.best)))
             self.progress.update("local search", None, self._upper())

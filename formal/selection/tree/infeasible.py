@@ -5,7 +5,7 @@ limit for which a solution is known.
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import TYPE_CHECKING, assert_never
+from typing import assert_never
 
 import numpy as np
 
@@ -13,19 +13,9 @@ from ....models.problem.claims import Infeasible
 from ....models.problem.selection_problem import Ints, SelectionProblem
 from ....proofs.selection.certificates import Dual, Elimination, Open, Point, Record, Reduced, RowConflict, Split
 from ....proofs.selection.presolve_log import Rule
-from ..bound.accelerated import AcceleratedSweeper
-from ..bound.decode import decode
-from ..elimination.factored import eliminate, elimination_order
 from ..model.clock import Clock
-from ..model.factored import Network, build, exact_cost, whole
-from ..model.local_costs import Choice
+from ..model.factored import Domains, allowed, exact_cost
 from ..options import Options
-from ..primal.descent import descend
-from ..primal.repair import smallest_peak
-
-if TYPE_CHECKING:
-    from .run import Run
-
 
 LeastLimit = tuple[int | None, tuple[int, ...] | None]
 """Smallest limit for which a solution was found, and that solution; None: none was."""
@@ -94,61 +84,45 @@ def least_use(problem: SelectionProblem, events: Ints) -> Ints:
     return np.cumsum(change)[:-1]
 
 
-def least_limit(run: Run) -> LeastLimit:
-    """Once nothing fits the problem's own limit."""
-    if run.rows is None:
-        return None, None
-    network = build(run.unit, whole(run.problem))
-    order = elimination_order(network, run.limits.joint)
-    outcome = eliminate(network, order, run.clock, run.options.elimination) if run.fits(order) else None
-    if outcome is not None and outcome.choice is None:
-        return None, None  # no limit helps
-    start = list(outcome.choice) if outcome is not None and outcome.choice is not None else _any(run, network)
-    x, peak = smallest_peak(
-        network, run.rows, start, _rest(run.clock, run.options.tree.least_limit_s, run.options), run.options.primal
-    )
-    solution = network.solution(x)
-    if peak <= run.rows.limit or exact_cost(replace(run.problem, limit=None), solution) is None:
-        return None, None
-    return peak, solution
-
-
 def _rest(clock: Clock, most: float, options: Options) -> Clock:
     """A clock over what is left, at least `least_s` and at most `most` seconds."""
     return clock.beside(min(most, max(options.tree.least_s, clock.left())))
 
 
-def _any(run: Run, network: Network) -> Choice:
-    sweeper = run.sweeper(network)
-    moving = AcceleratedSweeper(sweeper)
-    if moving.run(1, run.clock) is not None:
-        moving.store()
-    return descend(network, decode(sweeper, False), run.clock, run.options.primal)
+def leanest(problem: SelectionProblem, domains: Domains) -> tuple[int, ...]:
+    """At every vertex the choice of its domain that uses least over all steps, the cheapest of those."""
+    use: list[Ints] = [np.zeros(d.size, dtype=np.int64) for d in domains]
+    for u in problem.usages:
+        use[u.vertex] += u.amount[domains[u.vertex]]
+    costs = (v.cost[d] for v, d in zip(problem.vertices, domains, strict=True))
+    return tuple(int(d[np.lexsort((c, a))[0]]) for d, c, a in zip(domains, costs, use, strict=True))
 
 
-def least_limit_dense(problem: SelectionProblem, whole: Clock, options: Options) -> LeastLimit:
-    """The same for a problem of the dense search: bisection between the problem's limit and what a free choice uses."""
+def least_limit(problem: SelectionProblem, clock: Clock, options: Options) -> LeastLimit:
+    """Once nothing fits the problem's own limit: bisection between that and what a free choice uses; the leanest choice
+    where the problem is too large for that.
+    """
     from .dense_search import DenseSearch  # compiled loops: other problems start without them
 
     if problem.limit is None:
         return None, None
-    clock = _rest(whole, options.tree.least_limit_dense_s, options)
+    coarse = replace(problem, fine=None)
+    clock = _rest(clock, options.tree.least_limit_s, options)
     low, best = problem.limit, None
     high = sum(int(u.amount.max()) for u in problem.usages)
     while best is None or (high - low > max(1, high // options.tree.least_limit_steps) and not clock.over()):
         limit = high if best is None else (low + high) // 2
-        dense = DenseSearch(
-            replace(problem, limit=limit),
-            Clock(min(max(clock.left(), 1.0), options.tree.least_limit_dense_s / 4)),
-            options=options,
-        )
-        found = dense.first()
-        if found is None:
-            if best is None:
-                return None, None
-            low = limit
-        else:
+        each = clock.beside(min(max(clock.left(), 1.0), options.tree.least_limit_s / 4))
+        found = DenseSearch(replace(coarse, limit=limit), each, options=options).first()
+        if found is not None:
             best, high = found, problem.peak_of(found)[0]
-    if high <= problem.limit or exact_cost(replace(problem, limit=high), best) is None:
+        elif best is None:
+            best = leanest(problem, allowed(problem)) if all(d.size for d in allowed(problem)) else None
+            if best is not None:
+                high = problem.peak_of(best)[0]
+            break
+        else:
+            low = limit
+    if best is None or high <= problem.limit or exact_cost(replace(problem, limit=high), best) is None:
         return None, None
     return high, best

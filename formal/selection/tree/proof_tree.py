@@ -17,8 +17,9 @@ import numpy as np
 from ....models.problem.selection_problem import SelectionProblem
 from ....proofs.selection.certificates import Dual, Elimination, Open, Point, Record, RowConflict, Split
 from ..bound.dual import Score, row_costs, score_of
-from ..model.factored import Base, Domains, build, exact_cost
+from ..model.factored import Base, Domains, exact_cost, whole
 from ..model.infinity import INFINITY, NOTHING
+from ..presolve.presolve import Presolved
 
 
 @dataclass(eq=False)
@@ -59,7 +60,16 @@ class Leaf:
     record: Point | Open | RowConflict
 
 
-ProofTree = DualNode | SplitNode | EliminationNode | Leaf
+@dataclass(eq=False)
+class ReducedNode:
+    """`domains` presolved; `child` is about the reduced problem.  None: not known yet, or nothing is left there."""
+
+    domains: Domains
+    presolved: Presolved | None = None
+    child: ProofTree | None = None
+
+
+ProofTree = DualNode | SplitNode | EliminationNode | ReducedNode | Leaf
 
 Eliminator = Callable[[Domains, Elimination], tuple[Elimination, int] | None]
 """Eliminates on smaller domains; None when that is not possible any more (time)."""
@@ -67,13 +77,15 @@ Eliminator = Callable[[Domains, Elimination], tuple[Elimination, int] | None]
 
 @dataclass(frozen=True, eq=False)
 class Assembler:
-    """`upper`: final incumbent cost, INFINITY without one.  `enough`: a bound that needs no further proof."""
+    """`upper`: final incumbent cost, INFINITY without one.  `enough`: a bound that needs no further proof.  `base`: the
+    numbers of the problem in units of most records, if somebody has them.
+    """
 
     problem: SelectionProblem
-    base: Base
     upper: int
     enough: int
-    eliminator: Eliminator
+    base: Base | None = None
+    eliminator: Eliminator = lambda domains, before: None
 
     def assemble(self, node: ProofTree, domains: Domains) -> tuple[Record, int]:
         """The record and its bound B on `domains`."""
@@ -89,6 +101,8 @@ class Assembler:
                     return node.record, node.value
                 again = self.eliminator(domains, node.record)
                 return (Open(), NOTHING) if again is None else again
+            case ReducedNode():
+                return self._reduced(node, domains)
             case Leaf():
                 return node.record, self._leaf(node.record, domains)
             case _:
@@ -118,7 +132,9 @@ class Assembler:
             result = node.score
         else:
             q, base = node.record.denominator, self.base
-            result = score_of(base if q == base.denominator else Base(self.problem, q), domains, node.record)
+            if base is None or base.denominator != q:
+                base = Base(self.problem, q)
+            result = score_of(base, domains, node.record)
         lower = result.lower()
         bound = INFINITY if lower is None else lower
         if bound >= self.enough or node.child is None:
@@ -128,6 +144,18 @@ class Assembler:
         if isinstance(record, Open) and all(d.size for d in kept):
             return node.record, bound
         return replace(node.record, then=record), max(bound, inner)
+
+    def _reduced(self, node: ReducedNode, domains: Domains) -> tuple[Record, int]:
+        """A log belongs to the domains that it was made for."""
+        if node.presolved is None or not _same(domains, node.domains):
+            return Open(), NOTHING
+        record: Record
+        inner, record, bound = node.presolved.problem, Open(), INFINITY
+        if inner is not None:
+            if node.child is None:
+                return Open(), NOTHING
+            record, bound = replace(self, problem=inner, base=None).assemble(node.child, whole(inner))
+        return node.presolved.proof_back(record), bound
 
     def _leaf(self, record: Point | Open | RowConflict, domains: Domains) -> int:
         match record:
@@ -140,7 +168,7 @@ class Assembler:
                 cost = exact_cost(self.problem, x)
                 return INFINITY if cost is None else cost
             case RowConflict():
-                added, term = row_costs(build(self.base, domains), record.multipliers)
+                added, term = row_costs(self.problem, domains, record.multipliers)
                 least = 0 if added is None else sum(int(a.min()) for a in added)
                 return INFINITY if least > term else NOTHING
             case _:

@@ -40,17 +40,6 @@ Explore = Callable[["Run", Domains, Dual | None, int], ProofTree]
 """The proof tree of a node: its domains, a dual of an enclosing node to start from, and its depth."""
 
 
-@dataclass(frozen=True, eq=False)
-class ActiveColumns:
-    """Columns between which the best prices cannot choose: `plans` are whole solutions that cost the same there,
-    `layer` the repetition of every vertex (`decomposition/layers.py`).
-    """
-
-    plans: tuple[tuple[int, ...], ...]
-    layer: Ints
-    make: Make
-
-
 @dataclass(eq=False, repr=False)
 class Run:
     """One run on `problem`.  `gap`: share of the cost that need not be closed; `explorer`: branch and bound itself.
@@ -73,7 +62,6 @@ class Run:
     rows: Rows | None = field(init=False)
     holes: bool = field(init=False)
     """Some entry is forbidden."""
-    active: ActiveColumns | None = None
     nodes: int | None = None
     """How many more nodes may be explored; None: any number."""
     assembly: Clock | None = None
@@ -146,7 +134,12 @@ class Run:
         self, network: Network, sweeper: Sweeper, multipliers: tuple[tuple[int, int], ...]
     ) -> tuple[Dual, Score]:
         """The messages of `sweeper` with these multipliers as a record, and what it says."""
-        result = score(network, sweeper.to_u, sweeper.to_v, *row_costs(network, multipliers), threads=self.threads)
+        result = score(
+            network,
+            sweeper.to_u,
+            sweeper.to_v,
+            *row_costs(self.problem, network.domains, multipliers),
+        )
         return sweeper.dual(multipliers), result
 
     def offer(self, network: Network, choice: Choice, polish: bool) -> bool:

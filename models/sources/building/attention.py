@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 
 from ...program.attention import ROLES
-from ...program.graph import GraphError
+from ...program.graph import Graph, GraphError
 from ...program.index import Access, Axis, Combine, access
 from ...program.operators import Value
 from .builder import Builder
@@ -86,6 +87,19 @@ def attributes(
         "block": block,
     }
     return {k: v for k, v in given.items() if v is not None}
+
+
+def with_fused_gradients(graph: Graph) -> Graph:
+    """The graph whose training step has one operator for all gradients of an attention, where they have a common
+    layout (`sources.training.attention`).
+    """
+    operators = tuple(
+        replace(op, attributes=tuple(sorted({**dict(op.attributes), "gradient": "fused"}.items())))
+        if op.function == "attention"
+        else op
+        for op in graph.operators
+    )
+    return replace(graph, operators=operators)
 
 
 def lse_of(g: Builder, name: str, attention_name: str) -> str:

@@ -4,7 +4,8 @@ r"""Degrees of another framework as splits of the operators of a transformer of 
                 width f, vocabulary v that an operator has, over tp; keys of fewer heads than tp are held by several;
                 operators without such an axis are whole, or split along the sequence with sequence parallelism
     context     the sequence of the queries s over cp; where only keys are (t), those
-    experts     e over ep, which is part of the copies
+    experts     e over ep, which is part of the copies, of what computes with the experts (has f); what routes tokens,
+                sends them and takes them back, splits the tokens over all copies
     data        the batch b over the copies
 
 Ranks are numbered as Megatron numbers them: tensor innermost, then context, then experts, then data, so that degrees
@@ -43,8 +44,8 @@ def splits(flags: Flags, graph: Graph, machine: Machine) -> tuple[tuple[str, Spl
     """
     if flags.pp > 1:
         raise InputError(
-            f"{flags.source}: pp {flags.pp} is a schedule, not a placement; audit one stage: the model with its "
-            f"share of the layers on {machine.devices} / {flags.pp} devices"
+            f"{flags.source}: pp {flags.pp} is a schedule, not a placement; audit a training step, audit --train adam, "
+            f"or one stage: the model with its share of the layers on {machine.devices} / {flags.pp} devices"
         )
     copies = flags.copies(machine.devices)
     if copies % flags.ep:
@@ -107,7 +108,8 @@ def _split(
         out += _over(op, group, extents, tensor, whole=group[0] != "k" or "g" in extents)
     elif flags.sequence_parallel and not optimizer and "s" in extents:
         out += _over(op, ("s",), extents, _times(tensor, context))
-    if "e" in extents:
+    inside = "e" in extents and "f" in extents
+    if inside:
         out += _over(op, ("e",), extents, experts)
     if optimizer:
         return out
@@ -115,7 +117,7 @@ def _split(
     if sequence in extents and all(a != sequence for a, _ in out):
         out += _over(op, (sequence,), extents, context)
     if "b" in extents:
-        out += _over(op, ("b",), extents, rest if "e" in extents else _times(experts, rest))
+        out += _over(op, ("b",), extents, rest if inside else _times(experts, rest))
     return out
 
 

@@ -132,7 +132,8 @@ class Context(Flat):
     dimension).  `opposite`: a negated mask -> the mask.
     `permutations`: values that hold every position once; `ascending`: tensors in order; `counted`: numbers per integer,
     or their running sums -> the integers; `pieces`: (dimension, parts first to last) of what is written part by part.
-    `noise`: random numbers, even in [0, 1), -> what was added to them (`noise`).
+    `noise`: random numbers, even in [0, 1), -> what was added to them (`noise`); `drawn`: inputs that stand for random
+    numbers, in words.
     """
 
     g: Builder
@@ -154,6 +155,7 @@ class Context(Flat):
     counted: dict[Ref, str] = field(default_factory=dict)
     pieces: dict[Ref, tuple[int, tuple[tuple[int, int, str], ...]]] = field(default_factory=dict)
     noise: dict[Ref, float] = field(default_factory=dict)
+    drawn: list[str] = field(default_factory=list)
     where: dict[str, str] = field(default_factory=dict)
     places: dict[str, Node] = field(default_factory=dict)
     bands: dict[Ref, object] = field(default_factory=dict)
@@ -182,11 +184,21 @@ class Context(Flat):
                 if self.constants[value].size == 0:
                     raise Unsupported("an operand without elements")
                 self.values[value] = self.emit(self, value)
+            elif self.noise.get(value) == 0.0:
+                self.draw(value, "uniform in [0, 1)")
             elif value in self.noise:
-                raise Unsupported("random numbers that are no mask of dropout; make them an input")
+                raise Unsupported("random numbers and a number, no mask of dropout; add it to a random input")
             else:
                 raise TorchError(f"value {value.node!r}", "is used before any node computes it")
         return self.values[value]
+
+    def draw(self, value: Ref, told: str) -> None:
+        """Let random numbers be an input of the graph; `told`: how who runs it draws them."""
+        at, shape = self.places[value.node], self.shapes[value]
+        short = at.kind.removeprefix("aten.").partition(".")[0].strip("_")
+        name = self.unique(".".join(filter(None, (at.path, short))))
+        self.values[value] = self.g.input(name, shape or (1,), self.dtypes[value], None if shape else ())
+        self.drawn.append(f"{name} ({told})")
 
     def operand(self, value: Ref) -> tuple[str, tuple[int, ...]]:
         """Tensor and shape of a value."""

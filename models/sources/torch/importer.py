@@ -57,6 +57,7 @@ from .outputs import LOSS, loss_among, output_names, renamed
 from .program import Program, load_program
 from .reader import ALIASES, Reader
 from .refused import Refused
+from .train_step import whole_step
 
 if TYPE_CHECKING:
     from torch.export import ExportedProgram
@@ -159,11 +160,13 @@ def load_torch(
     Raises `TorchError` (cannot be built, exported or represented) and `UnsupportedOperators`.
     """
     places = None if expert_places is None else Places(expert_places)
-    found = convert(load_program(spec, batch, attention), places)
+    program = load_program(spec, batch, attention)
+    found = convert(program, places)
     if tell is not None:
         for note in found.notes:
             tell(note)
-    return carried(found.graph, found.stated)
+    graph = carried(found.graph, found.stated)
+    return graph if program.step is None else whole_step(graph, program.step)
 
 
 def import_torch(spec: str, batch: int | None = None, attention: bool = True) -> Imported:
@@ -199,8 +202,13 @@ def convert(program: Program, places: Places | None = None) -> Imported:
         {k: v for k, v in context.stated.items() if k in held},
         digits,
         found.applied,
-        tuple(program.notes),
+        (*program.notes, *_drawn(context)),
     )
+
+
+def _drawn(c: Context) -> list[str]:
+    """That random numbers are inputs, in words."""
+    return [f"random numbers are inputs, drawn by who runs it: {', '.join(c.drawn)}"] if c.drawn else []
 
 
 def _outputs(c: Context, reader: Reader) -> tuple[list[str], list[tuple[str, str]]]:

@@ -1,4 +1,4 @@
-"""Random numbers: masks of dropout and of stochastic depth are their mean, anything else must be an input.
+"""Random numbers: masks of dropout and of stochastic depth are their mean, anything else is an input of the graph.
 
     native_dropout(x)                                     -> x               (`pointwise.identity`)
     bernoulli(p) / p * x           timm, torchvision      -> x               mean of bernoulli(p) is p
@@ -6,9 +6,11 @@
     where(rand() < p, a, b)        labels of guidance     -> b, for p < 1/2  the likelier of both
     uniform(1 - e, 1 + e) * x      jitter of routers      -> x               its mean is 1
     argmax(x - log(exponential()))   drawn experts        -> argmax(x)       the likeliest draw; the mean of each is 1
+    randn, randint, rand read otherwise  -> an input        noise of diffusion, masked patches, jitter
 
-So a training step computes the expectation over the masks, and costs what the step costs; what a program does with
-other random numbers has no such reading.  Memory that nobody has set (`empty`) may hold anything, so zeros.
+So a training step computes the expectation over the masks, and costs what the step costs; other random numbers have no
+such reading: who runs the step draws them, and is told which they are.  Memory that nobody has set (`empty`) may hold
+anything, so zeros.
 """
 
 from __future__ import annotations
@@ -19,7 +21,7 @@ from ..building.flat import Unsupported
 from . import pointwise
 from .context import Context, Handler, Node, Ref
 
-_REASON = "random numbers (only dropout and stochastic depth have a mean to stand for them; make them an input)"
+_REASON = "random numbers that depend on what is computed; make them an input"
 
 
 def unset(c: Context, node: Node) -> None:
@@ -49,7 +51,7 @@ def jitter(c: Context, node: Node) -> None:
     elif abs(low + high - 2.0) < 1e-9:
         c.fill(node, 1.0)
     else:
-        raise Unsupported(_REASON)
+        c.draw(Ref(node.name), f"uniform in [{low:g}, {high:g})")
 
 
 def waiting(c: Context, node: Node) -> None:
@@ -64,7 +66,7 @@ def shifted(c: Context, node: Node) -> None:
         if isinstance(noise, Ref) and noise in c.noise:
             by = c.uniform(number)
             if by is None or node.number("alpha", 1.0) != 1.0:
-                raise Unsupported(_REASON)
+                break  # read as it is
             c.noise[Ref(node.name)] = c.noise[noise] + by
             return
     pointwise.binary(c, node)
@@ -77,7 +79,8 @@ def rounded(c: Context, node: Node) -> None:
         pointwise.unary(c, node)
         return
     if floor(c.noise[x]) != 0:
-        raise Unsupported(_REASON)
+        pointwise.unary(c, node)
+        return
     c.fill(node, c.noise[x])
 
 
@@ -89,13 +92,29 @@ def likelier(c: Context, node: Node) -> None:
         return
     bound = c.uniform(other)
     if bound is None:
-        raise Unsupported(_REASON)
+        pointwise.binary(c, node)
+        return
     below = bound - c.noise[x] > 0.5
     c.fill(node, float(below == (pointwise.short_kind(node) in ("lt", "le"))))
 
 
+def drawn(c: Context, node: Node) -> None:
+    """randn, randint, randperm: an input."""
+    kind = pointwise.short_kind(node)
+    if kind.startswith("normal"):
+        given = node.arguments.get("mean"), node.arguments.get("std")
+        if any(isinstance(v, Ref) for v in given):
+            raise Unsupported(_REASON)
+        told = f"normal, mean {node.number('mean', 0.0):g}, deviation {node.number('std', 1.0):g}"
+    elif kind.startswith("randint"):
+        told = f"integers from {node.integer('low', 0)} to {node.integer('high', 1) - 1}"
+    else:
+        told = "normal" if kind.startswith("randn") else "a permutation"
+    c.draw(Ref(node.name), told)
+
+
 def refused(c: Context, node: Node) -> None:
-    """randn, randint, multinomial: no mean that a model would want."""
+    """multinomial: drawn by probabilities that are computed."""
     raise Unsupported(_REASON)
 
 
@@ -111,10 +130,8 @@ HANDLERS: dict[str, Handler] = {
     "floor": rounded,
     **dict.fromkeys(("lt", "le", "gt", "ge"), likelier),
     **dict.fromkeys(
-        (
-            *("randn", "randn_like", "randint", "randint_like", "randperm", "normal", "normal_functional"),
-            "multinomial",
-        ),
-        refused,
+        (*("randn", "randn_like", "randint", "randint_like", "randperm", "normal", "normal_functional"),),
+        drawn,
     ),
+    "multinomial": refused,
 }

@@ -1,6 +1,7 @@
 """From a Python file or a saved program to an exported program in core ATen, without weights.
 
     FILE.py:NAME   a function that returns (module, example inputs), or (module, positional, keyword inputs),
+                   or (train_step, module, optimizer, example inputs) for a whole training step (`train_step`),
                    or a module class with `example_inputs` (a value, or a method that returns it)
     FILE.pt2       written by `torch.export.save`
 
@@ -31,6 +32,7 @@ from .outputs import without_caches
 from .resample import HANDLERS as UPSAMPLING
 from .shadow import hollow, watched
 from .stopped import mark_regions
+from .train_step import Stepping, stepping
 
 if TYPE_CHECKING:
     import torch
@@ -48,13 +50,15 @@ KEPT: Final = frozenset({"detach", *UPSAMPLING})
 @dataclass(frozen=True)
 class Program:
     """`exported`: decomposed to core ATen.  `contents`: what is known of buffers, by stored name.  `notes`: what was
-    done to the model, in words.  `attention`: whether attention is one operator, wherever it is recognised."""
+    done to the model, in words.  `attention`: whether attention is one operator, wherever it is recognised.  `step`:
+    the training step whose forward pass it is, if it is one."""
 
     name: str
     exported: ExportedProgram
     contents: Mapping[str, torch.Tensor]
     notes: Sequence[str] = ()
     attention: bool = True
+    step: Stepping | None = None
 
 
 def need_torch() -> None:
@@ -146,7 +150,7 @@ def build(
     try:
         with warnings.catch_warnings(), context:
             warnings.simplefilter("ignore")
-            module, positional, keyword = _made(factory, batch, place)
+            module, positional, keyword, step = _made(factory, batch, place)
     except TorchError:
         raise
     except Exception as e:
@@ -156,7 +160,7 @@ def build(
         try:  # it reads what it computes: then with contents
             with warnings.catch_warnings():
                 warnings.simplefilter("ignore")
-                module, positional, keyword = _made(factory, batch, place)
+                module, positional, keyword, step = _made(factory, batch, place)
         except Exception as again:
             raise TorchError(place, f"{why}; nor with its weights in memory: {_first(again)}") from again
         notes.append(f"its weights were in memory for a moment: it {why}")
@@ -174,7 +178,7 @@ def build(
             )
     without_caches(module, notes)
     core = _core(_export(module, args, kwargs, place), place, attention)
-    return Program(name, core, contents, notes, attention)
+    return Program(name, core, contents, notes, attention, step)
 
 
 def _leaves(tree: object) -> list[tuple[str, torch.Tensor]]:
@@ -186,8 +190,8 @@ def _leaves(tree: object) -> list[tuple[str, torch.Tensor]]:
 
 def _made(
     factory: Callable[..., object], batch: int | None, place: str
-) -> tuple[torch.nn.Module, tuple[object, ...], dict[str, object]]:
-    """Module, positional and keyword inputs."""
+) -> tuple[torch.nn.Module, tuple[object, ...], dict[str, object], Stepping | None]:
+    """Module, positional and keyword inputs, and the training step that its forward pass has become."""
     import torch
 
     options: dict[str, object] = {}
@@ -208,17 +212,25 @@ def _made(
                 place, "has no example_inputs; a module class needs them, a function returns (module, example inputs)"
             )
         made = (made, inputs() if callable(inputs) else inputs)
+    step: Stepping | None = None
+    match made:
+        case (function, torch.nn.Module() as module, torch.optim.Optimizer() as optimizer, *_) if callable(function):
+            step, made = stepping(function, module, optimizer, place), (module, *made[3:])
     match made:
         case (torch.nn.Module() as module, tuple() as args, dict() as kwargs):
-            return module, args, kwargs
+            return module, args, kwargs, step
         case (torch.nn.Module() as module, dict() as kwargs):
-            return module, (), kwargs
+            return module, (), kwargs, step
         case (torch.nn.Module() as module, tuple() | list() as args):
-            return module, tuple(args), {}
+            return module, tuple(args), {}, step
         case (torch.nn.Module() as module, torch.Tensor() as only):
-            return module, (only,), {}
+            return module, (only,), {}, step
         case _:
-            raise TorchError(place, f"must return (module, example inputs), returned {type(made).__name__}")
+            raise TorchError(
+                place,
+                f"must return (module, example inputs) or (train_step, module, optimizer, example inputs), returned "
+                f"{type(made).__name__}",
+            )
 
 
 class _Collector(logging.Handler):

@@ -7,17 +7,21 @@ scores again, tile by tile.
 
 Both have one number per row and are of at least single precision.  Nothing as large as the scores is kept between the
 passes; what is kept are q, k, v and the result, which other adjoints read too.  One operator writes one tensor, so
-scores are computed once per gradient (a fused kernel computes them once for all three).
+scores are computed once per gradient.  Attention with attribute `gradient` = fused (`--attention fused`) has one
+operator instead, which computes them once and writes the three gradients side by side; copies take them apart.
+
+    products of a pair    lse 1, v 2, q 3, k 3: nine;  fused: lse 1, all gradients 5
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
+from math import prod
 
-from ...program.attention import OPERANDS, role
+from ...program.attention import FUSED, OPERANDS, ROLES, role
 from ...program.graph import GraphError
-from ...program.index import Access, Axis, Combine, access
+from ...program.index import Access, Affine, Axis, Combine, access
 from ...program.operators import Operator, Value
 from ..building.attention import log_sum_exp
 from .adjoint import pull
@@ -37,6 +41,8 @@ def attention(b: Backward, op: Operator) -> None:
     wanted = [j for j in range(len(op.inputs)) if b.wants(op, j)]
     if not wanted:
         return
+    fused = op.attribute("gradient", "") == "fused"
+    op = replace(op, attributes=tuple((k, v) for k, v in op.attributes if k != "gradient"))
     known = dict(zip(OPERANDS["attention"], map(b.forward, op.inputs), strict=False))
     known["g"] = b.incoming(op)
     precise = "float64" if b.tensors[op.output.tensor].dtype == "float64" else "float32"
@@ -58,8 +64,78 @@ def attention(b: Backward, op: Operator) -> None:
             precise,
         )
         known["delta"] = access(delta, *rows)
-    for j in wanted:
+    left = wanted
+    shapes = [(b.tensors[a.tensor].shape, b.tensors[a.tensor].dtype) for a in op.inputs[:3]]
+    if fused and {0, 1, 2} <= {*wanted} and can_fuse(op, shapes):
+        _give_packed(b, op, known)
+        left = [j for j in wanted if j > 2]
+    for j in left:
         _give(b, op, j, known)
+
+
+def can_fuse(op: Operator, tensors: Sequence[tuple[tuple[int, ...], str]]) -> bool:
+    """Whether the three gradients of an attention have a common layout: one query axis, one key axis, and keys and
+    values whose rows are rows of the queries, each read plainly.  `tensors`: shape and type of each.
+    """
+    extent = {a.name: a.extent for a in op.axes}
+    if any(len(role(op, name)) != 1 for name in ROLES[:2]):
+        return False
+    q, k, v = ([i.single for i in a.index] for a in op.inputs[:3])
+    rows = {n for n in k if n not in (*role(op, "key"), *role(op, "feature"))}
+    same = {n for n in v if n not in (*role(op, "key"), *role(op, "value_feature"))}
+    own = {a.name for a in op.axes if a.name not in {*rows, *(m for n in ROLES[1:] for m in role(op, n))}}
+    plain = all(
+        None not in named and tuple(extent[n] for n in named if n) == shape
+        for named, (shape, _) in zip((q, k, v), tensors, strict=True)
+    )
+    return plain and len({dtype for _, dtype in tensors}) == 1 and rows == same and rows | own <= {*q}
+
+
+def _give_packed(b: Backward, op: Operator, known: dict[str, Access]) -> None:
+    """One operator for the gradients of q, k and v, and a copy for each of them."""
+    (query,), (key,), features, values = (role(op, name) for name in ROLES[:-1])
+    rows = [n for n in op.inputs[1].axes if n not in (key, *features)]
+    many = [a.name for a in op.axes if a.name not in (*rows, query, key, *features, *values)]
+    extent = {a.name: a.extent for a in op.axes}
+    count, *sizes = (prod(extent[n] for n in names) for names in (many, features, values))
+    packed = {
+        _fresh(op, "position"): max(extent[query], extent[key]),
+        _fresh(op, "slot"): count + 2,
+        _fresh(op, "content"): max(sizes),
+    }
+    axes = [_axis(op, n, False) for n in rows] + [Axis(n, size, None, False) for n, size in packed.items()]
+    axes += [replace(a, combine=Combine.SUM) for a in op.axes if a.name not in rows]
+    inputs = [known[n] for n in OPERANDS[FUSED] if n in known]
+    given = {**dict(op.attributes), "packed": tuple(packed)}
+    kept = b.tensors[op.inputs[0].tensor].dtype
+    out = (*rows, *packed)
+    whole = b.emit(f"grad:{op.name}/qkv", FUSED, axes, inputs, out, tuple(sorted(given.items())), kept)
+    feature, value = _flat(op, features), _flat(op, values)
+    places = {
+        0: (query, _flat(op, many), feature),
+        1: (key, Affine((), count), feature),
+        2: (key, Affine((), count + 1), value),
+    }
+    for j, where in places.items():
+        a = op.inputs[j]
+        source = access(whole, *rows, *where)
+        parallel = [_axis(op, n, False) for n in a.axes]
+        b.give(op, j, Pending(f"{op.name}/{'qkv'[j]}", "copy", tuple(parallel), (source,), a.axes))
+
+
+def _flat(op: Operator, names: Sequence[str]) -> Affine:
+    """Several axes as one number, the last the fastest."""
+    found, step = Affine(), prod(op.axis(n).extent for n in names)
+    for n in names:
+        step //= op.axis(n).extent
+        found = found.plus(n, step)
+    return found
+
+
+def _fresh(op: Operator, name: str) -> str:
+    """A name that no axis of the operator has."""
+    taken = {a.name for a in op.axes}
+    return next(n for n in (name, *(f"{name}{i}" for i in range(len(taken) + 1))) if n not in taken)
 
 
 def _axis(op: Operator, name: str, summed: bool) -> Axis:

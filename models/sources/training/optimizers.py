@@ -5,14 +5,16 @@
     adam     g := g + decay w;   m := b1 m + (1 - b1) g;   v := b2 v + (1 - b2) g^2;
              w := w - rate (m / (1 - b1^t)) / (sqrt(v / (1 - b2^t)) + epsilon)
     adamw    as adam without decay of g;   w (1 - rate decay) in the place of w
+    rmsprop  g := g + decay w;   v := b2 v + (1 - b2) g^2;   u = g / (sqrt(v) + epsilon);   momentum and w as in sgd
+    adagrad  g := g + decay w;   v := v + g^2;               u = g / (sqrt(v) + epsilon);   w := w - rate u
     lion     w := w (1 - rate decay) - rate sign(b1 m + (1 - b1) g);   m := b2 m + (1 - b2) g
 
 What an optimizer remembers is a parameter of the step, in float32 (float64 where the weight is); t is the attribute
 `step`, from 1.
 
-Sources: Kingma and Ba, Adam (ICLR 2015), algorithm 1; Loshchilov and Hutter, Decoupled Weight Decay Regularization
-(ICLR 2019), algorithm 2; Chen et al., Symbolic Discovery of Optimization Algorithms (2023), algorithm 2; SGD of
-torch.optim.
+Sources: Kingma and Ba, Adam (ICLR 2015), algorithm 1; Duchi et al., Adaptive Subgradient Methods (JMLR 2011);
+Loshchilov and Hutter, Decoupled Weight Decay Regularization (ICLR 2019), algorithm 2; Chen et al., Symbolic Discovery
+of Optimization Algorithms (2023), algorithm 2; SGD and RMSprop of torch.optim.
 """
 
 from __future__ import annotations
@@ -67,6 +69,13 @@ class _Made:
         self.state.append((full, f"{full}.next"))
         return full, dtype
 
+    def over_root(self, gradient: str, squares: str, dtype: str, epsilon: float) -> str:
+        """gradient / (sqrt(squares) + epsilon)"""
+        w = self.weight.name
+        root = self.operator(f"{w}.root", "sqrt", (squares,), dtype)
+        shifted = self.operator(f"{w}.divisor", "shift", (root,), dtype, shift=epsilon)
+        return self.operator(f"{w}.scaled", "divide", (gradient, shifted), dtype)
+
     def done(self) -> Update:
         """The weight's next value comes first in the state."""
         w = self.weight.name
@@ -88,7 +97,7 @@ def update(
     made = _Made(weight, names, allowed=allowed)
     rate, decay = settings.number(optimizer, "rate"), settings.number(optimizer, "decay")
     w, following = weight.name, f"{weight.name}.next"
-    if optimizer in ("sgd", "adam") and decay:
+    if optimizer in ("sgd", "adam", "rmsprop", "adagrad") and decay:
         gradient = made.operator(f"{w}.decayed", "decayed_gradient", (gradient, w), weight.dtype, decay=decay)
     match optimizer:
         case "sgd":
@@ -102,6 +111,22 @@ def update(
                     if again
                     else fresh
                 )
+            made.operator(following, "sgd_update", (w, gradient), weight.dtype, rate=rate)
+        case "rmsprop":
+            (v, kept), momentum = made.remembered("rmsprop_v"), settings.number(optimizer, "momentum")
+            squares = made.operator(
+                f"{v}.next", "adam_moment2", (v, gradient), kept, beta2=settings.number(optimizer, "beta2")
+            )
+            gradient = made.over_root(gradient, squares, kept, settings.number(optimizer, "epsilon"))
+            if momentum:
+                m, dtype = made.remembered("momentum")
+                gradient = made.operator(f"{m}.next", "momentum", (m, gradient), dtype, momentum=momentum)
+            made.operator(following, "sgd_update", (w, gradient), weight.dtype, rate=rate)
+        case "adagrad":
+            v, kept = made.remembered("adagrad_v")
+            square = made.operator(f"{w}.square", "product", (gradient, gradient), kept)
+            squares = made.operator(f"{v}.next", "momentum", (v, square), kept, momentum=1.0)
+            gradient = made.over_root(gradient, squares, kept, settings.number(optimizer, "epsilon"))
             made.operator(following, "sgd_update", (w, gradient), weight.dtype, rate=rate)
         case "lion":
             (m, dtype), beta = made.remembered("lion_m"), settings.number(optimizer, "beta1")

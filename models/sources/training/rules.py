@@ -32,7 +32,7 @@ from .indexed import INDEXED
 from .maps import MAP_RULES, differentiate_map, map_positions
 from .merged import with_merged_positions
 from .products import parallel, product_rule, summed
-from .windows import opened, result_axes, tap_axes, whole_windows, windows, without_single
+from .windows import opened, result_axes, tap_axes, whole_windows, windows, with_single_windows, without_single
 
 Rule = Callable[[Backward, Operator], None]
 
@@ -105,12 +105,18 @@ def _norm(b: Backward, op: Operator) -> None:
         normal = b.emit(
             f"grad:{op.name}/normal", op.function, op.axes, [x], out, attributes, b.tensors[op.output.tensor].dtype
         )
-        names = tuple(i.single for i in op.inputs[j].index)
-        if None in names or len(set(names)) < len(names) or _extent(op, names) != b.tensors[op.inputs[j].tensor].shape:
-            raise GraphError(f"operator {op.name!r}", "no gradient of a scale that is not read axis by axis")
-        kept = tuple(str(n) for n in names)
-        axes = (*parallel(op, kept), *summed(op, kept))
-        b.give(op, j, Pending(op.name, "product", axes, (g, access(normal, *out)), kept))
+        a = op.inputs[j]
+        names = tuple(i.single for i in a.index)
+        kept = tuple(dict.fromkeys(n for i in a.index for n, _ in i.terms))
+        axes, factors = (*parallel(op, kept), *summed(op, kept)), (g, access(normal, *out))
+        if names == kept and _extent(op, names) == b.tensors[a.tensor].shape:
+            b.give(op, j, Pending(op.name, "product", axes, factors, kept))
+            continue
+        scale_dtype = b.tensors[
+            a.tensor
+        ].dtype  # at constant indices, in digits: per axis first, then where it was read
+        part = b.emit(f"grad:{op.name}/scale", "product", axes, factors, kept, (), scale_dtype)
+        pull(b, replace(op, axes=tuple(parallel(op, kept)), output=access(part, *kept)), j, part)
 
 
 def _embedding(b: Backward, op: Operator) -> None:
@@ -149,6 +155,9 @@ def _window(b: Backward, op: Operator) -> None:
     found = windows(op, op.inputs[0], shape)
     if not found and (merged := with_merged_positions(b, op, 0)) is not None:
         op, g = merged
+        found = windows(op, op.inputs[0], shape)
+    if not found and (single := with_single_windows(b, op, 0, g)) is not None:
+        op, g = single
         found = windows(op, op.inputs[0], shape)
     a = op.inputs[0]
     if not found:

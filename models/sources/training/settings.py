@@ -3,6 +3,8 @@
     sgd      rate 0.01, momentum 0, nesterov 0, decay 0
     adam     rate 0.001, beta1 0.9, beta2 0.999, epsilon 1e-8, decay 0 (added to the gradient)
     adamw    the same, decay 0.01 (of the weight itself)
+    rmsprop  rate 0.01, beta2 0.99 (torch's alpha), epsilon 1e-8, momentum 0, decay 0 (added to the gradient)
+    adagrad  rate 0.01, epsilon 1e-10, decay 0 (added to the gradient)
     lion     rate 0.0001, beta1 0.9, beta2 0.99, decay 0 (of the weight itself)
 
 and of all: `clip` (of the norm of all gradients together; none), `step` (from 1; Adam corrects its bias by it).
@@ -22,6 +24,8 @@ DEFAULTS: Final[Mapping[str, Mapping[str, float]]] = MappingProxyType(
         "sgd": {"rate": 0.01, "momentum": 0.0, "nesterov": 0, "decay": 0.0},
         "adam": {"rate": 0.001, "beta1": 0.9, "beta2": 0.999, "epsilon": 1e-8, "decay": 0.0},
         "adamw": {"rate": 0.001, "beta1": 0.9, "beta2": 0.999, "epsilon": 1e-8, "decay": 0.01},
+        "rmsprop": {"rate": 0.01, "beta2": 0.99, "epsilon": 1e-8, "momentum": 0.0, "decay": 0.0},
+        "adagrad": {"rate": 0.01, "epsilon": 1e-10, "decay": 0.0},
         "lion": {"rate": 0.0001, "beta1": 0.9, "beta2": 0.99, "decay": 0.0},
     }
 )

@@ -14,7 +14,7 @@ never written down: inputs are not active.  Repeated layers stay equal up to the
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
 
 from ...program.graph import Graph, GraphError, Role, Tensor, UnsupportedOperators
@@ -66,10 +66,12 @@ def build_step(
     settings: Settings | None = None,
     recompute: str = "none",
     precision: str | None = None,
+    groups: Mapping[str, Settings] | None = None,
 ) -> TrainingStep:
     """One training step and what was decided on the way.  `optimizer`: its name, without `settings` perhaps with
     numbers (`settings.parsed`).  `loss`: a scalar of the graph, or None for its output or a default.  `recompute`: see
     `recompute.selected`.  `precision`: see `precision.settings`; None leaves every type as the graph has it.
+    `groups`: settings of parameters that have their own.
 
     Raises `GraphError` for a graph that has a state already, without parameters to train or without a possible loss,
     `UnsupportedOperators` listing every operator on the way from a parameter to the loss that has no derivative.
@@ -126,7 +128,8 @@ def build_step(
         used = tuple(clipped(backward, used, numbers.clip, known))
     if scaled and types is not None:
         state = renewed(backward, finite, types)
-    updates = [update(forward.tensor(w), backward.names[w], g, named, numbers, finite) for w, g in used]
+    of = groups or {}
+    updates = [update(forward.tensor(w), backward.names[w], g, named, of.get(w, numbers), finite) for w, g in used]
     results = [scalar, *(g for _, g in used), *([finite] if finite else ()), *(value for _, value in state)]
     operators = needed([*forward.operators, *backward.operators], results)
     if types is not None:

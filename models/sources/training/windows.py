@@ -13,10 +13,11 @@ The adjoint of reading a window at position p collects every (y, t) with  stride
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
-from ...program.index import Access, Affine, Axis, Combine
+from ...program.index import Access, Affine, Axis, Combine, access
 from ...program.operators import Operator, Value
+from .backward import Backward
 
 
 @dataclass(frozen=True)
@@ -98,6 +99,26 @@ def opened(a: Access, names: set[str]) -> Access:
 def without_single(op: Operator, a: Access) -> set[str]:
     """Axes of one element of the output that the input does not have."""
     return {x.name for x in op.axes if x.extent == 1 and x.combine is None} - {n for i in a.index for n, _ in i.terms}
+
+
+def with_single_windows(b: Backward, op: Operator, position: int, g: Access) -> tuple[Operator, Access] | None:
+    """The operator with an output axis of one element for every dimension that no output axis reads (a whole dimension
+    of taps, a constant position), so that it is a window of one position, and the gradient `g` with these axes; None
+    where every dimension has one.
+    """
+    a, out = op.inputs[position], op.output.axes
+    fresh = {k: f"window {k}" for k, i in enumerate(a.index) if not i.whole and not {n for n, _ in i.terms} & set(out)}
+    if not fresh:
+        return None
+    axes = (*op.axes, *(Axis(n, 1, None, False) for n in fresh.values()))
+    index = tuple(i.plus(fresh[k], 1) if k in fresh else i for k, i in enumerate(a.index))
+    inputs = tuple(replace(x, index=index) if j == position else x for j, x in enumerate(op.inputs))
+    names = (*out, *fresh.values())
+    kept = [replace(x, combine=None) for x in axes if x.name in names]
+    dtype = b.tensors[op.output.tensor].dtype
+    made = b.emit(f"grad:{op.name}/single", "copy", kept, [g], names, (), dtype)
+    seen = replace(op, axes=axes, inputs=inputs, output=access(op.output.tensor, *names))
+    return seen, access(made, *names)
 
 
 def result_axes(op: Operator, a: Access, found: Sequence[Window]) -> list[Axis]:

@@ -1,0 +1,94 @@
+"""Is a published pipelined configuration the best that there is?
+
+optimal    its best completion takes no longer than what no plan of the enumerated pairs goes below
+refuted    a plan that takes less than any completion of it: t(plan) < bound(configuration)
+undecided  neither; the interval is said
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from fractions import Fraction
+
+from ...models.layout.targets.degrees import Flags
+from ...models.pipelines.division import divide
+from ...models.pipelines.micro import batch_of
+from ...models.text import InputError
+from ..explain.audit import Outcome
+from ..planning.plan import default_space
+from ..planning.time_limit import TimeLimit
+from .case import Job
+from .given import Configured, configured, micro_batches
+from .request import AUTO, PipelineRequest, pairs_of
+from .search import Searched, Tell, planned
+
+GIVEN_SHARE, SEARCH_SHARE = 0.3, 0.65
+"""Of the time limit: for the configuration, for the search; the rest is the checker's."""
+
+
+@dataclass(frozen=True, eq=False)
+class PipelineAudit:
+    """`given`: the configuration; `found`: the best plan and the bound over the enumerated pairs."""
+
+    given: Configured
+    found: Searched
+    outcome: Outcome
+    gap: Fraction
+
+    @property
+    def plan(self) -> Searched:
+        """What is written: the better plan where there is one, else the configuration, with the bound of all."""
+        best, own = self.found.best, self.given.best
+        if own is None or (best is not None and best.step < own.step):
+            return self.found
+        return self.configuration
+
+    @property
+    def configuration(self) -> Searched:
+        """The configuration as a plan, with the bound of all pairs."""
+        own = self.given.best
+        bound = self.found.lower_bound if own is None else min(self.found.lower_bound, own.step)
+        return replace(self.found, best=own, lower_bound=bound)
+
+
+def job_of(request: PipelineRequest) -> tuple[Job, int]:
+    """What is planned, and the batch of a step.  Raises `InputError` where it is no step, or cannot be cut."""
+    if request.recompute == AUTO:
+        raise InputError("a configuration says itself what it recomputes: give --recompute none, all, or globs")
+    step = request.make(request.recompute)
+    if step is None:
+        raise InputError("a pipelined configuration is one of a training step: give --train sgd or --train adam too")
+    division = divide(step.graph, step.passes)
+    where = request.space or default_space(request.machine)
+    return Job(step.graph, division, request.machine, where, request.memory), batch_of(step.graph)
+
+
+def audit_pipeline(request: PipelineRequest, flags: Flags, limit: TimeLimit, tell: Tell | None = None) -> PipelineAudit:
+    """The configuration against all plans of the pairs that are asked for: its own (P:M, or nothing said), or auto's.
+
+    Raises `InputError` for what does not fit.
+    """
+    job, batch = job_of(request)
+    step = request.make(request.recompute)
+    assert step is not None
+    pairs = [] if request.stages == "" else pairs_of(request.stages, step, request.machine, job.division.units)
+    said = pairs[0][1] if len(pairs) == 1 else None
+    if len(pairs) == 1 and pairs[0][0] != flags.pp:
+        raise InputError(f"--pipeline {request.stages}: the configuration has {flags.pp} stages")
+    micro = micro_batches(flags, request.machine.devices, batch, said)
+    pairs = sorted({*pairs, (flags.pp, micro)})
+    with limit.phase("search"):
+        given = configured(job, flags, micro, limit.clock.share(GIVEN_SHARE))
+        found = planned(job, pairs, limit.clock.share(SEARCH_SHARE / (1 - GIVEN_SHARE)), request.gap, tell)
+    return PipelineAudit(given, found, _decided(given, found, request.gap), request.gap)
+
+
+def _decided(given: Configured, found: Searched, gap: Fraction) -> Outcome:
+    own, best = given.best, found.best
+    if own is not None and own.step <= found.lower_bound:
+        return Outcome.OPTIMAL
+    if best is not None and best.step < given.bound:
+        return Outcome.REFUTED
+    if own is not None and gap and own.step * (1 - gap) <= found.lower_bound:
+        return Outcome.WITHIN_GAP
+    return Outcome.UNDECIDED

@@ -1,0 +1,115 @@
+"""`audit --train` of a pipelined configuration, and `plan --pipeline --strategy`: for people and as data."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from ...models.layout.targets.degrees import Flags
+from ...models.pipelines.work import PER_SECOND
+from ...models.problem.claims import Verdict
+from ...models.terminal.console import Exit, Watch, emit, say
+from ...models.text import bytes_text, seconds_text
+from ...proofs.publishing.publisher import Published, Publisher
+from ..explain.audit import Outcome
+from ..pipelines.audit import PipelineAudit, audit_pipeline
+from ..pipelines.request import PipelineRequest
+from ..planning.time_limit import TimeLimit
+
+
+def audit_pipelined(
+    publisher: Publisher, request: PipelineRequest, flags: Flags, clock: TimeLimit, output: Path | None, as_json: bool
+) -> int:
+    """Audit a configuration; publish the better plan, or the configuration where there is none, and say what it is."""
+    with Watch("auditing") as watch:
+        report = audit_pipeline(request, flags, clock, lambda words: watch.update(words, None, None))
+    plan, published = report.plan, None
+    with Watch("checking") as watch, clock.phase("check"):
+        if plan.best is not None:
+            published = publisher.pipeline(output, plan.certificate(), watch.count)
+        checked = published is not None and published.verdict is Verdict.PROVED and proved(publisher, report)
+    code = Exit(report.outcome.exit_code) if checked else Exit.UNDECIDED
+    if as_json:
+        emit({**_document(report, published, checked), "seconds": round(clock.clock.seconds(), 3)})
+        return code
+    say(*_lines(report))
+    if not checked:
+        say("the checker did not confirm it: undecided")
+    elif output is not None and published is not None:
+        say(f"identity {published.identity}", f"wrote {output} ({published.size} bytes) in {clock.words()}")
+    return code
+
+
+def proved(publisher: Publisher, report: PipelineAudit) -> bool:
+    """Whether the checker accepts every leaf that the configuration's bound rests on."""
+    if report.outcome is not Outcome.REFUTED:
+        return True
+    return all(
+        publisher.certificate(None, leaf.certificate, problem).verdict is Verdict.PROVED
+        for leaf, problem in report.given.proofs
+    )
+
+
+def words(flags: Flags, micro: int) -> str:
+    """A configuration in one line.
+
+    >>> words(Flags("Megatron", tp=4, pp=2, sequence_parallel=True), 8)
+    'Megatron: 2 stages, 8 micro-batches, tensor 4 with split sequences, context 1'
+    """
+    split = " with split sequences" if flags.sequence_parallel else ""
+    sharded = f", state sharded as ZeRO-{flags.zero}" if flags.zero else ""
+    ways = f"tensor {flags.tp}{split}, context {flags.cp}{sharded}"
+    return f"{flags.source}: {flags.pp} stages, {micro} micro-batches, {ways}"
+
+
+def _lines(report: PipelineAudit) -> list[str]:
+    given, found = report.given, report.found
+    own, best = given.best, found.best
+    lines = [words(given.flags, given.case.micro)]
+    if own is None:
+        lines.append("  no completion of it was found that fits")
+    else:
+        memory = bytes_text(max(own.memory))
+        lines.append(
+            f"  best completion {seconds_text(own.step, PER_SECOND)} under 1F1B, {memory} on the fullest device"
+        )
+    lines.append(f"  no completion takes less than {seconds_text(given.bound, PER_SECOND)}")
+    pairs = ", ".join(f"{c.stages}:{c.micro}" for c in found.cases[:4]) + (", .." if len(found.cases) > 4 else "")
+    bound = seconds_text(found.lower_bound, PER_SECOND)
+    if best is not None:
+        cuts = ", ".join(str(s.end - s.first) for s in best.stages)
+        lines.append(
+            f"best plan found {seconds_text(best.step, PER_SECOND)}: {best.case.stages} stages of {cuts} units, "
+            f"{best.case.micro} micro-batches"
+        )
+    lines.append(f"no plan of the pairs {pairs} takes less than {bound}")
+    match report.outcome:
+        case Outcome.OPTIMAL:
+            lines.append("optimal: proved")
+        case Outcome.WITHIN_GAP:
+            lines.append(f"optimal up to {float(report.gap):.2%}: proved")
+        case Outcome.REFUTED:
+            assert best is not None
+            less = 1 - best.step / given.bound
+            lines.append(f"refuted: the plan takes {less:.1%} less than any completion of it")
+        case _:
+            lines.append("undecided: neither a plan below every completion, nor a bound that reaches the configuration")
+    return lines
+
+
+def _document(report: PipelineAudit, published: Published | None, checked: bool) -> dict[str, object]:
+    given, found = report.given, report.found
+    return {
+        "outcome": report.outcome.value if checked else Outcome.UNDECIDED.value,
+        "stages": given.flags.pp,
+        "micro_batches": given.case.micro,
+        "scale": PER_SECOND,
+        "strategy_cost": None if given.best is None else given.best.step,
+        "strategy_lower_bound": given.bound,
+        "strategy_peak_bytes": None if given.best is None else max(given.best.memory),
+        "best_cost": None if found.best is None else found.best.step,
+        "best_stages": None if found.best is None else [[s.first, s.end] for s in found.best.stages],
+        "best_micro_batches": None if found.best is None else found.best.case.micro,
+        "lower_bound": found.lower_bound,
+        "enumerated": [[c.stages, c.micro] for c in found.cases],
+        "identity": None if published is None else published.identity,
+    }

@@ -1,0 +1,242 @@
+"""A training step written in PyTorch, imported whole: what it calls is recorded while its forward pass is exported.
+
+    def train_step(model, optimizer, x, y):
+        optimizer.zero_grad()
+        loss = F.cross_entropy(model(x), y)             the forward pass, exported
+        loss.backward()                                 what is minimised; several calls add up, as gradients do
+        clip_grad_norm_(model.parameters(), 1.0)        `clip` of the step
+        optimizer.step()                                its kind, and the numbers of every group of parameters
+
+    def main(): return train_step, model, optimizer, (x, y)         what FILE.py:NAME returns
+
+So the reverse pass is derived here, and everything that a plan needs to know of it is known.  What a recording cannot
+see is refused by name: gradients that the step reads or writes itself, a second optimizer, a closure.  `GradScaler`
+scales nothing here: in exact arithmetic it changes no number, and `--train .. --precision fp16-mixed` has it.
+"""
+
+from __future__ import annotations
+
+import inspect
+import sys
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Final
+
+from ...program.graph import Graph
+from ..training import Settings, build_step
+from .context import TorchError
+
+if TYPE_CHECKING:
+    import torch
+
+KNOWN: Final = ("SGD", "Adam", "AdamW", "RMSprop", "Adagrad", "Lion")
+"""Classes of optimizers whose numbers are read, by their name."""
+_PLAIN: Final[Mapping[str, object]] = {"maximize": False, "amsgrad": False, "dampening": 0, "centered": False}
+"""Options of groups that have to be as they are by default."""
+_CALLS: Final = "backward, torch.nn.utils.clip_grad_norm_, and zero_grad and step of the optimizer"
+
+
+@dataclass
+class Stepping:
+    """A step as it is recorded.  `names`: id of a parameter -> its stored name."""
+
+    function: Callable[..., object]
+    optimizer: torch.optim.Optimizer
+    names: Mapping[int, str]
+    place: str
+    losses: list[torch.Tensor] = field(default_factory=list)
+    clip: float | None = None
+    zeroed: bool = False
+    stepped: bool = False
+
+    def refuse(self, why: str) -> TorchError:
+        """An error at this step."""
+        return TorchError(self.place, f"the step {why}")
+
+    def backward(
+        self,
+        loss: torch.Tensor,
+        gradient: object = None,
+        retain_graph: object = None,
+        create_graph: bool = False,
+        inputs: object = None,
+    ) -> None:
+        """In the place of Tensor.backward."""
+        if gradient is not None or create_graph or inputs is not None:
+            raise self.refuse("gives arguments to backward: call it on the loss alone")
+        if self.stepped:
+            raise self.refuse("calls backward after optimizer.step(): import a function of one step")
+        if loss.numel() != 1:
+            raise self.refuse(f"calls backward on a tensor of shape {tuple(loss.shape)}; it needs one number")
+        self.losses.append(loss.reshape(()))
+
+    def zero(self, *_: object, **__: object) -> None:
+        """In the place of optimizer.zero_grad."""
+        self.zeroed = True
+        if not self.stepped:
+            self.losses.clear()
+            self.clip = None
+
+    def step(self, closure: object = None, *_: object, **__: object) -> None:
+        """In the place of optimizer.step."""
+        if closure is not None:
+            raise self.refuse("hands a closure to optimizer.step(); call backward before it")
+        if self.stepped:
+            raise self.refuse("calls optimizer.step() twice: import a function of one step")
+        self.stepped = True
+
+    def clipped(self, parameters: object, max_norm: float, norm_type: float = 2.0, *_: object, **__: object) -> object:
+        """In the place of clip_grad_norm_."""
+        import torch
+
+        given = [parameters] if isinstance(parameters, torch.Tensor) else list(_tensors(parameters))
+        trained = sum(p.requires_grad for g in self.optimizer.param_groups for p in g["params"])
+        if float(norm_type) != 2.0 or sum(p.requires_grad for p in given) != trained:
+            raise self.refuse("clips something else than the 2-norm of all gradients that the optimizer follows")
+        if not self.losses or self.stepped or self.clip is not None:
+            raise self.refuse("clips gradients otherwise than once, between backward and optimizer.step()")
+        self.clip = float(max_norm)
+        return torch.zeros(())
+
+    def other(self, *_: object, **__: object) -> object:
+        """In the place of what else PyTorch has for gradients."""
+        raise self.refuse(f"reads gradients, which are known only when it is a graph; it may call {_CALLS}")
+
+    def loss(self) -> torch.Tensor:
+        """The sum of what backward was called on."""
+        if not self.losses or not self.stepped:
+            raise self.refuse("calls no backward, or no optimizer.step() after it; what it calls is recorded")
+        if not self.zeroed:
+            raise self.refuse("calls no optimizer.zero_grad(), so gradients of earlier steps would be added; call it")
+        total = self.losses[0]
+        for more in self.losses[1:]:
+            total = total + more
+        return total
+
+
+def _tensors(parameters: object) -> Iterator[torch.Tensor]:
+    import torch
+
+    if isinstance(parameters, Iterable):
+        yield from (p for p in parameters if isinstance(p, torch.Tensor))
+
+
+def stepping(
+    function: Callable[..., object], module: torch.nn.Module, optimizer: torch.optim.Optimizer, place: str
+) -> Stepping:
+    """Let the module's forward pass be the step, recorded; parameters that the optimizer does not follow get no
+    gradient.
+    """
+    names = {id(p): n for n, p in module.named_parameters()}
+    found = Stepping(function, optimizer, names, place)
+    followed = {id(p) for g in optimizer.param_groups for p in g["params"]}
+    if unknown := followed - names.keys():
+        raise found.refuse(f"has an optimizer of {len(unknown)} tensors that are no parameters of the module")
+    for p in module.parameters():
+        p.requires_grad_(p.requires_grad and id(p) in followed)
+    plain, inside = module.forward, [False]
+
+    def forward(*inputs: object, **named: object) -> object:
+        if inside[0]:
+            return plain(*inputs, **named)
+        inside[0] = True
+        try:
+            with _recorded(found):
+                function(module, optimizer, *inputs, **named)
+        finally:
+            inside[0] = False
+        return found.loss()
+
+    every = inspect.signature(function)
+    forward.__signature__ = every.replace(parameters=list(every.parameters.values())[2:])  # type: ignore[attr-defined]
+    module.forward = forward
+    return found
+
+
+@contextmanager
+def _recorded(found: Stepping) -> Iterator[None]:
+    """What a step calls is recorded instead of done."""
+    import torch
+    from torch.nn import utils
+
+    tensor, scaler, optimizer = torch.Tensor, torch.amp.GradScaler, found.optimizer
+    held = tensor.__mro__[1].grad  # the attribute of the C type
+    others = (utils.clip_grad_value_, utils.get_total_norm, utils.clip_grads_with_norm_)
+    clipping = {id(utils.clip_grad_norm_): found.clipped, **{id(f): found.other for f in others}}
+    spaces = [vars(utils), vars(utils.clip_grad), getattr(found.function, "__globals__", {})]
+
+    def gradient(t: torch.Tensor) -> object:
+        if not str(sys._getframe(1).f_globals.get("__name__", "")).startswith("torch"):
+            found.other()
+        return held.__get__(t)
+
+    def changed(t: torch.Tensor, value: object) -> None:
+        if value is not None and not str(sys._getframe(1).f_globals.get("__name__", "")).startswith("torch"):
+            raise found.refuse(f"writes gradients itself; it may call {_CALLS}")
+        held.__set__(t, value)
+
+    replaced = [
+        (tensor, "backward", lambda t, *a, **k: found.backward(t, *a, **k)),
+        (tensor, "grad", property(gradient, changed)),
+        (scaler, "scale", lambda _, outputs: outputs),
+        (scaler, "unscale_", lambda *_: None),
+        (scaler, "step", lambda _, optimizer, *a, **k: optimizer.step(*a, **k)),
+        (scaler, "update", lambda *_, **__: None),
+    ]
+    before = [(owner, name, vars(owner).get(name)) for owner, name, _ in replaced]
+    named = [(space, k, v) for space in spaces for k, v in list(space.items()) if id(v) in clipping]
+    vars(optimizer).update(step=found.step, zero_grad=found.zero)
+    try:
+        for owner, name, value in replaced:
+            setattr(owner, name, value)
+        for space, k, v in named:
+            space[k] = clipping[id(v)]
+        yield
+    finally:
+        for space, k, v in named:
+            space[k] = v
+        for owner, name, value in before:
+            if value is None:
+                delattr(owner, name)
+            else:
+                setattr(owner, name, value)
+        for k in ("step", "zero_grad"):
+            del vars(optimizer)[k]
+
+
+def whole_step(graph: Graph, found: Stepping) -> Graph:
+    """The graph of the forward pass with its reverse pass and the updates that the step's optimizer makes."""
+    groups = [(_settings(found, g), g["params"]) for g in found.optimizer.param_groups]
+    kind, first = groups[0][0]
+    of = {found.names[id(p)]: s for (_, s), params in groups for p in params}
+    return build_step(graph, kind, settings=replace(first, clip=found.clip), groups=of).graph
+
+
+def _settings(found: Stepping, group: Mapping[str, object]) -> tuple[str, Settings]:
+    """Name of an optimizer, and the numbers of a group of its parameters."""
+    kind = next((c.__name__ for c in type(found.optimizer).__mro__ if c.__name__ in KNOWN), "")
+    if not kind:
+        raise found.refuse(f"has the optimizer {type(found.optimizer).__name__}; known: {', '.join(KNOWN)}")
+    odd = [f"{k}={group[k]}" for k, v in _PLAIN.items() if group.get(k, v) != v]
+    if odd:
+        raise found.refuse(f"has {kind} with {', '.join(odd)}, which has no update here")
+
+    def number(key: str, index: int | None = None) -> float | None:
+        value = group.get(key)
+        if index is not None:
+            value = value[index] if isinstance(value, (tuple, list)) else None
+        return None if value is None else float(value)  # type: ignore[arg-type]
+
+    if kind == "Adam" and group.get("decoupled_weight_decay"):
+        kind = "AdamW"
+    common = {"rate": number("lr"), "decay": number("weight_decay")}
+    own: dict[str, float | None] = {
+        "SGD": {"momentum": number("momentum"), "nesterov": float(bool(group.get("nesterov")))},
+        "RMSprop": {"momentum": number("momentum"), "beta2": number("alpha"), "epsilon": number("eps")},
+        "Adagrad": {"epsilon": number("eps")},
+        "Lion": {"beta1": number("betas", 0), "beta2": number("betas", 1)},
+    }.get(kind, {"beta1": number("betas", 0), "beta2": number("betas", 1), "epsilon": number("eps")})
+    if kind == "Adagrad" and (group.get("lr_decay") or group.get("initial_accumulator_value")):
+        raise found.refuse("has Adagrad with lr_decay or initial_accumulator_value, which has no update here")
+    return kind.lower(), Settings(**common, **own)

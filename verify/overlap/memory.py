@@ -1,0 +1,77 @@
+"""What an overlapped plan holds and when, from the graph and the choices; rows that no order of its tasks escapes.
+
+A block is held from the start of the task that makes it to the end of the last that needs it; it is as large as the
+largest box of any device, by index sets.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from ...models.problem.selection_problem import Usage
+from ...models.program.graph import Role
+from ..plan.structure import Kept, Received, copied, replaces, uses
+from ..plan.used_entries import Entries
+
+Block = tuple[int, int, tuple[int, ...]]
+"""(bytes, task that makes it or -1, tasks that need it, none: it stays)."""
+
+
+def blocks(entries: Entries, x: tuple[int, ...], moving: Sequence[int | None]) -> list[Block]:
+    """Every block of a plan, in ascending order.  `moving[k]`: the task of movement k, None if it takes no time."""
+    graph = entries.graph
+    at = {op.name: k for k, op in enumerate(graph.operators)}
+    own, used, parameters = set(copied(graph)), uses(graph), replaces(graph)
+    writer = {op.output.tensor: op.name for op in graph.operators}
+    filled: dict[str, int] = {}
+    needed: dict[str, set[int]] = {t.name: set() for t in graph.tensors}
+    found: list[Block] = []
+
+    def largest(operator: str | None, position: int | None, tensor: str) -> int:
+        held = entries.held(operator, position, tensor, x[entries.vertex(operator, tensor)])
+        return held.largest * graph.tensor(tensor).element_bytes
+
+    for move, task in zip(entries.moves, moving, strict=True):
+        if move.reader is None:
+            filled[move.tensor] = at[writer[move.tensor]] if task is None else task
+        else:
+            begins = at[move.reader] if task is None else task
+            needed[parameters.get(move.tensor, move.tensor)].add(begins)
+            found.append((largest(move.reader, move.position, move.tensor), begins, (at[move.reader],)))
+    for t in graph.tensors:
+        name = t.name
+        forever = t.role is Role.PARAMETER or name in graph.outputs
+        if name in own:
+            begins = filled[name] if name in writer else -1
+            ends = needed[name] or {begins}
+            found.append((largest(None, None, name), begins, () if forever else tuple(sorted(ends))))
+        if name in writer:
+            if name in own or name in parameters:
+                ends = {filled[name]}
+            else:
+                ends = needed[name] or {at[writer[name]]}
+            found.append((largest(writer[name], None, name), at[writer[name]], tuple(sorted(ends))))
+        elif name not in own and used[name]:
+            reader, position = used[name][0]
+            found.append((largest(reader, position, name), -1, () if forever else (at[reader],)))
+    return sorted(found)
+
+
+def inescapable(entries: Entries) -> tuple[Usage, ...]:
+    """Rows of the rebuilt problem that hold whatever the order: every parameter at all steps; at the step of an
+    operator whose every choice takes time, what it writes, as it writes it, and its operands.
+    """
+    problem, out = entries.problem, []
+    for row, usage in zip(entries.rows, problem.usages, strict=True):
+        slow = int(problem.vertices[usage.vertex].cost.min()) > 0
+        match row:
+            case Received():
+                if slow:
+                    out.append(usage)
+            case Kept(tensor=name, writer=None):
+                if entries.graph.tensor(name).role is Role.PARAMETER:
+                    out.append(usage)
+            case Kept():
+                if slow:
+                    out.append(Usage(usage.vertex, usage.start, usage.start + 1, usage.amount, usage.name))
+    return tuple(out)
