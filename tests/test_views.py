@@ -473,3 +473,15 @@ def test_from_the_command_line(capsys: pytest.CaptureFixture[str], tmp_path) -> 
     assert "equal" in capsys.readouterr().out
     assert run(["sensitivity", target]) == 3
     assert "a plan with views" in capsys.readouterr().err
+
+
+def test_measured_collectives_are_priced_alike_and_never_divided() -> None:
+    """dgx-h100 measures collectives inside a node: views are whole nodes or parts of one; both builders agree."""
+    graph = build("dlrm", batch=8, tables=3, rows=20, width=4, bag=2, dense=6, bottom="8-4", top="16-8-1")
+    for sizes in ("1x4", "2x2"):
+        plan = found(graph, load_machine(f"dgx-h100:{sizes}"))
+        hierarchy = plan.planning.planning.machine.hierarchy
+        views = [v for r in plan.planning.regions for d in r.divisions for v in d]
+        assert views
+        assert not any(v.divides_links(hierarchy) for v in views)
+        assert not reasons(certificate(plan))

@@ -28,6 +28,7 @@ import numpy as np
 from ...models.communication.choices import Choices
 from ...models.communication.pricing import pair_loads
 from ...models.cost import cost
+from ...models.cost.collectives import measured_levels
 from ...models.cost.limits import TooLarge
 from ...models.cost.selection import DecisionKind, Planning
 from ...models.cost.structures import Structures
@@ -168,7 +169,7 @@ class Views:
         )
         ends = (whole, other) if inside_first else (other, whole)
         size = p.graph.tensor(route.tensor).element_bytes
-        times = cost.edge_times(pair_loads(*ends), size, p.machine, self.unit)
+        times = cost.edge_times(pair_loads(*ends, measured_levels(p.machine)), size, p.machine, self.unit)
         return mine, other, times if inside_first else times.T
 
 

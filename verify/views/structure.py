@@ -99,8 +99,8 @@ def wrong_names(graph: Graph, regions: Sequence[Region]) -> str:
 
 def wrong_divisions(machine: Machine, regions: Sequence[Region]) -> str:
     """Why a division is none of the machine; empty if all are."""
-    if machine.others or any(level.collectives for level in machine.levels):
-        return "views of a machine with several classes of devices or measured collectives have no price"
+    if machine.others:
+        return "views of a machine with several classes of devices have no price"
     for r, region in enumerate(regions):
         for m, views in enumerate(region.divisions):
             for view in views:
@@ -110,6 +110,8 @@ def wrong_divisions(machine: Machine, regions: Sequence[Region]) -> str:
             for k, one in enumerate(distinct):
                 if any(set(devices(one, machine)) & set(devices(other, machine)) for other in distinct[:k]):
                     return f"region {r}, division {m}: two of its views share devices and are not equal"
+        if any(level.collectives for level in machine.levels) and divided([region], machine.hierarchy):
+            return f"region {r}: a view has a part of links whose collectives were measured whole"
         if len(set(region.divisions)) < len(region.divisions):
             return f"region {r}: a division is listed twice"
     return ""
