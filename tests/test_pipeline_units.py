@@ -26,6 +26,7 @@ from shardproof.models.pipelines.division import SHARED, Division, divide
 from shardproof.models.pipelines.micro import micro_batch
 from shardproof.models.pipelines.pieces import Pieces
 from shardproof.models.problem.claims import Verdict
+from shardproof.models.problem.selection_problem import SelectionProblem
 from shardproof.models.program.graph import Role
 from shardproof.models.sources.building.builder import Builder
 from shardproof.models.sources.training import build_step
@@ -37,10 +38,10 @@ from shardproof.verify.plan.tables import CELLS
 
 
 @cache
-def renamed() -> tuple[Pieces, Units]:
+def renamed(optimizer: str) -> tuple[Pieces, Units]:
     """A small Llama, whose stages all compute positions and masks, with operators named like other tensors."""
     sizes = {"layers": 1, "width": 64, "heads": 4, "kv_heads": 2, "hidden": 64, "vocabulary": 64, "sequence": 16}
-    step = build_step(build("llama", batch=4, **sizes), "sgd")
+    step = build_step(build("llama", batch=4, **sizes), optimizer)
     outputs = [op.output.tensor for op in step.graph.operators]
     others = [*outputs[1:], outputs[0]]
     operators = tuple(replace(op, name=name) for op, name in zip(step.graph.operators, others, strict=True))
@@ -51,8 +52,15 @@ def renamed() -> tuple[Pieces, Units]:
     return Pieces(planning, division), Units(planning, division)
 
 
-def test_builder_and_checker_agree_whatever_operators_are_called() -> None:
-    pieces, units = renamed()
+@pytest.mark.parametrize("optimizer", ["sgd", "adam"])
+def test_builder_and_checker_agree_whatever_operators_are_called(optimizer: str) -> None:
+    """Adam reads a gradient twice, so it has a copy, whose way counts once a step although no update is in the leaf."""
+    pieces, units = renamed(optimizer)
+    if optimizer == "adam":
+        one = units.leaf(0, pieces.division.units, 1, False)
+        inside = {v for v, (unit, update) in enumerate(units.where) if unit is not None and unit >= 0 and not update}
+        edges = [k for k, e in enumerate(pieces.planning.problem.edges) if {e.u, e.v} <= inside]
+        assert len(one.edges) == sum(not units.updating[k] for k in edges) < len(edges)
     rng, n, problem = random.Random(5), pieces.division.units, pieces.planning.problem
     for i, j in itertools.combinations(range(n + 1), 2):
         for times, once in ((1, False), (1, True), (2, True)):
@@ -70,6 +78,53 @@ def test_builder_and_checker_agree_whatever_operators_are_called() -> None:
             micro = 2 if accumulated else 1
             assert np.cumsum(change)[:-1].tolist() == units.moments(i, j, x, kept, micro)
             assert int(np.cumsum(change).max()) == units.peak(i, j, x, kept, micro)
+
+
+def test_runs_that_differ_anywhere_are_not_alike() -> None:
+    """A leaf counts for all runs that are alike: one cost, table, row or flag that differs, and it does not; movements
+    of updates alone are no difference between leaves without updates.
+    """
+    step = build_step(build("mlp-8192", batch=4, width=64, layers=5), "adam")
+    division = divide(step.graph, step.passes)
+    planning = build_problem(micro_batch(step.graph, 2), load_machine("1x2"), space("complete"), 1 << 40)
+    whole, n = planning.problem, division.units
+    first = Units(planning, division)
+    a, b = next(p for p in itertools.combinations(range(n), 2) if len({first.alike(u, u + 1, True) for u in p}) == 1)
+    assert first.leaf(a, a + 1, 2, True).sha256() == first.leaf(b, b + 1, 2, True).sha256()
+    mine = [v for v, (unit, _) in enumerate(first.where) if unit == b]
+    inside = [k for k, e in enumerate(whole.edges) if {e.u, e.v} <= {*mine}]
+
+    def equal(changed: SelectionProblem | Units, once: bool) -> bool:
+        units = changed if isinstance(changed, Units) else Units(planning, division)
+        if isinstance(changed, SelectionProblem):
+            units.planning = replace(planning, problem=changed)
+        return units.alike(a, a + 1, once) == units.alike(b, b + 1, once)
+
+    assert equal(whole, True) and equal(whole, False)
+    for v in mine:
+        vertices = list(whole.vertices)
+        vertices[v] = replace(vertices[v], cost=vertices[v].cost + 1)
+        assert not equal(replace(whole, vertices=tuple(vertices)), True)
+        units = Units(planning, division)
+        units.where[v] = units.where[v][0], not units.where[v][1]
+        assert not equal(units, True)
+    assert {first.updating[k] for k in inside} == {True, False}
+    for k in inside:
+        e, edges = whole.edges[k], list(whole.edges)
+        for other in (
+            replace(e, table=len(whole.tables)),
+            replace(e, rows=np.zeros(whole.domain_size(e.u), dtype=np.int64)),
+            replace(e, cols=np.zeros(whole.domain_size(e.v), dtype=np.int64)),
+            replace(e, u=e.v, v=e.u),
+        ):
+            edges[k] = other
+            tables = (*whole.tables, whole.tables[e.table] + 1)
+            changed = replace(whole, edges=tuple(edges), tables=tables)
+            assert not equal(changed, True)
+            assert equal(changed, False) == first.updating[k]
+        units = Units(planning, division)
+        units.updating[k] = not units.updating[k]
+        assert not equal(units, True)
 
 
 def straight(optimizer: str) -> tuple[Planning, Division]:
