@@ -21,7 +21,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ...models.cost.collective_profiles import ProfiledTime, Shape, between
-from ...models.cost.collective_times import Operation, parts
+from ...models.cost.collective_times import parts
 from ...models.text import InputError
 from .collective_times import Measured
 from .solver import solve
@@ -196,7 +196,8 @@ def _least(linear: Floats, inside: bool = False) -> Floats:
     status = solve(problem)
     if x.value is None:
         raise InputError(f"the fit failed: the solver says {status}")
-    return np.maximum(np.asarray(x.value), 0.0) / scale
+    found: Floats = np.maximum(np.asarray(x.value), 0.0) / scale
+    return found
 
 
 def _blocks(rows: Sequence[Floats]) -> Floats:
@@ -212,4 +213,5 @@ def _blocks(rows: Sequence[Floats]) -> Floats:
     status = solve(problem)
     if x.value is None:
         raise InputError(f"the fit failed: the solver says {status}")
-    return np.maximum(np.asarray(x.value), 0.0).reshape(-1, 3) / np.array(scales)
+    found: Floats = np.maximum(np.asarray(x.value), 0.0).reshape(-1, 3) / np.array(scales)
+    return found

@@ -12,9 +12,9 @@ Each shape is piecewise linear over B, given at sizes of buffers for some group 
 in log2 n (itself linear between powers of two).  Outside them the nearest group size holds; below the smallest buffer
 shapes are constant, above the largest `volume` grows as B, the others stay.
 
-Shapes never fall with B and constants are >= 0: a time never falls with bytes.  With ranks it falls where measured times
-do (an alltoall of small buffers).  Shapes belong to the library (NCCL chooses protocols by bytes and ranks), constants to
-the machine; both are fitted (`formal.calibration.collective_profiles`).  Source of the protocols: J. Hu et al.,
+Shapes never fall with B and constants are >= 0: a time never falls with bytes.  With ranks it falls where measured
+times do (an alltoall of small buffers).  Shapes belong to the library (NCCL chooses protocols by bytes and ranks),
+constants to the machine; both are fitted (`formal.calibration.collective_profiles`).  Source of the protocols: J. Hu et al.,
 "Demystifying NCCL", arXiv 2507.04786.
 
 >>> rising = tuple(Fraction(x) for x in (1, 1, 2))
@@ -29,6 +29,7 @@ from __future__ import annotations
 from bisect import bisect_right
 from dataclasses import dataclass
 from fractions import Fraction
+from itertools import pairwise
 
 from .collective_times import Group, Operation, parts
 
@@ -48,9 +49,9 @@ class Shape:
         rows = (self.latency, self.volume, self.change)
         if len(self.sizes) < 2 or any(len(row) != len(self.sizes) for row in rows):
             raise ValueError("a shape needs two buffer sizes or more, and a value of every kind at each")
-        if any(b <= a for a, b in zip(self.sizes, self.sizes[1:], strict=False)):
+        if any(b <= a for a, b in pairwise(self.sizes)):
             raise ValueError("the buffer sizes of a shape must rise")
-        if any(row[0] < 0 or any(b < a for a, b in zip(row, row[1:], strict=False)) for row in rows):
+        if any(row[0] < 0 or any(b < a for a, b in pairwise(row)) for row in rows):
             raise ValueError("a shape must not fall, so that no time falls with bytes")
 
     def at(self, size: Fraction | int) -> tuple[Fraction, Fraction, Fraction]:

@@ -25,7 +25,7 @@ constants: fitted (`formal.calibration.collective_times`).
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import KW_ONLY, dataclass
 from enum import StrEnum
 from fractions import Fraction
 
@@ -123,6 +123,7 @@ class CollectiveTime:
     start: Fraction
     wire: Fraction
     own: Fraction
+    _: KW_ONLY
     ramp: Fraction = Fraction(0)
     late: bool = False
 
