@@ -14,8 +14,8 @@ shapes are constant, above the largest `volume` grows as B, the others stay.
 
 Shapes never fall with B and constants are >= 0: a time never falls with bytes.  With ranks it falls where measured
 times do (an alltoall of small buffers).  Shapes belong to the library (NCCL chooses protocols by bytes and ranks),
-constants to the machine; both are fitted (`formal.calibration.collective_profiles`).  Source of the protocols: J. Hu et al.,
-"Demystifying NCCL", arXiv 2507.04786.
+constants to the machine; both are fitted (`formal.calibration.collective_profiles`).  Source of the protocols: J. Hu et
+al., "Demystifying NCCL", arXiv 2507.04786.
 
 >>> rising = tuple(Fraction(x) for x in (1, 1, 2))
 >>> one = Shape((1024, 2048, 4096), rising, tuple(Fraction(x) for x in (1024, 3072, 4096)), (Fraction(0),) * 3)
