@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import pytest
-from test_views import certificate, found, machine_of, reasons
+from test_views import _choice, certificate, found, machine_of, reasons, uno
 
+from shardproof.models.layout.view import View
 from shardproof.models.program.graph import Graph
 from shardproof.models.sources.building.builder import Builder
 from shardproof.verify.plan.used_entries import Entries
@@ -36,3 +37,17 @@ def test_layouts_on_a_view_are_those_of_the_axes_that_may_be_split(first: str) -
     entries = Entries(made.planning)
     assert rebuilt(entries, made.regions, parts_of(entries, made.regions)).sha256() == made.problem.sha256()
     assert reasons(certificate(plan)) == ""
+
+
+@pytest.mark.parametrize(
+    ("view", "said"),
+    [
+        (View((), ()), "0 starts and 0 counts for 2 levels"),
+        (View((0,) * 30, (720,) * 30), "30 starts and 30 counts"),
+        (View((0, 0), (720720, 720720)), "no aligned part of 2"),
+        (View((2, 0), (1, 2)), "no aligned part of 2"),
+    ],
+)
+def test_placements_are_listed_on_views_of_the_machine_alone(view: View, said: str) -> None:
+    """A placement of one byte per level would else have the checker list all placements of 2^20 devices per level."""
+    assert said in reasons(_choice(certificate(uno()), 0, view=view))
