@@ -100,8 +100,8 @@ def _region(row: Reader) -> Region:
     fields = row.fields("branches", "divisions")
     branches = tuple(tuple(phase.texts() for phase in branch.items()) for branch in fields["branches"].items())
     divisions = tuple(tuple(_view(v) for v in views.items()) for views in fields["divisions"].items())
-    if len(branches) < 2 or not branches[0] or len({len(b) for b in branches}) > 1:
-        fields["branches"].fail("must be two or more, of equally many phases")
+    if len(branches) < 2 or len({len(b) for b in branches}) > 1 or len(branches[0]) not in (1, 2):
+        fields["branches"].fail("must be two or more, of equally many phases: one phase or two")
     if not divisions or any(len(views) != len(branches) for views in divisions):
         fields["divisions"].fail("must be one or more, with a view for every branch")
     return Region(branches, divisions)

@@ -40,7 +40,7 @@ from ..selection.certificate import check_selection
 from ..verdict import CheckResult
 from .prices import Prices, part_of
 from .problem import assumptions, rebuilt
-from .structure import Parts, devices, parts_of, wrong_divisions, wrong_names, wrong_regions
+from .structure import Parts, devices, parts_of, wrong_divisions, wrong_names, wrong_regions, wrong_view
 
 Progress = Callable[[int, int], None]
 
@@ -130,6 +130,8 @@ class _Chosen:
             if [name for name, _ in items] != list(known):
                 return f"choices: the {what} placements are not those of the graph, each once and in order"
             for name, p in items:
+                if p.view is not None and (wrong := wrong_view(p.view, self.hierarchy)):
+                    return f"choices: the view of {what} {name!r}: {wrong}"  # before its placements are listed
                 counts = self.hierarchy if p.view is None else p.view.counts
                 listed = [
                     tuple(tuple(int(n) for n in row) for row in matrix)

@@ -95,9 +95,10 @@ class Prices:
             form = shape_of(self.entries.operators[d.name], self.graph, d.axes)
             operand = form.output if d.name == move.writer else form.inputs[move.position]
             extents = form.extents
-        key = (operand, extents, counts)
+        listed = self.placements(vertex, counts)  # axes that are never split have fewer: extents do not say which
+        key = (operand, extents, counts, listed.shape, listed.tobytes())
         if key not in self.held:
-            self.held[key] = layouts(operand, extents, self.placements(vertex, counts), counts)
+            self.held[key] = layouts(operand, extents, listed, counts)
         return self.held[key]
 
     def ends(self, move: Move) -> tuple[int, int]:
