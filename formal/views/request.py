@@ -36,6 +36,8 @@ def carry_out_on_views(
             "plans with views have no memory limits, schedules or recomputation 'auto' yet: leave out memory, strategy "
             "and recompute 'auto'"
         )
+    if request.micro_batch != "1":
+        raise InputError("plans with views take the batch whole: leave out micro-batches")
     if request.engine != "native":
         raise InputError(f"views are searched natively: leave out the engine {request.engine!r}")
     graph, step = program_of(request)
