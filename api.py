@@ -158,6 +158,7 @@ def pipeline(
     train: str,
     *,
     stages: str = "auto",
+    strategy: str | Path | None = None,
     inputs: object = None,
     batch: int | None = None,
     loss: str | None = None,
@@ -170,9 +171,13 @@ def pipeline(
 ) -> Pipeline:
     """A training step cut into stages, each with placements of its own on an equal part of the machine, checked.
 
-    `stages`: "auto", or "P:M" for P stages and M micro-batches; the other arguments are those of `plan`.
+    `stages`: "auto", or "P:M" for P stages and M micro-batches; `strategy`: a file with a framework's settings (stages,
+    tensor, context and data parallel degrees, micro-batches), whose best completion is taken instead of the best plan,
+    beside the bound of all plans; the other arguments are those of `plan`.
     """
+    from shardproof.formal.pipelines.audit import audit_pipeline
     from shardproof.formal.pipelines.request import PipelineRequest, carry_out_pipelined
+    from shardproof.formal.planning.frameworks import pipelined_flags
     from shardproof.formal.planning.request import program_of
     from shardproof.models.sources.training.recompute import blocks
     from shardproof.proofs.container.archive import read_container
@@ -188,7 +193,10 @@ def pipeline(
 
     names = tuple(blocks(graph)) if recompute == "auto" else ()
     asked = PipelineRequest(make, target, stages, recompute, names, request.space, request.memory, gap)
-    found, _ = carry_out_pipelined(asked, limit)
+    if strategy is None:
+        found, _ = carry_out_pipelined(asked, limit)
+    else:
+        found = audit_pipeline(asked, pipelined_flags(Path(strategy)), limit).configuration
     if found.best is None:
         raise NoPlan(f"{graph.name}: no pipeline was found that fits; more time or memory may help", infeasible=False)
     certificate, results = check_members(read_container(write_pipeline(None, found.certificate())), 1_000, CELLS)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import random
 from dataclasses import replace
 
 import pytest
@@ -23,8 +22,7 @@ from shardproof.proofs.views.file import decode_views, encode_views
 from shardproof.verify.plan.used_entries import Entries
 from shardproof.verify.views.prices import part_of
 from shardproof.verify.views.problem import rebuilt
-from shardproof.verify.views.structure import parts_of, wrong_divisions, wrong_regions
-from shardproof.verify.views.trades import undominated
+from shardproof.verify.views.structure import parts_of, wrong_divisions
 
 
 def scans(first: str) -> Graph:
@@ -124,7 +122,7 @@ UNSOUND: dict[str, tuple[Graph, tuple[Region, ...], str]] = {
     "a branch that is left and entered again": (
         around(),
         (beside((("first", "second", "third"),), (("other",),)),),
-        "phase 0 would have to wait for itself",
+        "region 0 would have to wait for itself",
     ),
     "a region right behind another": (
         chains(),
@@ -151,14 +149,6 @@ def test_branches_that_cannot_run_beside_each_other(name: str) -> None:
     graph.check()
     c = replace(certificate(found(chains(), machine_of((1, 2), "1e-6", "1e9"))), graph=graph, regions=regions)
     assert said in reasons(c)
-
-
-def test_the_same_branches_in_two_phases_wait_for_nothing() -> None:
-    """What is refused in one phase is sound in two: the reader of the parameter first, its next value then."""
-    graph, machine = replacing(), machine_of((1, 2), "1e-6", "1e9")
-    regions = (beside((("left",), ()), ((), ("right",))),)
-    entries = Entries(build_problem(graph, machine, space("complete"), None))
-    assert wrong_regions(entries, regions, parts_of(entries, regions)) == ""
 
 
 def mixed() -> Machine:
@@ -307,20 +297,12 @@ def test_a_state_that_is_read_after_it_is_replaced_is_refuted() -> None:
         reasons(c)
 
 
-def test_three_phases_are_malformed_by_name() -> None:
+def test_two_phases_are_malformed_by_name() -> None:
     c = certificate(uno())
     (region,) = c.regions
-    three = replace(region, branches=tuple((*branch, (), ()) for branch in region.branches))
-    with pytest.raises(ContainerError, match="one phase or two"):
-        decode_views(encode_views(replace(c, regions=(three,))))
-
-
-def test_pairs_that_are_kept_are_those_of_the_definition() -> None:
-    rng = random.Random(2)
-    for _ in range(200):
-        pairs = {(rng.randrange(8), rng.randrange(8)) for _ in range(rng.randrange(1, 12))}
-        below = {p for p in pairs if any(q != p and q[0] <= p[0] and q[1] <= p[1] for q in pairs)}
-        assert undominated(pairs) == sorted(pairs - below)
+    two = replace(region, branches=tuple((*branch, ()) for branch in region.branches))
+    with pytest.raises(ContainerError, match="one phase each"):
+        decode_views(encode_views(replace(c, regions=(two,))))
 
 
 @pytest.mark.parametrize(
