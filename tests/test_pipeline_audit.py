@@ -13,6 +13,7 @@ from pathlib import Path
 
 import pytest
 
+import shardproof
 from shardproof.__main__ import run
 from shardproof.formal.explain.audit import Outcome
 from shardproof.formal.pipelines.audit import PipelineAudit
@@ -227,3 +228,13 @@ def test_the_configuration_is_planned_and_checked(
     assert plan["cost"] == given().best.step  # type: ignore[union-attr]
     assert plan["verdict"] == "proved" and plan["stages"] == 2
     assert run(["check", "c.spz"]) == 0
+
+
+@pytest.mark.slow
+def test_python_plans_the_configuration(tmp_path: Path) -> None:
+    (tmp_path / "flags.txt").write_text(MEGATRON)
+    made = shardproof.pipeline(
+        SMALL, "2x4", "adam", stages="2:4", strategy=tmp_path / "flags.txt", batch=8, time_limit_s=60.0
+    )
+    assert len(made.placements) == 2 and made.micro_batches == 4
+    assert 0 < made.lower_bound_s <= made.step_s
