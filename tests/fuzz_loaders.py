@@ -41,6 +41,7 @@ if __name__ == "__main__":
 
 from conformance.extractions import problems as extraction_problems
 from conformance.extractions import suite as extraction_suite
+from conformance.viewed import by_hand as viewed_by_hand
 from fuzz_mutations import (
     Mutator,
     changed_arrays,
@@ -85,9 +86,11 @@ from shardproof.proofs.schedules.file import write_schedule
 from shardproof.proofs.selection.file import decode_certificate, read_certificate, write_certificate
 from shardproof.proofs.selection.load import load_problem, load_selection_problem, problem_of
 from shardproof.proofs.selection.problem_file import encode_problem, problem_json
+from shardproof.proofs.views.file import write_views
 from shardproof.verify.egraphs.extraction import check_extraction
 from shardproof.verify.schedules.certificate import check_members as check_schedule_members
 from shardproof.verify.selection.certificate import check_selection
+from shardproof.verify.views.certificate import check_members as check_views_members
 
 HANG_S = 10
 """Longest time that one file may take."""
@@ -251,6 +254,11 @@ def extractions() -> list[bytes]:
     return [c.data for c in extraction_suite().cases if c.verdict == "proved" and c.problem == "problems/egraph.json"]
 
 
+def viewed() -> list[bytes]:
+    """Two branches beside each other, and the same on the whole machine."""
+    return [write_views(None, viewed_by_hand(launch)) for launch in ("1/10000", "0")]
+
+
 def overlap_graphs() -> list[bytes]:
     gather = {"group": "0", "ranks": 4, "in_bytes": 64, "table_ms": 0.25}
     nodes = [
@@ -397,6 +405,11 @@ def _extraction(path: Path) -> object:
     return check_extraction(graph, certificate)
 
 
+def _viewed(path: Path) -> object:
+    """A plan with views that is read is checked."""
+    return check_views_members(read_container(path), 20, 1 << 16)
+
+
 def _overlap(path: Path) -> object:
     """A graph that is accepted can be scheduled."""
     read = read_overlap(path)
@@ -495,6 +508,7 @@ LOADERS: dict[str, Loader] = {
     "schedule": Loader(schedules, (changed_members, changed_members, changed_bytes), _schedule, "s.spz"),
     "e-graph": Loader(egraphs, (changed_json, changed_json, changed_bytes), _egraph, "g.json"),
     "extraction": Loader(extractions, (changed_members, changed_members, changed_bytes), _extraction, "e.spz"),
+    "plan with views": Loader(viewed, (changed_members, changed_members, changed_bytes), _viewed, "v.spz"),
     "overlap graph": Loader(overlap_graphs, (changed_json, changed_json, changed_bytes), _overlap, "g.json"),
     "onnx": Loader(
         onnx_files, (changed_protobuf, changed_protobuf, changed_bytes), lambda p: load_model(str(p)), "m.onnx"

@@ -14,6 +14,8 @@ from math import prod
 
 import numpy as np
 import pytest
+from conformance.viewed import by_hand
+from every_field import changed
 from second_builder.description import Machine as Described
 from second_builder.description import read_machine, read_program
 from second_builder.redistribution_time import redistribution, rounded, transfer_time
@@ -446,6 +448,19 @@ def test_files_with_two_phases_are_refused_by_name() -> None:
         branch.append(branch[0][1:])
         branch[0] = branch[0][:1]
     assert "must have one phase each" in reasons_of(write_container(None, {**members, "views.json": canonical(head)}))
+
+
+@pytest.mark.parametrize("launch", ["1/10000", "0"])
+def test_every_field_of_regions_and_choices(launch: str) -> None:
+    """Whatever is changed in them is written, and is not proved."""
+    c = by_hand(launch)
+    mutants = [(f"regions{place}", replace(c, regions=other)) for place, other in changed(c.regions)]
+    mutants += [(f"choices{place}", replace(c, choices=other)) for place, other in changed(c.choices)]
+    assert len(mutants) > 60
+    for place, mutant in mutants:
+        data = write_views(None, mutant)
+        assert data != write_views(None, c), place
+        assert reasons_of(data), place
 
 
 def reasons_of(data: bytes) -> str:
