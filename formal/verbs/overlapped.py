@@ -7,7 +7,6 @@ from dataclasses import dataclass
 from fractions import Fraction
 from pathlib import Path
 
-from ...models.cost.selection import build
 from ...models.layout.placement import Space
 from ...models.machine.machine import Machine
 from ...models.program.graph import Graph
@@ -18,7 +17,7 @@ from ..overlap.planned import Planned
 from ..overlap.search import Overlapped, overlapped
 from ..overlap.tasks import COMPUTE, LINKS
 from ..planning.plan import default_space
-from ..planning.time_limit import TimeLimit
+from ..planning.time_limit import TimeLimit, plan_check_seconds, tables_in_time
 from .results import outcome
 
 CHECK_SHARE = 0.3
@@ -65,10 +64,12 @@ def plan_overlap(
     as_json: bool,
 ) -> int:
     """Plan, check, publish and say."""
-    with Watch("planning") as watch, clock.phase("search"):
-        limit = clock.clock.share(1 - CHECK_SHARE)
-        planning = build(graph, machine, where or default_space(machine), memory, watch.count)
-        found = overlapped(planning, limit, gap, lambda words: watch.update(words, None, None))
+    with Watch("planning") as watch:
+        planning = tables_in_time(graph, machine, where, default_space(machine), memory, clock, watch.count)
+        clock.hold_back(plan_check_seconds(planning, clock))
+        with clock.phase("search"):
+            limit = clock.clock.share(1 - CHECK_SHARE)
+            found = overlapped(planning, limit, gap, lambda words: watch.update(words, None, None))
     if found is None:
         if as_json:
             emit({"status": "unknown", "cost": None, "lower_bound": None})
