@@ -23,7 +23,10 @@ from shardproof.models.schedules.problem import Holding, Precedence, SchedulePro
 from shardproof.models.sources.overlap.graph import COLUMNS, read_overlap
 from shardproof.models.text import InputError
 from shardproof.proofs.schedules.certificate import AFTER_ALL, BEFORE_ALL, Refutation, ScheduleCertificate
+from shardproof.verify.budget import Budget
+from shardproof.verify.schedules import bounds, levels
 from shardproof.verify.schedules.certificate import check_schedule
+from shardproof.verify.schedules.network import network
 
 GRAPH = Path(__file__).parent / "data" / "overlap" / "llama3_8b_fw_256_1d.json.gz"
 
@@ -199,3 +202,35 @@ def test_raised_levels_add_up_between_collectives() -> None:
     fewer = replace(certificate, bound=Refutation(26, kept))
     for bad in (later, fewer):
         assert check_schedule(bad).verdict is Verdict.REFUTED
+
+
+def test_rows_that_raise_give_the_same_heads_and_tails_when_what_they_bring_is_carried_on_later(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Random rows of both words in any order, against raises that are carried on at once, one row after another."""
+    random = np.random.default_rng(7)
+    raises = 0
+    for _ in range(60):
+        n, lists = int(random.integers(2, 25)), int(random.integers(1, 4))
+        names = random.permutation(n)  # numbers say nothing about the order
+        pairs = sorted({tuple(sorted(random.choice(n, 2, replace=False).tolist())) for _ in range(2 * n)})
+        before = tuple(Precedence(int(names[a]), int(names[b]), int(random.integers(0, 3))) for a, b in pairs)
+        tasks = tuple(Task(str(k), int(random.integers(0, 9)), (int(random.integers(lists)),)) for k in range(n))
+        streams = tuple(Stream(0, str(s)) for s in range(lists))
+        net, _ = network(ScheduleProblem("random", streams, tasks, before, (), (None,)).check())
+        span = int(random.integers(40, 200))
+        rows = np.array(
+            [
+                (random.choice([AFTER_ALL, BEFORE_ALL]), random.integers(n), random.integers(lists), least, 0)
+                for least in random.integers(0, 30, 4 * n)
+            ]
+        )
+        later, once = (bounds.state(net, Budget.of(0)) for _ in range(2))
+        plain = list(once.head), list(once.tail)
+        assert levels.leading(net, later, span, rows, Budget.of(0)) == len(rows)
+        with monkeypatch.context() as patch, pytest.raises(bounds.BadBound, match="left open"):
+            patch.setattr(bounds, "leading", lambda *given: 0)
+            bounds._replay(net, once, net.times.tolist(), span, rows, Budget.of(0))
+        assert (later.head, later.tail) == (once.head, once.tail)
+        raises += plain != (once.head, once.tail)
+    assert raises > 20

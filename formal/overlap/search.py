@@ -4,7 +4,8 @@ Numbers that no schedule is below, of every placement: C, all operators; M, all 
 operators P, these with the redistributions between them and all operators that come behind its end.  For weights of
 them the least weighted sum is found and proved.  The next weights are those whose bound would be best if the solutions
 that are known were all there are (Kelley's method); every solution that comes up is scheduled and gives the chain that
-says most about it; the shortest schedule is the plan.
+says most about it.  Then placements are looked for whose redistributions hide better (`exposed`); the shortest schedule
+is the plan.
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from fractions import Fraction
-from itertools import accumulate, combinations, pairwise
+from itertools import combinations, pairwise
 from math import gcd
 from typing import Literal
 
@@ -21,20 +22,14 @@ import numpy as np
 from ...models.cost.selection import DecisionKind, Planning
 from ...models.problem.selection_problem import FORBIDDEN, Edge, Ints, ProblemError, SelectionProblem, Vertex
 from ...models.program.graph import Graph
-from ...models.schedules.problem import ScheduleProblem
-from ...models.text import InputError
 from ...proofs.overlap.certificate import OverlapCertificate
 from ...proofs.schedules.certificate import ScheduleCertificate
 from ...proofs.selection.certificates import SelectionCertificate
-from ..planning.simple import simple_plans
-from ..schedules.overlap import overlap
-from ..schedules.search import Found
-from ..selection.answer import Answer
 from ..selection.model.clock import Clock
-from ..selection.relax_resources import relax_resources
-from ..selection.solve import solve
-from .memory import program_order, rows_of_every_order
-from .tasks import quantum_of, tasks_of, times_of
+from .exposed import less_exposed
+from .memory import rows_of_every_order
+from .planned import Planned, fitted, solved
+from .tasks import times_of
 
 WHOLE = 8
 """Sum of the weights that are tried."""
@@ -50,38 +45,6 @@ MOST_OPERATORS = 1 << 13
 
 Weights = tuple[int, ...]
 """Of C, of M, of every chain."""
-
-
-@dataclass(frozen=True, eq=False)
-class Planned:
-    """A solution with its schedule; `sums`: C and M, in units of the problem."""
-
-    x: tuple[int, ...]
-    problem: ScheduleProblem
-    quantum: int
-    found: Found
-    sums: tuple[int, int]
-
-    @property
-    def makespan(self) -> int:
-        """In units of the planning problem."""
-        return self.found.makespan * self.quantum
-
-    @property
-    def peak(self) -> int | None:
-        """Most bytes that a device holds at a moment; None without a limit."""
-        if self.problem.limits == (None,):
-            return None
-        starts = self.found.starts
-        ends = starts + np.array([t.time for t in self.problem.tasks], dtype=np.int64)
-        change: dict[int, int] = {}
-        for h in self.problem.holdings:
-            begin = 0 if h.first is None else int(starts[h.first])
-            end = max((int(ends[t]) for t in h.last), default=1 << 62)
-            if end > begin:
-                change[begin] = change.get(begin, 0) + h.amount
-                change[end] = change.get(end, 0) - h.amount
-        return max(accumulate(change[moment] for moment in sorted(change)), default=0)
 
 
 @dataclass(frozen=True, eq=False)
@@ -252,13 +215,15 @@ def overlapped(
             part = weighted(planning, chains, weights)
         except ProblemError:
             break
-        answer = _solved(part, clock.share(SOLVE_SHARE), gap / 4, planning, known)
+        answer = solved(part, clock.share(SOLVE_SHARE), gap / 4, planning, known)
         answers = [answer]
         found = [] if answer.solution is None else [answer.solution]
         if limited and found and fitted(planning, found[0], 0.0) is None:  # not in the orders that were tried
             for in_order in (True, False):
+                if clock.over():
+                    break
                 close = weighted(planning, chains, weights, rows="program" if in_order else "every")
-                other = _solved(close, clock.share(SOLVE_SHARE), gap / 4, planning, known)
+                other = solved(close, clock.share(SOLVE_SHARE), gap / 4, planning, known)
                 answers += [] if in_order else [other]
                 found += [] if other.solution is None else [other.solution]
         for a in answers:
@@ -272,7 +237,7 @@ def overlapped(
             if x in known:
                 continue
             known.append(x)
-            made = fitted(planning, x, max(1.0, min(60.0, clock.left() * SCHEDULE_SHARE)))
+            made = fitted(planning, x, max(min(1.0, clock.left()), min(60.0, clock.left() * SCHEDULE_SHARE)))
             if made is not None and (best is None or made.makespan < best.makespan):
                 best = made
             chain = chain_of(planning, x)
@@ -291,35 +256,16 @@ def overlapped(
         weights = following
     if best is None or bound is None:
         return None
+    enough = bound[0]
+    for made in less_exposed(planning, clock, gap / 4):
+        best = made if made.makespan < best.makespan else best
+        if tell is not None:
+            scale = planning.problem.scale / 1e3
+            tell(f"at least {enough / scale:.4g} ms, found {best.makespan / scale:.4g} ms")
+        if enough >= best.makespan * (1 - gap):
+            break
     weights = (*bound[1], *(0 for _ in range(len(chains) + 2 - len(bound[1]))))
     return Overlapped(planning, best, tuple(c.operators for c in chains), weights, bound[0], bound[2])
-
-
-def _solved(
-    part: SelectionProblem, clock: Clock, gap: Fraction, planning: Planning, known: list[tuple[int, ...]]
-) -> Answer:
-    """The least weighted sum; memory rows are left out first."""
-    if part.limit is not None:
-        return relax_resources(part, clock=clock.at_most(None), gap=gap, brought=simple_plans(planning))
-    return solve(part, clock=clock.at_most(None), gap=gap, brought=simple_plans(planning), known=known)
-
-
-def scheduled(planning: Planning, x: tuple[int, ...], seconds: float) -> Planned:
-    """A solution with the best schedule that is found.  `InputError` if program order exceeds the memory limit."""
-    operators, edges = times_of(planning, x)
-    quantum = quantum_of(operators, edges)
-    tasks = tasks_of(planning, x, quantum)
-    limited = planning.problem.limit is not None
-    order = program_order(tasks.tasks, tasks.precedences, len(operators)) if limited else None
-    return Planned(x, tasks, quantum, overlap(tasks, seconds, order=order).found, (sum(operators), sum(edges)))
-
-
-def fitted(planning: Planning, x: tuple[int, ...], seconds: float) -> Planned | None:
-    """`scheduled`, or None."""
-    try:
-        return scheduled(planning, x, seconds)
-    except InputError:
-        return None
 
 
 def _next(known: list[tuple[int, ...]], tried: set[Weights]) -> Weights | None:

@@ -2,23 +2,22 @@
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from dataclasses import dataclass
 from fractions import Fraction
 from pathlib import Path
 
-import numpy as np
-
-from ...models.cost.selection import build
 from ...models.layout.placement import Space
 from ...models.machine.machine import Machine
 from ...models.program.graph import Graph
 from ...models.terminal.console import Exit, Watch, emit, say
 from ...models.text import bytes_text, seconds_text
 from ...proofs.publishing.publisher import Published, Publisher
-from ..overlap.search import Overlapped, Planned, overlapped
+from ..overlap.planned import Planned
+from ..overlap.search import Overlapped, overlapped
 from ..overlap.tasks import COMPUTE, LINKS
 from ..planning.plan import default_space
-from ..planning.time_limit import TimeLimit
+from ..planning.time_limit import TimeLimit, plan_check_seconds, tables_in_time
 from .results import outcome
 
 CHECK_SHARE = 0.3
@@ -42,16 +41,14 @@ class Exposed:
 
 def exposures(planned: Planned) -> list[Exposed]:
     """Every redistribution of a schedule, the most exposed first."""
-    tasks, starts = planned.problem.tasks, planned.found.starts
-    ends = starts + np.array([t.time for t in tasks], dtype=np.int64)
-    computing = sorted((int(starts[k]), int(ends[k]), k) for k, t in enumerate(tasks) if t.streams == (COMPUTE,))
+    tasks, starts, exposed = planned.problem.tasks, planned.found.starts, planned.exposed().tolist()
+    computing = sorted((int(starts[k]), k) for k, t in enumerate(tasks) if t.streams == (COMPUTE,))
     out = []
     for k, t in enumerate(tasks):
         if t.streams == (LINKS,):
-            begin, end = int(starts[k]), int(ends[k])
-            busy = sum(max(0, min(end, b) - max(begin, a)) for a, b, _ in computing)
-            waiting = next((tasks[o].name for a, _, o in computing if a >= end), "")
-            out.append(Exposed(t.name, t.time * planned.quantum, (end - begin - busy) * planned.quantum, waiting))
+            after = bisect_left(computing, (int(starts[k]) + t.time, -1))
+            waiting = tasks[computing[after][1]].name if after < len(computing) else ""
+            out.append(Exposed(t.name, t.time * planned.quantum, exposed[k] * planned.quantum, waiting))
     return sorted(out, key=lambda e: (-e.exposed, e.name))
 
 
@@ -67,10 +64,12 @@ def plan_overlap(
     as_json: bool,
 ) -> int:
     """Plan, check, publish and say."""
-    with Watch("planning") as watch, clock.phase("search"):
-        limit = clock.clock.share(1 - CHECK_SHARE)
-        planning = build(graph, machine, where or default_space(machine), memory, watch.count)
-        found = overlapped(planning, limit, gap, lambda words: watch.update(words, None, None))
+    with Watch("planning") as watch:
+        planning = tables_in_time(graph, machine, where, default_space(machine), memory, clock, watch.count)
+        clock.hold_back(plan_check_seconds(planning, clock))
+        with clock.phase("search"):
+            limit = clock.clock.share(1 - CHECK_SHARE)
+            found = overlapped(planning, limit, gap, lambda words: watch.update(words, None, None))
     if found is None:
         if as_json:
             emit({"status": "unknown", "cost": None, "lower_bound": None})

@@ -8,7 +8,6 @@ Source: `proofs/schedules/certificate.py`.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from heapq import heappop, heappush
 
 from ...models.problem.selection_problem import Ints
@@ -29,6 +28,7 @@ from ...proofs.schedules.certificate import (
     Refutation,
 )
 from ..budget import Budget
+from .levels import State, leading
 from .network import Network
 
 DEEPEST = 200
@@ -37,19 +37,6 @@ DEEPEST = 200
 
 class BadBound(Exception):
     """An argument that does not hold; the message names the row."""
-
-
-@dataclass
-class State:
-    """Heads and tails of all tasks and the links that keep them: `follow[t]` lists (task, lag) after t, `lead[t]`
-    before it; `rank`: an order in which every task is behind those before it, as the precedences have it.
-    """
-
-    head: list[int]
-    tail: list[int]
-    rank: list[int]
-    follow: list[list[tuple[int, int]]]
-    lead: list[list[tuple[int, int]]]
 
 
 def state(net: Network, budget: Budget) -> State:
@@ -118,7 +105,8 @@ def _replay(net: Network, found: State, times: list[int], makespan: int, rows: I
     open_cases: list[tuple[list[int], list[int], int, int, int]] = []  # heads, tails, links made, a, b
     made: list[tuple[int, int]] = []  # links of the splits that we are under
     done = False
-    for k, (word, a, b, c, d) in enumerate(rows.tolist()):
+    levels = leading(net, found, makespan, rows, budget)
+    for k, (word, a, b, c, d) in enumerate(rows.tolist()[levels:], levels):
         place = f"row {k}"
         budget.charge(OBJECT * (longest + 16), place)
         if done:
