@@ -33,6 +33,13 @@ class TreeOptions:
     """share of the labels: a node is solved again when fixing leaves at most so many"""
     again_late: float = 0.9
     """share of the labels: the same once elimination of the rest was tried"""
+    consistent: int = 50
+    """one part in so many of the labels: a round of arc consistency that removes less is left to the sweeps, which take
+    more away in its time
+    """
+    consistent_labels: int = 20_000
+    """labels: up to which rounds of arc consistency cost nothing, and are made while they remove anything
+    """
     singles: int = 4
     """labels: up to so many are branched on one by one, more in halves"""
     assembly_s: float = 4.0

@@ -108,7 +108,7 @@ def _bounded(
     run: Run, network: Network, domains: Domains, warm: Dual | None, depth: int
 ) -> tuple[DualNode, Domains | None]:
     """A dual on `domains`, and what it leaves of them; None when nothing is left to search."""
-    if run.holes:
+    if run.holes and not run.clock.over():
         swept = _consistent(run, network, domains)
         if swept is not None:
             return swept
@@ -179,12 +179,16 @@ def _eliminated(run: Run, network: Network, domains: Domains, limits: tuple[int,
 
 
 def _consistent(run: Run, network: Network, domains: Domains) -> tuple[DualNode, Domains] | None:
-    """One round of arc consistency as a dual without messages, if it removes anything."""
+    """One round of arc consistency as a dual without messages, if it removes enough: against a good incumbent a hundred
+    rounds may remove a little each, and every round takes as long as a sweep.
+    """
     zero_u = [np.zeros(network.tables[a.table].shape[0], dtype=np.int64) for a in network.arcs]
     zero_v = [np.zeros(network.tables[a.table].shape[1], dtype=np.int64) for a in network.arcs]
     result = score(network, zero_u, zero_v)
     kept = result.fix(domains, run.incumbent.cost)
-    if all(k.size == d.size for k, d in zip(kept, domains, strict=True)):
+    before, left = sum(d.size for d in domains), sum(k.size for k in kept)
+    at = run.options.tree
+    if left == before or (before > at.consistent_labels and (before - left) * at.consistent < before):
         return None
     to_u, to_v = spread(network, zero_u, zero_v)
     return DualNode(Dual(to_u, to_v, run.denominator), domains, result, consistency=True), kept
