@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 from dataclasses import replace
 
+import numpy as np
 import pytest
 from test_views import _choice, certificate, fork, found, machine_of, reasons, uno
 
@@ -21,10 +22,12 @@ from shardproof.proofs.container.canonical import ContainerError
 from shardproof.proofs.views.certificate import ViewsCertificate
 from shardproof.proofs.views.file import decode_views, encode_views
 from shardproof.verify.plan.used_entries import Entries
+from shardproof.verify.views import prices, problem, trades
+from shardproof.verify.views.certificate import check_views
 from shardproof.verify.views.prices import part_of
 from shardproof.verify.views.problem import rebuilt
 from shardproof.verify.views.structure import parts_of, wrong_divisions, wrong_regions
-from shardproof.verify.views.trades import undominated
+from shardproof.verify.views.trades import traded, undominated
 
 
 def scans(first: str) -> Graph:
@@ -355,3 +358,35 @@ def test_branches_across_all_nodes_are_priced_at_their_part_of_the_network() -> 
     assert inner
     alone = (machine.levels[0].bandwidth, part_of(machine, View((0, 0), (2, 1))).levels[0].bandwidth)
     assert alone[0] == 2 * alone[1]
+
+
+LIMITS = {
+    "cells": (prices, "MOST_CELLS", "too entangled"),
+    "ways": (problem, "MOST_LABELS", "too many ways"),
+    "levels": (problem, "MOST_LEVELS", "too many to be checked"),
+}
+
+
+@pytest.mark.parametrize("name", LIMITS)
+def test_what_is_too_large_to_be_checked_is_said(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A file cannot have the checker fill its memory: each table is counted before it is made."""
+    module, limit, said = LIMITS[name]
+    c = certificate(uno())
+    monkeypatch.setattr(module, limit, 1)
+    with pytest.raises(ContainerError, match=said):
+        check_views(c, "seed", 1, 1)
+
+
+def test_trades_are_counted_before_they_are_made(monkeypatch: pytest.MonkeyPatch) -> None:
+    ten = np.arange(10)
+    table = np.zeros((10, 10), dtype=np.int64)
+    wanted = ((0, 1), [1], [np.zeros(10, dtype=np.int64)], {0: ten, 1: ten[::-1]}, {0: 0, 1: 1}, [(0, 1, 0, table)])
+    assert traded(*wanted) == (((0,),), ((0, 0),))
+    monkeypatch.setattr(trades, "MOST_STATES", 100)
+    with pytest.raises(ContainerError, match="too many trades"):
+        traded(*wanted)
+
+
+def test_as_many_trades_as_are_allowed_take_no_longer_than_sorting() -> None:
+    pairs = {(k, 200_000 - k) for k in range(200_000)}
+    assert undominated(pairs) == sorted(pairs)

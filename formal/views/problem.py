@@ -42,6 +42,7 @@ from ...models.views.regions import Region, views_flags
 from .branches import Labelled, Own, first_seen, labelled, sides
 
 MOST_LABELS = 1 << 12
+MOST_LEVELS = (1 << 13) - 1
 """Labels of one view."""
 
 
@@ -256,6 +257,8 @@ def build_views(planning: Planning, regions: tuple[Region, ...]) -> ViewsPlannin
             )
             for row in found
         ]
+        if any(times.size > MOST_LEVELS for by_phase in reach for times in by_phase):
+            raise TooLarge(f"the views of one division take more than {MOST_LEVELS} times")
         at = tuple(range(len(vertices), len(vertices) + region.phases))
         for p in range(region.phases):
             cost_of = np.concatenate([np.zeros(1, dtype=np.int64), *(by_phase[p] for by_phase in reach)])
