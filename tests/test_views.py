@@ -299,7 +299,7 @@ def test_prices_of_views_are_those_of_the_second_builder() -> None:
         for _, group in row:
             tables = second.on(group.view)
             for one in group.labelled:
-                for k, times in enumerate(one.times):
+                for k, time in enumerate(one.times):
                     x = one.solve(k)
                     names = {v: made.planning.decisions[v].name for v in x}
                     total = sum(tables.costs(("operator", names[v]))[c] for v, c in x.items())
@@ -307,7 +307,7 @@ def test_prices_of_views_are_those_of_the_second_builder() -> None:
                     for e in tables.edges:
                         if e.source in at and e.target in at:
                             total += tables.edge_costs(e)[at[e.source]][at[e.target]]
-                    assert (total,) == times
+                    assert total == time
 
 
 def test_divisions_are_disjoint_and_aligned() -> None:
@@ -399,6 +399,10 @@ MUTANTS: dict[str, tuple[str, Change]] = {
         "problem",
         lambda c: _region(c, branches=((_branches(c)[0][0][:-1],), *_branches(c)[1:])),
     ),
+    "two phases": (
+        "a branch has 2 phases",
+        lambda c: _region(c, branches=tuple((b[0][:1], b[0][1:]) for b in _branches(c))),
+    ),
     "no regions": ("there are no regions", lambda c: replace(c, regions=())),
 }
 
@@ -435,6 +439,15 @@ def test_every_field_is_looked_at(field: str) -> None:
         assert reasons_of(data)
 
 
+def test_files_with_two_phases_are_refused_by_name() -> None:
+    members = encode_views(certificate(uno()))
+    head = json.loads(members["views.json"])
+    for branch in head["regions"][0]["branches"]:
+        branch.append(branch[0][1:])
+        branch[0] = branch[0][:1]
+    assert "must have one phase each" in reasons_of(write_container(None, {**members, "views.json": canonical(head)}))
+
+
 def reasons_of(data: bytes) -> str:
     try:
         _, results = check_members(read_container(data), 100, CELLS)
@@ -450,6 +463,8 @@ def test_machines_without_views_are_refused_by_name(capsys: pytest.CaptureFixtur
     assert "no branches" in capsys.readouterr().err
     assert run(["plan", model, "--machine", "2x2", "--views", "--memory", "1GiB", "-o", target]) == 3
     assert "memory" in capsys.readouterr().err
+    assert run(["plan", model, "--machine", "2x2", "--views", "--train", "sgd", "-o", target]) == 3
+    assert "is a training step" in capsys.readouterr().err
     assert run(["plan", model, "--machine", "2x2", "--views", "--joint", "-o", target]) == 2
     assert "--views" in capsys.readouterr().err
 

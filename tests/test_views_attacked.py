@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import random
 from dataclasses import replace
 
-import numpy as np
 import pytest
 from test_views import _choice, certificate, fork, found, machine_of, reasons, uno
 
@@ -22,12 +20,11 @@ from shardproof.proofs.container.canonical import ContainerError
 from shardproof.proofs.views.certificate import ViewsCertificate
 from shardproof.proofs.views.file import decode_views, encode_views
 from shardproof.verify.plan.used_entries import Entries
-from shardproof.verify.views import prices, problem, trades
+from shardproof.verify.views import prices, problem
 from shardproof.verify.views.certificate import check_views
 from shardproof.verify.views.prices import part_of
 from shardproof.verify.views.problem import rebuilt
-from shardproof.verify.views.structure import parts_of, wrong_divisions, wrong_regions
-from shardproof.verify.views.trades import traded, undominated
+from shardproof.verify.views.structure import parts_of, wrong_divisions
 
 
 def scans(first: str) -> Graph:
@@ -127,7 +124,7 @@ UNSOUND: dict[str, tuple[Graph, tuple[Region, ...], str]] = {
     "a branch that is left and entered again": (
         around(),
         (beside((("first", "second", "third"),), (("other",),)),),
-        "phase 0 would have to wait for itself",
+        "region 0 would have to wait for itself",
     ),
     "a region right behind another": (
         chains(),
@@ -154,14 +151,6 @@ def test_branches_that_cannot_run_beside_each_other(name: str) -> None:
     graph.check()
     c = replace(certificate(found(chains(), machine_of((1, 2), "1e-6", "1e9"))), graph=graph, regions=regions)
     assert said in reasons(c)
-
-
-def test_the_same_branches_in_two_phases_wait_for_nothing() -> None:
-    """What is refused in one phase is sound in two: the reader of the parameter first, its next value then."""
-    graph, machine = replacing(), machine_of((1, 2), "1e-6", "1e9")
-    regions = (beside((("left",), ()), ((), ("right",))),)
-    entries = Entries(build_problem(graph, machine, space("complete"), None))
-    assert wrong_regions(entries, regions, parts_of(entries, regions)) == ""
 
 
 def mixed() -> Machine:
@@ -310,20 +299,12 @@ def test_a_state_that_is_read_after_it_is_replaced_is_refuted() -> None:
         reasons(c)
 
 
-def test_three_phases_are_malformed_by_name() -> None:
+def test_two_phases_are_malformed_by_name() -> None:
     c = certificate(uno())
     (region,) = c.regions
-    three = replace(region, branches=tuple((*branch, (), ()) for branch in region.branches))
-    with pytest.raises(ContainerError, match="one phase or two"):
-        decode_views(encode_views(replace(c, regions=(three,))))
-
-
-def test_pairs_that_are_kept_are_those_of_the_definition() -> None:
-    rng = random.Random(2)
-    for _ in range(200):
-        pairs = {(rng.randrange(8), rng.randrange(8)) for _ in range(rng.randrange(1, 12))}
-        below = {p for p in pairs if any(q != p and q[0] <= p[0] and q[1] <= p[1] for q in pairs)}
-        assert undominated(pairs) == sorted(pairs - below)
+    two = replace(region, branches=tuple((*branch, ()) for branch in region.branches))
+    with pytest.raises(ContainerError, match="one phase each"):
+        decode_views(encode_views(replace(c, regions=(two,))))
 
 
 @pytest.mark.parametrize(
@@ -375,18 +356,3 @@ def test_what_is_too_large_to_be_checked_is_said(name: str, monkeypatch: pytest.
     monkeypatch.setattr(module, limit, 1)
     with pytest.raises(ContainerError, match=said):
         check_views(c, "seed", 1, 1)
-
-
-def test_trades_are_counted_before_they_are_made(monkeypatch: pytest.MonkeyPatch) -> None:
-    ten = np.arange(10)
-    table = np.zeros((10, 10), dtype=np.int64)
-    wanted = ((0, 1), [1], [np.zeros(10, dtype=np.int64)], {0: ten, 1: ten[::-1]}, {0: 0, 1: 1}, [(0, 1, 0, table)])
-    assert traded(*wanted) == (((0,),), ((0, 0),))
-    monkeypatch.setattr(trades, "MOST_STATES", 100)
-    with pytest.raises(ContainerError, match="too many trades"):
-        traded(*wanted)
-
-
-def test_as_many_trades_as_are_allowed_take_no_longer_than_sorting() -> None:
-    pairs = {(k, 200_000 - k) for k in range(200_000)}
-    assert undominated(pairs) == sorted(pairs)

@@ -1,5 +1,5 @@
-"""Plans with views of several phases and several regions, against every choice priced by the second builder, all at
-once; copies of a branch's own are on its view.
+"""Plans with views of several regions, against every choice priced by the second builder, all at once; copies of a
+branch's own are on its view.
 """
 
 from __future__ import annotations
@@ -29,19 +29,16 @@ Ways = tuple[tuple[View, ...] | None, ...]
 
 
 class Every(Enumerated):
-    """The least time over all choices of any number of regions and phases, as one array with an axis per decision."""
+    """The least time over all choices of any number of regions, as one array with an axis per decision."""
 
     def __init__(self, graph: Graph, machine: Machine, regions: tuple[Region, ...], scale: int) -> None:
         super().__init__(graph, machine, regions[0], scale)
         self.regions = regions
         self.place: dict[Vertex, tuple[int, int]] = {}
-        self.phase: dict[Vertex, int] = {}
         for r, region in enumerate(regions):
             for b, branch in enumerate(region.branches):
-                for p, names in enumerate(branch):
-                    for n in names:
-                        self.place["operator", n] = r, b
-                        self.phase["operator", n] = p
+                for n in itertools.chain(*branch):
+                    self.place["operator", n] = r, b
         touched: dict[Vertex, set[tuple[int, int] | None]] = {}
         for e in self.on(None).edges:
             for a, b in ((e.source, e.target), (e.target, e.source)):
@@ -67,13 +64,13 @@ class Every(Enumerated):
         costs = [self.on(w).costs(v) for v, w in zip(vertices, view, strict=True)]
         sizes = [len(c) for c in costs]
         outside = np.zeros(sizes, dtype=np.int64)
-        busy: dict[tuple[int, int], dict[View, np.ndarray]] = {}
+        busy: dict[int, dict[View, np.ndarray]] = {}
 
-        def add(amount: np.ndarray, r: int, p: int, w: View | None) -> None:
+        def add(amount: np.ndarray, r: int, w: View | None) -> None:
             if w is None:
                 np.add(outside, amount, out=outside)
             else:
-                mine = busy.setdefault((r, p), {})
+                mine = busy.setdefault(r, {})
                 mine[w] = mine.get(w, np.zeros(sizes, dtype=np.int64)) + amount
 
         def along(values: list[int], i: int) -> np.ndarray:
@@ -82,7 +79,7 @@ class Every(Enumerated):
             return np.array(values, dtype=np.int64).reshape(shape)
 
         for i, (v, w) in enumerate(zip(vertices, view, strict=True)):
-            add(along(costs[i], i), self.place.get(v, (-1, -1))[0], self.phase.get(v, 0), w)
+            add(along(costs[i], i), self.place.get(v, (-1, -1))[0], w)
         for e in whole.edges:
             i, j = vertices.index(e.source), vertices.index(e.target)
             inner = view[i] is not None and self.place.get(e.source) == self.place.get(e.target)
@@ -90,8 +87,7 @@ class Every(Enumerated):
             shape = [1] * len(sizes)
             shape[i], shape[j] = table.shape
             amount = (table if i < j else table.T).reshape(shape)
-            p = self.phase.get(e.target, self.phase.get(e.source, 0))
-            add(amount, self.place.get(e.source, (-1, -1))[0], p, view[i] if inner else None)
+            add(amount, self.place.get(e.source, (-1, -1))[0], view[i] if inner else None)
         for by_view in busy.values():
             outside = outside + np.maximum.reduce(list(by_view.values()))
         return int(outside.min())
@@ -103,7 +99,11 @@ ACROSS = View((0, 0), (2, 1)), View((0, 1), (2, 1))
 NODES = View((0, 0), (1, 2)), View((1, 0), (1, 2))
 
 
-def step(extents: tuple[int, int]) -> tuple[Graph, tuple[tuple[tuple[str, ...], ...], ...]]:
+Branches = tuple[tuple[tuple[tuple[str, ...], ...], ...], ...]
+"""Per region, its branches."""
+
+
+def step(extents: tuple[int, int]) -> tuple[Graph, Branches]:
     """Forward operators, a join, backward operators that read the inputs again."""
     g, x = Builder("step", "float32"), []
     for name, extent in zip(("left", "right"), extents, strict=True):
@@ -122,10 +122,10 @@ def step(extents: tuple[int, int]) -> tuple[Graph, tuple[tuple[tuple[str, ...], 
             g.map("right.b", "multiply", x[1], loss, text="c, b c -> b c"),
         ]
         out = g.map("end", "add", *back, text="b c, b c -> b c")
-    return g.build(out), ((("left.f",), ("left.b",)), (("right.f",), ("right.b",)))
+    return g.build(out), tuple(tuple(((f"{n}.{p}",),) for n in ("left", "right")) for p in "fb")
 
 
-def row() -> tuple[Graph, tuple[tuple[tuple[tuple[str, ...], ...], ...], ...]]:
+def row() -> tuple[Graph, Branches]:
     """Two regions, one behind the other, with an operator between them."""
     g, ends = Builder("row", "float32"), []
     for n in ("a", "b"):
@@ -156,22 +156,34 @@ SPEEDS = [("1e-6", "1e11"), ("1e-4", "1e11"), ("0", "1e9"), ("0", "1e8")]
 
 
 @pytest.mark.parametrize(("launch", "memory"), SPEEDS)
-def test_two_phases_of_equal_branches(launch: str, memory: str) -> None:
+def test_forward_and_backward_of_equal_branches(launch: str, memory: str) -> None:
     graph, branches = step((1024, 1024))
-    compared(graph, machine_of((1, 4), launch, memory), (Region(branches, (HALVES, ONES[1:3], (HALVES[1],) * 2)),))
+    compared(
+        graph,
+        machine_of((1, 4), launch, memory),
+        (Region(branches[0], (HALVES, ONES[1:3])), Region(branches[1], (HALVES, (HALVES[1],) * 2))),
+    )
 
 
 @pytest.mark.parametrize(("launch", "memory"), SPEEDS)
-def test_two_phases_across_nodes(launch: str, memory: str) -> None:
+def test_forward_and_backward_across_nodes(launch: str, memory: str) -> None:
     graph, branches = step((1024, 1024))
-    compared(graph, machine_of((2, 2), launch, memory), (Region(branches, (ACROSS, NODES)),))
+    compared(
+        graph,
+        machine_of((2, 2), launch, memory),
+        (Region(branches[0], (ACROSS,)), Region(branches[1], (ACROSS, NODES))),
+    )
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize(("launch", "memory"), SPEEDS)
-def test_two_phases_of_unequal_branches_across_nodes(launch: str, memory: str) -> None:
+def test_forward_and_backward_of_unequal_branches_across_nodes(launch: str, memory: str) -> None:
     graph, branches = step((1024, 4))
-    compared(graph, machine_of((2, 2), launch, memory), (Region(branches, (ACROSS, NODES)),))
+    compared(
+        graph,
+        machine_of((2, 2), launch, memory),
+        (Region(branches[0], (ACROSS,)), Region(branches[1], (ACROSS, NODES))),
+    )
 
 
 @pytest.mark.parametrize(("launch", "memory"), SPEEDS)
@@ -189,14 +201,14 @@ def test_cases_are_won_on_views_and_on_the_machine() -> None:
     assert fast != slow
 
 
-def test_a_chosen_plan_takes_the_slowest_view_of_every_phase() -> None:
-    """With a branch on each half of the machine both phases count once, not the sum of both branches."""
+def test_a_chosen_plan_takes_the_slowest_view_of_every_region() -> None:
+    """With a branch on each half of the machine both regions count once, not the sum of both branches."""
     graph, branches = step((1024, 1024))
     machine = machine_of((1, 4), "1e-4", "1e11")
-    plan = planned(graph, machine, (Region(branches, (HALVES,)),))
+    plan = planned(graph, machine, tuple(Region(b, (HALVES,)) for b in branches))
     assert plan.plain.cost is not None
     assert plan.answer.cost is not None
     assert plan.plain.cost - plan.answer.cost > 1.9e-4 * plan.planning.problem.scale
     c = certificate(plan)
-    joined = replace(c, regions=(replace(c.regions[0], divisions=((HALVES[0],) * 2,)),))
+    joined = replace(c, regions=(replace(c.regions[0], divisions=((HALVES[0],) * 2,)), c.regions[1]))
     assert "none of its divisions" in reasons(joined)
