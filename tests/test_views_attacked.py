@@ -20,6 +20,8 @@ from shardproof.proofs.container.canonical import ContainerError
 from shardproof.proofs.views.certificate import ViewsCertificate
 from shardproof.proofs.views.file import decode_views, encode_views
 from shardproof.verify.plan.used_entries import Entries
+from shardproof.verify.views import prices, problem
+from shardproof.verify.views.certificate import check_views
 from shardproof.verify.views.prices import part_of
 from shardproof.verify.views.problem import rebuilt
 from shardproof.verify.views.structure import parts_of, wrong_divisions
@@ -337,3 +339,20 @@ def test_branches_across_all_nodes_are_priced_at_their_part_of_the_network() -> 
     assert inner
     alone = (machine.levels[0].bandwidth, part_of(machine, View((0, 0), (2, 1))).levels[0].bandwidth)
     assert alone[0] == 2 * alone[1]
+
+
+LIMITS = {
+    "cells": (prices, "MOST_CELLS", "too entangled"),
+    "ways": (problem, "MOST_LABELS", "too many ways"),
+    "levels": (problem, "MOST_LEVELS", "too many to be checked"),
+}
+
+
+@pytest.mark.parametrize("name", LIMITS)
+def test_what_is_too_large_to_be_checked_is_said(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A file cannot have the checker fill its memory: each table is counted before it is made."""
+    module, limit, said = LIMITS[name]
+    c = certificate(uno())
+    monkeypatch.setattr(module, limit, 1)
+    with pytest.raises(ContainerError, match=said):
+        check_views(c, "seed", 1, 1)

@@ -42,6 +42,7 @@ from ...models.views.regions import Region, views_flags
 from .branches import Labelled, Own, first_seen, labelled, sides
 
 MOST_LABELS = 1 << 12
+MOST_LEVELS = (1 << 13) - 1
 """Labels of one view."""
 
 
@@ -243,6 +244,8 @@ def build_views(planning: Planning, regions: tuple[Region, ...]) -> ViewsPlannin
             for m in range(len(region.divisions))
         ]
         reach = [np.unique(np.array([t for g in row for t in g.times], dtype=np.int64)) for row in found]
+        if any(times.size > MOST_LEVELS for times in reach):
+            raise TooLarge(f"the views of one division take more than {MOST_LEVELS} times")
         at = len(vertices)
         vertices.append(Vertex(f"region {r}, phase 0", np.concatenate([np.zeros(1, dtype=np.int64), *reach])))
         numbered = []

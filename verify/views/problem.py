@@ -39,6 +39,10 @@ def assumptions(entries: Entries, regions: Sequence[Region]) -> tuple[str, ...]:
     return tuple(sorted(found))
 
 
+MOST_LEVELS = 1 << 13
+"""Times of a region under one division; every view has a table of as many rows and columns."""
+
+
 class _Problem:
     def __init__(self, entries: Entries, regions: Sequence[Region], parts: Parts) -> None:
         self.entries, self.regions, self.parts = entries, regions, parts
@@ -135,6 +139,8 @@ class _Problem:
     def _levels(self, level_vertex: int, view: int, mine: Ints, reach: list[int], times: list[int]) -> None:
         """A view is in use under its division alone, and within the level of the region."""
         size = len(reach) + 1
+        if size > MOST_LEVELS:
+            raise ContainerError("views", f"the views of a division take {size - 1} times: too many to be checked")
         table = np.full((size, size), FORBIDDEN, dtype=np.int64)
         table[0, 0] = 0
         for level in range(1, size):

@@ -1,0 +1,214 @@
+"""Plans with views of several regions, against every choice priced by the second builder, all at once; copies of a
+branch's own are on its view.
+"""
+
+from __future__ import annotations
+
+import itertools
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from second_builder.tables import Vertex
+from test_views import Enumerated, certificate, machine_of, reasons
+
+from shardproof.formal.selection.model.clock import Clock
+from shardproof.formal.views.search import Viewed, plan_views
+from shardproof.models.layout.placement import space
+from shardproof.models.layout.view import View
+from shardproof.models.machine.machine import Machine
+from shardproof.models.program.graph import Graph
+from shardproof.models.sources.building.builder import Builder
+from shardproof.models.views.regions import Region
+from shardproof.verify.plan.used_entries import Entries
+from shardproof.verify.views.problem import rebuilt
+from shardproof.verify.views.structure import parts_of
+
+Ways = tuple[tuple[View, ...] | None, ...]
+"""Of every region, a division, or None: the whole machine."""
+
+
+class Every(Enumerated):
+    """The least time over all choices of any number of regions, as one array with an axis per decision."""
+
+    def __init__(self, graph: Graph, machine: Machine, regions: tuple[Region, ...], scale: int) -> None:
+        super().__init__(graph, machine, regions[0], scale)
+        self.regions = regions
+        self.place: dict[Vertex, tuple[int, int]] = {}
+        for r, region in enumerate(regions):
+            for b, branch in enumerate(region.branches):
+                for n in itertools.chain(*branch):
+                    self.place["operator", n] = r, b
+        touched: dict[Vertex, set[tuple[int, int] | None]] = {}
+        for e in self.on(None).edges:
+            for a, b in ((e.source, e.target), (e.target, e.source)):
+                if a[0] == "copy":
+                    touched.setdefault(a, set()).add(self.place.get(b))
+        for copy, places in touched.items():
+            (only, *others) = places
+            if not others and only is not None and copy[1] not in graph.outputs:
+                self.place[copy] = only
+
+    def every(self) -> dict[Ways, int]:
+        """The least time under every division of every region."""
+        return {ways: self.under(ways) for ways in itertools.product(*((None, *r.divisions) for r in self.regions))}
+
+    def under(self, ways: Ways) -> int:
+        whole = self.on(None)
+        vertices = list(whole.choices)
+        view: list[View | None] = []
+        for v in vertices:
+            r, b = self.place.get(v, (-1, -1))
+            division = None if r < 0 else ways[r]
+            view.append(None if division is None else division[b])
+        costs = [self.on(w).costs(v) for v, w in zip(vertices, view, strict=True)]
+        sizes = [len(c) for c in costs]
+        outside = np.zeros(sizes, dtype=np.int64)
+        busy: dict[int, dict[View, np.ndarray]] = {}
+
+        def add(amount: np.ndarray, r: int, w: View | None) -> None:
+            if w is None:
+                np.add(outside, amount, out=outside)
+            else:
+                mine = busy.setdefault(r, {})
+                mine[w] = mine.get(w, np.zeros(sizes, dtype=np.int64)) + amount
+
+        def along(values: list[int], i: int) -> np.ndarray:
+            shape = [1] * len(sizes)
+            shape[i] = -1
+            return np.array(values, dtype=np.int64).reshape(shape)
+
+        for i, (v, w) in enumerate(zip(vertices, view, strict=True)):
+            add(along(costs[i], i), self.place.get(v, (-1, -1))[0], w)
+        for e in whole.edges:
+            i, j = vertices.index(e.source), vertices.index(e.target)
+            inner = view[i] is not None and self.place.get(e.source) == self.place.get(e.target)
+            table = np.array(self.on(view[i]).edge_costs(e) if inner else self.crossing(e, view[i], view[j]))
+            shape = [1] * len(sizes)
+            shape[i], shape[j] = table.shape
+            amount = (table if i < j else table.T).reshape(shape)
+            add(amount, self.place.get(e.source, (-1, -1))[0], view[i] if inner else None)
+        for by_view in busy.values():
+            outside = outside + np.maximum.reduce(list(by_view.values()))
+        return int(outside.min())
+
+
+HALVES = View((0, 0), (1, 2)), View((0, 2), (1, 2))
+ONES = tuple(View((0, k), (1, 1)) for k in range(4))
+ACROSS = View((0, 0), (2, 1)), View((0, 1), (2, 1))
+NODES = View((0, 0), (1, 2)), View((1, 0), (1, 2))
+
+
+Branches = tuple[tuple[tuple[tuple[str, ...], ...], ...], ...]
+"""Per region, its branches."""
+
+
+def step(extents: tuple[int, int]) -> tuple[Graph, Branches]:
+    """Forward operators, a join, backward operators that read the inputs again."""
+    g, x = Builder("step", "float32"), []
+    for name, extent in zip(("left", "right"), extents, strict=True):
+        x.append(g.input(f"{name}.x", (extent,)))
+    ends = [g.map(f"{n}.f", "relu", t, text="b -> b") for n, t in zip(("left", "right"), x, strict=True)]
+    if extents[0] == extents[1]:
+        loss = g.map("join", "add", *ends, text="b, b -> b")
+        back = [
+            g.map(f"{n}.b", "multiply", loss, t, text="b, b -> b") for n, t in zip(("left", "right"), x, strict=True)
+        ]
+        out = g.map("end", "add", *back, text="b, b -> b")
+    else:
+        loss = g.map("join", "multiply", *ends, text="b, c -> b c")
+        back = [
+            g.map("left.b", "multiply", x[0], loss, text="b, b c -> b c"),
+            g.map("right.b", "multiply", x[1], loss, text="c, b c -> b c"),
+        ]
+        out = g.map("end", "add", *back, text="b c, b c -> b c")
+    return g.build(out), tuple(tuple(((f"{n}.{p}",),) for n in ("left", "right")) for p in "fb")
+
+
+def row() -> tuple[Graph, Branches]:
+    """Two regions, one behind the other, with an operator between them."""
+    g, ends = Builder("row", "float32"), []
+    for n in ("a", "b"):
+        ends.append(g.map(f"{n}.0", "relu", g.input(f"{n}.x", (1024,)), text="b -> b"))
+    mid = g.map("mid", "add", *ends, text="b, b -> b")
+    more = [g.map(f"{n}.0", "relu", mid, text="b -> b") for n in ("c", "d")]
+    out = g.map("end", "add", *more, text="b, b -> b")
+    return g.build(out), tuple(tuple(((f"{n}.0",),) for n in names) for names in (("a", "b"), ("c", "d")))
+
+
+def planned(graph: Graph, machine: Machine, regions: tuple[Region, ...]) -> Viewed:
+    return plan_views(graph, machine, space("complete"), clock=Clock(60.0), regions=regions)
+
+
+def compared(graph: Graph, machine: Machine, regions: tuple[Region, ...]) -> Ways:
+    """The way that is best; builder and checker agree with the second builder."""
+    plan = planned(graph, machine, regions)
+    made = plan.planning
+    entries = Entries(made.planning)
+    assert rebuilt(entries, regions, parts_of(entries, regions)).sha256() == made.problem.sha256()
+    by_way = Every(graph, machine, regions, made.problem.scale).every()
+    assert plan.answer.cost == plan.answer.lower_bound == min(by_way.values())
+    assert reasons(certificate(plan)) == ""
+    return min(by_way, key=lambda w: by_way[w])
+
+
+SPEEDS = [("1e-6", "1e11"), ("1e-4", "1e11"), ("0", "1e9"), ("0", "1e8")]
+
+
+@pytest.mark.parametrize(("launch", "memory"), SPEEDS)
+def test_forward_and_backward_of_equal_branches(launch: str, memory: str) -> None:
+    graph, branches = step((1024, 1024))
+    compared(
+        graph,
+        machine_of((1, 4), launch, memory),
+        (Region(branches[0], (HALVES, ONES[1:3])), Region(branches[1], (HALVES, (HALVES[1],) * 2))),
+    )
+
+
+@pytest.mark.parametrize(("launch", "memory"), SPEEDS)
+def test_forward_and_backward_across_nodes(launch: str, memory: str) -> None:
+    graph, branches = step((1024, 1024))
+    compared(
+        graph,
+        machine_of((2, 2), launch, memory),
+        (Region(branches[0], (ACROSS,)), Region(branches[1], (ACROSS, NODES))),
+    )
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("launch", "memory"), SPEEDS)
+def test_forward_and_backward_of_unequal_branches_across_nodes(launch: str, memory: str) -> None:
+    graph, branches = step((1024, 4))
+    compared(
+        graph,
+        machine_of((2, 2), launch, memory),
+        (Region(branches[0], (ACROSS,)), Region(branches[1], (ACROSS, NODES))),
+    )
+
+
+@pytest.mark.parametrize(("launch", "memory"), SPEEDS)
+def test_two_regions_one_behind_the_other(launch: str, memory: str) -> None:
+    graph, branches = row()
+    regions = Region(branches[0], (HALVES,)), Region(branches[1], (ONES[:2], HALVES[::-1]))
+    compared(graph, machine_of((1, 4), launch, memory), regions)
+
+
+def test_cases_are_won_on_views_and_on_the_machine() -> None:
+    graph, branches = row()
+    regions = Region(branches[0], (HALVES,)), Region(branches[1], (ONES[:2],))
+    slow, fast = (compared(graph, machine_of((1, 4), *s), regions) for s in (("1e-4", "1e11"), ("0", "1e8")))
+    assert None not in slow
+    assert fast != slow
+
+
+def test_a_chosen_plan_takes_the_slowest_view_of_every_region() -> None:
+    """With a branch on each half of the machine both regions count once, not the sum of both branches."""
+    graph, branches = step((1024, 1024))
+    machine = machine_of((1, 4), "1e-4", "1e11")
+    plan = planned(graph, machine, tuple(Region(b, (HALVES,)) for b in branches))
+    assert plan.plain.cost is not None
+    assert plan.answer.cost is not None
+    assert plan.plain.cost - plan.answer.cost > 1.9e-4 * plan.planning.problem.scale
+    c = certificate(plan)
+    joined = replace(c, regions=(replace(c.regions[0], divisions=((HALVES[0],) * 2,)), c.regions[1]))
+    assert "none of its divisions" in reasons(joined)
