@@ -86,7 +86,7 @@ def fit(rows: Sequence[Measured], ratios: Ratios, ramp: Fraction = Fraction(0), 
     inside = any(r.group.nodes == 1 and r.group.unlinked is None for r in rows) and not borrowed
     slow, quick = slow @ tie / seconds[:, None], quick @ tie / seconds[:, None]
     best, error = None, np.inf
-    for start in _starts(rows, borrowed):
+    for start in _starts(rows, borrowed, late):
         x, off = _alternate(slow, quick, start, inside, late)
         if off < error:
             best, error = x, off
@@ -109,11 +109,12 @@ def _matrices(rows: Sequence[Measured], ramp: Fraction) -> tuple[Floats, Floats]
     return slow, quick
 
 
-def _starts(rows: Sequence[Measured], borrowed: bool) -> list[Floats]:
+def _starts(rows: Sequence[Measured], borrowed: bool, late: bool) -> list[Floats]:
     least = min(r.seconds for r in rows) / _SECONDS
     per_byte = max(r.seconds for r in rows) / max(1, max(r.size for r in rows)) / _BYTES
     out = []
-    for steep, start in ((2.0, 2.0), (5.0, 2.0), (5.0, 0.5), (20.0, 1.0)):
+    pairs = [(2.0, 2.0), (5.0, 2.0), (5.0, 0.5), (20.0, 1.0)]
+    for steep, start in pairs + [(1 / a, b) for a, b in pairs if late]:  # late links begin with the smaller slope
         x = [least, least / 3, steep * per_byte, start * least, per_byte, per_byte]
         out.append(np.array(x)[[0, 2, 3, 4]] if borrowed else np.array(x))
     return out
