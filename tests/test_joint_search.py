@@ -52,8 +52,9 @@ def test_never_worse_than_the_plain_plan_under_a_limit(monkeypatch: pytest.Monke
     best = relax_resources(free.problem, clock=Clock())
     limit = free.problem.peak_of(best.solution or ())[0]
 
-    def narrow(egraph: EGraph, rounds: int, *of: Any, memory_limit: int, **more: Any) -> JointPlanning:
-        return build_joint(egraph, rounds, *of, memory_limit=memory_limit // 4 if rounds else memory_limit, **more)
+    def narrow(egraph: EGraph, rounds: int, *of: Any, memory_limit: int | None = None, **more: Any) -> JointPlanning:
+        less = memory_limit // 4 if rounds and memory_limit is not None else memory_limit
+        return build_joint(egraph, rounds, *of, memory_limit=less, **more)
 
     monkeypatch.setattr(search, "build_joint", narrow)
     for clock in (Clock(), Clock(1.0)):

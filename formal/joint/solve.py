@@ -3,9 +3,9 @@
     user's graph    planned as it is; its plan is where everything begins, so that no answer is worse
     jointly         one selection problem over all programs (`models.joint.problem`), with tags that say as much as is
                     cheap (`levels`), for a part of the time
+    algebra first   where much is tried, from the best placement of the program that is best on one device on
     uniform modes   where that is not enough, programs in which equal places are rewritten alike, planned one by one
-                    (`starts`),
-                    and the one that is best on one device
+                    (`starts`)
     again           from the best of these on, with tags that say more
 
 Where the user's plan does not fit the rows of all programs, which say more than its own, and nothing cheaper fits them,
@@ -39,6 +39,7 @@ from ..planning.simple import simple_plans
 from ..selection.answer import Answer
 from ..selection.fallback import certified
 from ..selection.model.clock import Clock, Progress
+from ..selection.model.restrict import restrict
 from ..selection.relax_resources import relax_resources
 from ..selection.solve import Engine, solve
 from .levels import LARGE, MIDDLE, SMALL, TooLong, first_level, larger, within
@@ -63,10 +64,14 @@ FIRST_S: Final = 1.0
 FIRST_TIMES: Final = 8.0
 """Seconds that a first search has at most, and how often what its tables took; what it does not close by then needs
 better programs or tags."""
+APART_SHARE: Final = 0.2
+"""Share of the time for the program that is best on one device and its placement."""
 STARTS_SHARE: Final = 0.3
 """Share of the time for programs with fixed modes."""
 PLAIN_SHARE: Final = 0.2
 """Share of the time for the graph as it is."""
+END_SHARE: Final = 0.05
+"""Share of the time for what a search does when its time is over: its proof, and what is executable."""
 OWN_SHARE: Final = 0.2
 """Share of the time that is kept for the graph as it is where its plan breaks the rows of all programs."""
 
@@ -108,6 +113,7 @@ def plan_jointly(
     bytes per device, or None.
     """
     check_sizes(graph, machine, where)
+    clock = clock.share(1 - END_SHARE)
     egraph, derivation = safe(graph, rules, clock)
     search = _Search(machine, where, clock, gap, threads, progress, memory_limit, engine)
     base = build(graph, machine, where, memory_limit)
@@ -148,6 +154,7 @@ def plan_jointly(
         attempt(first, kept)
     elif first.skeleton.level > SMALL or not attempt(first, kept.share(FIRST_SHARE)):
         middle = first if first.skeleton.level > SMALL else more(first, MIDDLE)
+        known += search.apart(middle, kept.share(APART_SHARE))
         if not attempt(middle, kept.share(FIRST_SHARE).at_most(first_s)):
             known += search.starts(middle, plain, base, kept.share(STARTS_SHARE))
             attempt(more(middle, LARGE), kept)
@@ -226,6 +233,16 @@ def safe(graph: Graph, rules: Mapping[str, Rule] = RULES, clock: Clock | None = 
 def _program(planning: JointPlanning, x: tuple[int, ...]) -> Known:
     """Modes and placements of a solution."""
     return planning.modes(x), planning.plan(x)[1]
+
+
+def _of_program(planning: JointPlanning, modes: Modes) -> dict[int, tuple[int, ...]]:
+    """Choices of every class in which one program takes it."""
+    out = {}
+    for t, v in planning.classes.items():
+        d, mode = planning.decisions[v], modes[t]
+        named = [None if b.node is None else b.node.name for b in d.blocks]
+        out[v] = tuple(k for i, name in enumerate(named) if name == mode for k in range(*d.span(i)))
+    return out
 
 
 def joint_plan(joint: Joint) -> Plan | None:
@@ -308,14 +325,17 @@ class _Search:
     def starts(self, joint: JointPlanning, plain: Answer, base: Planning, until: Clock) -> list[Known]:
         """Programs with uniform modes and their plans, beginning with the user's."""
         found: list[Known] = []
+        longest = 0.0
 
         def cost(modes: Modes) -> int | None:
-            graph = joint.egraph.graph(modes)
+            nonlocal longest
+            graph, began = joint.egraph.graph(modes), until.seconds()
             if graph.operators == base.graph.operators:
                 planning, answer = base, plain
             else:
                 planning = build(graph, self.machine, self.where, self.memory_limit)
                 answer = self.plan(planning, until)
+                longest = max(longest, until.seconds() - began)
             if answer.solution is None:
                 return None
             known = modes, planning.choices(answer.solution)
@@ -325,12 +345,25 @@ class _Search:
             found.append(known)
             return joint.problem.cost_of(x)
 
-        apart = self.algebra_first(joint, until)
-        if apart is not None and not until.over():
-            cost(apart)
-        for _ in descend(joint.egraph, cost, until.over):
+        for _ in descend(joint.egraph, cost, lambda: until.left() <= longest):
             pass
         return found
+
+    def apart(self, joint: JointPlanning, until: Clock) -> list[Known]:
+        """The program that is best on one device and its placement, read off the tables of all programs; empty where
+        that is no plan of the program alone, or the time is over.
+        """
+        modes = self.algebra_first(joint, until)
+        if modes is None or until.over():
+            return []
+        small = restrict(joint.problem, _of_program(joint, modes))
+        search = solve if self.memory_limit is None else relax_resources
+        answer = search(small.inner, clock=until, gap=self.gap, progress=self.progress, threads=self.threads)
+        self.programs += 1
+        if answer.solution is None:
+            return []
+        x = small.solution_back(answer.solution)
+        return [] if joint.executable(x) else [_program(joint, x)]
 
     def algebra_first(self, joint: JointPlanning, until: Clock) -> Modes | None:
         """The best program on one device, as if algebra and placement were apart."""
