@@ -12,7 +12,7 @@ __version__ = "0.1.0"
 
 # The public API.  A name is written three times: here for type checkers, in _HOME for the program, in __all__.
 if TYPE_CHECKING:
-    from .answers import NoPlan, Pipeline, Plan, Run
+    from .answers import NoPlan, Pipeline, Plan, PlanWithViews, Run
     from .api import audit, load, machine, pipeline, plan, rules
     from .backends.export import apply as torch
     from .models.machine.machine import Machine, load_machine
@@ -26,6 +26,7 @@ else:
         "NoPlan": "answers",
         "Pipeline": "answers",
         "Plan": "answers",
+        "PlanWithViews": "answers",
         "Run": "answers",
         "audit": "api",
         "boolean": "models.sources.numpy.program",
@@ -63,6 +64,7 @@ __all__ = [
     "NoPlan",
     "Pipeline",
     "Plan",
+    "PlanWithViews",
     "Run",
     "__version__",
     "audit",

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Literal
 from shardproof.models.communication.shardings import PlanShardings, plan_shardings
 from shardproof.models.layout.placement import Placement
 from shardproof.models.layout.sharding import Sharding
+from shardproof.models.layout.view import View
 from shardproof.models.machine.machine import Machine
 from shardproof.models.program.graph import Graph
 from shardproof.models.text import InputError
@@ -30,6 +31,7 @@ if TYPE_CHECKING:
     from shardproof.formal.explain.stored_state import StoredState
     from shardproof.models.cost.selection import Planning
     from shardproof.proofs.pipelines.certificate import PipelineCertificate
+    from shardproof.proofs.views.certificate import ViewsCertificate
     from shardproof.verify.plan.plan import PlanCheck
     from shardproof.verify.verdict import CheckResult
 
@@ -213,19 +215,7 @@ class Plan:
 
     def run(self, seed: int = 0, timeout_s: float = 600.0) -> Run:
         """Execute the plan on virtual ranks in this process, with random inputs, and compare with one process."""
-        from shardproof.backends.execution import comparison
-        from shardproof.backends.execution.consent import check_consent
-        from shardproof.backends.execution.job import Options, prepared
-        from shardproof.backends.execution.reference import random_inputs, run_graph
-        from shardproof.backends.execution.run import run_virtual
-
-        check_consent(self.graph)
-        arrays = random_inputs(self.bundle.asked, seed, "float64")
-        program = prepared(self.graph, self.machine.hierarchy, self.bundle.choices, Options())
-        ended = run_virtual(program, arrays, timeout_s=timeout_s, trace=True)
-        worst, _ = comparison.worst(ended.outputs, run_graph(self.bundle.asked, arrays), self.graph.results)
-        wrong = tuple(t.place for t in ended.traffic if not t.fits)
-        return Run(ended.outputs, worst, worst <= comparison.allowed(["float64"]), len(ended.traffic), wrong)
+        return _run(self.bundle, seed, timeout_s)
 
     def save(self, path: Path | str, force: bool = False) -> None:
         """Write the `.spz` file.  Raises `OutputError` where something else than a plan stands, unless `force`."""
@@ -273,6 +263,97 @@ class Run:
     equal: bool
     movements: int
     mismatched: tuple[str, ...]
+
+
+def _run(bundle: Bundle, seed: int, timeout_s: float) -> Run:
+    from shardproof.backends.execution import comparison
+    from shardproof.backends.execution.consent import check_consent
+    from shardproof.backends.execution.job import Options, prepared
+    from shardproof.backends.execution.reference import random_inputs, run_graph
+    from shardproof.backends.execution.run import run_virtual
+
+    check_consent(bundle.graph)
+    arrays = random_inputs(bundle.asked, seed, "float64")
+    program = prepared(bundle.graph, bundle.machine.hierarchy, bundle.choices, Options())
+    ended = run_virtual(program, arrays, timeout_s=timeout_s, trace=True)
+    worst, _ = comparison.worst(ended.outputs, run_graph(bundle.asked, arrays), bundle.graph.results)
+    wrong = tuple(t.place for t in ended.traffic if not t.fits)
+    return Run(ended.outputs, worst, worst <= comparison.allowed(["float64"]), len(ended.traffic), wrong)
+
+
+@dataclass(frozen=True, eq=False)
+class PlanWithViews:
+    """A checked plan whose branches may run beside each other.  `certificate` is what its file holds; `scale`: units
+    of its costs in a second; times in seconds, exact.
+
+    >>> made = plan("candle-uno:batch=16,width=512,tower=2,layers=1", "2x2", views=True)
+    >>> made.status, len(set(made.views.values()) - {None})
+    ('optimal', 4)
+    """
+
+    certificate: ViewsCertificate
+    results: tuple[CheckResult, ...]
+    scale: int
+
+    @property
+    def status(self) -> Literal["optimal", "within-gap", "feasible"]:
+        """What is proved of the cost, over the placements on the machine and on the views that were open."""
+        if self.lower_bound_s is None:
+            return "feasible"
+        return "optimal" if self.lower_bound_s >= self.cost_s else "within-gap"
+
+    @property
+    def cost_s(self) -> Fraction:
+        """Seconds of a step, as the checker priced the choices."""
+        cost = self._main.cost
+        if cost is None:
+            raise InputError(f"{self.certificate.graph.name}: the certificate claims a lower bound only")
+        return Fraction(cost, self.scale)
+
+    @property
+    def lower_bound_s(self) -> Fraction | None:
+        """Seconds that no plan with these views goes below; None: nothing finite."""
+        bound = self._main.lower_bound
+        return None if bound is None else Fraction(bound, self.scale)
+
+    @property
+    def assumptions(self) -> tuple[str, ...]:
+        """What the claim takes for granted, by name; `views(..)` says over which regions and divisions it holds."""
+        return self._main.assumptions
+
+    @property
+    def placements(self) -> Mapping[str, Placement]:
+        """Operator -> placement matrix, on the machine or on its view."""
+        return dict(self.certificate.choices.operators)
+
+    @property
+    def views(self) -> Mapping[str, View | None]:
+        """Operator -> the part of the machine that it runs on; None: the whole."""
+        return {name: placement.view for name, placement in self.certificate.choices.operators}
+
+    def run(self, seed: int = 0, timeout_s: float = 600.0) -> Run:
+        """Execute on virtual ranks, as `Plan.run` does."""
+        from shardproof.proofs.views.certificate import as_plan
+
+        return _run(as_plan(self.certificate), seed, timeout_s)
+
+    def save(self, path: Path | str, force: bool = False) -> None:
+        """Write the `.spz` file, as `Plan.save` does."""
+        from shardproof.models.files.output import check_target, write_file
+        from shardproof.proofs.views.file import write_views
+
+        target = check_target(Path(path), force=force, replaces_results=True)
+        write_file(target, write_views(None, self.certificate))
+
+    def __repr__(self) -> str:
+        c = self.certificate
+        used = len(set(self.views.values()) - {None})
+        where = f"{c.graph.name} on {c.machine.name}"
+        return f"<PlanWithViews {where}: {float(self.cost_s):.6g} s, {self.status}, views: {used}>"
+
+    @property
+    def _main(self) -> CheckResult:
+        return next(r for r in self.results if r.kind in ("Optimal", "WithinGap", "LowerBound"))
 
 
 @dataclass(frozen=True, eq=False)

@@ -17,9 +17,9 @@ import sys
 from dataclasses import replace
 from fractions import Fraction
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Literal, overload
 
-from shardproof.answers import NoPlan, Pipeline, Plan
+from shardproof.answers import NoPlan, Pipeline, Plan, PlanWithViews
 from shardproof.models.layout.placement import space
 from shardproof.models.machine.machine import Machine, load_machine
 from shardproof.models.problem.claims import Verdict
@@ -43,6 +43,7 @@ if TYPE_CHECKING:
 Engine = Literal["native", "ilp", "smt"]
 
 
+@overload
 def plan(
     model: object,
     machine: Machine | str,
@@ -60,11 +61,54 @@ def plan(
     attention: Attention | None = None,
     strategy: Path | str | Splits | None = None,
     joint: bool = False,
+    views: Literal[False] = False,
     engine: Engine = "native",
     time_limit_s: float | None = 300.0,
     gap: Fraction = Fraction(0),
     threads: int = 2,
-) -> Plan:
+) -> Plan: ...
+
+
+@overload
+def plan(
+    model: object,
+    machine: Machine | str,
+    *,
+    inputs: object = None,
+    batch: int | None = None,
+    precision: str | None = None,
+    space_name: str | None = None,
+    attention: Attention | None = None,
+    views: Literal[True],
+    time_limit_s: float | None = 300.0,
+    gap: Fraction = Fraction(0),
+    threads: int = 2,
+) -> PlanWithViews: ...
+
+
+def plan(
+    model: object,
+    machine: Machine | str,
+    *,
+    inputs: object = None,
+    batch: int | None = None,
+    train: str | None = None,
+    loss: str | None = None,
+    recompute: str = "none",
+    precision: str | None = None,
+    micro_batch: int | str = 1,
+    memory: int | str | None = None,
+    space_name: str | None = None,
+    vocabulary: str | None = None,
+    attention: Attention | None = None,
+    strategy: Path | str | Splits | None = None,
+    joint: bool = False,
+    views: bool = False,
+    engine: Engine = "native",
+    time_limit_s: float | None = 300.0,
+    gap: Fraction = Fraction(0),
+    threads: int = 2,
+) -> Plan | PlanWithViews:
     """The best plan found for a model on a machine, checked.
 
     `model`: what the command line takes (a zoo name, with sizes or without, a file, FILE.py:NAME), a `Graph`, a NumPy
@@ -72,6 +116,7 @@ def plan(
     `inputs`.  `micro_batch`: parts of the batch, or "auto".  `memory`: bytes per device, or a text such as "80GiB".
     `vocabulary`: the framework that must be able to say every placement.  `strategy`: schedules to be carried to the
     rest instead of a search, a file or {operator: {axis: {level: degree}}}.  `joint`: algebra and placement together.
+    `views`: branches beside each other on parts of the machine, of inference only; a `PlanWithViews`.
 
     Raises `NoPlan`, `InputError`, and the errors of the frontends.
     """
@@ -87,6 +132,10 @@ def plan(
     if isinstance(given, TensorLayouts):
         raise InputError(f"{given.place} says where tensors lie, which audits take; plans take degrees of operators")
     request = replace(request, strategy=given, engine=engine, gap=gap, threads=threads, vocabulary=vocabulary)
+    if views:
+        if joint:
+            raise InputError("views is a search of its own: leave out joint")
+        return _with_views(request, _limit(time_limit_s))
     if joint:
         found = carry_out_jointly(request, _limit(time_limit_s))
         made, answer = found.plan, found.found.answer
@@ -109,6 +158,7 @@ def pipeline(
     train: str,
     *,
     stages: str = "auto",
+    strategy: str | Path | None = None,
     inputs: object = None,
     batch: int | None = None,
     loss: str | None = None,
@@ -121,9 +171,13 @@ def pipeline(
 ) -> Pipeline:
     """A training step cut into stages, each with placements of its own on an equal part of the machine, checked.
 
-    `stages`: "auto", or "P:M" for P stages and M micro-batches; the other arguments are those of `plan`.
+    `stages`: "auto", or "P:M" for P stages and M micro-batches; `strategy`: a file with a framework's settings (stages,
+    tensor, context and data parallel degrees, micro-batches), whose best completion is taken instead of the best plan,
+    beside the bound of all plans; the other arguments are those of `plan`.
     """
+    from shardproof.formal.pipelines.audit import audit_pipeline
     from shardproof.formal.pipelines.request import PipelineRequest, carry_out_pipelined
+    from shardproof.formal.planning.frameworks import pipelined_flags
     from shardproof.formal.planning.request import program_of
     from shardproof.models.sources.training.recompute import blocks
     from shardproof.proofs.container.archive import read_container
@@ -139,7 +193,10 @@ def pipeline(
 
     names = tuple(blocks(graph)) if recompute == "auto" else ()
     asked = PipelineRequest(make, target, stages, recompute, names, request.space, request.memory, gap)
-    found, _ = carry_out_pipelined(asked, limit)
+    if strategy is None:
+        found, _ = carry_out_pipelined(asked, limit)
+    else:
+        found = audit_pipeline(asked, pipelined_flags(Path(strategy)), limit).configuration
     if found.best is None:
         raise NoPlan(f"{graph.name}: no pipeline was found that fits; more time or memory may help", infeasible=False)
     certificate, results = check_members(read_container(write_pipeline(None, found.certificate())), 1_000, CELLS)
@@ -222,6 +279,21 @@ def _limit(seconds: float | None) -> TimeLimit:
     from shardproof.formal.selection.model.clock import Clock
 
     return TimeLimit(Clock(seconds))
+
+
+def _with_views(request: PlanRequest, limit: TimeLimit) -> PlanWithViews:
+    from shardproof.formal.views.request import carry_out_on_views
+    from shardproof.proofs.container.archive import read_container
+    from shardproof.proofs.views.file import write_views
+    from shardproof.verify.plan.tables import CELLS
+    from shardproof.verify.views.certificate import check_members
+
+    found = carry_out_on_views(request, limit)
+    if found.certificate is None:
+        raise NoPlan(f"{found.graph.name}: no plan found within the time limit; give it more time", infeasible=False)
+    certificate, results = check_members(read_container(write_views(None, found.certificate)), 1_000, CELLS)
+    _refuse(results)
+    return PlanWithViews(certificate, results, found.found.planning.problem.scale)
 
 
 def _strategy(strategy: str | Path | Splits, graph: Graph, machine: Machine) -> Strategy | TensorLayouts:

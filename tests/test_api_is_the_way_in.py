@@ -12,7 +12,7 @@ import pytest
 ROOT = Path(__file__).resolve().parent.parent
 WAYS_IN = ("api.py", "answers.py", "front_door.py")
 VERBS = {
-    "formal": ("plan", "joint", "pipelined", "conflict", "audit", "explain", "report", "results"),
+    "formal": ("plan", "joint", "pipelined", "viewed", "conflict", "audit", "explain", "report", "results"),
     "verify": ("check", "pipelined", "subject"),
     "backends": ("export",),
 }
@@ -25,9 +25,12 @@ WORDS = {
     "formal.explain.parallel_graph.picture": "a drawing",
     "formal.explain.request.carry_out_audit_of_choices": "selection problems, which hold no model",
     "formal.explain.request.rebuilt": "the problem of a plan; the Python way in has the checker's",
+    "formal.explain.views.views_json_of": "text",
+    "formal.explain.views.views_lines_of": "text",
     "formal.joint.gains.gains": "remarks about rewritings",
     "formal.joint.gains.lines": "text",
     "formal.planning.frameworks.framework_flags": "tells a framework's settings from a list of choices",
+    "formal.planning.frameworks.pipelined_flags": "the same",
     "formal.planning.layouts.tensor_layouts": "the same",
     "formal.planning.strategy.load_strategy": "the same",
     "formal.report.page.diff_page": "text",

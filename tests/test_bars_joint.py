@@ -49,7 +49,7 @@ def cases() -> Iterator[tuple[Graph, Machine, str]]:
     yield small, barred("cloud-a100:2x2", "30 %", "90 %"), "complete"
 
 
-@pytest.mark.parametrize("number", range(4))
+@pytest.mark.parametrize("number", [pytest.param(0, marks=pytest.mark.slow), 1, 2, 3])
 def test_differences_hold_on_machines_within_the_bars(number: int) -> None:
     graph, machine, name = list(cases())[number]
     rng, where = random.Random(number), space(name)

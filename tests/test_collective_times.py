@@ -99,3 +99,26 @@ def test_the_families_are_judged(monkeypatch: pytest.MonkeyPatch) -> None:
         figures = judged(DATA, DATA)
         assert figures["rows"] > 30 and 0 < figures["mean_error"] < most, (judged, figures)
     assert collectives.nccl(DATA, DATA / "nowhere") == {"rows": 0}
+
+
+@pytest.mark.parametrize("operation", Operation)
+def test_links_that_slow_down_never_fall_either(operation: Operation) -> None:
+    late = CollectiveTime(*(Fraction(x) for x in ("5e-6", "8e-7", "2e-12", "1e-4", "8e-12", "3e-12")), late=True)
+    sizes = [0, 1, 512, 10**5, 10**7, 10**8, 10**10]
+    times = [late.seconds(operation, Group(8, 2), b) for b in sizes]
+    assert times == sorted(times)
+    steps = [(b - a) / (y - x) for a, b, x, y in zip(times, times[1:], sizes, sizes[1:], strict=False)]
+    if operation is not Operation.SEND_RECV:
+        assert steps[-1] > steps[3], "a byte of a large buffer takes longer"
+
+
+def test_late_links_are_found_again() -> None:
+    true = CollectiveTime(*(Fraction(x) for x in ("4e-6", "1e-6", "1e-11", "4e-4", "4e-11", "4e-12")), late=True)
+    rows = [
+        Measured(
+            Operation.ALL_REDUCE, Group(n, 2), 1 << b, float(true.seconds(Operation.ALL_REDUCE, Group(n, 2), 1 << b))
+        )
+        for n in (4, 8, 16)
+        for b in range(10, 30)
+    ]
+    assert fit(rows, Ratios(0.0, 0.0), late=True).mean_error < 0.02 < fit(rows, Ratios(0.0, 0.0)).mean_error

@@ -567,3 +567,30 @@ def test_units_that_fit_nowhere_raise_the_bound_and_memory_is_held_to_the_byte()
     c = exact.certificate()
     assert reasons(c) == ""
     assert "the limit is" in reasons(replace(c, memory=max(exact.best.memory) - 1))
+
+
+@pytest.mark.parametrize("counted", [True, False])
+def test_a_mean_over_labels_that_count_is_refused_and_one_over_all_is_not(counted: bool) -> None:
+    """Micro-batches have other numbers of labels than the batch has; a constant divides them all alike."""
+    g = Builder("labels", "float64")
+    y = g.input("x", (4, 6))
+    for k in range(3):
+        y = g.map(f"y{k}", "relu", g.contract(f"z{k}", "b k, k n -> b n", y, g.parameter(f"w{k}", (6, 6))))
+        y = g.map(f"s{k}", "add", y, y, text="b n, b n -> b n")
+    squares = g.map("squares", "multiply", y, y, text="b n, b n -> b n")
+    mark = g.map("mark", "sign", g.map("size", "abs", g.input("t", (4,)), text="b -> b"), text="b -> b")
+    total = g.reduce("total", "b n -> ", g.map("kept", "multiply", squares, mark, text="b n, b -> b n"))
+    loss = g.map("loss", "divide", total, g.reduce("n", "b -> ", mark), text=", -> ") if counted else total
+    step = build_step(g.build(loss), "sgd")
+    division = divide(step.graph, step.passes)
+    assert wrong_division(step.graph, division) == ""
+    reason = shortened(step.graph, 2, division)[1]
+    job = Job(step.graph, division, load_machine("1x2"), space("complete"), None)
+    if counted:
+        assert "over the whole batch" in reason
+        with pytest.raises(InputError, match="a sum over the whole batch"):
+            Case(job, 1, 2)
+        Case(job, 1, 1)
+    else:
+        assert reason == ""
+        Case(job, 1, 2)

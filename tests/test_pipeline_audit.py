@@ -6,19 +6,24 @@ from __future__ import annotations
 
 import json
 import random
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from fractions import Fraction
 from functools import cache
 from pathlib import Path
 
 import pytest
 
+import shardproof
 from shardproof.__main__ import run
+from shardproof.formal.explain.audit import Outcome
+from shardproof.formal.pipelines.audit import PipelineAudit
 from shardproof.formal.pipelines.case import Job
 from shardproof.formal.pipelines.given import Configured, configured, layer_starts, micro_batches, one_f_one_b
-from shardproof.formal.pipelines.search import planned
-from shardproof.formal.planning.strategy import resolve
+from shardproof.formal.pipelines.search import Searched, planned
+from shardproof.formal.planning.frameworks import pipelined_flags
+from shardproof.formal.planning.strategy import StrategyError, resolve
 from shardproof.formal.selection.model.clock import Clock
+from shardproof.formal.verbs.audit_pipelined import proved
 from shardproof.models.layout.placement import space
 from shardproof.models.layout.targets.degrees import Flags
 from shardproof.models.machine.machine import load_machine
@@ -123,6 +128,11 @@ def test_what_is_no_configuration_of_this_model_is_refused_by_name() -> None:
         micro_batches(Flags("Megatron", pp=2, micro_batch=1, global_batch=16), 8, 8, None)
     with pytest.raises(InputError, match="2 copies of micro-batches of 3 do not divide a batch of 8"):
         micro_batches(Flags("Megatron", tp=2, pp=2, micro_batch=3), 8, 8, None)
+    with pytest.raises(InputError, match="micro-batches of 1 in a batch of 8 are not 8 micro-batches"):
+        micro_batches(Flags("Megatron", tp=2, pp=2, micro_batch=1), 8, 8, 8)  # --pipeline 2:8
+    assert micro_batches(Flags("Megatron", tp=2, pp=2, micro_batch=1), 8, 8, 4) == 4
+    with pytest.raises(InputError, match="several such rounds"):
+        micro_batches(Flags("torchtitan", pp=2, micro_batch=1, passing=1), 8, 8, None)
     with pytest.raises(InputError, match="3 stages are no equal parts"):
         configured(job(), Flags("Megatron", pp=3), 4, Clock(5.0))
 
@@ -150,6 +160,62 @@ def test_the_command_line_audits_and_plans_it(
     assert "no settings of Megatron" in capsys.readouterr().err
 
 
+TITAN = "--parallelism.pipeline_parallel_degree 2 --training.local_batch_size 8 --training.global_batch_size 8"
+
+
+@pytest.mark.parametrize(
+    ("text", "reason"),
+    [
+        (f"{TITAN} --parallelism.pipeline_parallel_schedule Interleaved1F1B", "stages of several parts"),
+        (f"{TITAN} --parallelism.pipeline_parallel_schedule=ZBVZeroBubble", "stages of several parts"),
+        ("[parallelism]\npipeline_parallel_degree = 2\npipeline_parallel_schedule = 'LoopedBFS'", "of several parts"),
+        ('[parallelism]\npipeline_parallel_degree = 2\npipeline_parallel_schedule = "GPipe"', "schedule GPipe"),
+        (f"{TITAN} --parallelism.pipeline_parallel_schedule_csv other.csv", "schedule other.csv"),
+        (f"{TITAN} --parallelism.pipeline_parallel_schedule 1F1B --parallelism.pipeline_parallel_layers_per_stage 1", "equally many layers"),
+        (f"{MEGATRON} --decoder-first-pipeline-num-layers 1", "equally many layers"),
+        (f"{MEGATRON} --account-for-loss-in-pipeline-split", "equally many layers"),
+    ],
+)  # fmt: skip
+def test_stages_and_schedules_of_another_kind_are_refused_by_name(tmp_path: Path, text: str, reason: str) -> None:
+    """Judged as equal stages under 1F1B, they would be refuted, or proved optimal, for what they are not."""
+    (tmp_path / "settings").write_text(text)
+    with pytest.raises(StrategyError, match=reason):
+        pipelined_flags(tmp_path / "settings")
+
+
+def test_torchtitan_cuts_its_local_batch_into_micro_batches_of_one(tmp_path: Path) -> None:
+    (tmp_path / "settings").write_text(f"{TITAN} --parallelism.pipeline_parallel_schedule 1F1B")
+    assert micro_batches(pipelined_flags(tmp_path / "settings"), 2, 8, None) == 8
+    (tmp_path / "settings").write_text(f"{TITAN} --parallelism.pipeline_parallel_microbatch_size 2")
+    assert micro_batches(pipelined_flags(tmp_path / "settings"), 2, 8, None) == 4
+
+
+@dataclass
+class Judging:
+    """A publisher whose checker says the same of everything."""
+
+    verdict: Verdict
+    asked: int = 0
+
+    def pipeline(self, path: Path | None, certificate: PipelineCertificate, notify: object = None) -> Judging:
+        assert path is None and isinstance(certificate, PipelineCertificate)
+        self.asked += 1
+        return self
+
+
+@pytest.mark.parametrize("verdict", [Verdict.PROVED, Verdict.REFUTED])
+def test_a_configuration_near_the_bound_is_checked_where_another_plan_is_written(verdict: Verdict) -> None:
+    """The gap is between the configuration's own step and the bound: the better plan proves half of it."""
+    own = given()
+    assert own.best is not None
+    better = replace(own.best, step=own.best.step - 1)
+    found = Searched(job(), better, [own.case], own.best.step - 2)
+    report = PipelineAudit(own, found, Outcome.WITHIN_GAP, Fraction(1, 10))
+    judge = Judging(verdict)
+    assert report.plan is found
+    assert proved(judge, report) == (verdict is Verdict.PROVED) and judge.asked == 1  # type: ignore[arg-type]
+
+
 @pytest.mark.slow
 def test_the_configuration_is_planned_and_checked(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
@@ -162,3 +228,13 @@ def test_the_configuration_is_planned_and_checked(
     assert plan["cost"] == given().best.step  # type: ignore[union-attr]
     assert plan["verdict"] == "proved" and plan["stages"] == 2
     assert run(["check", "c.spz"]) == 0
+
+
+@pytest.mark.slow
+def test_python_plans_the_configuration(tmp_path: Path) -> None:
+    (tmp_path / "flags.txt").write_text(MEGATRON)
+    made = shardproof.pipeline(
+        SMALL, "2x4", "adam", stages="2:4", strategy=tmp_path / "flags.txt", batch=8, time_limit_s=60.0
+    )
+    assert len(made.placements) == 2 and made.micro_batches == 4
+    assert 0 < made.lower_bound_s <= made.step_s

@@ -17,17 +17,20 @@ from shardproof.formal.pipelines import case as cases
 from shardproof.formal.pipelines.case import Job
 from shardproof.formal.pipelines.search import Searched, planned
 from shardproof.formal.selection.model.clock import Clock
+from shardproof.models.cost.selection import Planning
 from shardproof.models.cost.selection import build as build_problem
 from shardproof.models.layout.placement import space
 from shardproof.models.machine.machine import load_machine
 from shardproof.models.pipelines.bound import IMPOSSIBLE, Bounds, closure, reached
-from shardproof.models.pipelines.division import SHARED, divide
+from shardproof.models.pipelines.division import SHARED, Division, divide
 from shardproof.models.pipelines.micro import micro_batch
 from shardproof.models.pipelines.pieces import Pieces
 from shardproof.models.problem.claims import Verdict
+from shardproof.models.program.graph import Role
+from shardproof.models.sources.building.builder import Builder
 from shardproof.models.sources.training import build_step
 from shardproof.models.sources.zoo import build
-from shardproof.verify.pipelines.bound import least_step
+from shardproof.verify.pipelines.bound import least_step, parts, send
 from shardproof.verify.pipelines.certificate import check_pipeline
 from shardproof.verify.pipelines.leaves import Units
 from shardproof.verify.plan.tables import CELLS
@@ -59,12 +62,105 @@ def test_builder_and_checker_agree_whatever_operators_are_called() -> None:
         assert (found.forward, found.backward, found.update) == units.seconds(i, j, x)
         names = [pieces.graph.operators[k].name for k in pieces.stage_operators(i, j)]
         assert names == units.operators(i, j)
-        for kept, accumulated in ((1, False), (3, True)):
-            change = np.zeros(len(problem.vertices) + 1, dtype=np.int64)
+        for kept, accumulated in ((1, False), (1, True), (3, False), (3, True)):
+            change = np.zeros(len(names) + 1, dtype=np.int64)
             for u in pieces.usages(i, j, kept, accumulated):
                 change[u.start] += u.amount[x[u.vertex]]
                 change[u.end] -= u.amount[x[u.vertex]]
-            assert int(np.cumsum(change).max()) == units.peak(i, j, x, kept, 2 if accumulated else 1)
+            micro = 2 if accumulated else 1
+            assert np.cumsum(change)[:-1].tolist() == units.moments(i, j, x, kept, micro)
+            assert int(np.cumsum(change).max()) == units.peak(i, j, x, kept, micro)
+
+
+def straight(optimizer: str) -> tuple[Planning, Division]:
+    """Two products with one device: every tensor is whole, so its bytes can be written down."""
+    g = Builder("straight")
+    x = g.input("x", (2, 8))
+    y = g.map("r", "relu", g.contract("y", "b i, i j -> b j", x, g.parameter("w", (8, 16))))
+    z = g.contract("z", "b i, i j -> b j", y, g.parameter("v", (16, 32)))
+    step = build_step(g.build(g.reduce("loss", "b j -> ", z)), optimizer)
+    return (
+        build_problem(step.graph, load_machine("1x1"), space("complete"), 1 << 40),
+        divide(step.graph, step.passes),
+    )
+
+
+def held(planning: Planning, division: Division, kept: int, micro: int) -> list[int]:
+    """The same from the sentences alone: at every operator of the one stage, what is there."""
+    graph = planning.graph
+    phase = {op.name: p for op, p in zip(graph.operators, division.phase, strict=True)}
+    names = sorted(phase, key=lambda n: ("FBU".index(phase[n]), [op.name for op in graph.operators].index(n)))
+    at, by_name = {n: t for t, n in enumerate(names)}, {op.name: op for op in graph.operators}
+    updates = sum(p == "U" for p in phase.values())
+    total = [0] * len(names)
+    next_of, writer = {v: p for p, v in graph.state}, {op.output.tensor: op.name for op in graph.operators}
+    for t in graph.tensors:
+        readers = [at[op.name] for op in graph.operators if t.name in {a.tensor for a in op.inputs}]
+        size, written = t.elements * t.element_bytes, at.get(writer.get(t.name, ""))
+        behind = [r for r in readers if phase[names[r]] == "B"]
+        forward = written is None or phase[names[written]] == "F"
+        final = written is not None and phase[names[written]] == "B" and readers
+        final = bool(final) and all(phase[names[r]] == "U" for r in readers)
+        for moment in range(len(names)):
+            if t.role is Role.PARAMETER:
+                total[moment] += size if readers or t.name in planning.copies else 0
+                continue
+            begin = written if written is not None else min(readers, default=0)
+            there = begin <= moment <= max([begin, *readers]) and (readers or written is not None)
+            if t.name in next_of:
+                there = moment == written
+            if t.name in planning.copies:
+                total[moment] += size * bool(there)  # the copy; what is written is there at the writer alone
+                there = moment == written
+                if final and micro > 1 and moment < len(names) - updates:
+                    there = True
+            elif final and micro > 1:
+                there = moment <= max(readers)
+            total[moment] += size * bool(there)
+            if kept > 1 and forward and behind and moment < len(names) - updates:
+                total[moment] += size * (kept - 1)
+    for n in names:
+        moved = {k: a for k, a in enumerate(by_name[n].inputs) if a.tensor in writer or a.tensor in planning.copies}
+        total[at[n]] += sum(
+            graph.tensor(a.tensor).elements * graph.tensor(a.tensor).element_bytes for a in moved.values()
+        )
+    return total
+
+
+@pytest.mark.parametrize("optimizer", ["sgd", "adam"])
+def test_what_a_stage_holds_at_every_operator_is_what_the_page_says(optimizer: str) -> None:
+    """On one device, byte for byte: gradients lie until their update has read them, kept activations until the last
+    backward, and none of them where a stage takes no time.
+    """
+    planning, division = straight(optimizer)
+    units, pieces = Units(planning, division), Pieces(planning, division)
+    x = dict.fromkeys(range(len(planning.decisions)), 0)
+    assert any(phase == "U" for phase in division.phase)
+    for kept, micro in ((0, 1), (1, 1), (1, 2), (2, 2), (5, 8)):
+        found = units.moments(0, division.units, x, kept, micro)
+        assert found == held(planning, division, kept, micro)
+        change = [0] * (len(found) + 1)
+        for u in pieces.usages(0, division.units, kept, micro > 1):
+            change[u.start] += int(u.amount[0])
+            change[u.end] -= int(u.amount[0])
+        assert list(itertools.accumulate(change))[:-1] == found
+
+
+def test_parts_of_a_machine_are_cut_from_the_outermost_level() -> None:
+    for shape, stages, sizes in (
+        ("1x4", 2, (1, 2)),
+        ("4x2", 2, (2, 2)),
+        ("2x4", 4, (1, 2)),
+        ("2x4", 8, (1, 1)),
+        ("6x4", 4, None),
+        ("2x4", 16, None),
+        ("2x4", 1, (2, 4)),
+    ):
+        machine = load_machine(shape)
+        assert parts(machine, stages) == sizes
+        if sizes is None:
+            with pytest.raises(ValueError, match=f"does not divide into {stages} parts"):
+                send(machine, stages, 1, True)
 
 
 def answered(memory: int | None) -> Searched:

@@ -76,3 +76,12 @@ def test_state_by_bytes() -> None:
     rows = [row("data parallel, ZeRO-3", 97), row("tensor parallel, ZeRO-3", 1), row("data parallel", 2)]
     assert state_words(rows) == "ZeRO-3 98 %, data parallel 2 %"
     assert state_words([]) == ""
+
+
+def test_routing_keeps_its_sequence_whole() -> None:
+    """Places of tokens are counted along the sequence: Megatron's split sequences and experts still fit the space."""
+    graph = recognise(zoo("moe", **(LLAMA | {"experts": 2, "chosen": 1})), attention=True).graph
+    planning, x = laid_out(graph, Flags("Megatron", tp=2, ep=2, sequence_parallel=True))
+    place = planning.operators["layer0.ffn.route.place"]
+    assert planning.decisions[place].placement(x[place]).degree("s") == 1
+    assert dict(scheme(planning, x)[0].shares).keys() >= {"expert", "data"}

@@ -8,6 +8,7 @@ torch = pytest.importorskip("torch")
 F = torch.nn.functional
 
 from torch import Tensor, nn
+from torch.utils.checkpoint import checkpoint
 from torch_case import imported
 from torch_step_case import compare_step
 
@@ -257,3 +258,36 @@ def test_what_is_drawn_counts_as_its_expectation() -> None:
     assert sum(op.function == "scale" for op in drawn.operators) == 2  # 1 / keep, and the mask: halves are exact
     assert {op.function for op in plain.operators} <= {op.function for op in drawn.operators}
     assert not any(t.name.startswith("constant") for t in drawn.tensors)
+
+
+class Checkpointed(nn.Module):
+    """A part whose values are computed again, which the old form does without gradients first."""
+
+    def __init__(self, reentrant: bool) -> None:
+        super().__init__()
+        self.first, self.second, self.reentrant = nn.Linear(4, 4), nn.Linear(4, 4), reentrant
+
+    def forward(self, x: Tensor) -> Tensor:
+        y = checkpoint(lambda x: self.second(x).tanh(), self.first(x), use_reentrant=self.reentrant)
+        return y.square().sum()
+
+
+@pytest.mark.parametrize("reentrant", [False, True])
+def test_checkpoints_have_gradients(reentrant: bool) -> None:
+    step = compare_step(lambda: (Checkpointed(reentrant), torch.zeros(3, 4)))
+    assert {w for w, _ in step.trained} == {"first.weight", "first.bias", "second.weight", "second.bias"}
+
+
+class Paired(nn.Module):
+    """A bilinear form."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.form = nn.Bilinear(3, 4, 5)
+
+    def forward(self, x: Tensor, y: Tensor) -> Tensor:
+        return self.form(x, y).square().sum()
+
+
+def test_a_bilinear_form() -> None:
+    compare_step(lambda: (Paired(), (torch.zeros(2, 3), torch.zeros(2, 4))))

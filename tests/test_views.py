@@ -299,7 +299,7 @@ def test_prices_of_views_are_those_of_the_second_builder() -> None:
         for _, group in row:
             tables = second.on(group.view)
             for one in group.labelled:
-                for k, times in enumerate(one.times):
+                for k, time in enumerate(one.times):
                     x = one.solve(k)
                     names = {v: made.planning.decisions[v].name for v in x}
                     total = sum(tables.costs(("operator", names[v]))[c] for v, c in x.items())
@@ -307,7 +307,7 @@ def test_prices_of_views_are_those_of_the_second_builder() -> None:
                     for e in tables.edges:
                         if e.source in at and e.target in at:
                             total += tables.edge_costs(e)[at[e.source]][at[e.target]]
-                    assert (total,) == times
+                    assert total == time
 
 
 def test_divisions_are_disjoint_and_aligned() -> None:
@@ -350,7 +350,7 @@ def _branches(c: ViewsCertificate) -> tuple[tuple[tuple[str, ...], ...], ...]:
 MUTANTS: dict[str, tuple[str, Change]] = {
     "an operator of a branch on the whole machine": ("outside the space", lambda c: _choice(c, 0, view=None)),
     "another view": ("is on two views", lambda c: _choice(c, 0, view=_sibling(c.choices.operators[0][1].view))),
-    "a view of nothing": ("outside the space", lambda c: _choice(c, 0, view=View((0, 0), (1, 3)))),
+    "a view of nothing": ("no aligned part", lambda c: _choice(c, 0, view=View((0, 0), (1, 3)))),
     "a view outside": ("belongs to no branch", lambda c: _choice(c, -1, view=View((0, 0), (2, 2)))),
     "a matrix that is none": ("outside the space", lambda c: _choice(c, 0, matrix=((3, 1),) * 4)),
     "a cheaper claim": (
@@ -399,6 +399,10 @@ MUTANTS: dict[str, tuple[str, Change]] = {
         "problem",
         lambda c: _region(c, branches=((_branches(c)[0][0][:-1],), *_branches(c)[1:])),
     ),
+    "two phases": (
+        "a branch has 2 phases",
+        lambda c: _region(c, branches=tuple((b[0][:1], b[0][1:]) for b in _branches(c))),
+    ),
     "no regions": ("there are no regions", lambda c: replace(c, regions=())),
 }
 
@@ -435,6 +439,15 @@ def test_every_field_is_looked_at(field: str) -> None:
         assert reasons_of(data)
 
 
+def test_files_with_two_phases_are_refused_by_name() -> None:
+    members = encode_views(certificate(uno()))
+    head = json.loads(members["views.json"])
+    for branch in head["regions"][0]["branches"]:
+        branch.append(branch[0][1:])
+        branch[0] = branch[0][:1]
+    assert "must have one phase each" in reasons_of(write_container(None, {**members, "views.json": canonical(head)}))
+
+
 def reasons_of(data: bytes) -> str:
     try:
         _, results = check_members(read_container(data), 100, CELLS)
@@ -450,6 +463,8 @@ def test_machines_without_views_are_refused_by_name(capsys: pytest.CaptureFixtur
     assert "no branches" in capsys.readouterr().err
     assert run(["plan", model, "--machine", "2x2", "--views", "--memory", "1GiB", "-o", target]) == 3
     assert "memory" in capsys.readouterr().err
+    assert run(["plan", model, "--machine", "2x2", "--views", "--train", "sgd", "-o", target]) == 3
+    assert "is a training step" in capsys.readouterr().err
     assert run(["plan", model, "--machine", "2x2", "--views", "--joint", "-o", target]) == 2
     assert "--views" in capsys.readouterr().err
 
@@ -473,3 +488,15 @@ def test_from_the_command_line(capsys: pytest.CaptureFixture[str], tmp_path) -> 
     assert "equal" in capsys.readouterr().out
     assert run(["sensitivity", target]) == 3
     assert "a plan with views" in capsys.readouterr().err
+
+
+def test_measured_collectives_are_priced_alike_and_never_divided() -> None:
+    """dgx-h100 measures collectives inside a node: views are whole nodes or parts of one; both builders agree."""
+    graph = build("dlrm", batch=8, tables=3, rows=20, width=4, bag=2, dense=6, bottom="8-4", top="16-8-1")
+    for sizes in ("1x4", "2x2"):
+        plan = found(graph, load_machine(f"dgx-h100:{sizes}"))
+        hierarchy = plan.planning.planning.machine.hierarchy
+        views = [v for r in plan.planning.regions for d in r.divisions for v in d]
+        assert views
+        assert not any(v.divides_links(hierarchy) for v in views)
+        assert not reasons(certificate(plan))

@@ -61,9 +61,9 @@ class Fitted:
     borrowed: bool
 
 
-def fit(rows: Sequence[Measured], ratios: Ratios, ramp: Fraction = Fraction(0)) -> Fitted:
-    """The constants of one operation on one level; `ratios` are used only where the rows need them.  Raises
-    `InputError` without rows or if the solver fails.
+def fit(rows: Sequence[Measured], ratios: Ratios, ramp: Fraction = Fraction(0), late: bool = False) -> Fitted:
+    """The constants of one operation on one level; `ratios` are used only where the rows need them; `late`: links that
+    slow down for large buffers.  Raises `InputError` without rows or if the solver fails.
 
     >>> true = CollectiveTime(*(Fraction(x) for x in ("4e-6", "1e-6", "1e-11", "1e-5", "3e-12", "1e-12")))
     >>> at = [(Group(n), 1 << b) for n in (2, 4, 8) for b in range(10, 30, 2)]
@@ -75,6 +75,8 @@ def fit(rows: Sequence[Measured], ratios: Ratios, ramp: Fraction = Fraction(0)) 
     if not rows:
         raise InputError("no collective is left to fit")
     slow, quick = _matrices(rows, ramp)
+    if late:
+        quick[:, 3] *= -1
     seconds = np.array([r.seconds for r in rows])
     tie, borrowed = np.eye(6), len({r.group for r in rows}) < 2
     if borrowed:
@@ -85,12 +87,12 @@ def fit(rows: Sequence[Measured], ratios: Ratios, ramp: Fraction = Fraction(0)) 
     slow, quick = slow @ tie / seconds[:, None], quick @ tie / seconds[:, None]
     best, error = None, np.inf
     for start in _starts(rows, borrowed):
-        x, off = _alternate(slow, quick, start, inside)
+        x, off = _alternate(slow, quick, start, inside, late)
         if off < error:
             best, error = x, off
     assert best is not None
     values = tie @ best * np.array([_SECONDS, _SECONDS, _BYTES, _SECONDS, _BYTES, _BYTES])
-    time = replace(CollectiveTime(*(Fraction(f"{v:.4e}") for v in values)), ramp=ramp)
+    time = replace(CollectiveTime(*(Fraction(f"{v:.4e}") for v in values)), ramp=ramp, late=late)
     return Fitted(time, float(error), len(rows), borrowed)
 
 
@@ -117,10 +119,10 @@ def _starts(rows: Sequence[Measured], borrowed: bool) -> list[Floats]:
     return out
 
 
-def _alternate(slow: Floats, quick: Floats, x: Floats, inside: bool) -> tuple[Floats, float]:
+def _alternate(slow: Floats, quick: Floats, x: Floats, inside: bool, late: bool) -> tuple[Floats, float]:
     best, error, seen = x, np.inf, set()
     for _ in range(_ROUNDS):
-        fast = quick @ x < slow @ x
+        fast = (quick @ x < slow @ x) != late
         linear = np.where(fast[:, None], quick, slow)
         off = float(np.abs(linear @ x - 1).mean())
         if off < error:

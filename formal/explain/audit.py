@@ -12,6 +12,8 @@ searches, each with its certificate:
     undecided      otherwise, with U and L as the certified gap                              (exit 5)
     infeasible     nothing at all is feasible                                                (proved; exit 20)
 
+U is within a tenth of the gap of L_S, so that a gap of 0 asks for the best completion.
+
 A strategy that no completion makes feasible (memory) is refuted by any feasible solution.
 
 On a machine with error bars (`bars.py`) a refutation stands only if the better solution is cheaper on every machine
@@ -25,7 +27,7 @@ from dataclasses import asdict, dataclass, replace
 from enum import Enum
 from fractions import Fraction
 from html import escape
-from typing import assert_never
+from typing import Final, assert_never
 
 from ...models.cost.selection import Planning
 from ...models.problem.claims import Infeasible, LowerBound, Optimal, SelectionClaim, Status, WithinGap
@@ -43,6 +45,9 @@ from ..selection.solve import Engine, solve
 from .bars import bar_lines, bars_json, bars_of
 from .compare import Comparison, compare, render_comparison
 from .terms import Names, PlainNames, PlanTerms
+
+FINER: Final = Fraction(1, 10)
+"""Of the gap that is accepted, what a completion may cost more than the best one: its cost is what is compared."""
 
 
 class Outcome(Enum):
@@ -223,7 +228,7 @@ def _audit(
 ) -> AuditReport:
     clock = (clock or Clock()).at_most(time_limit)
     small = restrict(problem, applied.allowed)
-    inner = solve(small.inner, clock=clock.share(0.5), engine=engine, progress=progress)
+    inner = solve(small.inner, clock=clock.share(0.5), gap=gap * FINER, engine=engine, progress=progress)
     lifted = None if inner.solution is None else small.solution_back(inner.solution)
     completed = Answer(inner.status, None, inner.lower_bound, inner.cost, lifted, inner.seconds)
     best = solve(

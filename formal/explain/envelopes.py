@@ -55,10 +55,10 @@ def every_constant(machine: Machine, scale: int) -> dict[str, Fraction]:
     for level in machine.levels:
         for operation, form in zip(COLLECTIVES, level.collectives, strict=False):
             out |= {f"level.{level.name}.{operation}.{key}": value for key, value in form.constants()}
-    for form in machine.device.products:
-        place = f"device_class.{machine.device.name}.product.{form.dtype}"
-        out |= {f"{place}.{key}": value for key, value in form.constants()}
-        out |= {f"{place}.tiles.{a}x{b}": time for a, b, time in form.tiles}
+    for table in machine.device.products:
+        place = f"device_class.{machine.device.name}.product.{table.dtype}"
+        out |= {f"{place}.{key}": value for key, value in table.constants()}
+        out |= {f"{place}.tiles.{a}x{b}": time for a, b, time in table.tiles}
     return {path: value * scale for path, value in out.items()}
 
 

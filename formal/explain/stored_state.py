@@ -31,6 +31,7 @@ from ...models.program.graph import Graph
 from ...models.program.operators import Operator
 from ...models.sources.training.clipping import CLIPPED
 from ...models.sources.training.derived import GRADIENT
+from ...models.sources.training.optimizers import BETWEEN
 from ...models.sources.training.scaling import UNSCALED
 from ...models.text import joined
 from ..planning.report import bytes_text, label, pattern, table_text
@@ -99,6 +100,7 @@ def stored_state(planning: Planning, x: tuple[int, ...]) -> tuple[StoredState, .
 def _read(graph: Graph, update: Operator, weight: str) -> tuple[str, list[str]]:
     """The gradient that an update works on, before clipping, and what it remembers."""
     writer, kept = graph.writer(), {name for name, _ in graph.state}
+    between = {f"{weight}{ending}" for ending in BETWEEN}
     gradient, moments, waiting = "", list[str](), [a.tensor for a in update.inputs if a.tensor != weight]
     while waiting:
         tensor = waiting.pop(0)
@@ -106,7 +108,7 @@ def _read(graph: Graph, update: Operator, weight: str) -> tuple[str, list[str]]:
             moments += [tensor] if tensor not in (weight, *moments) else []
             continue
         op = graph.operators[writer[tensor]]
-        if op.function in MOMENTS:
+        if op.function in MOMENTS or op.name in between:
             waiting += [a.tensor for a in op.inputs]
         elif graph.tensor(tensor).dtype != "bool":  # whether gradients are finite is no gradient
             while op.name.startswith((CLIPPED, UNSCALED)):

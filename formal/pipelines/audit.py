@@ -72,8 +72,8 @@ def audit_pipeline(request: PipelineRequest, flags: Flags, limit: TimeLimit, tel
     step = request.make(request.recompute)
     assert step is not None
     pairs = [] if request.stages == "" else pairs_of(request.stages, step, request.machine, job.division.units)
-    said = pairs[0][1] if len(pairs) == 1 else None
-    if len(pairs) == 1 and pairs[0][0] != flags.pp:
+    said = pairs[0][1] if pairs and request.stages != AUTO else None
+    if said is not None and pairs[0][0] != flags.pp:
         raise InputError(f"--pipeline {request.stages}: the configuration has {flags.pp} stages")
     micro = micro_batches(flags, request.machine.devices, batch, said)
     pairs = sorted({*pairs, (flags.pp, micro)})

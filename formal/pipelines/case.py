@@ -16,7 +16,7 @@ from ...models.cost.selection import Planning, build
 from ...models.layout.placement import Space
 from ...models.machine.machine import Machine
 from ...models.pipelines.bound import IMPOSSIBLE, Bounds, closure, least, reached
-from ...models.pipelines.division import Division
+from ...models.pipelines.division import Division, check_sums
 from ...models.pipelines.micro import micro_batch
 from ...models.pipelines.pieces import Part, Pieces, Seconds
 from ...models.pipelines.views import send_time, view
@@ -40,7 +40,13 @@ MOST_WHOLE = 400
 FAR = Fraction(1, 10)
 """Stages of options of units that take longer than their leaves by more than this are found at once after all."""
 
-MENU_SECONDS = 30.0
+PLAN_SHARE = 0.15
+"""Of the time limit, for all placements of one plan that are found at once."""
+
+MENU_SHARE = 0.5
+"""Of the time limit, for the options of units of one plan: what is cut short there is slow on every stage."""
+
+MENU_SECONDS = 60.0
 """For one option of a menu."""
 
 FIT_SHARE = 0.1
@@ -95,6 +101,8 @@ class Case:
         machine = view(self.job.machine, self.stages)
         assert machine is not None
         self.machine = machine
+        if self.micro > 1:
+            check_sums(self.job.graph, self.job.division)
         self.graph = micro_batch(self.job.graph, self.micro)
         self.work = unit_work(self.graph, machine, self.job.division)
         self.forward = unit_work(self.graph, machine, self.job.division, "F")
@@ -222,10 +230,11 @@ class Case:
         self._menus = None
         runs = _runs(starts, self.job.division.units)
         if max(len(self.pieces.stage_vertices(i, j)) for i, j in runs) > MOST_WHOLE:
-            stages = self._by_units(starts, clock, layouts)
+            stages = self._by_units(starts, clock.share(MENU_SHARE), layouts)
             if stages is None or self.slack(stages) <= FAR:
                 return stages
             self._menus = None
+        clock = clock.share(PLAN_SHARE)
         for i, j in runs:
             part = self.pieces.stage(i, j, self.micro + self.stages - 1, 1, layouts)
             key = part.problem.sha256()

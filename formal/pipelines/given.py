@@ -117,15 +117,25 @@ def micro_batches(flags: Flags, devices: int, batch: int, said: int | None) -> i
     """
     if flags.global_batch and flags.global_batch != batch:
         raise InputError(f"{flags.source}: a global batch of {flags.global_batch}, the model has {batch}; give --batch")
+    copies = flags.copies(devices)
+    if flags.passing and flags.passing * copies != batch:
+        raise InputError(
+            f"{flags.source}: {copies} copies of {flags.passing} samples go through the stages at once, the model has "
+            f"{batch}: steps of several such rounds are no plans of ours; give --batch {flags.passing * copies}"
+        )
     if said is not None:
+        if flags.micro_batch and flags.micro_batch * copies * said != batch:
+            raise InputError(
+                f"{flags.source}: {copies} copies of micro-batches of {flags.micro_batch} in a batch of {batch} are "
+                f"not {said} micro-batches; leave --pipeline out, or change the settings"
+            )
         return said
     if not flags.micro_batch:
         raise InputError(f"{flags.source}: no micro-batch size; say how many there are: --pipeline {flags.pp}:M")
-    share = flags.copies(devices) * flags.micro_batch
+    share = copies * flags.micro_batch
     if batch % share:
         raise InputError(
-            f"{flags.source}: {flags.copies(devices)} copies of micro-batches of {flags.micro_batch} do not divide a "
-            f"batch of {batch}"
+            f"{flags.source}: {copies} copies of micro-batches of {flags.micro_batch} do not divide a batch of {batch}"
         )
     return batch // share
 

@@ -102,7 +102,8 @@ class Menus:
             if x is None:
                 continue
             cost = part.problem.cost_of(x)
-            row = x, cost, *(sum(int(size[k][x[k]]) for k in size) for size in (fixed, kept))
+            between, more = (sum(int(size[k][x[k]]) for k in size) for size in (fixed, kept))
+            row = x, cost, between, more
             if cost < FORBIDDEN and row not in rows:
                 rows.append(row)
         options = [Option(dict(zip(part.vertices, x, strict=True)), c, a, b) for x, c, a, b in rows]

@@ -45,10 +45,7 @@ MOST_MOVES = 12
 """Moves of cuts."""
 
 
-PLAN_SHARE = 0.15
-"""Of the time limit, for the placements of one plan."""
-
-TIGHT = Fraction(1, 4)
+TIGHT = Fraction(1, 20)
 """Of the gap that is asked for: stages that are nearer to their leaves than this need no longer leaves."""
 
 MOST_FAILED = 3
@@ -265,7 +262,7 @@ def planned(job: Job, pairs: list[tuple[int, int]], clock: Clock, gap: Fraction,
         nonlocal best, most
         cut = _best_cut(case)
         for order in orders(case):
-            stages = case.plan(cut, clock.share(PLAN_SHARE), order)
+            stages = case.plan(cut, clock, order)
             if stages is None:
                 continue
             made = scheduled(case, stages, TRY_SECONDS, clock)
@@ -303,8 +300,8 @@ def planned(job: Job, pairs: list[tuple[int, int]], clock: Clock, gap: Fraction,
         case = min(found, key=lambda c: c.bound)
         if case.bound >= most * (1 - gap) or 2 * case.size > job.division.units:
             break
-        if case is best.case and case.size and case.slack(best.stages) < gap * TIGHT:
-            break  # longer leaves could not raise the bound by more
+        if case is best.case and case.size > 1 and case.slack(best.stages) < gap * TIGHT:
+            break  # longer leaves could hardly raise the bound
         case.prove(max(1, 2 * case.size), clock)
         cut = case.starts
         case.update_bound(most)

@@ -21,9 +21,21 @@ from .strategy import MAX_FILE, Rule, Strategy, StrategyError
 
 INTERLEAVED: Final = re.compile(
     r"--(num-layers-per-virtual-pipeline-stage|num-virtual-stages-per-pipeline-rank|virtual-pipeline-model-parallel-size)"
-    r"|(?<=\")(Interleaved\w*|LoopedBFS|ZBVZeroBubble|DualPipeV)(?=\")"
 )
-"""Words of Megatron and torchtitan for several parts of the model on one stage."""
+"""Words of Megatron for several parts of the model on one stage."""
+
+SCHEDULE: Final = re.compile(r"pipeline_parallel_schedule\w*[\"']?[\s=:]+[\"']?([\w./-]*)")
+"""torchtitan's schedule, in its TOML or as a flag; without one it is 1F1B."""
+
+SEVERAL_PARTS: Final = ("interleaved", "loopedbfs", "zbv", "dualpipev")
+"""How names of schedules with several parts on a stage begin."""
+
+UNEQUAL: Final = re.compile(
+    r"--((decoder|encoder)-(first|last)-pipeline-num-layers|account-for-(embedding|loss)-in-pipeline-split"
+    r"|pipeline-model-parallel-(layout|split-rank)|encoder-pipeline-model-parallel-size)"
+    r"|(pipeline_parallel_(split_points|layers_per_stage|(first|last)_stage_less_layers)|module_fqns_per_model_part)"
+)
+"""Words of Megatron and torchtitan for stages of unequal layers."""
 
 
 def framework_flags(path: Path | str) -> Flags | None:
@@ -52,11 +64,21 @@ def pipelined_flags(path: Path | str) -> Flags:
             str(path), "are no settings of Megatron, DeepSpeed, FSDP or torchtitan", "pipelines take nothing else yet"
         )
     text = Path(path).read_text(encoding="utf-8")
-    if found := INTERLEAVED.search(text):
+    schedules = [name for name in SCHEDULE.findall(text) if name and name.lower() != "1f1b"]
+    several = INTERLEAVED.findall(text) + [name for name in schedules if name.lower().startswith(SEVERAL_PARTS)]
+    if several:
         raise StrategyError(
             str(path),
-            f"{found[0]}: stages of several parts are no plans of ours yet",
+            f"{several[0]}: stages of several parts are no plans of ours yet",
             "leave it out to audit the same settings without interleaving",
+        )
+    if schedules:
+        raise StrategyError(
+            str(path), f"schedule {schedules[0]}: stages are audited under 1F1B", "leave it out to audit that"
+        )
+    if found := UNEQUAL.search(text):
+        raise StrategyError(
+            str(path), f"{found[0]}: stages are audited with equally many layers", "leave it out to audit those"
         )
     return flags
 

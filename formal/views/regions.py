@@ -18,6 +18,7 @@ from itertools import product
 from ...models.cost.limits import TooLarge
 from ...models.cost.selection import Planning
 from ...models.layout.view import View
+from ...models.machine.machine import Machine
 from ...models.program.graph import Graph
 from ...models.views.regions import Branch, Region
 from .problem import Views, own_of
@@ -151,6 +152,8 @@ def regions_of(planning: Planning, branches: Sequence[tuple[Branch, ...]]) -> tu
         divisions: list[tuple[View, ...]] = []
         for boxes in grids(hierarchy, len(parts)):
             division = _dealt(weights, boxes)
+            if divided_measured(planning.machine, boxes):
+                continue
             try:
                 for view, members in Region(parts, (division,)).groups(0):
                     views.group(view, members, own)
@@ -161,6 +164,11 @@ def regions_of(planning: Planning, branches: Sequence[tuple[Branch, ...]]) -> tu
         if divisions:
             out.append(Region(parts, tuple(divisions[:MOST_DIVISIONS])))
     return tuple(out)
+
+
+def divided_measured(machine: Machine, boxes: Sequence[View]) -> bool:
+    """Whether a view would have a part of links whose collectives were measured whole."""
+    return any(level.collectives for level in machine.levels) and any(v.divides_links(machine.hierarchy) for v in boxes)
 
 
 def _dealt(weights: Sequence[int], boxes: Sequence[View]) -> tuple[View, ...]:

@@ -12,6 +12,8 @@ peers directly (q: its share per peer) and to others around them (o: that share 
 Six constants per machine, operation and level spanned: a0, a1 (seconds), s (slow), t (start of the fast protocol), w
 (wire), c (copy or single flow), all >= 0, and c <= w inside, so that a time never falls with bytes or ranks.  e(B) = 1
 below 6 KB, 1 + ramp from 24 KB on, linear between: NCCL opens more channels there; the ramp is one per table of rows.
+Links that slow down for large buffers (sockets of a host that fill up) are `late`: then it is the larger of s B / R and
+w q / R + c o - t d that counts.
 
 Source of the form: NCCL's protocols (LL, LL128, Simple) and rings, J. Hu et al., "Demystifying NCCL", arXiv 2507.04786;
 constants: fitted (`formal.calibration.collective_times`).
@@ -23,7 +25,7 @@ constants: fitted (`formal.calibration.collective_times`).
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import KW_ONLY, dataclass
 from enum import StrEnum
 from fractions import Fraction
 
@@ -121,11 +123,13 @@ class CollectiveTime:
     start: Fraction
     wire: Fraction
     own: Fraction
+    _: KW_ONLY
     ramp: Fraction = Fraction(0)
+    late: bool = False
 
     def seconds(self, operation: Operation, group: Group, size: Fraction | int) -> Fraction:
         """The exact time of one collective."""
         x = parts(operation, group, size)
-        quick = self.start * x.depth + self.wire * x.wire + self.own * x.own
         latency = (self.fixed * x.fixed + self.hop * x.hops) * (1 + self.ramp * eased(size))
-        return latency + min(self.slow * x.slow, quick)
+        slow, quick, start = self.slow * x.slow, self.wire * x.wire + self.own * x.own, self.start * x.depth
+        return latency + (max(slow, quick - start) if self.late else min(slow, quick + start))

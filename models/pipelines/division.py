@@ -29,6 +29,10 @@ LEAST_SHARE = 500
 """A unit has at least 1/500 of the work of the forward pass, so that a model has some hundred units at most."""
 
 
+ADDITIVE = ("sum", "sum_inputs", "scale", "cast", "copy")
+"""What may be made of the parts of a sum before they are added."""
+
+
 @dataclass(frozen=True)
 class Division:
     """`unit[i]`, `phase[i]`: of operator i, phases "F" forward, "B" backward, "U" update.  `cuts[c - 1]`: the two
@@ -194,3 +198,22 @@ def check_division(graph: Graph, division: Division) -> Division:
     if len(division.unit) != len(graph.operators) or len(division.phase) != len(graph.operators):
         raise InputError("the units are not one per operator of the graph")
     return division
+
+
+def check_sums(graph: Graph, division: Division) -> None:
+    """Raises `InputError` where more than a linear thing is made of a sum over the batch before the updates: the mean
+    over labels that count divides by a number that micro-batches do not have.
+    """
+    along, sums = batched(graph), set[str]()
+    for op, phase in zip(graph.operators, division.phase, strict=True):
+        own = {a.name for a in op.axes if along(("axis", op.name, a.name))}
+        read = sorted({a.tensor for a in op.inputs} & sums)
+        if read and phase != "U" and op.function != "fill":
+            if own or op.function not in ADDITIVE:
+                raise InputError(
+                    f"operator {op.name!r} ({op.function}) reads {read[0]!r}, a sum over the whole batch: no "
+                    f"micro-batches in a pipeline (a mean over labels that count is one; sum, or divide by a constant)"
+                )
+            sums.add(op.output.tensor)
+        if own & {a.name for a in op.reduced}:
+            sums.add(op.output.tensor)

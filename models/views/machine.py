@@ -11,15 +11,19 @@ from ..machine.machine import Machine
 
 
 def view_machine(machine: Machine, view: View) -> Machine:
-    """The machine of a view.  Raises `ValueError` where the view is none of the machine, or where no part of it can be
-    priced by itself: several classes of devices, measured collectives.
+    """The machine of a view.  Raises `ValueError` where the view is none of the machine, or cannot be priced by itself:
+    of several classes of devices, or where links with measured collectives would be divided.
     """
     if not view.fits(machine.hierarchy):
         raise ValueError(f"view {view.starts} {view.counts} is no box of the machine {machine.hierarchy}")
-    if machine.others or any(level.collectives for level in machine.levels):
+    if machine.others:
         raise ValueError(
-            f"machine {machine.name!r} has several classes of devices or measured collectives; views are priced on "
-            "machines of one class by bandwidth and latency: leave out --views, or take another machine"
+            f"machine {machine.name!r} has several classes of devices; views are priced on machines of one class: "
+            "leave out --views, or take another machine"
+        )
+    if view.divides_links(machine.hierarchy) and any(level.collectives for level in machine.levels):
+        raise ValueError(
+            f"the view would have a part of links of {machine.name!r} whose collectives were measured whole"
         )
     levels = []
     for j, level in enumerate(machine.levels):

@@ -267,7 +267,7 @@ def run(row: Row) -> Found:
 
 
 def page(found: Mapping[str, Found]) -> str:
-    """Both tables; rows that did not run are left out."""
+    """Both tables; rows that did not run are named below."""
     planned_rows = [(r, found[key(r)]) for r in _plans() if key(r) in found]
     audited_rows = [(r, found[key(r)]) for r in AUDITS if key(r) in found]
     out = [
@@ -322,6 +322,8 @@ def page(found: Mapping[str, Found]) -> str:
             f"{head}| {own} | {best}, {bound} | {f['nominal']}, {f['verdict']} | {f['processor_s']} "
             f"| {row.published} | {_cell(str(f['scheme']))} |"
         )
+    lost = [f"{r.name} ({r.machine})" for r in rows() if key(r) not in found]
+    out += ["", f"Rows that were not run: {'; '.join(lost)}."] if lost else []
     return "\n".join(out) + "\n"
 
 

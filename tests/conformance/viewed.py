@@ -92,12 +92,6 @@ def suite() -> Suite:
         "two branches on one view that no division gives them",
     )
     refuted(
-        "outside",
-        "belongs to no branch",
-        chosen("join", replace(join, view=View((0, 0), (2, 1)))),
-        "a view for what is in no branch",
-    )
-    refuted(
         "matrix",
         "outside the space",
         chosen("left", replace(left, matrix=join.matrix)),
@@ -105,28 +99,10 @@ def suite() -> Suite:
     )
     one = good.regions[0]
     refuted(
-        "meet",
-        "share devices",
-        replace(good, regions=(replace(one, divisions=((left.view, View((0, 0), (2, 1))),)),)),
-        "views that share a device",
-    )
-    refuted(
-        "aligned",
-        "no aligned part",
-        replace(good, regions=(replace(one, divisions=((left.view, View((1, 0), (2, 1))),)),)),
-        "a view that reaches out of the machine",
-    )
-    refuted(
         "join",
         "moves from one branch",
         replace(good, regions=(replace(one, branches=((("left",),), (("join",),))),)),
         "branches of which one reads the other",
-    )
-    refuted(
-        "twice",
-        "belongs to two branches",
-        replace(good, regions=(replace(one, branches=(one.branches[0],) * 2),)),
-        "an operator in two branches",
     )
 
     members = encode_views(good)

@@ -454,6 +454,9 @@ PLAIN: Final = {
 """Family -> entries of `benchmarks/published/plain_modules.py` that are small as they are."""
 
 SINGLE: Final = frozenset(
-    {"bloom", "gemma2", "mamba", "mamba2", "phi3", "lfm2", "modernbert", "unet", "conditional_unet", "dit"}
+    {
+        *("bloom", "gemma2", "mamba", "mamba2", "phi3", "lfm2", "modernbert", "unet", "conditional_unet", "dit"),
+        *("llama", "qwen3", "olmo2", "gpt_neox", "granite", "mixtral", "flux", "stable_diffusion_3"),
+    }
 )
 """Models that compute a part in float32 whatever the type of their weights."""

@@ -34,9 +34,7 @@ def parts(machine: Machine, stages: int) -> tuple[int, ...] | None:
     """Level sizes of one of `stages` equal parts, outermost levels cut first; None if there are none."""
     left, sizes = stages, []
     for size in machine.hierarchy:
-        if left == 1:
-            sizes.append(size)
-        elif size % left == 0:
+        if size % left == 0:
             sizes.append(size // left)
             left = 1
         elif left % size == 0:

@@ -70,7 +70,9 @@ class Units:
         return any(self.phase[name] == "U" for name in ends) or self.final(move.tensor)
 
     def alike(self, first: int, end: int, once: bool) -> tuple[object, ...]:
-        """Equal for runs of units whose problems are equal."""
+        """Equal for runs of units whose problems are equal; edges that a leaf leaves out are looked at by neither, or
+        equal leaves would count as different ones.
+        """
         chosen = self._chosen(first, end, once)
         local = {v: k for k, v in enumerate(chosen)}
         problem = self.planning.problem
@@ -138,7 +140,8 @@ class Units:
         by_name = {op.name: op for op in self.graph.operators}
         touched = {a.tensor for name in names for a in by_name[name].inputs}
         touched |= {by_name[name].output.tensor for name in names}
-        touched |= {self.next_of[t] for t in list(touched) if t in self.next_of and self.writer[t] in set(names)}
+        # Next values are read where they are written: updates of one unit write and read them (`wrong_division`).
+        touched |= {self.next_of[t] for t in list(touched) if t in self.next_of}
         return set(names), {t for t in touched if t in self.planning.copies}
 
     def seconds(self, first: int, end: int, x: Mapping[int, int]) -> Number:
@@ -165,6 +168,10 @@ class Units:
 
     def peak(self, first: int, end: int, x: Mapping[int, int], kept: int, micro: int) -> int:
         """Bytes on the fullest device of a stage at any moment."""
+        return max(self.moments(first, end, x, kept, micro), default=0)
+
+    def moments(self, first: int, end: int, x: Mapping[int, int], kept: int, micro: int) -> list[int]:
+        """Bytes on the fullest device of a stage, operator by operator."""
         names = self.operators(first, end)
         step, last = {name: t for t, name in enumerate(names)}, len(names)
         updates = sum(self.phase[name] == "U" for name in names)
@@ -181,7 +188,7 @@ class Units:
                 continue
             for begin, stop, times in self._kept(row, step, kept, micro, updates):
                 hold(begin, stop, times * int(usage.amount[x[usage.vertex]]))
-        return int(np.cumsum(change).max(initial=0))
+        return [int(amount) for amount in np.cumsum(change)[:-1]]
 
     def _kept(
         self, row: Kept, step: Mapping[str, int], kept: int, micro: int, updates: int
@@ -208,7 +215,7 @@ class Units:
         yield begin, stop, 1
         forward = writer is None or self.phase[writer] == "F"
         again = any(self.phase[name] == "B" for name in readers)
-        if kept > 1 and forward and again and not (row.writer is not None and stop == begin + 1):
+        if kept > 1 and forward and again and not brief:  # a stage that takes no time keeps 0 at any moment
             yield 0, last - updates, kept - 1
 
 

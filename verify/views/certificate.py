@@ -40,7 +40,7 @@ from ..selection.certificate import check_selection
 from ..verdict import CheckResult
 from .prices import Prices, part_of
 from .problem import assumptions, rebuilt
-from .structure import Parts, devices, parts_of, wrong_divisions, wrong_names, wrong_regions
+from .structure import Parts, devices, parts_of, wrong_divisions, wrong_names, wrong_regions, wrong_view
 
 Progress = Callable[[int, int], None]
 
@@ -130,6 +130,8 @@ class _Chosen:
             if [name for name, _ in items] != list(known):
                 return f"choices: the {what} placements are not those of the graph, each once and in order"
             for name, p in items:
+                if p.view is not None and (wrong := wrong_view(p.view, self.hierarchy)):
+                    return f"choices: the view of {what} {name!r}: {wrong}"  # before its placements are listed
                 counts = self.hierarchy if p.view is None else p.view.counts
                 listed = [
                     tuple(tuple(int(n) for n in row) for row in matrix)
@@ -152,17 +154,17 @@ class _Chosen:
         return ""
 
     def time(self) -> int:
-        """Units that the plan takes: outside and crossing, then the slowest view of every phase."""
+        """Units that the plan takes: outside and crossing, then the slowest view of every region."""
         scale = self.entries.problem.scale
-        total, busy = 0, dict[tuple[int, int], dict[View, int]]()
+        total, busy = 0, dict[int, dict[View, int]]()
         for name, p in self.c.choices.operators:
             op, place = self.entries.operators[name], self.parts.place.get(self.planning.operators[name])
             if p.view is None or place is None:
                 total += operator_entry(op, self.graph, p, self.machine, scale)
                 continue
             mine = operator_entry(op, self.graph, replace(p, view=None), part_of(self.machine, p.view), scale)
-            phase = busy.setdefault((place[0], self.parts.phase[name]), {})
-            phase[p.view] = phase.get(p.view, 0) + mine
+            spent = busy.setdefault(place[0], {})
+            spent[p.view] = spent.get(p.view, 0) + mine
         inner = {number: at for at, numbers in self.parts.inner.items() for number in numbers}
         for number, move in enumerate(self.entries.moves):
             size, ends = self.graph.tensor(move.tensor).element_bytes, self.prices.ends(move)
@@ -170,9 +172,8 @@ class _Chosen:
             if number in inner and view is not None:
                 source, target = (self.held(move, side, whole=False) for side in (0, 1))
                 mine = movement_entry(size, source, target, part_of(self.machine, view), scale)
-                at = self.parts.phase[move.reader if move.reader is not None else str(move.writer)]
-                phase = busy.setdefault((inner[number][0], at), {})
-                phase[view] = phase.get(view, 0) + mine
+                spent = busy.setdefault(inner[number][0], {})
+                spent[view] = spent.get(view, 0) + mine
             else:
                 source, target = (self.held(move, side, whole=True) for side in (0, 1))
                 total += movement_entry(size, source, target, self.machine, scale)

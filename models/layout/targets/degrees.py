@@ -16,7 +16,7 @@ MAX_DEGREE: Final = 1 << 20
 @dataclass(frozen=True)
 class Flags:
     """Degrees (1: not split), batches and copies (0: not said); `zero` as in the module's table; `source`: the
-    framework.
+    framework.  `passing`: samples of a copy that go through the stages before these run empty.
     """
 
     source: str
@@ -29,6 +29,7 @@ class Flags:
     micro_batch: int = 0
     global_batch: int = 0
     dp: int = 0
+    passing: int = 0
 
     def __post_init__(self) -> None:
         for name in ("tp", "pp", "cp", "ep"):

@@ -120,7 +120,9 @@ def _titan_flags(text: str) -> dict[str, object]:
 
 
 def _torchtitan(data: Mapping[str, object]) -> Flags:
-    """What `[parallelism]` says: FSDP2 over the shards, tensor parallelism with split sequences, as its Llama does."""
+    """What `[parallelism]` says: FSDP2 over the shards, tensor parallelism with split sequences, as its Llama does.  A
+    pipeline cuts the local batch into micro-batches of 1, where nothing else is said.
+    """
     table, training = data.get("parallelism", {}), data.get("training", {})
     if not isinstance(table, dict) or not isinstance(training, dict):
         raise InputError("torchtitan: [parallelism] and [training] are tables")
@@ -140,6 +142,7 @@ def _torchtitan(data: Mapping[str, object]) -> Flags:
     batches = [training.get(name, 0) for name in ("local_batch_size", "global_batch_size")]
     if not all(type(n) is int and -1 <= n <= MAX_DEGREE for n in batches):
         raise InputError("torchtitan: training.local_batch_size and global_batch_size are whole numbers")
+    local = max(int(batches[0]), 0)
     return Flags(
         "torchtitan",
         tp=tp,
@@ -148,9 +151,10 @@ def _torchtitan(data: Mapping[str, object]) -> Flags:
         ep=degree("expert_parallel_degree", 1),
         sequence_parallel=tp > 1,
         zero=0 if shards == cp == 1 else 2 if gathered else 3,
-        micro_batch=max(int(batches[0]), 0),
+        micro_batch=local if pp == 1 else degree("pipeline_parallel_microbatch_size", 1),
         global_batch=max(int(batches[1]), 0),
         dp=0 if shards == -1 else shards * copies,
+        passing=local if pp > 1 else 0,
     )
 
 

@@ -7,6 +7,7 @@ r"""Degrees of another framework as splits of the operators of a transformer of 
     experts     e over ep, which is part of the copies, of what computes with the experts (has f); what routes tokens,
                 sends them and takes them back, splits the tokens over all copies
     data        the batch b over the copies
+A sequence that an operator needs whole (places of tokens are counted along it) stays whole.
 
 Ranks are numbered as Megatron numbers them: tensor innermost, then context, then experts, then data, so that degrees
 fill the machine's levels from the inside.  Only operators of the forward pass are placed; with nothing sharded over
@@ -101,7 +102,7 @@ def _split(
     optimizer: bool,
 ) -> list[tuple[str, Degrees]]:
     tensor, context, experts, rest = degrees
-    extents = {a.name: a.extent for a in op.axes}
+    extents = {a.name: a.extent for a in op.axes if a.splittable or a.name not in ("s", "t")}
     out = []
     group = next((g for g in inner if g[0] in extents), ())
     if group:

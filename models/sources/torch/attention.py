@@ -26,6 +26,7 @@ from ..building.flat import Unsupported, broadcast
 from .context import Constant, Context, Handler, Node, Ref, uniform_along
 
 if TYPE_CHECKING:
+    from torch import Tensor
     from torch._ops import OpOverload
     from torch.export.decomp_utils import CustomDecompTable
 
@@ -50,7 +51,16 @@ def decompositions(attention: bool) -> CustomDecompTable:
         if hasattr(torch.ops.aten, name):
             kept: OpOverload = getattr(torch.ops.aten, name).default
             table.pop(kept, None)
+    table[torch.ops.aten.bilinear.default] = _bilinear
     return table
+
+
+def _bilinear(x: Tensor, y: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
+    """Two products in the place of one of three factors, which PyTorch sums after multiplying all of them."""
+    import torch
+
+    out: Tensor = torch.einsum("...oj,...j->...o", torch.einsum("...i,oij->...oj", x, weight), y)
+    return out if bias is None else out + bias
 
 
 def scaled_dot_product(c: Context, node: Node) -> None:

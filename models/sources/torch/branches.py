@@ -2,6 +2,8 @@
 
     made from numbers alone (torch.ones, arange, and what is computed of them)    computed beside the traced tensors
     isfinite(x), isinf(x), isnan(x)                                               true and false: numbers are finite
+    one random number (layers skipped at random)                                  its mean: what happens more often
+    `if x: raise ..`, `assert x`                                                  the program goes on (`guards`)
 
 Exporting a module asks for the value of a tensor where Python branches on it (`if mask.all()`), and gives up, for a
 traced tensor has none.  Masks that nobody passed and guards against overflow have one all the same.  In-place writes
@@ -10,9 +12,12 @@ are followed; a tensor that something unknown was written into is unknown, with 
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable
 from contextlib import AbstractContextManager
 from typing import TYPE_CHECKING, Final
+
+from .guards import goes_on
 
 if TYPE_CHECKING:
     import torch
@@ -40,6 +45,8 @@ def known_branches() -> AbstractContextManager[object]:
             super().__init__()
             self._held = WeakIdKeyDictionary()
             self._lost: set[int] = set()
+            self._random = WeakIdKeyDictionary()
+            """What depends on random numbers: branches may ask for it, arithmetic may not."""
 
         def _value(self, tensor: torch.Tensor) -> torch.Tensor | None:
             found = self._held.get(tensor)
@@ -56,9 +63,12 @@ def known_branches() -> AbstractContextManager[object]:
             tensors = [t for t in tree_flatten((args, named))[0] if isinstance(t, torch.Tensor)]
             values = {id(t): self._value(t) for t in tensors}
             complete = all(v is not None for v in values.values())
-            if name in _ASKED and tensors and complete:
+            drawn = any(t in self._random for t in tensors)
+            if name in _ASKED and tensors and complete and (name == "__bool__" or not drawn):
                 answer = self._beside(func, args, named, values)
                 return func(*args, **named) if answer is _UNKNOWN else answer
+            if name == "__bool__" and (answer := goes_on(sys._getframe(1))) is not None:
+                return answer
             written = name.endswith("_") and not name.endswith("__") or name == "__setitem__" or "out" in named
             target = values.get(id(tensors[0])) if tensors and written else None
             out = func(*args, **named)
@@ -66,9 +76,15 @@ def known_branches() -> AbstractContextManager[object]:
                 with _disable_current_modes():
                     self._held[out] = torch.full((), _FINITE[name]).expand(out.shape)
                 return out
+            if name in ("rand", "rand_like") and isinstance(out, torch.Tensor) and out.numel() == 1:
+                with _disable_current_modes():
+                    self._held[out] = torch.full(out.shape, 0.5)
+                self._random[out] = True
+                return out
             value = self._beside(func, args, named, values) if complete and self._small(func, name, out) else _UNKNOWN
             if value is not _UNKNOWN:
                 self._keep(out, value)
+                self._random.update({t: True for t in tree_flatten(out)[0] if drawn and isinstance(t, torch.Tensor)})
             elif target is not None:
                 self._lost.add(target.untyped_storage()._cdata)
             return out

@@ -31,7 +31,7 @@ from .context import TorchError
 from .outputs import without_caches
 from .resample import HANDLERS as UPSAMPLING
 from .shadow import hollow, watched
-from .stopped import mark_regions
+from .stopped import mark_regions, plain_checkpoints
 from .train_step import Stepping, stepping
 
 if TYPE_CHECKING:
@@ -167,7 +167,7 @@ def build(
     buffers = [*module.named_buffers(remove_duplicate=False)]
     contents = {k: v for k, b in buffers if (v := shadow.value(b) if b.is_meta else b) is not None}
     mode = FakeTensorMode(shape_env=ShapeEnv(), allow_non_fake_inputs=True)
-    fake = hollow(module, mode)
+    fake = hollow(module, mode, shadow.value)
     # every input is a tensor of its own, also where the example passes one tensor twice
     args, kwargs = tree_map_only(torch.Tensor, lambda t: fake(t.detach().to("meta").clone()), (positional, keyword))
     for key, t in [*_leaves(args), *_leaves(kwargs)]:
@@ -278,7 +278,7 @@ def _export(
     import torch
 
     try:
-        with _plain(), warnings.catch_warnings(), known_branches():
+        with _plain(), warnings.catch_warnings(), known_branches(), plain_checkpoints():
             warnings.simplefilter("ignore")
             return torch.export.export(module, args, kwargs, strict=False)
     except Exception as e:
@@ -301,9 +301,14 @@ def _core(exported: ExportedProgram, place: str, attention: bool) -> ExportedPro
 def _why(error: Exception) -> str:
     """What torch.export said, and what to do."""
     text = str(error)
-    if "data-dependent" in text or type(error).__name__ in (
-        "GuardOnDataDependentSymNode",
-        "DataDependentOutputException",
+    if (
+        "data-dependent" in text
+        or "SymInt" in text
+        or type(error).__name__
+        in (
+            "GuardOnDataDependentSymNode",
+            "DataDependentOutputException",
+        )
     ):
         at = re.search(
             r"raised this error:\s+File \"([^\"]+)\", line (\d+)|File \"([^\"]+)\", line (\d+), in forward", text

@@ -170,9 +170,13 @@ def without_weights(module: torch.nn.Module) -> torch.nn.Module:
     return copied
 
 
-def hollow(module: torch.nn.Module, mode: FakeTensorMode) -> Callable[[torch.Tensor], torch.Tensor]:
+def hollow(
+    module: torch.nn.Module,
+    mode: FakeTensorMode,
+    known: Callable[[torch.Tensor], torch.Tensor | None] = lambda _: None,
+) -> Callable[[torch.Tensor], torch.Tensor]:
     """Replace the meta tensors of a module by fake tensors on the CPU; return the function that does so for one
-    tensor.
+    tensor.  Attributes that are no buffers get what is `known` of them, so that they are constants of the program.
     """
     import torch
 
@@ -193,5 +197,7 @@ def hollow(module: torch.nn.Module, mode: FakeTensorMode) -> Callable[[torch.Ten
         for held in (part._parameters, part._buffers, part.__dict__):
             for key, value in list(held.items()):
                 if isinstance(value, torch.Tensor):
-                    held[key] = fake(value)
+                    plain = held is part.__dict__ and value.is_meta and not isinstance(value, torch.nn.Parameter)
+                    contents = known(value) if plain else None
+                    held[key] = fake(value) if contents is None else contents.clone()
     return fake

@@ -2,11 +2,14 @@
 
     y = detach(x)        y is x, and a training step hands no gradient from y to x
 
-What depends on no weight has no gradient to stop, so there nothing is added.
+What depends on no weight has no gradient to stop, so there nothing is added.  A reentrant checkpoint runs its function
+without gradients and again with them: here it is the function.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 from ...program.graph import Role
@@ -16,6 +19,21 @@ from .pointwise import identity
 
 if TYPE_CHECKING:
     from torch.export import ExportedProgram
+
+
+@contextmanager
+def plain_checkpoints() -> Iterator[None]:
+    """Within, `torch.utils.checkpoint.checkpoint(.., use_reentrant=True)` calls its function, which has gradients."""
+    from torch.utils.checkpoint import CheckpointFunction
+
+    def called(function: Callable[..., object], _: bool, *args: object) -> object:
+        return function(*args)
+
+    CheckpointFunction.apply = staticmethod(called)
+    try:
+        yield
+    finally:
+        del CheckpointFunction.apply
 
 
 def mark_regions(exported: ExportedProgram) -> None:

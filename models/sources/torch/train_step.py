@@ -230,7 +230,7 @@ def _settings(found: Stepping, group: Mapping[str, object]) -> tuple[str, Settin
 
     if kind == "Adam" and group.get("decoupled_weight_decay"):
         kind = "AdamW"
-    common = {"rate": number("lr"), "decay": number("weight_decay")}
+    base = Settings(rate=number("lr"), decay=number("weight_decay"))
     own: dict[str, float | None] = {
         "SGD": {"momentum": number("momentum"), "nesterov": float(bool(group.get("nesterov")))},
         "RMSprop": {"momentum": number("momentum"), "beta2": number("alpha"), "epsilon": number("eps")},
@@ -239,4 +239,4 @@ def _settings(found: Stepping, group: Mapping[str, object]) -> tuple[str, Settin
     }.get(kind, {"beta1": number("betas", 0), "beta2": number("betas", 1), "epsilon": number("eps")})
     if kind == "Adagrad" and (group.get("lr_decay") or group.get("initial_accumulator_value")):
         raise found.refuse("has Adagrad with lr_decay or initial_accumulator_value, which has no update here")
-    return kind.lower(), Settings(**common, **own)
+    return kind.lower(), replace(base, **{k: v for k, v in own.items() if v is not None})  # type: ignore[arg-type]

@@ -82,6 +82,9 @@ class _Made:
         return Update(tuple(self.tensors), tuple(self.operators), ((w, f"{w}.next"), *self.state))
 
 
+BETWEEN: Final = (".square", ".root", ".divisor", ".scaled")
+"""Behind the weight's name: what stands between a gradient and the update of rmsprop and adagrad."""
+
 CONDITIONAL: Final = frozenset(
     {"sgd_update", "adam_moment1", "adam_moment2", "adam_update", "adamw_update", "lion_update", "momentum"}
 )

@@ -72,14 +72,14 @@ unet_1d = _denoiser(
     use_timestep_embedding=True,
     flip_sin_to_cos=False,
     freq_shift=1,
-    block_out_channels=(32, 64, 128),
-    down_block_types=("DownResnetBlock1D", "DownResnetBlock1D", "DownResnetBlock1D"),
-    up_block_types=("UpResnetBlock1D", "UpResnetBlock1D"),
+    block_out_channels=(32, 64, 128, 256),
+    down_block_types=("DownResnetBlock1D",) * 4,
+    up_block_types=("UpResnetBlock1D",) * 3,
     mid_block_type="MidResTemporalBlock1D",
     out_block_type="OutConv1DBlock",
     act_fn="mish",
     layers_per_block=1,
-    downsample_each_block=True,
+    downsample_each_block=False,
 )
 vae = _denoiser(
     "AutoencoderKL",
@@ -94,7 +94,7 @@ tiny_vae = _denoiser("AutoencoderTiny", (1, 3, 256, 256), lambda: {"sample": tor
 vq_model = _denoiser("VQModel", (1, 3, 64, 64), lambda: {"sample": torch.zeros(1, 3, 64, 64)}, block_out_channels=(64,))
 dit = _denoiser(
     "DiTTransformer2DModel",
-    (2, 8, 32, 32),
+    (2, 4, 32, 32),
     lambda: {"hidden_states": torch.zeros(2, 4, 32, 32), "timestep": ids(2), "class_labels": ids(2)},
     num_layers=2,
 )
@@ -173,7 +173,7 @@ wan = _denoiser(
 )
 uvit = _denoiser(
     "UVit2DModel",
-    (2, 8256, 16, 16),
+    (2, 8192, 16, 16),
     lambda: {
         "input_ids": ids(2, 16, 16),
         "encoder_hidden_states": torch.zeros(2, 77, 768),

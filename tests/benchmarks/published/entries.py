@@ -82,6 +82,46 @@ def regressed(*shape: int) -> Loss:
     return lambda module, inputs: (_Regressed(module, first), {"target": torch.zeros(shape), **inputs})
 
 
+class _Matched(nn.Module):
+    """Losses of a detector for targets that are matched to its queries already: classes, and corners of boxes."""
+
+    def __init__(self, module: nn.Module) -> None:
+        super().__init__()
+        self.module = module
+
+    def forward(self, classes: Tensor, boxes: Tensor, **inputs: Tensor) -> Tensor:
+        out = self.module(**inputs)
+        named = functional.cross_entropy(out["logits"].flatten(0, 1), classes.flatten())
+        return named + 5.0 * functional.l1_loss(out["pred_boxes"], boxes)
+
+
+def matched(images: int, queries: int) -> Loss:
+    """Cross entropy of classes and mean distance of boxes; who matches them (on the host) gives them per query."""
+    return lambda module, inputs: (
+        _Matched(module),
+        {
+            "classes": torch.zeros(images, queries, dtype=torch.int64),
+            "boxes": torch.zeros(images, queries, 4),
+            **inputs,
+        },
+    )
+
+
+def own_loss(module: nn.Module, inputs: dict[str, Tensor]) -> Built:
+    """The loss that the model returns when it is asked for one."""
+    return module, {**inputs, "return_loss": True}  # type: ignore[dict-item]
+
+
+def second(output: object) -> Tensor:
+    """The second tensor of an output."""
+    return list(output.values())[1]  # type: ignore[attr-defined]
+
+
+def regressed_second(*shape: int) -> Loss:
+    """Mean squared error of the second output, such as the actions among states, actions and returns."""
+    return lambda module, inputs: (_Regressed(module, second), {"target": torch.zeros(shape), **inputs})
+
+
 def ids(*shape: int) -> Tensor:
     """Token numbers."""
     return torch.zeros(shape, dtype=torch.int64)

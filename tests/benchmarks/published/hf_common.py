@@ -44,10 +44,18 @@ def encoder(
 
 
 def translator(
-    stem: str, head: str = "ForConditionalGeneration", config: str | None = None, **options: object
+    stem: str,
+    head: str = "ForConditionalGeneration",
+    config: str | None = None,
+    masked: bool = False,
+    **options: object,
 ) -> Architecture:
-    """An encoder and a decoder over tokens."""
-    inputs: Callable[[], dict[str, Tensor]] = lambda: {"input_ids": ids(2, 64), "decoder_input_ids": ids(2, 32)}
+    """An encoder and a decoder over tokens; `masked`: with the attention mask of the encoder."""
+
+    def inputs() -> dict[str, Tensor]:
+        mask = {"attention_mask": torch.ones(2, 64, dtype=torch.int64)} if masked else {}
+        return {"input_ids": ids(2, 64), "decoder_input_ids": ids(2, 32), **mask}
+
     return Architecture(
         "encoder-decoder", stem + head, made(config or f"{stem}Config", stem + head, inputs, **options), labelled(2, 32)
     )

@@ -42,7 +42,7 @@ marian = translator("Marian", "MTModel", encoder_layers=2, decoder_layers=2)
 m2m_100 = translator("M2M100", encoder_layers=2, decoder_layers=2, encoder_layerdrop=0.0, decoder_layerdrop=0.0)
 blenderbot = translator("Blenderbot", encoder_layers=2, decoder_layers=2)
 led = translator("LED", encoder_layers=2, decoder_layers=2, attention_window=32)
-switch_transformers = translator("SwitchTransformers", num_layers=2, num_decoder_layers=2, num_experts=8)
+switch_transformers = translator("SwitchTransformers", masked=True, num_layers=2, num_decoder_layers=2, num_experts=8)
 t5gemma = translator(
     "T5Gemma",
     encoder={"num_hidden_layers": 2, "vocab_size": 32000},

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import torch
-from entries import ids, labelled, next_token
+from entries import ids, labelled, next_token, own_loss, regressed, regressed_second
 from hf_common import seen, several
 from torch import Tensor
 
@@ -13,9 +13,18 @@ AS_IT_IS = {"apply_spec_augment": False, "layerdrop": 0.0}
 
 wav2vec2 = seen("speech", "Wav2Vec2ForCTC", "Wav2Vec2Config", *SOUND, key="input_values", **TWO, **AS_IT_IS)
 hubert = seen("speech", "HubertModel", "HubertConfig", *SOUND, key="input_values", **TWO, **AS_IT_IS)
-wavlm = seen("speech", "WavLMModel", "WavLMConfig", *SOUND, key="input_values", **TWO, **AS_IT_IS)
+wavlm = seen(
+    "speech", "WavLMModel", "WavLMConfig", *SOUND, key="input_values", loss=regressed(2, 49, 768), **TWO, **AS_IT_IS
+)
 wav2vec2_conformer = seen(
-    "speech", "Wav2Vec2ConformerModel", "Wav2Vec2ConformerConfig", *SOUND, key="input_values", **TWO, **AS_IT_IS
+    "speech",
+    "Wav2Vec2ConformerModel",
+    "Wav2Vec2ConformerConfig",
+    *SOUND,
+    key="input_values",
+    loss=regressed(2, 49, 768),
+    **TWO,
+    **AS_IT_IS,
 )
 audio_spectrogram = seen(
     "speech", "ASTForAudioClassification", "ASTConfig", 2, 1024, 128, key="input_values", loss=labelled(2), **TWO
@@ -66,7 +75,7 @@ def _paired(size: int = 224, length: int = 77) -> dict[str, Tensor]:
     }
 
 
-clip = several("image and text", "CLIPModel", "CLIPConfig", _paired, text_config=TWO, vision_config=TWO)
+clip = several("image and text", "CLIPModel", "CLIPConfig", _paired, own_loss, text_config=TWO, vision_config=TWO)
 siglip = several(
     "image and text",
     "SiglipModel",
@@ -181,5 +190,6 @@ decision_transformer = several(
         "timesteps": ids(2, 20),
         "attention_mask": torch.ones(2, 20, dtype=torch.int64),
     },
+    loss=regressed_second(2, 20, 4),
     n_layer=2,
 )

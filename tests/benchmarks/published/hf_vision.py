@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from entries import labelled
+from entries import labelled, matched, regressed
 from hf_common import seen
 
 IMAGE = (2, 3, 224, 224)
@@ -15,7 +15,7 @@ beit = seen("vision transformer", "BeitForImageClassification", "BeitConfig", *I
 dinov2 = seen(
     "vision transformer", "Dinov2ForImageClassification", "Dinov2Config", *IMAGE, loss=CLASS, image_size=224, **TWO
 )
-dinov3 = seen("vision transformer", "DINOv3ViTModel", "DINOv3ViTConfig", *IMAGE, **TWO)
+dinov3 = seen("vision transformer", "DINOv3ViTModel", "DINOv3ViTConfig", *IMAGE, loss=regressed(1), **TWO)
 swin = seen(
     "vision transformer",
     "SwinForImageClassification",
@@ -90,7 +90,7 @@ depth_anything = seen(
     },
 )
 glpn = seen("depth", "GLPNForDepthEstimation", "GLPNConfig", 2, 3, 256, 256, depths=[1, 1, 1, 1])
-yolos = seen("detection", "YolosForObjectDetection", "YolosConfig", 2, 3, 512, 864, **TWO)
+yolos = seen("detection", "YolosForObjectDetection", "YolosConfig", 2, 3, 512, 864, loss=matched(2, 100), **TWO)
 detr = seen(
     "detection",
     "DetrForObjectDetection",
@@ -105,8 +105,11 @@ detr = seen(
     backbone_config={"model_type": "resnet", "depths": [1, 1, 1, 1], "out_features": ["stage4"]},
     encoder_layers=2,
     decoder_layers=2,
+    loss=matched(2, 100),
 )
-rt_detr = seen("detection", "RTDetrForObjectDetection", "RTDetrConfig", 2, 3, 256, 256, decoder_layers=2)
+rt_detr = seen(
+    "detection", "RTDetrForObjectDetection", "RTDetrConfig", 2, 3, 256, 256, loss=matched(2, 300), decoder_layers=2
+)
 sam_encoder = seen(
     "segmentation", "SamVisionModel", "SamVisionConfig", 1, 3, 1024, 1024, num_hidden_layers=2, global_attn_indexes=[1]
 )

@@ -18,14 +18,16 @@ doge = causal(DENSE, "Doge", **TWO)
 ernie4_5 = causal(DENSE, "Ernie4_5", **TWO)
 glm = causal(DENSE, "Glm", **TWO)
 helium = causal(DENSE, "Helium", **TWO)
-hunyuan_dense = causal(DENSE, "HunYuanDenseV1", **TWO)
+hunyuan_dense = causal(DENSE, "HunYuanDenseV1", head_dim=128, **TWO)
 seed_oss = causal(DENSE, "SeedOss", **TWO)
-ministral = causal(DENSE, "Ministral", **TWO)
+ministral = causal(DENSE, "Ministral", head_dim=128, **TWO)
 vaultgemma = causal(DENSE, "VaultGemma", **TWO)
 glm4_moe = causal(EXPERTS, "Glm4Moe", n_routed_experts=16, first_k_dense_replace=1, **TWO)
 ernie4_5_moe = causal(EXPERTS, "Ernie4_5_Moe", num_hidden_layers=2)
 flex_olmo = causal(EXPERTS, "FlexOlmo", **TWO)
-dots1 = causal(EXPERTS, "Dots1", n_routed_experts=16, num_experts_per_tok=4, first_k_dense_replace=1, **TWO)
+dots1 = causal(
+    EXPERTS, "Dots1", n_shared_experts=1, n_routed_experts=16, num_experts_per_tok=4, first_k_dense_replace=1, **TWO
+)
 lfm2_moe = causal(EXPERTS, "Lfm2Moe", num_hidden_layers=4, layer_types=["conv", "conv", "full_attention", "conv"])
 minimax = causal(EXPERTS, "MiniMax", num_hidden_layers=2)
 bamba = causal(SCANS, "Bamba", num_hidden_layers=2, attn_layer_indices=[1])
@@ -50,7 +52,6 @@ dinov2_registers = seen(
     **TWO,
 )
 ijepa = seen(VIT, "IJepaForImageClassification", "IJepaConfig", 2, 3, 224, 224, loss=labelled(2), **TWO)
-cvt = seen(VIT, "CvtForImageClassification", "CvtConfig", 2, 3, 224, 224, loss=labelled(2), depth=[1, 1, 2])
 bit = seen(
     "convolution", "BitForImageClassification", "BitConfig", 2, 3, 224, 224, loss=labelled(2), depths=[1, 1, 1, 1]
 )
@@ -58,7 +59,7 @@ data2vec_vision = seen(
     VIT, "Data2VecVisionForImageClassification", "Data2VecVisionConfig", 2, 3, 224, 224, loss=labelled(2), **TWO
 )
 swin2sr = seen("convolution", "Swin2SRModel", "Swin2SRConfig", 1, 3, 64, 64, loss=None, depths=[1, 1], num_heads=[6, 6])
-sew = seen("speech", "SEWForCTC", "SEWConfig", 2, 16000, key="input_values", **TWO)
+sew = seen("speech", "SEWForCTC", "SEWConfig", 2, 16000, key="input_values", apply_spec_augment=False, **TWO)
 
 timm_caformer = _named("caformer_s18", family=VIT)
 timm_efficientformer = _named("efficientformerv2_s0", family=VIT)
