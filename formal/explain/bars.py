@@ -4,9 +4,12 @@ r"""What holds of a plan on every machine within the error bars of its own.
     plan x         cost(fastest) <= cost(m) <= cost(slowest)
     any plan y     cost(y) >= (L - R) / (1 + b):  no constant changes by more than the widest bar b, prices are sums
                    of products of one constant each, L is the proved bound, R what rounding can have added
-    y minus x      entries that x and y share cancel; those that are linear in the constants (links, phases, operators
-                   that one resource decides on every machine) are added up per constant, each at its end; the others
-                   are between their values on the two extreme machines
+    y minus x      entries that x and y share cancel.  Two bounds, of which the tighter one counts at either end:
+                   apart    those that are linear in the constants (links, phases, operators that one resource decides
+                            on every machine) are added up per constant, each at its end; the others are between their
+                            values on the two extreme machines
+                   jointly  every entry is a linear form up to two numbers, and a product is compared with itself under
+                            the other placement (`envelopes`): only what the plans do differently is left
 
 A difference whose interval contains zero is undecided: the constant that adds most to its width is named.
 
@@ -38,6 +41,7 @@ from ..planning.linear import values
 from ..planning.plan import Planned
 from ..planning.report import amount
 from ..planning.simple import named_plans
+from .envelopes import Constants, Envelope, Placed, placed
 from .terms import PlanTerms
 
 MOST_ROUNDINGS: Final = 64
@@ -95,6 +99,9 @@ class Box:
         self.low = {p: v * scale for p, v in values(self.fast).items()}
         self.high = {p: v * scale for p, v in values(self.slow).items()}
         self.unit = Fraction(1, scale)
+        self.constants = Constants(planning.machine, self.fast, self.slow, scale)
+        self.known: dict[tuple[int, int, int], tuple[Fraction, Fraction]] = {}
+        self.priced: dict[int, list[Envelope]] = {}
 
     def cost(self, x: tuple[int, ...]) -> tuple[int, int]:
         """Units on the fastest and on the slowest machine."""
@@ -102,6 +109,106 @@ class Box:
 
     def difference(self, x: tuple[int, ...], y: tuple[int, ...]) -> tuple[int, int, str]:
         """Least and most that `y` costs more than `x`, and the constant that adds most to what lies between."""
+        apart, jointly = self._apart(x, y), self._jointly(x, y)
+        least, most = max(apart[0], jointly[0]), min(apart[1], jointly[1])
+        measure = min((apart, jointly), key=lambda found: found[1] - found[0])[2]
+        return least, most, measure if least < most else ""
+
+    def _jointly(self, x: tuple[int, ...], y: tuple[int, ...]) -> tuple[int, int, str]:
+        """Every constant moved once for both plans."""
+        box, blame = self.constants, dict[str, Fraction]()
+        together: dict[str, Fraction] = {}
+        least, most = Fraction(0), Fraction(0)
+
+        def blamed(name: str, width: Fraction) -> None:
+            if width:
+                blame[name] = blame.get(name, Fraction(0)) + width
+
+        for v, decision in enumerate(self.planning.decisions):
+            if decision.kind is not DecisionKind.OPERATOR or x[v] == y[v] or self._alike(v, x[v], y[v]):
+                continue
+            products = self._product(v, x[v]), self._product(v, y[v])
+            if products[0] is not None and products[1] is not None:
+                low, high = self._product_difference(v, x[v], y[v], products[0], products[1])
+                least, most = least + low, most + high
+                blamed(self._name(v, x[v]), high - low)
+        for sign, z, other in ((1, y, x), (-1, x, y)):
+            for e in (*self._operator_envelopes(z, other), *self._edge_envelopes(z, other)):
+                for path, c in e.linear.items():
+                    together[path] = together.get(path, Fraction(0)) + sign * c
+                ends = sign * e.low, sign * (e.high + bool(e.linear))  # rounded up once
+                least, most = least + min(ends), most + max(ends)
+                blamed(e.name, e.high - e.low)
+        least, most = least + box.bottom(together), most + box.top(together)
+        for path, c in together.items():
+            blamed(measured_name(path), abs(c) * (box.high[path] - box.low[path]))
+        return floor(least), ceil(most), max(blame, key=lambda p: (blame[p], p), default="")
+
+    def _product(self, v: int, choice: int) -> Placed | None:
+        """A product with a measured form, in boxes of one size; None for other operators."""
+        planning, costs = self.planning, self.planning.costs[v]
+        machine, decision = planning.machine, planning.decisions[v]
+        if costs is None or machine.others or machine.profiles:
+            return None
+        form = operator_form(planning.graph.operator(decision.name), planning.graph, decision.axes)
+        axes, table = product_axes(form), machine.device.product(form.computed_in)
+        degrees = [prod(row) for row in decision.placement(choice).matrix[:-1]]
+        if axes is None or table is None or any(a.extent % d for a, d in zip(form.axes, degrees, strict=True)):
+            return None
+        lengths = [a.extent // d for a, d in zip(form.axes, degrees, strict=True)]
+        b, m, n, k = (prod(lengths[i] for i in part) for part in (axes.batch, axes.m, axes.n, axes.k))
+        device = f"device_class.{machine.device.name}"
+        return placed(table, (b, m, n, k), form.finish * b * m * n, int(costs.bytes[choice]), device)
+
+    def _product_difference(self, v: int, a: int, b: int, x: Placed, y: Placed) -> tuple[Fraction, Fraction]:
+        """Least and most that choice `b` of a product takes longer than `a`."""
+        key = (id(self.planning.costs[v]), a, b)
+        if key not in self.known:
+            (fast_a, slow_a), (fast_b, slow_b) = (
+                [self.terms.operator_at(v, choice, m) for m in (self.fast, self.slow)] for choice in (a, b)
+            )
+            least, most = -self.constants.apart(x, y) - 1, self.constants.apart(y, x) + 1
+            self.known[key] = max(least, Fraction(fast_b - slow_a)), min(most, Fraction(slow_b - fast_a))
+        return self.known[key]
+
+    def _operator_envelopes(self, z: tuple[int, ...], other: tuple[int, ...]) -> Iterable[Envelope]:
+        """Of operators that are no measured products."""
+        planning = self.planning
+        machine = planning.machine
+        for v, decision in enumerate(planning.decisions):
+            if decision.kind is not DecisionKind.OPERATOR or z[v] == other[v] or self._alike(v, z[v], other[v]):
+                continue
+            if self._product(v, z[v]) is not None and self._product(v, other[v]) is not None:
+                continue
+            costs, op = planning.costs[v], planning.graph.operator(decision.name)
+            form = operator_form(op, planning.graph, decision.axes)
+            measured = product_axes(form) is not None and machine.device.product(form.computed_in) is not None
+            degrees = map(prod, decision.placement(z[v]).matrix[:-1])
+            exchanged = form.spec.statistics and any(
+                d > 1 and a in op.over for a, d in zip(decision.axes, degrees, strict=True)
+            )
+            if costs is None or machine.others or machine.profiles or measured or exchanged:
+                low, high = (Fraction(self.terms.operator_at(v, z[v], m)) for m in (self.fast, self.slow))
+                yield Envelope({}, low, high, self._name(v, z[v]))
+                continue
+            device, flops, moved = f"device_class.{machine.device.name}", costs.flops[z[v]], costs.bytes[z[v]]
+            yield self.constants.roofline(device, form.computed_in, int(flops), int(moved))
+
+    def _edge_envelopes(self, z: tuple[int, ...], other: tuple[int, ...]) -> Iterable[Envelope]:
+        machine = self.planning.machine
+        for e, edge in enumerate(self.planning.problem.edges):
+            if z[edge.u] == other[edge.u] and z[edge.v] == other[edge.v]:
+                continue
+            parts, pair = self.terms.priced_edge(e, z)
+            linear = link_form(parts.loads, parts.phases, parts.element_bytes, machine)
+            if linear:
+                yield Envelope(linear)
+            if id(pair) not in self.priced:
+                self.priced[id(pair)] = list(self.constants.collectives(pair.steps, parts.element_bytes, machine))
+            yield from self.priced[id(pair)]
+
+    def _apart(self, x: tuple[int, ...], y: tuple[int, ...]) -> tuple[int, int, str]:
+        """What is not linear on either side at ends of its own."""
         together: dict[str, Fraction] = {}
         least, most, blame = Fraction(0), Fraction(0), dict[str, Fraction]()
         for sign, z, other in ((1, y, x), (-1, x, y)):
@@ -211,6 +318,16 @@ class Box:
                 return f"{place}.peaks.{form.computed_in}"
             case Formula.MEMORY | Formula.PROFILE:
                 return f"{place}.bandwidth"
+
+
+def measured_name(path: str) -> str:
+    """What is measured for a constant: of a measured form, the form.
+
+    >>> measured_name("level.gpus.all_gather.wire"), measured_name("level.gpus.latency")
+    ('level.gpus.all_gather', 'level.gpus.latency')
+    """
+    parts = path.split(".")
+    return ".".join(parts[: 4 if parts[2] == "product" else 3]) if len(parts) > 3 and parts[2] != "peaks" else path
 
 
 def link_form(

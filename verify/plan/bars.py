@@ -2,9 +2,12 @@
 
     cost       every entry of the plan on the fastest and the slowest machine; entries rise with times, fall with rates
     bound      at most (proved bound - roundings) / (1 + widest bar)
-    against    of every other plan, entry by entry: what both have alike is left out; a redistribution's links, and an
-               operator whose flops or whose bytes decide on both extreme machines, are counted per constant, whose
-               value is then the same for both plans; everything else lies between its values on the extreme machines
+    against    of every other plan, entry by entry, what both have alike left out.  The tighter ends of two intervals:
+               apart     a redistribution's links, and an operator whose flops or whose bytes decide on both extreme
+                         machines, are counted per constant, whose value is then the same for both plans; everything
+                         else lies between its values on the extreme machines
+               jointly   every entry is counted per constant, up to two numbers, and products are compared with
+                         themselves (`verify/plan/bar_forms.py`)
 
 Coefficients are read off: an operator is priced (`verify/plan/entries.py`) on a machine on which nothing else takes
 time.  Claims may be looser than what is found here, never tighter.  `measure` is advice and not checked beyond that the
@@ -23,12 +26,14 @@ from typing import Final
 
 from ...models.cost.selection import DecisionKind, Planning
 from ...models.layout.placement import SpaceError
-from ...models.machine.bars import extreme, widest
 from ...models.machine.machine import Machine
 from ...models.problem.selection_problem import FORBIDDEN
-from ...models.program.operators import NodeKind
+from ...models.program.operators import NodeKind, Operator
 from ...proofs.plan.bars import Bars
+from .bar_ends import end, widest_bar
+from .bar_forms import Bounded, Product, Spans
 from .entries import movement_collectives, movement_entry, movement_loads, operator_entry
+from .epilogues import finishing
 from .measured import Collective, product_of, units
 from .used_entries import Entries
 
@@ -51,7 +56,7 @@ def wrong_bars(planning: Planning, x: Sequence[int], bars: Bars, bound: int | No
     if bars.cost[0] > low or bars.cost[1] < high:
         return f"bars: the plan costs {low} to {high} within them, not {bars.cost[0]} to {bars.cost[1]}"
     entries = len(planning.problem.vertices) + len(planning.problem.edges)
-    least = max(Fraction(0), ((bound or 0) - ROUNDINGS * entries) / (1 + widest(machine)))
+    least = max(Fraction(0), ((bound or 0) - ROUNDINGS * entries) / (1 + widest_bar(machine)))
     if bars.bound > least:
         return f"bars: {bars.bound} is proved by nothing; the bound and the widest bar give {int(least)}"
     known = dict(machine.bars)
@@ -80,7 +85,7 @@ class _Box:
     def __init__(self, planning: Planning) -> None:
         self.planning, self.entries = planning, Entries(planning)
         self.graph, self.machine, self.scale = planning.graph, planning.machine, planning.problem.scale
-        self.ends = extreme(self.machine, False), extreme(self.machine, True)
+        self.ends = end(self.machine, False), end(self.machine, True)
         links = tuple(replace(x, bandwidth=FREE, latency=Fraction(0), collectives=()) for x in self.machine.levels)
         device, one = self.machine.device, Fraction(1)
 
@@ -92,6 +97,8 @@ class _Box:
         self.flops, self.bytes = probe(one, FREE), probe(FREE, one)
         self.operators = {op.name: op for op in self.graph.operators}
         self.known: dict[object, tuple[int, ...]] = {}
+        self.spans = Spans(self.machine, self.scale)
+        self.gaps: dict[object, tuple[Fraction, Fraction]] = {}
 
     def operator(self, v: int, choice: int, machines: Sequence[Machine], scale: int) -> tuple[int, ...]:
         """Units of an operator on each of the machines."""
@@ -121,6 +128,100 @@ class _Box:
 
     def difference(self, x: Sequence[int], y: Sequence[int]) -> tuple[Fraction, Fraction]:
         """Units that `y` costs more than `x`: no less, and no more, on any machine within the bars."""
+        apart, jointly = self.apart(x, y), self.jointly(x, y)
+        return max(apart[0], jointly[0]), min(apart[1], jointly[1])
+
+    def jointly(self, x: Sequence[int], y: Sequence[int]) -> tuple[Fraction, Fraction]:
+        """Every constant has one value for both plans."""
+        net: dict[str, Fraction] = {}
+        least = most = Fraction(0)
+        for v, decision in enumerate(self.planning.decisions):
+            if decision.kind is not DecisionKind.OPERATOR or x[v] == y[v] or self._alike(v, x[v], y[v]):
+                continue
+            a, b = self._product(v, x[v]), self._product(v, y[v])
+            if a and b:
+                low, high = self._gap(v, x[v], y[v], a, b)
+                least, most = least + low, most + high
+                continue
+            for sign, part in ((-1, self._bounded(v, x[v])), (1, self._bounded(v, y[v]))):
+                low, high = _added(net, sign, part)
+                least, most = least + low, most + high
+        for number, edge in enumerate(self.planning.problem.edges):
+            ends = (x[edge.u], x[edge.v]), (y[edge.u], y[edge.v])
+            if ends[0] != ends[1]:
+                for sign, (u, w) in zip((-1, 1), ends, strict=True):
+                    for part in self._moved(number, u, w):
+                        low, high = _added(net, sign, part)
+                        least, most = least + low, most + high
+        for path, c in net.items():
+            least, most = least + self.spans.of[path].down(c), most + self.spans.of[path].up(c)
+        return least, most
+
+    def _product(self, v: int, choice: int) -> Product | None:
+        """A measured product whose boxes all have one size."""
+        op, placement = self.operators[self.planning.decisions[v].name], self.entries.placement(v, choice)
+        reading = product_of(op) if self.graph.flops_per_point(op) else None
+        form = self.machine.device.product(self._type(op))
+        if reading is None or form is None or self.machine.others or self.machine.profiles:
+            return None
+        length = {axis.name: axis.extent for axis in op.axes}
+        for axis, row in zip(placement.axes, placement.matrix, strict=False):
+            if length[axis] % prod(row):
+                return None
+            length[axis] //= prod(row)
+        moved = self.operator(v, choice, (self.bytes,), 2)[0] // 2
+        return Product(form, [prod(length[a] for a in part) for part in reading.parts], moved, finishing(op))
+
+    def _gap(self, v: int, a: int, b: int, x: Product, y: Product) -> tuple[Fraction, Fraction]:
+        """Of a product placed as `b` less the same placed as `a`."""
+        op = self.operators[self.planning.decisions[v].name]
+        key = (self.entries.placement(v, a), self.entries.placement(v, b), *self.entries.structure(op))
+        if key not in self.gaps:
+            form = self.machine.device.product(self._type(op))
+            assert form is not None
+            one, two = (self.operator(v, choice, self.ends, self.scale) for choice in (a, b))
+            low, high = -self.spans.gap(x, y, form) - 1, self.spans.gap(y, x, form) + 1
+            self.gaps[key] = max(low, Fraction(two[0] - one[1])), min(high, Fraction(two[1] - one[0]))
+        return self.gaps[key]
+
+    def _type(self, op: Operator) -> str:
+        """Whose peak and products count."""
+        arithmetic, first = str(op.attribute("arithmetic", "")), op.inputs[0] if op.inputs else op.output
+        of = first if op.kind is NodeKind.ATTENTION else op.output
+        return arithmetic or self.graph.tensor(of.tensor).dtype
+
+    def _bounded(self, v: int, choice: int) -> Bounded:
+        """An operator as a form, or (measured, several classes, statistics exchanged) as two numbers."""
+        op, placement = self.operators[self.planning.decisions[v].name], self.entries.placement(v, choice)
+        flops, machine, dtype = self.graph.flops_per_point(op), self.machine, self._type(op)
+        product = bool(flops) and product_of(op) is not None and machine.device.product(dtype) is not None
+        cut = [a for a, row in zip(placement.axes, placement.matrix, strict=False) if prod(row) > 1]
+        together = op.kind in (NodeKind.ATTENTION, NodeKind.NORMALISE) and any(a in op.over for a in cut)
+        if product or together or machine.others or machine.profiles:
+            low, high = self.operator(v, choice, self.ends, self.scale)
+            return Bounded({}, Fraction(low), Fraction(high))
+        work, moved = (self.operator(v, choice, (m,), 2)[0] // 2 for m in (self.flops, self.bytes))
+        return self.spans.roofline(dtype, work, moved)
+
+    def _moved(self, number: int, u: int, w: int) -> Iterator[Bounded]:
+        """A redistribution: its links, and each of its measured collectives."""
+        move = self.entries.moves[number]
+        size = self.graph.tensor(move.tensor).element_bytes
+        source, target = self.entries.ends(move, u, w)
+        loads, phases = movement_loads(source, target)
+        links: dict[str, Fraction] = {}
+        for level, load, phase in zip(self.machine.levels, loads, phases, strict=True):
+            if not level.collectives:
+                links |= {f"level.{level.name}.bandwidth": Fraction(size * load)} if load else {}
+                links |= {f"level.{level.name}.latency": Fraction(phase)} if phase else {}
+        if links:
+            yield Bounded(links)
+        for one in movement_collectives(source, target):
+            if one.share and self.machine.levels[one.level].collectives:
+                yield self.spans.collective(one, size)
+
+    def apart(self, x: Sequence[int], y: Sequence[int]) -> tuple[Fraction, Fraction]:
+        """Only links, and operators with one resource, have one value for both plans."""
         shared: dict[str, Fraction] = {}
         least = most = Fraction(0)
         for linear, low, high in self._parts(y, x):
@@ -208,3 +309,11 @@ class _Box:
             fast, slow = (units(steps, size, m, self.scale) for m in self.ends)
             if slow:
                 yield None, fast, slow
+
+
+def _added(net: dict[str, Fraction], sign: int, part: Bounded) -> tuple[Fraction, Fraction]:
+    """Counts a form; what it leaves, with the unit that rounding up can add."""
+    for path, c in part.form.items():
+        net[path] = net.get(path, Fraction(0)) + sign * c
+    low, high = part.low, part.high + bool(part.form)
+    return (low, high) if sign > 0 else (-high, -low)
