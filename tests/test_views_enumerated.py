@@ -193,6 +193,19 @@ def test_two_regions_one_behind_the_other(launch: str, memory: str) -> None:
     compared(graph, machine_of((1, 4), launch, memory), regions)
 
 
+@pytest.mark.parametrize(("launch", "memory"), SPEEDS)
+def test_copies_that_are_a_branchs_own(launch: str, memory: str) -> None:
+    """An input that is read twice in its branch, and what is computed and read twice in it, are copied on the view."""
+    g, ends = Builder("own", "float32"), []
+    for n in ("left", "right"):
+        x = g.input(f"{n}.x", (1024,))
+        y = g.map(f"{n}.0", "multiply", x, x, text="b, b -> b")
+        ends.append(g.map(f"{n}.1", "add", y, y, text="b, b -> b"))
+    graph = g.build(g.map("end", "add", *ends, text="b, b -> b"))
+    region = Region(tuple(((f"{n}.0", f"{n}.1"),) for n in ("left", "right")), (HALVES, ONES[2:]))
+    compared(graph, machine_of((1, 4), launch, memory), (region,))
+
+
 def test_cases_are_won_on_views_and_on_the_machine() -> None:
     graph, branches = row()
     regions = Region(branches[0], (HALVES,)), Region(branches[1], (ONES[:2],))

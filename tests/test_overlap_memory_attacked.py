@@ -1,0 +1,52 @@
+"""What an overlapped plan holds, where a block is easily forgotten: parameters that are read once, next values that are
+read again, results that nothing reads.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from test_overlap_memory import limited, small
+
+from shardproof.formal.overlap.tasks import tasks_of
+from shardproof.models.sources.building.builder import Builder
+from shardproof.verify.overlap.certificate import wanted
+from shardproof.verify.overlap.memory import Block, blocks
+from shardproof.verify.plan.used_entries import Entries
+
+
+def test_a_parameter_of_one_reader_stays_to_the_end() -> None:
+    found = _blocks(small())
+    assert [(64 * 64 * 4, -1, ())] * 2 == [b for b in found if b[1] == -1 and not b[2]]
+
+
+def test_a_next_value_that_is_read_again_and_a_result_that_nothing_reads_are_held() -> None:
+    """`after` reads from the parameter's copy what `next` wrote; nothing reads `after`."""
+    g = Builder("state", "float32")
+    w, x = g.parameter("w", (64,)), g.input("x", (64,))
+    new = g.map("next", "add", w, x, text="b, b -> b")
+    after = g.map("after", "relu", new, text="b -> b")
+    graph = replace(g.build(after), state=((w, new),)).check()
+    found = _blocks(graph)
+    assert (64 * 4, -1, ()) in found  # the parameter's copy
+    assert sum(last == () for _, _, last in found) == 2  # and the result's
+    assert all(last or first is not None for _, first, last in found)
+
+
+def _blocks(graph) -> list[Block]:  # type: ignore[no-untyped-def]
+    """Everything whole on both devices: the last choice is replication."""
+    planning = limited(graph, "localhost:2", 1 << 40)
+    entries = Entries(planning)
+    x = tuple(
+        next(
+            c
+            for c in range(planning.problem.domain_size(v))
+            if d.placement(c).matrix
+            == (*(((1,) * len(planning.machine.hierarchy),) * len(d.axes)), d.placement(c).matrix[-1])
+        )
+        for v, d in enumerate(planning.decisions)
+    )
+    found = blocks(entries, x, wanted(entries, x, 1)[2])
+    built = tasks_of(planning, x, 1).holdings
+    assert found == sorted((h.amount, -1 if h.first is None else h.first, h.last) for h in built)
+    return found
