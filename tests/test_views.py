@@ -279,6 +279,25 @@ def test_ranks_outside_of_a_view_hold_nothing_and_the_numbers_are_right(plan: Ca
         assert all(t.fits for t in result.traffic)
 
 
+def test_ranks_outside_of_a_view_take_no_statistics() -> None:
+    """A softmax in a branch: its box is empty on ranks outside, and nobody there waits for a reduction."""
+    g = Builder("normalised", "float32")
+    ends = []
+    for name in ("left", "right"):
+        w = g.parameter(f"{name}.w", (8, 8))
+        product = g.contract(f"{name}.product", "b k, k n -> b n", g.input(f"{name}.x", (4, 8)), w)
+        ends.append(g.normalise(f"{name}.softmax", "softmax", "b n -> b n", product, over=("n",)))
+    graph = g.build(g.map("join", "add", *ends, text="b n, b n -> b n"))
+    made = found(graph, machine_of((2, 2), "1e-6", "1e11")).planning
+    inputs = random_inputs(graph, 0, "float64")
+    wanted = run_graph(graph, inputs)
+    for seed in range(3):
+        for options in (Options(), Options(fuse=False, overlap=False)):
+            choices = on_views(made, seed)
+            result = run_virtual(prepared(graph, (2, 2), choices, options), inputs, np, 60.0)
+            np.testing.assert_allclose(result.outputs["join"], wanted["join"], rtol=1e-12, atol=1e-12)
+
+
 @pytest.mark.skipif(not mpi_available(), reason="MPI is not installed")
 def test_four_mpi_ranks_run_a_plan_with_views() -> None:
     c = certificate(uno())
