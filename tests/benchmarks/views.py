@@ -55,7 +55,7 @@ ROWS: tuple[tuple[str, str, str], ...] = (
 FIRST = """# Branches beside each other
 
 `python tests/benchmarks/views.py --runs --page`.  Microseconds of one inference step by the machine model; every number is a cost that the checker recomputed,
-`at least` a bound that it confirmed.  Whole machine and views have the same placements (`space`), `complete,uneven` with pieces of unequal size.  [Views](../../../docs/views.md).
+`at least` a bound that it confirmed.  Whole machine and views have the same placements (`space`), `complete,uneven` with pieces of unequal size.  `on virtual ranks` is empty where nothing was executed.  [Views](../../../docs/views.md).
 """
 COLUMNS = (
     "model", "machine", "space", "whole machine", "at least", "with views", "at least", "whole / views", "winner",
