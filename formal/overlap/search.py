@@ -10,16 +10,17 @@ is the plan.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from fractions import Fraction
+from itertools import chain as chained
 from itertools import combinations, pairwise
 from math import gcd
 from typing import Literal
 
 import numpy as np
 
-from ...models.cost.selection import DecisionKind, Planning
+from ...models.cost.selection import DecisionKind, Planning, build
 from ...models.problem.selection_problem import FORBIDDEN, Edge, Ints, ProblemError, SelectionProblem, Vertex
 from ...models.program.graph import Graph
 from ...proofs.overlap.certificate import OverlapCertificate
@@ -39,6 +40,10 @@ MOST_CHAINS = 4
 ROUNDS = 12
 SOLVE_SHARE, SCHEDULE_SHARE = 0.3, 0.1
 """Of the time that is left: for one solution at most, for one schedule."""
+
+NO_LIMIT = 1 << 50
+LIMITS = (Fraction(3, 4), Fraction(1, 2))
+"""Of the bytes that the first solution holds."""
 
 MOST_OPERATORS = 1 << 13
 """Operators up to which a chain is looked for."""
@@ -257,7 +262,8 @@ def overlapped(
     if best is None or bound is None:
         return None
     enough = bound[0]
-    for made in less_exposed(planning, clock, gap / 4):
+    free = less_exposed(planning, clock, gap / 4)
+    for made in free if limited else chained(free, _within(planning, best.x, clock, gap / 4)):
         best = made if made.makespan < best.makespan else best
         if tell is not None:
             scale = planning.problem.scale / 1e3
@@ -266,6 +272,25 @@ def overlapped(
             break
     weights = (*bound[1], *(0 for _ in range(len(chains) + 2 - len(bound[1]))))
     return Overlapped(planning, best, tuple(c.operators for c in chains), weights, bound[0], bound[2])
+
+
+def _within(planning: Planning, x: tuple[int, ...], clock: Clock, gap: Fraction) -> Iterator[Planned]:
+    """What is found under memory limits below what a solution holds, scheduled without them: a limit keeps tensors
+    split, which moves more beside operators and less on the way.
+    """
+    if clock.over():
+        return
+    counted = build(planning.graph, planning.machine, planning.space, NO_LIMIT)
+    held = fitted(counted, x, 0.0)
+    peak = None if held is None else held.peak
+    if not peak:
+        return
+    for share in LIMITS:
+        part = replace(counted, problem=replace(counted.problem, limit=int(peak * share)))
+        for found in less_exposed(part, clock, gap):
+            made = fitted(planning, found.x, min(60.0, clock.left() * SCHEDULE_SHARE))
+            if made is not None:
+                yield made
 
 
 def _next(known: list[tuple[int, ...]], tried: set[Weights]) -> Weights | None:
