@@ -24,7 +24,7 @@ def model():
 @pytest.mark.parametrize(
     ("text", "words"),
     [
-        ("rmsprop", "'rmsprop' is not one of 'sgd', 'adam', 'adamw', 'lion'"),
+        ("adafactor", "'adafactor' is not one of 'sgd', 'adam', 'adamw', 'rmsprop', 'adagrad', 'lion'"),
         ("", "is not one of"),
         ("sgd:beta1=0.9", "sgd has no 'beta1'; it has: rate, momentum, nesterov, decay, clip, step"),
         ("adam:momentum=0.9", "adam has no 'momentum'"),
