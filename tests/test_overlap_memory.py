@@ -19,7 +19,8 @@ from test_overlap_plans import planning_of, reasons
 
 from shardproof.__main__ import run
 from shardproof.formal.overlap.memory import program_order, rows_of_every_order
-from shardproof.formal.overlap.search import Overlapped, fitted, overlapped
+from shardproof.formal.overlap.planned import fitted
+from shardproof.formal.overlap.search import Overlapped, overlapped
 from shardproof.formal.overlap.tasks import tasks_of
 from shardproof.formal.selection.model.clock import Clock
 from shardproof.models.cost.selection import Planning

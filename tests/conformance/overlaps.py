@@ -10,7 +10,8 @@ from typing import Literal
 
 from conformance.pipelines import machine
 from conformance.writing import Head, Suite, changed, container
-from shardproof.formal.overlap.search import Chain, edges_between, links_of, scheduled, weighted
+from shardproof.formal.overlap.planned import scheduled
+from shardproof.formal.overlap.search import Chain, edges_between, links_of, weighted
 from shardproof.formal.selection.solve import solve
 from shardproof.models.cost.selection import build as build_problem
 from shardproof.models.layout.placement import space
