@@ -157,6 +157,7 @@ class Product:
 
     def __init__(self, form: ProductForm, sizes: Sequence[int], moved: int, finish: int) -> None:
         batch, rows, columns, summed = sizes
+        self.form = form
         self.moved, self.finish, self.results = moved, finish * prod(sizes[:3]), prod(sizes[:3])
         slowed = 1 + form.odd if rows > 128 and rows % 64 else Fraction(1)
         self.kernels = []

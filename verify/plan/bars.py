@@ -177,10 +177,8 @@ class _Box:
         op = self.operators[self.planning.decisions[v].name]
         key = (self.entries.placement(v, a), self.entries.placement(v, b), *self.entries.structure(op))
         if key not in self.gaps:
-            form = self.machine.device.product(self._type(op))
-            assert form is not None
             one, two = (self.operator(v, choice, self.ends, self.scale) for choice in (a, b))
-            low, high = -self.spans.gap(x, y, form) - 1, self.spans.gap(y, x, form) + 1
+            low, high = -self.spans.gap(x, y, x.form) - 1, self.spans.gap(y, x, x.form) + 1
             self.gaps[key] = max(low, Fraction(two[0] - one[1])), min(high, Fraction(two[1] - one[0]))
         return self.gaps[key]
 
