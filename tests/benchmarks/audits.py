@@ -7,7 +7,7 @@ vtrain    GPTs on one node of A100 40 GB; a strategy is tensor parallelism and c
           Every two strategies of a group are compared: the interval of their difference within the machine's error bars
           decides or does not, and the measured order says whether it was right.
 mlperf    Llama 3.1 405B.  All published configurations have eight stages of 16 layers, in two interleaved halves and up
-          to 288 micro-batches.  No placement says that, and `plan --pipeline` takes no strategy: so a stage is audited, one
+          to 288 micro-batches.  No placement says that, and pipelined settings are audited without halves: so a stage is, one
           layer and both ends on an eighth of the GPUs, the whole global batch at once, AdamW, 60 s of search.  Products,
           tensor- and context-parallel moves and the one exchange of gradients of a step are counted as the published run
           has them; bubbles, moves between stages and memory are not, so that a better placement may not fit.
