@@ -36,7 +36,7 @@ def blocks(entries: Entries, x: tuple[int, ...], moving: Sequence[int | None]) -
             filled[move.tensor] = at[writer[move.tensor]] if task is None else task
         else:
             begins = at[move.reader] if task is None else task
-            needed[parameters.get(move.tensor, move.tensor)].add(begins)
+            needed[move.tensor].add(begins)
             found.append((largest(move.reader, move.position, move.tensor), begins, (at[move.reader],)))
     for t in graph.tensors:
         name = t.name
