@@ -12,6 +12,8 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
+import loop_cases
+
 from shardproof.models.cost.selection import Planning, build
 from shardproof.models.layout.placement import space
 from shardproof.models.machine.machine import Machine, load_machine
@@ -484,6 +486,9 @@ def _array(name: str, **shapes: tuple[int, ...]) -> Callable[[], Graph]:
 
 CASES: dict[str, Case] = {
     "matmul chain": Case(chain, "2x2"),
+    "loop over a batch": Case(loop_cases.lstm, "2x2", "complete,uneven"),
+    "loop of rows, some lacked by its weights": Case(loop_cases.selective, "2x3", "complete,uneven"),
+    "loop on a mixed machine": Case(lambda: loop_cases.lstm(dtype="float32"), "mixed"),
     "matmul chain in doubles": Case(lambda: chain("float64"), "summit:2x1x3", "complete,uneven"),
     "matmul chain, mixed machine": Case(chain, "mixed"),
     "matmul chain, mixed machine, uneven": Case(chain, "mixed", "two-per-level,uneven"),
