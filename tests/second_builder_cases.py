@@ -558,6 +558,10 @@ CASES: dict[str, Case] = {
     "perceptron with lion": Case(lambda: training_step(small("mlp-unity"), "lion:decay=0.1"), "localhost:4"),
     "perceptron with rmsprop": Case(lambda: training_step(small("mlp-unity"), "rmsprop:momentum=0.9"), "localhost:4"),
     "perceptron with adagrad": Case(lambda: training_step(small("mlp-unity"), "adagrad"), "localhost:4"),
+    "perceptron with muon": Case(lambda: training_step(small("mlp-unity"), "muon:iterations=1"), "2x2"),
+    "perceptron with adafactor, uneven": Case(
+        lambda: training_step(small("mlp-unity"), "adafactor"), "localhost:3", "complete,uneven"
+    ),
     "convolutions with sgd": Case(
         lambda: training_step(small("conv-stack", batch=2, size=9, channels=2), "sgd"), "2x2"
     ),
