@@ -1,8 +1,10 @@
 """The seven models of Unity's evaluation (OSDI 2022, table 1) on Summit with 6 to 192 GPUs: four ways to plan a training
 step.
 
-    python tests/benchmarks/seven_models.py [--only WORD] [--gpus 6,192] [--seconds 60]     runs what is not there yet
-    python tests/benchmarks/seven_models.py --page                                          writes the page from the rows
+    python tests/benchmarks/seven_models.py [--only WORD] [--gpus 6,192] [--seconds 60] [--again] [--page]
+
+runs the rows that are not there yet (--again: also those of other code than this), and writes the page from all rows
+(--page; --gpus "" runs nothing before).  All 42 rows take about half an hour of the processor.
 
     data parallel    the batch over all GPUs in every operator of the forward pass, parameters whole everywhere
     expert           BERT-Large: Megatron, heads and feed-forward width over the sockets of a node, the batch over the rest;
@@ -14,12 +16,13 @@ step.
 
 What a strategy leaves open (gradients, updates, copies) is completed by the solver, in its favour.  Times are those of
 our cost model of Summit; search times are seconds of the processor.  Rows are appended one by one to
-`results/seven-models.jsonl`, so the script can be stopped and started again.
+`results/seven-models.jsonl`, so the script can be stopped and started again; the last row of a model and its GPUs counts.
 """
 
 from __future__ import annotations
 
 import argparse
+import hashlib
 import json
 import time
 from collections.abc import Callable, Iterator
@@ -99,24 +102,32 @@ def main() -> None:
     words.add_argument("--rows", type=Path, default=ROWS)
     words.add_argument("--check", action="store_true", help="check every joint plan too")
     words.add_argument("--shrink", action="store_true", help="small sizes, for tests")
+    words.add_argument("--again", action="store_true", help="rows of other code are run again")
     asked = words.parse_args()
-    if not asked.page:
-        there = {(r["model"], r["gpus"]) for r in rows(asked.rows)}
-        for gpus in sorted(map(int, asked.gpus.split(",")), reverse=True):
-            for model in MODELS:
-                if asked.only in model.name and (model.name, gpus) not in there:
-                    row = measured(model, gpus, asked.seconds, SMALL if asked.shrink else {}, asked.check)
-                    with asked.rows.open("a") as f:
-                        f.write(json.dumps(row) + "\n")
-                    print(json.dumps(row), flush=True)
-    else:
+    code = code_of()
+    there = {(r["model"], r["gpus"]) for r in rows(asked.rows) if not asked.again or r.get("code") == code}
+    for gpus in sorted(map(int, filter(None, asked.gpus.split(","))), reverse=True):
+        for model in MODELS:
+            if asked.only in model.name and (model.name, gpus) not in there:
+                row = measured(model, gpus, asked.seconds, SMALL if asked.shrink else {}, asked.check) | {"code": code}
+                with asked.rows.open("a") as f:
+                    f.write(json.dumps(row) + "\n")
+                print(json.dumps(row), flush=True)
+    if asked.page:
         PAGE.write_text(page(list(rows(asked.rows))))
 
 
+def code_of() -> str:
+    """Which code a row is of: a hash of what plans."""
+    home = Path(__file__).resolve().parents[2]
+    files = sorted(p for room in ("models", "proofs", "verify", "formal") for p in (home / room).rglob("*.py"))
+    return hashlib.sha256(b"".join(p.read_bytes() for p in files)).hexdigest()[:12]
+
+
 def rows(path: Path) -> Iterator[Row]:
-    """What was measured."""
+    """What was measured last of every model and number of GPUs."""
     if path.exists():
-        yield from map(json.loads, path.read_text().splitlines())
+        yield from {(r["model"], r["gpus"]): r for r in map(json.loads, path.read_text().splitlines())}.values()
 
 
 SMALL: dict[str, Sizes] = {
@@ -169,13 +180,14 @@ def measured(model: Model, gpus: int, seconds: float, smaller: dict[str, Sizes],
 
 
 def _named(name: str, planning: Planning | JointPlanning, answer: Answer, began: float) -> Row:
-    scale = planning.problem.scale
+    return milliseconds(name, planning, answer) | {f"{name} s": round(time.process_time() - began, 1)}
+
+
+def milliseconds(name: str, planning: Planning | JointPlanning, answer: Answer) -> Row:
+    """Cost of an answer and its gap, None where there is none."""
     gap = None if answer.cost is None or answer.lower_bound is None else float(answer.gap())
-    return {
-        name: None if answer.cost is None else round(answer.cost / scale * 1e3, 6),
-        f"{name} gap": gap,
-        f"{name} s": round(time.process_time() - began, 1),
-    }
+    cost = None if answer.cost is None else round(answer.cost / planning.problem.scale * 1e3, 6)
+    return {name: cost, f"{name} gap": gap}
 
 
 def data_parallel(forward: Graph, planning: Planning, free: Callable[[str], bool]) -> dict[int, tuple[int, ...]] | None:
@@ -250,7 +262,7 @@ def page(found: list[Row]) -> str:
     for r in found:
         cells = [_ms(r.get(way)) for way in (*WAYS, "joint")]
         out.append(
-            f"| {r['model']} | {r['gpus']} | {' | '.join(cells)} | {_gap(r['joint gap'])} | {r.get('rewritten', '')} of "
+            f"| {r['model']} | {r['gpus']} | {' | '.join(cells)} | {in_words(r['joint gap'])} | {r.get('rewritten', '')} of "
             f"{r['operators']} | {r['joint s']} |"
         )
     wrong = [f"{r['model']} on {r['gpus']}: {', '.join(dearer(r))}" for r in found if dearer(r)]
@@ -279,7 +291,8 @@ def _ms(value: float | None) -> str:
     return "" if value is None else f"{value:.3f}"
 
 
-def _gap(value: float | None) -> str:
+def in_words(value: float | None) -> str:
+    """A gap."""
     return "" if value is None else "proved" if value == 0 else f"{value:.3%}"
 
 
