@@ -72,7 +72,7 @@ def fork(shared: bool, deep: int = 1, batch: int = 4, width: int = 64) -> Graph:
 
 def machine_of(sizes: tuple[int, int], launch: str, memory: str) -> Machine:
     """A slow machine of two levels; `launch` in seconds, `memory` in bytes/s."""
-    base = load_machine("2x2")
+    base = load_machine("cloud-a100:2x2")
     links = ((10**9, Fraction(1, 10**6)), (8 * 10**9, Fraction(3, 10**7)))
     levels = tuple(
         replace(level, size=n, bandwidth=Fraction(b), latency=t)
@@ -203,13 +203,13 @@ def test_cases_are_won_by_views_and_by_the_whole_machine() -> None:
 
 @cache
 def uno() -> Viewed:
-    return found(build("candle-uno", batch=16, tower=2, layers=1, width=512), load_machine("2x2"))
+    return found(build("candle-uno", batch=16, tower=2, layers=1, width=512), load_machine("cloud-a100:2x2"))
 
 
 @cache
 def dlrm() -> Viewed:
     g = build("dlrm", batch=8, tables=3, rows=20, width=4, bag=2, dense=6, bottom="8-4", top="16-8-1")
-    return found(g, load_machine("2x2"))
+    return found(g, load_machine("cloud-a100:2x2"))
 
 
 def certificate(plan: Viewed) -> ViewsCertificate:
@@ -525,26 +525,26 @@ def reasons_of(data: bytes) -> str:
 def test_machines_without_views_are_refused_by_name(capsys: pytest.CaptureFixture[str], tmp_path) -> None:  # type: ignore[no-untyped-def]
     target = str(tmp_path / "v.spz")
     model = "dlrm:batch=8,tables=3,rows=20,width=4,bag=2,dense=6,bottom=8-4,top=16-8-1"
-    assert run(["plan", "mlp-unity", "--machine", "2x2", "--views", "-o", target]) == 3
+    assert run(["plan", "mlp-unity", "--machine", "cloud-a100:2x2", "--views", "-o", target]) == 3
     assert "no branches" in capsys.readouterr().err
-    assert run(["plan", model, "--machine", "2x2", "--views", "--memory", "1GiB", "-o", target]) == 3
+    assert run(["plan", model, "--machine", "cloud-a100:2x2", "--views", "--memory", "1GiB", "-o", target]) == 3
     assert "memory" in capsys.readouterr().err
-    assert run(["plan", model, "--machine", "2x2", "--views", "--train", "sgd", "-o", target]) == 3
+    assert run(["plan", model, "--machine", "cloud-a100:2x2", "--views", "--train", "sgd", "-o", target]) == 3
     assert "is a training step" in capsys.readouterr().err
-    assert run(["plan", model, "--machine", "2x2", "--views", "--joint", "-o", target]) == 2
+    assert run(["plan", model, "--machine", "cloud-a100:2x2", "--views", "--joint", "-o", target]) == 2
     assert "--views" in capsys.readouterr().err
 
 
 def test_from_the_command_line(capsys: pytest.CaptureFixture[str], tmp_path) -> None:  # type: ignore[no-untyped-def]
     target = str(tmp_path / "v.spz")
     model = "candle-uno:batch=16,tower=2,layers=1,width=512"
-    assert run(["plan", model, "--machine", "2x2", "--views", "-o", target, "--json"]) == 0
+    assert run(["plan", model, "--machine", "cloud-a100:2x2", "--views", "-o", target, "--json"]) == 0
     data = json.loads(capsys.readouterr().out)
     assert data["status"] == "optimal"
     assert data["cost"] / data["scale"] < data["whole_machine_lower_bound"]
     assert len(data["branches"]) == 5
     assert all(b["view"] is not None for b in data["branches"])
-    assert run(["check", target, "--model", model, "--machine", "2x2"]) == 0
+    assert run(["check", target, "--model", model, "--machine", "cloud-a100:2x2"]) == 0
     assert "Delivers     proved" in capsys.readouterr().out
     assert run(["explain", target]) == 0
     assert "beside each other" in capsys.readouterr().out
