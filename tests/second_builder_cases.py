@@ -12,7 +12,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-import loop_cases
+import loop_cases  # type: ignore[import-not-found]
 
 from shardproof.models.cost.selection import Planning, build
 from shardproof.models.layout.placement import space

@@ -126,4 +126,4 @@ def parsed(text: str) -> tuple[str, Settings]:
             raise ValueError(f"{part[:_MOST_TEXT]!r}: is out of range")
         numbers[key] = number
     step = int(numbers.pop("step", 1))
-    return name, replace(Settings(step=step), **numbers)
+    return name, replace(Settings(step=step), **numbers)  # type: ignore[arg-type]  # `known` names numbers only
