@@ -31,6 +31,18 @@ def execute_stored(
     >>> widened(np, execute_stored(np, graph.operators[0], graph, {"i": (0, 2)}, [x])).tolist()
     [1.0078125, 3.03125]
     """
-    wide = [Block(widened(xp, b.array), b.origin) for b in operands]
-    result = execute(xp, op, graph, box, wide, collectives)
+    result = execute_unrounded(xp, op, graph, box, operands, collectives)
     return narrowed(xp, result, graph.tensor(op.output.tensor).dtype)
+
+
+def execute_unrounded(
+    xp: ModuleType,
+    op: Operator,
+    graph: Graph,
+    box: Box,
+    operands: Sequence[Block],
+    collectives: StatisticsReducer | None = None,
+) -> Array:
+    """What `execute_stored` rounds."""
+    wide = [Block(widened(xp, b.array), b.origin) for b in operands]
+    return execute(xp, op, graph, box, wide, collectives)
