@@ -8,7 +8,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from test_run import draw_choices
+from test_run import choose, draw_choices
 
 from shardproof.__main__ import run
 from shardproof.backends.execution.interpreter import Watching, run_rank
@@ -260,6 +260,33 @@ def test_four_ranks_are_one_process(precision: str) -> None:
     assert all(t.fits for t in found.traffic)
     for name in graph.results:
         np.testing.assert_allclose(found.outputs[name], expected[name], rtol=0.05, atol=0.05)
+
+
+@pytest.mark.parametrize("split", ["b", "n", "k"])
+def test_a_bias_is_added_before_the_product_is_rounded_on_every_rank(split: str) -> None:
+    """Numbers of few bits, so that sums are exact: once rounded where a device has the whole sum, and where parts are
+    added up over devices every part, their sum and what the bias makes of it.
+    """
+    g = Builder("linear", "bfloat16")
+    x, w, bias = g.input("x", (4, 8)), g.parameter("w", (8, 6)), g.parameter("bias", (6,))
+    y = g.map("z", "add", g.contract("y", "b k, k n -> b n", x, w), bias, text="b n, n -> b n")
+    graph = g.build(y)
+    draw = np.random.default_rng(1)
+    shapes = {"x": (4, 8), "w": (8, 6), "bias": (6,)}
+    drawn = {k: draw.integers(-127, 128, v).astype(np.float32) for k, v in shapes.items()}
+    values = {k: v / (32 if k == "bias" else 64) for k, v in drawn.items()}
+    parts = (
+        [values["x"] @ values["w"]]
+        if split != "k"
+        else [values["x"][:, k : k + 4] @ values["w"][k : k + 4] for k in (0, 4)]
+    )
+    once = rounded(sum(parts) + values["bias"])
+    twice = rounded(rounded(rounded(parts[0]) + rounded(parts[-1]) if split == "k" else parts[0]) + values["bias"])
+    assert (once != twice).any()
+    np.testing.assert_array_equal(run_graph(graph, values, stored=True)["z"], once)
+    placed = {"y": {split: (2,)}, "z": {"b" if split == "k" else split: (2,)}}
+    program = prepared(graph, (2,), choose(graph, (2,), placed), Options(stored=True))
+    np.testing.assert_array_equal(run_virtual(program, values).outputs["z"], twice if split == "k" else once)
 
 
 def test_blocks_of_sixteen_bits_take_two_bytes() -> None:

@@ -19,11 +19,11 @@ pytestmark = pytest.mark.torch
 
 
 class Perceptron(nn.Module):
-    """Two linear layers and a mean square.  No bias: PyTorch's kernels add it before they round the product."""
+    """Two linear layers and a mean square."""
 
-    def __init__(self) -> None:
+    def __init__(self, bias: bool = False) -> None:
         super().__init__()
-        self.one, self.two = nn.Linear(8, 8, bias=False), nn.Linear(8, 4, bias=False)
+        self.one, self.two = nn.Linear(8, 8, bias=bias), nn.Linear(8, 4, bias=bias)
 
     def forward(self, x: Tensor, target: Tensor) -> Tensor:
         return nn.functional.mse_loss(self.two(torch.relu(self.one(x))), target)
@@ -62,15 +62,22 @@ def few_bits(shape: tuple[int, ...], draw: torch.Generator, most: int, unit: flo
     return torch.randint(-most, most + 1, shape, generator=draw) * unit
 
 
-def test_a_step_under_autocast_bit_for_bit() -> None:
-    """Numbers of few bits, so that every sum is exact in float32 whatever its order; weights need more than bfloat16."""
+def biased() -> tuple[Any, ...]:
+    return Perceptron(True), perceptron()[1]
+
+
+@pytest.mark.parametrize("bias", [False, True])
+def test_a_step_under_autocast_bit_for_bit(bias: bool) -> None:
+    """Numbers of few bits, so that every sum is exact in float32 whatever its order; weights need more than bfloat16.
+    A bias is added before the product is rounded.
+    """
     draw = torch.Generator().manual_seed(1)
-    module = Perceptron()
+    module, factory = Perceptron(bias), biased if bias else perceptron
     for p in module.parameters():
         p.data = few_bits(tuple(p.shape), draw, 16, 2.0**-5) * (1 + 2.0**-9)
     inputs = {"x": few_bits((4, 8), draw, 8, 0.25), "target": few_bits((4, 4), draw, 8, 0.25)}
-    step = step_of(perceptron, "sgd:rate=0.125").graph  # float32, to see that the precision matters
-    half = rebuilt("sgd:rate=0.125", "bf16-mixed:reduce=bfloat16")
+    step = step_of(factory, "sgd:rate=0.125").graph  # float32, to see that the precision matters
+    half = rebuilt("sgd:rate=0.125", "bf16-mixed:reduce=bfloat16", factory)
     feed = {k: v.astype(np.float32) for k, v in fed(half, module, inputs).items()}
     optimizer = torch.optim.SGD(module.parameters(), lr=0.125)
     with torch.autocast("cpu", dtype=torch.bfloat16):
@@ -83,6 +90,45 @@ def test_a_step_under_autocast_bit_for_bit() -> None:
         np.testing.assert_array_equal(got[dict(half.state)[name]], p.detach().numpy(), err_msg=name)
     plain = run_graph(step, feed)
     assert any((plain[dict(step.state)[n]] != p.detach().numpy()).any() for n, p in module.named_parameters())
+
+
+class Biased(nn.Module):
+    """Every way in which PyTorch adds a bias in one kernel, and sums of the same shape that are two kernels."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.linear, self.convolved = nn.Linear(8, 6), nn.Conv2d(3, 4, 3)
+        self.heads, self.free = nn.Linear(8, 12), nn.Linear(8, 6, bias=False)
+        self.position = nn.Parameter(torch.zeros(5, 6))
+
+    def forward(self, x: Tensor, image: Tensor) -> tuple[Tensor, ...]:
+        heads = [t.view(2, 5, 2, 3).transpose(1, 2) for t in self.heads(x).chunk(2, -1)]
+        return self.linear(x), self.convolved(image), *heads, self.free(x) + self.position
+
+
+@pytest.mark.parametrize("precision", ["bf16-mixed", "bf16-master"])
+def test_a_bias_is_added_before_the_product_is_rounded(precision: str) -> None:
+    """Bit for bit, on sums of few bits whose rounding differs where the product is rounded first."""
+    from shardproof.models.sources.building.stated import carried
+    from shardproof.models.sources.precision import mixed, parsed
+    from shardproof.models.sources.torch.importer import convert
+    from shardproof.models.sources.torch.program import build
+
+    draw = torch.Generator().manual_seed(2)
+    module = Biased()
+    for p in module.parameters():
+        p.data = few_bits(tuple(p.shape), draw, 127, 2.0**-6 if p.dim() > 1 else 2.0**-4)
+    given = {"x": few_bits((2, 5, 8), draw, 127, 2.0**-6), "image": few_bits((2, 3, 6, 6), draw, 127, 2.0**-6)}
+    found = convert(build(lambda: (Biased(), {k: torch.zeros_like(v) for k, v in given.items()}), "model"))
+    half = mixed(carried(found.graph, found.stated), parsed(precision))
+    feed = {k: v.astype(np.float32) for k, v in fed(half, module, given).items()}
+    got = run_graph(half, feed, stored=True)
+    theirs = module.to(torch.bfloat16)(*(v.to(torch.bfloat16) for v in given.values()))
+    for name, wanted in zip(half.outputs, theirs, strict=True):
+        np.testing.assert_array_equal(got[name].reshape(wanted.shape), wanted.detach().float().numpy(), err_msg=name)
+    x, w, b = given["x"], module.linear.weight.float(), module.linear.bias.float()
+    twice = (x @ w.T).to(torch.bfloat16).float() + b
+    assert (twice.to(torch.bfloat16) != theirs[0]).any()  # the order matters here
 
 
 def rebuilt(optimizer: str, precision: str, factory: Any = perceptron) -> Any:

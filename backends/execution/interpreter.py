@@ -15,7 +15,7 @@ from ...models.communication.transfers import Box
 from ...models.program.index import Combine
 from ..cuda import device
 from ..cuda.events import EventRecorder
-from ..kernels import Array, Block, execute, execute_stored
+from ..kernels import Array, Block, execute, execute_stored, execute_unrounded, narrowed
 from ..lowering.program import Compute, Finish, Free, Fused, Instruction, Load, Move, Program, Start
 from ..trace import Recorder
 from ..transport import Transport, TransportError
@@ -93,6 +93,8 @@ class _Rank:
     launch: Run | None
     recorder: Recorder | None
     slots: dict[str, Array] = field(default_factory=dict)
+    exact: dict[str, Array] = field(default_factory=dict)
+    """Slots whose reader rounds them: what it reads in their place (a fused kernel has it in registers)."""
     flights: dict[int, tuple[Flight, float]] = field(default_factory=dict)
 
 
@@ -133,12 +135,14 @@ def run_part(
     slots: dict[str, Array],
     behind: Callable[[int], None],
     recorder: Recorder | None = None,
+    exact: dict[str, Array] | None = None,
 ) -> None:
-    """Run some of a rank's instructions on its `slots`; `behind(position)` is called after each.
+    """Run some of a rank's instructions on its `slots`; `behind(position)` is called after each.  `exact`: what slots
+    hold before it is rounded, kept by who calls.
 
     Raises `RankError`.
     """
-    state = _Rank(program, transport, source, xp, None, recorder, slots)
+    state = _Rank(program, transport, source, xp, None, recorder, slots, {} if exact is None else exact)
     for position in positions:
         instruction = program.ranks[rank][position]
         try:
@@ -160,6 +164,8 @@ def _step(state: _Rank, instruction: Instruction) -> None:
             kind = "communication" if plan.steps else "data"
             transport.account(move_label(n))
             moved = redistribute(xp, transport, plan, slots[begin])
+            if begin in state.exact and not plan.steps:
+                state.exact[slot] = redistribute(xp, transport, plan, state.exact[begin])
             slots[slot] = (
                 moved if program.movements[n].reader is not None else alone(moved)
             )  # what rests outlives what it was cut from
@@ -178,23 +184,29 @@ def _step(state: _Rank, instruction: Instruction) -> None:
                 recorder.add(program.place(instruction), "flight", begun)
         case Compute():
             kind = "compute"
-            slots[instruction.slot] = alone(_compute(program, instruction, slots, transport, xp))
+            slots[instruction.slot] = alone(_compute(state, instruction))
         case Fused():
             kind = "compute"
             slots.update(execute_fused(xp, program.graph, instruction, slots, execute, state.launch))
         case Free(slot=slot):
             del slots[slot]
+            state.exact.pop(slot, None)
         case _:
             assert_never(instruction)
     if recorder is not None and not isinstance(instruction, Free):
         recorder.add(program.place(instruction), kind, start)
 
 
-def _compute(program: Program, step: Compute, slots: dict[str, Array], transport: Transport, xp: ModuleType) -> Array:
+def _compute(state: _Rank, step: Compute) -> Array:
+    program, transport, xp = state.program, state.transport, state.xp
     graph, run = program.graph, execute_stored if program.stored else execute
     op = graph.operators[step.operator]
     box = {a.name: interval for a, interval in zip(op.axes, step.box, strict=True)}
-    blocks = [Block(slots[slot], origin) for slot, origin in step.operands]
+    blocks = [Block(state.exact.get(slot, state.slots[slot]), origin) for slot, origin in step.operands]
+    if op.output.tensor in program.unrounded:
+        exact = execute_unrounded(xp, op, graph, box, blocks)
+        state.exact[step.slot] = exact
+        return narrowed(xp, exact, graph.tensor(op.output.tensor).dtype)
     if not step.statistics:
         return run(xp, op, graph, box, blocks)
     transport.account(statistics_label(op.name))

@@ -101,6 +101,8 @@ def _run_stage(
     results: Results = {}
 
     def perform(phase: str, here: dict[str, Array], micro_batch: int) -> None:
+        exact: dict[str, Array] = {}
+
         def read(tensor: str, box: tuple[tuple[int, int], ...]) -> Array:
             block: Array = xp.asarray(source(tensor, staged.box(tensor, box, micro_batch)))
             return block
@@ -109,13 +111,14 @@ def _run_stage(
             if phase != "U":
                 for slot in ends.get(position, ()):
                     here.pop(slot, None)
+                    exact.pop(slot, None)
 
         for position in stage.steps[phase]:
             for slot in stage.used(rank, position):
                 if slot not in here and slot in stage.loads[rank]:
                     load = stage.loads[rank][slot]
                     here[slot] = read(load.tensor, load.box)
-            run_part(stage.program, rank, (position,), transport, read, xp, here, behind, recorder)
+            run_part(stage.program, rank, (position,), transport, read, xp, here, behind, recorder, exact)
 
     for number, (phase, i) in enumerate(staged.order[s]):
         if told is not None:

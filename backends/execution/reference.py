@@ -17,7 +17,18 @@ import numpy as np
 from ...models.program.contents import Values
 from ...models.program.graph import Graph, GraphError, Role, Tensor
 from ...models.program.operators import BY_DATA, NodeKind
-from ..kernels import Array, Block, execute, execute_stored, execution_dtype, full_box, narrowed, widened
+from ..kernels import (
+    Array,
+    Block,
+    execute,
+    execute_stored,
+    execute_unrounded,
+    execution_dtype,
+    full_box,
+    narrowed,
+    widened,
+)
+from ..lowering.biases import before_biases
 
 
 def as_digits(tensor: Tensor, array: Array) -> Array:
@@ -46,7 +57,8 @@ def run_graph(
     graph: Graph, inputs: Mapping[str, Array], xp: ModuleType = np, keep: Collection[str] = (), stored: bool = False
 ) -> dict[str, Array]:
     """Values of the graph's outputs, of its next state, and of the tensors in `keep`, in digit shape.  `stored`: every
-    tensor is rounded to its element type; what has 16 bits is given back in float32.
+    tensor is rounded to its element type, products with a bias once (`lowering.biases`); what has 16 bits is given back
+    in float32.
 
     Raises `GraphError` for inputs that do not fit, `KernelError` naming the operator that fails.
 
@@ -62,11 +74,12 @@ def run_graph(
             raise GraphError(f"tensor {name!r}", "does not exist, so it cannot be kept")
     last = {a.tensor: i for i, op in enumerate(graph.operators) for a in op.inputs}
     given = check_inputs(graph, inputs)
-    run = execute_stored if stored else execute
+    run, unrounded = (execute_stored, before_biases(graph)) if stored else (execute, frozenset[str]())
     values = {n: xp.asarray(v) for n, v in (as_stored(graph, given) if stored else given).items()}
     for i, op in enumerate(graph.operators):
         blocks = [Block(values[a.tensor], (0,) * len(a.index)) for a in op.inputs]
-        values[op.output.tensor] = run(xp, op, graph, full_box(op.axes), blocks)
+        kernel = execute_unrounded if op.output.tensor in unrounded - wanted else run
+        values[op.output.tensor] = kernel(xp, op, graph, full_box(op.axes), blocks)
         del blocks
         for a in op.inputs:
             if last[a.tensor] == i and a.tensor not in wanted:

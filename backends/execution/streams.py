@@ -54,6 +54,7 @@ class _Rank:
     def __init__(self, program: StreamsProgram, rank: int, source: Source, xp: ModuleType, pace: float) -> None:
         self.program, self.rank, self.source, self.xp, self.pace = program, rank, source, xp, pace
         self.slots: dict[str, Array] = {}
+        self.exact: dict[str, Array] = {}
         self.done = [threading.Event() for _ in program.tasks]
         self.failed: RankError | None = None
         self._left, self._lock = dict(program.readers), threading.Lock()
@@ -73,13 +74,25 @@ class _Rank:
                     self._left[slot] -= 1
                     if not self._left[slot]:
                         self.slots.pop(slot, None)
+                        self.exact.pop(slot, None)
 
     def instruction(self, position: int, transport: Transport, beside: bool) -> None:
         """Run one instruction."""
         lowered = self.program.program
         step = lowered.ranks[self.rank][position]
         if not (beside and isinstance(step, Move)):
-            run_part(lowered, self.rank, (position,), transport, self.source, self.xp, self.slots, self.forget)
+            run_part(
+                lowered,
+                self.rank,
+                (position,),
+                transport,
+                self.source,
+                self.xp,
+                self.slots,
+                self.forget,
+                None,
+                self.exact,
+            )
             return
         movement = lowered.movements[step.movement]
         transport.account(move_label(step.movement))

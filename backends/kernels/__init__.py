@@ -12,7 +12,7 @@ from .blocks import (
 )
 from .dispatch import execute
 from .half import combine_arrays, is_half, narrowed, stored_type, widened
-from .stored import execute_stored
+from .stored import execute_stored, execute_unrounded
 
 __all__ = [
     "Array",
@@ -23,6 +23,7 @@ __all__ = [
     "combine_arrays",
     "execute",
     "execute_stored",
+    "execute_unrounded",
     "execution_dtype",
     "full_box",
     "is_half",

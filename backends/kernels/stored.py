@@ -36,6 +36,18 @@ def execute_stored(
     if op.kind is NodeKind.SCAN:  # every operator of the body writes what is stored
         exact = {a.name: box[a.name] for a in op.axes}
         return scan(Task(xp, op, graph, exact, operands, collectives), execute_stored)
-    wide = [Block(widened(xp, b.array), b.origin) for b in operands]
-    result = execute(xp, op, graph, box, wide, collectives)
+    result = execute_unrounded(xp, op, graph, box, operands, collectives)
     return narrowed(xp, result, graph.tensor(op.output.tensor).dtype)
+
+
+def execute_unrounded(
+    xp: ModuleType,
+    op: Operator,
+    graph: Graph,
+    box: Box,
+    operands: Sequence[Block],
+    collectives: StatisticsReducer | None = None,
+) -> Array:
+    """What `execute_stored` rounds."""
+    wide = [Block(widened(xp, b.array), b.origin) for b in operands]
+    return execute(xp, op, graph, box, wide, collectives)

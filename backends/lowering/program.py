@@ -16,6 +16,7 @@ in order.
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from functools import cached_property
 from math import prod
 
 from ...models.communication.choices import (
@@ -32,6 +33,7 @@ from ...models.cost.cost import statistics_digits
 from ...models.layout.placement import Placement
 from ...models.program.graph import Graph
 from ...models.program.operators import NodeKind, Operator
+from .biases import before_biases
 
 Box = tuple[tuple[int, int], ...]
 
@@ -145,6 +147,11 @@ class Program:
     ranks: tuple[tuple[Instruction, ...], ...]
     outputs: tuple[tuple[str, tuple[Box, ...]], ...]
     stored: bool = False
+
+    @cached_property
+    def unrounded(self) -> frozenset[str]:
+        """Tensors that their reader rounds: `lowering.biases`."""
+        return before_biases(self.graph) if self.stored else frozenset()
 
     def place(self, instruction: Instruction) -> str:
         """The instruction in words, for messages."""

@@ -18,7 +18,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Final
 
@@ -126,4 +126,4 @@ def parsed(text: str) -> tuple[str, Settings]:
             raise ValueError(f"{part[:_MOST_TEXT]!r}: is out of range")
         numbers[key] = number
     step = int(numbers.pop("step", 1))
-    return name, replace(Settings(step=step), **numbers)  # type: ignore[arg-type]  # `known` names numbers only
+    return name, Settings(step=step, coefficients=NEWTON_SCHULZ, **numbers)
