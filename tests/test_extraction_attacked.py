@@ -60,6 +60,21 @@ def test_chosen_nodes_of_negative_cost_are_not_added_to_an_extraction() -> None:
     assert "needed and has no chosen node" in says(graph((0, 1), ((1,), ()), (1, 4)), (0,), 1)
 
 
+def test_what_costs_nothing_is_proved_to_cost_nothing() -> None:
+    assert says(graph((0, 0, 1), ((1,), (), ()), (0, 0, 0)), (1,), 0) == ""
+    assert says(graph((0, 1), ((1,), (0,)), (0, 0)), (0, 1), 0)
+
+
+def test_a_circle_beside_something_sound_is_one() -> None:
+    """A root whose child needs the root, and both a leaf; the leaf twice, on two ways, is no circle."""
+    g = graph((0, 0, 1, 2), ((1, 2), (2,), (0, 2), ()), (1, 9, 1, 1))
+    assert "circle" in says(g, (0, 2, 3), 3)
+    twice = graph((0, 1, 2), ((1, 2), (2,), ()), (1, 1, 1))
+    assert says(twice, (0, 1, 2), 3, Dual(1, ((0, 1, 1), (0, 2, 1)), (), ())) == ""
+    assert "does not exist" in says(twice, (0, 1, 2, 3), 3)
+    assert "cost 3, the claim says 2" in says(twice, (0, 1, 2), 2)
+
+
 def test_nothing_leaves_where_costs_are_negative() -> None:
     """A node with a child more may be the better one, a class that costs nothing may cost less than that."""
     g = graph((0, 0, 1), ((1,), (), ()), (0, 0, -5))
@@ -117,6 +132,7 @@ def test_multipliers_are_of_rows_that_are_there() -> None:
         (Cut(0, (1,)), "top must be one of them"),
         (Cut(1, (1, 1)), "must ascend"),
         (Cut(1, (1, 0)), "must ascend"),
+        (Cut(1, (0, 1, 1)), "must ascend"),
         (Cut(2, (0, 2)), "class 2"),
         (Cut(1, (-1, 1)), "class -1"),
     ):
@@ -161,7 +177,7 @@ def test_a_claim_is_one_thing() -> None:
     circle = graph((0, 1), ((1,), (0,)), (1, 1))
     none = ExtractionCertificate(circle.sha256(), NoExtraction())
     assert check_extraction(circle, none).verdict is Verdict.PROVED
-    for more in ({"records": (NOTHING,)}, {"cuts": (Cut(0, (0,)),)}, {"dominated": ((0, 1),)}):
+    for more in ({"records": (NOTHING,)}, {"cuts": (Cut(0, ()),)}, {"dominated": ((0, 1),)}):
         other = ExtractionCertificate(circle.sha256(), NoExtraction(), **more)  # type: ignore[arg-type]
         assert "needs no proof" in check_extraction(circle, other).reason
     assert "another e-graph" in check_extraction(g, none).reason

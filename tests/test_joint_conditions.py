@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from functools import cache
@@ -23,6 +24,7 @@ from shardproof.models.problem.claims import LowerBound, Optimal, Verdict
 from shardproof.models.problem.selection_problem import FORBIDDEN, SelectionProblem
 from shardproof.models.program.graph import Graph
 from shardproof.proofs.plan.bundle import Plan, write_plan
+from shardproof.verify.joint import entries
 from shardproof.verify.joint import plan as checker
 from shardproof.verify.joint.entries import Numbers
 from shardproof.verify.joint.program import wrong_choices, wrong_cost, wrong_program
@@ -123,6 +125,32 @@ def test_choices(kind: Kind) -> None:
     late = (*p.decisions[:v], replace(d, starts=(1, *d.starts[1:])), *p.decisions[v + 1 :])
     assert Numbers(replace(p, decisions=late), Programs(p.egraph)).wrong_choices(counter)
     assert numbers.wrong_choices(counter) == ""
+
+
+@pytest.mark.parametrize("level", [1, 3])
+def test_what_is_forbidden_is_not_free(level: int) -> None:
+    """A layout passed on as another, two programs' choices together: one forbidden entry at a time becomes a cost."""
+    p = problem(level)
+    programs, rng = Programs(p.egraph), random.Random(level)
+    places = []
+    for number, table in enumerate(p.problem.tables):
+        used = [e for e in p.problem.edges if e.table == number]
+        rows = {int(r) for e in used for r in (range(table.shape[0]) if e.rows is None else e.rows)}
+        columns = {int(c) for e in used for c in (range(table.shape[1]) if e.cols is None else e.cols)}
+        places += [(number, r, c) for r, c in np.argwhere(table >= FORBIDDEN).tolist() if r in rows and c in columns]
+    for number, row, column in rng.sample(places, 30):
+        table = p.problem.tables[number].copy()
+        table[row, column] = rng.choice((0, 5))
+        tables = (*p.problem.tables[:number], table, *p.problem.tables[number + 1 :])
+        free = replace(p, problem=replace(p.problem, tables=tables))
+        assert Numbers(free, programs).wrong_edges(1 << 20, "seed")[0], (number, row, column)
+
+
+def test_placements_outside_the_space_are_said(monkeypatch: pytest.MonkeyPatch) -> None:
+    p = problem(1)
+    monkeypatch.setattr(entries, "check_list", lambda *of: "a placement is missing")
+    wrong = Numbers(p, Programs(p.egraph)).wrong_choices(Counter(MACHINE.hierarchy, WHERE))
+    assert "a placement is missing" in wrong
 
 
 @cache
