@@ -63,6 +63,8 @@ def test_chosen_nodes_of_negative_cost_are_not_added_to_an_extraction() -> None:
 def test_what_costs_nothing_is_proved_to_cost_nothing() -> None:
     assert says(graph((0, 0, 1), ((1,), (), ()), (0, 0, 0)), (1,), 0) == ""
     assert says(graph((0, 1), ((1,), (0,)), (0, 0)), (0, 1), 0)
+    half = graph((0, 1, 1, 2), ((1, 2), (), (), ()), (0, 0, 0, 5))  # of two ways to have a class for nothing, neither
+    assert says(half, (0, 1, 3), 5, Dual(1, ((0, 2, 5),), (), ())) == ""  # makes up for the class that costs 5
 
 
 def test_a_circle_beside_something_sound_is_one() -> None:
@@ -95,9 +97,13 @@ def test_what_is_dominated_is_looked_at() -> None:
         (((0, 0),), "two nodes that are still there"),
         (((0, 9),), "two nodes that are still there"),
         (((9, 0),), "two nodes that are still there"),
+        (((0, 4),), "two nodes that are still there"),
+        (((4, 0),), "two nodes that are still there"),
         (((0, 2),), "no node of the same class"),
     ):
         assert said in says(g, (1, 3), 8, paid, dominated=dominated)
+    other = graph((0, 0, 1), ((), (1,), ()), (4, 1, 1))
+    assert enumerated(other) == 2 and "no node of the same class" in says(other, (0,), 4, dominated=((1, 2),))
     dearer = graph((0, 0), ((), ()), (2, 5))
     assert "costs no more" in says(dearer, (1,), 5, dominated=((0, 1),))
     twins = graph((0, 0, 0), ((), (), ()), (2, 2, 5))
