@@ -170,7 +170,7 @@ def window(
     taps = [a.name for a in op.reduced]
     out, shape = op.output.axes, lengths(box, op.output.axes)
     dtype = operands[0].array.dtype
-    if 0 in shape:  # on a rank outside of the operator's view the taps are empty too
+    if 0 in shape:  # taps, too, are empty on a rank outside of the view that the operator runs on
         return xp.zeros(shape, dtype=dtype)  # type: ignore[no-any-return]
     for a in op.reduced:
         if box[a.name] != (0, a.extent):
