@@ -237,7 +237,7 @@ class Numbers:
             return "forbidden", None, None
         source = None
         if x.kind in (Kind.RUNS, Kind.PASSED, Kind.COPY):
-            source = self.side(a.tensor if x.kind is Kind.COPY else wanted.tensor, x.node, None)
+            source = self.side(a.tensor, x.node, None)
         if wanted.reader is None:
             if Kind.ABSENT in (x.kind, y.kind):
                 return ("free" if x.kind is y.kind else "forbidden"), None, None
