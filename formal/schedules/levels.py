@@ -102,7 +102,7 @@ def levelled(found: Frame) -> Frame:
         return found
     f, b = shop.forward, shop.backward
     ahead, behind = np.zeros((4 * n, 5), dtype=np.int64), np.zeros((4 * n, 5), dtype=np.int64)
-    nothing = np.zeros(n, dtype=np.int64)
+    start = np.zeros(n, dtype=np.int64), np.zeros(n, dtype=np.int64), NEVER
     ranges = (shop.tasks_at, shop.tasks)
     head, up = raised(
         f.order,
