@@ -16,7 +16,8 @@ import numpy as np
 
 from ...models.problem.selection_problem import Ints
 from ...proofs.schedules.certificate import Bound
-from .bounds import MOST_ROWS, Frame, frame, improved, tried
+from .bounds import MOST_ROWS, Frame, frame
+from .closing import Closing
 from .kernels import list_schedule
 from .shop import Shop
 from .windows import windowed
@@ -60,8 +61,9 @@ def search(shop: Shop, seconds: float, seed: int = 0, first: Ints | None = None)
     makespan = _end(shop, starts)
     lower, bound = start.value, start.bound
     starts, makespan = both_ways.run(starts, makespan, lower, left, FIRST_ROUNDS)
+    closing = Closing(start)
     if makespan > lower:
-        value, argument = improved(start, makespan, lambda: left() - seconds * 0.5)
+        value, argument = closing.improved(makespan, lambda: left() - seconds * 0.5)
         if value > lower:
             lower, bound = value, argument
     rows = np.zeros((MOST_ROWS, 5), dtype=np.int64)
@@ -69,7 +71,7 @@ def search(shop: Shop, seconds: float, seed: int = 0, first: Ints | None = None)
     while makespan > lower and left() > 0:
         begun = time.monotonic()
         nodes = max(1, min(nodes, int(0.4 * left() / each))) if each else nodes
-        result = tried(start, lower, nodes, rows)
+        result = closing.tried(lower, nodes, rows)
         spent = time.monotonic() - begun
         each = max(each, spent / nodes)
         if result.refutation is not None:
