@@ -148,7 +148,7 @@ class FrontDoor:
         data = write_overlap(None, certificate)
         members = read_container(data)
         _, results = check_members(members, SAMPLES, CELLS, notify)
-        main = next((r for r in results if r.kind in ("Optimal", "WithinGap")), results[0])
+        main = next((r for r in results if r.kind in ("Optimal", "WithinGap", "Infeasible")), results[0])
         return _publish(path, data, identity(members), results, main)
 
     def views(

@@ -38,7 +38,7 @@ def overlap_document(c: OverlapCertificate) -> dict[str, object]:
         "model": {"name": c.graph.name, "sha256": c.graph.sha256(), "operators": len(c.graph.operators)},
         "machine": {"name": c.machine.name, "sha256": c.machine.sha256(), "hierarchy": list(c.machine.hierarchy)},
         "space": c.space,
-        "redistributions": sum(t.streams == (1,) for t in getattr(c.schedule.subject, "tasks", ())),
+        "redistributions": sum(t.streams == (1,) for t in getattr(c.schedule and c.schedule.subject, "tasks", ())),
         "chains": [len(chain) for chain in c.chains],
         "weights": list(c.weights),
     }
