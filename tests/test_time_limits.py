@@ -324,7 +324,7 @@ def test_every_plan_has_an_answer_and_a_file(
     code, document = call(*PLANS[name], "--time-limit", seconds, "-o", "p.spz")
     assert code in (0, 5) and document["status"] in ("optimal", "feasible")
     assert document["lower_bound"] is not None and Path("p.spz").exists()
-    assert set(document["phases"]) == {"tables", "search", "check", "remarks"}  # type: ignore[call-overload]
+    assert set(document["phases"]) - {"compiling"} == {"tables", "search", "check", "remarks"}  # type: ignore[call-overload]
     checked_code, checked_document = call("check", "p.spz")
     assert (checked_code, checked_document["verdict"]) == (0, "proved")
 

@@ -8,10 +8,10 @@ adds up over the parts of a program that collectives separate, where a longest p
 from __future__ import annotations
 
 import numpy as np
-from numba import njit
 
 from ...models.problem.selection_problem import Ints
 from ...proofs.schedules.certificate import AFTER_ALL, BEFORE_ALL, LOAD, PATH, Refutation
+from ..compiling import njit
 from .bounds import Frame
 from .kernels import best_load
 

@@ -14,9 +14,9 @@ checker's heads and tails are at least as high by then, so that every condition 
 from __future__ import annotations
 
 import numpy as np
-from numba import njit
 
 from ...models.problem.selection_problem import Ints
+from ..compiling import njit
 
 OPEN, CLOSED, FULL = 0, 1, 2
 RAISE_HEAD, RAISE_TAIL, SPLIT, LOAD, PATH, ORDER = 0, 1, 2, 3, 4, 5

@@ -1,8 +1,10 @@
 """Overlapped plans as container members.
 
     overlap.json     {"format", "graph_sha256", "machine_sha256", "space", "operators", "copies", "quantum", "chains",
-                      "weights", "makespan", "lower_bound"} and, with a limit, "memory_limit"
-    graph.json, machine.json, constants/..     as in plans      schedule.*     the schedule      least.*     the bound
+                      "weights", "makespan", "lower_bound"} and, with a limit, "memory_limit"; "makespan" null where
+                      nothing fits
+    graph.json, machine.json, constants/..     as in plans
+    schedule.*       the schedule, if any      least.*      the bound
 
 Placements are rows [name, axes, matrix] as in plans.  Decoding checks types and structure; `verify` says what is true.
 """
@@ -57,14 +59,14 @@ def encode_overlap(c: OverlapCertificate) -> dict[str, Member]:
         "quantum": c.quantum,
         "chains": [list(chain) for chain in c.chains],
         "weights": list(c.weights),
-        "makespan": c.makespan,
+        "makespan": None if c.schedule is None else c.makespan,
         "lower_bound": c.lower_bound,
         **({} if c.memory is None else {"memory_limit": c.memory}),
     }
     return {
         OVERLAP: canonical(head),
         **subject_members(c.graph, c.machine),
-        **encode_schedule(c.schedule),
+        **({} if c.schedule is None else encode_schedule(c.schedule)),
         **encode_certificate(c.least, "least"),
     }
 
@@ -80,16 +82,20 @@ def decode_overlap(members: Mapping[str, Member]) -> OverlapCertificate:
     weights = tuple(head["weights"].integers(0, MOST_WEIGHT, 2 + MOST_CHAINS))
     if len(weights) != 2 + len(chains) or sum(weights) == 0:
         head["weights"].fail("must be two integers and one per chain, not all 0")
+    scheduled = {k: v for k, v in members.items() if k.startswith("schedule.")}
+    nothing = head["makespan"].is_null()
+    if nothing and scheduled:
+        head["makespan"].fail("is null, and there is a schedule")
     return OverlapCertificate(
         graph,
         machine,
         head["space"].text(100),
         Choices(read_placements(head["operators"]), read_placements(head["copies"])),
         head["quantum"].integer(1, 1 << 40),
-        decode_schedule({k: v for k, v in members.items() if k.startswith("schedule.")}),
+        None if nothing else decode_schedule(scheduled),
         chains,
         weights,
-        head["makespan"].integer(0, 1 << 62),
+        0 if nothing else head["makespan"].integer(0, 1 << 62),
         head["lower_bound"].integer(0, 1 << 62),
         decode_certificate(members, "least"),
         head["memory_limit"].integer(0, 1 << 60) if head.has("memory_limit") else None,

@@ -124,7 +124,7 @@ def _pipeline_document(c: PipelineCertificate) -> dict[str, object]:
 def _overlap_document(c: OverlapCertificate) -> dict[str, object]:
     return {
         "memory_limit": c.memory,
-        "redistributions": sum(t.streams == (1,) for t in getattr(c.schedule.subject, "tasks", ())),
+        "redistributions": sum(t.streams == (1,) for t in getattr(c.schedule and c.schedule.subject, "tasks", ())),
         "chains": [len(chain) for chain in c.chains],
         "weights": list(c.weights),
     }

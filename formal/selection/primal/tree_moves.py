@@ -16,7 +16,8 @@ state that is passed in and out.
 from __future__ import annotations
 
 import numpy as np
-from numba import njit
+
+from ...compiling import njit
 
 HUGE = 1e30
 
