@@ -137,15 +137,7 @@ class FrontDoor:
         from shardproof.proofs.overlap.file import write_overlap
         from shardproof.verify.overlap.certificate import check_members
 
-<<<<<<< HEAD
         return _judged(path, write_overlap(None, certificate), check_members, notify)
-=======
-        data = write_overlap(None, certificate)
-        members = read_container(data)
-        _, results = check_members(members, SAMPLES, CELLS, notify)
-        main = next((r for r in results if r.kind in ("Optimal", "WithinGap", "Infeasible")), results[0])
-        return _publish(path, data, identity(members), results, main)
->>>>>>> w-export
 
     def views(
         self,
@@ -381,7 +373,7 @@ def _judged(
 
     members = read_container(data)
     _, results = check(members, SAMPLES, CELLS, notify)
-    main = next((r for r in results if r.kind in ("Optimal", "WithinGap")), results[0])
+    main = next((r for r in results if r.kind in ("Optimal", "WithinGap", "Infeasible")), results[0])
     return _publish(path, data, identity(members), results, main)
 
 

@@ -15,13 +15,9 @@ import numpy as np
 
 from ...models.problem.selection_problem import Ints
 from ...proofs.schedules.certificate import Bound
-<<<<<<< HEAD
+from ..compiling import monotonic
 from .bounds import MOST_ROWS, Frame, frame
 from .closing import Closing
-=======
-from ..compiling import monotonic
-from .bounds import MOST_ROWS, Frame, frame, improved, tried
->>>>>>> w-export
 from .kernels import list_schedule
 from .shop import Shop
 from .windows import windowed
@@ -75,13 +71,8 @@ def search(shop: Shop, seconds: float, seed: int = 0, first: Ints | None = None)
     while makespan > lower and left() > 0:
         begun = monotonic()
         nodes = max(1, min(nodes, int(0.4 * left() / each))) if each else nodes
-<<<<<<< HEAD
         result = closing.tried(lower, nodes, rows)
-        spent = time.monotonic() - begun
-=======
-        result = tried(start, lower, nodes, rows)
         spent = monotonic() - begun
->>>>>>> w-export
         each = max(each, spent / nodes)
         if result.refutation is not None:
             lower, bound = lower + 1, result.refutation
