@@ -114,9 +114,7 @@ def levelled(found: Frame) -> Frame:
         *ranges,
         ahead,
         AFTER_ALL,
-        nothing,
-        nothing,
-        NEVER,
+        *start,
     )
     tail, down = raised(
         b.order,
@@ -128,9 +126,7 @@ def levelled(found: Frame) -> Frame:
         *ranges,
         behind,
         BEFORE_ALL,
-        nothing,
-        nothing,
-        NEVER,
+        *start,
     )
     load, stream, r, q = best_load(shop.times, head, tail, *ranges)
     path = head + shop.times + tail
