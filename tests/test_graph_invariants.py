@@ -155,7 +155,7 @@ def test_too_long_axes_name_the_next_step() -> None:
 def test_the_error_shows_the_operator(tmp_path, capsys: pytest.CaptureFixture[str]) -> None:
     path = tmp_path / "g.json"
     path.write_text(MUTANTS["combine"](graph()).to_json())
-    assert run(["plan", str(path), "--machine", "2x2", "-o", str(tmp_path / "p.spz")]) == 3
+    assert run(["plan", str(path), "--machine", "cloud-a100:2x2", "-o", str(tmp_path / "p.spz")]) == 3
     lines = capsys.readouterr().err.splitlines()
     at = next(i for i, line in enumerate(lines) if "axis 'k' says max" in line)
     assert lines[at + 1] == "    z[n] = max k: product(x[n], w[k])    n < 4, k < 3"

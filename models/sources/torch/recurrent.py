@@ -111,8 +111,8 @@ class _Layer:
         biases = [self._gates(f"bias{k}", weights[k][0]) for k in (2, 3)] if self.biased else []
         inner = [Axis("t", turns), Axis("b", batch), Axis("g", gates), Axis("n", self.hidden)]
         for k, bias in enumerate(biases[:1] if self.kind == "gru" else biases):
-            reads = [access(xw, "t", "b", "g", "n"), access(bias, "g", "n")]
-            xw = c.operator(node, f"{self.part}.bias{k}", "add", inner, reads, ("t", "b", "g", "n"))
+            both = [access(xw, "t", "b", "g", "n"), access(bias, "g", "n")]
+            xw = c.operator(node, f"{self.part}.bias{k}", "add", inner, both, ("t", "b", "g", "n"))
         size_of_h = weights[-1][1][0] if self.projected else self.hidden
         dtype = c.g.tensors[xw].dtype
         body = _body(self.kind, batch, self.hidden, dtype, size_of_h if self.projected else 0, self.biased)
