@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable
 from dataclasses import replace
+from fractions import Fraction
 
 import loop_cases
 import numpy as np
@@ -17,7 +18,10 @@ from shardproof.backends.execution.reference import random_inputs, run_graph
 from shardproof.backends.execution.run import run_virtual
 from shardproof.backends.lowering.program import lower
 from shardproof.formal.planning.plan import plan_graph
+from shardproof.models.cost.selection import build
+from shardproof.models.layout.placement import space
 from shardproof.models.machine.machine import load_machine
+from shardproof.models.machine.parts import Profile
 from shardproof.models.problem.claims import Verdict
 from shardproof.models.program.graph import Graph, GraphError
 from shardproof.models.program.index import Access, Affine, Axis, Combine, access
@@ -27,6 +31,9 @@ from shardproof.models.sources.building.builder import Builder
 from shardproof.models.sources.building.scan import Loop, scan
 from shardproof.models.sources.training import build_step
 from shardproof.proofs.plan.bundle import write_plan
+from shardproof.verify.plan.box_tables import shape_of
+from shardproof.verify.plan.entries import operator_entry
+from shardproof.verify.plan.entry_tables import operator_times
 from shardproof.verify.plan.plan import check_plan
 from shardproof.verify.plan.turns import turns_of
 
@@ -293,3 +300,21 @@ def test_results_are_of_one_type() -> None:
     op = changed(loop_of(graph), results=("last s", "each larger"))
     with pytest.raises(GraphError, match="result 'each larger' is bool, the others are float64"):
         replace(graph, operators=(op, *graph.operators[1:])).check()
+
+
+def test_launches_count_and_profiles_do_not() -> None:
+    """A launch of a second outweighs all else; a measured time of a scan of these extents is one of another body."""
+    graph = loop_cases.lstm()
+    op, machine = loop_of(graph), load_machine("localhost:4")
+    extents = tuple(op.axis(a).extent for a in (*op.output.axes, *(a.name for a in op.reduced)))
+    measured = (Profile("scan", "float64", extents, Fraction(1, 10**6)),)
+    machine = replace(machine, device=replace(machine.device, launch=Fraction(1)), profiles=measured)
+    planning = build(graph, machine, space("complete"))
+    decision, costs = planning.decisions[planning.operators[op.name]], planning.costs[planning.operators[op.name]]
+    assert costs is not None
+    scale = planning.problem.scale
+    many, placements = decision.placements.shape[0], decision.placements
+    times = [operator_entry(op, graph, decision.placement(i), machine, scale) for i in range(many)]
+    assert times == costs.times.tolist()
+    assert times == operator_times(shape_of(op, graph, decision.axes), placements, machine, scale).tolist()
+    assert all(5 * 11 <= Fraction(t, scale) < 5 * 11 + 1 for t in times)
