@@ -65,7 +65,7 @@ def trained(rng: np.random.Generator) -> Graph:
     """A loop of a random kind, all of whose inputs are parameters: some results are read as copies take them, others
     beside their places, one twice.
     """
-    kind = str(rng.choice(["lstm", "projected", "gru", "cell", "selective", "sum"]))
+    kind = str(rng.choice(["lstm", "projected", "gru", "cell", "selective", "sum", "output"]))
     turns, b, n, p = int(rng.integers(1, 5)), int(rng.integers(1, 4)), int(rng.integers(1, 4)), int(rng.integers(1, 4))
     g = Builder("trained", "float64")
     reverse = bool(rng.integers(0, 2))
@@ -73,13 +73,21 @@ def trained(rng: np.random.Generator) -> Graph:
     gates = {"lstm": 4, "projected": 4, "gru": 3, "cell": 1}.get(kind, 1)
     extent = {"t": turns, "b": b, "g": gates, "n": n}
     x = access("x", *order)
-    if kind not in ("selective", "sum"):
+    if kind not in ("selective", "sum", "output"):
         g.parameter("x", [extent[a] for a in order])
     h = n if kind != "projected" else p
     if kind == "selective":
         s, u, k = g.parameter("s", (b, n, p)), g.parameter("u", (turns, b, n)), g.parameter("k", (b, turns, p))
         loop = selective_loop(turns, b, n, p, reverse)
         given: list[str | Access] = [s, u, access(k, "b", "t", "n"), g.parameter("a", (n, p))]
+    elif kind == "output":  # a value that no next turn needs
+        body = Builder("body", "float64")
+        state, value = body.input("s", (b, n)), body.input("v", (b, n))
+        following = body.map("s'", "tanh", body.map("both", "multiply", state, value))
+        body.map("y", "multiply", following, body.map("gate", "sigmoid", body.map("again", "multiply", value, state)))
+        inner = body.build(following)
+        loop = Loop(inner, 1, ("b n", "t b n"), ("b", "n"), "t", turns, ("each y", "last s"), reverse)
+        given = [access(g.parameter("s", (b, n)), "b", "n"), access(g.parameter("v", (b, turns, n)), "b", "t", "n")]
     elif kind == "sum":
         body = Builder("body", "float64")
         total = body.map("s'", "add", body.input("s", (b, n)), body.input("v", (b, n)))

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable
 from dataclasses import replace
+from fractions import Fraction
 
 import loop_cases
 import numpy as np
@@ -17,13 +18,22 @@ from shardproof.backends.execution.reference import random_inputs, run_graph
 from shardproof.backends.execution.run import run_virtual
 from shardproof.backends.lowering.program import lower
 from shardproof.formal.planning.plan import plan_graph
+from shardproof.models.cost.selection import build
+from shardproof.models.layout.placement import space
 from shardproof.models.machine.machine import load_machine
+from shardproof.models.machine.parts import Profile
 from shardproof.models.problem.claims import Verdict
 from shardproof.models.program.graph import Graph, GraphError
-from shardproof.models.program.index import Affine, Axis, Combine, access
+from shardproof.models.program.index import Access, Affine, Axis, Combine, access
 from shardproof.models.program.operators import Operator
-from shardproof.models.program.scan import launches, moved, operations
+from shardproof.models.program.scan import launches, moved, operations, traffic
+from shardproof.models.sources.building.builder import Builder
+from shardproof.models.sources.building.scan import Loop, scan
+from shardproof.models.sources.training import build_step
 from shardproof.proofs.plan.bundle import write_plan
+from shardproof.verify.plan.box_tables import shape_of
+from shardproof.verify.plan.entries import operator_entry
+from shardproof.verify.plan.entry_tables import operator_times
 from shardproof.verify.plan.plan import check_plan
 from shardproof.verify.plan.turns import turns_of
 
@@ -149,6 +159,30 @@ def picks(data: dict) -> None:
     data["tensors"].append({"dtype": "int64", "name": "ids", "role": "input", "shape": [4]})
 
 
+def entering(data: dict, number: int) -> dict:
+    return [t for t in data["tensors"] if t["role"] == "input"][number]
+
+
+def narrows(data: dict) -> None:
+    next(t for t in data["tensors"] if t["name"] == "kept")["dtype"] = "float32"
+
+
+def swaps(data: dict) -> None:
+    """All gates are the next h."""
+    data["outputs"][0] = "z"
+
+
+def stands_still(data: dict) -> None:
+    data["operators"], data["outputs"] = [], ["h", "c"]
+    data["tensors"] = [t for t in data["tensors"] if t["role"] == "input"]
+
+
+def places(data: dict) -> None:
+    """An adjoint that puts every row at one place."""
+    at = {"at": [0], "from": [], "offset": [0], "terms": []}
+    step(data, "bounded").update(function="copy_gradient", attributes=at)
+
+
 WRONG: dict[str, Callable[[Operator], Operator]] = {
     "attribute reads must be a tuple of texts": lambda op: changed(op, reads=""),
     "attribute results must be a tuple of texts": lambda op: changed(op, results=()),
@@ -159,6 +193,18 @@ WRONG: dict[str, Callable[[Operator], Operator]] = {
     "attribute body: graph file: is not our JSON": lambda op: changed(op, body="x"),
     "is not the canonical text": lambda op: changed(op, body=str(op.attribute("body", "")) + " "),
     "parameters, constants or a state": lambda op: with_body(op, lambda d: d["tensors"][3].update(role="parameter")),
+    "input 0 is read along a diagonal": lambda op: replace(op, inputs=(access("h0", "b", "b"), *op.inputs[1:])),
+    "must be read axis by axis, along 't b g n'": lambda op: replace(
+        op, inputs=(*op.inputs[:2], Access("x", (Affine.everything(), *op.inputs[2].index[1:])), op.inputs[3])
+    ),
+    "input 3 is float64, the body reads int64": lambda op: with_body(
+        op, lambda d: entering(d, 3).update(dtype="int64")
+    ),
+    "the body computes in float32, the result is float64": lambda op: with_body(op, narrows),
+    "carry 'h' has another shape, type or other rows than 'z'": lambda op: with_body(op, swaps),
+    "the body has 0 operators": lambda op: with_body(op, stands_still),
+    "result 'each w' lacks a row": lambda op: changed(op, results=("each w", "last h", "last c")),
+    "reads rows at positions": lambda op: with_body(op, places),
     "no iota in a loop": lambda op: with_body(op, positions),
     "no embedding in a loop": lambda op: with_body(op, picks),
     "lacks row 'b'": lambda op: with_body(op, forgets_rows),
@@ -196,3 +242,79 @@ def test_what_is_no_loop_is_refused(message: str) -> None:
     with pytest.raises(GraphError) as error:
         replace(graph, operators=(WRONG[message](loop_of(graph)), *graph.operators[1:])).check()
     assert message in str(error.value)
+
+
+@pytest.mark.parametrize("seed", range(12))
+def test_two_ways_of_pricing_agree(seed: int) -> None:
+    """The builder's and the checker's, for loops of all kinds and their derivatives."""
+    graph = build_step(loop_cases.trained(np.random.default_rng(seed)), "sgd").graph
+    loops = [op for op in graph.operators if op.function == "scan"]
+    assert len(loops) == 2
+    for op in (*loops, loop_of(odd())):
+        body, found = graph.body(op), turns_of(op)
+        assert found is not None and (found.flops, found.launches) == (operations(op, body), launches(op, body))
+        assert dict(found.moved) == {t.rows: t.bytes for t in traffic(op, body)}
+
+
+def odd() -> Graph:
+    """Truth values, sums of products, and what is read beside the end of a tensor, or at one place of it."""
+    b = Builder("body", "float64")
+    s, w, v = b.input("s", (2, 4)), b.input("w", (4, 4)), b.input("v", (4,))
+    axes = [Axis("r", 2), Axis("i", 4), Axis("k", 4, Combine.SUM)]
+    reads = [access(s, "r", "k"), access(w, "i", "k"), access(s, "r", "i"), access(w, "k", "i")]
+    pairs = b.operator("pairs", "product_sum", axes, reads, ("r", "i"))
+    wide = [Axis("r", 2), Axis("i", 4)]
+    beside = [Access(pairs, (Affine.axis("r"), Affine.axis("i").shift(-2))), Access(v, (Affine(offset=3),))]
+    moved = b.operator("moved", "add", wide, beside, ("r", "i"))
+    larger = b.map("larger", "greater", moved, s)
+    body = b.build(b.map("next", "where", larger, moved, s))
+    g = Builder("odd", "float64")
+    given = [g.input("s0", (2, 4)), g.input("w", (4, 4)), g.input("v", (4,))]
+    loop = Loop(body, 1, ("r i", "i k", "i"), ("r",), "t", 3, ("last s", "each moved"))
+    return g.build(*scan(g, "loop", loop, given, {0: "last", 1: "each"}))
+
+
+def test_what_an_odd_loop_costs() -> None:
+    """By hand: two products of four terms, an addition, a choice (comparisons are no float); reads of two elements."""
+    found = turns_of(loop_of(odd()))
+    assert found is not None and found.launches == 3 * 4
+    assert found.flops == 3 * (2 * 2 * 4 * 4 + 4 + 2 * 4)
+    rows = 8 * (4 + 4 + 4) + (8 * 2 + 8 * 4) + (8 * 4 + 8 * 4 + 4) + (4 + 8 * 4 + 8 * 4 + 8 * 4)
+    assert dict(found.moved) == {("r",): 3 * rows, (): 3 * 8 * (16 + 16 + 1)}
+    graph = odd()
+    result = plan_graph(graph, load_machine("cloud-a100:1x2"))
+    assert check_plan(write_plan(None, result.plan)).verdict is Verdict.PROVED
+
+
+def test_uneven_rows_are_run() -> None:
+    """Three ranks and four rows, of which one rank has none: every rank gets its part."""
+    graph = loop_cases.lstm(batch=4)
+    values = random_inputs(graph, 3)
+    for parts in (3, 4):
+        found = run_virtual(lower(graph, (parts,), draw_choices(graph, (parts,), np.random.default_rng(7))), values)
+        np.testing.assert_allclose(found.outputs["h"], loop_cases.expected(values)["h"], rtol=1e-12)
+
+
+def test_results_are_of_one_type() -> None:
+    graph = odd()
+    op = changed(loop_of(graph), results=("last s", "each larger"))
+    with pytest.raises(GraphError, match="result 'each larger' is bool, the others are float64"):
+        replace(graph, operators=(op, *graph.operators[1:])).check()
+
+
+def test_launches_count_and_profiles_do_not() -> None:
+    """A launch of a second outweighs all else; a measured time of a scan of these extents is one of another body."""
+    graph = loop_cases.lstm()
+    op, machine = loop_of(graph), load_machine("localhost:4")
+    extents = tuple(op.axis(a).extent for a in (*op.output.axes, *(a.name for a in op.reduced)))
+    measured = (Profile("scan", "float64", extents, Fraction(1, 10**6)),)
+    machine = replace(machine, device=replace(machine.device, launch=Fraction(1)), profiles=measured)
+    planning = build(graph, machine, space("complete"))
+    decision, costs = planning.decisions[planning.operators[op.name]], planning.costs[planning.operators[op.name]]
+    assert costs is not None
+    scale = planning.problem.scale
+    many, placements = decision.placements.shape[0], decision.placements
+    times = [operator_entry(op, graph, decision.placement(i), machine, scale) for i in range(many)]
+    assert times == costs.times.tolist()
+    assert times == operator_times(shape_of(op, graph, decision.axes), placements, machine, scale).tolist()
+    assert all(5 * 11 <= Fraction(t, scale) < 5 * 11 + 1 for t in times)

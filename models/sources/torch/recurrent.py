@@ -116,16 +116,16 @@ class _Layer:
         size_of_h = weights[-1][1][0] if self.projected else self.hidden
         dtype = c.g.tensors[xw].dtype
         body = _body(self.kind, batch, self.hidden, dtype, size_of_h if self.projected else 0, self.biased)
-        reads = ["b h", "b n"][: len(what.states)]
+        named = ["b h", "b n"][: len(what.states)]
         inputs = [*start, access(xw, "t", "b", "g", "n"), access(w_hh, "g", "n", "h")]
-        reads += ["t b g n", "g n h"]
+        named += ["t b g n", "g n h"]
         if self.kind == "gru" and self.biased:  # the reset gate multiplies it too
-            inputs, reads = [*inputs, access(biases[1], "g", "n")], [*reads, "g n"]
+            inputs, named = [*inputs, access(biases[1], "g", "n")], [*named, "g n"]
         if self.projected:
-            inputs, reads = [*inputs, access(weights[-1][0], "h", "n")], [*reads, "h n"]
+            inputs, named = [*inputs, access(weights[-1][0], "h", "n")], [*named, "h n"]
         wanted = [f"{EACH}next.h"]
         wanted += [f"{LAST}{s}" for k, s in enumerate(what.states) if Ref(node.name, k + 1) in c.read]
-        loop = Loop(body, len(what.states), tuple(reads), ("b",), "t", turns, tuple(wanted), self.reverse)
+        loop = Loop(body, len(what.states), tuple(named), ("b",), "t", turns, tuple(wanted), self.reverse)
         op = operator("", loop, inputs)
         given = dict(op.attributes)
         c.operator(node, f"{self.part}.scan", "scan", op.axes, inputs, op.output.axes, given, dtype)

@@ -257,9 +257,9 @@ class _Reverse:
         """What of the body is outside of it already: inputs, kept carries, incoming gradients."""
         op, b = self.op, self.b
         out = {}
-        for t, a, axes in zip(self.given, op.inputs, reads(op), strict=True):
+        for t, a, own in zip(self.given, op.inputs, reads(op), strict=True):
             if t.name not in self.carried:
-                out[t.name] = Lifted(tuple(n for n in axes if n != turn(op)), b.forward(a))
+                out[t.name] = Lifted(tuple(n for n in own if n != turn(op)), b.forward(a))
         kept = {r.name: r for r in self.results if r.each}
         source = b.forward(op.output).tensor
         for name in self.carried:
@@ -289,17 +289,18 @@ class _Reverse:
         entering = [*moving, *used]
         graph = as_graph(op.name, body, entering, inside, following)
         texts_, inputs = [], []
-        for k, (own, start) in enumerate(zip(self.carried, zeros, strict=True)):
-            named = tuple(row or f"c{k}.{i}" for i, row in enumerate(self.of[own]))
+        for k, (name, start) in enumerate(zip(self.carried, zeros, strict=True)):
+            named = tuple(row or f"c{k}.{i}" for i, row in enumerate(self.of[name]))
             texts_.append(" ".join(named))
-            inputs.append(_along(start, dict(zip(self.names(own), named, strict=True))))
+            inputs.append(_along(start, dict(zip(self.names(name), named, strict=True))))
+        of = self._labelled(body)
         extents = {r: op.axis(r).extent for r in rows(op)}
         for k, tensor in enumerate(used):
             value = lifter.known[tensor]
             shape = body.tensor(tensor).shape
             if not all(i.single or not i.terms for i in value.access.index):
                 raise GraphError(f"operator {op.name!r}", f"its derivative reads {tensor!r} at more than one place")
-            own = self._rows_of(tensor, lifter, body)
+            own = of.get(tensor, ("",) * len(shape))
             named = tuple(row or f"v{k}.{i}" for i, row in enumerate(own))
             for i, row in enumerate(own):
                 if row and shape[i] != extents[row]:
@@ -320,18 +321,17 @@ class _Reverse:
     def _index(self, name: str) -> int:
         return [t.name for t in self.given].index(name)
 
-    def _rows_of(self, tensor: str, lifter: Lifter, body: Graph) -> tuple[str, ...]:
-        """Rows of a value of the forward pass, or of an incoming gradient."""
-        if tensor in self.rows_known:
-            return self.rows_known[tensor]
-        return ("",) * len(body.tensor(tensor).shape)
-
-    @property
-    def rows_known(self) -> dict[str, tuple[str, ...]]:
-        """Rows of everything that is no adjoint of a carry."""
-        if not hasattr(self, "_rows"):
-            self._rows = {**self.of, **{VALUE + n: of for n, of in self.of.items()}}
-        return self._rows
+    def _labelled(self, body: Graph) -> dict[str, tuple[str, ...]]:
+        """Rows of everything that is no adjoint of a carry: values of the forward pass, gradients that come in, what is
+        made of them.
+        """
+        known = {**self.of, **{VALUE + n: of for n, of in self.of.items()}}
+        for step in body.operators:
+            if all(a.tensor in known for a in step.inputs):
+                pairs = [p for a in step.inputs for p in zip(a.index, known[a.tensor], strict=True)]
+                row_of = {str(i.single): row for i, row in pairs if row and i.single is not None}
+                known.setdefault(step.output.tensor, tuple(row_of.get(n, "") for n in step.output.axes))
+        return known
 
     def _lifted(self, loop_op: Operator, result: Result, of: tuple[str, ...]) -> Lifted:
         """A result of every turn of the reverse loop, taken out."""
