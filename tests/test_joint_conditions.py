@@ -238,7 +238,7 @@ def built(changed_to: Change, monkeypatch: pytest.MonkeyPatch, memory: int | Non
     plan = joint_plan(replace(found, planning=planning, answer=answer))
     assert plan is not None
     monkeypatch.setattr(checker, "build_joint", other)
-    return said(plan)
+    return said(replace(plan, memory_limit=memory))
 
 
 def dear_tables(p: SelectionProblem) -> SelectionProblem:
@@ -265,6 +265,15 @@ def one_assumption_less(p: SelectionProblem) -> SelectionProblem:
     return replace(p, assumptions=tuple(a for a in p.assumptions if a != "real-arithmetic"))
 
 
+def another_assumption(p: SelectionProblem) -> SelectionProblem:
+    others = {"real-arithmetic": "real-arithmetics"}
+    return replace(p, assumptions=tuple(sorted(others.get(a, a) for a in p.assumptions)))
+
+
+def no_limit(p: SelectionProblem) -> SelectionProblem:
+    return replace(p, usages=(), limit=None)
+
+
 def more_memory(p: SelectionProblem) -> SelectionProblem:
     """A byte more in one row, which would exclude what fits."""
     first, *others = p.usages
@@ -276,6 +285,8 @@ BUILT: dict[str, tuple[Change, int | None, str, str]] = {
     "times that the plan has not": (dear_vertices, None, "Space", "costs"),
     "times": (cheap_vertices, None, "Parts", "the plan of the program alone costs"),
     "assumptions": (one_assumption_less, None, "Parts", "real-arithmetic"),
+    "another assumption": (another_assumption, None, "Parts", "real-arithmetic"),
+    "a limit that is lost": (no_limit, PLENTY, "Parts", "its memory limit is not the plan's"),
     "rows": (more_memory, PLENTY, "Entries", "memory of"),
 }
 
@@ -312,5 +323,6 @@ def test_files_that_say_something_else() -> None:
     moved = replace(plan, choices=replace(plan.choices, operators=((name, turned), *others)))
     assert said(moved)["Parts"]
     assert "it is about the problem" in said(replace(plan, memory_limit=PLENTY))["Parts"]
+    assert set(said(replace(plan, communication=plan.communication[1:]))) == {"Bytes"}
     about = replace(plan.certificate, problem_sha256="0" * 64)
     assert "it is about the problem 000000000000.." in said(replace(plan, certificate=about))["Parts"]

@@ -33,8 +33,9 @@ from shardproof.formal.views.problem import ViewsPlanning, build_views
 from shardproof.formal.views.regions import branches_of, grids, regions_of
 from shardproof.formal.views.search import Viewed, plan_views
 from shardproof.models.communication.choices import Choices
+from shardproof.models.cost.selection import DecisionKind
 from shardproof.models.cost.selection import build as build_problem
-from shardproof.models.layout.placement import space
+from shardproof.models.layout.placement import Placement, space
 from shardproof.models.layout.view import View
 from shardproof.models.machine.machine import Machine, load_machine
 from shardproof.models.problem.claims import Verdict
@@ -50,7 +51,8 @@ from shardproof.proofs.views.certificate import ViewsCertificate
 from shardproof.proofs.views.file import decode_views, encode_views, write_views
 from shardproof.verify.plan.tables import CELLS
 from shardproof.verify.plan.used_entries import Entries
-from shardproof.verify.views.certificate import check_members, check_views
+from shardproof.verify.views.certificate import _Chosen, check_members, check_views
+from shardproof.verify.views.prices import Prices
 from shardproof.verify.views.problem import rebuilt
 from shardproof.verify.views.structure import devices, parts_of
 
@@ -140,6 +142,11 @@ class Enumerated:
         return min(self._least(views) for views in (None, *self.region.divisions))
 
     def _least(self, views: tuple[View, ...] | None) -> int:
+        costs, total = self.priced(views)
+        return min(total(x) for x in itertools.product(*(range(len(c)) for c in costs)))
+
+    def priced(self, views: tuple[View, ...] | None) -> tuple[list[list[int]], Callable[[tuple[int, ...]], int]]:
+        """Costs of the choices of every vertex, and what one choice of each takes together."""
         whole = self.on(None)
         vertices = list(whole.choices)
         view = [self.view_of(*v, views) for v in vertices]
@@ -150,8 +157,8 @@ class Enumerated:
             inner = view[i] is not None and view[i] == view[j] and self.same(vertices[i], vertices[j])
             table = self.on(view[i]).edge_costs(e) if inner else self.crossing(e, view[i], view[j])
             edges.append((i, j, view[i] if inner else None, table))
-        best = 1 << 62
-        for x in itertools.product(*(range(len(c)) for c in costs)):
+
+        def total(x: tuple[int, ...]) -> int:
             outside, busy = 0, dict[View, int]()
             for c, k, w in zip(costs, x, view, strict=True):
                 if w is None:
@@ -163,8 +170,9 @@ class Enumerated:
                     outside += table[x[i]][x[j]]
                 else:
                     busy[w] = busy.get(w, 0) + table[x[i]][x[j]]
-            best = min(best, outside + max(busy.values(), default=0))
-        return best
+            return outside + max(busy.values(), default=0)
+
+        return costs, total
 
     def same(self, a: tuple[str, str], b: tuple[str, str]) -> bool:
         return self.branch.get(a[1], -1) == self.branch.get(b[1], -2)
@@ -361,6 +369,38 @@ def test_prices_of_views_are_those_of_the_second_builder() -> None:
                         if e.source in at and e.target in at:
                             total += tables.edge_costs(e)[at[e.source]][at[e.target]]
                     assert total == time
+
+
+@pytest.mark.parametrize(
+    "views", [(View((0, 0), (1, 2)), View((1, 0), (1, 2))), (View((0, 0), (2, 1)), View((0, 1), (2, 1)))]
+)
+def test_the_time_of_any_choices_is_that_of_the_second_builder(views: tuple[View, View]) -> None:
+    """Chains on views of several devices, placed at random: what moves inside of a view, too."""
+    graph, machine = fork(True, 2), machine_of((2, 2), "1e-6", "1e10")
+    region = Region(((("left0", "left1"),), (("right0", "right1"),)), (views,))
+    plan = found(graph, machine, (region,))
+    c, entries, rng = certificate(plan), Entries(plan.planning.planning), np.random.default_rng(0)
+    parts = parts_of(entries, (region,))
+    second = Enumerated(graph, machine, region, entries.problem.scale)
+    costs, total = second.priced(views)
+    numbers, prices = {v: k for k, v in enumerate(second.on(None).choices)}, Prices(entries, parts)
+    seen = set()
+    for _ in range(20):
+        x = tuple(int(rng.integers(len(cost))) for cost in costs)
+        items: dict[DecisionKind, list[tuple[str, Placement]]] = {DecisionKind.OPERATOR: [], DecisionKind.COPY: []}
+        for v, d in enumerate(entries.planning.decisions):
+            kind = "operator" if d.kind is DecisionKind.OPERATOR else "copy"
+            view = second.view_of(kind, d.name, views)
+            listed = prices.placements(v, machine.hierarchy if view is None else view.counts)
+            matrix = tuple(tuple(int(n) for n in row) for row in listed[x[numbers[kind, d.name]]])
+            items[d.kind].append((d.name, Placement(d.axes, matrix, view)))
+        choices = replace(
+            c.choices, operators=tuple(items[DecisionKind.OPERATOR]), copies=tuple(items[DecisionKind.COPY])
+        )
+        chosen = _Chosen(replace(c, choices=choices), entries, parts)
+        assert chosen.wrong_choices() == "" and chosen.time() == total(x)
+        seen.add(total(x))
+    assert len(seen) > 10
 
 
 def test_divisions_are_disjoint_and_aligned() -> None:

@@ -9,6 +9,7 @@ import pytest
 from test_views import _choice, certificate, fork, found, machine_of, reasons, uno
 
 from shardproof.formal.views.problem import build_views
+from shardproof.models.communication.choices import copy_layout
 from shardproof.models.communication.redistribution import derive
 from shardproof.models.cost.selection import Planning
 from shardproof.models.cost.selection import build as build_problem
@@ -449,6 +450,14 @@ def test_movements_must_bring_what_is_priced(monkeypatch: pytest.MonkeyPatch) ->
             lambda op, graph, p, sizes: checker.input_layout(
                 op, 0, graph, Placement(p.axes, ((2, 1), *p.matrix[1:])), sizes
             ),
+        )
+        assert "layouts differ from what index sets give" in reasons(c)
+    other = Placement(("0", "1"), ((2, 1), (1, 1), (1, 1)))
+    with monkeypatch.context() as m:
+        m.setattr(
+            checker,
+            "input_layout",
+            lambda op, k, graph, p, sizes: copy_layout(op.inputs[k].tensor, graph, other, sizes),
         )
         assert "layouts differ from what index sets give" in reasons(c)
     with monkeypatch.context() as m:
