@@ -285,3 +285,22 @@ def test_what_crosses_a_cut_splits_its_first_dimensions_over_the_outermost_level
     decision = decisions[copies[name]]
     rows = {int(a): decision.placements[found][k].tolist() for k, a in enumerate(decision.axes)}
     assert rows[0] == [2, 2] and rows[1] == [1, 2]
+
+
+@pytest.mark.slow
+def test_all_pairs_together_are_no_worse_than_any_alone() -> None:
+    step = build_step(build("bert-tiny", batch=64), "sgd")
+    job = Job(step.graph, divide(step.graph, step.passes), load_machine("2x2"), space("complete"), None)
+    pairs = [(1, 1), *((p, m) for p in (2, 4) for m in (2, 8))]
+    together = planned(job, pairs, Clock(60.0), Fraction(1, 100))
+    assert together.best is not None
+    for pair in pairs:
+        alone = planned(job, [pair], Clock(60.0), Fraction(1, 100)).best
+        assert alone is None or together.best.step <= alone.step * Fraction(101, 100), pair
+    # leaves of pairs that least work excludes are not in the file, and it is proved without them
+    certificate = together.certificate()
+    kept = {(leaf.stages, leaf.micro) for leaf in certificate.leaves}
+    assert all((c.stages, c.micro) not in kept for c in together.cases if c.coarse >= together.lower_bound)
+    assert [r.reason for r in check_pipeline(certificate, "seed", 50, CELLS) if r.verdict is not Verdict.PROVED] == []
+    if 1 < together.best.case.stages:
+        assert any(c.coarse < together.lower_bound for c in together.cases)
