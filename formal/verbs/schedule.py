@@ -76,7 +76,7 @@ class Answer:
 @click.option("--memory", type=Count(1, 1 << 20), help="Most activations that a stage keeps at once; default: any.")
 @click.option("--kind", default="best", show_default=True, help=f"best, or {', '.join(KINDS)}.")
 @click.option("--time-limit", type=SECONDS, default=60.0, show_default=True, help="Seconds of work, check included.")
-@click.option("--machine", help="With a graph: machine for times that nobody published; default: cloud-a100.")
+@click.option("--machine", help="With a graph: machine for times that nobody published; default: dgx-a100.")
 @output_option("-o", "--output", help="Write schedule and proof (.spz).", replaces_results=True)
 @output_option("--svg", help="Draw the schedule.")
 @output_option("--csv", help="Write the actions of every device for torch.distributed.pipelining.")
