@@ -9,11 +9,10 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable
 from functools import lru_cache
-from typing import TypeVar
+from typing import TYPE_CHECKING
 
-F = TypeVar("F", bound=Callable[..., object])
+__all__ = ["compiled_s", "monotonic", "njit"]
 
 
 class _Counted:
@@ -57,17 +56,16 @@ def monotonic() -> float:
     return wall - compiling
 
 
-def njit(
-    *, cache: bool, nogil: bool = False, fastmath: bool = False, error_model: str = "python", inline: str = "never"
-) -> Callable[[F], F]:
-    """`numba.njit`; what it compiles is counted."""
-    import numba
+if TYPE_CHECKING:
+    from numba import njit  # as untyped as numba has it
+else:
 
-    _listen()
-    made: Callable[[F], F] = numba.njit(
-        cache=cache, nogil=nogil, fastmath=fastmath, error_model=error_model, inline=inline
-    )
-    return made
+    def njit(**options):
+        """`numba.njit`; what it compiles is counted."""
+        import numba
+
+        _listen()
+        return numba.njit(**options)
 
 
 @lru_cache(maxsize=1)

@@ -146,6 +146,8 @@ def test_what_is_infeasible_is_proved_by_what_every_order_holds() -> None:
     assert "another problem" in reasons(replace(c, memory=need))
     assert "no limit" in reasons(replace(c, memory=None))
     assert "is chosen" in reasons(replace(c, choices=full.choices))
+    assert "is chosen" in reasons(replace(c, choices=replace(full.choices, copies=())))
+    assert "is chosen" in reasons(replace(c, choices=replace(full.choices, operators=())))
     assert "is chosen" in reasons(replace(c, chains=(("fc1",),), weights=(1, 1, 0)))
     assert "is chosen" in reasons(replace(c, lower_bound=1))
     assert "does not say" in reasons(replace(c, least=full.least))
