@@ -12,6 +12,8 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
+import loop_cases  # type: ignore[import-not-found]
+
 from shardproof.models.cost.selection import Planning, build
 from shardproof.models.layout.placement import space
 from shardproof.models.machine.machine import Machine, load_machine
@@ -484,6 +486,9 @@ def _array(name: str, **shapes: tuple[int, ...]) -> Callable[[], Graph]:
 
 CASES: dict[str, Case] = {
     "matmul chain": Case(chain, "cloud-a100:2x2"),
+    "loop over a batch": Case(loop_cases.lstm, "2x2", "complete,uneven"),
+    "loop of rows, some lacked by its weights": Case(loop_cases.selective, "2x3", "complete,uneven"),
+    "loop on a mixed machine": Case(lambda: loop_cases.lstm(dtype="float32"), "mixed"),
     "matmul chain in doubles": Case(lambda: chain("float64"), "summit:2x1x3", "complete,uneven"),
     "matmul chain, mixed machine": Case(chain, "mixed"),
     "matmul chain, mixed machine, uneven": Case(chain, "mixed", "two-per-level,uneven"),
@@ -553,6 +558,10 @@ CASES: dict[str, Case] = {
     "perceptron with lion": Case(lambda: training_step(small("mlp-unity"), "lion:decay=0.1"), "localhost:4"),
     "perceptron with rmsprop": Case(lambda: training_step(small("mlp-unity"), "rmsprop:momentum=0.9"), "localhost:4"),
     "perceptron with adagrad": Case(lambda: training_step(small("mlp-unity"), "adagrad"), "localhost:4"),
+    "perceptron with muon": Case(lambda: training_step(small("mlp-unity"), "muon:iterations=1"), "2x2"),
+    "perceptron with adafactor, uneven": Case(
+        lambda: training_step(small("mlp-unity"), "adafactor"), "localhost:3", "complete,uneven"
+    ),
     "convolutions with sgd": Case(
         lambda: training_step(small("conv-stack", batch=2, size=9, channels=2), "sgd"), "cloud-a100:2x2"
     ),

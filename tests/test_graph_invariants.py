@@ -110,6 +110,7 @@ MUTANTS: dict[str, Callable[[Graph], Graph]] = {
     "attention": attention,
     "pairs": operator(1, function="product_sum", inputs=(access("x", "n"), access("w", "k"), access("w", "k"))),
     "arithmetic": operator(1, attributes=(("arithmetic", "float16"),)),
+    "scan": operator(1, function="scan", attributes=(("turn", "k"),)),
     "epilogue": operator(1, function="fused_product", attributes=(("epilogue", ("relu",)), ("factors", 1))),
     "leading": lambda g: replace(g, leading=(("x", 7),)),
     "work": huge,

@@ -40,6 +40,7 @@ from shardproof.models.machine.machine import Machine, load_machine
 from shardproof.models.problem.claims import Verdict
 from shardproof.models.problem.selection_problem import FORBIDDEN, Vertex
 from shardproof.models.program.graph import Graph
+from shardproof.models.sources.building.attention import attention
 from shardproof.models.sources.building.builder import Builder
 from shardproof.models.sources.zoo import build
 from shardproof.models.views.regions import Region
@@ -279,15 +280,46 @@ def test_ranks_outside_of_a_view_hold_nothing_and_the_numbers_are_right(plan: Ca
         assert all(t.fits for t in result.traffic)
 
 
-def test_ranks_outside_of_a_view_take_no_statistics() -> None:
-    """A softmax in a branch: its box is empty on ranks outside, and nobody there waits for a reduction."""
+def soft() -> Graph:
+    """Two branches with a softmax each."""
     g = Builder("normalised", "float32")
     ends = []
     for name in ("left", "right"):
         w = g.parameter(f"{name}.w", (8, 8))
         product = g.contract(f"{name}.product", "b k, k n -> b n", g.input(f"{name}.x", (4, 8)), w)
         ends.append(g.normalise(f"{name}.softmax", "softmax", "b n -> b n", product, over=("n",)))
-    graph = g.build(g.map("join", "add", *ends, text="b n, b n -> b n"))
+    return g.build(g.map("join", "add", *ends, text="b n, b n -> b n"))
+
+
+def attentive() -> Graph:
+    """Two branches with attention each."""
+    g = Builder("attentive", "float32")
+    ends = []
+    for name in ("left", "right"):
+        x = g.input(f"{name}.x", (2, 4, 8))
+        q, k, v = (
+            g.contract(f"{name}.{one}", "b s i, i j -> b s j", x, g.parameter(f"{name}.w{one}", (8, 8)))
+            for one in "qkv"
+        )
+        ends.append(attention(g, f"{name}.y", "b s d, b t d, b t e -> b s e", q, k, v, query="s"))
+    return g.build(g.map("join", "add", *ends, text="b s e, b s e -> b s e"))
+
+
+def pooled() -> Graph:
+    """Two branches with a pool each."""
+    g = Builder("pooled", "float32")
+    ends = []
+    for name, function in (("left", "max_pool"), ("right", "average_pool")):
+        x = g.input(f"{name}.x", (2, 8, 8, 8))
+        w = g.parameter(f"{name}.w", (8, 8, 1, 1))
+        ends.append(g.pool(f"{name}.pool", function, g.convolution(f"{name}.wide", x, w), (2, 2), (2, 2)))
+    return g.build(g.map("join", "add", *ends, text="b c y x, b c y x -> b c y x"))
+
+
+@pytest.mark.parametrize("build_graph", [soft, attentive, pooled])
+def test_ranks_outside_of_a_view_run_what_looks_at_whole_axes(build_graph: Callable[[], Graph]) -> None:
+    """A softmax, attention or a pool in a branch: its box is empty on ranks outside, which is no part of an axis."""
+    graph = build_graph()
     made = found(graph, machine_of((2, 2), "1e-6", "1e11")).planning
     inputs = random_inputs(graph, 0, "float64")
     wanted = run_graph(graph, inputs)

@@ -18,6 +18,7 @@ import click
 from ...models.files.output import write_file
 from ...models.problem.claims import Verdict
 from ...models.problem.selection_problem import Ints
+from ...models.schedules.actions import action_rows, csv_bytes
 from ...models.schedules.pipeline import Pipeline, Times
 from ...models.schedules.problem import ScheduleProblem
 from ...models.sources.overlap.graph import OverlapGraph, read_overlap
@@ -26,7 +27,6 @@ from ...models.terminal.options import SECONDS, Count, force_option, json_option
 from ...models.text import InputError, seconds_text
 from ...proofs.publishing.publisher import Published, Publisher
 from ...proofs.schedules.certificate import ScheduleCertificate
-from ..schedules.actions import action_rows, csv_bytes
 from ..schedules.chunks import search_chunks
 from ..schedules.drawing import peaks, picture, text
 from ..schedules.overlap import Overlapped, overlap
