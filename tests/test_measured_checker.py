@@ -137,6 +137,7 @@ SUMMED = replace(PLAIN.inputs[0], index=PLAIN.inputs[0].index[1:])
         (changed(BATCHED, 0, 0, terms=(("m", 1),)), None),
         (changed(PLAIN, 0, 0, terms=(("m", 2),)), None),  # a stride
         (changed(PLAIN, 0, 0, terms=(("m", 1), ("n", 1))), None),  # a window
+        (changed(BATCHED, 0, 0, terms=(("b", 2),)), None),  # the other factor reads it plainly
         (changed(BATCHED, 1, 0, terms=()), None),  # a constant place
         (changed(PLAIN, 0, 0, offset=1), None),
         (changed(PLAIN, 0, 0, whole=True), None),
