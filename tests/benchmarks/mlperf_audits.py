@@ -5,8 +5,9 @@
 machine    the system's own, written with a level for each degree: tensor parallel ranks beside each other, pairs of those for
            context, then copies.  The link of a level in between is that of the devices behind it together (the
            network of a node or a rack is flat).  So `one-per-level` holds the configuration, and its tables are small
-model      405B's width; `--layers` a stage instead of 16, with the embedding in the first and the output in the last.  A
-           stage of 16 is the same layer eight times as often; what the ends weigh too much is said to be
+model      405B's width; `--layers` a stage instead of 16, with the embedding in the first and the output in the last.  With
+           one layer the two weigh 16 times as much as in the published model, which favours plans that give these
+           stages less: a refutation is one of this model's configuration, not yet of the published run
 schedule   1F1B without interleaving.  The published runs interleave 8 chunks a stage, which no audit of ours has: their
            bubbles are (pp - 1) / 8 of a micro-batch instead of pp - 1.  Both sides of an audit run without
 verdict    optimal: within the gap of what no plan of 8 stages and these micro-batches goes below.  refuted: such a plan
