@@ -131,7 +131,7 @@ class _Box:
             low, high = low + fast, high + slow
         if self.step == 1:
             return low, high
-        least, most = self.off(self.planning.problem.cost_of(x))
+        least, most = self.off(self.planning.problem.cost_of(tuple(x)))
         return min(low, least), max(high, most)
 
     def off(self, cost: int) -> tuple[int, int]:
@@ -145,8 +145,8 @@ class _Box:
         low, high = max(apart[0], jointly[0]), min(apart[1], jointly[1])
         if self.step == 1:
             return low, high
-        own = self.planning.problem.cost_of(x)
-        least, most = self.off(self.planning.problem.cost_of(y))
+        own = self.planning.problem.cost_of(tuple(x))
+        least, most = self.off(self.planning.problem.cost_of(tuple(y)))
         return min(low, Fraction(least - own)), max(high, Fraction(most - own))
 
     def jointly(self, x: Sequence[int], y: Sequence[int]) -> tuple[Fraction, Fraction]:
