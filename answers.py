@@ -286,7 +286,7 @@ class PlanWithViews:
     """A checked plan whose branches may run beside each other.  `certificate` is what its file holds; `scale`: units
     of its costs in a second; times in seconds, exact.
 
-    >>> made = plan("candle-uno:batch=16,width=512,tower=2,layers=1", "2x2", views=True)
+    >>> made = plan("candle-uno:batch=16,width=512,tower=2,layers=1", "cloud-a100:2x2", views=True)
     >>> made.status, len(set(made.views.values()) - {None})
     ('optimal', 4)
     """

@@ -486,8 +486,8 @@ def _array(name: str, **shapes: tuple[int, ...]) -> Callable[[], Graph]:
 
 CASES: dict[str, Case] = {
     "matmul chain": Case(chain, "cloud-a100:2x2"),
-    "loop over a batch": Case(loop_cases.lstm, "2x2", "complete,uneven"),
-    "loop of rows, some lacked by its weights": Case(loop_cases.selective, "2x3", "complete,uneven"),
+    "loop over a batch": Case(loop_cases.lstm, "cloud-a100:2x2", "complete,uneven"),
+    "loop of rows, some lacked by its weights": Case(loop_cases.selective, "cloud-a100:2x3", "complete,uneven"),
     "loop on a mixed machine": Case(lambda: loop_cases.lstm(dtype="float32"), "mixed"),
     "matmul chain in doubles": Case(lambda: chain("float64"), "summit:2x1x3", "complete,uneven"),
     "matmul chain, mixed machine": Case(chain, "mixed"),
@@ -558,7 +558,7 @@ CASES: dict[str, Case] = {
     "perceptron with lion": Case(lambda: training_step(small("mlp-unity"), "lion:decay=0.1"), "localhost:4"),
     "perceptron with rmsprop": Case(lambda: training_step(small("mlp-unity"), "rmsprop:momentum=0.9"), "localhost:4"),
     "perceptron with adagrad": Case(lambda: training_step(small("mlp-unity"), "adagrad"), "localhost:4"),
-    "perceptron with muon": Case(lambda: training_step(small("mlp-unity"), "muon:iterations=1"), "2x2"),
+    "perceptron with muon": Case(lambda: training_step(small("mlp-unity"), "muon:iterations=1"), "cloud-a100:2x2"),
     "perceptron with adafactor, uneven": Case(
         lambda: training_step(small("mlp-unity"), "adafactor"), "localhost:3", "complete,uneven"
     ),

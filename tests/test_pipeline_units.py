@@ -276,7 +276,7 @@ def test_a_value_is_reached_if_every_cut_has_a_line_at_it() -> None:
 def test_what_crosses_a_cut_splits_its_first_dimensions_over_the_outermost_levels() -> None:
     """Ways of a sequence that lie between nodes would be walked for every key and value; in a node they are cheap."""
     step = build_step(build("bert-tiny", batch=16), "sgd")
-    job = Job(step.graph, divide(step.graph, step.passes), load_machine("4x4"), space("complete"), None)
+    job = Job(step.graph, divide(step.graph, step.passes), load_machine("cloud-a100:4x4"), space("complete"), None)
     case = cases.Case(job, 2, 4)  # four sequences on 2x4
     decisions, copies = case.pieces.planning.decisions, case.pieces.planning.copies
     name = job.division.cuts[1][0]

@@ -19,7 +19,7 @@ no float enters.
 Several device classes describe a mixed machine: each but one names its `blocks`, children of the outermost level, the
 last one has the rest.  An operator takes the time of its slowest device.  A source may cover a whole table
 ("device_class.a100.peaks"); the most specific one is kept for each constant, and so for bars.  A constant without a bar
-is taken as exact.
+is taken as exact; `step` in [bars] is no constant (`models.machine.bars`).
 
 >>> m = load_machine("cloud-a100:4x8")
 >>> m.hierarchy, m.devices, m.coordinates(13), m.levels[0].bandwidth, m.device.peak("float16")
