@@ -14,10 +14,13 @@ from ...models.layout.classes import axis_orders, copy_key, operator_key
 from ...models.program.graph import Graph
 from ...models.program.operators import Operator
 from ...proofs.joint.derivation import Derivation
+from .rules.attention import fuse_attention
 from .rules.fuse import fuse_epilogue, relu_from_output
 from .rules.growing import Addition, Growing
 from .rules.layout import map_of_a_part, map_of_parts, read_through
-from .rules.products import merge_siblings, product_of_parts, reassociate
+from .rules.products import product_of_parts, reassociate
+from .rules.rows import greatest_of_map, into_norm, normal_of_a_part, product_of_average, product_of_rows
+from .rules.siblings import merge_siblings
 from .rules.sums import add_many, add_products, distribute
 
 Rule = Callable[[Growing, Operator], Iterator[Addition]]
@@ -25,6 +28,7 @@ Rule = Callable[[Growing, Operator], Iterator[Addition]]
 RULES: Final[Mapping[str, Rule]] = MappingProxyType(
     {
         "fuse-epilogue": fuse_epilogue,
+        "fuse-attention": fuse_attention,
         "relu-from-output": relu_from_output,
         "add-many": add_many,
         "add-products": add_products,
@@ -35,6 +39,11 @@ RULES: Final[Mapping[str, Rule]] = MappingProxyType(
         "product-of-parts": product_of_parts,
         "map-of-parts": map_of_parts,
         "map-of-a-part": map_of_a_part,
+        "normal-of-a-part": normal_of_a_part,
+        "into-norm": into_norm,
+        "greatest-of-map": greatest_of_map,
+        "product-of-average": product_of_average,
+        "product-of-rows": product_of_rows,
     }
 )
 """In the order in which they are tried."""

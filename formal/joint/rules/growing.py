@@ -45,11 +45,22 @@ class Growing:
         self._known = {identity(op) for op in graph.operators}
         self._meaning: dict[object, str] = {}
         self._nodes: dict[str, list[Operator]] = {op.output.tensor: [op] for op in graph.operators}
+        self._readers: dict[str, list[Operator]] = {}
+        for op in graph.operators:
+            self._read(op)
         self._taken = {op.name for op in graph.operators} | set(self.tensors)
 
     def nodes(self, tensor: str) -> list[Operator]:
         """E-nodes of a class, the user's first."""
         return list(self._nodes.get(tensor, ()))
+
+    def readers(self, tensor: str) -> list[Operator]:
+        """E-nodes that read a class, the user's first."""
+        return list(self._readers.get(tensor, ()))
+
+    def _read(self, op: Operator) -> None:
+        for t in dict.fromkeys(a.tensor for a in op.inputs):
+            self._readers.setdefault(t, []).append(op)
 
     def tensor(self, name: str) -> Tensor:
         """A class."""
@@ -102,7 +113,7 @@ class Growing:
 
     def _forget(self, before: tuple[list[Operator], list[Step], dict[str, Tensor]]) -> None:
         gone = {op.name for op in self.order} - {op.name for op in before[0]}
-        for nodes in self._nodes.values():
+        for nodes in (*self._nodes.values(), *self._readers.values()) if gone else ():
             nodes[:] = [op for op in nodes if op.name not in gone]
         self.order, self.steps, self.tensors = before
         self._meaning = {k: name for k, name in self._meaning.items() if name in self.tensors}
@@ -142,6 +153,7 @@ class Growing:
             return False
         self.order.insert(max(low, min(high, own)), op)
         self._nodes.setdefault(op.output.tensor, []).append(op)
+        self._read(op)
         return True
 
 
