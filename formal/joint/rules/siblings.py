@@ -30,23 +30,32 @@ def merge_siblings(g: Growing, op: Operator) -> Iterator[Addition]:
     """`op` is the first of several products that read one tensor alike, and differ in one axis of the result, which
     the others have in one dimension each.
     """
+    given = {t.name for t in g.base.tensors}
     for j in range(len(op.inputs)):
-        key = _key(g, op, j)
+        key = _key(g, op, j) if op.output.tensor in given else None
         if key is None:
             continue
         group = list[Operator]()
         for x in g.readers(op.inputs[j].tensor):
             same = x.function == op.function and len(x.inputs) == len(op.inputs) and x.inputs[j] != x.inputs[j - 1]
-            fresh = x.output.tensor not in {y.output.tensor for y in group}
+            fresh = x.output.tensor in given - {y.output.tensor for y in group}
             if same and fresh and x.inputs[j].tensor == op.inputs[j].tensor and _key(g, x, j) == key:
                 group.append(x)
-        if not 2 <= len(group) <= MOST_SIBLINGS or group[0] is not op:
+        if not 2 <= len(group) <= MOST_SIBLINGS or group[0] is not op or all(_inside_another(g, x) for x in group):
             continue
         if any(len({x.inputs[i].tensor for x in group}) < len(group) for i in _beside(op, j)):
             continue  # one tensor twice is no gain
         elements = sum(prod(g.tensor(x.inputs[i].tensor).shape) for x in group for i in _beside(op, j))
         if elements <= WORSE * (len(group) - 1) * prod(g.tensor(op.inputs[j].tensor).shape):
             yield from _merged(g, j, group)
+
+
+def _inside_another(g: Growing, op: Operator) -> bool:
+    """Whether the one reader of a product has it as a fused product too: siblings are those, with the epilogue."""
+    read = {x.output.tensor for x in g.readers(op.output.tensor)}
+    return len(read) == 1 and any(
+        x.function == FUSED and x.inputs[: len(op.inputs)] == op.inputs for t in read for x in g.nodes(t)
+    )
 
 
 def _own(op: Operator, j: int) -> str | None:
