@@ -22,6 +22,7 @@ from .rules.products import product_of_parts, reassociate
 from .rules.rows import greatest_of_map, into_norm, normal_of_a_part, product_of_average, product_of_rows
 from .rules.siblings import merge_siblings
 from .rules.sums import add_many, add_products, distribute
+from .worth import Pays
 
 Rule = Callable[[Growing, Operator], Iterator[Addition]]
 
@@ -60,15 +61,17 @@ def saturate(
     rounds: int = ROUNDS,
     most: int = MOST_NODES,
     over: Callable[[], bool] = lambda: False,
+    pays: Pays | None = None,
 ) -> tuple[EGraph, Derivation]:
     """All that the rules add to a graph, with the proof; what was added until `over` says that the time is.
+    `pays`: asked by rules that pay on few machines (`worth`); None: they are applied everywhere.
 
     >>> from ...models.sources.zoo import build
     >>> egraph, derivation = saturate(build("mlp-unity"))
     >>> [(step.rule, step.node, step.place) for step in derivation.steps]
     [('fuse-epilogue', 'relu1~1', ('relu1', 'fc1'))]
     """
-    grown = Growing(graph)
+    grown = Growing(graph, pays)
     for _ in range(rounds):
         before = grown.added
         for rule in rules.values():

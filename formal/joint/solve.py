@@ -45,6 +45,7 @@ from ..selection.solve import Engine, solve
 from .levels import LARGE, MIDDLE, SMALL, TooLong, first_level, larger, within
 from .saturate import RULES, Rule, same_order, saturate
 from .starts import descend
+from .worth import Pays, worth
 
 NARROWER: Final = (
     frozenset({"fuse-epilogue", "relu-from-output", "add-many", "product-of-parts"}),
@@ -114,7 +115,7 @@ def plan_jointly(
     """
     check_sizes(graph, machine, where)
     clock = clock.share(1 - END_SHARE)
-    egraph, derivation = safe(graph, rules, clock)
+    egraph, derivation = safe(graph, rules, clock, worth(machine))
     search = _Search(machine, where, clock, gap, threads, progress, memory_limit, engine)
     base = build(graph, machine, where, memory_limit)
     plain = search.plan(base, clock.share(PLAIN_SHARE))
@@ -205,7 +206,9 @@ def _too_large(egraph: EGraph) -> bool:
         return True
 
 
-def safe(graph: Graph, rules: Mapping[str, Rule] = RULES, clock: Clock | None = None) -> tuple[EGraph, Derivation]:
+def safe(
+    graph: Graph, rules: Mapping[str, Rule] = RULES, clock: Clock | None = None, pays: Pays | None = None
+) -> tuple[EGraph, Derivation]:
     """The e-graph in which the user's plans cost what they cost, and that is not too large.  Rules that change that are
     left out: where it is too large, all but some (`NARROWER`); else one, if that is enough, else the last ones.
     """
@@ -214,19 +217,19 @@ def safe(graph: Graph, rules: Mapping[str, Rule] = RULES, clock: Clock | None = 
         return (clock or Clock()).share(RULES_SHARE).over
 
     left = dict(rules)
-    egraph, derivation = saturate(graph, left, over=over())
+    egraph, derivation = saturate(graph, left, over=over(), pays=pays)
     for few in NARROWER:
         if not _too_large(egraph):
             break
         left = {n: rule for n, rule in rules.items() if n in few}
-        egraph, derivation = saturate(graph, left, over=over())
+        egraph, derivation = saturate(graph, left, over=over(), pays=pays)
     while not same_order(egraph) and left:
         for name in reversed(left):
-            egraph, derivation = saturate(graph, {n: rule for n, rule in left.items() if n != name}, over=over())
+            egraph, derivation = saturate(graph, {n: rule for n, rule in left.items() if n != name}, over=over(), pays=pays)
             if same_order(egraph) and not _too_large(egraph):
                 return egraph, derivation
         left.popitem()
-        egraph, derivation = saturate(graph, left, over=over())
+        egraph, derivation = saturate(graph, left, over=over(), pays=pays)
     return egraph, derivation
 
 

@@ -20,7 +20,8 @@ def fuse_attention(g: Growing, op: Operator) -> Iterator[Addition]:
         if not computed(g, op.inputs[j].tensor) or singles(op.inputs[1 - j]) is None:
             continue
         for softmax in g.nodes(op.inputs[j].tensor):
-            if softmax.function != "softmax" or not pointwise(g, softmax, 0):
+            alone = g.only_for(op.inputs[j].tensor, op.output.tensor)  # a gradient reads the weights
+            if softmax.function != "softmax" or not pointwise(g, softmax, 0) or not alone:
                 continue
             seen = seen_through(op, j, softmax, set())
             if seen is None or set(seen.over) != {a.name for a in op.axes if a.combine is not None}:

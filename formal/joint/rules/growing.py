@@ -16,6 +16,7 @@ from ....models.program.graph import Graph, Role, Tensor
 from ....models.program.index import Affine
 from ....models.program.operators import Operator
 from ....proofs.joint.derivation import Derivation, Step
+from ..worth import Pays
 
 NAMED: Final = "~"
 """What stands between the tensor and the number in the name of an added operator."""
@@ -35,10 +36,12 @@ class Addition:
 
 
 class Growing:
-    """See the module docstring."""
+    """See the module docstring.  `pays`: what rules ask that pay on few machines only; None: they are applied."""
 
-    def __init__(self, graph: Graph) -> None:
-        self.base = graph
+    def __init__(self, graph: Graph, pays: Pays | None = None) -> None:
+        self.base, self.pays = graph, pays
+        self._own = {op.name for op in graph.operators}
+        self._wanted = {*graph.outputs, *(value for _, value in graph.state)}
         self.tensors: dict[str, Tensor] = {t.name: t for t in graph.tensors}
         self.order: list[Operator] = list(graph.operators)
         self.steps: list[Step] = []
@@ -57,6 +60,11 @@ class Growing:
     def readers(self, tensor: str) -> list[Operator]:
         """E-nodes that read a class, the user's first."""
         return list(self._readers.get(tensor, ()))
+
+    def only_for(self, tensor: str, reader: str) -> bool:
+        """Whether of the user's operators those that compute one class alone read another: then nothing else needs it."""
+        found = {x.output.tensor for x in self._readers.get(tensor, ()) if x.name in self._own}
+        return found == {reader} and tensor not in self._wanted
 
     def _read(self, op: Operator) -> None:
         for t in dict.fromkeys(a.tensor for a in op.inputs):

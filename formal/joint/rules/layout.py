@@ -12,7 +12,7 @@ from ....models.program.tensor import Tensor
 from .growing import Addition, Growing, computed
 from .reading import axes_text, composed, one_type, pointwise, singles
 
-READS_ANYWHERE = ("product", "product_sum", "sum", "fused_product", "layer_norm", "rms_norm", "softmax", "log_softmax")
+READS_ANYWHERE = ("product", "product_sum", "sum", "fused_product", "layer_norm", "rms_norm", "softmax", "log_softmax", "attention")
 
 
 def moves(op: Operator) -> bool:
@@ -31,7 +31,7 @@ def read_through(g: Growing, op: Operator) -> Iterator[Addition]:
     """`op` reads what was copied where it lies."""
     if op.kind is not NodeKind.MAP and op.function not in READS_ANYWHERE or "reversed" in dict(op.attributes):
         return
-    rows = set(op.over) if op.kind is NodeKind.NORMALISE else set()
+    rows = set(op.over)
     for t in dict.fromkeys(a.tensor for a in op.inputs):
         if not computed(g, t):
             continue

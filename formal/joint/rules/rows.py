@@ -1,4 +1,7 @@
-"""Norms, softmax, pooling and rows of tables: maps and products moved to the other side of them."""
+"""Norms, softmax, pooling and rows of tables: maps and products moved to the other side of them.
+
+Only where nothing else reads what lies between: it would be computed all the same.  In a training step gradients do.
+"""
 
 from __future__ import annotations
 
@@ -26,6 +29,8 @@ def greatest_of_map(g: Growing, op: Operator) -> Iterator[Addition]:
     """`op` takes the greatest of f(x): f of the greatest x, of which there are fewer."""
     if op.function not in ("max_pool", "max") or op.attributes or not computed(g, op.inputs[0].tensor):
         return
+    if not g.only_for(op.inputs[0].tensor, op.output.tensor):
+        return
     for m in g.nodes(op.inputs[0].tensor):
         if m.function not in NEVER_FALLS or m.attributes or not pointwise(g, m, 0):
             continue
@@ -45,7 +50,7 @@ def normal_of_a_part(g: Growing, op: Operator) -> Iterator[Addition]:
     if not moves(op) or len(op.inputs) != 1 or not reads_inside(g, op, op.inputs[0]):
         return
     read, out = op.inputs[0], op.output
-    if not computed(g, read.tensor) or singles(out) is None:
+    if not computed(g, read.tensor) or singles(out) is None or not g.only_for(read.tensor, out.tensor):
         return
     for m in g.nodes(read.tensor):
         if m.function not in ("softmax", "log_softmax", *NORMS) or not pointwise(g, m, 0):
@@ -79,6 +84,8 @@ def into_norm(g: Growing, op: Operator) -> Iterator[Addition]:
     for j in range(2):
         if not pointwise(g, op, j) or not computed(g, op.inputs[j].tensor) or singles(op.inputs[1 - j]) is None:
             continue
+        if not g.only_for(op.inputs[j].tensor, op.output.tensor):
+            continue
         for m in g.nodes(op.inputs[j].tensor):
             most = {"layer_norm": 3, "rms_norm": 2}.get(m.function, 0)
             if len(m.inputs) != (1 if op.function == "multiply" else 2) or len(m.inputs) >= most:
@@ -100,6 +107,8 @@ def product_of_average(g: Growing, op: Operator) -> Iterator[Addition]:
     for j in range(2):
         mine, other = op.inputs[j], op.inputs[1 - j]
         if mine.tensor == other.tensor or not computed(g, mine.tensor):
+            continue
+        if not g.only_for(mine.tensor, op.output.tensor):
             continue
         names = [_alone(i, extent) for i in mine.index]
         for pool in g.nodes(mine.tensor):
@@ -166,6 +175,8 @@ def product_of_rows(g: Growing, op: Operator) -> Iterator[Addition]:
         mine, other = op.inputs[j], op.inputs[1 - j]
         read, theirs = singles(mine), singles(other)
         if read is None or theirs is None or mine.tensor == other.tensor or not computed(g, mine.tensor):
+            continue
+        if not g.only_for(mine.tensor, op.output.tensor):
             continue
         for rows in g.nodes(mine.tensor):
             made = _table(g, op, j, rows, read, theirs) if rows.function == "embedding" else None

@@ -11,19 +11,16 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import replace
-from math import prod
 from typing import Final
 
 from ....models.program.fused import FUSED
 from ....models.program.index import Access, Affine, Axis
 from ....models.program.operators import Operator
 from ....models.program.tensor import Tensor
-from .growing import Addition, Growing
+from .growing import Addition, Growing, computed
 from .reading import axes_text, one_type
 
 MOST_SIBLINGS: Final = 8
-WORSE: Final = 2
-"""Side by side is laid what holds at most so many times the elements that are then read less often."""
 
 
 def merge_siblings(g: Growing, op: Operator) -> Iterator[Addition]:
@@ -43,11 +40,21 @@ def merge_siblings(g: Growing, op: Operator) -> Iterator[Addition]:
                 group.append(x)
         if not 2 <= len(group) <= MOST_SIBLINGS or group[0] is not op or all(_inside_another(g, x) for x in group):
             continue
-        if any(len({x.inputs[i].tensor for x in group}) < len(group) for i in _beside(op, j)):
-            continue  # one tensor twice is no gain
-        elements = sum(prod(g.tensor(x.inputs[i].tensor).shape) for x in group for i in _beside(op, j))
-        if elements <= WORSE * (len(group) - 1) * prod(g.tensor(op.inputs[j].tensor).shape):
-            yield from _merged(g, j, group)
+        laid = [[x.inputs[i].tensor for x in group] for i in _beside(op, j)]
+        if any(len(set(ts)) < len(ts) or any(computed(g, t) for t in ts) for ts in laid):
+            continue  # one tensor twice is no gain, and values are as large as what is read less often
+        additions = list(_merged(g, j, group))
+        if _pays(g, group, additions):
+            yield from additions
+
+
+def _pays(g: Growing, group: list[Operator], additions: list[Addition]) -> bool:
+    """Whether one product, and what lies side by side for it, can cost less than several."""
+    if g.pays is None:
+        return True
+    made = [op for _, op in additions[0].defined]
+    tensors = {**g.tensors, **{t.name: t for t, _ in additions[0].defined}}
+    return g.pays(group, made, made[:-1], tensors)
 
 
 def _inside_another(g: Growing, op: Operator) -> bool:
