@@ -225,7 +225,9 @@ def safe(
         egraph, derivation = saturate(graph, left, over=over(), pays=pays)
     while not same_order(egraph) and left:
         for name in reversed(left):
-            egraph, derivation = saturate(graph, {n: rule for n, rule in left.items() if n != name}, over=over(), pays=pays)
+            egraph, derivation = saturate(
+                graph, {n: rule for n, rule in left.items() if n != name}, over=over(), pays=pays
+            )
             if same_order(egraph) and not _too_large(egraph):
                 return egraph, derivation
         left.popitem()

@@ -59,9 +59,9 @@ def value(
     raise Undecided(f"operator {op.name!r} is a {op.function}, of which nothing is known here")
 
 
-def _summed(op: Operator, fresh: Callable[[str], str], names: Sequence[str]) -> tuple[
-    dict[str, Position], tuple[tuple[str, int], ...]
-]:
+def _summed(
+    op: Operator, fresh: Callable[[str], str], names: Sequence[str]
+) -> tuple[dict[str, Position], tuple[tuple[str, int], ...]]:
     """New names for axes, and their extents."""
     bound = {n: fresh(n) for n in names}
     return {n: Position(((b, 1),)) for n, b in bound.items()}, tuple((b, op.axis(n).extent) for n, b in bound.items())

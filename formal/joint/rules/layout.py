@@ -12,7 +12,17 @@ from ....models.program.tensor import Tensor
 from .growing import Addition, Growing, computed
 from .reading import axes_text, composed, one_type, pointwise, singles
 
-READS_ANYWHERE = ("product", "product_sum", "sum", "fused_product", "layer_norm", "rms_norm", "softmax", "log_softmax", "attention")
+READS_ANYWHERE = (
+    "product",
+    "product_sum",
+    "sum",
+    "fused_product",
+    "layer_norm",
+    "rms_norm",
+    "softmax",
+    "log_softmax",
+    "attention",
+)
 
 
 def moves(op: Operator) -> bool:

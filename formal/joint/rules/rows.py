@@ -58,7 +58,11 @@ def normal_of_a_part(g: Growing, op: Operator) -> Iterator[Addition]:
         at: Mapping[str, Affine] = dict(zip(m.output.axes, read.index, strict=True))
         over = [at[n].single for n in m.over]
         extent = axes_text(op)
-        if None in over or len(set(over)) < len(over) or any(extent[str(at[n].single)] != e.extent for n, e in _axes(m)):
+        if (
+            None in over
+            or len(set(over)) < len(over)
+            or any(extent[str(at[n].single)] != e.extent for n, e in _axes(m))
+        ):
             continue
         if set(map(str, over)) & {n for k in at if k not in m.over for n, _ in at[k].terms}:
             continue
@@ -203,9 +207,7 @@ def _table(
     if size > WORSE * points or not one_type(g, op.output.tensor, *(a.tensor for a in op.inputs), table.tensor):
         return None
     kept = tuple(n for n in op.output.axes if n not in {own[n] for n in where})
-    tensor = Tensor(
-        f"{op.output.tensor}.rows", (size, *(extent[n] for n in kept)), g.tensor(op.output.tensor).dtype
-    )
+    tensor = Tensor(f"{op.output.tensor}.rows", (size, *(extent[n] for n in kept)), g.tensor(op.output.tensor).dtype)
     names = {**own, rows.rows: name}
     reading = Access(table.tensor, tuple(index(i, names) for i in table.index))
     summed = tuple(a for a in op.axes if a.combine is not None)
