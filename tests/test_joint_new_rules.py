@@ -87,9 +87,12 @@ FORGERIES: dict[str, tuple[Callable[[], Graph], str, Callable[[Operator], Operat
         "normal-of-a-part",
         lambda op: replace(
             op,
-            inputs=(replace(op.inputs[0], index=(op.inputs[0].index[0], Affine((), 3), op.inputs[0].index[2])),),
+            inputs=(
+                replace(op.inputs[0], index=(op.inputs[0].index[0], Affine((), 3), op.inputs[0].index[2])),
+                *op.inputs[1:],
+            ),
         ),
-        "defined",
+        "node",
     ),
     "into norm, another epsilon": (affine, "into-norm", attribute("epsilon", 1e-3), "node"),
     "pool of another map": (pooled, "greatest-of-map", lambda op: replace(op, function="tanh"), "node"),

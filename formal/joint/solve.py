@@ -43,7 +43,7 @@ from ..selection.model.restrict import restrict
 from ..selection.relax_resources import relax_resources
 from ..selection.solve import Engine, solve
 from .levels import LARGE, MIDDLE, SMALL, TooLong, first_level, larger, within
-from .saturate import RULES, Rule, same_order, saturate
+from .saturate import RULES, SEARCHED, Rule, same_order, saturate
 from .starts import descend
 from .worth import Pays, worth
 
@@ -106,7 +106,7 @@ def plan_jointly(
     engine: Engine = "native",
     progress: Progress | None = None,
     notify: Notify | None = None,
-    rules: Mapping[str, Rule] = RULES,
+    rules: Mapping[str, Rule] = SEARCHED,
     level: int | None = None,
     memory_limit: int | None = None,
 ) -> Joint:

@@ -19,7 +19,7 @@ from ...models.program.graph import Graph, Role, Tensor
 from ...models.program.operators import Operator
 
 Pays = Callable[[Sequence[Operator], Sequence[Operator], Sequence[Operator], Mapping[str, Tensor]], bool]
-"""Of operators, those in their place, and among these those that do not get smaller on more devices; and the tensors."""
+"""Of operators, those in their place, those of these that stay as large on more devices, and the tensors."""
 
 
 def worth(machine: Machine) -> Pays:

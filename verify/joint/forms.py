@@ -159,11 +159,11 @@ def _attention(node: Operator, place: Place, graph: Graph) -> bool:
 
 def _normal_part(node: Operator, place: Place, graph: Graph) -> bool:
     return (
-        len(place) == 3
-        and place[0].function == place[2].function == "copy"
+        len(place) == 2
+        and place[0].function == "copy"
         and place[1].kind is NodeKind.NORMALISE
         and node.function == place[1].function
-        and node.inputs[0].tensor == place[2].output.tensor
+        and node.inputs[0].tensor == place[1].inputs[0].tensor
     )
 
 

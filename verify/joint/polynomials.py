@@ -344,12 +344,12 @@ def _whole(atom: Whole, extents: Mapping[str, int], work: Work) -> Atom:
         ((d, seen),) = of[1].terms or ((Fraction(0), Monomial()),)
         call = m.atoms[0] if len(m.atoms) == 1 else None
         alone = c == d == 1 and not (m.bound or seen.bound or seen.atoms) and m.conditions == seen.conditions
-        if alone and isinstance(call, Call) and call.function in NEVER_FALLS and not call.attributes:
-            if len(call.of) == 1 and all(_somewhere(at, n, inside) for at, n in seen.conditions):
-                if _apart(seen.conditions):
-                    of = (call.of[0].where(m.conditions), of[1])
-                    inner = _whole(Whole(atom.function, atom.attributes, bound, atom.at, of), extents, work)
-                    return Call(call.function, (), (Polynomial.atom(inner),))
+        full = _apart(seen.conditions) and all(_somewhere(at, n, inside) for at, n in seen.conditions)
+        plain = isinstance(call, Call) and call.function in NEVER_FALLS and not call.attributes and len(call.of) == 1
+        if alone and full and plain and isinstance(call, Call):
+            of = (call.of[0].where(m.conditions), of[1])
+            inner = _whole(Whole(atom.function, atom.attributes, bound, atom.at, of), extents, work)
+            return Call(call.function, (), (Polynomial.atom(inner),))
     return Whole(atom.function, atom.attributes, bound, atom.at, of)
 
 

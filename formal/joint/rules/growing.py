@@ -62,7 +62,7 @@ class Growing:
         return list(self._readers.get(tensor, ()))
 
     def only_for(self, tensor: str, reader: str) -> bool:
-        """Whether of the user's operators those that compute one class alone read another: then nothing else needs it."""
+        """Whether only the user's operators of one class read another: then nothing else needs it."""
         found = {x.output.tensor for x in self._readers.get(tensor, ()) if x.name in self._own}
         return found == {reader} and tensor not in self._wanted
 

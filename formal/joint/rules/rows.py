@@ -46,7 +46,9 @@ def greatest_of_map(g: Growing, op: Operator) -> Iterator[Addition]:
 
 
 def normal_of_a_part(g: Growing, op: Operator) -> Iterator[Addition]:
-    """`op` copies a part, or another order, of rows that are normalised: of whole rows."""
+    """`op` copies a part, or another order, of rows that are normalised: these rows are read where
+    they lie.
+    """
     if not moves(op) or len(op.inputs) != 1 or not reads_inside(g, op, op.inputs[0]):
         return
     read, out = op.inputs[0], op.output
@@ -61,7 +63,7 @@ def normal_of_a_part(g: Growing, op: Operator) -> Iterator[Addition]:
         if (
             None in over
             or len(set(over)) < len(over)
-            or any(extent[str(at[n].single)] != e.extent for n, e in _axes(m))
+            or any(extent[str(at[n].single)] != m.axis(n).extent for n in m.over)
         ):
             continue
         if set(map(str, over)) & {n for k in at if k not in m.over for n, _ in at[k].terms}:
@@ -69,16 +71,10 @@ def normal_of_a_part(g: Growing, op: Operator) -> Iterator[Addition]:
         x = m.inputs[0].tensor
         if not one_type(g, out.tensor, *(a.tensor for a in m.inputs)):
             continue
-        tensor = Tensor(f"{out.tensor}.before", g.tensor(out.tensor).shape, g.tensor(x).dtype)
-        part = replace(op, inputs=(replace(read, tensor=x),), output=replace(out, tensor=tensor.name))
+        part = Access(x, tuple(composed(i, at) for i in m.inputs[0].index))
         others = tuple(Access(a.tensor, tuple(composed(i, at) for i in a.index)) for a in m.inputs[1:])
         attributes = tuple((k, tuple(map(str, over)) if k == "over" else v) for k, v in m.attributes)
-        node = Operator("", m.function, op.axes, (Access(tensor.name, out.index), *others), out, attributes)
-        yield Addition("normal-of-a-part", node, (op, m, part), ((tensor, part),))
-
-
-def _axes(m: Operator) -> Iterator[tuple[str, Axis]]:
-    return ((n, m.axis(n)) for n in m.over)
+        yield Addition("normal-of-a-part", Operator("", m.function, op.axes, (part, *others), out, attributes), (op, m))
 
 
 def into_norm(g: Growing, op: Operator) -> Iterator[Addition]:
@@ -143,7 +139,7 @@ def _averages(g: Growing, op: Operator, j: int, pool: Operator, names: list[str]
     taps = {a.name for a in pool.reduced}
     if any(n not in op.output.axes or op.axis(n).combine is not None for n in windows):
         return None
-    if any(set(n for n, _ in i.terms) - taps - {p for p, q in own.items() if q == n} for n, (i, _) in windows.items()):
+    if any({n for n, _ in i.terms} - taps - {p for p, q in own.items() if q == n} for n, (i, _) in windows.items()):
         return None
     if any(n in op.inputs[1 - j].axes for n in windows) or taps & {a.name for a in op.axes} & set(op.output.axes):
         return None
