@@ -22,7 +22,7 @@ from .rules.products import product_of_parts, reassociate
 from .rules.rows import greatest_of_map, into_norm, normal_of_a_part, product_of_average, product_of_rows
 from .rules.siblings import merge_siblings
 from .rules.sums import add_many, add_products, distribute
-from .worth import Pays
+from .rules.worth import Pays
 
 Rule = Callable[[Growing, Operator], Iterator[Addition]]
 

@@ -43,9 +43,9 @@ from ..selection.model.restrict import restrict
 from ..selection.relax_resources import relax_resources
 from ..selection.solve import Engine, solve
 from .levels import LARGE, MIDDLE, SMALL, TooLong, first_level, larger, within
+from .rules.worth import Pays, worth
 from .saturate import RULES, SEARCHED, Rule, same_order, saturate
 from .starts import descend
-from .worth import Pays, worth
 
 NARROWER: Final = (
     frozenset({"fuse-epilogue", "relu-from-output", "add-many", "product-of-parts"}),

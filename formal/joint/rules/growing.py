@@ -16,7 +16,7 @@ from ....models.program.graph import Graph, Role, Tensor
 from ....models.program.index import Affine
 from ....models.program.operators import Operator
 from ....proofs.joint.derivation import Derivation, Step
-from ..worth import Pays
+from .worth import Pays
 
 NAMED: Final = "~"
 """What stands between the tensor and the number in the name of an added operator."""

@@ -12,11 +12,11 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from fractions import Fraction
 
-from ...models.cost.selection import build
-from ...models.layout.placement import space
-from ...models.machine.machine import Machine
-from ...models.program.graph import Graph, Role, Tensor
-from ...models.program.operators import Operator
+from ....models.cost.selection import build
+from ....models.layout.placement import space
+from ....models.machine.machine import Machine
+from ....models.program.graph import Graph, Role, Tensor
+from ....models.program.operators import Operator
 
 Pays = Callable[[Sequence[Operator], Sequence[Operator], Sequence[Operator], Mapping[str, Tensor]], bool]
 """Of operators, those in their place, those of these that stay as large on more devices, and the tensors."""
