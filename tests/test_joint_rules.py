@@ -126,6 +126,68 @@ def scaled() -> Graph:
     return b.build(b.map("y", "gelu", b.map("s", "scale", p, scale=0.5)))
 
 
+def scores() -> Graph:
+    """Scaled, masked scores, their softmax, and values; the projections of queries, keys and values are siblings."""
+    b = Builder("scores")
+    x = b.input("x", (2, 8, 8))
+    q, k, v = (
+        b.map(
+            f"{n}.bias", "add",
+            b.contract(n, "b s m, m h d -> b s h d", x, b.parameter(f"{n}.w", (8, 2, 4))),
+            b.parameter(f"{n}.c", (2, 4)), text="b s h d, h d -> b s h d",
+        )
+        for n in "qkv"
+    )  # fmt: skip
+    s = b.map("scaled", "scale", b.contract("s", "b s h d, b t h d -> b h s t", q, k), scale=0.5)
+    s = b.map("masked", "add", s, b.input("mask", (2, 8)), text="b h s t, b t -> b h s t")
+    return b.build(
+        b.contract(
+            "y", "b h s t, b t h d -> b s h d", b.normalise("p", "softmax", "b h s t -> b h s t", s, over=["t"]), v
+        )
+    )
+
+
+def token() -> Graph:
+    """A norm of every position, of which the first is used, turned."""
+    b = Builder("token")
+    x = b.contract("x", "b s k, k m -> b s m", b.input("a", (4, 6, 2)), b.parameter("w", (2, 4)))
+    more = [b.parameter(t, (4,)) for t in ("gamma", "beta")]
+    n = b.normalise("n", "layer_norm", "b s m, m, m -> b s m", x, *more, over=["m"], epsilon=1e-5)
+    read = [access(n, Affine.axis("b"), Affine((), 2), Affine.axis("m"))]
+    c = b.operator("c", "copy", [Axis("m", 4), Axis("b", 4)], read, ["m", "b"])
+    return b.build(b.map("y", "tanh", c))
+
+
+def affine() -> Graph:
+    """A norm whose factor and summand are operators of their own."""
+    b = Builder("affine")
+    n = b.normalise("n", "layer_norm", "b m -> b m", b.input("x", (8, 4)), over=["m"], epsilon=1e-5)
+    n = b.map("g", "multiply", n, b.parameter("gamma", (4,)), text="b m, m -> b m")
+    return b.build(b.map("y", "add", n, b.parameter("beta", (4,)), text="b m, m -> b m"))
+
+
+def pooled() -> Graph:
+    """The greatest relu of padded windows."""
+    b = Builder("pooled")
+    x = b.convolution("x", b.input("a", (2, 2, 8, 8)), b.parameter("w", (4, 2, 3, 3)), (1, 1), (1, 1))
+    return b.build(b.pool("y", "max_pool", b.map("r", "relu", x), (3, 3), (2, 2), (1, 1)))
+
+
+def averaged(inside: bool = False) -> Graph:
+    """A convolution of one element of averages over padded windows."""
+    b = Builder("averaged")
+    x = b.input("a", (2, 8, 6, 6))
+    x = b.pool("p", "average_pool", x, (3, 3), (1, 1), (1, 1), **({} if inside else {"count_include_pad": 1}))
+    return b.build(b.convolution("y", x, b.parameter("w", (2, 8, 1, 1))))
+
+
+def looked_up() -> Graph:
+    """A product with rows of a small table."""
+    b = Builder("looked_up")
+    x = b.embedding("e", "v m, b s -> b s m", b.parameter("table", (4, 8)), b.input("ids", (8, 4), "int32"))
+    return b.build(b.contract("y", "b s m, m n -> b s n", x, b.parameter("w", (8, 4))))
+
+
 FUSED: dict[str, tuple[Callable[[], Graph], tuple[str, ...]]] = {
     "bias": (lambda: convolution(False), ("add", "relu")),
     "batch norm": (lambda: convolution(True), ("batch_norm", "relu")),
@@ -144,6 +206,12 @@ PLACES: dict[str, Callable[[], Graph]] = {
     "product-of-parts": concatenated,
     "map-of-parts": beside,
     "map-of-a-part": part,
+    "fuse-attention": scores,
+    "normal-of-a-part": token,
+    "into-norm": affine,
+    "greatest-of-map": pooled,
+    "product-of-average": averaged,
+    "product-of-rows": looked_up,
 }
 
 
