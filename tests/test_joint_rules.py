@@ -21,6 +21,7 @@ from shardproof.models.problem.claims import Status, Verdict
 from shardproof.models.program.fused import epilogue
 from shardproof.models.program.graph import Graph
 from shardproof.models.program.index import Affine, Axis, access
+from shardproof.models.program.operators import Value
 from shardproof.models.sources.building.builder import Builder
 from shardproof.models.sources.training import build_step
 from shardproof.proofs.plan.bundle import read_plan, write_plan
@@ -177,7 +178,8 @@ def averaged(inside: bool = False) -> Graph:
     """A convolution of one element of averages over padded windows."""
     b = Builder("averaged")
     x = b.input("a", (2, 8, 6, 6))
-    x = b.pool("p", "average_pool", x, (3, 3), (1, 1), (1, 1), **({} if inside else {"count_include_pad": 1}))
+    counted: dict[str, Value] = {} if inside else {"count_include_pad": 1}
+    x = b.pool("p", "average_pool", x, (3, 3), (1, 1), (1, 1), None, **counted)
     return b.build(b.convolution("y", x, b.parameter("w", (2, 8, 1, 1))))
 
 
