@@ -177,6 +177,11 @@ def stands_still(data: dict) -> None:
     data["tensors"] = [t for t in data["tensors"] if t["role"] == "input"]
 
 
+def haunts(data: dict) -> None:
+    """A tensor that nobody writes."""
+    data["tensors"].append({"dtype": "float64", "name": "ghost", "role": "value", "shape": [4, 3]})
+
+
 def places(data: dict) -> None:
     """An adjoint that puts every row at one place."""
     at = {"at": [0], "from": [], "offset": [0], "terms": []}
@@ -231,6 +236,9 @@ WRONG: dict[str, Callable[[Operator], Operator]] = {
     "operator 'bounded' of the body joins rows along 'b'": lambda op: with_body(op, normalises_rows),
     "joins rows along 'b'": lambda op: with_body(op, sums_rows),
     "is neither 'each' nor 'last'": lambda op: changed(op, results=("some h", "last h", "last c")),
+    "result 'each ghost' is neither 'each' nor 'last'": lambda op: changed(
+        with_body(op, haunts), results=("each ghost", "last h", "last c")
+    ),
     "no carry": lambda op: changed(op, results=("each next.h", "last z", "last c")),
     "the results take 33 elements per row": lambda op: changed(op, results=("each next.h", "each next.h", "last c")),
 }
@@ -318,3 +326,30 @@ def test_launches_count_and_profiles_do_not() -> None:
     assert times == costs.times.tolist()
     assert times == operator_times(shape_of(op, graph, decision.axes), placements, machine, scale).tolist()
     assert all(5 * 11 <= Fraction(t, scale) < 5 * 11 + 1 for t in times)
+
+
+def doubled(transposed: bool) -> Graph:
+    """s' = 2 s, or 2 s of the other row: rows [r, q] of two each, and as many units as results."""
+    b = Builder("body", "float64")
+    b.input("s", (2, 2, 4))
+    axes = [Axis(n, e) for n, e in (("q", 2), ("r", 2), ("i", 4))]
+    read = access("s", "r", "q", "i") if transposed else access("s", "q", "r", "i")
+    body = b.build(b.operator("next", "scale", axes, [read], ("q", "r", "i"), {"scale": 2.0}, "float64"))
+    g = Builder("doubled", "float64")
+    given = g.input("s0", (2, 2, 4))
+    loop = Loop(body, 1, ("r q i",), ("r", "q"), "t", 3, ("last s",))
+    return g.build(*scan(g, "loop", loop, [given], {0: "last"}))
+
+
+def test_a_carry_keeps_its_rows_where_they_are() -> None:
+    doubled(False)
+    with pytest.raises(GraphError, match="carry 's' has another shape, type or other rows than 'next'"):
+        doubled(True)
+
+
+def test_what_is_packed_is_no_axis_of_the_body() -> None:
+    graph = doubled(False)
+    op = changed(loop_of(graph), reads=("r q packed",))
+    op = replace(op, inputs=(access("s0", "r", "q", "packed"),), axes=tuple(a for a in op.axes if a.name != "i"))
+    with pytest.raises(GraphError, match="each once, none packed"):
+        replace(graph, operators=(op, *graph.operators[1:])).check()

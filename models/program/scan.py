@@ -272,7 +272,7 @@ def _wrong_results(op: Operator, graph: Graph, body: Graph) -> str:
     dtype, size = graph.tensor(op.output.tensor).dtype, 0
     for text in texts(op, "results"):
         name = text[len(EACH) :]
-        if text[: len(EACH)] not in (EACH, LAST) or not body.holds(name):
+        if text[: len(EACH)] not in (EACH, LAST) or name not in of:
             return f"result {text!r} is neither 'each' nor 'last' and a tensor of the body"
         if text.startswith(LAST) and name not in given[: carries(op)]:
             return f"result {text!r}: {name!r} is no carry"
