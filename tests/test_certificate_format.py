@@ -61,16 +61,21 @@ def texts(node: ast.AST) -> list[str]:
     return [n.value for n in ast.walk(node) if isinstance(n, ast.Constant) and isinstance(n.value, str)]
 
 
-def read(module: str) -> set[str]:
-    """Every field that a module reads: arguments of `fields(..)`, tuples of names that they are taken from included."""
-    tree = source(module)
-    constants = {
+def named(module: str) -> dict[str, list[str]]:
+    """Texts in what a module assigns to a name."""
+    return {
         t.id: texts(n.value)
-        for n in ast.walk(tree)
+        for n in ast.walk(source(module))
         if isinstance(n, ast.AnnAssign | ast.Assign) and n.value is not None
         for t in (n.targets if isinstance(n, ast.Assign) else [n.target])
         if isinstance(t, ast.Name)
     }
+
+
+def read(module: str) -> set[str]:
+    """Every field that a module reads: arguments of `fields(..)`, tuples of names that they are taken from included."""
+    tree = source(module)
+    constants = {**named("proofs/plan/subject"), **named(module)}
     out: set[str] = set()
     for call in ast.walk(tree):
         if isinstance(call, ast.Call) and isinstance(call.func, ast.Attribute) and call.func.attr == "fields":
