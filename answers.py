@@ -383,6 +383,20 @@ class Pipeline:
         """Per stage, operator -> placement matrix on the stage's part of the machine."""
         return tuple(dict(stage.choices.operators) for stage in self.certificate.stages)
 
+    @property
+    def identity(self) -> str:
+        """Hash of the file's content."""
+        from shardproof.proofs.container.archive import identity, read_container
+        from shardproof.proofs.pipelines.file import write_pipeline
+
+        return identity(read_container(write_pipeline(None, self.certificate)))
+
+    def export(self, to: str) -> str:
+        """The text of a file that runs the stages as planned: "dtensor", for torch's own pipelining."""
+        from shardproof.backends.verbs.export_pipelined import pipelined_text
+
+        return pipelined_text(self.certificate, self.identity, to).text
+
     def save(self, path: Path | str, force: bool = False) -> None:
         """Write the `.spz` file, as `Plan.save` does."""
         from shardproof.models.files.output import check_target, write_file

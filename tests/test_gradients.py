@@ -412,6 +412,7 @@ def test_every_function_has_a_rule_or_ends_the_pass() -> None:
         "reverse_cumulative_sum",
         "mask_clear",
         "opaque",
+        "scan",
         "attention_gradients",
         "attention_lse",
         "clip_factor",

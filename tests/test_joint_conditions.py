@@ -25,7 +25,7 @@ from shardproof.verify.joint.program import wrong_choices, wrong_cost, wrong_pro
 from shardproof.verify.joint.skeleton import Programs, wrong_skeleton
 from tests.joint_cases import CASES
 
-MACHINE, WHERE = load_machine("1x2"), space("complete")
+MACHINE, WHERE = load_machine("cloud-a100:1x2"), space("complete")
 
 
 @cache

@@ -253,7 +253,7 @@ def test_epilogues_of_several_operands(name: str) -> None:
 @pytest.mark.parametrize("make", [*PLACES.values(), trained_chain, FUSED["batch norm"][0]])
 def test_plans_with_all_rules(make: Callable[[], Graph]) -> None:
     """The optimum over all programs is never above any of them, its file is accepted, read again, and runs."""
-    graph, machine, where = make(), load_machine("2x2"), space("complete")
+    graph, machine, where = make(), load_machine("cloud-a100:2x2"), space("complete")
     found = plan_jointly(graph, machine, where, clock=Clock())
     assert found.answer.status is Status.OPTIMAL and found.plain.cost is not None
     assert found.answer.cost is not None and found.answer.cost <= found.plain.cost
@@ -271,7 +271,7 @@ def test_plans_with_all_rules(make: Callable[[], Graph]) -> None:
 @pytest.mark.parametrize("make", [*PLACES.values(), trained_chain])
 def test_programs_cost_alone_what_they_cost_jointly(make: Callable[[], Graph]) -> None:
     """New tensors and another order of axes included: every program keeps the order of the e-graph."""
-    graph, machine, where = make(), load_machine("2x2"), space("complete")
+    graph, machine, where = make(), load_machine("cloud-a100:2x2"), space("complete")
     egraph, derivation = safe(graph)
     assert same_order(egraph)
     joint = build_joint(egraph, derivation.rounds, machine, where, level=2)
@@ -287,7 +287,7 @@ def test_programs_cost_alone_what_they_cost_jointly(make: Callable[[], Graph]) -
 
 def test_association_pays() -> None:
     """(a w) v takes 16 times the operations of a (w v)."""
-    found = plan_jointly(chain(), load_machine("2x2"), space("complete"), clock=Clock())
+    found = plan_jointly(chain(), load_machine("cloud-a100:2x2"), space("complete"), clock=Clock())
     plan = joint_plan(found)
     assert plan is not None and "p" not in {op.output.tensor for op in plan.graph.operators}
 
@@ -295,7 +295,7 @@ def test_association_pays() -> None:
 def test_the_copy_side_by_side_is_not_made() -> None:
     """Figure 16b of Unity: no concatenation; with parts of one size one sum of products reads them where they lie."""
     graph = equal_parts()
-    found = plan_jointly(graph, load_machine("2x2"), space("complete"), clock=Clock())
+    found = plan_jointly(graph, load_machine("cloud-a100:2x2"), space("complete"), clock=Clock())
     plan = joint_plan(found)
     assert plan is not None and found.answer.status is Status.OPTIMAL
     assert [op.function for op in plan.graph.operators] == ["tanh", "tanh", "product_sum"]

@@ -76,7 +76,8 @@ def test_coordinates_are_row_major_digits() -> None:
 
 
 def test_specs() -> None:
-    assert load_machine("4x8") == load_machine("cloud-a100") == load_machine("cloud-a100:4x8")
+    assert load_machine("4x8") == load_machine("dgx-a100") == load_machine("dgx-a100:4x8")
+    assert load_machine("cloud-a100:4x8") == load_machine("cloud-a100") != load_machine("4x8")
     assert load_machine("32x8").hierarchy == (32, 8) and load_machine("localhost:8").hierarchy == (8,)
     assert load_machine("p2-a100:2x16").hierarchy == (2, 16) and load_machine("summit").hierarchy == (32, 2, 3)
 
@@ -131,7 +132,7 @@ def test_constants_of_the_research_notes() -> None:
 
 
 def test_sizes_change_the_hash_and_links_do_not_change_with_sizes() -> None:
-    a, b = load_machine("4x8"), load_machine("8x4")
+    a, b = load_machine("cloud-a100:4x8"), load_machine("cloud-a100:8x4")
     assert a.sha256() != b.sha256() and [x.bandwidth for x in a.levels] == [x.bandwidth for x in b.levels]
 
 

@@ -272,7 +272,7 @@ def test_the_command_line_takes_a_limit(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    line = ["plan", "mlp-unity", "--train", "sgd", "--machine", "1x2", "--overlap", "-o", "o.spz"]
+    line = ["plan", "mlp-unity", "--train", "sgd", "--machine", "cloud-a100:1x2", "--overlap", "-o", "o.spz"]
     assert run([*line, "--memory", "8GiB", "--json"]) in (0, 5)
     said = json.loads(capsys.readouterr().out)
     assert 0 < said["peak_memory"] <= said["memory_limit"] == 8 << 30

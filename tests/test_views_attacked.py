@@ -154,7 +154,7 @@ def test_branches_that_cannot_run_beside_each_other(name: str) -> None:
 
 
 def mixed() -> Machine:
-    base = load_machine("2x2")
+    base = load_machine("cloud-a100:2x2")
     return replace(base, others=(replace(base.device, name="other", blocks=(0,)),))
 
 
@@ -165,12 +165,20 @@ NO_DIVISIONS: dict[str, tuple[Machine, tuple[tuple[View, View], ...], str]] = {
         ((View((0, 0), (2, 1)), View((0, 1), (2, 1))),),
         "measured whole",
     ),
-    "one division twice": (load_machine("1x2"), (HALVES, HALVES), "listed twice"),
-    "a count that divides nothing": (load_machine("1x4"), ((View((0, 0), (1, 3)),) * 2,), "no aligned part"),
-    "a start between two views": (load_machine("1x4"), ((View((0, 1), (1, 2)),) * 2,), "no aligned part"),
-    "a start behind the end": (load_machine("1x4"), ((View((0, 4), (1, 2)),) * 2,), "no aligned part"),
-    "a view in another": (load_machine("1x4"), ((View((0, 2), (1, 2)), View((0, 3), (1, 1))),), "share devices"),
-    "views that cross": (load_machine("2x2"), ((View((0, 1), (2, 1)), View((1, 0), (1, 2))),), "share devices"),
+    "one division twice": (load_machine("cloud-a100:1x2"), (HALVES, HALVES), "listed twice"),
+    "a count that divides nothing": (load_machine("cloud-a100:1x4"), ((View((0, 0), (1, 3)),) * 2,), "no aligned part"),
+    "a start between two views": (load_machine("cloud-a100:1x4"), ((View((0, 1), (1, 2)),) * 2,), "no aligned part"),
+    "a start behind the end": (load_machine("cloud-a100:1x4"), ((View((0, 4), (1, 2)),) * 2,), "no aligned part"),
+    "a view in another": (
+        load_machine("cloud-a100:1x4"),
+        ((View((0, 2), (1, 2)), View((0, 3), (1, 1))),),
+        "share devices",
+    ),
+    "views that cross": (
+        load_machine("cloud-a100:2x2"),
+        ((View((0, 1), (2, 1)), View((1, 0), (1, 2))),),
+        "share devices",
+    ),
 }
 
 
@@ -182,7 +190,7 @@ def test_divisions_that_are_none(name: str) -> None:
 
 def test_views_that_are_neighbours_are_a_division() -> None:
     crossing = ((View((0, 0), (2, 1)), View((0, 1), (2, 1))), (View((0, 0), (1, 1)), View((1, 0), (1, 2))))
-    assert wrong_divisions(load_machine("2x2"), [Region(((("left",),), (("right",),)), crossing)]) == ""
+    assert wrong_divisions(load_machine("cloud-a100:2x2"), [Region(((("left",),), (("right",),)), crossing)]) == ""
 
 
 def kept(shared: bool) -> Graph:
@@ -313,7 +321,7 @@ def test_two_phases_are_malformed_by_name() -> None:
 )
 def test_views_of_one_division_share_a_link_by_its_devices(counts: tuple[int, ...], shares: tuple[int, int]) -> None:
     """Of a link of the outermost level that a view crosses, it has the part of the devices below that are its own."""
-    machine = load_machine("2x2")
+    machine = load_machine("cloud-a100:2x2")
     three = replace(machine, levels=(machine.levels[0], *machine.levels))
     three = replace(three, levels=tuple(replace(level, size=2) for level in three.levels))
     found = part_of(three, View((0, 0, 0), counts))

@@ -247,7 +247,7 @@ class Box:
     def _alike(self, v: int, a: int, b: int) -> bool:
         """Do both placements give every device a box of the same sizes, and nothing to bring together?"""
         op = self.planning.graph.operator(self.planning.decisions[v].name)
-        if op.kind in (NodeKind.ATTENTION, NodeKind.NORMALISE) or self.planning.machine.others:
+        if op.kind in (NodeKind.ATTENTION, NodeKind.NORMALISE, NodeKind.SCAN) or self.planning.machine.others:
             return False
         decision = self.planning.decisions[v]
         degrees = [tuple(map(prod, decision.placement(c).matrix[:-1])) for c in (a, b)]
@@ -259,7 +259,8 @@ class Box:
         planning, costs = self.planning, self.planning.costs[v]
         machine, decision = planning.machine, planning.decisions[v]
         op = planning.graph.operator(decision.name)
-        if costs is None or machine.others or machine.profiles or op.kind in (NodeKind.ATTENTION, NodeKind.NORMALISE):
+        apart = op.kind in (NodeKind.ATTENTION, NodeKind.NORMALISE, NodeKind.SCAN)
+        if costs is None or machine.others or machine.profiles or apart:
             return None
         form = operator_form(op, planning.graph, decision.axes)
         if machine.device.products and product_axes(form) is not None:

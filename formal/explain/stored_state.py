@@ -31,8 +31,8 @@ from ...models.program.graph import Graph
 from ...models.program.operators import Operator
 from ...models.sources.training.clipping import CLIPPED
 from ...models.sources.training.derived import GRADIENT
-from ...models.sources.training.optimizers import BETWEEN
 from ...models.sources.training.scaling import UNSCALED
+from ...models.sources.training.updates import BETWEEN, INSIDE
 from ...models.text import joined
 from ..planning.report import bytes_text, label, pattern, table_text
 from .terms import PlanTerms
@@ -100,15 +100,19 @@ def stored_state(planning: Planning, x: tuple[int, ...]) -> tuple[StoredState, .
 def _read(graph: Graph, update: Operator, weight: str) -> tuple[str, list[str]]:
     """The gradient that an update works on, before clipping, and what it remembers."""
     writer, kept = graph.writer(), {name for name, _ in graph.state}
-    between = {f"{weight}{ending}" for ending in BETWEEN}
+    between, inside = {f"{weight}{ending}" for ending in BETWEEN}, tuple(f"{weight}{begins}" for begins in INSIDE)
     gradient, moments, waiting = "", list[str](), [a.tensor for a in update.inputs if a.tensor != weight]
+    seen = set[str]()
     while waiting:
         tensor = waiting.pop(0)
+        if tensor in seen:
+            continue
+        seen.add(tensor)
         if tensor in kept:
             moments += [tensor] if tensor not in (weight, *moments) else []
             continue
         op = graph.operators[writer[tensor]]
-        if op.function in MOMENTS or op.name in between:
+        if op.function in MOMENTS or op.name in between or op.name.startswith(inside):
             waiting += [a.tensor for a in op.inputs]
         elif graph.tensor(tensor).dtype != "bool":  # whether gradients are finite is no gradient
             while op.name.startswith((CLIPPED, UNSCALED)):

@@ -36,21 +36,21 @@ def blocks(entries: Entries, x: tuple[int, ...], moving: Sequence[int | None]) -
             filled[move.tensor] = at[writer[move.tensor]] if task is None else task
         else:
             begins = at[move.reader] if task is None else task
-            needed[parameters.get(move.tensor, move.tensor)].add(begins)
+            needed[move.tensor].add(begins)
             found.append((largest(move.reader, move.position, move.tensor), begins, (at[move.reader],)))
     for t in graph.tensors:
         name = t.name
         forever = t.role is Role.PARAMETER or name in graph.outputs
         if name in own:
             begins = filled[name] if name in writer else -1
-            ends = needed[name] or {begins}
-            found.append((largest(None, None, name), begins, () if forever else tuple(sorted(ends))))
+            ends = () if forever else tuple(sorted(needed[name]))  # a copy that does not stay has readers
+            found.append((largest(None, None, name), begins, ends))
         if name in writer:
             if name in own or name in parameters:
-                ends = {filled[name]}
+                last = {filled[name]}
             else:
-                ends = needed[name] or {at[writer[name]]}
-            found.append((largest(writer[name], None, name), at[writer[name]], tuple(sorted(ends))))
+                last = needed[name] or {at[writer[name]]}
+            found.append((largest(writer[name], None, name), at[writer[name]], tuple(sorted(last))))
         elif name not in own and used[name]:
             reader, position = used[name][0]
             found.append((largest(reader, position, name), -1, () if forever else (at[reader],)))

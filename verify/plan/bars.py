@@ -195,7 +195,7 @@ class _Box:
         product = bool(flops) and product_of(op) is not None and machine.device.product(dtype) is not None
         cut = [a for a, row in zip(placement.axes, placement.matrix, strict=False) if prod(row) > 1]
         together = op.kind in (NodeKind.ATTENTION, NodeKind.NORMALISE) and any(a in op.over for a in cut)
-        if product or together or machine.others or machine.profiles:
+        if product or together or op.kind is NodeKind.SCAN or machine.others or machine.profiles:
             low, high = self.operator(v, choice, self.ends, self.scale)
             return Bounded({}, Fraction(low), Fraction(high))
         work, moved = (self.operator(v, choice, (m,), 2)[0] // 2 for m in (self.flops, self.bytes))
@@ -262,7 +262,7 @@ class _Box:
     def _alike(self, v: int, a: int, b: int) -> bool:
         """Every device has a box of the same sizes under both placements, and there are no statistics or bands."""
         op = self.operators[self.planning.decisions[v].name]
-        if op.kind in (NodeKind.ATTENTION, NodeKind.NORMALISE) or self.machine.others:
+        if op.kind in (NodeKind.ATTENTION, NodeKind.NORMALISE, NodeKind.SCAN) or self.machine.others:
             return False
         one, two = self.entries.placement(v, a), self.entries.placement(v, b)
         extents = {axis.name: axis.extent for axis in op.axes}
@@ -273,7 +273,8 @@ class _Box:
 
     def _linear(self, v: int, choice: int) -> dict[str, Fraction] | None:
         op = self.operators[self.planning.decisions[v].name]
-        if self.machine.others or self.machine.profiles or op.kind in (NodeKind.ATTENTION, NodeKind.NORMALISE):
+        apart = op.kind in (NodeKind.ATTENTION, NodeKind.NORMALISE, NodeKind.SCAN)
+        if self.machine.others or self.machine.profiles or apart:
             return None
         if self.machine.device.products and self.graph.flops_per_point(op) and product_of(op) is not None:
             return None

@@ -32,7 +32,7 @@ from .outputs import without_caches
 from .resample import HANDLERS as UPSAMPLING
 from .shadow import hollow, watched
 from .stopped import mark_regions, plain_checkpoints
-from .train_step import Stepping, stepping
+from .train_step import Stepping, optimizers, stepping
 
 if TYPE_CHECKING:
     import torch
@@ -214,8 +214,8 @@ def _made(
         made = (made, inputs() if callable(inputs) else inputs)
     step: Stepping | None = None
     match made:
-        case (function, torch.nn.Module() as module, torch.optim.Optimizer() as optimizer, *_) if callable(function):
-            step, made = stepping(function, module, optimizer, place), (module, *made[3:])
+        case (function, torch.nn.Module() as module, given, *_) if callable(function) and optimizers(given):
+            step, made = stepping(function, module, given, place), (module, *made[3:])
     match made:
         case (torch.nn.Module() as module, tuple() as args, dict() as kwargs):
             return module, args, kwargs, step

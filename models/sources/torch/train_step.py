@@ -9,9 +9,11 @@
 
     def main(): return train_step, model, optimizer, (x, y)         what FILE.py:NAME returns
 
+In the place of one optimizer may stand a list, tuple or dict of them (muon beside adamw), each of which has its step.
+
 So the reverse pass is derived here, and everything that a plan needs to know of it is known.  What a recording cannot
-see is refused by name: gradients that the step reads or writes itself, a second optimizer, a closure.  `GradScaler`
-scales nothing here: in exact arithmetic it changes no number, and `--train .. --precision fp16-mixed` has it.
+see is refused by name: gradients that the step reads or writes itself, an optimizer that is not handed in, a closure.
+`GradScaler` scales nothing here: in exact arithmetic it changes no number; `--train .. --precision fp16-mixed` has it.
 """
 
 from __future__ import annotations
@@ -21,6 +23,7 @@ import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import TYPE_CHECKING, Final
 
 from ...program.graph import Graph
@@ -30,8 +33,10 @@ from .context import TorchError
 if TYPE_CHECKING:
     import torch
 
-KNOWN: Final = ("SGD", "Adam", "AdamW", "RMSprop", "Adagrad", "Lion")
+KNOWN: Final = ("SGD", "Adam", "AdamW", "RMSprop", "Adagrad", "Lion", "Muon", "Adafactor")
 """Classes of optimizers whose numbers are read, by their name."""
+_OWN: Final = ("Muon", "Adafactor")
+"""Classes that differ between libraries: those of torch.optim are meant."""
 _PLAIN: Final[Mapping[str, object]] = {"maximize": False, "amsgrad": False, "dampening": 0, "centered": False}
 """Options of groups that have to be as they are by default."""
 _CALLS: Final = "backward, torch.nn.utils.clip_grad_norm_, and zero_grad and step of the optimizer"
@@ -39,16 +44,28 @@ _CALLS: Final = "backward, torch.nn.utils.clip_grad_norm_, and zero_grad and ste
 
 @dataclass
 class Stepping:
-    """A step as it is recorded.  `names`: id of a parameter -> its stored name."""
+    """A step as it is recorded.  `names`: id of a parameter -> its stored name; `zeroed`, `stepped`: positions of the
+    optimizers that were, `again`: zeroed after a backward."""
 
     function: Callable[..., object]
-    optimizer: torch.optim.Optimizer
+    optimizers: tuple[torch.optim.Optimizer, ...]
     names: Mapping[int, str]
     place: str
     losses: list[torch.Tensor] = field(default_factory=list)
     clip: float | None = None
-    zeroed: bool = False
-    stepped: bool = False
+    zeroed: set[int] = field(default_factory=set)
+    again: set[int] = field(default_factory=set)
+    stepped: set[int] = field(default_factory=set)
+
+    @property
+    def groups(self) -> list[tuple[torch.optim.Optimizer, Mapping[str, object]]]:
+        """Every group of parameters, with its optimizer."""
+        return [(o, g) for o in self.optimizers for g in o.param_groups]
+
+    @property
+    def followed(self) -> list[torch.Tensor]:
+        """The tensors that optimizers follow."""
+        return [p for o in self.optimizers for g in o.param_groups for p in g["params"]]
 
     def refuse(self, why: str) -> TorchError:
         """An error at this step."""
@@ -71,27 +88,30 @@ class Stepping:
             raise self.refuse(f"calls backward on a tensor of shape {tuple(loss.shape)}; it needs one number")
         self.losses.append(loss.reshape(()))
 
-    def zero(self, *_: object, **__: object) -> None:
+    def zero(self, which: int) -> None:
         """In the place of optimizer.zero_grad."""
-        self.zeroed = True
-        if not self.stepped:
-            self.losses.clear()
-            self.clip = None
+        self.zeroed.add(which)
+        if not self.stepped and self.losses:
+            self.again.add(which)
+            if len(self.again) == len(self.optimizers):
+                self.losses.clear()
+                self.again.clear()
+                self.clip = None
 
-    def step(self, closure: object = None, *_: object, **__: object) -> None:
+    def step(self, which: int, closure: object = None) -> None:
         """In the place of optimizer.step."""
         if closure is not None:
             raise self.refuse("hands a closure to optimizer.step(); call backward before it")
-        if self.stepped:
+        if which in self.stepped:
             raise self.refuse("calls optimizer.step() twice: import a function of one step")
-        self.stepped = True
+        self.stepped.add(which)
 
     def clipped(self, parameters: object, max_norm: float, norm_type: float = 2.0, *_: object, **__: object) -> object:
         """In the place of clip_grad_norm_."""
         import torch
 
         given = [parameters] if isinstance(parameters, torch.Tensor) else list(_tensors(parameters))
-        trained = sum(p.requires_grad for g in self.optimizer.param_groups for p in g["params"])
+        trained = sum(p.requires_grad for p in self.followed)
         if float(norm_type) != 2.0 or sum(p.requires_grad for p in given) != trained:
             raise self.refuse("clips something else than the 2-norm of all gradients that the optimizer follows")
         if not self.losses or self.stepped or self.clip is not None:
@@ -105,9 +125,11 @@ class Stepping:
 
     def loss(self) -> torch.Tensor:
         """The sum of what backward was called on."""
-        if not self.losses or not self.stepped:
+        if not self.losses or len(self.stepped) < len(self.optimizers):
             raise self.refuse("calls no backward, or no optimizer.step() after it; what it calls is recorded")
-        if not self.zeroed:
+        if self.again:
+            raise self.refuse("clears the gradients of some of its optimizers after backward: clear those of all")
+        if len(self.zeroed) < len(self.optimizers):
             raise self.refuse("calls no optimizer.zero_grad(), so gradients of earlier steps would be added; call it")
         total = self.losses[0]
         for more in self.losses[1:]:
@@ -122,15 +144,25 @@ def _tensors(parameters: object) -> Iterator[torch.Tensor]:
         yield from (p for p in parameters if isinstance(p, torch.Tensor))
 
 
-def stepping(
-    function: Callable[..., object], module: torch.nn.Module, optimizer: torch.optim.Optimizer, place: str
-) -> Stepping:
+def optimizers(given: object) -> tuple[torch.optim.Optimizer, ...]:
+    """The optimizers of a step; none where something else is given."""
+    import torch
+
+    several = tuple(given.values()) if isinstance(given, dict) else given
+    every = several if isinstance(several, (list, tuple)) else (several,)
+    found = tuple(o for o in every if isinstance(o, torch.optim.Optimizer))
+    return found if len(found) == len(every) else ()
+
+
+def stepping(function: Callable[..., object], module: torch.nn.Module, given: object, place: str) -> Stepping:
     """Let the module's forward pass be the step, recorded; parameters that the optimizer does not follow get no
-    gradient.
+    gradient.  `given`: an optimizer, or a list, tuple or dict of them.
     """
     names = {id(p): n for n, p in module.named_parameters()}
-    found = Stepping(function, optimizer, names, place)
-    followed = {id(p) for g in optimizer.param_groups for p in g["params"]}
+    found = Stepping(function, optimizers(given), names, place)
+    followed = {id(p) for p in found.followed}
+    if len(followed) < len(found.followed):
+        raise found.refuse("has two optimizers of one parameter")
     if unknown := followed - names.keys():
         raise found.refuse(f"has an optimizer of {len(unknown)} tensors that are no parameters of the module")
     for p in module.parameters():
@@ -143,7 +175,7 @@ def stepping(
         inside[0] = True
         try:
             with _recorded(found):
-                function(module, optimizer, *inputs, **named)
+                function(module, given, *inputs, **named)
         finally:
             inside[0] = False
         return found.loss()
@@ -160,7 +192,7 @@ def _recorded(found: Stepping) -> Iterator[None]:
     import torch
     from torch.nn import utils
 
-    tensor, scaler, optimizer = torch.Tensor, torch.amp.GradScaler, found.optimizer
+    tensor, scaler = torch.Tensor, torch.amp.GradScaler
     held = tensor.__mro__[1].grad  # the attribute of the C type
     others = (utils.clip_grad_value_, utils.get_total_norm, utils.clip_grads_with_norm_)
     clipping = {id(utils.clip_grad_norm_): found.clipped, **{id(f): found.other for f in others}}
@@ -186,7 +218,8 @@ def _recorded(found: Stepping) -> Iterator[None]:
     ]
     before = [(owner, name, vars(owner).get(name)) for owner, name, _ in replaced]
     named = [(space, k, v) for space in spaces for k, v in list(space.items()) if id(v) in clipping]
-    vars(optimizer).update(step=found.step, zero_grad=found.zero)
+    for k, o in enumerate(found.optimizers):
+        vars(o).update(step=partial(found.step, k), zero_grad=_without_arguments(found.zero, k))
     try:
         for owner, name, value in replaced:
             setattr(owner, name, value)
@@ -201,23 +234,34 @@ def _recorded(found: Stepping) -> Iterator[None]:
                 delattr(owner, name)
             else:
                 setattr(owner, name, value)
-        for k in ("step", "zero_grad"):
-            del vars(optimizer)[k]
+        for o in found.optimizers:
+            for call in ("step", "zero_grad"):
+                del vars(o)[call]
 
 
-def whole_step(graph: Graph, found: Stepping) -> Graph:
-    """The graph of the forward pass with its reverse pass and the updates that the step's optimizer makes."""
-    groups = [(_settings(found, g), g["params"]) for g in found.optimizer.param_groups]
-    kind, first = groups[0][0]
-    of = {found.names[id(p)]: s for (_, s), params in groups for p in params}
-    return build_step(graph, kind, settings=replace(first, clip=found.clip), groups=of).graph
+def _without_arguments(function: Callable[[int], None], which: int) -> Callable[..., None]:
+    return lambda *_, **__: function(which)
 
 
-def _settings(found: Stepping, group: Mapping[str, object]) -> tuple[str, Settings]:
+def whole_step(graph: Graph, found: Stepping, number: int = 1) -> Graph:
+    """The graph of the forward pass with its reverse pass and the updates that the step's optimizers make in step
+    `number`.
+    """
+    groups = [(*_settings(found, o, g), g["params"]) for o, g in found.groups]
+    of = {found.names[id(p)]: (k, replace(s, step=number)) for k, s, params in groups for p in _tensors(params)}
+    kinds = "+".join(dict.fromkeys(k for k, _, _ in groups))
+    return build_step(graph, kinds, settings=Settings(clip=found.clip, step=number), groups=of).graph
+
+
+def _settings(found: Stepping, optimizer: torch.optim.Optimizer, group: Mapping[str, object]) -> tuple[str, Settings]:
     """Name of an optimizer, and the numbers of a group of its parameters."""
-    kind = next((c.__name__ for c in type(found.optimizer).__mro__ if c.__name__ in KNOWN), "")
-    if not kind:
-        raise found.refuse(f"has the optimizer {type(found.optimizer).__name__}; known: {', '.join(KNOWN)}")
+    known = [c for c in type(optimizer).__mro__ if c.__name__ in KNOWN]
+    kind = known[0].__name__ if known else ""
+    if not kind or (kind in _OWN and not known[0].__module__.startswith("torch.optim")):
+        whose = f" of {known[0].__module__}" if known else ""
+        raise found.refuse(
+            f"has the optimizer {type(optimizer).__name__}{whose}; known: {', '.join(KNOWN)} of torch.optim"
+        )
     odd = [f"{k}={group[k]}" for k, v in _PLAIN.items() if group.get(k, v) != v]
     if odd:
         raise found.refuse(f"has {kind} with {', '.join(odd)}, which has no update here")
@@ -226,7 +270,7 @@ def _settings(found: Stepping, group: Mapping[str, object]) -> tuple[str, Settin
         value = group.get(key)
         if index is not None:
             value = value[index] if isinstance(value, (tuple, list)) else None
-        return None if value is None else float(value)  # type: ignore[arg-type]
+        return float(value) if isinstance(value, (int, float)) or hasattr(value, "__float__") else None
 
     if kind == "Adam" and group.get("decoupled_weight_decay"):
         kind = "AdamW"
@@ -236,7 +280,22 @@ def _settings(found: Stepping, group: Mapping[str, object]) -> tuple[str, Settin
         "RMSprop": {"momentum": number("momentum"), "beta2": number("alpha"), "epsilon": number("eps")},
         "Adagrad": {"epsilon": number("eps")},
         "Lion": {"beta1": number("betas", 0), "beta2": number("betas", 1)},
+        "Muon": {
+            "momentum": number("momentum"),
+            "nesterov": float(bool(group.get("nesterov"))),
+            "epsilon": number("eps"),
+            "iterations": number("ns_steps"),
+            "match_rms": float(group.get("adjust_lr_fn") == "match_rms_adamw"),
+        },
+        "Adafactor": {
+            "power": -(number("beta2_decay") or 0.0),
+            "epsilon": number("eps", 0),
+            "epsilon2": number("eps", 1),
+            "d": number("d"),
+        },
     }.get(kind, {"beta1": number("betas", 0), "beta2": number("betas", 1), "epsilon": number("eps")})
     if kind == "Adagrad" and (group.get("lr_decay") or group.get("initial_accumulator_value")):
         raise found.refuse("has Adagrad with lr_decay or initial_accumulator_value, which has no update here")
+    if kind == "Muon":
+        base = replace(base, coefficients=tuple(group["ns_coefficients"]))  # type: ignore[arg-type]
     return kind.lower(), replace(base, **{k: v for k, v in own.items() if v is not None})  # type: ignore[arg-type]

@@ -8,6 +8,7 @@
     rmsprop  g := g + decay w;   v := b2 v + (1 - b2) g^2;   u = g / (sqrt(v) + epsilon);   momentum and w as in sgd
     adagrad  g := g + decay w;   v := v + g^2;               u = g / (sqrt(v) + epsilon);   w := w - rate u
     lion     w := w (1 - rate decay) - rate sign(b1 m + (1 - b1) g);   m := b2 m + (1 - b2) g
+    muon, adafactor    see the modules of these names
 
 What an optimizer remembers is a parameter of the step, in float32 (float64 where the weight is); t is the attribute
 `step`, from 1.
@@ -19,76 +20,16 @@ of Optimization Algorithms (2023), algorithm 2; SGD and RMSprop of torch.optim.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
-from typing import Final
+from collections.abc import Mapping, Sequence
 
-from ...program.graph import Role, Tensor
-from ...program.index import Axis, access
-from ...program.operators import Operator, Value
+from ...program.graph import Graph, GraphError, Tensor
+from ...program.operators import Value
+from .adafactor import adafactor
+from .muon import hidden_matrices, muon
 from .settings import OPTIMIZERS, Settings
+from .updates import BETWEEN, INSIDE, Made, Update
 
-__all__ = ["OPTIMIZERS", "Settings", "Update", "update"]
-
-
-@dataclass(frozen=True)
-class Update:
-    """What an optimizer adds for one parameter: tensors, operators in order, and pairs of the state."""
-
-    tensors: tuple[Tensor, ...]
-    operators: tuple[Operator, ...]
-    state: tuple[tuple[str, str], ...]
-
-
-@dataclass
-class _Made:
-    """The update of one weight as it grows."""
-
-    weight: Tensor
-    names: tuple[str, ...]
-    tensors: list[Tensor] = field(default_factory=list)
-    operators: list[Operator] = field(default_factory=list)
-    allowed: str = ""
-    state: list[tuple[str, str]] = field(default_factory=list)
-
-    def operator(self, name: str, function: str, inputs: tuple[str, ...], dtype: str, **attributes: Value) -> str:
-        """An elementwise operator and its result, called alike."""
-        axes = tuple(Axis(a, n) for a, n in zip(self.names, self.weight.shape, strict=True))
-        reads = tuple(access(t, *self.names) for t in inputs)
-        if self.allowed and function in CONDITIONAL:
-            reads = (*reads, access(self.allowed))
-        written = access(name, *self.names)
-        self.operators.append(Operator(name, function, axes, reads, written, tuple(sorted(attributes.items()))))
-        self.tensors.append(Tensor(name, self.weight.shape, dtype, Role.VALUE, self.weight.source_shape))
-        return name
-
-    def remembered(self, name: str) -> tuple[str, str]:
-        """A tensor that the optimizer keeps, and its element type."""
-        dtype = "float64" if self.weight.dtype == "float64" else "float32"
-        full = f"{self.weight.name}.{name}"
-        self.tensors.append(Tensor(full, self.weight.shape, dtype, Role.PARAMETER, self.weight.source_shape))
-        self.state.append((full, f"{full}.next"))
-        return full, dtype
-
-    def over_root(self, gradient: str, squares: str, dtype: str, epsilon: float) -> str:
-        """gradient / (sqrt(squares) + epsilon)"""
-        w = self.weight.name
-        root = self.operator(f"{w}.root", "sqrt", (squares,), dtype)
-        shifted = self.operator(f"{w}.divisor", "shift", (root,), dtype, shift=epsilon)
-        return self.operator(f"{w}.scaled", "divide", (gradient, shifted), dtype)
-
-    def done(self) -> Update:
-        """The weight's next value comes first in the state."""
-        w = self.weight.name
-        return Update(tuple(self.tensors), tuple(self.operators), ((w, f"{w}.next"), *self.state))
-
-
-BETWEEN: Final = (".square", ".root", ".divisor", ".scaled")
-"""Behind the weight's name: what stands between a gradient and the update of rmsprop and adagrad."""
-
-CONDITIONAL: Final = frozenset(
-    {"sgd_update", "adam_moment1", "adam_moment2", "adam_update", "adamw_update", "lion_update", "momentum"}
-)
-"""Updates that take a truth value last: where it is false, the old value (their first operand) stays."""
+__all__ = ["BETWEEN", "INSIDE", "OPTIMIZERS", "Settings", "Update", "assigned", "update"]
 
 
 def update(
@@ -97,7 +38,11 @@ def update(
     """The update of one parameter, its dimensions called `names`.  `allowed`: a truth value of the graph; where it is
     false, nothing changes.  Raises ValueError for an unknown optimizer.
     """
-    made = _Made(weight, names, allowed=allowed)
+    made = Made(weight, names, allowed=allowed)
+    if optimizer == "muon":
+        return muon(made, gradient, settings)
+    if optimizer == "adafactor":
+        return adafactor(made, gradient, settings)
     rate, decay = settings.number(optimizer, "rate"), settings.number(optimizer, "decay")
     w, following = weight.name, f"{weight.name}.next"
     if optimizer in ("sgd", "adam", "rmsprop", "adagrad") and decay:
@@ -146,3 +91,21 @@ def update(
                 following, f"{optimizer}_update", (w, one, two), weight.dtype, **numbers, **more, step=settings.step
             )
     return made.done()
+
+
+def assigned(
+    graph: Graph, trained: Sequence[str], optimizer: str, settings: Settings
+) -> Mapping[str, tuple[str, Settings]]:
+    """Optimizer and settings of the trained weights that do not have the named one: muon is for hidden matrices, others
+    have adamw with `adamw_rate`.  Raises `GraphError` where there is no such matrix.
+    """
+    if optimizer != "muon":
+        return {}
+    hidden = hidden_matrices(graph, trained)
+    if not hidden:
+        raise GraphError(
+            f"graph {graph.name!r}",
+            "--train: muon updates matrices between the inputs and the last layer, and there is none; give adamw",
+        )
+    other = Settings(rate=settings.number("muon", "adamw_rate"), step=settings.step)
+    return {w: ("adamw", other) for w in trained if w not in hidden}

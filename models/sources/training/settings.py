@@ -6,6 +6,9 @@
     rmsprop  rate 0.01, beta2 0.99 (torch's alpha), epsilon 1e-8, momentum 0, decay 0 (added to the gradient)
     adagrad  rate 0.01, epsilon 1e-10, decay 0 (added to the gradient)
     lion     rate 0.0001, beta1 0.9, beta2 0.99, decay 0 (of the weight itself)
+    muon     rate 0.001, momentum 0.95, nesterov 1, decay 0.1 (of the weight itself), epsilon 1e-7, iterations 5,
+             match_rms 0 (1: the rate of adamw fits); of hidden matrices, others have adamw with rate adamw_rate 0.001
+    adafactor  rate 0.01, power 0.8, epsilon 0 (that of the element type), epsilon2 0.001, d 1, decay 0 (of the weight)
 
 and of all: `clip` (of the norm of all gradients together; none), `step` (from 1; Adam corrects its bias by it).
 Defaults are those of torch.optim; Lion's of its paper.
@@ -15,7 +18,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from types import MappingProxyType
 from typing import Final
 
@@ -27,12 +30,38 @@ DEFAULTS: Final[Mapping[str, Mapping[str, float]]] = MappingProxyType(
         "rmsprop": {"rate": 0.01, "beta2": 0.99, "epsilon": 1e-8, "momentum": 0.0, "decay": 0.0},
         "adagrad": {"rate": 0.01, "epsilon": 1e-10, "decay": 0.0},
         "lion": {"rate": 0.0001, "beta1": 0.9, "beta2": 0.99, "decay": 0.0},
+        "muon": {
+            "rate": 0.001,
+            "momentum": 0.95,
+            "nesterov": 1,
+            "decay": 0.1,
+            "epsilon": 1e-7,
+            "iterations": 5,
+            "match_rms": 0,
+            "adamw_rate": 0.001,
+        },
+        "adafactor": {"rate": 0.01, "power": 0.8, "epsilon": 0.0, "epsilon2": 1e-3, "d": 1.0, "decay": 0.0},
     }
 )
 OPTIMIZERS: Final = tuple(DEFAULTS)
 
+NEWTON_SCHULZ: Final = (3.4445, -4.7750, 2.0315)
+"""Coefficients of the quintic iteration of Jordan et al., Muon (2024)."""
+
 _LIMITS: Final[Mapping[str, tuple[float, float]]] = MappingProxyType(
-    {"rate": (0, 1e6), "beta1": (0, 1), "beta2": (0, 1), "momentum": (0, 1), "nesterov": (0, 1), "decay": (0, 1e6)}
+    {
+        "rate": (0, 1e6),
+        "beta1": (0, 1),
+        "beta2": (0, 1),
+        "momentum": (0, 1),
+        "nesterov": (0, 1),
+        "decay": (0, 1e6),
+        "iterations": (0, 99),
+        "match_rms": (0, 1),
+        "adamw_rate": (0, 1e6),
+        "power": (0, 10),
+        "d": (1, 1e30),
+    }
 )
 _NUMBER: Final = re.compile(r"(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:e[+-]?[0-9]{1,2})?", re.ASCII | re.IGNORECASE)
 _MOST_TEXT: Final = 200
@@ -40,7 +69,8 @@ _MOST_TEXT: Final = 200
 
 @dataclass(frozen=True)
 class Settings:
-    """Numbers of the update; None: the optimizer's default.  `clip`: largest norm of all gradients, None for any."""
+    """Numbers of the update; None: the optimizer's default.  `clip`: largest norm of all gradients, None for any;
+    `coefficients`: a, b, c of muon's iteration."""
 
     rate: float | None = None
     beta1: float | None = None
@@ -51,6 +81,13 @@ class Settings:
     decay: float | None = None
     clip: float | None = None
     step: int = 1
+    iterations: float | None = None
+    match_rms: float | None = None
+    adamw_rate: float | None = None
+    power: float | None = None
+    epsilon2: float | None = None
+    d: float | None = None
+    coefficients: tuple[float, float, float] = NEWTON_SCHULZ
 
     def number(self, optimizer: str, name: str) -> float:
         """One of the numbers.  Raises ValueError for an optimizer that does not have it."""
@@ -64,9 +101,8 @@ class Settings:
 def parsed(text: str) -> tuple[str, Settings]:
     """Optimizer and settings of a text.  Raises ValueError that says what may be given.
 
-    >>> parsed("sgd:momentum=0.9,clip=1")
-    ('sgd', Settings(rate=None, beta1=None, beta2=None, epsilon=None, momentum=0.9, nesterov=None, decay=None,
-    clip=1.0, step=1))
+    >>> parsed("sgd:momentum=0.9,clip=1") == ("sgd", Settings(momentum=0.9, clip=1.0))
+    True
     >>> parsed("lion:epsilon=1")
     Traceback (most recent call last):
         ..
@@ -85,9 +121,9 @@ def parsed(text: str) -> tuple[str, Settings]:
             raise ValueError(f"{part[:_MOST_TEXT]!r}: give {key}=NUMBER once, such as {key}=0.1")
         number = float(value)
         low, high = _LIMITS.get(key, (0, float("inf")))
-        whole = key in ("step", "nesterov")
+        whole = key in ("step", "nesterov", "iterations", "match_rms")
         if not low <= number <= high or (whole and not number.is_integer()) or (key in ("clip", "step") and not number):
             raise ValueError(f"{part[:_MOST_TEXT]!r}: is out of range")
         numbers[key] = number
     step = int(numbers.pop("step", 1))
-    return name, Settings(**numbers, step=step)
+    return name, replace(Settings(step=step), **numbers)  # type: ignore[arg-type]  # `known` names numbers only

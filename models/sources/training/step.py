@@ -24,7 +24,7 @@ from .. import precision as precisions
 from .backward import Backward
 from .clipping import clipped, total_of_squares
 from .loss import with_loss
-from .optimizers import Update, update
+from .optimizers import Update, assigned, update
 from .recompute import Blocks, compute_again, selected
 from .rules import differentiate, positions
 from .scaling import all_finite, renewed, scaled_seed, unscaled
@@ -66,12 +66,12 @@ def build_step(
     settings: Settings | None = None,
     recompute: str = "none",
     precision: str | None = None,
-    groups: Mapping[str, Settings] | None = None,
+    groups: Mapping[str, tuple[str, Settings]] | None = None,
 ) -> TrainingStep:
     """One training step and what was decided on the way.  `optimizer`: its name, without `settings` perhaps with
     numbers (`settings.parsed`).  `loss`: a scalar of the graph, or None for its output or a default.  `recompute`: see
     `recompute.selected`.  `precision`: see `precision.settings`; None leaves every type as the graph has it.
-    `groups`: settings of parameters that have their own.
+    `groups`: optimizer and settings of parameters that have their own.
 
     Raises `GraphError` for a graph that has a state already, without parameters to train or without a possible loss,
     `UnsupportedOperators` listing every operator on the way from a parameter to the loss that has no derivative.
@@ -128,8 +128,10 @@ def build_step(
         used = tuple(clipped(backward, used, numbers.clip, known))
     if scaled and types is not None:
         state = renewed(backward, finite, types)
-    of = groups or {}
-    updates = [update(forward.tensor(w), backward.names[w], g, named, of.get(w, numbers), finite) for w, g in used]
+    of = assigned(forward, [w for w, _ in used], named, numbers) if groups is None else groups
+    updates = [
+        update(forward.tensor(w), backward.names[w], g, *of.get(w, (named, numbers)), allowed=finite) for w, g in used
+    ]
     results = [scalar, *(g for _, g in used), *([finite] if finite else ()), *(value for _, value in state)]
     operators = needed([*forward.operators, *backward.operators], results)
     if types is not None:
