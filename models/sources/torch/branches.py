@@ -30,6 +30,26 @@ _UNKNOWN: Final = object()
 _FINITE: Final = {"isfinite": True, "isinf": False, "isnan": False}
 
 
+def _covariance(
+    name: str,
+    input: torch.Tensor,  # as torch calls it
+    *,
+    correction: int = 1,
+    fweights: object = None,
+    aweights: object = None,
+) -> torch.Tensor | None:
+    """torch.cov and torch.corrcoef as they are defined: theirs look at contents first; None with weights."""
+    if fweights is not None or aweights is not None or input.dim() > 2:
+        return None
+    rows = input.reshape(-1, input.shape[-1]) if input.dim() else input.reshape(1, 1)
+    centred = rows - rows.mean(1, keepdim=True)
+    found = centred @ centred.T / max(rows.shape[1] - correction, 0)
+    if name == "corrcoef":
+        deviation = found.diagonal().sqrt()
+        found = (found / deviation[:, None] / deviation[None, :]).clip(-1, 1)
+    return found if input.dim() == 2 else found.reshape(())
+
+
 def known_branches() -> AbstractContextManager[object]:
     """A context for `torch.export`."""
     import torch
@@ -60,6 +80,13 @@ def known_branches() -> AbstractContextManager[object]:
             kwargs: dict[str, object] | None = None,
         ) -> object:
             named, name = kwargs or {}, getattr(func, "__name__", "")
+            if func is torch.autograd.grad:
+                raise RuntimeError(
+                    "it asks for gradients inside its forward pass (torch.autograd.grad), which torch.export does not "
+                    "follow: write the derivative out, or import the model without that penalty"
+                )
+            if name in ("cov", "corrcoef") and (made := _covariance(name, *args, **named)) is not None:
+                return made
             tensors = [t for t in tree_flatten((args, named))[0] if isinstance(t, torch.Tensor)]
             values = {id(t): self._value(t) for t in tensors}
             complete = all(v is not None for v in values.values())

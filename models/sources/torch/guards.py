@@ -3,8 +3,9 @@
     if torch.any(variance < 0): raise ValueError(..)        the answer is False
     assert x.min() >= 0                                      the answer is True
     if not valid: raise ..                                   True, as `not` makes it False
+    if known and torch.any(..): raise ..                     False of every part: then nothing is raised either
 
-Only a test that is the whole question is answered: a part of `a and b` may decide something else.
+A `not` inside a part would turn its answer, and is not answered.
 """
 
 from __future__ import annotations
@@ -40,8 +41,10 @@ def _answer(tree: ast.AST, line: int) -> bool | None:
 
     >>> _answer(ast.parse("if bad(x):\\n    raise ValueError"), 1), _answer(ast.parse("assert not bad"), 1)
     (False, False)
-    >>> _answer(ast.parse("if bad(x):\\n    x = 1"), 1) is _answer(ast.parse("assert a and b"), 1) is None
+    >>> _answer(ast.parse("if bad(x):\\n    x = 1"), 1) is _answer(ast.parse("assert a and not b"), 1) is None
     True
+    >>> _answer(ast.parse("assert a and b"), 1), _answer(ast.parse("if wide and bad(x):\\n    raise ValueError"), 1)
+    (True, False)
     """
     for node in ast.walk(tree):
         if not isinstance(node, (ast.If, ast.Assert)):
@@ -56,6 +59,6 @@ def _answer(tree: ast.AST, line: int) -> bool | None:
         test = node.test
         while isinstance(test, ast.UnaryOp) and isinstance(test.op, ast.Not):
             test, passes = test.operand, not passes
-        asks = (ast.BoolOp, ast.IfExp, ast.NamedExpr)
+        asks = (ast.Not, ast.IfExp, ast.NamedExpr)
         return None if any(isinstance(n, asks) for n in ast.walk(test)) else passes
     return None

@@ -136,9 +136,8 @@ def variance(c: Context, node: Node) -> None:
     mean = reduced(c, node, "mean", x, shape, dims, "sum", 1.0 / count, True)
     centred = pointwise(c, node, "centred", "subtract", [(x, shape), (mean, kept)])
     square = pointwise(c, node, "square", "power", [(centred, shape)], None, exponent=2.0)
-    c.put(
-        node, reduced(c, node, "", square, shape, dims, "sum", 1.0 / (count - free), bool(node.integer("keepdim", 0)))
-    )
+    y = reduced(c, node, "", square, shape, dims, "sum", 1.0 / (count - free), bool(node.integer("keepdim", 0)))
+    c.put(node, c.view(node, "scalar", y, (1,)) if not node.shape else y)
 
 
 def cumulative(c: Context, node: Node) -> None:

@@ -2,6 +2,8 @@
 
 sort, topk   order = argsort(x), equal elements by position (PyTorch leaves them open); values = x[order]; the first k
 argmax       MIN of the positions i with x[i] = MAX x: the first one, as PyTorch says
+median       values[(n - 1) // 2] of the sorted elements, the lower one of two
+bucketize    how many boundaries are less than x, or with `right` not greater
 histc        the number of elements in each of `bins` intervals of [min, max]; integers of as many bins are counted
 """
 
@@ -87,6 +89,45 @@ def arg_extreme(c: Context, node: Node) -> None:
     extreme_position(c, node, at, node.kind.startswith("aten.argmax"))
 
 
+def median(c: Context, node: Node) -> None:
+    """median of everything, or along a dimension with its position."""
+    x = node.ref("self")
+    tensor, shape = c.operand(x)
+    given = node.arguments.get("dim")
+    if not shape:
+        raise Unsupported("a scalar")
+    if not isinstance(given, int):
+        size = _size(shape)
+        tensor, shape, dim = c.view(node, "all", tensor, (size,)), (size,), 0
+    else:
+        dim = dimension(node, given, len(shape))
+    order = normalised(c, node, "order", "argsort", [(tensor, shape)], [dim], "int64")
+    kept = tuple(1 if k == dim else n for k, n in enumerate(shape))
+    middle = part_of(c, node, "middle", order, kept, {dim: (1, (shape[dim] - 1) // 2)})
+    value = picked_along(c, node, "values", (tensor, shape), (middle, kept), dim)
+    c.put(node, c.view(node, "value", value, node.shapes[0] or (1,)))
+    if isinstance(given, int):
+        c.put(node, c.view(node, "position", middle, node.shapes[1] or (1,)), 1)
+
+
+def bucketize(c: Context, node: Node) -> None:
+    """bucketize, and searchsorted in one row: positions among ascending boundaries."""
+    searched = node.kind.startswith("aten.searchsorted")
+    edges, x = (
+        (node.ref("sorted_sequence"), node.ref("self")) if searched else (node.ref("boundaries"), node.ref("self"))
+    )
+    (bounds, many), (tensor, shape) = c.operand(edges), c.operand(x)
+    if len(many) != 1 or node.arguments.get("sorter") is not None:
+        raise Unsupported("boundaries of several dimensions, or a sorter")
+    right = bool(node.integer("right", 0)) or node.arguments.get("side") == "right"
+    whole, column = (*shape, *many), (*shape, 1)
+    operands = [(bounds, many), (c.view(node, "column", tensor, column), column)]
+    below = pointwise(c, node, "below", "less_equal" if right else "less", operands, "bool")
+    ones = pointwise(c, node, "ones", "cast", [(below, whole)], node.dtype, dtype=node.dtype)
+    y = reduced(c, node, "", ones, whole, [len(shape)], "sum", 1.0, False)
+    c.put(node, c.view(node, "scalar", y, (1,)) if not node.shape else y)
+
+
 def histogram(c: Context, node: Node) -> None:
     """histc with given limits."""
     x, bins = node.ref("self"), node.integer("bins", 100)
@@ -138,6 +179,8 @@ HANDLERS: dict[str, Handler] = {
     **dict.fromkeys(("sort", "argsort"), sort),
     "topk": top_k,
     **dict.fromkeys(("argmax", "argmin"), arg_extreme),
+    "median": median,
+    **dict.fromkeys(("bucketize", "searchsorted"), bucketize),
     "histc": histogram,
     **dict.fromkeys(
         (

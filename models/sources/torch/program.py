@@ -12,6 +12,7 @@ and the next step.
 
 from __future__ import annotations
 
+import gc
 import inspect
 import logging
 import os
@@ -37,6 +38,9 @@ from .train_step import Stepping, optimizers, stepping
 if TYPE_CHECKING:
     import torch
     from torch.export import ExportedProgram
+
+_ALLOCATIONS: Final = 200_000
+"""Objects after which Python looks for garbage while a program is exported; 700 or 2,000 otherwise."""
 
 _TENSORS_ONLY: Final = "TORCH_FORCE_WEIGHTS_ONLY_LOAD"
 """PyTorch's switch, read at every load."""
@@ -76,7 +80,8 @@ def load_program(spec: str, batch: int | None = None, attention: bool = True) ->
     need_torch()
     file, colon, name = spec.rpartition(":")
     if colon and file.endswith(".py"):
-        return from_file(Path(file), name, batch, attention)
+        with _few_collections():
+            return from_file(Path(file), name, batch, attention)
     if batch is not None:
         raise TorchError(spec, "--batch does not apply to a saved program; its sizes were fixed by torch.export")
     return from_saved(Path(spec), attention)
@@ -179,6 +184,17 @@ def build(
     without_caches(module, notes)
     core = _core(_export(module, args, kwargs, place), place, attention)
     return Program(name, core, contents, notes, attention, step)
+
+
+@contextmanager
+def _few_collections() -> Iterator[None]:
+    """An export makes millions of objects that stay: looking through them for garbage takes an eighth of its time."""
+    before = gc.get_threshold()
+    gc.set_threshold(max(before[0], _ALLOCATIONS) if before[0] else 0, *before[1:])
+    try:
+        yield
+    finally:
+        gc.set_threshold(*before)
 
 
 def _leaves(tree: object) -> list[tuple[str, torch.Tensor]]:

@@ -35,6 +35,20 @@ llama3 = causal(
     },
     **TWO,
 )
+llama3_8b = causal(  # all of its 32 layers
+    DENSE,
+    "Llama",
+    vocab_size=128256,
+    hidden_size=4096,
+    intermediate_size=14336,
+    num_hidden_layers=32,
+    num_attention_heads=32,
+    num_key_value_heads=8,
+    rms_norm_eps=1e-5,
+    max_position_embeddings=8192,
+    rope_parameters={"rope_type": "default", "rope_theta": 500000.0},
+    length=8192,
+)
 mistral = causal(DENSE, "Mistral", **TWO)
 qwen2 = causal(DENSE, "Qwen2", **TWO)
 qwen3 = causal(DENSE, "Qwen3", **TWO)
