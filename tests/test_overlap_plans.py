@@ -243,6 +243,6 @@ def test_the_schedule_of_a_pipeline_is_none_of_a_plan() -> None:
     """Its own checker would accept it; it says nothing of these operators."""
     c = found().certificate()
     pipeline = Pipeline(((1, 1, 1),) * 2, 2, 0, None)
-    assert "one of a pipeline" in wrong_tasks(
-        Entries(training()), (), replace(c, schedule=replace(c.schedule, subject=pipeline))
-    )
+    assert c.schedule is not None
+    made = replace(c.schedule, subject=pipeline)
+    assert "one of a pipeline" in wrong_tasks(Entries(training()), (), replace(c, schedule=made), made)

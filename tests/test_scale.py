@@ -158,7 +158,7 @@ def test_local_search_keeps_its_books() -> None:
     assert improver.fit(np.zeros(flat.vertices, dtype=np.int64), state.n, Clock(20))
     before = improver.best_value
     for s in (1.0, 0.3, 0.0):
-        improver.run(400, 30, s, 10.0)
+        improver.run(400, 30, s)
         x = flat.solution(improver.x)
         assert problem.cost_of(x) == int(improver.value) + problem.constant
         assert problem.limit is not None and problem.peak_of(x)[0] <= problem.limit

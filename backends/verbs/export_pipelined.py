@@ -63,7 +63,10 @@ def export_pipelined(
 def pipelined_text(c: PipelineCertificate, identity: str, target: str) -> Exported:
     """The file for a target.  Raises `InputError` for one that takes no pipelines."""
     if target not in PIPELINED:
-        raise InputError(f"pipelined plans are exported to {', '.join(PIPELINED)}, not to {target}")
+        raise InputError(
+            f"pipelined plans are exported to {', '.join(PIPELINED)}, not to {target}; what plan makes without --pipeline "
+            "is"
+        )
     return PIPELINED[target](c, identity)
 
 
