@@ -212,7 +212,7 @@ class _Box:
         flops, machine, dtype = self.graph.flops_per_point(op), self.machine, self._type(op)
         product = bool(flops) and product_of(op) is not None and machine.device.product(dtype) is not None
         cut = [a for a, row in zip(placement.axes, placement.matrix, strict=False) if prod(row) > 1]
-        together = op.kind in (NodeKind.ATTENTION, NodeKind.NORMALISE) and any(a in op.over for a in cut)
+        together = bool(op.spec.statistics) and any(a in op.over for a in cut)
         if product or together or op.kind is NodeKind.SCAN or machine.others or machine.profiles:
             low, high = self.operator(v, choice, self.ends, self.scale)
             return Bounded({}, Fraction(low), Fraction(high))
