@@ -47,9 +47,12 @@ def cases() -> Iterator[tuple[Graph, Machine, str]]:
     small = gpt(batch=8, depth=1, sequence=64, width=192, heads=3, vocabulary=1000)
     yield small, replace(load_machine("dgx-h100:1x8")), "one-per-level"
     yield small, barred("cloud-a100:2x2", "30 %", "90 %"), "complete"
+    sizes = {"sequence": 64, "width": 64, "heads": 4, "kv_heads": 2, "hidden": 128, "vocabulary": 96}
+    attends = zoo("llama-3-8b", batch=2, layers=1, **sizes)
+    yield build_step(attends, "sgd").graph, load_machine("dgx-h100:2x2"), "one-per-level"
 
 
-@pytest.mark.parametrize("number", [pytest.param(0, marks=pytest.mark.slow), 1, 2, 3])
+@pytest.mark.parametrize("number", [pytest.param(0, marks=pytest.mark.slow), 1, 2, 3, 4])
 def test_differences_hold_on_machines_within_the_bars(number: int) -> None:
     graph, machine, name = list(cases())[number]
     rng, where = random.Random(number), space(name)
