@@ -286,7 +286,7 @@ class PlanWithViews:
     """A checked plan whose branches may run beside each other.  `certificate` is what its file holds; `scale`: units
     of its costs in a second; times in seconds, exact.
 
-    >>> made = plan("candle-uno:batch=16,width=512,tower=2,layers=1", "2x2", views=True)
+    >>> made = plan("candle-uno:batch=16,width=512,tower=2,layers=1", "cloud-a100:2x2", views=True)
     >>> made.status, len(set(made.views.values()) - {None})
     ('optimal', 4)
     """
@@ -382,6 +382,20 @@ class Pipeline:
     def placements(self) -> tuple[Mapping[str, Placement], ...]:
         """Per stage, operator -> placement matrix on the stage's part of the machine."""
         return tuple(dict(stage.choices.operators) for stage in self.certificate.stages)
+
+    @property
+    def identity(self) -> str:
+        """Hash of the file's content."""
+        from shardproof.proofs.container.archive import identity, read_container
+        from shardproof.proofs.pipelines.file import write_pipeline
+
+        return identity(read_container(write_pipeline(None, self.certificate)))
+
+    def export(self, to: str) -> str:
+        """The text of a file that runs the stages as planned: "dtensor", for torch's own pipelining."""
+        from shardproof.backends.verbs.export_pipelined import pipelined_text
+
+        return pipelined_text(self.certificate, self.identity, to).text
 
     def save(self, path: Path | str, force: bool = False) -> None:
         """Write the `.spz` file, as `Plan.save` does."""

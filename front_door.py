@@ -122,16 +122,10 @@ class FrontDoor:
         notify: Callable[[int, int], None] | None = None,
     ) -> Published:
         """Publish a pipelined training step."""
-        from shardproof.proofs.container.archive import identity, read_container
         from shardproof.proofs.pipelines.file import write_pipeline
         from shardproof.verify.pipelines.certificate import check_members
-        from shardproof.verify.plan.tables import CELLS
 
-        data = write_pipeline(None, certificate)
-        members = read_container(data)
-        _, results = check_members(members, SAMPLES, CELLS, notify)
-        main = next((r for r in results if r.kind in ("Optimal", "WithinGap")), results[0])
-        return _publish(path, data, identity(members), results, main)
+        return _judged(path, write_pipeline(None, certificate), check_members, notify)
 
     def overlap(
         self,
@@ -140,16 +134,10 @@ class FrontDoor:
         notify: Callable[[int, int], None] | None = None,
     ) -> Published:
         """Publish an overlapped plan."""
-        from shardproof.proofs.container.archive import identity, read_container
         from shardproof.proofs.overlap.file import write_overlap
         from shardproof.verify.overlap.certificate import check_members
-        from shardproof.verify.plan.tables import CELLS
 
-        data = write_overlap(None, certificate)
-        members = read_container(data)
-        _, results = check_members(members, SAMPLES, CELLS, notify)
-        main = next((r for r in results if r.kind in ("Optimal", "WithinGap")), results[0])
-        return _publish(path, data, identity(members), results, main)
+        return _judged(path, write_overlap(None, certificate), check_members, notify)
 
     def views(
         self,
@@ -158,16 +146,10 @@ class FrontDoor:
         notify: Callable[[int, int], None] | None = None,
     ) -> Published:
         """Publish a plan with views."""
-        from shardproof.proofs.container.archive import identity, read_container
         from shardproof.proofs.views.file import write_views
-        from shardproof.verify.plan.tables import CELLS
         from shardproof.verify.views.certificate import check_members
 
-        data = write_views(None, certificate)
-        members = read_container(data)
-        _, results = check_members(members, SAMPLES, CELLS, notify)
-        main = next((r for r in results if r.kind in ("Optimal", "WithinGap")), results[0])
-        return _publish(path, data, identity(members), results, main)
+        return _judged(path, write_views(None, certificate), check_members, notify)
 
     def rules(self, path: Path | None, library: Library) -> dict[str, str]:
         """Publish judgements of rules: rule -> what the checker says of it (proved, refuted, vacuous, undecided,
@@ -199,6 +181,15 @@ class FrontDoor:
         if path is not None:
             write_file(path, data)
         return words
+
+    def program(self, model: str, batch: int | None, train: str | None, loss: str | None, recompute: str) -> Graph:
+        """The graph of a model that the reader of a plan means, or of its training step, as `plan` would have it."""
+        from shardproof.models.sources.load import load_model
+        from shardproof.models.verbs.describe import training_of
+
+        graph = load_model(model, batch)
+        step = training_of(graph, train, loss, recompute)
+        return graph if step is None else step.graph
 
     def checked_plan(self, path: Path) -> tuple[Plan, str]:
         """Read a plan and check it: nothing is done with a plan that is refuted."""
@@ -243,9 +234,9 @@ class FrontDoor:
     def checked_views(self, path: Path) -> tuple[ViewsCertificate, str] | None:
         """Read a plan with views and check it; None if the file is something else."""
         from shardproof.proofs.views.file import VIEWS
-        from shardproof.verify.views.certificate import check_members
+        from shardproof.verify.views.certificate import judged
 
-        return _checked(path, VIEWS, check_members)
+        return _checked(path, VIEWS, lambda *given: judged(*given)[:2])
 
     def restricted(self, path: Path, vocabulary: str, time_limit_s: float | None) -> Restricted:
         """Plan again within what a framework says (`formal.planning.vocabulary`); both plans are checked."""
@@ -366,6 +357,24 @@ class FrontDoor:
         return [(p.candidate, p.number, p.seconds) for p in times.operators], [
             (p.candidate, p.number, p.seconds) for p in times.movements
         ]
+
+
+def _judged(
+    path: Path | None,
+    data: bytes,
+    check: Callable[
+        [Mapping[str, Member], int, int, Callable[[int, int], None] | None], tuple[object, tuple[CheckResult, ...]]
+    ],
+    notify: Callable[[int, int], None] | None,
+) -> Published:
+    """Publish a container of a kind of its own, after its checker has read it."""
+    from shardproof.proofs.container.archive import identity, read_container
+    from shardproof.verify.plan.tables import CELLS
+
+    members = read_container(data)
+    _, results = check(members, SAMPLES, CELLS, notify)
+    main = next((r for r in results if r.kind in ("Optimal", "WithinGap", "Infeasible")), results[0])
+    return _publish(path, data, identity(members), results, main)
 
 
 def _checked(

@@ -51,9 +51,9 @@ def random_egraph(seed: int, *, signed: bool = False) -> EGraph:
     )  # fmt: skip
 
 
-def enumerated(graph: EGraph) -> int | None:
-    """Least cost over all choices of a node per class, those with a circle left out; None if all have one."""
-    best: int | None = None
+def extractions(graph: EGraph) -> dict[tuple[int, ...], int]:
+    """Every extraction and its cost: all choices of a node per class, those with a circle left out."""
+    found: dict[tuple[int, ...], int] = {}
     for choice in product(*graph.members):
         needed, stack = set(graph.roots), list(graph.roots)
         while stack:
@@ -65,9 +65,14 @@ def enumerated(graph: EGraph) -> int | None:
         while ready := [c for c in needed - done if set(graph.children[choice[c]]) <= done]:
             done.update(ready)
         if done == needed:
-            cost = sum(graph.cost[choice[c]] for c in needed)
-            best = cost if best is None else min(best, cost)
-    return best
+            chosen = tuple(sorted(choice[c] for c in needed))
+            found[chosen] = sum(graph.cost[n] for n in chosen)
+    return found
+
+
+def enumerated(graph: EGraph) -> int | None:
+    """Least cost over all extractions; None if there is none."""
+    return min(extractions(graph).values(), default=None)
 
 
 def mutants(

@@ -50,6 +50,43 @@ def net():
     return layers, (torch.zeros(8, 3, 8, 8),)
 """
 
+TRANSFORMER = """
+import torch
+from torch import nn
+
+class Block(nn.Module):
+    def __init__(self, width, heads):
+        super().__init__()
+        self.heads = heads
+        self.n1, self.n2 = nn.LayerNorm(width), nn.LayerNorm(width)
+        self.q, self.k, self.v, self.o = (nn.Linear(width, width) for _ in range(4))
+        self.f1, self.f2 = nn.Linear(width, 4 * width), nn.Linear(4 * width, width)
+
+    def forward(self, x):
+        b, t, d = x.shape
+        y = self.n1(x)
+        q, k, v = (m(y).view(b, t, self.heads, -1).transpose(1, 2) for m in (self.q, self.k, self.v))
+        y = torch.softmax(q @ k.transpose(-1, -2) * (d // self.heads) ** -0.5, -1) @ v
+        x = x + self.o(y.transpose(1, 2).reshape(b, t, d))
+        return x + self.f2(nn.functional.gelu(self.f1(self.n2(x))))
+
+class Model(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.embed, self.head = nn.Embedding(50, 32), nn.Linear(32, 50, bias=False)
+        self.blocks = nn.ModuleList(Block(32, 4) for _ in range(4))
+
+    def forward(self, ids):
+        x = self.embed(ids)
+        for block in self.blocks:
+            x = block(x)
+        return self.head(x)
+
+def net():
+    return Model(), (torch.zeros({batch}, 16, dtype=torch.long),)
+"""
+"""Four layers, as a text to format."""
+
 MODELS = {"mlp": MLP, "attention": ATTENTION, "convolutions": CONVOLUTIONS}
 
 MACHINE = """

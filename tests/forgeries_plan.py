@@ -34,7 +34,7 @@ SAMPLES = 20
 
 CASES = (
     ("mlp-unity", {"batch": 8}, "localhost:2", "complete", None), ("mlp-8192", {"layers": 1, "batch": 8}, "localhost:2", "complete", None),
-    ("mlp-8192", {"layers": 1, "batch": 6}, "localhost:3", "complete", None), ("mlp-8192", {"layers": 1, "batch": 4}, "2x2", "complete", None),
+    ("mlp-8192", {"layers": 1, "batch": 6}, "localhost:3", "complete", None), ("mlp-8192", {"layers": 1, "batch": 4}, "cloud-a100:2x2", "complete", None),
     ("mlp-unity", {"batch": 4}, "localhost:2", "one-per-level", None), ("mlp-unity", {"batch": 8}, "localhost:2", "complete", 1 << 30),
     ("mlp-8192", {"layers": 1, "batch": 8}, "localhost:2", "complete", 400 << 20),
 )  # fmt: skip

@@ -219,7 +219,7 @@ def problem_containers() -> list[bytes]:
 def plans() -> list[bytes]:
     return [
         _made("plan", "m.json", "--machine", "localhost:2"),
-        _made("plan", "m.json", "--machine", "2x2", "--train", "sgd", "--memory", "1GiB"),
+        _made("plan", "m.json", "--machine", "cloud-a100:2x2", "--train", "sgd", "--memory", "1GiB"),
     ]
 
 

@@ -12,6 +12,8 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
+import loop_cases  # type: ignore[import-not-found]
+
 from shardproof.models.cost.selection import Planning, build
 from shardproof.models.layout.placement import space
 from shardproof.models.machine.machine import Machine, load_machine
@@ -483,43 +485,46 @@ def _array(name: str, **shapes: tuple[int, ...]) -> Callable[[], Graph]:
 
 
 CASES: dict[str, Case] = {
-    "matmul chain": Case(chain, "2x2"),
+    "matmul chain": Case(chain, "cloud-a100:2x2"),
+    "loop over a batch": Case(loop_cases.lstm, "cloud-a100:2x2", "complete,uneven"),
+    "loop of rows, some lacked by its weights": Case(loop_cases.selective, "cloud-a100:2x3", "complete,uneven"),
+    "loop on a mixed machine": Case(lambda: loop_cases.lstm(dtype="float32"), "mixed"),
     "matmul chain in doubles": Case(lambda: chain("float64"), "summit:2x1x3", "complete,uneven"),
     "matmul chain, mixed machine": Case(chain, "mixed"),
     "matmul chain, mixed machine, uneven": Case(chain, "mixed", "two-per-level,uneven"),
     "matmul chain on four levels": Case(chain, "deep", "one-per-level"),
     "matmul chain on one level of eight": Case(chain, "localhost:8", "one-per-level"),
     "operations near 2**62": Case(
-        lambda: small("linear-training", batch=1 << 20, inputs=1 << 10, outputs=1 << 10), "2x2"
+        lambda: small("linear-training", batch=1 << 20, inputs=1 << 10, outputs=1 << 10), "cloud-a100:2x2"
     ),
     "uneven perceptron on 7": Case(lambda: small("mlp-uneven"), "localhost:7", "complete,uneven"),
-    "uneven perceptron on 2x3": Case(lambda: small("mlp-uneven"), "2x3", "complete,uneven"),
-    "partial sums": Case(partial_sums, "2x2"),
+    "uneven perceptron on 2x3": Case(lambda: small("mlp-uneven"), "cloud-a100:2x3", "complete,uneven"),
+    "partial sums": Case(partial_sums, "cloud-a100:2x2"),
     "partial sums, uneven": Case(partial_sums, "localhost:5", "complete,uneven"),
-    "extremes": Case(extremes, "2x3", "complete,uneven"),
-    "softmax and norms": Case(softmaxes, "2x2", "two-per-level"),
+    "extremes": Case(extremes, "cloud-a100:2x3", "complete,uneven"),
+    "softmax and norms": Case(softmaxes, "cloud-a100:2x2", "two-per-level"),
     "softmax and norms on 7": Case(softmaxes, "localhost:7", "one-per-level,uneven"),
     "convolution, strided and padded": Case(lambda: convolution(2, 1, 1, 0), "localhost:3", "complete,uneven"),
     "convolution, dilated": Case(lambda: convolution(1, 0, 2, 0), "localhost:3", "complete,uneven"),
     "convolution with halos": Case(lambda: convolution(1, 1, 1, 1), "localhost:5", "complete,uneven"),
-    "grouped convolution": Case(grouped, "2x2", "two-per-level"),
-    "embeddings": Case(embeddings, "2x3"),
+    "grouped convolution": Case(grouped, "cloud-a100:2x2", "two-per-level"),
+    "embeddings": Case(embeddings, "cloud-a100:2x3"),
     "embeddings, uneven": Case(embeddings, "localhost:5", "complete,uneven"),
     "pieces": Case(pieces, "localhost:6", "complete,uneven"),
-    "pieces on two levels": Case(pieces, "2x3", "complete,uneven"),
-    "nothing wanted": Case(nothing_wanted, "2x2"),
-    "diagonals": Case(diagonals, "2x3"),
-    "opaque kernels": Case(kernels, "2x2"),
-    "positions and element types": Case(positions, "2x2"),
-    "scalars": Case(scalars, "2x2"),
+    "pieces on two levels": Case(pieces, "cloud-a100:2x3", "complete,uneven"),
+    "nothing wanted": Case(nothing_wanted, "cloud-a100:2x2"),
+    "diagonals": Case(diagonals, "cloud-a100:2x3"),
+    "opaque kernels": Case(kernels, "cloud-a100:2x2"),
+    "positions and element types": Case(positions, "cloud-a100:2x2"),
+    "scalars": Case(scalars, "cloud-a100:2x2"),
     "scalars on a mixed machine": Case(scalars, "mixed"),
-    "axes of one element": Case(ones, "2x2", "complete,uneven"),
-    "pairs of products": Case(pairs, "2x2"),
-    "an unread result": Case(unread, "2x2"),
-    "epilogues": Case(fused, "2x2"),
+    "axes of one element": Case(ones, "cloud-a100:2x2", "complete,uneven"),
+    "pairs of products": Case(pairs, "cloud-a100:2x2"),
+    "an unread result": Case(unread, "cloud-a100:2x2"),
+    "epilogues": Case(fused, "cloud-a100:2x2"),
     "moments that are read": Case(moments, "localhost:6"),
-    "attention operator": Case(attentions, "2x2"),
-    "causal attention operator": Case(lambda: attentions(ahead=2), "2x2"),
+    "attention operator": Case(attentions, "cloud-a100:2x2"),
+    "causal attention operator": Case(lambda: attentions(ahead=2), "cloud-a100:2x2"),
     "causal attention operator, mixed machine": Case(lambda: attentions(ahead=2), "mixed"),
     "attention operator in a window, uneven": Case(
         lambda: attentions(ahead=1, behind=2), "localhost:3", "complete,uneven"
@@ -527,23 +532,23 @@ CASES: dict[str, Case] = {
     "attention operator in blocks, uneven": Case(
         lambda: attentions(ahead=0, block=4), "localhost:3", "complete,uneven"
     ),
-    "gradients of attention as one operator": Case(packed_gradients, "2x2"),
+    "gradients of attention as one operator": Case(packed_gradients, "cloud-a100:2x2"),
     "gradients of attention as one operator, uneven": Case(packed_gradients, "localhost:3", "two-per-level,uneven"),
-    "masked attention operator": Case(masked_attention, "2x3", "two-per-level,uneven"),
-    "attention": Case(lambda: small("attention", batch=2, tokens=4, width=8, heads=2), "2x2"),
+    "masked attention operator": Case(masked_attention, "cloud-a100:2x3", "two-per-level,uneven"),
+    "attention": Case(lambda: small("attention", batch=2, tokens=4, width=8, heads=2), "cloud-a100:2x2"),
     "attention, uneven": Case(
         lambda: small("attention", batch=3, tokens=5, width=8, heads=2), "localhost:3", "complete,uneven"
     ),
-    "perceptron with sgd": Case(lambda: training_step(small("mlp-unity"), "sgd"), "2x2"),
+    "perceptron with sgd": Case(lambda: training_step(small("mlp-unity"), "sgd"), "cloud-a100:2x2"),
     "perceptron with adam": Case(lambda: training_step(small("mlp-unity"), "adam"), "localhost:3", "complete,uneven"),
-    "perceptron with adamw, clipped": Case(lambda: training_step(small("mlp-unity"), "adamw:clip=1"), "2x2"),
+    "perceptron with adamw, clipped": Case(lambda: training_step(small("mlp-unity"), "adamw:clip=1"), "cloud-a100:2x2"),
     "perceptron with momentum and decay": Case(
         lambda: training_step(small("mlp-unity"), "sgd:momentum=0.9,nesterov=1,decay=0.1"),
         "localhost:3",
         "complete,uneven",
     ),
     "perceptron in mixed precision": Case(
-        lambda: build_step(small("mlp-unity"), "adam", precision="bf16-mixed").graph, "2x2"
+        lambda: build_step(small("mlp-unity"), "adam", precision="bf16-mixed").graph, "cloud-a100:2x2"
     ),
     "perceptron in half precision, scaled": Case(
         lambda: build_step(small("mlp-unity"), "sgd", precision="fp16-master:reduce=float16").graph,
@@ -553,12 +558,12 @@ CASES: dict[str, Case] = {
     "perceptron with lion": Case(lambda: training_step(small("mlp-unity"), "lion:decay=0.1"), "localhost:4"),
     "perceptron with rmsprop": Case(lambda: training_step(small("mlp-unity"), "rmsprop:momentum=0.9"), "localhost:4"),
     "perceptron with adagrad": Case(lambda: training_step(small("mlp-unity"), "adagrad"), "localhost:4"),
-    "perceptron with muon": Case(lambda: training_step(small("mlp-unity"), "muon:iterations=1"), "2x2"),
+    "perceptron with muon": Case(lambda: training_step(small("mlp-unity"), "muon:iterations=1"), "cloud-a100:2x2"),
     "perceptron with adafactor, uneven": Case(
         lambda: training_step(small("mlp-unity"), "adafactor"), "localhost:3", "complete,uneven"
     ),
     "convolutions with sgd": Case(
-        lambda: training_step(small("conv-stack", batch=2, size=9, channels=2), "sgd"), "2x2"
+        lambda: training_step(small("conv-stack", batch=2, size=9, channels=2), "sgd"), "cloud-a100:2x2"
     ),
     "convolutions with sgd, uneven": Case(
         lambda: training_step(small("conv-stack", batch=2, size=9, channels=2), "sgd"), "localhost:3", "complete,uneven"
@@ -569,13 +574,13 @@ CASES: dict[str, Case] = {
         lambda: training_step(small("xdl"), "sgd"), "localhost:3", "complete,uneven"
     ),
     "array program: jacobi": Case(_array("jacobi", u=(9, 8)), "localhost:3", "complete,uneven"),
-    "array program: softmax": Case(_array("softmax", x=(2, 2, 4, 6)), "2x2"),
+    "array program: softmax": Case(_array("softmax", x=(2, 2, 4, 6)), "cloud-a100:2x2"),
     "convolution, dilated, on two levels": Case(
-        lambda: convolution(1, 0, 2, 0), "2x2", "one-per-level,uneven", slow=True
+        lambda: convolution(1, 0, 2, 0), "cloud-a100:2x2", "one-per-level,uneven", slow=True
     ),
     "attention on four levels": Case(lambda: small("attention"), "deep", "one-per-level", slow=True),
     "encoder with adam, recomputed": Case(
-        lambda: build_step(small("bert-tiny", layers=1), "adam", recompute="all").graph, "2x2", slow=True
+        lambda: build_step(small("bert-tiny", layers=1), "adam", recompute="all").graph, "cloud-a100:2x2", slow=True
     ),
     "measured chain": Case(chain, "measured"),
     "measured chain, uneven": Case(chain, "measured", "complete,uneven", slow=True),
@@ -588,14 +593,16 @@ CASES: dict[str, Case] = {
     "encoder with sgd, uneven": Case(
         lambda: training_step(small("transformer"), "sgd"), "localhost:3", "complete,uneven", slow=True
     ),
-    "decoder": Case(lambda: small("llama"), "2x2", slow=True),
+    "decoder": Case(lambda: small("llama"), "cloud-a100:2x2", slow=True),
     "experts with adam": Case(lambda: training_step(small("moe"), "adam"), "localhost:2", slow=True),
     "residual network with sgd": Case(
         lambda: training_step(small("resnet101"), "sgd"), "localhost:3", "complete,uneven", slow=True
     ),
-    "recurrent network with adam": Case(lambda: training_step(small("rnnlm"), "adam"), "2x2", slow=True),
+    "recurrent network with adam": Case(lambda: training_step(small("rnnlm"), "adam"), "cloud-a100:2x2", slow=True),
     "inception": Case(lambda: small("inception-v3"), "localhost:5", "complete,uneven", slow=True),
-    "vision transformer": Case(lambda: small("vit"), "2x3", "two-per-level,uneven", slow=True),
-    "attention on 2x4": Case(lambda: training_step(small("attention"), "adam"), "2x4", "two-per-level", slow=True),
-    "grouped residual network": Case(lambda: small("resnext50"), "2x2", slow=True),
+    "vision transformer": Case(lambda: small("vit"), "cloud-a100:2x3", "two-per-level,uneven", slow=True),
+    "attention on 2x4": Case(
+        lambda: training_step(small("attention"), "adam"), "cloud-a100:2x4", "two-per-level", slow=True
+    ),
+    "grouped residual network": Case(lambda: small("resnext50"), "cloud-a100:2x2", slow=True),
 }

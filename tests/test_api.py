@@ -158,16 +158,16 @@ def test_strategies_as_objects(plan: shardproof.Plan) -> None:
 def test_with_views(tmp_path: Path) -> None:
     """The same file as `plan --views` writes; what views do not have is refused."""
     model = "candle-uno:batch=16,tower=2,layers=1,width=512"
-    made = shardproof.plan(model, "2x2", views=True)
+    made = shardproof.plan(model, "cloud-a100:2x2", views=True)
     assert made.status == "optimal" and made.cost_s == made.lower_bound_s
-    assert made.cost_s < shardproof.plan(model, "2x2").cost_s
+    assert made.cost_s < shardproof.plan(model, "cloud-a100:2x2").cost_s
     assert len(set(made.views.values())) > 2 and set(made.views) == set(made.placements)
     assert any(a.startswith("views(1 regions") for a in made.assumptions)
     ran = made.run()
     assert ran.equal and not ran.mismatched
     ours, theirs = tmp_path / "ours.spz", tmp_path / "theirs.spz"
     made.save(ours)
-    assert run(["plan", model, "--machine", "2x2", "--views", "-o", str(theirs)]) == 0
+    assert run(["plan", model, "--machine", "cloud-a100:2x2", "--views", "-o", str(theirs)]) == 0
     assert ours.read_bytes() == theirs.read_bytes() and "optimal, views: " in repr(made)
     given: dict[str, Any] = {"views": True}
     for more, reason in (
@@ -178,7 +178,7 @@ def test_with_views(tmp_path: Path) -> None:
         ({"vocabulary": "dtensor"}, "vocabulary"),
     ):
         with pytest.raises(InputError, match=reason):
-            shardproof.plan(model, "2x2", **given, **more)
+            shardproof.plan(model, "cloud-a100:2x2", **given, **more)
 
 
 def test_joint_and_pipelined(tmp_path: Path) -> None:

@@ -13,7 +13,7 @@ ROOT = Path(__file__).resolve().parent.parent
 WAYS_IN = ("api.py", "answers.py", "front_door.py")
 VERBS = {
     "formal": ("plan", "joint", "pipelined", "viewed", "conflict", "audit", "explain", "report", "results"),
-    "verify": ("check", "pipelined", "subject"),
+    "verify": ("check", "programs", "subject"),
     "backends": ("export",),
 }
 WORDS = {

@@ -165,7 +165,7 @@ def test_bands_of_equal_shape_have_prices_of_their_own() -> None:
         attention(g, f"y{i}", "h s d, h t d, h t e -> h s e", q, k, v, query="s", **band)
         for i, band in enumerate(bands)
     ]
-    planning = build(g.build(*made), load_machine("2x2"), space("complete,uneven"))
+    planning = build(g.build(*made), load_machine("cloud-a100:2x2"), space("complete,uneven"))
     seen = set()
     for name in made:
         decision, costs = planning.decisions[planning.operators[name]], planning.costs[planning.operators[name]]

@@ -112,7 +112,7 @@ def test_outcomes(
 
 @pytest.fixture(scope="module")
 def planning() -> Planning:
-    return build(zoo.build("bert-tiny"), load_machine("2x4"), space("complete"))
+    return build(zoo.build("bert-tiny"), load_machine("cloud-a100:2x4"), space("complete"))
 
 
 def test_the_solvers_own_plan_is_optimal_and_partial_strategies_are_completed(planning: Planning) -> None:

@@ -8,6 +8,7 @@ import json
 import random
 from dataclasses import replace
 from fractions import Fraction
+from math import ceil, floor
 from pathlib import Path
 
 import pytest
@@ -22,6 +23,7 @@ from shardproof.models.cost.selection import build
 from shardproof.models.layout.placement import space
 from shardproof.models.machine.bars import extreme
 from shardproof.models.machine.machine import Machine, load_machine
+from shardproof.models.machine.parts import STEP
 from shardproof.models.problem.claims import Verdict
 from shardproof.models.program.graph import Graph
 from shardproof.models.sources.building.builder import Builder
@@ -174,6 +176,45 @@ def test_a_refutation_that_the_bars_cover_is_undecided() -> None:
         assert report.outcome is wanted and report.nominal is Outcome.REFUTED and report.bars is not None
         (against,) = report.bars.against
         assert (against.verdict == "better") == (wanted is Outcome.REFUTED) and against.measure.startswith("level.")
+
+
+def test_what_the_model_lacks_makes_small_differences_undecided() -> None:
+    """A bar of `step` above the ratio of two costs: undecided, that of the constants decides else; both sides agree."""
+    step, where = build_step(zoo("mlp-unity"), "sgd", None).graph, space("complete")
+    strategy = parse_strategy('{"fc1": {}, "relu1": {}, "fc2": {}}')
+    sharp = barred("cloud-a100:2x4", "1 %", "1 %")
+    report = audit(build(step, sharp, where), strategy)
+    own, best = report.completed.cost, report.best.cost
+    assert own is not None and best is not None and report.outcome is Outcome.REFUTED and report.bars is not None
+    ratio = Fraction(own, best)
+    for bar, wanted in ((ratio - 1 + Fraction(1, 100), Outcome.UNDECIDED), ((ratio - 1) / 2, Outcome.REFUTED)):
+        machine = replace(sharp, bars=(*sharp.bars, (STEP, bar)))
+        planning = build(step, machine, where)
+        found = audit(planning, strategy)
+        assert found.outcome is wanted and found.bars is not None and found.held is not None
+        (against,), bound = found.bars.against, found.best.lower_bound
+        assert against.least == floor(own / (1 + bar)) - best and against.most == ceil(own * (1 + bar)) - best
+        assert found.bars.cost == (floor(best / (1 + bar)), ceil(best * (1 + bar))) and against.measure == STEP
+        assert found.bars.bound <= best / (1 + bar)
+        assert not wrong_bars(planning, found.held, found.bars, bound)
+        tighter = [replace(against, least=against.least + 1), replace(against, most=against.most - 1)]
+        costs = [(found.bars.cost[0] + 1, found.bars.cost[1]), (found.bars.cost[0], found.bars.cost[1] - 1)]
+        claims = [replace(found.bars, against=(a,)) for a in tighter] + [replace(found.bars, cost=c) for c in costs]
+        assert all(wrong_bars(planning, found.held, claim, bound) for claim in claims)
+
+
+def test_wide_bars_of_constants_are_not_narrowed_by_what_is_lacking() -> None:
+    """A bar of `step` of nearly nothing leaves every interval as it was."""
+    wide, where = barred("cloud-a100:2x4", "80 %", "40 %"), space("one-per-level")
+    planned = plan_graph(graphs()[0], wide, where)
+    x = planned.answer.solution
+    assert x is not None
+    lacking = build(graphs()[0], replace(wide, bars=(*wide.bars, (STEP, Fraction(1, 10**6)))), where)
+    for _, y in named_plans(planned.planning):
+        if y != x:
+            assert Box(lacking).difference(x, y) == Box(planned.planning).difference(x, y)
+            assert _Box(lacking).difference(x, y) == _Box(planned.planning).difference(x, y)
+    assert Box(lacking).cost(x) == Box(planned.planning).cost(x) == _Box(lacking).cost(x)
 
 
 def test_plan_and_audit_say_it(

@@ -61,22 +61,32 @@ def texts(node: ast.AST) -> list[str]:
     return [n.value for n in ast.walk(node) if isinstance(n, ast.Constant) and isinstance(n.value, str)]
 
 
+def assigned(module: str) -> Iterator[tuple[str, ast.expr]]:
+    """Names and what a module assigns to them."""
+    for n in ast.walk(source(module)):
+        if isinstance(n, ast.AnnAssign | ast.Assign) and n.value is not None:
+            for t in n.targets if isinstance(n, ast.Assign) else [n.target]:
+                if isinstance(t, ast.Name):
+                    yield t.id, n.value
+
+
+def named(module: str) -> dict[str, list[str]]:
+    """Texts in what a module assigns to a name."""
+    return {name: texts(value) for name, value in assigned(module)}
+
+
 def read(module: str) -> set[str]:
     """Every field that a module reads: arguments of `fields(..)`, tuples of names that they are taken from included."""
     tree = source(module)
-    constants = {
-        t.id: texts(n.value)
-        for n in ast.walk(tree)
-        if isinstance(n, ast.AnnAssign | ast.Assign) and n.value is not None
-        for t in (n.targets if isinstance(n, ast.Assign) else [n.target])
-        if isinstance(t, ast.Name)
-    }
+    constants = {**named("proofs/plan/subject"), **named(module)}
+    within = {name: [n.id for n in ast.walk(value) if isinstance(n, ast.Name)] for name, value in assigned(module)}
     out: set[str] = set()
     for call in ast.walk(tree):
         if isinstance(call, ast.Call) and isinstance(call.func, ast.Attribute) and call.func.attr == "fields":
             for part in (*call.args, *(k.value for k in call.keywords)):
                 out |= set(texts(part))
                 names = [n.id for n in ast.walk(part) if isinstance(n, ast.Name)]
+                names += [inner for name in names for inner in within.get(name, [])]
                 out |= {text for name in names for text in constants.get(name, [])}
     return out
 

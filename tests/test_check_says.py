@@ -158,7 +158,7 @@ def test_what_cannot_be_compared(
 def test_only_plans_can_be_compared(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     path = str(tmp_path / "placements.spz")
     assert run(["place", "--hierarchy", "2x2", "--axes", "2,2", "-o", path]) == 0
-    assert run(["check", path, "--machine", "2x2"]) == 3
+    assert run(["check", path, "--machine", "cloud-a100:2x2"]) == 3
     assert "no plan to compare" in capsys.readouterr().err
 
 

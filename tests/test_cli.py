@@ -91,7 +91,7 @@ def test_plan_check_run(shardproof) -> None:
 
 def test_two_runs_give_the_same_bytes(shardproof, tmp_path: Path) -> None:
     for name in ("a.spz", "b.spz"):
-        assert shardproof("plan", "bert-tiny", "--machine", "2x4", "-o", name).code == 0
+        assert shardproof("plan", "bert-tiny", "--machine", "cloud-a100:2x4", "-o", name).code == 0
     assert (tmp_path / "a.spz").read_bytes() == (tmp_path / "b.spz").read_bytes()
 
 
@@ -156,22 +156,33 @@ def test_audit(shardproof, tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("arguments", "code", "words"),
     [
-        (("plan", "bert-huge", "--machine", "4x8", "-o", "p.spz"), 3, ["bert-huge", "zoo"]),
+        (("plan", "bert-huge", "--machine", "cloud-a100:4x8", "-o", "p.spz"), 3, ["bert-huge", "zoo"]),
         (("plan", "mlp-unity", "--machine", "nowhere", "-o", "p.spz"), 3, ["nowhere"]),
         (
-            ("plan", "mlp-unity", "--machine", "4x8", "--space", "all", "-o", "p.spz"),
+            ("plan", "mlp-unity", "--machine", "cloud-a100:4x8", "--space", "all", "-o", "p.spz"),
             3,
             ["unknown space 'all'", "complete"],
         ),
-        (("plan", "mlp-unity", "--machine", "4x8", "--memory", "lots", "-o", "p.spz"), 2, ["lots", "80GiB"]),
-        (("plan", "mlp-unity", "--machine", "4x8", "--batch", "0", "-o", "p.spz"), 2, ["batch"]),
+        (("plan", "mlp-unity", "--machine", "cloud-a100:4x8", "--memory", "lots", "-o", "p.spz"), 2, ["lots", "80GiB"]),
+        (("plan", "mlp-unity", "--machine", "cloud-a100:4x8", "--batch", "0", "-o", "p.spz"), 2, ["batch"]),
         (
-            ("plan", "mlp-unity-training", "--machine", "4x8", "--train", "adam", "--loss", "nowhere", "-o", "p.spz"),
+            (
+                "plan",
+                "mlp-unity-training",
+                "--machine",
+                "cloud-a100:4x8",
+                "--train",
+                "adam",
+                "--loss",
+                "nowhere",
+                "-o",
+                "p.spz",
+            ),
             3,
             ["nowhere"],
         ),
         (
-            ("plan", "mlp-unity", "--machine", "4x8", "--joint", "--strategy", "s.json", "-o", "p.spz"),
+            ("plan", "mlp-unity", "--machine", "cloud-a100:4x8", "--joint", "--strategy", "s.json", "-o", "p.spz"),
             3,
             ["--joint", "no schedules"],
         ),

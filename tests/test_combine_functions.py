@@ -7,6 +7,7 @@ from __future__ import annotations
 from dataclasses import replace
 from itertools import product
 
+import loop_cases
 import pytest
 
 from shardproof.models.program.attention import FUSED, OPERANDS
@@ -25,6 +26,7 @@ SUMS = {
     NodeKind.SCATTER,
     NodeKind.GROUPED,
     NodeKind.ATTENTION,
+    NodeKind.SCAN,
 }
 """Kinds that add, unless the function says otherwise below; written here a second time, from the text of
 `models/program/operators.py`.
@@ -53,6 +55,8 @@ def graph_of(function: str, *combines: Combine, splittable: bool = False) -> Gra
     shape, names = (2,) * len(axes), [a.name for a in axes]
     if function == FUSED:
         return packed_of(combines)
+    if function == "scan":
+        return loop_of(combines)
     if FUNCTIONS[function].kind is NodeKind.ATTENTION:
         return attention_of(function, axes)
     inputs = tuple(Tensor(f"x{i}", shape, role=Role.INPUT) for i in range(count))
@@ -77,6 +81,16 @@ def attention_of(function: str, axes: tuple[Axis, ...]) -> Graph:
     reads = tuple(access(name, *a) for name, a in has.items())
     op = Operator("made", function, axes, reads, access("y"), tuple(sorted(given.items())))
     return Graph("g", (*inputs, Tensor("y", ())), (op,), ("y",))
+
+
+def loop_of(combines: tuple[Combine, ...]) -> Graph:
+    """A loop whose axes besides its rows are combined in these ways, in turn."""
+    graph = loop_cases.lstm()
+    op = replace(graph.operators[0], name="made")
+    summed = [a.name for a in op.reduced]
+    ways = {name: combines[i % len(combines)] for i, name in enumerate(summed)}
+    op = replace(op, axes=tuple(replace(a, combine=ways.get(a.name)) for a in op.axes))
+    return Graph("g", (*graph.tensors[:5],), (op,), (op.output.tensor,))
 
 
 def packed_of(combines: tuple[Combine, ...]) -> Graph:

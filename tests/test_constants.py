@@ -26,10 +26,13 @@ from shardproof.models.program.graph import Graph, GraphError
 from shardproof.models.sources.building.builder import Builder
 from shardproof.models.sources.building.stated import LIMIT, asked_for
 from shardproof.models.sources.load import load_model
+from shardproof.models.terminal.console import Exit
 from shardproof.models.text import InputError
-from shardproof.proofs.container.archive import write_container
+from shardproof.proofs.container.archive import read_container, write_container
 from shardproof.proofs.container.canonical import ContainerError
-from shardproof.proofs.plan.bundle import decode_plan, encode_plan, read_plan
+from shardproof.proofs.overlap.file import decode_overlap
+from shardproof.proofs.plan.bundle import decode_plan
+from shardproof.proofs.views.file import decode_views
 
 ROWS, COLUMNS = 300, 220
 
@@ -112,11 +115,13 @@ def test_contents_belong_to_inputs() -> None:
         Graph.from_json(text.replace(next(iter(constants(graph()))), "abc"))
 
 
-def test_a_plan_holds_them_and_runs_with_them(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+@pytest.mark.parametrize("way", ["", "--overlap", "--views"])
+def test_a_plan_holds_them_and_runs_with_them(way: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     path, plan = tmp_path / "g.json", tmp_path / "g.spz"
     path.write_text(graph().to_json())
     write_beside(path, graph())
-    assert run(["plan", str(path), "--machine", "localhost:2", "-o", str(plan)]) == 0
+    made = run(["plan", str(path), "--machine", "localhost:2", "-o", str(plan), *way.split()])
+    assert made in (Exit.DONE, Exit.UNDECIDED)
     assert run(["check", str(plan)]) == 0
     capsys.readouterr()
     out = tmp_path / "out.npz"
@@ -124,11 +129,12 @@ def test_a_plan_holds_them_and_runs_with_them(tmp_path: Path, capsys: pytest.Cap
     assert "constants made up" not in capsys.readouterr().out
     wanted = run_graph(graph(), random_inputs(graph(), 0))["z"]
     np.testing.assert_allclose(np.load(out)["z"], wanted, rtol=1e-9)
-    held = read_plan(plan)[0]
-    members = encode_plan(held)
+    members = {name: m for name, m in read_container(plan).items() if name != "manifest.json"}
+    decode = {"": decode_plan, "--overlap": decode_overlap, "--views": decode_views}[way]
+    held = decode(members)
     (name,) = [m for m in members if m.startswith("constants/")]
     assert name.removeprefix("constants/") in constants(graph())
     for broken in ({name: flipped(bytes(members[name]))}, {"constants/" + "0" * 64: b"abcd"}):
         with pytest.raises(ContainerError, match="constant"):
-            read_plan(write_container(None, {**members, **broken}))
-    assert decode_plan({k: v for k, v in members.items() if k != name}).graph == held.graph
+            decode(read_container(write_container(None, {**members, **broken})))
+    assert decode({k: v for k, v in members.items() if k != name}).graph == held.graph

@@ -430,7 +430,7 @@ def test_two_opaque_kernels_of_one_shape(first: Any) -> None:
     """The plan was an internal error, or `Optimal proved` for the wrong one."""
     second = cheap if first is dear else dear
     graph = trace(lambda x: second(first(x)), "two", {"x": ArraySpec((512, 4096), "float32")}).graph
-    found = plan_graph(graph, load_machine("1x4"))
+    found = plan_graph(graph, load_machine("cloud-a100:1x4"))
     assert found.plan is not None
     a, b = (found.planning.problem.vertices[found.planning.operators[op.name]].cost for op in graph.operators)
     assert a.tolist() != b.tolist()
@@ -449,7 +449,7 @@ def test_a_form_that_forgets_what_counts_is_refuted(forgotten: str, monkeypatch:
         ),
     )
     graph = {"flops": zoo("mlp-unity"), "rows": zoo("dlrm"), "over": zoo("attention")}[forgotten]
-    found = plan_graph(graph, load_machine("2x2"))
+    found = plan_graph(graph, load_machine("cloud-a100:2x2"))
     assert found.plan is not None
     wrong = [r for r in check_plan(write_plan(None, found.plan)).results if r.verdict is Verdict.REFUTED]
     assert [r.kind for r in wrong] == ["Entries"]

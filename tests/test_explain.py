@@ -35,9 +35,9 @@ from shardproof.proofs.selection.certificates import Dual
 from shardproof.verify.selection.certificate import check_selection
 
 MODELS = [
-    ("mlp-uneven", "2x3", "complete,uneven"),
-    ("bert-tiny", "2x4", "complete"),
-    ("conv-stack", "2x2", "complete"),
+    ("mlp-uneven", "cloud-a100:2x3", "complete,uneven"),
+    ("bert-tiny", "cloud-a100:2x4", "complete"),
+    ("conv-stack", "cloud-a100:2x2", "complete"),
     ("mlp-unity-training", "2x2x2", "two-per-level"),
 ]
 
@@ -137,7 +137,7 @@ def test_local_alternatives_are_those_of_trying_every_choice(seed: int) -> None:
 
 @pytest.fixture(scope="module")
 def planning() -> Planning:
-    return build(zoo.build("mlp-unity-training"), load_machine("1x2"), space("complete"))
+    return build(zoo.build("mlp-unity-training"), load_machine("cloud-a100:1x2"), space("complete"))
 
 
 def test_forced_choice_is_solved_again(planning: Planning) -> None:

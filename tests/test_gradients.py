@@ -11,6 +11,7 @@ from collections.abc import Callable
 from dataclasses import replace
 
 import indexed_cases
+import loop_cases
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -395,6 +396,7 @@ CASES: dict[str, Callable[[Rng], Graph]] = {
     "update": update,
     **indexed_cases.CASES,
     "attention": attention_of_heads,
+    "scan": loop_cases.trained,
 }
 
 

@@ -110,6 +110,7 @@ MUTANTS: dict[str, Callable[[Graph], Graph]] = {
     "attention": attention,
     "pairs": operator(1, function="product_sum", inputs=(access("x", "n"), access("w", "k"), access("w", "k"))),
     "arithmetic": operator(1, attributes=(("arithmetic", "float16"),)),
+    "scan": operator(1, function="scan", attributes=(("turn", "k"),)),
     "epilogue": operator(1, function="fused_product", attributes=(("epilogue", ("relu",)), ("factors", 1))),
     "leading": lambda g: replace(g, leading=(("x", 7),)),
     "work": huge,
@@ -154,7 +155,7 @@ def test_too_long_axes_name_the_next_step() -> None:
 def test_the_error_shows_the_operator(tmp_path, capsys: pytest.CaptureFixture[str]) -> None:
     path = tmp_path / "g.json"
     path.write_text(MUTANTS["combine"](graph()).to_json())
-    assert run(["plan", str(path), "--machine", "2x2", "-o", str(tmp_path / "p.spz")]) == 3
+    assert run(["plan", str(path), "--machine", "cloud-a100:2x2", "-o", str(tmp_path / "p.spz")]) == 3
     lines = capsys.readouterr().err.splitlines()
     at = next(i for i, line in enumerate(lines) if "axis 'k' says max" in line)
     assert lines[at + 1] == "    z[n] = max k: product(x[n], w[k])    n < 4, k < 3"

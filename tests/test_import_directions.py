@@ -65,7 +65,14 @@ EXCEPTIONS = {  # files that read a foreign format with the library of that form
 }
 JOBS = {
     f"backends/export/{f}.py": frozenset({"torch"})
-    for f in ("dtensor_contractions", "dtensor_functions", "dtensor_runtime", "torchtitan_runtime", "traffic")
+    for f in (
+        "dtensor_contractions",
+        "dtensor_functions",
+        "dtensor_runtime",
+        "pipelined_runtime",
+        "torchtitan_runtime",
+        "traffic",
+    )
 }
 """Text that is copied into exported files, and what counts the traffic of a live module: loaded by `shardproof.torch`
 alone, so they take their library at the top.

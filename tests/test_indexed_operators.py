@@ -121,7 +121,7 @@ def moe(load: str = "even") -> Graph:
 @pytest.mark.parametrize("load", ["even", "any"])
 def test_prices_are_those_of_the_second_builder_and_of_the_checker(load: str) -> None:
     """Every entry by the tables, by plain fractions, and device by device."""
-    machine = load_machine("2x2")
+    machine = load_machine("cloud-a100:2x2")
     planning = build(moe(load), machine, space("complete,uneven"), 1 << 20)
     assert compare(planning, tables_of(planning)).differences == []
     for op in planning.graph.operators:
@@ -141,7 +141,7 @@ def test_groups_on_every_device_cost_a_share_or_everything() -> None:
     them."""
     flops = {}
     for load in ("even", "any"):
-        planning = build(moe(load), load_machine("1x4"), space("complete"))
+        planning = build(moe(load), load_machine("cloud-a100:1x4"), space("complete"))
         v = planning.operators["y"]
         of = planning.costs[v]
         assert of is not None

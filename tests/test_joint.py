@@ -47,7 +47,7 @@ def test_the_optimum_is_that_of_all_programs(name: str) -> None:
     """Every program that the rules make, rewritten one by one here, is planned by itself; the joint optimum is the
     least of all, and its file is accepted.
     """
-    graph, machine = CASES[name](), "2x4" if len(name) % 2 else "1x8"
+    graph, machine = CASES[name](), "cloud-a100:2x4" if len(name) % 2 else "cloud-a100:1x8"
     every = programs(graph, DEEP)
     assert len(every) > 1 and len(programs(graph, DEEP + 1)) == len(every)
     costs = [best(g, machine) for g in every]
@@ -66,10 +66,10 @@ def test_the_optimum_is_that_of_all_programs(name: str) -> None:
 @pytest.mark.parametrize("level", [0, 1, 2, 3])
 @pytest.mark.parametrize("name", ["two layers", "shared product", "step"])
 def test_tags_change_no_optimum(name: str, level: int) -> None:
-    graph, machine = CASES[name](), load_machine("2x4")
+    graph, machine = CASES[name](), load_machine("cloud-a100:2x4")
     found = plan_jointly(graph, machine, space("complete"), clock=Clock(), level=level)
     assert found.answer.status is Status.OPTIMAL and found.planning.skeleton.level == level
-    costs = [best(g, "2x4") for g in programs(graph, DEEP)]
+    costs = [best(g, "cloud-a100:2x4") for g in programs(graph, DEEP)]
     assert found.answer.cost is not None
     assert Fraction(found.answer.cost, found.planning.problem.scale) == min(costs)
 
@@ -77,7 +77,7 @@ def test_tags_change_no_optimum(name: str, level: int) -> None:
 @pytest.mark.parametrize("name", CASES)
 def test_every_solution_costs_what_its_plan_costs(name: str) -> None:
     """Random programs and placements: the joint problem and the plan of the program alone agree to the unit."""
-    graph, machine, where = CASES[name](), load_machine("2x2"), space("complete")
+    graph, machine, where = CASES[name](), load_machine("cloud-a100:2x2"), space("complete")
     egraph, derivation = saturate(graph)
     assert same_order(egraph)
     joint = build_joint(egraph, derivation.rounds, machine, where, level=3)
@@ -99,8 +99,8 @@ def test_every_solution_costs_what_its_plan_costs(name: str) -> None:
 
 def test_without_rules_the_problem_is_that_of_the_graph() -> None:
     graph = CASES["step"]()
-    alone = build(graph, load_machine("2x4"), space("complete"))
-    joint = build_joint(EGraph(graph, (), graph.operators), 0, load_machine("2x4"), space("complete"))
+    alone = build(graph, load_machine("cloud-a100:2x4"), space("complete"))
+    joint = build_joint(EGraph(graph, (), graph.operators), 0, load_machine("cloud-a100:2x4"), space("complete"))
     assert solve(joint.problem).cost == solve(alone.problem).cost
     assert len(joint.problem.vertices) == len(alone.problem.vertices)
 
@@ -108,7 +108,7 @@ def test_without_rules_the_problem_is_that_of_the_graph() -> None:
 @pytest.mark.parametrize("name", CASES)
 def test_the_rewritten_program_gives_the_numbers_of_the_users_graph(name: str) -> None:
     graph = CASES[name]()
-    machine = load_machine("2x2")
+    machine = load_machine("cloud-a100:2x2")
     found = plan_jointly(graph, machine, space("complete"), clock=Clock())
     plan = joint_plan(found)
     assert plan is not None and plan.asked == graph

@@ -21,7 +21,7 @@ from shardproof.models.machine.machine import load_machine
 from shardproof.models.program.graph import Graph
 from tests.joint_cases import CASES
 
-MACHINE, WHERE = "2x2", space("complete")
+MACHINE, WHERE = "cloud-a100:2x2", space("complete")
 FREE = Strategy((), "anything")
 
 

@@ -2,30 +2,36 @@
 
 from __future__ import annotations
 
+import random
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from functools import cache
 
 import numpy as np
 import pytest
+from test_joint_memory import PLENTY
 
 from shardproof.formal.joint.saturate import saturate
-from shardproof.formal.joint.solve import joint_plan, plan_jointly
+from shardproof.formal.joint.solve import Joint, joint_plan, plan_jointly
 from shardproof.formal.selection.model.clock import Clock
+from shardproof.formal.selection.relax_resources import relax_resources
 from shardproof.models.cost.limits import Counter
 from shardproof.models.joint.choices import Block, Kind
 from shardproof.models.joint.problem import JointDecision, JointPlanning, build_joint
 from shardproof.models.layout.placement import space
 from shardproof.models.machine.machine import load_machine
-from shardproof.models.problem.claims import Optimal
+from shardproof.models.problem.claims import LowerBound, Optimal, Verdict
+from shardproof.models.problem.selection_problem import FORBIDDEN, SelectionProblem
 from shardproof.models.program.graph import Graph
-from shardproof.proofs.plan.bundle import Plan
+from shardproof.proofs.plan.bundle import Plan, write_plan
+from shardproof.verify.joint import entries
+from shardproof.verify.joint import plan as checker
 from shardproof.verify.joint.entries import Numbers
 from shardproof.verify.joint.program import wrong_choices, wrong_cost, wrong_program
 from shardproof.verify.joint.skeleton import Programs, wrong_skeleton
 from tests.joint_cases import CASES
 
-MACHINE, WHERE = load_machine("1x2"), space("complete")
+MACHINE, WHERE = load_machine("cloud-a100:1x2"), space("complete")
 
 
 @cache
@@ -121,6 +127,32 @@ def test_choices(kind: Kind) -> None:
     assert numbers.wrong_choices(counter) == ""
 
 
+@pytest.mark.parametrize("level", [1, 3])
+def test_what_is_forbidden_is_not_free(level: int) -> None:
+    """A layout passed on as another, two programs' choices together: one forbidden entry at a time becomes a cost."""
+    p = problem(level)
+    programs, rng = Programs(p.egraph), random.Random(level)
+    places = []
+    for number, table in enumerate(p.problem.tables):
+        used = [e for e in p.problem.edges if e.table == number]
+        rows = {int(r) for e in used for r in (range(table.shape[0]) if e.rows is None else e.rows)}
+        columns = {int(c) for e in used for c in (range(table.shape[1]) if e.cols is None else e.cols)}
+        places += [(number, r, c) for r, c in np.argwhere(table >= FORBIDDEN).tolist() if r in rows and c in columns]
+    for number, row, column in rng.sample(places, 30):
+        table = p.problem.tables[number].copy()
+        table[row, column] = rng.choice((0, 5))
+        tables = (*p.problem.tables[:number], table, *p.problem.tables[number + 1 :])
+        free = replace(p, problem=replace(p.problem, tables=tables))
+        assert Numbers(free, programs).wrong_edges(1 << 20, "seed")[0], (number, row, column)
+
+
+def test_placements_outside_the_space_are_said(monkeypatch: pytest.MonkeyPatch) -> None:
+    p = problem(1)
+    monkeypatch.setattr(entries, "check_list", lambda *of: "a placement is missing")
+    wrong = Numbers(p, Programs(p.egraph)).wrong_choices(Counter(MACHINE.hierarchy, WHERE))
+    assert "a placement is missing" in wrong
+
+
 @cache
 def solved() -> tuple[Plan, JointPlanning, tuple[int, ...]]:
     found = plan_jointly(CASES["two layers"](), MACHINE, WHERE, clock=Clock())
@@ -174,3 +206,123 @@ def test_plan_of_the_program() -> None:
     problem_ = planning.problem
     cost = problem_.cost_of(x)
     assert wrong_cost(problem_, x, problem_, cost) == "" != wrong_cost(problem_, x, problem_, cost - 1)
+
+
+def said(plan: Plan) -> dict[str, str]:
+    """Reasons of what is refuted."""
+    results = checker.check_any_plan(write_plan(None, plan)).results
+    return {r.kind: r.reason for r in results if r.verdict is Verdict.REFUTED}
+
+
+@cache
+def searched(memory: int | None = None) -> Joint:
+    return plan_jointly(CASES["two layers"](), MACHINE, WHERE, clock=Clock(), memory_limit=memory, level=1)
+
+
+Change = Callable[[SelectionProblem], SelectionProblem]
+
+
+def built(changed_to: Change, monkeypatch: pytest.MonkeyPatch, memory: int | None = None) -> dict[str, str]:
+    """What the checker says of a plan that is optimal for another problem, if the shared builder makes that one: a
+    builder that is wrong must not be believed.
+    """
+    found = searched(memory)
+
+    def other(*of: object, **more: object) -> JointPlanning:
+        planning = build_joint(*of, **more)  # type: ignore[arg-type]
+        return replace(planning, problem=changed_to(planning.problem))
+
+    planning = replace(found.planning, problem=changed_to(found.planning.problem))
+    answer = relax_resources(planning.problem, clock=Clock())
+    assert answer.solution is not None
+    plan = joint_plan(replace(found, planning=planning, answer=answer))
+    assert plan is not None
+    monkeypatch.setattr(checker, "build_joint", other)
+    return said(replace(plan, memory_limit=memory))
+
+
+def dear_tables(p: SelectionProblem) -> SelectionProblem:
+    """The redistributions of one table, which the plan does without, take a unit longer."""
+    x = next(n for n, t in enumerate(p.tables) if ((t > 0) & (t < FORBIDDEN)).any())
+    table = p.tables[x].copy()
+    table[(table > 0) & (table < FORBIDDEN)] += 1
+    return replace(p, tables=(*p.tables[:x], table, *p.tables[x + 1 :]))
+
+
+def dear_vertices(p: SelectionProblem) -> SelectionProblem:
+    v = max(range(len(p.vertices)), key=lambda v: int(p.vertices[v].cost.max()))
+    cost = p.vertices[v].cost.copy()
+    cost[cost.argmax()] += 1
+    return replace(p, vertices=(*p.vertices[:v], replace(p.vertices[v], cost=cost), *p.vertices[v + 1 :]))
+
+
+def cheap_vertices(p: SelectionProblem) -> SelectionProblem:
+    vertices = tuple(replace(v, cost=v.cost // 2) for v in p.vertices)
+    return replace(p, vertices=vertices)
+
+
+def one_assumption_less(p: SelectionProblem) -> SelectionProblem:
+    return replace(p, assumptions=tuple(a for a in p.assumptions if a != "real-arithmetic"))
+
+
+def another_assumption(p: SelectionProblem) -> SelectionProblem:
+    others = {"real-arithmetic": "real-arithmetics"}
+    return replace(p, assumptions=tuple(sorted(others.get(a, a) for a in p.assumptions)))
+
+
+def no_limit(p: SelectionProblem) -> SelectionProblem:
+    return replace(p, usages=(), limit=None)
+
+
+def more_memory(p: SelectionProblem) -> SelectionProblem:
+    """A byte more in one row, which would exclude what fits."""
+    first, *others = p.usages
+    return replace(p, usages=(replace(first, amount=first.amount + 1), *others))
+
+
+BUILT: dict[str, tuple[Change, int | None, str, str]] = {
+    "redistributions": (dear_tables, None, "Entries", "costs"),
+    "times that the plan has not": (dear_vertices, None, "Space", "costs"),
+    "times": (cheap_vertices, None, "Parts", "the plan of the program alone costs"),
+    "assumptions": (one_assumption_less, None, "Parts", "real-arithmetic"),
+    "another assumption": (another_assumption, None, "Parts", "real-arithmetic"),
+    "a limit that is lost": (no_limit, PLENTY, "Parts", "its memory limit is not the plan's"),
+    "rows": (more_memory, PLENTY, "Entries", "memory of"),
+}
+
+
+@pytest.mark.parametrize("name", BUILT)
+def test_a_wrong_builder_is_not_believed(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    change, memory, kind, words = BUILT[name]
+    refuted = built(change, monkeypatch, memory)
+    assert words in refuted[kind]
+
+
+def test_a_plan_that_needs_more_than_its_rows_say_is_refuted(monkeypatch: pytest.MonkeyPatch) -> None:
+    """One row of all: the plan of the program alone has rows of its own, built elsewhere."""
+    refuted = built(lambda p: replace(p, usages=p.usages[:1]), monkeypatch, PLENTY)
+    assert "the plan of the program alone needs" in refuted["Parts"]
+
+
+def test_claims_of_a_file_are_all_there() -> None:
+    plan = solved()[0]
+    results = checker.check_any_plan(write_plan(None, plan)).results
+    assert [r.kind for r in results] == ["Equivalent", "Parts", "Space", "Optimal", "Entries", "Delivers", "Bytes"]
+    assert all(r.verdict is Verdict.PROVED for r in results)
+
+
+def test_files_that_say_something_else() -> None:
+    plan = solved()[0]
+    claim = plan.certificate.claim
+    assert isinstance(claim, Optimal)
+    bound = replace(plan.certificate, claim=LowerBound(claim.cost))
+    assert "LowerBound comes with no solution" in said(replace(plan, certificate=bound))["Parts"]
+    (name, placed), *others = plan.choices.operators
+    turned = replace(placed, matrix=placed.matrix[::-1])
+    assert turned != placed
+    moved = replace(plan, choices=replace(plan.choices, operators=((name, turned), *others)))
+    assert said(moved)["Parts"]
+    assert "it is about the problem" in said(replace(plan, memory_limit=PLENTY))["Parts"]
+    assert set(said(replace(plan, communication=plan.communication[1:]))) == {"Bytes"}
+    about = replace(plan.certificate, problem_sha256="0" * 64)
+    assert "it is about the problem 000000000000.." in said(replace(plan, certificate=about))["Parts"]

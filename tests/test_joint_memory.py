@@ -38,7 +38,7 @@ def test_no_program_needs_more_than_its_rows_say(name: str, level: int) -> None:
     """Random programs and placements: a plan that fits the rows of all programs fits those of its own; with tags that
     say everything they are those of the user's program, so that its plans stay.
     """
-    graph, machine, where = GRAPHS[name](), load_machine("2x2"), space("complete")
+    graph, machine, where = GRAPHS[name](), load_machine("cloud-a100:2x2"), space("complete")
     egraph, derivation = saturate(graph)
     joint = build_joint(egraph, derivation.rounds, machine, where, level=level, memory_limit=PLENTY)
     rng = np.random.default_rng(0)
@@ -58,7 +58,7 @@ def test_no_program_needs_more_than_its_rows_say(name: str, level: int) -> None:
 @pytest.mark.parametrize(("name", "level"), [("step", 1), ("bias", 3), ("side", 0)])
 def test_every_changed_row_is_found(name: str, level: int) -> None:
     egraph, derivation = saturate(GRAPHS[name]())
-    machine, where = load_machine("2x2"), space("complete")
+    machine, where = load_machine("cloud-a100:2x2"), space("complete")
     fresh = build_joint(egraph, derivation.rounds, machine, where, level=level, memory_limit=PLENTY)
     programs, rng = Programs(egraph), random.Random(level)
 
@@ -84,7 +84,7 @@ def test_every_changed_row_is_found(name: str, level: int) -> None:
 
 def test_plans_under_a_limit() -> None:
     """The optimum without a limit does not fit half of its memory: another program or placement is chosen, checked."""
-    graph, machine, where = CASES["step"](), load_machine("2x2"), space("complete")
+    graph, machine, where = CASES["step"](), load_machine("cloud-a100:2x2"), space("complete")
     free = plan_jointly(graph, machine, where, clock=Clock())
     assert free.answer.solution is not None and free.answer.cost is not None
     plenty = build_joint(free.planning.egraph, free.planning.rounds, machine, where, memory_limit=PLENTY, level=3)

@@ -131,7 +131,7 @@ def test_no_forged_derivation_is_accepted() -> None:
     assert min(kinds.values()) >= 10 and len(kinds) == 17, kinds
 
 
-def planned(name: str = "step", machine: str = "2x2") -> Plan:
+def planned(name: str = "step", machine: str = "cloud-a100:2x2") -> Plan:
     found = plan_jointly(CASES[name](), load_machine(machine), space("complete"), clock=Clock())
     plan = joint_plan(found)
     assert plan is not None
@@ -166,7 +166,7 @@ def test_forged_files_are_refused() -> None:
 def test_every_changed_number_is_found(level: int) -> None:
     """One entry of one table, one cost, one map at a time; all entries are compared here."""
     egraph, derivation = saturate(CASES["step"]())
-    machine, where = load_machine("2x2"), space("complete")
+    machine, where = load_machine("cloud-a100:2x2"), space("complete")
     fresh = build_joint(egraph, derivation.rounds, machine, where, level=level)
     counter, rng = Counter(machine.hierarchy, where), random.Random(level)
 
@@ -198,7 +198,7 @@ def test_every_changed_number_is_found(level: int) -> None:
 @pytest.mark.parametrize("level", [1, 3])
 def test_missing_choices_and_edges_are_found(level: int) -> None:
     egraph, derivation = saturate(CASES["step"]())
-    fresh = build_joint(egraph, derivation.rounds, load_machine("2x2"), space("complete"), level=level)
+    fresh = build_joint(egraph, derivation.rounds, load_machine("cloud-a100:2x2"), space("complete"), level=level)
     programs = Programs(egraph)
     for v, d in enumerate(fresh.decisions):
         for i in range(len(d.blocks)):

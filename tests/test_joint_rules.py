@@ -21,6 +21,7 @@ from shardproof.models.problem.claims import Status, Verdict
 from shardproof.models.program.fused import epilogue
 from shardproof.models.program.graph import Graph
 from shardproof.models.program.index import Affine, Axis, access
+from shardproof.models.program.operators import Value
 from shardproof.models.sources.building.builder import Builder
 from shardproof.models.sources.training import build_step
 from shardproof.proofs.plan.bundle import read_plan, write_plan
@@ -126,6 +127,69 @@ def scaled() -> Graph:
     return b.build(b.map("y", "gelu", b.map("s", "scale", p, scale=0.5)))
 
 
+def scores() -> Graph:
+    """Scaled, masked scores, their softmax, and values; the projections of queries, keys and values are siblings."""
+    b = Builder("scores")
+    x = b.input("x", (2, 8, 8))
+    q, k, v = (
+        b.map(
+            f"{n}.bias", "add",
+            b.contract(n, "b s m, m h d -> b s h d", x, b.parameter(f"{n}.w", (8, 2, 4))),
+            b.parameter(f"{n}.c", (2, 4)), text="b s h d, h d -> b s h d",
+        )
+        for n in "qkv"
+    )  # fmt: skip
+    s = b.map("scaled", "scale", b.contract("s", "b s h d, b t h d -> b h s t", q, k), scale=0.5)
+    s = b.map("masked", "add", s, b.input("mask", (2, 8)), text="b h s t, b t -> b h s t")
+    return b.build(
+        b.contract(
+            "y", "b h s t, b t h d -> b s h d", b.normalise("p", "softmax", "b h s t -> b h s t", s, over=["t"]), v
+        )
+    )
+
+
+def token() -> Graph:
+    """A norm of every position, of which the first is used, turned."""
+    b = Builder("token")
+    x = b.contract("x", "b s k, k m -> b s m", b.input("a", (4, 6, 2)), b.parameter("w", (2, 4)))
+    more = [b.parameter(t, (4,)) for t in ("gamma", "beta")]
+    n = b.normalise("n", "layer_norm", "b s m, m, m -> b s m", x, *more, over=["m"], epsilon=1e-5)
+    read = [access(n, Affine.axis("b"), Affine((), 2), Affine.axis("m"))]
+    c = b.operator("c", "copy", [Axis("m", 4), Axis("b", 4)], read, ["m", "b"])
+    return b.build(b.map("y", "tanh", c))
+
+
+def affine() -> Graph:
+    """A norm whose factor and summand are operators of their own."""
+    b = Builder("affine")
+    n = b.normalise("n", "layer_norm", "b m -> b m", b.input("x", (8, 4)), over=["m"], epsilon=1e-5)
+    n = b.map("g", "multiply", n, b.parameter("gamma", (4,)), text="b m, m -> b m")
+    return b.build(b.map("y", "add", n, b.parameter("beta", (4,)), text="b m, m -> b m"))
+
+
+def pooled() -> Graph:
+    """The greatest relu of padded windows."""
+    b = Builder("pooled")
+    x = b.convolution("x", b.input("a", (2, 2, 8, 8)), b.parameter("w", (4, 2, 3, 3)), (1, 1), (1, 1))
+    return b.build(b.pool("y", "max_pool", b.map("r", "relu", x), (3, 3), (2, 2), (1, 1)))
+
+
+def averaged(inside: bool = False) -> Graph:
+    """A convolution of one element of averages over padded windows."""
+    b = Builder("averaged")
+    x = b.input("a", (2, 8, 6, 6))
+    counted: dict[str, Value] = {} if inside else {"count_include_pad": 1}
+    x = b.pool("p", "average_pool", x, (3, 3), (1, 1), (1, 1), None, **counted)
+    return b.build(b.convolution("y", x, b.parameter("w", (2, 8, 1, 1))))
+
+
+def looked_up() -> Graph:
+    """A product with rows of a small table."""
+    b = Builder("looked_up")
+    x = b.embedding("e", "v m, b s -> b s m", b.parameter("table", (4, 8)), b.input("ids", (8, 4), "int32"))
+    return b.build(b.contract("y", "b s m, m n -> b s n", x, b.parameter("w", (8, 4))))
+
+
 FUSED: dict[str, tuple[Callable[[], Graph], tuple[str, ...]]] = {
     "bias": (lambda: convolution(False), ("add", "relu")),
     "batch norm": (lambda: convolution(True), ("batch_norm", "relu")),
@@ -144,6 +208,12 @@ PLACES: dict[str, Callable[[], Graph]] = {
     "product-of-parts": concatenated,
     "map-of-parts": beside,
     "map-of-a-part": part,
+    "fuse-attention": scores,
+    "normal-of-a-part": token,
+    "into-norm": affine,
+    "greatest-of-map": pooled,
+    "product-of-average": averaged,
+    "product-of-rows": looked_up,
 }
 
 
@@ -185,7 +255,7 @@ def test_epilogues_of_several_operands(name: str) -> None:
 @pytest.mark.parametrize("make", [*PLACES.values(), trained_chain, FUSED["batch norm"][0]])
 def test_plans_with_all_rules(make: Callable[[], Graph]) -> None:
     """The optimum over all programs is never above any of them, its file is accepted, read again, and runs."""
-    graph, machine, where = make(), load_machine("2x2"), space("complete")
+    graph, machine, where = make(), load_machine("cloud-a100:2x2"), space("complete")
     found = plan_jointly(graph, machine, where, clock=Clock())
     assert found.answer.status is Status.OPTIMAL and found.plain.cost is not None
     assert found.answer.cost is not None and found.answer.cost <= found.plain.cost
@@ -203,7 +273,7 @@ def test_plans_with_all_rules(make: Callable[[], Graph]) -> None:
 @pytest.mark.parametrize("make", [*PLACES.values(), trained_chain])
 def test_programs_cost_alone_what_they_cost_jointly(make: Callable[[], Graph]) -> None:
     """New tensors and another order of axes included: every program keeps the order of the e-graph."""
-    graph, machine, where = make(), load_machine("2x2"), space("complete")
+    graph, machine, where = make(), load_machine("cloud-a100:2x2"), space("complete")
     egraph, derivation = safe(graph)
     assert same_order(egraph)
     joint = build_joint(egraph, derivation.rounds, machine, where, level=2)
@@ -219,7 +289,7 @@ def test_programs_cost_alone_what_they_cost_jointly(make: Callable[[], Graph]) -
 
 def test_association_pays() -> None:
     """(a w) v takes 16 times the operations of a (w v)."""
-    found = plan_jointly(chain(), load_machine("2x2"), space("complete"), clock=Clock())
+    found = plan_jointly(chain(), load_machine("cloud-a100:2x2"), space("complete"), clock=Clock())
     plan = joint_plan(found)
     assert plan is not None and "p" not in {op.output.tensor for op in plan.graph.operators}
 
@@ -227,7 +297,7 @@ def test_association_pays() -> None:
 def test_the_copy_side_by_side_is_not_made() -> None:
     """Figure 16b of Unity: no concatenation; with parts of one size one sum of products reads them where they lie."""
     graph = equal_parts()
-    found = plan_jointly(graph, load_machine("2x2"), space("complete"), clock=Clock())
+    found = plan_jointly(graph, load_machine("cloud-a100:2x2"), space("complete"), clock=Clock())
     plan = joint_plan(found)
     assert plan is not None and found.answer.status is Status.OPTIMAL
     assert [op.function for op in plan.graph.operators] == ["tanh", "tanh", "product_sum"]

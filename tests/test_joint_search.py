@@ -32,7 +32,8 @@ WHERE = space("complete")
 
 
 @pytest.mark.parametrize(
-    ("name", "sizes", "machine"), [("vit", {"depth": 2}, "2x2"), ("bert-large", {"layers": 2}, "1x8")]
+    ("name", "sizes", "machine"),
+    [("vit", {"depth": 2}, "cloud-a100:2x2"), ("bert-large", {"layers": 2}, "cloud-a100:1x8")],
 )
 def test_transformers_are_proved(name: str, sizes: dict[str, int], machine: str) -> None:
     """With the modes of all readers and of the writer in the tags; how often each class is read says too little."""
@@ -47,7 +48,7 @@ def test_never_worse_than_the_plain_plan_under_a_limit(monkeypatch: pytest.Monke
     """Where the rows of all programs, which say more than those of one, leave no room for the user's plan, and what they
     leave is dearer or nothing, the answer is the user's plan: no operators added, and its file is accepted.
     """
-    graph, machine = PLACES["merge-siblings"](), load_machine("1x2")
+    graph, machine = PLACES["merge-siblings"](), load_machine("cloud-a100:1x2")
     free = build(graph, machine, WHERE, 1 << 40)
     best = relax_resources(free.problem, clock=Clock())
     limit = free.problem.peak_of(best.solution or ())[0]
@@ -69,7 +70,7 @@ def test_never_worse_than_the_plain_plan_under_a_limit(monkeypatch: pytest.Monke
 
 def test_the_rows_of_all_programs_leave_room_for_something_cheaper() -> None:
     """The same with the rows as they are: merged, the products fit, and cost less."""
-    graph, machine = PLACES["merge-siblings"](), load_machine("1x2")
+    graph, machine = PLACES["merge-siblings"](), load_machine("cloud-a100:1x2")
     found = plan_jointly(graph, machine, WHERE, clock=Clock(), memory_limit=864)
     assert found.answer.status is Status.OPTIMAL and found.planning.rounds > 0
     assert (found.answer.cost or 0) < (found.plain.cost or 0)
@@ -94,5 +95,5 @@ def test_tags_of_too_many_readers_say_less() -> None:
     assert {len(b.tag) for b in Skeleton(few, MIDDLE).rests["g"]} == {3}
     assert {len(b.tag) for b in Skeleton(many[0], MIDDLE).rests["g"]} == {0}
     for level in (MIDDLE, LARGE):
-        planning = build_joint(many[0], many[1].rounds, load_machine("1x2"), WHERE, level=level)
+        planning = build_joint(many[0], many[1].rounds, load_machine("cloud-a100:1x2"), WHERE, level=level)
         assert wrong_skeleton(planning, Programs(many[0])) == ""

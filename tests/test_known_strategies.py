@@ -80,7 +80,7 @@ def test_megatron_costs_at_most_five_percent_more(layer: Planning) -> None:
 
 
 def test_forward_and_weight_gradient_agree_where_things_are() -> None:
-    planning = build(zoo.build("linear-training"), load_machine("1x8"), space("complete"))
+    planning = build(zoo.build("linear-training"), load_machine("cloud-a100:1x8"), space("complete"))
     split = '{"b": {"gpus": 2}, "n": {"gpus": 4}}'
     text = (
         f'{{"forward": {split}, "weight_gradient": {split}, "tensor:x": {{"0": {{"gpus": 2}}}}, "tensor:forward": '
@@ -126,7 +126,7 @@ REDUCTION = """{"fc1": {"k": {"gpus": 2}}, "relu1": {}, "relu1.dx": {}, "fc1.dw"
 
 @pytest.fixture(scope="module")
 def perceptron() -> Planning:
-    return build(zoo.build("mlp-unity-training"), load_machine("1x2"), space("complete"))
+    return build(zoo.build("mlp-unity-training"), load_machine("cloud-a100:1x2"), space("complete"))
 
 
 @pytest.fixture(scope="module")
@@ -195,7 +195,7 @@ def test_with_every_matmul_split_the_solver_moves_what_enumeration_finds(
 
 
 def test_statistics_count_as_well() -> None:
-    planning = build(zoo.build("attention"), load_machine("1x2"), space("complete"))
+    planning = build(zoo.build("attention"), load_machine("cloud-a100:1x2"), space("complete"))
     v = planning.operators["attention.softmax"]
     split = planning.decisions[v].choice(
         planning.decisions[v].placement(0).__class__(("b", "s", "t", "h"), ((1, 1), (1, 1), (1, 2), (1, 1), (1, 1)))
@@ -210,7 +210,7 @@ def test_statistics_count_as_well() -> None:
 # ---------------------------------------------------------------- the plan against known strategies
 
 
-@pytest.mark.parametrize(("machine", "batch"), [("2x4", 8), ("4x8", 8)])
+@pytest.mark.parametrize(("machine", "batch"), [("cloud-a100:2x4", 8), ("cloud-a100:4x8", 8)])
 def test_the_plan_is_never_worse_than_known_strategies(machine: str, batch: int) -> None:
     planning = build(zoo.build("bert-large", batch=batch, layers=2), load_machine(machine), space("complete"))
     costs = {}
@@ -227,7 +227,7 @@ def test_the_plan_is_never_worse_than_known_strategies(machine: str, batch: int)
 
 
 def test_known_strategies_decide_what_they_are_about() -> None:
-    planning = build(zoo.build("bert-large", layers=1), load_machine("4x8"), space("complete"))
+    planning = build(zoo.build("bert-large", layers=1), load_machine("cloud-a100:4x8"), space("complete"))
     levels = [level.name for level in planning.machine.levels]
     expect = {
         "data parallel": (

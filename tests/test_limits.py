@@ -32,11 +32,11 @@ from shardproof.verify.plan.plan import check_plan
 
 LLAMA_405B = {"layers": 2, "batch": 512, "sequence": 8192, "width": 16384, "heads": 128, "kv_heads": 8, "hidden": 53248}
 CASES = [
-    ("mlp-unity", {}, None, "2x4", "complete"),
-    ("bert-tiny", {}, "adam", "4x8", "two-per-level"),
-    ("conv-stack", {}, None, "2x3", "complete,uneven"),
-    ("attention", {}, None, "2x4", "complete"),
-    ("mlp-uneven", {}, "sgd", "2x6", "two-per-level,uneven"),
+    ("mlp-unity", {}, None, "cloud-a100:2x4", "complete"),
+    ("bert-tiny", {}, "adam", "cloud-a100:4x8", "two-per-level"),
+    ("conv-stack", {}, None, "cloud-a100:2x3", "complete,uneven"),
+    ("attention", {}, None, "cloud-a100:2x4", "complete"),
+    ("mlp-uneven", {}, "sgd", "cloud-a100:2x6", "two-per-level,uneven"),
 ]
 
 
@@ -81,7 +81,7 @@ def test_what_cannot_be_checked_is_refused_before_anything_is_built(
 
 
 def test_the_default_space_is_one_that_can_be_checked(monkeypatch: pytest.MonkeyPatch) -> None:
-    graph, machine = zoo("bert-tiny"), load_machine("4x8")
+    graph, machine = zoo("bert-tiny"), load_machine("cloud-a100:4x8")
     assert fitting_space(graph, machine).name == "complete"
     monkeypatch.setattr(limits, "MOST_PLACEMENTS", 100)
     assert fitting_space(graph, machine).name == "one-per-level"
@@ -116,7 +116,7 @@ LIMITS = (
 @pytest.mark.parametrize("limit", LIMITS)
 def test_planner_and_checker_refuse_at_the_same_size(limit: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Every limit is moved to where this plan just fits and just does not: both say the same, in the same words."""
-    graph, machine, where = zoo("mlp-unity"), load_machine("2x4"), space("complete")
+    graph, machine, where = zoo("mlp-unity"), load_machine("cloud-a100:2x4"), space("complete")
     planned = plan_graph(graph, machine, where)
     assert planned.plan is not None
     data = write_plan(None, planned.plan)
@@ -155,8 +155,8 @@ def test_planner_and_checker_refuse_at_the_same_size(limit: str, monkeypatch: py
 
 @pytest.mark.parametrize("part", ["entries", "overlaps"])
 def test_budgets_are_exact(part: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    graph, machine, where = zoo("mlp-unity"), load_machine("2x4"), space("complete")
-    bound = needed(graph, "2x4", "complete", monkeypatch)
+    graph, machine, where = zoo("mlp-unity"), load_machine("cloud-a100:2x4"), space("complete")
+    bound = needed(graph, "cloud-a100:2x4", "complete", monkeypatch)
     check_sizes(graph, machine, where, bound)
     less = replace(bound, **{part: getattr(bound, part) - 1})
     with pytest.raises(OverBudget, match="without --large"):
@@ -176,7 +176,7 @@ def test_the_command_line_asks_for_consent_to_large_checks(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     out = tmp_path / "p.spz"
-    assert front.run(["plan", "mlp-unity", "--machine", "2x4", "-o", str(out)]) == 0
+    assert front.run(["plan", "mlp-unity", "--machine", "cloud-a100:2x4", "-o", str(out)]) == 0
     from shardproof.verify.verbs import check as cli
 
     monkeypatch.setattr(cli, "SMALL", Budget(10, 10))
@@ -202,7 +202,7 @@ def largest(fits: Callable[[int], bool]) -> int:
 @pytest.mark.parametrize("sizes", ["2x2", "8", "1"])
 def test_nothing_wraps_at_the_largest_sizes(sizes: str) -> None:
     """The largest matrices that are admitted: tables as index sets and Python integers give them."""
-    machine, where = load_machine("localhost:" + sizes if "x" not in sizes else sizes), space("complete")
+    machine, where = load_machine(("cloud-a100:" if "x" in sizes else "localhost:") + sizes), space("complete")
 
     def fits(n: int, shape: Callable[[int], tuple[int, int, int]]) -> bool:
         try:

@@ -140,7 +140,7 @@ SLOW = {"cholesky", "gram_schmidt", "tridiagonal", "back_substitution"}
 
 
 @pytest.mark.parametrize(
-    "machine", [*(pytest.param(f"localhost:{n}", marks=pytest.mark.slow) for n in (1, 2, 3)), "2x2"]
+    "machine", [*(pytest.param(f"localhost:{n}", marks=pytest.mark.slow) for n in (1, 2, 3)), "cloud-a100:2x2"]
 )
 @pytest.mark.parametrize("name", [pytest.param(n, marks=pytest.mark.slow if n in SLOW else ()) for n in PROGRAMS])
 def test_linear_algebra(name: str, machine: str) -> None:

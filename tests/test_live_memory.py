@@ -43,7 +43,7 @@ STEPS = {name: step(name) for name in MODELS} | {"dlrm again": step("dlrm", "all
 
 def peaks(graph: Graph, seed: int) -> tuple[int, int]:
     """(predicted, measured) bytes on the fullest of 4 ranks under random choices."""
-    planning = build(graph, load_machine("2x2"), space("complete,uneven"), 1 << 60)
+    planning = build(graph, load_machine("cloud-a100:2x2"), space("complete,uneven"), 1 << 60)
     choices = draw_choices(graph, (2, 2), np.random.default_rng(seed))
     predicted, _ = planning.problem.peak_of(planning.solution(choices))
     measured = run_virtual(lower(graph, (2, 2), choices), random_inputs(graph, 0), measure=True).peaks
@@ -67,7 +67,7 @@ def test_the_prediction_is_exact_somewhere() -> None:
 def test_without_the_buffers_of_operands_the_prediction_would_be_too_low() -> None:
     """The rows are needed: leaving them out, as before, predicts less than is held."""
     graph = STEPS["attention"]
-    planning = build(graph, load_machine("2x2"), space("complete,uneven"), 1 << 60)
+    planning = build(graph, load_machine("cloud-a100:2x2"), space("complete,uneven"), 1 << 60)
     low = 0
     for seed in range(6):
         choices = draw_choices(graph, (2, 2), np.random.default_rng(seed))

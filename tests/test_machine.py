@@ -10,6 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from shardproof.models.machine.bars import step_bar
 from shardproof.models.machine.machine import BUILTIN, MAX_FILE, Machine, MachineError, builtin_names, load_machine
 from shardproof.models.machine.quantities import QuantityError, exact_from, exact_text, parse, show
 from shardproof.models.machine.text import render, to_toml
@@ -76,7 +77,8 @@ def test_coordinates_are_row_major_digits() -> None:
 
 
 def test_specs() -> None:
-    assert load_machine("4x8") == load_machine("cloud-a100") == load_machine("cloud-a100:4x8")
+    assert load_machine("4x8") == load_machine("dgx-a100") == load_machine("dgx-a100:4x8")
+    assert load_machine("cloud-a100:4x8") == load_machine("cloud-a100") != load_machine("4x8")
     assert load_machine("32x8").hierarchy == (32, 8) and load_machine("localhost:8").hierarchy == (8,)
     assert load_machine("p2-a100:2x16").hierarchy == (2, 16) and load_machine("summit").hierarchy == (32, 2, 3)
 
@@ -131,7 +133,7 @@ def test_constants_of_the_research_notes() -> None:
 
 
 def test_sizes_change_the_hash_and_links_do_not_change_with_sizes() -> None:
-    a, b = load_machine("4x8"), load_machine("8x4")
+    a, b = load_machine("cloud-a100:4x8"), load_machine("cloud-a100:8x4")
     assert a.sha256() != b.sha256() and [x.bandwidth for x in a.levels] == [x.bandwidth for x in b.levels]
 
 
@@ -285,12 +287,15 @@ def test_every_toml_in_the_folder_is_a_builtin_of_its_own_name() -> None:
 def test_bars_are_kept_shown_and_part_of_the_identity(tmp_path: Path) -> None:
     """One bar may cover a table; it survives both forms, and machines without bars keep their bytes."""
     text = (BUILTIN / "cloud-a100.toml").read_text()
-    bars = '\n[bars]\n"level.nodes" = "10 %"\n"level.nodes.latency" = "50%"\n"device_class.a100.peaks" = "12.5 %"\n'
+    bars = '\n[bars]\n"level.nodes" = "10 %"\n"level.nodes.latency" = "50%"\nstep = "24 %"\n"device_class.a100.peaks" = "12.5 %"\n'
     (tmp_path / "m.toml").write_text(text + bars)
     plain, mine = load_machine("cloud-a100"), load_machine("m.toml", tmp_path)
     found = dict(mine.bars)
     assert found["level.nodes.bandwidth"] == Fraction(1, 10) and found["level.nodes.latency"] == Fraction(1, 2)
     assert found["device_class.a100.peaks.bool"] == Fraction(1, 8) and "level.gpus.latency" not in found
+    assert found["step"] == Fraction(6, 25) == step_bar(mine) and step_bar(plain) == 0 < step_bar(
+        load_machine("dgx-a100")
+    )
     assert Machine.from_json(mine.to_json()) == mine and mine.sha256() != plain.sha256()
     assert "bars" not in plain.to_json() and load_machine("dgx-a100").bars
     (tmp_path / "again.toml").write_text(to_toml(mine))
@@ -306,6 +311,8 @@ def test_bars_are_kept_shown_and_part_of_the_identity(tmp_path: Path) -> None:
         ('"level.nodes" = "2000 %"', "is not an error bar"),
         ('"level.nodes" = 10', "must be text"),
         ('"level.nodse" = "10 %"', "belongs to no constant"),
+        ('"step.all" = "10 %"', "belongs to no constant"),
+        ('step = "0 %"', "is not an error bar"),
         ("", "at least one bar"),
     ],
 )

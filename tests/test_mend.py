@@ -18,9 +18,10 @@ from shardproof.formal.selection.decomposition import round_master as rounding
 from shardproof.formal.selection.decomposition.column_generation import generate_columns
 from shardproof.formal.selection.decomposition.quotient import quotient
 from shardproof.formal.selection.decomposition.round_master import _Mixture, _Side, pair, round_master
-from shardproof.formal.selection.decomposition.symmetric import Profile, symmetric_problem
+from shardproof.formal.selection.decomposition.symmetric import average, symmetric_problem
 from shardproof.formal.selection.model.clock import Clock
 from shardproof.formal.selection.model.priced import Floats
+from shardproof.formal.selection.model.resources import Rows
 from shardproof.formal.selection.model.restrict import condition
 from shardproof.formal.selection.options.bound import BoundOptions
 from shardproof.formal.selection.options.decomposition import DECOMPOSITION
@@ -275,9 +276,9 @@ def test_prices_stop_where_the_limit_is_crossed(monkeypatch: pytest.MonkeyPatch)
     tried: list[float] = []
     real = mending.priced
 
-    def watched(problem: SelectionProblem, events: list[int], n: Floats) -> SelectionProblem:
+    def watched(rows: Rows, n: Floats) -> SelectionProblem:
         tried.append(float(n[0]))
-        return real(problem, events, n)
+        return real(rows, n)
 
     monkeypatch.setattr(mending, "priced", watched)
     for start, n in ((2, 1.0), (0, 10.0)):
@@ -296,31 +297,29 @@ def test_generate_returns_the_prices_that_bound_best(seed: int, monkeypatch: pyt
     problem, _ = bound_rows(seed, Fraction(9, 10), 10**6)
     found, search = quotient(problem), searching(problem)
     assert found is not None and problem.limit is not None
-    same = symmetric_problem(problem, found)
+    same = Rows(symmetric_problem(problem, found))
     bounds: list[tuple[float, Floats]] = []
     real = generating._column
 
     def watched(
-        make: Make, same: SelectionProblem, profile: Profile, n: Floats, columns: list[Column], warm: Dual, until: Clock
+        make: Make, same: Rows, n: Floats, columns: list[Column], warm: Dual, until: Clock
     ) -> tuple[Column, Dual | None, float]:
-        column, record, slack = real(make, same, profile, n, columns, warm, until)
+        column, record, slack = real(make, same, n, columns, warm, until)
         bounds.append((column.cost + float(n @ column.use) - float(problem.limit or 0) * float(n.sum()) - slack, n))
         return column, record, slack
 
     monkeypatch.setattr(generating, "_column", watched)
     monkeypatch.setattr(generating, "round_master", lambda *arguments: None)
-    inner = tight(same, Clock())
+    inner = tight(replace(same.problem, usages=(), limit=None), Clock())
     first = converged(inner)
     inner.search(first)
     assert inner.incumbent.solution is not None
     answer = generate_columns(search, tight, found, same, (inner.incumbent.solution, first), set())
     best = max(bounds, key=lambda b: b[0])
     assert len(bounds) > 1 and answer is not None and answer[1] is best[1]
-    ring = Profile(problem, found).priced(found.problem, answer[1], each=True)
+    ring = average(same, found, answer[1])
     assert answer[0].multipliers == () and 0.95 * optimum(ring) <= lower_of(ring, answer[0]) <= optimum(ring)
-    plain = Column(
-        inner.incumbent.solution, inner.incumbent.cost, Profile(problem, found).use(inner.incumbent.solution)
-    )
+    plain = generating.column_of(same, inner.incumbent.solution)
     assert np.array_equal(bounds[0][1], generating._steep([plain], problem.limit, DECOMPOSITION))
 
 

@@ -44,7 +44,7 @@ MEMORY = 64 << 20
 @cache
 def original() -> Plan:
     """The MLP of Unity on 2 x 4 devices, proved optimal."""
-    planned = plan_graph(zoo("mlp-unity"), load_machine("2x4"), space("complete"))
+    planned = plan_graph(zoo("mlp-unity"), load_machine("cloud-a100:2x4"), space("complete"))
     assert planned.plan is not None
     return planned.plan
 
@@ -52,7 +52,7 @@ def original() -> Plan:
 @cache
 def partial() -> Plan:
     """A plan with a memory limit, a copy, an all-gather and a reduce-scatter."""
-    planned = plan_graph(zoo("mlp-8192", layers=3, batch=8), load_machine("2x4"), space("complete"), 1 << 30)
+    planned = plan_graph(zoo("mlp-8192", layers=3, batch=8), load_machine("cloud-a100:2x4"), space("complete"), 1 << 30)
     assert planned.plan is not None
     return planned.plan
 
@@ -118,7 +118,15 @@ def changed_parts() -> Iterator[tuple[str, Plan]]:
             machine=slow(plan.machine),
         ),
     )
-    for spec in ("4x2", "8x1", "1x8", "2x2", "p2-v100:2x4", "pase-1080ti:2x4", "localhost:8"):
+    for spec in (
+        "cloud-a100:4x2",
+        "cloud-a100:8x1",
+        "cloud-a100:1x8",
+        "cloud-a100:2x2",
+        "p2-v100:2x4",
+        "pase-1080ti:2x4",
+        "localhost:8",
+    ):
         yield f"machine {spec}", replace(plan, machine=load_machine(spec))
     for level in range(2):
         for part in ("bandwidth", "latency"):

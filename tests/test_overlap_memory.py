@@ -18,11 +18,12 @@ import pytest
 from test_overlap_plans import planning_of, reasons
 
 from shardproof.__main__ import run
-from shardproof.formal.overlap.memory import program_order, rows_of_every_order
+from shardproof.formal.overlap.memory import kept_past, program_order, rows_of_every_order
 from shardproof.formal.overlap.planned import fitted
-from shardproof.formal.overlap.search import Overlapped, overlapped
+from shardproof.formal.overlap.search import Overlapped, Unfit, every_order, overlapped
 from shardproof.formal.overlap.tasks import tasks_of
 from shardproof.formal.selection.model.clock import Clock
+from shardproof.formal.selection.tree.infeasible import least_use
 from shardproof.models.cost.selection import Planning
 from shardproof.models.cost.selection import build as build_problem
 from shardproof.models.layout.placement import space
@@ -36,9 +37,9 @@ from shardproof.models.sources.zoo import build
 from shardproof.proofs.container.archive import read_container
 from shardproof.proofs.container.canonical import ContainerError
 from shardproof.proofs.overlap.certificate import OverlapCertificate
-from shardproof.proofs.overlap.file import write_overlap
+from shardproof.proofs.overlap.file import decode_overlap, encode_overlap, write_overlap
 from shardproof.verify.overlap.certificate import check_members, wanted
-from shardproof.verify.overlap.memory import blocks, inescapable
+from shardproof.verify.overlap.memory import blocks, inescapable, unavoidable
 from shardproof.verify.plan.tables import CELLS
 from shardproof.verify.plan.used_entries import Entries
 
@@ -61,7 +62,7 @@ def training() -> Planning:
 @cache
 def found() -> Overlapped:
     plan = overlapped(training(), Clock(60.0), Fraction(1, 20))
-    assert plan is not None
+    assert isinstance(plan, Overlapped)
     return plan
 
 
@@ -92,6 +93,64 @@ def test_builder_and_checker_hold_the_same_blocks_and_use_the_same_rows() -> Non
             built = tasks_of(planning, x, 1)
             mine = sorted((h.amount, -1 if h.first is None else h.first, h.last) for h in built.holdings)
             assert mine == blocks(entries, x, wanted(entries, x, 1)[2])
+
+
+def test_no_order_holds_less_than_the_rows_that_prove_infeasibility() -> None:
+    """Random placements in random orders: what is held while an operator runs is never below its rows."""
+    rng = random.Random(11)
+    bert = build_step(build("bert-tiny", batch=4, layers=1), "sgd").graph
+    for planning in (training(), limited(bert, "2x2", 1 << 20)):
+        entries, count = Entries(planning), len(planning.graph.operators)
+        past = [(u.vertex, u.start, u.end, int(u.amount[0])) for u in kept_past(planning)]
+        assert past == [(u.vertex, u.start, u.end, int(u.amount[0])) for u in unavoidable(entries)]
+        assert len(past) > count // 4
+        rows = (*inescapable(entries), *unavoidable(entries))
+        near = 0.0
+        for _ in range(4):
+            x = tuple(rng.randrange(planning.problem.domain_size(v)) for v in range(len(planning.decisions)))
+            problem = tasks_of(planning, x, 1)
+            place = {k: n for n, k in enumerate(random_order(problem, rng))}
+            for k in (k for k in range(count) if problem.tasks[k].time):
+                at = place[k]  # one task after another: it runs alone
+                held = sum(
+                    h.amount
+                    for h in problem.holdings
+                    if (h.first is None or place[h.first] <= at) and (not h.last or at <= max(place[t] for t in h.last))
+                )
+                least = sum(int(u.amount[x[u.vertex]]) for u in rows if u.start <= k < u.end)
+                assert least <= held
+                near = max(near, least / held)
+        assert near > 0.5, "the rows say something"
+
+
+def random_order(problem: ScheduleProblem, rng: random.Random) -> list[int]:
+    """Any order in which nothing begins before what it waits for."""
+    waits = [sum(p.after == k for p in problem.precedences) for k in range(len(problem.tasks))]
+    ready, order = [k for k, n in enumerate(waits) if not n], list[int]()
+    while ready:
+        order.append(ready.pop(rng.randrange(len(ready))))
+        for p in problem.precedences:
+            if p.before == order[-1]:
+                waits[p.after] -= 1
+                ready += [] if waits[p.after] else [p.after]
+    return order
+
+
+def test_what_is_infeasible_is_proved_by_what_every_order_holds() -> None:
+    rows = every_order(training())
+    need = int(least_use(rows, np.array(rows.events(), dtype=np.int64)).max())
+    tight = overlapped(limited(step(), "localhost:4", need - 1), Clock(30.0), Fraction(0))
+    assert isinstance(tight, Unfit)
+    c, full = tight.certificate(), found().certificate()
+    assert reasons(c) == "" and decode_overlap(encode_overlap(c)).schedule is None
+    assert "another problem" in reasons(replace(c, memory=need))
+    assert "no limit" in reasons(replace(c, memory=None))
+    assert "is chosen" in reasons(replace(c, choices=full.choices))
+    assert "is chosen" in reasons(replace(c, choices=replace(full.choices, copies=())))
+    assert "is chosen" in reasons(replace(c, choices=replace(full.choices, operators=())))
+    assert "is chosen" in reasons(replace(c, chains=(("fc1",),), weights=(1, 1, 0)))
+    assert "is chosen" in reasons(replace(c, lower_bound=1))
+    assert "does not say" in reasons(replace(c, least=full.least))
 
 
 def test_program_order_needs_no_more_than_the_rows_of_the_plan_without_overlap() -> None:
@@ -272,11 +331,18 @@ def test_the_command_line_takes_a_limit(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    line = ["plan", "mlp-unity", "--train", "sgd", "--machine", "1x2", "--overlap", "-o", "o.spz"]
+    line = ["plan", "mlp-unity", "--train", "sgd", "--machine", "cloud-a100:1x2", "--overlap", "-o", "o.spz"]
     assert run([*line, "--memory", "8GiB", "--json"]) in (0, 5)
     said = json.loads(capsys.readouterr().out)
     assert 0 < said["peak_memory"] <= said["memory_limit"] == 8 << 30
     assert run(["check", "o.spz"]) == 0
     capsys.readouterr()
-    assert run([*line, "--memory", "1KiB"]) == 5
-    assert "within 1 KiB" in capsys.readouterr().out
+    assert run([*line, "--memory", "1KiB", "--force"]) == 20
+    assert "proved infeasible, whatever runs beside what" in capsys.readouterr().out
+    assert run(["check", "o.spz"]) == 0
+    assert "Infeasible   proved" in capsys.readouterr().out
+    assert run(["run", "o.spz", "-n", "2", "--virtual"]) == 3
+    assert "nothing to run" in capsys.readouterr().err
+    assert run([*line, "--memory", "1KiB", "--force", "--json"]) == 20
+    said = json.loads(capsys.readouterr().out)
+    assert said["status"] == "infeasible" and said["conflict"]["rows"] and said["verdict"] == "proved"

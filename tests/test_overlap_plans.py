@@ -44,7 +44,7 @@ def planning_of(graph: Graph, machine: str) -> Planning:
 
 @cache
 def training() -> Planning:
-    return planning_of(build_step(build("mlp-8192", batch=64, width=2048, layers=4), "adam").graph, "2x2")
+    return planning_of(build_step(build("mlp-8192", batch=64, width=2048, layers=4), "adam").graph, "cloud-a100:2x2")
 
 
 @cache
@@ -60,7 +60,7 @@ def reasons(c: OverlapCertificate) -> str:
 
 def test_builder_and_checker_have_the_same_tasks_and_chains() -> None:
     rng = random.Random(3)
-    for planning in (training(), planning_of(build_step(build("bert-tiny", batch=8), "sgd").graph, "1x2")):
+    for planning in (training(), planning_of(build_step(build("bert-tiny", batch=8), "sgd").graph, "cloud-a100:1x2")):
         entries = Entries(planning)
         for _ in range(5):
             x = tuple(rng.randrange(planning.problem.domain_size(v)) for v in range(len(planning.decisions)))
@@ -107,7 +107,7 @@ def test_no_placement_and_no_order_is_below_the_bound() -> None:
     g.contract("a", "b i, i j -> b j", "x", "w")
     g.contract("c", "b i, i j -> b j", "a", "v")
     g.reduce("d", "b j -> b", "a")
-    planning = planning_of(g.build("c", "d"), "1x2")
+    planning = planning_of(g.build("c", "d"), "cloud-a100:1x2")
     plan = overlapped(planning, Clock(30.0), Fraction(0))
     assert plan is not None and reasons(plan.certificate()) == ""
     problem, best = planning.problem, 1 << 62
@@ -192,7 +192,7 @@ def test_the_command_line_says_and_writes_it(
     tmp_path: object, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.chdir(str(tmp_path))
-    line = ["plan", "mlp-unity", "--train", "sgd", "--machine", "1x2", "--overlap", "-o", "o.spz"]
+    line = ["plan", "mlp-unity", "--train", "sgd", "--machine", "cloud-a100:1x2", "--overlap", "-o", "o.spz"]
     assert run([*line, "--json"]) in (0, 5)
     said = json.loads(capsys.readouterr().out)
     assert said["lower_bound"] <= said["makespan"] and said["verdict"] == "proved"

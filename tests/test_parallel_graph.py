@@ -28,7 +28,7 @@ GRAPHS = {
 @pytest.mark.parametrize("name", GRAPHS)
 def test_there_and_back(name: str) -> None:
     graph: Graph = GRAPHS[name]()
-    planning = build(graph, load_machine("2x2"), space("complete"))
+    planning = build(graph, load_machine("cloud-a100:2x2"), space("complete"))
     rng = np.random.default_rng(0)
     kinds = set()
     for _ in range(6):
@@ -72,7 +72,7 @@ def test_the_command(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: py
 
 
 def test_drawing_and_text_name_everything() -> None:
-    planning = build(GRAPHS["step"](), load_machine("2x2"), space("complete"))
+    planning = build(GRAPHS["step"](), load_machine("cloud-a100:2x2"), space("complete"))
     x = tuple(v.cost.size - 1 for v in planning.problem.vertices)
     found = priced_graph(planning, x)
     text, drawn = render_parallel(found), picture(found, "a & b")

@@ -314,7 +314,7 @@ def test_the_bound_is_not_above_any_schedule_of_any_cut(stages: int, micro: int)
 def test_the_bound_is_not_above_any_placement(micro: int) -> None:
     """Two stages of two devices: all placements of every stage, boundaries free, with all orders."""
     step = build_step(build("mlp-8192", batch=4, width=64, layers=3), "sgd")
-    machine = load_machine("2x2")
+    machine = load_machine("cloud-a100:2x2")
     job = Job(step.graph, divide(step.graph, step.passes), machine, space("complete"), None)
     case = Case(job, 2, micro)
     case.prove(1, Clock())
@@ -410,7 +410,7 @@ def minimal(points: set[tuple[int, int, int]]) -> list[tuple[int, int, int]]:
 
 def certified() -> PipelineCertificate:
     step = build_step(build("mlp-8192", batch=4, width=64, layers=3), "sgd")
-    job = Job(step.graph, divide(step.graph, step.passes), load_machine("1x2"), space("complete"), None)
+    job = Job(step.graph, divide(step.graph, step.passes), load_machine("cloud-a100:1x2"), space("complete"), None)
     return planned(job, [(2, 2)], Clock(30.0), Fraction(1, 10)).certificate()
 
 
@@ -433,7 +433,7 @@ def test_every_claim_of_stages_and_schedule_is_looked_at() -> None:
     pipe = c.schedule.subject
     assert isinstance(pipe, Pipeline)
     assert "cannot be cut into 3" in reasons(replace(c, pairs=(*c.pairs, (2, 3))))
-    wide = replace(c, machine=load_machine("1x16"), pairs=(*c.pairs, (16, 2)))
+    wide = replace(c, machine=load_machine("cloud-a100:1x16"), pairs=(*c.pairs, (16, 2)))
     assert reasons(wide) != ""
     (first, second), n = c.stages, c.division.units
     assert "not all units" in reasons(replace(c, stages=(first, replace(second, end=n - 1))))
@@ -458,7 +458,7 @@ def test_every_claim_of_stages_and_schedule_is_looked_at() -> None:
 def test_a_leaf_counts_one_micro_batch_or_all_with_the_updates() -> None:
     """Honest certificates of more micro-batches than there are, or of all without the updates: counted too often."""
     step = build_step(build("mlp-8192", batch=4, width=64, layers=3), "sgd")
-    job = Job(step.graph, divide(step.graph, step.passes), load_machine("1x2"), space("complete"), None)
+    job = Job(step.graph, divide(step.graph, step.passes), load_machine("cloud-a100:1x2"), space("complete"), None)
     found = planned(job, [(2, 2)], Clock(30.0), Fraction(1, 10))
     c, case = found.certificate(), found.cases[0]
     for times, once in ((3, True), (2, False), (0, True)):
@@ -480,7 +480,7 @@ def test_costs_that_would_look_forbidden_are_not_multiplied() -> None:
 
 def test_more_stages_than_units_are_refused() -> None:
     step = build_step(build("mlp-8192", batch=4, width=64, layers=3), "sgd")
-    job = Job(step.graph, divide(step.graph, step.passes), load_machine("1x8"), space("complete"), None)
+    job = Job(step.graph, divide(step.graph, step.passes), load_machine("cloud-a100:1x8"), space("complete"), None)
     c = planned(job, [(2, 2)], Clock(30.0), Fraction(1, 10)).certificate()
     assert reasons(c) == ""
     assert f"8 stages of {job.division.units} units" in reasons(replace(c, pairs=(*c.pairs, (8, 2))))
@@ -490,7 +490,18 @@ def test_a_space_with_a_vocabulary_is_refused(
     tmp_path: object, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.chdir(str(tmp_path))
-    words = ["plan", "mlp-8192", "--train", "sgd", "--machine", "2x2", "--pipeline", "2:2", "--vocabulary", "dtensor"]
+    words = [
+        "plan",
+        "mlp-8192",
+        "--train",
+        "sgd",
+        "--machine",
+        "cloud-a100:2x2",
+        "--pipeline",
+        "2:2",
+        "--vocabulary",
+        "dtensor",
+    ]
     assert run([*words, "-o", "p.spz"]) == 3
     assert "leave out the vocabulary" in capsys.readouterr().err
     c = certified()
@@ -503,7 +514,9 @@ def test_no_stage_needs_less_than_its_least_bytes() -> None:
     division = divide(step.graph, step.passes)
     rng = random.Random(9)
     for micro in (1, 4):
-        planning = build_problem(micro_batch(step.graph, micro), load_machine("1x2"), space("complete"), 1 << 40)
+        planning = build_problem(
+            micro_batch(step.graph, micro), load_machine("cloud-a100:1x2"), space("complete"), 1 << 40
+        )
         units, least = Units(planning, division), least_bytes(planning.graph, division, micro)
         assert least == unit_bytes(planning.graph, division, micro > 1) and min(least) > 0
         nearest = 0.0
@@ -519,7 +532,7 @@ def test_no_stage_needs_less_than_its_least_bytes() -> None:
 def test_what_waits_between_stages_is_counted_twice_alike() -> None:
     """Every moment at which a block is there, one by one, against both sides' counts."""
     step = build_step(build("mlp-8192", batch=8, width=16, layers=5), "sgd")
-    job = Job(step.graph, divide(step.graph, step.passes), load_machine("4x1"), space("complete"), None)
+    job = Job(step.graph, divide(step.graph, step.passes), load_machine("cloud-a100:4x1"), space("complete"), None)
     made = planned(job, [(4, 4)], Clock(30.0), Fraction(1, 2)).best
     assert made is not None
     c = Searched(job, made, [made.case], 0).certificate()
@@ -551,7 +564,7 @@ def test_what_waits_between_stages_is_counted_twice_alike() -> None:
 
 def test_units_that_fit_nowhere_raise_the_bound_and_memory_is_held_to_the_byte() -> None:
     step = build_step(build("mlp-8192", batch=4, width=256, layers=5), "adam")
-    division, machine = divide(step.graph, step.passes), load_machine("1x2")
+    division, machine = divide(step.graph, step.passes), load_machine("cloud-a100:1x2")
     free = planned(
         Job(step.graph, division, machine, space("complete"), None), [(1, 1), (2, 2)], Clock(30.0), Fraction(0)
     )
@@ -585,7 +598,7 @@ def test_a_mean_over_labels_that_count_is_refused_and_one_over_all_is_not(counte
     division = divide(step.graph, step.passes)
     assert wrong_division(step.graph, division) == ""
     reason = shortened(step.graph, 2, division)[1]
-    job = Job(step.graph, division, load_machine("1x2"), space("complete"), None)
+    job = Job(step.graph, division, load_machine("cloud-a100:1x2"), space("complete"), None)
     if counted:
         assert "over the whole batch" in reason
         with pytest.raises(InputError, match="a sum over the whole batch"):

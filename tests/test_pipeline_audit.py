@@ -45,7 +45,7 @@ MEGATRON = "--tensor-model-parallel-size 2 --pipeline-model-parallel-size 2 --mi
 def job() -> Job:
     sizes = {"width": 512, "heads": 8, "kv_heads": 4, "hidden": 1024, "vocabulary": 2048, "sequence": 128}
     step = build_step(build("llama", batch=8, layers=4, **sizes), "adam")
-    return Job(step.graph, divide(step.graph, step.passes), load_machine("2x4"), space("complete"), None)
+    return Job(step.graph, divide(step.graph, step.passes), load_machine("cloud-a100:2x4"), space("complete"), None)
 
 
 @cache
@@ -142,7 +142,19 @@ def test_the_command_line_audits_and_plans_it(
 ) -> None:
     monkeypatch.chdir(tmp_path)
     Path("m.txt").write_text(MEGATRON)
-    model = [SMALL, "--train", "adam", "--machine", "2x4", "--batch", "8", "--strategy", "m.txt", "--time-limit", "60"]
+    model = [
+        SMALL,
+        "--train",
+        "adam",
+        "--machine",
+        "cloud-a100:2x4",
+        "--batch",
+        "8",
+        "--strategy",
+        "m.txt",
+        "--time-limit",
+        "60",
+    ]
     assert run(["audit", *model, "-o", "b.spz", "--json"]) == 10
     said = json.loads(capsys.readouterr().out)
     assert said["outcome"] == "refuted" and said["micro_batches"] == 4 and said["enumerated"] == [[2, 4]]
@@ -222,7 +234,19 @@ def test_the_configuration_is_planned_and_checked(
 ) -> None:
     monkeypatch.chdir(tmp_path)
     Path("m.txt").write_text(MEGATRON)
-    model = [SMALL, "--train", "adam", "--machine", "2x4", "--batch", "8", "--strategy", "m.txt", "--time-limit", "60"]
+    model = [
+        SMALL,
+        "--train",
+        "adam",
+        "--machine",
+        "cloud-a100:2x4",
+        "--batch",
+        "8",
+        "--strategy",
+        "m.txt",
+        "--time-limit",
+        "60",
+    ]
     assert run(["plan", *model, "--pipeline", "2:4", "-o", "c.spz", "--json"]) in (0, 5)
     plan = json.loads(capsys.readouterr().out)
     assert plan["cost"] == given().best.step  # type: ignore[union-attr]
@@ -234,7 +258,7 @@ def test_the_configuration_is_planned_and_checked(
 def test_python_plans_the_configuration(tmp_path: Path) -> None:
     (tmp_path / "flags.txt").write_text(MEGATRON)
     made = shardproof.pipeline(
-        SMALL, "2x4", "adam", stages="2:4", strategy=tmp_path / "flags.txt", batch=8, time_limit_s=60.0
+        SMALL, "cloud-a100:2x4", "adam", stages="2:4", strategy=tmp_path / "flags.txt", batch=8, time_limit_s=60.0
     )
     assert len(made.placements) == 2 and made.micro_batches == 4
     assert 0 < made.lower_bound_s <= made.step_s

@@ -28,7 +28,7 @@ from shardproof.models.sources.training import build_step
 from shardproof.models.sources.zoo import build
 from shardproof.proofs.pipelines.certificate import PipelineCertificate
 
-MACHINES = {"2x2": ("2x2", 2, 4), "4x1": ("4x1", 4, 2)}
+MACHINES = {"2x2": ("cloud-a100:2x2", 2, 4), "4x1": ("cloud-a100:4x1", 4, 2)}
 
 
 @cache
@@ -93,7 +93,7 @@ def test_a_rank_that_fails_is_named_and_nobody_waits() -> None:
 
 def test_element_types_of_the_graph_are_kept() -> None:
     step = build_step(build("mlp-8192", batch=8, width=16, layers=4, dtype="bfloat16"), "sgd")
-    job = Job(step.graph, divide(step.graph, step.passes), load_machine("2x1"), space("complete"), None)
+    job = Job(step.graph, divide(step.graph, step.passes), load_machine("cloud-a100:2x1"), space("complete"), None)
     c = planned(job, [(2, 2)], Clock(30.0), Fraction(1, 2)).certificate()
     inputs = random_inputs(c.graph, 3, None)
     found, expected = run_pipeline(staged(c, True), inputs), run_graph(c.graph, inputs, stored=True)

@@ -138,7 +138,7 @@ def test_clipping_joins_all_stages() -> None:
 def tiny() -> tuple[TrainingStep, Pieces, Units]:
     step = step_of("bert-tiny", "adam", 16)
     division = divide(step.graph, step.passes)
-    planning = build_problem(micro_batch(step.graph, 4), load_machine("1x2"), space("complete"), 1 << 40)
+    planning = build_problem(micro_batch(step.graph, 4), load_machine("cloud-a100:1x2"), space("complete"), 1 << 40)
     return step, Pieces(planning, division), Units(planning, division)
 
 
@@ -209,7 +209,7 @@ def test_the_program_over_cuts_equals_enumeration() -> None:
 
 
 def test_views_and_sends_are_computed_twice_alike() -> None:
-    for text in ("4x8", "2x2", "1x4", "16x8"):
+    for text in ("cloud-a100:4x8", "cloud-a100:2x2", "cloud-a100:1x4", "cloud-a100:16x8"):
         machine = load_machine(text)
         for p in range(1, 130):
             assert view_sizes(machine, p) == parts(machine, p)
@@ -217,7 +217,7 @@ def test_views_and_sends_are_computed_twice_alike() -> None:
                 for far in (False, True):
                     assert send_time(machine, p, 12_345_678, far) == send(machine, p, 12_345_678, far)
     step, pieces, _ = tiny()
-    view = load_machine("1x2")
+    view = load_machine("cloud-a100:1x2")
     assert unit_work(step.graph, view, pieces.division) == least_work(step.graph, view, pieces.division)
 
 
@@ -225,7 +225,7 @@ def test_views_and_sends_are_computed_twice_alike() -> None:
 def small(memory: int | None = None) -> Searched:
     step = step_of("mlp-8192", "sgd", 64)
     division = divide(step.graph, step.passes)
-    job = Job(step.graph, division, load_machine("2x2"), space("complete"), memory)
+    job = Job(step.graph, division, load_machine("cloud-a100:2x2"), space("complete"), memory)
     return planned(job, [(1, 1), (2, 2), (2, 4)], Clock(60.0), Fraction(1, 100))
 
 
@@ -369,7 +369,7 @@ MUTANTS: tuple[Callable[[PipelineCertificate], PipelineCertificate], ...] = (
 def forced() -> PipelineCertificate:
     """A plan of two stages, whatever is better."""
     step = step_of("mlp-8192", "sgd", 64)
-    job = Job(step.graph, divide(step.graph, step.passes), load_machine("2x2"), space("complete"), None)
+    job = Job(step.graph, divide(step.graph, step.passes), load_machine("cloud-a100:2x2"), space("complete"), None)
     return planned(job, [(2, 4)], Clock(60.0), Fraction(1, 10)).certificate()
 
 
@@ -429,7 +429,19 @@ def test_the_command_line_says_and_writes_it(
     tmp_path: object, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.chdir(str(tmp_path))
-    line = ["plan", "mlp-8192", "--train", "sgd", "--machine", "2x2", "--pipeline", "2:4", "-o", "p.spz", "--json"]
+    line = [
+        "plan",
+        "mlp-8192",
+        "--train",
+        "sgd",
+        "--machine",
+        "cloud-a100:2x2",
+        "--pipeline",
+        "2:4",
+        "-o",
+        "p.spz",
+        "--json",
+    ]
     assert run(line) in (0, 5)
     found = json.loads(capsys.readouterr().out)
     assert (found["stages"], found["micro_batches"]) == (2, 4)
@@ -458,7 +470,7 @@ def test_what_cannot_be_is_said(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     monkeypatch.chdir(str(tmp_path))
-    assert run(["plan", "mlp-8192", "--machine", "2x2", *words, "-o", "p.spz"]) in (2, 3)
+    assert run(["plan", "mlp-8192", "--machine", "cloud-a100:2x2", *words, "-o", "p.spz"]) in (2, 3)
     assert message in capsys.readouterr().err
 
 

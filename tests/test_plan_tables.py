@@ -100,7 +100,7 @@ def test_layouts_are_those_of_single_placements(planning: Planning) -> None:
 
 @pytest.mark.parametrize("seed", range(SEEDS))
 def test_strange_graphs_agree(seed: int) -> None:
-    machine = ("localhost:6", "2x3", "summit:2x1x3", "summit:2x2x2")[seed % 4]
+    machine = ("localhost:6", "cloud-a100:2x3", "summit:2x1x3", "summit:2x2x2")[seed % 4]
     entries = Entries(build(strange_graph(seed), load_machine(machine), space("complete,uneven"), 1 << 40))
     wrong, coverage = wrong_anywhere(entries, MORE_CELLS, "seed")
     assert wrong == "" and coverage.checked == coverage.total
@@ -115,7 +115,9 @@ def raised(array: Ints, place: tuple[int, ...]) -> Ints:
 @pytest.mark.parametrize("name", SMALL)
 def test_one_wrong_entry_is_found_wherever_it_is(name: str) -> None:
     """Any entry of any array, raised by one picosecond or byte; used or not."""
-    planning = build(build_step(zoo(name, **TINY[name]), "adam").graph, load_machine("2x2"), space("complete"), 1 << 40)
+    planning = build(
+        build_step(zoo(name, **TINY[name]), "adam").graph, load_machine("cloud-a100:2x2"), space("complete"), 1 << 40
+    )
     p, rng = planning.problem, random.Random(6)
 
     def refuted(**parts: object) -> None:
@@ -159,14 +161,14 @@ def test_fillers_hide_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
         return replace(found, times=raised(found.times, (worst,))) if form.function == "product" else found  # type: ignore[attr-defined]
 
     monkeypatch.setattr(cost, "operator_costs", wrong)
-    found = plan_graph(filled(300), load_machine("2x2"))
+    found = plan_graph(filled(300), load_machine("cloud-a100:2x2"))
     assert found.plan is not None
     result = {r.kind: r for r in check_plan(write_plan(None, found.plan)).results}["Entries"]
     assert result.verdict is Verdict.REFUTED and "operator 'matters'" in result.reason
 
 
 def test_beyond_the_budget_a_part_of_every_group_is_drawn() -> None:
-    planning = build(zoo("transformer-layer"), load_machine("2x4"), space("complete"), 1 << 40)
+    planning = build(zoo("transformer-layer"), load_machine("cloud-a100:2x4"), space("complete"), 1 << 40)
     whole = wrong_anywhere(Entries(planning), MORE_CELLS, "seed")
     some = wrong_anywhere(Entries(planning), 1 << 18, "seed")
     assert whole[0] == some[0] == "" and whole[1].checked == whole[1].total == some[1].total > some[1].checked > 0

@@ -221,10 +221,10 @@ def test_all_to_all_on_256_devices_is_derived_in_seconds() -> None:
 @pytest.mark.parametrize(
     ("model", "machine", "name"),
     [
-        ("mlp-unity", "2x4", "complete"),
-        ("conv-stack", "2x4", "complete"),
-        ("conv-stack", "2x3", "complete,uneven"),
-        ("bert-tiny", "2x4", "complete"),
+        ("mlp-unity", "cloud-a100:2x4", "complete"),
+        ("conv-stack", "cloud-a100:2x4", "complete"),
+        ("conv-stack", "cloud-a100:2x3", "complete,uneven"),
+        ("bert-tiny", "cloud-a100:2x4", "complete"),
         ("attention", "summit:2x2x2", "complete"),
         ("mlp-unity-training", "localhost:4", "complete,uneven"),
     ],

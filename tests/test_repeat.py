@@ -15,10 +15,11 @@ from shardproof.formal.selection.decomposition.blocks import begin, spread
 from shardproof.formal.selection.decomposition.interface import ends
 from shardproof.formal.selection.decomposition.layers import layers
 from shardproof.formal.selection.decomposition.quotient import quotient
-from shardproof.formal.selection.decomposition.symmetric import Profile, symmetric_problem
+from shardproof.formal.selection.decomposition.symmetric import average, symmetric_problem
 from shardproof.formal.selection.model.clock import Clock
 from shardproof.formal.selection.model.factored import Base, build, exact_cost, whole
 from shardproof.formal.selection.model.priced import priced
+from shardproof.formal.selection.model.resources import Rows
 from shardproof.formal.selection.options import Options
 from shardproof.formal.selection.options.decomposition import DecompositionOptions
 from shardproof.formal.selection.options.limits import Limits
@@ -107,29 +108,28 @@ def test_layers_follow_both_directions() -> None:
     assert all((layer[0, i] == i + shift).all() and (layer[1, count - 1 - i] == i + shift).all() for i in middle)
 
 
-def test_profile_agrees_with_the_rows_of_the_whole() -> None:
+def test_rows_of_symmetric_plans_agree_with_those_of_the_whole() -> None:
     problem = repeated_blocks(60, 4, limit=10**6)
     found = quotient(problem)
     assert found is not None
-    profile = Profile(problem, found)
+    rows = Rows(symmetric_problem(problem, found))
     rng = np.random.default_rng(0)
     plan = tuple(int(rng.integers(0, v.cost.size)) for v in found.problem.vertices)
     whole_plan = found.solution_back(plan)
-    for k, t in enumerate(profile.events):
+    for k, t in enumerate(rows.events):
         live = sum(int(u.amount[whole_plan[u.vertex]]) for u in problem.usages if u.start <= t < u.end)
-        assert profile.use(plan)[k] == live
-    n = np.zeros(len(profile.events))
+        assert rows.use(plan)[k] == live
+    n = np.zeros(len(rows.events))
     n[len(n) // 2] = 2.0
-    extra = exact_cost(priced(problem, profile.events, n), whole_plan)
+    extra = exact_cost(priced(Rows(problem), n), whole_plan)
     plain = exact_cost(replace(problem, limit=None, usages=()), whole_plan)
-    assert extra is not None and plain is not None and extra - plain == 2 * profile.use(plan)[len(n) // 2]
-    same = symmetric_problem(problem, found)
-    paid = exact_cost(profile.priced(same, n, each=False), plan)
-    assert same.limit is None and exact_cost(same, plan) == plain and paid == extra
-    each = profile.priced(found.problem, n, each=True)
+    assert extra is not None and plain is not None and extra - plain == 2 * rows.use(plan)[len(n) // 2]
+    same = priced(rows, n)
+    assert same.limit is None and exact_cost(priced(rows, 0 * n), plan) == plain and exact_cost(same, plan) == extra
+    each = average(rows, found, n)
     size = np.bincount(found.of_vertex)
     for c, v in enumerate(each.vertices):  # rounded once for a member, once for all of them
-        added = profile.priced(same, n, each=False).vertices[c].cost - same.vertices[c].cost
+        added = same.vertices[c].cost - rows.problem.vertices[c].cost
         assert np.abs((v.cost - found.problem.vertices[c].cost) * size[c] - added).max() <= 0.5 * size[c] + 0.5
 
 

@@ -13,10 +13,10 @@ from pathlib import Path
 import pytest
 
 from shardproof.__main__ import run
-from shardproof.formal.schedules.actions import action_rows
 from shardproof.formal.schedules.published import chunked, orders, starts_of
 from shardproof.formal.schedules.search import search
 from shardproof.formal.schedules.shop import shop
+from shardproof.models.schedules.actions import action_rows
 from shardproof.models.schedules.pipeline import Pipeline
 
 JOB = Path(__file__).with_name("pipeline_job.py")

@@ -74,7 +74,7 @@ def test_a_split_follows_the_elements() -> None:
 
 
 def test_levels_are_carried_one_by_one() -> None:
-    both = words(CHAIN, "2x4", {"first": {"m": {"0": 2}, "n": {"1": 4}}})
+    both = words(CHAIN, "cloud-a100:2x4", {"first": {"m": {"0": 2}, "n": {"1": 4}}})
     assert both == {
         "first": "m over nodes, n over gpus",
         "second": "m over nodes, k over gpus",
@@ -151,7 +151,7 @@ def test_the_gap_of_a_given_schedule_is_the_whole_gap() -> None:
     """Where messages prove the optimum and the given schedule is far from it: the bound is the optimum's cost, not
     what labels fixed to beat it leave.
     """
-    graph, machine = training_step(zoo("attention", batch=8), "adam"), load_machine("2x2")
+    graph, machine = training_step(zoo("attention", batch=8), "adam"), load_machine("cloud-a100:2x2")
     planned, _ = plan_strategy(graph, machine, parse_strategy('{"*": {"b": {"1": 2}}}'))
     best = plan_graph(graph, machine).answer
     answer = planned.answer
@@ -270,7 +270,7 @@ def test_a_diagonal_over_two_levels_is_priced_as_it_moves(shardproof, tmp_path: 
         "import numpy as np\nfrom shardproof import float64\n\n\ndef f(x: float64[16, 16]):\n    y = np.exp(x)\n  "
         "  return np.einsum('ij,ij->i', y, y) + np.einsum('ii->i', y)\n"
     )
-    for machine in ("2x4", "2x2"):
+    for machine in ("cloud-a100:2x4", "cloud-a100:2x2"):
         code, planned, err = shardproof("plan", "diagonal.py:f", "--machine", machine, "-o", "d.spz")
         assert (code, planned.get("status")) == (0, "optimal"), err
 

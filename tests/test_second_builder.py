@@ -481,7 +481,7 @@ def test_numbers_beyond_int64_are_refused() -> None:
 
     with pytest.raises(GraphError, match="operator 'y': does .* operations on one device, more than 2"):
         product_of(1 << 22)
-    agrees(build(product_of(1 << 20), load_machine("2x2"), space("complete"), 1 << 40))
+    agrees(build(product_of(1 << 20), load_machine("cloud-a100:2x2"), space("complete"), 1 << 40))
     b = Builder("far")
     axes = [Axis("i", 1 << 30), Axis("j", 1 << 30)]
     with pytest.raises(GraphError, match="up to position"):

@@ -25,7 +25,9 @@ GRID = tuple(Fraction(n, 10) for n in (11, 15, 20, 40, 80, 200))
 
 @pytest.fixture(scope="module")
 def planning() -> Planning:
-    return build(zoo.build("transformer-layer", batch=2, width=2048, heads=16), load_machine("2x4"), space("complete"))
+    return build(
+        zoo.build("transformer-layer", batch=2, width=2048, heads=16), load_machine("cloud-a100:2x4"), space("complete")
+    )
 
 
 @pytest.fixture(scope="module")
@@ -99,7 +101,7 @@ def test_only_a_proved_plan_is_varied(planning: Planning) -> None:
 
 
 def test_constants_that_cannot_matter_are_named() -> None:
-    machine = load_machine("1x2")
+    machine = load_machine("cloud-a100:1x2")
     machine = replace(machine, device=replace(machine.device, launch=Fraction(1, 10**6)))
     planning = build(zoo.build("linear-training"), machine, space("complete"))
     names = dict(constants_of(planning)[1])

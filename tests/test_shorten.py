@@ -18,6 +18,7 @@ from shardproof.formal.selection.decomposition.quotient import Quotient, quotien
 from shardproof.formal.selection.model.clock import Clock
 from shardproof.formal.selection.model.priced import Floats
 from shardproof.formal.selection.model.priced import priced as priced_problem
+from shardproof.formal.selection.model.resources import Rows
 from shardproof.formal.selection.options.decomposition import DECOMPOSITION, DecompositionOptions
 from shardproof.formal.selection.tree.run import Make, Run
 from shardproof.models.problem.selection_problem import SelectionProblem
@@ -122,7 +123,7 @@ def test_begin_under_rows_keeps_the_prices_that_bound_best(monkeypatch: pytest.M
         search: Run,
         make: Make,
         found: Quotient,
-        same: SelectionProblem,
+        same: Rows,
         first: tuple[tuple[int, ...], Dual],
         free: set[int],
     ) -> tuple[Dual, Floats] | None:
@@ -144,7 +145,7 @@ def test_begin_under_rows_keeps_the_prices_that_bound_best(monkeypatch: pytest.M
     assert {events.index(t) for t, _ in record.multipliers} == set(np.flatnonzero(n).tolist())
     for t, count in record.multipliers:
         assert abs(float(n[events.index(t)]) - count / record.denominator) <= 1 / record.denominator
-    full = priced_problem(problem, events, n)
+    full = priced_problem(Rows(problem), n)
     assert all(
         np.array_equal(v.cost, full.vertices[w].cost)
         for v, w in zip(short.problem.vertices, short.vertices, strict=True)

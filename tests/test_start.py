@@ -49,7 +49,7 @@ def test_interrupted_at_an_import(module: str, start: str, tmp_path: Path) -> No
     root = Path(sys.executable)
     call = [str(root), "-m", "shardproof"] if start == "module" else [str(root), str(script)]
     done = subprocess.run(
-        [*call, "plan", "bert-large", "--machine", "4x8", "-o", "p.spz", "--json"],
+        [*call, "plan", "bert-large", "--machine", "cloud-a100:4x8", "-o", "p.spz", "--json"],
         cwd=tmp_path, env={"PYTHONPATH": str(tmp_path), "INTERRUPT_AT": module, "PATH": "/usr/bin:/bin"}, capture_output=True, text=True, timeout=120, check=False,
     )  # fmt: skip
     assert done.returncode == 5, done

@@ -32,7 +32,7 @@ from shardproof.verify.plan.plan import check_plan
 
 FEW, MANY = 30, 2000
 """Graphs drawn here and in the slow suite."""
-MACHINES = ("localhost:2", "localhost:3", "localhost:4", "localhost:6", "2x2")
+MACHINES = ("localhost:2", "localhost:3", "localhost:4", "localhost:6", "cloud-a100:2x2")
 SPACES = ("complete", "complete,uneven")
 
 

@@ -37,7 +37,7 @@ from shardproof.models.sources.training.step import training_step
 
 @pytest.fixture(scope="module")
 def planning() -> Planning:
-    return build(zoo.build("mlp-unity-training"), load_machine("2x4"), space("complete"))
+    return build(zoo.build("mlp-unity-training"), load_machine("cloud-a100:2x4"), space("complete"))
 
 
 def words(planning: Planning, strategy: str) -> dict[str, str]:
@@ -166,7 +166,7 @@ def test_words_of_every_placement_are_read_back() -> None:
 
 
 def test_configurations_that_are_not_understood() -> None:
-    machine = load_machine("2x4")
+    machine = load_machine("cloud-a100:2x4")
     for text in ("b on nodes", "b over x of gpus", "{", '{"b": 3}', "b over 99999999999 of gpus"):
         with pytest.raises(StrategyError, match="configuration"):
             parse_config(text, ("nodes", "gpus"))
@@ -176,7 +176,7 @@ def test_configurations_that_are_not_understood() -> None:
         placement(parse_config("z over gpus", ("nodes", "gpus")), ("b", "n"), machine, "fc1")
 
 
-_PLANNING = build(zoo.build("mlp-unity-training"), load_machine("2x4"), space("complete"))
+_PLANNING = build(zoo.build("mlp-unity-training"), load_machine("cloud-a100:2x4"), space("complete"))
 
 
 def test_a_glob_of_the_layers_does_not_pin_the_optimizer() -> None:
@@ -184,7 +184,7 @@ def test_a_glob_of_the_layers_does_not_pin_the_optimizer() -> None:
     solver's unless they are named.
     """
     graph = training_step(zoo.build("bert-tiny", batch=8, layers=1, sequence=8), "adam")
-    planning = build(graph, load_machine("2x2"), space("complete"))
+    planning = build(graph, load_machine("cloud-a100:2x2"), space("complete"))
     later = derived(graph)
     assert {n for n in planning.operators if n.startswith("grad:") or n.endswith(".next")} == {
         n for n in later if n in planning.operators

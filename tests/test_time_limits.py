@@ -219,7 +219,7 @@ def test_slack_and_audit_share_one_clock() -> None:
 
 
 def test_simple_plans_fit_the_space_and_split_the_batch() -> None:
-    planning = build(zoo("mlp-unity"), load_machine("2x4"), space("complete"))
+    planning = build(zoo("mlp-unity"), load_machine("cloud-a100:2x4"), space("complete"))
     plans = list(simple_plans(planning))
     assert len(plans) == 3
     replicated, data, _ = (planning.choices(x) for x in plans)
@@ -232,7 +232,7 @@ def test_a_plan_without_time_has_a_smaller_space_and_says_so(seconds: float) -> 
     said: list[str] = []
     ticks = Ticks()
     limit = TimeLimit(Clock(seconds, now=ticks), checks=True, announce=said.append)
-    planned = plan_graph(zoo("mlp-unity"), load_machine("2x4"), limit=limit)
+    planned = plan_graph(zoo("mlp-unity"), load_machine("cloud-a100:2x4"), limit=limit)
     assert planned.plan is not None
     results = check_plan(write_plan(None, planned.plan))
     assert results.verdict is Verdict.PROVED
@@ -244,7 +244,7 @@ def test_a_space_that_was_asked_for_stays() -> None:
     said: list[str] = []
     limit = TimeLimit(Clock(0.0, now=Ticks()), checks=True, announce=said.append)
     planning = tables_in_time(
-        zoo("mlp-unity"), load_machine("2x4"), space("complete"), space("complete"), None, limit, None
+        zoo("mlp-unity"), load_machine("cloud-a100:2x4"), space("complete"), space("complete"), None, limit, None
     )
     assert planning.space.name == "complete"
     assert len(said) == 1 and "tables will take" in said[0]
@@ -287,13 +287,22 @@ def call(
 
 
 PLANS = {
-    "forward": ("plan", "mlp-unity", "--machine", "2x4"),
-    "training under a limit": ("plan", "mlp-unity", "--machine", "2x4", "--train", "adam", "--memory", "200MiB"),
+    "forward": ("plan", "mlp-unity", "--machine", "cloud-a100:2x4"),
+    "training under a limit": (
+        "plan",
+        "mlp-unity",
+        "--machine",
+        "cloud-a100:2x4",
+        "--train",
+        "adam",
+        "--memory",
+        "200MiB",
+    ),
     "recompute": (
         "plan",
         "mlp-unity",
         "--machine",
-        "2x4",
+        "cloud-a100:2x4",
         "--train",
         "adam",
         "--memory",
@@ -301,9 +310,9 @@ PLANS = {
         "--recompute",
         "auto",
     ),
-    "uneven": ("plan", "mlp-uneven", "--machine", "2x4", "--space", "one-per-level,uneven"),
-    "ilp": ("plan", "mlp-unity", "--machine", "2x2", "--engine", "ilp"),
-    "smt": ("plan", "mlp-unity", "--machine", "2x2", "--engine", "smt"),
+    "uneven": ("plan", "mlp-uneven", "--machine", "cloud-a100:2x4", "--space", "one-per-level,uneven"),
+    "ilp": ("plan", "mlp-unity", "--machine", "cloud-a100:2x2", "--engine", "ilp"),
+    "smt": ("plan", "mlp-unity", "--machine", "cloud-a100:2x2", "--engine", "smt"),
 }
 
 
@@ -315,7 +324,7 @@ def test_every_plan_has_an_answer_and_a_file(
     code, document = call(*PLANS[name], "--time-limit", seconds, "-o", "p.spz")
     assert code in (0, 5) and document["status"] in ("optimal", "feasible")
     assert document["lower_bound"] is not None and Path("p.spz").exists()
-    assert set(document["phases"]) == {"tables", "search", "check", "remarks"}  # type: ignore[call-overload]
+    assert set(document["phases"]) - {"compiling"} == {"tables", "search", "check", "remarks"}  # type: ignore[call-overload]
     checked_code, checked_document = call("check", "p.spz")
     assert (checked_code, checked_document["verdict"]) == (0, "proved")
 
@@ -379,7 +388,7 @@ INTERRUPTED = {
         "plan",
         "mlp-unity",
         "--machine",
-        "2x4",
+        "cloud-a100:2x4",
         "--train",
         "adam",
         "--memory",
@@ -392,7 +401,7 @@ INTERRUPTED = {
         "plan",
         "mlp-unity",
         "--machine",
-        "2x4",
+        "cloud-a100:2x4",
         "--train",
         "adam",
         "--memory",

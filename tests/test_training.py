@@ -69,9 +69,9 @@ def stepped(name: str) -> Graph | None:
 @pytest.mark.parametrize(
     ("model", "options", "machine", "limit", "graph", "problem"),
     [
-        ("mlp-unity-training", {}, "2x4", None, "034e2111c0abbff6", "a15be4f3bff48d3f"),
-        ("bert-tiny", {"batch": 4}, "2x2", 1 << 24, "b67ea502b1a1bb67", "4b4b3af0243c7297"),
-        ("conv-stack", {}, "2x2", 1 << 30, "2dd4966917038f36", "1df70d354d5852d2"),
+        ("mlp-unity-training", {}, "cloud-a100:2x4", None, "034e2111c0abbff6", "a15be4f3bff48d3f"),
+        ("bert-tiny", {"batch": 4}, "cloud-a100:2x2", 1 << 24, "b67ea502b1a1bb67", "4b4b3af0243c7297"),
+        ("conv-stack", {}, "cloud-a100:2x2", 1 << 30, "2dd4966917038f36", "1df70d354d5852d2"),
     ],
 )
 def test_graphs_without_state_keep_their_identities(
@@ -144,7 +144,7 @@ def test_reading_a_parameter_after_its_next_value_is_refused() -> None:
 def test_the_next_value_goes_into_the_parameters_own_copy() -> None:
     graph = weight_decay()
     assert needs_copy(graph) == {"w", "y"} and resting_places(graph) == {"w": "w", "y": "y", "next": "w"}
-    planning = build(graph, load_machine("2x2"), space("complete"), 1 << 20)
+    planning = build(graph, load_machine("cloud-a100:2x2"), space("complete"), 1 << 20)
     home = planning.copies["w"]
     into = [e for e, r in zip(planning.problem.edges, planning.routes, strict=True) if r.tensor == "next"]
     assert [(e.u, e.v) for e in into] == [(planning.operators["next"], home)]
@@ -157,7 +157,10 @@ def test_the_next_value_goes_into_the_parameters_own_copy() -> None:
     forward = replace(
         graph, state=(), operators=graph.operators[:1], tensors=tuple(t for t in graph.tensors if t.name != "next")
     )
-    assert "donated-state" not in build(forward, load_machine("2x2"), space("complete"), 1 << 20).problem.assumptions
+    assert (
+        "donated-state"
+        not in build(forward, load_machine("cloud-a100:2x2"), space("complete"), 1 << 20).problem.assumptions
+    )
 
 
 def test_readers_of_a_next_value_read_it_from_its_home() -> None:
@@ -176,7 +179,7 @@ def test_structure_of_the_zoos_training_steps(name: str) -> None:
     if graph is None:
         return
     assert Graph.from_json(graph.to_json()) == graph and not wrong_state(graph)
-    planning = build(graph, load_machine("2x2"), space("one-per-level"), 1 << 60)
+    planning = build(graph, load_machine("cloud-a100:2x2"), space("one-per-level"), 1 << 60)
     choices = planning.choices((0,) * len(planning.decisions))
     check_choices(graph, (2, 2), choices)
     if name in ("mlp-unity", "attention", "conv-stack"):
@@ -325,7 +328,9 @@ def test_steps_of_sgd_and_adam_lower_the_loss() -> None:
 
 def test_repeated_layers_share_their_structures() -> None:
     problems = [
-        build(training_step(zoo("bert-large", layers=n), "adam"), load_machine("2x2"), space("complete")).problem
+        build(
+            training_step(zoo("bert-large", layers=n), "adam"), load_machine("cloud-a100:2x2"), space("complete")
+        ).problem
         for n in (2, 3, 4)
     ]
     assert len(problems[1].tables) == len(problems[2].tables) and len(problems[2].vertices) > len(problems[1].vertices)
@@ -440,8 +445,8 @@ def test_a_tight_limit_shards_the_stored_weights_and_a_loose_one_is_data_paralle
     they are used (ZeRO-3)."""
     graph = training_step(zoo("mlp-8192", batch=8192, width=512, layers=4), "adam")
     layers = ("fc1", "fc2", "fc3", "fc4")
-    _, loose = planned(graph, "1x8")
-    _, tight = planned(graph, "1x8", 29_000_000)  # the least that works is 28.8 MB
+    _, loose = planned(graph, "cloud-a100:1x8")
+    _, tight = planned(graph, "cloud-a100:1x8", 29_000_000)  # the least that works is 28.8 MB
 
     def degree(plan: Plan, tensor: str) -> int:
         return int(np.prod([x for row in dict(plan.choices.copies)[tensor].matrix[:-1] for x in row]))
@@ -471,7 +476,7 @@ def test_a_tight_limit_shards_the_stored_weights_and_a_loose_one_is_data_paralle
 
 def small_plan() -> tuple[Graph, Plan]:
     graph = training_step(zoo("mlp-unity", batch=8, inputs=8, hidden=8, classes=8), "sgd")
-    return graph, planned(graph, "2x2", 1 << 20)[1]
+    return graph, planned(graph, "cloud-a100:2x2", 1 << 20)[1]
 
 
 def mutants() -> list[tuple[str, Plan]]:
@@ -531,7 +536,7 @@ def test_a_model_that_forgets_the_loop_is_refuted(monkeypatch: pytest.MonkeyPatc
     notices.
     """
     graph = weight_decay()
-    machine = load_machine("2x2")
+    machine = load_machine("cloud-a100:2x2")
 
     def forgets(g: Graph) -> dict[str, str]:
         return {t: t for t in models_choices.needs_copy(g)}
@@ -555,7 +560,7 @@ def test_a_model_that_counts_the_next_value_too_long_or_too_short_is_refuted(mon
 
         monkeypatch.setattr(memory, "usages", shifted)
         try:
-            found = plan_graph(weight_decay(), load_machine("2x2"), space("complete"), 1 << 20)
+            found = plan_graph(weight_decay(), load_machine("cloud-a100:2x2"), space("complete"), 1 << 20)
         except ValueError:  # an interval beyond the last step is no problem at all
             continue
         assert found.plan is not None
@@ -567,7 +572,7 @@ def test_a_late_reader_is_refused_by_the_checker_itself(monkeypatch: pytest.Monk
     graph = weight_decay()
     late = replace(graph, operators=graph.operators[::-1])
     monkeypatch.setattr(Graph, "check", lambda self: self)
-    found = plan_graph(late, load_machine("2x2"), space("complete"), None)
+    found = plan_graph(late, load_machine("cloud-a100:2x2"), space("complete"), None)
     assert found.plan is not None
     checked = check_plan(write_plan(None, found.plan), samples=10)
     parts = next(r for r in checked.results if r.kind == "Parts")
@@ -617,7 +622,7 @@ def test_command_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> Non
 
 def test_kinds_of_decisions_of_a_step() -> None:
     """Per weight of Adam six vertices: three stored tensors and three operators."""
-    planning = build(SMALL["mlp"](), load_machine("2x2"), space("complete"))
+    planning = build(SMALL["mlp"](), load_machine("cloud-a100:2x2"), space("complete"))
     names = [
         d.name
         for d in planning.decisions
@@ -636,7 +641,7 @@ def test_kinds_of_decisions_of_a_step() -> None:
 @pytest.mark.parametrize("name", ["bert", "conv", "mlp"])
 def test_every_entry_of_a_step_is_recomputed_alike(name: str) -> None:
     """Among them the embedding's gradient, whose row axis costs no work."""
-    planning = build(SMALL[name](), load_machine("2x2"), space("complete"), 1 << 30)
+    planning = build(SMALL[name](), load_machine("cloud-a100:2x2"), space("complete"), 1 << 30)
     entries = Entries(planning)
     for v in range(len(planning.decisions)):
         for choice in range(0, planning.problem.domain_size(v), 5):
@@ -651,7 +656,7 @@ def test_the_gradient_of_a_bag_costs_what_it_reads() -> None:
     axes = [Axis("b", 8), Axis("m", 4), Axis("v", 16, Combine.SUM), Axis("s", 3, Combine.SUM)]
     reads = [access(g.parameter("table", (16, 4)), "v", "m"), access(g.input("ids", (8, 3), "int32"), "b", "s")]
     graph = training_step(g.build(g.operator("y", "embedding", axes, reads, ["b", "m"], {"rows": "v"})), "sgd")
-    planning = build(graph, load_machine("2x2"), space("complete"))
+    planning = build(graph, load_machine("cloud-a100:2x2"), space("complete"))
     vertex = planning.operators["grad:table"]
     costs, entries = planning.costs[vertex], Entries(planning)
     assert costs is not None and all(

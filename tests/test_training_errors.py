@@ -24,7 +24,7 @@ def integers() -> str:
 
 def refused(tmp_path: Path, capsys: pytest.CaptureFixture[str], model: str, *options: str) -> tuple[int, str]:
     """(exit code, what stands on stderr)."""
-    code = run(["plan", model, "--machine", "1x2", *options, "-o", str(tmp_path / "p.spz")])
+    code = run(["plan", model, "--machine", "cloud-a100:1x2", *options, "-o", str(tmp_path / "p.spz")])
     said = capsys.readouterr()
     assert not said.out and not (tmp_path / "p.spz").exists() and "Traceback" not in said.err
     return code, said.err
@@ -93,7 +93,17 @@ def test_a_data_dependent_shape(tmp_path: Path, capsys: pytest.CaptureFixture[st
 
 def test_a_budget_that_nothing_fits(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """The conflicting tensors, and a limit that does work: with it there is a plan."""
-    options = ["mlp-unity", "--batch", "64", "--train", "adam", "--machine", "1x4", "-o", str(tmp_path / "p.spz")]
+    options = [
+        "mlp-unity",
+        "--batch",
+        "64",
+        "--train",
+        "adam",
+        "--machine",
+        "cloud-a100:1x4",
+        "-o",
+        str(tmp_path / "p.spz"),
+    ]
     assert run(["plan", *options, "--memory", "100KiB"]) == 20
     said = capsys.readouterr().out
     assert (

@@ -74,7 +74,7 @@ def test_a_decoder_under_a_limit_has_a_plan_however_short_the_time() -> None:
     """Layers with Adam and recomputation; a quarter of the memory gone: a plan that the search alone does not find."""
     forward = zoo("llama", layers=14, width=64, heads=4, kv_heads=2, hidden=128, vocabulary=512, batch=8, sequence=32)
     graph = build_step(forward, "adam", recompute="all").graph
-    machine = load_machine("2x2")
+    machine = load_machine("cloud-a100:2x2")
     problem = build(graph, machine, space("one-per-level"), 1 << 30).problem
     free = uniform_start(problem, Clock(), EARLY, Fraction(0))
     assert free is not None and free.solution is not None and free.cost is not None

@@ -57,8 +57,8 @@ def total(planning: Planning) -> int:
 
 @pytest.mark.parametrize("decades", range(0, 24, 3))
 def test_the_finest_unit_that_fits_is_taken(decades: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    machine, where = slowed(load_machine("2x2"), 10**decades), space("complete")
-    exact = total(build(small(), load_machine("2x2"), where)) * 10**decades / 10**12
+    machine, where = slowed(load_machine("cloud-a100:2x2"), 10**decades), space("complete")
+    exact = total(build(small(), load_machine("cloud-a100:2x2"), where)) * 10**decades / 10**12
     if exact >= FINITE_LIMIT:
         with pytest.raises(ProblemError, match="even for times in seconds"):
             build(small(), machine, where)
@@ -77,7 +77,7 @@ def test_the_finest_unit_that_fits_is_taken(decades: int, monkeypatch: pytest.Mo
 
 @pytest.mark.parametrize("decades", [0, 14, 20])
 def test_planner_and_checker_agree_on_the_unit(decades: int) -> None:
-    machine = slowed(load_machine("2x2"), 10**decades)
+    machine = slowed(load_machine("cloud-a100:2x2"), 10**decades)
     planned = plan_graph(small(), machine, space("complete"))
     assert planned.plan is not None
     checked = check_plan(write_plan(None, planned.plan), samples=200)
@@ -87,7 +87,7 @@ def test_planner_and_checker_agree_on_the_unit(decades: int) -> None:
 
 
 def test_parts_of_the_cost_are_in_the_unit_of_the_problem() -> None:
-    machine = slowed(load_machine("2x2"), 10**18)
+    machine = slowed(load_machine("cloud-a100:2x2"), 10**18)
     planned = plan_graph(small(), machine, space("complete"))
     assert planned.answer.solution is not None and planned.answer.cost is not None
     assert PlanTerms(planned.planning).cost_at(planned.answer.solution, machine) == planned.answer.cost
@@ -103,7 +103,7 @@ def test_entries_off_by_one_coarse_unit_are_refuted(
 
     true = cost.edge_times
     monkeypatch.setattr(cost, "edge_times", lambda *args: change(true(*args)))
-    planned = plan_graph(small(), slowed(load_machine("2x2"), 10**16), space("complete"))
+    planned = plan_graph(small(), slowed(load_machine("cloud-a100:2x2"), 10**16), space("complete"))
     assert planned.plan is not None and planned.planning.problem.scale < 10**12
     checked = check_plan(write_plan(None, planned.plan), samples=200)
     assert checked.verdict is Verdict.REFUTED
@@ -158,5 +158,5 @@ def test_the_command_line_says_the_unit(model: str, tmp_path: Path, capsys: pyte
 
 
 def test_plans_that_fit_keep_picoseconds_and_their_identity() -> None:
-    planning = build(zoo("mlp-unity"), load_machine("4x8"), space("complete"))
+    planning = build(zoo("mlp-unity"), load_machine("cloud-a100:4x8"), space("complete"))
     assert planning.problem.scale == 10**12

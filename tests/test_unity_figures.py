@@ -93,7 +93,7 @@ def test_figure_10() -> None:
     """Megatron's strategy of a layer: heads and columns split, then rows, a sum after each of both halves.  It is a plan of
     the space, whose parallel graph adds up at these two places only, and no better than the optimum.
     """
-    graph, machine = zoo("transformer-layer"), load_machine("1x2")
+    graph, machine = zoo("transformer-layer"), load_machine("cloud-a100:1x2")
     heads = ("query", "query.bias_add", "query.scale", "key", "key.bias_add", "value", "value.bias_add", "scores")
     split: dict[str, Mapping[str, int]] = {f"layer.attention.{n}": {"h": 2} for n in (*heads, "softmax", "context")}
     split["layer.attention.output"] = {"h": 2}

@@ -99,18 +99,18 @@ def mixed() -> Graph:
 
 
 PROBLEMS = [
-    ("mixed", {}, "2x4", "complete"),
-    ("mixed", {}, "2x3", "complete,uneven"),
+    ("mixed", {}, "cloud-a100:2x4", "complete"),
+    ("mixed", {}, "cloud-a100:2x3", "complete,uneven"),
     ("mixed", {}, "summit:2x1x3", "complete,uneven"),
     ("mixed", {}, "summit:2x2x2", "two-per-level"),
     ("mixed", {}, "localhost:5", "one-per-level,uneven"),
-    ("mlp-uneven", {}, "2x6", "complete,uneven"),
-    ("conv-stack", {}, "2x4", "complete"),
+    ("mlp-uneven", {}, "cloud-a100:2x6", "complete,uneven"),
+    ("conv-stack", {}, "cloud-a100:2x4", "complete"),
     ("bert-tiny", {}, "summit:2x2x3", "complete,uneven"),
-    ("attention", {}, "1x4", "complete,uneven"),
-    ("alexnet", {"batch": 256}, "4x8", "complete"),
+    ("attention", {}, "cloud-a100:1x4", "complete,uneven"),
+    ("alexnet", {"batch": 256}, "cloud-a100:4x8", "complete"),
     ("mlp-unity-training", {}, "localhost:4", "complete"),
-    ("transformer-layer", {}, "4x8", "two-per-level"),
+    ("transformer-layer", {}, "cloud-a100:4x8", "two-per-level"),
 ]
 
 
@@ -206,7 +206,7 @@ def changed(planning: Planning, **parts: object) -> Entries:
 
 def test_a_wrong_number_is_found() -> None:
     """Every entry of every kind, raised by one: used ones at once, others by sampling."""
-    planning = build(zoo("mlp-unity"), load_machine("2x2"), space("complete"), 1 << 40)
+    planning = build(zoo("mlp-unity"), load_machine("cloud-a100:2x2"), space("complete"), 1 << 40)
     p: SelectionProblem = planning.problem
     x = [0] * len(p.vertices)
     for v, vertex in enumerate(p.vertices):
@@ -233,7 +233,7 @@ def test_a_wrong_number_is_found() -> None:
 
 
 def test_a_wrong_structure_is_found() -> None:
-    planning = build(zoo("mlp-unity-training"), load_machine("2x2"), space("complete"), 1 << 40)
+    planning = build(zoo("mlp-unity-training"), load_machine("cloud-a100:2x2"), space("complete"), 1 << 40)
     p = planning.problem
     assert "edges" in wrong_structure(changed(planning, edges=p.edges[1:]))
     assert "edges" in wrong_structure(
@@ -252,7 +252,7 @@ def test_a_wrong_structure_is_found() -> None:
 def test_structure_of_the_zoo(name: str) -> None:
     """Movements, copies and memory rows equal those of `models/`, in the same order."""
     graph = zoo(name, **({"layers": 2} if name == "bert-large" else {}))
-    planning = build(graph, load_machine("2x2"), space("one-per-level"), 1 << 40)
+    planning = build(graph, load_machine("cloud-a100:2x2"), space("one-per-level"), 1 << 40)
     choices = planning.choices((0,) * len(planning.decisions))
     assert [(m.tensor, m.writer, m.reader, m.position) for m in moves(graph)] == [
         (m.tensor, m.writer, m.reader, m.position) for m in movements(graph, (2, 2), choices)
@@ -314,7 +314,7 @@ def test_operator_time_by_hand() -> None:
     """A matmul of 8 x 6 x 10 with k cut in two and b in four: 2 x 10 x 3 points each."""
     g = Builder("one")
     graph = g.build(g.contract("y", "b k, k n -> b n", g.input("x", (8, 6)), g.parameter("w", (6, 10))))
-    machine = load_machine("2x4")
+    machine = load_machine("cloud-a100:2x4")
     op, device = graph.operators[0], machine.device
     placement = Placement(("b", "n", "k"), ((1, 4), (1, 1), (2, 1), (1, 1)))
     seconds = max(2 * 60 / device.peak("float32"), 4 * (2 * 3 + 3 * 10 + 2 * 10) / device.bandwidth) + device.launch
@@ -422,11 +422,11 @@ def test_draws_depend_on_the_seed_alone() -> None:
 @pytest.mark.parametrize(
     ("shape", "machine", "name", "what"),
     [
-        ((1 << 29, 1 << 29), "2x4", "complete", "elements"),
-        ((8, 8), "128x64", "complete", "devices"),
+        ((1 << 29, 1 << 29), "cloud-a100:2x4", "complete", "elements"),
+        ((8, 8), "cloud-a100:128x64", "complete", "devices"),
         ((1,) * 70, "localhost:2", "complete", "70 dimensions"),
         ((2,) * 30, "summit:8x8x8", "complete", "steps|placements"),
-        ((8,) * 12, "32x32", "complete", "steps|placements"),
+        ((8,) * 12, "cloud-a100:32x32", "complete", "steps|placements"),
     ],
 )
 def test_absurd_sizes_are_refused_at_once(shape: tuple[int, ...], machine: str, name: str, what: str) -> None:

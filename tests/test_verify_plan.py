@@ -54,13 +54,13 @@ def result(checked: PlanCheck, kind: str) -> CheckResult:
 @pytest.mark.parametrize(
     ("model", "machine", "where", "limit"),
     [
-        ("mlp-unity", "2x4", "complete", None),
-        ("conv-stack", "2x3", "complete,uneven", None),
-        ("mlp-uneven", "2x6", "two-per-level,uneven", None),
-        ("attention", "2x4", "complete", 1 << 20),
+        ("mlp-unity", "cloud-a100:2x4", "complete", None),
+        ("conv-stack", "cloud-a100:2x3", "complete,uneven", None),
+        ("mlp-uneven", "cloud-a100:2x6", "two-per-level,uneven", None),
+        ("attention", "cloud-a100:2x4", "complete", 1 << 20),
         ("bert-tiny", "summit:2x2x3", "complete,uneven", None),
         ("mlp-unity-training", "localhost:2", "one-per-level", None),
-        ("transformer-layer", "1x4", "complete", 4 << 30),
+        ("transformer-layer", "cloud-a100:1x4", "complete", 4 << 30),
         ("linear-training", "localhost:1", "complete", None),
     ],
 )
@@ -80,13 +80,13 @@ def test_true_plans_are_proved(model: str, machine: str, where: str, limit: int 
 
 def test_bytes_and_files_are_checked_alike(tmp_path: Path) -> None:
     path = tmp_path / "plan.spz"
-    data = write_plan(path, planned("mlp-unity", "2x4"))
+    data = write_plan(path, planned("mlp-unity", "cloud-a100:2x4"))
     seen: list[tuple[int, int]] = []
     a, b = check_plan(data, notify=lambda done, total: seen.append((done, total))), check_plan(path)
     assert (a.identity, a.results) == (b.identity, b.results)
     assert len(a.identity) == 64
     assert (1000, 1000) in seen and seen[-1][0] == seen[-1][1]  # draws, then arrays
-    assert check_plan(write_plan(None, planned("mlp-unity", "2x4"))).identity == a.identity
+    assert check_plan(write_plan(None, planned("mlp-unity", "cloud-a100:2x4"))).identity == a.identity
     with pytest.raises(ContainerError):
         check_plan(tmp_path / "no such file")
 
@@ -94,13 +94,13 @@ def test_bytes_and_files_are_checked_alike(tmp_path: Path) -> None:
 @pytest.mark.timeout(150)
 def test_bert_on_4x8_is_checked() -> None:
     """Six layers: everything that 24 layers have, each structure once."""
-    data = write_plan(None, planned("bert-large", "4x8", batch=8, layers=6))
+    data = write_plan(None, planned("bert-large", "cloud-a100:4x8", batch=8, layers=6))
     assert check_plan(data).verdict is Verdict.PROVED
 
 
 def test_a_proved_infeasible_plan() -> None:
     """No choices and no movements belong to it; a witness may be laid open."""
-    graph, machine, limit = zoo("mlp-unity"), load_machine("2x2"), 1000
+    graph, machine, limit = zoo("mlp-unity"), load_machine("cloud-a100:2x2"), 1000
     planning = build(graph, machine, space("complete"), limit)
     answer = solve(planning.problem)
     assert answer.status is Status.INFEASIBLE
@@ -109,7 +109,7 @@ def test_a_proved_infeasible_plan() -> None:
     checked = check_plan(write_plan(None, plan), samples=50)
     assert [r.kind for r in checked.results] == ["Parts", "Space", "Infeasible", "Entries", "Delivers", "Bytes"]
     assert checked.verdict is Verdict.PROVED, [r.reason for r in checked.results]
-    other = planned("mlp-unity", "2x2")
+    other = planned("mlp-unity", "cloud-a100:2x2")
     assert check_plan(write_plan(None, replace(plan, choices=other.choices)), samples=5).verdict is Verdict.REFUTED
     assert (
         check_plan(write_plan(None, replace(plan, communication=other.communication)), samples=5).verdict
@@ -125,7 +125,7 @@ def test_a_proved_infeasible_plan() -> None:
 
 
 def test_a_bare_lower_bound() -> None:
-    plan = planned("mlp-unity", "2x2")
+    plan = planned("mlp-unity", "cloud-a100:2x2")
     certificate = plan.certificate
     assert isinstance(certificate.claim, Optimal)
     bound = SelectionCertificate(certificate.problem_sha256, LowerBound(certificate.claim.cost), certificate.proof)
@@ -241,7 +241,7 @@ def shifted_boxes(patch: pytest.MonkeyPatch) -> None:
 )
 def test_mistakes_of_the_builders_are_refuted(break_: Break, kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
     break_(monkeypatch)
-    graph, machine = zoo("mlp-8192", layers=3, batch=8), load_machine("2x4")
+    graph, machine = zoo("mlp-8192", layers=3, batch=8), load_machine("cloud-a100:2x4")
     found = plan_graph(graph, machine, space("complete"), 1 << 30)
     assert found.plan is not None
     checked = check_plan(write_plan(None, found.plan), samples=100)
@@ -253,15 +253,15 @@ def test_mistakes_of_the_builders_are_refuted(break_: Break, kind: str, monkeypa
 
 
 def test_too_large_plans_are_refused_by_name() -> None:
-    plan = planned("mlp-unity", "2x4")
+    plan = planned("mlp-unity", "cloud-a100:2x4")
     with pytest.raises(ContainerError, match="8192 devices, at most 4096"):
-        check_plan(write_plan(None, replace(plan, machine=load_machine("1024x8"))))
+        check_plan(write_plan(None, replace(plan, machine=load_machine("cloud-a100:1024x8"))))
     with pytest.raises(ContainerError, match="unknown space 'all'"):
         check_plan(write_plan(None, replace(plan, space="all")))
 
 
 def test_movements_that_are_too_finely_cut_are_refused_by_name(monkeypatch: pytest.MonkeyPatch) -> None:
-    data = write_plan(None, planned("mlp-8192", "2x4", "complete", 1 << 30, layers=3, batch=8))
+    data = write_plan(None, planned("mlp-8192", "cloud-a100:2x4", "complete", 1 << 30, layers=3, batch=8))
     monkeypatch.setattr(verify_plan, "LARGE", replace(verify_plan.LARGE, cells_at_once=5))
     with pytest.raises(
         ContainerError, match=r"movement \d+ of '.*' to .*: its boxes have \d+ cells, too many to be checked, at most 5"

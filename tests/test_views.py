@@ -33,13 +33,15 @@ from shardproof.formal.views.problem import ViewsPlanning, build_views
 from shardproof.formal.views.regions import branches_of, grids, regions_of
 from shardproof.formal.views.search import Viewed, plan_views
 from shardproof.models.communication.choices import Choices
+from shardproof.models.cost.selection import DecisionKind
 from shardproof.models.cost.selection import build as build_problem
-from shardproof.models.layout.placement import space
+from shardproof.models.layout.placement import Placement, space
 from shardproof.models.layout.view import View
 from shardproof.models.machine.machine import Machine, load_machine
 from shardproof.models.problem.claims import Verdict
 from shardproof.models.problem.selection_problem import FORBIDDEN, Vertex
 from shardproof.models.program.graph import Graph
+from shardproof.models.sources.building.attention import attention
 from shardproof.models.sources.building.builder import Builder
 from shardproof.models.sources.zoo import build
 from shardproof.models.views.regions import Region
@@ -49,7 +51,8 @@ from shardproof.proofs.views.certificate import ViewsCertificate
 from shardproof.proofs.views.file import decode_views, encode_views, write_views
 from shardproof.verify.plan.tables import CELLS
 from shardproof.verify.plan.used_entries import Entries
-from shardproof.verify.views.certificate import check_members, check_views
+from shardproof.verify.views.certificate import _Chosen, check_members, check_views
+from shardproof.verify.views.prices import Prices
 from shardproof.verify.views.problem import rebuilt
 from shardproof.verify.views.structure import devices, parts_of
 
@@ -71,7 +74,7 @@ def fork(shared: bool, deep: int = 1, batch: int = 4, width: int = 64) -> Graph:
 
 def machine_of(sizes: tuple[int, int], launch: str, memory: str) -> Machine:
     """A slow machine of two levels; `launch` in seconds, `memory` in bytes/s."""
-    base = load_machine("2x2")
+    base = load_machine("cloud-a100:2x2")
     links = ((10**9, Fraction(1, 10**6)), (8 * 10**9, Fraction(3, 10**7)))
     levels = tuple(
         replace(level, size=n, bandwidth=Fraction(b), latency=t)
@@ -139,6 +142,11 @@ class Enumerated:
         return min(self._least(views) for views in (None, *self.region.divisions))
 
     def _least(self, views: tuple[View, ...] | None) -> int:
+        costs, total = self.priced(views)
+        return min(total(x) for x in itertools.product(*(range(len(c)) for c in costs)))
+
+    def priced(self, views: tuple[View, ...] | None) -> tuple[list[list[int]], Callable[[tuple[int, ...]], int]]:
+        """Costs of the choices of every vertex, and what one choice of each takes together."""
         whole = self.on(None)
         vertices = list(whole.choices)
         view = [self.view_of(*v, views) for v in vertices]
@@ -149,8 +157,8 @@ class Enumerated:
             inner = view[i] is not None and view[i] == view[j] and self.same(vertices[i], vertices[j])
             table = self.on(view[i]).edge_costs(e) if inner else self.crossing(e, view[i], view[j])
             edges.append((i, j, view[i] if inner else None, table))
-        best = 1 << 62
-        for x in itertools.product(*(range(len(c)) for c in costs)):
+
+        def total(x: tuple[int, ...]) -> int:
             outside, busy = 0, dict[View, int]()
             for c, k, w in zip(costs, x, view, strict=True):
                 if w is None:
@@ -162,8 +170,9 @@ class Enumerated:
                     outside += table[x[i]][x[j]]
                 else:
                     busy[w] = busy.get(w, 0) + table[x[i]][x[j]]
-            best = min(best, outside + max(busy.values(), default=0))
-        return best
+            return outside + max(busy.values(), default=0)
+
+        return costs, total
 
     def same(self, a: tuple[str, str], b: tuple[str, str]) -> bool:
         return self.branch.get(a[1], -1) == self.branch.get(b[1], -2)
@@ -202,13 +211,13 @@ def test_cases_are_won_by_views_and_by_the_whole_machine() -> None:
 
 @cache
 def uno() -> Viewed:
-    return found(build("candle-uno", batch=16, tower=2, layers=1, width=512), load_machine("2x2"))
+    return found(build("candle-uno", batch=16, tower=2, layers=1, width=512), load_machine("cloud-a100:2x2"))
 
 
 @cache
 def dlrm() -> Viewed:
     g = build("dlrm", batch=8, tables=3, rows=20, width=4, bag=2, dense=6, bottom="8-4", top="16-8-1")
-    return found(g, load_machine("2x2"))
+    return found(g, load_machine("cloud-a100:2x2"))
 
 
 def certificate(plan: Viewed) -> ViewsCertificate:
@@ -279,15 +288,46 @@ def test_ranks_outside_of_a_view_hold_nothing_and_the_numbers_are_right(plan: Ca
         assert all(t.fits for t in result.traffic)
 
 
-def test_ranks_outside_of_a_view_take_no_statistics() -> None:
-    """A softmax in a branch: its box is empty on ranks outside, and nobody there waits for a reduction."""
+def soft() -> Graph:
+    """Two branches with a softmax each."""
     g = Builder("normalised", "float32")
     ends = []
     for name in ("left", "right"):
         w = g.parameter(f"{name}.w", (8, 8))
         product = g.contract(f"{name}.product", "b k, k n -> b n", g.input(f"{name}.x", (4, 8)), w)
         ends.append(g.normalise(f"{name}.softmax", "softmax", "b n -> b n", product, over=("n",)))
-    graph = g.build(g.map("join", "add", *ends, text="b n, b n -> b n"))
+    return g.build(g.map("join", "add", *ends, text="b n, b n -> b n"))
+
+
+def attentive() -> Graph:
+    """Two branches with attention each."""
+    g = Builder("attentive", "float32")
+    ends = []
+    for name in ("left", "right"):
+        x = g.input(f"{name}.x", (2, 4, 8))
+        q, k, v = (
+            g.contract(f"{name}.{one}", "b s i, i j -> b s j", x, g.parameter(f"{name}.w{one}", (8, 8)))
+            for one in "qkv"
+        )
+        ends.append(attention(g, f"{name}.y", "b s d, b t d, b t e -> b s e", q, k, v, query="s"))
+    return g.build(g.map("join", "add", *ends, text="b s e, b s e -> b s e"))
+
+
+def pooled() -> Graph:
+    """Two branches with a pool each."""
+    g = Builder("pooled", "float32")
+    ends = []
+    for name, function in (("left", "max_pool"), ("right", "average_pool")):
+        x = g.input(f"{name}.x", (2, 8, 8, 8))
+        w = g.parameter(f"{name}.w", (8, 8, 1, 1))
+        ends.append(g.pool(f"{name}.pool", function, g.convolution(f"{name}.wide", x, w), (2, 2), (2, 2)))
+    return g.build(g.map("join", "add", *ends, text="b c y x, b c y x -> b c y x"))
+
+
+@pytest.mark.parametrize("build_graph", [soft, attentive, pooled])
+def test_ranks_outside_of_a_view_run_what_looks_at_whole_axes(build_graph: Callable[[], Graph]) -> None:
+    """A softmax, attention or a pool in a branch: its box is empty on ranks outside, which is no part of an axis."""
+    graph = build_graph()
     made = found(graph, machine_of((2, 2), "1e-6", "1e11")).planning
     inputs = random_inputs(graph, 0, "float64")
     wanted = run_graph(graph, inputs)
@@ -329,6 +369,38 @@ def test_prices_of_views_are_those_of_the_second_builder() -> None:
                         if e.source in at and e.target in at:
                             total += tables.edge_costs(e)[at[e.source]][at[e.target]]
                     assert total == time
+
+
+@pytest.mark.parametrize(
+    "views", [(View((0, 0), (1, 2)), View((1, 0), (1, 2))), (View((0, 0), (2, 1)), View((0, 1), (2, 1)))]
+)
+def test_the_time_of_any_choices_is_that_of_the_second_builder(views: tuple[View, View]) -> None:
+    """Chains on views of several devices, placed at random: what moves inside of a view, too."""
+    graph, machine = fork(True, 2), machine_of((2, 2), "1e-6", "1e10")
+    region = Region(((("left0", "left1"),), (("right0", "right1"),)), (views,))
+    plan = found(graph, machine, (region,))
+    c, entries, rng = certificate(plan), Entries(plan.planning.planning), np.random.default_rng(0)
+    parts = parts_of(entries, (region,))
+    second = Enumerated(graph, machine, region, entries.problem.scale)
+    costs, total = second.priced(views)
+    numbers, prices = {v: k for k, v in enumerate(second.on(None).choices)}, Prices(entries, parts)
+    seen = set()
+    for _ in range(20):
+        x = tuple(int(rng.integers(len(cost))) for cost in costs)
+        items: dict[DecisionKind, list[tuple[str, Placement]]] = {DecisionKind.OPERATOR: [], DecisionKind.COPY: []}
+        for v, d in enumerate(entries.planning.decisions):
+            kind = "operator" if d.kind is DecisionKind.OPERATOR else "copy"
+            view = second.view_of(kind, d.name, views)
+            listed = prices.placements(v, machine.hierarchy if view is None else view.counts)
+            matrix = tuple(tuple(int(n) for n in row) for row in listed[x[numbers[kind, d.name]]])
+            items[d.kind].append((d.name, Placement(d.axes, matrix, view)))
+        choices = replace(
+            c.choices, operators=tuple(items[DecisionKind.OPERATOR]), copies=tuple(items[DecisionKind.COPY])
+        )
+        chosen = _Chosen(replace(c, choices=choices), entries, parts)
+        assert chosen.wrong_choices() == "" and chosen.time() == total(x)
+        seen.add(total(x))
+    assert len(seen) > 10
 
 
 def test_divisions_are_disjoint_and_aligned() -> None:
@@ -493,26 +565,26 @@ def reasons_of(data: bytes) -> str:
 def test_machines_without_views_are_refused_by_name(capsys: pytest.CaptureFixture[str], tmp_path) -> None:  # type: ignore[no-untyped-def]
     target = str(tmp_path / "v.spz")
     model = "dlrm:batch=8,tables=3,rows=20,width=4,bag=2,dense=6,bottom=8-4,top=16-8-1"
-    assert run(["plan", "mlp-unity", "--machine", "2x2", "--views", "-o", target]) == 3
+    assert run(["plan", "mlp-unity", "--machine", "cloud-a100:2x2", "--views", "-o", target]) == 3
     assert "no branches" in capsys.readouterr().err
-    assert run(["plan", model, "--machine", "2x2", "--views", "--memory", "1GiB", "-o", target]) == 3
+    assert run(["plan", model, "--machine", "cloud-a100:2x2", "--views", "--memory", "1GiB", "-o", target]) == 3
     assert "memory" in capsys.readouterr().err
-    assert run(["plan", model, "--machine", "2x2", "--views", "--train", "sgd", "-o", target]) == 3
+    assert run(["plan", model, "--machine", "cloud-a100:2x2", "--views", "--train", "sgd", "-o", target]) == 3
     assert "is a training step" in capsys.readouterr().err
-    assert run(["plan", model, "--machine", "2x2", "--views", "--joint", "-o", target]) == 2
+    assert run(["plan", model, "--machine", "cloud-a100:2x2", "--views", "--joint", "-o", target]) == 2
     assert "--views" in capsys.readouterr().err
 
 
 def test_from_the_command_line(capsys: pytest.CaptureFixture[str], tmp_path) -> None:  # type: ignore[no-untyped-def]
     target = str(tmp_path / "v.spz")
     model = "candle-uno:batch=16,tower=2,layers=1,width=512"
-    assert run(["plan", model, "--machine", "2x2", "--views", "-o", target, "--json"]) == 0
+    assert run(["plan", model, "--machine", "cloud-a100:2x2", "--views", "-o", target, "--json"]) == 0
     data = json.loads(capsys.readouterr().out)
     assert data["status"] == "optimal"
     assert data["cost"] / data["scale"] < data["whole_machine_lower_bound"]
     assert len(data["branches"]) == 5
     assert all(b["view"] is not None for b in data["branches"])
-    assert run(["check", target, "--model", model, "--machine", "2x2"]) == 0
+    assert run(["check", target, "--model", model, "--machine", "cloud-a100:2x2"]) == 0
     assert "Delivers     proved" in capsys.readouterr().out
     assert run(["explain", target]) == 0
     assert "beside each other" in capsys.readouterr().out

@@ -2,17 +2,22 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
 
 import pytest
 from test_views import _choice, certificate, fork, found, machine_of, reasons, uno
 
 from shardproof.formal.views.problem import build_views
+from shardproof.models.communication.choices import copy_layout
+from shardproof.models.communication.redistribution import derive
+from shardproof.models.cost.selection import Planning
 from shardproof.models.cost.selection import build as build_problem
 from shardproof.models.layout.placement import Placement, space
 from shardproof.models.layout.view import View
 from shardproof.models.machine.machine import Machine, load_machine
 from shardproof.models.problem.claims import LowerBound, Optimal
+from shardproof.models.problem.selection_problem import FORBIDDEN, SelectionProblem
 from shardproof.models.program.graph import Graph
 from shardproof.models.sources.building.builder import Builder
 from shardproof.models.views.regions import Branch, Region
@@ -20,6 +25,7 @@ from shardproof.proofs.container.canonical import ContainerError
 from shardproof.proofs.views.certificate import ViewsCertificate
 from shardproof.proofs.views.file import decode_views, encode_views
 from shardproof.verify.plan.used_entries import Entries
+from shardproof.verify.views import certificate as checker
 from shardproof.verify.views import prices, problem
 from shardproof.verify.views.certificate import check_views
 from shardproof.verify.views.prices import part_of
@@ -154,7 +160,7 @@ def test_branches_that_cannot_run_beside_each_other(name: str) -> None:
 
 
 def mixed() -> Machine:
-    base = load_machine("2x2")
+    base = load_machine("cloud-a100:2x2")
     return replace(base, others=(replace(base.device, name="other", blocks=(0,)),))
 
 
@@ -165,12 +171,20 @@ NO_DIVISIONS: dict[str, tuple[Machine, tuple[tuple[View, View], ...], str]] = {
         ((View((0, 0), (2, 1)), View((0, 1), (2, 1))),),
         "measured whole",
     ),
-    "one division twice": (load_machine("1x2"), (HALVES, HALVES), "listed twice"),
-    "a count that divides nothing": (load_machine("1x4"), ((View((0, 0), (1, 3)),) * 2,), "no aligned part"),
-    "a start between two views": (load_machine("1x4"), ((View((0, 1), (1, 2)),) * 2,), "no aligned part"),
-    "a start behind the end": (load_machine("1x4"), ((View((0, 4), (1, 2)),) * 2,), "no aligned part"),
-    "a view in another": (load_machine("1x4"), ((View((0, 2), (1, 2)), View((0, 3), (1, 1))),), "share devices"),
-    "views that cross": (load_machine("2x2"), ((View((0, 1), (2, 1)), View((1, 0), (1, 2))),), "share devices"),
+    "one division twice": (load_machine("cloud-a100:1x2"), (HALVES, HALVES), "listed twice"),
+    "a count that divides nothing": (load_machine("cloud-a100:1x4"), ((View((0, 0), (1, 3)),) * 2,), "no aligned part"),
+    "a start between two views": (load_machine("cloud-a100:1x4"), ((View((0, 1), (1, 2)),) * 2,), "no aligned part"),
+    "a start behind the end": (load_machine("cloud-a100:1x4"), ((View((0, 4), (1, 2)),) * 2,), "no aligned part"),
+    "a view in another": (
+        load_machine("cloud-a100:1x4"),
+        ((View((0, 2), (1, 2)), View((0, 3), (1, 1))),),
+        "share devices",
+    ),
+    "views that cross": (
+        load_machine("cloud-a100:2x2"),
+        ((View((0, 1), (2, 1)), View((1, 0), (1, 2))),),
+        "share devices",
+    ),
 }
 
 
@@ -182,7 +196,7 @@ def test_divisions_that_are_none(name: str) -> None:
 
 def test_views_that_are_neighbours_are_a_division() -> None:
     crossing = ((View((0, 0), (2, 1)), View((0, 1), (2, 1))), (View((0, 0), (1, 1)), View((1, 0), (1, 2))))
-    assert wrong_divisions(load_machine("2x2"), [Region(((("left",),), (("right",),)), crossing)]) == ""
+    assert wrong_divisions(load_machine("cloud-a100:2x2"), [Region(((("left",),), (("right",),)), crossing)]) == ""
 
 
 def kept(shared: bool) -> Graph:
@@ -313,7 +327,7 @@ def test_two_phases_are_malformed_by_name() -> None:
 )
 def test_views_of_one_division_share_a_link_by_its_devices(counts: tuple[int, ...], shares: tuple[int, int]) -> None:
     """Of a link of the outermost level that a view crosses, it has the part of the devices below that are its own."""
-    machine = load_machine("2x2")
+    machine = load_machine("cloud-a100:2x2")
     three = replace(machine, levels=(machine.levels[0], *machine.levels))
     three = replace(three, levels=tuple(replace(level, size=2) for level in three.levels))
     found = part_of(three, View((0, 0, 0), counts))
@@ -356,3 +370,99 @@ def test_what_is_too_large_to_be_checked_is_said(name: str, monkeypatch: pytest.
     monkeypatch.setattr(module, limit, 1)
     with pytest.raises(ContainerError, match=said):
         check_views(c, "seed", 1, 1)
+
+
+def outside() -> Graph:
+    """Two branches, behind them a sum that is read twice: its copy is no branch's."""
+    g = Builder("outside", "float32")
+    ends = [g.map(name, "relu", g.input(f"{name}.x", (64, 64)), text="b n -> b n") for name in ("left", "right")]
+    both = g.map("join", "add", *ends, text=TEXT)
+    return g.build(g.map("twice", "add", both, g.map("last", "relu", both, text="b n -> b n"), text=TEXT))
+
+
+def test_copies_of_others_are_on_the_machine() -> None:
+    """A copy that no branch touches has no view, and the problem has no choice for that."""
+    plan = found(outside(), machine_of((1, 2), "1e-4", "1e9"), (beside((("left",),), (("right",),)),))
+    c, made = certificate(plan), plan.planning.planning
+    assert made.copies["join"] not in parts_of(Entries(made), c.regions).place
+    assert reasons(c) == ""
+    alone = {"join": HALVES[0]}
+    items = tuple(
+        (n, Placement(p.axes, tuple((1,) * len(row) for row in p.matrix), alone[n]) if n in alone else p)
+        for n, p in c.choices.copies
+    )
+    assert "'join' belongs to no branch" in reasons(replace(c, choices=replace(c.choices, copies=items)))
+
+
+def test_a_result_that_rests_with_a_parameter_belongs_to_no_branch() -> None:
+    """The next value of a parameter is asked for too: the copy in which both rest is on the whole machine."""
+    g = Builder("kept", "float32")
+    w = g.parameter("w", (8, 64))
+    new = g.map("left", "add", g.input("x", (8, 64)), w, text=TEXT)
+    y = g.map("right", "relu", g.input("y", (8, 64)), text="b n -> b n")
+    regions = (beside((("left",),), (("right",),)),)
+    for outputs in ((y,), (y, new), (y, w)):
+        graph = replace(g.build(*outputs), state=((w, new),))
+        planning = build_problem(graph, machine_of((1, 2), "1e-4", "1e9"), space("complete"), None)
+        place = parts_of(Entries(planning), regions).place
+        assert (planning.copies["w"] in place) == (outputs == (y,))
+
+
+Built = Callable[[SelectionProblem], SelectionProblem]
+
+
+def longer(p: SelectionProblem) -> SelectionProblem:
+    """The first redistribution that takes time takes a unit more."""
+    n = next(n for n, t in enumerate(p.tables) if ((t > 0) & (t < FORBIDDEN)).any())
+    table = p.tables[n].copy()
+    table[(table > 0) & (table < FORBIDDEN)] += 1
+    return replace(p, tables=(*p.tables[:n], table, *p.tables[n + 1 :]))
+
+
+WRONG: dict[str, tuple[str, Built]] = {
+    "an edge less": ("edge", lambda p: replace(p, edges=p.edges[:-1])),
+    "an assumption less": ("assum", lambda p: replace(p, assumptions=p.assumptions[1:])),
+    "a longer redistribution": ("", longer),
+}
+
+
+@pytest.mark.parametrize("name", WRONG)
+def test_a_wrong_builder_is_not_believed(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The tables of the whole machine are built by code that the search has too."""
+    said, change = WRONG[name]
+
+    def other(*of: object) -> Planning:
+        planning = build_problem(*of)  # type: ignore[arg-type]
+        return replace(planning, problem=change(planning.problem))
+
+    c = settled()
+    monkeypatch.setattr(checker, "build", other)
+    refuted = reasons(c)
+    assert refuted and said in refuted
+
+
+def test_movements_must_bring_what_is_priced(monkeypatch: pytest.MonkeyPatch) -> None:
+    c = settled()
+    with monkeypatch.context() as m:
+        m.setattr(
+            checker,
+            "output_layout",
+            lambda op, graph, p, sizes: checker.input_layout(
+                op, 0, graph, Placement(p.axes, ((2, 1), *p.matrix[1:])), sizes
+            ),
+        )
+        assert "layouts differ from what index sets give" in reasons(c)
+    other = Placement(("0", "1"), ((2, 1), (1, 1), (1, 1)))
+    with monkeypatch.context() as m:
+        m.setattr(
+            checker,
+            "input_layout",
+            lambda op, k, graph, p, sizes: copy_layout(op.inputs[k].tensor, graph, other, sizes),
+        )
+        assert "layouts differ from what index sets give" in reasons(c)
+    with monkeypatch.context() as m:
+        m.setattr(checker, "derive", lambda a, b: derive(a, a))
+        assert "movement" in reasons(c)
+    with monkeypatch.context() as m:
+        m.setattr(checker, "wrong_owner", lambda *of: "nobody owns it")
+        assert "nobody owns it" in reasons(c)

@@ -102,4 +102,4 @@ def _document(plan: Planned) -> dict[str, object]:
         said = repr(plan)[:100] if isinstance(plan, str) else f"a {type(plan).__name__}"
         raise TypeError(f"{said} is no checked plan; shardproof.load(path) reads a file and checks it")
     found = plan_shardings(b.graph, b.machine.hierarchy, [v.name for v in b.machine.levels], b.choices)
-    return document(b, plan.identity, found, refusals(b.graph, found))
+    return document(b.graph, b.machine.name, plan.identity, found, refusals(b.graph, found))

@@ -40,7 +40,7 @@ def export_dtensor(plan: Plan, identity: str) -> Exported:
     """The file for a plan.  Raises `MeshError` where no mesh holds the plan."""
     found = plan_shardings(plan.graph, plan.machine.hierarchy, [v.name for v in plan.machine.levels], plan.choices)
     refused = refusals(plan.graph, found)
-    data = document(plan, identity, found, refused)
+    data = document(plan.graph, plan.machine.name, identity, found, refused)
     mesh = tuple((d.name, d.size) for d in found.mesh.dimensions)
     said = found.count - len(refused) + len(found.refused)
     return Exported(_file(plan, data, identity), mesh, said, refused)
@@ -51,9 +51,10 @@ def refusals(graph: Graph, found: PlanShardings) -> tuple[NotASharding, ...]:
     return (*found.refused, *_unsaid(graph, found))
 
 
-def document(plan: Plan, identity: str, found: PlanShardings, refused: tuple[NotASharding, ...]) -> dict[str, object]:
-    """What the file holds as `PLAN`: names, numbers and lists only."""
-    graph = plan.graph
+def document(
+    graph: Graph, machine: str, identity: str, found: PlanShardings, refused: tuple[NotASharding, ...]
+) -> dict[str, object]:
+    """What the file holds as `PLAN`: names, numbers and lists only.  `machine`: its name."""
     stored: dict[str, object] = {}
     for t in graph.tensors:
         if is_weight(graph, t.name) and t.name in found.rests:
@@ -74,10 +75,10 @@ def document(plan: Plan, identity: str, found: PlanShardings, refused: tuple[Not
             state[name] = {"moments": kept, "splits": [list(s) for s in flat.splits]}
     modules = {
         m.name: {
-            "reads": [_held(h) for h in m.reads],
-            "parameters": {key: _held(h) for key, h in m.parameters},
-            "product": _held(m.product),
-            "result": _held(m.result),
+            "reads": [held_document(h) for h in m.reads],
+            "parameters": {key: held_document(h) for key, h in m.parameters},
+            "product": held_document(m.product),
+            "result": held_document(m.result),
         }
         for m in module_layouts(graph, found)
     }
@@ -85,7 +86,7 @@ def document(plan: Plan, identity: str, found: PlanShardings, refused: tuple[Not
         "format": FORMAT,
         "identity": identity,
         "model": graph.name,
-        "machine": plan.machine.name,
+        "machine": machine,
         "mesh": [[d.name, d.size] for d in found.mesh.dimensions],
         **({"micro_batches": parts} if (parts := micro_batches(graph)) > 1 else {}),
         "parameters": stored,
@@ -93,7 +94,7 @@ def document(plan: Plan, identity: str, found: PlanShardings, refused: tuple[Not
         "state": state,
         "modules": modules,
         "inputs": {
-            t.name: _held(Held(t.name, None, t.shape, found.rests[t.name]))
+            t.name: held_document(Held(t.name, None, t.shape, found.rests[t.name]))
             for t in graph.tensors
             if t.role is Role.INPUT and t.name in found.rests
         },
@@ -158,7 +159,7 @@ def reasons(place: str, graph: Graph, tensor: str, kept: Sharding | None, mesh: 
             )
 
 
-def _held(held: Held | None) -> object:
+def held_document(held: Held | None) -> object:
     if held is None:
         return None
     s = held.sharding
@@ -172,7 +173,7 @@ def _held(held: Held | None) -> object:
 
 
 def _file(plan: Plan, data: dict[str, object], identity: str) -> str:
-    runtime = "\n\n".join(_body(path) for path in RUNTIME)
+    runtime = "\n\n".join(body(path) for path in RUNTIME)
     said, where = in_docstring(plan.graph.name), in_docstring(plan.machine.name)
     head = (
         f'"""Layouts of plan {identity[:16]} ({said} on {where} '
@@ -217,7 +218,7 @@ def _parts(plan: Plan) -> str:
     )
 
 
-def _body(path: Path) -> str:
+def body(path: Path) -> str:
     """The text of a module after its docstring, without what it takes from its neighbours here."""
     text = path.read_text(encoding="utf-8")
     lines = text[text.index("from __future__") :].splitlines()

@@ -32,10 +32,13 @@ def plan_mesh(plan: Plan, device_type: str) -> DeviceMesh:
     return init_device_mesh(device_type, sizes, mesh_dim_names=names)
 
 
-def plan_module(plan: Plan, module: nn.Module, mesh: DeviceMesh, whole: bool = True) -> PlannedModule:
+def plan_module(
+    plan: Plan, module: nn.Module, mesh: DeviceMesh, whole: bool = True, summed: bool = True
+) -> PlannedModule:
     """`module`, its parameters distributed, with the plan's redistributions as hooks.
 
-    `whole`: inputs are whole tensors, equal on all ranks, and so are results; otherwise both are DTensors.
+    `whole`: inputs are whole tensors, equal on all ranks, and so are results; otherwise both are DTensors.  `summed`:
+    gradients are brought into the parameters' layouts as soon as they are there; otherwise the caller does it.
     """
     named = dict(module.named_parameters(remove_duplicate=False))
     buffers = dict(module.named_buffers())
@@ -54,7 +57,7 @@ def plan_module(plan: Plan, module: nn.Module, mesh: DeviceMesh, whole: bool = T
         kept = plan["state"].get(name)
         if parameter.requires_grad and not _known(module, parameter, plan):
             parameter.register_post_accumulate_grad_hook(_Unplanned(name))
-        if kept is None or placed(kept["splits"], [], None, mesh) == list(parameter.placements):
+        if summed and (kept is None or placed(kept["splits"], [], None, mesh) == list(parameter.placements)):
             parameter.register_post_accumulate_grad_hook(_Summed(name, functions))
     return PlannedModule(module, functions, whole)
 

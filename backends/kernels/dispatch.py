@@ -24,6 +24,7 @@ from .grouped import grouped_product
 from .movement import copy, gather, iota
 from .programs import constant, opaque, update
 from .reductions import normalise, reduce, window
+from .scan import scan
 from .scatter import scatter
 from .task import Task
 
@@ -89,6 +90,8 @@ def execute(
         case NodeKind.ATTENTION:
             task = Task(xp, op, graph, exact, operands, collectives)
             result = spread(xp, ATTENTION[op.function](task), task.shape)
+        case NodeKind.SCAN:
+            result = scan(Task(xp, op, graph, exact, operands, collectives), execute)
         case NodeKind.OPAQUE:
             result = opaque(xp, op, graph, exact, operands)
         case _:

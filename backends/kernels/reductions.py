@@ -168,13 +168,13 @@ def window(
 ) -> Array:
     """max_pool, average_pool, local_response.  Raises `KernelError` if the box holds part of a window."""
     taps = [a.name for a in op.reduced]
+    out, shape = op.output.axes, lengths(box, op.output.axes)
+    dtype = operands[0].array.dtype
+    if 0 in shape:  # taps, too, are empty on a rank outside of the view that the operator runs on
+        return xp.zeros(shape, dtype=dtype)  # type: ignore[no-any-return]
     for a in op.reduced:
         if box[a.name] != (0, a.extent):
             raise KernelError(f"operator {op.name!r}", f"tap axis {a.name!r} must not be split")
-    out, shape = op.output.axes, lengths(box, op.output.axes)
-    dtype = operands[0].array.dtype
-    if 0 in shape:
-        return xp.zeros(shape, dtype=dtype)  # type: ignore[no-any-return]
     combine = Combine.MAX if op.function == "max_pool" else Combine.SUM
     axes = op.inputs[0].axes
     if any(t not in axes for t in taps):

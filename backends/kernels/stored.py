@@ -6,10 +6,12 @@ from collections.abc import Sequence
 from types import ModuleType
 
 from ...models.program.graph import Graph
-from ...models.program.operators import Operator
+from ...models.program.operators import NodeKind, Operator
 from .blocks import Array, Block, Box, StatisticsReducer
 from .dispatch import execute
 from .half import narrowed, widened
+from .scan import scan
+from .task import Task
 
 
 def execute_stored(
@@ -31,6 +33,9 @@ def execute_stored(
     >>> widened(np, execute_stored(np, graph.operators[0], graph, {"i": (0, 2)}, [x])).tolist()
     [1.0078125, 3.03125]
     """
+    if op.kind is NodeKind.SCAN:  # every operator of the body writes what is stored
+        exact = {a.name: box[a.name] for a in op.axes}
+        return scan(Task(xp, op, graph, exact, operands, collectives), execute_stored)
     result = execute_unrounded(xp, op, graph, box, operands, collectives)
     return narrowed(xp, result, graph.tensor(op.output.tensor).dtype)
 

@@ -28,6 +28,11 @@ class Task:
         return lengths(self.box, self.op.output.axes)
 
     @property
+    def idle(self) -> bool:
+        """The box is empty: the rank is outside of the view that the operator runs on, or its blocks are empty."""
+        return any(low >= high for low, high in self.box.values())
+
+    @property
     def place(self) -> str:
         """For messages."""
         return f"operator {self.op.name!r}"

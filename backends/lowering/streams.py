@@ -59,7 +59,9 @@ def streams_program(c: OverlapCertificate, scale: int, stored: bool = False) -> 
     """What the ranks of an overlapped plan do.  `scale`: units of its problem per second.  Raises `InputError` where
     the schedule is none of the plan's.
     """
-    subject = c.schedule.subject
+    if c.schedule is None:
+        raise InputError("the file says that nothing fits its memory limit: there is nothing to run")
+    subject, starts = c.schedule.subject, c.schedule.starts
     if not isinstance(subject, ScheduleProblem) or len(subject.tasks) < len(c.graph.operators):
         raise InputError("the schedule of this file is none of an overlapped plan")
     program = replace(lower(c.graph, c.machine.hierarchy, c.choices), stored=stored)
@@ -69,7 +71,7 @@ def streams_program(c: OverlapCertificate, scale: int, stored: bool = False) -> 
     for p in subject.precedences:
         waits[p.after].append(p.before)
     tasks = tuple(
-        StreamTask(t.name, t.streams[0], positions[k], tuple(waits[k]), int(c.schedule.starts[k]), t.time)
+        StreamTask(t.name, t.streams[0], positions[k], tuple(waits[k]), int(starts[k]), t.time)
         for k, t in enumerate(subject.tasks)
     )
     return StreamsProgram(program, first, tasks, _ordered(tasks), c.quantum / scale, _readers(program))

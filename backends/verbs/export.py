@@ -22,6 +22,7 @@ from ..export.exported import Exported
 from ..export.flags import batch_of, megatron_text
 from ..export.jax import export_jax
 from ..export.torchtitan import torchtitan_file
+from .export_pipelined import export_pipelined
 
 TARGETS: Final[dict[str, Callable[[Plan, str], Exported]]] = {"dtensor": export_dtensor, "jax": export_jax}
 SETTINGS: Final[dict[str, Callable[[Nearest, int], str]]] = {"megatron": megatron_text, "torchtitan": torchtitan_file}
@@ -52,6 +53,11 @@ NAMED: Final = 5
     help="With --resolve, megatron or torchtitan: seconds of the wall for the search.  [default: 300]",
 )
 @output_option("--resolved", help="With --resolve: the file for that plan.", replaces_results=True)
+@output_option(
+    "--csv",
+    help="Of a pipelined plan: the schedule's forwards and backwards, one row per stage, as "
+    "torch.distributed.pipelining loads them.",
+)
 @output_option("-o", "--output", required=True, help="The file to write.")
 @force_option
 @json_option
@@ -63,10 +69,18 @@ def export_command(
     resolve: bool,
     time_limit: float | None,
     resolved: Path | None,
+    csv: Path | None,
     output: Path,
     as_json: bool,
 ) -> int:
     """Write PLAN for another framework; the file needs nothing of ours."""
+    pipelined = publisher.checked_pipeline(plan_file)
+    if pipelined is not None:
+        if resolve or resolved is not None:
+            raise click.UsageError("--resolve is for plans without pipelines")
+        return export_pipelined(*pipelined, target, csv, output, as_json)
+    if csv is not None:
+        raise click.UsageError("--csv is for pipelined plans; others have no schedule")
     if target in SETTINGS:
         if resolve or resolved is not None:
             raise click.UsageError(f"--resolve is for dtensor and jax; {target} always gets its nearest settings")

@@ -8,9 +8,9 @@ from __future__ import annotations
 import heapq
 
 import numpy as np
-from numba import njit
 
 from ...models.problem.selection_problem import Ints
+from ..compiling import njit
 from .reduced import Flags
 
 

@@ -8,9 +8,9 @@ has been made, and a move that is not wanted is made backwards.
 from __future__ import annotations
 
 import numpy as np
-from numba import njit
 
 from ...models.problem.selection_problem import Ints
+from ..compiling import njit
 from .kernels import cheapest_trees, needed_nodes
 from .reduced import Reduced
 

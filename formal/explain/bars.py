@@ -10,6 +10,8 @@ r"""What holds of a plan on every machine within the error bars of its own.
                             values on the two extreme machines
                    jointly  every entry is a linear form up to two numbers, and a product is compared with itself under
                             the other placement (`envelopes`): only what the plans do differently is left
+    what is lacking with a bar b of `step` also  Y / (1 + b) - X .. Y (1 + b) - X,  X and Y the costs at the machine's
+                   own constants: the hull of both, either source of error alone; likewise for a plan's own cost
 
 A difference whose interval contains zero is undecided: the constant that adds most to its width is named.
 
@@ -29,9 +31,10 @@ from ...models.cost.cost import FORMULAS, Formula
 from ...models.cost.forms import operator_form
 from ...models.cost.products import product_axes
 from ...models.cost.selection import DecisionKind, Planning
-from ...models.machine.bars import extreme, widest
+from ...models.machine.bars import extreme, step_bar, widest
 from ...models.machine.machine import Machine
 from ...models.machine.measured import COLLECTIVES
+from ...models.machine.parts import STEP
 from ...models.machine.quantities import bar_text
 from ...models.problem.selection_problem import FORBIDDEN
 from ...models.program.operators import NodeKind
@@ -102,16 +105,26 @@ class Box:
         self.constants = Constants(planning.machine, self.fast, self.slow, scale)
         self.known: dict[tuple[int, int, int], tuple[Fraction, Fraction]] = {}
         self.priced: dict[int, list[Envelope]] = {}
+        self.lacking = 1 + step_bar(planning.machine)
 
     def cost(self, x: tuple[int, ...]) -> tuple[int, int]:
         """Units on the fastest and on the slowest machine."""
-        return self.terms.cost_at(x, self.fast), self.terms.cost_at(x, self.slow)
+        low, high = self.terms.cost_at(x, self.fast), self.terms.cost_at(x, self.slow)
+        if self.lacking > 1:
+            own = self.planning.problem.cost_of(x)
+            low, high = min(low, floor(own / self.lacking)), max(high, ceil(own * self.lacking))
+        return low, high
 
     def difference(self, x: tuple[int, ...], y: tuple[int, ...]) -> tuple[int, int, str]:
         """Least and most that `y` costs more than `x`, and the constant that adds most to what lies between."""
         apart, jointly = self._apart(x, y), self._jointly(x, y)
         least, most = max(apart[0], jointly[0]), min(apart[1], jointly[1])
         measure = min((apart, jointly), key=lambda found: found[1] - found[0])[2]
+        if self.lacking > 1:
+            own, other = (self.planning.problem.cost_of(z) for z in (x, y))
+            low, high = floor(other / self.lacking) - own, ceil(other * self.lacking) - own
+            measure = STEP if high - low > most - least else measure
+            least, most = min(least, low), max(most, high)
         return least, most, measure if least < most else ""
 
     def _jointly(self, x: tuple[int, ...], y: tuple[int, ...]) -> tuple[int, int, str]:
@@ -247,7 +260,7 @@ class Box:
     def _alike(self, v: int, a: int, b: int) -> bool:
         """Do both placements give every device a box of the same sizes, and nothing to bring together?"""
         op = self.planning.graph.operator(self.planning.decisions[v].name)
-        if op.kind in (NodeKind.ATTENTION, NodeKind.NORMALISE) or self.planning.machine.others:
+        if op.kind in (NodeKind.ATTENTION, NodeKind.NORMALISE, NodeKind.SCAN) or self.planning.machine.others:
             return False
         decision = self.planning.decisions[v]
         degrees = [tuple(map(prod, decision.placement(c).matrix[:-1])) for c in (a, b)]
@@ -259,7 +272,8 @@ class Box:
         planning, costs = self.planning, self.planning.costs[v]
         machine, decision = planning.machine, planning.decisions[v]
         op = planning.graph.operator(decision.name)
-        if costs is None or machine.others or machine.profiles or op.kind in (NodeKind.ATTENTION, NodeKind.NORMALISE):
+        apart = op.kind in (NodeKind.ATTENTION, NodeKind.NORMALISE, NodeKind.SCAN)
+        if costs is None or machine.others or machine.profiles or apart:
             return None
         form = operator_form(op, planning.graph, decision.axes)
         if machine.device.products and product_axes(form) is not None:
@@ -347,6 +361,8 @@ def link_form(
 
 def measurement(constant: str, machine: Machine) -> str:
     """The measurement that a constant asks for, in words."""
+    if constant == STEP:
+        return "a step of each of the two"
     kind, name, *rest = constant.split(".")
     if kind == "level" and rest and rest[0] in COLLECTIVES:
         return f"{rest[0]} of the plan's sizes among {name} (nccl-tests: {rest[0]}_perf)"

@@ -14,17 +14,22 @@ from ...models.layout.classes import axis_orders, copy_key, operator_key
 from ...models.program.graph import Graph
 from ...models.program.operators import Operator
 from ...proofs.joint.derivation import Derivation
+from .rules.attention import fuse_attention
 from .rules.fuse import fuse_epilogue, relu_from_output
 from .rules.growing import Addition, Growing
 from .rules.layout import map_of_a_part, map_of_parts, read_through
-from .rules.products import merge_siblings, product_of_parts, reassociate
+from .rules.products import product_of_parts, reassociate
+from .rules.rows import greatest_of_map, into_norm, normal_of_a_part, product_of_average, product_of_rows
+from .rules.siblings import merge_siblings
 from .rules.sums import add_many, add_products, distribute
+from .rules.worth import Pays
 
 Rule = Callable[[Growing, Operator], Iterator[Addition]]
 
 RULES: Final[Mapping[str, Rule]] = MappingProxyType(
     {
         "fuse-epilogue": fuse_epilogue,
+        "fuse-attention": fuse_attention,
         "relu-from-output": relu_from_output,
         "add-many": add_many,
         "add-products": add_products,
@@ -35,9 +40,17 @@ RULES: Final[Mapping[str, Rule]] = MappingProxyType(
         "product-of-parts": product_of_parts,
         "map-of-parts": map_of_parts,
         "map-of-a-part": map_of_a_part,
+        "normal-of-a-part": normal_of_a_part,
+        "into-norm": into_norm,
+        "greatest-of-map": greatest_of_map,
+        "product-of-average": product_of_average,
+        "product-of-rows": product_of_rows,
     }
 )
 """In the order in which they are tried."""
+
+SEARCHED: Final[Mapping[str, Rule]] = MappingProxyType({n: r for n, r in RULES.items() if n != "normal-of-a-part"})
+"""Rules that a search applies: a norm of a part gives vit 1 % and takes the search 25 times as long."""
 
 ROUNDS: Final = 2
 """Rounds: what two rules give one after the other."""
@@ -51,15 +64,17 @@ def saturate(
     rounds: int = ROUNDS,
     most: int = MOST_NODES,
     over: Callable[[], bool] = lambda: False,
+    pays: Pays | None = None,
 ) -> tuple[EGraph, Derivation]:
     """All that the rules add to a graph, with the proof; what was added until `over` says that the time is.
+    `pays`: asked by rules that pay on few machines (`worth`); None: they are applied everywhere.
 
     >>> from ...models.sources.zoo import build
     >>> egraph, derivation = saturate(build("mlp-unity"))
     >>> [(step.rule, step.node, step.place) for step in derivation.steps]
     [('fuse-epilogue', 'relu1~1', ('relu1', 'fc1'))]
     """
-    grown = Growing(graph)
+    grown = Growing(graph, pays)
     for _ in range(rounds):
         before = grown.added
         for rule in rules.values():

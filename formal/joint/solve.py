@@ -43,7 +43,8 @@ from ..selection.model.restrict import restrict
 from ..selection.relax_resources import relax_resources
 from ..selection.solve import Engine, solve
 from .levels import LARGE, MIDDLE, SMALL, TooLong, first_level, larger, within
-from .saturate import RULES, Rule, same_order, saturate
+from .rules.worth import Pays, worth
+from .saturate import RULES, SEARCHED, Rule, same_order, saturate
 from .starts import descend
 
 NARROWER: Final = (
@@ -70,8 +71,10 @@ STARTS_SHARE: Final = 0.3
 """Share of the time for programs with fixed modes."""
 PLAIN_SHARE: Final = 0.2
 """Share of the time for the graph as it is."""
-END_SHARE: Final = 0.05
-"""Share of the time for what a search does when its time is over: its proof, and what is executable."""
+END_SHARE: Final = 0.08
+"""Share of the time for what a search does when its time is over: its proof, and what is executable (on 192 GPUs two
+seconds or three of 60).
+"""
 OWN_SHARE: Final = 0.2
 """Share of the time that is kept for the graph as it is where its plan breaks the rows of all programs."""
 
@@ -105,7 +108,7 @@ def plan_jointly(
     engine: Engine = "native",
     progress: Progress | None = None,
     notify: Notify | None = None,
-    rules: Mapping[str, Rule] = RULES,
+    rules: Mapping[str, Rule] = SEARCHED,
     level: int | None = None,
     memory_limit: int | None = None,
 ) -> Joint:
@@ -114,7 +117,7 @@ def plan_jointly(
     """
     check_sizes(graph, machine, where)
     clock = clock.share(1 - END_SHARE)
-    egraph, derivation = safe(graph, rules, clock)
+    egraph, derivation = safe(graph, rules, clock, worth(machine))
     search = _Search(machine, where, clock, gap, threads, progress, memory_limit, engine)
     base = build(graph, machine, where, memory_limit)
     plain = search.plan(base, clock.share(PLAIN_SHARE))
@@ -205,7 +208,9 @@ def _too_large(egraph: EGraph) -> bool:
         return True
 
 
-def safe(graph: Graph, rules: Mapping[str, Rule] = RULES, clock: Clock | None = None) -> tuple[EGraph, Derivation]:
+def safe(
+    graph: Graph, rules: Mapping[str, Rule] = RULES, clock: Clock | None = None, pays: Pays | None = None
+) -> tuple[EGraph, Derivation]:
     """The e-graph in which the user's plans cost what they cost, and that is not too large.  Rules that change that are
     left out: where it is too large, all but some (`NARROWER`); else one, if that is enough, else the last ones.
     """
@@ -214,19 +219,21 @@ def safe(graph: Graph, rules: Mapping[str, Rule] = RULES, clock: Clock | None = 
         return (clock or Clock()).share(RULES_SHARE).over
 
     left = dict(rules)
-    egraph, derivation = saturate(graph, left, over=over())
+    egraph, derivation = saturate(graph, left, over=over(), pays=pays)
     for few in NARROWER:
         if not _too_large(egraph):
             break
         left = {n: rule for n, rule in rules.items() if n in few}
-        egraph, derivation = saturate(graph, left, over=over())
+        egraph, derivation = saturate(graph, left, over=over(), pays=pays)
     while not same_order(egraph) and left:
         for name in reversed(left):
-            egraph, derivation = saturate(graph, {n: rule for n, rule in left.items() if n != name}, over=over())
+            egraph, derivation = saturate(
+                graph, {n: rule for n, rule in left.items() if n != name}, over=over(), pays=pays
+            )
             if same_order(egraph) and not _too_large(egraph):
                 return egraph, derivation
         left.popitem()
-        egraph, derivation = saturate(graph, left, over=over())
+        egraph, derivation = saturate(graph, left, over=over(), pays=pays)
     return egraph, derivation
 
 

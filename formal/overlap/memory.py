@@ -8,6 +8,10 @@
 
 Whatever the order, while an operator runs its operands, its output as written and all parameters are there: rows that
 every schedule within the limit obeys, which its lower bound may use.
+
+Where nothing fits, one row more per operator k says it: a tensor that something before k writes and something behind k
+reads whole is somewhere while k runs, as it was written, as its copy, or as the reader's operand; all devices together
+hold every element, so the fullest of d holds a d-th of them at least.
 """
 
 from __future__ import annotations
@@ -21,7 +25,11 @@ import numpy as np
 from ...models.cost.selection import DecisionKind, Planning
 from ...models.problem.selection_problem import Ints, Usage
 from ...models.program.graph import Role
+from ...models.program.operators import Operator
 from ...models.schedules.problem import Holding, Precedence, Task
+
+MOST_OPERATORS = 1 << 13
+"""Operators up to which chains and what is kept past operators are looked for."""
 
 
 def holdings(planning: Planning, x: tuple[int, ...], moving: list[int | None]) -> tuple[Holding, ...]:
@@ -89,6 +97,45 @@ def rows_of_every_order(planning: Planning) -> tuple[Usage, ...]:
         if t.role is Role.PARAMETER:
             out += found
     return (*out, *(row for row in rows if row.vertex in timed))
+
+
+def kept_past(planning: Planning) -> tuple[Usage, ...]:
+    """Per operator that takes time, what it cannot but leave in memory for those behind it; see the module docstring.
+    Nothing is said of graphs of more than `MOST_OPERATORS`.
+    """
+    graph, devices = planning.graph, planning.machine.devices
+    n = len(graph.operators)
+    if n > MOST_OPERATORS:
+        return ()
+    writer, readers, following = graph.writer(), graph.readers(), {value for _, value in graph.state}
+    before = np.zeros((n, n), dtype=bool)  # before[k, w]: k waits for w
+    for k, op in enumerate(graph.operators):
+        for a in op.inputs:
+            if (w := writer.get(a.tensor)) is not None:
+                before[k] |= before[w]
+                before[k, w] = True
+    kept = np.zeros(n, dtype=np.int64)
+    for t in graph.tensors:
+        if t.name not in writer or t.name in following:
+            continue
+        whole = sorted({i for i, j in readers[t.name] if _whole(graph.operators[i], j, t.shape)})
+        if whole:
+            kept[before[:, writer[t.name]] & before[whole].any(axis=0)] += -(-t.elements // devices) * t.element_bytes
+    out = []
+    for k, op in enumerate(graph.operators):
+        v = planning.operators[op.name]
+        if kept[k] and int(planning.problem.vertices[v].cost.min()) > 0:
+            amount = np.full(planning.problem.domain_size(v), kept[k], dtype=np.int64)
+            out.append(Usage(v, k, k + 1, amount, f"kept past {op.name}"))
+    return tuple(out)
+
+
+def _whole(op: Operator, position: int, shape: tuple[int, ...]) -> bool:
+    """Whether an operator reads every element of an input, one axis along every dimension."""
+    names = [index.single for index in op.inputs[position].index]
+    if len(set(names)) < len(names):
+        return False
+    return all(name is not None and op.axis(name).extent == size for name, size in zip(names, shape, strict=True))
 
 
 def program_order(tasks: tuple[Task, ...], precedences: tuple[Precedence, ...], operators: int) -> Ints:

@@ -20,15 +20,18 @@ from typing import Literal
 
 import numpy as np
 
+from ...models.communication.choices import Choices
 from ...models.cost.selection import DecisionKind, Planning, build
+from ...models.problem.claims import Status
 from ...models.problem.selection_problem import FORBIDDEN, Edge, Ints, ProblemError, SelectionProblem, Vertex
 from ...models.program.graph import Graph
 from ...proofs.overlap.certificate import OverlapCertificate
 from ...proofs.schedules.certificate import ScheduleCertificate
 from ...proofs.selection.certificates import SelectionCertificate
 from ..selection.model.clock import Clock
+from ..selection.relax_resources import may_fit
 from .exposed import less_exposed
-from .memory import rows_of_every_order
+from .memory import MOST_OPERATORS, kept_past, rows_of_every_order
 from .planned import Planned, fitted, solved
 from .tasks import times_of
 
@@ -44,9 +47,6 @@ SOLVE_SHARE, SCHEDULE_SHARE = 0.3, 0.1
 NO_LIMIT = 1 << 50
 LIMITS = (Fraction(3, 4), Fraction(1, 2))
 """Of the bytes that the first solution holds."""
-
-MOST_OPERATORS = 1 << 13
-"""Operators up to which a chain is looked for."""
 
 Weights = tuple[int, ...]
 """Of C, of M, of every chain."""
@@ -81,6 +81,24 @@ class Overlapped:
             min(self.lower_bound, best.makespan),
             self.least,
             planning.problem.limit,
+        )
+
+
+@dataclass(frozen=True, eq=False)
+class Unfit:
+    """No placement fits the limit in any order; `least` proves it of `rows`, the problem with the rows of every
+    order.
+    """
+
+    planning: Planning
+    rows: SelectionProblem
+    least: SelectionCertificate
+
+    def certificate(self) -> OverlapCertificate:
+        """What is claimed."""
+        p, nothing = self.planning, Choices((), ())
+        return OverlapCertificate(
+            p.graph, p.machine, p.space.name, nothing, 1, None, (), (1, 1), 0, 0, self.least, p.problem.limit
         )
 
 
@@ -203,10 +221,32 @@ def sums_of(planning: Planning, chains: Sequence[Chain], x: tuple[int, ...]) -> 
     return (sum(operators), sum(edges), *paths)
 
 
+def every_order(planning: Planning) -> SelectionProblem:
+    """The problem with rows that every schedule obeys, whatever its order."""
+    return replace(planning.problem, usages=(*rows_of_every_order(planning), *kept_past(planning))).check()
+
+
+def unfit(planning: Planning, clock: Clock, thoroughly: bool) -> Unfit | None:
+    """The proof that nothing fits the limit in any order, if it is found.  `thoroughly`: also where the smallest
+    choices of every row alone would fit.
+    """
+    if planning.problem.limit is None:
+        return None
+    rows = every_order(planning)
+    if not thoroughly and may_fit(rows):
+        return None
+    answer = solved(rows, clock, Fraction(0), planning, [])
+    if answer.status is not Status.INFEASIBLE or answer.certificate is None:
+        return None
+    return Unfit(planning, rows, answer.certificate)
+
+
 def overlapped(
     planning: Planning, clock: Clock, gap: Fraction, tell: Callable[[str], None] | None = None
-) -> Overlapped | None:
-    """The best plan within the time; None if no solution or no bound was found."""
+) -> Overlapped | Unfit | None:
+    """The best plan within the time, or the proof that nothing fits; None if neither was found."""
+    if (nothing := unfit(planning, clock, thoroughly=False)) is not None:
+        return nothing
     best: Planned | None = None
     bound: tuple[int, Weights, SelectionCertificate] | None = None
     known: list[tuple[int, ...]] = []
@@ -259,7 +299,9 @@ def overlapped(
         if following is None:
             break
         weights = following
-    if best is None or bound is None:
+    if best is None:
+        return unfit(planning, clock, thoroughly=True)
+    if bound is None:
         return None
     enough = bound[0]
     free = less_exposed(planning, clock, gap / 4)

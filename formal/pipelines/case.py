@@ -71,6 +71,22 @@ class Job:
     machine: Machine
     where: Space
     memory: int | None
+    _graphs: dict[int, Graph] = field(default_factory=dict, compare=False, repr=False)
+    _bytes: dict[int, list[int]] = field(default_factory=dict, compare=False, repr=False)
+
+    def micro_batch(self, micro: int) -> Graph:
+        """The graph of a micro-batch, made once.  `InputError` names what stands in the way."""
+        if micro not in self._graphs:
+            if micro > 1 and all(m == 1 for m in self._graphs):
+                check_sums(self.graph, self.division)
+            self._graphs[micro] = micro_batch(self.graph, micro)
+        return self._graphs[micro]
+
+    def unit_bytes(self, micro: int) -> list[int]:
+        """Least bytes per unit with micro-batches of this number."""
+        if micro not in self._bytes:
+            self._bytes[micro] = unit_bytes(self.micro_batch(micro), self.division, micro > 1)
+        return self._bytes[micro]
 
 
 @dataclass(frozen=True, eq=False)
@@ -85,13 +101,16 @@ class StagePlan:
 
 @dataclass(eq=False)
 class Case:
-    """`stages` stages and `micro` micro-batches.  `bound`: picoseconds that a step takes at least."""
+    """`stages` stages and `micro` micro-batches.  `bound`: picoseconds that a step takes at least; `coarse`: what least
+    work alone says.
+    """
 
     job: Job
     stages: int
     micro: int
     leaves: dict[tuple[int, int, int, bool], Leaf] = field(default_factory=dict)
     bound: int = 0
+    coarse: int = 0
     starts: tuple[int, ...] = ()
     size: int = 0
     _pieces: Pieces | None = None
@@ -101,12 +120,10 @@ class Case:
         machine = view(self.job.machine, self.stages)
         assert machine is not None
         self.machine = machine
-        if self.micro > 1:
-            check_sums(self.job.graph, self.job.division)
-        self.graph = micro_batch(self.job.graph, self.micro)
+        self.graph = self.job.micro_batch(self.micro)
         self.work = unit_work(self.graph, machine, self.job.division)
         self.forward = unit_work(self.graph, machine, self.job.division, "F")
-        self.weight = unit_bytes(self.graph, self.job.division, self.micro > 1)
+        self.weight = self.job.unit_bytes(self.micro)
 
     @property
     def pieces(self) -> Pieces:
@@ -356,17 +373,21 @@ def _runs(starts: Sequence[int], units: int) -> list[tuple[int, int]]:
 
 
 def even_choice(planning: Planning, tensor: str, order: tuple[int, ...]) -> int | None:
-    """The choice of a tensor's copy without replication that splits early dimensions of `order` most."""
+    """The choice of a tensor's copy without replication that splits early dimensions of `order` most, and where
+    several do, these over the outermost levels: what is left for the dimensions behind them stays in a node.
+    """
     d = planning.decisions[planning.copies[tensor]]
     shape, cost = planning.graph.tensor(tensor).shape, planning.problem.vertices[planning.copies[tensor]].cost
-    best: tuple[tuple[int, ...], int] | None = None
+    best: tuple[tuple[tuple[int, ...], ...], int] | None = None
     for choice, matrix in enumerate(d.placements):
         if (matrix[-1] != 1).any() or cost[choice] >= FORBIDDEN:
             continue
         degree = {int(a): prod(int(x) for x in matrix[k]) for k, a in enumerate(d.axes)}
         if any(shape[k] % n for k, n in degree.items()):
             continue
-        score = tuple(degree.get(k, 1) for k in order if k < len(shape))
+        rows = {int(a): tuple(int(x) for x in matrix[k]) for k, a in enumerate(d.axes)}
+        known = [k for k in order if k < len(shape)]
+        score = tuple(degree.get(k, 1) for k in known), *(rows.get(k, ()) for k in known)
         if best is None or score > best[0]:
             best = score, choice
     return None if best is None else best[1]

@@ -26,7 +26,7 @@ from .search import Searched, planned
 
 AUTO: Final = "auto"
 MOST_STAGES: Final = 16
-MOST_MICRO_BATCHES: Final = 64
+MOST_MICRO_BATCHES: Final = 256
 """What `auto` enumerates: equal views, and powers of two that divide the batch, up to these."""
 
 CHECK_SHARE: Final = 0.25

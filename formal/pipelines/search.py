@@ -1,8 +1,9 @@
 """The search over cuts, views, micro-batches and placements of a pipelined training step.
 
-Cases (stages, micro-batches) are taken by their least bound: first the leaves of one unit, which raise it, then a plan.
-A case whose bound is not below the best plan is left, with that bound as its proof; leaves grow where a gap stays.  A
-plan without pipelines is the case (1, 1), so that no answer is worse than that.
+Cases (stages, micro-batches) begin with a bound by least work.  First one case of every number of stages is planned,
+and what lies beside the best plan; then the others, by their least bound: first the leaves of one unit, which raise it,
+then a plan.  A case whose bound is not below the best plan is left, with that bound as its proof; leaves grow where a
+gap stays.  A plan without pipelines is the case (1, 1), so that no answer is worse than that.
 """
 
 from __future__ import annotations
@@ -48,6 +49,9 @@ MOST_MOVES = 12
 TIGHT = Fraction(1, 20)
 """Of the gap that is asked for: stages that are nearer to their leaves than this need no longer leaves."""
 
+USUAL = 8
+"""Micro-batches per stage of the first plans: with so many, filling and emptying take an eighth."""
+
 MOST_FAILED = 3
 """Plans that are no better than the best known, one after another, until no more are made."""
 
@@ -91,7 +95,8 @@ class Searched:
         best, job = self.best, self.job
         if best is None:
             raise ValueError("only a plan has a certificate")
-        distinct = {id(leaf): leaf for case in self.cases for leaf in case.leaves.values()}
+        needed = [case for case in self.cases if case.coarse < self.lower_bound]
+        distinct = {id(leaf): leaf for case in needed for leaf in case.leaves.values()}
         return PipelineCertificate(
             job.graph,
             job.machine,
@@ -250,6 +255,29 @@ def scheduled(
     return best
 
 
+def _seeds(found: Sequence[Case]) -> list[Case]:
+    """Cases that are planned before all others: of every number of stages, most first, the one whose micro-batches are
+    nearest to `USUAL` times as many.  A plan soon rules out others by their bounds.
+    """
+    stages = sorted({c.stages for c in found if c.stages > 1}, reverse=True)
+    return [min((c for c in found if c.stages == p), key=lambda c: abs(c.micro - USUAL * p)) for p in stages]
+
+
+def _beside(best: Scheduled | None, found: Sequence[Case]) -> list[Case]:
+    """Cases that differ from that of the best plan by one step in stages or micro-batches."""
+    if best is None:
+        return []
+    here = best.case
+    micro = sorted({c.micro for c in found if c.stages == here.stages})
+    stages = sorted({c.stages for c in found if c.micro == here.micro})
+    k, n = micro.index(here.micro), stages.index(here.stages)
+    pairs = [
+        *((here.stages, m) for m in (*micro[k + 1 : k + 2], *micro[max(0, k - 1) : k])),
+        *((p, here.micro) for p in (*stages[n + 1 : n + 2], *stages[max(0, n - 1) : n])),
+    ]
+    return [c for pair in pairs for c in found if (c.stages, c.micro) == pair]
+
+
 def planned(job: Job, pairs: list[tuple[int, int]], clock: Clock, gap: Fraction, tell: Tell | None = None) -> Searched:
     """The best plan over these pairs within the time, and the bound of all of them."""
     found = cases(job, pairs)
@@ -257,6 +285,8 @@ def planned(job: Job, pairs: list[tuple[int, int]], clock: Clock, gap: Fraction,
     most = 1 << 62
     for case in found:
         case.update_bound(most)
+        case.coarse = case.bound
+    seeds = _seeds(found)
 
     def attempt(case: Case) -> None:
         nonlocal best, most
@@ -274,13 +304,14 @@ def planned(job: Job, pairs: list[tuple[int, int]], clock: Clock, gap: Fraction,
     failed = 0
     while not clock.over():
         waiting = [c for c in found if c.bound < most * (1 - gap) and id(c) not in tried]
-        if failed >= MOST_FAILED:
-            waiting = [c for c in waiting if c.size == 0]
-        if not waiting:
+        first = [c for c in seeds if c in waiting] or [c for c in _beside(best, found) if c in waiting]
+        if failed >= MOST_FAILED:  # the step as it is was asked for too, and no plan may be worse
+            waiting = [c for c in waiting if c.size == 0 or (c.stages, c.micro) == (1, 1)]
+        if not waiting and not first:
             break
-        case = min(waiting, key=lambda c: c.bound)
+        case = first[0] if first else min(waiting, key=lambda c: c.bound)
         proved = [c for c in waiting if c.size > 0 and c.stages > 1]
-        if best is None and proved:  # a plan soon: it rules out others, and there is one when the time is over
+        if best is None and not first and proved:  # a plan soon: it rules out others
             case = min(proved, key=lambda c: c.bound)
         if case.size == 0:
             case.prove(1, clock)

@@ -81,7 +81,7 @@ def plan_graph(
     limit: TimeLimit | None = None,
 ) -> Planned:
     """Best plan found, with its certificate.  `memory_limit`: bytes per device; one that does not bind costs nothing
-    (`selection.slack`).
+    (`selection/relax_resources.py`).
 
     `time_limit_s`: for tables and search; `limit`: that of a whole command (`time_limit`), of which this is a part.
     Errors are those of `models.cost.selection.build`; `TooLarge`, before anything is built, for what could not be

@@ -5,6 +5,8 @@
                    ends within 1.1 S + 10 s wherever the check alone does not take longer
     tables         the default space gives way to a smaller one when its tables and their check do not fit; a space that
                    was asked for stays
+    compiling      of kernels, which only the first commands in a new environment do, is not counted and said apart: up
+                   to some 20 s of the processor for one command
     announced      a smaller space, and an end that will come later than that, on stderr
 
 How long the check takes is estimated from what it goes through, by rates that were measured, times how much slower than
@@ -24,6 +26,7 @@ from ...models.layout.placement import Space, space
 from ...models.machine.machine import Machine
 from ...models.problem.selection_problem import SelectionProblem
 from ...models.program.graph import Graph
+from ..compiling import compiled_s, monotonic
 from ..selection.model.clock import Clock
 
 BEYOND: Final = 0.1
@@ -71,6 +74,9 @@ TABLES_SHARE: Final = 0.7
 SOON_S: Final = 1.0
 """Seconds of pricing before its rate is believed."""
 
+SHOWN_S: Final = 0.1
+"""Seconds of compiling that are said."""
+
 SMALLER: Final = ("complete", "two-per-level", "one-per-level")
 """Default spaces, largest first."""
 
@@ -98,6 +104,12 @@ class TimeLimit:
 
     def __post_init__(self) -> None:
         self.limit_s = self.clock.limit_s
+        self._compiled_s = compiled_s()
+
+    @property
+    def compiled_s(self) -> float:
+        """Seconds in which kernels were compiled since the start; the clock stood still."""
+        return compiled_s() - self._compiled_s
 
     @property
     def room(self) -> float:
@@ -107,11 +119,11 @@ class TimeLimit:
     @contextmanager
     def phase(self, name: str) -> Iterator[None]:
         """Count what happens inside as a phase."""
-        wall, processor = time.monotonic(), time.process_time()
+        wall, processor = monotonic(), time.process_time()
         try:
             yield
         finally:
-            wall, processor = time.monotonic() - wall, time.process_time() - processor
+            wall, processor = monotonic() - wall, time.process_time() - processor
             self.phases[name] = self.phases.get(name, 0.0) + wall
             if name == "tables" and wall > SOON_S / 10:
                 self.load = max(self.load, wall / max(processor, 0.1 * wall))
@@ -134,11 +146,14 @@ class TimeLimit:
     def words(self) -> str:
         """Seconds so far, and of every phase."""
         parts = ", ".join(f"{name} {seconds:.1f}" for name, seconds in self.phases.items())
-        return f"{self.clock.seconds():.1f} s" + (f" ({parts})" if parts else "")
+        own = f"{self.clock.seconds():.1f} s" + (f" ({parts})" if parts else "")
+        compiling = self.compiled_s
+        return own if compiling < SHOWN_S else f"{own}, and {compiling:.1f} s compiling kernels, once"
 
     def rounded(self) -> dict[str, float]:
         """The phases for people and programs."""
-        return {name: round(seconds, 3) for name, seconds in self.phases.items()}
+        said = {name: round(seconds, 3) for name, seconds in self.phases.items()}
+        return said if (compiling := self.compiled_s) < SHOWN_S else {**said, "compiling": round(compiling, 3)}
 
 
 def plan_check_seconds(planning: Planning, limit: TimeLimit) -> float:

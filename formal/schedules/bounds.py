@@ -1,12 +1,11 @@
 """Lower bounds of a shop with their arguments: longest path, best load of a stream, refutations.
 
-`refuted` tries one makespan at a time: edge finding alone first, then branching with a limit on nodes that grows while
-time is left.  Between the best load and a known schedule the makespans are halved with edge finding alone.
+`tried` takes one makespan at a time, by edge finding and branching with a limit on nodes (`closing`: what raises heads
+and tails before that, and the halving of makespans between the best load and a known schedule).
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
@@ -87,22 +86,3 @@ def tried(found: Frame, makespan: int, nodes: int, rows: Ints) -> Tried:
     if state == CLOSED:
         return Tried(Refutation(makespan, rows[:used].copy()), None)
     return Tried(None, starts if state == OPEN else None)
-
-
-def improved(found: Frame, upper: int, seconds: Callable[[], float]) -> tuple[int, Bound]:
-    """The best bound that edge finding alone gives below `upper`, by halving; `seconds`: how many are left."""
-    rows = np.zeros((MOST_ROWS, 5), dtype=np.int64)
-    low, high, bound = found.value, upper, found.bound
-    step = 1
-    while low < high and seconds() > 0:
-        middle = min(low + step - 1, high - 1)
-        result = tried(found, middle, 1, rows)
-        if result.refutation is None:
-            high = middle
-            step = max(1, (high - low) // 2)
-            if high <= low:
-                break
-        else:
-            low, bound = middle + 1, result.refutation
-            step = min(2 * step, max(1, (high - low + 1) // 2))
-    return low, bound

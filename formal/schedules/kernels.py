@@ -6,9 +6,9 @@ Times are int64, so that all of it is exact; priorities are floats, for they onl
 from __future__ import annotations
 
 import numpy as np
-from numba import njit
 
 from ...models.problem.selection_problem import Ints
+from ..compiling import njit
 
 
 @njit(cache=True)

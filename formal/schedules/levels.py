@@ -8,15 +8,18 @@ adds up over the parts of a program that collectives separate, where a longest p
 from __future__ import annotations
 
 import numpy as np
-from numba import njit
 
 from ...models.problem.selection_problem import Ints
 from ...proofs.schedules.certificate import AFTER_ALL, BEFORE_ALL, LOAD, PATH, Refutation
+from ..compiling import njit
 from .bounds import Frame
 from .kernels import best_load
 
 MOST_TASKS = 20_000
 """Above it the table of what comes before what is too large: one bit per pair."""
+
+
+NEVER = np.int64(1) << 62
 
 
 @njit(cache=True)
@@ -45,10 +48,15 @@ def raised(
     tasks: Ints,
     rows: Ints,
     word: int,
+    known: Ints,
+    behind: Ints,
+    makespan: int,
 ) -> tuple[Ints, int]:
-    """Heads, shape (tasks,), and the number of rows that tell how they came about."""
+    """Heads, shape (tasks,), from those that are known, and the number of rows that tell how they came about.  It ends
+    at the first task that `behind` (the tails) says cannot end by `makespan`.
+    """
     n = len(times)
-    head = np.zeros(n, np.int64)
+    head = known.copy()
     used = 0
     streams = len(tasks_at) - 1
     # tasks of each stream in order of their final heads; a task enters when it is reached
@@ -73,6 +81,8 @@ def raised(
                 used += 1
         for k in range(at[t], at[t + 1]):
             head[to[k]] = max(head[to[k]], head[t] + times[t] + lag[k])
+        if head[t] + times[t] + behind[t] > makespan:
+            break
         s = stream_of[t]
         if s >= 0:
             k = tasks_at[s] + filled[s]
@@ -92,12 +102,31 @@ def levelled(found: Frame) -> Frame:
         return found
     f, b = shop.forward, shop.backward
     ahead, behind = np.zeros((4 * n, 5), dtype=np.int64), np.zeros((4 * n, 5), dtype=np.int64)
+    start = np.zeros(n, dtype=np.int64), np.zeros(n, dtype=np.int64), NEVER
     ranges = (shop.tasks_at, shop.tasks)
     head, up = raised(
-        f.order, shop.times, f.at, f.to, f.lag, before_bits(f.order, f.at, f.to), *ranges, ahead, AFTER_ALL
+        f.order,
+        shop.times,
+        f.at,
+        f.to,
+        f.lag,
+        before_bits(f.order, f.at, f.to),
+        *ranges,
+        ahead,
+        AFTER_ALL,
+        *start,
     )
     tail, down = raised(
-        b.order, shop.times, b.at, b.to, b.lag, before_bits(b.order, b.at, b.to), *ranges, behind, BEFORE_ALL
+        b.order,
+        shop.times,
+        b.at,
+        b.to,
+        b.lag,
+        before_bits(b.order, b.at, b.to),
+        *ranges,
+        behind,
+        BEFORE_ALL,
+        *start,
     )
     load, stream, r, q = best_load(shop.times, head, tail, *ranges)
     path = head + shop.times + tail

@@ -7,15 +7,14 @@ next end.  When nothing runs, the first task of the fixed order may always start
 
 from __future__ import annotations
 
-import time
 from dataclasses import dataclass
 
 import numpy as np
-from numba import njit
 from numpy.typing import NDArray
 
 from ...models.problem.selection_problem import Ints
 from ...models.schedules.problem import ScheduleProblem
+from ..compiling import monotonic, njit
 from .shop import Shop
 
 Floats = NDArray[np.float64]
@@ -101,11 +100,11 @@ def shortened(shop: Shop, problem: ScheduleProblem, starts: Ints, priority: Floa
     """A schedule at least as short as `starts`, which keeps the limits: list schedules with random changes of the
     priorities, for which the order of `starts` is the way out.
     """
-    end = time.monotonic() + seconds
+    end = monotonic() + seconds
     kept, random = store(problem), np.random.default_rng(0)
     best, makespan = starts, int((starts + shop.times).max())
     noise = 0.0
-    while makespan > lower and time.monotonic() < end:
+    while makespan > lower and monotonic() < end:
         order = np.lexsort((np.argsort(shop.forward.order), best + shop.times, best))
         found = scheduled(shop, kept, priority + noise * random.random(len(starts)), order)
         if found is not None and (reached := int((found + shop.times).max())) < makespan:

@@ -7,7 +7,6 @@ as memory allows), are kept for comparison.
 
 from __future__ import annotations
 
-import time
 from dataclasses import dataclass
 
 import numpy as np
@@ -15,6 +14,7 @@ import numpy as np
 from ...models.problem.selection_problem import Ints
 from ...models.schedules.problem import ScheduleProblem
 from ...models.text import InputError
+from ..compiling import monotonic
 from .bounds import frame
 from .levels import levelled
 from .memory import scheduled, store
@@ -45,7 +45,7 @@ def overlap(problem: ScheduleProblem, seconds: float, seed: int = 0, order: Ints
     >>> done.found.makespan, done.found.lower_bound, done.program_order
     (11, 11, 15)
     """
-    end = time.monotonic() + seconds
+    end = monotonic() + seconds
     arrays, kept = shop(problem), store(problem)
     n = len(problem.tasks)
     if order is None:
@@ -58,7 +58,7 @@ def overlap(problem: ScheduleProblem, seconds: float, seed: int = 0, order: Ints
     random = np.random.default_rng(seed)
     best, makespan = greedy, int((greedy + arrays.times).max())
     first, stale = makespan, -1
-    while makespan > start.value and stale < STALE and (stale < 0 or time.monotonic() < end):
+    while makespan > start.value and stale < STALE and (stale < 0 or monotonic() < end):
         noise = random.choice([1e-4, 1e-3, 1e-2]) * priority.max() if stale >= 0 else 0.0
         starts = scheduled(arrays, kept, priority + noise * random.random(n), order)
         reached = makespan if starts is None else int((starts + arrays.times).max())

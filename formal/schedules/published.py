@@ -24,13 +24,11 @@ from itertools import pairwise
 import numpy as np
 
 from ...models.problem.selection_problem import Ints
+from ...models.schedules.actions import Action
 from ...models.schedules.pipeline import Pipeline
 from ...models.text import InputError
 from .kernels import heads
 from .shop import links
-
-Action = tuple[str, int, int]
-"""Word (F, I, W, B), chunk of the model, micro-batch."""
 
 KINDS = ("gpipe", "1f1b", "interleaved:V", "zb-h1", "zb-v", "dualpipe-v")
 

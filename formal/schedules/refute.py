@@ -14,9 +14,9 @@ checker's heads and tails are at least as high by then, so that every condition 
 from __future__ import annotations
 
 import numpy as np
-from numba import njit
 
 from ...models.problem.selection_problem import Ints
+from ..compiling import njit
 
 OPEN, CLOSED, FULL = 0, 1, 2
 RAISE_HEAD, RAISE_TAIL, SPLIT, LOAD, PATH, ORDER = 0, 1, 2, 3, 4, 5
@@ -42,12 +42,14 @@ def _raise(
     if value <= values[task]:
         return
     values[task] = value
-    stack[0], count = task, 1
+    room = len(stack)
+    stack[0], first, count = task, 0, 1  # a ring: first come, first served looks at most tasks once
     queued = np.zeros(len(values), np.bool_)
     queued[task] = True
     while count:
+        t = stack[first]
+        first = first + 1 if first + 1 < room else 0
         count -= 1
-        t = stack[count]
         queued[t] = False
         v = values[t] + times[t]
         for k in range(at[t], at[t + 1]):
@@ -56,7 +58,7 @@ def _raise(
                 values[to[k]] = w
                 if not queued[to[k]]:
                     queued[to[k]] = True
-                    stack[count] = to[k]
+                    stack[(first + count) % room] = to[k]
                     count += 1
         for k in range(extras):
             if extra[k, side] == t:
@@ -66,7 +68,7 @@ def _raise(
                     values[u] = w
                     if not queued[u]:
                         queued[u] = True
-                        stack[count] = u
+                        stack[(first + count) % room] = u
                         count += 1
 
 

@@ -8,7 +8,6 @@ reached by branching, with more nodes each round, in turn with windows of the be
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable
 from dataclasses import dataclass
 
@@ -16,7 +15,9 @@ import numpy as np
 
 from ...models.problem.selection_problem import Ints
 from ...proofs.schedules.certificate import Bound
-from .bounds import MOST_ROWS, Frame, frame, improved, tried
+from ..compiling import monotonic
+from .bounds import MOST_ROWS, Frame, frame
+from .closing import Closing
 from .kernels import list_schedule
 from .shop import Shop
 from .windows import windowed
@@ -44,10 +45,10 @@ def search(shop: Shop, seconds: float, seed: int = 0, first: Ints | None = None)
     >>> found.makespan, found.lower_bound
     (27, 27)
     """
-    end = time.monotonic() + seconds
+    end = monotonic() + seconds
 
     def left() -> float:
-        return end - time.monotonic()
+        return end - monotonic()
 
     def within(span: float) -> Callable[[], float]:
         """Seconds left of a part of the time."""
@@ -60,17 +61,18 @@ def search(shop: Shop, seconds: float, seed: int = 0, first: Ints | None = None)
     makespan = _end(shop, starts)
     lower, bound = start.value, start.bound
     starts, makespan = both_ways.run(starts, makespan, lower, left, FIRST_ROUNDS)
+    closing = Closing(start)
     if makespan > lower:
-        value, argument = improved(start, makespan, lambda: left() - seconds * 0.5)
+        value, argument = closing.improved(makespan, lambda: left() - seconds * 0.5)
         if value > lower:
             lower, bound = value, argument
     rows = np.zeros((MOST_ROWS, 5), dtype=np.int64)
     nodes, each = 16, 0.0
     while makespan > lower and left() > 0:
-        begun = time.monotonic()
+        begun = monotonic()
         nodes = max(1, min(nodes, int(0.4 * left() / each))) if each else nodes
-        result = tried(start, lower, nodes, rows)
-        spent = time.monotonic() - begun
+        result = closing.tried(lower, nodes, rows)
+        spent = monotonic() - begun
         each = max(each, spent / nodes)
         if result.refutation is not None:
             lower, bound = lower + 1, result.refutation

@@ -113,7 +113,7 @@ def relax_resources(
 
     kept: Answer | None = None
     loose: Answer | None = None
-    if _may_fit(problem):
+    if may_fit(problem):
         free = WithoutRows(problem).inner
         loose = attempt(free, clock.share(options.solve.relaxed_share))
         kept = _with_rows(problem, loose)
@@ -153,7 +153,7 @@ def _closed(answer: Answer, gap: Fraction) -> bool:
     return answer.status is Status.OPTIMAL or answer.gap() <= gap
 
 
-def _may_fit(problem: SelectionProblem) -> bool:
+def may_fit(problem: SelectionProblem) -> bool:
     """False without rows, and when the smallest amounts alone break one."""
     events = np.array(problem.events(), dtype=np.int64)
     return problem.limit is not None and events.size > 0 and int(least_use(problem, events).max()) <= problem.limit

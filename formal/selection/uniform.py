@@ -14,7 +14,7 @@ vertices: nothing but a plan of 289 s after 300 s, 45.7 s and a gap of 0.2 % aft
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from fractions import Fraction
 from functools import cached_property
 
@@ -31,10 +31,10 @@ from .bound.trws import Sweeper, load
 from .decomposition.blocks import spread
 from .decomposition.layers import layers
 from .decomposition.quotient import Quotient, quotient
-from .decomposition.symmetric import Profile, symmetric_problem
+from .decomposition.symmetric import average, symmetric_problem
 from .model.clock import Clock
 from .model.factored import Base, allowed, build, exact_cost, whole
-from .model.priced import Floats
+from .model.priced import Floats, priced
 from .model.resources import Rows
 from .options import Options
 from .primal.descent import descend
@@ -84,23 +84,18 @@ class _Uniform:
         return symmetric_problem(self.problem, self.found)
 
     @cached_property
-    def profile(self) -> Profile:
-        """What symmetric plans use."""
-        return Profile(self.problem, self.found)
-
-    @cached_property
-    def rows(self) -> Rows | None:
-        """The resource rows, if there are any."""
-        return Rows(self.problem) if self.problem.limit is not None and self.problem.usages else None
+    def rows(self) -> Rows:
+        """What symmetric plans use; only where there are rows."""
+        return Rows(self.same)
 
     def plans(self, until: Clock) -> tuple[Floats, Plan | None]:
         """Prices over the events, and the best plan of the whole problem that was found."""
-        events = np.zeros(len(self.profile.events))
-        free, _, warm = self._symmetric(self.same, None, until)
+        events = np.zeros(len(self.problem.events()))
+        free, _, warm = self._symmetric(replace(self.same, usages=(), limit=None), None, until)
         if free is None:
             return events, None
         limit = self.problem.limit
-        if self.rows is None or limit is None or self._fits(free):
+        if limit is None or self._fits(free):
             return events, self.found.solution_back(free)
         scale = max(1, self.same.cost_of(free)) / limit
         cheap, lean, best, value = free, None, events, -np.inf
@@ -111,7 +106,7 @@ class _Uniform:
             if until.over() or near or price > self.options.decomposition.uniform_dearest:
                 break
             n = weight * (price * scale / weight.sum())
-            x, bound, warm = self._symmetric(self.profile.priced(self.same, n, each=False), warm, until)
+            x, bound, warm = self._symmetric(priced(self.rows, n), warm, until)
             if x is None:
                 break
             if bound - limit * float(n.sum()) > value:
@@ -129,7 +124,7 @@ class _Uniform:
     def _weight(self, x: Plan, known: Floats) -> Floats:
         """Prices also where `x` uses most."""
         out = known.copy()
-        out[int(self.profile.use(x).argmax())] += max(1.0, float(known.max(initial=0.0)))
+        out[int(self.rows.use(x).argmax())] += max(1.0, float(known.max(initial=0.0)))
         return out
 
     def _fits(self, x: Plan) -> bool:
@@ -164,10 +159,9 @@ class _Uniform:
         for first in (True, False):
             plans.extend(self._most(one, two, layer if first else most - 1 - layer, most))
         best = min(plans, key=self.problem.cost_of)
-        assert self.rows is not None
         network = build(Base(self.problem), allowed(self.problem))
         at = network.positions(best)
-        moved = settle(network, self.rows, at, until, self.options.primal)
+        moved = settle(network, Rows(self.problem), at, until, self.options.primal)
         better = network.solution(moved)
         return better if exact_cost(self.problem, better) is not None else best
 
@@ -187,16 +181,17 @@ class _Uniform:
         network = build(Base(self.problem), whole(self.problem))
         sweeper = Sweeper(network, options=self.options.bound)
         n = np.rint(prices).astype(np.int64)
-        block = self.found.problem if not n.any() else self.profile.priced(self.found.problem, prices, each=True)
+        block = self.found.problem if not n.any() else average(self.rows, self.found, prices)
         ring = build(Base(block), allowed(block))
         inner = Sweeper(ring, options=self.options.bound)
         converge(inner, until)
         load(sweeper, spread(self.problem, self.found, inner.dual()))
         term, multipliers = 0, tuple[tuple[int, int], ...]()
-        if self.rows is not None and n.any():
-            multipliers = self.rows.pairs(n)
-            apply_multipliers(sweeper, self.rows, n)
-            term = self.rows.limit * int(n.sum())
+        if n.any():
+            rows = Rows(self.problem)
+            multipliers = rows.pairs(n)
+            apply_multipliers(sweeper, rows, n)
+            term = rows.limit * int(n.sum())
         enough = cost - (cost * gap.numerator) // gap.denominator
         converge(sweeper, until, enough - network.base.constant + term)
         record = sweeper.dual(multipliers)

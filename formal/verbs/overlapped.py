@@ -3,21 +3,27 @@
 from __future__ import annotations
 
 from bisect import bisect_left
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from fractions import Fraction
 from pathlib import Path
 
+import numpy as np
+
+from ...models.cost.selection import Planning
 from ...models.layout.placement import Space
 from ...models.machine.machine import Machine
+from ...models.problem.claims import Infeasible, Verdict
 from ...models.program.graph import Graph
 from ...models.terminal.console import Exit, Watch, emit, say
 from ...models.text import bytes_text, seconds_text
 from ...proofs.publishing.publisher import Published, Publisher
 from ..overlap.planned import Planned
-from ..overlap.search import Overlapped, overlapped
+from ..overlap.search import Overlapped, Unfit, every_order, overlapped
 from ..overlap.tasks import COMPUTE, LINKS
 from ..planning.plan import default_space
 from ..planning.time_limit import TimeLimit, plan_check_seconds, tables_in_time
+from ..selection.tree.infeasible import least_use
+from .conflict import conflict, conflict_lines
 from .results import outcome
 
 CHECK_SHARE = 0.3
@@ -71,14 +77,11 @@ def plan_overlap(
             limit = clock.clock.share(1 - CHECK_SHARE)
             found = overlapped(planning, limit, gap, lambda words: watch.update(words, None, None))
     if found is None:
-        if as_json:
-            emit({"status": "unknown", "cost": None, "lower_bound": None})
-        else:
-            limited = "" if memory is None else f" within {bytes_text(memory)}"
-            say(f"nothing was found or proved in this time{limited}; raise --time-limit")
-        return Exit.UNDECIDED
+        return _nothing(planning, as_json)
     with Watch("checking") as watch, clock.phase("check"):
         published = publisher.overlap(output, found.certificate(), watch.count)
+    if isinstance(found, Unfit):
+        return _infeasible(found, published, output, clock, as_json)
     code, status = outcome(published, gap)
     rows = exposures(found.best)
     if as_json:
@@ -89,6 +92,46 @@ def plan_overlap(
     say(f"identity {published.identity}")
     say(f"wrote {output} ({published.size} bytes) in {clock.words()}")
     return code
+
+
+def _nothing(planning: Planning, as_json: bool) -> int:
+    """What is said where neither a plan nor a proof was found."""
+    limit = planning.problem.limit
+    if as_json:
+        emit({"status": "unknown", "cost": None, "lower_bound": None})
+    elif limit is None:
+        say("nothing was found or proved in this time; raise --time-limit")
+    else:
+        rows = every_order(planning)
+        need = int(least_use(rows, np.array(rows.events(), dtype=np.int64)).max())
+        least = f"at least {bytes_text(need)} are held, so that something may fit"
+        say(f"nothing was found or proved within {bytes_text(limit)}; whatever the order, {least}")
+        say("raise --memory or --time-limit")
+    return Exit.UNDECIDED
+
+
+def _infeasible(found: Unfit, published: Published, output: Path, clock: TimeLimit, as_json: bool) -> int:
+    """What is said where nothing fits in any order."""
+    claim = found.least.claim
+    if published.verdict is not Verdict.PROVED or not isinstance(claim, Infeasible):
+        if as_json:
+            emit({"status": "unknown", "cost": None, "lower_bound": None})
+        else:
+            say(f"the checker says {published.verdict.value}: {published.reason}")
+        return Exit.UNDECIDED
+    claim = replace(claim, least_limit=None)  # known of the rows, not of schedules
+    if as_json:
+        data = {"status": "infeasible", "cost": None, "lower_bound": None, "conflict": conflict(found.rows, claim)}
+        more = {"verdict": published.verdict.value, "identity": published.identity, "plan": str(output)}
+        emit({**data, **more, "seconds": round(clock.clock.seconds(), 3), "phases": clock.rounded()})
+        return Exit.INFEASIBLE
+    graph = found.planning.graph
+    say(f"{graph.name}: proved infeasible, whatever runs beside what and in whatever order")
+    steps = [op.name for op in graph.operators]
+    say(*("  " + line for line in conflict_lines(found.rows, claim, steps)))
+    say(f"identity {published.identity}")
+    say(f"wrote {output} ({published.size} bytes) in {clock.words()}")
+    return Exit.INFEASIBLE
 
 
 def _document(found: Overlapped, rows: list[Exposed], published: Published, status: str) -> dict[str, object]:

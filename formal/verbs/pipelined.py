@@ -17,6 +17,9 @@ from ..pipelines.search import Scheduled, Searched
 from ..planning.time_limit import TimeLimit
 from .results import outcome
 
+MOST_NAMED = 4
+"""Pairs that stay open and are named."""
+
 
 def plan_pipeline(
     publisher: Publisher,
@@ -120,4 +123,17 @@ def _lines(found: Searched, best: Scheduled, published: Published) -> list[str]:
             f"step {step}, within {gap:.2%} of the least over {len(found.cases)} pairs of stages and "
             f"micro-batches (at least {bound})"
         )
-    return lines
+    return [*lines, *_excluded(found, best)]
+
+
+def _excluded(found: Searched, best: Scheduled) -> list[str]:
+    """What became of the pairs beside the chosen one."""
+    others = [c for c in found.cases if c is not best.case]
+    work = sum(c.coarse >= best.step for c in others)
+    leaves = sum(c.bound >= best.step > c.coarse for c in others)
+    left = sorted((c for c in others if c.bound < best.step), key=lambda c: c.bound)
+    if not others:
+        return []
+    words = f"no better, proved: {work} pairs by least work, {leaves} by the leaves of their units; {len(left)} open"
+    near = [f"{c.stages}:{c.micro} at least {seconds_text(c.bound, PER_SECOND)}" for c in left[:MOST_NAMED]]
+    return [f"{words} ({', '.join(near)}{', ..' if len(left) > MOST_NAMED else ''})" if left else words]

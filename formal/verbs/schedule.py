@@ -18,6 +18,7 @@ import click
 from ...models.files.output import write_file
 from ...models.problem.claims import Verdict
 from ...models.problem.selection_problem import Ints
+from ...models.schedules.actions import action_rows, csv_bytes
 from ...models.schedules.pipeline import Pipeline, Times
 from ...models.schedules.problem import ScheduleProblem
 from ...models.sources.overlap.graph import OverlapGraph, read_overlap
@@ -26,7 +27,6 @@ from ...models.terminal.options import SECONDS, Count, force_option, json_option
 from ...models.text import InputError, seconds_text
 from ...proofs.publishing.publisher import Published, Publisher
 from ...proofs.schedules.certificate import ScheduleCertificate
-from ..schedules.actions import action_rows, csv_bytes
 from ..schedules.chunks import search_chunks
 from ..schedules.drawing import peaks, picture, text
 from ..schedules.overlap import Overlapped, overlap
@@ -76,7 +76,7 @@ class Answer:
 @click.option("--memory", type=Count(1, 1 << 20), help="Most activations that a stage keeps at once; default: any.")
 @click.option("--kind", default="best", show_default=True, help=f"best, or {', '.join(KINDS)}.")
 @click.option("--time-limit", type=SECONDS, default=60.0, show_default=True, help="Seconds of work, check included.")
-@click.option("--machine", help="With a graph: machine for times that nobody published; default: cloud-a100.")
+@click.option("--machine", help="With a graph: machine for times that nobody published; default: dgx-a100.")
 @output_option("-o", "--output", help="Write schedule and proof (.spz).", replaces_results=True)
 @output_option("--svg", help="Draw the schedule.")
 @output_option("--csv", help="Write the actions of every device for torch.distributed.pipelining.")

@@ -4,12 +4,14 @@
                                 bandwidth_d ) + launch_d, or the measured time of device d's box where the machine's
                                 profile has one, or the measured form of a matrix product (`products`) where the class
                                 has one
+                 (a scan: as many launches as operators of its body run)
       flops_d    flops per point x points of device d's iteration box (gather, scatter: without the row axis; grouped
                  product: the same, or divided by the number of groups and rounded up where they are even; attention:
                  pairs of query and key that its band leaves in the box), and those of an epilogue once per element of
-                 its result; none if the result is no float
+                 its result; scan: those of its body in every turn; none if the result is no float
       bytes_d    bytes of every operand box read once plus the output box written once (gather: of the table one element
-                 per point of the iteration box without the row axis, whether or not the rows are on the device)
+                 per point of the iteration box without the row axis, whether or not the rows are on the device;
+                 scan: and what the operators of its body read and write in every turn)
       statistics normalise and attention operators whose `over` axes are split all-reduce each statistic ((L2) of
       `models.communication.pricing`,
                  nothing scattered), float32
@@ -125,6 +127,10 @@ def operator_costs(form: OperatorForm, tables: AxisTables, machine: Machine, uni
             device_volumes([table[:, some] for table in dims], codes, range(len(dims)), some.size)
             * operand.element_bytes
         )
+    names = [a.name for a in form.axes]
+    for rows, each in form.traffic:
+        along = [names.index(r) for r in rows]
+        moved += device_volumes(tables.tables, tables.codes, along, some.size) * each
     work = points * form.flops
     if form.finish:
         results = [i for i, a in enumerate(form.axes) if a.combine is None]
@@ -134,7 +140,7 @@ def operator_costs(form: OperatorForm, tables: AxisTables, machine: Machine, uni
     extra = statistics_terms(form.spec, form.over, tables, machine, unit)
     dtype = form.computed_in
     classes = [(device, np.flatnonzero(np.isin(some, ranks))) for device, ranks in _ranks(machine)]
-    by_formula = _slowest(classes, dtype, work, moved, measured, products, [], unit)
+    by_formula = _slowest(classes, dtype, work, moved, measured, products, [], unit, form.launches)
     busy, decided = np.maximum.reduce(by_formula), np.argmax(by_formula, axis=0)
     flops, read = work.max(axis=1), moved.max(axis=1)
     steps = statistics_steps(form.spec, form.over, tables, measured_levels(machine))
@@ -178,6 +184,7 @@ def _slowest(
     products: _Products | None,
     extra: list[tuple[Fraction, Ints]],
     unit: Fraction,
+    launches: int = 1,
 ) -> list[Ints]:
     """Per formula (the order of `FORMULAS`) the time of the slowest device it holds for, plus the terms `extra`; 0
     where it holds for none.
@@ -198,7 +205,7 @@ def _slowest(
         peak = device.peak(dtype) if work.any() else Fraction(1)
         for k, (rate, amount) in enumerate(((peak, work[:, ranks]), (device.bandwidth, moved[:, ranks]))):
             most = (amount if here is None else amount * here).max(axis=1)
-            time = ceil_sum([(1 / rate / unit, most), (device.launch / unit, one), *extra])
+            time = ceil_sum([(1 / rate / unit, most), (launches * device.launch / unit, one), *extra])
             found[k] = np.maximum(found[k], time if here is None else np.where(here.any(axis=1), time, 0))
     if measured is not None:
         most = measured.max(axis=1)
@@ -250,7 +257,7 @@ def measured_times(form: OperatorForm, tables: AxisTables, machine: Machine, dev
     """Per placement and each of the `devices` of the tables the measured time of its box in picoseconds, -1 where
     the profile has none; None if it has none anywhere.
     """
-    if form.band is not None or form.arithmetic:  # extents do not say how many pairs there are, nor of what type
+    if form.band is not None or form.arithmetic or form.traffic:  # extents say no pairs, no type and no body
         return None
     order = form.measured
     rows = [

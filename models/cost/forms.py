@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from ..program import fused
+from ..program import fused, scan
 from ..program.attention import Band, band, inner
 from ..program.graph import ELEMENT_BYTES, Graph
 from ..program.index import Access, Affine, Axis
@@ -45,7 +45,8 @@ class OperatorForm:
     point of the iteration space; `even`: the points of a grouped product are shared evenly by its groups.  Attention:
     `inner` axes lie inside a point, which is a pair of query and key; `band` of the keys that a query sees.
     `arithmetic`: the type of factors that are summed in a wider one, else empty.  `finish`: operations of
-    an epilogue per element of the result.
+    an epilogue per element of the result.  Scan: `inner` axes are no rows, `traffic`: bytes that the body moves for
+    every row of some axes, `launches`: operators that run one after another.
     """
 
     function: str
@@ -61,6 +62,8 @@ class OperatorForm:
     band: Band | None = None
     arithmetic: str = ""
     finish: int = 0
+    traffic: tuple[tuple[tuple[str, ...], int], ...] = ()
+    launches: int = 1
 
     @property
     def spec(self) -> Function:
@@ -110,8 +113,9 @@ def operator_form(op: Operator, graph: Graph, order: Sequence[str]) -> OperatorF
         tensor = graph.tensor(a.tensor)
         return OperandForm(_renamed(a.index, number), tensor.shape, tensor.dtype)
 
-    attention = op.kind is NodeKind.ATTENTION
+    attention, loop = op.kind is NodeKind.ATTENTION, op.kind is NodeKind.SCAN
     seen = band(op) if attention else None
+    hidden = inner(op) if attention else scan.inner(op) if loop else ()
     return OperatorForm(
         op.function,
         tuple(Axis(number[n], a.extent, a.combine, a.splittable) for n in order for a in (op.axis(n),)),
@@ -122,10 +126,12 @@ def operator_form(op: Operator, graph: Graph, order: Sequence[str]) -> OperatorF
         number.get(op.rows, ""),
         graph.flops_per_point(op),
         op.even,
-        tuple(number[n] for n in inner(op)) if attention else (),
+        tuple(number[n] for n in hidden),
         None if seen is None else replace(seen, query=number[seen.query], key=number[seen.key]),
         str(op.attribute("arithmetic", "")),
         fused.operations(op) if graph.flops_per_point(op) else 0,
+        tuple((tuple(number[r] for r in t.rows), t.bytes) for t in scan.traffic(op, graph.body(op))) if loop else (),
+        scan.launches(op, graph.body(op)) if loop else 1,
     )
 
 

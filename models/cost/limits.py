@@ -32,10 +32,10 @@ from ..layout.classes import axis_orders, copy_key, operator_key
 from ..layout.layout import is_coupled
 from ..layout.placement import Space
 from ..machine.machine import Machine
-from ..program import fused
+from ..program import fused, scan
 from ..program.graph import Graph, Role
 from ..program.index import Access
-from ..program.operators import Operator
+from ..program.operators import NodeKind, Operator
 
 MOST_DEVICES: Final = 4096
 MOST_AXES: Final = 64
@@ -177,6 +177,7 @@ def _check_operator(op: Operator, graph: Graph) -> None:
     flops = graph.points(op) * max(1, graph.flops_per_point(op))
     flops += fused.operations(op) * graph.tensor(op.output.tensor).elements
     moved = sum(graph.tensor(a.tensor).elements * graph.tensor(a.tensor).element_bytes for a in (*op.inputs, op.output))
+    moved += scan.moved(op, graph.body(op)) if op.kind is NodeKind.SCAN else 0
     if len(extent) > MOST_AXES or flops > MOST_NUMBER or moved > MOST_NUMBER:
         raise TooLarge(
             f"{place}: {len(extent)} axes, {flops} operations and {moved} bytes are too many; numbers up to "

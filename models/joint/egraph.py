@@ -21,7 +21,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
 
-from ..layout.classes import axis_orders, leading_dimensions
+from ..layout.classes import axis_orders, leading_dimensions, leading_of
 from ..program.graph import Graph, GraphError, Role, Tensor
 from ..program.operators import Operator
 
@@ -124,11 +124,18 @@ class EGraph:
         name = self.base.name if same else f"{self.base.name}+rewritten"
         tensors = tuple(t for t in self.union.tensors if t.role is not Role.VALUE or t.name in computed)
         alone = Graph(name, tensors, chosen, self.base.outputs, self.base.state)
-        orders = axis_orders(alone)
-        if any(self.orders[key] != order for key, order in orders.items()):
+        if not self._in_order(alone):
             kept = {t.name for t in tensors}
-            alone = replace(alone, leading=tuple(at for at in leading_dimensions(self.ordered) if at[0] in kept))
+            told = replace(alone, leading=tuple(at for at in leading_dimensions(self.ordered) if at[0] in kept))
+            if not self._in_order(told):  # axes of one class here may be of two in the program
+                asked = {key: order for key, order in self.orders.items() if key in axis_orders(alone)}
+                other = replace(alone, leading=leading_of(alone, asked))
+                told = other if self._in_order(other) else told
+            alone = told
         return alone.check()
+
+    def _in_order(self, program: Graph) -> bool:
+        return all(self.orders[key] == order for key, order in axis_orders(program).items())
 
     @cached_property
     def orders(self) -> dict[str, tuple[str, ...]]:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+from collections.abc import Iterator
 from types import MappingProxyType
 from typing import Final
 
@@ -28,12 +29,26 @@ STATEMENTS: Final = MappingProxyType(
         "product-of-parts": "a product with tensors side by side is the sum of the products with each",
         "map-of-parts": "f of tensors side by side is f of each, side by side",
         "map-of-a-part": "a part of f(x) is f of that part of x",
+        "fuse-attention": "softmax of products, times values, is attention, whose scores are never stored",
+        "normal-of-a-part": "a part, or another order, of softmax or a norm of rows is that of these rows",
+        "into-norm": "a norm times gamma, plus beta, is the norm that does both",
+        "greatest-of-map": "the greatest f(x) is f of the greatest x, if f never falls and no window is empty",
+        "product-of-average": "a product of averages over windows is the average of products",
+        "product-of-rows": "a product with rows of a table is rows of the product with the table",
     }
 )
 """Name -> what it says."""
 
-LATER: Final = frozenset({"product-of-parts"})
-"""Rules that the first library lacked."""
+ADDED: Final = (
+    frozenset({"product-of-parts"}),
+    frozenset(
+        {
+            *("fuse-attention", "normal-of-a-part", "into-norm"),
+            *("greatest-of-map", "product-of-average", "product-of-rows"),
+        }
+    ),
+)
+"""Rules that the first library lacked, in the order in which libraries gained them."""
 
 
 def _identity(names: frozenset[str]) -> str:
@@ -43,8 +58,16 @@ def _identity(names: frozenset[str]) -> str:
 LIBRARY: Final = _identity(frozenset(STATEMENTS))
 """Identity of the rules, stated by every claim about an e-graph."""
 
-FIRST: Final = _identity(frozenset(STATEMENTS) - LATER)
+FIRST: Final = _identity(frozenset(STATEMENTS) - frozenset().union(*ADDED))
 """Identity of the first library; plans that used it are read."""
 
-LIBRARIES: Final = MappingProxyType({LIBRARY: frozenset(STATEMENTS), FIRST: frozenset(STATEMENTS) - LATER})
+
+def _libraries() -> Iterator[tuple[str, frozenset[str]]]:
+    names = frozenset(STATEMENTS) - frozenset().union(*ADDED)
+    for more in (frozenset[str](), *ADDED):
+        names |= more
+        yield _identity(names), names
+
+
+LIBRARIES: Final = MappingProxyType(dict(_libraries()))
 """Identity -> names of its rules."""

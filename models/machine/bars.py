@@ -2,6 +2,8 @@
 
     bar b of a rate r       any rate from r / (1 + b) to r (1 + b)
     bar b of a time t       any time from t / (1 + b) to t (1 + b)
+    bar b of `step`         of no constant: how far the ratio of the times of two whole steps may be off at the
+                            machine's own constants, from ratio / (1 + b) to ratio (1 + b), by what the model lacks
 
 Every constant with a bar may be anywhere within it, whatever the others are.  No price of a plan falls when a rate
 falls or a time rises, so every plan's cost on any machine within the bars lies between its costs on the two extreme
@@ -18,7 +20,7 @@ from math import ceil, floor
 
 from .machine import Machine
 from .measured import COLLECTIVES, ProductForm
-from .parts import DeviceClass, Level, Profile
+from .parts import STEP, DeviceClass, Level, Profile
 from .quantities import bar_text
 
 
@@ -48,6 +50,11 @@ def extreme(machine: Machine, slow: bool) -> Machine:
         profiles=tuple(_profile(p, time, slow) for p in machine.profiles),
         bars=(),
     )
+
+
+def step_bar(machine: Machine) -> Fraction:
+    """The bar of what the model lacks, 0 without one."""
+    return dict(machine.bars).get(STEP, Fraction(0))
 
 
 def widest(machine: Machine) -> Fraction:

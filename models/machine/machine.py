@@ -19,7 +19,7 @@ no float enters.
 Several device classes describe a mixed machine: each but one names its `blocks`, children of the outermost level, the
 last one has the rest.  An operator takes the time of its slowest device.  A source may cover a whole table
 ("device_class.a100.peaks"); the most specific one is kept for each constant, and so for bars.  A constant without a bar
-is taken as exact.
+is taken as exact; `step` in [bars] is no constant (`models.machine.bars`).
 
 >>> m = load_machine("cloud-a100:4x8")
 >>> m.hierarchy, m.devices, m.coordinates(13), m.levels[0].bandwidth, m.device.peak("float16")
@@ -65,6 +65,8 @@ BUILTIN: Final = Path(__file__).parent / "builtin"
 """Folder of the built-in machines, one TOML file each."""
 
 FORMAT: Final = "shardproof-machine/1"
+DEFAULT: Final = "dgx-a100"
+"""Whose links and devices bare sizes (`4x8`) have: a machine of which most constants were measured."""
 MAX_FILE: Final = 1 << 21
 _SIZES: Final = re.compile(r"[0-9]{1,8}(?:x[0-9]{1,8})*", re.ASCII)
 
@@ -181,14 +183,14 @@ class Machine:
 
 
 def load_machine(spec: str, where: Path | None = None) -> Machine:
-    """The machine that `spec` names: a built-in (`cloud-a100`), a built-in with sizes (`cloud-a100:4x8`), bare sizes
-    (`4x8`: cloud-a100), or a TOML file (`my.toml`, `my.toml:4x8`), relative to the folder `where` (default: current
+    """The machine that `spec` names: a built-in (`dgx-a100`), a built-in with sizes (`dgx-a100:4x8`), bare sizes
+    (`4x8`: dgx-a100), or a TOML file (`my.toml`, `my.toml:4x8`), relative to the folder `where` (default: current
     folder).  Raises `MachineError`."""
     name, colon, tail = spec.rpartition(":")
     if not (colon and _SIZES.fullmatch(tail)):
         name, tail = spec, ""
     if _SIZES.fullmatch(name) and not tail:
-        name, tail = "cloud-a100", name
+        name, tail = DEFAULT, name
     names = builtin_names()
     if name in names:
         machine = _read_file(BUILTIN / f"{name}.toml", f"built-in machine {name!r}")
@@ -198,7 +200,7 @@ def load_machine(spec: str, where: Path | None = None) -> Machine:
         raise MachineError(
             f"machine {spec[:200]!r}",
             f"is neither a built-in nor a .toml file{did_you_mean(name, names)}",
-            f"built-in: {', '.join(names)}; with sizes: cloud-a100:4x8, or 4x8",
+            f"built-in: {', '.join(names)}; with sizes: {DEFAULT}:4x8, or 4x8",
         )
     return machine.resized(tuple(int(size) for size in tail.split("x"))) if tail else machine
 

@@ -14,6 +14,8 @@ MAX_LEVELS: Final = 8
 MAX_DEVICES: Final = 1 << 20
 MAX_RESOURCES: Final = 64
 MAX_PROFILES: Final = 4096
+STEP: Final = "step"
+"""Names the one error bar that belongs to no constant: that of what the model lacks."""
 
 
 class MachineError(ValueError):

@@ -22,6 +22,7 @@ from .parts import (
     MAX_LEVELS,
     MAX_PROFILES,
     MAX_RESOURCES,
+    STEP,
     DeviceClass,
     Level,
     MachineError,
@@ -308,15 +309,18 @@ class Reader:
         return tuple(sorted(out))
 
     def _bars(self, table: object) -> tuple[tuple[str, Fraction], ...]:
-        """One (constant, bar) pair per constant that has one, sorted; the most specific key counts, as for sources."""
+        """One (constant, bar) pair per constant that has one, and per `step`, sorted; the most specific key counts, as
+        for sources.
+        """
         place = f"{self.place}, [bars]"
         if not isinstance(table, dict) or not table:
             raise MachineError(place, "must be a table with at least one bar", '"level.nodes.bandwidth" = "10 %"')
         used: set[str] = set()
         out: list[tuple[str, Fraction]] = []
-        for path, _ in self.constants:
+        for path in (*(path for path, _ in self.constants), STEP):
             parts = path.split(".")
-            key = next((k for n in range(len(parts), 1, -1) if (k := ".".join(parts[:n])) in table), None)
+            least = 1 if path == STEP else 2
+            key = next((k for n in range(len(parts), least - 1, -1) if (k := ".".join(parts[:n])) in table), None)
             if key is None:
                 continue
             used.add(key)

@@ -132,7 +132,7 @@ def _operator(op: Operator, length: Length, along: Along) -> Operator:
         raise InputError(f"operator {op.name!r} ({op.function}) takes examples in pairs: no micro-batches")
     summed = any(a.name in short for a in op.reduced)
     more = op.kind is NodeKind.WINDOW or op.function == "fused_product"
-    if short & {*op.over, op.rows} or op.kind is NodeKind.OPAQUE or (summed and more):
+    if short & {*op.over, op.rows} or op.kind in (NodeKind.OPAQUE, NodeKind.SCAN) or (summed and more):
         raise InputError(f"operator {op.name!r} ({op.function}) looks at the whole batch: no micro-batches")
     if short & _positional(op):
         raise InputError(f"operator {op.name!r} ({op.function}) knows where in the batch it is: no micro-batches")

@@ -63,7 +63,7 @@ def send_time(machine: Machine, stages: int, size: int, outermost: bool) -> Frac
     where views are parts of one.
 
     >>> from ..machine.machine import load_machine
-    >>> [round(1e6 * send_time(load_machine("4x8"), p, 9 * 10**6, True)) for p in (2, 4, 8)]  # microseconds
+    >>> [round(1e6 * send_time(load_machine("cloud-a100:4x8"), p, 9 * 10**6, True)) for p in (2, 4, 8)]  # microseconds
     [517, 1019, 1023]
     """
     sizes = view_sizes(machine, stages)

@@ -10,7 +10,7 @@
     index     ::=  coefficient axis + .. + offset  |  :                    monotone; what is out of range is not read
     function  ::=  a row of `operators.FUNCTIONS`, of kind
                    contract | map | reduce | normalise | window | gather | scatter | grouped | layout | attention
-                   | opaque
+                   | scan | opaque
 
 For example a convolution with stride 2, over a sequence with one element of padding:
 
@@ -26,11 +26,11 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from functools import cached_property
+from functools import cached_property, lru_cache
 from math import prod
 from types import MappingProxyType
 
-from . import attention, attention_pairs
+from . import attention, attention_pairs, scan
 from .graph_file import graph_fields, graph_text
 from .invariants import first_broken
 from .operators import NodeKind, Operator
@@ -86,6 +86,8 @@ class Graph:
             return flops if isinstance(flops, int) and flops >= 0 else op.spec.flops
         if op.kind is NodeKind.ATTENTION:
             return attention.operations(op)
+        if op.kind is NodeKind.SCAN:
+            return scan.operations(op, self.body(op))
         return op.spec.flops * (len(op.inputs) // 2 if op.function == "product_sum" else 1)
 
     def computed_in(self, op: Operator) -> str:
@@ -99,15 +101,22 @@ class Graph:
 
     def points(self, op: Operator) -> int:
         """Points of the iteration space of `op` that cost: all, but one row of a table that rows are picked from or
-        added to, and one group of a grouped product; of attention the pairs of query and key that its band leaves.
+        added to, and one group of a grouped product; of attention the pairs of query and key that its band leaves, of a
+        scan its rows.
         """
         if op.kind is NodeKind.ATTENTION:
             return attention_pairs.points(op)
+        if op.kind is NodeKind.SCAN:
+            return prod(op.axis(name).extent for name in scan.rows(op))
         return prod(a.extent for a in op.axes if a.name != op.rows)
 
     def work(self, op: Operator) -> int:
         """Floating-point operations of `op` on one device."""
         return self.points(op) * self.flops_per_point(op)
+
+    def body(self, op: Operator) -> Graph:
+        """The body of a scan.  Raises `GraphError` if its text is none."""
+        return body_of(str(op.attribute("body", "")))
 
     @property
     def results(self) -> tuple[str, ...]:
@@ -155,3 +164,9 @@ class Graph:
     def from_json(text: str) -> Graph:
         """Read `to_json` text.  Raises `GraphError` naming the place of the first problem."""
         return Graph(*graph_fields(text)).check()
+
+
+@lru_cache(maxsize=256)
+def body_of(text: str) -> Graph:
+    """The graph of a text, read once: equal loops have equal bodies."""
+    return Graph.from_json(text)

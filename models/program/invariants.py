@@ -245,6 +245,7 @@ INVARIANTS: Final[tuple[Level, ...]] = (
             Invariant("rows", "ids point along an axis of the operator", op.rows),
             Invariant("groups", "a point belongs to one group; their sizes are assumed by name", op.groups),
             Invariant("attention", "attributes tell queries, keys and features apart", op.attention),
+            Invariant("scan", "a loop is split along what its body treats row by row, and nothing else", op.scan),
             Invariant("epilogue", "a map of a partial sum is no part of the map of the sum", op.epilogue),
             Invariant("arithmetic", "peaks are those of the factors' type; sums may be wider", op.arithmetic),
             Invariant("pairs", "product_sum multiplies in pairs", op.pairs),

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Final
 
 from . import attention as attention_operator
 from . import fused
+from . import scan as scan_operator
 from .index import Axis
 from .operators import BY_DATA, EVEN, FUNCTIONS, LOADS, NodeKind, Operator
 from .tensor import ELEMENT_BYTES, Role, Tensor
@@ -195,6 +196,11 @@ def attention(n: Node) -> Messages:
         yield reason
 
 
+def scan(n: Node) -> Messages:
+    if n.op.kind is NodeKind.SCAN and (reason := scan_operator.wrong(n.op, n.program.graph)):
+        yield reason
+
+
 def pairs(n: Node) -> Messages:
     if n.op.function == "product_sum" and len(n.op.inputs) % 2:
         yield "product_sum takes pairs of inputs"
@@ -228,5 +234,7 @@ def work(n: Node) -> Messages:
     moved = sum(t.elements * t.element_bytes for t in operands)
     if op.kind is NodeKind.GATHER:  # one element of the table per point
         moved += graph.points(op) * operands[0].element_bytes
+    if op.kind is NodeKind.SCAN:
+        moved += scan_operator.moved(op, graph.body(op))
     if moved > MOST_WORK:
         yield too_large(f"reads and writes {moved} bytes")

@@ -26,12 +26,13 @@ grouped       product of the inputs before the last, where the last, ids, names 
 attention     softmax of scores of queries and keys times values, without storing scores (`models.program.attention`):
               keys and features are reduction axes, features are never split; splitting the keys all-reduces the
               row maximum and sum; cost counts the pairs of query and key that a mask leaves
+scan          a loop with a body (`models.program.scan`): rows are parallel, what a turn carries along all other axes is
+              whole; cost counts what the body costs in every turn
 layout        copies elements (transpose, concat, slice, pad, expand): sum of the inputs that are in range; iota:
               positions; constant: values of the program; update: a part of an array overwritten
 opaque        the user's own function (`models.program.opaque`); axes and accesses come from its reference
 
-Gradients have functions of their own where no other function says them (`models/sources/training`).  Every other kind
-(scan) is refused by name until an issue needs it.
+Gradients have functions of their own where no other function says them (`models/sources/training`).
 """
 
 from __future__ import annotations
@@ -59,6 +60,7 @@ class NodeKind(Enum):
     GROUPED = "grouped"
     LAYOUT = "layout"
     ATTENTION = "attention"
+    SCAN = "scan"
     OPAQUE = "opaque"
 
 
@@ -111,6 +113,7 @@ _COMBINES_OF_KIND: Final[Mapping[NodeKind, tuple[Combine, ...]]] = MappingProxyT
         NodeKind.GROUPED: _SUM,
         NodeKind.LAYOUT: (),
         NodeKind.ATTENTION: _SUM,
+        NodeKind.SCAN: _SUM,  # of nothing: axes besides its rows are never split
         NodeKind.OPAQUE: tuple(Combine),  # as its reference does, which no file holds
     }
 )
@@ -211,6 +214,7 @@ _ROWS: Final[list[Function]] = [
     Function("attention_key_gradient", NodeKind.ATTENTION, (6, 7), 14),
     Function("attention_mask_gradient", NodeKind.ATTENTION, (7, 7), 14),
     Function("attention_gradients", NodeKind.ATTENTION, (6, 7), 14),
+    Function("scan", NodeKind.SCAN, (1, _MANY), 0),  # `models.program.scan`; flops are those of its body
     # training: gradients (first input: the incoming gradient), losses, updates; formulas in
     # backends/kernels/gradients.py
     Function("product_sum", NodeKind.CONTRACT, (2, _MANY), 2),  # inputs 0 * 1 + 2 * 3 + ..; flops per pair

@@ -19,7 +19,10 @@ KINDS: Final[Mapping[str, tuple[str, str]]] = {
         "a pipelined training step",
         "run and check take it; the other verbs take what plan makes without --pipeline",
     ),
-    "overlap.json": ("an overlapped plan", "check takes it; the other verbs take what plan makes without --overlap"),
+    "overlap.json": (
+        "an overlapped plan",
+        "run and check take it; the other verbs take what plan makes without --overlap",
+    ),
     "views.json": (
         "a plan with views",
         "run, explain and check take it; the other verbs take what plan makes without --views",

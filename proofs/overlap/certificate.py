@@ -8,6 +8,8 @@ proved          time >= lower bound, for all placements of the space and all ord
     C    the sum of the operators' times                 M    the sum of the redistributions' times
     P_k  a chain of operators with the redistributions between them, and all operators that come behind its end
     time  >=  every one of them  >=  their weighted mean  >=  the least weighted sum / the sum of the weights
+
+infeasible      no placement fits the limit in any order: already what every order holds at one moment is too much
 """
 
 from __future__ import annotations
@@ -26,6 +28,9 @@ class OverlapCertificate:
     """`chains`: names of operators, each of which reads what the one before it writes.  `weights`: of C, M and every
     chain.  `quantum`: units of the problem per unit of the schedule.  `makespan`, `lower_bound`: in units of the
     problem.  `least`: about the problem with weighted costs.  `memory`: bytes per device, or None.
+
+    `schedule` None: infeasible; there are no choices and no chains, and `least` is about the problem of the planned
+    step whose rows are those that no order escapes.
     """
 
     graph: Graph
@@ -33,7 +38,7 @@ class OverlapCertificate:
     space: str
     choices: Choices
     quantum: int
-    schedule: ScheduleCertificate
+    schedule: ScheduleCertificate | None
     chains: tuple[tuple[str, ...], ...]
     weights: tuple[int, ...]
     makespan: int

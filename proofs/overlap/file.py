@@ -1,8 +1,10 @@
 """Overlapped plans as container members.
 
     overlap.json     {"format", "graph_sha256", "machine_sha256", "space", "operators", "copies", "quantum", "chains",
-                      "weights", "makespan", "lower_bound"} and, with a limit, "memory_limit"
-    graph.json, machine.json      canonical JSON      schedule.*     the schedule      least.*     the bound
+                      "weights", "makespan", "lower_bound"} and, with a limit, "memory_limit"; "makespan" null where
+                      nothing fits
+    graph.json, machine.json, constants/..     as in plans
+    schedule.*       the schedule, if any      least.*      the bound
 
 Placements are rows [name, axes, matrix] as in plans.  Decoding checks types and structure; `verify` says what is true.
 """
@@ -14,12 +16,11 @@ from pathlib import Path
 from typing import Final
 
 from ...models.communication.choices import Choices
-from ...models.machine.machine import Machine, MachineError
-from ...models.program.graph import Graph, GraphError
-from ..container.archive import Member, read_json, read_text, write_container
-from ..container.canonical import ContainerError, canonical
+from ..container.archive import Member, read_json, write_container
+from ..container.canonical import canonical
 from ..container.kinds import require_kind
 from ..plan.placements import listed, read_placements
+from ..plan.subject import HASHES, read_subject, subject_hashes, subject_members
 from ..schedules.file import decode_schedule, encode_schedule
 from ..selection.file import decode_certificate, encode_certificate
 from .certificate import OverlapCertificate
@@ -30,8 +31,7 @@ MOST_WEIGHT: Final = 1 << 10
 MOST_CHAINS: Final = 16
 _FIELDS: Final = [
     "format",
-    "graph_sha256",
-    "machine_sha256",
+    *HASHES,
     "space",
     "operators",
     "copies",
@@ -52,23 +52,21 @@ def encode_overlap(c: OverlapCertificate) -> dict[str, Member]:
     """Members of the container."""
     head = {
         "format": FORMAT,
-        "graph_sha256": c.graph.sha256(),
-        "machine_sha256": c.machine.sha256(),
+        **subject_hashes(c.graph, c.machine),
         "space": c.space,
         "operators": listed(c.choices.operators),
         "copies": listed(c.choices.copies),
         "quantum": c.quantum,
         "chains": [list(chain) for chain in c.chains],
         "weights": list(c.weights),
-        "makespan": c.makespan,
+        "makespan": None if c.schedule is None else c.makespan,
         "lower_bound": c.lower_bound,
         **({} if c.memory is None else {"memory_limit": c.memory}),
     }
     return {
         OVERLAP: canonical(head),
-        "graph.json": c.graph.to_json().encode(),
-        "machine.json": c.machine.to_json().encode(),
-        **encode_schedule(c.schedule),
+        **subject_members(c.graph, c.machine),
+        **({} if c.schedule is None else encode_schedule(c.schedule)),
         **encode_certificate(c.least, "least"),
     }
 
@@ -79,28 +77,25 @@ def decode_overlap(members: Mapping[str, Member]) -> OverlapCertificate:
     head = read_json(members, OVERLAP).fields(*_FIELDS, optional=("memory_limit",))
     if head["format"].text() != FORMAT:
         head["format"].fail(f"this version reads {FORMAT!r} only")
-    try:
-        graph = Graph.from_json(read_text(members, "graph.json"))
-        machine = Machine.from_json(read_text(members, "machine.json"))
-    except (GraphError, MachineError) as error:
-        raise ContainerError("member 'graph.json' or 'machine.json'", str(error)) from None
-    for name, found in (("graph_sha256", graph.sha256()), ("machine_sha256", machine.sha256())):
-        if head[name].text(64) != found:
-            head[name].fail(f"is not the hash of what the file holds ({found[:12]}..)")
+    graph, machine = read_subject(head, members)
     chains = tuple(row.texts(1 << 20) for row in head["chains"].items(MOST_CHAINS))
     weights = tuple(head["weights"].integers(0, MOST_WEIGHT, 2 + MOST_CHAINS))
     if len(weights) != 2 + len(chains) or sum(weights) == 0:
         head["weights"].fail("must be two integers and one per chain, not all 0")
+    scheduled = {k: v for k, v in members.items() if k.startswith("schedule.")}
+    nothing = head["makespan"].is_null()
+    if nothing and scheduled:
+        head["makespan"].fail("is null, and there is a schedule")
     return OverlapCertificate(
         graph,
         machine,
         head["space"].text(100),
         Choices(read_placements(head["operators"]), read_placements(head["copies"])),
         head["quantum"].integer(1, 1 << 40),
-        decode_schedule({k: v for k, v in members.items() if k.startswith("schedule.")}),
+        None if nothing else decode_schedule(scheduled),
         chains,
         weights,
-        head["makespan"].integer(0, 1 << 62),
+        0 if nothing else head["makespan"].integer(0, 1 << 62),
         head["lower_bound"].integer(0, 1 << 62),
         decode_certificate(members, "least"),
         head["memory_limit"].integer(0, 1 << 60) if head.has("memory_limit") else None,

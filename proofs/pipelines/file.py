@@ -3,7 +3,7 @@
     pipeline.json    {"format", "graph_sha256", "machine_sha256", "space", "memory_limit", "units", "phases", "cuts",
                       "pairs", "micro_batches", "stages": [[first, end, operators, copies], ..], "quantum", "step",
                       "lower_bound", "leaves": [[stages, micro, first, end, times, once, bound], ..]}
-    graph.json       canonical JSON of the step with its whole batch      machine.json   canonical JSON of the machine
+    graph.json (the step with its whole batch), machine.json, constants/..     as in plans
     schedule.*       the schedule of the chosen pipeline
     leaves/K.*       the selection certificate of leaf K
 
@@ -17,13 +17,12 @@ from pathlib import Path
 from typing import Final
 
 from ...models.communication.choices import Choices
-from ...models.machine.machine import Machine, MachineError
 from ...models.pipelines.division import Division
-from ...models.program.graph import Graph, GraphError
-from ..container.archive import Member, read_json, read_text, write_container
-from ..container.canonical import ContainerError, Reader, canonical
+from ..container.archive import Member, read_json, write_container
+from ..container.canonical import Reader, canonical
 from ..container.kinds import require_kind
 from ..plan.placements import listed, read_placements
+from ..plan.subject import HASHES, read_subject, subject_hashes, subject_members
 from ..schedules.file import decode_schedule, encode_schedule
 from ..selection.certificates import SelectionCertificate
 from ..selection.file import decode_certificate, encode_certificate
@@ -35,8 +34,7 @@ MOST_LEAVES: Final = 2000
 MOST_PAIRS: Final = 1 << 10
 _FIELDS: Final = [
     "format",
-    "graph_sha256",
-    "machine_sha256",
+    *HASHES,
     "space",
     "memory_limit",
     "units",
@@ -61,8 +59,7 @@ def encode_pipeline(c: PipelineCertificate) -> dict[str, Member]:
     """Members of the container."""
     head = {
         "format": FORMAT,
-        "graph_sha256": c.graph.sha256(),
-        "machine_sha256": c.machine.sha256(),
+        **subject_hashes(c.graph, c.machine),
         "space": c.space,
         "memory_limit": c.memory,
         "units": list(c.division.unit),
@@ -78,8 +75,7 @@ def encode_pipeline(c: PipelineCertificate) -> dict[str, Member]:
     }
     members: dict[str, Member] = {
         PIPELINE: canonical(head),
-        "graph.json": c.graph.to_json().encode(),
-        "machine.json": c.machine.to_json().encode(),
+        **subject_members(c.graph, c.machine),
         **encode_schedule(c.schedule),
     }
     for k, leaf in enumerate(c.leaves):
@@ -93,14 +89,7 @@ def decode_pipeline(members: Mapping[str, Member]) -> PipelineCertificate:
     head = read_json(members, PIPELINE).fields(*_FIELDS)
     if head["format"].text() != FORMAT:
         head["format"].fail(f"this version reads {FORMAT!r} only")
-    try:
-        graph = Graph.from_json(read_text(members, "graph.json"))
-        machine = Machine.from_json(read_text(members, "machine.json"))
-    except (GraphError, MachineError) as error:
-        raise ContainerError("member 'graph.json' or 'machine.json'", str(error)) from None
-    for name, found in (("graph_sha256", graph.sha256()), ("machine_sha256", machine.sha256())):
-        if head[name].text(64) != found:
-            head[name].fail(f"is not the hash of what the file holds ({found[:12]}..)")
+    graph, machine = read_subject(head, members)
     unit = tuple(head["units"].integers(-1, 1 << 20))
     phase = head["phases"].text(1 << 24)
     if len(unit) != len(graph.operators) or len(phase) != len(unit) or set(phase) - set("FBU"):

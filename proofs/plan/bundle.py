@@ -4,8 +4,7 @@
                        "decisions": {"operators": [[name, axes, matrix], ..], "copies": [[tensor, axes, matrix], ..]},
                        "communication": [[tensor, writer, reader, position, collective, loads, phases], ..],
                        "versions": {..}}
-    graph.json        canonical JSON of the graph          machine.json   canonical JSON of the machine
-    constants/DIGEST  values of a constant input of the graph, where they are known and take at most 256 MiB in all
+    graph.json, machine.json, constants/..      what the plan is about (`proofs.plan.subject`)
     certificate.*     the selection certificate
     bars.json         of a machine with error bars: what holds on every machine within them (`proofs.plan.bars`)
     joint.json, ..    of a joint plan (`proofs.joint.file`): then graph.json is the program that was chosen, and the
@@ -23,10 +22,9 @@ from pathlib import Path
 from typing import Final
 
 from ...models.communication.choices import Choices
-from ...models.machine.machine import Machine, MachineError
-from ...models.program.contents import constants, encoded, filled
-from ...models.program.graph import Graph, GraphError, Role
-from ..container.archive import Member, identity, read_container, read_json, read_text, write_container
+from ...models.machine.machine import Machine
+from ...models.program.graph import Graph, Role
+from ..container.archive import Member, identity, read_container, read_json, write_container
 from ..container.canonical import ContainerError, Reader, canonical
 from ..container.kinds import require_kind
 from ..joint.file import HEAD, Jointly, decode_joint, encode_joint
@@ -34,6 +32,7 @@ from ..selection.certificates import SelectionCertificate
 from ..selection.file import decode_certificate, encode_certificate
 from .bars import MEMBER, Bars, decode_bars, encode_bars
 from .placements import listed, read_placements
+from .subject import HASHES, read_subject, same_hash, subject_hashes, subject_members
 
 FORMAT: Final = "shardproof-plan/1"
 
@@ -88,8 +87,7 @@ def encode_plan(plan: Plan) -> dict[str, Member]:
         "space": plan.space,
         "memory_limit": plan.memory_limit,
         "problem_sha256": plan.certificate.problem_sha256,
-        "graph_sha256": plan.graph.sha256(),
-        "machine_sha256": plan.machine.sha256(),
+        **subject_hashes(plan.graph, plan.machine),
         "decisions": _decisions(plan.choices),
         "communication": [
             [m.tensor, m.writer, m.reader, m.position, m.collective, list(m.loads), list(m.phases)]
@@ -99,9 +97,7 @@ def encode_plan(plan: Plan) -> dict[str, Member]:
     }
     return {
         "plan.json": canonical(head),
-        "graph.json": plan.graph.to_json().encode(),
-        "machine.json": plan.machine.to_json().encode(),
-        **constant_members(plan.graph),
+        **subject_members(plan.graph, plan.machine),
         **encode_certificate(plan.certificate),
         **({} if plan.joint is None else encode_joint(plan.joint)),
         **({} if plan.bars is None else {MEMBER: encode_bars(plan.bars, _decisions)}),
@@ -110,17 +106,6 @@ def encode_plan(plan: Plan) -> dict[str, Member]:
 
 def _decisions(choices: Choices) -> dict[str, object]:
     return {"operators": listed(choices.operators), "copies": listed(choices.copies)}
-
-
-MOST_CONSTANTS: Final = 1 << 28
-"""Bytes of the constants that a plan holds; beyond, a run asks for them."""
-
-
-def constant_members(graph: Graph) -> dict[str, Member]:
-    """Members with the constants of a graph, where they are not too many."""
-    found = encoded(graph)
-    small = sum(map(len, found.values())) <= MOST_CONSTANTS
-    return {f"constants/{digest}": data for digest, data in found.items()} if small else {}
 
 
 def write_plan(path: Path | str | None, plan: Plan) -> bytes:
@@ -142,28 +127,16 @@ def decode_plan(members: Mapping[str, Member]) -> Plan:
         "space",
         "memory_limit",
         "problem_sha256",
-        "graph_sha256",
-        "machine_sha256",
+        *HASHES,
         "decisions",
         "communication",
         "versions",
     )
     if head["format"].text() != FORMAT:
         head["format"].fail(f"this version reads {FORMAT!r} only")
-    try:
-        graph = Graph.from_json(read_text(members, "graph.json"))
-        machine = Machine.from_json(read_text(members, "machine.json"))
-    except (GraphError, MachineError) as error:
-        raise ContainerError("member 'graph.json' or 'machine.json'", str(error)) from None
-    graph = with_constants(graph, members)
+    graph, machine = read_subject(head, members)
     certificate = decode_certificate(members)
-    for name, found in (
-        ("graph_sha256", graph.sha256()),
-        ("machine_sha256", machine.sha256()),
-        ("problem_sha256", certificate.problem_sha256),
-    ):
-        if head[name].text(64) != found:
-            head[name].fail(f"is not the hash of what the file holds ({found[:12]}..)")
+    same_hash(head["problem_sha256"], certificate.problem_sha256)
     versions = head["versions"]
     if not isinstance(versions.value, dict):
         versions.fail("must be an object")
@@ -186,17 +159,6 @@ def decode_plan(members: Mapping[str, Member]) -> Plan:
 def _choices(decisions: Reader) -> Choices:
     both = decisions.fields("operators", "copies")
     return Choices(read_placements(both["operators"]), read_placements(both["copies"]))
-
-
-def with_constants(graph: Graph, members: Mapping[str, Member]) -> Graph:
-    """The graph with the constants that the container holds."""
-    held = {name.removeprefix("constants/"): m for name, m in members.items() if name.startswith("constants/")}
-    if not held.keys() <= constants(graph).keys():
-        raise ContainerError("constants", f"{min(held.keys() - constants(graph).keys())!r} is none of the graph")
-    try:
-        return filled(graph, {digest: m for digest, m in held.items() if isinstance(m, bytes)})
-    except ValueError as error:
-        raise ContainerError("constants", str(error)) from None
 
 
 def _moved(row: Reader) -> Moved:

@@ -17,20 +17,18 @@ from typing import Final
 from ...models.communication.choices import Choices
 from ...models.layout.placement import Placement
 from ...models.layout.view import View
-from ...models.machine.machine import Machine, MachineError
-from ...models.program.graph import Graph, GraphError
 from ...models.views.regions import Region, regions_json
-from ..container.archive import Member, read_json, read_text, write_container
-from ..container.canonical import ContainerError, Reader, canonical
+from ..container.archive import Member, read_json, write_container
+from ..container.canonical import Reader, canonical
 from ..container.kinds import require_kind
-from ..plan.bundle import constant_members, with_constants
+from ..plan.subject import HASHES, read_subject, subject_hashes, subject_members
 from ..selection.file import decode_certificate, encode_certificate
 from .certificate import ViewsCertificate
 
 VIEWS: Final = "views.json"
 FORMAT: Final = "shardproof-views/1"
 MOST_SIZE: Final = 1 << 20
-_FIELDS: Final = ["format", "graph_sha256", "machine_sha256", "space", "regions", "operators", "copies"]
+_FIELDS: Final = ["format", *HASHES, "space", "regions", "operators", "copies"]
 
 Placements = tuple[tuple[str, Placement], ...]
 
@@ -44,8 +42,7 @@ def encode_views(c: ViewsCertificate) -> dict[str, Member]:
     """Members of the container."""
     head = {
         "format": FORMAT,
-        "graph_sha256": c.graph.sha256(),
-        "machine_sha256": c.machine.sha256(),
+        **subject_hashes(c.graph, c.machine),
         "space": c.space,
         "regions": regions_json(c.regions),
         "operators": _listed(c.choices.operators),
@@ -53,9 +50,7 @@ def encode_views(c: ViewsCertificate) -> dict[str, Member]:
     }
     return {
         VIEWS: canonical(head),
-        "graph.json": c.graph.to_json().encode(),
-        "machine.json": c.machine.to_json().encode(),
-        **constant_members(c.graph),
+        **subject_members(c.graph, c.machine),
         **encode_certificate(c.least, "least"),
     }
 
@@ -78,16 +73,9 @@ def decode_views(members: Mapping[str, Member]) -> ViewsCertificate:
     head = read_json(members, VIEWS).fields(*_FIELDS)
     if head["format"].text() != FORMAT:
         head["format"].fail(f"this version reads {FORMAT!r} only")
-    try:
-        graph = Graph.from_json(read_text(members, "graph.json"))
-        machine = Machine.from_json(read_text(members, "machine.json"))
-    except (GraphError, MachineError) as error:
-        raise ContainerError("member 'graph.json' or 'machine.json'", str(error)) from None
-    for name, found in (("graph_sha256", graph.sha256()), ("machine_sha256", machine.sha256())):
-        if head[name].text(64) != found:
-            head[name].fail(f"is not the hash of what the file holds ({found[:12]}..)")
+    graph, machine = read_subject(head, members)
     return ViewsCertificate(
-        with_constants(graph, members),
+        graph,
         machine,
         head["space"].text(100),
         tuple(_region(row) for row in head["regions"].items()),

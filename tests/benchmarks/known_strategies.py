@@ -32,7 +32,7 @@ def main() -> None:
     rows = []
     for sizes, batch, where in CASES[: 1 if "--small" in sys.argv else None]:
         started = time.monotonic()
-        planning = build(zoo.build("bert-large", batch=batch), load_machine(sizes), space(where))
+        planning = build(zoo.build("bert-large", batch=batch), load_machine(f"cloud-a100:{sizes}"), space(where))
         built = time.monotonic() - started
         best = solve(planning.problem, time_limit_s=300)
         case = f"{sizes}, batch {batch}, {where}"

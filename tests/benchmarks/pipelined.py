@@ -122,7 +122,7 @@ def solve(row: Row, limit: float, memory: int, check: bool) -> str:
     begun = resource.getrusage(resource.RUSAGE_SELF).ru_utime
     graph = build(row.model, batch=row.batch, **row.sizes)
     step = build_step(graph, "adam", recompute=row.recompute)
-    machine = load_machine(row.machine)
+    machine = load_machine(f"cloud-a100:{row.machine}")
     division = divide(step.graph, step.passes)
     pairs = list(row.pairs) or pairs_of("auto", step, machine, division.units)
     job = Job(step.graph, division, machine, default_space(machine), memory)

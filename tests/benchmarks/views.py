@@ -6,8 +6,9 @@ both proved and checked.
 Every row plans twice, as `shardproof.plan(..)` and `shardproof.plan(.., views=True)`, over the same placements, in a
 process of its own; times are by the machine model.  `wins`: the plan with views costs less than what is proved of every
 plan without; `whole`: the best plan with views, proved, uses none.  --runs: plans that use views are executed on virtual
-ranks in one process (those of less than `MOST_BYTES`) and compared with one process.  Rows are kept in results/views.json and not run again; --page writes
-results/views.md.  Not a test.
+ranks in one process (those of less than `MOST_BYTES`) and compared with one process.  Rows are kept one by one in
+results/views.json and not run again, unless --runs is given and a row was not executed; so it can be stopped and started
+again.  --page writes results/views.md.  Not a test.
 """
 
 from __future__ import annotations
@@ -81,11 +82,19 @@ def row(model: str, machine: str, space: str, limit: float, runs: bool) -> dict[
     out |= {"operators_on_views": len(on), "views_used": len(set(on)), "operators": len(made.views)}
     out |= {"cpu": time.process_time() - start}
     held = sum(prod(x.shape) for x in made.certificate.graph.tensors) * 8 * plain.machine.devices
+    out |= {"bytes": held}
     if runs and on and held <= MOST_BYTES:
         ran = made.run()
         out |= {"run": {"difference": ran.difference, "equal": ran.equal, "mismatched": len(ran.mismatched)}}
         out |= {"ranks": plain.machine.devices}
     return out
+
+
+def unexecuted(found: dict[str, object]) -> bool:
+    """Whether a row has a plan on views that fits and was not run."""
+    return (
+        bool(found.get("operators_on_views")) and "run" not in found and int(str(found.get("bytes", 0))) <= MOST_BYTES
+    )
 
 
 def _bound(bound: Fraction | None) -> float | None:
@@ -141,7 +150,7 @@ def main() -> None:
     known = json.loads(STORE.read_text()) if STORE.exists() else []
     have = {(r["model"], r["machine"], r["space"]): r for r in known}
     for number, key in enumerate(ROWS):
-        if key in have or given.only not in " ".join(key):
+        if given.only not in " ".join(key) or (key in have and not (given.runs and unexecuted(have[key]))):
             continue
         words = [sys.executable, __file__, "--row", str(number), "--limit", str(given.limit)]
         done = subprocess.run(

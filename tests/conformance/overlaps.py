@@ -11,8 +11,10 @@ from typing import Literal
 from conformance.pipelines import machine
 from conformance.writing import Head, Suite, changed, container
 from shardproof.formal.overlap.planned import scheduled
-from shardproof.formal.overlap.search import Chain, edges_between, links_of, weighted
+from shardproof.formal.overlap.search import Chain, edges_between, links_of, unfit, weighted
+from shardproof.formal.selection.model.clock import Clock
 from shardproof.formal.selection.solve import solve
+from shardproof.models.cost.selection import Planning
 from shardproof.models.cost.selection import build as build_problem
 from shardproof.models.layout.placement import space
 from shardproof.models.schedules.problem import ScheduleProblem
@@ -22,9 +24,14 @@ from shardproof.proofs.overlap.file import encode_overlap
 from shardproof.proofs.schedules.certificate import ScheduleCertificate
 
 
-def by_hand(weights: tuple[int, ...], memory: int | None = None, rows: Literal["", "every"] = "") -> OverlapCertificate:
+def limited(memory: int | None) -> Planning:
     graph = build("mlp-8192", batch=4, width=32, layers=3)
-    planning = build_problem(graph, machine(), space("complete"), memory)
+    return build_problem(graph, machine(), space("complete"), memory)
+
+
+def by_hand(weights: tuple[int, ...], memory: int | None = None, rows: Literal["", "every"] = "") -> OverlapCertificate:
+    planning = limited(memory)
+    graph = planning.graph
     x = (0,) * len(planning.decisions)
     made, names = scheduled(planning, x, 5.0), tuple(op.name for op in graph.operators)
     links = links_of(graph, list(range(len(names))), edges_between(planning))
@@ -64,6 +71,11 @@ def suite() -> Suite:
     add("memory", "proved", "Schedule     proved", kept)
     add("memory-rows", "proved", "WithinGap    proved", rows)
 
+    nothing = unfit(limited(1 << 10), Clock(30.0), thoroughly=False)
+    assert nothing is not None
+    none = nothing.certificate()
+    add("infeasible", "proved", "Infeasible   proved", none)
+
     def refuted(name: str, sentence: str, c: OverlapCertificate, fault: str) -> None:
         add(name, "refuted", sentence, c, fault)
 
@@ -90,6 +102,10 @@ def suite() -> Suite:
     refuted("memory-limit", "another memory limit", replace(kept, schedule=wide), "a schedule with more memory")
     tight = replace(kept.schedule, subject=replace(held, limits=(1 << 10,)))
     refuted("memory-above", "its limit is 1024", replace(kept, schedule=tight, memory=1 << 10), "more than the limit")
+    refuted("infeasible-limit", "another problem", replace(none, memory=1 << 20), "another limit than the proof's")
+    refuted(
+        "infeasible-bound", "does not say that nothing fits", replace(none, least=good.least), "a bound, no conflict"
+    )
     few = replace(good.choices, operators=good.choices.operators[1:])
     refuted("choices", "something is not decided", replace(good, choices=few), "an operator without a placement")
 
@@ -103,5 +119,6 @@ def suite() -> Suite:
     malformed("nothing", "not all 0", lambda h: h.update(weights=[0, 0, 0]), "weights of nothing")
     malformed("memory-text", "memory_limit", lambda h: h.update(memory_limit="1GiB"), "a limit in words")
     malformed("few", "one per chain", lambda h: h.update(weights=[1, 1]), "a chain without a weight")
+    malformed("no-makespan", "and there is a schedule", lambda h: h.update(makespan=None), "a schedule of nothing")
     malformed("graph", "is not the hash", lambda h: h.update(graph_sha256="0" * 64), "the hash of another graph")
     return out

@@ -1,7 +1,7 @@
 """The time of an operator under a placement: its slowest device, then the statistics it exchanges.
 
 busy_d = max(flops_d / peak_d, bytes_d / bandwidth_d) + launch_d,  or the measured time of device d's box where there is
-one, or that of a product by its table
+one, or that of a product by its table; of a loop what its body does in every turn
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ from shardproof.models.program.operators import FUNCTIONS
 
 from .attention_work import is_banded, operations_per_pair, query_key_pairs
 from .description import BYTES, Device, Machine, Operator, Program
+from .loop_work import loop_work
 from .measured_time import Phase, product_roles, product_time, units
 from .placements import Interval, Matrix, iteration_boxes, touched
 from .redistribution_time import rounded, transfer_time
@@ -37,6 +38,11 @@ def busy(op: Operator, program: Program, box: dict[str, Interval], device: Devic
     """Seconds of one device."""
     dtype = program.tensors[op.output.tensor].dtype
     extents = tuple(length(box[a]) for a in (*op.written, *op.reduced))
+    if op.kind == "scan":
+        loop = loop_work(op, box, {name: row.flops for name, row in FUNCTIONS.items()})
+        once = bytes_moved(op, program, box)
+        arithmetic = Fraction(loop.flops) / device.peaks[dtype] if loop.flops else Fraction(0)
+        return max(arithmetic, (once + loop.bytes) / device.bandwidth) + loop.launches * device.launch
     factors = op.attributes.get("arithmetic")
     if (op.function, dtype, extents) in machine.measured and not is_banded(op) and factors is None:
         return machine.measured[op.function, dtype, extents]

@@ -121,8 +121,6 @@ def _bound(egraph: EGraph, certificate: ExtractionCertificate, upper: int, budge
             ]
             continue
         bound = rows.bound(case, record, upper, place)
-        if bound is None:
-            continue
         above = bound if above is None else max(above, bound)
         if record.then is None:
             weakest = min(weakest, above)

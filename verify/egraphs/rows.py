@@ -31,20 +31,18 @@ class Rows:
         self._ground, self._cuts, self._budget = ground, cuts, budget
         self._landmarks: dict[int, list[int]] = {}
 
-    def bound(self, case: Case, dual: Dual, upper: int, place: str) -> int | None:
-        """The bound b, after what costs `upper` or more has left `case`; None if nothing is left.
+    def bound(self, case: Case, dual: Dual, upper: int, place: str) -> int:
+        """The bound b, after what costs `upper` or more has left `case`.
 
-        Only a bound below `upper` narrows the case.
+        Only a bound below `upper` narrows the case.  Of a needed class without a node, which no extraction of the case
+        has (`Case.narrow` says so), any bound holds.
         """
         ground, q = self._ground, dual.denominator
         theta = self._theta(dual, place)
         least: list[int] = []
         total = 0
         for c, members in enumerate(ground.members):
-            found = [theta[n] for n in members if case.allowed[n]]
-            if case.needed[c] and not found:
-                return None
-            best = min(found) if case.needed[c] else min(found, default=0)
+            best = min((theta[n] for n in members if case.allowed[n]), default=0)
             least.append(best if case.needed[c] or best < 0 else 0)
             total += least[c]
         step = ground.step

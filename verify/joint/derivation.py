@@ -96,7 +96,7 @@ def _wrong_step(
     if len(real := sorted(k for k in kinds if k.startswith(("float", "bfloat")))) > 1:
         return f"it has real numbers of several element types: {', '.join(real)}"
     by = {op.output.tensor: op for op in place[1:]}
-    return wrong_equation(egraph.union, place[0], node, by, form.sign, budget)
+    return wrong_equation(egraph.union, place[0], node, by, form.sign, budget, form.defined)
 
 
 def _facts(node: Operator) -> str:

@@ -237,13 +237,12 @@ class Numbers:
             return "forbidden", None, None
         source = None
         if x.kind in (Kind.RUNS, Kind.PASSED, Kind.COPY):
-            source = self.side(a.tensor if x.kind is Kind.COPY else wanted.tensor, x.node, None)
+            source = self.side(a.tensor, x.node, None)
         if wanted.reader is None:
             if Kind.ABSENT in (x.kind, y.kind):
                 return ("free" if x.kind is y.kind else "forbidden"), None, None
-            if y.kind is Kind.PASSED:
-                same = x.node is not None and y.node is not None and x.node.name == y.node.name
-                return ("same" if same else "forbidden"), source, source
+            if y.kind is Kind.PASSED:  # by the e-node of x: those of others do not go together
+                return "same", source, source
             return "moves", source, self.side(b.tensor, None, None)
         node = y.node
         positions = [] if node is None else [k for k, i in enumerate(node.inputs) if i.tensor == wanted.tensor]

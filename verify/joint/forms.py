@@ -21,10 +21,11 @@ PRODUCTS: Final = frozenset({"product", "product_sum"})
 
 @dataclass(frozen=True)
 class Form:
-    """`fits(node, place, graph)`; `sign`: whether the rule rests on what relu is."""
+    """`fits(node, place, graph)`; `sign`, `defined`: whether the rule rests on what relu, softmax is."""
 
     fits: Callable[[Operator, Place, Graph], bool]
     sign: bool = False
+    defined: bool = False
 
 
 def facts_of(node: Operator) -> tuple[tuple[str, int], ...]:
@@ -104,7 +105,15 @@ def _through(node: Operator, place: Place, graph: Graph) -> bool:
 
 
 def _siblings(node: Operator, place: Place, graph: Graph) -> bool:
-    return len(place) == 3 and [op.function for op in (node, *place)] == ["copy", "product", "product", "copy"]
+    return (
+        len(place) >= 3
+        and node.function == "copy"
+        and len(node.inputs) == 1
+        and place[0].function in ("product", "fused_product")
+        and (place[1].function, place[1].attributes) == (place[0].function, place[0].attributes)
+        and node.inputs[0].tensor == place[1].output.tensor
+        and all(op.function == "copy" for op in place[2:])
+    )
 
 
 def _product_parts(node: Operator, place: Place, graph: Graph) -> bool:
@@ -138,6 +147,51 @@ def _part(node: Operator, place: Place, graph: Graph) -> bool:
     )
 
 
+def _attention(node: Operator, place: Place, graph: Graph) -> bool:
+    return (
+        len(place) >= 3
+        and node.function == "attention"
+        and place[0].function == place[-1].function == "product"
+        and place[1].function == "softmax"
+        and all(op.function in ("scale", "add") for op in place[2:-1])
+    )
+
+
+def _normal_part(node: Operator, place: Place, graph: Graph) -> bool:
+    return (
+        len(place) == 2
+        and place[0].function == "copy"
+        and place[1].kind is NodeKind.NORMALISE
+        and node.function == place[1].function
+        and node.inputs[0].tensor == place[1].inputs[0].tensor
+    )
+
+
+def _into_norm(node: Operator, place: Place, graph: Graph) -> bool:
+    return (
+        len(place) == 2
+        and place[0].function in ("multiply", "add")
+        and node.function == place[1].function
+        and place[1].function in ("layer_norm", "rms_norm")
+        and len(node.inputs) == len(place[1].inputs) + 1
+    )
+
+
+def _moved(outer: frozenset[str], inner: Callable[[Operator], bool]) -> Callable[[Operator, Place, Graph], bool]:
+    """f of g is g of f: the place is f, g, and f in front; the node g."""
+
+    def fits(node: Operator, place: Place, graph: Graph) -> bool:
+        return (
+            len(place) == 3
+            and place[0].function in outer
+            and place[2].function == place[0].function
+            and inner(place[1])
+            and (node.function, node.inputs[0].tensor) == (place[1].function, place[2].output.tensor)
+        )
+
+    return fits
+
+
 FORMS: Final[Mapping[str, Form]] = {
     "fuse-epilogue": Form(_fuse),
     "relu-from-output": Form(_relu, sign=True),
@@ -150,5 +204,11 @@ FORMS: Final[Mapping[str, Form]] = {
     "product-of-parts": Form(_product_parts),
     "map-of-parts": Form(_parts),
     "map-of-a-part": Form(_part),
+    "fuse-attention": Form(_attention, defined=True),
+    "normal-of-a-part": Form(_normal_part),
+    "into-norm": Form(_into_norm),
+    "greatest-of-map": Form(_moved(frozenset({"max_pool", "max"}), lambda g: g.kind is NodeKind.MAP)),
+    "product-of-average": Form(_moved(frozenset({"product"}), lambda g: g.function == "average_pool")),
+    "product-of-rows": Form(_moved(frozenset({"product"}), lambda g: g.function == "embedding")),
 }
 """Rule -> its form; `define` has none."""

@@ -3,8 +3,9 @@
     out[o] = sum over reduction axes of f( input_1[i_1(o, r)], .. )        indices outside a tensor read 0
 
 Known are products, sums of products, sums, copies, and the maps of `_MAPS`; every other map is a function of its
-operands at one point, of which nothing else is known; relu is [x > 0] x, its gradient [x > 0] g.  Of other operators
-(softmax, pooling, gathers, scans, views) nothing is said here: they stay whole, and what needs more is refused.
+operands at one point, of which nothing else is known; relu is [x > 0] x, its gradient [x > 0] g.  Norms, softmax,
+pooling, attention and the rows of a table: `kinds`.  Of other operators (sorts, products by group, views, gradients of
+windows) nothing is said here: they stay whole, and what needs more is refused.
 
 What is added or multiplied is real: of truth values and integers, whose arithmetic is another one, nothing is known.
 
@@ -17,13 +18,14 @@ from collections.abc import Callable, Mapping, Sequence
 from fractions import Fraction
 from functools import partial
 from itertools import count
-from math import isfinite
 from typing import Final
 
 from ...models.program.graph import Graph
-from ...models.program.index import Affine, Combine
+from ...models.program.index import Combine
 from ...models.program.operators import FUNCTIONS, NodeKind, Operator
 from ..budget import Budget
+from . import kinds
+from .numbers import exact
 from .polynomials import Call, Cut, Element, Polynomial, Position, Positive, Undecided, Work, normal
 
 MOST_PIECES: Final = 64
@@ -33,11 +35,12 @@ MOST_PIECES: Final = 64
 class Unfolding:
     """Values of tensors of a graph, some of them unfolded: `by` names the operator for each of those.
 
-    `sign`: whether relu and its gradient are more than functions of which nothing is known.
+    `sign`: whether relu and its gradient are more than functions of which nothing is known; `defined`: whether softmax
+    is.
     """
 
-    def __init__(self, graph: Graph, by: Mapping[str, Operator], sign: bool, work: Work) -> None:
-        self.graph, self.by, self.sign, self.work = graph, by, sign, work
+    def __init__(self, graph: Graph, by: Mapping[str, Operator], sign: bool, work: Work, defined: bool = False) -> None:
+        self.graph, self.by, self.sign, self.work, self.defined = graph, by, sign, work, defined
         self._fresh = count()
         self.used = set[str]()
 
@@ -53,12 +56,17 @@ class Unfolding:
         if not self._real(op.output.tensor):
             raise Undecided(f"operator {op.name!r} computes no real numbers")
         axes = {i.terms[0][0]: p for i, p in zip(op.output.index, at, strict=True)}
+        if kinds.known(op):
+            self._calculates(op, 0, len(op.inputs) - (op.function in kinds.HITS))
+            found = kinds.value(op, self.graph, axes, self._new, self._input, self.defined)
+            self.work.of(found)
+            return found
         bound = []
         for a in op.axes:
             if a.combine is not None:
                 if a.combine is not Combine.SUM:
                     raise Undecided(f"operator {op.name!r} combines by {a.combine.value}")
-                name = f"{a.name}~{next(self._fresh)}"
+                name = self._new(a.name)
                 axes[a.name] = Position(((name, 1),))
                 bound.append((name, a.extent))
         inputs = [partial(self._input, op, j, axes) for j in range(len(op.inputs))]
@@ -66,12 +74,15 @@ class Unfolding:
         self.work.of(found)
         return found
 
+    def _new(self, axis: str) -> str:
+        return f"{axis}~{next(self._fresh)}"
+
     def _input(self, op: Operator, j: int, axes: Mapping[str, Position]) -> Polynomial:
         a = op.inputs[j]
         shape = self.graph.tensor(a.tensor).shape
         if any(i.whole for i in a.index):
             raise Undecided(f"operator {op.name!r} reads {a.tensor!r} whole")
-        at = tuple(_position(i, axes) for i in a.index)
+        at = tuple(kinds.position(i, axes) for i in a.index)
         return self.of_tensor(a.tensor, at).where(tuple(zip(at, shape, strict=True)))
 
     def _real(self, tensor: str) -> bool:
@@ -109,7 +120,7 @@ class Unfolding:
                 total = total + self._product(inputs[j : j + 2])
             return total.summed(bound)
         if op.function == "sum" and known.keys() <= {"scale"}:
-            return inputs[0]().summed(bound).times(_number(known.get("scale", 1), op))
+            return inputs[0]().summed(bound).times(exact(known.get("scale", 1), op))
         if op.function == "copy" and not known and not bound:
             total = Polynomial()
             for i in inputs:
@@ -146,7 +157,7 @@ class Unfolding:
         if function in _MAPS and not known:
             return _MAPS[function](of)
         if function in ("scale", "shift") and known.keys() == {function}:
-            number = _number(known[function], op)
+            number = exact(known[function], op)
             return of[0].times(number) if function == "scale" else of[0] + Polynomial.number(number)
         if self.sign and not known and function == "relu":
             return Polynomial.atom(Positive(of[0])) * of[0]
@@ -196,25 +207,14 @@ def _read(function: str, attributes: tuple[tuple[str, object], ...]) -> tuple[tu
     return attributes if names is None else tuple((k, v) for k, v in attributes if k in names)
 
 
-def _number(value: object, op: Operator) -> Fraction:
-    if isinstance(value, bool) or not isinstance(value, (int, float)) or not isfinite(value):
-        raise Undecided(f"operator {op.name!r} has an attribute that is no number")
-    return Fraction(value)
-
-
-def _position(index: Affine, axes: Mapping[str, Position]) -> Position:
-    """An index with the axes of the operator replaced."""
-    terms: dict[str, int] = {}
-    offset = index.offset
-    for a, c in index.terms:
-        offset += c * axes[a].offset
-        for b, d in axes[a].terms:
-            terms[b] = terms.get(b, 0) + c * d
-    return Position.of(terms, offset)
-
-
 def wrong_equation(
-    graph: Graph, left: Operator, right: Operator, by: Mapping[str, Operator], sign: bool, budget: Budget
+    graph: Graph,
+    left: Operator,
+    right: Operator,
+    by: Mapping[str, Operator],
+    sign: bool,
+    budget: Budget,
+    defined: bool = False,
 ) -> str:
     """Why two operators that write the same tensor are not seen to compute the same, where the tensors in `by` are
     what those operators compute; empty if they are.  Raises `ContainerError` for more work than the budget has.
@@ -229,7 +229,7 @@ def wrong_equation(
         spans = rest.pop()
         at = tuple(Position(((f"o{k}", 1),), begin) for k, (begin, _) in enumerate(spans))
         ranges = {f"o{k}": end - begin for k, (begin, end) in enumerate(spans)}
-        unfolding = Unfolding(graph, by, sign, work)
+        unfolding = Unfolding(graph, by, sign, work, defined)
         try:
             values = [normal(unfolding.of_operator(op, at), ranges, work) for op in (left, right)]
         except Cut as cut:

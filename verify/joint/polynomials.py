@@ -2,7 +2,9 @@
 
     position    sum of coefficient * axis + offset; an axis is free (it indexes what is compared) or bound (summed)
     atom        an element of a tensor at positions; [p > 0], which is 1 or 0; f(p_1, ..), of which nothing is known but
-                that equal arguments give equal values
+                that equal arguments give equal values; [ids = row], the same for equal places and rows; a functional
+                F(functions of some axes; a point of these axes), of which nothing is known but that equal functions
+                and points give equal values (a norm of a row, the greatest of a window)
     monomial    product of atoms and of conditions 0 <= position < n, summed over its bound axes
     polynomial  sum of rational multiples of monomials
 
@@ -13,6 +15,8 @@ Two polynomials with the same normal form are equal for all real values of the t
     a condition that holds everywhere is left out, with one that holds nowhere the monomial is 0; where one depends on
     an axis, `Cut` names a value of it: below and from it on are compared apart, a sum is two sums
     [p > 0] [p > 0] = [p > 0]  and  [ [p > 0] p > 0 ] = [p > 0], since both sides agree where p > 0 and where it is not
+    the greatest f(x) is f of the greatest x, for f that never falls, over windows that are nowhere empty
+    conditions on the axes of a functional stay as they are
 
 Nothing of the search, of the prover of rules or of the builder of plans is used.
 """
@@ -122,7 +126,38 @@ class Call:
     of: tuple[Polynomial, ...]
 
 
-Atom = Element | Positive | Call
+@dataclass(frozen=True)
+class Hit:
+    """[the element of `ids` at `at` is `row`]"""
+
+    ids: str
+    at: tuple[Position, ...]
+    row: Position
+
+
+@dataclass(frozen=True)
+class Whole:
+    """A functional: `of` are functions of the axes `bound` (axis, extent), which have names that begin with `OWN`; `at`
+    is the point of these axes at which its value is asked, empty where it has but one.
+    """
+
+    function: str
+    attributes: tuple[tuple[str, object], ...]
+    bound: tuple[tuple[str, int], ...]
+    at: tuple[Position, ...]
+    of: tuple[Polynomial, ...]
+
+
+OWN: Final = "%"
+"""First letter of the axes of a functional."""
+
+GREATEST: Final = frozenset({"max", "max_pool"})
+"""Functionals that are the greatest of their first function where the second is 1."""
+
+NEVER_FALLS: Final = frozenset({"relu", "tanh", "sigmoid", "exp", "softplus", "erf", "floor", "ceil", "trunc"})
+"""Maps f of one operand and no attribute, with x <= y => f(x) <= f(y)."""
+
+Atom = Element | Positive | Call | Hit | Whole
 Condition = tuple[Position, int]
 """0 <= position < n."""
 
@@ -200,6 +235,15 @@ def _put(atom: Atom, axes: Mapping[str, Position]) -> Atom:
             return Positive(put(atom.of, axes))
         case Call():
             return Call(atom.function, atom.attributes, tuple(put(p, axes) for p in atom.of))
+        case Hit():
+            return Hit(atom.ids, tuple(at.put(axes) for at in atom.at), atom.row.put(axes))
+        case Whole():
+            own = {a for a, _ in atom.bound}
+            here = {a: at for a, at in axes.items() if a not in own}
+            if own & {b for at in here.values() for b, _ in at.terms}:
+                raise Undecided("takes the axis of a functional for another")
+            at = tuple(p.put(axes) for p in atom.at)
+            return Whole(atom.function, atom.attributes, atom.bound, at, tuple(put(p, here) for p in atom.of))
 
 
 def normal(p: Polynomial, ranges: Mapping[str, int], work: Work) -> Polynomial:
@@ -248,7 +292,7 @@ def _monomial(m: Monomial, ranges: Mapping[str, int], work: Work) -> tuple[Fract
             return Fraction(0), Monomial()
         if low >= 0 and high < n:
             continue
-        if len(at.terms) == 1:
+        if len(at.terms) == 1 and not at.terms[0][0].startswith(OWN):
             ((axis, c),) = at.terms
             for edge in (-at.offset, n - at.offset):  # the value crosses 0, or n, where c * axis reaches the edge
                 cut = -(-edge // c) if c > 0 else edge // c + 1
@@ -280,6 +324,50 @@ def _atom(atom: Atom, extents: Mapping[str, int], work: Work) -> Iterator[Atom |
             yield Call(atom.function, atom.attributes, tuple(normal(p, extents, work) for p in atom.of))
         case Positive():
             yield _positive(normal(atom.of, extents, work), extents, work)
+        case Hit():
+            yield atom
+        case Whole():
+            yield _whole(atom, extents, work)
+
+
+def _whole(atom: Whole, extents: Mapping[str, int], work: Work) -> Atom:
+    """A functional with its axes numbered, inside those of the functionals around it; f of the greatest in place of
+    the greatest f.
+    """
+    depth = len({a.partition(".")[0] for a in extents if a.startswith(OWN)})
+    names = {a: Position(((f"{OWN}{depth}.{i}", 1),)) for i, (a, _) in enumerate(atom.bound)}
+    bound = tuple((f"{OWN}{depth}.{i}", n) for i, (_, n) in enumerate(atom.bound))
+    inside = {**extents, **dict(bound)}
+    of = tuple(normal(put(p, names), inside, work) for p in atom.of)
+    if atom.function in GREATEST and len(of) == 2 and len(of[0].terms) == 1:
+        ((c, m),) = of[0].terms
+        ((d, seen),) = of[1].terms or ((Fraction(0), Monomial()),)
+        call = m.atoms[0] if len(m.atoms) == 1 else None
+        alone = c == d == 1 and not (m.bound or seen.bound or seen.atoms) and m.conditions == seen.conditions
+        full = _apart(seen.conditions) and all(_somewhere(at, n, inside) for at, n in seen.conditions)
+        plain = isinstance(call, Call) and call.function in NEVER_FALLS and not call.attributes and len(call.of) == 1
+        if alone and full and plain and isinstance(call, Call):
+            of = (call.of[0].where(m.conditions), of[1])
+            inner = _whole(Whole(atom.function, atom.attributes, bound, atom.at, of), extents, work)
+            return Call(call.function, (), (Polynomial.atom(inner),))
+    return Whole(atom.function, atom.attributes, bound, atom.at, of)
+
+
+def _apart(conditions: tuple[Condition, ...]) -> bool:
+    """Whether no axis of a functional is in two conditions: then each can be met by itself."""
+    own = [a for at, _ in conditions for a, _ in at.terms if a.startswith(OWN)]
+    return len(set(own)) == len(own)
+
+
+def _somewhere(at: Position, n: int, extents: Mapping[str, int]) -> bool:
+    """Whether for all values of the other axes a value of the functional's axis meets 0 <= at < n."""
+    own = [(a, c) for a, c in at.terms if a.startswith(OWN)]
+    rest = Position(tuple(t for t in at.terms if t not in own), at.offset)
+    low, high = rest.span(extents)
+    if len(own) != 1:
+        return not own and low >= 0 and high < n
+    ((axis, c),) = own
+    return 0 < c <= n and high < n and low + c * (extents[axis] - 1) >= 0
 
 
 def _positive(p: Polynomial, extents: Mapping[str, int], work: Work) -> Positive | None:
@@ -301,6 +389,13 @@ def _axes(atom: Atom) -> Iterator[str]:
         case Call():
             for p in atom.of:
                 yield from _inside(p)
+        case Hit():
+            yield from (a for at in (*atom.at, atom.row) for a, _ in at.terms)
+        case Whole():
+            own = {a for a, _ in atom.bound}
+            yield from (a for at in atom.at for a, _ in at.terms)
+            for p in atom.of:
+                yield from (a for a in _inside(p) if a not in own)
 
 
 def _inside(p: Polynomial) -> Iterator[str]:
@@ -333,13 +428,13 @@ def _without_names(
 
 def _size(atom: Atom) -> int:
     """How many things an atom holds."""
-    if isinstance(atom, Element):
-        return 1 + sum(1 + len(at.terms) for at in atom.at)
-    inner = atom.of if isinstance(atom, Call) else (atom.of,)
+    if isinstance(atom, Element | Hit):
+        return 2 + sum(1 + len(at.terms) for at in atom.at)
+    inner = (atom.of,) if isinstance(atom, Positive) else atom.of
     return 1 + sum(1 + len(m.conditions) + len(m.bound) + sum(map(_size, m.atoms)) for p in inner for _, m in p.terms)
 
 
 def _depth(atom: Atom) -> int:
     """How deep sums lie inside sums: names of bound axes are different at different depths."""
-    inner = atom.of if isinstance(atom, Call) else (atom.of,) if isinstance(atom, Positive) else ()
+    inner = atom.of if isinstance(atom, Call | Whole) else (atom.of,) if isinstance(atom, Positive) else ()
     return max((1 + max((_depth(a) for a in m.atoms), default=0) for p in inner for _, m in p.terms), default=0)

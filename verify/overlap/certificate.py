@@ -10,6 +10,7 @@ WithinGap  for every placement the time is at least C, M and every P, hence thei
            operators, each of which reads what the one before writes, takes its operators and the redistributions on
            the way, and everything that depends on its end, directly or not, runs behind it on one stream (P); with a
            limit it may be the least among placements that obey `memory.inescapable`
+Infeasible of a file without a schedule: no placement obeys `memory.inescapable` and `memory.unavoidable`
 
 What waits for what: a redistribution for the operator that writes the tensor, or for what filled the copy; an operator
 for the redistributions of its operands, or for what these would have waited for, where they take no time; the writer of
@@ -25,13 +26,14 @@ from itertools import pairwise
 from ...models.cost.limits import LARGE, TooLarge, check_sizes
 from ...models.cost.selection import Planning, build
 from ...models.layout.placement import SpaceError, space
-from ...models.problem.claims import LowerBound, Optimal, Verdict, WithinGap
+from ...models.problem.claims import Infeasible, LowerBound, Optimal, Verdict, WithinGap
 from ...models.problem.selection_problem import Edge, Ints, Vertex
 from ...models.schedules.problem import ScheduleProblem
 from ...proofs.container.archive import Member, identity
 from ...proofs.container.canonical import ContainerError
 from ...proofs.overlap.certificate import OverlapCertificate
 from ...proofs.overlap.file import decode_overlap
+from ...proofs.schedules.certificate import ScheduleCertificate
 from ..pipelines.leaves import multiple
 from ..plan.assumptions import wrong_assumptions
 from ..plan.plan import entries_result, space_result
@@ -40,7 +42,7 @@ from ..plan.used_entries import Entries, wrong_structure
 from ..schedules.certificate import check_schedule
 from ..selection.certificate import check_selection
 from ..verdict import CheckResult
-from .memory import blocks, inescapable
+from .memory import blocks, inescapable, unavoidable
 
 FLAGS = ("one-stream-of-redistributions", "statistics-in-their-operator", "synchronous-weights")
 """Assumed beside those of the problem, of which `no-overlap` is none any more."""
@@ -95,17 +97,50 @@ def _checked(
     flags = tuple(sorted({*FLAGS, *planning.problem.assumptions} - {"no-overlap"}))
     entries = Entries(planning)
     wrong = wrong_structure(entries) or wrong_assumptions(planning.problem, c.graph, c.machine, where, c.memory)
+    if c.schedule is None:
+        return _infeasible(entries, wrong, c, flags, samples, cells, seed, notify), planning.problem.scale
     x = () if wrong else _solution(planning, c)
     if isinstance(x, str):
         wrong, x = x, ()
-    wrong = wrong or wrong_tasks(entries, x, c)
+    made = c.schedule
+    wrong = wrong or wrong_tasks(entries, x, c, made)
     if wrong:
         return (_refuted("Overlap", c, wrong),), 0
     first = CheckResult("Overlap", Verdict.PROVED, None, None, c.space, flags, "")
-    schedule = replace(check_schedule(c.schedule), kind="Schedule")
+    schedule = replace(check_schedule(made), kind="Schedule")
     said = entries_result(planning, x, samples, cells, seed, notify)
     bound = replace(_bounded(entries, c), assumptions=flags)
     return (first, schedule, bound, space_result(planning), said), planning.problem.scale
+
+
+def _infeasible(
+    entries: Entries,
+    wrong: str,
+    c: OverlapCertificate,
+    flags: tuple[str, ...],
+    samples: int,
+    cells: int,
+    seed: str,
+    notify: Progress | None,
+) -> tuple[CheckResult, ...]:
+    """One result per claim of a file that says that nothing fits."""
+    if not wrong and (c.choices.operators or c.choices.copies or c.chains or c.lower_bound):
+        wrong = "nothing is scheduled, and yet something is chosen or bounded"
+    if not wrong and c.memory is None:
+        wrong = "nothing is scheduled, and there is no limit that is too small"
+    if not wrong and not isinstance(c.least.claim, Infeasible):
+        wrong = "nothing is scheduled, and the certificate does not say that nothing fits"
+    if wrong:
+        return (_refuted("Overlap", c, wrong),)
+    try:
+        rows = (*inescapable(entries), *unavoidable(entries))
+        found = check_selection(replace(entries.planning.problem, usages=rows, limit=c.memory).check(), c.least)
+    except ValueError as error:
+        raise ContainerError("overlap", f"rows: {str(error)[:200]}") from None
+    first = CheckResult("Overlap", Verdict.PROVED, None, None, c.space, flags, "")
+    said = entries_result(entries.planning, None, samples, cells, seed, notify)
+    claim = replace(found, kind="Infeasible", cost=None, space=c.space, assumptions=flags)
+    return (first, claim, space_result(entries.planning), said)
 
 
 def _refuted(kind: str, c: OverlapCertificate, reason: str) -> CheckResult:
@@ -172,9 +207,9 @@ def wanted(entries: Entries, x: tuple[int, ...], quantum: int) -> Wanted:
     return tasks, after, moving
 
 
-def wrong_tasks(entries: Entries, x: tuple[int, ...], c: OverlapCertificate) -> str:
-    """Why the schedule is not one of the plan; empty if it is."""
-    subject = c.schedule.subject
+def wrong_tasks(entries: Entries, x: tuple[int, ...], c: OverlapCertificate, made: ScheduleCertificate) -> str:
+    """Why the schedule `made` is not one of the plan; empty if it is."""
+    subject = made.subject
     if not isinstance(subject, ScheduleProblem):
         return "the schedule is one of a pipeline"
     tasks, after, moving = wanted(entries, x, c.quantum)
@@ -192,8 +227,8 @@ def wrong_tasks(entries: Entries, x: tuple[int, ...], c: OverlapCertificate) -> 
     held = sorted((h.amount, -1 if h.first is None else h.first, h.last) for h in subject.holdings)
     if held != ([] if c.memory is None else blocks(entries, x, moving)):
         return "the schedule holds other blocks in memory than the plan"
-    if c.schedule.makespan * c.quantum != c.makespan:
-        return f"the schedule takes {c.schedule.makespan * c.quantum}, the claim says {c.makespan}"
+    if made.makespan * c.quantum != c.makespan:
+        return f"the schedule takes {made.makespan * c.quantum}, the claim says {c.makespan}"
     return ""
 
 

@@ -9,6 +9,9 @@
                jointly   every entry is counted per constant, up to two numbers, and products are compared with
                          themselves (`verify/plan/bar_forms.py`)
 
+    lacking    with a bar b of `step`, a cost C reaches from C / (1 + b) to C (1 + b) at least, and a difference of y
+               and x from Y / (1 + b) - X to Y (1 + b) - X, their costs on the machine itself
+
 Coefficients are read off: an operator is priced (`verify/plan/entries.py`) on a machine on which nothing else takes
 time.  Claims may be looser than what is found here, never tighter.  `measure` is advice and not checked beyond that the
 machine has such a bar.
@@ -27,6 +30,7 @@ from typing import Final
 from ...models.cost.selection import DecisionKind, Planning
 from ...models.layout.placement import SpaceError
 from ...models.machine.machine import Machine
+from ...models.machine.parts import STEP
 from ...models.problem.selection_problem import FORBIDDEN
 from ...models.program.operators import NodeKind, Operator
 from ...proofs.plan.bars import Bars
@@ -98,6 +102,7 @@ class _Box:
         self.operators = {op.name: op for op in self.graph.operators}
         self.known: dict[object, tuple[int, ...]] = {}
         self.spans = Spans(self.machine, self.scale)
+        self.step = next((1 + bar for path, bar in self.machine.bars if path == STEP), Fraction(1))
         self.gaps: dict[object, tuple[Fraction, Fraction]] = {}
 
     def operator(self, v: int, choice: int, machines: Sequence[Machine], scale: int) -> tuple[int, ...]:
@@ -124,12 +129,25 @@ class _Box:
                 self.known[key] = tuple(movement_entry(size, *held, m, self.scale) for m in self.ends)
             fast, slow = self.known[key]
             low, high = low + fast, high + slow
-        return low, high
+        if self.step == 1:
+            return low, high
+        least, most = self.off(self.planning.problem.cost_of(tuple(x)))
+        return min(low, least), max(high, most)
+
+    def off(self, cost: int) -> tuple[int, int]:
+        """What a step of that cost takes, by what the model lacks: at least, at most."""
+        top, bottom = self.step.numerator, self.step.denominator
+        return cost * bottom // top, -(-cost * top // bottom)
 
     def difference(self, x: Sequence[int], y: Sequence[int]) -> tuple[Fraction, Fraction]:
         """Units that `y` costs more than `x`: no less, and no more, on any machine within the bars."""
         apart, jointly = self.apart(x, y), self.jointly(x, y)
-        return max(apart[0], jointly[0]), min(apart[1], jointly[1])
+        low, high = max(apart[0], jointly[0]), min(apart[1], jointly[1])
+        if self.step == 1:
+            return low, high
+        own = self.planning.problem.cost_of(tuple(x))
+        least, most = self.off(self.planning.problem.cost_of(tuple(y)))
+        return min(low, Fraction(least - own)), max(high, Fraction(most - own))
 
     def jointly(self, x: Sequence[int], y: Sequence[int]) -> tuple[Fraction, Fraction]:
         """Every constant has one value for both plans."""
@@ -195,7 +213,7 @@ class _Box:
         product = bool(flops) and product_of(op) is not None and machine.device.product(dtype) is not None
         cut = [a for a, row in zip(placement.axes, placement.matrix, strict=False) if prod(row) > 1]
         together = op.kind in (NodeKind.ATTENTION, NodeKind.NORMALISE) and any(a in op.over for a in cut)
-        if product or together or machine.others or machine.profiles:
+        if product or together or op.kind is NodeKind.SCAN or machine.others or machine.profiles:
             low, high = self.operator(v, choice, self.ends, self.scale)
             return Bounded({}, Fraction(low), Fraction(high))
         work, moved = (self.operator(v, choice, (m,), 2)[0] // 2 for m in (self.flops, self.bytes))
@@ -262,7 +280,7 @@ class _Box:
     def _alike(self, v: int, a: int, b: int) -> bool:
         """Every device has a box of the same sizes under both placements, and there are no statistics or bands."""
         op = self.operators[self.planning.decisions[v].name]
-        if op.kind in (NodeKind.ATTENTION, NodeKind.NORMALISE) or self.machine.others:
+        if op.kind in (NodeKind.ATTENTION, NodeKind.NORMALISE, NodeKind.SCAN) or self.machine.others:
             return False
         one, two = self.entries.placement(v, a), self.entries.placement(v, b)
         extents = {axis.name: axis.extent for axis in op.axes}
@@ -273,7 +291,8 @@ class _Box:
 
     def _linear(self, v: int, choice: int) -> dict[str, Fraction] | None:
         op = self.operators[self.planning.decisions[v].name]
-        if self.machine.others or self.machine.profiles or op.kind in (NodeKind.ATTENTION, NodeKind.NORMALISE):
+        apart = op.kind in (NodeKind.ATTENTION, NodeKind.NORMALISE, NodeKind.SCAN)
+        if self.machine.others or self.machine.profiles or apart:
             return None
         if self.machine.device.products and self.graph.flops_per_point(op) and product_of(op) is not None:
             return None

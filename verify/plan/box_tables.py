@@ -25,6 +25,7 @@ from .bands import Bounds, bounds_of, named
 from .boxes import Digit, open_digits
 from .epilogues import finishing
 from .measured import product_of
+from .turns import turns_of
 
 CHUNK = 1 << 20
 """Cells (placements x devices x axes) worked on at a time."""
@@ -58,6 +59,7 @@ class Shape:
     product are spread evenly, else 0.  Of attention, `inner`: rows inside a pair of query and key, `band`: the rows of
     query and key, and what a query sees of the keys; `profiled`: whether a profile may hold its times.
     `finish`: operations per element of the result; `product`: rows of batch, rows, columns and sum of a matrix product.
+    Of a scan, `inner`: axes that are no rows, `turning`: rows and bytes that its body moves for each, `launches`.
     """
 
     function: str
@@ -77,6 +79,8 @@ class Shape:
     profiled: bool = True
     finish: int = 0
     product: tuple[tuple[int, ...], ...] = ()
+    turning: tuple[tuple[tuple[int, ...], int], ...] = ()
+    launches: int = 1
 
     @property
     def spec(self) -> Function:
@@ -104,7 +108,9 @@ def shape_of(op: Operator, graph: Graph, axes: Sequence[str]) -> Shape:
     over = tuple(sorted(row[n] for n in op.over)) if attention or op.kind is NodeKind.NORMALISE else ()
     inside = tuple(row[n] for role in ("feature", "value_feature", "packed") for n in named(op, role))
     (query, key) = (row[n] for role in ("query", "key") for n in named(op, role)) if bounds else (0, 0)
-    factors = str(op.attribute("arithmetic", ""))
+    loop, factors = turns_of(op), str(op.attribute("arithmetic", ""))
+    if loop:
+        inside = tuple(i for i, n in enumerate(axes) if n not in op.output.axes[:-1])
     product = product_of(op)
     return Shape(
         op.function,
@@ -116,14 +122,16 @@ def shape_of(op: Operator, graph: Graph, axes: Sequence[str]) -> Shape:
         (*written, *summed),
         over,
         rows,
-        graph.flops_per_point(op),
+        loop.flops if loop else graph.flops_per_point(op),
         factors or graph.tensor((op.inputs[0] if attention else op.output).tensor).dtype,
         extent[name] if even else 0,
         inside,
         (query, key, bounds) if bounds else None,
-        not bounds and not factors,
+        not bounds and not factors and not loop,
         finishing(op),
         () if product is None else tuple(tuple(row[n] for n in part) for part in product.parts),
+        tuple((tuple(row[n] for n in along), size) for along, size in loop.moved) if loop else (),
+        loop.launches if loop else 1,
     )
 
 

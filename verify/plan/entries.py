@@ -8,7 +8,8 @@
                          grouped product: of one group per point, those of its own groups, rounded up, where they are
                          even; attention: without features, only pairs of query and key in the band), at the peak of
                          the result's element type (attention: of its first operand's); none if the result is no float
-               bytes_d   elements of every operand's box x element size (gather: of the table only the rows touched)
+               bytes_d   elements of every operand's box x element size (gather: of the table only the rows touched;
+                         scan: and those of its body, in every turn; so are its launches)
                statistics of softmax, attention and layer norm: all-reduced over the digits of the `over` axes, each
                          4 bytes
     movement   t = sum_i element_bytes load_i / bandwidth_i + latency_i phases_i
@@ -55,6 +56,7 @@ from .boxes import (
 )
 from .epilogues import finishing
 from .measured import Collective, of_fetch, of_reduction, product_of, product_seconds, units
+from .turns import turns_of
 
 PER_SECOND = 10**12
 """Units of a problem in picoseconds."""
@@ -77,11 +79,14 @@ def operator_entry(op: Operator, graph: Graph, placement: Placement, machine: Ma
     operands.append((written_by(op, graph, placement, hierarchy), op.output.tensor))
     sizes = [graph.tensor(tensor).element_bytes for _, tensor in operands]
     order = (*op.output.axes, *(a.name for a in op.reduced))
-    dtype, flops = graph.tensor(op.output.tensor).dtype, graph.flops_per_point(op)
+    loop = turns_of(op)
+    dtype, flops = graph.tensor(op.output.tensor).dtype, loop.flops if loop else graph.flops_per_point(op)
     attention, bounds = op.kind is NodeKind.ATTENTION, bounds_of(op)
     summed = str(op.attribute("arithmetic", ""))  # factors of this type, summed in that of the result
     peak_of = summed or (graph.tensor(op.inputs[0].tensor).dtype if attention else dtype)
     hidden = {rows, *named(op, "feature"), *named(op, "value_feature"), *named(op, "packed")}
+    if loop:
+        hidden |= {*extent} - {*op.output.axes[:-1]}
     banded = [placement.axes.index(a) for role in ("query", "key") for a in named(op, role)] if bounds else []
     device, number = (
         _classes(machine) if machine.others else ((machine.device,), np.zeros(machine.devices, dtype=np.int64))
@@ -94,7 +99,11 @@ def operator_entry(op: Operator, graph: Graph, placement: Placement, machine: Ma
     for d in distinct(np.concatenate(same, axis=1)):  # devices with equal boxes count once
         at, (mine, *boxes) = device[number[d]], [n[d].tolist() for n in lengths]
         length = dict(zip(placement.axes, mine, strict=True))
-        known = None if bounds or summed else measured.get((op.function, dtype, tuple(length[name] for name in order)))
+        known = (
+            None
+            if bounds or summed or loop
+            else measured.get((op.function, dtype, tuple(length[name] for name in order)))
+        )
         if known is not None:
             busy = max(busy, known)
             continue
@@ -108,7 +117,10 @@ def operator_entry(op: Operator, graph: Graph, placement: Placement, machine: Ma
         elements = [prod(max(0, n) for n in box) for box in boxes]
         if op.kind is NodeKind.GATHER:
             elements[0] = points
-        time = sum(n * size for n, size in zip(elements, sizes, strict=True)) / at.bandwidth
+        moved = sum(n * size for n, size in zip(elements, sizes, strict=True))
+        if loop:
+            moved += sum(size * prod(length[a] for a in along) for along, size in loop.moved)
+        time = moved / at.bandwidth
         form = at.product(peak_of) if product else None
         if product and form:
             extents = [prod(length[a] for a in part) for part in product.parts]
@@ -117,7 +129,7 @@ def operator_entry(op: Operator, graph: Graph, placement: Placement, machine: Ma
             continue
         if flops:
             time = max(time, (points * flops + elements[-1] * finishing(op)) / at.peak(peak_of))
-        busy = max(busy, time + at.launch)
+        busy = max(busy, time + at.launch * (loop.launches if loop else 1))
     statistics, more = _statistics(op, placement, machine, blocks, scale)
     return ceil((busy + statistics) * scale) + more
 

@@ -61,6 +61,8 @@ def _times(shape: Shape, matrices: Ints, machine: Machine, scale: int) -> Ints:
     for k, (operand, size) in enumerate(zip((*shape.inputs, shape.output), shape.sizes, strict=True)):
         rows_only = k == 0 and shape.spec.kind is NodeKind.GATHER
         moved += size * (points if rows_only else volumes(touched(operand, block)))
+    for along, size in shape.turning:
+        moved += size * length[:, :, list(along)].prod(axis=2, dtype=np.int64)
     known = np.full(points.shape, -1, dtype=np.int64)
     table = {
         extents: time
@@ -108,7 +110,8 @@ def _rounded(
             begin += len(times)
             continue
         most = [np.where(free, amount, 0).max(axis=1).astype(object) for amount in (work, moved)]
-        time = np.maximum(most[0] * int(compute * whole), most[1] * int(transfer * whole)) + int(launch * whole)
+        busy = np.maximum(most[0] * int(compute * whole), most[1] * int(transfer * whole))
+        time = busy + shape.launches * int(launch * whole)
         worst = np.where(free.any(axis=1), np.maximum(worst, time), worst)
     for number, value in enumerate(measured):
         worst = np.where((known == number).any(axis=1), np.maximum(worst, int(value * whole)), worst)

@@ -6,6 +6,7 @@ import gc
 import time
 from collections.abc import Mapping
 from pathlib import Path
+from typing import Protocol
 
 import click
 
@@ -15,6 +16,7 @@ from ...models.machine.machine import load_machine
 from ...models.problem.claims import Verdict
 from ...models.problem.selection_problem import SelectionProblem
 from ...models.problem.unit import rounding_bound, rounding_text
+from ...models.program.graph import Graph
 from ...models.program.opaque import kernels_of
 from ...models.terminal.console import Exit, Watch, emit, say, worst
 from ...models.terminal.options import BATCH, json_option
@@ -23,18 +25,13 @@ from ...proofs.collective_programs.file import PLACEMENT, REDUCTION
 from ...proofs.container.archive import LIMITS, MANIFEST, Member, identity, read_container, read_file
 from ...proofs.container.canonical import ContainerError
 from ...proofs.egraphs.file import EXTRACTION, decode_extraction
-from ...proofs.overlap.file import OVERLAP
-from ...proofs.pipelines.file import PIPELINE
 from ...proofs.schedules.certificate import ScheduleCertificate
 from ...proofs.schedules.file import SCHEDULE
 from ...proofs.selection.file import decode_certificate
 from ...proofs.selection.load import problem_of
-from ...proofs.views.file import VIEWS
 from ..collective_programs.program import check_members
 from ..egraphs.extraction import check_extraction
 from ..joint.plan import check_any_plan
-from ..overlap.certificate import check_members as check_overlap_members
-from ..pipelines.certificate import check_members as check_pipeline_members
 from ..plan.own import Own
 from ..plan.tables import CELLS, MORE_CELLS
 from ..rewrites.library import HEAD as RULES
@@ -44,13 +41,18 @@ from ..schedules.certificate import check_members as check_schedule_members
 from ..selection.certificate import check_selection
 from ..verdict import CheckResult, report
 from ..verdict import worst as worst_verdict
-from ..views.certificate import check_members as check_views_members
-from .overlapped import overlap_document, overlap_lines
-from .pipelined import pipeline_document, pipeline_lines
+from .programs import PROGRAMS
 from .subject import subject_document, subject_lines
-from .viewed import views_document, views_lines
 
 _CODES = {Verdict.PROVED: Exit.DONE, Verdict.UNDECIDED: Exit.UNDECIDED, Verdict.REFUTED: Exit.REFUTED}
+
+
+class Programs(Protocol):
+    """Who reads a model that the reader means: frontends are no part of the checkers."""
+
+    def program(self, model: str, batch: int | None, train: str | None, loss: str | None, recompute: str) -> Graph:
+        """The graph of a model, or of its training step, as `plan` would have it."""
+        ...
 
 
 def _optimizer(context: click.Context, option: click.Parameter, value: str | None) -> str | None:
@@ -87,7 +89,9 @@ def _optimizer(context: click.Context, option: click.Parameter, value: str | Non
 @click.option("--batch", type=BATCH, help="With --model: batch size.")
 @click.option("--show-machine", is_flag=True, help="Print every constant of the plan's machine, with its source.")
 @json_option
+@click.pass_obj
 def check_command(
+    door: Programs,
     files: tuple[Path, ...],
     second_opinion: bool,
     large: bool,
@@ -103,7 +107,7 @@ def check_command(
     """Check plans, rule libraries (.spz) and certificates; a certificate needs its problem file beside it on the
     command line.
     """
-    own = _own(model, machine, train, loss, recompute, batch)
+    own = _own(door, model, machine, train, loss, recompute, batch)
     collecting = gc.isenabled()
     # problems and certificates are trees of many small arrays: looking for cycles in them takes a seventh of the time
     gc.disable()
@@ -115,23 +119,22 @@ def check_command(
 
 
 def _own(
-    model: str | None, machine: str | None, train: str | None, loss: str | None, recompute: str, batch: int | None
+    door: Programs,
+    model: str | None,
+    machine: str | None,
+    train: str | None,
+    loss: str | None,
+    recompute: str,
+    batch: int | None,
 ) -> Own:
-    """What the reader means.  Frontends are loaded only for a model: no check of a file alone depends on them."""
+    """What the reader means."""
     if model is None and (train, loss, batch, recompute) != (None, None, None, "none"):
         raise click.UsageError(
             "--train, --loss, --batch and --recompute belong to --model: the model that the plan's is compared with"
         )
     if recompute == "auto":
         raise click.UsageError("--recompute auto is a search; give the blocks that 'plan' says are recomputed")
-    graph = None
-    if model is not None:
-        from ...models.sources.load import load_model
-        from ...models.verbs.describe import training_of
-
-        graph = load_model(model, batch)
-        step = training_of(graph, train, loss, recompute)
-        graph = graph if step is None else step.graph
+    graph = None if model is None else door.program(model, batch, train, loss, recompute)
     return Own(graph, None if machine is None else load_machine(machine))
 
 
@@ -149,6 +152,7 @@ def _check(
     plans: list[dict[str, object]] = []
     problems: dict[str, SelectionProblem | EGraph] = {}
     certificates: list[tuple[Path, Mapping[str, Member]]] = []
+    samples, cells = (10_000, MORE_CELLS) if second_opinion else (1_000, CELLS)
     for path in files:
         try:
             data = read_file(path, LIMITS.file)
@@ -157,8 +161,8 @@ def _check(
                 with Watch(f"checking {path.name}") as watch:
                     checked = check_any_plan(
                         data,
-                        samples=10_000 if second_opinion else 1_000,
-                        cells=MORE_CELLS if second_opinion else CELLS,
+                        samples=samples,
+                        cells=cells,
                         notify=watch.count,
                         budget=budget,
                     )
@@ -197,33 +201,13 @@ def _check(
                     f"{path}: {'reduction programs' if REDUCTION in members else 'placements'} {identity(members)}"
                 )
                 lines.extend(_line(r) for r in found)
-            elif PIPELINE in members:
+            elif kind := next((kind for kind in PROGRAMS if kind in members), ""):
                 with Watch(f"checking {path.name}") as watch:
-                    samples, cells = (10_000, MORE_CELLS) if second_opinion else (1_000, CELLS)
-                    pipelined, found = check_pipeline_members(members, samples, cells, watch.count)
-                found = (*own.results(pipelined.graph, pipelined.machine), *found)
-                results.extend(found)
-                codes.extend(_CODES[r.verdict] for r in found)
-                lines += [f"{path}: pipelined training step {identity(members)}", *pipeline_lines(pipelined, found)]
-                plans.append({"file": str(path), "identity": identity(members), **pipeline_document(pipelined)})
-            elif OVERLAP in members:
-                with Watch(f"checking {path.name}") as watch:
-                    samples, cells = (10_000, MORE_CELLS) if second_opinion else (1_000, CELLS)
-                    beside, found = check_overlap_members(members, samples, cells, watch.count)
-                found = (*own.results(beside.graph, beside.machine), *found)
-                results.extend(found)
-                codes.extend(_CODES[r.verdict] for r in found)
-                lines += [f"{path}: overlapped plan {identity(members)}", *overlap_lines(beside, found)]
-                plans.append({"file": str(path), "identity": identity(members), **overlap_document(beside)})
-            elif VIEWS in members:
-                with Watch(f"checking {path.name}") as watch:
-                    samples, cells = (10_000, MORE_CELLS) if second_opinion else (1_000, CELLS)
-                    viewed, found = check_views_members(members, samples, cells, watch.count)
-                found = (*own.results(viewed.graph, viewed.machine), *found)
-                results.extend(found)
-                codes.extend(_CODES[r.verdict] for r in found)
-                lines += [f"{path}: plan with views {identity(members)}", *views_lines(viewed, found)]
-                plans.append({"file": str(path), "identity": identity(members), **views_document(viewed)})
+                    said = PROGRAMS[kind](members, samples, cells, own, watch.count)
+                results.extend(said.results)
+                codes.extend(_CODES[r.verdict] for r in said.results)
+                lines += [f"{path}: {said.lines[0]}", *said.lines[1:]]
+                plans.append({"file": str(path), "identity": identity(members), **said.document})
             elif SCHEDULE in members:
                 schedule, claim = check_schedule_members(members)
                 results.append(claim)
@@ -254,14 +238,14 @@ def _check(
             codes.append(Exit.BAD_INPUT)
     for path, held in certificates:
         try:
-            result, said, told = _certificate(path, held, problems)
+            result, words, told = _certificate(path, held, problems)
         except ValueError as error:
             errors.append(str(error) if str(path) in str(error) else f"{path}: {error}")
             codes.append(Exit.BAD_INPUT)
             continue
         results.append(result)
         codes.append(_CODES[result.verdict])
-        lines += said
+        lines += words
         stated += told
     if not codes:
         errors.append(

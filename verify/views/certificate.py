@@ -49,9 +49,17 @@ def check_members(
     members: Mapping[str, Member], samples: int, cells: int, notify: Progress | None = None
 ) -> tuple[ViewsCertificate, tuple[CheckResult, ...]]:
     """The certificate of a container, and one result per claim; `ContainerError` for what is malformed."""
+    certificate, results, _ = judged(members, samples, cells, notify)
+    return certificate, results
+
+
+def judged(
+    members: Mapping[str, Member], samples: int, cells: int, notify: Progress | None = None
+) -> tuple[ViewsCertificate, tuple[CheckResult, ...], int]:
+    """`check_members`, and units of the costs per second (1 where nothing has a cost)."""
     try:
         certificate = decode_views(members)
-        return certificate, check_views(certificate, identity(members), samples, cells, notify)
+        return certificate, *_checked(certificate, identity(members), samples, cells, notify)
     except ContainerError:
         raise
     except TooLarge as error:
@@ -64,23 +72,29 @@ def check_views(
     c: ViewsCertificate, seed: str, samples: int, cells: int, notify: Progress | None = None
 ) -> tuple[CheckResult, ...]:
     """One result per claim."""
+    return _checked(c, seed, samples, cells, notify)[0]
+
+
+def _checked(
+    c: ViewsCertificate, seed: str, samples: int, cells: int, notify: Progress | None
+) -> tuple[tuple[CheckResult, ...], int]:
     where = space(c.space)
     if where.vocabulary:
-        return (_refuted(c, f"space {c.space!r}: vocabularies are for plans of the whole machine"),)
+        return (_refuted(c, f"space {c.space!r}: vocabularies are for plans of the whole machine"),), 1
     c.graph.check()
     check_sizes(c.graph, c.machine, where, LARGE)
     wrong = wrong_names(c.graph, c.regions) or wrong_divisions(c.machine, c.regions)
     if wrong:
-        return (_refuted(c, wrong),)
+        return (_refuted(c, wrong),), 1
     planning = build(c.graph, c.machine, where, None, notify)
     entries = Entries(planning)
     wrong = wrong_structure(entries) or wrong_assumptions(planning.problem, c.graph, c.machine, where, None)
     if wrong:
-        return (_refuted(c, wrong),)
+        return (_refuted(c, wrong),), 1
     parts = parts_of(entries, c.regions)
     wrong = wrong_regions(entries, c.regions, parts)
     if wrong:
-        return (_refuted(c, wrong),)
+        return (_refuted(c, wrong),), 1
     plan = _Chosen(c, entries, parts)
     claim = c.least.claim
     wrong = plan.wrong_choices()
@@ -90,13 +104,13 @@ def check_views(
         wrong = f"the choices take {time}, the claim says {claim.cost}"
     flags = assumptions(entries, c.regions)
     if wrong:
-        return (replace(_refuted(c, wrong), assumptions=flags),)
+        return (replace(_refuted(c, wrong), assumptions=flags),), 1
     first = CheckResult("Views", Verdict.PROVED, None, None, c.space, flags)
     problem = rebuilt(entries, c.regions, parts)
     least = check_selection(problem, c.least, problem.sha256())
     least = replace(least, kind=type(claim).__name__, assumptions=flags)
     said = entries_result(planning, None, samples, cells, seed, notify)
-    return first, least, space_result(planning), said, plan.delivers()
+    return (first, least, space_result(planning), said, plan.delivers()), planning.problem.scale
 
 
 def _refuted(c: ViewsCertificate, reason: str) -> CheckResult:

@@ -58,9 +58,8 @@ def parts_of(entries: Entries, regions: Sequence[Region]) -> Parts:
                 if m.tensor in entries.graph.outputs:
                     asked.add(copy)
     for copy, touched in users.items():
-        name = entries.planning.decisions[copy].name
         only = next(iter(touched))
-        if len(touched) == 1 and only is not None and copy not in asked and name not in entries.graph.outputs:
+        if len(touched) == 1 and only is not None and copy not in asked:
             place[copy] = only
     inner: dict[Place, list[int]] = {at: [] for at in where.values()}
     crossing: dict[Place, list[int]] = {at: [] for at in where.values()}

@@ -16,6 +16,7 @@ from ....models.program.graph import Graph, Role, Tensor
 from ....models.program.index import Affine
 from ....models.program.operators import Operator
 from ....proofs.joint.derivation import Derivation, Step
+from .worth import Pays
 
 NAMED: Final = "~"
 """What stands between the tensor and the number in the name of an added operator."""
@@ -35,21 +36,39 @@ class Addition:
 
 
 class Growing:
-    """See the module docstring."""
+    """See the module docstring.  `pays`: what rules ask that pay on few machines only; None: they are applied."""
 
-    def __init__(self, graph: Graph) -> None:
-        self.base = graph
+    def __init__(self, graph: Graph, pays: Pays | None = None) -> None:
+        self.base, self.pays = graph, pays
+        self._own = {op.name for op in graph.operators}
+        self._wanted = {*graph.outputs, *(value for _, value in graph.state)}
         self.tensors: dict[str, Tensor] = {t.name: t for t in graph.tensors}
         self.order: list[Operator] = list(graph.operators)
         self.steps: list[Step] = []
         self._known = {identity(op) for op in graph.operators}
         self._meaning: dict[object, str] = {}
         self._nodes: dict[str, list[Operator]] = {op.output.tensor: [op] for op in graph.operators}
+        self._readers: dict[str, list[Operator]] = {}
+        for op in graph.operators:
+            self._read(op)
         self._taken = {op.name for op in graph.operators} | set(self.tensors)
 
     def nodes(self, tensor: str) -> list[Operator]:
         """E-nodes of a class, the user's first."""
         return list(self._nodes.get(tensor, ()))
+
+    def readers(self, tensor: str) -> list[Operator]:
+        """E-nodes that read a class, the user's first."""
+        return list(self._readers.get(tensor, ()))
+
+    def only_for(self, tensor: str, reader: str) -> bool:
+        """Whether only the user's operators of one class read another: then nothing else needs it."""
+        found = {x.output.tensor for x in self._readers.get(tensor, ()) if x.name in self._own}
+        return found == {reader} and tensor not in self._wanted
+
+    def _read(self, op: Operator) -> None:
+        for t in dict.fromkeys(a.tensor for a in op.inputs):
+            self._readers.setdefault(t, []).append(op)
 
     def tensor(self, name: str) -> Tensor:
         """A class."""
@@ -102,7 +121,7 @@ class Growing:
 
     def _forget(self, before: tuple[list[Operator], list[Step], dict[str, Tensor]]) -> None:
         gone = {op.name for op in self.order} - {op.name for op in before[0]}
-        for nodes in self._nodes.values():
+        for nodes in (*self._nodes.values(), *self._readers.values()) if gone else ():
             nodes[:] = [op for op in nodes if op.name not in gone]
         self.order, self.steps, self.tensors = before
         self._meaning = {k: name for k, name in self._meaning.items() if name in self.tensors}
@@ -142,6 +161,7 @@ class Growing:
             return False
         self.order.insert(max(low, min(high, own)), op)
         self._nodes.setdefault(op.output.tensor, []).append(op)
+        self._read(op)
         return True
 
 

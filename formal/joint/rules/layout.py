@@ -10,9 +10,19 @@ from ....models.program.index import Access, Affine, Axis
 from ....models.program.operators import NodeKind, Operator
 from ....models.program.tensor import Tensor
 from .growing import Addition, Growing, computed
-from .reading import axes_text, one_type, pointwise, singles
+from .reading import axes_text, composed, one_type, pointwise, singles
 
-READS_ANYWHERE = ("product", "product_sum", "sum")
+READS_ANYWHERE = (
+    "product",
+    "product_sum",
+    "sum",
+    "fused_product",
+    "layer_norm",
+    "rms_norm",
+    "softmax",
+    "log_softmax",
+    "attention",
+)
 
 
 def moves(op: Operator) -> bool:
@@ -20,7 +30,7 @@ def moves(op: Operator) -> bool:
     return op.function == "copy" and not op.attributes and not any(i.whole for a in op.inputs for i in a.index)
 
 
-def _inside(access: Access, extent: dict[str, int], shape: tuple[int, ...]) -> bool:
+def reads_within(access: Access, extent: dict[str, int], shape: tuple[int, ...]) -> bool:
     """Whether every point of the axes reads an element of the tensor."""
     box = {n: (0, e) for n, e in extent.items()}
     spans = [i.unclipped(box) for i in access.index]
@@ -31,40 +41,35 @@ def read_through(g: Growing, op: Operator) -> Iterator[Addition]:
     """`op` reads what was copied where it lies."""
     if op.kind is not NodeKind.MAP and op.function not in READS_ANYWHERE or "reversed" in dict(op.attributes):
         return
+    rows = set(op.over)
     for t in dict.fromkeys(a.tensor for a in op.inputs):
         if not computed(g, t):
             continue
         for copy in g.nodes(t):
-            if not moves(copy) or len(copy.inputs) != 1 or not _kept(g, copy, copy.inputs[0]):
+            if not moves(copy) or len(copy.inputs) != 1 or not reads_inside(g, copy, copy.inputs[0]):
                 continue
             reads = [a for a in op.inputs if a.tensor == t]
             extent = axes_text(op)
             if any(i.whole for a in reads for i in a.index) or not all(
-                _inside(a, extent, g.tensor(t).shape) for a in reads
+                reads_within(a, extent, g.tensor(t).shape) for a in reads
             ):
                 continue
             inputs = tuple(_composed(a, copy) if a.tensor == t else a for a in op.inputs)
+            if any(rows & {n for n, _ in i.terms} and i.single is None for a in inputs for i in a.index):
+                continue  # rows of norms are whole dimensions
             if one_type(g, t, copy.inputs[0].tensor, op.output.tensor):
                 yield Addition("read-through-copy", replace(op, inputs=inputs), (op, copy))
 
 
-def _kept(g: Growing, copy: Operator, access: Access) -> bool:
-    return _inside(access, axes_text(copy), g.tensor(access.tensor).shape)
+def reads_inside(g: Growing, copy: Operator, access: Access) -> bool:
+    """Whether an operator reads elements of a tensor only."""
+    return reads_within(access, axes_text(copy), g.tensor(access.tensor).shape)
 
 
 def _composed(access: Access, copy: Operator) -> Access:
     """The access to what a copy reads, where `access` reads the copy."""
     at = dict(zip(copy.output.axes, access.index, strict=True))
-    out = []
-    for i in copy.inputs[0].index:
-        terms: dict[str, int] = {}
-        offset = i.offset
-        for n, c in i.terms:
-            offset += c * at[n].offset
-            for m, d in at[n].terms:
-                terms[m] = terms.get(m, 0) + c * d
-        out.append(Affine(tuple(terms.items()), offset))
-    return Access(copy.inputs[0].tensor, tuple(out))
+    return Access(copy.inputs[0].tensor, tuple(composed(i, at) for i in copy.inputs[0].index))
 
 
 def map_of_parts(g: Growing, op: Operator) -> Iterator[Addition]:
@@ -117,7 +122,7 @@ def side_by_side(g: Growing, copy: Operator) -> bool:
 
 def map_of_a_part(g: Growing, op: Operator) -> Iterator[Addition]:
     """`op` copies a part, or another order, of a map."""
-    if not moves(op) or len(op.inputs) != 1 or not _kept(g, op, op.inputs[0]):
+    if not moves(op) or len(op.inputs) != 1 or not reads_inside(g, op, op.inputs[0]):
         return
     if not computed(g, op.inputs[0].tensor):
         return

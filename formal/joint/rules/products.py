@@ -1,4 +1,4 @@
-"""Products of products, associated the other way; products of one tensor with several, made at once."""
+"""Products of products, associated the other way; products with tensors side by side, one by one."""
 
 from __future__ import annotations
 
@@ -15,7 +15,6 @@ from .reading import axes_text, one_type, seen_through, singles
 
 WORSE = 2
 """A chain is associated the other way where that takes at most so many times the products."""
-MOST_SIBLINGS = 8
 MOST_PARTS = 64
 
 
@@ -77,90 +76,6 @@ def _other_way(
     made = Operator("", "product", axes((*out, *inside), out), (b, c), at)
     node = Operator("", "product", axes(outer, op.output.axes), (a, at), op.output)
     return Addition("reassociate", node, (op, inner, made), ((tensor, made),))
-
-
-def merge_siblings(g: Growing, op: Operator) -> Iterator[Addition]:
-    """Products of one tensor, summed over the same of its dimensions, whose other factors differ in one dimension of
-    the result: all at once, of the other factors side by side, then each its part.
-    """
-    if not _plain(op):
-        return
-    for j in range(2):
-        group = [op, *_siblings(g, op, j)]
-        if len(group) < 2 or len(group) > MOST_SIBLINGS or group[0].name != min(x.name for x in group):
-            continue
-        k = _own(op, j)
-        if k is None:
-            continue
-        axis = k[0]
-        offsets, total = [], 0
-        for x in group:
-            offsets.append(total)
-            total += axes_text(x)[(_own(x, _place(x, op.inputs[j].tensor)) or k)[0]]
-        other = op.inputs[1 - j]
-        extent = axes_text(op)
-        names = singles(other) or ()
-        wide = {n: (total if n == axis else extent[n]) for n in (*extent, *names)}
-        weights = Tensor(f"{op.output.tensor}.side", tuple(wide[n] for n in names), g.tensor(other.tensor).dtype)
-        parts = tuple(
-            Access(
-                x.inputs[1 - _place(x, op.inputs[j].tensor)].tensor,
-                tuple(Affine.axis(n).shift(-at) if n == axis else Affine.axis(n) for n in names),
-            )
-            for x, at in zip(group, offsets, strict=True)
-        )
-        side = Access(weights.name, tuple(Affine.axis(n) for n in names))
-        copy = Operator("", "copy", tuple(Axis(n, wide[n]) for n in names), parts, side)
-        result = Tensor(
-            f"{op.output.tensor}.all", tuple(wide[n] for n in op.output.axes), g.tensor(op.output.tensor).dtype
-        )
-        inputs = (op.inputs[j], side) if j == 0 else (side, op.inputs[j])
-        at_all = Access(result.name, op.output.index)
-        product = Operator("", "product", tuple(replace(a, extent=wide[a.name]) for a in op.axes), inputs, at_all)
-        for x, at in zip(group, offsets, strict=True):
-            shape = g.tensor(x.output.tensor).shape
-            axes = tuple(Axis(n, size) for n, size in zip(op.output.axes, shape, strict=True))
-            read = tuple(Affine.axis(n).shift(at) if n == axis else Affine.axis(n) for n in op.output.axes)
-            part = Operator("", "copy", axes, (Access(result.name, read),), Access(x.output.tensor, op.output.index))
-            yield Addition("merge-siblings", part, (x, product, copy), ((weights, copy), (result, product)))
-
-
-def _place(op: Operator, tensor: str) -> int:
-    return 0 if op.inputs[0].tensor == tensor else 1
-
-
-def _own(op: Operator, j: int) -> tuple[str, int] | None:
-    """The one axis of the result that only the other factor has, and its dimension there."""
-    mine, other = singles(op.inputs[j]) or (), singles(op.inputs[1 - j]) or ()
-    alone = [n for n in other if n not in mine and n in op.output.axes]
-    return (alone[0], other.index(alone[0])) if len(alone) == 1 else None
-
-
-def _siblings(g: Growing, op: Operator, j: int) -> list[Operator]:
-    """Products of the user's graph that read the same tensor as `op` does, and differ from it in the extent of its own
-    axis and in the other factor.
-    """
-    out = []
-    mine, own = op.inputs[j], _own(op, j)
-    if own is None or not one_type(g, mine.tensor, op.inputs[1 - j].tensor, op.output.tensor):
-        return []
-    for x in g.base.operators:
-        if x.name == op.name or not _plain(x) or mine.tensor not in {a.tensor for a in x.inputs}:
-            continue
-        k = _place(x, mine.tensor)
-        theirs = _own(x, k)
-        if k != j or theirs is None or theirs[1] != own[1] or x.inputs[1 - k].tensor == op.inputs[1 - j].tensor:
-            continue
-        names = dict(zip(x.output.axes, op.output.axes, strict=False))
-        names |= dict(zip((a.name for a in x.axes if a.combine), (a.name for a in op.axes if a.combine), strict=False))
-        same = [tuple(names.get(n, n) for n in singles(a) or ()) for a in (*x.inputs, x.output)] == [
-            singles(a) for a in (*op.inputs, op.output)
-        ]
-        sizes = {names.get(n, n): e for n, e in axes_text(x).items()}
-        alike = all(sizes.get(n) == e for n, e in axes_text(op).items() if n != own[0])
-        if same and alike and one_type(g, mine.tensor, x.inputs[1 - k].tensor, x.output.tensor):
-            out.append(x)
-    return out
 
 
 def product_of_parts(g: Growing, op: Operator) -> Iterator[Addition]:

@@ -69,3 +69,14 @@ def one_type(g: Growing, *tensors: str) -> bool:
 def axes_text(op: Operator) -> dict[str, int]:
     """Axis -> extent."""
     return {a.name: a.extent for a in op.axes}
+
+
+def composed(i: Affine, at: Mapping[str, Affine]) -> Affine:
+    """An index whose axes are indices themselves."""
+    terms: dict[str, int] = {}
+    offset = i.offset
+    for n, c in i.terms:
+        offset += c * at[n].offset
+        for m, d in at[n].terms:
+            terms[m] = terms.get(m, 0) + c * d
+    return Affine(tuple(terms.items()), offset)

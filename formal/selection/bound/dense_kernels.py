@@ -8,9 +8,9 @@ that `quantise` tests, and carries the proof.
 from __future__ import annotations
 
 import numpy as np
-from numba import njit
 
 from ....models.problem.selection_problem import Ints
+from ...compiling import njit
 from ..model.dense import DenseProblem, Floats
 from .sweep_kernels import FAR, thetas
 

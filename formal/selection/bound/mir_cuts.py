@@ -22,11 +22,11 @@ from dataclasses import dataclass
 from typing import Final
 
 import numpy as np
-from numba import njit
 from numpy.typing import NDArray
 
 from ....models.problem.selection_problem import Ints
 from ....proofs.selection.certificates import Rounded
+from ...compiling import njit
 from ..model.dense import DenseProblem, Floats
 from ..options.dense import DENSE, DenseOptions
 

@@ -19,8 +19,8 @@ caller does not use costs nothing; so do rows of floats, the first of which need
 from __future__ import annotations
 
 import numpy as np
-from numba import njit
 
+from ...compiling import njit
 from ..model.minplus_loops import columns, rows
 
 FAR = 1 << 60

@@ -28,6 +28,7 @@ from ..bound.trws import load
 from ..elimination.factored import elimination_order
 from ..model.factored import allowed, build, exact_cost, whole
 from ..model.priced import Floats, priced
+from ..model.resources import Rows
 from ..tree.run import Make, Run, converged
 from .coarsen import Coarse, coarsen
 from .column_generation import generate_columns
@@ -53,7 +54,7 @@ def begin(run: Run, make: Make) -> Dual | None:
     if found is None or not all(d.size for d in allowed(problem)):
         return None
     same = symmetric_problem(problem, found)
-    inner = make(same, clock.share(options.symmetric_share))
+    inner = make(replace(same, usages=(), limit=None), clock.share(options.symmetric_share))
     inner.nodes = run.options.tree.nodes
     run.progress.update("uniform plan", None, None)
     first = converged(inner)
@@ -68,7 +69,7 @@ def begin(run: Run, make: Make) -> Dual | None:
     if len(free) * 2 > len(problem.vertices):  # the block describes too little of the whole
         free = set()
     if solution is not None and run.rows is not None and not fits:
-        at = generate_columns(run, make, found, same, (solution, first), free)
+        at = generate_columns(run, make, found, Rows(same), (solution, first), free)
         return None if at is None else _everywhere(run, make, found, *at)
     ring = converged(make(found.problem, clock.share(options.ring_share)))
     if solution is None:
@@ -107,7 +108,7 @@ def _everywhere(run: Run, make: Make, found: Quotient, ring: Dual, n: Floats | N
     Through a shorter row where there are many blocks (`decomposition/coarsen.py`).
     """
     run.progress.update("seams", None, run.upper())
-    row = run.problem if n is None else priced(run.problem, run.problem.events(), n)
+    row = run.problem if n is None or run.rows is None else priced(run.rows, n)
     short = coarsen(row, found, layers(row, found), run.options.decomposition)
     warm = None if short is None else _prolonged(run, make, found, short, ring)
     if warm is not None:

@@ -12,61 +12,64 @@ from __future__ import annotations
 
 import numpy as np
 
-from ....models.problem.selection_problem import SelectionProblem
 from ....proofs.selection.certificates import Dual
 from ..bound.restricted_master import Column, master
 from ..model.clock import Clock
-from ..model.priced import Floats
+from ..model.priced import Floats, priced
+from ..model.resources import Rows
 from ..options import DecompositionOptions
 from ..tree.proof_tree import DualNode
 from ..tree.run import Make, Run, converged
 from .quotient import Quotient
 from .round_master import round_master
-from .symmetric import Profile
+from .symmetric import average
 
 
 def generate_columns(
     run: Run,
     make: Make,
     found: Quotient,
-    same: SelectionProblem,
+    same: Rows,
     first: tuple[tuple[int, ...], Dual],
     free: set[int],
 ) -> tuple[Dual, Floats] | None:
     """Offers mixtures to the incumbent; messages of one block at the prices that bound best, and these.  None if no
     plans fit together.
 
-    `same`: the symmetric problem; `first`: its plan and messages without prices; `free`: vertices that the block does
-    not describe.
+    `same`: the symmetric problem under its rows; `first`: its plan and messages without prices; `free`: vertices that
+    the block does not describe.
     """
-    problem = run.problem
-    assert problem.limit is not None
-    options, profile = run.options.decomposition, Profile(problem, found)
-    columns = [Column(first[0], same.cost_of(first[0]), profile.use(first[0]))]
+    options, limit = run.options.decomposition, same.limit
+    columns = [column_of(same, first[0])]
     until = run.clock.share(options.prices_share)
-    best, n, warm = -np.inf, np.zeros(len(profile.events)), first[1]
+    best, n, warm = -np.inf, np.zeros(len(same.events)), first[1]
     values: list[float] = []
     for _ in range(options.columns):
-        mixed = master(columns, problem.limit, run.options.bound)
+        mixed = master(columns, limit, run.options.bound)
         values.append(mixed.value if mixed.over <= 0.0 else np.inf)
         if len(values) > options.idle and values[-1 - options.idle] - values[-1] <= options.idle_gain * values[-1]:
             break
         if until.over() or mixed.over <= 0.0 and mixed.value - best <= options.close * abs(mixed.value):
             break
-        at = _steep(columns, problem.limit, options) if mixed.over > 0.0 else mixed.n
-        column, record, slack = _column(make, same, profile, at, columns, warm, until.share(options.column_share))
+        at = _steep(columns, limit, options) if mixed.over > 0.0 else mixed.n
+        column, record, slack = _column(make, same, at, columns, warm, until.share(options.column_share))
         warm = record if record is not None else warm
-        value = column.cost + float(at @ column.use) - problem.limit * float(at.sum())
+        value = column.cost + float(at @ column.use) - limit * float(at.sum())
         if value - slack > best:
             best, n = value - slack, at
         columns.append(column)
         run.incumbent.offer(found.solution_back(column.plan))  # whatever comes of mixtures, a plan that fits is kept
         run.progress.update("prices", None, run.upper())
-    mixed = master(columns, problem.limit, run.options.bound)
+    mixed = master(columns, limit, run.options.bound)
     if mixed.over > 0.0:
         return None
     round_master(run, make, found, columns, mixed.n, free)
-    return converged(make(profile.priced(found.problem, n, each=True), run.clock.share(options.priced_ring_share))), n
+    return converged(make(average(same, found, n), run.clock.share(options.priced_ring_share))), n
+
+
+def column_of(same: Rows, plan: tuple[int, ...]) -> Column:
+    """What a symmetric plan costs and uses."""
+    return Column(plan, same.problem.cost_of(plan), same.use(plan).astype(np.float64))
 
 
 def _steep(columns: list[Column], limit: int, options: DecompositionOptions) -> Floats:
@@ -81,10 +84,10 @@ def _steep(columns: list[Column], limit: int, options: DecompositionOptions) -> 
 
 
 def _column(
-    make: Make, same: SelectionProblem, profile: Profile, n: Floats, columns: list[Column], warm: Dual, until: Clock
+    make: Make, same: Rows, n: Floats, columns: list[Column], warm: Dual, until: Clock
 ) -> tuple[Column, Dual | None, float]:
     """The symmetric solution at prices `n`, messages, and how far the plan may be from the best one."""
-    inner = make(profile.priced(same, n, each=False), until)
+    inner = make(priced(same, n), until)
     for column in columns:
         inner.incumbent.offer(column.plan)
     inner.nodes, inner.gap = inner.options.tree.nodes, inner.options.decomposition.column_gap
@@ -93,4 +96,4 @@ def _column(
     assert x is not None
     lower = draft.score.lower() if isinstance(draft, DualNode) else inner.incumbent.cost
     slack = 0.0 if lower is None else float(max(0, inner.incumbent.cost - lower))
-    return Column(x, same.cost_of(x), profile.use(x)), draft.record if isinstance(draft, DualNode) else None, slack
+    return column_of(same, x), draft.record if isinstance(draft, DualNode) else None, slack

@@ -156,7 +156,7 @@ def _from_one_side(
     """
     rows = run.rows
     assert rows is not None
-    at_prices = priced(run.problem, rows.events, n)
+    at_prices = priced(rows, n)
     ends: Ints | None = None
     tried: set[int] = set()
     out: list[_Mixture] = []

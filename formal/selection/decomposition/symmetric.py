@@ -17,20 +17,20 @@ Measured (BERT-Large with Adam, ms): batch 64 on 4x8 the ring's plan at every re
 
 from __future__ import annotations
 
-from bisect import bisect_left
 from collections import Counter
 from dataclasses import replace
 
 import numpy as np
 
-from ....models.problem.selection_problem import FORBIDDEN, Edge, Ints, SelectionProblem, Usage, Vertex
-from ..model.factored import saturate
+from ....models.problem.selection_problem import FORBIDDEN, Edge, Ints, SelectionProblem, Vertex
+from ..model.factored import saturate, whole
 from ..model.priced import Floats, plus
+from ..model.resources import Rows
 from .quotient import Numbers, Quotient
 
 
 def symmetric_problem(problem: SelectionProblem, found: Quotient) -> SelectionProblem:
-    """The symmetric problem of `problem` without its resource rows: vertices are those of `found`.
+    """The symmetric problem of `problem`, under its resource rows: vertices are those of `found`.
 
     >>> from ..options.decomposition import DecompositionOptions
     >>> from .quotient import quotient
@@ -70,58 +70,16 @@ def symmetric_problem(problem: SelectionProblem, found: Quotient) -> SelectionPr
             tables.append(_times(n, tables[t]))
         edges.append(replace(example[kind], u=u, v=v, table=place[t, n]))
     vertices = tuple(Vertex(v.name, cost) for v, cost in zip(found.problem.vertices, costs, strict=True))
-    return replace(problem, vertices=vertices, tables=tuple(tables), edges=tuple(edges), usages=(), limit=None)
+    usages = tuple(replace(use, vertex=found.of_vertex[use.vertex]) for use in problem.usages)
+    return replace(problem, vertices=vertices, tables=tuple(tables), edges=tuple(edges), usages=usages)
 
 
 def _times(n: int, costs: Ints) -> Ints:
     return np.where(costs >= FORBIDDEN, FORBIDDEN, n * np.minimum(costs, FORBIDDEN // n)).astype(np.int64)
 
 
-class Profile:
-    """Usage of symmetric solutions, as (class, amounts) groups with their live members over the events."""
-
-    def __init__(self, problem: SelectionProblem, found: Quotient) -> None:
-        self.events = problem.events()
-        self.classes = len(found.problem.vertices)
-        self.size = np.bincount(found.of_vertex, minlength=self.classes)
-        self.amounts: list[Ints] = []
-        self.of: list[int] = []
-        groups: dict[tuple[int, bytes], int] = {}
-        member, first, last = [], [], []
-        for u in problem.usages:
-            a, b = self._span(u)
-            if a >= b:
-                continue
-            key = (found.of_vertex[u.vertex], u.amount.tobytes())
-            if key not in groups:
-                groups[key] = len(self.amounts)
-                self.amounts.append(u.amount)
-                self.of.append(key[0])
-            member.append(groups[key])
-            first.append(a)
-            last.append(b)
-        self.member, self.first, self.last = (np.array(x, dtype=np.int64) for x in (member, first, last))
-        live = np.zeros((len(self.amounts), len(self.events) + 1))
-        np.add.at(live, (self.member, self.first), 1.0)
-        np.add.at(live, (self.member, self.last), -1.0)
-        self.live = live.cumsum(axis=1)[:, :-1]
-
-    def _span(self, u: Usage) -> tuple[int, int]:
-        return bisect_left(self.events, u.start), bisect_left(self.events, u.end)
-
-    def use(self, x: tuple[int, ...]) -> Floats:
-        """Usage per event when every member takes the choice of its class."""
-        amounts = np.array([a[x[c]] for a, c in zip(self.amounts, self.of, strict=True)], dtype=np.float64)
-        return np.asarray(amounts @ self.live, dtype=np.float64)
-
-    def priced(self, problem: SelectionProblem, n: Floats, each: bool) -> SelectionProblem:
-        """A problem over the classes with the price of the usage of all members added to its costs, of the average
-        member if `each`; rounded.
-        """
-        prefix = np.concatenate([[0.0], np.cumsum(n)])
-        weight = np.bincount(self.member, prefix[self.last] - prefix[self.first], minlength=len(self.amounts))
-        added: dict[int, Floats] = {}
-        for w, amount, c in zip(weight.tolist(), self.amounts, self.of, strict=True):
-            if w > 0.0:
-                added[c] = added.get(c, np.zeros(amount.size)) + (w / float(self.size[c]) if each else w) * amount
-        return plus(problem, added)
+def average(rows: Rows, found: Quotient, n: Floats) -> SelectionProblem:
+    """One block with the price of what the average member uses in its costs; `rows`: of the symmetric problem."""
+    size = np.bincount(found.of_vertex)
+    added = rows.weighted(whole(rows.problem), n)
+    return plus(found.problem, [None if w is None else w / k for w, k in zip(added, size, strict=True)])

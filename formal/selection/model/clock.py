@@ -2,15 +2,16 @@
 never enter a certificate.
 
 One clock is made where a command begins and handed down; every phase gets a part of it (`share`, `at_most`), and a part
-is over when the whole is.  So a limit counts from the first line on, in seconds of the wall, and ending the whole
-(Ctrl-C) ends whatever is at work.
+is over when the whole is.  So a limit counts from the first line on, in seconds of the wall but those in which kernels
+are compiled (`formal.compiling`), and ending the whole (Ctrl-C) ends whatever is at work.
 """
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable
 from typing import Protocol
+
+from ...compiling import monotonic
 
 
 class Progress(Protocol):
@@ -36,7 +37,7 @@ class Clock:
     def __init__(
         self, limit_s: float | None = None, *, whole: Clock | None = None, now: Callable[[], float] | None = None
     ) -> None:
-        self._now: Callable[[], float] = now if now is not None else time.monotonic if whole is None else whole._now
+        self._now: Callable[[], float] = now if now is not None else monotonic if whole is None else whole._now
         self._start = self._now()
         self._whole = whole
         self.limit_s = limit_s

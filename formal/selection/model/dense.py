@@ -111,17 +111,6 @@ class DenseProblem:
         """Choices of the problem behind positions `x`, shape (vertices,)."""
         return tuple(self.choice[self.label[:-1] + x].tolist())
 
-    def positions(self, solution: tuple[int, ...]) -> Ints | None:
-        """Inverse of `solution`; None when a choice is not among the labels."""
-        out = np.zeros(self.vertices, dtype=np.int64)
-        for v, a in enumerate(solution):
-            inside = self.choice[self.label[v] : self.label[v + 1]]
-            k = int(np.searchsorted(inside, a))
-            if k == inside.size or int(inside[k]) != a:
-                return None
-            out[v] = k
-        return out
-
     def clipped(self, big: int) -> tuple[Floats, Floats]:
         """(costs, cells) as floats, entries above `big` lowered to it."""
         return np.minimum(self.cost, big).astype(np.float64), np.minimum(self.cells, big).astype(np.float64)

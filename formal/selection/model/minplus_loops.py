@@ -4,7 +4,7 @@
 
 from __future__ import annotations
 
-from numba import njit
+from ...compiling import njit
 
 
 @njit(cache=True, nogil=True, fastmath=True, error_model="numpy", inline="always")

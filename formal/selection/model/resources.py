@@ -12,9 +12,10 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from dataclasses import dataclass
-from typing import Final
+from typing import Final, TypeVar
 
 import numpy as np
+from numpy.typing import NDArray
 
 from ....models.problem.selection_problem import Ints, SelectionProblem
 from ..options.bound import BOUND, BoundOptions
@@ -23,6 +24,8 @@ from .factored import Domains
 
 WEIGHTED_LIMIT: Final = 1 << 62
 """Sums of weighted usages up to here are taken in int64."""
+
+Prices = TypeVar("Prices", Ints, NDArray[np.float64])
 
 POLL: Final = 1_000
 """Vertices between two looks at the clock."""
@@ -63,9 +66,9 @@ class Rows:
                 total[kinds.span] += kinds.usage[kinds.of[a]]
         return total
 
-    def weighted(self, domains: Domains, n: Ints) -> list[Ints | None]:
+    def weighted(self, domains: Domains, n: Prices) -> list[Prices | None]:
         """sum_t n_t u_t,v per vertex and label of its domain (None: v uses nothing); `n` has shape (events,)."""
-        out: list[Ints | None] = []
+        out: list[Prices | None] = []
         for kinds, d in zip(self.kinds, domains, strict=True):
             out.append(None if kinds is None else (kinds.usage @ n[kinds.span])[kinds.of[d]])
         return out

@@ -68,10 +68,6 @@ class DenseOptions:
     """share of the incumbent: that counts as close"""
     rest: int = 4
     """slices: without MIR cuts after an attempt that gained nothing"""
-    cutoffs: tuple[float, ...] = (0.1, 0.25, 0.5)
-    """shares of the gap: trial cutoffs: trees may pretend that the incumbent is so far above the bound"""
-    cutoff_nodes: int = 60
-    """nodes: of such a tree"""
     turns: int = 3
     """turns: of local search beside a slice of ascent, from the decoded and again from the best positions"""
     root_cuts: int = 8

@@ -37,7 +37,7 @@ which they go.
 @lru_cache(maxsize=1)
 def compiled() -> tuple[Inspect, Dominated]:
     """The two kernels.  Imported here only: compiling takes seconds the first time."""
-    from numba import njit
+    from ...compiling import njit
 
     forbidden = FORBIDDEN
 

@@ -69,7 +69,7 @@ class Improver:
         self.best, self.best_value = x.copy(), value
         return True
 
-    def run(self, count: int, size: int, s: float, temperature: float = 0.0) -> int:
+    def run(self, count: int, size: int, s: float) -> int:
         """`count` moves from the present positions; the number taken."""
         f = self.flat
         if not self.pool.size:
@@ -81,7 +81,6 @@ class Improver:
             count,
             size,
             s,
-            temperature,
             self.state,
             self.pool,
             f.graph,

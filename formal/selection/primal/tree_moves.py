@@ -7,7 +7,7 @@ A move takes a random induced tree of the graph, holds everything else, and mini
     cost + s * sum_t n_t use_t       (n: prices of the rows, from the dual; s: how much memory counts at the moment)
 
 with labels left out that do not fit beside the others.  The result is taken when it fits the rows and is not worse by
-that measure (or, at a temperature T > 0, worse by at most T ln(1/r)).  s goes up and down: with s high memory is saved,
+that measure.  s goes up and down: with s high memory is saved,
 with s low it is spent where it pays most; the cheapest solution met is kept.  `slack` = room - use per row stays >= 0;
 the room of a row that is over the limit is what is used.  Deterministic: random numbers come from a 64-bit congruential
 state that is passed in and out.
@@ -16,7 +16,8 @@ state that is passed in and out.
 from __future__ import annotations
 
 import numpy as np
-from numba import njit
+
+from ...compiling import njit
 
 HUGE = 1e30
 
@@ -37,7 +38,6 @@ def moves(  # type: ignore[no-untyped-def]
     count,
     size,
     s,
-    temperature,
     state,
     pool,
     g,
@@ -192,10 +192,7 @@ def moves(  # type: ignore[no-untyped-def]
                 new_cost += true[cuts[k] + fresh[k]]
                 if fresh[k] != x[i]:
                     changed = True
-            allowance = 0.0
-            if temperature > 0.0:
-                allowance = -temperature * np.log(_next(state) + 1e-300)
-            if not changed or low > old + allowance:
+            if not changed or low > old:
                 fits = False
         done = 0
         if fits:

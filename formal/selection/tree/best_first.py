@@ -87,9 +87,9 @@ class Tree:
         self.count = 0
         self.bytes = 0
 
-    def run(self, root: Node, most: int | None = None) -> bool:
-        """Work until everything is closed (True), or time is up, `most` nodes are done, or a solution below `upper`
-        was found (False; then `better`).
+    def run(self, root: Node) -> bool:
+        """Work until everything is closed (True), or time is up, or a solution below `upper` was found (False; then
+        `better`).
         """
         tick = count()
         heap: list[tuple[int, int, int, Node]] = [(root.bound, -root.depth, next(tick), root)]
@@ -98,7 +98,7 @@ class Tree:
             self.report(min(bound, self.upper))
             if bound >= self.enough:
                 return True
-            if self.clock.over() or self.bytes > self.dense.held or (most is not None and self.count >= most):
+            if self.clock.over() or self.bytes > self.dense.held:
                 return False
             if not node.done:
                 self.work(node)

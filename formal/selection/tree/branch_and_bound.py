@@ -139,7 +139,7 @@ def _below(run: Run, kept: Domains, node: DualNode, warm: Dual | None, depth: in
     if run.clock.over():
         return Leaf(Open())
     left, before = sum(d.size for d in kept), sum(d.size for d in node.domains)
-    if left <= run.options.tree.again * before or all(d.size < 2 for d in kept) or _fits_now(run, before, kept):
+    if left <= run.options.tree.again * before or all(d.size < 2 for d in kept):
         return explore(run, kept, node.record, depth)
     if run.rows is None and all(d.size for d in kept):
         at = run.limits
@@ -149,15 +149,6 @@ def _below(run: Run, kept: Domains, node: DualNode, warm: Dual | None, depth: in
     if left <= run.options.tree.again_late * before:
         return explore(run, kept, node.record, depth)
     return _branch(run, kept, node.record, depth)
-
-
-def _fits_now(run: Run, before: int, kept: Domains) -> bool:
-    """True when fixing, from `before` labels, made elimination possible."""
-    return (
-        run.rows is None
-        and sum(d.size for d in kept) < before
-        and run.fits(elimination_order(build(run.unit, kept), run.limits.joint))
-    )
 
 
 def _eliminated(run: Run, network: Network, domains: Domains, limits: tuple[int, int, int]) -> EliminationNode | None:

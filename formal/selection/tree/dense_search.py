@@ -152,7 +152,8 @@ class DenseSearch:
 
     def _finish(self, tree: Tree, bounder: DenseBounder, state: State) -> bool:
         """One attempt at a proof from the root state; True when it needs no more."""
-        root = self._fresh()
+        root = Node(self.problem, self.root.domains, self.root.lift, -FORBIDDEN, 0)
+        root.tree.presolved = self.root.tree.presolved
         tree.finish(root, bounder, state)
         if not root.done:
             return False
@@ -164,43 +165,7 @@ class DenseSearch:
             self.converged and self.best.cost - root.bound <= self.dense.close * abs(self.best.cost)
         ):
             return False
-        if labels > self.dense.trial_labels and self._try_cutoffs(root, bounder, state):
-            return False
         return tree.run(root) or tree.bytes > self.dense.held
-
-    def _fresh(self) -> Node:
-        """The root of another tree."""
-        root = Node(self.problem, self.root.domains, self.root.lift, -FORBIDDEN, 0)
-        root.tree.presolved = self.root.tree.presolved
-        return root
-
-    def _try_cutoffs(self, root: Node, bounder: DenseBounder, state: State) -> bool:
-        """Look for a better solution in trees that pretend to have one already, close above the bound: what they fix
-        leaves little to search.
-
-        True when one was found.  Such a tree proves nothing about the incumbent and is thrown away.
-        """
-        known = self.best.cost
-        for share in self.dense.cutoffs:
-            guess = root.bound + int(share * (known - root.bound)) + 1
-            if guess >= known or self.clock.over():
-                return False
-            tree = Tree(
-                self.problem,
-                guess,
-                self.clock,
-                self.best.offer,
-                lambda bound: self.progress.update("aspiration", None, self._upper()),
-                self.options,
-            )
-            node = self._fresh()
-            tree.finish(node, bounder, state)
-            exhausted = node.done and tree.run(node, self.dense.cutoff_nodes)
-            if self.best.cost < known:
-                return True
-            if not exhausted:
-                return False
-        return False
 
     def _adopt(self, flat: DenseProblem, state: State) -> None:
         """Let the local search go on from a solution that a tree has found."""

@@ -76,7 +76,7 @@ def repair_by_prices(
 
     def at(factor: float, x: tuple[int, ...]) -> tuple[tuple[int, ...], Dual]:
         prices = n + (factor - 1.0) * direction
-        small = condition(priced(run.problem, rows.events, prices), solution, free)
+        small = condition(priced(rows, prices), solution, free)
         inner = make(small.inner, until.share(run.options.tree.prices_share / len(run.options.tree.dearer)))
         inner.nodes = run.options.tree.nodes
         inner.incumbent.offer(tuple(x[v] for v in sorted(free)))

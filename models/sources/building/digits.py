@@ -196,7 +196,7 @@ class _Writer:
             replace(a, name=name, extent=n, splittable=a.splittable or (a.name in taps and name not in mixed))
             for a in op.axes
             for name, _, n in digits[a.name]
-            if name in used or a.combine is None or n > 1 or name == op.rows
+            if name in used or a.combine is None or n > 1 or name == op.rows or op.kind is NodeKind.SCAN
         ]
         attributes: list[tuple[str, Value]] = []
         for key, value in op.attributes:

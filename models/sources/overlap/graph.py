@@ -28,7 +28,7 @@ from typing import Any
 
 from ...files.input import regular
 from ...files.json_text import JsonError, parse_json
-from ...machine.machine import Machine, load_machine
+from ...machine.machine import DEFAULT, Machine, load_machine
 from ...schedules.problem import MOST_TASKS, Holding, Precedence, ScheduleProblem, Stream, Task
 from ...text import InputError
 from .times import DTYPES, Shaped, collective_ns, compute_ns
@@ -55,7 +55,7 @@ class OverlapGraph:
 
 
 def read_overlap(path: Path, machine: str | None = None) -> OverlapGraph:
-    """Read a graph (`.json` or `.json.gz`); `machine` as `load_machine` takes it, default: cloud-a100 with as many
+    """Read a graph (`.json` or `.json.gz`); `machine` as `load_machine` takes it, default: dgx-a100 with as many
     ranks as the groups together, 8 in a node.  `InputError` names what is wrong.
     """
     data = regular(path).read_bytes()
@@ -84,7 +84,7 @@ def _read(value: Any, path: Path, spec: str | None) -> OverlapGraph:
     ranks = 1
     for size in groups.values():
         ranks *= size
-    machine = load_machine(spec or f"cloud-a100:{max(1, ranks // 8)}x{min(8, ranks)}")
+    machine = load_machine(spec or f"{DEFAULT}:{max(1, ranks // 8)}x{min(8, ranks)}")
     nodes: list[list[Any]] = value["nodes"]
     if not 1 <= len(nodes) <= MOST_TASKS:
         raise InputError(f"{path}: has {len(nodes)} nodes, must have 1 to {MOST_TASKS}")

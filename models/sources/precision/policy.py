@@ -5,6 +5,7 @@
     WIDEST    everything else: the widest type of its operands, as torch promotes them; numbers without dimensions do
               not count.  The bias of a linear layer or convolution is part of it, and half
     FIRST     batch norm with known statistics: the type of what is normalised
+    (a loop is of one type: half where their body has products, as torch's recurrent layers, else the widest)
     STATED    what has no real operands, and functions of the user's own: the type that the model states
 
 A sum of one factor, and a product of a tensor with itself (a norm), are sums.  Source: torch.amp, autocast op reference

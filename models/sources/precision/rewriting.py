@@ -107,6 +107,8 @@ class _Rewriting:
         if not real(out.dtype):
             self._add(replace(op, inputs=tuple(reads)), out)
             return out.name
+        if op.kind is NodeKind.SCAN:
+            return self._loop(op, [a.tensor for a in reads], out)
         if op.function == "cast" and reads:
             return self._cast_stated(op, reads[0].tensor, out)
         reads = [replace(a, tensor=self.cast(a.tensor, "float32")) if self._wide(a.tensor) else a for a in reads]
@@ -119,6 +121,17 @@ class _Rewriting:
             inputs = tuple(replace(a, tensor=self.cast(a.tensor, self.graph.tensor(a.tensor).dtype)) for a in reads)
             dtype = out.dtype
         self._add(replace(op, inputs=inputs), replace(out, dtype=dtype))
+        return out.name
+
+    def _loop(self, op: Operator, reads: list[str], out: Tensor) -> str:
+        """A loop is of one type, as torch's recurrent layers are: half under autocast where its body has products."""
+        body = self.graph.body(op)
+        dtype = self.stated[out.name]
+        if self.precision.autocast:
+            products = any(computed_in(step) is Compute.HALF for step in body.operators)
+            dtype = self.precision.half if products else widest([d for t in reads if real(d := self._dtype(t))])
+        inputs = tuple(replace(a, tensor=self.cast(t, dtype)) for a, t in zip(op.inputs, reads, strict=True))
+        self._add(typed(replace(op, inputs=inputs), body, dtype), replace(out, dtype=dtype))
         return out.name
 
     def _wide(self, name: str) -> bool:
@@ -203,6 +216,19 @@ class _Rewriting:
     def _add(self, op: Operator, out: Tensor) -> None:
         self.tensors[out.name] = out
         self.operators.append(op)
+
+
+def typed(op: Operator, body: Graph, dtype: str) -> Operator:
+    """A loop whose body computes in another type."""
+
+    def own(step: Operator) -> Operator:
+        to = body.tensor(step.output.tensor).dtype
+        given = tuple((k, dtype if k == "dtype" and real(to) else v) for k, v in step.attributes)
+        return replace(step, attributes=given)
+
+    tensors = tuple(replace(t, dtype=dtype) if real(t.dtype) else t for t in body.tensors)
+    changed = replace(body, tensors=tensors, operators=tuple(map(own, body.operators)))
+    return replace(op, attributes=tuple((k, changed.to_json() if k == "body" else v) for k, v in op.attributes))
 
 
 def widest(types: Iterable[str]) -> str:

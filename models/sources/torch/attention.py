@@ -24,6 +24,7 @@ from ..building.attention import attributes, axes_of
 from ..building.band import Bounds, bounds_of, seen_by
 from ..building.flat import Unsupported, broadcast
 from .context import Constant, Context, Handler, Node, Ref, uniform_along
+from .recurrent import KEPT as LOOPS
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -43,7 +44,8 @@ gradient."""
 
 
 def decompositions(attention: bool) -> CustomDecompTable:
-    """What is decomposed: all that is not core ATen, `attention` not if it is wanted as an operator."""
+    """What is decomposed: all that is not core ATen, `attention` not if it is wanted as an operator, nor
+    recurrent layers: they are loops."""
     import torch
 
     table = torch.export.default_decompositions()
@@ -51,6 +53,8 @@ def decompositions(attention: bool) -> CustomDecompTable:
         if hasattr(torch.ops.aten, name):
             kept: OpOverload = getattr(torch.ops.aten, name).default
             table.pop(kept, None)
+    for name in LOOPS:
+        table.pop(getattr(torch.ops.aten, name).input, None)
     table[torch.ops.aten.bilinear.default] = _bilinear
     return table
 

@@ -41,6 +41,7 @@ from . import ordered as torch_ordered
 from . import padded as torch_padded
 from . import picked as torch_picked
 from . import pointwise as torch_pointwise
+from . import recurrent as torch_recurrent
 from . import resample as torch_resample
 from . import rounding as torch_rounding
 from . import sampled as torch_sampled
@@ -80,6 +81,7 @@ HANDLERS: Final[Mapping[str, Handler]] = MappingProxyType(
         **torch_sampled.HANDLERS,
         **torch_transposed.HANDLERS,
         **torch_norms.HANDLERS,
+        **torch_recurrent.HANDLERS,
         **torch_resample.HANDLERS,
         **torch_rounding.HANDLERS,
         **torch_stopped.HANDLERS,

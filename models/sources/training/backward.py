@@ -20,6 +20,7 @@ from dataclasses import replace
 from ...program.graph import Graph, Role, Tensor
 from ...program.index import Access, Axis, access
 from ...program.operators import Operator, Value
+from ...program.scan import Result
 from ..building.dimensions import dimension_names
 from .contributions import Contribution, Existing, Pending, merged, side_by_side
 
@@ -28,6 +29,7 @@ class Backward:
     """State of a reverse pass over `graph`.  `active`: tensors whose gradient is wanted.  `seed`: the scalar 1 that it
     starts from.
 
+    `taken`: what a loop writes -> (the copy that takes one result out of it, the result, the gradient of the copy).
     `recomputed`: forward tensor -> the tensor that the reverse pass reads in its place (`recompute.compute_again`).
     `typed`: no gradient is wider than its tensor, so that it is rounded where torch rounds it; else one that is handed
     on keeps its type.
@@ -41,6 +43,7 @@ class Backward:
         self.gradient: dict[str, str] = {}
         self.names = dimension_names(graph)
         self.seed = ""
+        self.taken: dict[str, list[tuple[Operator, Result, str]]] = {}
         self._parts: dict[str, list[Contribution]] = {}
 
     def wants(self, op: Operator, position: int) -> bool:
@@ -58,6 +61,10 @@ class Backward:
     def give(self, op: Operator, position: int, part: Contribution) -> None:
         """Contribute to the gradient of input `position` of a forward operator."""
         self._parts.setdefault(op.inputs[position].tensor, []).append(part)
+
+    def add(self, tensor: str, part: Contribution) -> None:
+        """Contribute to the gradient of a tensor."""
+        self._parts.setdefault(tensor, []).append(part)
 
     def emit(
         self,

@@ -10,6 +10,7 @@ embedding         sum over uses of  [ids = v] g      (a scatter written as a one
 gradient)
 pools, local response                                functions of their own that read windows of g whole
 copy              the adjoint of reading
+scan              a scan that runs the other way (`loops`)
 attention         log-sum-exp, then scores again in tiles (`attention`)
 update            outside the part that is overwritten to the old value, inside to the new one
 """
@@ -29,6 +30,7 @@ from .attention import attention
 from .backward import Backward
 from .contributions import Pending
 from .indexed import INDEXED
+from .loops import loop, part_read
 from .maps import MAP_RULES, differentiate_map, map_positions
 from .merged import with_merged_positions
 from .products import parallel, product_rule, summed
@@ -190,6 +192,12 @@ def _without(b: Backward, op: Operator, g: Access, single: set[str]) -> Access:
 def _copy(b: Backward, op: Operator) -> None:
     if op.reduced:
         raise GraphError(f"operator {op.name!r}", "no gradient of a copy that sums")
+    part = part_read(b.graph, op)
+    if part is not None and b.wants(op, 0):  # the loop takes it as it is
+        packed = op.inputs[0].tensor
+        b.taken.setdefault(packed, []).append((op, part, b.incoming(op).tensor))
+        b.gradient.setdefault(packed, "")
+        return
     for j in range(len(op.inputs)):
         if b.wants(op, j):
             pull(b, op, j, b.incoming(op).tensor)
@@ -268,6 +276,7 @@ RULES: Final[Mapping[str, Rule]] = MappingProxyType(
         "local_response": _window,
         **INDEXED,
         "attention": attention,
+        "scan": loop,
     }
 )
 """Function -> rule, for functions that are no maps."""

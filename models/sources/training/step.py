@@ -23,6 +23,7 @@ from ...program.operators import Operator
 from .. import precision as precisions
 from .backward import Backward
 from .clipping import clipped, total_of_squares
+from .loops import with_kept_carries
 from .loss import with_loss
 from .optimizers import Update, assigned, update
 from .recompute import Blocks, compute_again, selected
@@ -89,9 +90,8 @@ def build_step(
         whole = precisions.mixed(whole, types)
     forward = replace(whole, operators=tuple(needed(whole.operators, [scalar])))
     live = {op.output.tensor for op in forward.operators}
-    forward = replace(
-        forward, tensors=tuple(t for t in whole.tensors if t.role is not Role.VALUE or t.name in live)
-    ).check()
+    forward = replace(forward, tensors=tuple(t for t in whole.tensors if t.role is not Role.VALUE or t.name in live))
+    forward = with_kept_carries(forward).check()
     try:
         named, numbers = parsed(optimizer) if settings is None else (optimizer, settings)
     except ValueError as error:

@@ -18,9 +18,11 @@ import io
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from ...models.problem.selection_problem import Ints
-from ...models.schedules.pipeline import Pipeline
-from .published import Action
+from ..problem.selection_problem import Ints
+from .pipeline import Pipeline
+
+Action = tuple[str, int, int]
+"""Word (F, I, W, B), chunk of the model, micro-batch."""
 
 
 @dataclass(frozen=True)
@@ -56,13 +58,23 @@ def timed(pipe: Pipeline, starts: Ints, orders: Sequence[Sequence[Action]] | Non
     return [sorted(row, key=_place) for row in rows]
 
 
+def compute_rows(pipe: Pipeline, starts: Ints) -> list[list[str]]:
+    """Rows of forwards and backwards alone, between which torch puts sends and receives itself
+    (`_load_csv(file)`, `pipeline_parallel_schedule_csv` of torchtitan).
+
+    >>> import numpy as np
+    >>> compute_rows(Pipeline(((1, 1, 0),) * 2, 1, 0, None), np.array([0, 1, 3, 2, 4, 3]))
+    [['0F0', '0B0'], ['1F0', '1B0']]
+    """
+    return [[f"{a.part}{a.word}{a.micro_batch}" for a in row] for row in timed(pipe, starts, None)]
+
+
 def action_rows(pipe: Pipeline, starts: Ints, orders: Sequence[Sequence[Action]] | None = None) -> list[list[str]]:
     """Rows of actions with sends and receives.
 
-    >>> from .published import orders, starts_of
-    >>> pipe = Pipeline(((1, 1, 1),) * 2, 1, 0, None)
-    >>> plan = orders("1f1b", pipe)
-    >>> action_rows(pipe, starts_of(pipe, plan), plan)[0]
+    >>> import numpy as np
+    >>> pipe = Pipeline(((1, 1, 0),) * 2, 1, 0, None)
+    >>> action_rows(pipe, np.array([0, 1, 3, 2, 4, 3]))[0]
     ['0UNSHARD', '0F0', '0SEND_F0', '0RECV_B0', '0B0', '0RESHARD', '0REDUCE_GRAD']
     """
     rows = timed(pipe, starts, orders)

@@ -1,0 +1,206 @@
+"""This module writes a pipelined plan as a Python file that torch's own pipelining runs.
+
+    stages       parameters of every stage by fully qualified name, in the order in which the forward pass reads them
+    placements   inside every stage, as `export.dtensor` writes them, over a mesh of the stage's own ranks
+    cuts         what crosses them, and how it lies on the ranks: the blocks that neighbours send each other
+    actions      the schedule in the words of torch.distributed.pipelining, sends and receives among them
+
+Layouts of a stage are those of a micro-batch on its part of the machine.  What other stages do is no part of them.
+"""
+
+from __future__ import annotations
+
+import pprint
+from dataclasses import dataclass, replace
+from math import prod
+from pathlib import Path
+from typing import Final
+
+from ...models.communication.choices import Choices
+from ...models.communication.shardings import NotASharding, PlanShardings, plan_shardings
+from ...models.layout.placement import Placement
+from ...models.layout.sharding import ShardingError, unfold
+from ...models.pipelines.micro import micro_batch
+from ...models.pipelines.views import view_sizes
+from ...models.program.graph import Graph
+from ...models.schedules.actions import action_rows
+from ...models.schedules.pipeline import Pipeline
+from ...models.text import InputError
+from ...proofs.pipelines.certificate import PipelineCertificate
+from .dtensor import RUNTIME, body, held_document, reasons, refusals
+from .dtensor import document as stage_document
+from .exported import Exported, in_docstring
+from .modules import Held, is_weight
+
+FORMAT: Final = "shardproof-dtensor-pipeline/1"
+STAGES: Final = Path(__file__).with_name("pipelined_runtime.py")
+
+
+@dataclass(frozen=True)
+class StageLayouts:
+    """Stage `number`: `parameters` that its operators read, in the order of the forward pass, and all of its layouts;
+    `refused`: those that DTensor does not say.
+    """
+
+    number: int
+    parameters: tuple[str, ...]
+    found: PlanShardings
+    refused: tuple[NotASharding, ...]
+
+
+def export_pipeline(c: PipelineCertificate, identity: str) -> Exported:
+    """The file for a pipelined plan.  Raises `MeshError` where no mesh holds a stage."""
+    graph = micro_batch(c.graph, c.micro)
+    stages = [stage_layouts(c, graph, s) for s in range(len(c.stages))]
+    data = document(c, graph, identity, stages)
+    refused = tuple(replace(r, place=f"stage {x.number}, {r.place}") for x in stages for r in x.refused)
+    said = sum(own_count(c, x) for x in stages) - len(refused)
+    view = prod(view_sizes(c.machine, len(c.stages)) or ())
+    return Exported(_file(c, data, identity), (("stage", len(c.stages)), ("rank", view)), said, refused)
+
+
+def stage_layouts(c: PipelineCertificate, graph: Graph, s: int) -> StageLayouts:
+    """The layouts of stage s on its view; `graph`: of a micro-batch.  Operators of other stages count as not split, so
+    that they say nothing of its mesh.
+    """
+    sizes = view_sizes(c.machine, len(c.stages))
+    if sizes is None:
+        raise InputError(f"{len(c.stages)} stages are no equal parts of {c.machine.name}")
+    operators: dict[str, Placement] = {}
+    copies: dict[str, Placement] = {}
+    for stage in (*(x for k, x in enumerate(c.stages) if k != s), None):
+        for kept, rows in (
+            (operators, (stage or c.stages[s]).choices.operators),
+            (copies, (stage or c.stages[s]).choices.copies),
+        ):
+            kept.update({name: p if stage is None else _whole(p, sizes) for name, p in rows})
+    choices = Choices(
+        tuple((op.name, operators[op.name]) for op in graph.operators),
+        tuple((t.name, copies[t.name]) for t in graph.tensors if t.name in copies),
+    )
+    found = plan_shardings(graph, sizes, [v.name for v in c.machine.levels], choices)
+    mine = {name for name, _ in c.stages[s].choices.operators}
+    read = [a.tensor for op in graph.operators if op.name in mine for a in op.inputs if is_weight(graph, a.tensor)]
+    return StageLayouts(s, tuple(dict.fromkeys(read)), found, refusals(graph, found))
+
+
+def own_count(c: PipelineCertificate, x: StageLayouts) -> int:
+    """Layouts of the stage's own operators and tensors, said or not."""
+    mine = dict(c.stages[x.number].choices.operators)
+    read = sum(len(op.inputs) + 1 for op in c.graph.operators if op.name in mine)
+    return read + len(c.stages[x.number].choices.copies)
+
+
+def _whole(p: Placement, sizes: tuple[int, ...]) -> Placement:
+    """The same operator, not split."""
+    return Placement(p.axes, (*((1,) * len(sizes) for _ in p.axes), tuple(sizes)))
+
+
+def document(c: PipelineCertificate, graph: Graph, identity: str, stages: list[StageLayouts]) -> dict[str, object]:
+    """What the file holds as `PLAN`: names, numbers and lists only."""
+    pipe = c.schedule.subject
+    if not isinstance(pipe, Pipeline):
+        raise InputError("the plan's schedule is none of a pipeline")
+    actions = action_rows(pipe, c.schedule.starts)
+    return {
+        "format": FORMAT,
+        "identity": identity,
+        "model": graph.name,
+        "machine": c.machine.name,
+        "micro_batches": c.micro,
+        "devices": prod(view_sizes(c.machine, len(c.stages)) or ()),
+        "stages": [_stage(c, graph, identity, x) for x in stages],
+        "actions": [" ".join(row) for row in actions],
+    }
+
+
+def _stage(c: PipelineCertificate, graph: Graph, identity: str, x: StageLayouts) -> dict[str, object]:
+    full = stage_document(graph, c.machine.name, identity, x.found, x.refused)
+    own = set(x.parameters)
+    modules = {name.rpartition(".")[0] for name in own}
+    cuts, here = c.division.cuts, c.stages[x.number]
+    left = cuts[here.first - 1][0] if x.number else None
+    right = cuts[here.end - 1][0] if x.number + 1 < len(c.stages) else None
+    kept = {key: {k: v for k, v in _table(full[key]).items() if k in own} for key in ("parameters", "state")}
+    return {
+        "mesh": full["mesh"],
+        **kept,
+        "whole": [name for name in x.parameters if name not in kept["parameters"]],
+        "modules": {k: v for k, v in _table(full["modules"]).items() if k in modules},
+        "receives": None if left is None else _crossing(graph, left, x),
+        "sends": None if right is None else _crossing(graph, right, x),
+        "early": left is not None and _early(graph, left),
+        "not_expressed": full["not_expressed"],
+    }
+
+
+def _table(value: object) -> dict[str, object]:
+    """A part of a document that is a table."""
+    assert isinstance(value, dict)
+    return value
+
+
+def _crossing(graph: Graph, tensor: str, x: StageLayouts) -> object:
+    """The block of what crosses a cut; whole on every rank where DTensor does not say it."""
+    t, kept = graph.tensor(tensor), x.found.rests.get(tensor)
+    said = kept is not None and not kept.partial and not list(reasons("", graph, tensor, kept, x.found.mesh))
+    try:
+        if said and kept is not None:
+            unfold(kept, t.shape, t.source_shape or t.shape, x.found.mesh)
+            return held_document(Held(tensor, None, t.shape, kept))
+    except ShardingError:
+        pass
+    return {"place": f"{tensor} -> its place", "digits": list(t.shape), "splits": [[] for _ in t.shape], "partial": []}
+
+
+def _early(graph: Graph, tensor: str) -> bool:
+    """Whether what crosses a cut is the result of a module that has parameters, and not made of it behind: where torch
+    leaves several calls to cut at, the first is the plan's.
+    """
+    writer = graph.operators[graph.writer()[tensor]]
+    return any(is_weight(graph, a.tensor) for a in writer.inputs)
+
+
+def _file(c: PipelineCertificate, data: dict[str, object], identity: str) -> str:
+    runtime = "\n\n".join(body(path) for path in (*RUNTIME, STAGES))
+    said, where = in_docstring(c.graph.name), in_docstring(c.machine.name)
+    head = (
+        f'"""Stages of plan {identity[:16]} ({said} on {where} '
+        f"{'x'.join(map(str, c.machine.hierarchy))}) for torch.distributed.pipelining, written by shardproof.\n\n"
+        f"    ranks = make_ranks('cuda')               # {len(c.stages)} stages of {data['devices']} ranks\n"
+        f"    stage = make_stage(model, ranks, example)  # example: inputs of one of the {c.micro} micro-batches\n"
+        "    steps = make_optimizer(stage, torch.optim.Adam, lr=1e-3)\n"
+        "    schedule = make_schedule(stage, loss)    # loss(result, target): a mean over examples\n"
+        "    schedule.step(*inputs)                   # first stage: whole inputs, equal on its ranks\n"
+        "    schedule.step(target=target, losses=[])  # last stage; between them: schedule.step()\n"
+        "    steps.step()\n\n"
+        "Gradients are means over the micro-batches (`scale_grads` of torch's schedules).  It needs torch alone.\n"
+        '`PLAN` names every layout, the schedule, and what DTensor cannot say.\n"""\n'
+    )
+    tail = '''
+
+def make_ranks(device_type: str = "cuda") -> Ranks:
+    """Where this rank of the job stands."""
+    return pipeline_ranks(PLAN, device_type)
+
+
+def make_stage(
+    module: nn.Module, ranks: Ranks, example: Sequence[Any] | Mapping[str, Any]
+) -> PipelineStage:
+    """This rank's stage of `module`, laid out as planned.  `example`: inputs of one micro-batch."""
+    return pipeline_stage(PLAN, module, ranks, example)
+
+
+def make_schedule(stage: PipelineStage, loss: Callable[..., torch.Tensor], **options: Any) -> PlannedSchedule:
+    """The plan's schedule; `step` runs all micro-batches of a step."""
+    return PlannedSchedule(PLAN, stage, loss, **options)
+
+
+def make_optimizer(
+    stage: PipelineStage, kind: type[torch.optim.Optimizer], **options: Any
+) -> PlannedOptimizer | torch.optim.Optimizer:
+    """An optimizer of the stage's parameters, whose moments lie as planned."""
+    return stage_optimizer(stage, kind, options)
+'''
+    plan_text = "PLAN: dict[str, Any] = " + pprint.pformat(data, width=118, sort_dicts=False, compact=True)
+    return f"{head}from __future__ import annotations\n{runtime.rstrip()}\n{tail}\n\n{plan_text}\n"

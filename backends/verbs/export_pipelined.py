@@ -1,0 +1,75 @@
+"""`export` of a pipelined plan: its stages, placements and schedule in the words of another framework."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Final
+
+from ...models.files.output import write_file
+from ...models.schedules.actions import compute_rows, csv_bytes
+from ...models.schedules.pipeline import Pipeline
+from ...models.terminal.console import Exit, emit, say
+from ...models.text import InputError
+from ...proofs.pipelines.certificate import PipelineCertificate
+from ..export.exported import Exported
+from ..export.pipelined import export_pipeline
+
+PIPELINED: Final[dict[str, Callable[[PipelineCertificate, str], Exported]]] = {"dtensor": export_pipeline}
+NAMED: Final = 5
+"""Layouts that the target does not say, printed; `--json` and the file have all."""
+
+
+def export_pipelined(
+    c: PipelineCertificate, identity: str, target: str, csv: Path | None, output: Path, as_json: bool
+) -> int:
+    """Write the files and say what they hold.  Raises `InputError` for a target that takes no pipelines."""
+    made = pipelined_text(c, identity, target)
+    write_file(output, made.text.encode())
+    if csv is not None:
+        write_file(csv, schedule_csv(c))
+    names = [c.division.cuts[s.first - 1][0] for s in c.stages[1:]]
+    if as_json:
+        emit(
+            {
+                "identity": identity,
+                "target": target,
+                "file": str(output),
+                "csv": None if csv is None else str(csv),
+                "stages": len(c.stages),
+                "micro_batches": c.micro,
+                "cuts": names,
+                "mesh": [list(pair) for pair in made.mesh],
+                "said": made.said,
+                "refused": [[r.place, r.tensor, r.reason] for r in made.refused],
+            }
+        )
+        return Exit.DONE
+    mesh = " x ".join(f"{name} {size}" for name, size in made.mesh)
+    say(f"{c.graph.name}: {made.said} layouts over {mesh}, {c.micro} micro-batches; cut behind {', '.join(names)}")
+    slices = [r for r in made.refused if r.reason.startswith("slice:")]
+    others = [r for r in made.refused if not r.reason.startswith("slice:")]
+    if slices:
+        say(f"{len(slices)} layouts are parts of a tensor, taken where they lie")
+    if others:
+        say(f"{len(others)} layouts are not what {target} can say; it will move what the plan does not:")
+        say(*(f"  {r.place}: {r.reason}" for r in others[:NAMED]))
+        if len(others) > NAMED:
+            say(f"  and {len(others) - NAMED} more (all in the file)")
+    say(*([f"wrote {csv}"] if csv is not None else []), f"wrote {output}")
+    return Exit.DONE
+
+
+def pipelined_text(c: PipelineCertificate, identity: str, target: str) -> Exported:
+    """The file for a target.  Raises `InputError` for one that takes no pipelines."""
+    if target not in PIPELINED:
+        raise InputError(f"pipelined plans are exported to {', '.join(PIPELINED)}, not to {target}")
+    return PIPELINED[target](c, identity)
+
+
+def schedule_csv(c: PipelineCertificate) -> bytes:
+    """Forwards and backwards of every stage, in order."""
+    pipe = c.schedule.subject
+    if not isinstance(pipe, Pipeline):
+        raise InputError("the plan's schedule is none of a pipeline")
+    return csv_bytes(compute_rows(pipe, c.schedule.starts))

@@ -1,0 +1,182 @@
+"""Pipelined plans in torch's words: stages, placements, schedule; run by torch alone, equal to one process."""
+
+from __future__ import annotations
+
+import csv
+import json
+import os
+import subprocess
+import sys
+from dataclasses import replace
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import pytest
+from export_cases import MACHINE, TRANSFORMER
+from test_pipeline_run import plan_of
+
+import shardproof
+from shardproof.__main__ import run
+from shardproof.answers import Pipeline
+from shardproof.backends.export.pipelined import export_pipeline
+from shardproof.backends.lowering.stages import staged
+from shardproof.backends.verbs.export_pipelined import schedule_csv
+from shardproof.proofs.pipelines.certificate import PipelineCertificate
+from shardproof.proofs.pipelines.file import write_pipeline
+
+JOB = Path(__file__).with_name("pipelined_job.py")
+HERE = Path(__file__).parent
+
+
+@cache
+def names_of(machine: str) -> tuple[PipelineCertificate, dict[str, Any], str]:
+    c = plan_of(machine)
+    text = export_pipeline(c, "f" * 64).text
+    found: dict[str, Any] = {}
+    exec("from typing import Any\n" + text[text.index("PLAN: ") :], found)  # noqa: S102
+    return c, found["PLAN"], text
+
+
+@pytest.mark.parametrize("machine", ["2x2", "4x1"])
+def test_the_file_says_the_plan(machine: str) -> None:
+    c, plan, text = names_of(machine)
+    assert plan["identity"] == "f" * 64 and plan["micro_batches"] == c.micro and len(plan["stages"]) == len(c.stages)
+    weights = [name for name, _ in c.graph.state if not name.endswith((".adam_m", ".adam_v"))]
+    held = [name for stage in plan["stages"] for name in (*stage["parameters"], *stage["whole"])]
+    assert sorted(held) == sorted(set(held)) and set(weights) <= set(held), "every parameter is in one stage"
+    for s, stage in enumerate(plan["stages"]):
+        left = None if s == 0 else c.division.cuts[c.stages[s].first - 1][0]
+        assert (stage["receives"] is None) == (left is None)
+        if left is not None:
+            assert stage["receives"]["place"].startswith(left + " ->")
+            assert stage["receives"] == plan["stages"][s - 1]["sends"], "both sides mean the same blocks"
+        assert all(name.rpartition(".")[0] in stage["modules"] for name in stage["parameters"])
+    order = [[a for a in row.split() if "_" not in a and "SHARD" not in a] for row in plan["actions"]]
+    planned = [[f"{s}{phase}{i}" for phase, i in row] for s, row in enumerate(staged(c).order)]
+    assert order == planned == list(csv.reader(schedule_csv(c).decode().splitlines()))
+    compile(text, "exported.py", "exec")
+    assert "shardproof" not in {word for line in text.splitlines() if "import" in line for word in line.split()}
+
+
+def test_names_write_no_code() -> None:
+    c, _, plain = names_of("2x2")
+    evil = replace(c, graph=replace(c.graph, name='x"""\nimport os\n'), machine=replace(c.machine, name='"""\nraise'))
+    made = export_pipeline(evil, "f" * 64).text
+    ours, theirs = (compile(t, "exported.py", "exec").co_names for t in (plain, made))
+    assert ours == theirs
+
+
+def test_the_verb(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    plan, out = tmp_path / "p.spz", tmp_path / "x.py"
+    write_pipeline(plan, plan_of("2x2"))
+    assert (
+        run(["export", str(plan), "--to", "dtensor", "-o", str(out), "--csv", str(tmp_path / "s.csv"), "--json"]) == 0
+    )
+    told = json.loads(capsys.readouterr().out)
+    assert told["stages"] == 2 and told["said"] > 0 and told["identity"][:16] in out.read_text()
+    assert Pipeline(plan_of("2x2"), ()).export("dtensor") == out.read_text(), "one way for both"
+    assert (tmp_path / "s.csv").read_bytes() == schedule_csv(plan_of("2x2"))
+    assert run(["export", str(plan), "--to", "dtensor", "-o", str(out), "--force"]) == 0
+    assert "cut behind" in capsys.readouterr().out
+    assert run(["export", str(plan), "--to", "jax", "-o", str(tmp_path / "y")]) == 3
+    assert "not to jax" in capsys.readouterr().err and not (tmp_path / "y").exists()
+    assert run(["export", str(plan), "--to", "dtensor", "--resolve", "-o", str(tmp_path / "y")]) == 2
+    assert "without pipelines" in capsys.readouterr().err
+    shardproof.plan("mlp-unity", "localhost:2", batch=8).save(tmp_path / "m.spz")
+    line = [
+        "export",
+        str(tmp_path / "m.spz"),
+        "--to",
+        "dtensor",
+        "-o",
+        str(tmp_path / "y"),
+        "--csv",
+        str(tmp_path / "z"),
+    ]
+    assert run(line) == 2 and "have no schedule" in capsys.readouterr().err
+    refuted = write_pipeline(None, replace(plan_of("2x2"), lower_bound=plan_of("2x2").step))
+    (tmp_path / "bad.spz").write_bytes(refuted)
+    assert run(["export", str(tmp_path / "bad.spz"), "--to", "dtensor", "-o", str(tmp_path / "y")]) == 10
+    assert not (tmp_path / "y").exists()
+
+
+@pytest.mark.torch
+def test_stages_make_the_module() -> None:
+    """A mask, sizes that cross a cut, a second input that a later stage reads: stage after stage is the module."""
+    torch = pytest.importorskip("torch")
+    from shardproof.backends.export.pipelined_runtime import cut_module
+
+    class Model(torch.nn.Module):  # type: ignore[misc]
+        def __init__(self) -> None:
+            super().__init__()
+            self.a, self.b, self.c = (torch.nn.Linear(4, 4) for _ in range(3))
+            self.scale = torch.nn.Parameter(torch.ones(4))
+            self.register_buffer("mask", torch.tensor([1.0, 0.0, 1.0, 1.0]))
+
+        def forward(self, x: Any, y: Any, z: Any = None) -> Any:
+            n, _ = x.shape
+            steady = self.mask * 2
+            x = torch.relu(self.a(x)) * steady
+            x = x + torch.tanh(self.b(x)) + y
+            return (self.c(x * self.scale) * steady).view(n, 2, 2)
+
+    def stage(names: list[str], early: bool = False, digits: tuple[int, ...] = (2, 4)) -> dict[str, Any]:
+        return {"parameters": names, "whole": [], "early": early, "receives": {"digits": digits, "place": "x"}}
+
+    def linear(*which: str) -> list[str]:
+        return [f"{w}.{k}" for w in which for k in ("weight", "bias")]
+
+    torch.manual_seed(0)
+    model = Model()
+    x, y = torch.randn(2, 4), torch.randn(2, 4)
+    for early, calls in ((True, "a"), (False, "mul")):
+        three = [linear("a"), linear("b"), ["scale", *linear("c")]]
+        plan = {"micro_batches": 2, "stages": [stage(three[0]), stage(three[1], early), stage(three[2])]}
+        cut = cut_module(plan, model, (x, y))
+        value = cut.stages[0](x, y)
+        assert next(n for n in cut.stages[0].graph.nodes if n.op == "output").args[0].name.startswith(calls)
+        value = cut.stages[2](cut.stages[1](value, y))
+        assert torch.equal(value, model(x, y)) and cut.results[0].shape == (2, 2, 2)
+        assert [sorted(n for n, _ in s.named_parameters()) for s in cut.stages] == [sorted(names) for names in three]
+    with pytest.raises(ValueError, match="no parameter 'q.weight'"):
+        cut_module({"micro_batches": 2, "stages": [stage(["q.weight"])]}, model, (x, y))
+    with pytest.raises(ValueError, match="leaves one tensor of 99 elements alone"):
+        cut_module({"micro_batches": 2, "stages": [stage(three[0]), stage(three[2], digits=(99,))]}, model, (x, y))
+    with pytest.raises(ValueError, match="of a later stage before"):
+        cut_module({"micro_batches": 2, "stages": [stage(three[2]), stage(three[0])]}, model, (x, y))
+    block = torch.nn.Sequential(torch.nn.TransformerEncoderLayer(4, 2, 4, batch_first=True))
+    inner = {"micro_batches": 1, "stages": [stage(["0.linear1.weight"]), stage(["0.linear2.weight"])]}
+    with pytest.raises(ValueError, match="cuts inside '0'"):
+        cut_module(inner, block, (x[None],))
+
+
+@pytest.mark.torch
+@pytest.mark.slow
+@pytest.mark.timeout(900)
+@pytest.mark.parametrize(("batch", "pair", "from_csv"), [(8, "2:4", False), (4, "2:4", False), (8, "4:4", True)])
+def test_torch_runs_the_stages(batch: int, pair: str, from_csv: bool, tmp_path: Path) -> None:
+    """A transformer of four layers on four gloo ranks: copies, tensor parallel and alone inside the stages."""
+    (tmp_path / "model.py").write_text(TRANSFORMER.format(batch=batch))
+    (tmp_path / "machine.toml").write_text(MACHINE.format(nodes=2, rate="0.2"))
+    plan, exported, actions = tmp_path / "p.spz", tmp_path / "exported.py", tmp_path / "s.csv"
+    line = ["plan", f"{tmp_path / 'model.py'}:net", "--train", "adam", "--pipeline", pair, "--gap", "0.2"]
+    assert run([*line, "--machine", str(tmp_path / "machine.toml"), "--time-limit", "60", "-o", str(plan)]) in (0, 5)
+    assert run(["export", str(plan), "--to", "dtensor", "-o", str(exported), "--csv", str(actions)]) == 0
+    done = subprocess.run(
+        [sys.executable, "-W", "ignore", str(JOB), str(exported), str(tmp_path / "model.py"), "4", str(tmp_path / "s")]
+        + ([str(actions)] if from_csv else []),
+        capture_output=True,
+        check=False,
+        text=True,
+        timeout=800,
+        env={**os.environ, "OMP_NUM_THREADS": "1", "PYTHONPATH": ""},
+    )
+    assert done.returncode == 0, done.stderr[-3000:]
+    found = json.loads(done.stdout.splitlines()[-1])
+    for told in found:
+        assert told["loss"] < 1e-6 and told["gradient"] < 1e-6 and told["weights"] < 1e-4, told
+    held = {told["stage"]: told["parameters"] for told in found}
+    assert sorted(name for names in held.values() for name in names) == found[0]["all"]
+    if batch == 4:
+        assert any("Shard" in p for told in found for p in told["cut"]), "one example is split by tensors"
