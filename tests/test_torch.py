@@ -496,7 +496,7 @@ REFUSED = {
     ),
     "empty result": (made(lambda x: x[:, 4:].relu(), (3, 4)), "is a constant of the program"),
     "long axis": (made(lambda x: x.relu(), (1 << 31, 2)), "more than int32 can count"),
-    "not a module": (lambda: 3, r"must return \(module, example inputs\), returned int"),
+    "not a module": (lambda: 3, r"must return \(module, example inputs\) or \(train_step, .*\), returned int"),
     "no tensor": (made(lambda x: 3, (3, 4)), "returns no tensor"),
     "constant": (made(lambda x: torch.ones(3) * 2, (3, 4)), "is a constant of the program"),
     "untraceable": (made(lambda x: x.numpy() + 1, (3, 4)), "torch.export cannot trace it"),

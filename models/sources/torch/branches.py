@@ -30,24 +30,22 @@ _UNKNOWN: Final = object()
 _FINITE: Final = {"isfinite": True, "isinf": False, "isnan": False}
 
 
-def _covariance(
-    name: str,
-    input: torch.Tensor,  # as torch calls it
-    *,
-    correction: int = 1,
-    fweights: object = None,
-    aweights: object = None,
-) -> torch.Tensor | None:
+def _covariance(name: str, args: tuple[object, ...], named: dict[str, object]) -> torch.Tensor | None:
     """torch.cov and torch.corrcoef as they are defined: theirs look at contents first; None with weights."""
-    if fweights is not None or aweights is not None or input.dim() > 2:
+    import torch
+
+    given = dict(zip(("input", "correction"), args, strict=False)) | named
+    x, correction = given.get("input"), given.get("correction", 1)
+    plain = given.get("fweights") is None and given.get("aweights") is None
+    if not plain or not isinstance(x, torch.Tensor) or x.dim() > 2 or not isinstance(correction, int):
         return None
-    rows = input.reshape(-1, input.shape[-1]) if input.dim() else input.reshape(1, 1)
+    rows = x.reshape(-1, x.shape[-1]) if x.dim() else x.reshape(1, 1)
     centred = rows - rows.mean(1, keepdim=True)
     found = centred @ centred.T / max(rows.shape[1] - correction, 0)
     if name == "corrcoef":
         deviation = found.diagonal().sqrt()
         found = (found / deviation[:, None] / deviation[None, :]).clip(-1, 1)
-    return found if input.dim() == 2 else found.reshape(())
+    return found if x.dim() == 2 else found.reshape(())
 
 
 def known_branches() -> AbstractContextManager[object]:
@@ -85,7 +83,7 @@ def known_branches() -> AbstractContextManager[object]:
                     "it asks for gradients inside its forward pass (torch.autograd.grad), which torch.export does not "
                     "follow: write the derivative out, or import the model without that penalty"
                 )
-            if name in ("cov", "corrcoef") and (made := _covariance(name, *args, **named)) is not None:
+            if name in ("cov", "corrcoef") and (made := _covariance(name, args, named)) is not None:
                 return made
             tensors = [t for t in tree_flatten((args, named))[0] if isinstance(t, torch.Tensor)]
             values = {id(t): self._value(t) for t in tensors}
