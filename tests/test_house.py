@@ -49,6 +49,12 @@ def test_the_trust_table_is_true() -> None:
     assert house.trust() in text, "python tests/house.py trust"
 
 
+def test_the_readme_counts_as_many_lines() -> None:
+    (row,) = (r for r in house.trust().splitlines() if r.startswith("| plan |"))
+    thousands = round(int(row.split("|")[-2].replace(",", "")) / 1000)
+    assert f"rests on {thousands},000 lines" in Path(house.ROOT, "README.md").read_text(encoding="utf-8")
+
+
 def test_no_module_is_longer_than_450_lines() -> None:
     long = {p: n for p in Path(house.ROOT).glob("*.py") if (n := len(p.read_text(encoding="utf-8").splitlines())) > 450}
     long |= {p: n for m, p in house.modules().items() if (n := house.lines([m])) > 450}
