@@ -64,8 +64,8 @@ def pipelined_text(c: PipelineCertificate, identity: str, target: str) -> Export
     """The file for a target.  Raises `InputError` for one that takes no pipelines."""
     if target not in PIPELINED:
         raise InputError(
-            f"pipelined plans are exported to {', '.join(PIPELINED)}, not to {target}; what plan makes without --pipeline "
-            "is"
+            f"pipelined plans are exported to {', '.join(PIPELINED)}, not to {target}; "
+            "what plan makes without --pipeline is"
         )
     return PIPELINED[target](c, identity)
 
