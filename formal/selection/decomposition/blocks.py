@@ -47,7 +47,7 @@ def begin(run: Run, make: Make) -> Dual | None:
     if (
         len(problem.vertices) < options.vertices
         or problem.fine is not None
-        or run.fits(elimination_order(build(run.unit, whole(problem)), run.limits.joint))
+        or (run.rows is None and run.fits(elimination_order(build(run.unit, whole(problem)), run.limits.joint)))
     ):
         return None
     found = quotient(problem, options)
