@@ -82,7 +82,8 @@ def _steep(columns: list[Column], limit: int, options: DecompositionOptions) -> 
     k, n = len(columns) - 1, np.zeros(columns[0].use.size)
     for column in columns:
         n[int(column.use.argmax())] += max(1.0, float(n.max()))
-    return n * (options.steep * options.steeper ** (k * (k + 1) // 2) * columns[0].cost / limit / n.sum())
+    total = options.steep * options.steeper ** (k * (k + 1) // 2) * columns[0].cost / limit
+    return n * (total / float(n.sum()))
 
 
 def _column(
