@@ -98,12 +98,12 @@ def relax_resources(
     """
     clock, options = (clock or Clock()).at_most(time_limit_s), options or OPTIONS
 
-    start = uniform_start(problem, clock, options, gap) if engine == "native" else None
+    task = Task(problem, clock, Incumbent(problem), options, False, gap, progress, threads)
+    start = uniform_start(task) if engine == "native" else None
     if start is not None and _closed(start, gap):
         return replace(start, seconds=clock.seconds())
     asked: list[Asked] = []
     known = () if start is None or start.solution is None else (start.solution,)
-    task = Task(problem, clock, Incumbent(problem), options, False, gap, progress, threads)
 
     def attempt(part: SelectionProblem, until: Clock) -> Answer:
         began = clock.seconds()

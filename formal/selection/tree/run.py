@@ -159,11 +159,13 @@ class Run:
         return fits
 
 
-def converged(inner: Run, warm: Dual | None = None) -> Dual:
-    """Messages on the whole of `inner`, swept from those of `warm` until the bound hardly moves."""
+def converged(inner: Run, warm: Dual | None = None, share: float | None = None) -> Dual:
+    """Messages on the whole of `inner`, swept from those of `warm` until the bound hardly moves; `share`: of its time
+    at most.
+    """
     network = build(inner.base, allowed(inner.problem))
     sweeper = inner.sweeper(network)
     if warm is not None:
         load(sweeper, warm)
-    converge(sweeper, inner.clock.share(inner.options.tree.converge_share))
+    converge(sweeper, inner.clock.share(inner.options.tree.converge_share if share is None else share))
     return sweeper.dual()
