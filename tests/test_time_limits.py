@@ -10,6 +10,7 @@ import json
 import subprocess
 import sys
 from collections.abc import Callable
+from dataclasses import replace
 from fractions import Fraction
 from pathlib import Path
 from typing import Self
@@ -33,6 +34,7 @@ from shardproof.formal.selection.options.limits import Limits
 from shardproof.formal.selection.primal.incumbent import Incumbent
 from shardproof.formal.selection.relax_resources import relax_resources
 from shardproof.formal.selection.solve import Task, searched, solve
+from shardproof.formal.selection.tree.infeasible import least_use
 from shardproof.models.cost.selection import build
 from shardproof.models.layout.placement import space
 from shardproof.models.machine.machine import load_machine
@@ -40,6 +42,7 @@ from shardproof.models.problem.claims import LowerBound, Status, Verdict
 from shardproof.models.problem.selection_problem import SelectionProblem
 from shardproof.models.sources.zoo import build as zoo
 from shardproof.proofs.plan.bundle import write_plan
+from shardproof.proofs.selection.certificates import RowConflict
 from shardproof.proofs.selection.problem_file import problem_json
 from shardproof.verify.plan.plan import check_plan
 from shardproof.verify.selection.certificate import check_selection
@@ -146,6 +149,19 @@ def test_no_time_at_all_is_enough_for_an_answer(engine: str) -> None:
         checked(problem, answer)
         if best is not None and answer.cost is not None and answer.lower_bound is not None:
             assert answer.lower_bound <= best[0] <= answer.cost
+
+
+@pytest.mark.parametrize("way", [solve, relax_resources])
+def test_what_nothing_can_fit_is_infeasible_however_little_time_there_is(way: Callable[..., Answer]) -> None:
+    """The least use of one step is above the limit: a conflict of that row alone, which the checker adds up."""
+    problem = grid_with_rows(4, 4)
+    least = replace(problem, limit=int(least_use(problem, np.array(problem.events(), dtype=np.int64)).max()))
+    answer = way(replace(least, limit=(least.limit or 0) - 1), time_limit_s=0.0)
+    assert answer.status is Status.INFEASIBLE and answer.certificate is not None
+    assert isinstance(answer.certificate.proof, RowConflict)
+    checked(replace(least, limit=(least.limit or 0) - 1), answer)
+    assert way(least, time_limit_s=0.0).status is not Status.INFEASIBLE
+    assert check_selection(least, answer.certificate).verdict is not Verdict.PROVED
 
 
 def test_a_part_of_a_clock_is_over_with_the_whole() -> None:

@@ -243,7 +243,7 @@ def constants_of(planning: Planning) -> tuple[tuple[Constant, ...], tuple[tuple[
             out.append(Constant(Part.PEAK, dtype, f"peak.{dtype}", value, "flops"))
     out.append(Constant(Part.MEMORY_BANDWIDTH, "", "memory.bandwidth", machine.device.bandwidth, "rate"))
     if machine.device.launch:
-        never.append(("launch", "every plan pays it once per operator"))
+        never.append(("launch", "every plan pays it equally often"))
     return tuple(out), tuple(never)
 
 

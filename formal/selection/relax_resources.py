@@ -39,7 +39,7 @@ from .model.factored import exact_cost
 from .options import OPTIONS, Options
 from .primal.incumbent import Incumbent
 from .solve import Engine, Task, searched
-from .tree.infeasible import least_use
+from .tree.infeasible import overfull
 from .uniform import uniform_start
 
 
@@ -155,8 +155,7 @@ def _closed(answer: Answer, gap: Fraction) -> bool:
 
 def may_fit(problem: SelectionProblem) -> bool:
     """False without rows, and when the smallest amounts alone break one."""
-    events = np.array(problem.events(), dtype=np.int64)
-    return problem.limit is not None and events.size > 0 and int(least_use(problem, events).max()) <= problem.limit
+    return problem.limit is not None and len(problem.events()) > 0 and overfull(problem) is None
 
 
 def _with_rows(problem: SelectionProblem, found: Answer) -> Answer | None:

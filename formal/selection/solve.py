@@ -28,11 +28,12 @@ from .fallback import fallback
 from .model.clock import Clock, Progress, Quiet
 from .model.dense import cells_of
 from .model.factored import whole
+from .model.infinity import INFINITY
 from .model.interrupt import interruptible
 from .options import OPTIONS, Limits, Options
 from .primal.incumbent import Incumbent
 from .tree.branch_and_bound import eliminator, new_run
-from .tree.infeasible import least_limit
+from .tree.infeasible import least_limit, overfull
 from .tree.proof_tree import Assembler
 from .tree.run import Run
 
@@ -83,6 +84,9 @@ def searched(task: Task, engine: Engine = "native", known: Iterable[tuple[int, .
     if engine not in get_args(Engine):
         raise ValueError(f"engine {engine!r}: choose native, ilp or smt")
     task.problem.check()
+    if (conflict := overfull(task.problem)) is not None:
+        least = partial(least_limit, task.problem, task.clock, task.options)
+        return answer_of(task.problem, None, 0, conflict, INFINITY, task.clock, least)
     if task.clock.over():
         return Answer(Status.UNKNOWN, None, None, None, None, task.clock.seconds())
     for x in known:
