@@ -9,7 +9,7 @@ import pytest
 from random_problems import repeated_blocks
 
 from shardproof.formal.selection.answer import Answer
-from shardproof.formal.selection.model.clock import Clock
+from shardproof.formal.selection.model.clock import Clock, Quiet
 from shardproof.formal.selection.options import Limits, Options
 from shardproof.formal.selection.options.decomposition import DecompositionOptions
 from shardproof.formal.selection.primal.incumbent import Incumbent
@@ -33,7 +33,7 @@ EARLY = Options(
 
 
 def _start(problem: SelectionProblem, options: Options) -> Answer | None:
-    return uniform_start(Task(problem, Clock(), Incumbent(problem), options, False, Fraction(0), None, 1))
+    return uniform_start(Task(problem, Clock(), Incumbent(problem), options, False, Fraction(0), Quiet(), 1))
 
 
 @pytest.mark.parametrize("seed", range(6))

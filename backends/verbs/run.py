@@ -1,4 +1,4 @@
-"""The verb `run`: execute a checked plan on virtual or MPI ranks and compare with one process."""
+"""This module holds the verb `run`: execute a checked plan on virtual or MPI ranks and compare with one process."""
 
 from __future__ import annotations
 

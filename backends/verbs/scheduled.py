@@ -1,4 +1,6 @@
-"""`run` of a plan with a schedule: executed, compared with one process, its time beside the planned one, and said."""
+"""This module holds `run` of a plan with a schedule: executed, compared with one process, its time beside the planned
+one, and said.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-r"""What holds of a plan on every machine within the error bars of its own.
+r"""This module says what holds of a plan on every machine within the error bars of its own.
 
     cost(m)        of a choice on machine m, rounded as the problem's: rises with every time and falls with every rate
     plan x         cost(fastest) <= cost(m) <= cost(slowest)

@@ -1,4 +1,4 @@
-"""The search over cuts, views, micro-batches and placements of a pipelined training step.
+"""This module searches over cuts, views, micro-batches and placements of a pipelined training step.
 
 Cases (stages, micro-batches) begin with a bound by least work.  First one case of every number of stages is planned,
 and what lies beside the best plan; then the others, by their least bound: first the leaves of one unit, which raise it,

@@ -1,4 +1,4 @@
-r"""The time of every operator and redistribution of a plan as a function of the machine's constants.
+r"""This module makes the time of every operator and redistribution of a plan as a function of the machine's constants.
 
     operator          max( flops / peak, bytes / memory ) + launches x launch       (one; a loop: of its body, per turn)
                       + statistics  sum_i bytes_i / bandwidth_i + n_i latency_i

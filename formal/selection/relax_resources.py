@@ -34,7 +34,7 @@ from ...proofs.selection.presolve_log import Rule
 from .answer import Answer
 from .engines.consult import Asked
 from .fallback import certified, fallback
-from .model.clock import Clock, Progress
+from .model.clock import Clock, Progress, Quiet
 from .model.factored import exact_cost
 from .options import OPTIONS, Options
 from .primal.incumbent import Incumbent
@@ -98,7 +98,7 @@ def relax_resources(
     """
     clock, options = (clock or Clock()).at_most(time_limit_s), options or OPTIONS
 
-    task = Task(problem, clock, Incumbent(problem), options, False, gap, progress, threads)
+    task = Task(problem, clock, Incumbent(problem), options, False, gap, progress or Quiet(), threads)
     start = uniform_start(task) if engine == "native" else None
     if start is not None and _closed(start, gap):
         return replace(start, seconds=clock.seconds())

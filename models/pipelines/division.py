@@ -1,4 +1,4 @@
-"""A training step divided into units, the least pieces of a pipeline: every stage is a run of units.
+"""This module holds a training step divided into units, the least pieces of a pipeline: every stage is a run of units.
 
 Operators of the forward pass, in order, are cut wherever one tensor goes on and one gradient comes back:
 

@@ -1,4 +1,4 @@
-"""The checker of pipelined training steps.  It searches nothing and believes nothing that it can compute.
+"""This module checks pipelined training steps.  It searches nothing and believes nothing that it can compute.
 
 Pipeline   units, phases and cuts are the graph's; the batch may be cut; every stage has the placements of its
            operators and copies, the same even layouts at both sides of a cut, and fits the memory with as many

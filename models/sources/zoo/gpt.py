@@ -1,5 +1,5 @@
-"""GPT-2 and GPT-3: a decoder with learned positions, layer norms before each half, biases, and one table for words in
-and out.
+"""This module builds GPT-2 and GPT-3: a decoder with learned positions, layer norms before each half, biases, and one
+table for words in and out.
 
     x = x + attention(norm(x));   x = x + down(gelu(up(norm(x))));        at the end norm(x) times the table of words
 
