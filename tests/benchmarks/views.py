@@ -61,6 +61,7 @@ STEPS: tuple[tuple[str, str, str], ...] = (
     (INCEPTION.format(1), "cloud-a100:1x3", "complete,uneven"),
     *((DLRM.format(1024, 30), f"cloud-a100:{sizes}", "complete") for sizes in ("1x3", "1x4")),
     (DLRM.format(1024, 30), "cloud-a100:1x3", "complete,uneven"),
+    (DLRM.format(1024, 30).replace("100000", "10000"), "cloud-a100:1x3", "complete"),
 )
 """The same of training steps with SGD."""
 ROWS: tuple[tuple[str, str, str, str], ...] = (*((*row, "") for row in INFERENCE), *((*row, "sgd") for row in STEPS))
