@@ -19,6 +19,7 @@ import numpy as np
 
 from ...models.communication.choices import Choices
 from ...models.cost.selection import DecisionKind
+from ...models.pipelines.views import cut_levels
 from ...models.pipelines.work import PER_SECOND
 from ...models.problem.selection_problem import Ints
 from ...models.schedules.pipeline import Pipeline
@@ -96,7 +97,7 @@ class Searched:
         if best is None:
             raise ValueError("only a plan has a certificate")
         needed = [case for case in self.cases if case.coarse < self.lower_bound]
-        distinct = {id(leaf): leaf for case in needed for leaf in case.leaves.values()}
+        distinct = {id(leaf): leaf for case in needed for leaf in (*case.leaves.values(), *case.passes.values())}
         return PipelineCertificate(
             job.graph,
             job.machine,
@@ -111,6 +112,7 @@ class Searched:
             best.step,
             self.lower_bound,
             tuple(distinct.values()),
+            any(len(cut_levels(job.machine, c.stages)) > 1 for c in self.cases),
         )
 
 

@@ -37,7 +37,8 @@ from ..schedules.network import peaks
 from ..schedules.pipeline import pipeline_network
 from ..selection.certificate import check_selection
 from ..verdict import CheckResult
-from .bound import PICO, Runs, least_bytes, least_step, least_work, parts, send
+from .bound import PICO, Runs, crossed, least_bytes, least_step, least_work, parts, send, send_over, table
+from .cuts import Known, none_below
 from .division import shortened, wrong_division
 from .leaves import Units
 
@@ -288,16 +289,22 @@ class _Check:
         graph, view = self.graph(micro), self.view(stages)
         work = least_work(graph, view, c.division)
         one: Runs = {(u, u + 1): w for u, w in enumerate(work)}
+        forward: Runs = {(u, u + 1): w for u, w in enumerate(least_work(graph, view, c.division, "F"))}
+        backward: Runs = {}
         updated, step = dict(one), {(u, u + 1): w * micro for u, w in enumerate(work)}
         leaves = [leaf for leaf in c.leaves if (leaf.stages, leaf.micro) == (stages, micro)]
         if leaves:
             units = self.problem(stages, micro)
             for leaf in leaves:
                 value = self.proved(units, leaf)
-                size, key = leaf.end - leaf.first, units.alike(leaf.first, leaf.end, leaf.once)
+                size, key = leaf.end - leaf.first, units.alike(leaf.first, leaf.end, leaf.once, leaf.phase)
                 for i in range(n - size + 1):
                     run = (i, i + size)
-                    if units.alike(*run, leaf.once) != key:
+                    if units.alike(*run, leaf.once, leaf.phase) != key:
+                        continue
+                    if leaf.phase:
+                        passes = forward if leaf.phase == "F" else backward
+                        passes[run] = max(passes.get(run, 0), value)
                         continue
                     if not leaf.once:
                         one[run] = max(one.get(run, 0), value)
@@ -311,7 +318,26 @@ class _Check:
             there.append(int(PICO * send(c.machine, stages, sizes[0], False)))
         memory = None if c.memory is None else (least_bytes(graph, c.division, micro), c.memory * view.devices)
         wanted = c.lower_bound, least_work(graph, view, c.division, "F"), there
-        return least_step(n, stages, micro, (one, updated, step), sends, memory, wanted)
+        found = least_step(n, stages, micro, (one, updated, step), sends, memory, wanted)
+        if found >= c.lower_bound or stages == 1 or not (c.ordered or any(leaf.phase for leaf in leaves)):
+            return found
+        rows = (table(n, runs, memory) for runs in (forward, backward, one, updated, step))
+        known = Known(*rows, *(self.hops(graph, stages, way) for way in (0, 1)))
+        return c.lower_bound if none_below(known, stages, micro, c.lower_bound) else found
+
+    def hops(self, graph: Graph, stages: int, way: int) -> list[list[int]]:
+        """Picoseconds of a send in front of every stage at every cut: there (0) or back (1)."""
+        machine, out = self.c.machine, [list[int]()]
+        sizes = [
+            graph.tensor(pair[way]).elements * graph.tensor(pair[way]).element_bytes for pair in self.c.division.cuts
+        ]
+        for s in range(1, stages):
+            if self.c.ordered:
+                level = crossed(machine, stages, s)
+                out.append([0, *(int(PICO * send_over(machine, stages, size, level)) for size in sizes)])
+            else:
+                out.append([0, *(int(PICO * send(machine, stages, size, False)) for size in sizes)])
+        return out
 
     def proved(self, units: Units, leaf: Leaf) -> int:
         """Picoseconds that a leaf's certificate establishes."""
@@ -319,7 +345,9 @@ class _Check:
             raise Wrong(f"a leaf has units {leaf.first} to {leaf.end}")
         if leaf.times not in (1, leaf.micro if leaf.once else 1):
             raise Wrong(f"a leaf counts {leaf.times} of {leaf.micro} micro-batches")
-        problem = units.leaf(leaf.first, leaf.end, leaf.times, leaf.once)
+        if leaf.phase and (leaf.once or leaf.times != 1):
+            raise Wrong(f"a leaf of one pass counts {leaf.times} micro-batches{' and updates' if leaf.once else ''}")
+        problem = units.leaf(leaf.first, leaf.end, leaf.times, leaf.once, leaf.phase)
         found = check_selection(problem, leaf.certificate)
         if found.verdict is not Verdict.PROVED or isinstance(leaf.certificate.claim, Infeasible):
             raise Wrong(f"leaf {leaf.first} to {leaf.end} of {leaf.stages}:{leaf.micro}: {found.reason or 'no bound'}")
