@@ -128,12 +128,15 @@ def _choices(case: Case, stage: StagePlan) -> Choices:
 def pipeline_of(case: Case, stages: Sequence[StagePlan], kept: int) -> tuple[int, Pipeline]:
     """Picoseconds per unit, and the pipeline with the stages' times in such units."""
     scale = case.pieces.planning.problem.scale
-    sends = [case.one_way(t, True) for s in stages[1:] for t in case.job.division.cuts[s.first - 1]]
-    send = ceil(PER_SECOND * max(sends, default=Fraction(0)))
+    cuts = [case.job.division.cuts[s.first - 1] for s in stages[1:]]
+    sends = [ceil(PER_SECOND * max(case.hop(t, k) for t in cut)) for k, cut in enumerate(cuts, 1)]
+    send = max(sends, default=0)
     times = [(picoseconds(s.seconds.forward, scale), picoseconds(s.seconds.backward, scale)) for s in stages]
     quantum = max(1, -(-max(send, *(t for pair in times for t in pair)) // LARGEST_TIME))
     rows = tuple((-(-f // quantum), -(-b // quantum), 0) for f, b in times)
-    return quantum, Pipeline(rows, case.micro, -(-send // quantum), kept).check()
+    hops = tuple(-(-send // quantum) for send in sends)
+    pipe = Pipeline(rows, case.micro, max(hops, default=0), kept, hops=hops if len(set(hops)) > 1 else ())
+    return quantum, pipe.check()
 
 
 def step_of(case: Case, stages: Sequence[StagePlan], quantum: int, schedule: ScheduleCertificate) -> int:
@@ -155,12 +158,14 @@ def _best_cut(case: Case) -> tuple[int, ...]:
     """
     micro = case.bounds().one
     n, p = case.job.division.units, case.stages
-    send = max((ceil(PER_SECOND * case.one_way(t, True)) for cut in case.job.division.cuts for t in cut), default=0)
-    quantum = max(1, max(micro[0][n], send) // (1 << 24))
+    there = case.hops().there
+    quantum = max(1, max(micro[0][n], *(max(row, default=0) for row in there)) // (1 << 24))
 
     def value(starts: tuple[int, ...]) -> int:
         spans = [micro[i][j] // quantum for i, j in zip(starts, (*starts[1:], n), strict=True)]
-        pipe = Pipeline(tuple((t // 3 + 1, t - t // 3, 0) for t in spans), case.micro, send // quantum, case.micro)
+        hops = tuple(there[s][starts[s]] // quantum for s in range(1, p))
+        times = tuple((t // 3 + 1, t - t // 3, 0) for t in spans)
+        pipe = Pipeline(times, case.micro, max(hops, default=0), case.micro, hops=hops)
         return search(shop(pipe), 0.0).makespan
 
     ends = [micro[0][i] for i in range(n)]
@@ -202,7 +207,7 @@ def waiting(case: Case, stages: Sequence[StagePlan], pipe: Pipeline, starts: Int
         for k, beside in ((0, s + 1), (1, s - 1)):
             if 0 <= beside < len(stages):
                 name = case.job.division.cuts[max(stage.first, stages[beside].first) - 1][k]
-                total += _most(end[k, s], end[k, s] + pipe.send) * case.block(name)
+                total += _most(end[k, s], end[k, s] + pipe.lag(max(s, beside))) * case.block(name)
         out.append(total)
     return tuple(out)
 

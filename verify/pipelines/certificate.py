@@ -11,7 +11,7 @@ WithinGap  for every enumerated pair, least work and the leaves give a bound tha
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from fractions import Fraction
 from math import ceil
@@ -25,6 +25,7 @@ from ...models.machine.parts import MachineError
 from ...models.problem.claims import Infeasible, LowerBound, Optimal, Verdict, WithinGap
 from ...models.problem.selection_problem import Ints
 from ...models.program.graph import Graph
+from ...models.schedules.pipeline import Pipeline
 from ...proofs.container.archive import Member, identity
 from ...proofs.container.canonical import ContainerError
 from ...proofs.pipelines.certificate import Leaf, PipelineCertificate, Stage
@@ -188,6 +189,7 @@ class _Check:
 
     def _wrong_stages(self, units: Units) -> str:
         c, pipe = self.c, self.c.schedule.subject
+        stages = len(c.stages)
         scale, layouts, updates = units.planning.problem.scale, dict[str, int](), list[int]()
         _, memory = pipeline_network(pipe, False)  # type: ignore[arg-type]
         net, _ = pipeline_network(pipe, True)  # type: ignore[arg-type]
@@ -206,20 +208,28 @@ class _Check:
             if pipe.times[s] != expected:  # type: ignore[union-attr]
                 return f"stage {s}: takes {expected} of {c.quantum} ps, the schedule says {pipe.times[s]}"  # type: ignore[union-attr]
             peak = units.peak(stage.first, stage.end, x, kept[s], c.micro)
-            peak += self.crossing(units, s, pipe.send, net.times)  # type: ignore[union-attr]
+            peak += self.crossing(units, s, self.lags(), net.times)
             if c.memory is not None and peak > c.memory:
                 return f"stage {s}: needs {peak} bytes with {kept[s]} activations, the limit is {c.memory}"
-        for stage in c.stages[1:]:
-            for name in c.division.cuts[stage.first - 1]:
-                t = units.graph.tensor(name)
-                seconds = send(c.machine, len(c.stages), t.elements * t.element_bytes, True)
-                if pipe.send * c.quantum < seconds * PICO:  # type: ignore[union-attr]
+        for s in range(1, stages):
+            level = crossed(c.machine, stages, s)
+            for name in c.division.cuts[c.stages[s].first - 1]:
+                size = units.graph.tensor(name).elements * units.graph.tensor(name).element_bytes
+                far = send(c.machine, stages, size, True)
+                seconds = send_over(c.machine, stages, size, level) if c.ordered else far
+                if self.lags()[s] * c.quantum < seconds * PICO:
                     return f"sending {name!r} takes longer than the schedule says"
         ends = (c.schedule.starts + net.times)[None].reshape(3, len(c.stages), c.micro).max(axis=(0, 2))
         step = max(int(end) * c.quantum + update for end, update in zip(ends, updates, strict=True))
         return "" if step == c.step else f"the step takes {step} ps, the claim says {c.step}"
 
-    def crossing(self, units: Units, s: int, lag: int, times: Ints) -> int:
+    def lags(self) -> list[int]:
+        """What the schedule says of the sends in front of every stage, in its units."""
+        pipe = self.c.schedule.subject
+        assert isinstance(pipe, Pipeline)
+        return [0, *(pipe.hops or [pipe.send] * (len(pipe.times) - 1))]
+
+    def crossing(self, units: Units, s: int, lags: Sequence[int], times: Ints) -> int:
         """Bytes on a device of stage s of what waits there: forward tensors and gradients that have come and are not
         read yet, and those that are being sent.
         """
@@ -230,10 +240,10 @@ class _Check:
         blocks: list[tuple[str, Ints, Ints]] = []
         if s > 0:
             forward, gradient = cuts[c.stages[s].first - 1]
-            blocks += [(forward, ends[0, s - 1], starts[0, s]), (gradient, ends[1, s], ends[1, s] + lag)]
+            blocks += [(forward, ends[0, s - 1], starts[0, s]), (gradient, ends[1, s], ends[1, s] + lags[s])]
         if s + 1 < len(c.stages):
             forward, gradient = cuts[c.stages[s].end - 1]
-            blocks += [(forward, ends[0, s], ends[0, s] + lag), (gradient, ends[1, s + 1], starts[1, s])]
+            blocks += [(forward, ends[0, s], ends[0, s] + lags[s + 1]), (gradient, ends[1, s + 1], starts[1, s])]
         for name, begin, end in blocks:
             t = units.graph.tensor(name)
             at_once = max(int(((begin <= moment) & (end > moment)).sum()) for moment in begin)
