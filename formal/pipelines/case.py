@@ -36,6 +36,9 @@ from .menus import Menus
 LEAF_GAP = Fraction(1, 1000)
 """Leaves are proved to this gap."""
 
+LEAF_SECONDS = 6.0
+"""For one leaf: what is known then is a bound too."""
+
 MOST_WHOLE = 400
 """Vertices of a stage up to which its placements are found at once; beyond, unit by unit (`menus`)."""
 
@@ -267,7 +270,7 @@ class Case:
             part = pieces.one_pass(first, end, phase) if phase else pieces.leaf(first, end, times, int(once))
         except ProblemError:  # costs too large for their unit
             return None
-        answer = solve(part.problem, clock=clock.at_most(None), gap=LEAF_GAP)
+        answer = solve(part.problem, clock=clock.at_most(LEAF_SECONDS), gap=LEAF_GAP)
         if answer.certificate is None or answer.lower_bound is None:
             return None
         value = answer.lower_bound * PER_SECOND // part.problem.scale
