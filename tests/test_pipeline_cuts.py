@@ -13,6 +13,8 @@ from test_pipeline_attacks import reasons, shortest
 
 from shardproof.formal.pipelines.case import Case, Job
 from shardproof.formal.pipelines.search import Searched, scheduled
+from shardproof.formal.schedules.search import search
+from shardproof.formal.schedules.shop import shop
 from shardproof.formal.selection.model.clock import Clock
 from shardproof.models.layout.placement import space
 from shardproof.models.machine.machine import load_machine
@@ -21,14 +23,21 @@ from shardproof.models.pipelines.bound import closure
 from shardproof.models.pipelines.cuts import Hops, Passes, Span, cut_bound, least_cut
 from shardproof.models.pipelines.division import divide
 from shardproof.models.pipelines.views import boundary_level, cut_levels, send_between, send_time
+from shardproof.models.problem.claims import Verdict
+from shardproof.models.schedules.pipeline import Pipeline
 from shardproof.models.sources.training import build_step
 from shardproof.models.sources.zoo import build
+from shardproof.models.text import InputError
 from shardproof.proofs.container.canonical import ContainerError
 from shardproof.proofs.pipelines.certificate import Leaf, PipelineCertificate
 from shardproof.proofs.pipelines.file import decode_pipeline, encode_pipeline
+from shardproof.proofs.schedules.certificate import ScheduleCertificate
+from shardproof.proofs.schedules.file import decode_schedule, encode_schedule
 from shardproof.verify.pipelines import cuts as checked
 from shardproof.verify.pipelines.bound import crossed, send_over
 from shardproof.verify.pipelines.cuts import Known, none_below, takes
+from shardproof.verify.schedules.certificate import check_schedule
+from shardproof.verify.schedules.pipeline import pipeline_network
 
 Units = list[tuple[int, int, int]]
 
@@ -157,16 +166,15 @@ def phases(c: PipelineCertificate, change: Callable[[Leaf], Leaf | None]) -> Pip
     return replace(c, leaves=tuple(x for x in rows if x is not None))
 
 
-def test_passes_apart_and_stages_in_order_are_proved_and_nothing_more() -> None:
-    _, c = certified()
+def test_passes_apart_and_stages_in_order_are_proved_and_nothing_more(monkeypatch: pytest.MonkeyPatch) -> None:
+    case, c = certified()
     assert c.ordered and {leaf.phase for leaf in c.leaves} == {"", "F", "B"}
     assert reasons(c) == ""
     again = decode_pipeline(encode_pipeline(c))
     assert again.ordered and [x.phase for x in again.leaves] == [x.phase for x in c.leaves]
     refused = {
         "the claim says": replace(c, lower_bound=c.lower_bound + 1),
-        "the claim says ": replace(c, ordered=False),  # sends of unknown places are the nearest
-        "the claim says  ": phases(c, lambda x: None),
+        "the claim says ": phases(c, lambda x: None),
         "its certificate gives less": phases(c, lambda x: replace(x, bound=x.bound + 1)),
         "leaf": phases(c, lambda x: replace(x, phase="B" if x.phase == "F" else "F")),
         "counts 4 micro-batches": phases(c, lambda x: replace(x, times=4, once=True)),
@@ -174,6 +182,13 @@ def test_passes_apart_and_stages_in_order_are_proved_and_nothing_more() -> None:
     }
     for reason, mutant in refused.items():
         assert reason.strip() in reasons(mutant), reason
+    # a plan whose sends are all the longest may lie anywhere, its bound not
+    monkeypatch.setattr(Case, "hop", lambda self, tensor, boundary: self.one_way(tensor, True))
+    stages = case.plan(case.starts, Clock(60.0), (0, 1, 2))
+    far = None if stages is None else scheduled(case, stages, 0.1, Clock(60.0))
+    assert far is not None
+    anywhere = Searched(case.job, far, [case], case.bound).certificate()
+    assert reasons(anywhere) == "" and "the claim says" in reasons(replace(anywhere, ordered=False))
     # an honest certificate of both passes is none of one
     both = next(leaf for leaf in c.leaves if not leaf.phase and not leaf.once)
     assert "leaf" in reasons(replace(c, leaves=(*c.leaves, replace(both, phase="F"))))
@@ -210,3 +225,42 @@ def test_a_phase_is_forward_or_backward() -> None:
         data = changed(whole, "pipeline.json", lambda h, p=phase: h["leaves"][0].append(p))  # type: ignore[misc]
         with pytest.raises(ContainerError):
             decode_pipeline(data)
+
+
+def test_sends_take_what_their_boundary_takes() -> None:
+    """Nodes of two stages: sends between nodes are the slow ones.  A shorter send, or stages of unknown places, are
+    refused even where the schedule allows them.
+    """
+    _, c = certified()
+    pipe = c.schedule.subject
+    assert isinstance(pipe, Pipeline) and len(pipe.hops) == 3
+    assert pipe.hops[1] == pipe.send > max(pipe.hops[0], pipe.hops[2])
+    assert "takes longer than the schedule says" in reasons(replace(c, ordered=False))
+    for k in range(3):
+        hops = tuple(h - 1 if i == k else h for i, h in enumerate(pipe.hops))
+        quick = replace(c.schedule, subject=replace(pipe, hops=hops, send=max(hops)))
+        assert "takes longer than the schedule says" in reasons(replace(c, schedule=quick))
+
+
+def test_hops_are_lags_between_stages_everywhere() -> None:
+    rng = random.Random(5)
+    for _ in range(20):
+        p, m = rng.randint(2, 4), rng.randint(1, 4)
+        hops = tuple(rng.randint(0, 5) for _ in range(p - 1))
+        times = tuple((rng.randint(1, 4), rng.randint(1, 4), rng.randint(0, 2)) for _ in range(p))
+        pipe = Pipeline(times, m, max(hops), rng.choice([None, 2]), hops=hops).check()
+        net, _ = pipeline_network(pipe, False)
+        arcs = sorted((a.before, a.after, a.lag) for a in pipe.problem().precedences)
+        assert arcs == sorted(zip(net.before.tolist(), net.after.tolist(), net.lag.tolist(), strict=True))
+        assert {lag for _, _, lag in arcs} == {0, *hops}
+        found = search(shop(pipe), 0.1)
+        c = ScheduleCertificate(pipe, found.starts, found.makespan, found.lower_bound, found.bound, "best")
+        assert check_schedule(c).verdict is Verdict.PROVED
+        assert decode_schedule(encode_schedule(c)).subject == pipe
+        longer = replace(pipe, hops=tuple(h + 9 for h in hops), send=pipe.send + 9)
+        assert check_schedule(replace(c, subject=longer)).verdict is Verdict.REFUTED
+    pipe = Pipeline(((1, 1, 0),) * 3, 2, 4, None, hops=(4, 1))
+    assert pipe.check() is pipe
+    for wrong in ({"chunks": 2}, {"send": 5}, {"hops": (4,)}, {"hops": (4, -1)}):
+        with pytest.raises(InputError):
+            replace(pipe, **wrong).check()

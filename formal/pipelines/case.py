@@ -18,6 +18,7 @@ from ...models.machine.machine import Machine
 from ...models.pipelines.bound import IMPOSSIBLE, Bounds, closure, least, reached
 from ...models.pipelines.cuts import Hops, Passes, least_cut
 from ...models.pipelines.division import Division, check_sums
+from ...models.pipelines.forbidden import without
 from ...models.pipelines.micro import micro_batch
 from ...models.pipelines.pieces import Part, Pieces, Seconds
 from ...models.pipelines.views import send_between, send_time, view
@@ -69,13 +70,14 @@ NO_LIMIT = 1 << 50
 
 @dataclass(frozen=True)
 class Job:
-    """What is planned: a training step, divided, on a machine."""
+    """What is planned: a training step, divided, on a machine; `forbidden`: what it goes without."""
 
     graph: Graph
     division: Division
     machine: Machine
     where: Space
     memory: int | None
+    forbidden: tuple[str, ...] = ()
     _graphs: dict[int, Graph] = field(default_factory=dict, compare=False, repr=False)
     _bytes: dict[int, list[int]] = field(default_factory=dict, compare=False, repr=False)
 
@@ -137,6 +139,7 @@ class Case:
         if self._pieces is None:
             limit = NO_LIMIT if self.job.memory is None else self.job.memory
             planning = build(self.graph, self.machine, self.job.where, limit)
+            planning = without(planning, self.job.division, self.job.forbidden)
             self._pieces = Pieces(planning, self.job.division)
         return self._pieces
 

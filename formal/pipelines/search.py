@@ -116,6 +116,7 @@ class Searched:
             self.lower_bound,
             tuple(distinct.values()),
             any(len(cut_levels(job.machine, c.stages)) > 1 for c in self.cases),
+            job.forbidden,
         )
 
 
@@ -377,14 +378,14 @@ class _Search:
     def improve(self) -> None:
         """Plans of other cases that may be better, until several in turn are not; then the schedule of the best."""
         failed = 0
-        while failed < MOST_FAILED and not self.clock.over():
-            rest = [c for c in self.found if id(c) not in self.tried and self.open(c)]
+        while failed < MOST_FAILED and not self.clock.over() and any(self.open(c) for c in self.found):
+            rest = [c for c in self.found if id(c) not in self.tried and c.bound < self.most]
             if not rest:
                 break
             case, before = min(rest, key=lambda c: (c.size == 0, c.bound)), self.most
             if case.size == 0:
                 self.prove(case, 1)
-            if self.open(case):
+            if case.bound < self.most:
                 self.attempt(case)
             failed = 0 if self.most < before else failed + 1
             self.tried.add(id(case))

@@ -18,6 +18,9 @@ from ...models.program.graph import Graph
 from ..schedules.certificate import ScheduleCertificate
 from ..selection.certificates import SelectionCertificate
 
+FORBIDDEN_WORDS = ("tensor", "data", "sharding")
+"""What may be forbidden: `verify.pipelines.forbidden`."""
+
 
 @dataclass(frozen=True, eq=False)
 class Leaf:
@@ -51,7 +54,7 @@ class PipelineCertificate:
     """`graph`: one training step with its whole batch.  `pairs`: what is enumerated.  `quantum`: picoseconds per unit
     of the schedule.  `step` and `lower_bound` in picoseconds.  `ordered`: stages lie on the views in the machine's
     order, so a send takes what the boundary that it crosses takes; else the farthest for the plan, the nearest for the
-    bound.
+    bound.  `forbidden`: placements that the plan and everything enumerated go without.
     """
 
     graph: Graph
@@ -68,3 +71,4 @@ class PipelineCertificate:
     lower_bound: int
     leaves: tuple[Leaf, ...]
     ordered: bool = False
+    forbidden: tuple[str, ...] = ()

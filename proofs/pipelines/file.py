@@ -3,7 +3,7 @@
     pipeline.json    {"format", "graph_sha256", "machine_sha256", "space", "memory_limit", "units", "phases", "cuts",
                       "pairs", "micro_batches", "stages": [[first, end, operators, copies], ..], "quantum", "step",
                       "lower_bound", "leaves": [[stages, micro, first, end, times, once, bound(, phase)], ..],
-                      ("ordered": true)}
+                      ("ordered": true), ("forbidden": [word, ..])}
     graph.json (the step with its whole batch), machine.json, constants/..     as in plans
     schedule.*       the schedule of the chosen pipeline
     leaves/K.*       the selection certificate of leaf K
@@ -73,6 +73,7 @@ def encode_pipeline(c: PipelineCertificate) -> dict[str, Member]:
         "step": c.step,
         "lower_bound": c.lower_bound,
         **({"ordered": True} if c.ordered else {}),
+        **({"forbidden": list(c.forbidden)} if c.forbidden else {}),
         "leaves": [
             [x.stages, x.micro, x.first, x.end, x.times, x.once, x.bound, *([x.phase] if x.phase else [])]
             for x in c.leaves
@@ -91,7 +92,7 @@ def encode_pipeline(c: PipelineCertificate) -> dict[str, Member]:
 def decode_pipeline(members: Mapping[str, Member]) -> PipelineCertificate:
     """Inverse of `encode_pipeline`; `ContainerError` names what is wrong."""
     require_kind(members, PIPELINE)
-    head = read_json(members, PIPELINE).fields(*_FIELDS, optional=("ordered",))
+    head = read_json(members, PIPELINE).fields(*_FIELDS, optional=("ordered", "forbidden"))
     if head["format"].text() != FORMAT:
         head["format"].fail(f"this version reads {FORMAT!r} only")
     graph, machine = read_subject(head, members)
@@ -129,6 +130,7 @@ def decode_pipeline(members: Mapping[str, Member]) -> PipelineCertificate:
         head["lower_bound"].integer(0, 1 << 62),
         leaves,
         head.has("ordered") and head["ordered"].flag(),
+        tuple(word.text(20) for word in head["forbidden"].items(8)) if head.has("forbidden") else (),
     )
 
 

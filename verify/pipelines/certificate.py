@@ -41,6 +41,7 @@ from ..verdict import CheckResult
 from .bound import PICO, Runs, crossed, least_bytes, least_step, least_work, parts, send, send_over, table
 from .cuts import Known, none_below
 from .division import shortened, wrong_division
+from .forbidden import allowed, forbid
 from .leaves import Units
 
 NO_LIMIT = 1 << 50
@@ -92,7 +93,9 @@ class _Check:
         self.c, self.seed, self.samples, self.cells, self.notify = c, seed, samples, cells, notify
         self.built: list[CheckResult] = []
         self.units: dict[tuple[int, int], Units] = {}
-        self.assumptions: tuple[str, ...] = FLAGS
+        words = [*(["stages-in-the-machines-order"] if c.ordered else []), *(f"no-{word}" for word in c.forbidden)]
+        self.flags = (*FLAGS, *words)
+        self.assumptions: tuple[str, ...] = tuple(sorted(self.flags))
 
     def result(self, kind: str, wrong: Callable[[], str]) -> CheckResult:
         try:
@@ -138,7 +141,7 @@ class _Check:
             raise Wrong(f"problem: {wrong}")
         if wrong := wrong_assumptions(planning.problem, graph, machine, where, limit):
             raise Wrong(f"problem: {wrong}")
-        self.assumptions = tuple(sorted({*FLAGS, *planning.problem.assumptions}))
+        self.assumptions = tuple(sorted({*self.flags, *planning.problem.assumptions}))
         whole = [0] * len(planning.decisions)
         for chosen in choices:
             for v, choice in self.solution(planning, chosen).items():
@@ -151,6 +154,8 @@ class _Check:
             f"{self.seed}:{stages}:{micro}",
             self.notify,
         )
+        if c.forbidden and (wrong := forbid(units, c.forbidden)):
+            raise Wrong(wrong)
         name = f" {stages}:{micro}"
         self.built += [replace(space_result(planning), kind="Space" + name), replace(entries, kind="Entries" + name)]
         self.units[stages, micro] = units
@@ -256,6 +261,8 @@ class _Check:
             return "the choices are not those of its operators and copies"
         if len(stage.choices.operators) != len(names) or len(stage.choices.copies) != len(copies):
             return "something is decided twice"
+        if not all(allowed(units.planning, v, choice) for v, choice in x.items()):
+            return "a placement is one of those that are forbidden"
         cuts = self.c.division.cuts
         for c in (stage.first, stage.end):
             for name in cuts[c - 1] if 0 < c <= len(cuts) else ():
