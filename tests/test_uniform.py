@@ -26,7 +26,7 @@ from shardproof.models.sources.zoo import build as zoo
 from shardproof.verify.selection.certificate import check_selection
 
 EARLY = Options(
-    decomposition=DecompositionOptions(uniform_vertices=40, uniform_vertices_with_rows=40, vertices=40),
+    decomposition=DecompositionOptions(uniform_vertices=40, uniform_vertices_in_a_hurry=40, vertices=40),
     limits=Limits(joint=64),
 )
 """As usual, for problems of a tested size: none that elimination solves at once."""

@@ -26,8 +26,8 @@ def uniform_start(task: Task) -> Answer | None:
     is small, or no price gives a plan that fits.
     """
     problem, at = task.problem, task.options.decomposition
-    rows = problem.limit is not None and bool(problem.usages)
-    if len(problem.vertices) < (at.uniform_vertices_with_rows if rows else at.uniform_vertices):
+    short = problem.limit is not None and bool(problem.usages) and task.clock.left() < at.uniform_s
+    if len(problem.vertices) < (at.uniform_vertices_in_a_hurry if short else at.uniform_vertices):
         return None
     until = task.clock.share(at.uniform_share)
     if until.left() < at.uniform_s:

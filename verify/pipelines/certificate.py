@@ -231,7 +231,8 @@ class _Check:
     def lags(self) -> list[int]:
         """What the schedule says of the sends in front of every stage, in its units."""
         pipe = self.c.schedule.subject
-        assert isinstance(pipe, Pipeline)
+        if not isinstance(pipe, Pipeline):
+            raise Wrong("its schedule is that of no pipeline")
         return [0, *(pipe.hops or [pipe.send] * (len(pipe.times) - 1))]
 
     def crossing(self, units: Units, s: int, lags: Sequence[int], times: Ints) -> int:

@@ -75,12 +75,12 @@ def conflicts(problem: SelectionProblem, root: Record) -> tuple[set[int], set[in
 
 def least_use(problem: SelectionProblem, events: Ints) -> Ints:
     """Sum over the usages of their least amounts, per event."""
+    live = [u for u in problem.usages if u.start < u.end]
+    least = np.array([u.amount.min() for u in live], dtype=np.int64)
+    first, last = np.searchsorted(events, np.array([(u.start, u.end) for u in live], dtype=np.int64).reshape(-1, 2)).T
     change = np.zeros(events.size + 1, dtype=np.int64)
-    for u in problem.usages:
-        if u.start < u.end:
-            first, last = np.searchsorted(events, (u.start, u.end))
-            change[first] += int(u.amount.min())
-            change[last] -= int(u.amount.min())
+    np.add.at(change, first, least)
+    np.subtract.at(change, last, least)
     return np.cumsum(change)[:-1]
 
 
