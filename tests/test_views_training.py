@@ -21,11 +21,12 @@ from shardproof.backends.execution.reference import random_inputs, run_graph
 from shardproof.backends.execution.run import run_virtual
 from shardproof.formal.views import fronts as searched
 from shardproof.formal.views.backward import runs, tied
-from shardproof.formal.views.regions import branches_of
+from shardproof.formal.views.regions import branches_of, regions_of
 from shardproof.formal.views.search import Viewed
 from shardproof.models.cost.limits import TooLarge
 from shardproof.models.cost.selection import DecisionKind
-from shardproof.models.layout.placement import Placement
+from shardproof.models.cost.selection import build as build_problem
+from shardproof.models.layout.placement import Placement, space
 from shardproof.models.layout.view import View
 from shardproof.models.program.graph import Graph
 from shardproof.models.sources.building.builder import Builder
@@ -245,6 +246,14 @@ def test_four_mpi_ranks_train_on_views() -> None:
     wanted = run_graph(c.graph, inputs)
     for name in c.graph.results:
         np.testing.assert_allclose(outputs[name], wanted[name], rtol=1e-10, atol=1e-12)
+
+
+def test_divisions_that_come_too_late_are_not_in_the_claim() -> None:
+    graph, machine = build_step(fork(True, 2), "sgd").graph, machine_of((2, 2), "1e-5", "1e11")
+    planning = build_problem(graph, machine, space("complete"), None)
+    every, first = (regions_of(planning, branches_of(graph), over=lambda late=late: late) for late in (False, True))
+    assert [len(r.divisions) for r in first] == [1] and len(every[0].divisions) > 1
+    assert first[0].divisions == every[0].divisions[:1]
 
 
 def owned(graph: Graph) -> list[list[tuple[Names, ...]]]:

@@ -162,8 +162,8 @@ def written() -> dict[str, Row]:
 
 
 PARTS = (
-    "Made in parts: rows older than the last run had limits of the wall on a busy machine, where 60 s were 4 to 20 of the "
-    "processor; the seconds say what each solver got."
+    "Our columns are of one run; CBC's are of runs before, with limits of the wall on a busy machine, where 60 s were 4 to "
+    "20 of the processor; its seconds say what it got."
 )
 
 
