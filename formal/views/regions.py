@@ -150,7 +150,8 @@ def regions_of(
     """Regions with their divisions; those that are too large to be tabulated are left out, those that come when the
     time is `over` (but for the first), and regions without any.  `views`: prices of the planning, which are kept there.
     """
-    out, hierarchy, views = [], planning.machine.hierarchy, views or Views(planning)
+    out: list[Region] = []
+    hierarchy, views = planning.machine.hierarchy, views or Views(planning)
     for parts in tied(planning.graph, branches):
         weights = [
             sum(int(planning.problem.vertices[planning.operators[n]].cost.min()) for phase in b for n in phase)
