@@ -15,6 +15,7 @@ import pytest
 
 from shardproof.formal.pipelines import case as cases
 from shardproof.formal.pipelines.case import Job
+from shardproof.formal.pipelines.layouts import even_choice
 from shardproof.formal.pipelines.search import Searched, planned
 from shardproof.formal.selection.model.clock import Clock
 from shardproof.models.cost.selection import Planning
@@ -280,7 +281,7 @@ def test_what_crosses_a_cut_splits_its_first_dimensions_over_the_outermost_level
     case = cases.Case(job, 2, 4)  # four sequences on 2x4
     decisions, copies = case.pieces.planning.decisions, case.pieces.planning.copies
     name = job.division.cuts[1][0]
-    found = cases.even_choice(case.pieces.planning, name, (0, 1, 2))
+    found = even_choice(case.pieces.planning, name, (0, 1, 2))
     assert found is not None
     decision = decisions[copies[name]]
     rows = {int(a): decision.placements[found][k].tolist() for k, a in enumerate(decision.axes)}

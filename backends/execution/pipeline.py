@@ -1,4 +1,4 @@
-"""Running a pipelined step: every rank does its stage's tasks in the order of the schedule, on virtual ranks.
+"""This module runs a pipelined step: every rank does its stage's tasks in the order of the schedule, on virtual ranks.
 
     F(i)   receive x from the stage before, run the forward instructions, send x on
     B(i)   receive the gradient from the stage behind, run the backward instructions, send it on; sums add up
@@ -130,7 +130,7 @@ def _run_stage(
             if came is not None:
                 block, sent_s = post.receive(s, rank, came, i)
                 here[came] = xp.asarray(block)
-                time.sleep(max(0.0, sent_s + pace * staged.send - time.perf_counter()))
+                time.sleep(max(0.0, sent_s + pace * staged.sends[s + (phase == "B")] - time.perf_counter()))
         except Exception as e:
             raise RankError(rank, f"receiving {came!r} of micro-batch {i}", f"{type(e).__name__}: {e}") from e
         if recorder is not None and came is not None:

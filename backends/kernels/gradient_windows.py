@@ -1,4 +1,4 @@
-"""Gradients that read windows whole: of strided contractions, pools and local response.
+"""This module computes gradients that read windows whole: of strided contractions, pools and local response.
 
 Attributes as in `models.sources.training.windows`: position p = stride y + dilation t + offset of the result collects
 every window y and tap t.

@@ -1,4 +1,5 @@
-"""Gradients that are no maps: contractions with reversed taps or strides, normalisations, windows, scatters, copies.
+"""This module computes gradients that are no maps: contractions with reversed taps or strides, normalisations, windows,
+scatters, copies.
 
 With g the incoming gradient, sums over `over` (all-reduced where the box holds part of them), n their full extent:
 

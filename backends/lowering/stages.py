@@ -1,4 +1,5 @@
-"""Programs of a pipelined step: what a stage does forward, backward and once per step, out of one program per view.
+"""This module holds programs of a pipelined step: what a stage does forward, backward and once per step, out of one
+program per view.
 
 The program of a whole micro-batch on a view (`lower`) is the same list of instructions on every rank; a stage runs
 those of its operators, a movement where both its ends are the stage's:
@@ -63,7 +64,7 @@ class StageProgram:
 class StagedProgram:
     """`order[s]`: ("F" or "B", micro-batch) in the order in which the schedule starts them on stage s.  `batched[t]`:
     the dimension of a tensor that micro-batches cut, for those that have one.  `added`: results that are sums over the
-    micro-batches.  `seconds[s][phase]`, `send`: of a task of stage s and of a send, as planned.
+    micro-batches.  `seconds[s][phase]`, `sends[s]`: of a task of stage s and of a send in front of it, as planned.
     """
 
     graph: Graph
@@ -73,7 +74,7 @@ class StagedProgram:
     batched: dict[str, int]
     added: frozenset[str]
     seconds: tuple[dict[str, float], ...]
-    send: float
+    sends: tuple[float, ...]
 
     @property
     def hierarchy(self) -> tuple[int, ...]:
@@ -116,9 +117,8 @@ def staged(c: PipelineCertificate, stored: bool = False) -> StagedProgram:
     stages = tuple(_stage(c, s, graph, hierarchy, stored) for s in range(len(c.stages)))
     unit = c.quantum / 1e12
     seconds = tuple({phase: t * unit for phase, t in zip("FB", stage, strict=False)} for stage in pipe.times)
-    return StagedProgram(
-        c.graph, c.micro, stages, tuple(order), batched, _added(c.graph, batched), seconds, pipe.send * unit
-    )
+    sends = 0.0, *(pipe.lag(s) * unit for s in range(1, len(c.stages)))
+    return StagedProgram(c.graph, c.micro, stages, tuple(order), batched, _added(c.graph, batched), seconds, sends)
 
 
 def _added(graph: Graph, batched: dict[str, int]) -> frozenset[str]:

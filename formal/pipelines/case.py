@@ -1,4 +1,4 @@
-"""One number of stages and micro-batches: its lower bound, and plans for it.
+"""This module holds one number of stages and micro-batches: its lower bound, and plans for it.
 
 Leaves are runs of one unit, then of two, of four ..; equal ones are solved once.  A plan cuts where the bound is least,
 gives every stage the placements that are best between even layouts at its cuts, and runs 1F1B.
@@ -10,18 +10,20 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from fractions import Fraction
 from itertools import accumulate
-from math import ceil, floor, prod
+from math import ceil, floor
 
-from ...models.cost.selection import Planning, build
+from ...models.cost.selection import build
 from ...models.layout.placement import Space
 from ...models.machine.machine import Machine
 from ...models.pipelines.bound import IMPOSSIBLE, Bounds, closure, least, reached
+from ...models.pipelines.cuts import Hops, Passes, least_cut
 from ...models.pipelines.division import Division, check_sums
+from ...models.pipelines.forbidden import without
 from ...models.pipelines.micro import micro_batch
 from ...models.pipelines.pieces import Part, Pieces, Seconds
-from ...models.pipelines.views import send_time, view
+from ...models.pipelines.views import send_between, send_time, view
 from ...models.pipelines.work import PER_SECOND, unit_bytes, unit_work
-from ...models.problem.selection_problem import FORBIDDEN, ProblemError, SelectionProblem
+from ...models.problem.selection_problem import ProblemError, SelectionProblem
 from ...models.program.graph import Graph
 from ...models.text import InputError
 from ...proofs.pipelines.certificate import Leaf
@@ -29,10 +31,14 @@ from ..planning.simple import simple_plans
 from ..selection.model.clock import Clock
 from ..selection.relax_resources import relax_resources
 from ..selection.solve import solve
+from .layouts import even_choice
 from .menus import Menus
 
 LEAF_GAP = Fraction(1, 1000)
 """Leaves are proved to this gap."""
+
+LEAF_SECONDS = 6.0
+"""For one leaf: what is known then is a bound too."""
 
 MOST_WHOLE = 400
 """Vertices of a stage up to which its placements are found at once; beyond, unit by unit (`menus`)."""
@@ -64,13 +70,14 @@ NO_LIMIT = 1 << 50
 
 @dataclass(frozen=True)
 class Job:
-    """What is planned: a training step, divided, on a machine."""
+    """What is planned: a training step, divided, on a machine; `forbidden`: what it goes without."""
 
     graph: Graph
     division: Division
     machine: Machine
     where: Space
     memory: int | None
+    forbidden: tuple[str, ...] = ()
     _graphs: dict[int, Graph] = field(default_factory=dict, compare=False, repr=False)
     _bytes: dict[int, list[int]] = field(default_factory=dict, compare=False, repr=False)
 
@@ -109,6 +116,7 @@ class Case:
     stages: int
     micro: int
     leaves: dict[tuple[int, int, int, bool], Leaf] = field(default_factory=dict)
+    passes: dict[tuple[int, int, str], Leaf] = field(default_factory=dict)
     bound: int = 0
     coarse: int = 0
     starts: tuple[int, ...] = ()
@@ -131,6 +139,7 @@ class Case:
         if self._pieces is None:
             limit = NO_LIMIT if self.job.memory is None else self.job.memory
             planning = build(self.graph, self.machine, self.job.where, limit)
+            planning = without(planning, self.job.division, self.job.forbidden)
             self._pieces = Pieces(planning, self.job.division)
         return self._pieces
 
@@ -160,6 +169,30 @@ class Case:
                     for rows in found:
                         rows[i][j] = IMPOSSIBLE
         return Bounds(*found)
+
+    def passes_known(self, both: Bounds) -> Passes:
+        """What is known of runs of units, forward and backward apart."""
+        n = self.job.division.units
+        least_f = {(u, u + 1): w for u, w in enumerate(self.forward)}
+        least_b: dict[tuple[int, int], int] = {}
+        for (i, j, phase), leaf in self.passes.items():
+            rows = least_f if phase == "F" else least_b
+            rows[i, j] = max(rows.get((i, j), 0), leaf.bound)
+        return Passes(closure(n, least_f), closure(n, least_b), both.one, both.updated, both.step)
+
+    def hops(self) -> Hops:
+        """Sends in front of every stage, in picoseconds."""
+        cuts, stages = self.job.division.cuts, range(1, self.stages)
+
+        def ways(k: int) -> list[list[int]]:
+            return [[], *([0, *(floor(PER_SECOND * self.hop(pair[k], s)) for pair in cuts)] for s in stages)]
+
+        return Hops(ways(0), ways(1))
+
+    def hop(self, tensor: str, boundary: int) -> Fraction:
+        """Seconds to send a tensor between the stages at a boundary."""
+        t = self.graph.tensor(tensor)
+        return send_between(self.job.machine, self.stages, t.elements * t.element_bytes, boundary)
 
     def too_heavy(self, first: int, end: int) -> bool:
         """Whether no placement of these units fits the memory, evenly split over a view, with one activation kept."""
@@ -198,6 +231,10 @@ class Case:
             else:
                 high, step = at, step // 2
         self.bound = low
+        if self.passes and self.starts and self.stages > 1 and low < most:
+            better = least_cut(self.passes_known(known), self.hops(), self.micro, self.starts, low, most)
+            if better is not None:
+                self.bound, self.starts = better[0], better[1] or self.starts
 
     def prove(self, size: int, clock: Clock) -> None:
         """Solve the leaves of `size` units."""
@@ -213,6 +250,13 @@ class Case:
                 leaf = solved[key]
                 if leaf is not None:
                     self.leaves[i, i + size, times, once] = leaf
+            for phase in "FB" if self.stages > 1 else "":
+                alike = (phase, pieces.pass_key(i, i + size))
+                if alike not in solved:
+                    solved[alike] = self._solved(i, i + size, 1, False, clock, phase)
+                leaf = solved[alike]
+                if leaf is not None:
+                    self.passes[i, i + size, phase] = leaf
         self.size = size
 
     def prove_run(self, first: int, end: int, clock: Clock) -> None:
@@ -221,18 +265,19 @@ class Case:
             if (leaf := self._solved(first, end, times, once, clock)) is not None:
                 self.leaves[first, end, times, once] = leaf
 
-    def _solved(self, first: int, end: int, times: int, once: bool, clock: Clock) -> Leaf | None:
+    def _solved(self, first: int, end: int, times: int, once: bool, clock: Clock, phase: str = "") -> Leaf | None:
         if clock.over():
             return None
+        pieces = self.pieces
         try:
-            part = self.pieces.leaf(first, end, times, int(once))
+            part = pieces.one_pass(first, end, phase) if phase else pieces.leaf(first, end, times, int(once))
         except ProblemError:  # costs too large for their unit
             return None
-        answer = solve(part.problem, clock=clock.at_most(None), gap=LEAF_GAP)
+        answer = solve(part.problem, clock=clock.at_most(LEAF_SECONDS), gap=LEAF_GAP)
         if answer.certificate is None or answer.lower_bound is None:
             return None
         value = answer.lower_bound * PER_SECOND // part.problem.scale
-        return Leaf(self.stages, self.micro, first, end, times, once, value, answer.certificate)
+        return Leaf(self.stages, self.micro, first, end, times, once, value, answer.certificate, phase)
 
     def plan(self, starts: tuple[int, ...], clock: Clock, order: tuple[int, ...]) -> list[StagePlan] | None:
         """Stages that begin at these units, cuts split along dimensions in this order; None where one is not found.
@@ -370,27 +415,6 @@ class Case:
 
 def _runs(starts: Sequence[int], units: int) -> list[tuple[int, int]]:
     return list(zip(starts, (*starts[1:], units), strict=True))
-
-
-def even_choice(planning: Planning, tensor: str, order: tuple[int, ...]) -> int | None:
-    """The choice of a tensor's copy without replication that splits early dimensions of `order` most, and where
-    several do, these over the outermost levels: what is left for the dimensions behind them stays in a node.
-    """
-    d = planning.decisions[planning.copies[tensor]]
-    shape, cost = planning.graph.tensor(tensor).shape, planning.problem.vertices[planning.copies[tensor]].cost
-    best: tuple[tuple[tuple[int, ...], ...], int] | None = None
-    for choice, matrix in enumerate(d.placements):
-        if (matrix[-1] != 1).any() or cost[choice] >= FORBIDDEN:
-            continue
-        degree = {int(a): prod(int(x) for x in matrix[k]) for k, a in enumerate(d.axes)}
-        if any(shape[k] % n for k, n in degree.items()):
-            continue
-        rows = {int(a): tuple(int(x) for x in matrix[k]) for k, a in enumerate(d.axes)}
-        known = [k for k in order if k < len(shape)]
-        score = tuple(degree.get(k, 1) for k in known), *(rows.get(k, ()) for k in known)
-        if best is None or score > best[0]:
-            best = score, choice
-    return None if best is None else best[1]
 
 
 def orders(case: Case) -> Iterator[tuple[int, ...]]:

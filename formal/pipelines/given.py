@@ -1,4 +1,5 @@
-"""A configuration that somebody has published, as a pipelined step: equal layers, one placement on all views, 1F1B.
+"""This module makes a configuration that somebody has published, as a pipelined step: equal layers, one placement on
+all views, 1F1B.
 
     stages          pp of them, each with as many layers; the embedding is in the first, the output in the last
     placements      tensor, context and data parallel degrees on every view (`models.sources.frameworks.placements`);
@@ -60,8 +61,8 @@ class GivenPieces(Pieces):
         vertices = self.leaf_vertices(first, end, once)
         return (*super().key(first, end, once), tuple(self.allowed.get(v) for v in vertices))
 
-    def _part(self, vertices: list[int], micro: int, once: int, fixed: Mapping[int, int]) -> Part:
-        part = super()._part(vertices, micro, once, fixed)
+    def _part(self, vertices: list[int], micro: int, once: int, fixed: Mapping[int, int], phase: str = "") -> Part:
+        part = super()._part(vertices, micro, once, fixed, phase)
         rows = list(part.problem.vertices)
         for k, v in enumerate(part.vertices):
             if v in self.allowed and v not in fixed:

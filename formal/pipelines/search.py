@@ -1,9 +1,9 @@
-"""The search over cuts, views, micro-batches and placements of a pipelined training step.
+"""This module searches over cuts, views, micro-batches and placements of a pipelined training step.
 
-Cases (stages, micro-batches) begin with a bound by least work.  First one case of every number of stages is planned,
-and what lies beside the best plan; then the others, by their least bound: first the leaves of one unit, which raise it,
-then a plan.  A case whose bound is not below the best plan is left, with that bound as its proof; leaves grow where a
-gap stays.  A plan without pipelines is the case (1, 1), so that no answer is worse than that.
+Cases (stages, micro-batches) begin with a bound by least work.  First come leaves of one unit of one case of every
+number of stages, and a plan of the best of them.  Then always the case of the least bound: leaves of one unit, which
+raise it, then a plan, then longer leaves, until the least bound is near the best plan, or nothing raises it.  A plan
+without pipelines is the case (1, 1), so that no answer is worse than that.
 """
 
 from __future__ import annotations
@@ -19,6 +19,7 @@ import numpy as np
 
 from ...models.communication.choices import Choices
 from ...models.cost.selection import DecisionKind
+from ...models.pipelines.views import cut_levels
 from ...models.pipelines.work import PER_SECOND
 from ...models.problem.selection_problem import Ints
 from ...models.schedules.pipeline import Pipeline
@@ -30,7 +31,10 @@ from ..schedules.published import starts_of
 from ..schedules.search import search
 from ..schedules.shop import shop
 from ..selection.model.clock import Clock
-from .case import Case, Job, StagePlan, cases, orders, picoseconds
+from .case import FAR, Case, Job, StagePlan, cases, orders, picoseconds
+
+NO_STEP = 1 << 62
+"""Picoseconds: no plan is known, or none fits."""
 
 LARGEST_TIME = 1 << 31
 """Times of a schedule stay below this."""
@@ -96,7 +100,7 @@ class Searched:
         if best is None:
             raise ValueError("only a plan has a certificate")
         needed = [case for case in self.cases if case.coarse < self.lower_bound]
-        distinct = {id(leaf): leaf for case in needed for leaf in case.leaves.values()}
+        distinct = {id(leaf): leaf for case in needed for leaf in (*case.leaves.values(), *case.passes.values())}
         return PipelineCertificate(
             job.graph,
             job.machine,
@@ -111,6 +115,8 @@ class Searched:
             best.step,
             self.lower_bound,
             tuple(distinct.values()),
+            any(len(cut_levels(job.machine, c.stages)) > 1 for c in self.cases),
+            job.forbidden,
         )
 
 
@@ -126,12 +132,15 @@ def _choices(case: Case, stage: StagePlan) -> Choices:
 def pipeline_of(case: Case, stages: Sequence[StagePlan], kept: int) -> tuple[int, Pipeline]:
     """Picoseconds per unit, and the pipeline with the stages' times in such units."""
     scale = case.pieces.planning.problem.scale
-    sends = [case.one_way(t, True) for s in stages[1:] for t in case.job.division.cuts[s.first - 1]]
-    send = ceil(PER_SECOND * max(sends, default=Fraction(0)))
+    cuts = [case.job.division.cuts[s.first - 1] for s in stages[1:]]
+    sends = [ceil(PER_SECOND * max(case.hop(t, k) for t in cut)) for k, cut in enumerate(cuts, 1)]
+    send = max(sends, default=0)
     times = [(picoseconds(s.seconds.forward, scale), picoseconds(s.seconds.backward, scale)) for s in stages]
     quantum = max(1, -(-max(send, *(t for pair in times for t in pair)) // LARGEST_TIME))
     rows = tuple((-(-f // quantum), -(-b // quantum), 0) for f, b in times)
-    return quantum, Pipeline(rows, case.micro, -(-send // quantum), kept).check()
+    hops = tuple(-(-send // quantum) for send in sends)
+    pipe = Pipeline(rows, case.micro, max(hops, default=0), kept, hops=hops if len(set(hops)) > 1 else ())
+    return quantum, pipe.check()
 
 
 def step_of(case: Case, stages: Sequence[StagePlan], quantum: int, schedule: ScheduleCertificate) -> int:
@@ -153,12 +162,14 @@ def _best_cut(case: Case) -> tuple[int, ...]:
     """
     micro = case.bounds().one
     n, p = case.job.division.units, case.stages
-    send = max((ceil(PER_SECOND * case.one_way(t, True)) for cut in case.job.division.cuts for t in cut), default=0)
-    quantum = max(1, max(micro[0][n], send) // (1 << 24))
+    there = case.hops().there
+    quantum = max(1, max(micro[0][n], *(max(row, default=0) for row in there)) // (1 << 24))
 
     def value(starts: tuple[int, ...]) -> int:
         spans = [micro[i][j] // quantum for i, j in zip(starts, (*starts[1:], n), strict=True)]
-        pipe = Pipeline(tuple((t // 3 + 1, t - t // 3, 0) for t in spans), case.micro, send // quantum, case.micro)
+        hops = tuple(there[s][starts[s]] // quantum for s in range(1, p))
+        times = tuple((t // 3 + 1, t - t // 3, 0) for t in spans)
+        pipe = Pipeline(times, case.micro, max(hops, default=0), case.micro, hops=hops)
         return search(shop(pipe), 0.0).makespan
 
     ends = [micro[0][i] for i in range(n)]
@@ -200,7 +211,7 @@ def waiting(case: Case, stages: Sequence[StagePlan], pipe: Pipeline, starts: Int
         for k, beside in ((0, s + 1), (1, s - 1)):
             if 0 <= beside < len(stages):
                 name = case.job.division.cuts[max(stage.first, stages[beside].first) - 1][k]
-                total += _most(end[k, s], end[k, s] + pipe.send) * case.block(name)
+                total += _most(end[k, s], end[k, s] + pipe.lag(max(s, beside))) * case.block(name)
         out.append(total)
     return tuple(out)
 
@@ -256,93 +267,131 @@ def scheduled(
 
 
 def _seeds(found: Sequence[Case]) -> list[Case]:
-    """Cases that are planned before all others: of every number of stages, most first, the one whose micro-batches are
-    nearest to `USUAL` times as many.  A plan soon rules out others by their bounds.
+    """Cases that are looked at before all others: of every number of stages the one whose micro-batches are nearest to
+    `USUAL` times as many; the step as it is.
     """
-    stages = sorted({c.stages for c in found if c.stages > 1}, reverse=True)
-    return [min((c for c in found if c.stages == p), key=lambda c: abs(c.micro - USUAL * p)) for p in stages]
-
-
-def _beside(best: Scheduled | None, found: Sequence[Case]) -> list[Case]:
-    """Cases that differ from that of the best plan by one step in stages or micro-batches."""
-    if best is None:
-        return []
-    here = best.case
-    micro = sorted({c.micro for c in found if c.stages == here.stages})
-    stages = sorted({c.stages for c in found if c.micro == here.micro})
-    k, n = micro.index(here.micro), stages.index(here.stages)
-    pairs = [
-        *((here.stages, m) for m in (*micro[k + 1 : k + 2], *micro[max(0, k - 1) : k])),
-        *((p, here.micro) for p in (*stages[n + 1 : n + 2], *stages[max(0, n - 1) : n])),
+    stages = sorted({c.stages for c in found}, reverse=True)
+    return [
+        min((c for c in found if c.stages == p), key=lambda c: abs(c.micro - USUAL * p) if p > 1 else c.micro)
+        for p in stages
     ]
-    return [c for pair in pairs for c in found if (c.stages, c.micro) == pair]
 
 
 def planned(job: Job, pairs: list[tuple[int, int]], clock: Clock, gap: Fraction, tell: Tell | None = None) -> Searched:
     """The best plan over these pairs within the time, and the bound of all of them."""
     found = cases(job, pairs)
-    best: Scheduled | None = None
-    most = 1 << 62
     for case in found:
-        case.update_bound(most)
+        case.update_bound(NO_STEP)
         case.coarse = case.bound
-    seeds = _seeds(found)
+    search_of = _Search(found, clock, gap, tell or (lambda words: None))
+    search_of.begin()
+    search_of.close()
+    search_of.improve()
+    best, most = search_of.best, search_of.most
+    return Searched(job, best, found, min([most, *(c.bound for c in found)]))
 
-    def attempt(case: Case) -> None:
-        nonlocal best, most
+
+class _Search:
+    """What is known while pairs are looked at.  `most`: picoseconds of the best plan."""
+
+    def __init__(self, found: list[Case], clock: Clock, gap: Fraction, tell: Tell) -> None:
+        self.found, self.clock, self.gap, self.tell = found, clock, gap, tell
+        self.best: Scheduled | None = None
+        self.most = NO_STEP
+        self.slack: dict[int, Fraction] = {}
+        self.tried: set[int] = set()
+        self.last: Case | None = None
+
+    def open(self, case: Case) -> bool:
+        """Whether a case may still have a plan that is better by more than the gap."""
+        return case.bound < self.most * (1 - self.gap)
+
+    def turn_to(self, case: Case) -> None:
+        """Give back the tables of the case that was looked at, unless the best plan is one of it."""
+        if self.last is not None and self.last is not case and (self.best is None or self.best.case is not self.last):
+            self.last.forget()
+        self.last = case
+
+    def prove(self, case: Case, size: int) -> None:
+        """Leaves of `size` units."""
+        self.turn_to(case)
+        case.prove(size, self.clock)
+        case.update_bound(self.most)
+        self.say(case)
+
+    def attempt(self, case: Case) -> None:
+        """A plan where the bound is least."""
+        self.turn_to(case)
+        self.tried.add(id(case))
         cut = _best_cut(case)
         for order in orders(case):
-            stages = case.plan(cut, clock, order)
+            stages = case.plan(cut, self.clock, order)
             if stages is None:
                 continue
-            made = scheduled(case, stages, TRY_SECONDS, clock)
-            if made is not None and made.step < most:
-                best, most = made, made.step
+            self.slack[id(case)] = min(case.slack(stages), self.slack.get(id(case), FAR))
+            made = scheduled(case, stages, TRY_SECONDS, self.clock)
+            if made is not None and made.step < self.most:
+                self.best, self.most = made, made.step
             break
+        self.say(case)
 
-    tried: set[int] = set()
-    failed = 0
-    while not clock.over():
-        waiting = [c for c in found if c.bound < most * (1 - gap) and id(c) not in tried]
-        first = [c for c in seeds if c in waiting] or [c for c in _beside(best, found) if c in waiting]
-        if failed >= MOST_FAILED:  # the step as it is was asked for too, and no plan may be worse
-            waiting = [c for c in waiting if c.size == 0 or (c.stages, c.micro) == (1, 1)]
-        if not waiting and not first:
-            break
-        case = first[0] if first else min(waiting, key=lambda c: c.bound)
-        proved = [c for c in waiting if c.size > 0 and c.stages > 1]
-        if best is None and not first and proved:  # a plan soon: it rules out others
-            case = min(proved, key=lambda c: c.bound)
-        if case.size == 0:
-            case.prove(1, clock)
-            case.update_bound(most)
-        else:
-            tried.add(id(case))
-            before = most
-            attempt(case)
-            failed = 0 if most < before else failed + 1
-            if best is None or best.case is not case:
-                case.forget()
-        if tell is not None:
-            tell(f"{case.stages} stages, {case.micro} micro-batches: at least {case.bound / 1e9:.4g} ms")
-    if best is None and clock.over():  # even then: what is found without any search
-        attempt(min(found, key=lambda c: (c.size == 0, c.stages, c.micro)))
-    while best is not None and not clock.over():
-        case = min(found, key=lambda c: c.bound)
-        if case.bound >= most * (1 - gap) or 2 * case.size > job.division.units:
-            break
-        if case is best.case and case.size > 1 and case.slack(best.stages) < gap * TIGHT:
-            break  # longer leaves could hardly raise the bound
-        case.prove(max(1, 2 * case.size), clock)
-        cut = case.starts
-        case.update_bound(most)
-        if case.starts != cut:
-            attempt(case)
-        if best.case is not case:
-            case.forget()
-    if best is not None and clock.left() > 1:
-        seconds = min(SCHEDULE_SECONDS, clock.left() / 2)
-        better = scheduled(best.case, best.stages, seconds, clock, max(best.kept))
-        if better is not None and better.step < best.step:
-            best, most = better, better.step
-    return Searched(job, best, found, min([most, *(c.bound for c in found)]))
+    def say(self, case: Case) -> None:
+        self.tell(f"{case.stages} stages, {case.micro} micro-batches: at least {case.bound / 1e9:.4g} ms")
+
+    def begin(self) -> None:
+        """Leaves of one case of every number of stages, and a plan of the one that they leave most promising."""
+        seeds = [c for c in _seeds(self.found) if c.bound < NO_STEP]
+        for case in seeds:
+            if not self.clock.over():
+                self.prove(case, 1)
+        while self.best is None and not self.clock.over():
+            rest = [c for c in seeds if id(c) not in self.tried and self.open(c)]
+            if not rest:
+                break
+            self.attempt(min(rest, key=lambda c: c.bound))
+
+    def close(self) -> None:
+        """Always the case of the least bound: leaves of one unit, a plan, longer leaves, until that bound stays."""
+        while not self.clock.over():
+            case = min(self.found, key=lambda c: c.bound)
+            if not self.open(case):
+                break
+            if case.size == 0:
+                self.prove(case, 1)
+            elif id(case) not in self.tried:
+                self.attempt(case)
+            elif self.helpful(case):
+                cut = case.starts
+                self.prove(case, 2 * case.size)
+                if case.starts != cut:
+                    self.attempt(case)
+            else:
+                break
+        if self.best is None and self.clock.over():  # even then: what is found without any search
+            self.attempt(min(self.found, key=lambda c: (c.size == 0, c.stages, c.micro)))
+
+    def helpful(self, case: Case) -> bool:
+        """Whether longer leaves could raise a bound much: not where stages take what these say already."""
+        longest = -(-case.job.division.units // case.stages)
+        return case.size < longest and self.slack.get(id(case), FAR) >= self.gap * TIGHT
+
+    def improve(self) -> None:
+        """Plans of other cases that may be better, until several in turn are not; then the schedule of the best."""
+        failed = 0
+        while failed < MOST_FAILED and not self.clock.over() and any(self.open(c) for c in self.found):
+            rest = [c for c in self.found if id(c) not in self.tried and c.bound < self.most]
+            if not rest:
+                break
+            case, before = min(rest, key=lambda c: (c.size == 0, c.bound)), self.most
+            if case.size == 0:
+                self.prove(case, 1)
+            if case.bound < self.most:
+                self.attempt(case)
+            failed = 0 if self.most < before else failed + 1
+            self.tried.add(id(case))
+        best, clock = self.best, self.clock
+        if best is not None and clock.left() > 1:
+            seconds = min(SCHEDULE_SECONDS, clock.left() / 2)
+            better = scheduled(best.case, best.stages, seconds, clock, max(best.kept))
+            if better is not None and better.step < best.step:
+                self.best, self.most = better, better.step

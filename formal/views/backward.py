@@ -1,4 +1,5 @@
-"""The second phase of branches: which operators of a training step belong to them behind the forward pass.
+"""This module plans the second phase of branches: which operators of a training step belong to them behind the forward
+pass.
 
     own      tensors that a branch writes and hands to nobody else in the forward pass, and parameters and inputs that
              only its operators read there

@@ -1,4 +1,5 @@
-"""What a branch takes on a view, for every way in which it may hold the tensors that it shares with others.
+"""This module says what a branch takes on a view, for every way in which it may hold the tensors that it shares with
+others.
 
     ends        vertices of the branch with a movement from or to the outside; a *class* of an end are the choices that
                 agree in the layouts of all these movements, in order of their first choice

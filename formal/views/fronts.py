@@ -1,4 +1,5 @@
-"""Branches of two phases: for every label all pairs (time of phase 0, time of phase 1) that no other one dominates.
+"""This module plans branches of two phases: for every label all pairs (time of phase 0, time of phase 1) that no other
+one dominates.
 
 The time of a region is the sum over its phases of the largest over its views, so a branch may trade one phase for the
 other, and both ends of the trade have to be kept.

@@ -1,4 +1,5 @@
-"""The selection problem of a graph whose regions may run on views: an ordinary one, solved and certified as any other.
+"""This module builds the selection problem of a graph whose regions may run on views: an ordinary one, solved and
+certified as any other.
 
     vertices   those of the plan without views, in order; a vertex that belongs to a branch has one more choice, the
                last one: *elsewhere*, cost 0

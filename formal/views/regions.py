@@ -1,4 +1,4 @@
-"""Which regions of a graph are worth a view, and which divisions of the machine are tried on them.
+"""This module says which regions of a graph are worth a view, and which divisions of the machine are tried on them.
 
     join       an operator; *shared* is what at least two of its operands depend on, with all that it depends on
     branches   what the join depends on and is not shared, in parts that exchange no tensor: two or more make a region;

@@ -1,4 +1,6 @@
-"""Plans whose branches run on views: the plan without views first, then the problem with them from there on."""
+"""This module finds plans whose branches run on views: the plan without views first, then the problem with them from
+there on.
+"""
 
 from __future__ import annotations
 

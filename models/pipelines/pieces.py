@@ -1,10 +1,11 @@
-"""Selection problems of runs of units: what a stage costs at least, and what it costs exactly.
+"""This module holds selection problems of runs of units: what a stage costs at least, and what it costs exactly.
 
 Everything is a part of one problem, that of the whole training step of a micro-batch on one view (`models.cost`):
 
     leaf      the vertices of units i .. j-1 and the edges between them.  Every solution of a larger problem, restricted
               to them, is a solution that costs no more, because no cost is negative: a lower bound of a leaf is one for
               every stage that contains its units, whatever its boundaries.  Leaves side by side add up.
+    pass      a leaf in which forward or backward operators cost nothing, without the edges to them
     stage     the leaf, what arrives (x_i from the left, g_j from the right, inputs), the constants that it reads, and
               the four tensors of its cuts in given layouts
 
@@ -111,6 +112,17 @@ class Pieces:
         """Vertices of units first .. end-1; without `once` those of updates stay away."""
         return [v for v, u in enumerate(self.unit) if first <= u < end and (once or self.phase[v] != "U")]
 
+    def pass_key(self, first: int, end: int) -> tuple[object, ...]:
+        """Equal for runs of units whose passes have equal problems."""
+        vertices = self.leaf_vertices(first, end, False)
+        mine = set(vertices)
+        edges = enumerate(self.planning.problem.edges)
+        return (
+            self.key(first, end, False),
+            tuple(self.phase[v] for v in vertices),
+            tuple(self.edge_phase[k] for k, e in edges if e.u in mine and e.v in mine and not self.once[k]),
+        )
+
     def key(self, first: int, end: int, once: bool) -> tuple[object, ...]:
         """Equal for leaves whose problems are equal; valid while the planning problem exists."""
         vertices = self.leaf_vertices(first, end, once)
@@ -127,7 +139,11 @@ class Pieces:
         """Units first .. end-1 alone.  Raises `ProblemError` if costs get too large."""
         return self._part(self.leaf_vertices(first, end, once > 0), micro, once, {})
 
-    def _part(self, vertices: list[int], micro: int, once: int, fixed: Mapping[int, int]) -> Part:
+    def one_pass(self, first: int, end: int, phase: str) -> Part:
+        """Units first .. end-1 alone, where only the forward ("F") or backward ("B") pass of a micro-batch costs."""
+        return self._part(self.leaf_vertices(first, end, False), 1, 0, {}, phase)
+
+    def _part(self, vertices: list[int], micro: int, once: int, fixed: Mapping[int, int], phase: str = "") -> Part:
         whole = self.planning.problem
         local = {v: k for k, v in enumerate(vertices)}
         tables: list[Ints] = []
@@ -135,13 +151,16 @@ class Pieces:
         edges = []
         for k, e in enumerate(whole.edges):
             times = once if self.once[k] else micro
-            if e.u in local and e.v in local and times:
+            if e.u in local and e.v in local and times and phase in ("", self.edge_phase[k]):
                 at = (e.table, times)
                 if at not in number:
                     number[at] = len(tables)
                     tables.append(self._times(whole.tables[e.table], times))
                 edges.append(Edge(local[e.u], local[e.v], number[at], e.rows, e.cols))
         costs = [self._times(whole.vertices[v].cost, once if self.phase[v] == "U" else micro) for v in vertices]
+        for k, v in enumerate(vertices):
+            if phase and self.phase[v] != phase:
+                costs[k] = np.where(costs[k] >= FORBIDDEN, FORBIDDEN, 0)
         for v, choice in fixed.items():
             cost = np.full_like(costs[local[v]], FORBIDDEN)
             cost[choice] = costs[local[v]][choice]

@@ -1,4 +1,4 @@
-"""Views of the machine: equal parts, one per stage, and what sending between neighbours takes.
+"""This module holds views of the machine: equal parts, one per stage, and what sending between neighbours takes.
 
 P stages share the children of the outermost level, P dividing their number, or each child is shared by several stages,
 whose number divides the next level.  A tensor of S bytes that crosses a cut is split evenly over the devices of both
@@ -8,7 +8,8 @@ views; every level that it crosses carries an even share of it over the links of
 
     links_l   children of level l in one view (one, if the view is a part of a child)
 
-No layouts make a link carry less: every element enters the next view at least once.
+No layouts make a link carry less: every element enters the next view at least once.  Stage s lies on the s-th part in
+the machine's order, so neighbours are in one node where they can be (`boundary_level`).
 """
 
 from __future__ import annotations
@@ -66,13 +67,44 @@ def send_time(machine: Machine, stages: int, size: int, outermost: bool) -> Frac
     >>> [round(1e6 * send_time(load_machine("cloud-a100:4x8"), p, 9 * 10**6, True)) for p in (2, 4, 8)]  # microseconds
     [517, 1019, 1023]
     """
+    levels = cut_levels(machine, stages)
+    return _time(machine, stages, size, 0 if not levels else levels[0] if outermost else levels[-1])
+
+
+def send_between(machine: Machine, stages: int, size: int, boundary: int) -> Fraction:
+    """Seconds for `size` bytes between stages `boundary` - 1 and `boundary`, which lie on parts that follow each other.
+
+    >>> from ..machine.machine import load_machine
+    >>> [round(1e6 * send_between(load_machine("cloud-a100:4x8"), 8, 9 * 10**6, s)) for s in (1, 2, 3)]  # microseconds
+    [13, 1023, 13]
+    """
+    return _time(machine, stages, size, boundary_level(machine, stages, boundary))
+
+
+def boundary_level(machine: Machine, stages: int, boundary: int) -> int:
+    """The outermost level that separates parts `boundary` - 1 and `boundary`."""
     sizes = view_sizes(machine, stages)
     assert sizes is not None
-    whole = machine.hierarchy
-    crossed = [level for level, (a, b) in enumerate(zip(sizes, whole, strict=True)) if a != b]
-    first = 0 if not crossed else crossed[0] if outermost else crossed[-1]
+    inside = stages
+    for level in cut_levels(machine, stages):
+        inside //= machine.hierarchy[level] // sizes[level]
+        if boundary % inside == 0:
+            return level
+    return 0
+
+
+def cut_levels(machine: Machine, stages: int) -> list[int]:
+    """Levels of which a part has fewer children than the machine, outermost first."""
+    sizes = view_sizes(machine, stages)
+    assert sizes is not None
+    return [level for level, (a, b) in enumerate(zip(sizes, machine.hierarchy, strict=True)) if a != b]
+
+
+def _time(machine: Machine, stages: int, size: int, first: int) -> Fraction:
+    sizes = view_sizes(machine, stages)
+    assert sizes is not None
     total = Fraction(0)
-    for level in range(first, len(whole)):
+    for level in range(first, len(sizes)):
         links = prod(sizes[: level + 1])
         total += Fraction(size, links) / machine.levels[level].bandwidth + machine.levels[level].latency
     return total

@@ -1,5 +1,5 @@
-"""Pipelines: M equal micro-batches through P stages, each with a forward, a backward for its input and one for its
-weights.
+"""This module holds pipelines: M equal micro-batches through P stages, each with a forward, a backward for its input
+and one for its weights.
 
 Stage s lies on device s and is cut into `chunks` equal parts, its chunks; chunk v = c P + k of the model lies on
 
@@ -13,7 +13,8 @@ Tasks of chunk v and micro-batch i, in units of 1/chunks of the given unit, so t
     W(v, i)  time W[s]   after I(v, i)
 
     send     chunks * `send` between chunks on different devices, nothing on the same one; a lag: sends do not wait for
-             each other
+             each other; with `hops` (one chunk a stage) between stages s and s + 1 hops[s] of them, of which `send` is
+             the longest
     memory   one activation of chunk v from the start of F(v, i) to the end of W(v, i); a device keeps at most
              chunks * `memory` (an activation of a whole stage is the unit, so a chunk's is 1/chunks of it)
 
@@ -54,6 +55,7 @@ class Pipeline:
     memory: int | None
     chunks: int = 1
     wave: bool = False
+    hops: tuple[int, ...] = ()
 
     @property
     def stages(self) -> int:
@@ -77,6 +79,10 @@ class Pipeline:
         turn, at = divmod(part, self.stages)
         return self.stages - 1 - at if self.wave and turn % 2 else at
 
+    def lag(self, boundary: int) -> int:
+        """What a send between stages `boundary` - 1 and `boundary` takes, in units of the tasks' times."""
+        return self.hops[boundary - 1] if self.hops else self.send * self.chunks
+
     def task(self, kind: int, part: int, micro_batch: int) -> int:
         """Number of a task: by kind, chunk, micro-batch."""
         return (kind * self.parts + part) * self.micro_batches + micro_batch
@@ -98,6 +104,10 @@ class Pipeline:
                 raise InputError(f"stage {s}: times {times} must be three integers of 0 or more, not all zero")
         if not 0 <= self.send < MOST_TIME >> 8:
             raise InputError(f"the time of a send is {self.send}, must be 0 or more and less than 2**32")
+        if self.hops and (self.chunks > 1 or len(self.hops) != self.stages - 1 or max(self.hops) != self.send):
+            raise InputError("hops: of stages of one chunk, one fewer than these, the longest of them is the send")
+        if min(self.hops, default=0) < 0:
+            raise InputError(f"the time of a send is {min(self.hops)}, must be 0 or more")
         if self.memory is not None and not 1 <= self.memory <= 1 << 20:
             raise InputError(f"memory for {self.memory} activations; a stage keeps at least 1 (at most 2**20)")
         return self
@@ -111,7 +121,7 @@ class Pipeline:
         """
         m, v = self.micro_batches, self.parts
         device = [self.device(k) for k in range(v)]
-        lag = [0 if a == b else self.send * self.chunks for a, b in pairwise(device)]
+        lag = [0 if a == b else self.lag(max(a, b)) for a, b in pairwise(device)]
         tasks = [
             Task(f"{name}{k}.{i}", self.times[device[k]][kind], (device[k],))
             for kind, name in enumerate(KINDS)

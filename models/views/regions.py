@@ -1,4 +1,5 @@
-"""Regions: branches of a graph that may run beside each other, and the divisions of the machine they are tried on.
+"""This module holds regions: branches of a graph that may run beside each other, and the divisions of the machine they
+are tried on.
 
     branch     operators, phase by phase (one phase; in a training step forward and backward), that are connected by
                tensors of their own: a tensor is the branch's own if one of its operators writes it and nothing else

@@ -1,10 +1,10 @@
-"""A pipelined training step and why none of those enumerated is much faster.
+"""This module holds a pipelined training step and why none of those enumerated is much faster.
 
 enumerated   pairs (stages, micro-batches); for each every cut between units, every placement of the space on equal
              views of the machine, every schedule whose backward is one piece
 step         = makespan of the pipeline's schedule + the longest update of a stage
-proved       step >= lower bound, for every pair: the program of `models.pipelines.bound` over least work and the
-             leaves listed here
+proved       step >= lower bound, for every pair: the programs of `models.pipelines.bound` and
+             `models.pipelines.cuts` over least work and the leaves listed here
 """
 
 from __future__ import annotations
@@ -18,12 +18,15 @@ from ...models.program.graph import Graph
 from ..schedules.certificate import ScheduleCertificate
 from ..selection.certificates import SelectionCertificate
 
+FORBIDDEN_WORDS = ("tensor", "data", "sharding")
+"""What may be forbidden: `verify.pipelines.forbidden`."""
+
 
 @dataclass(frozen=True, eq=False)
 class Leaf:
     """Units first .. end-1 on a view of `stages`, with `micro` micro-batches, and all runs of units equal to them, take
     at least `bound` picoseconds for forward and backward of `times` micro-batches (1 or all), with `once` and the
-    updates of a step.
+    updates of a step.  `phase`: "F" or "B" of one micro-batch alone, of one without updates.
     """
 
     stages: int
@@ -34,6 +37,7 @@ class Leaf:
     once: bool
     bound: int
     certificate: SelectionCertificate
+    phase: str = ""
 
 
 @dataclass(frozen=True, eq=False)
@@ -48,7 +52,9 @@ class Stage:
 @dataclass(frozen=True, eq=False)
 class PipelineCertificate:
     """`graph`: one training step with its whole batch.  `pairs`: what is enumerated.  `quantum`: picoseconds per unit
-    of the schedule.  `step` and `lower_bound` in picoseconds.
+    of the schedule.  `step` and `lower_bound` in picoseconds.  `ordered`: stages lie on the views in the machine's
+    order, so a send takes what the boundary that it crosses takes; else the farthest for the plan, the nearest for the
+    bound.  `forbidden`: placements that the plan and everything enumerated go without.
     """
 
     graph: Graph
@@ -64,3 +70,5 @@ class PipelineCertificate:
     step: int
     lower_bound: int
     leaves: tuple[Leaf, ...]
+    ordered: bool = False
+    forbidden: tuple[str, ...] = ()

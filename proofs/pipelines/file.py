@@ -1,8 +1,9 @@
-"""Pipelined training steps as container members.
+"""This module writes pipelined training steps as container members.
 
     pipeline.json    {"format", "graph_sha256", "machine_sha256", "space", "memory_limit", "units", "phases", "cuts",
                       "pairs", "micro_batches", "stages": [[first, end, operators, copies], ..], "quantum", "step",
-                      "lower_bound", "leaves": [[stages, micro, first, end, times, once, bound], ..]}
+                      "lower_bound", "leaves": [[stages, micro, first, end, times, once, bound(, phase)], ..],
+                      ("ordered": true), ("forbidden": [word, ..])}
     graph.json (the step with its whole batch), machine.json, constants/..     as in plans
     schedule.*       the schedule of the chosen pipeline
     leaves/K.*       the selection certificate of leaf K
@@ -71,7 +72,12 @@ def encode_pipeline(c: PipelineCertificate) -> dict[str, Member]:
         "quantum": c.quantum,
         "step": c.step,
         "lower_bound": c.lower_bound,
-        "leaves": [[x.stages, x.micro, x.first, x.end, x.times, x.once, x.bound] for x in c.leaves],
+        **({"ordered": True} if c.ordered else {}),
+        **({"forbidden": list(c.forbidden)} if c.forbidden else {}),
+        "leaves": [
+            [x.stages, x.micro, x.first, x.end, x.times, x.once, x.bound, *([x.phase] if x.phase else [])]
+            for x in c.leaves
+        ],
     }
     members: dict[str, Member] = {
         PIPELINE: canonical(head),
@@ -86,7 +92,7 @@ def encode_pipeline(c: PipelineCertificate) -> dict[str, Member]:
 def decode_pipeline(members: Mapping[str, Member]) -> PipelineCertificate:
     """Inverse of `encode_pipeline`; `ContainerError` names what is wrong."""
     require_kind(members, PIPELINE)
-    head = read_json(members, PIPELINE).fields(*_FIELDS)
+    head = read_json(members, PIPELINE).fields(*_FIELDS, optional=("ordered", "forbidden"))
     if head["format"].text() != FORMAT:
         head["format"].fail(f"this version reads {FORMAT!r} only")
     graph, machine = read_subject(head, members)
@@ -100,8 +106,7 @@ def decode_pipeline(members: Mapping[str, Member]) -> PipelineCertificate:
         for a, b, c, d in (r.parts(4) for r in head["stages"].items(1 << 8))
     )
     leaves = tuple(
-        _leaf(r.parts(7), decode_certificate(members, f"leaves/{k}"))
-        for k, r in enumerate(head["leaves"].items(MOST_LEAVES))
+        _leaf(r, decode_certificate(members, f"leaves/{k}")) for k, r in enumerate(head["leaves"].items(MOST_LEAVES))
     )
     if {n for n in members if n.startswith("leaves/")} != {
         f"leaves/{k}.{end}" for k in range(len(leaves)) for end in ("json", "i64")
@@ -124,9 +129,17 @@ def decode_pipeline(members: Mapping[str, Member]) -> PipelineCertificate:
         head["step"].integer(0, 1 << 62),
         head["lower_bound"].integer(0, 1 << 62),
         leaves,
+        head.has("ordered") and head["ordered"].flag(),
+        tuple(word.text(20) for word in head["forbidden"].items(8)) if head.has("forbidden") else (),
     )
 
 
-def _leaf(row: tuple[Reader, ...], certificate: SelectionCertificate) -> Leaf:
+def _leaf(reader: Reader, certificate: SelectionCertificate) -> Leaf:
+    row = tuple(reader.items())
+    if len(row) not in (7, 8):
+        reader.fail("must have 7 parts, or 8 with a phase")
+    phase = row[7].text(1) if len(row) == 8 else ""
+    if len(row) == 8 and phase not in ("F", "B"):
+        row[7].fail("must be F or B")
     stages, micro, first, end, times = (x.integer(0, 1 << 20) for x in row[:5])
-    return Leaf(stages, micro, first, end, times, row[5].flag(), row[6].integer(0, 1 << 62), certificate)
+    return Leaf(stages, micro, first, end, times, row[5].flag(), row[6].integer(0, 1 << 62), certificate, phase)

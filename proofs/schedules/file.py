@@ -1,4 +1,4 @@
-"""Certificates of schedules as container members.
+"""This module writes certificates of schedules as container members.
 
     schedule.json    {"format", "objective", "subject", "makespan", "lower_bound", "bound", "kind"}
     schedule.i64     start times, then the rows of a refutation
@@ -119,6 +119,7 @@ def _encode_subject(subject: Pipeline | ScheduleProblem) -> dict[str, object]:
             "memory": subject.memory,
             "chunks": subject.chunks,
             "wave": subject.wave,
+            **({"hops": list(subject.hops)} if subject.hops else {}),
         }
     return {
         "kind": "tasks",
@@ -147,7 +148,7 @@ def _subject(value: Reader) -> Pipeline | ScheduleProblem:
 
 
 def _pipeline(value: Reader) -> Pipeline:
-    value.fields("kind", "times", "micro_batches", "send", "memory", "chunks", "wave")
+    value.fields("kind", "times", "micro_batches", "send", "memory", "chunks", "wave", optional=("hops",))
     times: list[Times] = []
     for row in value["times"].items(1 << 12):
         numbers = row.integers(0, 1 << 40, 3)
@@ -162,6 +163,7 @@ def _pipeline(value: Reader) -> Pipeline:
         memory,
         value["chunks"].integer(0, 1 << 40),
         value["wave"].flag(),
+        tuple(value["hops"].integers(0, 1 << 40, 1 << 12)) if value.has("hops") else (),
     )
 
 

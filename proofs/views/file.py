@@ -1,4 +1,4 @@
-"""Plans with views as container members.
+"""This module writes plans with views as container members.
 
     views.json       {"format", "graph_sha256", "machine_sha256", "space", "regions", "operators", "copies"}
                      regions: [{"branches": [[[operator, ..] per phase] per branch], "divisions": [[view per branch]]}]

@@ -44,6 +44,8 @@ class Shop:
                 self.links += [(task(0, v, i), task(1, v, i), 0), (task(1, v, i), task(2, v, i), 0)]
             for v, w in pairwise(chunks):
                 lag = 0 if device[v] == device[w] else c * subject["send"]
+                if subject.get("hops"):
+                    lag = subject["hops"][v]
                 self.links += [(task(0, v, i), task(0, w, i), lag), (task(1, w, i), task(1, v, i), lag)]
         limit = None if subject["memory"] is None else c * subject["memory"]
         self.holdings = [[device[v], 1, task(0, v, i), [task(2, v, i)]] for v in chunks for i in range(m)]

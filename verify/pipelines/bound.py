@@ -1,4 +1,4 @@
-"""Lower bounds of pipelined steps, a second time: least work, sends, and the program over cuts.
+"""This module recomputes lower bounds of pipelined steps, a second time: least work, sends, and the program over cuts.
 
 work   of an operator:  max( flops / (D peak), bytes written / (D bandwidth) ) + launch       rounded down per unit;
        with a measured form of products: at the rate of its fastest tile, or its launch, if that is faster
@@ -6,7 +6,7 @@ send   of S bytes:      sum over the levels from the one that is crossed inwards
 step   >=  W_0 + c_1 + sum over 0 < r < s of (A_r + c_{r+1}) + m A_s,  s > 0
 step   >=  sum over r < s of (F_r + d_{r+1}) + V_s                    with F least work forward, d the send there
 
-A bound is reached if no cut has all these below it.
+A bound is reached if no cut has all these below it; `cuts` looks at cuts one by one.
 
 with W, A, V beyond any number for units whose parameters, forward tensors that their backward pass reads and, for
 several micro-batches, gradients that updates alone read are more bytes than all devices of a view may hold.
@@ -73,11 +73,32 @@ def send(machine: Machine, stages: int, size: int, far: bool) -> Fraction:
     if sizes is None:
         raise ValueError(f"{machine.name} does not divide into {stages} parts")
     cut = [level for level in range(len(sizes)) if sizes[level] != machine.hierarchy[level]] or [0]
+    return send_over(machine, stages, size, cut[0] if far else cut[-1])
+
+
+def crossed(machine: Machine, stages: int, boundary: int) -> int:
+    """The outermost level at which equal parts `boundary` - 1 and `boundary` differ, counted in the machine's order."""
+    sizes = parts(machine, stages)
+    if sizes is None:
+        raise ValueError(f"{machine.name} does not divide into {stages} parts")
+    counts = [whole // here for whole, here in zip(machine.hierarchy, sizes, strict=True)]
+    places = []
+    for number in (boundary - 1, boundary):
+        digits = []
+        for count in reversed(counts):
+            digits.append(number % count)
+            number //= count
+        places.append(digits[::-1])
+    return next((k for k, (a, b) in enumerate(zip(*places, strict=True)) if a != b), 0)
+
+
+def send_over(machine: Machine, stages: int, size: int, level: int) -> Fraction:
+    """Seconds of `size` bytes to another part, from this level inwards."""
     seconds, links = Fraction(0), 1
-    for level, here in enumerate(sizes):
+    for k, here in enumerate(parts(machine, stages) or ()):
         links *= here
-        if level >= (cut[0] if far else cut[-1]):
-            seconds += Fraction(size, links) / machine.levels[level].bandwidth + machine.levels[level].latency
+        if k >= level:
+            seconds += Fraction(size, links) / machine.levels[k].bandwidth + machine.levels[k].latency
     return seconds
 
 
@@ -105,6 +126,26 @@ def least_bytes(graph: Graph, division: Division, micro: int) -> list[int]:
     return found
 
 
+def table(units: int, runs: Runs, memory: tuple[list[int], int] | None) -> list[list[int]]:
+    """[i][j]: the best sum of what runs side by side in units i .. j-1 take at least; beyond any number for what does
+    not fit `memory` (as in `least_step`).
+    """
+    begins: dict[int, list[tuple[int, int]]] = {}
+    for (a, b), value in runs.items():
+        begins.setdefault(a, []).append((b, value))
+    rows = [[0] * (units + 1) for _ in range(units + 1)]
+    for i in range(units - 1, -1, -1):
+        for j in range(i + 1, units + 1):
+            rows[i][j] = max(rows[i + 1][j], *(value + rows[b][j] for b, value in begins.get(i, []) if b <= j), 0)
+    if memory is not None:
+        for i in range(units):
+            held = 0
+            for j in range(i + 1, units + 1):
+                held += memory[0][j - 1]
+                rows[i][j] = NEVER if held > memory[1] else rows[i][j]
+    return rows
+
+
 def least_step(
     units: int,
     stages: int,
@@ -119,23 +160,7 @@ def least_step(
     no cut has both lines below it; least forward times of units; sends there.
     """
 
-    def table(runs: Runs) -> list[list[int]]:
-        begins: dict[int, list[tuple[int, int]]] = {}
-        for (a, b), value in runs.items():
-            begins.setdefault(a, []).append((b, value))
-        rows = [[0] * (units + 1) for _ in range(units + 1)]
-        for i in range(units - 1, -1, -1):
-            for j in range(i + 1, units + 1):
-                rows[i][j] = max(rows[i + 1][j], *(value + rows[b][j] for b, value in begins.get(i, []) if b <= j), 0)
-        if memory is not None:
-            for i in range(units):
-                held = 0
-                for j in range(i + 1, units + 1):
-                    held += memory[0][j - 1]
-                    rows[i][j] = NEVER if held > memory[1] else rows[i][j]
-        return rows
-
-    one, updated, step = (table(runs) for runs in known)
+    one, updated, step = (table(units, runs, memory) for runs in known)
     if stages == 1:
         return step[0][units]
     behind = [micro * one[i][units] for i in range(units)]  # units i .. on the stages that are left

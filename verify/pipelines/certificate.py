@@ -1,4 +1,4 @@
-"""The checker of pipelined training steps.  It searches nothing and believes nothing that it can compute.
+"""This module checks pipelined training steps.  It searches nothing and believes nothing that it can compute.
 
 Pipeline   units, phases and cuts are the graph's; the batch may be cut; every stage has the placements of its
            operators and copies, the same even layouts at both sides of a cut, and fits the memory with as many
@@ -11,7 +11,7 @@ WithinGap  for every enumerated pair, least work and the leaves give a bound tha
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from fractions import Fraction
 from math import ceil
@@ -25,6 +25,7 @@ from ...models.machine.parts import MachineError
 from ...models.problem.claims import Infeasible, LowerBound, Optimal, Verdict, WithinGap
 from ...models.problem.selection_problem import Ints
 from ...models.program.graph import Graph
+from ...models.schedules.pipeline import Pipeline
 from ...proofs.container.archive import Member, identity
 from ...proofs.container.canonical import ContainerError
 from ...proofs.pipelines.certificate import Leaf, PipelineCertificate, Stage
@@ -37,8 +38,10 @@ from ..schedules.network import peaks
 from ..schedules.pipeline import pipeline_network
 from ..selection.certificate import check_selection
 from ..verdict import CheckResult
-from .bound import PICO, Runs, least_bytes, least_step, least_work, parts, send
+from .bound import PICO, Runs, crossed, least_bytes, least_step, least_work, parts, send, send_over, table
+from .cuts import Known, none_below
 from .division import shortened, wrong_division
+from .forbidden import allowed, forbid
 from .leaves import Units
 
 NO_LIMIT = 1 << 50
@@ -90,7 +93,9 @@ class _Check:
         self.c, self.seed, self.samples, self.cells, self.notify = c, seed, samples, cells, notify
         self.built: list[CheckResult] = []
         self.units: dict[tuple[int, int], Units] = {}
-        self.assumptions: tuple[str, ...] = FLAGS
+        words = [*(["stages-in-the-machines-order"] if c.ordered else []), *(f"no-{word}" for word in c.forbidden)]
+        self.flags = (*FLAGS, *words)
+        self.assumptions: tuple[str, ...] = tuple(sorted(self.flags))
 
     def result(self, kind: str, wrong: Callable[[], str]) -> CheckResult:
         try:
@@ -136,7 +141,7 @@ class _Check:
             raise Wrong(f"problem: {wrong}")
         if wrong := wrong_assumptions(planning.problem, graph, machine, where, limit):
             raise Wrong(f"problem: {wrong}")
-        self.assumptions = tuple(sorted({*FLAGS, *planning.problem.assumptions}))
+        self.assumptions = tuple(sorted({*self.flags, *planning.problem.assumptions}))
         whole = [0] * len(planning.decisions)
         for chosen in choices:
             for v, choice in self.solution(planning, chosen).items():
@@ -149,6 +154,8 @@ class _Check:
             f"{self.seed}:{stages}:{micro}",
             self.notify,
         )
+        if c.forbidden and (wrong := forbid(units, c.forbidden)):
+            raise Wrong(wrong)
         name = f" {stages}:{micro}"
         self.built += [replace(space_result(planning), kind="Space" + name), replace(entries, kind="Entries" + name)]
         self.units[stages, micro] = units
@@ -187,6 +194,7 @@ class _Check:
 
     def _wrong_stages(self, units: Units) -> str:
         c, pipe = self.c, self.c.schedule.subject
+        stages = len(c.stages)
         scale, layouts, updates = units.planning.problem.scale, dict[str, int](), list[int]()
         _, memory = pipeline_network(pipe, False)  # type: ignore[arg-type]
         net, _ = pipeline_network(pipe, True)  # type: ignore[arg-type]
@@ -205,20 +213,28 @@ class _Check:
             if pipe.times[s] != expected:  # type: ignore[union-attr]
                 return f"stage {s}: takes {expected} of {c.quantum} ps, the schedule says {pipe.times[s]}"  # type: ignore[union-attr]
             peak = units.peak(stage.first, stage.end, x, kept[s], c.micro)
-            peak += self.crossing(units, s, pipe.send, net.times)  # type: ignore[union-attr]
+            peak += self.crossing(units, s, self.lags(), net.times)
             if c.memory is not None and peak > c.memory:
                 return f"stage {s}: needs {peak} bytes with {kept[s]} activations, the limit is {c.memory}"
-        for stage in c.stages[1:]:
-            for name in c.division.cuts[stage.first - 1]:
-                t = units.graph.tensor(name)
-                seconds = send(c.machine, len(c.stages), t.elements * t.element_bytes, True)
-                if pipe.send * c.quantum < seconds * PICO:  # type: ignore[union-attr]
+        for s in range(1, stages):
+            level = crossed(c.machine, stages, s)
+            for name in c.division.cuts[c.stages[s].first - 1]:
+                size = units.graph.tensor(name).elements * units.graph.tensor(name).element_bytes
+                far = send(c.machine, stages, size, True)
+                seconds = send_over(c.machine, stages, size, level) if c.ordered else far
+                if self.lags()[s] * c.quantum < seconds * PICO:
                     return f"sending {name!r} takes longer than the schedule says"
         ends = (c.schedule.starts + net.times)[None].reshape(3, len(c.stages), c.micro).max(axis=(0, 2))
         step = max(int(end) * c.quantum + update for end, update in zip(ends, updates, strict=True))
         return "" if step == c.step else f"the step takes {step} ps, the claim says {c.step}"
 
-    def crossing(self, units: Units, s: int, lag: int, times: Ints) -> int:
+    def lags(self) -> list[int]:
+        """What the schedule says of the sends in front of every stage, in its units."""
+        pipe = self.c.schedule.subject
+        assert isinstance(pipe, Pipeline)
+        return [0, *(pipe.hops or [pipe.send] * (len(pipe.times) - 1))]
+
+    def crossing(self, units: Units, s: int, lags: Sequence[int], times: Ints) -> int:
         """Bytes on a device of stage s of what waits there: forward tensors and gradients that have come and are not
         read yet, and those that are being sent.
         """
@@ -229,10 +245,10 @@ class _Check:
         blocks: list[tuple[str, Ints, Ints]] = []
         if s > 0:
             forward, gradient = cuts[c.stages[s].first - 1]
-            blocks += [(forward, ends[0, s - 1], starts[0, s]), (gradient, ends[1, s], ends[1, s] + lag)]
+            blocks += [(forward, ends[0, s - 1], starts[0, s]), (gradient, ends[1, s], ends[1, s] + lags[s])]
         if s + 1 < len(c.stages):
             forward, gradient = cuts[c.stages[s].end - 1]
-            blocks += [(forward, ends[0, s], ends[0, s] + lag), (gradient, ends[1, s + 1], starts[1, s])]
+            blocks += [(forward, ends[0, s], ends[0, s] + lags[s + 1]), (gradient, ends[1, s + 1], starts[1, s])]
         for name, begin, end in blocks:
             t = units.graph.tensor(name)
             at_once = max(int(((begin <= moment) & (end > moment)).sum()) for moment in begin)
@@ -245,6 +261,8 @@ class _Check:
             return "the choices are not those of its operators and copies"
         if len(stage.choices.operators) != len(names) or len(stage.choices.copies) != len(copies):
             return "something is decided twice"
+        if not all(allowed(units.planning, v, choice) for v, choice in x.items()):
+            return "a placement is one of those that are forbidden"
         cuts = self.c.division.cuts
         for c in (stage.first, stage.end):
             for name in cuts[c - 1] if 0 < c <= len(cuts) else ():
@@ -288,16 +306,22 @@ class _Check:
         graph, view = self.graph(micro), self.view(stages)
         work = least_work(graph, view, c.division)
         one: Runs = {(u, u + 1): w for u, w in enumerate(work)}
+        forward: Runs = {(u, u + 1): w for u, w in enumerate(least_work(graph, view, c.division, "F"))}
+        backward: Runs = {}
         updated, step = dict(one), {(u, u + 1): w * micro for u, w in enumerate(work)}
         leaves = [leaf for leaf in c.leaves if (leaf.stages, leaf.micro) == (stages, micro)]
         if leaves:
             units = self.problem(stages, micro)
             for leaf in leaves:
                 value = self.proved(units, leaf)
-                size, key = leaf.end - leaf.first, units.alike(leaf.first, leaf.end, leaf.once)
+                size, key = leaf.end - leaf.first, units.alike(leaf.first, leaf.end, leaf.once, leaf.phase)
                 for i in range(n - size + 1):
                     run = (i, i + size)
-                    if units.alike(*run, leaf.once) != key:
+                    if units.alike(*run, leaf.once, leaf.phase) != key:
+                        continue
+                    if leaf.phase:
+                        passes = forward if leaf.phase == "F" else backward
+                        passes[run] = max(passes.get(run, 0), value)
                         continue
                     if not leaf.once:
                         one[run] = max(one.get(run, 0), value)
@@ -311,7 +335,26 @@ class _Check:
             there.append(int(PICO * send(c.machine, stages, sizes[0], False)))
         memory = None if c.memory is None else (least_bytes(graph, c.division, micro), c.memory * view.devices)
         wanted = c.lower_bound, least_work(graph, view, c.division, "F"), there
-        return least_step(n, stages, micro, (one, updated, step), sends, memory, wanted)
+        found = least_step(n, stages, micro, (one, updated, step), sends, memory, wanted)
+        if found >= c.lower_bound or stages == 1 or not (c.ordered or any(leaf.phase for leaf in leaves)):
+            return found
+        rows = (table(n, runs, memory) for runs in (forward, backward, one, updated, step))
+        known = Known(*rows, *(self.hops(graph, stages, way) for way in (0, 1)))
+        return c.lower_bound if none_below(known, stages, micro, c.lower_bound) else found
+
+    def hops(self, graph: Graph, stages: int, way: int) -> list[list[int]]:
+        """Picoseconds of a send in front of every stage at every cut: there (0) or back (1)."""
+        machine, out = self.c.machine, [list[int]()]
+        sizes = [
+            graph.tensor(pair[way]).elements * graph.tensor(pair[way]).element_bytes for pair in self.c.division.cuts
+        ]
+        for s in range(1, stages):
+            if self.c.ordered:
+                level = crossed(machine, stages, s)
+                out.append([0, *(int(PICO * send_over(machine, stages, size, level)) for size in sizes)])
+            else:
+                out.append([0, *(int(PICO * send(machine, stages, size, False)) for size in sizes)])
+        return out
 
     def proved(self, units: Units, leaf: Leaf) -> int:
         """Picoseconds that a leaf's certificate establishes."""
@@ -319,7 +362,9 @@ class _Check:
             raise Wrong(f"a leaf has units {leaf.first} to {leaf.end}")
         if leaf.times not in (1, leaf.micro if leaf.once else 1):
             raise Wrong(f"a leaf counts {leaf.times} of {leaf.micro} micro-batches")
-        problem = units.leaf(leaf.first, leaf.end, leaf.times, leaf.once)
+        if leaf.phase and (leaf.once or leaf.times != 1):
+            raise Wrong(f"a leaf of one pass counts {leaf.times} micro-batches{' and updates' if leaf.once else ''}")
+        problem = units.leaf(leaf.first, leaf.end, leaf.times, leaf.once, leaf.phase)
         found = check_selection(problem, leaf.certificate)
         if found.verdict is not Verdict.PROVED or isinstance(leaf.certificate.claim, Infeasible):
             raise Wrong(f"leaf {leaf.first} to {leaf.end} of {leaf.stages}:{leaf.micro}: {found.reason or 'no bound'}")

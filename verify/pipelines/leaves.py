@@ -1,4 +1,4 @@
-"""What a stage and a run of units cost, from the rebuilt problem of a micro-batch, by name.
+"""This module says what a stage and a run of units cost, from the rebuilt problem of a micro-batch, by name.
 
 A movement (`verify.plan.structure.moves`) or an operator counts once per step if it is an update's, or carries a
 gradient that updates alone read; else once per micro-batch.  Memory of a stage that keeps k micro-batches, at every
@@ -69,7 +69,7 @@ class Units:
         ends = [name for name in (move.writer, move.reader) if name is not None]
         return any(self.phase[name] == "U" for name in ends) or self.final(move.tensor)
 
-    def alike(self, first: int, end: int, once: bool) -> tuple[object, ...]:
+    def alike(self, first: int, end: int, once: bool, phase: str = "") -> tuple[object, ...]:
         """Equal for runs of units whose problems are equal; edges that a leaf leaves out are looked at by neither, or
         equal leaves would count as different ones.
         """
@@ -77,13 +77,23 @@ class Units:
         local = {v: k for k, v in enumerate(chosen)}
         problem = self.planning.problem
         return (
-            tuple((id(problem.vertices[v].cost), self.where[v][1]) for v in chosen),
+            tuple((id(problem.vertices[v].cost), self.where[v][1], self.costs(v, phase)) for v in chosen),
             tuple(
-                (local[e.u], local[e.v], e.table, id(e.rows), id(e.cols), self.updating[k])
+                (local[e.u], local[e.v], e.table, id(e.rows), id(e.cols), self.updating[k], self.moves_in(k, phase))
                 for k, e in enumerate(problem.edges)
                 if e.u in local and e.v in local and (once or not self.updating[k])
             ),
         )
+
+    def costs(self, vertex: int, phase: str) -> bool:
+        """Whether a vertex costs anything where one pass alone counts; no phase: both do."""
+        d = self.planning.decisions[vertex]
+        return not phase or (d.kind is DecisionKind.OPERATOR and self.phase[d.name] == phase)
+
+    def moves_in(self, number: int, phase: str) -> bool:
+        """Whether a movement is one of this pass: of its reader, into a copy of its writer."""
+        move = self.entries.moves[number]
+        return not phase or self.phase[move.reader or move.writer or ""] == phase
 
     def _chosen(self, first: int, end: int, once: bool) -> list[int]:
         return [
@@ -92,8 +102,10 @@ class Units:
             if unit is not None and first <= unit < end and (once or not update)
         ]
 
-    def leaf(self, first: int, end: int, micro: int, once: bool) -> SelectionProblem:
-        """Units first .. end-1: `micro` times what micro-batches do, and with `once` the updates."""
+    def leaf(self, first: int, end: int, micro: int, once: bool, phase: str = "") -> SelectionProblem:
+        """Units first .. end-1: `micro` times what micro-batches do, and with `once` the updates; with a `phase` what
+        is not of it costs nothing.
+        """
         problem = self.planning.problem
         chosen = self._chosen(first, end, once)
         local = {v: k for k, v in enumerate(chosen)}
@@ -101,16 +113,17 @@ class Units:
         tables: list[Ints] = []
         edges = []
         for k, e in enumerate(problem.edges):
-            if e.u not in local or e.v not in local or (self.updating[k] and not once):
+            if e.u not in local or e.v not in local or (self.updating[k] and not once) or not self.moves_in(k, phase):
                 continue
             factor = 1 if self.updating[k] else micro
             if (e.table, factor) not in seen:
                 seen[e.table, factor] = len(tables)
                 tables.append(_multiple(problem.tables[e.table], factor))
             edges.append(Edge(local[e.u], local[e.v], seen[e.table, factor], e.rows, e.cols))
+        costs = [problem.vertices[v].cost if self.costs(v, phase) else _free(problem.vertices[v].cost) for v in chosen]
         vertices = tuple(
-            Vertex(str(k), _multiple(problem.vertices[v].cost, 1 if self.where[v][1] else micro))
-            for k, v in enumerate(chosen)
+            Vertex(str(k), _multiple(cost, 1 if self.where[v][1] else micro))
+            for k, (v, cost) in enumerate(zip(chosen, costs, strict=True))
         )
         return SelectionProblem(
             "units of a pipeline",
@@ -217,6 +230,11 @@ class Units:
         again = any(self.phase[name] == "B" for name in readers)
         if kept > 1 and forward and again and not brief:  # a stage that takes no time keeps 0 at any moment
             yield 0, last - updates, kept - 1
+
+
+def _free(values: Ints) -> Ints:
+    """Nothing, but forbidden where it was."""
+    return np.where(values >= FORBIDDEN, FORBIDDEN, 0)
 
 
 def _multiple(values: Ints, factor: int) -> Ints:

@@ -1,4 +1,4 @@
-"""The network of a pipeline, from its numbers alone, and why it may be stricter than the pipeline.
+"""This module rebuilds the network of a pipeline, from its numbers alone, and why it may be stricter than the pipeline.
 
 The plain network has the precedences of `models.schedules.pipeline`, built here a second time.  The ordered one adds
 
@@ -40,7 +40,8 @@ def pipeline_network(pipe: Pipeline, ordered: bool) -> tuple[Network, Memory]:
     number = np.arange(3 * p * c * m, dtype=np.int64).reshape(3, p * c, m)  # kind, chunk, micro-batch
     forward, inward, weight = number
     times = np.broadcast_to(np.array(pipe.times, dtype=np.int64)[device].T[:, :, None], number.shape)
-    hop = np.broadcast_to(np.where(device[1:] == device[:-1], 0, pipe.send * c)[:, None], (p * c - 1, m))
+    sends = np.array(pipe.hops, dtype=np.int64) if pipe.hops else np.where(device[1:] == device[:-1], 0, pipe.send * c)
+    hop = np.broadcast_to(sends[:, None], (p * c - 1, m))
     rows: list[tuple[Ints, Ints, Ints | int]] = [
         (forward, inward, 0),
         (inward, weight, 0),

@@ -1,4 +1,4 @@
-"""The checker of plans with views.  It searches nothing and believes nothing that it can compute.
+"""This module checks plans with views.  It searches nothing and believes nothing that it can compute.
 
 Views      regions and divisions are sound (`structure`); the choices are placements of the space, those of a branch on
            the view that one of its region's divisions gives it or all on the whole machine; the time of exactly these

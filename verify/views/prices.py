@@ -1,4 +1,5 @@
-"""What a branch takes on a view, a second time: from index sets (`verify/plan/entry_tables.py`), never from the search.
+"""This module says what a branch takes on a view, a second time: from index sets (`verify/plan/entry_tables.py`), never
+from the search.
 
 machine     of a view: its level sizes; level j keeps of its bandwidth the share of the devices below it that are
             in the view

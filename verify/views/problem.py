@@ -1,4 +1,5 @@
-"""The selection problem of a plan with views, built a second time; docs/certificate-format.md, section 15, has the
+"""This module rebuilds the selection problem of a plan with views a second time; docs/certificate-format.md, section
+15, has the
 order of its parts.  Nothing is shared with the search: a certificate about another problem has another hash.
 """
 

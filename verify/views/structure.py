@@ -1,4 +1,5 @@
-"""Which decisions and movements belong to which branch, and why regions may be taken as they are stated.
+"""This module says which decisions and movements belong to which branch, and why regions may be taken as they are
+stated.
 
 own        an operator that the branch names; the copy of a tensor whose every writer and reader the branch names,
            and which is not asked for

@@ -1,4 +1,5 @@
-"""Branches in two phases, a second time: which pairs of times a branch can have on a view, for every label.
+"""This module rebuilds branches in two phases, a second time: which pairs of times a branch can have on a view, for
+every label.
 
 Every row is one choice of all decisions that are held and a pair of times.  A decision is joined to all rows, what it
 moves is added, and decisions whose movements all are counted leave: of the rows that then agree, those that another one

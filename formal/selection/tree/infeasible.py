@@ -84,6 +84,16 @@ def least_use(problem: SelectionProblem, events: Ints) -> Ints:
     return np.cumsum(change)[:-1]
 
 
+def overfull(problem: SelectionProblem) -> RowConflict | None:
+    """The fullest step, if its least use alone is above the limit: nothing fits, and no search is needed to say so."""
+    events = np.array(problem.events(), dtype=np.int64)
+    if problem.limit is None or not events.size:
+        return None
+    least = least_use(problem, events)
+    k = int(least.argmax())
+    return RowConflict(((int(events[k]), 1),)) if int(least[k]) > problem.limit else None
+
+
 def _rest(clock: Clock, most: float, options: Options) -> Clock:
     """A clock over what is left, at least `least_s` and at most `most` seconds."""
     return clock.beside(min(most, max(options.tree.least_s, clock.left())))

@@ -1,0 +1,69 @@
+"""Pipelined steps that go without an ingredient: plan and bound have none of its placements, and the checker sees to it."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from fractions import Fraction
+
+import numpy as np
+import pytest
+from test_pipeline_attacks import reasons
+
+from shardproof.formal.pipelines.case import Case, Job
+from shardproof.formal.pipelines.search import planned
+from shardproof.formal.selection.model.clock import Clock
+from shardproof.models.cost.selection import build as problem_of
+from shardproof.models.layout.placement import space
+from shardproof.models.machine.machine import load_machine
+from shardproof.models.pipelines.division import divide
+from shardproof.models.pipelines.forbidden import without
+from shardproof.models.problem.selection_problem import FORBIDDEN
+from shardproof.models.sources.training import build_step
+from shardproof.models.sources.zoo import build
+from shardproof.proofs.pipelines.file import decode_pipeline, encode_pipeline
+from shardproof.verify.pipelines.forbidden import forbid
+from shardproof.verify.pipelines.leaves import Units
+
+WORDS = ("tensor", "data", "sharding")
+
+
+def job(*words: str) -> Job:
+    step = build_step(build("mlp-8192", batch=16, width=1024, layers=3), "adam")
+    machine = load_machine("cloud-a100:1x4")
+    return Job(step.graph, divide(step.graph, step.passes), machine, space("complete"), None, words)
+
+
+@pytest.mark.parametrize("words", [("tensor",), ("data",), ("sharding",), ("tensor", "sharding")])
+def test_search_and_checker_forbid_the_same(words: tuple[str, ...]) -> None:
+    subject = job()
+    case = Case(subject, 2, 4)
+    planning = problem_of(case.graph, case.machine, subject.where, 1 << 50)
+    found = without(planning, subject.division, words)
+    units = Units(planning, subject.division)
+    assert forbid(units, words) == ""
+    taken = 0
+    for a, b, before in zip(
+        found.problem.vertices, units.planning.problem.vertices, planning.problem.vertices, strict=True
+    ):
+        assert np.array_equal(a.cost, b.cost) and (a.cost < FORBIDDEN).any()
+        taken += int((a.cost != before.cost).sum())
+    assert taken > 10
+    assert without(planning, subject.division, ()) is planning
+    # equal leaves still are: their arrays are shared
+    assert len({id(v.cost) for v in found.problem.vertices}) < len(found.problem.vertices)
+    assert len({id(v.cost) for v in units.planning.problem.vertices}) < len(found.problem.vertices)
+
+
+def test_a_plan_without_an_ingredient_is_proved_and_one_with_it_refused() -> None:
+    free = planned(job(), [(2, 4)], Clock(20.0), Fraction(1, 10)).certificate()
+    assert reasons(free) == ""
+    for word in WORDS:
+        found = planned(job(word), [(2, 4)], Clock(20.0), Fraction(1, 10)).certificate()
+        assert found.forbidden == (word,) and reasons(found) == ""
+        assert decode_pipeline(encode_pipeline(found)).forbidden == (word,)
+        assert found.step >= free.lower_bound
+        if found.lower_bound > free.lower_bound:
+            assert reasons(replace(found, forbidden=()))  # its bound is about fewer placements
+    assert "one of those that are forbidden" in reasons(replace(free, forbidden=WORDS))
+    for words in (("data", "tensor"), ("tensor", "tensor"), ("pipeline",)):
+        assert "must be some of" in reasons(replace(free, forbidden=words))
