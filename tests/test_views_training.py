@@ -64,6 +64,22 @@ def test_the_optimum_across_nodes(launch: str, memory: str) -> None:
     compared(graph, machine_of((2, 2), launch, memory), (region,))
 
 
+def test_a_second_pass_may_wait_for_the_first_of_another_branch() -> None:
+    """`right.b` reads what `left.f` wrote, by a copy outside of both branches; all of the first pass is over by then."""
+    g, x = Builder("waits", "float32"), {}
+    for name in ("left", "right"):
+        x[name] = g.input(f"{name}.x", (1024,))
+    ends = {n: g.map(f"{n}.f", "relu", x[n], text="b -> b") for n in x}
+    loss = g.map("join", "add", *ends.values(), text="b, b -> b")
+    back = [
+        g.map("left.b", "multiply", loss, x["left"], text="b, b -> b"),
+        g.map("right.b", "multiply", ends["left"], x["right"], text="b, b -> b"),
+    ]
+    graph = g.build(g.map("end", "add", *back, text="b, b -> b"))
+    region = Region(tuple(((f"{n}.f",), (f"{n}.b",)) for n in x), (HALVES,))
+    assert compared(graph, machine_of((1, 4), "1e-4", "1e11"), (region,)) == (HALVES,)
+
+
 def test_views_and_the_whole_machine_win_somewhere() -> None:
     graph, region = both((1024, 1024), (HALVES,))
     slow, fast = (compared(graph, machine_of((1, 4), *s), (region,)) for s in (("1e-4", "1e11"), ("0", "1e8")))
