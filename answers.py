@@ -255,7 +255,8 @@ class Plan:
 @dataclass(frozen=True, eq=False)
 class Run:
     """What a plan computed on as many ranks as it has devices.  `difference`: the largest from one process, relative;
-    `equal`: no more than rounding explains; `mismatched`: those of its `movements` that sent more than is priced.
+    `equal`: no more than rounding explains; `mismatched`: those of its `movements` that sent more than is priced;
+    `undetermined`: results that rounding decides in one process, too, left out of `difference`.
     """
 
     outputs: Mapping[str, Array]
@@ -263,10 +264,12 @@ class Run:
     equal: bool
     movements: int
     mismatched: tuple[str, ...]
+    undetermined: tuple[str, ...] = ()
 
 
 def _run(bundle: Bundle, seed: int, timeout_s: float) -> Run:
-    from shardproof.backends.execution import comparison
+    from shardproof.backends.execution.comparison import allowed
+    from shardproof.backends.execution.conditioning import compare
     from shardproof.backends.execution.consent import check_consent
     from shardproof.backends.execution.job import Options, prepared
     from shardproof.backends.execution.reference import random_inputs, run_graph
@@ -276,9 +279,10 @@ def _run(bundle: Bundle, seed: int, timeout_s: float) -> Run:
     arrays = random_inputs(bundle.asked, seed, "float64")
     program = prepared(bundle.graph, bundle.machine.hierarchy, bundle.choices, Options())
     ended = run_virtual(program, arrays, timeout_s=timeout_s, trace=True)
-    worst, _ = comparison.worst(ended.outputs, run_graph(bundle.asked, arrays), bundle.graph.results)
+    found = compare(bundle.asked, arrays, ended.outputs, run_graph(bundle.asked, arrays), allowed(["float64"]))
     wrong = tuple(t.place for t in ended.traffic if not t.fits)
-    return Run(ended.outputs, worst, worst <= comparison.allowed(["float64"]), len(ended.traffic), wrong)
+    undetermined = tuple(name for name, _, _ in found.undetermined)
+    return Run(ended.outputs, found.worst, found.equal, len(ended.traffic), wrong, undetermined)
 
 
 @dataclass(frozen=True, eq=False)

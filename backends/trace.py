@@ -1,5 +1,5 @@
-"""What a run did and when: one span per instruction and one per redistribution in flight, as a table and as a Chrome
-trace.
+"""This module says what a run did and when: one span per instruction and one per redistribution in flight, as a table
+and as a Chrome trace.
 
     compute        time in operators                       wait      time in redistributions that cannot go on without
     their partners

@@ -1,1 +1,1 @@
-"""What is described: graphs, machines, layouts, costs, problems, claims. Imports nothing of ours."""
+"""This package holds what is described: graphs, machines, layouts, costs, problems, claims. Imports nothing of ours."""

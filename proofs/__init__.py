@@ -1,1 +1,1 @@
-"""What is kept: certificate types, the `.spz` container, exporters. Imports only `models`."""
+"""This package holds what is kept: certificate types, the `.spz` container, exporters. Imports only `models`."""

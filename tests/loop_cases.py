@@ -38,6 +38,19 @@ def expected(v: Values, reverse: bool = False) -> dict[str, np.ndarray]:
     return {"y": y, "h": h, "c": c}
 
 
+def powers(turns: int, batch: int, width: int, dtype: str = "float32") -> Graph:
+    """h w^2 relu, turn after turn: products alone, which cost operations as well as bytes, beside one outside."""
+    b = Builder("body", dtype)
+    h, w = b.input("h", (batch, width)), b.input("w", (width, width))
+    twice = b.contract("twice", "b k, k n -> b n", b.contract("once", "b k, k n -> b n", h, w), w)
+    body = b.build(b.map("next", "relu", twice))
+    g = Builder("powers", dtype)
+    given = [g.input("h0", (batch, width)), g.parameter("w0", (width, width))]
+    loop = Loop(body, 1, ("b k", "k n"), ("b",), "t", turns, ("last h",))
+    (last,) = scan(g, "loop", loop, given, {0: "y"})
+    return g.build(g.contract("out", "b k, k n -> b n", last, given[1]))
+
+
 def selective(turns: int = 6, batch: int = 2, channels: int = 4, states: int = 3, dtype: str = "float64") -> Graph:
     """A diagonal recurrence, as of a state-space model: every axis is a row, also that of the decay, a weight that
     lacks the batch.   s' = a[d, n] s + u[t, b, d] k[t, b, n]

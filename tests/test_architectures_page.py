@@ -46,7 +46,7 @@ def test_a_try_is_the_command_in_a_process_of_its_own(tmp_path: Path) -> None:
     made = _run(["import", "mlp-unity", "-o", str(graph)], 60.0, 4.0)
     assert made.good and graph.exists()
     read = _run(["import", str(graph), "--json"], 60.0, 4.0)
-    assert read.good and read.operators > 0 and read.seconds < 60
+    assert read.good and read.operators > 0
     refused = _run(["import", str(tmp_path / "no.json"), "-o", str(tmp_path / "none.json")], 60.0, 4.0)
     assert not refused.good and re.search(r"^error: model .* is neither a zoo name nor a file", refused.reason)
 

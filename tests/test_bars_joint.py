@@ -12,6 +12,7 @@ from itertools import product
 from pathlib import Path
 
 import pytest
+from loop_cases import powers
 from test_bars import barred, drawn
 
 from shardproof.formal.explain.bars import Box, lowered
@@ -50,9 +51,10 @@ def cases() -> Iterator[tuple[Graph, Machine, str]]:
     sizes = {"sequence": 64, "width": 64, "heads": 4, "kv_heads": 2, "hidden": 128, "vocabulary": 96}
     attends = zoo("llama-3-8b", batch=2, layers=1, **sizes)
     yield build_step(attends, "sgd").graph, load_machine("dgx-h100:2x2"), "one-per-level"
+    yield powers(turns=20, batch=8, width=512), barred("dgx-a100:2x2", "25 %", "60 %"), "complete"
 
 
-@pytest.mark.parametrize("number", [pytest.param(0, marks=pytest.mark.slow), 1, 2, 3, 4])
+@pytest.mark.parametrize("number", [pytest.param(0, marks=pytest.mark.slow), 1, 2, 3, 4, 5])
 def test_differences_hold_on_machines_within_the_bars(number: int) -> None:
     graph, machine, name = list(cases())[number]
     rng, where = random.Random(number), space(name)

@@ -12,6 +12,7 @@ from fractions import Fraction
 from pathlib import Path
 
 import pytest
+from loop_cases import powers
 
 from shardproof.__main__ import run
 from shardproof.formal.calibration.files import chrome, nccl_tests, tables
@@ -229,9 +230,8 @@ def test_forms_of_a_plan_add_up_to_its_cost(space: str) -> None:
     """Every operator and redistribution as a function of the constants: at the machine's own they give the cost."""
     from shardproof.models.layout.placement import space as space_of
 
-    for name, train in (("mlp-unity", "sgd"), ("transformer-layer", None)):
-        graph = build(name)
-        graph = build_step(graph, train, None).graph if train else graph
+    layers = build_step(build("mlp-unity"), "sgd", None).graph, build("transformer-layer")
+    for graph in (*layers, powers(turns=20, batch=8, width=512)):
         machine = load_machine("cloud-a100:2x2")
         planned = plan_graph(graph, machine, space_of(space))
         assert planned.plan is not None and planned.answer.cost is not None

@@ -304,7 +304,9 @@ def test_generate_returns_the_prices_that_bound_best(seed: int, monkeypatch: pyt
     def watched(
         make: Make, same: Rows, n: Floats, columns: list[Column], warm: Dual, until: Clock
     ) -> tuple[Column, Dual | None, float]:
-        column, record, slack = real(make, same, n, columns, warm, until)
+        answer = real(make, same, n, columns, warm, until)
+        assert answer is not None
+        column, record, slack = answer
         bounds.append((column.cost + float(n @ column.use) - float(problem.limit or 0) * float(n.sum()) - slack, n))
         return column, record, slack
 
@@ -324,14 +326,14 @@ def test_generate_returns_the_prices_that_bound_best(seed: int, monkeypatch: pyt
 
 
 def test_steep_prices_grow_until_something_fits() -> None:
-    """At the event where the leanest plan exceeds the limit most, more with every plan."""
+    """At the events where the plans tried use most, more where later ones do, steeper with every plan."""
     columns = [Column((0,), 80, np.array([9.0, 12.0])), Column((1,), 90, np.array([11.0, 8.0]))]
     assert generating._steep(columns[:1], 10, DECOMPOSITION).tolist() == [0.0, 4.0]
-    assert generating._steep(columns, 10, DECOMPOSITION).tolist() == [4.0 * DECOMPOSITION.steeper, 0.0], (
-        "of the first plan's cost"
-    )
-    leaner = Column((2,), 95, np.array([3.0, 10.5]))
-    assert generating._steep([*columns, leaner], 10, DECOMPOSITION).tolist() == [0.0, 4.0 * DECOMPOSITION.steeper**3]
+    both = 2.0 * DECOMPOSITION.steeper  # half of the first plan's price of the limit for each of the two events
+    assert generating._steep(columns, 10, DECOMPOSITION).tolist() == [both, both]
+    last = Column((2,), 95, np.array([3.0, 10.5]))
+    third = 4.0 * DECOMPOSITION.steeper**3 / 3.0
+    assert np.allclose(generating._steep([*columns, last], 10, DECOMPOSITION), [third, 2.0 * third])
 
 
 def test_an_end_is_searched_where_the_end_exceeds_the_limit() -> None:

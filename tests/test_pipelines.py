@@ -9,6 +9,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from fractions import Fraction
 from functools import cache
+from pathlib import Path
 from types import SimpleNamespace
 from typing import cast
 
@@ -472,6 +473,14 @@ def test_what_cannot_be_is_said(
     monkeypatch.chdir(str(tmp_path))
     assert run(["plan", "mlp-8192", "--machine", "cloud-a100:2x2", *words, "-o", "p.spz"]) in (2, 3)
     assert message in capsys.readouterr().err
+
+
+def test_tied_weights_are_named_and_untied_ones_are_cut(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    out = ["--train", "sgd", "--machine", "cloud-a100:2x2", "--pipeline", "2:2", "-o", str(tmp_path / "p.spz")]
+    sizes = "gpt-3-175b:batch=4,depth=2,width=16,heads=2,sequence=8,vocabulary=32"
+    assert run(["plan", sizes, *out]) == 3
+    assert "'embedding.table', read by 'embedding' and 'logits'" in capsys.readouterr().err
+    assert run(["plan", f"{sizes},tables=2", *out, "--time-limit", "20"]) in (0, 5)
 
 
 def test_recomputed_blocks_are_searched_from_the_first_stage_on() -> None:

@@ -20,7 +20,7 @@ from shardproof.formal.selection.model.clock import Clock
 from shardproof.formal.selection.model.factored import Base, build, exact_cost, whole
 from shardproof.formal.selection.model.priced import priced
 from shardproof.formal.selection.model.resources import Rows
-from shardproof.formal.selection.options import Options
+from shardproof.formal.selection.options import OPTIONS, Options
 from shardproof.formal.selection.options.decomposition import DecompositionOptions
 from shardproof.formal.selection.options.limits import Limits
 from shardproof.formal.selection.primal.incumbent import Incumbent
@@ -34,7 +34,7 @@ TIGHT = Limits(joint=1, work=1, kept=1, last_joint=1, last_work=1, last_kept=1)
 
 
 def searching(problem: SelectionProblem) -> Run:
-    return new_run(problem, Incumbent(problem), Clock(None), limits=TIGHT)
+    return new_run(problem, Incumbent(problem), Clock(None), replace(OPTIONS, limits=TIGHT))
 
 
 def make(problem: SelectionProblem, clock: Clock) -> Run:

@@ -19,7 +19,7 @@ from shardproof.formal.selection.decomposition.quotient import Quotient, quotien
 from shardproof.formal.selection.elimination.factored import eliminate, elimination_order, recorded_order
 from shardproof.formal.selection.model.clock import Clock
 from shardproof.formal.selection.model.factored import Base, allowed, build, whole
-from shardproof.formal.selection.options import Options
+from shardproof.formal.selection.options import OPTIONS, Options
 from shardproof.formal.selection.options.bound import BOUND, BoundOptions
 from shardproof.formal.selection.options.decomposition import DecompositionOptions
 from shardproof.formal.selection.options.limits import Limits
@@ -57,11 +57,16 @@ def tight(problem: SelectionProblem, clock: Clock) -> Run:
     """No elimination of a ring: its messages are what is asked for here.  The ends, where most vertices are fixed,
     may be eliminated.
     """
-    return new_run(problem, Incumbent(problem), clock, limits=TIGHT if len(problem.vertices) < LARGE else Limits())
+    return new_run(
+        problem,
+        Incumbent(problem),
+        clock,
+        replace(OPTIONS, limits=TIGHT if len(problem.vertices) < LARGE else Limits()),
+    )
 
 
 def searching(problem: SelectionProblem, options: Options | None = None) -> Run:
-    return new_run(problem, Incumbent(problem), Clock(), limits=TIGHT, options=options)
+    return new_run(problem, Incumbent(problem), Clock(), replace(options or OPTIONS, limits=TIGHT))
 
 
 def ladder(
@@ -320,7 +325,7 @@ def test_begin_under_rows_bounds_with_prices_in_its_own_unit(
     options = Options(bound=BoundOptions(turns=12))  # quicker
 
     def quick(part: SelectionProblem, clock: Clock) -> Run:
-        return new_run(part, Incumbent(part), clock, limits=tight(part, clock).limits, options=options)
+        return new_run(part, Incumbent(part), clock, replace(options, limits=tight(part, clock).limits))
 
     search = searching(problem, options)
     record = begin(search, quick)

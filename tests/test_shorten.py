@@ -21,7 +21,7 @@ from shardproof.formal.selection.model.priced import priced as priced_problem
 from shardproof.formal.selection.model.resources import Rows
 from shardproof.formal.selection.options.decomposition import DECOMPOSITION, DecompositionOptions
 from shardproof.formal.selection.tree.run import Make, Run
-from shardproof.models.problem.selection_problem import SelectionProblem
+from shardproof.models.problem.selection_problem import Ints, SelectionProblem
 from shardproof.proofs.selection.certificates import Dual
 
 from .test_seams import bound_rows, ladder, lower_of, optimum, searching, sweeper_of, tight
@@ -115,7 +115,7 @@ def test_the_long_row_begins_where_the_short_one_ended(seed: int) -> None:
 def test_begin_under_rows_keeps_the_prices_that_bound_best(monkeypatch: pytest.MonkeyPatch) -> None:
     """The short row has them in its costs, the record as multipliers."""
     problem, _ = bound_rows(0, Fraction(9, 10), 10**6)
-    generate, lengthened = blocks.generate_columns, blocks._prolonged
+    generate, shorten = blocks.generate_columns, blocks.coarsen
     kept: list[Floats] = []
     rows: list[Coarse] = []
 
@@ -132,12 +132,16 @@ def test_begin_under_rows_keeps_the_prices_that_bound_best(monkeypatch: pytest.M
         kept.append(at[1])
         return at
 
-    def watched(search: Run, make: Make, found: Quotient, short: Coarse, ring: Dual) -> Dual | None:
+    def watched(
+        problem: SelectionProblem, found: Quotient, block: Ints, options: DecompositionOptions
+    ) -> Coarse | None:
+        short = shorten(problem, found, block, options)
+        assert short is not None
         rows.append(short)
-        return lengthened(search, make, found, short, ring)
+        return short
 
     monkeypatch.setattr(blocks, "generate_columns", priced)
-    monkeypatch.setattr(blocks, "_prolonged", watched)
+    monkeypatch.setattr(blocks, "coarsen", watched)
     search = searching(problem)
     record = begin(search, tight)
     ((n,), (short,)), events = (kept, rows), problem.events()

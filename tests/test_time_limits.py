@@ -10,6 +10,7 @@ import json
 import subprocess
 import sys
 from collections.abc import Callable
+from dataclasses import replace
 from fractions import Fraction
 from pathlib import Path
 from typing import Self
@@ -27,12 +28,13 @@ from shardproof.formal.planning.strategy import ChoiceList
 from shardproof.formal.planning.time_limit import TimeLimit, tables_in_time
 from shardproof.formal.selection.answer import Answer
 from shardproof.formal.selection.fallback import fallback, plain_dual
-from shardproof.formal.selection.model.clock import Clock
+from shardproof.formal.selection.model.clock import Clock, Quiet
 from shardproof.formal.selection.options import Options
 from shardproof.formal.selection.options.limits import Limits
 from shardproof.formal.selection.primal.incumbent import Incumbent
 from shardproof.formal.selection.relax_resources import relax_resources
 from shardproof.formal.selection.solve import Task, searched, solve
+from shardproof.formal.selection.tree.infeasible import least_use
 from shardproof.models.cost.selection import build
 from shardproof.models.layout.placement import space
 from shardproof.models.machine.machine import load_machine
@@ -40,6 +42,7 @@ from shardproof.models.problem.claims import LowerBound, Status, Verdict
 from shardproof.models.problem.selection_problem import SelectionProblem
 from shardproof.models.sources.zoo import build as zoo
 from shardproof.proofs.plan.bundle import write_plan
+from shardproof.proofs.selection.certificates import RowConflict
 from shardproof.proofs.selection.problem_file import problem_json
 from shardproof.verify.plan.plan import check_plan
 from shardproof.verify.selection.certificate import check_selection
@@ -148,6 +151,19 @@ def test_no_time_at_all_is_enough_for_an_answer(engine: str) -> None:
             assert answer.lower_bound <= best[0] <= answer.cost
 
 
+@pytest.mark.parametrize("way", [solve, relax_resources])
+def test_what_nothing_can_fit_is_infeasible_however_little_time_there_is(way: Callable[..., Answer]) -> None:
+    """The least use of one step is above the limit: a conflict of that row alone, which the checker adds up."""
+    problem = grid_with_rows(4, 4)
+    least = replace(problem, limit=int(least_use(problem, np.array(problem.events(), dtype=np.int64)).max()))
+    answer = way(replace(least, limit=(least.limit or 0) - 1), time_limit_s=0.0)
+    assert answer.status is Status.INFEASIBLE and answer.certificate is not None
+    assert isinstance(answer.certificate.proof, RowConflict)
+    checked(replace(least, limit=(least.limit or 0) - 1), answer)
+    assert way(least, time_limit_s=0.0).status is not Status.INFEASIBLE
+    assert check_selection(least, answer.certificate).verdict is not Verdict.PROVED
+
+
 def test_a_part_of_a_clock_is_over_with_the_whole() -> None:
     ticks = Ticks()
     whole = Clock(1e9, now=ticks)
@@ -202,7 +218,7 @@ def test_what_was_brought_is_the_answer_when_there_was_no_time() -> None:
     checked(problem, late)
     assert late.cost == best.cost and late.status is Status.FEASIBLE
     assert fallback(problem, best, ((0,) * 9,)) is best
-    task = Task(problem, Clock(0.0), Incumbent(problem), Options(), False, Fraction(0), None, 1)
+    task = Task(problem, Clock(0.0), Incumbent(problem), Options(), False, Fraction(0), Quiet(), 1)
     unknown = searched(task)
     assert (unknown.status, unknown.certificate) == (Status.UNKNOWN, None)
 

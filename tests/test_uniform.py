@@ -8,28 +8,38 @@ from fractions import Fraction
 import pytest
 from random_problems import repeated_blocks
 
-from shardproof.formal.selection.model.clock import Clock
-from shardproof.formal.selection.options import Options
+from shardproof.formal.selection.answer import Answer
+from shardproof.formal.selection.model.clock import Clock, Quiet
+from shardproof.formal.selection.options import Limits, Options
 from shardproof.formal.selection.options.decomposition import DecompositionOptions
+from shardproof.formal.selection.primal.incumbent import Incumbent
 from shardproof.formal.selection.relax_resources import relax_resources
-from shardproof.formal.selection.solve import solve
+from shardproof.formal.selection.solve import Task, solve
 from shardproof.formal.selection.uniform import uniform_start
 from shardproof.models.cost.selection import build
 from shardproof.models.layout.placement import space
 from shardproof.models.machine.machine import load_machine
 from shardproof.models.problem.claims import Status, Verdict
+from shardproof.models.problem.selection_problem import SelectionProblem
 from shardproof.models.sources.training import build_step
 from shardproof.models.sources.zoo import build as zoo
 from shardproof.verify.selection.certificate import check_selection
 
-EARLY = Options(decomposition=DecompositionOptions(uniform_vertices=40, uniform_vertices_with_rows=40, vertices=40))
-"""As usual, for problems of a tested size."""
+EARLY = Options(
+    decomposition=DecompositionOptions(uniform_vertices=40, uniform_vertices_in_a_hurry=40, vertices=40),
+    limits=Limits(joint=64),
+)
+"""As usual, for problems of a tested size: none that elimination solves at once."""
+
+
+def _start(problem: SelectionProblem, options: Options) -> Answer | None:
+    return uniform_start(Task(problem, Clock(), Incumbent(problem), options, False, Fraction(0), Quiet(), 1))
 
 
 @pytest.mark.parametrize("seed", range(6))
 def test_without_rows_the_start_is_near_the_optimum(seed: int) -> None:
     problem = repeated_blocks(40, seed)
-    start = uniform_start(problem, Clock(), EARLY, Fraction(0))
+    start = _start(problem, EARLY)
     best = solve(problem).cost
     assert start is not None and start.certificate is not None and start.cost is not None and best is not None
     assert start.lower_bound is not None and start.lower_bound <= best <= start.cost
@@ -46,7 +56,7 @@ def test_under_a_limit_that_binds_it_fits(seed: int) -> None:
     most = free.peak_of(loose.solution)[0]
     least = sum(int(u.amount.min()) for u in free.usages)
     problem = replace(free, limit=(most + least) // 2)
-    start = uniform_start(problem, Clock(), EARLY, Fraction(0))
+    start = _start(problem, EARLY)
     assert start is not None and start.solution is not None and start.certificate is not None
     assert start.cost is not None and start.lower_bound is not None
     assert problem.peak_of(start.solution)[0] <= (problem.limit or 0)
@@ -60,14 +70,14 @@ def test_under_a_limit_that_binds_it_fits(seed: int) -> None:
 
 def test_what_cannot_fit_has_no_start() -> None:
     problem = repeated_blocks(40, 0, limit=1)
-    assert uniform_start(problem, Clock(), EARLY, Fraction(0)) is None
+    assert _start(problem, EARLY) is None
     assert relax_resources(problem, options=EARLY, time_limit_s=5.0).status is Status.INFEASIBLE
 
 
 def test_small_problems_and_such_as_do_not_repeat_are_left_to_the_search() -> None:
-    assert uniform_start(repeated_blocks(40, 0), Clock(), Options(), Fraction(0)) is None
+    assert _start(repeated_blocks(40, 0), Options()) is None
     single = repeated_blocks(1, 0, width=50)
-    assert uniform_start(single, Clock(), EARLY, Fraction(0)) is None
+    assert _start(single, EARLY) is None
 
 
 def test_a_decoder_under_a_limit_has_a_plan_however_short_the_time() -> None:
@@ -76,7 +86,7 @@ def test_a_decoder_under_a_limit_has_a_plan_however_short_the_time() -> None:
     graph = build_step(forward, "adam", recompute="all").graph
     machine = load_machine("cloud-a100:2x2")
     problem = build(graph, machine, space("one-per-level"), 1 << 30).problem
-    free = uniform_start(problem, Clock(), EARLY, Fraction(0))
+    free = _start(problem, EARLY)
     assert free is not None and free.solution is not None and free.cost is not None
     tight = replace(problem, limit=problem.peak_of(free.solution)[0] * 3 // 4)
     answer = relax_resources(tight, time_limit_s=0.01, options=EARLY)

@@ -5,7 +5,9 @@ branch's own are on its view.
 from __future__ import annotations
 
 import itertools
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 import pytest
@@ -26,6 +28,8 @@ from shardproof.verify.views.structure import parts_of
 
 Ways = tuple[tuple[View, ...] | None, ...]
 """Of every region, a division, or None: the whole machine."""
+Slot = tuple[int, int, View]
+"""Region, phase and view."""
 
 
 class Every(Enumerated):
@@ -39,6 +43,9 @@ class Every(Enumerated):
             for b, branch in enumerate(region.branches):
                 for n in itertools.chain(*branch):
                     self.place["operator", n] = r, b
+        self.phase = {
+            n: p for region in regions for branch in region.branches for p, names in enumerate(branch) for n in names
+        }
         touched: dict[Vertex, set[tuple[int, int] | None]] = {}
         for e in self.on(None).edges:
             for a, b in ((e.source, e.target), (e.target, e.source)):
@@ -53,44 +60,61 @@ class Every(Enumerated):
         """The least time under every division of every region."""
         return {ways: self.under(ways) for ways in itertools.product(*((None, *r.divisions) for r in self.regions))}
 
-    def under(self, ways: Ways) -> int:
-        whole = self.on(None)
-        vertices = list(whole.choices)
-        view: list[View | None] = []
-        for v in vertices:
+    def views(self, ways: Ways) -> list[View | None]:
+        """The view of every vertex."""
+        found: list[View | None] = []
+        for v in self.on(None).choices:
             r, b = self.place.get(v, (-1, -1))
             division = None if r < 0 else ways[r]
-            view.append(None if division is None else division[b])
-        costs = [self.on(w).costs(v) for v, w in zip(vertices, view, strict=True)]
-        sizes = [len(c) for c in costs]
-        outside = np.zeros(sizes, dtype=np.int64)
-        busy: dict[int, dict[View, np.ndarray]] = {}
+            found.append(None if division is None else division[b])
+        return found
 
-        def add(amount: np.ndarray, r: int, w: View | None) -> None:
-            if w is None:
-                np.add(outside, amount, out=outside)
-            else:
-                mine = busy.setdefault(r, {})
-                mine[w] = mine.get(w, np.zeros(sizes, dtype=np.int64)) + amount
-
-        def along(values: list[int], i: int) -> np.ndarray:
-            shape = [1] * len(sizes)
-            shape[i] = -1
-            return np.array(values, dtype=np.int64).reshape(shape)
-
+    def terms(self, ways: Ways) -> Iterator[tuple[tuple[int, ...], np.ndarray, Slot | None]]:
+        """What adds up: the vertices that it depends on, the time of all their choices, and where it is spent (None:
+        outside of all views).
+        """
+        whole, view = self.on(None), self.views(ways)
+        vertices = list(whole.choices)
         for i, (v, w) in enumerate(zip(vertices, view, strict=True)):
-            add(along(costs[i], i), self.place.get(v, (-1, -1))[0], w)
+            slot = None if w is None else (self.place[v][0], self.phase.get(v[1], 0), w)
+            yield (i,), np.array(self.on(w).costs(v)), slot
         for e in whole.edges:
             i, j = vertices.index(e.source), vertices.index(e.target)
-            inner = view[i] is not None and self.place.get(e.source) == self.place.get(e.target)
-            table = np.array(self.on(view[i]).edge_costs(e) if inner else self.crossing(e, view[i], view[j]))
+            if view[i] is not None and self.place.get(e.source) == self.place.get(e.target):
+                timed = e.target if e.target[0] == "operator" else e.source
+                w = view[i]
+                assert w is not None
+                slot = self.place[e.source][0], self.phase[timed[1]], w
+                yield (i, j), np.array(self.on(w).edge_costs(e)), slot
+            else:
+                yield (i, j), np.array(self.crossing(e, view[i], view[j])), None
+
+    def under(self, ways: Ways) -> int:
+        sizes = [len(self.on(w).costs(v)) for v, w in zip(self.on(None).choices, self.views(ways), strict=True)]
+        zeros = np.zeros([1] * len(sizes), dtype=np.int64)
+        spent: dict[Slot | None, np.ndarray] = {}
+        for of, times, slot in self.terms(ways):
             shape = [1] * len(sizes)
-            shape[i], shape[j] = table.shape
-            amount = (table if i < j else table.T).reshape(shape)
-            add(amount, self.place.get(e.source, (-1, -1))[0], view[i] if inner else None)
-        for by_view in busy.values():
-            outside = outside + np.maximum.reduce(list(by_view.values()))
-        return int(outside.min())
+            for i, size in zip(of, times.shape, strict=True):
+                shape[i] = size
+            spent[slot] = spent.get(slot, zeros) + (times if of == tuple(sorted(of)) else times.T).reshape(shape)
+        return int(_together(spent, np.maximum, zeros).min())
+
+    def total(self, ways: Ways, x: Sequence[int]) -> int:
+        """What one choice of every vertex takes."""
+        spent: dict[Slot | None, int] = {}
+        for of, times, slot in self.terms(ways):
+            spent[slot] = spent.get(slot, 0) + int(times[tuple(x[i] for i in of)])
+        return int(_together(spent, max, 0))
+
+
+def _together(spent: dict[Slot | None, Any], largest: Callable[[Any, Any], Any], nothing: Any) -> Any:
+    """What is spent outside, and the slowest view of every phase of every region."""
+    slowest: dict[tuple[int, int], Any] = {}
+    for slot, time in spent.items():
+        if slot is not None:
+            slowest[slot[:2]] = largest(slowest[slot[:2]], time) if slot[:2] in slowest else time
+    return sum(slowest.values(), spent.get(None, nothing))
 
 
 HALVES = View((0, 0), (1, 2)), View((0, 2), (1, 2))

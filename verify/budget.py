@@ -1,5 +1,5 @@
-"""What one check may cost: work and memory, counted before they are spent, so that no verdict depends on the speed of a
-computer.
+"""This module says what one check may cost: work and memory, counted before they are spent, so that no verdict depends
+on the speed of a computer.
 
 How much there is, and what counts as how much, is a part of the format (`proofs.container.effort`).  Memory is counted
 in entries of the tables that are held together.

@@ -1,5 +1,5 @@
-"""Generated CUDA kernels: the text (`chain`, `rows`, `boxes`), the compiler (`nvrtc`), and two machines that run it
-(`device`, `shim`).
+"""This package holds generated CUDA kernels: the text (`chain`, `rows`, `boxes`), the compiler (`nvrtc`), and two
+machines that run it (`device`, `shim`).
 """
 
 from .kernel import Kernel, KernelTextError, Operand

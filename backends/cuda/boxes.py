@@ -1,4 +1,4 @@
-"""Pack and unpack: boxes of a dense array to one flat buffer and back, the ends of an exchange.
+"""This module generates pack and unpack: boxes of a dense array to one flat buffer and back, the ends of an exchange.
 
     pack     buffer[start_b + position of p in box b, row-major]  =  array[p]          for every box b, every point p of
              it

@@ -1,4 +1,4 @@
-"""Elementwise chains: several map operators on one iteration box as one kernel.
+"""This module generates elementwise chains: several map operators on one iteration box as one kernel.
 
     for every point p of the box:   v_k = f_k(operands and earlier v at p),   k = 1 ..;   y_j[p] = v_{r_j}
 

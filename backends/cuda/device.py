@@ -1,4 +1,4 @@
-"""Generated kernels on a GPU: the same text through CuPy's RawModule, on CuPy's current stream.
+"""This module runs generated kernels on a GPU: the same text through CuPy's RawModule, on CuPy's current stream.
 
 A kernel that wants aligned vectors gets aligned pointers or is refused (`KernelTextError`); CuPy's allocator aligns to
 512 bytes, so only views can be off.  Compiled modules are kept per text and device.

@@ -1,4 +1,6 @@
-"""The ends of an exchange on a GPU: all boxes for one partner, or from one, in a single launch of `boxes`."""
+"""This module holds the ends of an exchange on a GPU: all boxes for one partner, or from one, in a single launch of
+`boxes`.
+"""
 
 from __future__ import annotations
 

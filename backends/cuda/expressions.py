@@ -1,4 +1,5 @@
-"""Scalar CUDA expressions: one row per `map` function that generated kernels know, the text of y = f(x_1, .., x_n).
+"""This module holds scalar CUDA expressions: one row per `map` function that generated kernels know, the text of y =
+f(x_1, .., x_n).
 
 The same formulas as `kernels/elementwise.py`, in the operand's own precision; a function without a row here (a change
 of element type, for instance) is computed by the array library instead.  `maximum` and `minimum` hand NaN on as NumPy

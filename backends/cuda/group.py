@@ -1,4 +1,4 @@
-"""From a fused chain to generated kernels: what is launched, on which arrays.
+"""This module leads from a fused chain to generated kernels: what is launched, on which arrays.
 
     maps only                       one chain kernel
     a normalise, then maps          one row kernel with epilogue; gamma and beta are two more steps of it

@@ -1,4 +1,4 @@
-"""A generated kernel: CUDA text with everything static written into it, and how to launch it.
+"""This module holds a generated kernel: CUDA text with everything static written into it, and how to launch it.
 
 Shapes, strides and attributes are constants of the text: the compiler turns divisions by them into multiplications, and
 equal boxes (all inner ranks of a plan) share one kernel.  Reals are float or double; masks are `bool` (one byte, as in

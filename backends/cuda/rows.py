@@ -1,5 +1,5 @@
-"""Row kernels: reductions and normalisations along the last dimension of a dense (rows, columns) array, with an
-elementwise epilogue.
+"""This module generates row kernels: reductions and normalisations along the last dimension of a dense (rows, columns)
+array, with an elementwise epilogue.
 
     sum max min    one value per row
     softmax        s_0 = max x,  s_1 = sum exp(x - s_0),      y = exp(x - s_0) / s_1        log_softmax: y = x - s_0 -

@@ -1,5 +1,5 @@
-"""What the tables of scalar expressions share: literals and attributes in the precision at hand, maxima that hand
-NaN on.
+"""This module says what the tables of scalar expressions share: literals and attributes in the precision at hand,
+maxima that hand NaN on.
 """
 
 from __future__ import annotations

@@ -1,4 +1,5 @@
-"""The host shim: generated kernels, text unchanged, compiled by g++ and run block by block on the CPU.  For their
+"""This module holds the host shim: generated kernels, text unchanged, compiled by g++ and run block by block on the
+CPU.  For their
 numerics, not their speed.
 
 A preamble defines CUDA's words; a driver loops over grid and block.  Kernels whose threads talk run as fibers

@@ -1,5 +1,5 @@
-"""Scalar CUDA expressions of training: local gradients, losses, optimizer updates; see `kernels/gradient_maps.py`
-for the formulas.
+"""This module holds scalar CUDA expressions of training: local gradients, losses, optimizer updates; see
+`kernels/gradient_maps.py` for the formulas.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Arrays of a run as files: the inputs that a user gives, as one `.npz`.
+"""This module holds arrays of a run as files: the inputs that a user gives, as one `.npz`.
 
 An array is taken only after its header was read: no objects (they would be unpickled), no complex numbers, and a shape
 that the graph asks for, so that memory is asked for what the plan needs and nothing else.

@@ -1,4 +1,5 @@
-"""Executing reduction programs on real data: virtual ranks or MPI, and whether the sum asked for arrives everywhere.
+"""This module executes reduction programs on real data: virtual ranks or MPI, and whether the sum asked for arrives
+everywhere.
 
     rank d holds `data` (chunks, width) and knows from the states before and after each step which rows it holds
     AllReduce, ReduceScatter, Reduce, AllGather, Broadcast   the transport's collectives on the rows of the step

@@ -1,4 +1,4 @@
-"""What counts as the same result: the difference of two arrays, element by element.
+"""This module says what counts as the same result: the difference of two arrays, element by element.
 
     integers, truth values    equal or not
     reals                     largest |got - expected| over the elements that are finite in both, relative to 1 + the

@@ -1,4 +1,4 @@
-"""Consent: which functions of the user's own may run as kernels of a plan.
+"""This module holds consent: which functions of the user's own may run as kernels of a plan.
 
 A plan names its kernels, `module:name`, and may come from anybody; importing a module already executes it.  So nothing
 is imported unless its name was given by the user, `--allow-kernel MODULE:NAME`, or was registered by code that the user

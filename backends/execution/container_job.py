@@ -1,4 +1,4 @@
-"""Jobs whose plan is a file with a schedule: what the parent lays out, starts and reads back.
+"""This module holds jobs whose plan is a file with a schedule: what the parent lays out, starts and reads back.
 
 plan.spz         the plan                                      options.json     files of the inputs, and what is asked
 inputs/N.npy     one array per input or parameter              outputs/N.npy, trace/N.json, error.json: as in jobs

@@ -1,4 +1,4 @@
-"""One rank at work: its instructions, one after another, over a transport.
+"""This module is one rank at work: its instructions, one after another, over a transport.
 
 Errors leave as `RankError`, which names the rank, the instruction (the operator, or the redistribution) and the tensor.
 """

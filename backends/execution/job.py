@@ -1,4 +1,4 @@
-"""A job: everything that ranks started elsewhere need, in one folder.
+"""This module holds a job: everything that ranks started elsewhere need, in one folder.
 
     job.json          graph, hierarchy, choices, element types; the files of the inputs; kernels of the user's own that
                       may run

@@ -1,4 +1,4 @@
-"""Running a program on MPI ranks: start `mpiexec`, wait under a time limit, read the outputs.
+"""This module runs a program on MPI ranks: start `mpiexec`, wait under a time limit, read the outputs.
 
 The parent stays free of MPI.  The child environment has one thread per rank.  With more ranks than cores MPICH sleeps
 while it polls, which is 5 to 20 times faster when others want the cores as well (8 ranks and 2 busy processes on 2

@@ -1,4 +1,4 @@
-"""Running a pipelined step: every rank does its stage's tasks in the order of the schedule, on virtual ranks.
+"""This module runs a pipelined step: every rank does its stage's tasks in the order of the schedule, on virtual ranks.
 
     F(i)   receive x from the stage before, run the forward instructions, send x on
     B(i)   receive the gradient from the stage behind, run the backward instructions, send it on; sums add up

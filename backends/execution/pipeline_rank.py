@@ -1,4 +1,5 @@
-"""Pipelined steps on MPI ranks: `mpiexec -n N python -m mpi4py -m shardproof.backends.execution.pipeline_rank FOLDER`.
+"""This module runs pipelined steps on MPI ranks: `mpiexec -n N python -m mpi4py -m
+shardproof.backends.execution.pipeline_rank FOLDER`.
 
 The folder is that of `container_job`, with the pipelined step in `plan.spz`.  Stages are consecutive ranks with a
 communicator each; what crosses a cut goes from rank to rank with `isend`.

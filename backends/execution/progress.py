@@ -1,5 +1,5 @@
-"""Where every rank is, whether it still runs, and which one died first: small files, so that a rank that says nothing
-can still be named.
+"""This module says where every rank is, whether it still runs, and which one died first: small files, so that a rank
+that says nothing can still be named.
 
     progress.bin   int64 (ranks, 2):    process number (0: not started), instruction at hand (-1: not yet, -2: done)
     beats.bin      float64 (ranks, 2):  when the guard last looked, and since when it has found the process stopped (0:

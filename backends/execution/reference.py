@@ -1,4 +1,4 @@
-"""Single-process reference: every operator on its whole iteration box, one after another.
+"""This module runs single-process reference: every operator on its whole iteration box, one after another.
 
 This is the meaning of a graph.  Everything distributed is compared with it.
 

@@ -1,4 +1,4 @@
-"""Running a program on virtual ranks, and what it moved.
+"""This module runs a program on virtual ranks, and counts what it moved.
 
 Every rank is a thread with its own view of the transport.  Outputs are put together from the ranks' blocks at the end;
 replicas must agree up to rounding (not bit for bit: vectorised functions round differently on differently strided

@@ -1,4 +1,6 @@
-"""What a training step did, in words: its loss, the parameters it has renewed, the memory its ranks have held."""
+"""This module says what a training step did, in words: its loss, the parameters it has renewed, the memory its ranks
+have held.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The steps of a redistribution, carried out by one rank.
+"""This module runs the steps of a redistribution, carried out by one rank.
 
 Reduction.  Open digits o_1 .. o_m with primes p_k, tile of `padded` elements, R = product of the replicated primes, q =
 padded / R.

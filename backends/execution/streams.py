@@ -1,4 +1,4 @@
-"""Running an overlapped plan: every rank has a thread per stream, which does its tasks in the planned order.
+"""This module runs an overlapped plan: every rank has a thread per stream, which does its tasks in the planned order.
 
     operators          this thread; statistics are exchanged on a communicator of their own
     redistributions    a thread beside it, whose collectives do not block (`steps.carry_beside`)

@@ -1,4 +1,5 @@
-"""Overlapped plans on MPI ranks: `mpiexec -n N python -m mpi4py -m shardproof.backends.execution.streams_rank FOLDER`.
+"""This module runs overlapped plans on MPI ranks: `mpiexec -n N python -m mpi4py -m
+shardproof.backends.execution.streams_rank FOLDER`.
 
 The folder is that of `container_job`, with the overlapped plan in `plan.spz`.  Both streams of a rank talk through MPI
 at the same time, each over a communicator of its own.

@@ -1,5 +1,5 @@
-"""Times of whole plans and of their parts, measured inside one MPI job: starting ranks, lowering and reading inputs are
-in no one's time.
+"""This module computes times of whole plans and of their parts, measured inside one MPI job: starting ranks, lowering
+and reading inputs are in no one's time.
 
     whole        seconds of all instructions of a plan on the slowest rank, from a barrier on; blocks of inputs are in
                  memory already

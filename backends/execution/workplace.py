@@ -1,4 +1,4 @@
-"""The folder of a job: it lives as long as the process that made it, whatever ends that process.
+"""This module holds the folder of a job: it lives as long as the process that made it, whatever ends that process.
 
     ends by itself, or by an exception     the folder is removed on the way out
     SIGINT, SIGTERM, SIGHUP                the same: the first one unwinds, later ones wait until everything is tidy

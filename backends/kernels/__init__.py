@@ -1,4 +1,4 @@
-"""Kernels: what an operator computes on a box, for any array module with NumPy's interface."""
+"""This package holds kernels: what an operator computes on a box, for any array module with NumPy's interface."""
 
 from .blocks import (
     Array,

@@ -1,4 +1,4 @@
-"""Attention and its gradients in tiles: scores exist for a few queries and keys at a time.
+"""This module computes attention and its gradients in tiles: scores exist for a few queries and keys at a time.
 
 Per tile of keys, with the running maximum m, sum l and result a of every row (formulas: `models.program.attention`)
 

@@ -1,4 +1,4 @@
-"""Scores of attention for a part of the rows and a tile of the keys; nothing larger exists.
+"""This module computes scores of attention for a part of the rows and a tile of the keys; nothing larger exists.
 
 A part is a box with few rows.  Rows are *shared* where k or v have them (batch, heads) and *own* otherwise (groups of
 heads, queries); operands become matrices over them:

@@ -1,4 +1,4 @@
-"""Operand blocks, and the one primitive all kernels share: an affine access as a strided view.
+"""This module holds operand blocks, and the one primitive all kernels share: an affine access as a strided view.
 
 For an iteration box B and an access  t[i_1(a), .., i_n(a)],  the array
 

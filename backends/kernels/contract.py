@@ -1,4 +1,4 @@
-"""Products of operands summed over the reduction axes, as matrix products.
+"""This module computes products of operands summed over the reduction axes, as matrix products.
 
     out[o] = sum_r  A_1[..] A_2[..] .. A_n[..]
 

@@ -1,4 +1,5 @@
-"""Elementwise functions: one row per `map` name of the function table, y = f(x_1, .., x_n) point by point.
+"""This module computes elementwise functions: one row per `map` name of the function table, y = f(x_1, .., x_n) point
+by point.
 
     relu_gradient(g, x) = g where x > 0, else 0           (x: the input or the output of relu, the mask is the same)
     where(c, a, b)      = a where c != 0, else b

@@ -1,4 +1,4 @@
-"""Fused products: maps of every finished sum, applied to the block while it is there."""
+"""This module computes fused products: maps of every finished sum, applied to the block while it is there."""
 
 from __future__ import annotations
 

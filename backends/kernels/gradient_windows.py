@@ -1,4 +1,4 @@
-"""Gradients that read windows whole: of strided contractions, pools and local response.
+"""This module computes gradients that read windows whole: of strided contractions, pools and local response.
 
 Attributes as in `models.sources.training.windows`: position p = stride y + dilation t + offset of the result collects
 every window y and tap t.
@@ -101,10 +101,10 @@ class _Windows:
 
 def strided_gradient(t: Task) -> Array:
     """One plain contraction per combination of taps, added at the positions it belongs to."""
-    windows = _Windows.of(t)
     out: Array = t.xp.zeros(t.shape, dtype=t.xp.result_type(*[b.array for b in t.operands]))
     if 0 in t.shape or 0 in lengths(t.box, [a.name for a in t.op.reduced]):
         return out
+    windows = _Windows.of(t)
     g, w = t.part(0), t.part(1)
     through = t.integers("through")
     names = [_letter(i) for i in t.op.inputs[0].index]
@@ -161,11 +161,11 @@ def _pool_shape(t: Task, windows: _Windows) -> tuple[int, ...]:
 
 def max_pool_gradient(t: Task) -> Array:
     """Of equal elements of a window the first, row-major, has the gradient."""
-    windows = _Windows.of(t)
-    g, x = _windowed(t, 0, windows), _windowed(t, 1, windows)
-    out: Array = t.xp.zeros(t.shape, dtype=g.dtype)
+    out: Array = t.xp.zeros(t.shape, dtype=t.operands[0].array.dtype)
     if 0 in t.shape:
         return out
+    windows = _Windows.of(t)
+    g, x = _windowed(t, 0, windows), _windowed(t, 1, windows)
     low = neutral(x.dtype, Combine.MAX)
     taps = list(windows.combinations())
     best, winner = None, t.xp.zeros(_pool_shape(t, windows), dtype=t.xp.int64)
@@ -181,11 +181,11 @@ def max_pool_gradient(t: Task) -> Array:
 
 def average_pool_gradient(t: Task) -> Array:
     """Every tap that counts has its share."""
-    windows = _Windows.of(t)
-    g = _windowed(t, 0, windows)
-    out: Array = t.xp.zeros(t.shape, dtype=g.dtype)
+    out: Array = t.xp.zeros(t.shape, dtype=t.operands[0].array.dtype)
     if 0 in t.shape:
         return out
+    windows = _Windows.of(t)
+    g = _windowed(t, 0, windows)
     if number(t.op, "count_include_pad", 0):
         counted: Array = t.xp.full((1,) * g.ndim, float(prod(windows.taps)))
     else:
@@ -199,10 +199,10 @@ def average_pool_gradient(t: Task) -> Array:
 
 def local_response_gradient(t: Task) -> Array:
     """Windows run over channels."""
+    if 0 in t.shape:
+        return t.xp.zeros(t.shape, dtype=t.operands[0].array.dtype)  # type: ignore[no-any-return]
     windows = _Windows.of(t)
     g, x = _windowed(t, 0, windows), _windowed(t, 1, windows)
-    if 0 in t.shape:
-        return t.xp.zeros(t.shape, dtype=g.dtype)  # type: ignore[no-any-return]
     scale = number(t.op, "alpha", 1e-4) / number(t.op, "size", prod(windows.taps))
     beta = number(t.op, "beta", 0.75)
     squares = sum(windows.read(t.xp, x, tap, 0) ** 2 for tap in windows.combinations())

@@ -1,4 +1,5 @@
-"""Gradients that are no maps: contractions with reversed taps or strides, normalisations, windows, scatters, copies.
+"""This module computes gradients that are no maps: contractions with reversed taps or strides, normalisations, windows,
+scatters, copies.
 
 With g the incoming gradient, sums over `over` (all-reduced where the box holds part of them), n their full extent:
 
@@ -101,10 +102,10 @@ def _extreme(t: Task) -> Array:
 
 
 def _reverse_cumulative(t: Task) -> Array:
-    if len(t.op.over) != 1 or t.box[t.op.over[0]] != (0, t.op.axis(t.op.over[0]).extent):
-        raise KernelError(t.place, "goes along one axis, which must not be split")
     if 0 in t.shape:
         return t.xp.zeros(t.shape, dtype=t.operands[0].array.dtype)  # type: ignore[no-any-return]
+    if len(t.op.over) != 1 or t.box[t.op.over[0]] != (0, t.op.axis(t.op.over[0]).extent):
+        raise KernelError(t.place, "goes along one axis, which must not be split")
     dim = t.op.output.axes.index(t.op.over[0])
     g = t.xp.broadcast_to(t.operand(0), t.shape)
     back = tuple(slice(None, None, -1) if d == dim else slice(None) for d in range(g.ndim))

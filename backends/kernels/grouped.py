@@ -1,4 +1,5 @@
-"""Grouped products: every point meets the group that its id names, as one matrix product per group.
+"""This module computes grouped products: every point meets the group that its id names, as one matrix product per
+group.
 
     out[o] = SUM over the reduction axes with ids[s] = e of  A_1[..] A_2[..] .. A_n[..]
 

@@ -1,4 +1,4 @@
-"""Numbers of 16 bits: how they are stored, and how a float32 is rounded to one.
+"""This module stores numbers of 16 bits: how they are stored, and how a float32 is rounded to one.
 
     bfloat16      the upper half of a float32, kept as its bits in uint16 (NumPy has no bfloat16, and no tensor of a
                   graph is uint16); rounding adds half of the last place that is kept, to even

@@ -1,4 +1,4 @@
-"""Operators that move elements: gather and layout.
+"""This module computes operators that move elements: gather and layout.
 
 embedding   out[o] = sum over v of table[v, ..] * [ids[..] = v]: ids outside the local part of the row axis contribute
             zero, so that parts add up; further reduction axes (bags) are summed too.  A table whose rows are all the

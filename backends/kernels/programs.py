@@ -1,4 +1,5 @@
-"""Operators of array programs: constants, updates of a part of an array, and the user's own kernels.
+"""This module computes operators of array programs: constants, updates of a part of an array, and the user's own
+kernels.
 
 constant    values in row-major order, attribute `values` (integers, or floats as hexadecimal text)
 update      out[o] = value[..] where start <= o < stop in every dimension, else old[o]           (the assignment x[a:b]

@@ -1,4 +1,4 @@
-"""Reductions, normalisations and windows.
+"""This module computes reductions, normalisations and windows.
 
 reduce          out = combine over the reduction axes; `sum` times attribute scale (a sum of parts stays linear in it)
 softmax         m = MAX over `over`,  s = SUM exp(x - m),  y = exp(x - m) / s

@@ -1,4 +1,4 @@
-"""A loop on one box of its rows: the body, operator by operator, once per turn."""
+"""This module computes a loop on one box of its rows: the body, operator by operator, once per turn."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""Scatters: values that go where their ids point, added up or the extreme kept; so do parts of the ids combine.
+"""This module computes scatters: values that go where their ids point, added up or the extreme kept; so do parts of the
+ids combine.
 
     embedding_gradient, scatter_add     out[v, j] = SUM  over b with ids[b] = v of x[b, j]
     scatter_max, scatter_min            out[v, j] = MAX (MIN) of the same, the neutral element where nothing goes

@@ -1,4 +1,6 @@
-"""Operators on blocks that are kept in the element types of the graph: rounded once, where the result is written."""
+"""This module computes operators on blocks that are kept in the element types of the graph: rounded once, where the
+result is written.
+"""
 
 from __future__ import annotations
 

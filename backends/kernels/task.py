@@ -1,4 +1,4 @@
-"""One operator on one iteration box, with what its kernel may ask for."""
+"""This module holds one operator on one iteration box, with what its kernel may ask for."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""Products whose bias is added before they are rounded, as fused kernels do (`addmm`, cuBLASLt, convolutions).
+"""This module handles products whose bias is added before they are rounded, as fused kernels do (`addmm`, cuBLASLt,
+convolutions).
 
     y = round(sum over k of x[.., k] w[k, n]  +  bias[n])          once, where the two are one kernel
 

@@ -1,4 +1,4 @@
-"""Which collectives a program uses, movement by movement, and why.
+"""This module says which collectives a program uses, movement by movement, and why.
 
     nothing                          every rank holds what it needs
     reduction, nothing scattered     one all-reduce if the sum stays inside one level; else reduce-scatter inwards out,

@@ -1,4 +1,4 @@
-"""Fusion: map and normalise operators on one iteration box become one instruction.
+"""This module handles fusion: map and normalise operators on one iteration box become one instruction.
 
 A chain  v_1 = f_1(..), v_2 = f_2(v_1, ..), ..  is fused when, on every rank,
 

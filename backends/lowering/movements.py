@@ -1,5 +1,5 @@
-"""Every redistribution of a program as a user sees it: index sets, which solver took it and why the others did not,
-bytes beside the bound.
+"""This module holds every redistribution of a program as a user sees it: index sets, which solver took it and why the
+others did not, bytes beside the bound.
 
 The bound of a row is that of the one redistribution on its own.  What redistributions of one tensor need together may
 be less (two readers of the same elements), so the bound of the program is that of `traffic`, tensor by tensor.  "Least"

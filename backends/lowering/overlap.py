@@ -1,4 +1,4 @@
-"""Overlap: redistributions run beside instructions that do not depend on them.
+"""This module handles overlap: redistributions run beside instructions that do not depend on them.
 
     Move(source, target, n)   becomes   Start(source, n)  ..  Finish(target, n)
 

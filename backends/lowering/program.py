@@ -1,4 +1,4 @@
-"""Programs: what every rank does, in order.
+"""This module holds programs: what every rank does, in order.
 
     Load     cut a block out of an input or parameter (program boundary; nothing moves between ranks)
     Move     take a value from one layout to another: the steps of `models.communication.redistribution`, shared by all

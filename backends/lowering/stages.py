@@ -1,4 +1,5 @@
-"""Programs of a pipelined step: what a stage does forward, backward and once per step, out of one program per view.
+"""This module holds programs of a pipelined step: what a stage does forward, backward and once per step, out of one
+program per view.
 
 The program of a whole micro-batch on a view (`lower`) is the same list of instructions on every rank; a stage runs
 those of its operators, a movement where both its ends are the stage's:

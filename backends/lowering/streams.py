@@ -1,4 +1,5 @@
-"""Programs of an overlapped plan: which instructions every task of the schedule runs, and in which order they begin.
+"""This module holds programs of an overlapped plan: which instructions every task of the schedule runs, and in which
+order they begin.
 
     operator's task        the operator, what it cuts out of blocks that are there, and what moves in no planned time
     redistribution's task  one movement

@@ -1,4 +1,4 @@
-"""Bytes that a program moves, beside the least that any program with the same schedule must move.
+"""This module computes bytes that a program moves, beside the least that any program with the same schedule must move.
 
     moved    for every tensor, what its ranks receive in all its redistributions, counted from the communication steps
     bound    what ranks must receive and do not hold, element by element; W = ranks whose operators want it, w = |W|

@@ -1,5 +1,5 @@
-"""What every device receives in a redistribution, element by element: the exact counterpart of the loads that are
-priced.
+"""This module says what every device receives in a redistribution, element by element: the exact counterpart of the
+loads that are priced.
 
     portion k of n elements in p parts   [ k n // p, (k+1) n // p )                                parts differ by one
                                          element at most

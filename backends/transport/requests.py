@@ -1,4 +1,5 @@
-"""Requests: one collective each, as data, so that it can be carried out at once or started now and finished later.
+"""This module holds requests: one collective each, as data, so that it can be carried out at once or started now and
+finished later.
 
 A redistribution is a generator of requests (`backends.execution.steps`); whoever drives it decides.  `Result`: an
 array, or per sender an array.

@@ -1,4 +1,5 @@
-"""Virtual ranks: all ranks of a program as threads of one process, moving real arrays and counting them.
+"""This module holds virtual ranks: all ranks of a program as threads of one process, moving real arrays and counting
+them.
 
     counted(label, level i, rank)  =  elements that reach the rank from a sender outside its level-i subtree
     load_i of a subtree            =  sum over its ranks                        (the loads of

@@ -1,4 +1,4 @@
-"""The verb `doctor`: what is installed here, and which verbs lack something."""
+"""This module holds the verb `doctor`: what is installed here, and which verbs lack something."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The verb `export`: a checked plan in the words of another framework."""
+"""This module holds the verb `export`: a checked plan in the words of another framework."""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""`export` of a pipelined plan: its stages, placements and schedule in the words of another framework."""
+"""This module holds `export` of a pipelined plan: its stages, placements and schedule in the words of another
+framework.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""`run` of an overlapped plan: operators and redistributions on two streams of every rank, in the planned order."""
+"""This module holds `run` of an overlapped plan: operators and redistributions on two streams of every rank, in the
+planned order.
+"""
 
 from __future__ import annotations
 

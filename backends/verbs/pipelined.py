@@ -1,4 +1,4 @@
-"""`run` of a pipelined step: every stage in the order of its schedule."""
+"""This module holds `run` of a pipelined step: every stage in the order of its schedule."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The verb `run`: execute a checked plan on virtual or MPI ranks and compare with one process."""
+"""This module holds the verb `run`: execute a checked plan on virtual or MPI ranks and compare with one process."""
 
 from __future__ import annotations
 
@@ -6,7 +6,6 @@ import time
 import zipfile
 from collections.abc import Mapping
 from dataclasses import asdict
-from math import isfinite
 from pathlib import Path
 from types import ModuleType
 
@@ -25,6 +24,7 @@ from ...proofs.publishing.publisher import Publisher
 from ...proofs.views.certificate import as_plan
 from ..execution import comparison
 from ..execution.array_files import read_inputs
+from ..execution.conditioning import compare
 from ..execution.consent import allow, check_consent
 from ..execution.interpreter import RankError
 from ..execution.job import Options, prepared
@@ -179,10 +179,8 @@ def run_command(
     seconds = time.monotonic() - start
     with Watch("running in one process"):
         expected = run_graph(model, arrays, stored=stored)
-    worst, at = comparison.worst(outputs, expected, plan.graph.results)
     precision = of_run(model, arrays, stored)
-    allowed = comparison.allowed(precision.computed)
-    equal = worst <= allowed
+    compared = compare(model, arrays, outputs, expected, comparison.allowed(precision.computed), stored)
     made = made_up(model, seed) if inputs is None else None
     moved = _bytes_by_collective(plan.graph, plan.machine.hierarchy, plan.choices)
     mismatched = [t.place for t in traffic if not t.fits]
@@ -199,8 +197,7 @@ def run_command(
                 "ranks": ranks,
                 "transport": transport,
                 "seconds": round(seconds, 3),
-                "equal": equal,
-                "difference": worst if isfinite(worst) else None,
+                **compared.facts(),
                 "precision": asdict(precision),
                 "made_up": None if made is None else asdict(made),
                 "bytes": {name: dict(zip(levels, values, strict=True)) for name, values in moved.items()},
@@ -251,13 +248,11 @@ def run_command(
                 f"  memory: {bytes_text(held)} in live blocks of the fullest rank{ahead}; the plan counts "
                 f"{bytes_text(predicted_peak(plan) or 0)}"
             )
-        say(
-            f"  largest difference from one process: {worst:.2e} (allowed {allowed:g}): "
-            f"{'equal' if equal else f'DIFFERENT, at {at}'}"
-        )
+        for line in compared.lines():
+            say("  " + line)
     if mismatched:
         say(f"error: bytes counted differ from those of the plan at: {', '.join(mismatched[:5])}", err=True)
-    return Exit.DONE if equal and not mismatched else Exit.REFUTED
+    return Exit.DONE if compared.equal and not mismatched else Exit.REFUTED
 
 
 def _check_ranks(devices: int, ranks: int) -> None:

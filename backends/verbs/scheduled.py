@@ -1,17 +1,19 @@
-"""`run` of a plan with a schedule: executed, compared with one process, its time beside the planned one, and said."""
+"""This module holds `run` of a plan with a schedule: executed, compared with one process, its time beside the planned
+one, and said.
+"""
 
 from __future__ import annotations
 
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass
-from math import isfinite
 from pathlib import Path
 
 from ...models.program.graph import Graph
 from ...models.terminal.console import Exit, Watch, emit, say
 from ..execution import comparison
 from ..execution.array_files import read_inputs
+from ..execution.conditioning import compare
 from ..execution.interpreter import RankError
 from ..execution.launch import LaunchError
 from ..execution.provenance import made_up, of_run, rounds
@@ -88,10 +90,8 @@ def run_scheduled(subject: Subject, asked: Asked, execute: Callable[[Mapping[str
     seconds = time.monotonic() - start
     with Watch("running in one process"):
         expected = run_graph(graph, arrays, stored=stored)
-    worst, at = comparison.worst(found.outputs, expected, graph.results)
     precision = of_run(graph, arrays, stored)
-    allowed = comparison.allowed(precision.computed)
-    equal = worst <= allowed
+    compared = compare(graph, arrays, found.outputs, expected, comparison.allowed(precision.computed), stored)
     wrong = [t.place for t in found.traffic if not t.fits]
     wrong += [f"sending {t}" for t, sent, priced in found.sent if sent != priced]
     if asked.trace is not None:
@@ -107,8 +107,7 @@ def run_scheduled(subject: Subject, asked: Asked, execute: Callable[[Mapping[str
                 "transport": found.transport,
                 "seconds": round(seconds, 3),
                 **subject.facts,
-                "equal": equal,
-                "difference": worst if isfinite(worst) else None,
+                **compared.facts(),
                 "precision": asdict(precision),
                 "made_up": None if made is None else asdict(made),
                 "bytes_counted_equal_priced": None if not asked.virtual else not wrong,
@@ -132,13 +131,10 @@ def run_scheduled(subject: Subject, asked: Asked, execute: Callable[[Mapping[str
             say("  " + _times(subject.seconds, found.seconds, asked.pace))
         for line in step_lines(graph, found.outputs, expected, comparison.difference):
             say("  " + line)
-        say(
-            f"  largest difference from one process: {worst:.2e} (allowed {allowed:g}): "
-            f"{'equal' if equal else f'DIFFERENT, at {at}'}"
-        )
+        say(*("  " + line for line in compared.lines()))
     if wrong:
         say(f"error: bytes counted differ from those of the plan at: {', '.join(wrong[:5])}", err=True)
-    return Exit.DONE if equal and not wrong else Exit.REFUTED
+    return Exit.DONE if compared.equal and not wrong else Exit.REFUTED
 
 
 def _times(planned: float, measured: float, pace: float) -> str:

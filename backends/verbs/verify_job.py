@@ -1,4 +1,6 @@
-"""The verb `verify-job`: what a planned PyTorch module or JAX function sends, against what its plan moves."""
+"""This module holds the verb `verify-job`: what a planned PyTorch module or JAX function sends, against what its plan
+moves.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Fitting the constants of a machine's links to measured times of reduction programs.
+"""This module fits the constants of a machine's links to measured times of reduction programs.
 
     unknowns       inverse rates of links, switches, tree flow, copy; latencies
     time of a row  sum over steps  max over resources (load_r x_r)  +  copied x_copy  +  phases x_latency         ->

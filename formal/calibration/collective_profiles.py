@@ -1,4 +1,5 @@
-r"""Fitting the shapes that machines share and the six constants of each: least mean relative deviation, by turns.
+r"""This module fits the shapes that machines share and the six constants of each: least mean relative deviation, by
+turns.
 
     curve      the rows of one machine and one group size, of one operation
     turns      shapes fixed: three factors of every curve;  factors fixed: the rises of the three shapes, all >= 0

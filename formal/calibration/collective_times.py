@@ -1,4 +1,5 @@
-r"""Fitting the six constants of a collective: least mean relative deviation, the protocol of each row found with it.
+r"""This module fits the six constants of a collective: least mean relative deviation, the protocol of each row found
+with it.
 
     unknowns    a0, a1, s, t, w, c >= 0  of `models.cost.collective_times`;  c <= w inside a node
     row         L e + min( slow, quick ):  linear in the unknowns once its protocol is chosen

@@ -1,4 +1,4 @@
-r"""Least absolute relative deviation of convex piecewise linear times, by cvxpy.
+r"""This module computes least absolute relative deviation of convex piecewise linear times, by cvxpy.
 
     x_c >= 0       unknowns: inverse rates, latencies
     time of a row  f(x) = sum over steps  max over pieces (v x_c)  +  sum over added terms v x_c          (convex in x)

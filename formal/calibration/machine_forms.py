@@ -1,4 +1,6 @@
-r"""Measured forms of a machine file from rows of measurements, each with what it errs: on its rows, and held out.
+r"""This module fits measured forms of a machine file from rows of measurements, each with what it errs: on its rows,
+and
+held out.
 
     collective   six constants per operation (`collective_times.fit`, without the ramp), rounded to four digits.
                  Held out: the constants of all group sizes but one, judged on that one; with rows of two sizes the

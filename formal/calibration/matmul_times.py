@@ -1,4 +1,5 @@
-r"""Fitting the constants of matrix products: least mean |log(predicted / measured)|, one constant after the other.
+r"""This module fits the constants of matrix products: least mean |log(predicted / measured)|, one constant after the
+other.
 
 The time is a minimum over tiles of a maximum with memory, so it is convex in nothing; but it rises with every constant
 and is cheap.  From the data sheet's peaks each constant is moved up and down in its logarithm, steps grow where that

@@ -1,5 +1,5 @@
-"""Fitting a device to measured operators, links to measured redistributions, and operators by shape as `[[profile]]`
-rows.
+"""This module fits a device to measured operators, links to measured redistributions, and operators by shape as
+`[[profile]]` rows.
 
     operator        t = max( flops / peak of its type, bytes / memory bandwidth ) + launch         unknown: peaks,
                     bandwidth, launch

@@ -1,5 +1,5 @@
-"""Measured times of reduction programs, as rows of a CSV file, and what model M2 says each row puts on each kind of
-link.
+"""This module holds measured times of reduction programs, as rows of a CSV file, and what model M2 says each row puts
+on each kind of link.
 
 Two forms of CSV are read, told apart by their header:
 

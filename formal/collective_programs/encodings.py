@@ -1,5 +1,5 @@
-"""Cheapest programs as an integer program and for z3, both over the closed state graph: second opinions on the native
-search.
+"""This module encodes cheapest programs as an integer program and for z3, both over the closed state graph: second
+opinions on the native search.
 
 y_e = the program takes step e of cost c_e.  ILP:
     (I1)  minimise sum_e c_e y_e

@@ -1,4 +1,4 @@
-"""All programs of a reduction system at once: the closed graph of reachable states.
+"""This module finds all programs of a reduction system at once: the closed graph of reachable states.
 
 States are numbered in order of discovery: breadth first from the start, per state the patterns in the order of
 `patterns`, per pattern the collectives in the order of `Collective`.  The goal is not expanded.  Certificates list

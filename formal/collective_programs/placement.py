@@ -1,4 +1,4 @@
-"""All placements of axes over a hierarchy, three ways.
+"""This module finds all placements of axes over a hierarchy, three ways.
 
     unknowns   e_q[i][j] >= 0, the exponent of prime q in entry (i, j)
     (P1)  for all i, q:  sum_j e_q[i][j] = v_q(p_i)         (products become sums)         -> _exponent_sums()

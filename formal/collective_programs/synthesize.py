@@ -1,4 +1,4 @@
-"""Cheapest programs, with potentials, and the certificates made of them.
+"""This module finds cheapest programs, with potentials, and the certificates made of them.
 
 phi(s) = least cost from state s to the goal: shortest paths backwards over the closed graph (Dijkstra, exact integers),
 `DEAD` where there is no path.  The program is read off along tight edges; of equally cheap programs the shortest, then

@@ -1,4 +1,5 @@
-"""Compiled loops over the arrays of a reduced e-graph: what can still be chosen, sets for cuts, cheap extractions.
+"""This module holds compiled loops over the arrays of a reduced e-graph: what can still be chosen, sets for cuts, cheap
+extractions.
 
 Ragged lists come as two arrays, offsets and contents (`formal.egraphs.reduced`).
 """

@@ -1,4 +1,5 @@
-"""Cuts that a fractional point breaks: sets of classes S whose D(S) holds less than a class of S that is needed.
+"""This module finds cuts that a fractional point breaks: sets of classes S whose D(S) holds less than a class of S that
+is needed.
 
 For a class k the nodes are taken one after another as long as k cannot be extracted from those taken, largest x first,
 then small reduced cost, then small cost: what is refused is a landmark that no smaller one is contained in, of little x

@@ -1,4 +1,5 @@
-"""Tabu search over extractions of e-graphs without circles: one class takes another node, what it needs follows.
+"""This module runs tabu search over extractions of e-graphs without circles: one class takes another node, what it
+needs follows.
 
 Every class keeps a node, needed or not; references count how many chosen nodes need a class.  A move adds the new
 node's references, takes the old one's away, and lets classes come and go with their counts; its gain is known when it

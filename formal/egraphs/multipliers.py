@@ -1,4 +1,5 @@
-"""Multipliers of a relaxation as integers, and the exact bound that the checker will compute from them.
+"""This module holds multipliers of a relaxation as integers, and the exact bound that the checker will compute from
+them.
 
 The multipliers of HiGHS are floats.  Rounded they are still multipliers, and lose little; where costs are decimals of
 twenty digits little is too much, and the solution of the basis is refined with exact residuals first (Gleixner,

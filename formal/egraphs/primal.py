@@ -1,4 +1,6 @@
-"""Extractions without a proof: cheapest trees under changing weights, and sets of costs shared from the leaves up."""
+"""This module finds extractions without a proof: cheapest trees under changing weights, and sets of costs shared from
+the leaves up.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The e-graph that the search works on, as arrays: what can be in no cheapest extraction has left.
+"""This module holds the e-graph that the search works on, as arrays: what can be in no cheapest extraction has left.
 
 Free classes, nodes with a child in their own class, dominated nodes (the pairs go into the certificate), nodes that
 cannot be extracted without circles, and classes that no root reaches.  What the first three are is said where the

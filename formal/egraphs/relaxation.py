@@ -1,4 +1,5 @@
-"""The linear relaxation of an extraction, in HiGHS: x_n per node, y_c per class, rows of the certificate plus cuts.
+"""This module solves the linear relaxation of an extraction, in HiGHS: x_n per node, y_c per class, rows of the
+certificate plus cuts.
 
     min sum cost(n) x_n     sum of x_n over nodes of c = y_c,     0 <= x, y <= 1,     y_root = 1,
     child rows, cuts, and parent rows where costs may be negative (`proofs.egraphs.certificate`)

@@ -1,4 +1,5 @@
-"""Branch and bound over the relaxation: cases of an e-graph, best bound first, each with cuts of its own.
+"""This module runs branch and bound over the relaxation: cases of an e-graph, best bound first, each with cuts of its
+own.
 
 A case holds the nodes that may still be chosen and the classes that are needed.  It is closed by an exact bound that
 reaches the incumbent, or by a contradiction that `narrow` finds; what the search fixes or splits is kept as a tree of

@@ -1,4 +1,6 @@
-"""Extraction of least cost from an e-graph, with its certificate: reduce, search, write the proof down."""
+"""This module finds extraction of least cost from an e-graph, with its certificate: reduce, search, write the proof
+down.
+"""
 
 from __future__ import annotations
 

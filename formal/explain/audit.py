@@ -1,4 +1,4 @@
-"""Is this strategy optimal?
+"""This module says whether a strategy is optimal.
 
 Let S be the solutions that agree with the user's strategy, F* the optimum of the problem, F_S the optimum over S.  Two
 searches, each with its certificate:

@@ -1,4 +1,5 @@
-r"""How unevenly a plan spreads a causal mask: queries that are cut into runs see more keys the later they stand.
+r"""This module says how unevenly a plan spreads a causal mask: queries that are cut into runs see more keys the later
+they stand.
 
     runs r = 1 .. D of the queries, P_r pairs that the mask leaves in run r          P_1 < .. < P_D for a causal mask
     priced   max P_r;       even   sum P_r / D        lost  =  1 - even / priced  of the operator's time

@@ -1,4 +1,4 @@
-r"""What holds of a plan on every machine within the error bars of its own.
+r"""This module says what holds of a plan on every machine within the error bars of its own.
 
     cost(m)        of a choice on machine m, rounded as the problem's: rises with every time and falls with every rate
     plan x         cost(fastest) <= cost(m) <= cost(slowest)
@@ -200,7 +200,8 @@ class Box:
             exchanged = form.spec.statistics and any(
                 d > 1 and a in op.over for a, d in zip(decision.axes, degrees, strict=True)
             )
-            if costs is None or machine.others or machine.profiles or measured or exchanged:
+            loop = op.kind is NodeKind.SCAN  # launches as often as its body runs
+            if costs is None or machine.others or machine.profiles or measured or exchanged or loop:
                 low, high = (Fraction(self.terms.operator_at(v, z[v], m)) for m in (self.fast, self.slow))
                 yield Envelope({}, low, high, self._name(v, z[v]))
                 continue

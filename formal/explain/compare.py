@@ -1,4 +1,4 @@
-"""The difference between two solutions of one problem, term by term.
+"""This module computes the difference between two solutions of one problem, term by term.
 
     F(y) - F(x) = sum_v (c_v[y_v] - c_v[x_v]) + sum_e (T_e(y) - T_e(x))
 

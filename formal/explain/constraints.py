@@ -1,4 +1,5 @@
-"""Communication constraints as formulas in the process coordinates: which part of every operand a rank reads or writes.
+"""This module computes communication constraints as formulas in the process coordinates: which part of every operand a
+rank reads or writes.
 
     process grid     p_a = rank along axis a, 0 <= p_a < P_a; from the coordinates c of the machine's levels:
                      digit of a at level j = floor(c_j / s_aj) mod X_aj,  p_a = the digits of all levels as one

@@ -1,4 +1,4 @@
-"""What every operator of a plan costs and why: flops, bytes, and the formula that decided.
+"""This module says what every operator of a plan costs and why: flops, bytes, and the formula that decided.
 
     compute   t = flops / peak + launch                     on the slowest device; flops and bytes are those of the
     busiest one

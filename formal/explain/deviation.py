@@ -1,4 +1,4 @@
-"""The price of deciding differently at one vertex.
+"""This module computes the price of deciding differently at one vertex.
 
 Price of deviating at v:  min { F(x') : x'_v != x_v } - F(x).  Three statements, and each says which one it is:
 

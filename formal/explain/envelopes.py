@@ -1,4 +1,5 @@
-r"""Entries of two plans over one box of machine constants: what both have cancels before ends are taken.
+r"""This module computes entries of two plans over one box of machine constants: what both have cancels before ends are
+taken.
 
     entry f         f(c) in l(c) + [low, high] on every machine within the bars, l linear in the constants c, its
                     coefficients >= 0

@@ -1,5 +1,5 @@
-"""Why the plan is what it is: times by cause, the price of deviating (`formal.explain.deviation`), and what the optimum
-is worth.
+"""This module says why the plan is what it is: times by cause, the price of deviating (`formal.explain.deviation`), and
+what the optimum is worth.
 
     time of vertex v  =  compute_v + statistics_v  +  summing of its own partial results  +  moving of its operands to
                          it (edges: the (L2) part belongs to the source, the fetch to the target; the sum over v is the

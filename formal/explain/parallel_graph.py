@@ -1,4 +1,4 @@
-"""The parallel computation graph of a plan with its prices, as text, as JSON and as SVG.
+"""This module shows the parallel computation graph of a plan with its prices, as text, as JSON and as SVG.
 
 The prices are those of the plan: every operator's time, every movement's, nothing for given tensors, which start where
 they are wanted.  Their sum is the plan's cost.

@@ -1,4 +1,4 @@
-"""How far may each machine constant move before the same plan is no longer proved optimal?
+"""This module says how far each machine constant may move before the same plan is no longer proved optimal.
 
 Constant k is multiplied by a factor f, tables are built again for that machine, and the problem is solved again with a
 certificate: the plan x passes at f when F_x(f) = F*(f) is proved.  Factors come from a fixed grid of exact rationals.
@@ -243,7 +243,7 @@ def constants_of(planning: Planning) -> tuple[tuple[Constant, ...], tuple[tuple[
             out.append(Constant(Part.PEAK, dtype, f"peak.{dtype}", value, "flops"))
     out.append(Constant(Part.MEMORY_BANDWIDTH, "", "memory.bandwidth", machine.device.bandwidth, "rate"))
     if machine.device.launch:
-        never.append(("launch", "every plan pays it once per operator"))
+        never.append(("launch", "every plan pays it equally often"))
     return tuple(out), tuple(never)
 
 

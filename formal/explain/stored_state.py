@@ -1,5 +1,5 @@
-"""How a training step keeps what it trains: weights, gradients and optimizer state per device, and what brings
-gradients together.
+"""This module says how a training step keeps what it trains: weights, gradients and optimizer state per device, and
+what brings gradients together.
 
 Nothing here decides anything: the words are read off the layouts and the movements of the plan.
 

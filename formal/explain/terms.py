@@ -1,4 +1,4 @@
-"""What the cost of a plan is made of, term by term, in units of the problem.
+"""This module says what the cost of a plan is made of, term by term, in units of the problem.
 
     F(x) = constant + sum_v c_v[x_v] + sum_e T_e[..]
     c_v  = compute + statistics                    (max of compute and memory time, launch; all-reduce of softmax and

@@ -1,4 +1,4 @@
-"""What a plan with views decided, region by region, for people and as data."""
+"""This module says what a plan with views decided, region by region, for people and as data."""
 
 from __future__ import annotations
 
@@ -10,12 +10,15 @@ from ...proofs.views.certificate import ViewsCertificate
 
 @dataclass(frozen=True)
 class Branched:
-    """One branch of a region: its first and last operator, how many it has, its view (None: the whole machine)."""
+    """One branch of a region: first and last operator of its first phase, how many operators it has, how many of them
+    in a second phase, its view (None: the whole machine).
+    """
 
     region: int
     first: str
     last: str
     operators: int
+    backward: int
     view: View | None
 
 
@@ -25,8 +28,9 @@ def branched(c: ViewsCertificate) -> tuple[Branched, ...]:
     out = []
     for r, region in enumerate(c.regions):
         for branch in region.branches:
-            names = [name for phase in branch for name in phase]
-            out.append(Branched(r, names[0], names[-1], len(names), placed[names[0]].view))
+            first = branch[0] or branch[-1]
+            count = sum(map(len, branch))
+            out.append(Branched(r, first[0], first[-1], count, count - len(branch[0]), placed[first[0]].view))
     return tuple(out)
 
 
@@ -42,7 +46,8 @@ def views_lines_of(c: ViewsCertificate) -> list[str]:
         for b in mine if side else ():
             assert b.view is not None
             where = b.view.words(levels, c.machine.hierarchy)
-            lines.append(f"  {b.first} .. {b.last} ({b.operators} operators) on {where}")
+            count = f"{b.operators} operators" + (", forward and backward" if b.backward else "")
+            lines.append(f"  {b.first} .. {b.last} ({count}) on {where}")
     return lines
 
 
@@ -54,6 +59,7 @@ def views_json_of(c: ViewsCertificate) -> list[dict[str, object]]:
             "first": b.first,
             "last": b.last,
             "operators": b.operators,
+            "backward": b.backward,
             "view": None if b.view is None else {"starts": list(b.view.starts), "counts": list(b.view.counts)},
         }
         for b in branched(c)

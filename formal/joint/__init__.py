@@ -1,1 +1,3 @@
-"""Joint optimisation of algebra and placement: rules that add equal operators to a graph, and the search over both."""
+"""This package does joint optimisation of algebra and placement: rules that add equal operators to a graph, and the
+search over both.
+"""

@@ -1,4 +1,4 @@
-"""What a joint plan rewrote, by which rules and where, and what each rewriting gains.
+"""This module says what a joint plan rewrote, by which rules and where, and what each rewriting gains.
 
 rewriting   a class whose e-node is not the user's; rules are those of the steps that prove the e-node, places the
             user's operators that they rest on

@@ -1,4 +1,4 @@
-"""How much the tags of a joint problem say, and the tables that this takes.
+"""This module says how much the tags of a joint problem say, and the tables that this takes.
 
     SMALL    how often each class is read: few choices, which are eliminated where they are very few
     MIDDLE   the modes of all readers and of the writer of what is copied: hardly more choices, a bound near the optimum

@@ -1,4 +1,4 @@
-"""The e-graph of a program: all rules at all places, in rounds, up to a number of operators.
+"""This module builds the e-graph of a program: all rules at all places, in rounds, up to a number of operators.
 
 Repeated layers get the same operators: rules see an operator and what computes its operands, nothing else.
 """

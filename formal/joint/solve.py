@@ -1,4 +1,4 @@
-"""Joint optimisation of algebra and placement: the search over an e-graph, and what it says.
+"""This module does joint optimisation of algebra and placement: the search over an e-graph, and what it says.
 
     user's graph    planned as it is; its plan is where everything begins, so that no answer is worse
     jointly         one selection problem over all programs (`models.joint.problem`), with tags that say as much as is

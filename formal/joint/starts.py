@@ -1,4 +1,4 @@
-"""Programs to begin with: the user's, and those in which equal places are rewritten alike.
+"""This module finds programs to begin with: the user's, and those in which equal places are rewritten alike.
 
     kind of a class   the functions of its e-nodes: repeated layers have the same kinds
     uniform modes     for every kind one position in its list of e-nodes, taken by all classes of the kind

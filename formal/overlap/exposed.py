@@ -1,4 +1,5 @@
-"""Placements whose redistributions hide better: the same problem again, where a redistribution costs what it exposes.
+"""This module finds placements whose redistributions hide better: the same problem again, where a redistribution costs
+what it exposes.
 
     min  WHOLE * all operators + sum over edges e of  factor[e] * redistribution of e,    1 <= factor[e] <= WHOLE
 

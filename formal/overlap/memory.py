@@ -1,4 +1,5 @@
-"""Memory of an overlapped plan: what is held from the start of one task to the end of others, and rows for its bound.
+"""This module computes memory of an overlapped plan: what is held from the start of one task to the end of others, and
+rows for its bound.
 
     copy of a value       from what fills it to the last that reads it (to the end if it is wanted)
     copy of a parameter   always; an input's from the beginning to the last that reads it

@@ -1,4 +1,4 @@
-"""A solution with its schedule, and the search for solutions of weighted problems."""
+"""This module holds a solution with its schedule, and the search for solutions of weighted problems."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The search over placements for a step whose communication runs beside its computation.
+"""This module searches over placements for a step whose communication runs beside its computation.
 
 Numbers that no schedule is below, of every placement: C, all operators; M, all redistributions; and for a chain of
 operators P, these with the redistributions between them and all operators that come behind its end.  For weights of

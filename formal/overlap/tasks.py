@@ -1,4 +1,4 @@
-"""The tasks of a plan: operators on one stream, redistributions on another, and what waits for what.
+"""This module holds the tasks of a plan: operators on one stream, redistributions on another, and what waits for what.
 
     operator          after the redistributions of its operands (those that take no time: after what writes them)
     redistribution    after the operator that writes the tensor, or what filled its copy

@@ -1,4 +1,4 @@
-"""Is a published pipelined configuration the best that there is?
+"""This module says whether a published pipelined configuration is the best that there is.
 
 optimal    its best completion takes no longer than what no plan of the enumerated pairs goes below
 refuted    a plan that takes less than any completion of it: t(plan) < bound(configuration)

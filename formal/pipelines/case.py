@@ -1,4 +1,4 @@
-"""One number of stages and micro-batches: its lower bound, and plans for it.
+"""This module holds one number of stages and micro-batches: its lower bound, and plans for it.
 
 Leaves are runs of one unit, then of two, of four ..; equal ones are solved once.  A plan cuts where the bound is least,
 gives every stage the placements that are best between even layouts at its cuts, and runs 1F1B.

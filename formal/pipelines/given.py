@@ -1,4 +1,5 @@
-"""A configuration that somebody has published, as a pipelined step: equal layers, one placement on all views, 1F1B.
+"""This module makes a configuration that somebody has published, as a pipelined step: equal layers, one placement on
+all views, 1F1B.
 
     stages          pp of them, each with as many layers; the embedding is in the first, the output in the last
     placements      tensor, context and data parallel degrees on every view (`models.sources.frameworks.placements`);

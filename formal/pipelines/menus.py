@@ -1,4 +1,5 @@
-"""Placements of single units between even layouts at their cuts, for several prices of memory: menus of time and bytes.
+"""This module finds placements of single units between even layouts at their cuts, for several prices of memory: menus
+of time and bytes.
 
     option of unit u at price n:   min over x of  cost_u(x) + n (fixed_u(x) + (p - 1) kept_u(x))
 

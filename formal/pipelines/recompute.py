@@ -1,4 +1,5 @@
-"""Which blocks of a pipelined step to compute again when memory is short: the shortest of several graphs that fits.
+"""This module says which blocks of a pipelined step to compute again when memory is short: the shortest of several
+graphs that fits.
 
     candidate k      the step whose first k blocks are recomputed        (k = 0: none, n: all)
 

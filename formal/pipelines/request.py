@@ -12,7 +12,7 @@ from typing import Final
 
 from ...models.layout.placement import Space
 from ...models.machine.machine import Machine
-from ...models.pipelines.division import divide
+from ...models.pipelines.division import divide, tied
 from ...models.pipelines.micro import batch_of
 from ...models.pipelines.views import view
 from ...models.sources.training import TrainingStep
@@ -64,6 +64,21 @@ class PipelineRequest:
     without: tuple[str, ...] = ()
 
 
+def uncut(step: TrainingStep) -> str:
+    """Why a step has no cuts, and what to change: known are weights shared by distant layers."""
+    weight = tied(step.graph, step.passes)
+    joins = (
+        f"the parameter {weight}, would lie in several stages: give each of them a parameter of its own (an output "
+        f"layer that is not tied to the embedding; the zoo's GPTs: tables=2)"
+        if weight
+        else "clipping by the norm of all gradients and scaled losses join all stages"
+    )
+    return (
+        f"--pipeline: {step.graph.name} cannot be cut into stages: nowhere does one tensor alone go on and one "
+        f"gradient come back; {joins}"
+    )
+
+
 def carry_out_pipelined(
     request: PipelineRequest, limit: TimeLimit, tell: Callable[[str], None] | None = None
 ) -> tuple[Searched, tuple[Tried, ...]]:
@@ -77,10 +92,7 @@ def carry_out_pipelined(
     division = divide(step.graph, step.passes)
     pairs = pairs_of(request.stages, step, request.machine, division.units)
     if division.units == 1:
-        raise InputError(
-            f"--pipeline: {step.graph.name} cannot be cut into stages: nowhere does one tensor alone go on and one "
-            f"gradient come back (clipping by the norm of all gradients and scaled losses join all stages)"
-        )
+        raise InputError(uncut(step))
 
     def plan(which: str, within: Clock) -> Searched:
         made = request.make(which) or step

@@ -1,4 +1,4 @@
-"""The search over cuts, views, micro-batches and placements of a pipelined training step.
+"""This module searches over cuts, views, micro-batches and placements of a pipelined training step.
 
 Cases (stages, micro-batches) begin with a bound by least work.  First come leaves of one unit of one case of every
 number of stages, and a plan of the best of them.  Then always the case of the least bound: leaves of one unit, which

@@ -1,4 +1,5 @@
-"""A strategy file that is a configuration of another framework: `audit MODEL --strategy megatron.txt`.
+"""This module reads a strategy file that is a configuration of another framework: `audit MODEL --strategy
+megatron.txt`.
 
 The file holds what `models/sources/frameworks/flags.py` reads; the strategy places what it decides and leaves the rest
 to the solver.

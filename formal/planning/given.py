@@ -1,5 +1,5 @@
-"""Plans of schedules that a user brings: a few are given, `schedules` carries them to the rest, nothing else is
-decided.
+"""This module makes plans of schedules that a user brings: a few are given, `schedules` carries them to the rest,
+nothing else is decided.
 
 The plan holds the user's choices.  Its certificate says how far they are from the optimum: the solver's record where
 that holds whatever solution is claimed, else its messages alone, else the bound of every vertex and edge on its own.

@@ -1,4 +1,5 @@
-r"""Strategies that say where tensors lie: DTensor's placements, JAX's PartitionSpecs, Shardy's text, by name.
+r"""This module reads strategies that say where tensors lie: DTensor's placements, JAX's PartitionSpecs, Shardy's text,
+by name.
 
     {"mesh": {"dp": 2, "tp": 4}, "placements": {"fc1.weight": ["Replicate()", "Shard(0)"]}}
     {"mesh": {"dp": 2, "tp": 4}, "specs": {"fc1.weight": ["tp", null], "x": "P('dp')"}}

@@ -1,6 +1,6 @@
-r"""The time of every operator and redistribution of a plan as a function of the machine's constants.
+r"""This module makes the time of every operator and redistribution of a plan as a function of the machine's constants.
 
-    operator          max( flops / peak, bytes / memory ) + launch
+    operator          max( flops / peak, bytes / memory ) + launches x launch       (one; a loop: of its body, per turn)
                       + statistics  sum_i bytes_i / bandwidth_i + n_i latency_i
     redistribution    sum_i  element_bytes load_i / bandwidth_i + phases_i latency_i
 
@@ -121,7 +121,7 @@ class Forms:
         flops, moved = int(costs.flops[0]), int(costs.bytes[0])
         pieces: list[Linear] = [((f"{device}.bandwidth", Fraction(moved)),)] if moved else []
         pieces += [((f"{device}.peaks.{form.computed_in}", Fraction(flops)),)] if flops else []
-        added: dict[str, Fraction] = {f"{device}.launch": Fraction(1)}
+        added: dict[str, Fraction] = {f"{device}.launch": Fraction(form.launches)}
         terms = statistics_terms(form.spec, form.over, tables, self._unit, Fraction(1))
         names = [f"level.{x.name}.{part}" for x in machine.levels for part in ("bandwidth", "latency")]
         for name, (weight, amount) in zip(names, terms, strict=False):

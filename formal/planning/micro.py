@@ -1,4 +1,5 @@
-"""Into how many micro-batches a step is cut when memory is short: a plan per count, the cheapest that fits.
+"""This module says into how many micro-batches a step is cut when memory is short: a plan per count, the cheapest that
+fits.
 
     counts     1, 2, 4, .. that divide the batch, each with gradients brought together in every micro-batch, and once
                per step; the next one is tried while nothing fits, and once more while it pays

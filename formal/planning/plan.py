@@ -1,4 +1,4 @@
-"""Plan a graph on a machine: build the selection problem, solve it, bundle the answer.
+"""This module plans a graph on a machine: build the selection problem, solve it, bundle the answer.
 
 The default space is `complete` where its tables fit, else `two-per-level` (measured equal to `complete` in 39 of 39
 pairs of model and machine); either way its name is part of the claim.

@@ -1,4 +1,5 @@
-"""Which blocks to compute again when memory is short: plans of several candidate graphs, the cheapest that fits.
+"""This module says which blocks to compute again when memory is short: plans of several candidate graphs, the cheapest
+that fits.
 
     candidate k      the training step whose first k blocks are recomputed in the reverse pass       (k = 0: none, n:
                      all)

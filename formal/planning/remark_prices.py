@@ -1,5 +1,5 @@
-"""Numbers for remarks about a plan (`remarks`): what it leaves idle, the memory it needs, and what other spaces and
-fewer devices would cost.
+"""This module computes numbers for remarks about a plan (`remarks`): what it leaves idle, the memory it needs, and what
+other spaces and fewer devices would cost.
 
 Prices are of plans that were found, under the same cost model, in spaces so small that their search takes a moment.
 They are exact, and no bounds: a cheaper plan may exist.  What is not found in that moment is not priced.

@@ -1,4 +1,5 @@
-"""What a proof does not say: remarks about a plan that is optimal, or nearly, and perhaps not what was wanted.
+"""This module says what a proof does not say: remarks about a plan that is optimal, or nearly, and perhaps not what was
+wanted.
 
     memory-exceeded   more than a device has
     fewer-devices     a part of the machine is as fast

@@ -1,4 +1,4 @@
-"""Plain text from results: amounts with units, and tables.  Nothing is printed here."""
+"""This module makes plain text from results: amounts with units, and tables.  Nothing is printed here."""
 
 from __future__ import annotations
 

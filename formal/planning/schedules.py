@@ -1,5 +1,5 @@
-"""Schedules from a few given ones: the splits that a user names spread to the operators that read and write the same
-elements.
+"""This module makes schedules from a few given ones: the splits that a user names spread to the operators that read and
+write the same elements.
 
 Nodes are (operator, axis) and (tensor, dimension); an access  dimension = .. coef * axis ..  joins them.  A given
 operator keeps its placement; a split of one of its axes travels through the joins, breadth first, and does not pass

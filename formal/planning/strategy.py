@@ -1,4 +1,4 @@
-"""Strategies that users bring.
+"""This module reads strategies that users bring.
 
 For a model: a JSON object, key -> placement
 

@@ -1,4 +1,4 @@
-"""What `--time-limit S` means, and how it is kept.
+"""This module says what `--time-limit S` means, and how it is kept.
 
     S              tables and search, from the first line of the command on, in seconds of the wall
     after it       writing and our own check of what was written; S ends earlier where these need it, so that everything

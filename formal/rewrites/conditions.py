@@ -1,5 +1,5 @@
-"""Preconditions: what the right side owes and cannot show, said in the names of the pattern (sizes, degrees,
-parameters).
+"""This module finds preconditions: what the right side owes and cannot show, said in the names of the pattern (sizes,
+degrees, parameters).
 """
 
 from __future__ import annotations

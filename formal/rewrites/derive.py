@@ -1,4 +1,4 @@
-"""Derivations of proved rules from other proved rules: a second, readable proof.
+"""This module finds derivations of proved rules from other proved rules: a second, readable proof.
 
 The search works on one general instance (`general_instances`); what it finds is replayed for all shapes by
 `verify.rewrites.derivation`.

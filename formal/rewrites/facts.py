@@ -1,4 +1,4 @@
-"""Side facts: which integer polynomials follow from others, with Farkas multipliers.
+"""This module finds side facts: which integer polynomials follow from others, with Farkas multipliers.
 
     h_1, .., h_n >= 0  |-  g >= 0      iff found: non-negative c with  sum c_k h_i h_j  (h_{n+1} = -g-1)  =  negative
                                        constant

@@ -1,5 +1,5 @@
-"""The generator: candidates of equal fingerprint are pruned by derivation, proved, and reduced to rules none of which
-follows from the others.
+"""This module is the generator: candidates of equal fingerprint are pruned by derivation, proved, and reduced to rules
+none of which follows from the others.
 
     enumerate      every graph of the pools, exact fingerprints                                         (generate_terms)
     in order of size, for each candidate left = right:

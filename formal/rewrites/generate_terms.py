@@ -1,4 +1,4 @@
-"""Enumeration of graphs and their exact fingerprints: candidates for substitutions.
+"""This module enumerates graphs and their exact fingerprints: candidates for substitutions.
 
 Graphs of one output are terms.  Size by size, every operator is applied to the representatives found so far; the value
 is exact mod 2^31 - 1 on fixed random inputs, nonlinear functions are fixed polynomials.  The fingerprint of a term is

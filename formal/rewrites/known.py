@@ -1,4 +1,4 @@
-"""Where axioms of elementwise functions apply: offers `Known` steps.  Nothing here is trusted."""
+"""This module says where axioms of elementwise functions apply: offers `Known` steps.  Nothing here is trusted."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Candidates for integer affine maps of the bound variables of one monomial into those of another.
+"""This module finds candidates for integer affine maps of the bound variables of one monomial into those of another.
 
 First permutations whose entries agree as they stand, then solutions of index equations; nothing here is trusted.
 Permutations come first:  with digit indices p*m + j solving yields j' = p*m + j - p'*m, which is not a unit map of the

@@ -1,4 +1,4 @@
-"""Equality of guarded sums by case splits, refinement of monomials and affine bijections: finds
+"""This module finds equality of guarded sums by case splits, refinement of monomials and affine bijections: finds
 `proofs.rewrites.judgement.Equality` trees.
 
     equal(L, R, context)

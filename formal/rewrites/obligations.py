@@ -1,4 +1,4 @@
-"""What a proof of a rule asks of integer arithmetic: every side fact the prover used, for export."""
+"""This module says what a proof of a rule asks of integer arithmetic: every side fact the prover used, for export."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A rule for people: both sides as text and as SVG, and its proof in words."""
+"""This module shows a rule for people: both sides as text and as SVG, and its proof in words."""
 
 from __future__ import annotations
 

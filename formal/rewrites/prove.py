@@ -1,4 +1,4 @@
-"""Judging a substitution: proved with the preconditions it needs, refuted, vacuous, or undecided.
+"""This module judges a substitution: proved with the preconditions it needs, refuted, vacuous, or undecided.
 
     judge(rule) = Proved    every case of typing is void or shown; a witness; per precondition a counterexample
                             without it

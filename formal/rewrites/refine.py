@@ -1,4 +1,5 @@
-"""Refinement of monomials that match nothing: which variable is forced, which sum is to be cut, which index has
+"""This module does the refinement of monomials that match nothing: which variable is forced, which sum is to be cut,
+which index has
 digits.  Nothing here is trusted.
 """
 

@@ -1,4 +1,4 @@
-"""Instances and counterexamples, by sampling the general solution of the left side's typing.
+"""This module finds instances and counterexamples, by sampling the general solution of the left side's typing.
 
 Sizes come from small pools (equal and unequal across unknowns), entries from -6..6; the smallest failure of those found
 is kept.  Seeds are fixed.

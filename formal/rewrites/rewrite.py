@@ -1,4 +1,4 @@
-"""Derivations: a rule shown by replaying others, found by meeting in the middle.
+"""This module finds derivations: a rule shown by replaying others, found by meeting in the middle.
 
     left = t_0 -> t_1 -> .. -> t_n = right        every step an instance of a proved rule at a named place, every t_k of
                                                   the type of t_0

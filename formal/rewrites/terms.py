@@ -1,4 +1,4 @@
-"""Interned terms and rewriting by rules in both directions, for derivations and for pruning.
+"""This module holds interned terms and rewriting by rules in both directions, for derivations and for pruning.
 
 A store holds every distinct term once as a number, so that equality is equality of numbers and what was found for a
 subterm is found for all.  Terms that differ in the order of arguments of add and mul only are one term.

@@ -1,4 +1,6 @@
-"""Looking inside guarded sums: entries, guards, names, extents; and monomials rewritten by the steps of a proof."""
+"""This module looks inside guarded sums: entries, guards, names, extents; and monomials rewritten by the steps of a
+proof.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Left sides that break their own copy requirement on every instance: such a rule never fires.
+"""This module finds left sides that break their own copy requirement on every instance: such a rule never fires.
 
 Search for `proofs.rewrites.judgement.Unequal`: some inputs all 1, the others all 0, such that the operand is 0 at one
 replica and positive at another.  30 of the 640 published rules are such rules.

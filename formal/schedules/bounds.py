@@ -1,4 +1,4 @@
-"""Lower bounds of a shop with their arguments: longest path, best load of a stream, refutations.
+"""This module computes lower bounds of a shop with their arguments: longest path, best load of a stream, refutations.
 
 `tried` takes one makespan at a time, by edge finding and branching with a limit on nodes (`closing`: what raises heads
 and tails before that, and the halving of makespans between the best load and a known schedule).

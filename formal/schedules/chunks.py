@@ -1,4 +1,4 @@
-"""The search for pipelines whose chunks share the memory of their device.
+"""This module searches for pipelines whose chunks share the memory of their device.
 
 The arrays of a shop know the limit of each chunk alone, so that their bounds hold and their schedules may not fit; then
 list schedules under the whole limit are taken, with the published schedule as the way out.

@@ -1,4 +1,5 @@
-"""The root of a refutation: what must run before or after a task, and edge finding, in turn until nothing changes.
+"""This module refutes at the root of a refutation: what must run before or after a task, and edge finding, in turn
+until nothing changes.
 
 Rows AFTER_ALL and BEFORE_ALL raise heads and tails by the loads of other streams, which one stream's edge finding does
 not see; what it finds then raises loads again.  In a pipeline whose memory binds, micro-batch i + K waits for the

@@ -1,4 +1,5 @@
-"""A schedule as SVG and as text: time from left to right, one row per stream, what each device holds below.
+"""This module draws a schedule as SVG and as text: time from left to right, one row per stream, what each device holds
+below.
 
 Micro-batches are colours; forward is pale, the backward for the input full, the backward for the weights dark.  Tasks
 of other problems are coloured by their stream.

@@ -1,4 +1,4 @@
-"""Heads and tails raised by what must run before or after a task, whatever the makespan.
+"""This module finds heads and tails raised by what must run before or after a task, whatever the makespan.
 
 The tasks of a stream that come before t by precedence run one after another, so t starts no earlier than their least
 end,  max over r of  r + times of those with head >= r;  tails are the mirror image.  Walked in topological order this

@@ -1,4 +1,4 @@
-"""List scheduling under memory limits: a task starts only if all that is left can still be finished.
+"""This module does list scheduling under memory limits: a task starts only if all that is left can still be finished.
 
 Started tasks end, then the rest runs one after another in one fixed order of the precedences: if that stays within the
 limits the state is safe (the banker's algorithm, Dijkstra 1965).  A task that would leave the safe states waits for the

@@ -1,4 +1,5 @@
-"""The search for graphs of computation and communication: list schedules under the memory limit, against raised levels.
+"""This module searches for graphs of computation and communication: list schedules under the memory limit, against
+raised levels.
 
 Priorities are raised tails first, then tails with changes from a fixed seed; the bound is the best load or path over
 raised heads and tails.  Program order one task after another, and program order on every stream (collectives as early

@@ -1,4 +1,4 @@
-"""Published pipeline schedules as orders per device, and when their tasks start.
+"""This module holds published pipeline schedules as orders per device, and when their tasks start.
 
     gpipe          all forwards, then all backwards
     1f1b           P - s forwards on stage s, then one backward and one forward in turn, then backwards

@@ -1,4 +1,5 @@
-"""Refutations of a makespan by edge finding and branching, as the rows of `proofs.schedules.certificate`.
+"""This module finds refutations of a makespan by edge finding and branching, as the rows of
+`proofs.schedules.certificate`.
 
 One pass over a stream, for every tail threshold q with the tasks sorted by falling heads, keeps for the set of tasks
 with head >= r and tail >= q its time P and its earliest end.  A task t outside is last behind the set

@@ -1,4 +1,4 @@
-"""The search for a shortest schedule: list scheduling both ways, then refutations that branch.
+"""This module searches for a shortest schedule: list scheduling both ways, then refutations that branch.
 
 A list schedule takes tasks by the length of what follows them; its mirror image, scheduled from the end by the ends of
 the first, gives new priorities for the next (forward-backward improvement, Tormos and Lova 2001), with random changes

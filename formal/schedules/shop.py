@@ -1,4 +1,5 @@
-"""A scheduling problem as arrays for compiled loops: successors and predecessors in rows, tasks by stream.
+"""This module holds a scheduling problem as arrays for compiled loops: successors and predecessors in rows, tasks by
+stream.
 
 For a pipeline the micro-batches are put in order and memory becomes precedence, as `proofs.schedules.certificate` has
 it; every schedule of these arrays obeys the memory limit then, if stages have one chunk.

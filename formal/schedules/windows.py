@@ -1,5 +1,5 @@
-"""Improvement of a schedule part by part: orders are kept outside a window, and inside it branching looks for one unit
-less.
+"""This module improves a schedule part by part: orders are kept outside a window, and inside it branching looks for one
+unit less.
 
 A window is a span of time on some neighbouring streams.  Its tasks are free among each other; every other pair of one
 stream keeps the order of the schedule, as arcs.  Windows grow while they are searched to the end without success and

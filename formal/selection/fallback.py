@@ -25,10 +25,9 @@ from .bound.trws import Sweeper
 from .model.clock import Clock
 from .model.factored import INFINITE, Base, allowed, build, exact_cost, whole
 from .model.infinity import INFINITY
-from .model.resources import Rows
 from .options import OPTIONS, Options
-from .primal.descent import descend
-from .primal.repair import repair, settle
+from .primal.incumbent import Incumbent
+from .tree.branch_and_bound import new_run
 from .tree.infeasible import leanest
 
 
@@ -126,30 +125,15 @@ def _made(problem: SelectionProblem, known: tuple[int, ...] | None, options: Opt
     domains = allowed(problem)
     if any(d.size == 0 for d in domains):
         return None
-    network = build(Base(problem), domains)
-    rows = Rows(problem) if problem.limit is not None and problem.usages else None
+    run = new_run(problem, Incumbent(problem), Clock(options.solve.fallback_s), options=options)
+    network = build(run.unit, domains)
     starts = [decode(Sweeper(network), False)]
-    if rows is not None:
+    if run.rows is not None:
         starts.insert(0, network.positions(leanest(problem, domains)))
-    choices = [
-        *([] if known is None else [known]),
-        *map(network.solution, starts),
-    ]
-    fitting = [x for x in choices if exact_cost(problem, x) is not None]
-    best = min(fitting, key=problem.cost_of, default=None)
-    begin = starts[0] if best is None else network.positions(best)
-    until = Clock(options.solve.fallback_s)
-    if rows is None:
-        moved: list[int] | None = descend(network, begin, until, options.primal)
-    elif best is None:
-        moved = repair(network, rows, begin, until, options=options.primal)
-    else:
-        moved = settle(network, rows, begin, until, options.primal)
-    if moved is None:
-        return best
-    x = network.solution(moved)
-    return (
-        x
-        if exact_cost(problem, x) is not None and (best is None or problem.cost_of(x) < problem.cost_of(best))
-        else best
-    )
+    if known is not None:
+        run.incumbent.offer(known)
+    for x in starts:
+        run.offer(network, x, polish=False)
+    best = run.incumbent.solution
+    run.offer(network, starts[0] if best is None else network.positions(best), polish=True)
+    return run.incumbent.solution

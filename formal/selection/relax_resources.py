@@ -34,12 +34,12 @@ from ...proofs.selection.presolve_log import Rule
 from .answer import Answer
 from .engines.consult import Asked
 from .fallback import certified, fallback
-from .model.clock import Clock, Progress
+from .model.clock import Clock, Progress, Quiet
 from .model.factored import exact_cost
 from .options import OPTIONS, Options
 from .primal.incumbent import Incumbent
 from .solve import Engine, Task, searched
-from .tree.infeasible import least_use
+from .tree.infeasible import overfull
 from .uniform import uniform_start
 
 
@@ -98,12 +98,12 @@ def relax_resources(
     """
     clock, options = (clock or Clock()).at_most(time_limit_s), options or OPTIONS
 
-    start = uniform_start(problem, clock, options, gap) if engine == "native" else None
+    task = Task(problem, clock, Incumbent(problem), options, False, gap, progress or Quiet(), threads)
+    start = uniform_start(task) if engine == "native" else None
     if start is not None and _closed(start, gap):
         return replace(start, seconds=clock.seconds())
     asked: list[Asked] = []
     known = () if start is None or start.solution is None else (start.solution,)
-    task = Task(problem, clock, Incumbent(problem), options, False, gap, progress, threads)
 
     def attempt(part: SelectionProblem, until: Clock) -> Answer:
         began = clock.seconds()
@@ -155,8 +155,7 @@ def _closed(answer: Answer, gap: Fraction) -> bool:
 
 def may_fit(problem: SelectionProblem) -> bool:
     """False without rows, and when the smallest amounts alone break one."""
-    events = np.array(problem.events(), dtype=np.int64)
-    return problem.limit is not None and events.size > 0 and int(least_use(problem, events).max()) <= problem.limit
+    return problem.limit is not None and len(problem.events()) > 0 and overfull(problem) is None
 
 
 def _with_rows(problem: SelectionProblem, found: Answer) -> Answer | None:

@@ -25,14 +25,15 @@ from .decomposition.quotient import quotient
 from .elimination.dense import Size, eliminate_dense, plain
 from .engines.consult import Asked, consult
 from .fallback import fallback
-from .model.clock import Clock, Progress
+from .model.clock import Clock, Progress, Quiet
 from .model.dense import cells_of
 from .model.factored import whole
+from .model.infinity import INFINITY
 from .model.interrupt import interruptible
 from .options import OPTIONS, Limits, Options
 from .primal.incumbent import Incumbent
 from .tree.branch_and_bound import eliminator, new_run
-from .tree.infeasible import least_limit
+from .tree.infeasible import least_limit, overfull
 from .tree.proof_tree import Assembler
 from .tree.run import Run
 
@@ -74,7 +75,7 @@ def solve(
     if limits is not None:
         options = replace(options, limits=limits)
     until = (clock or Clock()).at_most(time_limit_s)
-    task = Task(problem, until, Incumbent(problem), options, limits is not None, gap, progress, threads)
+    task = Task(problem, until, Incumbent(problem), options, limits is not None, gap, progress or Quiet(), threads)
     return fallback(problem, searched(task, engine, known), brought, options)
 
 
@@ -83,6 +84,9 @@ def searched(task: Task, engine: Engine = "native", known: Iterable[tuple[int, .
     if engine not in get_args(Engine):
         raise ValueError(f"engine {engine!r}: choose native, ilp or smt")
     task.problem.check()
+    if (conflict := overfull(task.problem)) is not None:
+        least = partial(least_limit, task.problem, task.clock, task.options)
+        return answer_of(task.problem, None, 0, conflict, INFINITY, task.clock, least)
     if task.clock.over():
         return Answer(Status.UNKNOWN, None, None, None, None, task.clock.seconds())
     for x in known:
@@ -113,26 +117,18 @@ class Task:
     options: Options
     forced: bool
     gap: Fraction
-    progress: Progress | None
+    progress: Progress
     threads: int
     warm: Dual | None = None
 
     def run(self) -> Run:
         """A run of branch and bound on the problem."""
-        return new_run(
-            self.problem,
-            self.incumbent,
-            self.clock,
-            gap=self.gap,
-            progress=self.progress,
-            threads=self.threads,
-            options=self.options,
-        )
+        return new_run(self.problem, self.incumbent, self.clock, self.options, self.gap, self.progress, self.threads)
 
     def part(self, problem: SelectionProblem, until: Clock) -> Run:
         """A run on another problem with the same settings, nearer to its bound."""
         gap = self.gap / self.options.solve.inner_gap_share
-        return new_run(problem, Incumbent(problem), until, gap=gap, threads=self.threads, options=self.options)
+        return new_run(problem, Incumbent(problem), until, self.options, gap, threads=self.threads)
 
 
 def suits_dense_search(problem: SelectionProblem, options: Options) -> bool:
@@ -160,14 +156,7 @@ def _dense_search(task: Task) -> Answer | None:
     """None when the problem is too large for presolve."""
     from .tree.dense_search import DenseSearch  # compiled loops: other problems start without them
 
-    dense = DenseSearch(
-        task.problem,
-        task.clock,
-        gap=task.gap,
-        progress=task.progress,
-        threads=task.threads,
-        options=task.options,
-    )
+    dense = DenseSearch(task.problem, task.clock, task.options, task.gap, task.progress, task.threads)
     if task.incumbent.solution is not None:
         dense.best.offer(task.incumbent.solution)
     outcome = dense.run()

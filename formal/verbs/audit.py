@@ -1,4 +1,5 @@
-"""The verb `audit`: is this strategy optimal?  A proof, a better strategy with the difference, or the best
+"""This module holds the verb `audit`: is this strategy optimal?  A proof, a better strategy with the difference, or
+the best
 certified gap.
 """
 

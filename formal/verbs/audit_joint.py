@@ -1,4 +1,6 @@
-"""`audit --joint`: is this program with this strategy the best of all equal programs and their placements?"""
+"""This module holds `audit --joint`: is this program with this strategy the best of all equal programs and their
+placements?
+"""
 
 from __future__ import annotations
 

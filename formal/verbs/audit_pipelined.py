@@ -1,4 +1,6 @@
-"""`audit --train` of a pipelined configuration, and `plan --pipeline --strategy`: for people and as data."""
+"""This module holds `audit --train` of a pipelined configuration, and `plan --pipeline --strategy`: for people and as
+data.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The verb `machine calibrate`: constants of a machine from measured times.
+"""This module holds the verb `machine calibrate`: constants of a machine from measured times.
 
 Times come from files that users have (`--from`, `calibrate_files`), of reduction programs from a CSV
 (`formal.calibration.timings`), or are measured here on MPI ranks.  Measured here

@@ -1,4 +1,6 @@
-"""`machine calibrate --from FILE`: files are read, constants fitted and said with their bars, the machine written."""
+"""This module holds `machine calibrate --from FILE`: files are read, constants fitted and said with their bars, the
+machine written.
+"""
 
 from __future__ import annotations
 

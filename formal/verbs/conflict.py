@@ -1,5 +1,5 @@
-"""What the verbs of the search say when there is no solution: the conflict that proves that none fits, or what is known
-of whether one may.
+"""This module says what the verbs of the search say when there is no solution: the conflict that proves that none fits,
+or what is known of whether one may.
 """
 
 from __future__ import annotations

@@ -1,4 +1,6 @@
-"""The verbs `explain` and `sensitivity`: what a checked plan decided, what alternatives cost, how robust it is."""
+"""This module holds the verbs `explain` and `sensitivity`: what a checked plan decided, what alternatives cost, how
+robust it is.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""What verb `solve` does with an e-graph: the cheapest extraction, its certificate, and what is said about both."""
+"""This module says what verb `solve` does with an e-graph: the cheapest extraction, its certificate, and what is said
+about both.
+"""
 
 from __future__ import annotations
 

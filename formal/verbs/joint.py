@@ -1,4 +1,4 @@
-"""`plan --joint`: algebra and placement optimised together, and what is said about it."""
+"""This module holds `plan --joint`: algebra and placement optimised together, and what is said about it."""
 
 from __future__ import annotations
 

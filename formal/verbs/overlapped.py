@@ -1,4 +1,4 @@
-"""`plan --overlap`: placements with redistributions beside operators, for people and as data."""
+"""This module holds `plan --overlap`: placements with redistributions beside operators, for people and as data."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`plan --pipeline`: a training step on a pipeline, for people and as data."""
+"""This module holds `plan --pipeline`: a training step on a pipeline, for people and as data."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""The verb `place`: all placements of parallelism axes over a hierarchy, proved complete, and the best one for given
+"""This module holds the verb `place`: all placements of parallelism axes over a hierarchy, proved complete, and the
+best one for given
 reductions.  The status that is printed is the checker's, handed back by `publish`.
 """
 

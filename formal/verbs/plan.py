@@ -1,4 +1,5 @@
-"""The verb `plan`: a model on a machine, planned, checked and written.  The status that is printed is the checker's,
+"""This module holds the verb `plan`: a model on a machine, planned, checked and written.  The status that is printed
+is the checker's,
 handed back by `publish`.
 """
 

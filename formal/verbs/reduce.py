@@ -1,4 +1,5 @@
-"""The verb `reduce`: all reduction programs of a request, and the cheapest one with a proof that no program of any
+"""This module holds the verb `reduce`: all reduction programs of a request, and the cheapest one with a proof that no
+program of any
 length is cheaper.  The status that is printed is the checker's, handed back by `publish`.
 """
 

@@ -1,4 +1,6 @@
-"""Options that `place` and `reduce` share, and what their texts mean: sizes, axes, matrices, reductions, machines."""
+"""This module holds options that `place` and `reduce` share, and what their texts mean: sizes, axes, matrices,
+reductions, machines.
+"""
 
 from __future__ import annotations
 

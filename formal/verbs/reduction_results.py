@@ -1,5 +1,5 @@
-"""What `place` and `reduce` say about reduction programs: a table for people, data for programs, a drawing, the exit
-code.
+"""This module says what `place` and `reduce` say about reduction programs: a table for people, data for programs, a
+drawing, the exit code.
 """
 
 from __future__ import annotations

@@ -1,4 +1,6 @@
-"""The verbs `report` and `diff`: a checked plan, or the difference of two, as one page; `diff` prints it too."""
+"""This module holds the verbs `report` and `diff`: a checked plan, or the difference of two, as one page; `diff` prints
+it too.
+"""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
-"""What the verbs of the search say about an answer once it is checked: status, cost, bound and gap, for people and as
-data.
+"""This module says what the verbs of the search say about an answer once it is checked: status, cost, bound and gap,
+for people and as data.
 """
 
 from __future__ import annotations

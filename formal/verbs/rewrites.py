@@ -1,4 +1,4 @@
-"""The verbs `rules prove`, `rules refute`, `rules generate` and `rules derive`.  `rules show` is in
+"""This module holds the verbs `rules prove`, `rules refute`, `rules generate` and `rules derive`.  `rules show` is in
 `formal.verbs.rules_show`, `rules check` is the checker's (`verify.verbs.rules`).
 
 What they print about a rule is what the checker said of its proof: judgements are published first.

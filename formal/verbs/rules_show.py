@@ -1,4 +1,6 @@
-"""The verb `rules show`: rules as text, pictures, FlexFlow's JSON and SMT-LIB, with the steps of their proofs."""
+"""This module holds the verb `rules show`: rules as text, pictures, FlexFlow's JSON and SMT-LIB, with the steps of
+their proofs.
+"""
 
 from __future__ import annotations
 

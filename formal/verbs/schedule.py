@@ -1,4 +1,5 @@
-"""Verb `schedule`: the shortest schedule of a pipeline, or a published one and whether a shorter one exists.
+"""This module holds verb `schedule`: the shortest schedule of a pipeline, or a published one and whether a shorter one
+exists.
 
 The status it prints is the checker's, handed back by `publish`.  Exit codes as of `audit`: 0 optimal, 5 a gap is left,
 10 a published schedule is not the shortest and a shorter one is there, 20 it does not fit the memory.

@@ -1,5 +1,5 @@
-"""Options that the verbs of the search share: who searches, for how long, with how many threads, and the clock of a
-command.
+"""This module holds options that the verbs of the search share: who searches, for how long, with how many threads, and
+the clock of a command.
 """
 
 from __future__ import annotations

@@ -1,4 +1,5 @@
-"""The verb `solve`: a selection problem or an e-graph from a file, its certificate into another.  The status that is
+"""This module holds the verb `solve`: a selection problem or an e-graph from a file, its certificate into another.
+The status that is
 printed is the checker's, handed back by `publish`.
 """
 

@@ -1,4 +1,4 @@
-"""`plan --views` and `explain` of its plans: branches beside each other on parts of the machine."""
+"""This module holds `plan --views` and `explain` of its plans: branches beside each other on parts of the machine."""
 
 from __future__ import annotations
 
@@ -43,6 +43,7 @@ def run_views(
             "whole_machine": None if plain.cost is None else plain.cost / scale,
             "whole_machine_lower_bound": None if plain.lower_bound is None else plain.lower_bound / scale,
         }
+        data |= {} if made.step is None else {"loss": made.step.loss, "trained": len(made.step.trained)}
         data |= {"notes": notes} if notes else {}
         emit({**data, **asked_json(answer)})
         return code
@@ -54,6 +55,8 @@ def run_views(
         f"regions: {len(regions)}, divisions of the machine: {divisions}, decisions: {len(problem.vertices)}",
         *(f"note: {note}" for note in notes),
     )
+    if made.step is not None:
+        say(f"{request.train}: {made.step.loss}; {len(made.step.trained)} weights are updated")
     say(sentence(published, problem), *views_lines_of(certificate))
     if plain.cost is not None and answer.cost is not None:
         proved = "proved optimal" if plain.status.value == "optimal" else "best found"

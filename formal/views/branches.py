@@ -1,10 +1,11 @@
-"""What a branch takes on a view, for every way in which it may hold the tensors that it shares with others.
+"""This module says what a branch takes on a view, for every way in which it may hold the tensors that it shares with
+others.
 
     ends        vertices of the branch with a movement from or to the outside; a *class* of an end are the choices that
                 agree in the layouts of all these movements, in order of their first choice
     label       one class per end, in lexicographic order of the classes
     t(label)    least sum of the branch's operators and of the movements of its own tensors, over all choices of the
-                label
+                label: one number with one phase, else every vector that no other one is nowhere above (`fronts`)
 
 Variables are eliminated one at a time, the one with the smallest table first; every elimination keeps what was chosen.
 """
@@ -22,6 +23,7 @@ from ...models.cost.selection import DecisionKind, Planning, Route
 from ...models.cost.structures import Keyed, Structures
 from ...models.problem.selection_problem import Ints
 from ...models.program.operators import Operator
+from .fronts import Fronts, front_tables
 
 MOST_CELLS = 1 << 23
 """Cells of a table of an elimination."""
@@ -30,28 +32,33 @@ MOST_CELLS = 1 << 23
 @dataclass(frozen=True, eq=False)
 class Own:
     """The vertices of a branch, and which of its movements stay inside: numbers of vertices and edges of the planning
-    problem.
+    problem.  `phase`: of every vertex (copies: 0, they take no time); `edge_phase`: of every inner edge.
     """
 
     vertices: tuple[int, ...]
+    phase: dict[int, int]
     inner: tuple[int, ...]
+    edge_phase: dict[int, int]
     crossing: tuple[int, ...]
+    phases: int
 
 
 @dataclass(frozen=True, eq=False)
 class Labelled:
-    """`ends`: vertices; `classes[k]`: class of every choice of end k.  `labels`, `times`: in order."""
+    """`ends`: vertices; `classes[k]`: class of every choice of end k.  `labels`, `times`: what is not dominated, in
+    order: a label with several phases may occur several times, with ascending times.
+    """
 
     own: Own
     ends: tuple[int, ...]
     classes: tuple[Ints, ...]
     labels: tuple[tuple[int, ...], ...]
-    times: tuple[int, ...]
-    tables: Tables
+    times: tuple[tuple[int, ...], ...]
+    tables: Tables | Fronts
 
     def solve(self, point: int) -> dict[int, int]:
         """Vertex -> choice of the cheapest way to be in this label."""
-        return self.tables.solve(self.labels[point], self.classes)
+        return self.tables.solve(self.labels[point], self.classes, self.times[point])
 
 
 def sides(planning: Planning, structures: Structures, route: Route) -> tuple[Keyed, Keyed]:
@@ -78,12 +85,14 @@ def labelled(planning: Planning, structures: Structures, own: Own) -> Labelled:
             costs[v] = structures.costs(planning.graph.operator(d.name)).times
         else:
             costs[v] = structures.zeros(structures.of_copy(d.name).shape[0])
-    pairs: list[tuple[int, int, Ints]] = []
+    pairs: list[tuple[int, int, int, Ints]] = []
     for e in own.inner:
         route = planning.routes[e]
         a, b = sides(planning, structures, route)
         table = structures.tables[structures.table(a, b, planning.graph.tensor(route.tensor).element_bytes)]
-        pairs.append((route.source, route.target, table[a.layouts.of_choice][:, b.layouts.of_choice]))
+        pairs.append(
+            (route.source, route.target, own.edge_phase[e], table[a.layouts.of_choice][:, b.layouts.of_choice])
+        )
     signature: dict[int, list[Ints]] = {}
     for e in own.crossing:
         route = planning.routes[e]
@@ -92,7 +101,10 @@ def labelled(planning: Planning, structures: Structures, own: Own) -> Labelled:
                 signature.setdefault(v, []).append(side.layouts.of_choice)
     ends = sorted(signature)
     classes = tuple(first_seen(np.stack(signature[v], axis=1)) for v in ends)
-    tables = Tables(own.vertices, ends, costs, pairs)
+    if own.phases > 1:
+        tables: Tables | Fronts = front_tables(own.vertices, ends, costs, own.phase, pairs)
+    else:
+        tables = Tables(own.vertices, ends, costs, pairs)
     labels, times = tables.labels(classes)
     return Labelled(own, tuple(ends), classes, labels, times, tables)
 
@@ -112,18 +124,18 @@ Scope = tuple[int, ...]
 
 
 class Tables:
-    """Least sums over all choices of the ends."""
+    """Least sums over all choices of the ends; one phase."""
 
     def __init__(
         self,
         vertices: Sequence[int],
         ends: Sequence[int],
         costs: dict[int, Ints],
-        pairs: Sequence[tuple[int, int, Ints]],
+        pairs: Sequence[tuple[int, int, int, Ints]],
     ) -> None:
         self.ends = tuple(ends)
         factors: list[tuple[Scope, Ints]] = [((v,), costs[v]) for v in vertices]
-        factors += [((u, v), t) if u < v else ((v, u), t.T) for u, v, t in pairs]
+        factors += [((u, v), t) if u < v else ((v, u), t.T) for u, v, _, t in pairs]
         self.decided: list[tuple[int, Scope, Ints]] = []
         left = [v for v in vertices if v not in self.ends]
         size = {v: costs[v].size for v in vertices}
@@ -146,15 +158,15 @@ class Tables:
             raise TooLarge(f"a branch shares {len(self.ends)} decisions with others: more than {MOST_CELLS} cells")
         self.table = _sum(factors, self.ends, size)
 
-    def labels(self, classes: Sequence[Ints]) -> tuple[tuple[tuple[int, ...], ...], tuple[int, ...]]:
+    def labels(self, classes: Sequence[Ints]) -> tuple[tuple[tuple[int, ...], ...], tuple[tuple[int, ...], ...]]:
         """Labels in order, and the time of each."""
         table = self.table
         for axis, of in enumerate(classes):
             of_class = [table.compress(of == k, axis=axis).min(axis=axis) for k in range(int(of.max()) + 1)]
             table = np.stack(of_class, axis=axis)
-        return tuple(np.ndindex(*table.shape)), tuple(int(t) for t in table.reshape(-1))
+        return tuple(np.ndindex(*table.shape)), tuple((int(t),) for t in table.reshape(-1))
 
-    def solve(self, label: tuple[int, ...], classes: Sequence[Ints]) -> dict[int, int]:
+    def solve(self, label: tuple[int, ...], classes: Sequence[Ints], time: tuple[int, ...]) -> dict[int, int]:
         """The cheapest choices of a label."""
         members = [np.flatnonzero(of == k) for of, k in zip(classes, label, strict=True)]
         part = self.table[np.ix_(*members)] if members else self.table

@@ -1,18 +1,19 @@
-"""The selection problem of a graph whose regions may run on views: an ordinary one, solved and certified as any other.
+"""This module builds the selection problem of a graph whose regions may run on views: an ordinary one, solved and
+certified as any other.
 
     vertices   those of the plan without views, in order; a vertex that belongs to a branch has one more choice, the
                last one: *elsewhere*, cost 0
-               per region: 0 whole machine, then per division the levels theta that a view may reach, in order; cost
-               theta
+               per region and phase: 0 whole machine, then per division the levels theta that a view may reach, in
+               order; cost theta
                per region, division and view: 0 not in use, then the labels of the view (`branches`): per branch of the
                view one of its labels, in lexicographic order; cost 0
     edges      those of the plan without views: between two vertices of a branch both are elsewhere or none; towards the
                outside, elsewhere costs 0
-               region with the first vertex of every branch: whole machine or elsewhere; with a view: in use under its
-               division only, t(label) <= theta
+               phase 0 of a region with its other phases: the same division; with the first vertex of every branch:
+               whole machine or elsewhere; phase p with a view: in use under its division only, t_p(label) <= theta
                view with outside: the movement between the view and the whole machine
 
-so the cost of a solution is the time of everything outside + what crosses + sum over regions of the largest over views.
+so the cost of a solution is the time of everything outside + what crosses + sum over phases of the largest over views.
 Tables are numbered in the order of their first edge, equal ones once.
 """
 
@@ -54,32 +55,32 @@ class Group:
     branches: tuple[int, ...]
     labelled: tuple[Labelled, ...]
     points: tuple[tuple[int, ...], ...]
-    times: tuple[int, ...]
+    times: tuple[tuple[int, ...], ...]
 
 
 @dataclass(frozen=True, eq=False)
 class ViewsPlanning:
-    """The problem and what its numbers mean.  `level_of[r]`: vertex of a region; `levels[r][m]`: what it may take
-    under a division; `groups[r][m][g]`: (vertex, group).
+    """The problem and what its numbers mean.  `phases[r]`: vertex of every phase; `levels[r][m][p]`: what a phase may
+    take under a division; `groups[r][m][g]`: (vertex, group).
     """
 
     planning: Planning
     regions: tuple[Region, ...]
     problem: SelectionProblem
     own: tuple[tuple[Own, ...], ...]
-    level_of: tuple[int, ...]
-    levels: tuple[tuple[Ints, ...], ...]
+    phases: tuple[tuple[int, ...], ...]
+    levels: tuple[tuple[tuple[Ints, ...], ...], ...]
     groups: tuple[tuple[tuple[tuple[int, Group], ...], ...], ...]
 
     def division(self, region: int, x: tuple[int, ...]) -> int | None:
         """The division that a solution gives a region; None: the whole machine."""
-        choice = x[self.level_of[region]] - 1
+        choice = x[self.phases[region][0]] - 1
         if choice < 0:
             return None
-        for m, reach in enumerate(self.levels[region]):
-            if choice < reach.size:
+        for m, by_phase in enumerate(self.levels[region]):
+            if choice < by_phase[0].size:
                 return m
-            choice -= reach.size
+            choice -= by_phase[0].size
         raise AssertionError("the choice is one of a division's levels")
 
     def choices(self, x: tuple[int, ...]) -> Choices:
@@ -91,25 +92,17 @@ class ViewsPlanning:
                 for one, point in zip(group.labelled, group.points[x[vertex] - 1], strict=True):
                     chosen |= {v: (choice, group.view) for v, choice in one.solve(point).items()}
         found: dict[int, Placement] = {}
+        views = Views(self.planning)
         for v, (choice, view) in chosen.items():
             d = self.planning.decisions[v]
             if view is None:
                 found[v] = d.placement(choice)
             else:
-                matrices = self.structures(view, d.kind, d.name)
+                matrices = views.placements(view, d.kind, d.name)
                 found[v] = Placement(d.axes, tuple(tuple(int(n) for n in row) for row in matrices[choice]), view)
         return Choices(
             tuple((name, found[v]) for name, v in self.planning.operators.items()),
             tuple((name, found[v]) for name, v in self.planning.copies.items()),
-        )
-
-    def structures(self, view: View, kind: DecisionKind, name: str) -> Ints:
-        """Placements of an operator or a copy on a view."""
-        here = Views(self.planning).of(view)
-        return (
-            here.of_operator(self.planning.graph.operator(name))
-            if kind is DecisionKind.OPERATOR
-            else here.of_copy(name)
         )
 
 
@@ -120,7 +113,7 @@ class Views:
         self.planning, self.orders = planning, axis_orders(planning.graph)
         self.unit = Fraction(1, planning.problem.scale)
         self.known: dict[tuple[int, ...], Structures] = {}
-        self.branches: dict[tuple[tuple[int, ...], Own], Labelled] = {}
+        self.branches: dict[tuple[tuple[int, ...], ...], Labelled] = {}
 
     def of(self, view: View) -> Structures:
         """Prices of what runs on a view."""
@@ -130,9 +123,18 @@ class Views:
             self.known[view.counts] = Structures(p.graph, machine, p.space, self.orders, self.unit)
         return self.known[view.counts]
 
+    def placements(self, view: View, kind: DecisionKind, name: str) -> Ints:
+        """Placements of an operator or a copy on a view."""
+        here = self.of(view)
+        return (
+            here.of_operator(self.planning.graph.operator(name))
+            if kind is DecisionKind.OPERATOR
+            else here.of_copy(name)
+        )
+
     def labelled(self, view: View, own: Own) -> Labelled:
         """Labels of a branch on a view."""
-        key = view.counts, own
+        key = view.counts, own.vertices, own.inner, own.crossing, (own.phases,)
         if key not in self.branches:
             self.branches[key] = labelled(self.planning, self.of(view), own)
         return self.branches[key]
@@ -146,7 +148,10 @@ class Views:
             if count > MOST_LABELS:
                 raise TooLarge(f"the branches of one view can end in more than {MOST_LABELS} ways")
         points = tuple(product(*(range(len(part.labels)) for part in parts)))
-        times = tuple(sum(part.times[k] for part, k in zip(parts, point, strict=True)) for point in points)
+        times = tuple(
+            tuple(map(sum, zip(*(part.times[k] for part, k in zip(parts, point, strict=True)), strict=True)))
+            for point in points
+        )
         return Group(view, members, parts, points, times)
 
     def crossing(self, view: View, edge: int, inside_first: bool) -> tuple[LayoutSet, LayoutSet, Ints]:
@@ -174,10 +179,13 @@ class Views:
 def own_of(planning: Planning, regions: tuple[Region, ...]) -> tuple[tuple[Own, ...], ...]:
     """The vertices and movements of every branch."""
     owner: dict[int, tuple[int, int]] = {}
+    phase: dict[int, int] = {}
     for r, region in enumerate(regions):
         for i, branch in enumerate(region.branches):
-            for name in (n for names in branch for n in names):
-                owner[planning.operators[name]] = r, i
+            for p, names in enumerate(branch):
+                for name in names:
+                    owner[planning.operators[name]] = r, i
+                    phase[planning.operators[name]] = p
     touching: dict[int, list[int]] = {}
     kept = set[int]()
     for e, edge in enumerate(planning.problem.edges):
@@ -191,20 +199,23 @@ def own_of(planning: Planning, regions: tuple[Region, ...]) -> tuple[tuple[Own, 
         }
         found = {owner.get(w) for w in near}
         if len(found) == 1 and None not in found and v not in kept and name not in planning.graph.outputs:
-            owner[v] = next(iter(found))  # type: ignore[assignment]
+            owner[v], phase[v] = next(iter(found)), 0  # type: ignore[assignment]
     out = []
     for r, region in enumerate(regions):
         row = []
         for i in range(len(region.branches)):
             vertices = tuple(v for v in range(len(planning.decisions)) if owner.get(v) == (r, i))
-            inner, crossing = [], []
+            inner, crossing, edge_phase = [], [], {}
             for e, edge in enumerate(planning.problem.edges):
                 inside = owner.get(edge.u) == (r, i), owner.get(edge.v) == (r, i)
                 if all(inside):
                     inner.append(e)
+                    timed = edge.u if planning.routes[e].input_position is None else edge.v
+                    edge_phase[e] = phase[timed]
                 elif any(inside):
                     crossing.append(e)
-            row.append(Own(vertices, tuple(inner), tuple(crossing)))
+            mine = {v: phase[v] for v in vertices}
+            row.append(Own(vertices, mine, tuple(inner), edge_phase, tuple(crossing), region.phases))
         out.append(tuple(row))
     return tuple(out)
 
@@ -226,28 +237,35 @@ class _Tables:
         return self.known[key]
 
 
-def build_views(planning: Planning, regions: tuple[Region, ...]) -> ViewsPlanning:
-    """The problem of a plan with views.  Raises `TooLarge` where the labels of a branch are too many, `ValueError` for
-    machines that have no views.
+def build_views(planning: Planning, regions: tuple[Region, ...], views: Views | None = None) -> ViewsPlanning:
+    """The problem of a plan with views; `views`: prices of the planning that are known.  Raises `TooLarge` where the
+    labels of a branch are too many, `ValueError` for machines that have no views.
     """
-    base, views, tables = planning.problem, Views(planning), _Tables()
+    base, views, tables = planning.problem, views or Views(planning), _Tables()
     own = own_of(planning, regions)
     owner = {v: (r, i) for r, row in enumerate(own) for i, one in enumerate(row) for v in one.vertices}
     vertices = [Vertex(x.name, np.append(x.cost, 0) if v in owner else x.cost) for v, x in enumerate(base.vertices)]
     edges = list(_base_edges(planning, owner, tables))
-    level_of: list[int] = []
-    levels: list[tuple[Ints, ...]] = []
+    phases: list[tuple[int, ...]] = []
+    levels: list[tuple[tuple[Ints, ...], ...]] = []
     groups: list[tuple[tuple[tuple[int, Group], ...], ...]] = []
     for r, region in enumerate(regions):
         found = [
             [views.group(view, members, own[r]) for view, members in region.groups(m)]
             for m in range(len(region.divisions))
         ]
-        reach = [np.unique(np.array([t for g in row for t in g.times], dtype=np.int64)) for row in found]
-        if any(times.size > MOST_LEVELS for times in reach):
+        reach = [
+            tuple(
+                np.unique(np.array([t[p] for g in row for t in g.times], dtype=np.int64)) for p in range(region.phases)
+            )
+            for row in found
+        ]
+        if any(times.size > MOST_LEVELS for by_phase in reach for times in by_phase):
             raise TooLarge(f"the views of one division take more than {MOST_LEVELS} times")
-        at = len(vertices)
-        vertices.append(Vertex(f"region {r}, phase 0", np.concatenate([np.zeros(1, dtype=np.int64), *reach])))
+        at = tuple(range(len(vertices), len(vertices) + region.phases))
+        for p in range(region.phases):
+            cost_of = np.concatenate([np.zeros(1, dtype=np.int64), *(by_phase[p] for by_phase in reach)])
+            vertices.append(Vertex(f"region {r}, phase {p}", cost_of))
         numbered = []
         for m, row in enumerate(found):
             numbered.append(tuple((len(vertices) + g, group) for g, group in enumerate(row)))
@@ -255,7 +273,7 @@ def build_views(planning: Planning, regions: tuple[Region, ...]) -> ViewsPlannin
                 Vertex(f"region {r}, division {m}, view {g}", np.zeros(1 + len(group.points), dtype=np.int64))
                 for g, group in enumerate(row)
             ]
-        level_of.append(at)
+        phases.append(at)
         levels.append(tuple(reach))
         groups.append(tuple(numbered))
         edges += _region_edges(views, own[r], at, reach, numbered, vertices, tables)
@@ -269,7 +287,7 @@ def build_views(planning: Planning, regions: tuple[Region, ...]) -> ViewsPlannin
         space=base.space,
         assumptions=views_flags(base.assumptions, regions, planning.machine.hierarchy),
     ).check()
-    return ViewsPlanning(planning, regions, problem, own, tuple(level_of), tuple(levels), tuple(groups))
+    return ViewsPlanning(planning, regions, problem, own, tuple(phases), tuple(levels), tuple(groups))
 
 
 def _base_edges(planning: Planning, owner: dict[int, tuple[int, int]], tables: _Tables) -> Iterator[Edge]:
@@ -292,28 +310,36 @@ def _base_edges(planning: Planning, owner: dict[int, tuple[int, int]], tables: _
 def _region_edges(
     views: Views,
     own: tuple[Own, ...],
-    level_of: int,
-    reach: list[Ints],
+    phases: tuple[int, ...],
+    reach: list[tuple[Ints, ...]],
     groups: list[tuple[tuple[int, Group], ...]],
     vertices: list[Vertex],
     tables: _Tables,
 ) -> Iterator[Edge]:
-    division_of = np.repeat(np.arange(len(reach) + 1), [1, *(levels.size for levels in reach)])
+    def division_of(p: int) -> Ints:
+        return np.repeat(np.arange(len(reach) + 1), [1, *(by_phase[p].size for by_phase in reach)])
+
+    same = np.full((len(reach) + 1, len(reach) + 1), FORBIDDEN, dtype=np.int64)
+    np.fill_diagonal(same, 0)
+    for p in range(1, len(phases)):
+        yield Edge(phases[0], phases[p], tables.add(same), division_of(0), division_of(p))
     either = np.array([[0, FORBIDDEN], [FORBIDDEN, 0]], dtype=np.int64)
     for one in own:
         first = one.vertices[0]
         elsewhere = np.zeros(vertices[first].cost.size, dtype=np.int64)
         elsewhere[-1] = 1
-        yield Edge(level_of, first, tables.add(either), np.minimum(division_of, 1), elsewhere)
+        yield Edge(phases[0], first, tables.add(either), np.minimum(division_of(0), 1), elsewhere)
     for m, row in enumerate(groups):
         for vertex, group in row:
-            size = reach[m].size + 1
-            table = np.where(np.arange(size)[None, :] <= np.arange(size)[:, None], 0, FORBIDDEN)
-            table[1:, 0] = FORBIDDEN
-            level = np.zeros(vertices[level_of].cost.size, dtype=np.int64)
-            level[division_of == m + 1] = np.arange(1, size)
-            needed = np.searchsorted(reach[m], np.array(group.times, dtype=np.int64)) + 1
-            yield Edge(level_of, vertex, tables.add(table), level, np.append(0, needed))
+            for p, region_vertex in enumerate(phases):
+                levels = reach[m][p]
+                size = levels.size + 1
+                table = np.where(np.arange(size)[None, :] <= np.arange(size)[:, None], 0, FORBIDDEN)
+                table[1:, 0] = FORBIDDEN
+                level = np.zeros(vertices[region_vertex].cost.size, dtype=np.int64)
+                level[division_of(p) == m + 1] = np.arange(1, size)
+                needed = np.searchsorted(levels, np.array([t[p] for t in group.times], dtype=np.int64)) + 1
+                yield Edge(region_vertex, vertex, tables.add(table), level, np.append(0, needed))
             yield from _crossing_edges(views, own, vertex, group, tables)
 
 

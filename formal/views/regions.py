@@ -1,7 +1,8 @@
-"""Which regions of a graph are worth a view, and which divisions of the machine are tried on them.
+"""This module says which regions of a graph are worth a view, and which divisions of the machine are tried on them.
 
     join       an operator; *shared* is what at least two of its operands depend on, with all that it depends on
-    branches   what the join depends on and is not shared, in parts that exchange no tensor: two or more make a region
+    branches   what the join depends on and is not shared, in parts that exchange no tensor: two or more make a region;
+               of a training step joins of the forward pass, and what belongs to its branches behind it (`backward`)
     overlap    of two regions with a common operator the one with more operators is taken
 
     division   the machine in n equal views, outer levels first or one level alone, or in a half and two quarters; the
@@ -12,7 +13,7 @@ Nothing of this is believed: the checker looks at the regions themselves.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from itertools import product
 
 from ...models.cost.limits import TooLarge
@@ -21,6 +22,8 @@ from ...models.layout.view import View
 from ...models.machine.machine import Machine
 from ...models.program.graph import Graph
 from ...models.views.regions import Branch, Region
+from .backward import forward, tied
+from .branches import Own
 from .problem import Views, own_of
 
 MOST_REGIONS = 16
@@ -44,8 +47,9 @@ def branches_of(graph: Graph) -> tuple[tuple[Branch, ...], ...]:
             bits |= above[j]
         above.append(bits)
     found: list[tuple[int, list[list[int]]]] = []
+    ahead = forward(graph)
     for i in range(n):
-        if len(inputs[i]) < 2:
+        if len(inputs[i]) < 2 or graph.operators[i].name not in ahead:
             continue
         seen = shared = 0
         for j in inputs[i]:
@@ -137,22 +141,29 @@ def _boxes(hierarchy: tuple[int, ...], counts: tuple[int, ...]) -> tuple[View, .
     return tuple(View(start, counts) for start in starts)
 
 
-def regions_of(planning: Planning, branches: Sequence[tuple[Branch, ...]]) -> tuple[Region, ...]:
-    """Regions with their divisions; those that are too large to be tabulated are left out, and so are regions without
-    any.
+def regions_of(
+    planning: Planning,
+    branches: Sequence[tuple[Branch, ...]],
+    views: Views | None = None,
+    over: Callable[[], bool] = lambda: False,
+) -> tuple[Region, ...]:
+    """Regions with their divisions; those that are too large to be tabulated are left out, those that come when the
+    time is `over` (but for the first), and regions without any.  `views`: prices of the planning, which are kept there.
     """
-    out, hierarchy = [], planning.machine.hierarchy
-    for parts in branches:
+    out: list[Region] = []
+    hierarchy, views = planning.machine.hierarchy, views or Views(planning)
+    for parts in tied(planning.graph, branches):
         weights = [
             sum(int(planning.problem.vertices[planning.operators[n]].cost.min()) for phase in b for n in phase)
             for b in parts
         ]
-        views = Views(planning)
         own = own_of(planning, (Region(parts, ()),))[0]
+        if not all(connected(planning, one) for one in own):
+            continue
         divisions: list[tuple[View, ...]] = []
         for boxes in grids(hierarchy, len(parts)):
             division = _dealt(weights, boxes)
-            if divided_measured(planning.machine, boxes):
+            if divided_measured(planning.machine, boxes) or ((out or divisions) and over()):
                 continue
             try:
                 for view, members in Region(parts, (division,)).groups(0):
@@ -164,6 +175,21 @@ def regions_of(planning: Planning, branches: Sequence[tuple[Branch, ...]]) -> tu
         if divisions:
             out.append(Region(parts, tuple(divisions[:MOST_DIVISIONS])))
     return tuple(out)
+
+
+def connected(planning: Planning, own: Own) -> bool:
+    """Whether a branch hangs together by its own movements, so that all of it is on one view."""
+    links = [(planning.problem.edges[e].u, planning.problem.edges[e].v) for e in own.inner]
+    near: dict[int, list[int]] = {v: [] for v in own.vertices}
+    for u, v in links:
+        near[u].append(v)
+        near[v].append(u)
+    seen, left = {own.vertices[0]}, [own.vertices[0]]
+    while left:
+        new = {w for w in near[left.pop()] if w not in seen}
+        seen |= new
+        left += new
+    return len(seen) == len(own.vertices)
 
 
 def divided_measured(machine: Machine, boxes: Sequence[View]) -> bool:

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 from ...models.cost.selection import Notify
 from ...models.program.graph import Graph
+from ...models.sources.training import TrainingStep
 from ...models.text import InputError
 from ...proofs.views.certificate import ViewsCertificate
 from ..planning.plan import fitting_space
@@ -20,9 +21,10 @@ SEARCH_SHARE = 0.7
 
 @dataclass(frozen=True, eq=False)
 class ViewsOutcome:
-    """`graph`: what was asked about; `certificate`: None where none was found."""
+    """`graph`: what was asked about, the training `step` or the model; `certificate`: None where none was found."""
 
     graph: Graph
+    step: TrainingStep | None
     found: Viewed
     certificate: ViewsCertificate | None
 
@@ -41,11 +43,6 @@ def carry_out_on_views(
     if request.engine != "native":
         raise InputError(f"views are searched natively: leave out the engine {request.engine!r}")
     graph, step = program_of(request)
-    if step is not None or graph.state:
-        raise InputError(
-            f"{graph.name} is a training step or keeps a state: branches with a forward and a backward pass are not "
-            "planned, plans with views are for inference; leave out views, or train"
-        )
     where = request.space or fitting_space(graph, request.machine)
     if where.vocabulary or request.vocabulary:
         raise InputError("views are parts of the machine that no vocabulary of a framework says: leave it out")
@@ -60,4 +57,4 @@ def carry_out_on_views(
             progress=progress,
             notify=notify,
         )
-    return ViewsOutcome(graph, found, found.certificate())
+    return ViewsOutcome(graph, step, found, found.certificate())

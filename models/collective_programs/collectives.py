@@ -1,4 +1,4 @@
-"""Collective operations as executable rules on state matrices.
+"""This module holds collective operations as executable rules on state matrices.
 
     state of position d    k rows (chunks of the payload); row i is the set S_d[i] of positions whose chunk i is
                            contained

@@ -1,4 +1,5 @@
-"""What a step of a reduction program costs: bandwidth with contention, latency, a copy (model M2 and its relatives).
+"""This module says what a step of a reduction program costs: bandwidth with contention, latency, a copy (model M2 and
+its relatives).
 
     step     = max over links, switches and buses of  load / rate    (`additive`: sum over levels of the level's
              largest)

@@ -1,5 +1,5 @@
-"""Bytes that one step of a reduction program puts on every link, as exact multiples of one row (one chunk of the
-payload).
+"""This module gives bytes that one step of a reduction program puts on every link, as exact multiples of one row (one
+chunk of the payload).
 
 For a group of m devices with r rows, S = r rows.  "Crosses level l below parent p" = has devices under at least two
 links of level l inside p; "spans" = crosses the outermost level that it crosses at all.  Loads of concurrent groups add

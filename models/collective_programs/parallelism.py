@@ -1,5 +1,5 @@
-"""Parallelism placement: axes over a hierarchy, who reduces with whom, and the hierarchies that programs are
-synthesised on.
+"""This module holds parallelism placement: axes over a hierarchy, who reduces with whom, and the hierarchies that
+programs are synthesised on.
 
     hierarchy   H = [h_0 .. h_n]        axes   P = [p_0 .. p_m]
     placement   matrix x, axes by levels, of positive integers;   product of column j = h_j;   product of row i = p_i

@@ -1,4 +1,4 @@
-"""Reduction programs: the language, and the device groups its instructions stand for.
+"""This module holds reduction programs: the language, and the device groups its instructions stand for.
 
     program      sequence of instructions (slice, form, collective)
     positions    0 .. n-1 of one reduction group, cut by a *tree*: level 0 is the root, level l has blocks of

@@ -1,4 +1,5 @@
-"""The choices of a plan: one placement per operator, one per copied tensor, and what follows from them.
+"""This module holds the choices of a plan: one placement per operator, one per copied tensor, and what follows from
+them.
 
 `movements` lists every redistribution the choices cause, in execution order, with its steps derived.  The cost model
 prices these, the plan stores their totals, the backend executes them, the checker tests them.

@@ -1,4 +1,5 @@
-"""Exchanges: elements that a subtree of devices needs and does not hold enter it once, level by level, outermost first.
+"""This module holds exchanges: elements that a subtree of devices needs and does not hold enter it once, level by
+level, outermost first.
 
 Along each dimension the end points of all intervals of source A and target B cut the extent into segments; a cell is a
 product of segments.  Every box is a union of cells, so who holds and who needs is decided once per cell.  With H the

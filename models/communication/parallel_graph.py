@@ -1,4 +1,5 @@
-"""The parallel computation graph of a plan: operators with degrees, and between them what changes how tensors lie.
+"""This module holds the parallel computation graph of a plan: operators with degrees, and between them what changes how
+tensors lie.
 
     parallel tensor   per level of the machine: degree of every dimension, replicas, and open sums; their product is the
                       number of subtrees of the level, so every device has a part, a copy of one, or a term of one

@@ -1,4 +1,4 @@
-"""How much a redistribution moves: loads per level for every pair of layouts at once.
+"""This module says how much a redistribution moves: loads per level for every pair of layouts at once.
 
 A redistribution takes a tensor from layout A (perhaps partial) to closed layout B.  Let A_d, B_d be the boxes of
 device d; for a subtree u of level i (the devices that share their coordinates at levels 0..i) let A_u, B_u be the

@@ -1,4 +1,4 @@
-"""Communication: the steps that take a tensor from layout A to layout B, device by device.
+"""This module holds communication: the steps that take a tensor from layout A to layout B, device by device.
 
 Derived once here; the cost model prices the same steps (`models.communication.pricing` has the loads (L1) to (L4) in
 closed form), the plan stores their totals, the backend executes them, the checker tests them with its own set

@@ -1,4 +1,5 @@
-"""What a planning problem assumes, as flags: every claim about it states them, and they are part of its identity.
+"""This module says what a planning problem assumes, as flags: every claim about it states them, and they are part of
+its identity.
 
     of the space           `placement.Space.flags`
     of the cost model      `cost.FLAGS`

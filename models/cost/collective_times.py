@@ -1,4 +1,5 @@
-"""How long a collective takes on real links: start-up per hop, a slow protocol for small buffers, a fast one for large.
+"""This module says how long a collective takes on real links: start-up per hop, a slow protocol for small buffers, a
+fast one for large.
 
     group      n ranks on N nodes, p = n / N of them on each; m groups at once share the port of a node; R rings
     L          inside a node  a0 + a1 (n - 1)                 across nodes  a0 (n - N) + a1 N      one term per hop

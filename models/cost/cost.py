@@ -1,4 +1,4 @@
-"""The cost model: exact times of operators and redistributions, rounded up once.
+"""This module is the cost model: exact times of operators and redistributions, rounded up once.
 
     operator v, placement X     t_v = max_d busy_d + statistics,   busy_d = max( flops_d / peak_d, bytes_d / memory
                                 bandwidth_d ) + launch_d, or the measured time of device d's box where the machine's

@@ -1,4 +1,4 @@
-"""Exact sums of rationals times integers, rounded up once."""
+"""This module gives exact sums of rationals times integers, rounded up once."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""An operator up to names: everything that its placements, layouts and times depend on, and nothing else.
+"""This module describes an operator up to names: everything that its placements, layouts and times depend on, and
+nothing else.
 
 What prices an operator is given its form and not the operator, so it cannot read what the form lacks, and equal forms
 have equal prices.  Axes are called by their number in class order (`models.layout.classes`); tensors are known by shape

@@ -1,5 +1,5 @@
-"""What is too large to be planned and checked, said before anything is built; the planner asks first, the checker
-enforces it.
+"""This module says what is too large to be planned and checked, before anything is built; the planner asks first, the
+checker enforces it.
 
 What `models.cost.selection` builds grows with the number of placements K, the devices, and for every edge with the
 number of layouts of both ends.  These are bounded from above before: a layout depends only on the rows it involves and

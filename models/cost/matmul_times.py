@@ -1,4 +1,5 @@
-"""How long a matrix product takes on a GPU: tiles in waves over its processors, or its bytes, plus launches.
+"""This module says how long a matrix product takes on a GPU: tiles in waves over its processors, or its bytes, plus
+launches.
 
     shape     (m, k) x (k, n), w bytes an element of the operands, two of the result
     tile      (a, b) of the result; ceil(m / a) ceil(n / b) of them, each split into s parts along k

@@ -1,4 +1,4 @@
-"""Memory per device as resource usages, in bytes.
+"""This module gives memory per device as resource usages, in bytes.
 
 Step t is the t-th operator; T operators in all.  Per device, the largest box counts (the fullest device decides).
 

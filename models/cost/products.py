@@ -1,4 +1,5 @@
-"""Times of matrix products by the measured forms of a device class (`models.machine.measured`), for many boxes at once.
+"""This module gives times of matrix products by the measured forms of a device class (`models.machine.measured`), for
+many boxes at once.
 
     a product is  one operator that multiplies two operands and sums, perhaps with an epilogue that reads others, which
     have no axis of the sum; both operands touched at single axes:

@@ -1,4 +1,4 @@
-"""From a graph and a machine to a selection problem.
+"""This module leads from a graph and a machine to a selection problem.
 
     vertex  for every operator: its placements over the space, cost t_v                              ->
             operator_vertex()

@@ -1,4 +1,5 @@
-"""What operators and tensors have in common up to names, computed once: placements, layout sets, costs, tables.
+"""This module says what operators and tensors have in common up to names, computed once: placements, layout sets,
+costs, tables.
 
 Every cache is keyed by a *form* (`models.cost.forms`), and what it holds is computed from that form alone (and from
 machine, space and unit, which are the same for all), so two operators share exactly what cannot differ.  Repeated

@@ -1,4 +1,5 @@
-"""Peak bytes that PyTorch allocates on the last pipeline rank of a Megatron step: an upper bound with its parts named.
+"""This module gives peak bytes that PyTorch allocates on the last pipeline rank of a Megatron step: an upper bound with
+its parts named.
 
     weights, gradients, optimizer   2, 4 and 12 bytes a parameter (bf16 copy; fp32 sum; fp32 copy and two moments), the
                       last over d devices with a distributed optimizer

@@ -1,4 +1,5 @@
-"""E-graphs: classes of nodes that compute the same, from which an extraction chooses one node per class it needs.
+"""This module holds e-graphs: classes of nodes that compute the same, from which an extraction chooses one node per
+class it needs.
 
 An **extraction** chooses for every root class a node, and for every class that a chosen node has as a child again one
 node, and so on; nothing else is chosen, and no class comes, by children of chosen nodes, back to itself.  It costs

@@ -1,5 +1,5 @@
-"""Files that are read: regular files only, so that a pipe nobody writes to or an endless device cannot hold a verb
-up.
+"""This module opens files that are read: regular files only, so that a pipe nobody writes to or an endless device
+cannot hold a verb up.
 """
 
 from __future__ import annotations

@@ -1,4 +1,5 @@
-"""Where results go: one way to write a file, so that nothing of anybody's is destroyed and nothing half-written stays.
+"""This module says where results go: one way to write a file, so that nothing of anybody's is destroyed and nothing
+half-written stays.
 
 A result goes to a regular file; devices, pipes and folders are refused, a link is followed to the regular file behind
 it.  A file that exists is replaced if nothing is lost (a result of ours for a result of ours, or an empty file),

@@ -1,1 +1,3 @@
-"""Graphs that compute the same, held together: e-graphs of programs, and the selection problem over all of them."""
+"""This package holds graphs that compute the same, held together: e-graphs of programs, and the selection problem over
+all of them.
+"""

@@ -1,4 +1,5 @@
-"""What is decided when algebra and placement are decided together: per class which e-node computes it, and where.
+"""This module says what is decided when algebra and placement are decided together: per class which e-node computes it,
+and where.
 
     class vertex    of every class that is computed:
                       runs(n)    e-node n computes it, at one of the placements of n

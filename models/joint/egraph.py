@@ -1,4 +1,4 @@
-"""An e-graph of programs: tensors up to equality, and every operator that is known to compute one.
+"""This module holds an e-graph of programs: tensors up to equality, and every operator that is known to compute one.
 
     class    a tensor by name; inputs and parameters are computed by nobody, every other class by one or more operators
     e-node   an operator: it computes its class from other classes

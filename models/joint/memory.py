@@ -1,4 +1,5 @@
-"""Memory rows of all programs of an e-graph: those of `models.cost.memory`, as far as one vertex knows the program.
+"""This module gives memory rows of all programs of an e-graph: those of `models.cost.memory`, as far as one vertex
+knows the program.
 
 Step t is the t-th e-node; T e-nodes in all.  A program has the rows of its own operators at their steps: what is not
 chosen takes nothing, and between two of its steps a device holds nothing that it does not hold at one of them.  A

@@ -1,4 +1,5 @@
-"""From an e-graph and a machine to one selection problem over all its programs and all their placements.
+"""This module leads from an e-graph and a machine to one selection problem over all its programs and all their
+placements.
 
     class vertex    the choices of all e-nodes one after another, each at the time of its operator; absent: 0
     rest vertex     layouts; all cost 0

@@ -1,4 +1,4 @@
-"""Placement matrices and the spaces of them that are searched.
+"""This module holds placement matrices and the spaces of them that are searched.
 
     machine hierarchy  H = [h_0 .. h_L]
     operator           axes a_1 .. a_d in class order (`models.layout.classes`)

@@ -1,4 +1,4 @@
-"""Views: boxes of subtrees of a machine, on which some operators run while others run elsewhere.
+"""This module holds views: boxes of subtrees of a machine, on which some operators run while others run elsewhere.
 
     view           per level j an aligned run of children  [start_j, start_j + count_j):  count_j divides h_j, start_j
     its devices    those whose coordinate is in the run at every level

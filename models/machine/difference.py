@@ -1,4 +1,5 @@
-"""Where two machines differ, constant by constant, and whether a machine is the built-in one whose name it carries.
+"""This module says where two machines differ, constant by constant, and whether a machine is the built-in one whose
+name it carries.
 
 A constant is named as in [sources]: `level.gpus.bandwidth`, `device_class.a100.peaks.float16`.  A name proves nothing:
 a plan for a "cloud-a100" with links of 10^40 B/s is a plan for another machine, and whoever reads it should be told.

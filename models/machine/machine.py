@@ -1,4 +1,5 @@
-"""The machine: a hierarchy of levels over identical devices, read from TOML, every constant with its source.
+"""This module holds the machine: a hierarchy of levels over identical devices, read from TOML, every constant with its
+source.
 
     H = [h_0 .. h_L]     rank = (..(c_0 * h_1 + c_1) * h_2 + ..) + c_L      (row-major; level 0 is the outermost)
 

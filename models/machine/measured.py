@@ -1,4 +1,5 @@
-"""Times as measured, in place of one bandwidth and one peak: collectives of a level, matrix products of a device class.
+"""This module gives times as measured, in place of one bandwidth and one peak: collectives of a level, matrix products
+of a device class.
 
     collective   seconds = fixed + hop (g - 1) + min( slow g s,  start d + (wire k (g - 1) + own) s )
                  g members of one level, s bytes that each of them contributes (times the devices that share its link);

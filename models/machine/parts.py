@@ -1,4 +1,6 @@
-"""The parts of a machine: levels, the device class, shared resources, and what may be wrong with them."""
+"""This module holds the parts of a machine: levels, the device class, shared resources, and what may be wrong with
+them.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Physical constants as text: a small grammar, read exactly.
+"""This module reads physical constants as text: a small grammar, read exactly.
 
     quantity = number [ [ space ] unit ]
     number   = digits [ "." digits ] [ ("e" | "E") [ "+" | "-" ] digits ]          value = number * factor(unit), a

@@ -1,4 +1,5 @@
-"""Untrusted tables -> the parts of a machine.  TOML files and our JSON have tables of one form and are read by one
+"""This module turns untrusted tables into the parts of a machine.  TOML files and our JSON have tables of one form and
+are read by one
 reader.
 
 Every refusal names file, table, field and the next step; nothing is skipped: an unknown key, a constant without a

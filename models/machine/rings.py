@@ -1,4 +1,5 @@
-"""How many rings the links of a node hold: edge-disjoint Hamiltonian cycles of a group, both ways round.
+"""This module says how many rings the links of a node hold: edge-disjoint Hamiltonian cycles of a group, both ways
+round.
 
     ring        a cycle through every member; each member sends to the next and receives from the one before
     links       full duplex, several between one pair: one ring needs one direction of one link of each of its edges

@@ -1,4 +1,4 @@
-"""A machine as plain text with units: what `shardproof machine show` prints.
+"""This module writes a machine as plain text with units: what `shardproof machine show` prints.
 
 >>> from shardproof.models.machine.machine import load_machine
 >>> print(render(load_machine("localhost:4")).splitlines()[0])

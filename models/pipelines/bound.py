@@ -1,4 +1,4 @@
-"""The least time of a step on a pipeline, from lower bounds of runs of units.
+"""This module gives the least time of a step on a pipeline, from lower bounds of runs of units.
 
 P stages, m micro-batches; stage s of units [i, j) takes a_s for forward and backward of a micro-batch and u_s for its
 updates, sends take c there and back at a cut.  Stage s begins when the first micro-batch has come through those before

@@ -1,4 +1,5 @@
-"""The least time of a step over all cuts, cut by cut: what the passes of every stage take apart from each other.
+"""This module gives the least time of a step over all cuts, cut by cut: what the passes of every stage take apart from
+each other.
 
 Stage s takes f for the forward and b for the backward pass of a micro-batch, u for its updates; d and e are the sends
 there and back in front of it; m micro-batches, i, j < m.  Of what stage s does, all forwards but the first j and all

@@ -1,4 +1,4 @@
-"""A training step divided into units, the least pieces of a pipeline: every stage is a run of units.
+"""This module holds a training step divided into units, the least pieces of a pipeline: every stage is a run of units.
 
 Operators of the forward pass, in order, are cut wherever one tensor goes on and one gradient comes back:
 
@@ -191,6 +191,26 @@ def _crossings(
             found[p] = forward[p][0], backward[p][0]
             used |= set(found[p])
     return found
+
+
+def tied(graph: Graph, passes: Sequence[tuple[str, int]]) -> str:
+    """The parameter that joins most of a forward pass, with its first and last reader there; empty if none has two.
+
+    >>> from ..sources.training import build_step
+    >>> from ..sources.zoo.gpt import gpt
+    >>> step = build_step(gpt(batch=2, depth=2, sequence=8, width=8, heads=2, vocabulary=16), "sgd")
+    >>> tied(step.graph, step.passes)
+    "'embedding.table', read by 'embedding' and 'logits'"
+    """
+    found: list[tuple[int, str, int, int]] = []
+    for t in graph.tensors:
+        ends = [i for i, _ in graph.readers()[t.name] if passes[i][0] == "F"] if t.role is Role.PARAMETER else []
+        if len(ends) > 1:
+            found.append((passes[max(ends)][1] - passes[min(ends)][1], t.name, min(ends), max(ends)))
+    if not found:
+        return ""
+    _, name, first, last = max(found, key=lambda f: (f[0], f[1]))
+    return f"{name!r}, read by {graph.operators[first].name!r} and {graph.operators[last].name!r}"
 
 
 def check_division(graph: Graph, division: Division) -> Division:

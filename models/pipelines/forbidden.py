@@ -1,4 +1,5 @@
-"""A planning problem with an ingredient of parallel training forbidden: its placements cost more than anything.
+"""This module holds a planning problem with an ingredient of parallel training forbidden: its placements cost more than
+anything.
 
     tensor     operators of the forward and backward pass are split along the batch alone
     data       nothing is split along the batch

@@ -1,4 +1,5 @@
-"""The graph of one micro-batch: a training step with its batch axis shortened, everything else as it was.
+"""This module holds the graph of one micro-batch: a training step with its batch axis shortened, everything else as it
+was.
 
 The batch is the first dimension of the inputs.  Dimensions of tensors and axes of operators that run along with it are
 found by joining whatever an index that is one axis alone joins; all of them are shortened by the same factor:

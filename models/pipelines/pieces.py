@@ -1,4 +1,4 @@
-"""Selection problems of runs of units: what a stage costs at least, and what it costs exactly.
+"""This module holds selection problems of runs of units: what a stage costs at least, and what it costs exactly.
 
 Everything is a part of one problem, that of the whole training step of a micro-batch on one view (`models.cost`):
 

@@ -1,4 +1,4 @@
-"""Views of the machine: equal parts, one per stage, and what sending between neighbours takes.
+"""This module holds views of the machine: equal parts, one per stage, and what sending between neighbours takes.
 
 P stages share the children of the outermost level, P dividing their number, or each child is shared by several stages,
 whose number divides the next level.  A tensor of S bytes that crosses a cut is split evenly over the devices of both

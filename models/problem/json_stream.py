@@ -1,4 +1,5 @@
-"""Reading JSON text piece by piece: a file of a gigabyte of numbers is never in memory as text or as Python objects.
+"""This module reads JSON text piece by piece: a file of a gigabyte of numbers is never in memory as text or as Python
+objects.
 
 Only what large problem files need: objects whose values are read in the order of the file, and lists of flat lists,
 which arrive a chunk of inner lists at a time.  Errors name the place in the document and the position in the text.

@@ -1,5 +1,5 @@
-"""Selection problems in the form of the PaSE tables:
-`{"info", "nodes": [{name, configs, cost}], "edges": [[u, v, matrix]]}`.
+"""This module reads selection problems in the form of the PaSE tables: `{"info", "nodes": [{name, configs, cost}],
+"edges": [[u, v, matrix]]}`.
 
 Costs are floats, that is dyadic rationals, and become integers over one power of two `scale`, exactly:
 

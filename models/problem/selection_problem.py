@@ -1,4 +1,4 @@
-"""Problems as data: the selection problem.
+"""This module holds problems as data: the selection problem.
 
 A selection problem asks for one choice x_v in dom(v) per vertex v, minimising
 

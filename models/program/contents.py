@@ -1,4 +1,4 @@
-"""What a constant input of a program holds: a digest in the graph, the values beside it.
+"""This module says what a constant input of a program holds: a digest in the graph, the values beside it.
 
     digest = sha256 over  element type, newline, elements in row-major order, little-endian
 

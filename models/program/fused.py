@@ -1,4 +1,5 @@
-"""Products with elementwise functions applied to every finished sum, so that what lies between never reaches memory.
+"""This module holds products with elementwise functions applied to every finished sum, so that what lies between never
+reaches memory.
 
     fused_product   inputs: `factors` operands, then operands of the epilogue; attribute `epilogue`: names of maps
                     v = sum over the reduction axes of the product of the factors;  then for every name f in turn

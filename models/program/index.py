@@ -1,4 +1,4 @@
-"""Index notation: iteration axes, affine access maps, and the boxes that follow from them.
+"""This module holds index notation: iteration axes, affine access maps, and the boxes that follow from them.
 
 An operator iterates over named axes a_1 .. a_d of extents n_1 .. n_d.  Every operand dimension is read (or written) at
 

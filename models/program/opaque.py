@@ -1,4 +1,4 @@
-"""Opaque kernels: operators that a user computes with a function of their own.
+"""This module holds opaque kernels: operators that a user computes with a function of their own.
 
 An operator of function `opaque` has the attribute `kernel`, the function's `module:name`.  Its axes and accesses come
 from a pure reference function, traced in its place: whatever computes the same values reads and writes the same

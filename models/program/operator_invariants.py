@@ -1,4 +1,5 @@
-"""Tests of the table in `invariants` that look at an operator: each yields what is wrong with it at its position in a
+"""This module holds tests of the table in `invariants` that look at an operator: each yields what is wrong with it at
+its position in a
 program.  Why it is demanded stands in the table.
 """
 

@@ -1,4 +1,4 @@
-"""Operators: a node kind, axes, accesses, and a named function from one table.
+"""This module holds operators: a node kind, axes, accesses, and a named function from one table.
 
     output[o(a)]  =  combine over reduction axes of   function(input_1[i_1(a)], .., input_n[i_n(a)])
 

@@ -1,4 +1,4 @@
-"""A loop as an operator: a body, run once per turn, whose carried values go from turn to turn.
+"""This module holds a loop as an operator: a body, run once per turn, whose carried values go from turn to turn.
 
     carry_i(0)     =  input i                                                   for the first `carries` inputs
     carry(s + 1), values(s)  =  body( carry(s), the others at turn(s) )         turn(s) = s, or turns - 1 - s

@@ -1,1 +1,1 @@
-"""Graph substitutions: semantics of both sides in index notation."""
+"""This package holds graph substitutions: semantics of both sides in index notation."""

@@ -1,4 +1,4 @@
-"""Rows of the operator table: elementwise, products, movement, reductions and compositions."""
+"""This module holds rows of the operator table: elementwise, products, movement, reductions and compositions."""
 
 from __future__ import annotations
 

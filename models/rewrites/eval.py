@@ -1,4 +1,5 @@
-"""Exact evaluation of substitutions on one instance: numeric typing, values, and where two sides differ.
+"""This module gives exact evaluation of substitutions on one instance: numeric typing, values, and where two sides
+differ.
 
     instance  =  integers for sizes, degrees and parameters (the names of conditions), and an array per pattern input
 

@@ -1,4 +1,4 @@
-"""What typing forces: names of a rule that have a single value on all its instances.
+"""This module says what typing forces: names of a rule that have a single value on all its instances.
 
 A rule whose degree can only be 1 says nothing of parallel execution, though it is true for every degree at which its
 left side types.

@@ -1,4 +1,4 @@
-"""Axioms of elementwise functions, as rewritings of one atom f(argument) of a guarded sum.
+"""This module holds axioms of elementwise functions, as rewritings of one atom f(argument) of a guarded sum.
 
     zero          f() = 0                    f keeps 0;   exp() = 1
     not negative  relu(s) = s                every term of s is visibly not negative

@@ -1,4 +1,4 @@
-"""Guarded sums: the normal form in which two sides of a substitution are compared.
+"""This module holds guarded sums: the normal form in which two sides of a substitution are compared.
 
     sum      = monomial + monomial + ..
     monomial = c * SUM over all integers `variables` with every guard >= 0 of the product of `atoms`

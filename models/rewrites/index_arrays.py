@@ -1,4 +1,4 @@
-"""Index expressions on numpy arrays: the exact evaluator's inner part.
+"""This module holds index expressions on numpy arrays: the exact evaluator's inner part.
 
     compiled(body, coordinates, shape, operands, ring)  ->  f(arrays) = the array of values of `body` at every point of
     `shape`

@@ -1,4 +1,4 @@
-"""Index expressions: what an operator computes at one output index.
+"""This module holds index expressions: what an operator computes at one output index.
 
     e ::= Read(k, [p..])            operand k at integer polynomials p
         | Number(p)                 an integer polynomial of sizes and parameters

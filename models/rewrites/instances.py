@@ -1,5 +1,5 @@
-"""Random instances of a substitution: sizes, degrees and parameters on which its left side types, and arrays to fill
-them.
+"""This module draws random instances of a substitution: sizes, degrees and parameters on which its left side types, and
+arrays to fill them.
 
 Sizes that are drawn blindly seldom fit; so the left side is typed with unknowns first, the unknowns that are left are
 drawn, and every size follows.  What comes out is checked by numeric typing, so that a wrong general solution can only

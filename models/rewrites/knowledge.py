@@ -1,4 +1,4 @@
-"""What is known of the unknown sizes, degrees and parameters of a substitution while it is typed.
+"""This module says what is known of the unknown sizes, degrees and parameters of a substitution while it is typed.
 
 Each equation is solved by replacing an unknown with coefficient +-1 (after cancelling common positive factors), each
 divisibility by a quotient unknown; what cannot be solved stays as a fact.  The general solution is kept: every instance

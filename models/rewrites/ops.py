@@ -1,4 +1,5 @@
-"""The operator table of substitutions: typing preconditions, result type and index expression of every operator.
+"""This module holds the operator table of substitutions: typing preconditions, result type and index expression of
+every operator.
 
 A row gives, for fixed ranks and fixed enumerated parameters, a `Meaning`: pure data over the names listed in
 `index_expressions`.  Everything that reasons about or evaluates substitutions interprets these rows and nothing else.

@@ -1,4 +1,4 @@
-"""Rows of the operator table: parallel operators, on shards, devices and time."""
+"""This module holds rows of the operator table: parallel operators, on shards, devices and time."""
 
 from __future__ import annotations
 

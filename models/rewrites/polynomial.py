@@ -1,4 +1,4 @@
-"""Integer polynomials over named symbols: sizes, degrees, indices and guards of substitution proofs.
+"""This module holds integer polynomials over named symbols: sizes, degrees, indices and guards of substitution proofs.
 
     p = sum_m c_m * s_1 * .. * s_k        c_m in Z, m a sorted tuple of names (repeated for powers)
 

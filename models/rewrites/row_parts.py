@@ -1,4 +1,4 @@
-"""Shorthands for writing rows of the operator table."""
+"""This module holds shorthands for writing rows of the operator table."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Graph substitutions: two sides over shared pattern inputs, mapped outputs, preconditions.
+"""This module holds graph substitutions: two sides over shared pattern inputs, mapped outputs, preconditions.
 
     left  =>  right        for every instance on which the left side types and the preconditions hold,
                            the right side types with equal types, and every mapped output has equal values

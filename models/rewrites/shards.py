@@ -1,4 +1,5 @@
-"""Device and time coordinates of an operator's operands and result, generated from its index expression.
+"""This module holds device and time coordinates of an operator's operands and result, generated from its index
+expression.
 
 Sharding rule: if iteration axis a has degree d, an operand indexed by bare a is sharded d there; an operand without a
 carries COPY of total extent d for it (consumed); if a is an output axis the result is sharded d; if a is summed at the

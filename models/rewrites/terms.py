@@ -1,4 +1,4 @@
-"""Sides of substitutions as terms: one expression per output, equal subterms being one operator.
+"""This module holds sides of substitutions as terms: one expression per output, equal subterms being one operator.
 
     term  =  number of a pattern input   |   Apply((operator, parameters), arguments)
 

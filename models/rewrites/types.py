@@ -1,4 +1,5 @@
-"""Typing a substitution for all shapes: sizes and degrees as polynomials over unknowns, facts about the unknowns.
+"""This module types a substitution for all shapes: sizes and degrees as polynomials over unknowns, facts about the
+unknowns.
 
 The left side and the preconditions are *assumed* (`knowledge`): every instance on which the left side types is an
 instance of the unknowns that are left, with all facts true.

@@ -1,5 +1,5 @@
-"""Exact values of both sides of a substitution on one instance, by the operator table alone (Python integers and
-fractions, small sizes).
+"""This module gives exact values of both sides of a substitution on one instance, by the operator table alone (Python
+integers and fractions, small sizes).
 
     value of a node at (times, sums, data) = its index expression, sums and maxima written out
 

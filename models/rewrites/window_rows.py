@@ -1,4 +1,6 @@
-"""Rows of the operator table: windows (convolution, pooling, enlarged kernels), constants, embeddings."""
+"""This module holds rows of the operator table: windows (convolution, pooling, enlarged kernels), constants,
+embeddings.
+"""
 
 from __future__ import annotations
 

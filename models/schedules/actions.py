@@ -1,4 +1,5 @@
-"""A pipeline's schedule as rows of actions, one row per device, in the words of torch.distributed.pipelining.
+"""This module writes a pipeline's schedule as rows of actions, one row per device, in the words of
+torch.distributed.pipelining.
 
     3F0          forward of micro-batch 0 on stage 3 (a stage of torch is a chunk of the model)
     3I0, 3W0     backward for inputs, for weights; 3B0 both in one piece

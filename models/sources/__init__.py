@@ -1,3 +1,4 @@
-"""Frontends: programs written elsewhere become graphs in digits.  `onnx` imports ONNX files, `digits` removes
+"""This package holds frontends: programs written elsewhere become graphs in digits.  `onnx` imports ONNX files,
+`digits` removes
 reshapes.
 """

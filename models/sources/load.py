@@ -1,5 +1,5 @@
-"""One way in for models: a zoo name, an ONNX file, a NumPy or PyTorch program in a Python file, a saved PyTorch
-program, our JSON.
+"""This module is the one way in for models: a zoo name, an ONNX file, a NumPy or PyTorch program in a Python file, a
+saved PyTorch program, our JSON.
 """
 
 from __future__ import annotations

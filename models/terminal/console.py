@@ -1,5 +1,5 @@
-"""What every verb of the command line shares: exit codes, the one way out for text, one JSON object, and progress that
-only people see.
+"""This module says what every verb of the command line shares: exit codes, the one way out for text, one JSON object,
+and progress that only people see.
 
 Results go to stdout, progress to stderr and only on a terminal, after two seconds.  Exit code 1 is never used, so that
 a Python traceback stays distinguishable.

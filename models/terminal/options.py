@@ -1,4 +1,5 @@
-"""Types of command-line options: what a value may be is said once, and refused as a usage error that names the option.
+"""This module holds types of command-line options: what a value may be is said once, and refused as a usage error that
+names the option.
 
 Numbers are ASCII digits of a bounded length: `float` takes `nan`, `int` takes `1_0`, and `Fraction("1e999999999")`
 takes all memory.

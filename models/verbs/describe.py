@@ -1,4 +1,4 @@
-"""Verbs of the models room: `import` and `machine show`."""
+"""This module holds verbs of the models room: `import` and `machine show`."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
-"""What `--train`, `--loss`, `--precision` and `--micro-batch` take: an optimizer, perhaps with its numbers; a scalar or
-a loss to be added; element types; a count.
+"""This module says what `--train`, `--loss`, `--precision` and `--micro-batch` take: an optimizer, perhaps with its
+numbers; a scalar or a loss to be added; element types; a count.
 """
 
 from __future__ import annotations

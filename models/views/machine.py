@@ -1,4 +1,4 @@
-"""The machine of a view: level sizes of the view, and its share of every link (`models.layout.view`)."""
+"""This module holds the machine of a view: level sizes of the view, and its share of every link (`layout.view`)."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
-"""What a container holds, told by its members: so that the wrong kind of file is called by its name, with the verbs
-that take it.
+"""This module says what a container holds, told by its members: so that the wrong kind of file is called by its name,
+with the verbs that take it.
 """
 
 from __future__ import annotations

@@ -1,1 +1,1 @@
-"""Derivations: why every added operator computes the tensor that it writes."""
+"""This package holds derivations: why every added operator computes the tensor that it writes."""

@@ -1,4 +1,4 @@
-"""Why every added operator computes the tensor that it writes: one step per operator.
+"""This module says why every added operator computes the tensor that it writes: one step per operator.
 
 A step (rule, node, place, facts) says:  the operators of `place` compute the tensors they write, by the user's graph or
 by earlier steps; the first of them writes the tensor that `node` writes; putting the others in for the tensors that

@@ -1,4 +1,4 @@
-"""A plan whose redistributions run beside its operators, and how far its time is from the least.
+"""This module holds a plan whose redistributions run beside its operators, and how far its time is from the least.
 
 every device    one stream of operators, one of redistributions; all devices do the same at the same time
 memory          blocks from the task that makes them to the last that needs them, never above the limit

@@ -1,4 +1,4 @@
-"""Overlapped plans as container members.
+"""This module writes overlapped plans as container members.
 
     overlap.json     {"format", "graph_sha256", "machine_sha256", "space", "operators", "copies", "quantum", "chains",
                       "weights", "makespan", "lower_bound"} and, with a limit, "memory_limit"; "makespan" null where

@@ -1,4 +1,4 @@
-"""A pipelined training step and why none of those enumerated is much faster.
+"""This module holds a pipelined training step and why none of those enumerated is much faster.
 
 enumerated   pairs (stages, micro-batches); for each every cut between units, every placement of the space on equal
              views of the machine, every schedule whose backward is one piece

@@ -1,4 +1,4 @@
-"""Pipelined training steps as container members.
+"""This module writes pipelined training steps as container members.
 
     pipeline.json    {"format", "graph_sha256", "machine_sha256", "space", "memory_limit", "units", "phases", "cuts",
                       "pairs", "micro_batches", "stages": [[first, end, operators, copies], ..], "quantum", "step",

@@ -1,4 +1,4 @@
-"""The plan bundle: one file that ties model, machine, choices, certificate and versions together.
+"""This module holds the plan bundle: one file that ties model, machine, choices, certificate and versions together.
 
     plan.json         {"format", "space", "memory_limit", "problem_sha256", "graph_sha256", "machine_sha256",
                        "decisions": {"operators": [[name, axes, matrix], ..], "copies": [[tensor, axes, matrix], ..]},

@@ -1,4 +1,5 @@
-"""What a plan is about, as every kind of plan holds it: the graph with its constants, the machine, their hashes.
+"""This module says what a plan is about, as every kind of plan holds it: the graph with its constants, the machine,
+their hashes.
 
 head              {.., "graph_sha256", "machine_sha256", ..}
 graph.json, machine.json      canonical JSON

@@ -1,4 +1,4 @@
-"""The contract of `publish`: nothing appears under its final name before the checker has accepted it.
+"""This module holds the contract of `publish`: nothing appears under its final name before the checker has accepted it.
 
 Only the front door sees both `formal` and `verify`, so it implements this protocol and hands it to whoever makes
 results.

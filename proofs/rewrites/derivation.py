@@ -1,4 +1,4 @@
-"""Derivations: a rule shown by applying other proved rules, one after another, at named places.
+"""This module holds derivations: a rule shown by applying other proved rules, one after another, at named places.
 
 A step names a rule, one of its outputs, a direction, and what stands for the rule's pattern inputs and symbols.  That
 fixes both the subterm that is replaced (an instance of the rule's one side) and what replaces it; every occurrence is

@@ -1,4 +1,5 @@
-"""A library of rules: judgements with their proofs, derivations, and what made them, in one `.spz` file.
+"""This module holds a library of rules: judgements with their proofs, derivations, and what made them, in one `.spz`
+file.
 
     library.json      {"format", "title", "semantics", "origin", "counts": {..}, "rules": n, "derived": m}
     rules.json        judgements (`proofs.rewrites.judgement`), each the record of `proofs.rewrites.records`

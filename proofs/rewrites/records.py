@@ -1,4 +1,4 @@
-"""Frozen dataclasses as JSON and back, by their annotations; reading believes nothing.
+"""This module writes frozen dataclasses as JSON and reads them back, by their annotations; reading believes nothing.
 
 A value of a dataclass is the list [name, field, ..]; a polynomial is the list of its terms [coefficient, symbol, ..];
 tuples are lists.  Which classes may occur where is said by the annotations of the class that is read, so that a file

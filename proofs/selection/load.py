@@ -1,4 +1,5 @@
-"""One way in for problems: our own JSON or `.spz`, IOPDDL JSON, PaSE tables, e-graphs; gzipped or not.
+"""This module is the one way in for problems: our own JSON or `.spz`, IOPDDL JSON, PaSE tables, e-graphs; gzipped or
+not.
 
 IOPDDL files are read as a stream (a gigabyte of text becomes int64 arrays without passing through Python objects); the
 others are small.

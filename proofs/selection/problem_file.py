@@ -1,4 +1,5 @@
-"""Selection problems as files: our own JSON (`shardproof-selection/1`, gzipped or not), and `.spz` members.
+"""This module writes selection problems as files: our own JSON (`shardproof-selection/1`, gzipped or not), and `.spz`
+members.
 
 JSON:  {"format", "name", "vertices": [{"name", "cost": [..]}], "tables": [[[..], ..]], "edges": [{"u", "v", "table",
 "rows", "cols"}],

@@ -1,4 +1,4 @@
-"""A plan whose branches may run beside each other on views, and the proof that none is cheaper.
+"""This module holds a plan whose branches may run beside each other on views, and the proof that none is cheaper.
 
 choices    placements of all operators and copies; those of branches on a view with their view
 proved     no choice of {whole machine, one of the divisions} for every region, with placements of the space on the

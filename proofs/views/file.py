@@ -1,7 +1,7 @@
-"""Plans with views as container members.
+"""This module writes plans with views as container members.
 
     views.json       {"format", "graph_sha256", "machine_sha256", "space", "regions", "operators", "copies"}
-                     regions: [{"branches": [[[operator, ..]] per branch], "divisions": [[view per branch]]}]
+                     regions: [{"branches": [[[operator, ..] per phase] per branch], "divisions": [[view per branch]]}]
                      placements: [name, axes, matrix, view], view: [starts, counts] or null
     graph.json, machine.json, constants/..     as in plans      least.*     the certificate
 
@@ -88,10 +88,8 @@ def _region(row: Reader) -> Region:
     fields = row.fields("branches", "divisions")
     branches = tuple(tuple(phase.texts() for phase in branch.items()) for branch in fields["branches"].items())
     divisions = tuple(tuple(_view(v) for v in views.items()) for views in fields["divisions"].items())
-    if len(branches) < 2:
-        fields["branches"].fail("must be two or more")
-    if any(len(branch) != 1 for branch in branches):
-        fields["branches"].fail("must have one phase each: branches of a forward and a backward pass are not planned")
+    if len(branches) < 2 or {len(b) for b in branches} not in ({1}, {2}):
+        fields["branches"].fail("must be two or more, all of one phase or all of two")
     if not divisions or any(len(views) != len(branches) for views in divisions):
         fields["divisions"].fail("must be one or more, with a view for every branch")
     return Region(branches, divisions)

@@ -1,14 +1,15 @@
 """Two trees of this project side by side: cost, bound and processor seconds of the same problems, in interleaved pairs.
 
     python tests/benchmarks/before_after.py OLD [NEW] [--budget S] [--only WORD ..] [--pairs N] [--limit S]
-                                            [--data FOLDER] [--store FILE.jsonl] [--render FILE.md]
+                                            [--processor] [--data FOLDER] [--store FILE.jsonl] [--render FILE.md]
 
 OLD and NEW (default: this tree) are checkouts in a folder called `shardproof`.  Every case runs N times in each, old and new
 in turns, a process each, so that a slow moment of the computer hits both; the table has the least processor seconds (of
 the search alone where the case is a problem, of the whole process where it is a command), the best cost, the best
 bound.  Search ends after `--limit` seconds of the wall: where that binds (status `feasible`), seconds say nothing and
 cost and bound depend on the load, which stands in the table.  Names of modules of either tree are looked up, so that a
-tree from before a move can be compared.
+tree from before a move can be compared.  `--processor`: the limit of a search counts seconds of the processor, so that
+it ends after as much work whoever else uses the machine.
 
 Cheap cases come first.  `--budget` ends the work after so many seconds of the wall: no pair is begun that would not
 end within it, going by what the case is known to take.  Every pair is written to the store as it ends, and the same
@@ -44,6 +45,8 @@ RULES = ROOT / "tests" / "data" / "rules"
 
 SOLVE = """
 import json, sys, time
+if sys.argv[6] == "processor":
+    time.monotonic = time.process_time  # before any clock of either tree is made
 from importlib import import_module
 def found(name, *places):
     for place in places:
@@ -161,11 +164,11 @@ def cases(data: Path) -> Iterator[Case]:
     yield Case("p2", "reduce 2x2x6", words, about_s=4.0)
 
 
-def once(tree: Path, which: str, case: Case, limit: float) -> Mapping[str, object]:
+def once(tree: Path, which: str, case: Case, limit: float, processor: bool) -> Mapping[str, object]:
     """One run in one tree; an answer without numbers where it fails."""
     if isinstance(case.call, str):
         memory = "-" if case.memory is None else str(case.memory)
-        words = [SOLVE, case.call, str(limit), str(case.repeat), memory, which]
+        words = [SOLVE, case.call, str(limit), str(case.repeat), memory, which, "processor" if processor else "wall"]
     else:
         words = [COMMAND, *case.call]
     with tempfile.TemporaryDirectory() as folder:
@@ -226,7 +229,7 @@ def row(kept: Mapping[str, object]) -> str:
     return f"| {' | '.join(map(str, [*cells, len(new), kept['load']]))} |"
 
 
-def page(rows: Sequence[Mapping[str, object]], limit: float, left: int) -> str:
+def page(rows: Sequence[Mapping[str, object]], limit: float, left: int, processor: bool = False) -> str:
     """The table as markdown; `left`: cases that were not run."""
     first = rows[0] if rows else dict.fromkeys(("old_commit", "new_commit", "machine", "date"), "")
     seconds = [[float(str(least(_ended(r, which), "cpu_s") or 0)) for which in ("old", "new")] for r in rows]
@@ -237,7 +240,7 @@ def page(rows: Sequence[Mapping[str, object]], limit: float, left: int) -> str:
             "# Before and after",
             "",
             f"`python tests/benchmarks/before_after.py OLD`, old {first['old_commit']}, new {first['new_commit']};",
-            f"{first['machine']}; {first['date']}; search limit {limit:g} s of the wall.",
+            f"{first['machine']}; {first['date']}; search limit {limit:g} s of the {'processor' if processor else 'wall'}.",
             "",
             "Cost, and the bound in brackets where it is below; `same`: both; least processor seconds over the pairs,",
             "old and new in turns; the load average when the row ended.",
@@ -287,7 +290,8 @@ def main() -> None:
     parser.add_argument("new", type=Path, nargs="?", default=ROOT)
     parser.add_argument("--only", nargs="*", default=[], help="parts of `group name`")
     parser.add_argument("--pairs", type=int, default=2)
-    parser.add_argument("--limit", type=float, default=60.0, help="seconds of the wall of a search")
+    parser.add_argument("--limit", type=float, default=60.0, help="seconds of a search")
+    parser.add_argument("--processor", action="store_true", help="the limit counts seconds of the processor")
     parser.add_argument("--budget", type=float, default=float("inf"), help="seconds of the wall in all")
     parser.add_argument("--data", type=Path, default=DATA)
     parser.add_argument("--store", type=Path, default=Path(tempfile.gettempdir()) / "shardproof-before-after.jsonl")
@@ -318,7 +322,7 @@ def main() -> None:
             started = time.monotonic()
             runs = {"old": [], "new": []} if kept is None else {w: list(kept[w]) for w in ("old", "new")}
             for which in ("old", "new") if pair % 2 == 0 else ("new", "old"):
-                runs[which].append(once(getattr(asked, which).resolve(), which, case, asked.limit))
+                runs[which].append(once(getattr(asked, which).resolve(), which, case, asked.limit, asked.processor))
             kept = {
                 "group": case.group,
                 "name": case.name,
@@ -335,7 +339,9 @@ def main() -> None:
             print(row(kept), flush=True)
             if asked.render is not None:
                 shown = [rows[c.group, c.name] for c in cases(asked.data) if (c.group, c.name) in rows]
-                asked.render.write_text(page(shown, asked.limit, len(named) - len(shown)), encoding="utf-8")
+                asked.render.write_text(
+                    page(shown, asked.limit, len(named) - len(shown), asked.processor), encoding="utf-8"
+                )
 
 
 if __name__ == "__main__":

@@ -1,5 +1,5 @@
-"""Do branches beside each other win?  Inference of models with parallel branches on the whole machine and with views,
-both proved and checked.
+"""Do branches beside each other win?  Inference and training steps of models with parallel branches on the whole machine
+and with views, both proved and checked.
 
     python tests/benchmarks/views.py [--only WORD] [--limit S] [--runs] [--page]
 
@@ -36,7 +36,7 @@ UNO_NARROW = "candle-uno:batch={},tower=4,layers=2,width=512"
 DLRM = "dlrm:batch={},tables=8,rows=100000,width=64,bag={}"
 SMALL = "dlrm:batch=4,tables=3,rows=100000,width=16,bag=300000,dense=16,bottom=64-16,top=64-1"
 INCEPTION = "inception-v3:batch={}"
-ROWS: tuple[tuple[str, str, str], ...] = (
+INFERENCE: tuple[tuple[str, str, str], ...] = (
     *((UNO.format(batch), "cloud-a100:2x4", "complete") for batch in (16, 256, 4096)),
     *((UNO_NARROW.format(batch), "cloud-a100:2x4", "complete") for batch in (16, 4096)),
     (UNO.format(16), "cloud-a100:1x5", "complete"),
@@ -52,26 +52,40 @@ ROWS: tuple[tuple[str, str, str], ...] = (
     *((SMALL, "cloud-a100:1x3", space) for space in ("complete", "complete,uneven")),
 )  # fmt: skip
 """Model, machine, space."""
+STEPS: tuple[tuple[str, str, str], ...] = (
+    *((UNO.format(batch), "cloud-a100:2x4", "complete") for batch in (16, 256, 4096)),
+    (UNO_NARROW.format(16), "cloud-a100:2x4", "complete"),
+    *((UNO.format(16), "cloud-a100:1x5", space) for space in ("complete", "complete,uneven")),
+    (UNO_NARROW.format(16), "cloud-a100:1x5", "complete"),
+    *((INCEPTION.format(1), f"cloud-a100:{sizes}", "complete") for sizes in ("1x2", "1x3")),
+    (INCEPTION.format(1), "cloud-a100:1x3", "complete,uneven"),
+    *((DLRM.format(1024, 30), f"cloud-a100:{sizes}", "complete") for sizes in ("1x3", "1x4")),
+    (DLRM.format(1024, 30), "cloud-a100:1x3", "complete,uneven"),
+    (DLRM.format(1024, 30).replace("100000", "10000"), "cloud-a100:1x3", "complete"),
+)
+"""The same of training steps with SGD."""
+ROWS: tuple[tuple[str, str, str, str], ...] = (*((*row, "") for row in INFERENCE), *((*row, "sgd") for row in STEPS))
 
 FIRST = """# Branches beside each other
 
-`python tests/benchmarks/views.py --runs --page`.  Microseconds of one inference step by the machine model; every number is a cost that the checker recomputed,
+`python tests/benchmarks/views.py --runs --page`.  Microseconds of one step by the machine model, inference or (`sgd`) training; every number is a cost that the checker recomputed,
 `at least` a bound that it confirmed.  Whole machine and views have the same placements (`space`), `complete,uneven` with pieces of unequal size.  `on virtual ranks` is empty where nothing was executed.  [Views](../../../docs/views.md).
 """
 COLUMNS = (
-    "model", "machine", "space", "whole machine", "at least", "with views", "at least", "whole / views", "winner",
+    "model", "step", "machine", "space", "whole machine", "at least", "with views", "at least", "whole / views", "winner",
     "operators on views", "on virtual ranks", "processor s",
 )  # fmt: skip
 
 
-def row(model: str, machine: str, space: str, limit: float, runs: bool) -> dict[str, object]:
+def row(model: str, machine: str, space: str, train: str, limit: float, runs: bool) -> dict[str, object]:
     """One row, planned, checked and perhaps executed.  Costs in seconds."""
-    out: dict[str, object] = {"model": model, "machine": machine, "space": space}
+    out: dict[str, object] = {"model": model, "machine": machine, "space": space, "train": train}
+    step = train or None
     start = time.process_time()
-    plain = shardproof.plan(model, machine, space_name=space, time_limit_s=limit, threads=1)
+    plain = shardproof.plan(model, machine, space_name=space, time_limit_s=limit, threads=1, train=step)
     out |= {"whole": float(plain.cost_s), "whole_bound": _bound(plain.lower_bound_s)}
     try:
-        made = shardproof.plan(model, machine, space_name=space, views=True, time_limit_s=limit, threads=1)
+        made = shardproof.plan(model, machine, space_name=space, views=True, time_limit_s=limit, threads=1, train=step)
     except InputError as error:
         return out | {"refused": str(error), "cpu": time.process_time() - start}
     out |= {"views": float(made.cost_s), "views_bound": _bound(made.lower_bound_s)}
@@ -116,7 +130,7 @@ def page(rows: list[dict[str, object]]) -> str:
     def us(value: object) -> str:
         return "" if value is None else f"{float(str(value)) * 1e6:.3f}"
 
-    lines = ["| " + " | ".join(COLUMNS) + " |", "|---|---|---|---:|---:|---:|---:|---:|---|---:|---|---:|"]
+    lines = ["| " + " | ".join(COLUMNS) + " |", "|---|---|---|---|---:|---:|---:|---:|---:|---|---:|---|---:|"]
     for r in rows:
         ran = r.get("run")
         said = ""
@@ -125,7 +139,7 @@ def page(rows: list[dict[str, object]]) -> str:
             said = f"{r['ranks']}: {'equal' if ran['equal'] else 'DIFFERENT'}{wrong}"
         ratio = f"{float(str(r['whole'])) / float(str(r['views'])):.3f}" if r.get("views") else ""
         cells = (
-            f"`{r['model']}`", r["machine"], r["space"], us(r["whole"]), us(r["whole_bound"]), us(r.get("views")),
+            f"`{r['model']}`", r.get("train") or "inference", r["machine"], r["space"], us(r["whole"]), us(r["whole_bound"]), us(r.get("views")),
             us(r.get("views_bound")), ratio, winner(r), f"{r.get('operators_on_views', '')} of {r.get('operators', '')}",
             said, f"{float(str(r['cpu'])):.1f}",
         )  # fmt: skip
@@ -148,7 +162,7 @@ def main() -> None:
         print(json.dumps(row(*ROWS[given.row], given.limit, given.runs)))
         return
     known = json.loads(STORE.read_text()) if STORE.exists() else []
-    have = {(r["model"], r["machine"], r["space"]): r for r in known}
+    have = {(r["model"], r["machine"], r["space"], r.get("train", "")): r for r in known}
     for number, key in enumerate(ROWS):
         if given.only not in " ".join(key) or (key in have and not (given.runs and unexecuted(have[key]))):
             continue

@@ -1,4 +1,5 @@
-"""Checks of reduction programs: `Correct`, `Cheapest`, `Count`, `Impossible`, and `Best` placement.  No search, no
+"""This module checks reduction programs: `Correct`, `Cheapest`, `Count`, `Impossible`, and `Best` placement.  No
+search, no
 solver.
 
 Invariants

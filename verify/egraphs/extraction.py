@@ -1,4 +1,4 @@
-"""Checks of extractions: `Optimal`, `WithinGap`, or `Infeasible` where there is none.  No search, no solver.
+"""This module checks extractions: `Optimal`, `WithinGap`, or `Infeasible` where there is none.  No search, no solver.
 
 The chosen nodes are followed on the user's e-graph: one per needed class, none besides, no circle, and their costs are
 added.  The bound is the least over the leaves of the proof, where a leaf has the largest bound of the duals above it;

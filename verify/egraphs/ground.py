@@ -1,4 +1,4 @@
-"""The e-graph that a proof is about, and what is left of its choices in a case of the proof.
+"""This module rebuilds the e-graph that a proof is about, and what is left of its choices in a case of the proof.
 
 If no cost is negative, free classes and dominated nodes leave first:
 

@@ -1,4 +1,4 @@
-"""The bound of multipliers: rows of an e-graph added to its costs.
+"""This module recomputes the bound of multipliers: rows of an e-graph added to its costs.
 
 With multipliers a of child rows, b of parent rows and g of cuts, all >= 0, and denominator Q,
 

@@ -1,1 +1,1 @@
-"""Checkers of joint plans: what operators mean, derivations, and the problem over all equal graphs."""
+"""This package checks joint plans: what operators mean, derivations, and the problem over all equal graphs."""

@@ -1,4 +1,4 @@
-"""Every number of a problem over all programs, against numbers from index sets.
+"""This module checks every number of a problem over all programs, against numbers from index sets.
 
     class vertex   choices of an e-node: all placements of the space, each once, at the operator's time; absent: 0
     copy           all placements of the tensor; layouts that are passed on: every layout of the e-node once; all cost 0

@@ -1,4 +1,4 @@
-"""What operators that are neither products nor maps compute, in the language of `polynomials`.
+"""This module says what operators that are neither products nor maps compute, in the language of `polynomials`.
 
     sum, average_pool   polynomials; where padding does not count, divided by the number of taps inside
     max, max_pool       the greatest of a functional, over the taps inside

@@ -1,4 +1,5 @@
-"""What an operator of a planned graph computes, as a polynomial in elements of the tensors that it reads.
+"""This module says what an operator of a planned graph computes, as a polynomial in elements of the tensors that it
+reads.
 
     out[o] = sum over reduction axes of f( input_1[i_1(o, r)], .. )        indices outside a tensor read 0
 

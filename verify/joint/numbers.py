@@ -1,4 +1,4 @@
-"""Numbers in attributes, exactly."""
+"""This module reads numbers in attributes, exactly."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The checker of joint plans, and of plans of either kind.
+"""This module checks joint plans, and plans of either kind.
 
 A joint plan holds, besides the plan of one program, an e-graph with the user's graph in it and a derivation.  Claims:
 

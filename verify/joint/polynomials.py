@@ -1,4 +1,4 @@
-"""Values of tensors in index notation, in a normal form: sums of products over the real numbers.
+"""This module recomputes values of tensors in index notation, in a normal form: sums of products over the real numbers.
 
     position    sum of coefficient * axis + offset; an axis is free (it indexes what is compared) or bound (summed)
     atom        an element of a tensor at positions; [p > 0], which is 1 or 0; f(p_1, ..), of which nothing is known but

@@ -1,4 +1,5 @@
-"""Is the program of a joint plan one of its e-graph, and is its plan what the certificate's solution says?
+"""This module checks that the program of a joint plan is one of its e-graph, and its plan what the certificate's
+solution says.
 
 A program of an e-graph has operators of it, in its order, one per class that it computes, and the inputs, parameters,
 outputs and state of the user's graph: as every operator computes its class, so does the program.  A solution says per

@@ -1,4 +1,5 @@
-"""Memory rows of a problem over all programs, written a second time: what every choice holds at every step.
+"""This module recomputes memory rows of a problem over all programs a second time: what every choice holds at every
+step.
 
 The steps are the e-nodes in order.  A choice of a vertex leaves open which operators compute and read a tensor, which
 is there from the first that may compute it (given ones from the beginning) until the last that may read it has run,

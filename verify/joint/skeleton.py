@@ -1,5 +1,5 @@
-"""Which choices and edges the problem over all programs of an e-graph must have, written a second time from what they
-are for.
+"""This module says which choices and edges the problem over all programs of an e-graph must have, written a second time
+from what they are for.
 
 A *mode* of a class is an e-node of it, or nothing for a class that can be absent; a *program* is modes of all classes
 that fit together.  Every vertex looks at some classes: those that its tags name, and its own.  The problem has every

@@ -1,4 +1,5 @@
-"""What every e-graph must be before anything is claimed about its programs; says nothing about equality.
+"""This module says what every e-graph must be before anything is claimed about its programs; says nothing about
+equality.
 
 the user's operators   are all there, unchanged and in order, and every operator alone is well formed
 order                  every e-node stands behind all e-nodes of the classes that it reads, and none that reads a

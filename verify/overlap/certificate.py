@@ -1,4 +1,4 @@
-"""The checker of overlapped plans.  It searches nothing and believes nothing that it can compute.
+"""This module checks overlapped plans.  It searches nothing and believes nothing that it can compute.
 
 Overlap    the choices are those of all operators and copies; the schedule's tasks, times and precedences are the
            plan's, and so are the blocks that are held in memory, if there is a limit; its makespan times the quantum

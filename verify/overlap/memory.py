@@ -1,4 +1,5 @@
-"""What an overlapped plan holds and when, from the graph and the choices; rows that no order of its tasks escapes.
+"""This module says what an overlapped plan holds and when, from the graph and the choices; rows that no order of its
+tasks escapes.
 
 A block is held from the start of the task that makes it to the end of the last that needs it; it is as large as the
 largest box of any device, by index sets.

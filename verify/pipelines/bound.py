@@ -1,4 +1,4 @@
-"""Lower bounds of pipelined steps, a second time: least work, sends, and the program over cuts.
+"""This module recomputes lower bounds of pipelined steps, a second time: least work, sends, and the program over cuts.
 
 work   of an operator:  max( flops / (D peak), bytes written / (D bandwidth) ) + launch       rounded down per unit;
        with a measured form of products: at the rate of its fastest tile, or its launch, if that is faster

@@ -1,4 +1,4 @@
-"""The checker of pipelined training steps.  It searches nothing and believes nothing that it can compute.
+"""This module checks pipelined training steps.  It searches nothing and believes nothing that it can compute.
 
 Pipeline   units, phases and cuts are the graph's; the batch may be cut; every stage has the placements of its
            operators and copies, the same even layouts at both sides of a cut, and fits the memory with as many
@@ -231,7 +231,8 @@ class _Check:
     def lags(self) -> list[int]:
         """What the schedule says of the sends in front of every stage, in its units."""
         pipe = self.c.schedule.subject
-        assert isinstance(pipe, Pipeline)
+        if not isinstance(pipe, Pipeline):
+            raise Wrong("its schedule is that of no pipeline")
         return [0, *(pipe.hops or [pipe.send] * (len(pipe.times) - 1))]
 
     def crossing(self, units: Units, s: int, lags: Sequence[int], times: Ints) -> int:

@@ -1,4 +1,4 @@
-"""Whether any cut into stages may take less than a value: every cut is looked at, stage by stage.
+"""This module says whether any cut into stages may take less than a value: every cut is looked at, stage by stage.
 
 Equal micro-batches pass a stage in order without loss (`verify.schedules.pipeline`).  Then on stage s, with f, b, u the
 times of forward, backward and updates, d and e the sends there and back in front of a stage:

@@ -1,4 +1,5 @@
-"""Whether a training step falls into units as a file says, and whether its batch may be cut into micro-batches.
+"""This module says whether a training step falls into units as a file says, and whether its batch may be cut into
+micro-batches.
 
 Units.  An operator of no unit depends on constants alone.  Of the others, from writer to reader:
 

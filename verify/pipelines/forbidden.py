@@ -1,4 +1,5 @@
-"""What a pipelined plan goes without, stated in its claim: placements that are taken out of the problem built again.
+"""This module says what a pipelined plan goes without, stated in its claim: placements that are taken out of the
+problem built again.
 
     tensor     operators of the forward and backward pass are split along the batch alone
     data       nothing is split along the batch

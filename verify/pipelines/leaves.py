@@ -1,4 +1,4 @@
-"""What a stage and a run of units cost, from the rebuilt problem of a micro-batch, by name.
+"""This module says what a stage and a run of units cost, from the rebuilt problem of a micro-batch, by name.
 
 A movement (`verify.plan.structure.moves`) or an operator counts once per step if it is an update's, or carries a
 gradient that updates alone read; else once per micro-batch.  Memory of a stage that keeps k micro-batches, at every

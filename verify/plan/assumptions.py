@@ -1,4 +1,5 @@
-"""The assumptions that a claim about a plan must state, from graph, machine, space and memory limit alone.
+"""This module rebuilds the assumptions that a claim about a plan must state, from graph, machine, space and memory
+limit alone.
 
 Written a second time on purpose: the problem's own list (`models/cost/assumptions.py`) is what is checked.  A flag too
 many is a statement that is not true of the plan, a flag too few hides one; both are refused.

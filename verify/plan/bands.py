@@ -1,4 +1,5 @@
-"""Pairs of query and key that a band of attention leaves in a box, with no code of `models/program/attention_pairs`.
+"""This module rebuilds pairs of query and key that a band of attention leaves in a box, with no code of
+`models/program/attention_pairs`.
 
     query i sees of the keys [c, d) of a box   n(i) = max(0, min(d, i + ahead + 1) - max(c, i - behind))
 

@@ -1,4 +1,5 @@
-"""The ends of error bars, a second time: the fastest and the slowest machine, and the least and the most of a constant.
+"""This module rebuilds the ends of error bars, a second time: the fastest and the slowest machine, and the least and
+the most of a constant.
 
     a rate r with bar b    from r / (1 + b) to r (1 + b);  fast: the most
     a time t with bar b    from t / (1 + b) to t (1 + b);  fast: the least

@@ -1,4 +1,5 @@
-"""What two plans do differently within error bars, a second time: entries as linear forms up to two numbers.
+"""This module says what two plans do differently within error bars, a second time: entries as linear forms up to two
+numbers.
 
     roofline     base: the one of flops and bytes that takes longer on the machine itself (bytes if equal), and a
                  launch; plus 0 .. what the other can take longer

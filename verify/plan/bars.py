@@ -1,4 +1,5 @@
-"""What a plan says about the machines within its machine's error bars, computed a second time from index sets.
+"""This module says what a plan says about the machines within its machine's error bars, computed a second time from
+index sets.
 
     cost       every entry of the plan on the fastest and the slowest machine; entries rise with times, fall with rates
     bound      at most (proved bound - roundings) / (1 + widest bar)

@@ -1,5 +1,5 @@
-"""Boxes under all placements of an operator or a copy at once: the definitions of `verify/plan/boxes.py` over arrays,
-one row per placement.
+"""This module recomputes boxes under all placements of an operator or a copy at once: the definitions of
+`verify/plan/boxes.py` over arrays, one row per placement.
 
     matrices      (placements, rows, levels): the axes' rows, then replication
     blocks        (placements, devices, axes, 2): `axis_blocks` of every matrix

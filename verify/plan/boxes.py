@@ -1,4 +1,4 @@
-"""Boxes of the devices, straight from the definition, with no code of `models/layout/layout`.
+"""This module recomputes boxes of the devices, straight from the definition, with no code of `models/layout/layout`.
 
     device number        row-major over the hierarchy H = [h_0 .. h_L]; coordinate c_j at level j, 0 <= c_j < h_j
     digits               c_j is a mixed-radix number with one digit per row of the placement matrix X, radix X[i][j],

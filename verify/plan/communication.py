@@ -1,4 +1,4 @@
-"""Checks of communication steps by set arithmetic, rank by rank: `Delivers` and `Bytes`.
+"""This module checks communication steps by set arithmetic, rank by rank: `Delivers` and `Bytes`.
 
 `check_delivers` follows what every device holds.  The state before the first step is: device d holds the elements of
 its source box A_d, each with the one contribution of d.  The claim is that after the last step d holds every element of

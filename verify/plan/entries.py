@@ -1,5 +1,5 @@
-"""Single entries of a selection problem, recomputed device by device from index sets; small, slow, independent of
-`models/`.
+"""This module recomputes single entries of a selection problem device by device from index sets; small, slow,
+independent of `models/`.
 
     operator   t = max_d busy_d + statistics;  busy_d = max( flops_d / peak_d, bytes_d / memory bandwidth_d ) +
                launch_d, constants of the device's class, or the time that the machine's profile has for the function,

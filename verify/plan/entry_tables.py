@@ -1,5 +1,5 @@
-"""Whole arrays of a selection problem from boxes: the formulas of `verify/plan/entries.py` for all placements, or all
-pairs of layouts, at once.
+"""This module recomputes whole arrays of a selection problem from boxes: the formulas of `verify/plan/entries.py` for
+all placements, or all pairs of layouts, at once.
 
 Unions of boxes below a subtree are boxes themselves nearly always (blocks of one axis lie side by side); then
 

@@ -1,4 +1,6 @@
-"""What the epilogue of a fused product does to every element of the result, from the operator's attributes."""
+"""This module says what the epilogue of a fused product does to every element of the result, from the operator's
+attributes.
+"""
 
 from __future__ import annotations
 

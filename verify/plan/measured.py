@@ -1,4 +1,5 @@
-"""Times by a machine's measured forms, a second time: which collectives a movement is, and what a product takes.
+"""This module recomputes times by a machine's measured forms, a second time: which collectives a movement is, and what
+a product takes.
 
     collective  of g devices of one level, each with s bytes (of all devices that share its link together):
                 fixed + (g - 1) hop + the smaller one of   g s slow   and   log start + ((g - 1) k wire + own) s

@@ -1,5 +1,5 @@
-"""A plan's model and machine against those that a reader means: a plan proves something about what it holds, whatever
-the names say.
+"""This module checks a plan's model and machine against those that a reader means: a plan proves something about what
+it holds, whatever the names say.
 
 Equal canonical texts are the same model or machine.  Otherwise the first field that differs is named, with the reader's
 value:  the claim `Model` or `Machine` is refuted.

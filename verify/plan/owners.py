@@ -1,5 +1,5 @@
-"""Who computes and who writes what: every point of an iteration space once, every element of an output by one owner or
-one declared sum.
+"""This module says who computes and who writes what: every point of an iteration space once, every element of an output
+by one owner or one declared sum.
 
 Replicas are told apart by their digit of the replication row.  Among the ranks with the same one, by set arithmetic on
 index sets:

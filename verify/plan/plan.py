@@ -1,4 +1,5 @@
-"""The checker of plans.  Standard library and numpy only; it searches nothing and believes nothing that it can compute.
+"""This module checks plans.  Standard library and numpy only; it searches nothing and believes nothing that it can
+compute.
 
 A plan file holds a graph, a machine, the name of a space, choices, totals of communication and a certificate.  Its
 claims:

@@ -1,4 +1,4 @@
-"""Is a list of placements the whole space?
+"""This module checks that a list of placements is the whole space.
 
     placements of a space = matrices X with a row per axis and one of replication, X[i][j] >= 1, product of column j =
     h_j,

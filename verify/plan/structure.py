@@ -1,4 +1,5 @@
-"""Which choices, movements and memory rows a graph asks for: the skeleton that a selection problem must have.
+"""This module says which choices, movements and memory rows a graph asks for: the skeleton that a selection problem
+must have.
 
     choice     one per operator, and one per tensor that has a copy: tensors with several uses, computed ones that the
                user wants, and parameters that get a next value; that value has no copy of its own: it replaces the

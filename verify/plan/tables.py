@@ -1,5 +1,5 @@
-"""Every distinct entry of a rebuilt problem, as far as a budget goes, against whole arrays from index sets
-(`verify/plan/entry_tables.py`).
+"""This module recomputes every distinct entry of a rebuilt problem, as far as a budget goes, against whole arrays from
+index sets (`verify/plan/entry_tables.py`).
 
     distinct   vertices that share a cost array and the operator's shape; edges that share table, maps and both ends;
                rows that share an amount and what they count: one of each stands for all

@@ -1,5 +1,5 @@
-"""Transfers of exchanges, and whether every device ends with its target box: the part of `Delivers` that is about
-messages.
+"""This module checks transfers of exchanges, and whether every device ends with its target box: the part of `Delivers`
+that is about messages.
 
 Between a thousand devices an exchange has a million transfers, so each test is one over arrays; what it names is the
 first transfer that fails it.  Which tests these are: see `verify/plan/communication.py`.

@@ -1,4 +1,4 @@
-"""Every entry that a plan uses, and seeded others, against entries recomputed from index sets
+"""This module recomputes every entry that a plan uses, and seeded others, against entries recomputed from index sets
 (`verify/plan/entries.py`).
 
     used      the time of every operator and of every movement, every memory amount, under the plan's choices

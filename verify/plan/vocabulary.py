@@ -1,4 +1,5 @@
-"""A problem restricted to what a framework can say, drawn again from boxes: no code of `models/cost/vocabulary.py`.
+"""This module rebuilds a problem restricted to what a framework can say, drawn again from boxes: no code of
+`models/cost/vocabulary.py`.
 
 A framework lays a tensor out over a mesh.  The mesh here: a level of h devices has one dimension per prime factor of h,
 the smallest varies fastest.  Device d has coordinate c_m(d) along dimension m.

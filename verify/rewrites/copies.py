@@ -1,5 +1,5 @@
-"""Checker of "no instance keeps its copies" (`proofs.rewrites.judgement.Unequal`): inputs all 0 or all 1, so that
-values are sums of non-negative terms.
+"""This module checks "no instance keeps its copies" (`proofs.rewrites.judgement.Unequal`): inputs all 0 or all 1, so
+that values are sums of non-negative terms.
 
     value 0              every monomial is absent (guards contradictory) or has an atom that is 0
     value at least 1     every monomial is at least 0, and one is present: a point of its range where every atom is at

@@ -1,5 +1,5 @@
-"""Replay of derivations: every step is an instance of a proved rule, at a place that is there, under that rule's
-preconditions.
+"""This module replays derivations: every step is an instance of a proved rule, at a place that is there, under that
+rule's preconditions.
 
     terms up to the order of the arguments of add and mul
     t_0 = left term, t_n = right term;   t_{k+1} = t_k with every occurrence of  s[x, p]  replaced by  s'[x, p]

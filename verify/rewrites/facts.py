@@ -1,4 +1,5 @@
-"""Replay of the proof trees of `proofs.rewrites.judgement`: no solver, no search.  Every function raises `Rejected` or
+"""This module replays the proof trees of `proofs.rewrites.judgement`: no solver, no search.  Every function raises
+`Rejected` or
 returns.
 
 * a fact: the combination of hypotheses with the given positive multipliers is a negative constant

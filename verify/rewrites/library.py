@@ -1,5 +1,5 @@
-"""Checker of rule libraries: every judgement by `verify.rewrites.soundness`, every derivation replayed from the rules
-that were proved before.
+"""This module checks rule libraries: every judgement by `verify.rewrites.soundness`, every derivation replayed from the
+rules that were proved before.
 
 One result per library: proved if every rule in it is what it is said to be (proved, refuted, vacuous) and nothing is
 left undecided.  Derived rules may use proved rules and derived rules that stand before them.

@@ -1,4 +1,4 @@
-"""Checker of judgements about substitutions: replays, evaluates, believes nothing.
+"""This module checks judgements about substitutions: replays, evaluates, believes nothing.
 
 Proved     * the rule is well formed; every case of typing (choices of `OneOrMultiple`, completely enumerated) has an
            outcome

@@ -1,4 +1,5 @@
-"""Lower bounds of a network, recomputed: longest paths, loads of streams, and refutations replayed row by row.
+"""This module recomputes lower bounds of a network: longest paths, loads of streams, and refutations replayed row by
+row.
 
 Heads and tails are kept under precedences: raising one raises those behind it.  A SPLIT opens two cases one after the
 other; each begins with the heads, tails and precedences of the rows before it.  Every case must end in a row that

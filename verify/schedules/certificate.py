@@ -1,4 +1,5 @@
-"""Checks of schedules: `Optimal`, or `WithinGap` where the bound is below the makespan.  No search, no solver.
+"""This module checks schedules: `Optimal`, or `WithinGap` where the bound is below the makespan.  No search, no
+solver.
 
 The schedule is tested against the plain problem (precedences, streams, memory), its end against the stated makespan;
 the argument of the bound is replayed on the network, which for a pipeline is the ordered one.

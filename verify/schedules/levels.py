@@ -1,4 +1,5 @@
-"""The rows AFTER_ALL and BEFORE_ALL that a refutation begins with, replayed in time that grows with what they read.
+"""This module replays the rows AFTER_ALL and BEFORE_ALL that a refutation begins with, replayed in time that grows with
+what they read.
 
 A raise reaches all tasks behind it, and there are rows for most tasks: to carry each on at once takes rows * links.
 But a row of task t reads only heads of tasks before t.  So what a raise brings waits, and is carried on in the order of

@@ -1,4 +1,4 @@
-"""What a schedule is checked against: a problem as arrays, and the check itself.
+"""This module says what a schedule is checked against: a problem as arrays, and the check itself.
 
 precedence   start(after) >= start(before) + time(before) + lag
 streams      the tasks of a stream, in order of their starts, do not overlap

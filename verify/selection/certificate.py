@@ -1,4 +1,5 @@
-"""The checker of claims about selection problems.  Standard library and numpy only; it searches nothing and believes
+"""This module checks claims about selection problems.  Standard library and numpy only; it searches nothing and
+believes
 nothing.
 
 Mathematics (records and the numbers B that they establish: `proofs/selection/certificates.py`).  For the record tree

@@ -1,4 +1,4 @@
-"""Dual records: a bound from integer messages and multipliers, and the labels that it fixes.
+"""This module checks dual records: a bound from integer messages and multipliers, and the labels that it fixes.
 
     bracket_e(r, s) = Q T_e(r, s) - m_e,u(r) - m_e,v(s)          minima over the rows and columns that D reaches
     LB(D) = Q constant + sum_v min theta_v + sum_e min bracket_e - sum_t n_t L          (see

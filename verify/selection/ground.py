@@ -1,4 +1,4 @@
-"""Facts about a selection problem that every record needs, and exact evaluation of one solution.
+"""This module holds facts about a selection problem that every record needs, and exact evaluation of one solution.
 
 No bound is computed here; `evaluate` works in Python integers.
 """

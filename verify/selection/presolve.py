@@ -1,5 +1,5 @@
-"""Replay of a reduction log (`proofs/selection/presolve_log.py`) on numpy: every entry is tested on the state that the
-entries before it left.
+"""This module replays a reduction log (`proofs/selection/presolve_log.py`) on numpy: every entry is tested on the state
+that the entries before it left.
 
 The state keeps its allowed costs and table entries below 2**57 in size, forbidden ones at exactly 2**60 (`saturated`),
 so that sums of up to three of them fit and are recognised.  Choices are positions in `labels[v]` here and numbers of

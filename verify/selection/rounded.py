@@ -1,5 +1,5 @@
-"""Rounded resource rows of a `Dual` record (proofs/selection/certificates.py), for step t, modulus g and reference
-choices z:
+"""This module checks rounded resource rows of a `Dual` record (proofs/selection/certificates.py), for step t, modulus g
+and reference choices z:
 
     d_v(a) = u_v(a) - u_v(z_v)        C = L - sum_v u_v(z_v)        r = C mod g
     F(d) = (g - r) floor(d / g) + max(0, d mod g - r)               sum_v F(d_v(x_v)) <= F(C)

@@ -1,4 +1,4 @@
-"""Usage over time during the replay of a reduction log, on numpy.
+"""This module keeps usage over time during the replay of a reduction log, on numpy.
 
     total usage at row r  =  base_r + sum_v u_r,v(x_v)              rows: the steps that the state still has, ascending,
                              numbered from 0

@@ -1,4 +1,4 @@
-"""The verb `check`: plans, and certificates together with their problems.  No solver is loaded."""
+"""This module holds the verb `check`: plans, and certificates together with their problems.  No solver is loaded."""
 
 from __future__ import annotations
 

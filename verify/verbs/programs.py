@@ -1,5 +1,5 @@
-"""What `check` says of a program in a container of its own kind (pipelined, overlapped, on views): its subject, a line
-per claim, what is assumed.
+"""This module says what `check` says of a program in a container of its own kind (pipelined, overlapped, on views): its
+subject, a line per claim, what is assumed.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The verb `rules check`: replays the proofs of a rule library.  No solver is loaded."""
+"""This module holds the verb `rules check`, which replays the proofs of a rule library.  No solver is loaded."""
 
 from __future__ import annotations
 

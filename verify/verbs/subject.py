@@ -1,5 +1,5 @@
-"""What a checked plan is about, for its reader: model, machine, limit, space and assumptions, with the hashes that
-tell two of one name apart.
+"""This module says what a checked plan is about, for its reader: model, machine, limit, space and assumptions, with the
+hashes that tell two of one name apart.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The checker of plans with views.  It searches nothing and believes nothing that it can compute.
+"""This module checks plans with views.  It searches nothing and believes nothing that it can compute.
 
 Views      regions and divisions are sound (`structure`); the choices are placements of the space, those of a branch on
            the view that one of its region's divisions gives it or all on the whole machine; the time of exactly these
@@ -168,17 +168,17 @@ class _Chosen:
         return ""
 
     def time(self) -> int:
-        """Units that the plan takes: outside and crossing, then the slowest view of every region."""
+        """Units that the plan takes: outside and crossing, then the slowest view of every phase."""
         scale = self.entries.problem.scale
-        total, busy = 0, dict[int, dict[View, int]]()
+        total, busy = 0, dict[tuple[int, int], dict[View, int]]()
         for name, p in self.c.choices.operators:
             op, place = self.entries.operators[name], self.parts.place.get(self.planning.operators[name])
             if p.view is None or place is None:
                 total += operator_entry(op, self.graph, p, self.machine, scale)
                 continue
             mine = operator_entry(op, self.graph, replace(p, view=None), part_of(self.machine, p.view), scale)
-            spent = busy.setdefault(place[0], {})
-            spent[p.view] = spent.get(p.view, 0) + mine
+            phase = busy.setdefault((place[0], self.parts.phase[name]), {})
+            phase[p.view] = phase.get(p.view, 0) + mine
         inner = {number: at for at, numbers in self.parts.inner.items() for number in numbers}
         for number, move in enumerate(self.entries.moves):
             size, ends = self.graph.tensor(move.tensor).element_bytes, self.prices.ends(move)
@@ -186,8 +186,9 @@ class _Chosen:
             if number in inner and view is not None:
                 source, target = (self.held(move, side, whole=False) for side in (0, 1))
                 mine = movement_entry(size, source, target, part_of(self.machine, view), scale)
-                spent = busy.setdefault(inner[number][0], {})
-                spent[view] = spent.get(view, 0) + mine
+                at = self.parts.phase[move.reader if move.reader is not None else str(move.writer)]
+                phase = busy.setdefault((inner[number][0], at), {})
+                phase[view] = phase.get(view, 0) + mine
             else:
                 source, target = (self.held(move, side, whole=True) for side in (0, 1))
                 total += movement_entry(size, source, target, self.machine, scale)

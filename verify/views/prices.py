@@ -1,4 +1,5 @@
-"""What a branch takes on a view, a second time: from index sets (`verify/plan/entry_tables.py`), never from the search.
+"""This module says what a branch takes on a view, a second time: from index sets (`verify/plan/entry_tables.py`), never
+from the search.
 
 machine     of a view: its level sizes; level j keeps of its bandwidth the share of the devices below it that are
             in the view
@@ -31,6 +32,7 @@ from ..plan.space import check_list
 from ..plan.structure import Move
 from ..plan.used_entries import Entries
 from .structure import Parts, Place, devices
+from .trades import traded
 
 MOST_CELLS = 1 << 25
 MOST_LABELS = 1 << 13
@@ -47,12 +49,14 @@ def part_of(machine: Machine, view: View) -> Machine:
 
 @dataclass(frozen=True, eq=False)
 class Branch:
-    """`border`: vertices with a crossing movement; `classes`: of their choices.  `labels`, `times`: in order."""
+    """`border`: vertices with a crossing movement; `classes`: of their choices.  `labels`, `times`: classes and times
+    per phase, in order.
+    """
 
     border: tuple[int, ...]
     classes: tuple[Ints, ...]
     labels: tuple[tuple[int, ...], ...]
-    times: tuple[int, ...]
+    times: tuple[tuple[int, ...], ...]
 
 
 class Prices:
@@ -63,7 +67,7 @@ class Prices:
         self.machine, self.scale = entries.machine, entries.problem.scale
         self.listed: dict[tuple[int, tuple[int, ...]], Ints] = {}
         self.held: dict[tuple[object, ...], Layouts] = {}
-        self.known: dict[tuple[Place, tuple[int, ...]], Branch] = {}
+        self.known: dict[tuple[Place, tuple[int, ...], int], Branch] = {}
 
     def placements(self, vertex: int, counts: tuple[int, ...]) -> Ints:
         """All placements of a decision on a machine of these sizes, and nothing else."""
@@ -120,14 +124,14 @@ class Prices:
             return u, v, mine, there, movement_times(here, there, size, self.machine, self.scale)
         return v, u, mine, there, movement_times(there, here, size, self.machine, self.scale).T
 
-    def branch(self, place: Place, view: View) -> Branch:
+    def branch(self, place: Place, view: View, phases: int) -> Branch:
         """Labels of a branch on a view."""
-        key = place, view.counts
+        key = place, view.counts, phases
         if key not in self.known:
-            self.known[key] = self._branch(place, view)
+            self.known[key] = self._branch(place, view, phases)
         return self.known[key]
 
-    def _branch(self, place: Place, view: View) -> Branch:
+    def _branch(self, place: Place, view: View, phases: int) -> Branch:
         machine, members = part_of(self.machine, view), self.parts.members(place)
         agree: dict[int, list[Ints]] = {}
         for number in self.parts.crossing[place]:
@@ -137,19 +141,33 @@ class Prices:
         border = sorted(agree)
         classes = tuple(numbered(list(zip(*(of.tolist() for of in agree[v]), strict=True))) for v in border)
         costs = {v: self._cost(v, machine) for v in members}
-        links: list[tuple[int, int, Ints]] = []
+        links: list[tuple[int, int, int, Ints]] = []
         for number in self.parts.inner[place]:
             move = self.entries.moves[number]
             u, v = self.ends(move)
             a, b = self.side(u, move, view.counts), self.side(v, move, view.counts)
             size = self.graph.tensor(move.tensor).element_bytes
             times = movement_times(a, b, size, machine, self.scale)[np.ix_(a.of, b.of)]
-            links.append((u, v, times))
-        table = _least(members, border, costs, links)
-        best = np.full([int(c.max()) + 1 for c in classes], -1, dtype=np.int64)
-        for label in product(*(range(n) for n in best.shape)):
-            best[label] = table[np.ix_(*(np.flatnonzero(c == k) for c, k in zip(classes, label, strict=True)))].min()
-        return Branch(tuple(border), classes, tuple(np.ndindex(*best.shape)), tuple(int(t) for t in best.reshape(-1)))
+            phase = self.parts.phase[move.reader if move.reader is not None else str(move.writer)]
+            links.append((u, v, phase, times))
+        if phases == 1:
+            table = _least(members, border, costs, links)
+            best = np.full([int(c.max()) + 1 for c in classes], -1, dtype=np.int64)
+            for label in product(*(range(n) for n in best.shape)):
+                best[label] = table[
+                    np.ix_(*(np.flatnonzero(c == k) for c, k in zip(classes, label, strict=True)))
+                ].min()
+            return Branch(
+                tuple(border), classes, tuple(np.ndindex(*best.shape)), tuple((int(t),) for t in best.reshape(-1))
+            )
+        phase_of = {
+            v: self.parts.phase.get(self.entries.planning.decisions[v].name, 0)
+            if self.entries.planning.decisions[v].kind is DecisionKind.OPERATOR
+            else 0
+            for v in members
+        }
+        labels, pairs = traded(members, border, classes, costs, phase_of, links)
+        return Branch(tuple(border), classes, labels, pairs)
 
     def _cost(self, vertex: int, machine: Machine) -> Ints:
         d = self.entries.planning.decisions[vertex]
@@ -169,9 +187,11 @@ def numbered(rows: list[tuple[int, ...]]) -> Ints:
     return np.array([seen.setdefault(row, len(seen)) for row in rows], dtype=np.int64)
 
 
-def _least(members: list[int], border: list[int], costs: dict[int, Ints], links: list[tuple[int, int, Ints]]) -> Ints:
+def _least(
+    members: list[int], border: list[int], costs: dict[int, Ints], links: list[tuple[int, int, int, Ints]]
+) -> Ints:
     """The least sum for all choices of the border (ascending), one decision after another."""
-    left = {v: sum(v in (a, b) for a, b, _ in links) for v in members}
+    left = {v: sum(v in (a, b) for a, b, _, _ in links) for v in members}
     held: list[int] = []
     table = np.zeros((), dtype=np.int64)
     for v in members:
@@ -179,7 +199,7 @@ def _least(members: list[int], border: list[int], costs: dict[int, Ints], links:
         held.append(v)
         if table.size > MOST_CELLS:
             raise ContainerError("views", f"a branch of {len(members)} decisions is too entangled to be checked")
-        for a, b, times in links:
+        for a, b, _, times in links:
             if v in (a, b) and a in held and b in held:
                 i, j = held.index(a), held.index(b)
                 shape = [1] * len(held)

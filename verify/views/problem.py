@@ -1,4 +1,5 @@
-"""The selection problem of a plan with views, built a second time; docs/certificate-format.md, section 15, has the
+"""This module rebuilds the selection problem of a plan with views a second time; docs/certificate-format.md, section
+15, has the
 order of its parts.  Nothing is shared with the search: a certificate about another problem has another hash.
 """
 
@@ -35,6 +36,7 @@ def assumptions(entries: Entries, regions: Sequence[Region]) -> tuple[str, ...]:
     digest = hashlib.sha256(json.dumps(said, sort_keys=True, separators=(",", ":")).encode()).hexdigest()
     count = sum(len(region.divisions) for region in regions)
     found |= {"branches-beside-each-other", f"views({len(regions)} regions, {count} divisions, {digest[:12]})"}
+    found |= {"tied-backward"} if any(len(b) > 1 for region in regions for b in region.branches) else set()
     found |= {"shared-links-divided"} if divided(regions, entries.machine.hierarchy) else set()
     return tuple(sorted(found))
 
@@ -87,40 +89,50 @@ class _Problem:
             self.edge(e.u, e.v, table, maps[0], maps[1])
 
     def region(self, r: int) -> None:
-        """Levels of a region, views of every division, and what links them."""
+        """Levels of the phases, views of every division, and what links them."""
         region = self.regions[r]
-        groups: list[list[tuple[list[int], list[Branch], list[tuple[int, ...]], list[int]]]] = []
+        groups: list[list[tuple[list[int], list[Branch], list[tuple[int, ...]], list[tuple[int, ...]]]]] = []
         for views in region.divisions:
             row = []
             for view in dict.fromkeys(views):
                 members = [b for b, other in enumerate(views) if other == view]
-                found = [self.prices.branch((r, b), view) for b in members]
+                found = [self.prices.branch((r, b), view, region.phases) for b in members]
                 if prod(len(b.labels) for b in found) > MOST_LABELS:
                     raise ContainerError("views", f"region {r}: the branches of a view can end in too many ways")
                 ways = [*product(*(range(len(b.labels)) for b in found))]
-                times = [sum(b.times[k] for b, k in zip(found, way, strict=True)) for way in ways]
+                times = [
+                    tuple(sum(b.times[k][p] for b, k in zip(found, way, strict=True)) for p in range(region.phases))
+                    for way in ways
+                ]
                 row.append((members, found, ways, times))
             groups.append(row)
-        reach = [sorted({t for *_, times in row for t in times}) for row in groups]
+        reach = [[sorted({t[p] for *_, times in row for t in times}) for p in range(region.phases)] for row in groups]
         first = len(self.vertices)
-        cost = [0, *(level for levels in reach for level in levels)]
-        division = np.array([0, *(m + 1 for m, levels in enumerate(reach) for _ in levels)], dtype=np.int64)
-        self.vertices.append(Vertex(f"region {r}, phase 0", np.array(cost, dtype=np.int64)))
+        divisions: list[Ints] = []
+        for p in range(region.phases):
+            cost = [0, *(level for by_phase in reach for level in by_phase[p])]
+            of = [0, *(m + 1 for m, by_phase in enumerate(reach) for _ in by_phase[p])]
+            self.vertices.append(Vertex(f"region {r}, phase {p}", np.array(cost, dtype=np.int64)))
+            divisions.append(np.array(of, dtype=np.int64))
         begin = len(self.vertices)
         for m, row in enumerate(groups):
             for g, (_, _, ways, _) in enumerate(row):
                 zeros = np.zeros(len(ways) + 1, dtype=np.int64)
                 self.vertices.append(Vertex(f"region {r}, division {m}, view {g}", zeros))
-        agree = np.array([[0, FORBIDDEN], [FORBIDDEN, 0]], dtype=np.int64)
+        kinds = len(groups) + 1
+        agree = np.array([[0 if a == b else FORBIDDEN for b in range(kinds)] for a in range(kinds)], dtype=np.int64)
+        for p in range(1, region.phases):
+            self.edge(first, first + p, agree, divisions[0], divisions[p])
         for b in range(len(region.branches)):
             v = self.parts.members((r, b))[0]
             away = np.array([0] * (self.vertices[v].cost.size - 1) + [1], dtype=np.int64)
-            self.edge(first, v, agree, (division > 0).astype(np.int64), away)
+            self.edge(first, v, agree[:2, :2], (divisions[0] > 0).astype(np.int64), away)
         vertex = begin
         for m, row in enumerate(groups):
             distinct = list(dict.fromkeys(region.divisions[m]))
             for g, (members, found, ways, times) in enumerate(row):
-                self._levels(first, vertex, division == m + 1, reach[m], times)
+                for p in range(region.phases):
+                    self._levels(first + p, vertex, divisions[p] == m + 1, reach[m][p], [t[p] for t in times])
                 for k, (b, branch) in enumerate(zip(members, found, strict=True)):
                     for number in self.parts.crossing[r, b]:
                         inside, outside, mine, there, prices = self.prices.crossing(number, (r, b), distinct[g])
@@ -136,8 +148,8 @@ class _Problem:
                         self.edge(vertex, outside, table, np.array(labels, dtype=np.int64), columns)
                 vertex += 1
 
-    def _levels(self, level_vertex: int, view: int, mine: Ints, reach: list[int], times: list[int]) -> None:
-        """A view is in use under its division alone, and within the level of the region."""
+    def _levels(self, phase: int, view: int, mine: Ints, reach: list[int], times: list[int]) -> None:
+        """A view is in use under its division alone, and within the level of the phase."""
         size = len(reach) + 1
         if size > MOST_LEVELS:
             raise ContainerError("views", f"the views of a division take {size - 1} times: too many to be checked")
@@ -148,7 +160,7 @@ class _Problem:
         level_of = np.zeros(mine.shape, dtype=np.int64)
         level_of[mine] = 1 + np.arange(len(reach))
         place = {t: k + 1 for k, t in enumerate(reach)}
-        self.edge(level_vertex, view, table, level_of, np.array([0, *(place[t] for t in times)], dtype=np.int64))
+        self.edge(phase, view, table, level_of, np.array([0, *(place[t] for t in times)], dtype=np.int64))
 
 
 def rebuilt(entries: Entries, regions: Sequence[Region], parts: Parts) -> SelectionProblem:

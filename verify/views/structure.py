@@ -1,13 +1,14 @@
-"""Which decisions and movements belong to which branch, and why regions may be taken as they are stated.
+"""This module says which decisions and movements belong to which branch, and why regions may be taken as they are
+stated.
 
 own        an operator that the branch names; the copy of a tensor whose every writer and reader the branch names,
            and which is not asked for
 inner      a movement between two decisions of one branch; crossing: between one and the outside
 sound      branches name operators of the graph, each once over all regions; they hang together by inner movements;
-           nothing moves between two of them, and no operator reads what another branch of its region writes, or
-           has to come before it because a parameter is replaced; with every region taken as one operator the graph
-           has no circle: so a region can begin when all that enters is there, all its branches side by side, and
-           all that leaves can wait for the last of them
+           nothing moves between two of them, and no operator of a phase reads what another branch writes in it, or
+           has to come before it because a parameter is replaced; with every phase of a region taken as one
+           operator the graph has no circle: so a phase can begin when all that enters is there, all its branches
+           side by side, and all that leaves can wait for the last of them
 divisions  views are boxes of the machine, aligned; two views of one division are equal or meet nowhere
 """
 
@@ -30,9 +31,12 @@ Place = tuple[int, int]
 
 @dataclass(frozen=True, eq=False)
 class Parts:
-    """`place`: of every vertex that belongs to a branch.  `inner`, `crossing`: edges per branch."""
+    """`place`: of every vertex that belongs to a branch; `phase`: of every operator of a branch.  `inner`, `crossing`:
+    edges per branch.
+    """
 
     place: dict[int, Place]
+    phase: dict[str, int]
     inner: dict[Place, list[int]]
     crossing: dict[Place, list[int]]
 
@@ -44,9 +48,12 @@ class Parts:
 def parts_of(entries: Entries, regions: Sequence[Region]) -> Parts:
     """What belongs to whom; `regions` name operators of the graph, each once (`wrong_names`)."""
     where: dict[str, Place] = {}
+    phase: dict[str, int] = {}
     for r, region in enumerate(regions):
         for b, branch in enumerate(region.branches):
-            where |= dict.fromkeys((name for names in branch for name in names), (r, b))
+            for p, names in enumerate(branch):
+                where |= dict.fromkeys(names, (r, b))
+                phase |= dict.fromkeys(names, p)
     place = {entries.planning.operators[name]: at for name, at in where.items()}
     users: dict[int, set[Place | None]] = {}
     asked: set[int] = set()
@@ -71,7 +78,7 @@ def parts_of(entries: Entries, regions: Sequence[Region]) -> Parts:
             for at in ends:
                 if at is not None:
                     crossing[at].append(number)
-    return Parts(place, inner, crossing)
+    return Parts(place, phase, inner, crossing)
 
 
 def wrong_names(graph: Graph, regions: Sequence[Region]) -> str:
@@ -81,8 +88,6 @@ def wrong_names(graph: Graph, regions: Sequence[Region]) -> str:
         return "there are no regions"
     for r, region in enumerate(regions):
         for branch in region.branches:
-            if len(branch) != 1:
-                return f"region {r}: a branch has {len(branch)} phases; branches have one"
             for name in (n for names in branch for n in names):
                 if name not in known or name in seen:
                     return f"region {r}: {name!r} is no operator, or belongs to two branches"
@@ -164,9 +169,10 @@ def wrong_regions(entries: Entries, regions: Sequence[Region], parts: Parts) -> 
     before = _before(graph)
     for first, second in before:
         a, b = region_of.get(first), region_of.get(second)
-        if a is not None and b is not None and a[0] == b[0] and a[1] != b[1]:
-            return f"{second!r} has to wait for {first!r}, which is in another branch of its region"
-    return _circle(graph, before, region_of)
+        together = a is not None and b is not None and a[0] == b[0] and a[1] != b[1]
+        if together and parts.phase[first] == parts.phase[second]:
+            return f"{second!r} has to wait for {first!r}, which is in another branch of the same phase"
+    return _circle(graph, before, region_of, parts.phase)
 
 
 def _operators(entries: Entries, parts: Parts) -> dict[str, Place]:
@@ -183,11 +189,11 @@ def _before(graph: Graph) -> set[tuple[str, str]]:
     return found
 
 
-def _circle(graph: Graph, before: set[tuple[str, str]], region_of: dict[str, Place]) -> str:
-    """A region that would have to wait for itself; empty if there is none."""
+def _circle(graph: Graph, before: set[tuple[str, str]], region_of: dict[str, Place], phase: dict[str, int]) -> str:
+    """A phase that would have to wait for itself; empty if there is none."""
 
     def node(name: str) -> object:
-        return region_of[name][0] if name in region_of else name
+        return (region_of[name][0], phase[name]) if name in region_of else name
 
     nodes = dict.fromkeys(node(op.name) for op in graph.operators)
     after: dict[object, set[object]] = {n: set() for n in nodes}
@@ -208,8 +214,8 @@ def _circle(graph: Graph, before: set[tuple[str, str]], region_of: dict[str, Pla
                 free.append(other)
     if done == len(nodes):
         return ""
-    stuck = next(n for n in nodes if waits[n] and isinstance(n, int))
-    return f"region {stuck} would have to wait for itself"
+    stuck = next(n for n in nodes if waits[n] and isinstance(n, tuple))
+    return f"region {stuck[0]}: phase {stuck[1]} would have to wait for itself"
 
 
 def divided(regions: Sequence[Region], hierarchy: tuple[int, ...]) -> bool:

@@ -1,4 +1,5 @@
-"""Chrome traces: PyTorch's profiler (collectives, products, elementwise operators), and those of our own runs.
+"""This module reads Chrome traces: PyTorch's profiler (collectives, products, elementwise operators), and those of our
+own runs.
 
     PyTorch   events `cat` "kernel" with "Collective name", "In msg nelems", "Out msg nelems", "Group size", "dtype"
               (and "Process Group Ranks") are collectives; kernels whose "External id" is that of a `cpu_op` aten::mm,

@@ -1,4 +1,4 @@
-r"""Constants of a machine from measured times: fitted, judged term by term, or refused.
+r"""This module reads constants of a machine from measured times: fitted, judged term by term, or refused.
 
     x_c > 0        inverse rates and times, within a factor 1000 of the machine's; those asked to be kept are fixed
     row i          f_i(x) = sum of maxima of linear pieces (`observation.terms`),  measured t_i

@@ -1,4 +1,5 @@
-"""Output of nccl-tests, as text: one table of sizes and times per run, several runs one after another.
+"""This module reads output of nccl-tests, as text: one table of sizes and times per run, several runs one after
+another.
 
     # nThread 1 nGpus 8 ..                          a run begins; devices if no rank is listed
     #  Rank  0 .. on  node0 device  0 ..            one line per rank: ranks and nodes are counted

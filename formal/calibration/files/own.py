@@ -1,4 +1,5 @@
-"""Traces of `shardproof run --trace`, read together with the plan that ran: names say what, the plan says how much.
+"""This module reads traces of `shardproof run --trace` together with the plan that ran: names say what, the plan says
+how much.
 
 An operator takes as long as on its slowest rank; a redistribution as on the rank that came last, which waited for
 nobody: its shortest span.  The k-th span of a name on every rank belong together; of several steps the median counts.

@@ -1,4 +1,6 @@
-"""Files with measured times, whatever their form: output of nccl-tests, Chrome traces, tables; gzipped or not."""
+"""This module reads files with measured times, whatever their form: output of nccl-tests, Chrome traces, tables;
+gzipped or not.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""Tables of Megatron's training steps: the law of `formal.calibration.steps.megatron` fitted, and judged by constants.
+"""This module reads tables of Megatron's training steps: the law of `formal.calibration.steps.megatron` fitted, and
+judged by constants.
 
 Shares are derivatives of the law's logarithm, bars and refusals those of `fitting`.  Three of its constants are a
 machine's: the rate of products (the peak of bf16 and fp16), the memory's bandwidth, the bandwidth between nodes; the

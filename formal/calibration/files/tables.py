@@ -1,4 +1,5 @@
-"""Tables of measured times, CSV or JSON (a list of objects, or columns and rows): collectives, products, steps.
+"""This module reads tables of measured times, CSV or JSON (a list of objects, or columns and rows): collectives,
+products, steps.
 
     collectives   operation or collective, ranks, bytes (as nccl-tests count them; or elements and dtype), a time;
                   perhaps nodes (or nodes_spanned, ranks_per_node), groups

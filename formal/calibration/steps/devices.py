@@ -1,4 +1,5 @@
-"""Peaks of the data sheets of accelerators, per device: what a fitted share of a peak is a share of.
+"""This module computes peaks of the data sheets of accelerators, per device: what a fitted share of a peak is a share
+of.
 
 Dense rates (no structured sparsity).  Sources: NVIDIA data sheets of A100 (2021), H100 SXM (2023), H200 (2023), DGX
 B200, GB200 NVL72 (2024), DGX B300, GB300 NVL72 (2025); a system's figure divided by its GPUs.

@@ -1,4 +1,5 @@
-r"""Positive unknowns of a time formula, by robust least squares on the logarithm of predicted over measured.
+r"""This module fits positive unknowns of a time formula, by robust least squares on the logarithm of predicted over
+measured.
 
     x = exp(u),  low <= x <= high        unknowns, by physics positive; bounds are data-sheet peaks
     r(x)                                  residuals, usually log(predicted / measured) times a weight

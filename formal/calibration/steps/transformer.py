@@ -1,4 +1,5 @@
-r"""Work of a training step of a transformer on one device: flops, bytes, moves on its critical path.
+r"""This module computes work of a training step of a transformer on one device: flops, bytes, moves on its critical
+path.
 
 tokens of a micro-batch   M = micro_batch seq / cp        slots  n = micro-batches + (pp - 1) / vp
 passes                    forward 1, backward 2 (1 where only adapters learn), again forward with full recomputation

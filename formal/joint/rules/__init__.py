@@ -1,1 +1,3 @@
-"""Where rules apply: one module per family, functions from an e-graph and an operator of it to additions."""
+"""This package says where rules apply: one module per family, functions from an e-graph and an operator of it to
+additions.
+"""

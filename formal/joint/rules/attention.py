@@ -1,4 +1,4 @@
-"""Softmax of products times values as one operator, whose scores never reach memory."""
+"""This module rewrites softmax of products times values as one operator, whose scores never reach memory."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Maps into the products before them, and the gradient of relu from what relu gave."""
+"""This module rewrites maps into the products before them, and the gradient of relu from what relu gave."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""An e-graph while operators are added to it, each with the step of its proof.
+"""This module grows an e-graph while operators are added to it, each with the step of its proof.
 
 An operator goes where it can run: after everything that computes what it reads, before everything that reads what it
 computes, and before the next value of a parameter that it reads.  One that has no such place is left out; so is one

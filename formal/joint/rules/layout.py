@@ -1,4 +1,4 @@
-"""Copies: read through, and moved from behind a map to before it and back."""
+"""This module rewrites copies: they are read through, and moved from behind a map to before it and back."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Products of products, associated the other way; products with tensors side by side, one by one."""
+"""This module rewrites products of products, associated the other way, and products with tensors side by side."""
 
 from __future__ import annotations
 

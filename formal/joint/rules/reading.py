@@ -1,4 +1,4 @@
-"""What rules ask of operators: how an operand is read, and an operator with its axes renamed."""
+"""This module says what rules ask of operators: how an operand is read, and an operator with its axes renamed."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Norms, softmax, pooling and rows of tables: maps and products moved to the other side of them.
+"""This module rewrites norms, softmax, pooling and rows of tables: maps and products moved to the other side of them.
 
 Only where nothing else reads what lies between: it would be computed all the same.  In a training step gradients do.
 """

@@ -1,4 +1,4 @@
-"""Products and convolutions of one tensor with several others, epilogues included, made at once.
+"""This module rewrites products and convolutions of one tensor with several others, epilogues included, made at once.
 
     y_k = f( sum x[..] w_k[.., o_k], c_k[o_k] )     k = 1 .. n
     y   = f( sum x[..] w[.., o],     c[o] )         w, c: all w_k, all c_k side by side along the own axis o

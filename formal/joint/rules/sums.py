@@ -1,4 +1,4 @@
-"""Sums of several terms, sums of products as one operator, and a common factor taken out."""
+"""This module rewrites sums of several terms, sums of products as one operator, and a common factor taken out."""
 
 from __future__ import annotations
 

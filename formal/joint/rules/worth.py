@@ -1,4 +1,5 @@
-"""Whether a rewriting can pay on a machine: the price of what it replaces beside that of what it adds, on one device.
+"""This module says whether a rewriting can pay on a machine: the price of what it replaces beside that of what it adds,
+on one device.
 
 A joint search takes longer the more there is to choose from.  Some rewritings are worth their place on few machines
 only: products of one tensor at once save reading it and starting kernels, and cost a copy of the other factors, so they

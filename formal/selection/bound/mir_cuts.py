@@ -19,6 +19,7 @@ mixed integer rounding", 2001.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Final
 
 import numpy as np
@@ -26,9 +27,9 @@ from numpy.typing import NDArray
 
 from ....models.problem.selection_problem import Ints
 from ....proofs.selection.certificates import Rounded
-from ...compiling import njit
-from ..model.dense import DenseProblem, Floats
+from ..model.dense import DenseProblem, Floats, offsets
 from ..options.dense import DENSE, DenseOptions
+from . import dense_kernels as kernels
 
 Flags = NDArray[np.bool_]
 
@@ -61,39 +62,37 @@ class Cuts:
 
     @property
     def count(self) -> int:
+        """Number of cuts."""
         return len(self.kinds)
+
+    @cached_property
+    def owner(self) -> Ints:
+        """The cut of every coefficient."""
+        return np.repeat(np.arange(self.count), np.diff(self.cut))
 
     def weigh(self, k: Floats, weight: Floats) -> None:
         """Add multipliers `k` (in units of slope one) to the label costs `weight`."""
-        if self.count:
-            _weigh(self.cut, self.at, self.unit, k, weight)
+        np.add.at(weight, self.at, k[self.owner] * self.unit)
 
     def over(self, labels: Ints) -> Floats:
         """Use less limit of every cut at the chosen labels (numbers over all vertices), in units of slope one."""
-        if not self.count:
-            return np.zeros(0)
-        out = np.empty(self.count)
-        on = np.zeros(max(int(self.at.max(initial=0)), int(labels.max(initial=0))) + 1, dtype=np.bool_)
-        on[labels] = True
-        _use(self.cut, self.at, self.unit, on, out)
-        return out - self.limit / self.slope
+        on = np.zeros(max(int(self.at.max(initial=0)), int(labels.max(initial=0))) + 1)
+        on[labels] = 1.0
+        return self.expected_over(on)
 
     def expected_over(self, shares: Floats) -> Floats:
         """The same for shares of labels in place of chosen ones."""
-        if not self.count:
-            return np.zeros(0)
-        owner = np.repeat(np.arange(self.count), np.diff(self.cut))
-        return np.bincount(owner, self.unit * shares[self.at], minlength=self.count) - self.limit / self.slope
+        return np.bincount(self.owner, self.unit * shares[self.at], minlength=self.count) - self.limit / self.slope
 
     def offset(self, k: Floats) -> float:
         """What the multipliers take off the bound."""
-        return float(k @ (self.limit / self.slope)) if self.count else 0.0
+        return float(k @ (self.limit / self.slope))
 
     def exact(self, k: Floats, q: int) -> tuple[list[int], Ints, int]:
         """(integer multipliers of F, what they add to every label up to the last one touched, what they take off)
         over denominator `q`.
         """
-        numbers = [int(x) for x in np.rint(k / self.slope * q)] if self.count else []
+        numbers = [int(x) for x in np.rint(k / self.slope * q)]
         added = np.zeros(int(self.at.max(initial=-1)) + 1, dtype=np.int64)
         for c, number in enumerate(numbers):
             part = slice(int(self.cut[c]), int(self.cut[c + 1]))
@@ -118,8 +117,7 @@ class Cuts:
         """The same rows where only labels with `keep` are left, numbered anew: for bounds, not for records."""
         number = np.cumsum(keep) - 1
         stays = keep[self.at]
-        owner = np.repeat(np.arange(self.count), np.diff(self.cut))[stays]
-        cut = np.concatenate([[0], np.cumsum(np.bincount(owner, minlength=self.count))]).astype(np.int64)
+        cut = offsets(np.bincount(self.owner[stays], minlength=self.count))
         return Cuts(self.kinds, cut, number[self.at[stays]], self.coef[stays], self.limit, self.slope, self.unit[stays])
 
 
@@ -175,7 +173,10 @@ def separate(
         return []
     of = np.repeat(np.arange(flat.vertices), np.diff(flat.label))
     share = often / total[of]
-    references = [first_largest(flat, share), *([] if incumbent is None else [incumbent])]
+    largest = np.flatnonzero(share == np.maximum.reduceat(share, flat.label[:-1])[of])
+    references = [largest[np.searchsorted(of[largest], np.arange(flat.vertices))] - flat.label[:-1]]
+    if incumbent is not None:
+        references.append(incumbent)
     order = np.argsort(-n, kind="stable")[: options.cut_rows]
     found: list[tuple[float, int, int, int]] = []
     for row in order[n[order] > 0].tolist():
@@ -206,61 +207,16 @@ def separate(
     return [Cut(row, g, references[which]) for _, row, g, which in found]
 
 
-def first_largest(flat: DenseProblem, share: Floats) -> Ints:
-    """First position of the largest share of every vertex."""
-    out = np.zeros(flat.vertices, dtype=np.int64)
-    _first_largest(flat.label, share, out)
-    return out
-
-
 def usage_of(flat: DenseProblem, row: int) -> Ints:
     """Usage of every label at the row."""
     out = np.zeros(flat.labels, dtype=np.int64)
-    _row_usage(row, flat.label, flat.spans, out)
+    kernels.priced(flat, out, (np.arange(flat.events.size) == row).astype(np.int64), out)
     return out
 
 
 def _rounded(d: Ints, g: int, r: int) -> Ints:
     out: Ints = (d // g) * (g - r) + np.maximum(0, d % g - r)
     return out
-
-
-@njit(cache=True, nogil=True)
-def _first_largest(label, share, out):  # type: ignore[no-untyped-def]
-    for v in range(label.shape[0] - 1):
-        best = label[v]
-        for a in range(label[v] + 1, label[v + 1]):
-            if share[a] > share[best]:
-                best = a
-        out[v] = best - label[v]
-
-
-@njit(cache=True, nogil=True)
-def _row_usage(row, label, spans, out):  # type: ignore[no-untyped-def]
-    part, first, last, at, amount = spans
-    for v in range(label.shape[0] - 1):
-        for p in range(part[v], part[v + 1]):
-            if first[p] <= row < last[p]:
-                for a in range(label[v + 1] - label[v]):
-                    out[label[v] + a] += amount[at[p] + a]
-
-
-@njit(cache=True, nogil=True)
-def _weigh(cut, at, unit, k, weight):  # type: ignore[no-untyped-def]
-    for c in range(cut.shape[0] - 1):
-        if k[c] != 0.0:
-            for i in range(cut[c], cut[c + 1]):
-                weight[at[i]] += k[c] * unit[i]
-
-
-@njit(cache=True, nogil=True)
-def _use(cut, at, unit, on, out):  # type: ignore[no-untyped-def]
-    for c in range(cut.shape[0] - 1):
-        total = 0.0
-        for i in range(cut[c], cut[c + 1]):
-            if on[at[i]]:
-                total += unit[i]
-        out[c] = total
 
 
 NONE: Final = Cuts(

@@ -55,7 +55,7 @@ def master(columns: list[Column], limit: int, options: BoundOptions = BOUND) -> 
 
     usage = np.stack([c.use for c in columns])
     rows = np.flatnonzero(usage.max(axis=0) > limit)
-    scale = float(max(1, columns[0].cost))
+    scale = float(max(1, *(c.cost for c in columns)))
     k = len(columns)
     matrix = np.zeros((rows.size + 1, k + 1))
     matrix[:-1, :k] = usage[:, rows].T / limit

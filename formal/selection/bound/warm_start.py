@@ -10,6 +10,7 @@ from ....models.problem.selection_problem import Ints
 from ..model.dense import DenseProblem, Floats, alternating
 from ..options.dense import DENSE, DenseOptions
 from ..presolve.presolve import Presolved
+from . import dense_kernels as kernels
 from .dense_dual import State
 from .mir_cuts import NONE, Cut, Cuts, build, usage_of
 
@@ -79,12 +80,6 @@ def carry(old: DenseProblem, state: State, cuts: Cuts, presolved: Presolved, new
 
 def mean_usage(flat: DenseProblem) -> Floats:
     """Usage per row if every vertex used the mean of its labels."""
-    _, first, last, at, amount = flat.spans
-    mean = (
-        np.add.reduceat(amount, at).astype(np.float64) / np.diff(np.append(at, amount.size)) if at.size else np.zeros(0)
-    )
-    change = np.zeros(flat.events.size + 1)
-    np.add.at(change, first, mean)
-    np.subtract.at(change, last, mean)
-    out: Floats = np.cumsum(change)[:-1]
+    sizes, out = np.diff(flat.label), np.zeros(flat.events.size)
+    kernels.expected(flat.label, flat.spans, np.repeat(1.0 / sizes, sizes), out)
     return out

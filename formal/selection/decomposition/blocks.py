@@ -30,7 +30,7 @@ from ..model.factored import allowed, build, exact_cost, whole
 from ..model.priced import Floats, priced
 from ..model.resources import Rows
 from ..tree.run import Make, Run, converged
-from .coarsen import Coarse, coarsen
+from .coarsen import coarsen
 from .column_generation import generate_columns
 from .interface import ends
 from .layers import layers
@@ -47,7 +47,7 @@ def begin(run: Run, make: Make) -> Dual | None:
     if (
         len(problem.vertices) < options.vertices
         or problem.fine is not None
-        or run.fits(elimination_order(build(run.unit, whole(problem)), run.limits.joint))
+        or (run.rows is None and run.fits(elimination_order(build(run.unit, whole(problem)), run.limits.joint)))
     ):
         return None
     found = quotient(problem, options)
@@ -110,29 +110,18 @@ def _everywhere(run: Run, make: Make, found: Quotient, ring: Dual, n: Floats | N
     run.progress.update("seams", None, run.upper())
     row = run.problem if n is None or run.rows is None else priced(run.rows, n)
     short = coarsen(row, found, layers(row, found), run.options.decomposition)
-    warm = None if short is None else _prolonged(run, make, found, short, ring)
-    if warm is not None:
-        return settled(run, replace(warm, multipliers=_pairs(run, n, warm.denominator)))
-    return settled(run, replace(spread(row, found, ring), multipliers=_pairs(run, n, ring.denominator)))
-
-
-def _prolonged(run: Run, make: Make, found: Quotient, short: Coarse, ring: Dual) -> Dual | None:
-    """Messages of a short row, swept from those of the ring, at every block; None when the time was over at once."""
-    inner = make(short.problem, run.clock.share(run.options.decomposition.coarse_share))
-    network = build(inner.base, allowed(short.problem))
-    sweeper = inner.sweeper(network)
-    load(sweeper, spread(short.problem, replace(found, of_edge=tuple(found.of_edge[e] for e in short.edges)), ring))
-    if converge(sweeper, inner.clock) is None:
-        return None
-    return short.prolong(sweeper.dual(), run.denominator)
-
-
-def _pairs(run: Run, n: Floats | None, denominator: int) -> tuple[tuple[int, int], ...]:
-    """Prices over the events as multipliers of a record."""
+    if short is None:
+        warm = spread(row, found, ring)
+    else:
+        few = replace(found, of_edge=tuple(found.of_edge[e] for e in short.edges))
+        until = run.clock.share(run.options.decomposition.coarse_share)
+        swept = converged(make(short.problem, until), spread(short.problem, few, ring), 1.0)
+        warm = short.prolong(swept, run.denominator)
     if n is None:
-        return ()
+        return settled(run, warm)
     events = run.problem.events()
-    return tuple((events[k], round(float(n[k]) * denominator)) for k in np.flatnonzero(n).tolist())
+    pairs = ((events[k], round(float(n[k]) * warm.denominator)) for k in np.flatnonzero(n).tolist())
+    return settled(run, replace(warm, multipliers=tuple(pairs)))
 
 
 def spread(problem: SelectionProblem, found: Quotient, record: Dual) -> Dual:

@@ -52,7 +52,10 @@ def generate_columns(
         if until.over() or mixed.over <= 0.0 and mixed.value - best <= options.close * abs(mixed.value):
             break
         at = _steep(columns, limit, options) if mixed.over > 0.0 else mixed.n
-        column, record, slack = _column(make, same, at, columns, warm, until.share(options.column_share))
+        found_next = _column(make, same, at, columns, warm, until.share(options.column_share))
+        if found_next is None:
+            break
+        column, record, slack = found_next
         warm = record if record is not None else warm
         value = column.cost + float(at @ column.use) - limit * float(at.sum())
         if value - slack > best:
@@ -73,27 +76,30 @@ def column_of(same: Rows, plan: tuple[int, ...]) -> Column:
 
 
 def _steep(columns: list[Column], limit: int, options: DecompositionOptions) -> Floats:
-    """Prices while nothing fits: at the event where the leanest plan exceeds the limit most, steeper with every
-    plan tried.
+    """Prices while nothing fits: at the events where the plans tried use most, more where later ones do, and steeper
+    with every plan.
     """
-    k = len(columns) - 1
-    lean = min(columns, key=lambda c: float(c.use.max()))
-    n = np.zeros(lean.use.size)
-    n[int(lean.use.argmax())] = options.steep * options.steeper ** (k * (k + 1) // 2) * columns[0].cost / limit
-    return n
+    k, n = len(columns) - 1, np.zeros(columns[0].use.size)
+    for column in columns:
+        n[int(column.use.argmax())] += max(1.0, float(n.max()))
+    total = options.steep * options.steeper ** (k * (k + 1) // 2) * columns[0].cost / limit
+    return n * (total / float(n.sum()))
 
 
 def _column(
     make: Make, same: Rows, n: Floats, columns: list[Column], warm: Dual, until: Clock
-) -> tuple[Column, Dual | None, float]:
-    """The symmetric solution at prices `n`, messages, and how far the plan may be from the best one."""
+) -> tuple[Column, Dual | None, float] | None:
+    """The symmetric solution at prices `n`, messages, and how far the plan may be from the best one; None where the
+    prices forbid everything.
+    """
     inner = make(priced(same, n), until)
     for column in columns:
         inner.incumbent.offer(column.plan)
     inner.nodes, inner.gap = inner.options.tree.nodes, inner.options.decomposition.column_gap
     draft = inner.search(converged(inner, warm))
     x = inner.incumbent.solution
-    assert x is not None
+    if x is None:
+        return None
     lower = draft.score.lower() if isinstance(draft, DualNode) else inner.incumbent.cost
     slack = 0.0 if lower is None else float(max(0, inner.incumbent.cost - lower))
     return column_of(same, x), draft.record if isinstance(draft, DualNode) else None, slack

@@ -55,8 +55,8 @@ class BoundOptions:
     strides: int = 400
     """steps: of an ascent at most: without a time limit it has to end as well"""
     over_price: float = 5.0
-    """costs of the first column: price of exceeding the limit by itself in the restricted master: more than any column
-    that fits should cost
+    """costs of the dearest column: price of exceeding the limit by itself in the restricted master: more than any
+    column that fits costs
     """
     conflict_steps: int = 200
     """subgradient steps: that look for rows in conflict"""

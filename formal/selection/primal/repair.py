@@ -40,20 +40,14 @@ def repair(
             if clock.over() or not _pass(network, rows, x, use, bound, weight, clock):
                 break
         if use.size == 0 or int(use.max()) <= bound:
-            _settle(network, rows, x, use, bound, clock, options.settle_rounds)
+            for _ in range(options.settle_rounds):  # cheaper by single moves that keep every row
+                if not _pass(network, rows, x, use, bound, None, clock) or clock.over():
+                    break
             return x
         if clock.over() or weight > WEIGHT_LIMIT:
             return None
         weight *= options.repair_factor
     return None
-
-
-def settle(network: Network, rows: Rows, choice: Choice, clock: Clock, options: PrimalOptions = PRIMAL) -> Choice:
-    """`choice`, which fits, made cheaper by single moves that fit."""
-    x = list(choice)
-    use = rows.use(network.solution(x))
-    _settle(network, rows, x, use, rows.limit, clock, options.settle_rounds)
-    return x
 
 
 def _pass(network: Network, rows: Rows, x: Choice, use: Ints, bound: int, weight: int | None, clock: Clock) -> bool:
@@ -84,10 +78,3 @@ def _pass(network: Network, rows: Rows, x: Choice, use: Ints, bound: int, weight
                 use[kinds.span] = rest + kinds.usage[of[best]]
             moved = True
     return moved
-
-
-def _settle(network: Network, rows: Rows, x: Choice, use: Ints, bound: int, clock: Clock, rounds: int) -> None:
-    """Lower the cost by single moves that keep every row."""
-    for _ in range(rounds):
-        if not _pass(network, rows, x, use, bound, None, clock) or clock.over():
-            return

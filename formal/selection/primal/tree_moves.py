@@ -33,6 +33,20 @@ def _next(state):  # type: ignore[no-untyped-def]
     return float((z * np.uint64(2685821657736338717)) >> np.uint64(11)) / 9007199254740992.0
 
 
+@njit(cache=True, nogil=True, inline="always")
+def _leave(i, a, sign, spans, slack):  # type: ignore[no-untyped-def]
+    """Adds `sign` times what label position `a` of vertex i uses to `slack`; below zero if some row has too little."""
+    part, first, last, at, amount = spans
+    least = 0
+    for p in range(part[i], part[i + 1]):
+        q = sign * amount[at[p] + a]
+        if q != 0:
+            for r in range(first[p], last[p]):
+                slack[r] += q
+                least = min(least, slack[r])
+    return least
+
+
 @njit(cache=True, nogil=True)
 def moves(  # type: ignore[no-untyped-def]
     count,
@@ -101,14 +115,8 @@ def moves(  # type: ignore[no-untyped-def]
                 filled += 1
                 if filled == target:
                     break
-        # take the tree's usage out
         for k in range(filled):
-            i = tree[k]
-            for p in range(part[i], part[i + 1]):
-                q = amount[at[p] + x[i]]
-                if q != 0:
-                    for r in range(first[p], last[p]):
-                        slack[r] += q
+            _leave(tree[k], x[tree[k]], 1, spans, slack)
         cuts[0] = 0
         for k in range(filled):
             i = tree[k]
@@ -195,29 +203,12 @@ def moves(  # type: ignore[no-untyped-def]
             if not changed or low > old:
                 fits = False
         done = 0
-        if fits:
-            for k in range(filled):
-                i = tree[k]
-                for p in range(part[i], part[i + 1]):
-                    q = amount[at[p] + fresh[k]]
-                    if q != 0:
-                        room = q
-                        for r in range(first[p], last[p]):
-                            slack[r] -= q
-                            room = min(room, slack[r])
-                        if room < 0:
-                            fits = False
-                done = k + 1
-                if not fits:
-                    break
-            if not fits:
-                for k in range(done):
-                    i = tree[k]
-                    for p in range(part[i], part[i + 1]):
-                        q = amount[at[p] + fresh[k]]
-                        if q != 0:
-                            for r in range(first[p], last[p]):
-                                slack[r] += q
+        while fits and done < filled:
+            fits = _leave(tree[done], fresh[done], -1, spans, slack) >= 0
+            done += 1
+        if not fits:
+            for k in range(done):
+                _leave(tree[k], fresh[k], 1, spans, slack)
         if fits:
             taken += 1
             for k in range(filled):
@@ -228,12 +219,7 @@ def moves(  # type: ignore[no-untyped-def]
                 best[:] = x
         else:
             for k in range(filled):
-                i = tree[k]
-                for p in range(part[i], part[i + 1]):
-                    q = amount[at[p] + x[i]]
-                    if q != 0:
-                        for r in range(first[p], last[p]):
-                            slack[r] -= q
+                _leave(tree[k], x[tree[k]], -1, spans, slack)
         for k in range(filled):
             place[tree[k]] = -1
     return value, best_value, taken

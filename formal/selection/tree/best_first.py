@@ -67,25 +67,24 @@ class Node:
         return self.tree.child is not None or self.closed
 
 
+@dataclass(eq=False)
 class Tree:
-    """One attempt at a proof against incumbent cost `upper` (FORBIDDEN: none)."""
+    """One attempt at a proof against incumbent cost `upper` (FORBIDDEN: none), `enough` of which is needed."""
 
-    def __init__(
-        self,
-        problem: SelectionProblem,
-        upper: int,
-        clock: Clock,
-        offer: Callable[[tuple[int, ...]], bool],
-        report: Callable[[int], None],
-        options: Options,
-        enough: int = FORBIDDEN,
-    ) -> None:
-        self.problem, self.upper, self.clock, self.offer, self.report = problem, upper, clock, offer, report
-        self.enough = min(enough, upper)
-        self.options, self.dense = options, options.dense
-        self.better = False
-        self.count = 0
-        self.bytes = 0
+    upper: int
+    enough: int
+    clock: Clock
+    offer: Callable[[tuple[int, ...]], bool]
+    report: Callable[[int], None]
+    options: Options
+    better: bool = False
+    count: int = 0
+    bytes: int = 0
+
+    @property
+    def dense(self) -> DenseOptions:
+        """Those of this search."""
+        return self.options.dense
 
     def run(self, root: Node) -> bool:
         """Work until everything is closed (True), or time is up, or a solution below `upper` was found (False; then

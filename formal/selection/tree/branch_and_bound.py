@@ -15,52 +15,23 @@ reaches the incumbent. Time runs out: what is left is `Open`, and the enclosing 
 
 from __future__ import annotations
 
-from dataclasses import replace
-from fractions import Fraction
+from functools import partial
 
 import numpy as np
 
-from ....models.problem.selection_problem import Ints, SelectionProblem
+from ....models.problem.selection_problem import Ints
 from ....proofs.selection.certificates import Dual, Elimination, Open, Point, RowConflict
 from ..bound.decode import decode
 from ..bound.dual import branching_vertex, gather, row_costs, score, spread
 from ..bound.subgradient import subgradient_ascent
 from ..bound.trws import Sweeper, load
 from ..elimination.factored import eliminate, elimination_order, recorded_order
-from ..model.clock import Clock, Progress, Quiet
 from ..model.factored import Domains, Network, build
 from ..model.infinity import INFINITY
 from ..model.resources import Rows
-from ..options import OPTIONS, Limits, Options
-from ..primal.incumbent import Incumbent
 from .proof_tree import DualNode, EliminationNode, Leaf, ProofTree, SplitNode
 from .run import Run
 from .sweeps import bound_now, sweep
-
-
-def new_run(
-    problem: SelectionProblem,
-    incumbent: Incumbent,
-    clock: Clock,
-    *,
-    limits: Limits | None = None,
-    options: Options | None = None,
-    gap: Fraction = Fraction(0),
-    progress: Progress | None = None,
-    threads: int = 1,
-) -> Run:
-    """A run of this branch and bound on `problem`.  `limits`: in the place of those of `options`."""
-    options = options or OPTIONS
-    return Run(
-        problem,
-        incumbent,
-        clock,
-        explore,
-        options if limits is None else replace(options, limits=limits),
-        gap,
-        progress if progress is not None else Quiet(),
-        threads,
-    )
 
 
 def eliminator(run: Run, domains: Domains, before: Elimination) -> tuple[Elimination, int] | None:
@@ -233,3 +204,7 @@ def _cuts(run: Run, domains: Domains, warm: Dual) -> tuple[int, list[Ints]]:
         labels[: size // 2],
         labels[size // 2 :],
     ]
+
+
+new_run = partial(Run, explorer=explore)
+"""A run of this branch and bound."""

@@ -13,7 +13,7 @@ Ctrl-C stops.
 from __future__ import annotations
 
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from fractions import Fraction
 from typing import NamedTuple
 
@@ -52,39 +52,35 @@ class Outcome(NamedTuple):
     best: Incumbent
 
 
+@dataclass(eq=False)
 class DenseSearch:
     """One run on `problem`.  With two threads the local search of a slice runs beside its ascent; the answer does
     not depend on that, unless the clock ends it.
     """
 
-    def __init__(
-        self,
-        problem: SelectionProblem,
-        clock: Clock,
-        *,
-        gap: Fraction = Fraction(0),
-        progress: Progress | None = None,
-        threads: int = 1,
-        options: Options | None = None,
-    ) -> None:
-        self.options = options or OPTIONS
+    problem: SelectionProblem
+    clock: Clock
+    options: Options = OPTIONS
+    gap: Fraction = Fraction(0)
+    progress: Progress = field(default_factory=Quiet)
+    threads: int = 1
+    converged: bool = False
+    slices: int = 0
+    rest: int = 0
+
+    def __post_init__(self) -> None:
         self.dense = self.options.dense
-        self.problem, self.clock, self.gap, self.threads = problem, clock, gap, threads
-        self.progress: Progress = progress if progress is not None else Quiet()
-        self.best = Incumbent(problem)
-        self.root = Node(problem, whole(problem), lambda x: x, -FORBIDDEN, 0)
-        self.converged = False
-        self.slices = 0
-        self.rest = 0
+        self.best = Incumbent(self.problem)
+        self.root = Node(self.problem, whole(self.problem), lambda x: x, -FORBIDDEN, 0)
 
     def run(self) -> Outcome | None:
         """None when the problem is too large for reductions; then nothing was done."""
         self.progress.update("reduction", None, None)
-        self.root.tree.presolved = presolved = presolve(self.problem, clock=self.clock, options=self.options.presolve)
-        if presolved is None:
+        flat = self._core()
+        if self.root.tree.presolved is None:
             return None
-        if presolved.problem is not None:
-            self._search(presolved.problem)
+        if flat is not None:
+            self._search(flat)
         cost, tree, domains = self.best.cost, self.root.tree, self.root.domains
         _, bound = Assembler(self.problem, cost, cost).assemble(tree, domains)
         record, _ = Assembler(self.problem, cost, min(bound, cost)).assemble(tree, domains)
@@ -92,6 +88,13 @@ class DenseSearch:
 
     def first(self) -> tuple[int, ...] | None:
         """Some solution, quickly; None if none was found."""
+        flat = self._core()
+        if flat is not None:
+            self._first(flat, once=True)
+        return self.best.solution
+
+    def _core(self) -> DenseProblem | None:
+        """What presolve leaves to search; None where that is nothing, or presolve could not begin."""
         self.root.tree.presolved = presolved = presolve(self.problem, clock=self.clock, options=self.options.presolve)
         if presolved is None or presolved.problem is None:
             return None
@@ -99,20 +102,11 @@ class DenseSearch:
         flat = dense_problem(presolved.problem)
         if flat.labels == flat.vertices:
             self._tree().work(self.root)
-        else:
-            self.improver = Improver(flat, options=self.options.primal)
-            self._first(flat, once=True)
-        return self.best.solution
-
-    def _search(self, core: SelectionProblem) -> None:
-        presolved = self.root.tree.presolved
-        assert presolved is not None
-        self.root.lift = presolved.solution_back
-        flat = dense_problem(core)
-        if flat.labels == flat.vertices:
-            self._tree().work(self.root)
-            return
+            return None
         self.improver = Improver(flat, options=self.options.primal)
+        return flat
+
+    def _search(self, flat: DenseProblem) -> None:
         bounder, state = self._first(flat)
         while True:
             tree = self._tree()
@@ -136,15 +130,13 @@ class DenseSearch:
 
     def _tree(self) -> Tree:
         best = self.best
-        enough = best.cost - int(self.gap * abs(best.cost)) if best.cost < FORBIDDEN else FORBIDDEN
         return Tree(
-            self.problem,
             best.cost,
+            best.cost - int(self.gap * abs(best.cost)) if best.cost < FORBIDDEN else FORBIDDEN,
             self.clock,
             best.offer,
             lambda bound: self.progress.update("tree", bound, self._upper()),
             self.options,
-            enough,
         )
 
     def _upper(self) -> int | None:

@@ -75,13 +75,23 @@ def conflicts(problem: SelectionProblem, root: Record) -> tuple[set[int], set[in
 
 def least_use(problem: SelectionProblem, events: Ints) -> Ints:
     """Sum over the usages of their least amounts, per event."""
+    live = [u for u in problem.usages if u.start < u.end]
+    least = np.array([u.amount.min() for u in live], dtype=np.int64)
+    first, last = np.searchsorted(events, np.array([(u.start, u.end) for u in live], dtype=np.int64).reshape(-1, 2)).T
     change = np.zeros(events.size + 1, dtype=np.int64)
-    for u in problem.usages:
-        if u.start < u.end:
-            first, last = np.searchsorted(events, (u.start, u.end))
-            change[first] += int(u.amount.min())
-            change[last] -= int(u.amount.min())
+    np.add.at(change, first, least)
+    np.subtract.at(change, last, least)
     return np.cumsum(change)[:-1]
+
+
+def overfull(problem: SelectionProblem) -> RowConflict | None:
+    """The fullest step, if its least use alone is above the limit: nothing fits, and no search is needed to say so."""
+    events = np.array(problem.events(), dtype=np.int64)
+    if problem.limit is None or not events.size:
+        return None
+    least = least_use(problem, events)
+    k = int(least.argmax())
+    return RowConflict(((int(events[k]), 1),)) if int(least[k]) > problem.limit else None
 
 
 def _rest(clock: Clock, most: float, options: Options) -> Clock:

@@ -27,7 +27,7 @@ from ..model.infinity import INFINITY
 from ..model.local_costs import Choice
 from ..model.resources import Rows
 from ..model.units import binding_rows, denominator_for
-from ..options import Limits, Options
+from ..options import OPTIONS, Limits, Options
 from ..primal.descent import descend
 from ..primal.incumbent import Incumbent
 from ..primal.repair import repair
@@ -51,11 +51,11 @@ class Run:
     problem: SelectionProblem
     incumbent: Incumbent
     clock: Clock
-    explorer: Explore
-    options: Options = field(default_factory=Options)
+    options: Options = OPTIONS
     gap: Fraction = Fraction(0)
     progress: Progress = field(default_factory=Quiet)
     threads: int = 1
+    explorer: Explore = field(kw_only=True)
     unit: Base = field(init=False)
     base: Base = field(init=False)
     denominator: int = field(init=False)
@@ -159,11 +159,13 @@ class Run:
         return fits
 
 
-def converged(inner: Run, warm: Dual | None = None) -> Dual:
-    """Messages on the whole of `inner`, swept from those of `warm` until the bound hardly moves."""
+def converged(inner: Run, warm: Dual | None = None, share: float | None = None) -> Dual:
+    """Messages on the whole of `inner`, swept from those of `warm` until the bound hardly moves; `share`: of its time
+    at most.
+    """
     network = build(inner.base, allowed(inner.problem))
     sweeper = inner.sweeper(network)
     if warm is not None:
         load(sweeper, warm)
-    converge(sweeper, inner.clock.share(inner.options.tree.converge_share))
+    converge(sweeper, inner.clock.share(inner.options.tree.converge_share if share is None else share))
     return sweeper.dual()

@@ -1,1 +1,3 @@
-"""Shardings in the words of other frameworks, and read back: DTensor, JAX's PartitionSpec, Shardy's text."""
+"""This package writes shardings in the words of other frameworks, and reads them back: DTensor, JAX's PartitionSpec,
+Shardy's text.
+"""

@@ -1,4 +1,4 @@
-"""Attention written as an einsum: which letter is a key, which a feature, follows from who has it."""
+"""This module builds attention written as an einsum: who has a letter tells whether it is a key or a feature."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Whether a mask is a band: every query sees the keys from so many behind it to so many ahead of it."""
+"""This module says whether a mask is a band: a query sees keys from so many behind to so many ahead of it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A small builder for graphs: every method adds one operator and returns the name of its result.
+"""This module holds a small builder for graphs: every method adds one operator and returns the name of its result.
 
 Axes are named by the caller, einsum-like, so that a graph written by hand reads like its mathematics.
 

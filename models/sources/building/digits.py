@@ -1,4 +1,5 @@
-"""Digits: reshapes, transposes and expansions disappear, because axes are written in the digits that the reshapes name.
+"""This module holds digits: reshapes, transposes and expansions disappear, because axes are written in the digits that
+the reshapes name.
 
 A view  t2 = reshape(t1)  is the identity once both sides have the same digits (extents, most significant first,
         dimensions of

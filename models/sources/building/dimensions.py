@@ -1,4 +1,6 @@
-"""A name for every dimension of every tensor, so that operators that are added read like their neighbours."""
+"""This module holds a name for every dimension of every tensor, so that operators that are added read like their
+neighbours.
+"""
 
 from __future__ import annotations
 

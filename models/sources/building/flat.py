@@ -1,4 +1,5 @@
-"""Operators over flat dimensions: what the importers of ONNX and PyTorch share, before digits are recovered.
+"""This module builds operators over flat dimensions: what the importers of ONNX and PyTorch share, before digits are
+recovered.
 
     node of the file -> operators over the dimensions it names, reshapes as views -> `digits.split_digits`
 

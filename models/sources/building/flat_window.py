@@ -1,4 +1,5 @@
-"""Convolutions and pools over flat dimensions: per spatial dimension  index = stride * out + dilation * tap - pad.
+"""This module builds convolutions and pools over flat dimensions: per spatial dimension  index = stride * out +
+dilation * tap - pad.
 
 Taps of extent 1 are left out, so that a 1x1 convolution reads plain axes.  Grouped convolutions work on channels in
 digits, x[b, g, c, ..] * w[g, o, c, ..] -> [b, g, o, ..], between two views; one channel per group (depthwise) needs no

@@ -1,4 +1,4 @@
-"""Loops taken apart: what of a body does not need the last turn is done for all turns at once.
+"""This module takes loops apart: what of a body does not need the last turn is done for all turns at once.
 
     inside   operators that depend on a carry and on which a next carry depends
     before   operators of no carry, which the others read

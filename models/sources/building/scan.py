@@ -1,4 +1,4 @@
-"""Loops in a graph under construction: the operator `scan`, and its results taken apart.
+"""This module builds loops in a graph under construction: the operator `scan`, and its results taken apart.
 
 packed  =  scan(carries, slices, constants; body)             every result of a row side by side
 y[t, r, i]  =  packed[r, start + t size + i]                  one copy per result that is read

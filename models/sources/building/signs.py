@@ -1,4 +1,4 @@
-"""Which integers of a graph are never negative, as far as the operators that make them say.
+"""This module says which integers of a graph are never negative, as far as the operators that make them say.
 
 An index counts from the front here; PyTorch and NumPy count negative ones from the end.  What is shown to be at least
 zero needs no remainder by the extent.

@@ -1,4 +1,5 @@
-"""Experts with a capacity: tokens take numbered places at their experts, so that every expert is an axis of its own.
+"""This module builds experts with a capacity: tokens take numbered places at their experts, so that every expert is an
+axis of its own.
 
 A mixture of experts without capacity is a chain of grouped products over points l (token and choice), ids[l] = e.  The
 points are divided into groups g of consecutive ones (sentences); in each, an expert has C places:

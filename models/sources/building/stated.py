@@ -1,4 +1,5 @@
-"""Constants that a program states: carried by value where they are small, because they are content and no weights.
+"""This module holds constants that a program states: carried by value where they are small, because they are content
+and no weights.
 
 up to `LIMIT` elements     an operator `constant` of the graph, with the values
 beyond                     an input called `constant.*` with the digest of its values, which lie beside the graph

@@ -1,4 +1,4 @@
-"""Rows that are put in order, worked on one by one, and put back: the order is left out.
+"""This module builds rows that are put in order, worked on one by one, and put back: the order is left out.
 
     order = argsort(ids),  back = argsort(order),  x' = x[f(order)],  y' = F(x'),  y = y'[back]
 

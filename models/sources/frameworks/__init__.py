@@ -1,1 +1,1 @@
-"""Configurations of other training frameworks, read as degrees that a strategy can be made of."""
+"""This package reads configurations of other training frameworks as degrees that a strategy can be made of."""

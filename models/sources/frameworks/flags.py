@@ -1,4 +1,5 @@
-r"""How Megatron, DeepSpeed, FSDP and torchtitan are told to spread a training step: degrees, what copies shard.
+r"""This module says how Megatron, DeepSpeed, FSDP and torchtitan are told to spread a training step: degrees, what
+copies shard.
 
 Megatron   the command line:  --tensor-model-parallel-size 8 --sequence-parallel --use-distributed-optimizer ..
 DeepSpeed  its JSON:          {"zero_optimization": {"stage": 3}, "train_micro_batch_size_per_gpu": 4, ..}

@@ -1,4 +1,4 @@
-r"""Degrees of another framework as splits of the operators of a transformer of the zoo.
+r"""This module reads degrees of another framework as splits of the operators of a transformer of the zoo.
 
     tensor      the first of heads (h; where the graph has none, keys' heads k, then their groups g), feed-forward
                 width f, vocabulary v that an operator has, over tp; keys of fewer heads than tp are held by several;

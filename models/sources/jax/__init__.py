@@ -1,1 +1,1 @@
-"""JAX functions, lowered to StableHLO by JAX itself and read operator by operator."""
+"""This package translates JAX functions, lowered to StableHLO by JAX itself and read operator by operator."""

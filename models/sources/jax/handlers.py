@@ -1,4 +1,4 @@
-"""What every StableHLO operator does, in terms of NumPy functions on traced arrays."""
+"""This module says what every StableHLO operator does, in terms of NumPy functions on traced arrays."""
 
 from __future__ import annotations
 

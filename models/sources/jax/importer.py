@@ -1,4 +1,5 @@
-"""`FILE.py:NAME` of a JAX function: a function without arguments that returns (function, example arguments ..).
+"""This module translates `FILE.py:NAME` of a JAX function: a function without arguments that returns (function, example
+arguments ..).
 
     def mlp():
         def forward(params, x):

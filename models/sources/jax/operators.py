@@ -1,4 +1,4 @@
-"""StableHLO operators, carried out on traced arrays.
+"""This module translates StableHLO operators, carried out on traced arrays.
 
 A value is a traced array, or a NumPy array where it depends on no argument: constants, counters of loops and masks of
 positions are computed here and now.  Compositions that JAX writes for one function of the table become that function:

@@ -1,4 +1,4 @@
-"""Convolutions and pools of StableHLO, as sums and maxima over sliding windows."""
+"""This module translates convolutions and pools of StableHLO, as sums and maxima over sliding windows."""
 
 from __future__ import annotations
 

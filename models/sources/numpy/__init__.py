@@ -1,1 +1,1 @@
-"""NumPy functions as graphs."""
+"""This package translates NumPy functions into graphs."""

@@ -1,4 +1,5 @@
-"""Traced arrays: they have a shape and an element type, no elements, and record what NumPy is asked to do with them.
+"""This module holds traced arrays: they have a shape and an element type, no elements, and record what NumPy is asked
+to do with them.
 
 A basic slice or a transpose shares the buffer of its array, as in NumPy, so that a write through either is seen by
 both:

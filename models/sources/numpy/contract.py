@@ -1,4 +1,5 @@
-"""Contractions: einsum and everything that is one (matmul, dot, tensordot, inner, outer, vdot, trace).
+"""This module translates contractions: einsum and everything that is one (matmul, dot, tensordot, inner, outer, vdot,
+trace).
 
     out[o] = sum over r of  A_1[..] A_2[..] .. A_n[..]
 

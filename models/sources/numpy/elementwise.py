@@ -1,4 +1,6 @@
-"""Operands of traced calls, and maps over the shape that they broadcast to: what every traced function is made of."""
+"""This module translates operands of traced calls, and maps over the shape that they broadcast to: what every traced
+function is made of.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""NumPy functions that compute: contractions, reductions, choices, and new arrays."""
+"""This module translates NumPy functions that compute: contractions, reductions, choices, and new arrays."""
 
 from __future__ import annotations
 

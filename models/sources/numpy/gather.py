@@ -1,4 +1,4 @@
-"""Gathers: rows of an array picked by an array of integers, as the `embedding` operator.
+"""This module translates gathers: rows of an array picked by an array of integers, as the `embedding` operator.
 
     take            out[.., o, ..] = x[.., ids[o], ..]
     add.reduceat    out[i] = sum of x[j] over start_i <= j < start_(i+1): a bag of rows per result; the positions must

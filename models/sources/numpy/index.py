@@ -1,4 +1,4 @@
-"""Indexing: basic slices are views on the same buffer, one array of integers is a gather.
+"""This module translates indexing: basic slices are views on the same buffer, one array of integers is a gather.
 
 x[i], x[a:b:s], x[..., None]     a view, no operator (steps must be positive; a negative step is a gather at constant
                                  positions)

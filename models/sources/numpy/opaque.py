@@ -1,4 +1,5 @@
-"""Opaque kernels: a user's function stands for a pure NumPy reference, which is what gets analysed.
+"""This module translates opaque kernels: a user's function stands for a pure NumPy reference, which is what gets
+analysed.
 
     @opaque(reference=softmax)
     def fast_softmax(x): ..            # any implementation that computes what `softmax` computes

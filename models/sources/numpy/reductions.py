@@ -1,4 +1,4 @@
-"""Reductions of traced arrays: sums, extremes, means, running sums."""
+"""This module translates reductions of traced arrays: sums, extremes, means, running sums."""
 
 from __future__ import annotations
 

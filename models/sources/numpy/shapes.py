@@ -1,4 +1,4 @@
-"""Functions that move elements: views, reshapes, joins, padding, rolls, windows.
+"""This module translates functions that move elements: views, reshapes, joins, padding, rolls, windows.
 
 What is a view in NumPy is one here and costs no operator; joins and rolls are one `copy`, a reshape is an opaque copy
 that `digits` removes where it can.

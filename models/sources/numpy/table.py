@@ -1,4 +1,4 @@
-"""The table of translated NumPy functions, and what all translations share.
+"""This module holds the table of translated NumPy functions, and what all translations share.
 
 A translation gets the recorder and the arguments of the call and returns traced arrays.  Arguments that it does not
 name are unsupported when they are given: Python's own signature check says which.

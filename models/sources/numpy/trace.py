@@ -1,4 +1,5 @@
-"""NumPy programs: a plain function, traced through NumPy's array protocols on arrays that have a shape and no elements.
+"""This module translates NumPy programs: a plain function, traced through NumPy's array protocols on arrays that have a
+shape and no elements.
 
     __array_ufunc__       elementwise functions, reductions, matmul         -> `ufuncs`
     __array_function__    einsum, concatenate, pad, where, windows, ..      -> `functions`, `shapes`

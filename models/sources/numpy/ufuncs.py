@@ -1,4 +1,5 @@
-"""Universal functions: elementwise calls, reductions and in-place results, as operators of the function table.
+"""This module translates universal functions: elementwise calls, reductions and in-place results, as operators of the
+function table.
 
 A Python number stays an attribute of its operator (`x + 1` is `shift`, `x > 0` is `greater` with value 0); an array
 that is not traced becomes a constant.  Element types follow NumPy's promotion, with a `cast` where an operand has

@@ -1,4 +1,4 @@
-"""Views: where the elements of a traced array lie in a tensor.
+"""This module holds views: where the elements of a traced array lie in a tensor.
 
     array[d_0, .., d_n]  =  tensor[ .., sum coef * d + offset, .. ]          (0 where an index leaves the tensor)
 

@@ -1,4 +1,4 @@
-"""Writes: in-place updates and assignments to a part of an array, as new tensors.
+"""This module translates writes: in-place updates and assignments to a part of an array, as new tensors.
 
     x[...] = v, np.add(x, y, out=x), x += y      the buffer of x holds the new value
     x[a:b, c] = v                                 update:  the value inside the box, the old elements outside

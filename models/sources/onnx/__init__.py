@@ -1,1 +1,1 @@
-"""ONNX files as graphs."""
+"""This package translates ONNX files into graphs."""

@@ -1,4 +1,5 @@
-"""What the conversion of an ONNX graph knows: values, constants, shapes, names, and where operators came from.
+"""This module says what the conversion of an ONNX graph knows: values, constants, shapes, names, and where operators
+came from.
 
 Handlers (`dense`, `window`, `layout`, `pointwise`) see nodes as plain data; only `onnx` sees the file.
 """

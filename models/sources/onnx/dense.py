@@ -1,4 +1,4 @@
-"""ONNX matrix products: Gemm, MatMul with leading batch dimensions, Gather of table rows."""
+"""This module translates ONNX matrix products: Gemm, MatMul with leading batch dimensions, Gather of table rows."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Constant folding of shape arithmetic: what exporters write between `Shape` and `Reshape`.
+"""This module does the constant folding of shape arithmetic: what exporters write between `Shape` and `Reshape`.
 
 Only integers, only small, only when every input is known; anything else is left to the handlers.
 """

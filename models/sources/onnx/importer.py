@@ -1,4 +1,4 @@
-"""ONNX files become graphs in digits.
+"""This module turns ONNX files into graphs in digits.
 
     file -> nodes as plain data -> operators over flat dimensions, reshapes as views (`onnx_*` handlers) -> digits
     (`digits`)

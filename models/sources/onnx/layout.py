@@ -1,5 +1,5 @@
-"""ONNX operators that move elements: views (reshape, flatten, squeeze, unsqueeze), transpose, concat, split, slice,
-pad.
+"""This module translates ONNX operators that move elements: views (reshape, flatten, squeeze, unsqueeze), transpose,
+concat, split, slice, pad.
 
 A reshape's target is a constant of the file, so it holds the file's own batch.  Under another batch the target follows
 the batch only if that is unambiguous: the operand carries the batch in its first dimension (its shape differs there,

@@ -1,5 +1,5 @@
-"""ONNX operators that work element by element, or normalise: activations, arithmetic, batch_norm, softmax,
-layer_norm, LRN.
+"""This module translates ONNX operators that work element by element, or normalise: activations, arithmetic,
+batch_norm, softmax, layer_norm, LRN.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""ONNX convolutions and pools: attributes become windows (`flat_window`)."""
+"""This module translates ONNX convolutions and pools: attributes become windows (`flat_window`)."""
 
 from __future__ import annotations
 

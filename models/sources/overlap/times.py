@@ -1,4 +1,4 @@
-"""Times of the nodes of an operator-and-collective graph, in whole nanoseconds, rounded up.
+"""This module gives times of the nodes of an operator-and-collective graph, in whole nanoseconds, rounded up.
 
     compute      max( flops / peak, bytes / memory bandwidth ) + launch, as `models.cost.cost` has it; bytes of operands
                  and results, each once.  flops: m n k 2 of a matrix product (`mm`), 4 b h s s d of attention over all

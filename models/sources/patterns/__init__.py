@@ -1,1 +1,1 @@
-"""Named compositions of operators, recognised after import."""
+"""This package recognises named compositions of operators after import."""

@@ -1,4 +1,5 @@
-"""Normal forms of pointwise expressions, so that a function is recognised however its formula was written.
+"""This module holds normal forms of pointwise expressions, so that a function is recognised however its formula was
+written.
 
 An expression over reads of tensors is a sum of products
 

@@ -1,4 +1,4 @@
-"""The pattern of attention: a product of values with a softmax of scores becomes one operator.
+"""This module recognises the pattern of attention: a product of values with a softmax of scores becomes one operator.
 
     product( [cast] softmax over t of ( [+ mask | masked] [cap tanh(. / cap)] [scale] product(q, k) ), v )
 

@@ -1,4 +1,5 @@
-"""Experts picked one by one: a matrix per point, picked from a stack of matrices by data, times the point's vector.
+"""This module recognises experts picked one by one: a matrix per point, picked from a stack of matrices by data, times
+the point's vector.
 
     y[s, n] = sum_k x[s, k] w[ids[s], n, k]        product of x and an embedding of w        -> grouped_product
 

@@ -1,4 +1,4 @@
-"""The pattern of softmax that gives 0 where a whole row is masked, and when it may be left out."""
+"""This module recognises the pattern of softmax that gives 0 where a whole row is masked, and whether it may go."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Patterns along an axis: RMS norm, its gain, sums before an element."""
+"""This module recognises patterns along an axis: RMS norm, its gain, sums before an element."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Patterns of functions of one value, recognised by their normal form."""
+"""This module recognises patterns of functions of one value, recognised by their normal form."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A graph seen from one operator: what is read below it, in its own axes, and as which formula."""
+"""This module holds a graph seen from one operator: what is read below it, in its own axes, and as which formula."""
 
 from __future__ import annotations
 

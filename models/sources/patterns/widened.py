@@ -1,4 +1,5 @@
-"""Patterns of programs that write a function in a wider type than they store: the function rounds once, inside.
+"""This module recognises patterns of programs that write a function in a wider type than they store: the function
+rounds once, inside.
 
     narrow        cast_D(f(cast_W(x)))         -> f(x) in D      f a function of one value, x of type D
     narrow-norm   norm(cast_W(x), ..) in D     -> norm(x, ..)    x of type D

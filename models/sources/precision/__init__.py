@@ -1,4 +1,4 @@
-"""Mixed precision: which tensors of a model are half as wide, as a rewriting of its graph."""
+"""This package holds mixed precision: which tensors of a model are half as wide, as a rewriting of its graph."""
 
 from .rewriting import mixed
 from .settings import Precision, parsed

@@ -1,4 +1,4 @@
-"""Which type an operator computes in: the lists of torch.autocast, by what operators mean here.
+"""This module says which type an operator computes in: the lists of torch.autocast, by what operators mean here.
 
     HALF      products that sum (linear layers, convolutions, einsum), attention, experts: the half type
     FLOAT     softmax, norms, exponentials, logarithms, powers, sums, losses: float32

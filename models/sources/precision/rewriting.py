@@ -1,4 +1,5 @@
-"""A model with some tensors half as wide: every operator gets the type it computes in, every narrowing is a cast.
+"""This module holds a model with some tensors half as wide: every operator gets the type it computes in, every
+narrowing is a cast.
 
     weight W in float32     ->   W.bf16 = cast(W), once, read by every operator that computes in bfloat16
     operand x in float32    ->   x.bf16 likewise, where such an operator reads it

@@ -1,4 +1,5 @@
-"""In which element types a model computes: one text, `NAME` or `NAME:key=value,..`, as `--precision` takes it.
+"""This module says in which element types a model computes: one text, `NAME` or `NAME:key=value,..`, as `--precision`
+takes it.
 
     bf16-mixed, fp16-mixed      weights in float32, every operator in the type that torch.autocast gives it (`policy`)
     bf16-master, fp16-master    the model in that type as `module.to(torch.bfloat16)` has it, but for its loss, with

@@ -1,1 +1,1 @@
-"""Public rule formats: TASO and FlexFlow."""
+"""This package reads public rule formats: TASO and FlexFlow."""

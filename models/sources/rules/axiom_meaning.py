@@ -1,4 +1,4 @@
-"""TASO's axioms as substitutions: which operator of the table each word of a term is."""
+"""This module reads TASO's axioms as substitutions: which operator of the table each word of a term is."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Public rules as substitutions: which operator of the table each published operator is.
+"""This module reads public rules as substitutions: which operator of the table each published operator is.
 
 Two readings, because the two files mean different things by one word:
 

@@ -1,5 +1,5 @@
-"""TASO's protobuf of rules (`graph_subst.pb`), without a protobuf library: seven messages, all fields int32 or
-messages.
+"""This module reads TASO's protobuf of rules (`graph_subst.pb`), without a protobuf library: seven messages, all fields
+int32 or messages.
 
     RuleCollection{rule=1*}  Rule{srcOp=1*, dstOp=2*, mappedOutput=3*}  Operator{type=1, input=2*, para=3*}
     Tensor{opId=1, tsId=2}   Parameter{key=1, value=2}   MapOutput{srcOpId=1, dstOpId=2, srcTsId=3, dstTsId=4}

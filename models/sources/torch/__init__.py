@@ -1,1 +1,1 @@
-"""`torch.export` programs as graphs."""
+"""This package translates `torch.export` programs into graphs."""

@@ -1,4 +1,4 @@
-"""`scaled_dot_product_attention` as the attention operator.
+"""This module translates `scaled_dot_product_attention` into the attention operator.
 
     softmax(scale q k^T + mask) v      q[.., s, d], k[.., t, d], v[.., t, e];  scale = d^(-1/2) unless given
     is_causal        query i sees the keys up to i (aligned at the first key)

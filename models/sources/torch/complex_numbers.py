@@ -1,4 +1,5 @@
-"""Complex values as pairs of real tensors, and Fourier transforms as products with their matrices.
+"""This module translates complex values as pairs of real tensors, and Fourier transforms as products with their
+matrices.
 
     (a + i b) (c + i d)          a c - b d,  a d + b c
     X[k] = sum_n x[n] w^(n k)    w = exp(-+ 2 pi i / N): cosines and sines up to `DIRECT`, beyond that in steps,

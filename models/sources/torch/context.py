@@ -1,4 +1,5 @@
-"""What the conversion of an exported PyTorch program knows: nodes as plain data, values, constants, names.
+"""This module says what the conversion of an exported PyTorch program knows: nodes as plain data, values, constants,
+names.
 
 Handlers (`dense`, `window`, `layout`, `pointwise`) see no PyTorch object; only `program` and
 `fold` do.  A constant of the program (a mask, position ids) stays a constant until an operator must read it; then it

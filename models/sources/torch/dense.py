@@ -1,4 +1,4 @@
-"""Core ATen matrix products and gathers."""
+"""This module translates core ATen matrix products and gathers."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Core ATen operators that are a few elementwise operators here, or a few steps of them.
+"""This module translates core ATen operators that are a few elementwise operators here, or a few steps of them.
 
 elu(x)             scale relu(x) + alpha scale (exp(a min(x, 0)) - 1)
 leaky_relu(x)      relu(x) - slope relu(-x)

@@ -1,4 +1,5 @@
-"""Grouped matrix products: rows that are sorted by expert, the last row of every expert given by running sums.
+"""This module translates grouped matrix products: rows that are sorted by expert, the last row of every expert given by
+running sums.
 
     _grouped_mm(x[s, k], w[e, k, n], ends[e])  =  SUM over e, k with id[s] = e of  x[s, k] w[e, k, n]
 

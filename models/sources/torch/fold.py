@@ -1,4 +1,5 @@
-"""Constant folding with PyTorch itself: what depends on no input and no weight is computed once, when it is small.
+"""This module folds constants with PyTorch itself: what depends on no input and no weight is computed once, when it is
+small.
 
 Attention masks, position ids and rotary tables are programs of a dozen operators that start from `arange`; models build
 them in every forward pass.  After folding, a mask of nothing but ones is known to be one, and an `embedding` of 0, 1,

@@ -1,4 +1,4 @@
-"""PyTorch programs become graphs in digits.
+"""This module turns PyTorch programs into graphs in digits.
 
     FILE.py:NAME or FILE.pt2 -> core ATen (`program`) -> nodes as plain data, constants folded (`fold`)
     -> operators over flat dimensions, reshapes as views (`torch_*` handlers) -> digits (`digits`) -> named patterns

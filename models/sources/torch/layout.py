@@ -1,4 +1,6 @@
-"""Core ATen operators that move elements: views, permutations, expansion, slices, concatenation, padding, positions."""
+"""This module translates core ATen operators that move elements: views, permutations, expansion, slices, concatenation,
+padding, positions.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""Random numbers: masks of dropout and of stochastic depth are their mean, anything else is an input of the graph.
+"""This module handles random numbers: masks of dropout and of stochastic depth are their mean, anything else is an
+input of the graph.
 
     native_dropout(x)                                     -> x               (`pointwise.identity`)
     bernoulli(p) / p * x           timm, torchvision      -> x               mean of bernoulli(p) is p

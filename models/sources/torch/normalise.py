@@ -1,4 +1,4 @@
-"""Core ATen operators along dimensions: softmax, normalisations, reductions, running sums."""
+"""This module translates core ATen operators along dimensions: softmax, normalisations, reductions, running sums."""
 
 from __future__ import annotations
 

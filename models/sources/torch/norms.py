@@ -1,4 +1,5 @@
-"""Norms of vectors over given dimensions, or all: sums and extremes of powers of absolute values.
+"""This module translates norms of vectors over given dimensions, or all: sums and extremes of powers of absolute
+values.
 
 ord 2          sqrt(sum x^2), whose gradient is 0 at 0          ord 0        the number of elements that are not 0
 ord 1          sum |x|                                          ord inf      max |x|        ord -inf   min |x|

@@ -1,4 +1,5 @@
-"""Core ATen operators that order and count: topk, sort, argmax, histc; and constants that are made from numbers alone.
+"""This module translates core ATen operators that order and count: topk, sort, argmax, histc; and constants that are
+made from numbers alone.
 
 sort, topk   order = argsort(x), equal elements by position (PyTorch leaves them open); values = x[order]; the first k
 argmax       MIN of the positions i with x[i] = MAX x: the first one, as PyTorch says

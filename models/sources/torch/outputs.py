@@ -1,4 +1,4 @@
-"""What a module returns: tensors under names; caches of decoders are left out, and the user is told.
+"""This module says what a module returns: tensors under names; caches of decoders are left out, and the user is told.
 
     ModelOutput, dict       its keys               loss, logits, past_key_values ..
     tuple, list             positions              0, 1, ..

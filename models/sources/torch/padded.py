@@ -1,4 +1,5 @@
-"""Core ATen operators that read elements at places known beforehand: padding by content, windows, diagonals, folds.
+"""This module translates core ATen operators that read elements at places known beforehand: padding by content,
+windows, diagonals, folds.
 
 reflection_pad, replication_pad   rows at given positions, one dimension after another
 unfold                            rows at  step * place + tap, or a view where windows do not overlap

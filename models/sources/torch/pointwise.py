@@ -1,4 +1,4 @@
-"""Core ATen operators that work element by element.
+"""This module translates core ATen operators that work element by element.
 
 A constant operand that is one number everywhere becomes an attribute (`scale`, `shift`, a comparison's `value`) or
 disappears (x + 0, x * 1, where(true, a, b)); other constants become inputs with stated contents.

@@ -1,4 +1,4 @@
-"""From a Python file or a saved program to an exported program in core ATen, without weights.
+"""This module leads from a Python file or a saved program to an exported program in core ATen, without weights.
 
     FILE.py:NAME   a function that returns (module, example inputs), or (module, positional, keyword inputs),
                    or (train_step, module, optimizer, example inputs) for a whole training step (`train_step`),

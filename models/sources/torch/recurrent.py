@@ -1,4 +1,5 @@
-"""`nn.LSTM`, `nn.GRU` and `nn.RNN` as loops: one operator per layer and direction, whatever the number of steps.
+"""This module translates `nn.LSTM`, `nn.GRU` and `nn.RNN` as loops: one operator per layer and direction, whatever the
+number of steps.
 
     xw[t, b, g, n]  =  sum_k x[t, b, k] w_ih[g, n, k] + b_ih[g, n] + b_hh[g, n]         one product for all steps
     h[t, b, n], ..  =  scan over t of the cell (`building.recurrent`)

@@ -1,4 +1,5 @@
-"""Images in another size: upsampling by neighbours or interpolation, and adaptive pools whose windows differ.
+"""This module translates images in another size: upsampling by neighbours or interpolation, and adaptive pools whose
+windows differ.
 
 Along every spatial dimension the result is a fixed combination of the elements,  y[o] = sum_i W[o, i] x[i]:
 

@@ -1,4 +1,4 @@
-"""Core ATen operators that round, and remainders of divisions.
+"""This module translates core ATen operators that round, and remainders of divisions.
 
     remainder(x, y) = x - y floor(x / y)        fmod(x, y) = x - y trunc(x / y)
     x // y          = round((x - remainder(x, y)) / y), since floor(x / y) is one too large where x / y rounds up

@@ -1,4 +1,5 @@
-"""Core ATen operators that write where data says: scatter, index_put, masked_scatter, and those that write a slice.
+"""This module translates core ATen operators that write where data says: scatter, index_put, masked_scatter, and those
+that write a slice.
 
     scatter_add, index_put(accumulate), index_add    self + SUM over i with index[i] = v of src[i]
     scatter_reduce                                   the same with mean, amax, amin; with self or without

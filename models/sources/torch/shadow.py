@@ -1,4 +1,5 @@
-"""Modules without weights: built on the meta device, with the contents of what is computed from nothing.
+"""This module handles modules without weights: built on the meta device, with the contents of what is computed from
+nothing.
 
 Under `torch.device("meta")` a tensor has a shape and no contents, so a model of any size is built in moments.  Small
 tensors that are made from numbers alone (position ids, masks, rotary frequencies) are worth knowing: `Shadow` watches

@@ -1,4 +1,4 @@
-"""Where a program stops gradients: `detach`, and regions under `torch.no_grad`.
+"""This module says where a program stops gradients: `detach`, and regions under `torch.no_grad`.
 
     y = detach(x)        y is x, and a training step hands no gradient from y to x
 

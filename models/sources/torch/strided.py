@@ -1,4 +1,4 @@
-"""as_strided: a tensor seen through other strides of its memory.
+"""This module translates as_strided: a tensor seen through other strides of its memory.
 
     y[i] = memory[offset + sum_k i_k stride_k]
 

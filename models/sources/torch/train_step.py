@@ -1,4 +1,5 @@
-"""A training step written in PyTorch, imported whole: what it calls is recorded while its forward pass is exported.
+"""This module handles a training step written in PyTorch, imported whole: what it calls is recorded while its forward
+pass is exported.
 
     def train_step(model, optimizer, x, y):
         optimizer.zero_grad()

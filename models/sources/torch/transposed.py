@@ -1,4 +1,4 @@
-"""Transposed convolutions, as convolutions of stride 1 for every place inside a stride.
+"""This module translates transposed convolutions, as convolutions of stride 1 for every place inside a stride.
 
     out[s q + r - pad] = sum_{c, j} x[c, q - j] w[c, s j + r]          0 <= r < s
 

@@ -1,4 +1,4 @@
-"""Core ATen convolutions and pools: arguments become windows (`flat_window`)."""
+"""This module translates core ATen convolutions and pools: arguments become windows (`flat_window`)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""Training steps: reverse-mode differentiation of a graph, a loss, an optimizer, in the same index notation.
+"""This package writes training steps: reverse-mode differentiation of a graph, a loss, an optimizer, in the same index
+notation.
 
 What ZeRO, gradient synchronisation and re-gathering of weights do is not written here: the step is a graph like any
 other, its stored weights have layouts (`Graph.state`), and the search finds them.

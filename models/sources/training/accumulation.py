@@ -1,4 +1,4 @@
-"""Gradient accumulation: a training step in micro-batches, one after another in one graph.
+"""This module gives gradient accumulation: a training step in micro-batches, one after another in one graph.
 
     step(B) -> for i = 1 .. m: forward_i, backward_i on B / m examples, G := G + grad_i;  then clip, unscale, update
 

@@ -1,4 +1,5 @@
-"""Adafactor: Adam's second moment of a matrix kept as its row and column means, with a rate relative to the weight.
+"""This module writes Adafactor: Adam's second moment of a matrix kept as its row and column means, with a rate relative
+to the weight.
 
     q = t^-power;   R := (1 - q) R + q mean over columns of g^2;   C := (1 - q) C + q mean over rows of g^2
     V = R C / max(mean of R, e);      of vectors and numbers   V := (1 - q) V + q g^2

@@ -1,5 +1,5 @@
-"""Derivatives of attention: the log-sum-exp of every row, then one operator per operand, each of which computes its
-scores again, tile by tile.
+"""This module gives derivatives of attention: the log-sum-exp of every row, then one operator per operand, each of
+which computes its scores again, tile by tile.
 
     lse    =  attention_lse(q, k[, mask])                  p = exp(s - lse) in every gradient
     delta  =  sum_e g * attention                          = sum_t p (sum_e g v), so no pass over the keys finds it

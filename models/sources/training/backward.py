@@ -1,4 +1,4 @@
-"""The reverse pass: contributions to the gradient of every tensor, and how they add up.
+"""This module writes the reverse pass: contributions to the gradient of every tensor, and how they add up.
 
     grad:T  =  sum over the uses of T of the adjoint of that use                                             (chain
                rule)

@@ -1,4 +1,4 @@
-"""Gradients clipped by their global norm, as `torch.nn.utils.clip_grad_norm_` does.
+"""This module gives gradients clipped by their global norm, as `torch.nn.utils.clip_grad_norm_` does.
 
     n2 = sum over all gradients of the sum of their squares;   c = min(1, clip / (sqrt(n2) + 1e-6));   g := c g
 

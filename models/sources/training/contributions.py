@@ -1,4 +1,4 @@
-"""Contributions to one gradient, and which of them are one operator.
+"""This module writes contributions to one gradient, and which of them are one operator.
 
 products over the same reduced axes up to renaming (the projections of q, k and v)
                         one `product_sum`: partial sums are added before they travel, since no operator reads them

@@ -1,5 +1,5 @@
-"""What of a training step derives from its forward pass: gradients, values computed again, the optimizer's updates and
-their moments.
+"""This module says what of a training step derives from its forward pass: gradients, values computed again, the
+optimizer's updates and their moments.
 
 A user who names `layer*` means the layers.  The gradient of a weight and its update share that prefix and none of the
 axes that were named.

@@ -1,4 +1,5 @@
-"""Derivatives of what reads and writes where data says: through the values, none through the positions.
+"""This module gives derivatives of what reads and writes where data says: through the values, none through the
+positions.
 
 scatter_add       grad x[b, j] = g[ids[b], j]                                            (a gather)
 scatter_max, min  the same, shared evenly by the x[b, j] that attain the extreme:  h[b, j] = [x[b, j] = y[ids[b], j]],

@@ -1,4 +1,5 @@
-"""The derivative of a loop: a loop that runs the other way, with a body that is differentiated like any graph.
+"""This module gives the derivative of a loop: a loop that runs the other way, with a body that is differentiated like
+any graph.
 
     forward   carry(s + 1), values(s) = body(carry(s), x(s), w)                  each carry(s) is kept as a result
     reverse   d carry(s) = (d body / d carry)^T (d carry(s + 1), d values(s))    from the last turn to the first

@@ -1,4 +1,5 @@
-"""Muon: momentum of a matrix, made nearly orthogonal by Newton and Schulz's iteration in bfloat16, is its update.
+"""This module writes Muon: momentum of a matrix, made nearly orthogonal by Newton and Schulz's iteration in bfloat16,
+is its update.
 
     m := p m + (1 - p) g;   u = m,  or with nesterov  (1 - p) g + p m
     X = bf16(u) / max(|bf16(u)|, epsilon);   if X has more rows than columns, X' takes its place

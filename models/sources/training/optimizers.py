@@ -1,4 +1,5 @@
-"""Optimizers as ordinary operators: the next value of every parameter, and of what the optimizer remembers.
+"""This module writes optimizers as ordinary operators: the next value of every parameter, and of what the optimizer
+remembers.
 
     sgd      g := g + decay w;   w := w - rate u,   u = g;   with momentum  m := momentum m + g,   u = m,   or with
              nesterov  u = g + momentum m

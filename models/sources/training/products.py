@@ -1,4 +1,4 @@
-"""The gradient of a product with respect to one of its factors, however the factor is read.
+"""This module gives the gradient of a product with respect to one of its factors, however the factor is read.
 
     y[o] = sum_r  A_1[i_1(o, r)] .. A_n[i_n(o, r)]      =>
     grad A_j [p] = sum of  g[o] * (the other factors)  over all points (o, r) with  i_j(o, r) = p

@@ -1,5 +1,5 @@
-"""Recomputation: inside a block, the reverse pass reads values computed again instead of values kept since the forward
-pass.
+"""This module writes recomputation: inside a block, the reverse pass reads values computed again instead of values kept
+since the forward pass.
 
     forward    x -> [ block: h_1 .. h_k ] -> y          h_i are freed as soon as the forward pass has read them
     reverse    x -> [ recompute:h_1 .. recompute:h_k ], then the adjoints of the block, which read these

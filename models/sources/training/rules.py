@@ -1,4 +1,4 @@
-"""Derivatives of everything that is no map: one rule per function, the table `RULES` at the end.
+"""This module gives derivatives of everything that is no map: one rule per function, the table `RULES` at the end.
 
 product           `products`
 sum, max, min     g spread over the reduced axes; max and min: shared evenly by the elements that attain the extreme

@@ -1,4 +1,4 @@
-"""The loss scale: gradients in float16 are those of S times the loss, and S follows what they show.
+"""This module writes the loss scale: gradients in float16 are those of S times the loss, and S follows what they show.
 
     grad loss = S;   g := g / S for every weight, in float32
     finite    = every gradient is finite                            (their sum of squares is)

@@ -1,4 +1,4 @@
-"""Which optimizer, with which numbers: one text, `NAME` or `NAME:key=value,..`, as `--train` takes it.
+"""This module says which optimizer, with which numbers: one text, `NAME` or `NAME:key=value,..`, as `--train` takes it.
 
     sgd      rate 0.01, momentum 0, nesterov 0, decay 0
     adam     rate 0.001, beta1 0.9, beta2 0.999, epsilon 1e-8, decay 0 (added to the gradient)

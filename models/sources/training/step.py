@@ -1,4 +1,4 @@
-"""From a model to one step of its training: forward, backward, optimizer, in one graph.
+"""This module leads from a model to one step of its training: forward, backward, optimizer, in one graph.
 
     1. a loss is found or added                                                         -> loss.with_loss()
        and the model put into mixed precision, if that is asked for                      -> precision.mixed()

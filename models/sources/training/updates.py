@@ -1,4 +1,5 @@
-"""What an optimizer adds for one parameter, as it is written: operators, what they write, what is remembered.
+"""This module says what an optimizer adds for one parameter, as it is written: operators, what they write, what is
+remembered.
 
 Operators of one name with their result.  What an optimizer remembers is a parameter of the step, in float32 (float64
 where the weight is).

@@ -1,4 +1,5 @@
-"""Windows: the dimensions of an input that are read at  stride * y + dilation * t + offset,  y an output axis, t a tap.
+"""This module writes windows: the dimensions of an input that are read at  stride * y + dilation * t + offset,  y an
+output axis, t a tap.
 
 The adjoint of reading a window at position p collects every (y, t) with  stride * y + dilation * t + offset = p.
 

@@ -1,4 +1,4 @@
-"""The zoo: models built by name, with sizes as options.
+"""This package holds the zoo: models built by name, with sizes as options.
 
 >>> build("mlp-unity", batch=32).tensor("fc2").shape
 (32, 10)

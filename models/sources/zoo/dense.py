@@ -1,5 +1,5 @@
-"""Models made of dense layers: the perceptrons of Unity, their hand-written training graph, a linear layer with its
-gradient.
+"""This module builds models made of dense layers: the perceptrons of Unity, their hand-written training graph, a linear
+layer with its gradient.
 
     forward      z = x w1;  h = relu(z);  y = h w2
     backward     dw2 = h' dy;  dh = dy w2';  dz = dh where z > 0;  dw1 = x' dz

@@ -1,4 +1,5 @@
-"""A decoder whose feed-forward half is a mixture of experts: every token goes to the `chosen` best of e experts.
+"""This module builds a decoder whose feed-forward half is a mixture of experts: every token goes to the `chosen` best
+of e experts.
 
     p        = softmax(x router)                            [b, s, e]
     chosen   = the k largest of p over e;   gate = p / sum of the chosen p  where chosen, else 0

@@ -1,5 +1,5 @@
-"""GPT-2 and GPT-3: a decoder with learned positions, layer norms before each half, biases, and one table for words in
-and out.
+"""This module builds GPT-2 and GPT-3: a decoder with learned positions, layer norms before each half, biases, and one
+table for words in and out.
 
     x = x + attention(norm(x));   x = x + down(gelu(up(norm(x))));        at the end norm(x) times the table of words
 
@@ -39,8 +39,11 @@ def gpt(
     heads: int = 12,
     vocabulary: int = 50_257,
     dtype: str = "bfloat16",
+    tables: int = 1,
 ) -> Graph:
-    """GPT-2 small: 124,439,808 parameters; output: logits [b, s, v]."""
+    """GPT-2 small: 124,439,808 parameters; output: logits [b, s, v].  `tables` = 2: another table for words out, so
+    that the model can be cut into stages.
+    """
     g, w = Builder("gpt", dtype), Width(width, heads, 4 * width, epsilon=1e-5)
     words = g.input("words", (batch, sequence), "int32")
     table = g.parameter("embedding.table", (vocabulary, width))
@@ -54,4 +57,5 @@ def gpt(
         y = layers.feed_forward(g, f"layer{i}.ffn", layers.layer_norm(g, f"layer{i}.ffn.norm", x, w), w)
         x = g.map(f"layer{i}.ffn.add", "add", x, y, text="b s m, b s m -> b s m")
     x = layers.layer_norm(g, "norm", x, w)
-    return g.build(g.contract("logits", "b s m, v m -> b s v", x, table))
+    out = table if tables == 1 else g.parameter("logits.weight", (vocabulary, width))
+    return g.build(g.contract("logits", "b s m, v m -> b s v", x, out))

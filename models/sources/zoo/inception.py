@@ -1,4 +1,4 @@
-"""Inception-v3: towers of convolutions side by side, concatenated over channels.
+"""This module builds Inception-v3: towers of convolutions side by side, concatenated over channels.
 
     A   1x1 | 1x1 5x5 | 1x1 3x3 3x3 | pool 1x1            35 x 35          (5x5 factorised once: 3x3 3x3)
     B   3x3/2 | 1x1 3x3 3x3/2 | pool/2                    35 -> 17

@@ -1,4 +1,4 @@
-"""Transformers: BERT, the encoder-decoder of PaSE, one layer, one attention block.
+"""This module builds transformers: BERT, the encoder-decoder of PaSE, one layer, one attention block.
 
 Heads are explicit digits everywhere; no mask is applied (all sequences have full length, and PaSE's graph has none).
 """

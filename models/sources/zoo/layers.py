@@ -1,4 +1,4 @@
-"""Layers: short functions over `Builder` that add operators and return the name of the result.
+"""This module holds layers: short functions over `Builder` that add operators and return the name of the result.
 
 Axis letters, the same in every model, so that strategies and explanations read alike:
 

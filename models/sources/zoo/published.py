@@ -1,4 +1,5 @@
-"""Models of published sizes, with what is known of their training: zoo models whose options are those of a paper.
+"""This module holds models of published sizes, with what is known of their training: zoo models whose options are those
+of a paper.
 
 `batch` is in examples (sequences), `train` what `--train` takes; the words of `source` say where both are from, and
 what is not published.  Attention is one operator, as nobody stores scores at these sizes.
