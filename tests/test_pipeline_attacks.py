@@ -529,10 +529,13 @@ def test_no_stage_needs_less_than_its_least_bytes() -> None:
         assert nearest > 0.3  # and it is not idle
 
 
-def test_what_waits_between_stages_is_counted_twice_alike() -> None:
+@pytest.mark.parametrize("machine", ["4x1", "2x2"])
+def test_what_waits_between_stages_is_counted_twice_alike(machine: str) -> None:
     """Every moment at which a block is there, one by one, against both sides' counts."""
     step = build_step(build("mlp-8192", batch=8, width=16, layers=5), "sgd")
-    job = Job(step.graph, divide(step.graph, step.passes), load_machine("cloud-a100:4x1"), space("complete"), None)
+    job = Job(
+        step.graph, divide(step.graph, step.passes), load_machine(f"cloud-a100:{machine}"), space("complete"), None
+    )
     made = planned(job, [(4, 4)], Clock(30.0), Fraction(1, 2)).best
     assert made is not None
     c = Searched(job, made, [made.case], 0).certificate()
@@ -545,13 +548,14 @@ def test_what_waits_between_stages_is_counted_twice_alike() -> None:
     found = waiting(made.case, made.stages, pipe, c.schedule.starts)
     assert sum(found) > 0 and found == made.waiting
     for s in range(4):
-        assert found[s] == check.crossing(units, s, pipe.send, times.reshape(-1))
+        assert found[s] == check.crossing(units, s, check.lags(), times.reshape(-1))
         total = 0
         for k in (0, 1):
             for there, lasts in ((s - 1 if k == 0 else s + 1, False), (s + 1 if k == 0 else s - 1, True)):
                 if 0 <= there < 4:
+                    lag = pipe.hops[min(s, there)] if pipe.hops else pipe.send
                     rows = [
-                        (int(begin[k, s, i] + times[k, s, i]), int(begin[k, s, i] + times[k, s, i]) + pipe.send)
+                        (int(begin[k, s, i] + times[k, s, i]), int(begin[k, s, i] + times[k, s, i]) + lag)
                         if lasts
                         else (int(begin[k, there, i] + times[k, there, i]), int(begin[k, s, i]))
                         for i in range(4)

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from dataclasses import replace
 from fractions import Fraction
+from pathlib import Path
 
 import numpy as np
 import pytest
 from test_pipeline_attacks import reasons
 
+from shardproof.__main__ import run
 from shardproof.formal.pipelines.case import Case, Job
 from shardproof.formal.pipelines.search import planned
 from shardproof.formal.selection.model.clock import Clock
@@ -67,3 +69,16 @@ def test_a_plan_without_an_ingredient_is_proved_and_one_with_it_refused() -> Non
     assert "one of those that are forbidden" in reasons(replace(free, forbidden=WORDS))
     for words in (("data", "tensor"), ("tensor", "tensor"), ("pipeline",)):
         assert "must be some of" in reasons(replace(free, forbidden=words))
+
+
+def test_the_command_forbids_and_says_so(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    out = str(tmp_path / "p.spz")
+    plan = ["plan", "mlp-8192", "--batch", "16", "--train", "sgd", "--machine", "cloud-a100:1x4"]
+    assert run([*plan, "--without", "data", "-o", out]) == 2
+    assert "give --pipeline" in capsys.readouterr().err
+    piped = [*plan, "--pipeline", "2:4", "--time-limit", "20", "--gap", "0.1", "-o", out]
+    assert run([*piped, "--without", "sharding", "--without", "data"]) in (0, 4)
+    capsys.readouterr()
+    assert run(["check", out]) == 0
+    said = capsys.readouterr().out
+    assert "no-data" in said and "no-sharding" in said and "no-tensor" not in said

@@ -21,11 +21,12 @@ from shardproof.backends.execution.reference import random_inputs, run_graph
 from shardproof.backends.execution.run import run_virtual
 from shardproof.formal.views import fronts as searched
 from shardproof.formal.views.backward import runs, tied
-from shardproof.formal.views.regions import branches_of
+from shardproof.formal.views.regions import branches_of, regions_of
 from shardproof.formal.views.search import Viewed
 from shardproof.models.cost.limits import TooLarge
 from shardproof.models.cost.selection import DecisionKind
-from shardproof.models.layout.placement import Placement
+from shardproof.models.cost.selection import build as build_problem
+from shardproof.models.layout.placement import Placement, space
 from shardproof.models.layout.view import View
 from shardproof.models.program.graph import Graph
 from shardproof.models.sources.building.builder import Builder
@@ -61,6 +62,22 @@ def test_the_optimum_is_that_of_all_choices(divisions: tuple[tuple[View, ...], .
 def test_the_optimum_across_nodes(launch: str, memory: str) -> None:
     graph, region = both((1024, 1024), (ACROSS,))
     compared(graph, machine_of((2, 2), launch, memory), (region,))
+
+
+def test_a_second_pass_may_wait_for_the_first_of_another_branch() -> None:
+    """`right.b` reads what `left.f` wrote, by a copy outside of both branches; all of the first pass is over by then."""
+    g, x = Builder("waits", "float32"), {}
+    for name in ("left", "right"):
+        x[name] = g.input(f"{name}.x", (1024,))
+    ends = {n: g.map(f"{n}.f", "relu", x[n], text="b -> b") for n in x}
+    loss = g.map("join", "add", *ends.values(), text="b, b -> b")
+    back = [
+        g.map("left.b", "multiply", loss, x["left"], text="b, b -> b"),
+        g.map("right.b", "multiply", ends["left"], x["right"], text="b, b -> b"),
+    ]
+    graph = g.build(g.map("end", "add", *back, text="b, b -> b"))
+    region = Region(tuple(((f"{n}.f",), (f"{n}.b",)) for n in x), (HALVES,))
+    assert compared(graph, machine_of((1, 4), "1e-4", "1e11"), (region,)) == (HALVES,)
 
 
 def test_views_and_the_whole_machine_win_somewhere() -> None:
@@ -245,6 +262,14 @@ def test_four_mpi_ranks_train_on_views() -> None:
     wanted = run_graph(c.graph, inputs)
     for name in c.graph.results:
         np.testing.assert_allclose(outputs[name], wanted[name], rtol=1e-10, atol=1e-12)
+
+
+def test_divisions_that_come_too_late_are_not_in_the_claim() -> None:
+    graph, machine = build_step(fork(True, 2), "sgd").graph, machine_of((2, 2), "1e-5", "1e11")
+    planning = build_problem(graph, machine, space("complete"), None)
+    every, first = (regions_of(planning, branches_of(graph), over=lambda late=late: late) for late in (False, True))
+    assert [len(r.divisions) for r in first] == [1] and len(every[0].divisions) > 1
+    assert first[0].divisions == every[0].divisions[:1]
 
 
 def owned(graph: Graph) -> list[list[tuple[Names, ...]]]:

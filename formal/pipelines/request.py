@@ -49,7 +49,8 @@ def pairs_of(text: str, step: TrainingStep, machine: Machine, units: int) -> lis
 @dataclass(frozen=True)
 class PipelineRequest:
     """What is asked.  `make`: the step with these blocks recomputed (a `recompute` text, as `build_step` takes it);
-    `recompute`: such a text, or "auto" for the best number of `blocks` from the first stage on; `stages`: auto or P:M.
+    `recompute`: such a text, or "auto" for the best number of `blocks` from the first stage on; `stages`: auto or P:M;
+    `without`: placements that are forbidden, in order of `FORBIDDEN_WORDS`.
     """
 
     make: Callable[[str], TrainingStep | None]
@@ -60,6 +61,7 @@ class PipelineRequest:
     space: Space | None = None
     memory: int | None = None
     gap: Fraction = Fraction(0)
+    without: tuple[str, ...] = ()
 
 
 def uncut(step: TrainingStep) -> str:
@@ -95,7 +97,8 @@ def carry_out_pipelined(
     def plan(which: str, within: Clock) -> Searched:
         made = request.make(which) or step
         cut = divide(made.graph, made.passes)
-        job = Job(made.graph, cut, request.machine, request.space or default_space(request.machine), request.memory)
+        where = request.space or default_space(request.machine)
+        job = Job(made.graph, cut, request.machine, where, request.memory, request.without)
         fits = [(p, m) for p, m in pairs if p <= cut.units]
         return planned(job, fits, within, request.gap, tell or (lambda words: None))
 

@@ -31,6 +31,7 @@ from ...models.terminal.options import (
 from ...models.text import InputError, bytes_text
 from ...models.verbs.describe import check_training, training_of
 from ...models.verbs.optimizer import LOSS, MICRO, MICRO_HELP, OPTIMIZER, PRECISION, PRECISION_HELP
+from ...proofs.pipelines.certificate import FORBIDDEN_WORDS
 from ...proofs.publishing.publisher import Publisher
 from ..explain.bars import bar_lines, bars_json, with_bars
 from ..explain.cost_table import CostRow, cost_table, render_cost_table
@@ -75,6 +76,7 @@ class PlanOptions:
     strategy_file: Path | None
     joint: bool
     pipeline: str | None
+    without: tuple[str, ...]
     overlap: bool
     views: bool
     output: Path
@@ -97,6 +99,8 @@ class PlanOptions:
             raise click.UsageError(
                 "--recompute auto weighs time against memory and searches: give --memory, and no --strategy"
             )
+        if self.without and (self.pipeline is None or self.strategy_file is not None):
+            raise click.UsageError("--without forbids placements of pipelined steps: give --pipeline, no --strategy")
         if self.pipeline is not None and self.engine != "native":
             raise click.UsageError("--pipeline searches natively: leave out --engine")
         others = self.overlap, self.joint, self.pipeline is not None
@@ -187,6 +191,13 @@ class PlanOptions:
     "stages and M micro-batches.",
 )
 @click.option(
+    "--without",
+    type=click.Choice(FORBIDDEN_WORDS),
+    multiple=True,
+    help="With --pipeline, what plan and bound do without: splits of other axes than the batch (tensor), of the batch "
+    "(data), of parameters and states (sharding).",
+)
+@click.option(
     "--overlap",
     is_flag=True,
     help="Let redistributions run beside operators: placements and a schedule, with a bound over both.",
@@ -237,8 +248,9 @@ def plan_command(publisher: Publisher, options: PlanOptions) -> int:
             return training_of(request.graph, options.train, options.loss, which, options.precision)
 
         names = tuple(blocks(request.graph)) if options.recompute == "auto" else ()
+        without = tuple(word for word in FORBIDDEN_WORDS if word in options.without)
         asked = PipelineRequest(
-            make, request.machine, text, options.recompute, names, where, options.memory, options.gap
+            make, request.machine, text, options.recompute, names, where, options.memory, options.gap, without
         )
         flags = None if options.strategy_file is None else pipelined_flags(options.strategy_file)
         return plan_pipeline(publisher, asked, clock, options.output, options.as_json, flags)

@@ -113,7 +113,7 @@ class Views:
         self.planning, self.orders = planning, axis_orders(planning.graph)
         self.unit = Fraction(1, planning.problem.scale)
         self.known: dict[tuple[int, ...], Structures] = {}
-        self.branches: dict[tuple[tuple[int, ...], Own], Labelled] = {}
+        self.branches: dict[tuple[tuple[int, ...], ...], Labelled] = {}
 
     def of(self, view: View) -> Structures:
         """Prices of what runs on a view."""
@@ -134,7 +134,7 @@ class Views:
 
     def labelled(self, view: View, own: Own) -> Labelled:
         """Labels of a branch on a view."""
-        key = view.counts, own
+        key = view.counts, own.vertices, own.inner, own.crossing, (own.phases,)
         if key not in self.branches:
             self.branches[key] = labelled(self.planning, self.of(view), own)
         return self.branches[key]
@@ -237,11 +237,11 @@ class _Tables:
         return self.known[key]
 
 
-def build_views(planning: Planning, regions: tuple[Region, ...]) -> ViewsPlanning:
-    """The problem of a plan with views.  Raises `TooLarge` where the labels of a branch are too many, `ValueError` for
-    machines that have no views.
+def build_views(planning: Planning, regions: tuple[Region, ...], views: Views | None = None) -> ViewsPlanning:
+    """The problem of a plan with views; `views`: prices of the planning that are known.  Raises `TooLarge` where the
+    labels of a branch are too many, `ValueError` for machines that have no views.
     """
-    base, views, tables = planning.problem, Views(planning), _Tables()
+    base, views, tables = planning.problem, views or Views(planning), _Tables()
     own = own_of(planning, regions)
     owner = {v: (r, i) for r, row in enumerate(own) for i, one in enumerate(row) for v in one.vertices}
     vertices = [Vertex(x.name, np.append(x.cost, 0) if v in owner else x.cost) for v, x in enumerate(base.vertices)]

@@ -13,7 +13,7 @@ Nothing of this is believed: the checker looks at the regions themselves.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from itertools import product
 
 from ...models.cost.limits import TooLarge
@@ -141,24 +141,29 @@ def _boxes(hierarchy: tuple[int, ...], counts: tuple[int, ...]) -> tuple[View, .
     return tuple(View(start, counts) for start in starts)
 
 
-def regions_of(planning: Planning, branches: Sequence[tuple[Branch, ...]]) -> tuple[Region, ...]:
-    """Regions with their divisions; those that are too large to be tabulated are left out, and so are regions without
-    any.
+def regions_of(
+    planning: Planning,
+    branches: Sequence[tuple[Branch, ...]],
+    views: Views | None = None,
+    over: Callable[[], bool] = lambda: False,
+) -> tuple[Region, ...]:
+    """Regions with their divisions; those that are too large to be tabulated are left out, those that come when the
+    time is `over` (but for the first), and regions without any.  `views`: prices of the planning, which are kept there.
     """
-    out, hierarchy = [], planning.machine.hierarchy
+    out: list[Region] = []
+    hierarchy, views = planning.machine.hierarchy, views or Views(planning)
     for parts in tied(planning.graph, branches):
         weights = [
             sum(int(planning.problem.vertices[planning.operators[n]].cost.min()) for phase in b for n in phase)
             for b in parts
         ]
-        views = Views(planning)
         own = own_of(planning, (Region(parts, ()),))[0]
         if not all(connected(planning, one) for one in own):
             continue
         divisions: list[tuple[View, ...]] = []
         for boxes in grids(hierarchy, len(parts)):
             division = _dealt(weights, boxes)
-            if divided_measured(planning.machine, boxes):
+            if divided_measured(planning.machine, boxes) or ((out or divisions) and over()):
                 continue
             try:
                 for view, members in Region(parts, (division,)).groups(0):

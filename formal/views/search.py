@@ -19,9 +19,11 @@ from ..planning.simple import simple_plans
 from ..selection.answer import Answer
 from ..selection.model.clock import Clock, Progress
 from ..selection.solve import solve
-from .problem import ViewsPlanning, build_views
+from .problem import Views, ViewsPlanning, build_views
 from .regions import branches_of, regions_of
 
+REGIONS_SHARE = 0.4
+"""Of the time: what branches take on views; divisions beyond are not in the claim."""
 PLAIN_SHARE = 0.3
 """Of the time: the plan without views."""
 
@@ -62,14 +64,15 @@ def plan_views(
     """
     check_sizes(graph, machine, where)
     base = build(graph, machine, where, None, notify)
+    views, until = Views(base), clock.share(REGIONS_SHARE)
     try:
-        found = regions_of(base, branches_of(graph)) if regions is None else regions
+        found = regions_of(base, branches_of(graph), views, until.over) if regions is None else regions
         if not found:
             raise InputError(
                 f"{graph.name} has no branches that could run beside each other on parts of {machine.name!r}; leave "
                 "out --views"
             )
-        planning = build_views(base, found)
+        planning = build_views(base, found, views)
     except ValueError as error:
         raise InputError(str(error)) from None
     known = simple_plans(base)

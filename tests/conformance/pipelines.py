@@ -21,9 +21,9 @@ from shardproof.proofs.pipelines.certificate import PipelineCertificate
 from shardproof.proofs.pipelines.file import encode_pipeline
 
 
-def machine() -> Machine:
-    """Two nodes of one device with links of round numbers."""
-    plain = load_machine("cloud-a100:2x1")
+def machine(devices: int = 1) -> Machine:
+    """Two nodes of one device (or more) with links of round numbers."""
+    plain = load_machine(f"cloud-a100:2x{devices}")
     levels = tuple(Level(x.name, x.size, Fraction(10**9), Fraction(1, 10**6)) for x in plain.levels)
     return replace(plain, name="two", levels=levels)
 
@@ -36,10 +36,31 @@ def by_hand(memory: int | None, starts: tuple[int, ...], leaf: bool) -> Pipeline
     if leaf:
         case.prove(1, Clock())
         case.leaves = {k: v for k, v in case.leaves.items() if k == (1, 2, 1, False)}
+        case.passes = {}
         case.bound = 0
         case.update_bound(1 << 62)
     pieces, stages = case.pieces, []
     for i, j in zip(starts, (*starts[1:], job.division.units), strict=True):
+        choices = dict.fromkeys(pieces.stage_vertices(i, j), 0)
+        stages.append(StagePlan(i, j, choices, pieces.seconds(i, j, choices)))
+    best = scheduled(case, stages, 0.0, Clock(), 2)
+    assert best is not None
+    return Searched(job, best, [case], case.bound).certificate()
+
+
+def apart() -> PipelineCertificate:
+    """Four stages on two nodes of two devices: sends differ, and the bound knows forward and backward of one unit."""
+    step = build_step(build("mlp-8192", batch=4, width=32, layers=5), "sgd")
+    job = Job(step.graph, divide(step.graph, step.passes), machine(2), space("complete"), None)
+    case = Case(job, 4, 2)
+    case.update_bound(1 << 62)
+    case.prove(1, Clock())
+    case.leaves = {}
+    case.passes = {k: v for k, v in case.passes.items() if k[0] == 1}
+    case.bound = 0
+    case.update_bound(1 << 62)
+    pieces, stages = case.pieces, []
+    for i, j in zip(case.starts, (*case.starts[1:], job.division.units), strict=True):
         choices = dict.fromkeys(pieces.stage_vertices(i, j), 0)
         stages.append(StagePlan(i, j, choices, pieces.seconds(i, j, choices)))
     best = scheduled(case, stages, 0.0, Clock(), 2)
@@ -57,6 +78,9 @@ def suite() -> Suite:
     add("two", "proved", "Pipeline     proved", good)
     add("work", "proved", "WithinGap    proved", by_hand(None, (0, 1), False))
     add("memory", "proved", "memory limit 1 MiB per device", by_hand(1 << 20, (0, 2), False))
+
+    passes = apart()
+    add("passes", "proved", "stages-in-the-machines-order", passes)
 
     def refuted(name: str, sentence: str, c: PipelineCertificate, fault: str) -> None:
         add(name, "refuted", sentence, c, fault)
@@ -81,6 +105,13 @@ def suite() -> Suite:
             "an update in another unit than its parameter")  # fmt: skip
     refuted("choices", "not those of its operators", replace(good, stages=(replace(first, choices=second.choices), second)),
             "placements of another stage")  # fmt: skip
+
+    refuted("anywhere", "takes longer than the schedule says", replace(passes, ordered=False),
+            "near sends of stages that may lie anywhere")  # fmt: skip
+    swapped = tuple(replace(x, phase="B" if x.phase == "F" else "F") for x in passes.leaves)
+    refuted("pass", "leaf 1 to 2", replace(passes, leaves=swapped), "a forward pass said to be the backward pass")
+    add("without", "proved", "no-tensor", replace(passes, forbidden=("tensor",)))
+    refuted("forbidden", "must be some of", replace(passes, forbidden=("data", "tensor")), "words in another order")
 
     whole = encode_pipeline(good)
 

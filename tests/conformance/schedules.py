@@ -75,6 +75,11 @@ def suite() -> Suite:
     def add(name: str, verdict: str, sentence: str, c: ScheduleCertificate, fault: str = "") -> None:
         out.add(f"schedule-{name}", verdict, sentence, container(encode_schedule(c)), fault=fault)
 
+    nodes = Pipeline(((1, 1, 0),) * 3, 1, 2, None, hops=(2, 0))
+    add("hops", "proved", "Optimal      proved; makespan 10",
+        ScheduleCertificate(nodes, ints(0, 3, 4, 9, 6, 5, 10, 7, 6), 10, 10, Path(), "by hand"))  # fmt: skip
+    add("hop", "refuted", "the lag is 2", ScheduleCertificate(nodes, ints(0, 2, 3, 7, 5, 4, 8, 6, 5), 8, 8, Path(), "by hand"),
+        "a send of 2 that takes 1")  # fmt: skip
     add("load", "proved", "Optimal      proved; makespan 6", jobs(Load(0, 1, 1)))
     add("path", "proved", "WithinGap    proved; makespan 6 unit; lower bound 4", jobs(Path(), least=4))
     add("split", "proved", "Optimal      proved; makespan 6", jobs(CLOSED))

@@ -18,6 +18,7 @@ from shardproof.models.machine.machine import Machine
 from shardproof.models.problem.claims import Optimal
 from shardproof.models.program.graph import Graph
 from shardproof.models.sources.building.builder import Builder
+from shardproof.models.sources.training import build_step
 from shardproof.proofs.views.certificate import ViewsCertificate
 from shardproof.proofs.views.file import encode_views
 
@@ -31,7 +32,7 @@ def branches() -> Graph:
     return g.build(g.map("join", "add", *ends, text="b n, b n -> b n"))
 
 
-def by_hand(launch: str, where: str = "complete") -> ViewsCertificate:
+def by_hand(launch: str, where: str = "complete", train: bool = False) -> ViewsCertificate:
     plain = machine()
     device = replace(plain.device, launch=Fraction(launch), peaks=(("float32", Fraction(10**12)),))
     stated = {k: v for k, v in plain.sources if "peaks" not in k}
@@ -40,7 +41,8 @@ def by_hand(launch: str, where: str = "complete") -> ViewsCertificate:
     }
     sources = tuple((k, "assumption: a round number") for k in sorted(stated))
     slow: Machine = replace(plain, device=device, sources=sources)
-    found = plan_views(branches(), slow, space(where), clock=Clock(60.0)).certificate()
+    graph = build_step(branches(), "sgd").graph if train else branches()
+    found = plan_views(graph, slow, space(where), clock=Clock(60.0)).certificate()
     assert found is not None
     return found
 
@@ -105,6 +107,27 @@ def suite() -> Suite:
         "branches of which one reads the other",
     )
 
+    step = by_hand("1/10000", train=True)
+    add("step", "proved", "tied-backward", step)
+    both = step.regions[0].branches
+    refuted(
+        "passes",
+        "would have to wait for itself",
+        replace(step, regions=(replace(step.regions[0], branches=tuple(b[::-1] for b in both[:1]) + both[1:]),)),
+        "forward and backward pass of one branch exchanged",
+    )
+    refuted(
+        "phases",
+        "does not hang together",
+        replace(
+            step,
+            regions=(
+                replace(step.regions[0], branches=tuple((a[0], b[1]) for a, b in zip(both, both[::-1], strict=True))),
+            ),
+        ),
+        "the backward passes of two branches exchanged",
+    )
+
     members = encode_views(good)
 
     def malformed(name: str, sentence: str, change: Callable[[Head], object], fault: str) -> None:
@@ -114,6 +137,12 @@ def suite() -> Suite:
     malformed("format", "reads 'shardproof-views/1' only", lambda h: h.update(format="x"), "another format")
     malformed("graph", "is not the hash", lambda h: h.update(graph_sha256="0" * 64), "the hash of another graph")
     malformed("alone", "two or more", lambda h: h["regions"][0].update(branches=[[["left"]]]), "a region of one branch")
+    malformed(
+        "three",
+        "all of one phase or all of two",
+        lambda h: h["regions"][0].update(branches=[[["left"], [], []], [["right"], [], []]]),
+        "branches of three phases",
+    )
     malformed(
         "division",
         "a view for every branch",
