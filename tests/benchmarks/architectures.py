@@ -35,6 +35,7 @@ MODULES = (
     "hf_encoders",
     "hf_vision",
     "hf_modalities",
+    "held_models",
     "torchvision_models",
     "timm_models",
     "diffusers_models",
@@ -48,6 +49,7 @@ LIBRARIES = {
     "diffusers": "diffusers",
     "plain": "plain PyTorch",
     "recent": "of all, recent",
+    "held": "of all, held out",
 }
 
 
