@@ -103,6 +103,7 @@ def test_a_reduction(
     ("hierarchy", "loads", "held", "wanted", "expected"),
     [
         ((2, 8), [0, 12], 4, 16, [("all_gather", 1, 4, 4)]),  # grows by what comes in
+        ((2, 8), [0, 10], 4, 14, [("all_gather", 1, 4, 4)]),  # three boxes and a half are four members
         ((2, 8), [0, 12], 4, 15, [("alltoall", 1, 8, 2)]),  # something is sent that another held
         ((2, 8), [0, 7], 8, 8, [("alltoall", 1, 8, 1)]),
         ((2, 8), [6, 12], 4, 16, [("all_gather", 0, 2, 6), ("all_gather", 1, 4, 4)]),  # no more members than there are
