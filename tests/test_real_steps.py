@@ -212,6 +212,26 @@ def test_a_model_that_is_not_known_is_judged_by_its_parameters(tmp_path: Path) -
     assert float(str(after["mean_error"])) < 0.08
 
 
+@pytest.mark.parametrize("name", ["nccl", "vidur"])
+def test_collectives_without_a_row_to_fit_are_judged_all_the_same(name: str, tmp_path: Path) -> None:
+    table, row = {
+        "nccl": (
+            "one_machine",
+            "gpu,folder,nccl,operation,dtype,ranks,bytes,ms\nh100,a,2,all_gather,half,8,1048576,0.05",
+        ),
+        "vidur": (
+            "vidur",
+            "cluster,operation,ranks,ranks_per_node,gpus_per_node,bytes,median_ms\na100_dgx,all_reduce,2,2,8,2048,0.03",
+        ),
+    }[name]
+    (tmp_path / "nccl").mkdir()
+    (tmp_path / "nccl" / f"{table}.csv").write_text(row, encoding="utf-8")
+    (tmp_path / "empty").mkdir()
+    found = FAMILIES[name](tmp_path / "empty", tmp_path)
+    assert found["rows"] == 1
+    assert float(str(found["worst_error"])) < 1
+
+
 def test_parts_keep_groups_together(tmp_path: Path) -> None:
     seen: set[tuple[str, ...]] = set()
     total = 0
