@@ -75,6 +75,13 @@ def test_a_piece_of_a_reduction_is_rounded_up() -> None:
     ]
 
 
+def test_a_product_counts_its_batch_its_steps_and_the_bytes_of_cut_sums() -> None:
+    zero, one = Fraction(0), Fraction(1)
+    form = ProductForm("bf16", 4, ((64, 64, Fraction(10)),), zero, one, 2 * one, 5 * one, one / 16384, zero, zero)
+    assert computing(form, 5, 64, 64, 64) == 2 * (10 + 1) + 2  # five blocks on four processors
+    assert computing(form, 1, 64, 64, 6400) == 2 * (13 * 10 + 1) + 13 * 2 + 5 + 8  # eight parts of thirteen steps
+
+
 D = Digit
 TWO = (D(0, 1, 2), D(1, 1, 2))
 """A digit of two at either level of 2 x 4."""
