@@ -49,6 +49,39 @@ def test_levels_without_forms_and_empty_collectives_count_nothing() -> None:
     assert units(some, 1, machine, 1) == 1000 + 300 + 20 + 300 + 300
 
 
+def test_every_collective_is_rounded_up() -> None:
+    base = load_machine("cloud-a100:2x4")
+    thirds = CollectiveForm(*(value / 3 for value in vars(FORM).values()))
+    machine = replace(base, levels=(base.levels[0], replace(base.levels[1], collectives=(thirds,) * 4)))
+    one = Collective("alltoall", 1, 4, 100)  # 1000 + 300 + 10 + 300 + 300 thirds
+    assert units([one], 1, machine, 1) == 637
+    assert units([one] * 3, 1, machine, 1) == 3 * 637  # not the 1,910 of their sum
+
+
+def test_every_operation_has_its_own_form() -> None:
+    base = load_machine("cloud-a100:2x4")
+    forms = tuple(CollectiveForm(Fraction(n), *(Fraction(0),) * 5) for n in (1, 10, 100, 1000))
+    machine = replace(base, levels=(base.levels[0], replace(base.levels[1], collectives=forms)))
+    for operation, expected in (("all_gather", 1), ("reduce_scatter", 10), ("all_reduce", 100), ("alltoall", 1000)):
+        assert units([Collective(operation, 1, 4, 100)], 1, machine, 1) == expected
+
+
+def test_a_piece_of_a_reduction_is_rounded_up() -> None:
+    found = list(of_reduction((2, 4), (Digit(0, 1, 2), Digit(1, 1, 2)), (True, False), 25))
+    assert [(c.operation, c.share) for c in found] == [
+        ("reduce_scatter", 4 * 13 * 1),
+        ("reduce_scatter", 26),
+        ("all_gather", 13),
+    ]
+
+
+def test_a_product_counts_its_batch_its_steps_and_the_bytes_of_cut_sums() -> None:
+    zero, one = Fraction(0), Fraction(1)
+    form = ProductForm("bf16", 4, ((64, 64, Fraction(10)),), zero, one, 2 * one, 5 * one, one / 16384, zero, zero)
+    assert computing(form, 5, 64, 64, 64) == 2 * (10 + 1) + 2  # five blocks on four processors
+    assert computing(form, 1, 64, 64, 6400) == 2 * (13 * 10 + 1) + 13 * 2 + 5 + 8  # eight parts of thirteen steps
+
+
 D = Digit
 TWO = (D(0, 1, 2), D(1, 1, 2))
 """A digit of two at either level of 2 x 4."""
@@ -77,6 +110,7 @@ def test_a_reduction(
     ("hierarchy", "loads", "held", "wanted", "expected"),
     [
         ((2, 8), [0, 12], 4, 16, [("all_gather", 1, 4, 4)]),  # grows by what comes in
+        ((2, 8), [0, 10], 4, 14, [("all_gather", 1, 4, 4)]),  # three boxes and a half are four members
         ((2, 8), [0, 12], 4, 15, [("alltoall", 1, 8, 2)]),  # something is sent that another held
         ((2, 8), [0, 7], 8, 8, [("alltoall", 1, 8, 1)]),
         ((2, 8), [6, 12], 4, 16, [("all_gather", 0, 2, 6), ("all_gather", 1, 4, 4)]),  # no more members than there are

@@ -189,6 +189,49 @@ def test_rows_that_are_no_layout_are_refused_and_left_out(tmp_path: Path) -> Non
     assert FAMILIES["vtrain_multi"](DATA, tmp_path)["rows"] == 1
 
 
+@pytest.mark.parametrize(("column", "value"), [("seq", "2048"), ("recompute", "False")])
+def test_lengths_and_modes_that_no_row_of_the_fit_has(column: str, value: str, tmp_path: Path) -> None:
+    """Rows that cannot tell one term from another leave both near what is usual."""
+    lines = (DATA / "tables" / "llmfoundry.csv").read_text(encoding="utf-8").splitlines()
+    at = lines[0].split(",").index(column)
+    for side in ("fit", "judge"):
+        (tmp_path / side / "tables").mkdir(parents=True)
+        kept = [lines[0], *(x for x in lines[1:] if (x.split(",")[at] == value) == (side == "judge"))]
+        (tmp_path / side / "tables" / "llmfoundry.csv").write_text("\n".join(kept), encoding="utf-8")
+    found = llmfoundry.judged(tmp_path / "fit", tmp_path / "judge")
+    assert float(str(found["mean_error"])) < 0.12  # 0.28 of both with constants that go where rows push them
+    assert float(str(found["worst_error"])) < 0.40
+
+
+def test_a_model_that_is_not_known_is_judged_by_its_parameters(tmp_path: Path) -> None:
+    text = (DATA / "tables" / "llmfoundry.csv").read_text(encoding="utf-8")
+    (tmp_path / "tables").mkdir()
+    (tmp_path / "tables" / "llmfoundry.csv").write_text(text.replace("\n7b,", "\n7b-new,"), encoding="utf-8")
+    before, after = (llmfoundry.judged(DATA, folder) for folder in (DATA, tmp_path))
+    assert after["rows"] == before["rows"]
+    assert float(str(after["mean_error"])) < 0.08
+
+
+@pytest.mark.parametrize("name", ["nccl", "vidur"])
+def test_collectives_without_a_row_to_fit_are_judged_all_the_same(name: str, tmp_path: Path) -> None:
+    table, row = {
+        "nccl": (
+            "one_machine",
+            "gpu,folder,nccl,operation,dtype,ranks,bytes,ms\nh100,a,2,all_gather,half,8,1048576,0.05",
+        ),
+        "vidur": (
+            "vidur",
+            "cluster,operation,ranks,ranks_per_node,gpus_per_node,bytes,median_ms\na100_dgx,all_reduce,2,2,8,2048,0.03",
+        ),
+    }[name]
+    (tmp_path / "nccl").mkdir()
+    (tmp_path / "nccl" / f"{table}.csv").write_text(row, encoding="utf-8")
+    (tmp_path / "empty").mkdir()
+    found = FAMILIES[name](tmp_path / "empty", tmp_path)
+    assert found["rows"] == 1
+    assert float(str(found["worst_error"])) < 1
+
+
 def test_parts_keep_groups_together(tmp_path: Path) -> None:
     seen: set[tuple[str, ...]] = set()
     total = 0
