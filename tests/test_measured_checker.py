@@ -207,6 +207,15 @@ def test_what_a_product_computes(sizes: tuple[int, int, int, int], seconds: Frac
     assert computing(PRODUCT, *sizes) == seconds
 
 
+def test_no_digit_of_a_tile_is_lost() -> None:
+    """Times of tiles have denominators that no other constant has; truncated, they would be too short."""
+    fine = replace(PRODUCT, tiles=((128, 64, Fraction(5, 7)), (64, 128, Fraction(7, 11))), odd=Fraction(1, 3))
+    assert computing(fine, 1, 128, 64, 64) == min(Fraction(5, 7), Fraction(7, 11)) + 1
+    assert computing(fine, 1, 129, 64, 64) == Fraction(4, 3) * min(Fraction(5, 7), Fraction(7, 11)) + 1
+    only = replace(fine, tiles=fine.tiles[:1])
+    assert computing(only, 1, 128, 64, 640) == Fraction(50, 7) + 1
+
+
 def test_a_sum_is_cut_into_1024_parts_at_most() -> None:
     many = replace(PRODUCT, processors=1 << 12)
     assert computing(many, 1, 128, 64, 64 * 1024) == 40 + 5 + 1

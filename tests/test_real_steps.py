@@ -212,20 +212,21 @@ def test_a_model_that_is_not_known_is_judged_by_its_parameters(tmp_path: Path) -
     assert float(str(after["mean_error"])) < 0.08
 
 
-@pytest.mark.parametrize("name", ["nccl", "vidur"])
-def test_collectives_without_a_row_to_fit_are_judged_all_the_same(name: str, tmp_path: Path) -> None:
+@pytest.mark.parametrize("name", ["nccl", "vidur", "gemm"])
+def test_tables_without_a_row_to_fit_are_judged_all_the_same(name: str, tmp_path: Path) -> None:
     table, row = {
+        "gemm": ("gemm/sample", "gpu,dtype,m,n,k,ms\na100_sxm,bfloat16,4096,4096,4096,0.55"),
         "nccl": (
-            "one_machine",
+            "nccl/one_machine",
             "gpu,folder,nccl,operation,dtype,ranks,bytes,ms\nh100,a,2,all_gather,half,8,1048576,0.05",
         ),
         "vidur": (
-            "vidur",
+            "nccl/vidur",
             "cluster,operation,ranks,ranks_per_node,gpus_per_node,bytes,median_ms\na100_dgx,all_reduce,2,2,8,2048,0.03",
         ),
     }[name]
-    (tmp_path / "nccl").mkdir()
-    (tmp_path / "nccl" / f"{table}.csv").write_text(row, encoding="utf-8")
+    (tmp_path / f"{table}.csv").parent.mkdir()
+    (tmp_path / f"{table}.csv").write_text(row, encoding="utf-8")
     (tmp_path / "empty").mkdir()
     found = FAMILIES[name](tmp_path / "empty", tmp_path)
     assert found["rows"] == 1
