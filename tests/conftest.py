@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import shutil
+import signal
 import sys
+import threading
 from collections.abc import Callable
 from functools import cache
 from importlib.util import find_spec
@@ -13,6 +15,10 @@ import pytest
 from hypothesis import settings
 
 GOLDEN = Path(__file__).parent / "golden"
+
+# Shells ignore SIGINT in what they start with `&`, and so would every command that a test starts and interrupts.
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN and threading.current_thread() is threading.main_thread():
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 # The same examples in every run: a failure on one machine is a failure on all.
 settings.register_profile("repeatable", derandomize=True, deadline=None, print_blob=True)

@@ -173,12 +173,13 @@ def test_with_views(tmp_path: Path) -> None:
     for more, reason in (
         ({"joint": True}, "leave out joint"),
         ({"memory": "1GiB"}, "no memory limits"),
-        ({"train": "sgd"}, "training step"),
         ({"micro_batch": 2}, "micro-batches"),
         ({"vocabulary": "dtensor"}, "vocabulary"),
     ):
         with pytest.raises(InputError, match=reason):
             shardproof.plan(model, "cloud-a100:2x2", **given, **more)
+    step = shardproof.plan(model, "cloud-a100:2x2", train="sgd", views=True)
+    assert step.status == "optimal" and any("tied-backward" in a for a in step.assumptions)
 
 
 def test_joint_and_pipelined(tmp_path: Path) -> None:
