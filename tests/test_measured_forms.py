@@ -32,7 +32,7 @@ from shardproof.models.machine.measured import COLLECTIVES
 from shardproof.models.machine.parts import Level
 from shardproof.models.machine.text import render, to_toml
 from shardproof.models.pipelines.division import divide
-from shardproof.models.pipelines.work import unit_work
+from shardproof.models.pipelines.work import amounts, unit_work
 from shardproof.models.problem.claims import Verdict
 from shardproof.models.problem.selection_problem import Ints
 from shardproof.models.program.graph import Graph
@@ -40,7 +40,7 @@ from shardproof.models.sources.building.builder import Builder
 from shardproof.models.sources.training import build_step
 from shardproof.models.sources.zoo import build as zoo
 from shardproof.proofs.plan.bundle import write_plan
-from shardproof.verify.pipelines.bound import least_work
+from shardproof.verify.pipelines.bound import least_work, work_of
 from shardproof.verify.plan.assumptions import assumed
 from shardproof.verify.plan.plan import check_plan
 from shardproof.verify.plan.tables import wrong_anywhere
@@ -331,8 +331,8 @@ def test_least_work_stays_below_every_placement() -> None:
     for op, unit, phase in zip(graph.operators, division.unit, division.phase, strict=True):
         if unit >= 0 and phase != "U":
             cheapest[unit] += int(planning.problem.vertices[planning.operators[op.name]].cost.min())
-    found = unit_work(graph, slow, division)
-    assert found == least_work(graph, slow, division)
+    found = unit_work(amounts(graph, division), slow)
+    assert found == least_work(work_of(graph, division), slow)
     assert all(0 < f <= c for f, c in zip(found, cheapest, strict=True))
 
 

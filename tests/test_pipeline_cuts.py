@@ -160,6 +160,20 @@ def certified() -> tuple[Case, PipelineCertificate]:
     return case, Searched(job, best, [case], case.bound).certificate()
 
 
+def test_leaves_end_where_a_pair_cannot_be_better() -> None:
+    """What says most is solved first; a certificate of few leaves is as good as one of all."""
+    case, c = certified()
+    few = Case(case.job, 4, 4)
+    few.update_bound(1 << 62)
+    wanted = few.bound + (case.bound - few.bound) // 4
+    few.prove(1, Clock(60.0), wanted)
+    assert few.bound == wanted
+    all_of, some = ({id(x): x for x in (*k.leaves.values(), *k.passes.values())} for k in (case, few))
+    assert 0 < len(some) < len(all_of)
+    fewer = replace(c, leaves=tuple(some.values()))
+    assert reasons(replace(fewer, lower_bound=wanted)) == "" and reasons(fewer)
+
+
 def phases(c: PipelineCertificate, change: Callable[[Leaf], Leaf | None]) -> PipelineCertificate:
     """With every leaf of a pass changed, or left out."""
     rows = [change(leaf) if leaf.phase else leaf for leaf in c.leaves]

@@ -30,7 +30,7 @@ from shardproof.models.pipelines.division import divide
 from shardproof.models.pipelines.micro import micro_batch
 from shardproof.models.pipelines.pieces import Pieces
 from shardproof.models.pipelines.views import send_time, view_sizes
-from shardproof.models.pipelines.work import unit_work
+from shardproof.models.pipelines.work import amounts, unit_work
 from shardproof.models.problem.claims import Verdict
 from shardproof.models.sources.training import TrainingStep, build_step
 from shardproof.models.sources.zoo import build
@@ -39,7 +39,7 @@ from shardproof.proofs.container.archive import Member, read_container, write_co
 from shardproof.proofs.container.canonical import ContainerError, canonical
 from shardproof.proofs.pipelines.certificate import PipelineCertificate
 from shardproof.proofs.pipelines.file import decode_pipeline, encode_pipeline, write_pipeline
-from shardproof.verify.pipelines.bound import least_step, least_work, parts, send
+from shardproof.verify.pipelines.bound import least_step, least_work, parts, send, work_of
 from shardproof.verify.pipelines.certificate import check_members, check_pipeline
 from shardproof.verify.pipelines.division import shortened, wrong_division
 from shardproof.verify.pipelines.leaves import Units
@@ -219,7 +219,9 @@ def test_views_and_sends_are_computed_twice_alike() -> None:
                     assert send_time(machine, p, 12_345_678, far) == send(machine, p, 12_345_678, far)
     step, pieces, _ = tiny()
     view = load_machine("cloud-a100:1x2")
-    assert unit_work(step.graph, view, pieces.division) == least_work(step.graph, view, pieces.division)
+    division = pieces.division
+    found = unit_work(amounts(step.graph, division), view)
+    assert found == least_work(work_of(step.graph, division), view)
 
 
 @cache

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from fractions import Fraction
+from functools import cached_property
 from itertools import accumulate
 from math import ceil, floor
 
@@ -19,10 +20,10 @@ from ...models.pipelines.bound import IMPOSSIBLE, Bounds, closure, least, reache
 from ...models.pipelines.cuts import Hops, Passes, least_cut
 from ...models.pipelines.division import Division, check_sums
 from ...models.pipelines.forbidden import without
-from ...models.pipelines.micro import micro_batch
+from ...models.pipelines.micro import Along, batched, micro_batch
 from ...models.pipelines.pieces import Part, Pieces, Seconds
 from ...models.pipelines.views import send_between, send_time, view
-from ...models.pipelines.work import PER_SECOND, unit_bytes, unit_work
+from ...models.pipelines.work import PER_SECOND, Amounts, amounts, unit_bytes, unit_work
 from ...models.problem.selection_problem import ProblemError, SelectionProblem
 from ...models.program.graph import Graph
 from ...models.text import InputError
@@ -64,6 +65,9 @@ FINE = 16
 MOST_FITS = 8
 """Attempts to fit a stage with options of its units."""
 
+NO_STEP = 1 << 62
+"""Picoseconds: no plan is known, or none fits."""
+
 NO_LIMIT = 1 << 50
 """Bytes; rows are built all the same, to say what a stage needs."""
 
@@ -80,14 +84,25 @@ class Job:
     forbidden: tuple[str, ...] = ()
     _graphs: dict[int, Graph] = field(default_factory=dict, compare=False, repr=False)
     _bytes: dict[int, list[int]] = field(default_factory=dict, compare=False, repr=False)
+    _amounts: dict[int, Amounts] = field(default_factory=dict, compare=False, repr=False)
 
     def micro_batch(self, micro: int) -> Graph:
         """The graph of a micro-batch, made once.  `InputError` names what stands in the way."""
         if micro not in self._graphs:
             if micro > 1 and all(m == 1 for m in self._graphs):
                 check_sums(self.graph, self.division)
-            self._graphs[micro] = micro_batch(self.graph, micro)
+            self._graphs[micro] = micro_batch(self.graph, micro, self._along)
         return self._graphs[micro]
+
+    @cached_property
+    def _along(self) -> Along:
+        return batched(self.graph)
+
+    def amounts(self, micro: int) -> Amounts:
+        """What the operators of every unit do for a micro-batch."""
+        if micro not in self._amounts:
+            self._amounts[micro] = amounts(self.micro_batch(micro), self.division)
+        return self._amounts[micro]
 
     def unit_bytes(self, micro: int) -> list[int]:
         """Least bytes per unit with micro-batches of this number."""
@@ -129,8 +144,8 @@ class Case:
         assert machine is not None
         self.machine = machine
         self.graph = self.job.micro_batch(self.micro)
-        self.work = unit_work(self.graph, machine, self.job.division)
-        self.forward = unit_work(self.graph, machine, self.job.division, "F")
+        self.work = unit_work(self.job.amounts(self.micro), machine)
+        self.forward = unit_work(self.job.amounts(self.micro), machine, "F")
         self.weight = self.job.unit_bytes(self.micro)
 
     @property
@@ -236,28 +251,37 @@ class Case:
             if better is not None:
                 self.bound, self.starts = better[0], better[1] or self.starts
 
-    def prove(self, size: int, clock: Clock) -> None:
-        """Solve the leaves of `size` units."""
+    def prove(self, size: int, clock: Clock, most: int = NO_STEP) -> None:
+        """Solve the leaves of `size` units, those that say most first, until the bound is `most`."""
         pieces, n = self.pieces, self.job.division.units
-        solved: dict[object, Leaf | None] = {}
-        for i in range(n - size + 1):
-            for times, once in sorted({(1, False), (1, True), (self.micro, True)}):
-                if self.stages == 1 and times < self.micro:
-                    continue  # of one stage the step counts, of several what a micro-batch takes too
-                key = (times, once, pieces.key(i, i + size, once))
-                if key not in solved:
-                    solved[key] = self._solved(i, i + size, times, once, clock)
-                leaf = solved[key]
+        for times, once, phase in self._kinds():
+            alike: dict[object, list[int]] = {}
+            for i in range(n - size + 1):
+                key = pieces.pass_key(i, i + size) if phase else pieces.key(i, i + size, once)
+                alike.setdefault(key, []).append(i)
+            for runs in sorted(alike.values(), key=lambda runs: (-len(runs), runs[0])):
+                leaf = self._solved(runs[0], runs[0] + size, times, once, clock, phase)
                 if leaf is not None:
-                    self.leaves[i, i + size, times, once] = leaf
-            for phase in "FB" if self.stages > 1 else "":
-                alike = (phase, pieces.pass_key(i, i + size))
-                if alike not in solved:
-                    solved[alike] = self._solved(i, i + size, 1, False, clock, phase)
-                leaf = solved[alike]
-                if leaf is not None:
-                    self.passes[i, i + size, phase] = leaf
+                    for i in runs:
+                        if phase:
+                            self.passes[i, i + size, phase] = leaf
+                        else:
+                            self.leaves[i, i + size, times, once] = leaf
+                    if most < NO_STEP:
+                        self.update_bound(most)
+                    if self.bound >= most:
+                        self.size = size
+                        return
         self.size = size
+
+    def _kinds(self) -> list[tuple[int, bool, str]]:
+        """What leaves count: (micro-batches, whether updates too, the pass or both).  Of one stage the step counts, of
+        several what a micro-batch takes too.
+        """
+        if self.stages == 1:
+            return [(self.micro, True, "")]
+        whole = dict.fromkeys([(self.micro, True, ""), (1, False, ""), (1, True, "")])
+        return [*whole, (1, False, "F"), (1, False, "B")]
 
     def prove_run(self, first: int, end: int, clock: Clock) -> None:
         """Solve the leaves of one run of units, however many a step counts."""

@@ -1,9 +1,9 @@
 """This module searches over cuts, views, micro-batches and placements of a pipelined training step.
 
-Cases (stages, micro-batches) begin with a bound by least work.  First come leaves of one unit of one case of every
-number of stages, and a plan of the best of them.  Then always the case of the least bound: leaves of one unit, which
-raise it, then a plan, then longer leaves, until the least bound is near the best plan, or nothing raises it.  A plan
-without pipelines is the case (1, 1), so that no answer is worse than that.
+Cases (stages, micro-batches) begin with a bound by least work.  First come leaves of one unit and a plan of one case
+of many stages.  Then always the case of the least bound: leaves of one unit, which raise it, as many as it takes to see
+that it is no better than the best plan; then a plan, then longer leaves, until the least bound is near the best plan,
+or nothing raises it.  A plan without pipelines is the case (1, 1), so that no answer is worse than that.
 """
 
 from __future__ import annotations
@@ -31,10 +31,7 @@ from ..schedules.published import starts_of
 from ..schedules.search import search
 from ..schedules.shop import shop
 from ..selection.model.clock import Clock
-from .case import FAR, Case, Job, StagePlan, cases, orders, picoseconds
-
-NO_STEP = 1 << 62
-"""Picoseconds: no plan is known, or none fits."""
+from .case import FAR, NO_STEP, Case, Job, StagePlan, cases, orders, picoseconds
 
 LARGEST_TIME = 1 << 31
 """Times of a schedule stay below this."""
@@ -315,7 +312,7 @@ class _Search:
     def prove(self, case: Case, size: int) -> None:
         """Leaves of `size` units."""
         self.turn_to(case)
-        case.prove(size, self.clock)
+        case.prove(size, self.clock, self.most)
         case.update_bound(self.most)
         self.say(case)
 
@@ -339,16 +336,16 @@ class _Search:
         self.tell(f"{case.stages} stages, {case.micro} micro-batches: at least {case.bound / 1e9:.4g} ms")
 
     def begin(self) -> None:
-        """Leaves of one case of every number of stages, and a plan of the one that they leave most promising."""
-        seeds = [c for c in _seeds(self.found) if c.bound < NO_STEP]
-        for case in seeds:
-            if not self.clock.over():
-                self.prove(case, 1)
-        while self.best is None and not self.clock.over():
-            rest = [c for c in seeds if id(c) not in self.tried and self.open(c)]
-            if not rest:
+        """Cases of every number of stages, most stages first, until one has a plan: leaves of what cannot be better
+        end early then.
+        """
+        for case in _seeds(self.found):
+            if self.best is not None or self.clock.over():
                 break
-            self.attempt(min(rest, key=lambda c: c.bound))
+            if case.bound < NO_STEP:
+                self.prove(case, 1)
+                if self.open(case):
+                    self.attempt(case)
 
     def close(self) -> None:
         """Always the case of the least bound: leaves of one unit, a plan, longer leaves, until that bound stays."""

@@ -46,6 +46,10 @@ class Joined:
             self._above[p] = item
         return item
 
+    def items(self) -> set[Hashable]:
+        """Whatever was joined."""
+        return {*self._above, *self._above.values()}
+
     def join(self, a: Hashable, b: Hashable) -> None:
         """Make two classes one."""
         self._above[self.find(a)] = self.find(b)
@@ -62,8 +66,8 @@ def batch_of(graph: Graph) -> int:
     raise InputError(f"graph {graph.name!r} has no input with a batch dimension: it cannot be cut into micro-batches")
 
 
-def micro_batch(graph: Graph, count: int) -> Graph:
-    """The graph of one of `count` equal micro-batches.
+def micro_batch(graph: Graph, count: int, along: Along | None = None) -> Graph:
+    """The graph of one of `count` equal micro-batches; `along`: what `batched` says of the graph, where it is known.
 
     Raises `InputError` that names what stands in the way.
 
@@ -76,7 +80,7 @@ def micro_batch(graph: Graph, count: int) -> Graph:
     batch = batch_of(graph)
     if batch % count:
         raise InputError(f"a batch of {batch} cannot be cut into {count} equal micro-batches; take a divisor")
-    along = batched(graph)
+    along = along or batched(graph)
 
     def length(extent: int, place: Place, what: str) -> int:
         if not along(place):
@@ -102,8 +106,9 @@ def batched(graph: Graph) -> Along:
     for parameter, value in graph.state:
         for k in range(len(graph.tensor(parameter).shape)):
             joined.join(("tensor", parameter, str(k)), ("tensor", value, str(k)))
-    roots = {joined.find(("tensor", t.name, "0")) for t in _inputs(graph) if t.shape and t.shape[0] == batch}
-    return lambda place: joined.find(place) in roots
+    first = {("tensor", t.name, "0") for t in _inputs(graph) if t.shape and t.shape[0] == batch}
+    roots = {joined.find(place) for place in first}
+    return frozenset({*first, *(place for place in joined.items() if joined.find(place) in roots)}).__contains__
 
 
 def _inputs(graph: Graph) -> Iterator[Tensor]:

@@ -18,7 +18,7 @@ Costs are counted so often: what runs for every micro-batch `micro` times, what 
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -60,6 +60,12 @@ class Pieces:
         self.unit, self.phase = [u for u, _ in owned], [p for _, p in owned]
         self.once = [self._edge_once(e) for e in range(len(planning.routes))]
         self.edge_phase = [self._edge_phase(e) for e in range(len(planning.routes))]
+        self._of_unit: dict[int, list[int]] = {}
+        for v, u in enumerate(self.unit):
+            self._of_unit.setdefault(u, []).append(v)
+        self._from: dict[int, list[int]] = {}
+        for k, e in enumerate(planning.problem.edges):
+            self._from.setdefault(e.u, []).append(k)
         self._scaled: dict[tuple[int, int], Ints] = {}
         self._kept: list[Ints] = []
 
@@ -110,17 +116,21 @@ class Pieces:
 
     def leaf_vertices(self, first: int, end: int, once: bool) -> list[int]:
         """Vertices of units first .. end-1; without `once` those of updates stay away."""
-        return [v for v, u in enumerate(self.unit) if first <= u < end and (once or self.phase[v] != "U")]
+        inside = sorted(v for u in range(first, end) for v in self._of_unit.get(u, ()))
+        return [v for v in inside if once or self.phase[v] != "U"]
+
+    def _edges(self, vertices: Collection[int]) -> list[int]:
+        """Edges between these vertices, in the order of the problem."""
+        edges = self.planning.problem.edges
+        return sorted(k for v in vertices for k in self._from.get(v, ()) if edges[k].v in vertices)
 
     def pass_key(self, first: int, end: int) -> tuple[object, ...]:
         """Equal for runs of units whose passes have equal problems."""
         vertices = self.leaf_vertices(first, end, False)
-        mine = set(vertices)
-        edges = enumerate(self.planning.problem.edges)
         return (
             self.key(first, end, False),
             tuple(self.phase[v] for v in vertices),
-            tuple(self.edge_phase[k] for k, e in edges if e.u in mine and e.v in mine and not self.once[k]),
+            tuple(self.edge_phase[k] for k in self._edges(set(vertices)) if not self.once[k]),
         )
 
     def key(self, first: int, end: int, once: bool) -> tuple[object, ...]:
@@ -130,8 +140,8 @@ class Pieces:
         problem = self.planning.problem
         edges = tuple(
             (local[e.u], local[e.v], e.table, id(e.rows), id(e.cols), self.once[k])
-            for k, e in enumerate(problem.edges)
-            if e.u in local and e.v in local and (once or not self.once[k])
+            for k, e in ((k, problem.edges[k]) for k in self._edges(local))
+            if once or not self.once[k]
         )
         return tuple((id(problem.vertices[v].cost), self.phase[v] == "U") for v in vertices), edges
 
@@ -149,9 +159,9 @@ class Pieces:
         tables: list[Ints] = []
         number: dict[tuple[int, int], int] = {}
         edges = []
-        for k, e in enumerate(whole.edges):
-            times = once if self.once[k] else micro
-            if e.u in local and e.v in local and times and phase in ("", self.edge_phase[k]):
+        for k in self._edges(local):
+            e, times = whole.edges[k], once if self.once[k] else micro
+            if times and phase in ("", self.edge_phase[k]):
                 at = (e.table, times)
                 if at not in number:
                     number[at] = len(tables)
@@ -228,11 +238,11 @@ class Pieces:
         inside = set(self.stage_vertices(first, end))
         for v in inside:
             total[self.phase[v]] += int(whole.vertices[v].cost[x[v]])
-        for k, e in enumerate(whole.edges):
-            if e.u in inside and e.v in inside:
-                r = x[e.u] if e.rows is None else int(e.rows[x[e.u]])
-                c = x[e.v] if e.cols is None else int(e.cols[x[e.v]])
-                total["U" if self.once[k] else self.edge_phase[k]] += int(whole.tables[e.table][r, c])
+        for k in self._edges(inside):
+            e = whole.edges[k]
+            r = x[e.u] if e.rows is None else int(e.rows[x[e.u]])
+            c = x[e.v] if e.cols is None else int(e.cols[x[e.v]])
+            total["U" if self.once[k] else self.edge_phase[k]] += int(whole.tables[e.table][r, c])
         return Seconds(total["F"], total["B"], total["U"])
 
     def usages(self, first: int, end: int, kept: int, accumulated: bool) -> list[Usage]:

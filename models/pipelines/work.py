@@ -16,6 +16,7 @@ numbers of stages and micro-batches are ruled out by it alone.
 
 from __future__ import annotations
 
+from collections import Counter
 from fractions import Fraction
 from math import floor
 
@@ -27,25 +28,45 @@ PER_SECOND = 10**12
 """Bounds are in picoseconds."""
 
 
-def unit_work(graph: Graph, machine: Machine, division: Division, phases: str = "FB") -> list[int]:
+Amounts = list[Counter[tuple[str, int, int, str]]]
+"""Per unit, how many of its operators have (phase, flops, bytes written, element type of the arithmetic)."""
+
+
+def amounts(graph: Graph, division: Division) -> Amounts:
+    """What the operators of every unit do, whatever the machine; most of a deep model's do the same."""
+    found: Amounts = [Counter() for _ in range(division.units)]
+    for op, unit, phase in zip(graph.operators, division.unit, division.phase, strict=True):
+        if unit >= 0:
+            out, flops = graph.tensor(op.output.tensor), graph.work(op)
+            dtype = graph.computed_in(op) if flops else ""
+            found[unit][phase, flops, out.elements * out.element_bytes, dtype] += 1
+    return found
+
+
+def unit_work(done: Amounts, machine: Machine, phases: str = "FB") -> list[int]:
     """Per unit, picoseconds of forward and backward (or one of both) of one micro-batch at least, on `machine` (a
     view).
     """
     if machine.profiles:  # measured times may be less than any formula says
-        return [0] * division.units
-    total = [Fraction(0)] * division.units
+        return [0] * len(done)
     device, d = machine.device, machine.devices
-    for op, unit, phase in zip(graph.operators, division.unit, division.phase, strict=True):
-        if unit >= 0 and phase in phases:
-            out = graph.tensor(op.output.tensor)
-            flops = graph.work(op)
-            pace, launch = 1 / device.peak(graph.computed_in(op)) if flops else Fraction(0), device.launch
-            form = device.product(graph.computed_in(op)) if flops else None
-            if form is not None:
-                pace, launch = min(pace, form.pace), min(launch, form.launch)
-            writing = Fraction(out.elements * out.element_bytes, d) / device.bandwidth
-            total[unit] += max(Fraction(flops, d) * pace, writing) + launch
-    return [floor(t * PER_SECOND) for t in total]
+    known: dict[tuple[int, int, str], Fraction] = {}
+    total = []
+    for unit in done:
+        time = Fraction(0)
+        for (phase, flops, written, dtype), count in unit.items():
+            if phase in phases:
+                alike = flops, written, dtype
+                if alike not in known:
+                    pace, launch = 1 / device.peak(dtype) if flops else Fraction(0), device.launch
+                    form = device.product(dtype) if flops else None
+                    if form is not None:
+                        pace, launch = min(pace, form.pace), min(launch, form.launch)
+                    writing = Fraction(written, d) / device.bandwidth
+                    known[alike] = max(Fraction(flops, d) * pace, writing) + launch
+                time += known[alike] * count
+        total.append(floor(time * PER_SECOND))
+    return total
 
 
 def unit_bytes(graph: Graph, division: Division, summed: bool) -> list[int]:

@@ -28,6 +28,8 @@ NEVER = 1 << 70
 MOST_FRONT = 64
 """Sums in front of a unit; where there are more, the least of each kind stand for all."""
 Runs = dict[tuple[int, int], int]
+Work = list[dict[tuple[str, int, int, str | None], int]]
+"""Per unit: how many operators have a phase, as many operations, as many bytes to write, arithmetic of a type."""
 
 
 def parts(machine: Machine, stages: int) -> tuple[int, ...] | None:
@@ -45,26 +47,36 @@ def parts(machine: Machine, stages: int) -> tuple[int, ...] | None:
     return tuple(sizes) if left == 1 else None
 
 
-def least_work(graph: Graph, view: Machine, division: Division, phases: str = "FB") -> list[int]:
+def work_of(graph: Graph, division: Division) -> Work:
+    """What is done in every unit, without regard to a machine."""
+    work: Work = [{} for _ in range(division.units)]
+    for i, op in enumerate(graph.operators):
+        if (u := division.unit[i]) >= 0:
+            out, flops = graph.tensor(op.output.tensor), graph.points(op) * graph.flops_per_point(op)
+            kind = division.phase[i], flops, out.elements * out.element_bytes, graph.computed_in(op) if flops else None
+            work[u][kind] = work[u].get(kind, 0) + 1
+    return work
+
+
+def least_work(work: Work, view: Machine, phases: str = "FB") -> list[int]:
     """Picoseconds per unit for these phases of the graph's batch."""
-    found = []
-    for u in range(division.units):
-        seconds = Fraction(0)
-        for i, op in enumerate(graph.operators):
-            if division.unit[i] == u and division.phase[i] in phases and not view.profiles:
-                out, flops = graph.tensor(op.output.tensor), graph.points(op) * graph.flops_per_point(op)
-                busy, launch = Fraction(out.elements * out.element_bytes) / view.device.bandwidth, view.device.launch
-                if flops:
-                    dtype = graph.computed_in(op)
-                    rate = view.device.peak(dtype)
-                    for form in (p for p in view.device.products if p.dtype == dtype):
-                        launch = min(launch, form.launch)
-                        for rows, columns, time in form.tiles:
-                            rate = max(rate, 128 * rows * columns * form.processors / time)
-                    busy = max(busy, flops / rate)
-                seconds += busy / view.devices + launch
-        found.append(int(seconds * PICO))
-    return found
+    if view.profiles:
+        return [0] * len(work)
+    least = {kind: _least(*kind[1:], view) for kinds in work for kind in kinds if kind[0] in phases}
+    return [int(sum(count * least[kind] for kind, count in kinds.items() if kind in least) * PICO) for kinds in work]
+
+
+def _least(flops: int, written: int, dtype: str | None, view: Machine) -> Fraction:
+    """Seconds of one operator."""
+    busy, launch = Fraction(written) / view.device.bandwidth, view.device.launch
+    if dtype is not None:
+        rate = view.device.peak(dtype)
+        for form in (p for p in view.device.products if p.dtype == dtype):
+            launch = min(launch, form.launch)
+            for rows, columns, time in form.tiles:
+                rate = max(rate, 128 * rows * columns * form.processors / time)
+        busy = max(busy, flops / rate)
+    return busy / view.devices + launch
 
 
 def send(machine: Machine, stages: int, size: int, far: bool) -> Fraction:

@@ -38,7 +38,20 @@ from ..schedules.network import peaks
 from ..schedules.pipeline import pipeline_network
 from ..selection.certificate import check_selection
 from ..verdict import CheckResult
-from .bound import PICO, Runs, crossed, least_bytes, least_step, least_work, parts, send, send_over, table
+from .bound import (
+    PICO,
+    Runs,
+    Work,
+    crossed,
+    least_bytes,
+    least_step,
+    least_work,
+    parts,
+    send,
+    send_over,
+    table,
+    work_of,
+)
 from .cuts import Known, none_below
 from .division import shortened, wrong_division
 from .forbidden import allowed, forbid
@@ -93,6 +106,8 @@ class _Check:
         self.c, self.seed, self.samples, self.cells, self.notify = c, seed, samples, cells, notify
         self.built: list[CheckResult] = []
         self.units: dict[tuple[int, int], Units] = {}
+        self.graphs: dict[int, Graph] = {}
+        self.works: dict[int, Work] = {}
         words = [*(["stages-in-the-machines-order"] if c.ordered else []), *(f"no-{word}" for word in c.forbidden)]
         self.flags = (*FLAGS, *words)
         self.assumptions: tuple[str, ...] = tuple(sorted(self.flags))
@@ -116,10 +131,17 @@ class _Check:
             raise Wrong(str(error)) from None
 
     def graph(self, micro: int) -> Graph:
-        graph, reason = shortened(self.c.graph, micro, self.c.division)
-        if reason:
-            raise Wrong(reason)
-        return graph
+        if micro not in self.graphs:
+            graph, reason = shortened(self.c.graph, micro, self.c.division)
+            if reason:
+                raise Wrong(reason)
+            self.graphs[micro] = graph
+        return self.graphs[micro]
+
+    def work(self, micro: int) -> Work:
+        if micro not in self.works:
+            self.works[micro] = work_of(self.graph(micro), self.c.division)
+        return self.works[micro]
 
     def problem(self, stages: int, micro: int, choices: tuple[Choices, ...] = ()) -> Units:
         """The problem of a micro-batch on a view, built again, with what its check says among the results."""
@@ -305,9 +327,9 @@ class _Check:
         if stages > n:
             raise Wrong(f"{stages} stages of {n} units")
         graph, view = self.graph(micro), self.view(stages)
-        work = least_work(graph, view, c.division)
+        work, first = least_work(self.work(micro), view), least_work(self.work(micro), view, "F")
         one: Runs = {(u, u + 1): w for u, w in enumerate(work)}
-        forward: Runs = {(u, u + 1): w for u, w in enumerate(least_work(graph, view, c.division, "F"))}
+        forward: Runs = {(u, u + 1): w for u, w in enumerate(first)}
         backward: Runs = {}
         updated, step = dict(one), {(u, u + 1): w * micro for u, w in enumerate(work)}
         leaves = [leaf for leaf in c.leaves if (leaf.stages, leaf.micro) == (stages, micro)]
@@ -335,7 +357,7 @@ class _Check:
             sends.append(int(PICO * sum(send(c.machine, stages, size, False) for size in sizes)))
             there.append(int(PICO * send(c.machine, stages, sizes[0], False)))
         memory = None if c.memory is None else (least_bytes(graph, c.division, micro), c.memory * view.devices)
-        wanted = c.lower_bound, least_work(graph, view, c.division, "F"), there
+        wanted = c.lower_bound, first, there
         found = least_step(n, stages, micro, (one, updated, step), sends, memory, wanted)
         if found >= c.lower_bound or stages == 1 or not (c.ordered or any(leaf.phase for leaf in leaves)):
             return found

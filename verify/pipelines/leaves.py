@@ -13,7 +13,7 @@ operator that it runs (forward, backward, updates, each in order of the graph):
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 
 import numpy as np
 
@@ -43,6 +43,13 @@ class Units:
         self.rows = list(memory_rows(self.graph))
         self.where = [self._where(v) for v in range(len(planning.decisions))]
         self.updating = [self._updating(k) for k in range(len(self.entries.moves))]
+        self.in_unit: list[list[int]] = [[] for _ in range(division.units)]
+        for v, (u, _) in enumerate(self.where):
+            if u is not None and u >= 0:
+                self.in_unit[u].append(v)
+        self.leaving: list[list[int]] = [[] for _ in self.where]
+        for k, e in enumerate(planning.problem.edges):
+            self.leaving[e.u].append(k)
 
     def _where(self, vertex: int) -> tuple[int | None, bool]:
         """(unit, whether updates alone have to do with it); no unit: a copy of an input."""
@@ -80,10 +87,16 @@ class Units:
             tuple((id(problem.vertices[v].cost), self.where[v][1], self.costs(v, phase)) for v in chosen),
             tuple(
                 (local[e.u], local[e.v], e.table, id(e.rows), id(e.cols), self.updating[k], self.moves_in(k, phase))
-                for k, e in enumerate(problem.edges)
-                if e.u in local and e.v in local and (once or not self.updating[k])
+                for k, e in self._between(local)
+                if once or not self.updating[k]
             ),
         )
+
+    def _between(self, vertices: Collection[int]) -> list[tuple[int, Edge]]:
+        """Numbered edges both of whose ends are among these, in order."""
+        edges = self.planning.problem.edges
+        numbers = sorted(k for v in vertices for k in self.leaving[v])
+        return [(k, edges[k]) for k in numbers if edges[k].v in vertices]
 
     def costs(self, vertex: int, phase: str) -> bool:
         """Whether a vertex costs anything where one pass alone counts; no phase: both do."""
@@ -96,11 +109,7 @@ class Units:
         return not phase or self.phase[move.reader or move.writer or ""] == phase
 
     def _chosen(self, first: int, end: int, once: bool) -> list[int]:
-        return [
-            v
-            for v, (unit, update) in enumerate(self.where)
-            if unit is not None and first <= unit < end and (once or not update)
-        ]
+        return sorted(v for inside in self.in_unit[first:end] for v in inside if once or not self.where[v][1])
 
     def leaf(self, first: int, end: int, micro: int, once: bool, phase: str = "") -> SelectionProblem:
         """Units first .. end-1: `micro` times what micro-batches do, and with `once` the updates; with a `phase` what
@@ -112,8 +121,8 @@ class Units:
         seen: dict[tuple[int, int], int] = {}
         tables: list[Ints] = []
         edges = []
-        for k, e in enumerate(problem.edges):
-            if e.u not in local or e.v not in local or (self.updating[k] and not once) or not self.moves_in(k, phase):
+        for k, e in self._between(local):
+            if (self.updating[k] and not once) or not self.moves_in(k, phase):
                 continue
             factor = 1 if self.updating[k] else micro
             if (e.table, factor) not in seen:
