@@ -13,7 +13,8 @@ import numpy as np
 import pytest
 
 from shardproof.__main__ import run
-from shardproof.formal.pipelines.case import Case, Job
+from shardproof.formal.pipelines.case import Case
+from shardproof.formal.pipelines.job import Job
 from shardproof.formal.pipelines.search import Searched, planned, waiting
 from shardproof.formal.schedules.search import search
 from shardproof.formal.schedules.shop import shop

@@ -17,8 +17,8 @@ import shardproof
 from shardproof.__main__ import run
 from shardproof.formal.explain.audit import Outcome
 from shardproof.formal.pipelines.audit import PipelineAudit
-from shardproof.formal.pipelines.case import Job
 from shardproof.formal.pipelines.given import Configured, configured, layer_starts, micro_batches, one_f_one_b
+from shardproof.formal.pipelines.job import Job
 from shardproof.formal.pipelines.search import Searched, planned
 from shardproof.formal.planning.frameworks import pipelined_flags
 from shardproof.formal.planning.strategy import StrategyError, resolve

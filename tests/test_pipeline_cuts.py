@@ -11,7 +11,8 @@ from fractions import Fraction
 import pytest
 from test_pipeline_attacks import reasons, shortest
 
-from shardproof.formal.pipelines.case import Case, Job
+from shardproof.formal.pipelines.case import Case
+from shardproof.formal.pipelines.job import Job
 from shardproof.formal.pipelines.search import Searched, scheduled
 from shardproof.formal.schedules.search import search
 from shardproof.formal.schedules.shop import shop

@@ -11,7 +11,8 @@ import pytest
 from test_pipeline_attacks import reasons
 
 from shardproof.__main__ import run
-from shardproof.formal.pipelines.case import Case, Job
+from shardproof.formal.pipelines.case import Case
+from shardproof.formal.pipelines.job import Job
 from shardproof.formal.pipelines.search import planned
 from shardproof.formal.selection.model.clock import Clock
 from shardproof.models.cost.selection import build as problem_of

@@ -18,7 +18,7 @@ from shardproof.backends.execution.pipeline import run_pipeline
 from shardproof.backends.execution.pipeline_rank import run_pipeline_job
 from shardproof.backends.execution.reference import random_inputs, run_graph
 from shardproof.backends.lowering.stages import staged
-from shardproof.formal.pipelines.case import Job
+from shardproof.formal.pipelines.job import Job
 from shardproof.formal.pipelines.search import planned
 from shardproof.formal.selection.model.clock import Clock
 from shardproof.models.layout.placement import space

@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 
 from shardproof.formal.pipelines import case as cases
-from shardproof.formal.pipelines.case import Job
+from shardproof.formal.pipelines.job import Job
 from shardproof.formal.pipelines.layouts import even_choice
 from shardproof.formal.pipelines.search import Searched, planned
 from shardproof.formal.selection.model.clock import Clock

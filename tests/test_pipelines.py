@@ -18,7 +18,7 @@ import pytest
 
 from shardproof.__main__ import run
 from shardproof.backends.execution.reference import random_inputs, run_graph
-from shardproof.formal.pipelines.case import Job
+from shardproof.formal.pipelines.job import Job
 from shardproof.formal.pipelines.recompute import planned_recomputed
 from shardproof.formal.pipelines.search import Searched, planned, scheduled
 from shardproof.formal.selection.model.clock import Clock
@@ -281,7 +281,7 @@ def raised_leaf(c: PipelineCertificate) -> PipelineCertificate:
 
 
 def moved_leaf(c: PipelineCertificate) -> PipelineCertificate:
-    first, *others = c.leaves
+    first, *others = sorted(c.leaves, key=lambda leaf: leaf.first)  # the first unit is like no other
     return replace(c, leaves=(replace(first, first=first.first + 1, end=first.end + 1), *others))
 
 

@@ -17,8 +17,8 @@ from ...models.text import InputError
 from ..explain.audit import Outcome
 from ..planning.plan import default_space
 from ..planning.time_limit import TimeLimit
-from .case import Job
 from .given import Configured, configured, micro_batches
+from .job import Job
 from .request import AUTO, PipelineRequest, pairs_of
 from .search import Searched, Tell, planned
 

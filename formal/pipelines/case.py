@@ -9,29 +9,24 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from fractions import Fraction
-from functools import cached_property
 from itertools import accumulate
 from math import ceil, floor
 
 from ...models.cost.selection import build
-from ...models.layout.placement import Space
-from ...models.machine.machine import Machine
 from ...models.pipelines.bound import IMPOSSIBLE, Bounds, closure, least, reached
 from ...models.pipelines.cuts import Hops, Passes, least_cut
-from ...models.pipelines.division import Division, check_sums
 from ...models.pipelines.forbidden import without
-from ...models.pipelines.micro import Along, batched, micro_batch
 from ...models.pipelines.pieces import Part, Pieces, Seconds
 from ...models.pipelines.views import send_between, send_time, view
-from ...models.pipelines.work import PER_SECOND, Amounts, amounts, unit_bytes, unit_work
+from ...models.pipelines.work import PER_SECOND, unit_work
 from ...models.problem.selection_problem import ProblemError, SelectionProblem
-from ...models.program.graph import Graph
 from ...models.text import InputError
 from ...proofs.pipelines.certificate import Leaf
 from ..planning.simple import simple_plans
 from ..selection.model.clock import Clock
 from ..selection.relax_resources import relax_resources
 from ..selection.solve import solve
+from .job import Job
 from .layouts import even_choice
 from .menus import Menus
 
@@ -70,45 +65,6 @@ NO_STEP = 1 << 62
 
 NO_LIMIT = 1 << 50
 """Bytes; rows are built all the same, to say what a stage needs."""
-
-
-@dataclass(frozen=True)
-class Job:
-    """What is planned: a training step, divided, on a machine; `forbidden`: what it goes without."""
-
-    graph: Graph
-    division: Division
-    machine: Machine
-    where: Space
-    memory: int | None
-    forbidden: tuple[str, ...] = ()
-    _graphs: dict[int, Graph] = field(default_factory=dict, compare=False, repr=False)
-    _bytes: dict[int, list[int]] = field(default_factory=dict, compare=False, repr=False)
-    _amounts: dict[int, Amounts] = field(default_factory=dict, compare=False, repr=False)
-
-    def micro_batch(self, micro: int) -> Graph:
-        """The graph of a micro-batch, made once.  `InputError` names what stands in the way."""
-        if micro not in self._graphs:
-            if micro > 1 and all(m == 1 for m in self._graphs):
-                check_sums(self.graph, self.division)
-            self._graphs[micro] = micro_batch(self.graph, micro, self._along)
-        return self._graphs[micro]
-
-    @cached_property
-    def _along(self) -> Along:
-        return batched(self.graph)
-
-    def amounts(self, micro: int) -> Amounts:
-        """What the operators of every unit do for a micro-batch."""
-        if micro not in self._amounts:
-            self._amounts[micro] = amounts(self.micro_batch(micro), self.division)
-        return self._amounts[micro]
-
-    def unit_bytes(self, micro: int) -> list[int]:
-        """Least bytes per unit with micro-batches of this number."""
-        if micro not in self._bytes:
-            self._bytes[micro] = unit_bytes(self.micro_batch(micro), self.division, micro > 1)
-        return self._bytes[micro]
 
 
 @dataclass(frozen=True, eq=False)

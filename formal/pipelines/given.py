@@ -41,7 +41,8 @@ from ..schedules.published import starts_of
 from ..schedules.search import search
 from ..schedules.shop import shop
 from ..selection.model.clock import Clock
-from .case import NO_LIMIT, Case, Job, StagePlan, cases, orders
+from .case import NO_LIMIT, Case, StagePlan, cases, orders
+from .job import Job
 from .search import Scheduled, pipeline_of, step_of, waiting
 
 LAYER = re.compile(r"layer(\d+)\.")

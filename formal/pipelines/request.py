@@ -20,7 +20,7 @@ from ...models.text import InputError
 from ..planning.plan import default_space
 from ..planning.time_limit import TimeLimit
 from ..selection.model.clock import Clock
-from .case import Job
+from .job import Job
 from .recompute import Tried, planned_recomputed
 from .search import Searched, planned
 

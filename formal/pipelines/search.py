@@ -31,7 +31,8 @@ from ..schedules.published import starts_of
 from ..schedules.search import search
 from ..schedules.shop import shop
 from ..selection.model.clock import Clock
-from .case import FAR, NO_STEP, Case, Job, StagePlan, cases, orders, picoseconds
+from .case import FAR, NO_STEP, Case, StagePlan, cases, orders, picoseconds
+from .job import Job
 
 LARGEST_TIME = 1 << 31
 """Times of a schedule stay below this."""

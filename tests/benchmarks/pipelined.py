@@ -26,7 +26,7 @@ from fractions import Fraction
 from pathlib import Path
 from time import process_time
 
-from shardproof.formal.pipelines.case import Job
+from shardproof.formal.pipelines.job import Job
 from shardproof.formal.pipelines.request import pairs_of
 from shardproof.formal.pipelines.search import planned
 from shardproof.formal.planning.plan import default_space

@@ -36,7 +36,7 @@ from shardproof.backends.lowering.streams import in_order, streams_program
 from shardproof.formal.calibration.fit import spearman
 from shardproof.formal.overlap.planned import scheduled
 from shardproof.formal.overlap.search import overlapped, weighted
-from shardproof.formal.pipelines.case import Job
+from shardproof.formal.pipelines.job import Job
 from shardproof.formal.pipelines.search import planned
 from shardproof.formal.selection.model.clock import Clock
 from shardproof.formal.selection.solve import solve

@@ -9,7 +9,8 @@ from dataclasses import replace
 from fractions import Fraction
 
 from conformance.writing import Head, Suite, changed, container
-from shardproof.formal.pipelines.case import Case, Job, StagePlan
+from shardproof.formal.pipelines.case import Case, StagePlan
+from shardproof.formal.pipelines.job import Job
 from shardproof.formal.pipelines.search import Searched, scheduled
 from shardproof.formal.selection.model.clock import Clock
 from shardproof.models.layout.placement import space
