@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from shardproof.formal.explain.deviation import Deviation
     from shardproof.formal.explain.explain import Explanation
     from shardproof.formal.explain.parallel_graph import PricedGraph
+    from shardproof.formal.explain.pipelines import PipelineReport
     from shardproof.formal.explain.sensitivity import Sensitivity
     from shardproof.formal.explain.stored_state import StoredState
     from shardproof.models.cost.selection import Planning
@@ -394,6 +395,12 @@ class Pipeline:
         from shardproof.proofs.pipelines.file import write_pipeline
 
         return identity(read_container(write_pipeline(None, self.certificate)))
+
+    def explain(self) -> PipelineReport:
+        """Per stage its placements in the field's words, where its time goes, what fills its memory; the schedule."""
+        from shardproof.formal.explain.pipelines import explain_pipeline
+
+        return explain_pipeline(self.certificate)
 
     def export(self, to: str) -> str:
         """The text of a file that runs the stages as planned: "dtensor", for torch's own pipelining."""

@@ -15,7 +15,7 @@ where a level splits them along a sequence that the products do not split (Megat
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 from types import MappingProxyType
@@ -70,8 +70,9 @@ class LevelScheme:
         return f"{self.size} {self.level}: {text}"
 
 
-def scheme(planning: Planning, x: Sequence[int]) -> tuple[LevelScheme, ...]:
+def scheme(planning: Planning, x: Sequence[int], among: Collection[str] | None = None) -> tuple[LevelScheme, ...]:
     """One entry per level with more than one device, outermost first; empty for a graph without such products.
+    `among`: names of the operators that count.
 
     >>> from ...models.cost.selection import build
     >>> from ...models.layout.placement import space
@@ -90,7 +91,7 @@ def scheme(planning: Planning, x: Sequence[int]) -> tuple[LevelScheme, ...]:
     for op in graph.operators:
         v = planning.operators[op.name]
         costs = planning.costs[v]
-        if operator_key(op.name) in later or costs is None:
+        if operator_key(op.name) in later or costs is None or (among is not None and op.name not in among):
             continue
         placement, time = planning.decisions[v].placement(x[v]), int(costs.compute[x[v]])
         kinds = _kinds(op, graph, weights)

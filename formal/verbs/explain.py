@@ -29,6 +29,7 @@ from ..joint.gains import gains, lines
 from ..planning.remarks import remarks
 from ..planning.strategy import parse_config
 from ..selection.model.clock import Clock
+from .pipelined import explain_pipelined
 from .search_options import time_option
 from .viewed import explain_views
 
@@ -69,7 +70,7 @@ plan_argument = click.argument("plan_file", metavar="PLAN", type=click.Path(path
     is_flag=True,
     help="Only the parallel computation graph: operators with degrees; partition, combine, replicate, reduce between.",
 )
-@output_option("--svg", help="With --pcg: draw it.")
+@output_option("--svg", help="With --pcg: draw it; of a pipelined plan: draw the schedule.")
 @force_option
 @time_option
 @json_option
@@ -99,6 +100,10 @@ def explain_command(
         raise click.UsageError("--state prints every trained parameter; leave out --op, --instead and --cost")
     if pcg and (op is not None or cost or state):
         raise click.UsageError("--pcg prints the whole graph; leave out --op, --cost and --state")
+    if (pipelined := publisher.checked_pipeline(plan_file)) is not None:
+        if op is not None or errors or cost or state or pcg:
+            raise InputError(f"{plan_file}: a pipelined plan is explained as a whole: leave out the options but --svg")
+        return explain_pipelined(*pipelined, svg, as_json)
     if svg is not None and not pcg:
         raise click.UsageError("--svg draws the parallel computation graph: give --pcg too")
     if (viewed := publisher.checked_views(plan_file)) is not None:

@@ -1,20 +1,25 @@
-"""This module holds `plan --pipeline`: a training step on a pipeline, for people and as data."""
+"""This module holds `plan --pipeline` and `explain` of its plans: training steps on pipelines."""
 
 from __future__ import annotations
 
 from pathlib import Path
 
+from ...models.files.output import write_file
 from ...models.layout.targets.degrees import Flags
 from ...models.machine.bars import scaled_words
 from ...models.pipelines.work import PER_SECOND
+from ...models.schedules.pipeline import Pipeline
 from ...models.terminal.console import Exit, Watch, emit, say
 from ...models.text import bytes_text, seconds_text
+from ...proofs.pipelines.certificate import PipelineCertificate
 from ...proofs.publishing.publisher import Published, Publisher
+from ..explain.pipelines import explain_pipeline, render_pipeline
 from ..pipelines.audit import audit_pipeline
 from ..pipelines.recompute import Tried
 from ..pipelines.request import PipelineRequest, carry_out_pipelined
 from ..pipelines.search import Scheduled, Searched
 from ..planning.time_limit import TimeLimit
+from ..schedules.drawing import picture
 from .results import outcome
 
 MOST_NAMED = 4
@@ -61,6 +66,22 @@ def plan_pipeline(
     say(f"identity {published.identity}")
     say(f"wrote {output} ({published.size} bytes) in {clock.words()}")
     return code
+
+
+def explain_pipelined(c: PipelineCertificate, identity: str, svg: Path | None, as_json: bool) -> Exit:
+    """Say what every stage does, and draw the schedule."""
+    with Watch("explaining"):
+        report = explain_pipeline(c)
+    if svg is not None:
+        pipe = c.schedule.subject
+        assert isinstance(pipe, Pipeline)
+        title = f"{c.graph.name} on {c.machine.name}, {len(c.stages)} stages; units of {c.quantum} ps"
+        write_file(svg, picture(pipe.problem(), c.schedule.starts, title).encode())
+    if as_json:
+        emit({"identity": identity, **report.to_json()})
+    else:
+        say(*render_pipeline(report))
+    return Exit.DONE
 
 
 def _nothing(found: Searched, as_json: bool) -> Exit:

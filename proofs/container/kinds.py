@@ -17,7 +17,7 @@ KINDS: Final[Mapping[str, tuple[str, str]]] = {
     "placement.json": ("placements of axes", "check takes it"),
     "pipeline.json": (
         "a pipelined training step",
-        "run and check take it; the other verbs take what plan makes without --pipeline",
+        "run, explain, export and check take it; the other verbs take what plan makes without --pipeline",
     ),
     "overlap.json": (
         "an overlapped plan",

@@ -1,0 +1,200 @@
+"""This module says what a pipelined plan decided, stage by stage: its placements in the field's words, where its time
+goes, what fills its memory.
+
+    busy      m (forward + backward) + updates, in parts of the step; the rest a stage waits: filling and emptying,
+              sends, cuts that leave others more to do
+    moving    what redistributions and reductions take, in parts of that
+    memory    of the fullest device, with as many activations as the schedule keeps there, and with one less
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from fractions import Fraction
+
+from ...models.layout.placement import space
+from ...models.pipelines.work import PER_SECOND
+from ...models.schedules.pipeline import Pipeline
+from ...models.text import bytes_text, seconds_text
+from ...proofs.pipelines.certificate import PipelineCertificate, Stage
+from ..pipelines.case import Case, StagePlan
+from ..pipelines.job import Job
+from ..pipelines.search import waiting
+from ..planning.report import table_text
+from ..schedules.drawing import peaks, text
+from .scheme import LevelScheme, scheme
+
+COLUMNS = 100
+"""Of a schedule as text."""
+
+
+@dataclass(frozen=True)
+class StageReport:
+    """A stage: its devices (from the first to the last, in the machine's order), the tensor that it begins with, its
+    units and operators, seconds of forward and backward of a micro-batch and of its updates, `busy` and `moving` (see
+    above), activations kept, bytes on the fullest device, bytes of one more activation (None where one is kept), and
+    the scheme of every level.
+    """
+
+    devices: tuple[int, int]
+    begins: str
+    units: int
+    operators: int
+    forward: Fraction
+    backward: Fraction
+    update: Fraction
+    busy: Fraction
+    moving: Fraction
+    kept: int
+    peak: int
+    activation: int | None
+    levels: tuple[LevelScheme, ...]
+
+    def to_json(self) -> dict[str, object]:
+        """Plain data."""
+        return {
+            "devices": list(self.devices),
+            "begins": self.begins,
+            "units": self.units,
+            "operators": self.operators,
+            "times": [float(t) for t in (self.forward, self.backward, self.update)],
+            "busy": float(self.busy),
+            "moving": float(self.moving),
+            "kept": self.kept,
+            "peak_bytes": self.peak,
+            "activation_bytes": self.activation,
+            "scheme": [level.words() for level in self.levels],
+        }
+
+
+@dataclass(frozen=True)
+class PipelineReport:
+    """All stages of a plan, and its schedule as text, a line per stage."""
+
+    certificate: PipelineCertificate
+    stages: tuple[StageReport, ...]
+    drawing: tuple[str, ...]
+
+    def to_json(self) -> dict[str, object]:
+        """Plain data."""
+        c = self.certificate
+        return {
+            "micro_batches": c.micro,
+            "step": c.step / PER_SECOND,
+            "lower_bound": c.lower_bound / PER_SECOND,
+            "pairs": [list(pair) for pair in c.pairs],
+            "stages": [stage.to_json() for stage in self.stages],
+        }
+
+
+def explain_pipeline(c: PipelineCertificate) -> PipelineReport:
+    """What a checked certificate holds, with its problem built again."""
+    job = Job(c.graph, c.division, c.machine, space(c.space), c.memory, c.forbidden)
+    case, pipe = Case(job, len(c.stages), c.micro), c.schedule.subject
+    assert isinstance(pipe, Pipeline)
+    stages = [_planned(case, stage) for stage in c.stages]
+    problem = pipe.problem()
+    kept = peaks(problem, c.schedule.starts)
+    queued = waiting(case, stages, pipe, c.schedule.starts)
+    rows = [
+        _row(c, case, s, plan, stage, kept[s], queued[s])
+        for s, (plan, stage) in enumerate(zip(stages, c.stages, strict=True))
+    ]
+    return PipelineReport(c, tuple(rows), tuple(text(problem, c.schedule.starts, COLUMNS)))
+
+
+def _planned(case: Case, stage: Stage) -> StagePlan:
+    planning = case.pieces.planning
+    named = [
+        *((planning.operators[n], p) for n, p in stage.choices.operators),
+        *((planning.copies[n], p) for n, p in stage.choices.copies),
+    ]
+    choices = {v: planning.decisions[v].choice(placement) for v, placement in named}
+    return StagePlan(stage.first, stage.end, choices, case.pieces.seconds(stage.first, stage.end, choices))
+
+
+def _row(
+    c: PipelineCertificate, case: Case, s: int, plan: StagePlan, stage: Stage, kept: int, queued: int
+) -> StageReport:
+    planning, phase = case.pieces.planning, case.pieces.phase
+    scale, devices = planning.problem.scale, case.machine.devices
+    computing = 0
+    names = {name for name, _ in stage.choices.operators}
+    x = [0] * len(planning.decisions)
+    for v, choice in plan.choices.items():
+        x[v] = choice
+        if (costs := planning.costs[v]) is not None:
+            computing += int(costs.compute[choice]) * (1 if phase[v] == "U" else c.micro)
+    times = plan.seconds
+    whole = c.micro * (times.forward + times.backward) + times.update
+    begins = ["the input", *(name for name, _ in c.division.cuts)]
+    peak = case.peak(plan, max(kept, 1))
+    return StageReport(
+        (s * devices, (s + 1) * devices - 1),
+        begins[stage.first],
+        stage.end - stage.first,
+        len(names),
+        Fraction(times.forward, scale),
+        Fraction(times.backward, scale),
+        Fraction(times.update, scale),
+        Fraction(whole * PER_SECOND, scale * c.step),
+        1 - Fraction(computing, whole) if whole else Fraction(0),
+        kept,
+        peak + queued,
+        peak - case.peak(plan, kept - 1) if kept > 1 else None,
+        scheme(planning, x, names),
+    )
+
+
+def render_pipeline(report: PipelineReport) -> list[str]:
+    """For people: a table of the stages, the schemes, the schedule."""
+    c = report.certificate
+    gap = 1 - Fraction(c.lower_bound, c.step)
+    title = (
+        f"{c.graph.name} on {c.machine.name} {'x'.join(map(str, c.machine.hierarchy))}: {len(c.stages)} stages, "
+        f"{c.micro} micro-batches; step {seconds_text(c.step, PER_SECOND)}, within {float(gap):.2%} of the least over "
+        f"{len(c.pairs)} pairs of stages and micro-batches"
+    )
+    columns = (
+        *("stage", "devices", "from", "units", "forward", "backward", "updates"),
+        *("busy", "moving", "activations", "memory", "one more adds"),
+    )
+    rows = [
+        (
+            str(s),
+            f"{r.devices[0]}..{r.devices[1]}",
+            r.begins,
+            str(r.units),
+            *(seconds_text(round(t * PER_SECOND), PER_SECOND) for t in (r.forward, r.backward, r.update)),
+            f"{float(r.busy):.1%}",
+            f"{float(r.moving):.1%}",
+            str(r.kept),
+            bytes_text(r.peak),
+            "-" if r.activation is None else bytes_text(r.activation),
+        )
+        for s, r in enumerate(report.stages)
+    ]
+    lines: list[str] = [title, table_text("", columns, rows, (0, *range(3, len(columns))))]
+    schemes: dict[tuple[str, ...], list[int]] = {}
+    for s, r in enumerate(report.stages):
+        schemes.setdefault(tuple(level.words() for level in r.levels), []).append(s)
+    for words, where in schemes.items():
+        if words:
+            lines.append(f"scheme of {_named(where)}: {' | '.join(words)}")
+    pipe = c.schedule.subject
+    assert isinstance(pipe, Pipeline)
+    sends = [seconds_text(pipe.lag(s) * c.quantum, PER_SECOND) for s in range(1, len(c.stages))]
+    if sends:
+        lines.append(f"a send to the next stage, or back, takes {', '.join(dict.fromkeys(sends))}")
+    lines.append("schedule, time from left to right; digits: forward, letters: backward of a micro-batch")
+    return [*lines, *report.drawing]
+
+
+def _named(stages: Sequence[int]) -> str:
+    """`stage 0`, `stages 1 to 6`, `stages 0, 2`."""
+    if len(stages) == 1:
+        return f"stage {stages[0]}"
+    if list(stages) == list(range(stages[0], stages[-1] + 1)):
+        return f"stages {stages[0]} to {stages[-1]}"
+    return f"stages {', '.join(map(str, stages))}"
