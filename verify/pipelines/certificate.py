@@ -302,7 +302,7 @@ class _Check:
         """The claim about the lower bound."""
         c = self.c
         try:
-            found = min(self.least(p, m) for p, m in c.pairs)
+            found = min(map(self._least_of, c.pairs))
         except Wrong as error:
             return CheckResult("WithinGap", Verdict.REFUTED, None, None, c.space, self.assumptions, str(error))
         reason, verdict = "", Verdict.PROVED
@@ -320,6 +320,11 @@ class _Check:
             self.assumptions,
             reason,
         )
+
+    def _least_of(self, pair: tuple[int, int]) -> int:
+        found = self.least(*pair)
+        self.units.pop(pair, None)  # tables of one pair at a time: there may be gigabytes of them
+        return found
 
     def least(self, stages: int, micro: int) -> int:
         """Picoseconds of a step on `stages` stages with `micro` micro-batches at least."""
