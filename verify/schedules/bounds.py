@@ -102,6 +102,10 @@ def _stream(net: Network, number: int, place: str) -> list[int]:
 def _replay(net: Network, found: State, times: list[int], makespan: int, rows: Ints, budget: Budget) -> None:
     n = len(times)
     streams = [s.tolist() for s in net.streams]
+    taken: list[set[int]] = [set() for _ in range(n)]
+    for s, tasks in enumerate(streams):
+        for t in tasks:
+            taken[t].add(s)
     longest = max((len(s) for s in streams), default=0)
     open_cases: list[tuple[list[int], list[int], int, int, int]] = []  # heads, tails, links made, a, b
     made: list[tuple[int, int]] = []  # links of the splits that we are under
@@ -113,7 +117,7 @@ def _replay(net: Network, found: State, times: list[int], makespan: int, rows: I
         if done:
             raise BadBound(f"{place}: all cases are closed already")
         if word in (RAISE_HEAD, RAISE_TAIL):
-            if not (0 <= a < n and 0 <= b < len(streams)) or a not in streams[b]:
+            if not 0 <= a < n or b not in taken[a]:
                 raise BadBound(f"{place}: task {a} is not on stream {b}")
             others = [t for t in streams[b] if t != a]
             if word == RAISE_HEAD:
@@ -123,16 +127,15 @@ def _replay(net: Network, found: State, times: list[int], makespan: int, rows: I
                 value = _last(found.tail, found.head, times, others, a, d, c, makespan, place)
                 _raise(found, times, False, a, value, makespan, budget)
         elif word == SPLIT:
-            if a == b or not any(a in s and b in s for s in streams):
-                raise BadBound(f"{place}: tasks {a} and {b} do not share a stream")
+            _shared(taken, a, b, place, budget)
             if len(open_cases) >= DEEPEST:
                 raise ContainerError(place, f"more than {DEEPEST} splits above one another")
             budget.charge(n >> 1, place)
+            budget.hold(2 * n * (len(open_cases) + 1), place)
             open_cases.append((found.head[:], found.tail[:], len(made), a, b))
             _link(found, times, a, b, makespan, budget, made)
         elif word == ORDER:
-            if a == b or not any(a in s and b in s for s in streams):
-                raise BadBound(f"{place}: tasks {a} and {b} do not share a stream")
+            _shared(taken, a, b, place, budget)
             length = found.head[b] + times[b] + times[a] + found.tail[a]
             if length <= makespan:
                 raise BadBound(f"{place}: task {b} before {a} takes {length}, not more than {makespan}")
@@ -166,6 +169,16 @@ def _replay(net: Network, found: State, times: list[int], makespan: int, rows: I
             raise BadBound(f"{place}: unknown word {word}")
     if not done:
         raise BadBound(f"{len(open_cases) + 1} cases are left open")
+
+
+def _shared(taken: list[set[int]], a: int, b: int, place: str, budget: Budget) -> None:
+    """`BadBound` unless a and b are two tasks of one stream; `taken[t]`: the streams of task t."""
+    n = len(taken)
+    if 0 <= a < n and 0 <= b < n and a != b:
+        budget.charge(OBJECT * min(len(taken[a]), len(taken[b])), place)
+        if not taken[a].isdisjoint(taken[b]):
+            return
+    raise BadBound(f"{place}: tasks {a} and {b} do not share a stream")
 
 
 def _reached(links: list[list[tuple[int, int]]], task: int, budget: Budget) -> set[int]:

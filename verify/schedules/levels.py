@@ -15,7 +15,7 @@ from heapq import heappop, heappush
 import numpy as np
 
 from ...models.problem.selection_problem import Ints
-from ...proofs.container.effort import OBJECT
+from ...proofs.container.effort import OBJECT, PART
 from ...proofs.schedules.certificate import AFTER_ALL, BEFORE_ALL
 from ..budget import Budget
 from .network import Network
@@ -43,7 +43,7 @@ def leading(net: Network, found: State, makespan: int, rows: Ints, budget: Budge
     for word, a, b, c, _ in rows.tolist():
         if word not in (AFTER_ALL, BEFORE_ALL) or not (0 <= a < n and 0 <= b < streams):
             break
-        budget.charge(OBJECT * (longest + 16), f"row {count}")
+        budget.charge(PART + OBJECT * (longest + 16), f"row {count}")
         if word not in sides:
             budget.hold(2 * n * (n + 7) // 64, f"row {count}")
             sides[word] = Side.of(net, found, word == AFTER_ALL, makespan, budget)
