@@ -107,34 +107,36 @@ def test_what_wide_collectives_cost_is_counted() -> None:
     """Two tasks on thousands of streams with none in common: a row looks at all of the fewer ones."""
     wide = 1000
     tasks = (Task("a", 1, tuple(range(wide))), Task("b", 1, tuple(range(wide, 3 * wide))))
-    net, _ = network(ScheduleProblem("wide", tuple(Stream(0, "s") for _ in range(3 * wide)), tasks, (), (), (None,)))
+    net, memory = network(
+        ScheduleProblem("wide", tuple(Stream(0, "s") for _ in range(3 * wide)), tasks, (), (), (None,))
+    )
     budget = Budget()
     before = budget.work
     with pytest.raises(BadBound, match="do not share a stream"):
-        lower_bound(net, rows(0, (ORDER, 0, 1), 1), budget)
+        lower_bound(net, memory, rows(0, (ORDER, 0, 1), 1), budget)
     assert before - budget.work > OBJECT * wide
 
 
 def test_splits_hold_no_more_than_the_budget() -> None:
     """Half a million tasks and 200 splits above one another held 2 GB: 18 KB of file."""
     tasks = tuple(Task("t", 1, (0,)) for _ in range(5))
-    net, _ = network(ScheduleProblem("five", (Stream(0, "s"),), tasks, (), (), (None,)))
+    net, memory = network(ScheduleProblem("five", (Stream(0, "s"),), tasks, (), (), (None,)))
     bound = Refutation(9, np.array([[SPLIT, k, k + 1, 0, 0] for k in range(3)]))
     with pytest.raises(BadBound, match="4 cases are left open"):
-        lower_bound(net, bound, Budget(held=2 * 5 * 3))
+        lower_bound(net, memory, bound, Budget(held=2 * 5 * 3))
     with pytest.raises(ContainerError, match="its tables have 30 entries, at most 29"):
-        lower_bound(net, bound, Budget(held=2 * 5 * 3 - 1))
+        lower_bound(net, memory, bound, Budget(held=2 * 5 * 3 - 1))
 
 
 def test_rows_that_numpy_replays_are_counted_as_calls_of_numpy() -> None:
     pair = (Task("a", 1, (0,)), Task("b", 1, (0,)))
-    net, _ = network(ScheduleProblem("pair", (Stream(0, "s"),), pair, (Precedence(0, 1),), (), (None,)))
+    net, memory = network(ScheduleProblem("pair", (Stream(0, "s"),), pair, (Precedence(0, 1),), (), (None,)))
 
     def spent(times: int) -> int:
         budget = Budget()
         before = budget.work
         with pytest.raises(BadBound, match="left open"):
-            lower_bound(net, rows(5, (AFTER_ALL, 1, 0), times), budget)
+            lower_bound(net, memory, rows(5, (AFTER_ALL, 1, 0), times), budget)
         return before - budget.work
 
     assert spent(20) - spent(10) > 10 * PART
@@ -146,7 +148,7 @@ def test_a_circle_of_splits_that_climbs_for_ever_is_too_large() -> None:
     problem = ScheduleProblem("circle", (Stream(0, "s"),), tasks, (), (), (None,))
     bound = Refutation(1 << 40, np.array([[SPLIT, k, (k + 1) % 3, 0, 0] for k in range(3)]))
     with pytest.raises(ContainerError, match="a raise: is too large to be checked"):
-        lower_bound(network(problem)[0], bound, Budget(work=1 << 20))
+        lower_bound(*network(problem), bound, Budget(work=1 << 20))
 
 
 def test_a_stream_without_tasks_and_a_task_without_streams_are_fine() -> None:

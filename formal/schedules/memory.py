@@ -19,7 +19,7 @@ from .shop import Shop
 
 Floats = NDArray[np.float64]
 UNLIMITED = 1 << 62
-TRIES = 60
+TRIES = 1000
 """Tasks of a stream that are tried at one moment, best first."""
 
 
