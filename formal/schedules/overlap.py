@@ -46,9 +46,11 @@ class Overlapped:
     greedy: int
 
 
-def overlap(problem: ScheduleProblem, seconds: float, seed: int = 0, order: Ints | None = None) -> Overlapped:
+def overlap(
+    problem: ScheduleProblem, seconds: float, seed: int = 0, order: Ints | None = None, known: Ints | None = None
+) -> Overlapped:
     """The best schedule within the memory limits.  `order`: tasks one after another, None: as they are numbered, or
-    behind what they wait for.  `InputError` if this order itself does not fit.
+    behind what they wait for; `known`: a schedule that fits.  `InputError` if this order itself does not fit.
 
     >>> from ...models.schedules.problem import Precedence, Stream, Task
     >>> tasks = (Task("gather", 5, (1,)), Task("a", 4, (0,)), Task("b", 6, (0,)))
@@ -71,6 +73,8 @@ def overlap(problem: ScheduleProblem, seconds: float, seed: int = 0, order: Ints
     random = np.random.default_rng(seed)
     best, makespan = greedy, int((greedy + arrays.times).max())
     first = makespan
+    if known is not None and (ends := int((known + arrays.times).max())) < makespan:
+        best, makespan = known, ends
 
     def tried(values: Floats) -> bool:
         """Whether these priorities give a shorter schedule."""
