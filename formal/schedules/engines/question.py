@@ -90,7 +90,7 @@ def question(problem: ScheduleProblem, shop: Shop, most: int, memory: bool) -> Q
     >>> pipe = Pipeline(((1, 1, 1),) * 2, 2, 0, 2)
     >>> asked = question(pipe.problem(), shop(pipe), 9, False)
     >>> len(asked.times), len(asked.pairs), asked.parts
-    (12, 5, 5)
+    (12, 6, 6)
     """
     f, b = shop.forward, shop.backward
     bound = [d for d, limit in enumerate(problem.limits) if limit is not None] if memory else []
