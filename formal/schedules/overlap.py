@@ -1,10 +1,10 @@
 """This module searches for graphs of computation and communication: list schedules under the memory limit, against
 raised levels.
 
-Priorities are raised tails first, then those where work that keeps no memory comes earlier, then the best of these with
-changes from a fixed seed.  The bound is the best load or path over raised heads and tails, and, where a gap is left,
-what memory adds to it (`crowded`).  Program order one task after another, and program order on every stream
-(collectives as early as memory allows), are kept for comparison.
+Priorities are raised tails first, then those where work that keeps no memory comes earlier; then what would delay work
+of higher priority waits, then come changes from a fixed seed.  The bound is the best load or path over raised heads and
+tails, and, where a gap is left, what memory adds to it (`crowded`).  Program order one task after another, and program
+order on every stream (collectives as early as memory allows), are kept for comparison.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from ..compiling import monotonic
 from .bounds import frame
 from .crowded import crowded
 from .levels import levelled
-from .memory import Floats, scheduled, store
+from .memory import UNLIMITED, Floats, scheduled, store
 from .search import Found
 from .shop import shop
 
@@ -29,6 +29,9 @@ STALE = 40
 
 EARLIER = (0.97, 0.9, 0.8)
 """Priorities of work that keeps no memory, as parts of the largest one."""
+
+DELAYS = 12
+"""By how much a task may delay one of higher priority that is ready soon: the longest time, halved so often."""
 
 CHAIN = 40
 """Most tasks of such work that end in one of them."""
@@ -76,10 +79,10 @@ def overlap(
     if known is not None and (ends := int((known + arrays.times).max())) < makespan:
         best, makespan = known, ends
 
-    def tried(values: Floats) -> bool:
+    def tried(values: Floats, delay: int = UNLIMITED) -> bool:
         """Whether these priorities give a shorter schedule."""
         nonlocal best, makespan
-        starts = scheduled(arrays, kept, values, order)
+        starts = scheduled(arrays, kept, values, order, delay)
         reached = makespan if starts is None else int((starts + arrays.times).max())
         if starts is None or reached >= makespan:
             return False
@@ -95,6 +98,10 @@ def overlap(
             earlier[idle] = np.maximum(earlier[idle], part * base.max())
             if tried(earlier):
                 priority = earlier
+    delay, longest = UNLIMITED, int(arrays.times.max())
+    for k in range(DELAYS):
+        if makespan > lower and monotonic() < end and tried(priority, longest >> k):
+            delay = longest >> k
     if makespan > lower:
         share = monotonic() + BOUND_SHARE * (end - monotonic())
         found = crowded(start, problem, makespan, lambda: share - monotonic())
@@ -103,7 +110,7 @@ def overlap(
     stale = 0
     while makespan > lower and stale < STALE and monotonic() < end:
         noise = random.choice([1e-4, 1e-3, 1e-2]) * priority.max()
-        stale = 0 if tried(priority + noise * random.random(n)) else stale + 1
+        stale = 0 if tried(priority + noise * random.random(n), delay) else stale + 1
     found_best = Found(best, makespan, lower, bound)
     return Overlapped(found_best, int(arrays.times.sum()), first)
 
