@@ -18,9 +18,13 @@ from shardproof.proofs.container.canonical import ContainerError
 from shardproof.proofs.container.effort import OBJECT, PART
 from shardproof.proofs.schedules.certificate import (
     AFTER_ALL,
+    FLOW,
     ORDER,
+    PATH,
+    PRICE,
     RAISE_HEAD,
     SPLIT,
+    WAITS,
     Path,
     Refutation,
     ScheduleCertificate,
@@ -140,6 +144,31 @@ def test_rows_that_numpy_replays_are_counted_as_calls_of_numpy() -> None:
         return before - budget.work
 
     assert spent(20) - spent(10) > 10 * PART
+
+
+def test_arguments_about_moments_are_counted() -> None:
+    """A flow looks at the links before its task, an argument at all tasks and holdings."""
+    n, ends = 200, 300
+    tasks = (*(Task("t", 1, ()) for _ in range(n)), Task("last", 1, (0,)))
+    links = tuple(Precedence(k, n) for k in range(n))
+    held = tuple(Holding(0, 1, None, (k % n, (k + 1) % n)) for k in range(ends))
+    problem = ScheduleProblem("wide", (Stream(0, "s"),), tasks, links, held, (ends,)).check()
+
+    def spent(*found: tuple[int, ...]) -> int:
+        budget = Budget()
+        before = budget.work
+        table = np.array([[*row, *(0,) * (5 - len(row))] for row in found])
+        with pytest.raises(BadBound):
+            lower_bound(*network(problem), Refutation(9, table), budget)
+        return before - budget.work
+
+    begun = spent((PRICE, 0, 1, 0))
+    assert begun - spent((PATH, 0)) >= OBJECT * 2 * ends
+    assert spent((PRICE, 0, 1, 0), (FLOW, n, 0, 1)) - begun > OBJECT * n
+    argued = spent((PRICE, 0, 1, 0), (WAITS, 0, n))
+    assert argued - begun > OBJECT * (2 * n + 3 * ends + 4 * ends)
+    more = spent((PRICE, 0, 1, 0), *((FLOW, n, 0, 0),) * 100, (WAITS, 0, n))
+    assert more - argued - 100 * (spent((PRICE, 0, 1, 0), (FLOW, n, 0, 0)) - begun) >= OBJECT * 100
 
 
 def test_a_circle_of_splits_that_climbs_for_ever_is_too_large() -> None:

@@ -141,6 +141,33 @@ def test_what_is_left_when_a_task_starts() -> None:
     refused("shows 7 only", wide, CROWD_STARTS, 10, *crowd_rows((WORK, 1, 0, 0)))
 
 
+def test_work_that_counts_and_work_that_does_not() -> None:
+    """Prices and flows of 0 are fine; the task itself has not begun before its start; tails count beside the work."""
+    nothing = (PRICE, 0, 0, 4)
+    assert verdict(CROWD, CROWD_STARTS, 7, nothing, (WORK, 1, 0, 0))[0] is Verdict.PROVED
+    refused("shows 7 only", CROWD, CROWD_STARTS, 8, nothing, (WORK, 1, 0, 0))
+    assert verdict(CROWD, CROWD_STARTS, 6, nothing, (WORK, 5, 0, 0))[0] is Verdict.PROVED
+    assert verdict(CROWD, CROWD_STARTS, 10, *crowd_rows((WORK, 1, 0, 1)))[0] is Verdict.PROVED
+    refused("shows 10 only", CROWD, CROWD_STARTS, 11, *crowd_rows((WORK, 1, 0, 1)))
+    refused("shows 0 only", CROWD, CROWD_STARTS, 7, nothing, (WORK, 1, 0, 3))  # all that counts may have begun
+    refused("shows 6 only", CROWD, CROWD_STARTS, 10, nothing, (LEFT, 1, 3, 0), (PATH, 3))  # nothing leads to x1
+    for flow in ((FLOW, 3, 2, 0), (FLOW, 10, 5, 0), (FLOW, 13, 9, 7)):
+        assert verdict(CROWD, CROWD_STARTS, 10, *crowd_rows(flow, (WORK, 1, 0, 0)))[0] is Verdict.PROVED
+    refused("no price was named", CROWD, CROWD_STARTS, 10, (FLOW, 3, 2, 12), *crowd_rows((WORK, 1, 0, 0)))
+    first = replace(ASIDE, tasks=(*ASIDE.tasks, Task("lead", 3, ())), precedences=(Precedence(2, 0),))
+    rows = (PRICES, (FLOW, 0, 2, 0), (APART, 0, 1), (ORDER, 1, 0), (PATH, 0))
+    assert verdict(first, (3, 0, 0), 6, *rows)[0] is Verdict.PROVED
+
+
+def test_what_the_first_task_keeps_is_held_once_it_has_started() -> None:
+    tasks = (Task("k", 1, ()), Task("b", 2, (0,)), Task("a", 2, (1,)))
+    kept = (Holding(0, 3, 0, (0,)), Holding(0, 4, 1, (1,)))
+    problem = ScheduleProblem("first", (Stream(0, "c"), Stream(0, "l")), tasks, (), kept, (6,))
+    refused("task 1 may start before task 2", problem, (2, 0, 2), 4, PRICES, (WAITS, 2, 1), (PATH, 1))
+    before = replace(problem, precedences=(Precedence(2, 0), Precedence(1, 2)))  # what comes after b has not begun
+    refused("task 1 may start before task 2", before, (4, 0, 2), 5, PRICES, (WAITS, 2, 1), (PATH, 1))
+
+
 @pytest.mark.parametrize("row", [1, 2])
 def test_flows_are_what_keeps_gains_from_counting(row: int) -> None:
     """Without one of them more seems to have begun; one more of them, or a negative one, is refused."""

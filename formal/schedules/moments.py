@@ -99,7 +99,7 @@ class Moments:
     def waits(self, a: int, b: int) -> Argument:
         """About moments at which b runs and a has not ended."""
         known = self.reached([b], True) | {b}
-        return self._argument(1, 0, known, self.reached([a, b], False) - {a}, {a, b}, None)
+        return self._argument(1, 0, known, self.reached([a, b], False), {a, b}, None)
 
     def work(self, task: int, counted: Ints) -> tuple[Argument, int]:
         """About the start of `task`, and the most work of `counted` (without `task`) that has begun before."""

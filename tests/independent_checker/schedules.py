@@ -240,7 +240,7 @@ def refute(shop: Shop, makespan: int, rows: list[tuple[int, ...]]) -> None:
         elif word in (10, 11):
             need(moment is not None and 0 <= a < n and 0 <= b < n and shop.times[b] > 0, "no argument", Refuted)
             first = [b] if word == 10 else [a, b]
-            barred = cases.reached([a, b], False) - ({a} if word == 10 else set())
+            barred = cases.reached([a, b], False)
             need(moment.most(cases.reached(first, True) | set(first), barred, {a, b}, []) < 0, "it fits", Refuted)
             if word == 10:
                 cases.links.append((a, b, 0))

@@ -77,7 +77,7 @@ class Moments:
         """`BadMoment` unless memory does not let task b start before task a has ended."""
         self._tasks((a, b), (b,))
         started = reached(found.lead, [b], budget) | {b}
-        barred = reached(found.follow, [a, b], budget) - {a}
+        barred = reached(found.follow, [a, b], budget)
         if self._most(started, barred, {a, b}, {}, budget) >= 0:
             raise BadMoment(f"task {b} may start before task {a} has ended")
 
