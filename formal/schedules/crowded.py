@@ -190,9 +190,11 @@ class _Search:
         least = int(case.tail[self.here].min())
         whole = int(times[self.here].sum())
         values: list[tuple[int, int]] = []
+        times_here = {t: int(times[t]) for t in self.here.tolist()}
         for t in candidates:
-            if self.left() <= 0:
-                break
+            begun = sum(times_here.get(u, 0) for u in self.moments.reached([t], True))
+            if self.left() <= 0 or int(case.head[t]) + whole - begun + least <= best.value:
+                continue
             argument, most = self.moments.work(t, self.here)
             values.append((int(case.head[t]) + whole - most, t))
             value = int(case.head[t]) + whole - most + least

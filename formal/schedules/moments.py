@@ -19,8 +19,8 @@ from ...proofs.schedules.certificate import FLOW, PRICE
 from ..compiling import njit
 from .shop import Links, Shop
 
-HALVINGS = 16
-"""Prices that are tried."""
+HALVINGS, NEARBY = 16, 8
+"""Prices that are tried, at first and near the last one."""
 
 TIME_PRICE = 1 << 20
 """Of a unit of time, so that the price of memory is a whole number."""
@@ -66,12 +66,15 @@ class Moments:
         for a, b in self.before.tolist():
             self.follow[a].append(b)
             self.lead[b].append(a)
+        self.known: dict[tuple[int, bool], set[int]] = {}
+        self.last = 0  # the price that was best, near which the next one is looked for
 
     def linked(self, a: int, b: int) -> None:
         """Task a is before task b from now on."""
         self.before = np.concatenate([self.before, np.array([[a, b]], dtype=np.int64)])
         self.follow[a].append(b)
         self.lead[b].append(a)
+        self.known = {}
 
     def unlinked(self) -> None:
         """The last link is taken back."""
@@ -79,17 +82,23 @@ class Moments:
         self.before = self.before[:-1]
         self.follow[a].pop()
         self.lead[b].pop()
+        self.known = {}
 
     def reached(self, tasks: list[int], ahead: bool) -> set[int]:
         """All tasks that lead to these (or that these lead to), without the tasks themselves unless in a circle."""
-        links = self.lead if ahead else self.follow
-        seen: set[int] = set()
-        todo = list(tasks)
-        while todo:
-            fresh = [u for u in links[todo.pop()] if u not in seen]
-            seen.update(fresh)
-            todo += fresh
-        return seen
+        return set().union(*(self._reached(t, ahead) for t in tasks))
+
+    def _reached(self, task: int, ahead: bool) -> set[int]:
+        if (task, ahead) not in self.known:
+            links = self.lead if ahead else self.follow
+            seen: set[int] = set()
+            todo = [task]
+            while todo:
+                fresh = [u for u in links[todo.pop()] if u not in seen]
+                seen.update(fresh)
+                todo += fresh
+            self.known[task, ahead] = seen
+        return self.known[task, ahead]
 
     def together(self, a: int, b: int) -> Argument:
         """About moments at which a and b run."""
@@ -106,12 +115,14 @@ class Moments:
         known, barred = self.reached([task], True) | {task}, self.reached([task], False)
         low, high = 0, TIME_PRICE * max(1, int(self.times[counted].sum())) // max(1, self.limit >> 4)
         high = min(high, (1 << 60) // max(1, self.base + int(self.own.sum())))
+        if self.last:
+            low, high = self.last // 2, min(high, 2 * self.last)
         best: Argument | None = None
-        for _ in range(HALVINGS):
+        for _ in range(NEARBY if self.last else HALVINGS):
             price = (low + high) // 2
             tried = self._argument(price, TIME_PRICE, known, barred, {task}, counted[counted != task])
             if best is None or tried.most < best.most:
-                best = tried
+                best, self.last = tried, price
             if self._held(tried.taken, known, {task}) > self.limit:
                 low = price + 1
             else:

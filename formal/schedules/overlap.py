@@ -36,7 +36,7 @@ DELAYS = 12
 CHAIN = 40
 """Most tasks of such work that end in one of them."""
 
-BOUND_SHARE = 0.5
+BOUND_SHARE = 0.8
 """Of the time, at most, for what memory adds to the bound."""
 
 
