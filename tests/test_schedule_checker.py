@@ -100,7 +100,7 @@ def rows(*words: tuple[int, ...]) -> Refutation:
         (rows((RAISE_HEAD, 0, 1, 0, 0), (LOAD, 1, 0, 0)), "is not on stream"),
         (rows((RAISE_HEAD, 0, 0, 99, 0), (LOAD, 1, 0, 0)), "no tasks"),
         (rows((ORDER, 1, 0), (LOAD, 1, 0, 0)), "not more than 6"),
-        (rows((9, 1, 0), (LOAD, 1, 0, 0)), "unknown word 9"),
+        (rows((14, 1, 0), (LOAD, 1, 0, 0)), "unknown word 14"),
     ],
 )
 def test_bad_refutations_are_refuted(argument: Refutation, words: str) -> None:

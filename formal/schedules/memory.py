@@ -19,7 +19,7 @@ from .shop import Shop
 
 Floats = NDArray[np.float64]
 UNLIMITED = 1 << 62
-TRIES = 60
+TRIES = 1000
 """Tasks of a stream that are tried at one moment, best first."""
 
 
@@ -69,8 +69,10 @@ def store(problem: ScheduleProblem) -> Store:
     )
 
 
-def scheduled(shop: Shop, kept: Store, priority: Floats, order: Ints) -> Ints | None:
-    """Starts within the limits, shape (tasks,), or None if even `order`, one task after another, exceeds them."""
+def scheduled(shop: Shop, kept: Store, priority: Floats, order: Ints, delay: int = UNLIMITED) -> Ints | None:
+    """Starts within the limits, shape (tasks,), or None if even `order`, one task after another, exceeds them.  No task
+    starts that would delay one of higher priority, which will be ready soon, by more than `delay`.
+    """
     f = shop.forward
     starts, fine = _scheduled(
         shop.times,
@@ -92,6 +94,7 @@ def scheduled(shop: Shop, kept: Store, priority: Floats, order: Ints) -> Ints | 
         kept.amount,
         kept.limits,
         kept.held,
+        delay,
     )
     return starts if fine else None
 
@@ -182,6 +185,29 @@ def _safe(
 
 
 @njit(cache=True)
+def _delays(
+    t: int,
+    end: int,
+    priority: np.ndarray,
+    soon: Ints,
+    ready: Ints,
+    coming: int,
+    taken_at: Ints,
+    taken: Ints,
+) -> bool:
+    """Whether task t keeps a stream until after `end` from a task of higher priority that is ready before."""
+    for k in range(coming):
+        u = soon[k]
+        if ready[k] >= end or priority[u] <= priority[t]:
+            continue
+        for x in range(taken_at[t], taken_at[t + 1]):
+            for y in range(taken_at[u], taken_at[u + 1]):
+                if taken[x] == taken[y]:
+                    return True
+    return False
+
+
+@njit(cache=True)
 def _scheduled(
     times: Ints,
     taken_at: Ints,
@@ -202,6 +228,7 @@ def _scheduled(
     amount: Ints,
     limits: Ints,
     held: Ints,
+    delay: int,
 ) -> tuple[Ints, bool]:
     n = len(times)
     missing, readers, held = missing.copy(), readers.copy(), held.copy()
@@ -217,6 +244,8 @@ def _scheduled(
         return start, False
     now = np.int64(0)
     refused = np.full(n, np.int64(-1))
+    soon = np.empty(n, np.int64)  # tasks that wait for one running task only, and when they will be ready
+    at_last = np.empty(n, np.int64)
     while left:
         k = 0
         while k < count:  # ends of this moment
@@ -238,6 +267,13 @@ def _scheduled(
         ended = False
         while started and not ended:
             started = False
+            coming = 0
+            for k in range(count if delay < UNLIMITED else 0):
+                t = running[k]
+                for x in range(at[t], at[t + 1]):
+                    if missing[to[x]] == 1 and coming < n:
+                        soon[coming], at_last[coming] = to[x], start[t] + times[t] + lag[x]
+                        coming += 1
             for _ in range(TRIES):
                 chosen, best = -1, -1e300
                 for k in range(opened):
@@ -247,7 +283,9 @@ def _scheduled(
                     fits = True
                     for x in range(taken_at[t], taken_at[t + 1]):
                         fits = fits and free[taken[x]] <= now
-                    if fits:
+                    if fits and not _delays(
+                        t, now + times[t] - delay, priority, soon, at_last, coming, taken_at, taken
+                    ):
                         chosen, best = k, priority[t]
                 if chosen < 0:
                     break

@@ -13,6 +13,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from fractions import Fraction
 from pathlib import Path
+from typing import Literal
 
 import click
 
@@ -30,18 +31,27 @@ from ...proofs.publishing.publisher import Published, Publisher
 from ...proofs.schedules.certificate import ScheduleCertificate
 from ..schedules.chunks import search_chunks
 from ..schedules.drawing import peaks, picture, text
+from ..schedules.engines.child import EngineName
+from ..schedules.engines.consult import Asked, consult
 from ..schedules.overlap import Overlapped, overlap
 from ..schedules.published import KINDS, chunked, orders, starts_of
 from ..schedules.search import Found, search
-from ..schedules.shop import shop
+from ..schedules.shop import in_order, shop
+
+Engine = Literal["native", "ilp", "smt", "cp-sat"]
 
 CHECK_SHARE = 0.15
 """Of the time limit, kept for the checker."""
 
+ASKED_SHARE = 0.5
+"""Of the search's time, for another engine; the native search has the rest, and what an engine leaves."""
+
 
 @dataclass(frozen=True, eq=False)
 class Answer:
-    """A schedule and bound of `subject`; `shorter` is the makespan of a better one that was found beside it."""
+    """A schedule and bound of `subject`; `shorter` is the makespan of a better one that was found beside it; `asked`:
+    what another engine said.
+    """
 
     subject: Pipeline | ScheduleProblem
     problem: ScheduleProblem
@@ -49,6 +59,7 @@ class Answer:
     kind: str
     shorter: int | None
     fits: bool
+    asked: Asked | None = None
 
     @property
     def scale(self) -> int:
@@ -76,6 +87,13 @@ class Answer:
 @click.option("--send", type=Count(0, (1 << 32) - 1), default=0, show_default=True, help="Time of a send.")
 @click.option("--memory", type=Count(1, 1 << 20), help="Most activations that a stage keeps at once; default: any.")
 @click.option("--kind", default="best", show_default=True, help=f"best, or {', '.join(KINDS)}.")
+@click.option(
+    "--engine",
+    type=click.Choice(["native", "ilp", "smt", "cp-sat"]),
+    default="native",
+    show_default=True,
+    help="Who looks for a schedule first: HiGHS, z3 or CP-SAT (extra [solvers]); the proof is native.",
+)
 @click.option("--time-limit", type=SECONDS, default=60.0, show_default=True, help="Seconds of work, check included.")
 @click.option("--machine", help="With a graph: machine for times that nobody published; default: dgx-a100.")
 @output_option("-o", "--output", help="Write schedule and proof (.spz).", replaces_results=True)
@@ -93,6 +111,7 @@ def schedule_command(
     send: int,
     memory: int | None,
     kind: str,
+    engine: Engine,
     time_limit: float,
     machine: str | None,
     output: Path | None,
@@ -111,8 +130,11 @@ def schedule_command(
             )
         with Watch("scheduling"):
             read = read_overlap(graph, machine)
-            done = overlap(read.problem, time_limit * (1 - CHECK_SHARE))
-        answer = Answer(read.problem, read.problem, done.found, "best", None, True)
+            end = start + time_limit * (1 - CHECK_SHARE)
+            asked = None if engine == "native" else _asked_graph(read.problem, engine, end - time.monotonic())
+            known = None if asked is None else asked.starts
+            done = overlap(read.problem, max(0.0, end - time.monotonic()), known=known)
+        answer = Answer(read.problem, read.problem, done.found, "best", None, True, asked)
         return _publish(publisher, answer, output, svg, as_json, start, _overlap_extra(read, done))
     if machine is not None:
         raise click.UsageError("--machine belongs to a graph; a pipeline has --times")
@@ -124,7 +146,7 @@ def schedule_command(
     assert stages is not None and micro_batches is not None and times is not None
     pipe = Pipeline(_times(times, stages), micro_batches, send, memory).check()
     with Watch("scheduling"):
-        answer = _pipeline(pipe, kind, time_limit * (1 - CHECK_SHARE))
+        answer = _pipeline(pipe, kind, engine, time_limit * (1 - CHECK_SHARE))
     code = _publish(publisher, answer, output, svg, as_json, start)
     if csv is not None and answer.fits and isinstance(answer.subject, Pipeline):
         given = None if kind == "best" else orders(kind, answer.subject)
@@ -132,10 +154,10 @@ def schedule_command(
     return code
 
 
-def _pipeline(pipe: Pipeline, kind: str, seconds: float) -> Answer:
+def _pipeline(pipe: Pipeline, kind: str, engine: Engine, seconds: float) -> Answer:
     if kind == "best":
-        found = search(shop(pipe), seconds)
-        return Answer(pipe, pipe.problem(), found, kind, None, True)
+        found, asked = _searched(pipe, engine, seconds, None)
+        return Answer(pipe, pipe.problem(), found, kind, None, True, asked)
     cut = chunked(kind, pipe).check()
     starts = starts_of(cut, orders(kind, cut))
     problem = cut.problem()
@@ -143,9 +165,30 @@ def _pipeline(pipe: Pipeline, kind: str, seconds: float) -> Answer:
     fits = _fits(problem, starts)
     if not fits:  # of no use for the search; what it needs is said
         return Answer(cut, problem, Found(starts, makespan, 0, search(shop(cut), 0.0).bound), kind, None, False)
-    best = search_chunks(cut, seconds, starts)
+    best, asked = _searched(cut, engine, seconds, starts)
     shorter = best.makespan if best.makespan < makespan else None
-    return Answer(cut, problem, replace(best, starts=starts, makespan=makespan), kind, shorter, True)
+    return Answer(cut, problem, replace(best, starts=starts, makespan=makespan), kind, shorter, True, asked)
+
+
+def _searched(pipe: Pipeline, engine: Engine, seconds: float, first: Ints | None) -> tuple[Found, Asked | None]:
+    """The best schedule and bound; `first`: a schedule that fits (None: list schedules do).  An engine is asked first,
+    and what it proposes, if it holds and is shorter, is where the native search begins.
+    """
+    begun, asked, arrays = time.monotonic(), None, shop(pipe)
+    if engine != "native":
+        known = search(arrays, 0.0).starts if first is None else first
+        most = int((known + arrays.times).max())
+        memory = pipe.memory is not None and pipe.chunks > 1
+        asked = consult(engine, pipe.problem(), arrays, most, memory, ASKED_SHARE * seconds)
+        if asked.starts is not None and asked.makespan is not None and asked.makespan <= most:
+            first = in_order(pipe, asked.starts)
+    left = max(0.0, seconds - (time.monotonic() - begun))
+    return (search(arrays, left) if first is None else search_chunks(pipe, left, first)), asked
+
+
+def _asked_graph(problem: ScheduleProblem, engine: EngineName, seconds: float) -> Asked:
+    known = overlap(problem, 0.0).found.makespan
+    return consult(engine, problem, shop(problem), known, True, ASKED_SHARE * seconds)
 
 
 def _fits(problem: ScheduleProblem, starts: Ints) -> bool:
@@ -214,6 +257,8 @@ def _publish(
         "seconds": round(time.monotonic() - start, 3),
     }
     document |= extra or {}
+    if answer.asked is not None:
+        document["engine"] = answer.asked.to_json(lambda units: _number(units, scale), _best(answer))
     if answer.shorter is not None:
         document["better"] = _number(answer.shorter, scale)
     if as_json:
@@ -226,9 +271,16 @@ def _publish(
         say(f"most activations kept, by device: {', '.join(str(Fraction(m, shared)) for m in most)}")
     for word, value in (extra or {}).items():
         say(f"{word.replace('_', ' ')}: {value}")
+    if answer.asked is not None:
+        say(*answer.asked.lines(answer.time, _best(answer)))
     if published.path is not None:
         say(f"wrote {published.path} ({published.size} bytes) in {time.monotonic() - start:.1f} s")
     return code
+
+
+def _best(answer: Answer) -> int:
+    """The shortest makespan that is known."""
+    return answer.found.makespan if answer.shorter is None else answer.shorter
 
 
 def _overlap_extra(read: OverlapGraph, done: Overlapped) -> dict[str, object]:

@@ -26,6 +26,19 @@ and every schedule is at least as long as each of
         BEFORE_ALL  t, s, q, 0    the mirror image: those after t with tail >= q; the tail of t grows
         PATH        t, 0, 0, 0    head + time + tail of t is more than T: this case is done
 
+    and of memory, about any one moment (`verify/schedules/moments.py` has the dual that bounds what has started by
+    then):
+
+        PRICE       d, p, w, 0    an argument about device d begins: p per unit of its memory, w per unit of time
+        FLOW        x, u, f, 0    f of it from task x (from number tasks + k: the end of holding k) to task u, which is
+                                  before x (one of the last tasks of k)
+        WAITS       a, b, 0, 0    b running and a not ended hold more than the limit: a is before b
+        APART       a, b, 0, 0    a and b running hold more than the limit: from here on they count as on one stream
+        WORK        t, s, q, 0    when t starts, so much of the tasks of stream s with tail >= q is left that, with head
+                                  of t and q, it takes more than T: this case is done
+        LEFT        t, y, s, 0    of the tasks of stream s that come before y by precedence so much is left when t
+                                  starts: the head of y is at least that of t and what is left
+
 Source: Carlier and Pinson 1989 (edge finding); Jackson 1955 (one machine with heads and tails).
 """
 
@@ -48,6 +61,12 @@ PATH: Final = 4
 ORDER: Final = 5
 AFTER_ALL: Final = 6
 BEFORE_ALL: Final = 7
+PRICE: Final = 8
+FLOW: Final = 9
+WAITS: Final = 10
+APART: Final = 11
+WORK: Final = 12
+LEFT: Final = 13
 
 
 @dataclass(frozen=True)

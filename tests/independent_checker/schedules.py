@@ -79,6 +79,7 @@ class Cases:
     def __init__(self, shop: Shop, most: int) -> None:
         self.shop, self.most = shop, 1 << 62
         self.links = [*shop.links, *shop.extra]
+        self.given = len(self.links)
         self.head, self.tail = [0] * len(shop.times), [0] * len(shop.times)
         need(self.settle(len(shop.times) + 1), "precedences run in a circle")
         self.most = most
@@ -115,10 +116,10 @@ class Cases:
         self.tail[a] = max(self.tail[a], min(self.tail[b] + times[b], self.most))
         self.settle()
 
-    def all_before(self, task: int, stream: list[int], least: int, before: bool) -> None:
-        """Tasks of a stream that come before `task` by the links run one after another (or after it, mirrored)."""
+    def reached(self, tasks: list[int], before: bool) -> set[int]:
+        """All that leads to these tasks, or that they lead to."""
         found: set[int] = set()
-        todo = [task]
+        todo = list(tasks)
         while todo:
             t = todo.pop()
             for x, y, _ in self.links:
@@ -126,6 +127,26 @@ class Cases:
                 if near == t and far not in found:
                     found.add(far)
                     todo.append(far)
+        return found
+
+    def circle(self) -> bool:
+        """Whether links run in a circle, which those of the network do not."""
+        if len(self.links) == self.given:
+            return False
+        return any(t in self.reached([t], True) for t in range(len(self.shop.times)))
+
+    def left(self, moment: Moment | None, t: int, counted: list[int]) -> int:
+        """Time of `counted` that is left when t starts."""
+        need(moment is not None and moment.work > 0, "no price of time", Refuted)
+        need(0 <= t < len(self.shop.times) and self.shop.times[t] > 0, "no task that takes time", Refuted)
+        begun = [x for x in counted if x != t]
+        most = moment.most(self.reached([t], True) | {t}, self.reached([t], False), {t}, begun)
+        return sum(self.shop.times[x] for x in counted) - most // moment.work
+
+    def all_before(self, task: int, stream: list[int], least: int, before: bool) -> None:
+        """Tasks of a stream that come before `task` by the links run one after another (or after it, mirrored)."""
+        found = self.reached([task], before)
+        need(task not in found and not self.circle(), "links run in a circle", Refuted)
         values = self.head if before else self.tail
         end = 0
         for t in sorted((t for t in stream if t in found and values[t] >= least), key=lambda t: values[t]):
@@ -146,13 +167,52 @@ class Cases:
         self.settle()
 
 
+class Moment:
+    """The open argument about one moment: prices on a device, and what flows."""
+
+    def __init__(self, shop: Shop, device: int, price: int, work: int) -> None:
+        need(0 <= device < len(shop.limits) and shop.limits[device] is not None, "no limit there", Refuted)
+        need(price >= 0 and work >= 0, "a price below 0", Refuted)
+        self.shop, self.device, self.price, self.work = shop, device, price, work
+        self.worth: dict[object, int] = {}
+
+    def flow(self, links: list[tuple[int, int, int]], x: int, u: int, f: int) -> None:
+        n = len(self.shop.times)
+        if 0 <= x < n:
+            need(any(a == u and b == x for a, b, _ in links), "no such link", Refuted)
+        else:
+            need(n <= x < n + len(self.shop.holdings) and u in self.shop.holdings[x - n][3], "no such end", Refuted)
+        need(f >= 0, "a flow below 0", Refuted)
+        self.worth[x] = self.worth.get(x, 0) - f
+        self.worth[u] = self.worth.get(u, 0) + f
+
+    def most(self, started: set[int], barred: set[int], running: set[int], counted: list[int]) -> int:
+        n, total = len(self.shop.times), self.price * self.shop.limits[self.device]
+        worth = {t: self.worth.get(t, 0) + (self.work * self.shop.times[t] if t in counted else 0) for t in range(n)}
+        for k, (d, amount, first, last) in enumerate(self.shop.holdings):
+            if d != self.device:
+                continue
+            if first is None:
+                total -= self.price * amount
+            else:
+                worth[first] -= self.price * amount
+            if last and not any(t in barred or t in running for t in last):
+                total += max(0, self.price * amount + self.worth.get(n + k, 0))
+        for t in range(n):
+            if t in started:
+                total += worth[t]
+            elif t not in barred:
+                total += max(0, worth[t])
+        return total
+
+
 def refute(shop: Shop, makespan: int, rows: list[tuple[int, ...]]) -> None:
     cases = Cases(shop, makespan + 1)
     waiting: list[tuple[list[int], list[int], int, int, int]] = []
-    n, done = len(shop.times), False
+    n, done, moment, apart = len(shop.times), False, None, set()
     for word, a, b, c, d in rows:
         need(not done, "a row after the end", Refuted)
-        together = a != b and any(a in s and b in s for s in shop.streams)
+        together = a != b and ((a, b) in apart or any(a in s and b in s for s in shop.streams))
         if word in (0, 1):
             need(0 <= a < n and 0 <= b < len(shop.streams) and a in shop.streams[b], "not on the stream", Refuted)
             taken = [t for t in shop.streams[b] if t != a and cases.head[t] >= c and cases.tail[t] >= d]
@@ -172,9 +232,39 @@ def refute(shop: Shop, makespan: int, rows: list[tuple[int, ...]]) -> None:
         elif word in (6, 7):
             need(0 <= a < n and 0 <= b < len(shop.streams), "no such task or stream", Refuted)
             cases.all_before(a, shop.streams[b], c, word == 6)
+        elif word == 8:
+            moment = Moment(shop, a, b, c)
+        elif word == 9:
+            need(moment is not None, "no argument is open", Refuted)
+            moment.flow(cases.links, a, b, c)
+        elif word in (10, 11):
+            need(moment is not None and 0 <= a < n and 0 <= b < n and shop.times[b] > 0, "no argument", Refuted)
+            first = [b] if word == 10 else [a, b]
+            barred = cases.reached([a, b], False)
+            need(moment.most(cases.reached(first, True) | set(first), barred, {a, b}, []) < 0, "it fits", Refuted)
+            if word == 10:
+                cases.links.append((a, b, 0))
+                cases.order(a, b)
+            else:
+                need(not waiting and shop.times[a] > 0, "a split is open", Refuted)
+                apart |= {(a, b), (b, a)}
+            moment = None
+        elif word == 13:
+            need(0 <= b < n and 0 <= c < len(shop.streams), "no such task or stream", Refuted)
+            left = cases.left(moment, a, [t for t in shop.streams[c] if t in cases.reached([b], True)])
+            if left > 0:
+                cases.head[b] = max(cases.head[b], min(cases.head[a] + left, cases.most))
+                cases.settle()
+            moment = None
         else:
-            need(word in (3, 4) and (word == 3 or 0 <= a < n), "no such row", Refuted)
-            need((cases.load(a, b, c) if word == 3 else cases.path(a)) > makespan, "no contradiction", Refuted)
+            need(word in (3, 4, 12) and (word == 3 or 0 <= a < n), "no such row", Refuted)
+            if word == 12:
+                need(0 <= b < len(shop.streams), "no such stream", Refuted)
+                left = cases.left(moment, a, [t for t in shop.streams[b] if cases.tail[t] >= c])
+                need(left > 0 and cases.head[a] + left + c > makespan, "no contradiction", Refuted)
+                moment = None
+            else:
+                need((cases.load(a, b, c) if word == 3 else cases.path(a)) > makespan, "no contradiction", Refuted)
             done = not waiting
             if waiting:
                 cases.head, cases.tail, kept, x, y = waiting.pop()

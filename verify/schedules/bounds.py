@@ -16,21 +16,28 @@ from ...proofs.container.canonical import ContainerError
 from ...proofs.container.effort import OBJECT
 from ...proofs.schedules.certificate import (
     AFTER_ALL,
+    APART,
     BEFORE_ALL,
+    FLOW,
+    LEFT,
     LOAD,
     ORDER,
     PATH,
+    PRICE,
     RAISE_HEAD,
     RAISE_TAIL,
     SPLIT,
+    WAITS,
+    WORK,
     Bound,
     Load,
     Path,
     Refutation,
 )
 from ..budget import Budget
-from .levels import State, leading
-from .network import Network
+from .levels import Circle, Levels, State, ranks
+from .moments import BadMoment, Moments
+from .network import Memory, Network
 
 DEEPEST = 200
 """Splits above one another: each holds the heads and tails of its second case."""
@@ -50,27 +57,22 @@ def state(net: Network, budget: Budget) -> State:
     for a, b, lag in zip(net.before.tolist(), net.after.tolist(), net.lag.tolist(), strict=True):
         follow[a].append((b, lag))
         lead[b].append((a, lag))
-    missing = [len(x) for x in lead]
-    order = [t for t in range(n) if not missing[t]]
+    try:
+        rank = ranks(follow, lead, budget)
+    except Circle:
+        raise ContainerError("precedences", "run in a circle, so that nothing can be scheduled") from None
+    order = sorted(range(n), key=rank.__getitem__)
     head, tail = [0] * n, [0] * n
-    for t in order:  # grows while it is walked
+    for t in order:
         for u, lag in follow[t]:
             head[u] = max(head[u], head[t] + times[t] + lag)
-            missing[u] -= 1
-            if not missing[u]:
-                order.append(u)
-    if len(order) < n:
-        raise ContainerError("precedences", "run in a circle, so that nothing can be scheduled")
     for t in reversed(order):
         for u, lag in follow[t]:
             tail[t] = max(tail[t], tail[u] + times[u] + lag)
-    rank = [0] * n
-    for k, t in enumerate(order):
-        rank[t] = k
     return State(head, tail, rank, follow, lead)
 
 
-def lower_bound(net: Network, bound: Bound, budget: Budget) -> int:
+def lower_bound(net: Network, memory: Memory, bound: Bound, budget: Budget) -> int:
     """The bound that the argument gives; `BadBound` if it does not hold."""
     found = state(net, budget)
     times: list[int] = net.times.tolist()
@@ -80,7 +82,7 @@ def lower_bound(net: Network, bound: Bound, budget: Budget) -> int:
         case Load(stream, head, tail):
             return load(found, times, _stream(net, stream, "the bound"), head, tail)
         case Refutation(makespan, rows):
-            _replay(net, found, times, makespan, rows, budget)
+            _replay(net, memory, found, times, makespan, rows, budget)
             return makespan + 1
 
 
@@ -99,21 +101,30 @@ def _stream(net: Network, number: int, place: str) -> list[int]:
     return tasks
 
 
-def _replay(net: Network, found: State, times: list[int], makespan: int, rows: Ints, budget: Budget) -> None:
+def _replay(
+    net: Network, memory: Memory, found: State, times: list[int], makespan: int, rows: Ints, budget: Budget
+) -> None:
     n = len(times)
     streams = [s.tolist() for s in net.streams]
+    taken: list[set[int]] = [set() for _ in range(n)]
+    for s, tasks in enumerate(streams):
+        for t in tasks:
+            taken[t].add(s)
     longest = max((len(s) for s in streams), default=0)
     open_cases: list[tuple[list[int], list[int], int, int, int]] = []  # heads, tails, links made, a, b
     made: list[tuple[int, int]] = []  # links of the splits that we are under
     done = False
-    levels = leading(net, found, makespan, rows, budget)
-    for k, (word, a, b, c, d) in enumerate(rows.tolist()[levels:], levels):
+    moments = Moments(memory, times)
+    levels, run = Levels(net, makespan, budget), 0
+    for k, (word, a, b, c, d) in enumerate(rows.tolist()):
         place = f"row {k}"
+        if k < run:
+            continue
         budget.charge(OBJECT * (longest + 16), place)
         if done:
             raise BadBound(f"{place}: all cases are closed already")
         if word in (RAISE_HEAD, RAISE_TAIL):
-            if not (0 <= a < n and 0 <= b < len(streams)) or a not in streams[b]:
+            if not 0 <= a < n or b not in taken[a]:
                 raise BadBound(f"{place}: task {a} is not on stream {b}")
             others = [t for t in streams[b] if t != a]
             if word == RAISE_HEAD:
@@ -123,31 +134,54 @@ def _replay(net: Network, found: State, times: list[int], makespan: int, rows: I
                 value = _last(found.tail, found.head, times, others, a, d, c, makespan, place)
                 _raise(found, times, False, a, value, makespan, budget)
         elif word == SPLIT:
-            if a == b or not any(a in s and b in s for s in streams):
-                raise BadBound(f"{place}: tasks {a} and {b} do not share a stream")
+            _shared(taken, a, b, place, budget)
             if len(open_cases) >= DEEPEST:
                 raise ContainerError(place, f"more than {DEEPEST} splits above one another")
             budget.charge(n >> 1, place)
+            budget.hold(2 * n * (len(open_cases) + 1), place)
             open_cases.append((found.head[:], found.tail[:], len(made), a, b))
             _link(found, times, a, b, makespan, budget, made)
         elif word == ORDER:
-            if a == b or not any(a in s and b in s for s in streams):
-                raise BadBound(f"{place}: tasks {a} and {b} do not share a stream")
+            _shared(taken, a, b, place, budget)
             length = found.head[b] + times[b] + times[a] + found.tail[a]
             if length <= makespan:
                 raise BadBound(f"{place}: task {b} before {a} takes {length}, not more than {makespan}")
             _after(found, times, a, b, makespan, budget)
         elif word in (AFTER_ALL, BEFORE_ALL):
-            if not (0 <= a < n and 0 <= b < len(streams)):
+            try:
+                run = k + levels.run(found, rows[k:], made, k)
+            except Circle:
+                raise BadBound(f"{place}: links run in a circle") from None
+            if run == k:
                 raise BadBound(f"{place}: there is no task {a} or no stream {b}")
-            after = word == AFTER_ALL
-            values = found.head if after else found.tail
-            beyond = _reached(found.lead if after else found.follow, a, budget)
-            value = _one_after_another(values, times, [t for t in streams[b] if t in beyond and values[t] >= c])
-            _raise(found, times, after, a, value, makespan, budget)
-        elif word in (LOAD, PATH):
+        elif word in (PRICE, FLOW, WAITS, APART, LEFT):
+            try:
+                if word == PRICE:
+                    moments.open(a, b, c, budget)
+                elif word == FLOW:
+                    moments.flow(a, b, c, found, budget)
+                elif word == WAITS:
+                    moments.waits(found, a, b, budget)
+                    _link(found, times, a, b, makespan, budget, made)
+                elif word == LEFT:
+                    value = moments.before(found, a, b, _stream(net, c, place), budget)
+                    _raise(found, times, True, b, value, makespan, budget)
+                elif open_cases:
+                    raise BadMoment("this must be known before a split")
+                else:
+                    moments.apart(found, a, b, budget)
+                    taken[a].add(-1 - k)  # as if they shared a stream
+                    taken[b].add(-1 - k)
+            except BadMoment as error:
+                raise BadBound(f"{place}: {error}") from None
+        elif word in (LOAD, PATH, WORK):
             if word == LOAD:
                 length = load(found, times, _stream(net, a, place), b, c)
+            elif word == WORK:
+                try:
+                    length = moments.work(found, a, _stream(net, b, place), c, budget)
+                except BadMoment as error:
+                    raise BadBound(f"{place}: {error}") from None
             elif 0 <= a < n:
                 length = found.head[a] + times[a] + found.tail[a]
             else:
@@ -168,26 +202,14 @@ def _replay(net: Network, found: State, times: list[int], makespan: int, rows: I
         raise BadBound(f"{len(open_cases) + 1} cases are left open")
 
 
-def _reached(links: list[list[tuple[int, int]]], task: int, budget: Budget) -> set[int]:
-    """All tasks that links lead to from `task`, without itself."""
-    seen: set[int] = set()
-    todo = [task]
-    while todo:
-        t = todo.pop()
-        budget.charge(OBJECT * (1 + len(links[t])), "tasks before another")
-        for u, _ in links[t]:
-            if u not in seen:
-                seen.add(u)
-                todo.append(u)
-    return seen
-
-
-def _one_after_another(values: list[int], times: list[int], tasks: list[int]) -> int:
-    """The least end of these tasks on one stream, each not before its head (or mirrored)."""
-    end = 0
-    for h, p in sorted((values[t], times[t]) for t in tasks):
-        end = max(end, h) + p
-    return end
+def _shared(taken: list[set[int]], a: int, b: int, place: str, budget: Budget) -> None:
+    """`BadBound` unless a and b are two tasks of one stream; `taken[t]`: the streams of task t."""
+    n = len(taken)
+    if 0 <= a < n and 0 <= b < n and a != b:
+        budget.charge(OBJECT * min(len(taken[a]), len(taken[b])), place)
+        if not taken[a].isdisjoint(taken[b]):
+            return
+    raise BadBound(f"{place}: tasks {a} and {b} do not share a stream")
 
 
 def _last(

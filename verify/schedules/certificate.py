@@ -58,7 +58,7 @@ def check_schedule(certificate: ScheduleCertificate) -> CheckResult:
         return refuted(f"the schedule ends at {end}, the claim says {certificate.makespan}")
     budget = Budget.of(len(certificate.starts) + certificate.rows)
     try:
-        bound = lower_bound(net, certificate.bound, budget)
+        bound = lower_bound(net, memory, certificate.bound, budget)
     except BadBound as error:
         return refuted(f"the lower bound does not hold: {error}")
     if bound < certificate.lower_bound:

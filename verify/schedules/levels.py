@@ -1,10 +1,9 @@
-"""This module replays the rows AFTER_ALL and BEFORE_ALL that a refutation begins with, replayed in time that grows with
-what they read.
+"""This module replays runs of rows AFTER_ALL and BEFORE_ALL, in time that grows with what they read.
 
 A raise reaches all tasks behind it, and there are rows for most tasks: to carry each on at once takes rows * links.
 But a row of task t reads only heads of tasks before t.  So what a raise brings waits, and is carried on in the order of
-the precedences as far as t when a row of t is reached, and to the end after the last row.  No value that is read
-differs.  (Splits make links of their own, against that order; no row before these comes behind one.)
+the links as far as t when a row of t is reached, and to the end after the last row of the run.  No value that is read
+differs.  What leads to what is found once for all runs under the same links.
 """
 
 from __future__ import annotations
@@ -15,10 +14,16 @@ from heapq import heappop, heappush
 import numpy as np
 
 from ...models.problem.selection_problem import Ints
-from ...proofs.container.effort import OBJECT
+from ...proofs.container.effort import OBJECT, PART
 from ...proofs.schedules.certificate import AFTER_ALL, BEFORE_ALL
 from ..budget import Budget
 from .network import Network
+
+Bits = np.ndarray[tuple[int, ...], np.dtype[np.uint8]]
+
+
+class Circle(Exception):
+    """Links run in a circle, so that there is no order in which they go up."""
 
 
 @dataclass
@@ -34,24 +39,78 @@ class State:
     lead: list[list[tuple[int, int]]]
 
 
-def leading(net: Network, found: State, makespan: int, rows: Ints, budget: Budget) -> int:
-    """How many rows at the beginning are of these words and name a task and a stream; `found` is raised by them."""
-    n, streams = len(net.times), len(net.streams)
-    longest = max((len(s) for s in net.streams), default=0)
-    sides: dict[int, Side] = {}
-    count = 0
-    for word, a, b, c, _ in rows.tolist():
-        if word not in (AFTER_ALL, BEFORE_ALL) or not (0 <= a < n and 0 <= b < streams):
-            break
-        budget.charge(OBJECT * (longest + 16), f"row {count}")
-        if word not in sides:
-            budget.hold(2 * n * (n + 7) // 64, f"row {count}")
-            sides[word] = Side.of(net, found, word == AFTER_ALL, makespan, budget)
-        sides[word].row(a, b, c)
-        count += 1
-    for side in sides.values():
-        side.carry(n)
-    return count
+class Levels:
+    """Runs of rows of one refutation."""
+
+    def __init__(self, net: Network, makespan: int, budget: Budget) -> None:
+        self.net, self.makespan, self.budget = net, makespan, budget
+        self.longest = max((len(s) for s in net.streams), default=0)
+        self.links: tuple[tuple[int, int], ...] = ()
+        self.known: dict[bool, tuple[list[int], Bits]] = {}
+
+    def run(self, found: State, rows: Ints, made: list[tuple[int, int]], first: int) -> int:
+        """How many of `rows`, the first of which has number `first`, are of these words and name a task and a stream;
+        `found` is raised by them.  `made`: links beside the precedences.  `Circle` if these make one.
+        """
+        n, streams = len(self.net.times), len(self.net.streams)
+        sides: dict[bool, Side] = {}
+        count = 0
+        for word, a, b, c, _ in rows:
+            if word not in (AFTER_ALL, BEFORE_ALL) or not (0 <= a < n and 0 <= b < streams):
+                break
+            self.budget.charge(PART + OBJECT * (self.longest + 16), f"row {first + count}")
+            heads = bool(word == AFTER_ALL)
+            if heads not in sides:
+                sides[heads] = self._side(found, heads, made, f"row {first + count}")
+            sides[heads].row(int(a), int(b), int(c))
+            count += 1
+        for side in sides.values():
+            side.carry(n)
+        return count
+
+    def _side(self, found: State, heads: bool, made: list[tuple[int, int]], place: str) -> Side:
+        n, budget = len(self.net.times), self.budget
+        values, links = (found.head, found.follow) if heads else (found.tail, found.lead)
+        if self.links != tuple(made):
+            self.links, self.known = tuple(made), {}
+        if heads not in self.known:
+            budget.hold(2 * n * (n + 7) // 64, place)
+            rank = ranks(links, found.lead if heads else found.follow, budget)
+            self.known[heads] = rank, leading(links, rank, budget)
+        budget.charge(n, place)
+        array = np.array(values, dtype=np.int64)
+        return Side(self.net, values, links, *self.known[heads], array, [], self.makespan + 1, budget)
+
+
+def ranks(follow: list[list[tuple[int, int]]], lead: list[list[tuple[int, int]]], budget: Budget) -> list[int]:
+    """An order in which links go up; `Circle` if there is none."""
+    missing = [len(x) for x in lead]
+    order = [t for t, count in enumerate(missing) if not count]
+    for t in order:  # grows while it is walked
+        budget.charge(OBJECT * (1 + len(follow[t])), "an order of the tasks")
+        for u, _ in follow[t]:
+            missing[u] -= 1
+            if not missing[u]:
+                order.append(u)
+    if len(order) < len(follow):
+        raise Circle
+    rank = [0] * len(order)
+    for k, t in enumerate(order):
+        rank[t] = k
+    return rank
+
+
+def leading(links: list[list[tuple[int, int]]], rank: list[int], budget: Budget) -> Bits:
+    """Bits of the tasks that lead to each, shape (tasks, tasks / 8)."""
+    n = len(rank)
+    bits = np.zeros((n, (n + 7) // 8), dtype=np.uint8)
+    for t in np.argsort(np.array(rank, dtype=np.int64)).tolist():
+        budget.charge((OBJECT + n // 8) * (1 + len(links[t])), "tasks before another")
+        own = bits[t].copy()
+        own[t >> 3] |= 1 << (t & 7)
+        for u, _ in links[t]:
+            bits[u] |= own
+    return bits
 
 
 @dataclass(eq=False)
@@ -65,28 +124,11 @@ class Side:
     values: list[int]
     links: list[list[tuple[int, int]]]
     rank: list[int]
-    reached: np.ndarray[tuple[int, ...], np.dtype[np.uint8]]
+    reached: Bits
     array: Ints
     waiting: list[tuple[int, int]]
-    times: list[int]
     most: int
     budget: Budget
-
-    @staticmethod
-    def of(net: Network, found: State, heads: bool, makespan: int, budget: Budget) -> Side:
-        """One of the two sides of a state without splits."""
-        n = len(net.times)
-        values, links = (found.head, found.follow) if heads else (found.tail, found.lead)
-        rank = found.rank if heads else [n - 1 - r for r in found.rank]
-        reached = np.zeros((n, (n + 7) // 8), dtype=np.uint8)
-        for t in np.argsort(np.array(rank, dtype=np.int64)).tolist():
-            budget.charge((OBJECT + n // 8) * (1 + len(links[t])), "tasks before another")
-            own = reached[t].copy()
-            own[t >> 3] |= 1 << (t & 7)
-            for u, _ in links[t]:
-                reached[u] |= own
-        array = np.array(values, dtype=np.int64)
-        return Side(net, values, links, rank, reached, array, [], net.times.tolist(), makespan + 1, budget)
 
     def row(self, task: int, stream: int, least: int) -> None:
         """Raise `task` to the least end of those tasks of the stream that lead to it and have `least` or more."""
@@ -118,6 +160,6 @@ class Side:
             last = t
             self.budget.charge(OBJECT * (2 + len(self.links[t])), "a raise")
             for u, lag in self.links[t]:
-                v = min(self.values[t] + self.times[t] + lag, self.most)
+                v = min(self.values[t] + int(self.net.times[t]) + lag, self.most)
                 if v > self.values[u]:
                     self.raised(u, v)

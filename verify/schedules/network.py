@@ -88,12 +88,14 @@ def fault(net: Network, memory: Memory, starts: Ints) -> str:
         k = int(late[0])
         a, b = int(net.before[k]), int(net.after[k])
         return f"precedence {k}: task {b} starts at {starts[b]}, task {a} ends at {ends[a]} and the lag is {net.lag[k]}"
-    for s, tasks in enumerate(net.streams):
-        order = tasks[np.lexsort((ends[tasks], starts[tasks]))]
-        bad = np.flatnonzero(ends[order[:-1]] > starts[order[1:]])
-        if bad.size:
-            a, b = order[bad[0]], order[bad[0] + 1]
-            return f"stream {s}: task {b} starts at {starts[b]}, before task {a} ends at {ends[a]}"
+    stream = np.repeat(np.arange(len(net.streams)), [len(s) for s in net.streams])
+    tasks = np.concatenate([*net.streams, integers([])])
+    order = np.lexsort((ends[tasks], starts[tasks], stream))  # all streams at once: there may be many
+    stream, tasks = stream[order], tasks[order]
+    bad = np.flatnonzero((stream[:-1] == stream[1:]) & (ends[tasks[:-1]] > starts[tasks[1:]]))
+    if bad.size:
+        s, a, b = stream[bad[0]], tasks[bad[0]], tasks[bad[0] + 1]
+        return f"stream {s}: task {b} starts at {starts[b]}, before task {a} ends at {ends[a]}"
     for d, (most, limit) in enumerate(zip(peaks(memory, starts, ends), memory.limits, strict=True)):
         if limit is not None and most > limit:
             return f"device {d}: holds {most}, its limit is {limit}"
@@ -108,11 +110,13 @@ def peaks(memory: Memory, starts: Ints, ends: Ints) -> list[int]:
     over = np.full(len(begin), -1, dtype=np.int64)
     np.maximum.at(over, memory.holder, ends[memory.last])
     over[over < 0] = int(ends.max()) + 1  # nobody releases it
-    found = []
-    for d in range(len(memory.limits)):
-        here = (memory.device == d) & (over > begin)
-        moments = np.concatenate([over[here], begin[here]])
-        change = np.concatenate([-memory.amount[here], memory.amount[here]])
-        order = np.lexsort((change, moments))  # what is freed at a moment can be taken at it
-        found.append(max(0, int(np.cumsum(change[order]).max())) if moments.size else 0)
+    there = np.flatnonzero(over > begin)
+    device = np.concatenate([memory.device[there], memory.device[there]])
+    moments = np.concatenate([over[there], begin[there]])
+    change = np.concatenate([-memory.amount[there], memory.amount[there]])
+    order = np.lexsort((change, moments, device))  # what is freed at a moment can be taken at it
+    level = np.cumsum(change[order])  # every device ends at nothing, so the next one begins there
+    most = np.zeros(len(memory.limits), dtype=np.int64)
+    np.maximum.at(most, device[order], level)
+    found: list[int] = most.tolist()
     return found

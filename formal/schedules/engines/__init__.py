@@ -1,0 +1,1 @@
+"""This package asks other solvers for schedules (ILP, SMT, CP-SAT); nothing that they say is believed."""

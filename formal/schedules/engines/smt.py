@@ -1,0 +1,58 @@
+"""This module writes a shop in difference logic, for z3.
+
+    s(t) >= head(t),   s(t) + time(t) + tail(t) <= C,   s(b) >= s(a) + time(a) + lag   for every link
+    s(b) >= s(a) + time(a)  or  s(a) >= s(b) + time(b)                                 for every open pair
+    sum of  if s(first) <= s(t) and some last task ends after s(t) then amount else 0   <=  limit,
+                                                                    for every task t that takes memory
+
+C is lowered below every schedule that is found, until there is none or the time is over.
+"""
+
+from __future__ import annotations
+
+import time
+
+from .question import Question, Reply
+
+
+def solve_smt(asked: Question, seconds: float) -> Reply:
+    """Ask z3 for `seconds`."""
+    import z3
+
+    end = time.monotonic() + seconds
+    solver = z3.Solver(ctx=z3.Context())
+    ctx = solver.ctx
+    s = [z3.Int(f"s{t}", ctx) for t in range(len(asked.times))]
+    for t, x in enumerate(s):
+        solver.add(x >= asked.head[t])
+    for a, b, lag in asked.links:
+        solver.add(s[b] - s[a] >= asked.times[a] + lag)
+    for a, b in asked.pairs:
+        solver.add(z3.Or(s[b] - s[a] >= asked.times[a], s[a] - s[b] >= asked.times[b]))
+    for t, store in asked.takers:
+        terms = []
+        for h in asked.held:
+            if h.store != store:
+                continue
+            begun = [] if h.first in (None, t) else [s[h.first] <= s[t]]
+            left = [z3.Or([s[x] + asked.times[x] > s[t] for x in h.last])] if h.last else []
+            held = z3.And([*begun, *left]) if begun or left else z3.BoolVal(True, ctx)
+            terms.append((held, h.amount))
+        solver.add(z3.PbLe(terms, asked.limits[store]))
+    makespan = asked.most + 1
+    starts: list[int] | None = None
+    while True:
+        left_s = end - time.monotonic()
+        if left_s <= 0:
+            return Reply(starts, "time is over")
+        for t, x in enumerate(s):
+            solver.add(x <= makespan - 1 - asked.tail[t] - asked.times[t])
+        solver.set("timeout", max(1, int(left_s * 1000)))
+        said = solver.check()
+        if said == z3.unsat:
+            return Reply(starts, "unsat below" if starts else "unsat", makespan)
+        if said != z3.sat:
+            return Reply(starts, f"unknown ({solver.reason_unknown()})")
+        model = solver.model()
+        starts = [model.eval(x, model_completion=True).as_long() for x in s]
+        makespan = max(x + asked.times[t] for t, x in enumerate(starts))
