@@ -27,6 +27,7 @@ from ..building.flat import Unsupported, check_extents, used
 from ..building.slots import Places, slotted
 from ..building.stated import carried
 from ..building.unsorted import unsorted
+from ..loops.reroll import rerolled
 from ..patterns.recognise import recognise
 from . import attention as torch_attention
 from . import complex_numbers
@@ -193,7 +194,7 @@ def convert(program: Program, places: Places | None = None) -> Imported:
             context.where.update({LOSS: context.where[loss]} if loss in context.where else {})
         flat = unsorted(used(flat).check())
         digits = split_digits(flat if places is None else slotted(flat, places))
-        found = recognise(digits.graph, context.contents, program.attention)
+        found = recognise(rerolled(digits.graph), context.contents, program.attention)
         graph = _frozen(check_extents(found.graph), _untrained(exported))
     except GraphError as e:
         raise TorchError(program.name, str(e)) from None
