@@ -12,6 +12,7 @@ from shardproof.backends.execution.reference import random_inputs, run_graph
 from shardproof.models.program.graph import Graph
 from shardproof.models.program.index import Access, Affine, Axis, Combine, access
 from shardproof.models.sources.building.builder import Builder
+from shardproof.models.sources.building.scan import Loop, scan
 from shardproof.models.sources.loops.reroll import rerolled
 from shardproof.models.sources.training import build_step
 
@@ -170,3 +171,45 @@ def test_what_a_loop_cannot_hold_stays() -> None:
 
     graph = program(8, picks)
     assert rerolled(graph) == graph
+
+
+def test_results_with_a_dimension_of_one_keep_their_order_in_the_gradient() -> None:
+    """As many turns as elements of a result: only the coefficients tell which axis is which."""
+    turns = 3
+    b = Builder("body", "float64")
+    h, x = b.input("h", (2, 5)), b.input("x", (2, 5))
+    now = b.map("next", "tanh", b.map("sum", "add", h, x))
+    axes = [Axis("b", 2), Axis("o", 1), Axis("n", turns)]
+    b.operator("row", "copy", axes, [access(now, "b", "n")], ("b", "o", "n"))
+    loop = Loop(b.build(now), 1, ("b n", "t b n"), ("b",), "t", turns, ("each row",))
+    g = Builder("rows", "float64")
+    given = [g.parameter("h0", (2, 5)), g.input("x", (turns, 2, 5))]
+    (rows,) = scan(g, "loop", loop, given, {0: "rows"})
+    weights = g.input("weights", (turns, 2, 1, turns))
+    graph = g.build(g.reduce("loss", "t b o n -> ", g.map("scaled", "multiply", rows, weights)))
+    step = build_step(graph, "sgd:rate=1").graph
+    v = random_inputs(step, 0)
+    gradient, after = np.zeros((2, 5)), np.ones((2, 5))  # h_t = tanh(h_(t-1) + x_t), summed up backwards
+    states = [v["h0"]]
+    for t in range(turns):
+        states.append(np.tanh(states[-1] + v["x"][t]))
+    for t in reversed(range(turns)):
+        gradient[:, :turns] += v["weights"][t, :, 0]
+        gradient = gradient * (after - states[t + 1] ** 2)
+    (new,) = dict(step.state).values()
+    np.testing.assert_allclose(v["h0"] - run_graph(step, v)[new], gradient, rtol=1e-12)
+
+
+def test_a_narrower_gradient_is_widened_for_a_loop() -> None:
+    """What is read of a loop is rounded to bfloat16, so that its gradient arrives in bfloat16."""
+    b = Builder("body", "float32")
+    now = b.map("next", "tanh", b.map("sum", "add", b.input("h", (2, 4)), b.input("x", (2, 4))))
+    loop = Loop(b.build(now), 1, ("b n", "t b n"), ("b",), "t", 3, ("each next",))
+    g = Builder("rounded", "float32")
+    given = [g.input("h0", (2, 4)), g.parameter("x", (3, 2, 4))]
+    (states,) = scan(g, "loop", loop, given, {0: "states"})
+    names, axes = ("t", "b", "n"), [Axis("t", 3), Axis("b", 2), Axis("n", 4)]
+    half = g.operator("half", "cast", axes, [access(states, *names)], names, {"dtype": "bfloat16"}, "bfloat16")
+    graph = g.build(g.reduce("loss", "t b n -> ", g.map("squares", "multiply", half, half)))
+    step = build_step(graph, "sgd:rate=1", precision="bf16-master").graph
+    assert [op.function for op in step.operators].count("scan") == 2
