@@ -6,6 +6,7 @@ from collections.abc import Callable
 
 import torch
 from torch import Tensor, nn
+from torch._higher_order_ops.scan import scan
 
 LENGTH, BATCH, WIDTH, HIDDEN = 7, 3, 6, 4
 
@@ -86,6 +87,55 @@ class Layers(nn.Module):  # type: ignore[misc]
         return torch.cat(out, -1).square().mean() + h.sum()
 
 
+class Losses(nn.Module):  # type: ignore[misc]
+    """A loss per turn, all of them side by side, and the states of one unit."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.cell = nn.RNNCell(WIDTH, HIDDEN)
+
+    def forward(self, x: Tensor, h: Tensor) -> Tensor:
+        losses, units = [], []
+        for now in x:
+            h = self.cell(now, h)
+            losses.append(h.square().mean())
+            units.append(h[:, 1])
+        return (torch.stack(losses) * torch.stack(units, -1).exp()).sum()
+
+
+class Rows(nn.Module):  # type: ignore[misc]
+    """Rows of a buffer are written turn by turn, those of another from the last to the first."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.w = nn.Linear(WIDTH, WIDTH)
+
+    def forward(self, x: Tensor) -> Tensor:
+        h, out, back = x[:, 0], torch.empty_like(x), x.new_zeros(x.shape[1], x.shape[0])
+        for t in range(x.shape[1]):
+            h = torch.tanh(self.w(h) + x[:, t])
+            out[:, t] = h
+            back[x.shape[1] - 1 - t] = h.mean(-1)
+        return out.square().mean() + back.exp().sum()
+
+
+class Scanned(nn.Module):  # type: ignore[misc]
+    """`torch.scan`: two carries, two results, from the last turn to the first along the second dimension."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.w, self.u = nn.Linear(HIDDEN, HIDDEN), nn.Linear(WIDTH, HIDDEN)
+
+    def forward(self, x: Tensor, h: Tensor) -> Tensor:
+        def step(carry: tuple[Tensor, Tensor], now: Tensor) -> tuple[tuple[Tensor, Tensor], tuple[Tensor, Tensor]]:
+            h, total = carry
+            h = torch.tanh(self.w(h) + self.u(now))
+            return (h, total + h.sum()), (h * 2, h.square().mean())
+
+        (last, total), (seen, sizes) = scan(step, (h, h.new_zeros(())), x, dim=1, reverse=True)
+        return seen.square().mean() + sizes.sum() + total + last.mean()
+
+
 Made = tuple[nn.Module, tuple[Tensor, ...]]
 
 
@@ -103,6 +153,9 @@ CASES: dict[str, Callable[[int], Made]] = {
         Layers(False),
         (*_over_time(turns), torch.zeros(BATCH, HIDDEN), torch.zeros(BATCH, 5)),
     ),
+    "losses": lambda turns: (Losses(), (*_over_time(turns), torch.zeros(BATCH, HIDDEN))),
+    "torch.scan": lambda turns: (Scanned(), (torch.zeros(BATCH, turns, WIDTH), torch.zeros(BATCH, HIDDEN))),
+    "rows of a buffer": lambda turns: (Rows(), (torch.zeros(BATCH, turns, WIDTH),)),
     "two at once": lambda turns: (
         Layers(True),
         (*_over_time(turns), torch.zeros(BATCH, HIDDEN), torch.zeros(BATCH, 5)),

@@ -91,10 +91,11 @@ def _replaced(graph: Graph, found: Turns) -> Graph:
         name: _place(made, r.carries, own, r.turns - 1 - k if r.reverse else k, r.turn)
         for name, (own, k) in found.read.items()
     }
-    behind = []
+    behind, writer = list[Operator](), dict[str, Operator]()
     for op in graph.operators[found.stop :]:
         inputs = tuple(_moved(a, places) if a.tensor in places else a for a in op.inputs)
-        behind.append(stacked(replace(op, inputs=inputs), emitted.tensors))
+        behind.append(stacked(replace(op, inputs=inputs), emitted.tensors, writer))
+        writer[op.output.tensor] = behind[-1]
     kept = []
     for name in dict.fromkeys(graph.results):  # what the user wants keeps its name
         if name in places:

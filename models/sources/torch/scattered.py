@@ -7,7 +7,7 @@ that write a slice.
                                                      which does):  w[v] = MAX over i with index[i] = v of i;  src[w[v]]
                                                      where there is one, else self[v]
     masked_scatter                                   source[true elements of the mask before] where the mask is true
-    slice_scatter                                    parts written side by side, as a concatenation
+    slice_scatter, select_scatter                    parts written side by side, as a concatenation
 
 An index is a position.  Those of index and index_put may be negative in PyTorch and then count from the end: computed
 ones that may be are taken modulo the extent.
@@ -386,16 +386,18 @@ def _repeated_last(c: Context, tensor: str, shape: tuple[int, ...]) -> str | Non
 
 
 def slice_scatter(c: Context, node: Node) -> None:
-    """slice_scatter: what is written part by part into nothing is what its parts are, side by side."""
-    base, shape = node.ref("self"), node.shape
+    """slice_scatter, select_scatter: what is written part by part into nothing is what its parts are, side by side."""
+    base, shape, one = node.ref("self"), node.shape, node.kind.startswith("aten.select")
     dim, step = dimension(node, node.integer("dim", 0), len(shape)), node.integer("step", 1)
     n = shape[dim]
-    low, high = node.integer("start", 0), node.integer("end", n)
+    low, high = node.integer("index" if one else "start", 0), node.integer("end", n)
     low, high = (min(max(x + n if x < 0 else x, 0), n) for x in (low, high))
+    high = low + 1 if one else high
     at, pieces = c.pieces.get(base, (dim, ()))
     alone = all(p[1] <= low or p[0] >= high for p in pieces)
     if step == 1 and low < high and at == dim and alone and (base in c.pieces or c.uniform(base) == 0.0):
         new = value_of(c, node, node.ref("src"), node.dtype)[0]
+        new = c.view(node, "row", new, [*shape[:dim], 1, *shape[dim + 1 :]]) if one else new
         found = tuple(sorted((*pieces, (low, high, new))))
         c.pieces[Ref(node.name)] = (dim, found)
         if [p[0] for p in found] == [0, *(p[1] for p in found[:-1])] and found[-1][1] == n:
@@ -411,5 +413,5 @@ HANDLERS: dict[str, Handler] = {
     "index_put": index_put,
     "_unsafe_index_put": index_put,
     "masked_scatter": masked_scatter,
-    "slice_scatter": slice_scatter,
+    **dict.fromkeys(("slice_scatter", "select_scatter"), slice_scatter),
 }
