@@ -31,6 +31,7 @@ from .branches import known_branches
 from .context import TorchError
 from .outputs import without_caches
 from .resample import HANDLERS as UPSAMPLING
+from .scans import written_out
 from .shadow import hollow, watched
 from .stopped import mark_regions, plain_checkpoints
 from .train_step import Stepping, optimizers, stepping
@@ -45,9 +46,9 @@ _ALLOCATIONS: Final = 200_000
 _TENSORS_ONLY: Final = "TORCH_FORCE_WEIGHTS_ONLY_LOAD"
 """PyTorch's switch, read at every load."""
 
-KEPT: Final = frozenset({"detach", *UPSAMPLING})
-"""ATen operators that stay whole: an upsampling, one linear map per dimension, would become a hundred operators, and
-`detach` an `alias`, which does not stop gradients.
+KEPT: Final = frozenset({"detach", "select_scatter", *UPSAMPLING})
+"""ATen operators that stay whole: an upsampling, one linear map per dimension, would become a hundred operators,
+`detach` an `alias`, which does not stop gradients, and a row that is written a mask of all rows.
 """
 
 
@@ -309,7 +310,11 @@ def _core(exported: ExportedProgram, place: str, attention: bool) -> ExportedPro
             table = decompositions(attention)
             for op in [op for op in table if op._schema.name.removeprefix("aten::") in KEPT]:
                 del table[op]
-            return exported.run_decompositions(table)
+            core = exported.run_decompositions(table)
+            written_out(core, place)
+            return core
+    except TorchError:
+        raise
     except Exception as e:
         raise TorchError(place, f"cannot be decomposed to core ATen: {_first(e)}") from e
 
