@@ -23,6 +23,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from traceback import walk_tb
 from typing import TYPE_CHECKING, Final
 
 from ..building.python_file import load_object
@@ -322,6 +323,11 @@ def _core(exported: ExportedProgram, place: str, attention: bool) -> ExportedPro
 def _why(error: Exception) -> str:
     """What torch.export said, and what to do."""
     text = str(error)
+    if any(f.f_code.co_name in _PACKED for f, _ in walk_tb(error.__traceback__)) or _packs(error):
+        return (
+            "it packs sequences (torch.nn.utils.rnn.PackedSequence), whose shape depends on lengths that are data: "
+            "give the recurrent layer the padded sequences, and mask what it returns behind each length"
+        )
     if (
         "data-dependent" in text
         or "SymInt" in text
@@ -343,6 +349,15 @@ def _why(error: Exception) -> str:
         f"torch.export cannot trace it: {type(error).__name__}: {_first(error)}; make the module exportable "
         f"(torch.export.export(module, inputs))"
     )
+
+
+_PACKED: Final = frozenset({"pack_padded_sequence", "pad_packed_sequence", "pack_sequence"})
+
+
+def _packs(error: Exception) -> bool:
+    """Whether a recurrent layer was given a packed sequence."""
+    frames = [f for f, _ in walk_tb(error.__traceback__) if f.f_code.co_filename.endswith("torch/nn/modules/rnn.py")]
+    return any(type(v).__name__ == "PackedSequence" for f in frames for v in f.f_locals.values())
 
 
 def _first(error: BaseException) -> str:
