@@ -174,3 +174,36 @@ def two_orders(batch: int = 5):
         return lax.fori_loop(0, batch, lambda i, h: jnp.tanh(h + x[i] * y[batch - 1 - i]), jnp.ones((3,), F32))
 
     return run, Of((batch, 3), F32), Of((batch, 3), F32)
+
+
+def unfilled(batch: int = 5):
+    """Results that leave the first row as it was."""
+
+    def turn(i: int, c: tuple[Array, Array], x: Array) -> tuple[Array, Array]:
+        h, seen = c
+        h = jnp.tanh(h + lax.dynamic_index_in_dim(x, i, 0, False))
+        return h, lax.dynamic_update_index_in_dim(seen, h, i, 0)
+
+    def run(x: Array) -> Array:
+        return lax.fori_loop(1, batch, lambda i, c: turn(i, c, x), (x[0], 2 * x))[1]
+
+    return run, Of((batch, 3), F32)
+
+
+def read_back(batch: int = 5):
+    """A buffer that turns write, and read one row before."""
+
+    def turn(i: int, seen: Array) -> Array:
+        row = lax.dynamic_index_in_dim(seen, i - 1, 0, False)
+        return lax.dynamic_update_index_in_dim(seen, jnp.tanh(row * 0.5), i, 0)
+
+    return lambda x: lax.fori_loop(1, batch, turn, x), Of((batch, 3), F32)
+
+
+def clamped(batch: int = 5):
+    """Places beyond the end, which XLA pushes inside."""
+
+    def turn(i: int, h: Array, x: Array) -> Array:
+        return jnp.tanh(h + lax.dynamic_index_in_dim(x, i + 2, 0, False))
+
+    return lambda x: lax.fori_loop(0, batch, lambda i, h: turn(i, h, x), jnp.ones((3,), F32)), Of((batch, 3), F32)

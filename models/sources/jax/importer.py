@@ -13,7 +13,7 @@ dictionary by its keys.
 
 JAX lowers the function to StableHLO, whose operators are carried out on arrays that have a shape and no elements
 (`numpy.array`), so that a graph is recorded (`operators`).  Loops whose number of turns is known (`lax.scan`,
-`fori_loop`) are recorded turn by turn.
+`fori_loop`) are one operator each (`loops`), turn by turn where their turns differ.
 """
 
 from __future__ import annotations
