@@ -36,7 +36,7 @@ def rerolled(graph: Graph) -> Graph:
     ...     s = g.operator(f"s{k}", "multiply", axes, [Access(h, now.index[1:]), now], ("b", "f"))
     ...     h = g.map(f"h{k}", "tanh", s)
     >>> [op.function for op in rerolled(g.build(h)).operators]
-    ['scan', 'copy']
+    ['scan', 'copy', 'copy']
     """
     while (found := _once(graph)) is not None:
         graph = found
