@@ -54,6 +54,7 @@ EXCEPTIONS = {  # files that read a foreign format with the library of that form
             "branches",
             "importer",
             "reader",
+            "scans",
             "fold",
             "outputs",
             "program",

@@ -6,7 +6,7 @@ The interpreter shares nothing with the kernels: it loops over the points of a b
 from __future__ import annotations
 
 from itertools import pairwise, product
-from math import cos, floor, fmod, inf, log, sin
+from math import atan, cos, floor, fmod, inf, log, sin
 from math import erf as math_erf
 
 import numpy as np
@@ -433,6 +433,7 @@ FORMULAS = {
     "log": ([A], np.vectorize(log)(A)),
     "cos": ([S], np.vectorize(cos)(S)),
     "sin": ([S], np.vectorize(sin)(S)),
+    "atan": ([5 * S], np.vectorize(atan)(5 * S)),
     "silu": ([S], S / (1 + np.exp(-S))),
     "power": ([A], np.exp(1.5 * np.log(A))),
     "softplus": ([S], np.log(1 + np.exp(S))),

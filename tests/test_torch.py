@@ -514,6 +514,12 @@ def test_refusals_name_the_place_and_the_next_step(case: str) -> None:
         imported(factory)
 
 
+def test_constant_outputs_beside_others_are_left_out() -> None:
+    found = imported(made(lambda x: (x.relu(), torch.ones(3) * 2), (3, 4)))
+    assert len(found.graph.outputs) == 1
+    assert any("outputs that are constants of the program are left out" in note for note in found.notes)
+
+
 def test_wrong_files(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
     (tmp_path / "bad.pt2").write_bytes(b"nothing")
     with pytest.raises(TorchError, match="is not a program saved by torch.export.save.*not a ZIP archive"):

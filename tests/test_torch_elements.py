@@ -99,6 +99,7 @@ def test_functions_by_others() -> None:
         )
 
     _equal(many, (3, 5))
+    _equal(lambda x: torch.atan(x) + torch.asin(0.9 * torch.tanh(x)) * torch.acos(0.9 * torch.cos(x)), (3, 5))
     _equal(lambda x: torch.where(torch.logical_xor(x > 0, x < 1) & ~torch.isinf(x), x, -x), (3, 5))
 
 

@@ -86,6 +86,16 @@ VALUES = {
         for how in ("sum", "mean", "amax", "amin")
         for own in (True, False)
     },
+    **{
+        f"index_reduce {how}{'' if own else ' without self'}": (
+            lambda x, i, s, how=how, own=own: x.index_reduce(1, i, s, how, include_self=own),
+            real(3, 4),
+            ids(5),
+            real(3, 5),
+        )
+        for how in ("mean", "amax", "amin")
+        for own in (True, False)
+    },
     "index_add": (lambda x, i, s: x.index_add(1, i, s), real(3, 4), ids(5), real(3, 5)),
     "index_add with alpha": (lambda x, i, s: x.index_add(0, i, s, alpha=0.5), real(3, 4), ids(5), real(5, 4)),
     "index_select": (lambda x, i: x.index_select(1, i), real(3, 4), ids(5)),
@@ -120,6 +130,8 @@ VALUES = {
     "index_put a number": (lambda x, i: x.index_put((i,), torch.tensor(2.0, dtype=D)), real(4, 3), ids(3)),
     "assignment by two": (lambda x, i: _assigned(x, i), real(3, 4), ids(3)),
     "assignment by mask": (lambda x, i: _masked(x, i), real(3, 4), ids(3, 4)),
+    "assignment of a row by mask": (lambda x, i, s: _row_masked(x, i, s), real(3, 2, 4), ids(3, 2), real(4)),
+    "pools of one example": (lambda x: F.max_pool2d(x, 3, 1, 1) + F.avg_pool2d(x, 3, 1, 1), real(2, 5, 4)),
     "inverse permutation": (lambda x: _inverse(x), real(7)),
     "masked_fill": (lambda x, i: x.masked_fill(i > 0, -2.0), real(3, 4), ids(3, 4)),
     "masked_scatter": (lambda x, i, s: x.masked_scatter(i > 0, s), real(3, 4), ids(3, 4), real(4, 3)),
@@ -156,6 +168,12 @@ def _masked(x: Tensor, i: Tensor) -> Tensor:
     y = x.clone()
     y[i > 0] = 1.5
     return y
+
+
+def _row_masked(x: Tensor, i: Tensor, s: Tensor) -> Tensor:
+    y = x.clone()
+    y[i > 0] = s
+    return y.index_put((i > 1,), s[None], accumulate=True)
 
 
 def _rotated(x: Tensor) -> Tensor:

@@ -12,6 +12,7 @@ from torch import Tensor, nn
 from torch_case import compare, imported
 
 from shardproof.models.program.graph import UnsupportedOperators
+from shardproof.models.sources.torch.context import TorchError
 from shardproof.models.sources.training import build_step
 
 pytestmark = pytest.mark.torch
@@ -104,6 +105,20 @@ def test_packed_sequences_are_refused_by_name() -> None:
 
     with pytest.raises((UnsupportedOperators, ValueError)):
         imported(lambda: (Packed(), (torch.zeros(6, 4), torch.tensor([2, 2, 2]))))
+
+
+def test_packing_is_refused_with_what_to_do() -> None:
+    class Packed(nn.Module):  # type: ignore[misc]
+        def __init__(self) -> None:
+            super().__init__()
+            self.layer = nn.LSTM(4, 3, batch_first=True)
+
+        def forward(self, x: Tensor, sizes: Tensor) -> Tensor:
+            packed = nn.utils.rnn.pack_padded_sequence(x, sizes, batch_first=True, enforce_sorted=False)
+            return self.layer(packed)[0].data
+
+    with pytest.raises(TorchError, match="packs sequences .* give the recurrent layer the padded sequences"):
+        imported(lambda: (Packed(), (torch.zeros(3, 5, 4), torch.tensor([3, 5, 2]))))
 
 
 def test_a_step_has_one_more_loop_per_loop() -> None:

@@ -91,6 +91,7 @@ EXPRESSIONS: Final = MappingProxyType[str, Row](
         "log": lambda a, c: f"log{c.f}({a[0]})",
         "cos": lambda a, c: f"cos{c.f}({a[0]})",
         "sin": lambda a, c: f"sin{c.f}({a[0]})",
+        "atan": lambda a, c: f"atan{c.f}({a[0]})",
         "erf": lambda a, c: f"erf{c.f}({a[0]})",
         "sqrt": lambda a, c: f"sqrt{c.f}({a[0]})",
         "rsqrt": lambda a, c: f"({c.lit(1.0)} / sqrt{c.f}({a[0]}))",

@@ -100,6 +100,7 @@ TRAINING: Final = MappingProxyType[str, Row](
         "erf_gradient": lambda a, c: f"({a[0]} * {c.lit(2 / sqrt(pi))} * exp{c.f}(-{a[1]} * {a[1]}))",
         "cos_gradient": lambda a, c: f"(-{a[0]} * sin{c.f}({a[1]}))",
         "sin_gradient": lambda a, c: f"({a[0]} * cos{c.f}({a[1]}))",
+        "atan_gradient": lambda a, c: f"({a[0]} / ({c.lit(1.0)} + {a[1]} * {a[1]}))",
         "softplus_gradient": lambda a, c: f"({a[0]} * {sigmoid(a[1], c)})",
         "gelu_gradient": _gelu,
         "silu_gradient": _silu,

@@ -230,6 +230,7 @@ MAPS: Final = MappingProxyType[str, Elementwise](
         "log": lambda xp, a, op: xp.log(a[0]),
         "cos": lambda xp, a, op: xp.cos(a[0]),
         "sin": lambda xp, a, op: xp.sin(a[0]),
+        "atan": lambda xp, a, op: xp.arctan(a[0]),
         "abs": lambda xp, a, op: xp.abs(a[0]),
         "sign": lambda xp, a, op: xp.sign(a[0]),
         "floor": lambda xp, a, op: xp.floor(a[0]),

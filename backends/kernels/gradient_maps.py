@@ -120,6 +120,7 @@ GRADIENT_MAPS: Final = MappingProxyType[str, Elementwise](
         "erf_gradient": lambda xp, a, op: a[0] * (2 / sqrt(pi)) * xp.exp(-a[1] * a[1]),
         "cos_gradient": lambda xp, a, op: -a[0] * xp.sin(a[1]),
         "sin_gradient": lambda xp, a, op: a[0] * xp.cos(a[1]),
+        "atan_gradient": lambda xp, a, op: a[0] / (1 + a[1] * a[1]),
         "softplus_gradient": lambda xp, a, op: a[0] * _sigmoid(xp, a[1]),
         "gelu_gradient": _gelu,
         "silu_gradient": _silu,

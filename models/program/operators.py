@@ -154,7 +154,7 @@ _ROWS: Final[list[Function]] = [
     *_maps(1, 2, "clip"),  # attributes low, high
     *_maps(1, 0, "stop_gradient"),  # x, from which no gradient comes back
     *_maps(1, 0, "cast"),  # attribute dtype, the element type of the result
-    *_maps(1, 8, "tanh", "sigmoid", "exp", "erf", "sqrt", "rsqrt", "log", "cos", "sin"),
+    *_maps(1, 8, "tanh", "sigmoid", "exp", "erf", "sqrt", "rsqrt", "log", "cos", "sin", "atan"),
     *_maps(1, 12, "gelu", "silu"),
     *_maps(1, 16, "power", "softplus"),  # power: attribute exponent
     *_maps(2, 1, "add", "subtract", "multiply", "divide", "maximum", "minimum", "relu_gradient"),
@@ -235,6 +235,7 @@ _ROWS: Final[list[Function]] = [
     *_maps(2, 3, "tanh_gradient", "sigmoid_gradient"),  # g, y
     *_maps(3, 3, "remainder_gradient", "fmod_gradient"),  # g, dividend, divisor: the gradient of the divisor
     *_maps(2, 10, "erf_gradient", "cos_gradient", "sin_gradient", "softplus_gradient"),  # g, x
+    *_maps(2, 4, "atan_gradient"),  # g, x
     *_maps(2, 16, "gelu_gradient", "silu_gradient", "power_gradient"),  # g, x
     *_maps(3, 3, "squared_difference_gradient", "maximum_gradient", "minimum_gradient", "divide_gradient"),
     *_maps(3, 4, "batch_norm_gradient"),  # g, gamma, variance

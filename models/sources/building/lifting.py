@@ -131,13 +131,13 @@ class Lifter:
                     return self._of(made, tensor, False)
             elif op.function in LINEAR:
                 sums = {a.tensor: self.total(a.tensor) for a in op.inputs}
-                inputs = [_composed(sums[a.tensor], a, names) for a in op.inputs]
+                inputs = [composed(sums[a.tensor], a, names) for a in op.inputs]
                 made = self.emit(f"{self.prefix}{tensor}", op.function, axes, inputs, out, given, dtype)
                 return self._of(made, tensor, False)
         self.need(tensor)
         names_ = [f"d{k}" for k in range(len(shape))]
         axes = [*(Axis(n, e) for n, e in zip(names_, shape, strict=True)), Axis(self.turn, self.turns, Combine.SUM)]
-        reads = _composed(self.known[tensor], Access(tensor, tuple(map(Affine.axis, names_))), {n: n for n in names_})
+        reads = composed(self.known[tensor], Access(tensor, tuple(map(Affine.axis, names_))), {n: n for n in names_})
         if not self.varies(tensor):
             raise GraphError(f"loop value {tensor!r}", "is the same in every turn, so its sum is no gradient")
         made = self.emit(f"{self.prefix}{tensor}/turns", "sum", axes, [reads], names_, (), self._dtype(tensor))
@@ -175,9 +175,9 @@ class Lifter:
             not i.whole and i.unclipped(box)[0] >= 0 and i.unclipped(box)[1] <= n
             for i, n in zip(a.index, shape, strict=True)
         )
-        return _composed(value if inside else self._plain(a.tensor), a, names)
+        return composed(value if inside else self.plain(a.tensor), a, names)
 
-    def _plain(self, tensor: str) -> Lifted:
+    def plain(self, tensor: str) -> Lifted:
         """The value as a tensor with the dimensions of the body, which what is read whole or beside its ends needs."""
         value = self.known[tensor]
         wanted = ((self.turn,) if self.varies(tensor) else ()) + value.names
@@ -205,7 +205,7 @@ class Lifter:
         return out
 
 
-def _composed(value: Lifted, a: Access, names: Mapping[str, str]) -> Access:
+def composed(value: Lifted, a: Access, names: Mapping[str, str]) -> Access:
     """How an operator outside reads what one of the body read at `a`."""
     index = {n: _renamed(i, names) for n, i in zip(value.names, a.index, strict=True)}
     found = tuple(index.get(i.terms[0][0], i) if i.terms else i for i in value.access.index)

@@ -294,6 +294,8 @@ def _starts(m: Machine, x: Array, sizes: tuple[int, ...], starts: list[Value]) -
 def dynamic_slice(m: Machine, op: Op, operands: list[Value]) -> list[Value]:
     """A part whose place is known when the program is read (the turn of a loop)."""
     x, sizes = operands[0].array, integers(op, "slice_sizes")
+    if m.watch is not None and (made := m.watch.slice(operands[0], sizes)) is not None:
+        return made
     at = _starts(m, x, sizes, operands[1:])
     return [Value(x[tuple(slice(a, a + n) for a, n in zip(at, sizes, strict=True))])]
 
@@ -301,6 +303,8 @@ def dynamic_slice(m: Machine, op: Op, operands: list[Value]) -> list[Value]:
 def dynamic_update(m: Machine, op: Op, operands: list[Value]) -> list[Value]:
     """A copy with one part, whose place is known, overwritten."""
     x, part = operands[0].array, operands[1].array
+    if m.watch is not None and (made := m.watch.update(operands[0], operands[1])) is not None:
+        return made
     if tuple(part.shape) == tuple(x.shape):
         return [operands[1]]
     return _overwritten(m, x, part, _starts(m, x, tuple(part.shape), operands[2:]))

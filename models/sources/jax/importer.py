@@ -13,7 +13,7 @@ dictionary by its keys.
 
 JAX lowers the function to StableHLO, whose operators are carried out on arrays that have a shape and no elements
 (`numpy.array`), so that a graph is recorded (`operators`).  Loops whose number of turns is known (`lax.scan`,
-`fori_loop`) are recorded turn by turn.
+`fori_loop`) are one operator each (`loops`), turn by turn where their turns differ.
 """
 
 from __future__ import annotations
@@ -28,6 +28,7 @@ from types import ModuleType
 from typing import cast
 
 from ...program.graph import Graph, GraphError, Role, UnsupportedOperators
+from ..loops.reroll import rerolled
 from ..numpy.array import TracedArray
 from ..numpy.recorder import Recorder, TraceError, own_error
 from ..numpy.trace import digits_of
@@ -77,7 +78,7 @@ def load_jax(path: Path, name: str, found: object, batch: int | None = None, att
         names_of = [label for view, label in zip(views, labels, strict=True) if view.tensor == made.output.tensor]
         made.assigned = names_of[0] if names_of else None
     graph, _ = recorder.finish(views, labels)
-    return recognise(digits_of(once(graph)), attention=attention).graph
+    return recognise(rerolled(digits_of(once(graph))), attention=attention).graph
 
 
 def once(graph: Graph) -> Graph:

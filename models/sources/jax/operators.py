@@ -15,7 +15,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 import numpy as np
 
@@ -26,6 +26,9 @@ from ..numpy.elementwise import cast, elementwise
 from ..numpy.recorder import Recorder, TraceError
 from ..numpy.views import View
 from .ir import Block, Op, Plain, Result, Type, text
+
+if TYPE_CHECKING:
+    from .loops import Watch
 
 Array = TracedArray | Plain
 
@@ -50,6 +53,7 @@ class Machine:
 
     def __init__(self, recorder: Recorder, functions: Mapping[str, Op]) -> None:
         self.recorder, self.functions, self.place, self.within = recorder, functions, "main", ""
+        self.watch: Watch | None = None
 
     def call(self, name: str, arguments: Sequence[Array]) -> list[Array]:
         """Results of a function.  Raises `TraceError`; unknown operators are collected by the recorder."""
@@ -105,7 +109,19 @@ class Machine:
         )
 
     def turns(self, op: Op, operands: list[Value], held: dict[Result, Value]) -> list[Value]:
-        """A loop, turn by turn, where its condition depends on no argument."""
+        """A loop: one operator where its turns do all the same (`loops`), else turn by turn, where its condition
+        depends on no argument.
+        """
+        from .loops import loop
+
+        if (made := loop(self, op, operands, held)) is not None:
+            return made
+        before, self.watch = self.watch, None
+        made = self._turn_by_turn(op, operands, held)
+        self.watch = before
+        return made
+
+    def _turn_by_turn(self, op: Op, operands: list[Value], held: dict[Result, Value]) -> list[Value]:
         condition, body = (r.blocks[0] for r in op.regions)
         now = operands
         for _ in range(MOST_TURNS):

@@ -35,6 +35,7 @@ UNARY: Final[Mapping[np.ufunc, str]] = MappingProxyType(
         np.log: "log",
         np.cos: "cos",
         np.sin: "sin",
+        np.arctan: "atan",
         np.absolute: "abs",
         np.fabs: "abs",
         np.sign: "sign",

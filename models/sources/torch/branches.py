@@ -77,6 +77,8 @@ def known_branches() -> AbstractContextManager[object]:
             args: tuple[object, ...] = (),
             kwargs: dict[str, object] | None = None,
         ) -> object:
+            if torch.compiler.is_dynamo_compiling():  # the body of a loop (`scans`), which Dynamo follows itself
+                return func(*args, **(kwargs or {}))
             named, name = kwargs or {}, getattr(func, "__name__", "")
             if func is torch.autograd.grad:
                 raise RuntimeError(

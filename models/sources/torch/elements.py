@@ -101,6 +101,19 @@ def area(c: Context, node: Node) -> None:
     c.put(node, step("log", step("add", x, step("sqrt", square)), part=""))
 
 
+def arc(c: Context, node: Node) -> None:
+    """asin(x) = atan(x / sqrt(1 - x^2)), acos(x) = 2 atan(sqrt((1 - x) / (1 + x)))."""
+    x, step = _start(c, node)
+    less = step("shift", step("negate", x), part="less", shift=1.0)
+    more = step("shift", x, part="more", shift=1.0)
+    if "acos" in node.kind:
+        root = step("sqrt", step("divide", less, more, part="ratio"))
+        c.put(node, step("scale", step("atan", root), part="", scale=2.0))
+        return
+    root = step("sqrt", step("multiply", less, more, part="rest"))
+    c.put(node, step("atan", step("divide", x, root), part=""))
+
+
 def infinite(c: Context, node: Node) -> None:
     """isinf of floating-point numbers."""
     x = node.ref("self")
@@ -217,6 +230,7 @@ HANDLERS: dict[str, Handler] = {
     "sinh": _of_exponentials("subtract"),
     "cosh": _of_exponentials("add"),
     **dict.fromkeys(("asinh", "acosh", "atanh"), area),
+    **dict.fromkeys(("asin", "acos"), arc),
     "isinf": infinite,
     **dict.fromkeys(("logical_xor", "bitwise_xor"), either),
     "cumprod": running_product,

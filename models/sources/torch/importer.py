@@ -27,6 +27,7 @@ from ..building.flat import Unsupported, check_extents, used
 from ..building.slots import Places, slotted
 from ..building.stated import carried
 from ..building.unsorted import unsorted
+from ..loops.reroll import rerolled
 from ..patterns.recognise import recognise
 from . import attention as torch_attention
 from . import complex_numbers
@@ -182,7 +183,7 @@ def convert(program: Program, places: Places | None = None) -> Imported:
     reader = Reader(exported)
     context, folder = _context(program, reader)
     _convert(context, reader, folder)
-    wanted, scalars = _outputs(context, reader)
+    wanted, scalars, left = _outputs(context, reader)
     loss = loss_among(scalars)
     try:
         flat = Graph(
@@ -193,7 +194,7 @@ def convert(program: Program, places: Places | None = None) -> Imported:
             context.where.update({LOSS: context.where[loss]} if loss in context.where else {})
         flat = unsorted(used(flat).check())
         digits = split_digits(flat if places is None else slotted(flat, places))
-        found = recognise(digits.graph, context.contents, program.attention)
+        found = recognise(rerolled(digits.graph), context.contents, program.attention)
         graph = _frozen(check_extents(found.graph), _untrained(exported))
     except GraphError as e:
         raise TorchError(program.name, str(e)) from None
@@ -204,7 +205,7 @@ def convert(program: Program, places: Places | None = None) -> Imported:
         {k: v for k, v in context.stated.items() if k in held},
         digits,
         found.applied,
-        (*program.notes, *_drawn(context)),
+        (*program.notes, *_drawn(context), *left),
     )
 
 
@@ -213,18 +214,20 @@ def _drawn(c: Context) -> list[str]:
     return [f"random numbers are inputs, drawn by who runs it: {', '.join(c.drawn)}"] if c.drawn else []
 
 
-def _outputs(c: Context, reader: Reader) -> tuple[list[str], list[tuple[str, str]]]:
-    """Tensors that the program returns; of its floating-point scalars (name, tensor)."""
+def _outputs(c: Context, reader: Reader) -> tuple[list[str], list[tuple[str, str]], list[str]]:
+    """Tensors that the program returns; of its floating-point scalars (name, tensor); what is left out, in words."""
     listed = reader.exported.graph_signature.user_outputs
     names = output_names(reader.exported)
     wanted: list[str] = []
     scalars: list[tuple[str, str]] = []
+    lost: list[str] = []
     for k, o in enumerate(listed):
         if not isinstance(o, str):
             continue
         value = reader.result(o)
         if value not in c.values and value in c.constants:
-            raise TorchError(f"output {value.node!r}", "is a constant of the program; return what depends on an input")
+            lost.append(value.node)
+            continue
         tensor = c.tensor(value)
         if c.shapes[value] == () and c.dtypes[value].startswith(("float", "bfloat")):
             if c.g.tensors[tensor].shape == (1,):  # inside a program a scalar is a vector of one
@@ -235,9 +238,12 @@ def _outputs(c: Context, reader: Reader) -> tuple[list[str], list[tuple[str, str
             if tensor not in wanted:
                 scalars.append((names[k] if len(names) == len(listed) else "", tensor))
         wanted.append(tensor)
+    if lost and not wanted:
+        raise TorchError(f"output {lost[0]!r}", "is a constant of the program; return what depends on an input")
     if not wanted:
         raise TorchError(c.g.name, "returns no tensor")
-    return wanted, scalars
+    left = [f"outputs that are constants of the program are left out: {', '.join(lost)}"] if lost else []
+    return wanted, scalars, left
 
 
 def _context(program: Program, reader: Reader) -> tuple[Context, Folder]:

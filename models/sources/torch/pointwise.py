@@ -28,6 +28,7 @@ UNARY = {
     "log": "log",
     "cos": "cos",
     "sin": "sin",
+    "atan": "atan",
     "abs": "abs",
     "sign": "sign",
     "floor": "floor",

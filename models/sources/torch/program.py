@@ -23,6 +23,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from traceback import walk_tb
 from typing import TYPE_CHECKING, Final
 
 from ..building.python_file import load_object
@@ -31,6 +32,7 @@ from .branches import known_branches
 from .context import TorchError
 from .outputs import without_caches
 from .resample import HANDLERS as UPSAMPLING
+from .scans import written_out
 from .shadow import hollow, watched
 from .stopped import mark_regions, plain_checkpoints
 from .train_step import Stepping, optimizers, stepping
@@ -45,9 +47,9 @@ _ALLOCATIONS: Final = 200_000
 _TENSORS_ONLY: Final = "TORCH_FORCE_WEIGHTS_ONLY_LOAD"
 """PyTorch's switch, read at every load."""
 
-KEPT: Final = frozenset({"detach", *UPSAMPLING})
-"""ATen operators that stay whole: an upsampling, one linear map per dimension, would become a hundred operators, and
-`detach` an `alias`, which does not stop gradients.
+KEPT: Final = frozenset({"detach", "select_scatter", *UPSAMPLING})
+"""ATen operators that stay whole: an upsampling, one linear map per dimension, would become a hundred operators,
+`detach` an `alias`, which does not stop gradients, and a row that is written a mask of all rows.
 """
 
 
@@ -309,7 +311,11 @@ def _core(exported: ExportedProgram, place: str, attention: bool) -> ExportedPro
             table = decompositions(attention)
             for op in [op for op in table if op._schema.name.removeprefix("aten::") in KEPT]:
                 del table[op]
-            return exported.run_decompositions(table)
+            core = exported.run_decompositions(table)
+            written_out(core, place)
+            return core
+    except TorchError:
+        raise
     except Exception as e:
         raise TorchError(place, f"cannot be decomposed to core ATen: {_first(e)}") from e
 
@@ -317,6 +323,11 @@ def _core(exported: ExportedProgram, place: str, attention: bool) -> ExportedPro
 def _why(error: Exception) -> str:
     """What torch.export said, and what to do."""
     text = str(error)
+    if any(f.f_code.co_name in _PACKED for f, _ in walk_tb(error.__traceback__)) or _packs(error):
+        return (
+            "it packs sequences (torch.nn.utils.rnn.PackedSequence), whose shape depends on lengths that are data: "
+            "give the recurrent layer the padded sequences, and mask what it returns behind each length"
+        )
     if (
         "data-dependent" in text
         or "SymInt" in text
@@ -338,6 +349,15 @@ def _why(error: Exception) -> str:
         f"torch.export cannot trace it: {type(error).__name__}: {_first(error)}; make the module exportable "
         f"(torch.export.export(module, inputs))"
     )
+
+
+_PACKED: Final = frozenset({"pack_padded_sequence", "pad_packed_sequence", "pack_sequence"})
+
+
+def _packs(error: Exception) -> bool:
+    """Whether a recurrent layer was given a packed sequence."""
+    frames = [f for f, _ in walk_tb(error.__traceback__) if f.f_code.co_filename.endswith("torch/nn/modules/rnn.py")]
+    return any(type(v).__name__ == "PackedSequence" for f in frames for v in f.f_locals.values())
 
 
 def _first(error: BaseException) -> str:

@@ -38,7 +38,6 @@ NEAREST: Final[Mapping[str, str]] = MappingProxyType(
         "_fft_r2c": "aten.mm with the matrix of the transform",
         "_fft_c2c": "aten.mm with the matrix of the transform",
         "_fft_c2r": "aten.mm with the matrix of the transform",
-        "index_reduce": "aten.scatter_reduce",
         "scatter_reduce": "aten.scatter_reduce with sum, mean, amax or amin",
         "_adaptive_avg_pool2d": "aten.avg_pool2d",
         "_cdist_forward": "squares and aten.mm",

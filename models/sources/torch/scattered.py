@@ -2,12 +2,12 @@
 that write a slice.
 
     scatter_add, index_put(accumulate), index_add    self + SUM over i with index[i] = v of src[i]
-    scatter_reduce                                   the same with mean, amax, amin; with self or without
+    scatter_reduce, index_reduce                     the same with mean, amax, amin; with self or without
     scatter, index_put                               of the i with index[i] = v the last one writes (PyTorch leaves open
                                                      which does):  w[v] = MAX over i with index[i] = v of i;  src[w[v]]
                                                      where there is one, else self[v]
     masked_scatter                                   source[true elements of the mask before] where the mask is true
-    slice_scatter                                    parts written side by side, as a concatenation
+    slice_scatter, select_scatter                    parts written side by side, as a concatenation
 
 An index is a position.  Those of index and index_put may be negative in PyTorch and then count from the end: computed
 ones that may be are taken modulo the extent.
@@ -199,7 +199,7 @@ def scatter_add(c: Context, node: Node) -> None:
 
 
 def scatter_reduce(c: Context, node: Node) -> None:
-    """scatter_reduce by sum, mean, amax or amin."""
+    """scatter_reduce and index_reduce by sum, mean, amax or amin."""
     _reduced(c, node, node.text("reduce", ""), bool(node.integer("include_self", 1)))
 
 
@@ -209,8 +209,12 @@ def _reduced(c: Context, node: Node, how: str, with_self: bool) -> None:
         raise Unsupported(f"reduce={how} of {node.dtype} (sum, amax, amin are supported, and mean of floats)")
     dim = dimension(node, node.integer("dim", 0), len(node.shape))
     extent = node.shape[dim] if node.shape else 1
-    ids, written = _same_shape(c, node, dim)
-    src = _source(c, node, node.ref("src"), ids)
+    if "source" in node.arguments:  # index_reduce
+        ids, written = _rows(c, node, dim), node.shape
+        src = value_of(c, node, node.ref("source"), node.dtype)
+    else:
+        ids, written = _same_shape(c, node, dim)
+        src = _source(c, node, node.ref("src"), ids)
     base = c.uniform(node.arguments["self"])
     scattered = (along(c, node, "" if base == 0 and how == "sum" else "gone", function, src, ids, dim, extent), written)
     if how == "sum" and base == 0.0 and written == node.shape:  # whether self counts makes no difference
@@ -234,6 +238,17 @@ def _reduced(c: Context, node: Node, how: str, with_self: bool) -> None:
         here = pointwise(c, node, "here", "greater", [count], "bool", value=0)
         new = pointwise(c, node, "new", "where", [(here, written), scattered, part], node.dtype)
     c.put(node, _replaced(c, node, old, new, written))
+
+
+def _rows(c: Context, node: Node, dim: int) -> Shaped:
+    """The index of an index_reduce, one place per row of the source, for every element of it."""
+    index, shape = node.ref("index"), c.shapes[node.ref("source")]
+    if len(c.shapes[index]) != 1 or len(shape) != len(node.shape):
+        raise Unsupported("an index or a source of another rank")
+    ids = from_the_front(c, node, indices_of(c, index, node.shape[dim]), node.shape[dim], "index")
+    names = letters(len(shape))
+    axes = [Axis(a, n) for a, n in zip(names, shape, strict=True)]
+    return c.operator(node, "places", "copy", axes, [Access(ids[0], (Affine.axis(names[dim]),))], names), shape
 
 
 def index_put(c: Context, node: Node) -> None:
@@ -326,15 +341,18 @@ def _values(c: Context, node: Node, values: Ref, places: tuple[int, ...], rest: 
 
 
 def _at_mask(c: Context, node: Node, given: tuple[int, Ref], values: Ref, add: bool) -> None:
-    """self[mask] = a single value."""
+    """self[mask] = a value for all places: a single one, or one along the dimensions that the mask does not have."""
     k, mask = given
-    if prod(c.shapes[values]) != 1:
-        raise Unsupported("a mask as index, and more than one value (write masked_scatter)")
     behind = len(node.shape) - k - len(c.shapes[mask])
+    held = c.shapes[values]
+    same = prod(held) if k else prod(held[: max(len(held) - behind, 0)])
+    if same != 1:
+        raise Unsupported("a mask as index, and a value for each of its places (write masked_scatter)")
     seen = c.view(node, "mask", c.tensor(mask), (*c.shapes[mask], *(1 for _ in range(behind))))
     chosen = (seen, (*c.shapes[mask], *(1 for _ in range(behind))))
     old, value = value_of(c, node, node.ref("self"), node.dtype), value_of(c, node, values, node.dtype)
-    one: Shaped = (c.view(node, "value", value[0], (1,)), (1,))
+    wide = held[max(len(held) - behind, 0) :] if not k and prod(held) > 1 else (1,)
+    one: Shaped = (c.view(node, "value", value[0], wide), wide)
     if add:
         one = (pointwise(c, node, "sum", "add", [old, one], node.dtype), node.shape)
     c.put(node, pointwise(c, node, "", "where", [chosen, one, old], node.dtype))
@@ -386,16 +404,18 @@ def _repeated_last(c: Context, tensor: str, shape: tuple[int, ...]) -> str | Non
 
 
 def slice_scatter(c: Context, node: Node) -> None:
-    """slice_scatter: what is written part by part into nothing is what its parts are, side by side."""
-    base, shape = node.ref("self"), node.shape
+    """slice_scatter, select_scatter: what is written part by part into nothing is what its parts are, side by side."""
+    base, shape, one = node.ref("self"), node.shape, node.kind.startswith("aten.select")
     dim, step = dimension(node, node.integer("dim", 0), len(shape)), node.integer("step", 1)
     n = shape[dim]
-    low, high = node.integer("start", 0), node.integer("end", n)
+    low, high = node.integer("index" if one else "start", 0), node.integer("end", n)
     low, high = (min(max(x + n if x < 0 else x, 0), n) for x in (low, high))
+    high = low + 1 if one else high
     at, pieces = c.pieces.get(base, (dim, ()))
     alone = all(p[1] <= low or p[0] >= high for p in pieces)
     if step == 1 and low < high and at == dim and alone and (base in c.pieces or c.uniform(base) == 0.0):
         new = value_of(c, node, node.ref("src"), node.dtype)[0]
+        new = c.view(node, "row", new, [*shape[:dim], 1, *shape[dim + 1 :]]) if one else new
         found = tuple(sorted((*pieces, (low, high, new))))
         c.pieces[Ref(node.name)] = (dim, found)
         if [p[0] for p in found] == [0, *(p[1] for p in found[:-1])] and found[-1][1] == n:
@@ -407,9 +427,9 @@ def slice_scatter(c: Context, node: Node) -> None:
 HANDLERS: dict[str, Handler] = {
     "scatter": scatter,
     "scatter_add": scatter_add,
-    "scatter_reduce": scatter_reduce,
+    **dict.fromkeys(("scatter_reduce", "index_reduce"), scatter_reduce),
     "index_put": index_put,
     "_unsafe_index_put": index_put,
     "masked_scatter": masked_scatter,
-    "slice_scatter": slice_scatter,
+    **dict.fromkeys(("slice_scatter", "select_scatter"), slice_scatter),
 }

@@ -52,17 +52,20 @@ def convolution(c: Context, node: Node) -> None:
 def pool(c: Context, node: Node) -> None:
     """max_pool (its indices unread) and avg_pool, in one to three dimensions."""
     c.unused(node, 1)
-    x = c.tensor(node.ref("self"))
+    x, average = c.tensor(node.ref("self")), "avg_pool" in node.kind
     kernel = node.integers("kernel_size") or ()
-    spatial = c.g.tensors[x].shape[2:]
-    rank, average = len(spatial), "avg_pool" in node.kind
+    rank, shape = int(node.kind.partition("pool")[2][0]), c.g.tensors[x].shape
+    single = len(shape) == rank + 1  # one example, without a batch dimension
+    if single:
+        x = c.view(node, "batch", x, (1, *shape))
+    spatial, seen = shape[-rank:], node.shape[-rank:]
     sizes = _each(kernel, rank, 1)
     stride = _each(node.integers("stride") or sizes, rank, 1)
     pad, dilation = _each(node.integers("padding"), rank, 0), _each(node.integers("dilation"), rank, 1)
     if node.integer("ceil_mode", 0):  # a window larger than all there is: what there is
         sizes = tuple(
             min(k, n + 2 * p) if m == 1 and d == 1 else k
-            for k, n, p, d, m in zip(sizes, spatial, pad, dilation, node.shape[2:], strict=True)
+            for k, n, p, d, m in zip(sizes, spatial, pad, dilation, seen, strict=True)
         )
     wins = _windows(spatial, sizes, stride, pad, dilation, bool(node.integer("ceil_mode", 0)))
     attributes: dict[str, Value] = {}
@@ -73,7 +76,8 @@ def pool(c: Context, node: Node) -> None:
         if include and any(pad) and any(v.overhang for v in wins):
             raise Unsupported("count_include_pad=True with windows beyond the padding")
         attributes["count_include_pad"] = int(bool(include and any(pad)))
-    c.put(node, pooled(c, node, x, wins, "average_pool" if average else "max_pool", attributes))
+    y = pooled(c, node, x, wins, "average_pool" if average else "max_pool", attributes)
+    c.put(node, c.view(node, "example", y, node.shape) if single else y)
 
 
 def adaptive(c: Context, node: Node) -> None:

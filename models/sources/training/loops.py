@@ -172,9 +172,8 @@ class _Reverse:
         for reader, result, gradient in found:
             axes, read, out = taken(op, result)
             mine = _matched(reader, axes, read)
-            (each if result.each else last).setdefault(result.name, []).append(
-                access(gradient, *(mine[a] for a in reader.output.axes))
-            )
+            arrived = self._typed(access(gradient, *(mine[a] for a in reader.output.axes)))
+            (each if result.each else last).setdefault(result.name, []).append(arrived)
         packed = b.gradient[op.output.tensor]
         if packed:
             for result in self.results:
@@ -195,6 +194,15 @@ class _Reverse:
             {name: self._added(name, kinds[name], reads_) for name, reads_ in some.items()}
             for some, kinds in zip((each, last), known, strict=True)
         )
+
+    def _typed(self, a: Access) -> Access:
+        """A gradient in the loop's own element type: one that was handed on may be narrower."""
+        t = self.b.tensors[a.tensor]
+        if t.dtype == self.dtype:
+            return a
+        axes = [Axis(n, e) for n, e in zip(a.axes, t.shape, strict=True)]
+        made = self.b.emit(f"{a.tensor}/cast", "cast", axes, [a], a.axes, (("dtype", self.dtype),), self.dtype)
+        return access(made, *a.axes)
 
     def _is_read(self, result: Result) -> bool:
         """Whether a reader of the packed result that is no plain copy touches it."""
@@ -374,17 +382,14 @@ def _along(a: Access, names: dict[str, str]) -> Access:
 
 def _matched(reader: Operator, axes: Sequence[Axis], read: Access) -> dict[str, str]:
     """Axis of a copy that takes a result -> the axis that `taken` gives it."""
-    out = {}
+    out, extent = {}, {a.name: a.extent for a in axes}
     for mine, theirs in zip(reader.inputs[0].index, read.index, strict=True):
-        coefficient = {c: n for n, c in theirs.terms}
-        extent = {a.name: a.extent for a in axes}
-        left = {n for n, _ in theirs.terms}
+        left = list(theirs.terms)
         for n, c in sorted(mine.terms, key=lambda t: reader.axis(t[0]).extent == 1):
-            fits = coefficient.get(c)
-            if fits not in left or extent[str(fits)] != reader.axis(n).extent:
-                fits = next(m for m in sorted(left) if extent[m] == reader.axis(n).extent)
-            left.discard(str(fits))
-            out[n] = str(fits)
+            size = reader.axis(n).extent  # where it is 1, any coefficient reads the same
+            fits = next(t for t in left if extent[t[0]] == size and (t[1] == c or size == 1))
+            left.remove(fits)
+            out[n] = fits[0]
     return out
 
 

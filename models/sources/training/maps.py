@@ -60,6 +60,7 @@ MAP_RULES: Final[Mapping[str, tuple[Local | None, ...]]] = MappingProxyType(
         "log": (Local("divide", ("g", "0")),),
         "cos": (Local("cos_gradient", ("g", "0")),),
         "sin": (Local("sin_gradient", ("g", "0")),),
+        "atan": (Local("atan_gradient", ("g", "0")),),
         "gelu": (Local("gelu_gradient", ("g", "0"), ("approximate",)),),
         "silu": (Local("silu_gradient", ("g", "0")),),
         "softplus": (Local("softplus_gradient", ("g", "0")),),
