@@ -25,12 +25,12 @@ from ..bound.restricted_master import Column
 from ..model.clock import Clock
 from ..model.priced import Floats, priced
 from ..tree.neighbourhood import connected, repair_by_prices, search_neighbourhood
-from ..tree.run import Make, Run
+from ..tree.run import Run
 from .layers import layers
 from .quotient import Quotient
 
 
-def round_master(run: Run, make: Make, found: Quotient, columns: list[Column], n: Floats, free: set[int]) -> None:
+def round_master(run: Run, found: Quotient, columns: list[Column], n: Floats, free: set[int]) -> None:
     """Offer mixtures of the two columns that are cheapest together, at dearer prices if none fits; of the first and the
     leanest of all if still none.
 
@@ -51,13 +51,12 @@ def round_master(run: Run, make: Make, found: Quotient, columns: list[Column], n
         candidates = {
             m.choices: m
             for side in sides
-            for m in _from_one_side(run, make, side, int(weight * most), dearer * n, free, until)
+            for m in _from_one_side(run, side, int(weight * most), dearer * n, free, until)
         }
         for m in sorted(candidates.values(), key=lambda m: m.worth)[: run.options.decomposition.repaired]:
             if m.worth < run.incumbent.cost:
                 below = repair_by_prices(
                     run,
-                    make,
                     m.choices,
                     n,
                     _window(run, m, n, free),
@@ -148,9 +147,7 @@ class _Mixture:
     leaner: set[int]
 
 
-def _from_one_side(
-    run: Run, make: Make, side: _Side, k: int, n: Floats, free: set[int], until: Clock
-) -> list[_Mixture]:
+def _from_one_side(run: Run, side: _Side, k: int, n: Floats, free: set[int], until: Clock) -> list[_Mixture]:
     """Mixtures near the limit, the first with the cheaper plan on `k` layers; ends and interface searched again at the
     prices `n`.
     """
@@ -171,7 +168,7 @@ def _from_one_side(
         start = tuple(mixture.tolist())
         run.incumbent.offer(start)
         x = search_neighbourhood(
-            run, make, at_prices, start, window, run.clock.share(run.options.decomposition.mixture_share)
+            run, at_prices, start, window, run.clock.share(run.options.decomposition.mixture_share)
         )
         run.incumbent.offer(x)
         run.progress.update("mixture", None, run.upper())

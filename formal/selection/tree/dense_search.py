@@ -13,26 +13,22 @@ Ctrl-C stops.
 from __future__ import annotations
 
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, field
-from fractions import Fraction
-from typing import NamedTuple
+from dataclasses import dataclass
 
 import numpy as np
 
-from ....models.problem.selection_problem import FORBIDDEN, Ints, SelectionProblem
+from ....models.problem.selection_problem import FORBIDDEN, Ints
 from ....proofs.selection.certificates import Record, RowConflict
 from ..bound.dense_dual import DenseBounder, State
 from ..bound.smoothed import smoothed_ascent
-from ..model.clock import Clock, Progress, Quiet
 from ..model.dense import DenseProblem, Floats, dense_problem
 from ..model.factored import whole
 from ..model.resources import Rows
-from ..options import OPTIONS, Options
 from ..presolve.presolve import presolve
-from ..primal.incumbent import Incumbent
 from ..primal.local_search import Improver
 from .best_first import Node, Tree, big_for, start
 from .proof_tree import Assembler, Leaf
+from .run import Run
 
 
 @dataclass(frozen=True, eq=False)
@@ -44,37 +40,22 @@ class Begin:
     rounded: Floats
 
 
-class Outcome(NamedTuple):
-    """`record` establishes `bound` (FORBIDDEN: infinite, -FORBIDDEN: nothing) against the cost of `best`."""
-
-    record: Record
-    bound: int
-    best: Incumbent
-
-
-@dataclass(eq=False)
 class DenseSearch:
-    """One run on `problem`.  With two threads the local search of a slice runs beside its ascent; the answer does
-    not depend on that, unless the clock ends it.
+    """One search of the problem of `run`.  With two threads the local search of a slice runs beside its ascent; the
+    answer does not depend on that, unless the clock ends it.
     """
 
-    problem: SelectionProblem
-    clock: Clock
-    options: Options = OPTIONS
-    gap: Fraction = Fraction(0)
-    progress: Progress = field(default_factory=Quiet)
-    threads: int = 1
-    converged: bool = False
-    slices: int = 0
-    rest: int = 0
-
-    def __post_init__(self) -> None:
-        self.dense = self.options.dense
-        self.best = Incumbent(self.problem)
+    def __init__(self, run: Run) -> None:
+        self.problem, self.clock, self.best, self.progress = run.problem, run.clock, run.incumbent, run.progress
+        self.options, self.dense = run.options, run.options.dense
+        self.gap, self.threads = run.gap, run.threads
         self.root = Node(self.problem, whole(self.problem), lambda x: x, -FORBIDDEN, 0)
+        self.converged, self.slices, self.rest = False, 0, 0
 
-    def run(self) -> Outcome | None:
-        """None when the problem is too large for reductions; then nothing was done."""
+    def run(self) -> tuple[Record, int] | None:
+        """A record and the bound that it establishes (FORBIDDEN: infinite, -FORBIDDEN: nothing) against the cost of the
+        incumbent.  None when the problem is too large for reductions; then nothing was done.
+        """
         self.progress.update("reduction", None, None)
         flat = self._core()
         if self.root.tree.presolved is None:
@@ -84,7 +65,7 @@ class DenseSearch:
         cost, tree, domains = self.best.cost, self.root.tree, self.root.domains
         _, bound = Assembler(self.problem, cost, cost).assemble(tree, domains)
         record, _ = Assembler(self.problem, cost, min(bound, cost)).assemble(tree, domains)
-        return Outcome(record, bound, self.best)
+        return record, bound
 
     def first(self) -> tuple[int, ...] | None:
         """Some solution, quickly; None if none was found."""
