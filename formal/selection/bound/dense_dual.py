@@ -15,7 +15,7 @@ exactly those that a checker keeps.
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Final, cast
+from typing import Final, NamedTuple, cast
 
 import numpy as np
 
@@ -52,6 +52,14 @@ class State:
 
     def copy(self) -> State:
         return State(self.messages.copy(), self.n.copy(), self.bound, self.step, self.k.copy())
+
+
+class Begin(NamedTuple):
+    """Positions, row multipliers and what MIR cuts add to the prices of the labels."""
+
+    x: Ints
+    n: Floats
+    rounded: Floats
 
 
 class DenseBounder:
@@ -112,17 +120,15 @@ class DenseBounder:
         kernels.usage(self.x, f.spans, self.use)
         return self.x
 
-    def decoded(self, state: State) -> tuple[Ints, Floats]:
-        """Where the messages of `state` say that a local search should begin, and what MIR cuts add to the prices of
-        the labels.
-        """
+    def decoded(self, state: State) -> Begin:
+        """Where the messages of `state` say that a local search should begin."""
         rounded = np.zeros(self.flat.labels)
         self.cuts.weigh(state.k, rounded)
         self.apply(state)
         messages = state.messages.copy()
         for forward in (True, False):
             self.sweep(messages, forward)
-        return self.relaxed(messages).copy(), rounded
+        return Begin(self.relaxed(messages).copy(), state.n.copy(), rounded)
 
     def tighten(self, state: State, most: int, incumbent: Ints | None = None) -> int:
         """Drop MIR cuts without a multiplier, add up to `most` that the relaxed solution breaks; how many were

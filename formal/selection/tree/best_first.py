@@ -204,10 +204,10 @@ class Tree:
     def _primal(self, node: Node, bounder: DenseBounder, state: State) -> None:
         flat = bounder.flat
         improver = Improver(flat, self.count, self.options.primal)
-        x, improver.rounded = bounder.decoded(state)
-        if not improver.fit(x, state.n, self.clock, rounds=self.dense.node_fit_rounds):
+        x, n, improver.rounded = bounder.decoded(state)
+        if not improver.fit(x, n, self.clock, rounds=self.dense.node_fit_rounds):
             return
-        improver.prices(state.n)
+        improver.prices(n)
         for s in self.dense.node_savings:
             improver.run(max(self.dense.node_moves, improver.pool.size // 2), self.dense.node_move, s)
         if improver.best is not None and self.offer(node.lift(flat.solution(improver.best))):

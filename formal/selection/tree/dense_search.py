@@ -13,15 +13,14 @@ Ctrl-C stops.
 from __future__ import annotations
 
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
 
 import numpy as np
 
-from ....models.problem.selection_problem import FORBIDDEN, Ints
+from ....models.problem.selection_problem import FORBIDDEN
 from ....proofs.selection.certificates import Record, RowConflict
-from ..bound.dense_dual import DenseBounder, State
+from ..bound.dense_dual import Begin, DenseBounder, State
 from ..bound.smoothed import smoothed_ascent
-from ..model.dense import DenseProblem, Floats, dense_problem
+from ..model.dense import DenseProblem, dense_problem
 from ..model.factored import whole
 from ..model.resources import Rows
 from ..presolve.presolve import presolve
@@ -29,15 +28,6 @@ from ..primal.local_search import Improver
 from .best_first import Node, Tree, big_for, start
 from .proof_tree import Assembler, Leaf
 from .run import Run
-
-
-@dataclass(frozen=True, eq=False)
-class Begin:
-    """Positions, row multipliers and what MIR cuts add to the prices of the labels."""
-
-    x: Ints
-    n: Floats
-    rounded: Floats
 
 
 class DenseSearch:
@@ -164,7 +154,7 @@ class DenseSearch:
                 state, guess + self.dense.guessed_gap * abs(guess), self.dense.root_steps, self.clock
             )
             guess = state.bound
-            self._hunt(self._decoded(bounder, state), 0)
+            self._hunt(bounder.decoded(state), 0)
             self._merge(flat)
             if self.best.cost < FORBIDDEN or self.clock.over():
                 break
@@ -180,15 +170,15 @@ class DenseSearch:
         target = float(upper) if upper < FORBIDDEN else state.bound + self.dense.guessed_gap * abs(state.bound)
         if self.slices == 0:  # nothing yet that a search could begin from
             state = self._ascent(bounder, state, target)
-            self._hunt(self._decoded(bounder, state), self.dense.turns)
+            self._hunt(bounder.decoded(state), self.dense.turns)
         elif self.threads > 1:
-            begin = self._decoded(bounder, state)
+            begin = bounder.decoded(state)
             with ThreadPoolExecutor(1) as pool:
                 hunt = pool.submit(self._hunt, begin, self.dense.turns)
                 state = self._ascent(bounder, state, target)
                 hunt.result()
         else:
-            self._hunt(self._decoded(bounder, state), self.dense.turns)
+            self._hunt(bounder.decoded(state), self.dense.turns)
             state = self._ascent(bounder, state, target)
         self._merge(flat)
         self.progress.update("bound", None if state.bound == -np.inf else int(state.bound), self._upper())
@@ -251,10 +241,6 @@ class DenseSearch:
         if state.bound - first <= self.dense.cut_worth * (upper - first):
             self.rest = self.dense.rest
         return state
-
-    def _decoded(self, bounder: DenseBounder, state: State) -> Begin:
-        x, rounded = bounder.decoded(state)
-        return Begin(x, state.n.copy(), rounded)
 
     def _hunt(self, begin: Begin, turns: int) -> None:
         """Make the decoded positions fit, improve them, then the best ones.  May run beside an ascent: it shares
