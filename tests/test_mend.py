@@ -17,7 +17,7 @@ from shardproof.formal.selection.decomposition import column_generation as gener
 from shardproof.formal.selection.decomposition import round_master as rounding
 from shardproof.formal.selection.decomposition.column_generation import generate_columns
 from shardproof.formal.selection.decomposition.quotient import quotient
-from shardproof.formal.selection.decomposition.round_master import _Mixture, _Side, pair, round_master
+from shardproof.formal.selection.decomposition.round_master import _Rounded, _Side, pair, round_master
 from shardproof.formal.selection.decomposition.symmetric import average, symmetric_problem
 from shardproof.formal.selection.model.clock import Clock
 from shardproof.formal.selection.model.priced import Floats
@@ -213,7 +213,7 @@ def test_a_side_has_the_cheaper_plan_on_k_layers(early: bool) -> None:
     layer = np.repeat(np.arange(5), 2)
     side = _Side(np.full(10, 7), np.full(10, 3), layer, 5, 1, early)
     for k in range(6):
-        mixture = side.mixture(k)
+        mixture = side.rounded(k)
         cheaper = {int(b) for b in layer[mixture == 7]}
         assert cheaper == (set(range(k)) if early else set(range(5 - k, 5)))
         around, leaner = {int(layer[v]) for v in side.interface(k)}, {int(layer[v]) for v in side.leaner(k)}
@@ -241,7 +241,7 @@ def test_the_most_promising_mixtures_are_tightened_first(monkeypatch: pytest.Mon
         rounding,
         "_from_one_side",
         lambda search, side, k, n, free, until: [
-            _Mixture(w, other(i + 3 * side.early), {i}) for i, w in enumerate(worths[side.early])
+            _Rounded(w, other(i + 3 * side.early), {i}) for i, w in enumerate(worths[side.early])
         ],
     )
     asked: list[int] = []
@@ -349,11 +349,11 @@ def test_an_end_is_searched_where_the_end_exceeds_the_limit() -> None:
     n = np.zeros(len(search.rows.events))
     free = {0, 1, 50, 51}
     parts = mending.connected(problem, free)
-    mixture = _Mixture(0.0, x, {30})
+    mixture = _Rounded(0.0, x, {30})
     window = rounding._window(search, mixture, n, free)
     assert len(parts) > 1 and 1 in window and window in parts
     found = repair_by_prices(search, x, n, window, Clock())
     assert found is not None and problem.is_feasible(found) and not problem.is_feasible(x)
     assert rounding._window(search, mixture, n + 1.0, free) == {30}, "priced: layers are what gives way"
-    assert rounding._window(search, _Mixture(0.0, found, {30}), n, free) == {30}, "nothing is exceeded"
+    assert rounding._window(search, _Rounded(0.0, found, {30}), n, free) == {30}, "nothing is exceeded"
     assert rounding._window(search, mixture, n, set()) == {30}, "no end"

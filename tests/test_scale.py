@@ -132,7 +132,7 @@ def test_bounds_and_fixed_labels_are_the_checkers(seed: int) -> None:
     assert reduction is not None and reduction.problem is not None
     core = reduction.problem
     flat = dense_problem(core)
-    state = DenseBounder(flat, 1 << 50).ascend(start(flat), 1e6, 80, Clock())
+    state = DenseBounder(flat, 1 << 50).subgradient_ascent(start(flat), 1e6, 80, Clock())
     improver = Improver(flat)
     assert improver.fit(np.zeros(flat.vertices, dtype=np.int64), state.n, Clock(20))
     upper = int(improver.best_value) + core.constant
@@ -156,7 +156,7 @@ def test_local_search_keeps_its_books() -> None:
     problem = contest_problem(8, 40, 3, tight=0.3)
     flat = dense_problem(problem)
     improver = Improver(flat, seed=3)
-    state = DenseBounder(flat, 1 << 50).ascend(start(flat), 1e7, 60, Clock())
+    state = DenseBounder(flat, 1 << 50).subgradient_ascent(start(flat), 1e7, 60, Clock())
     assert improver.fit(np.zeros(flat.vertices, dtype=np.int64), state.n, Clock(20))
     before = improver.best_value
     for s in (1.0, 0.3, 0.0):

@@ -26,6 +26,7 @@ from shardproof.formal.selection.options.decomposition import DecompositionOptio
 from shardproof.formal.selection.options.limits import Limits
 from shardproof.formal.selection.primal.incumbent import Incumbent
 from shardproof.formal.selection.solve import solve
+from shardproof.formal.selection.tree import run as runs
 from shardproof.formal.selection.tree.branch_and_bound import eliminator, new_run
 from shardproof.formal.selection.tree.run import Run, converged
 from shardproof.models.problem.selection_problem import FORBIDDEN, Edge, Ints, SelectionProblem, Usage, Vertex
@@ -363,7 +364,7 @@ def test_what_is_enough_counts_the_prices(monkeypatch: pytest.MonkeyPatch) -> No
     limit.
     """
     asked: list[int | None] = []
-    monkeypatch.setattr(blocks, "converge", lambda sweeper, clock, enough: asked.append(enough))
+    monkeypatch.setattr(runs, "converge", lambda sweeper, clock, enough: asked.append(enough))
     problem = replace(bound_rows(1, Fraction(9, 10), 1)[0], constant=23)
     options = Options(decomposition=DecompositionOptions(nearly=10))
     search, found = searching(problem, options), quotient(problem)

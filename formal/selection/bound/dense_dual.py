@@ -28,7 +28,7 @@ from ..options.dense import DENSE, DenseOptions
 from . import dense_kernels as kernels
 from .dual import Score, spread
 from .mir_cuts import NONE, Cuts, build, separate
-from .multipliers import StepRule, ascend
+from .multipliers import StepRule, subgradient_ascent
 from .sweep_kernels import FAR, sweep
 
 LARGEST_SHIFT: Final = 30
@@ -73,7 +73,6 @@ class DenseBounder:
         self.flat, self.options = flat, options
         self.cost, self.cells = flat.clipped(big)
         self.order = np.arange(flat.vertices, dtype=np.int64)
-        self.rank = self.order
         self.weight = self.cost.copy()
         self.x = np.zeros(flat.vertices, dtype=np.int64)
         self.often = np.zeros(flat.labels)
@@ -96,7 +95,7 @@ class DenseBounder:
         return float(
             sweep(
                 self.order,
-                self.rank,
+                self.order,
                 self.flat.graph,
                 None,
                 self.weight,
@@ -109,14 +108,14 @@ class DenseBounder:
             )
         )
 
-    def relaxed(self, messages: Floats, forward: bool = False) -> Ints:
-        """Positions decoded after a sweep; leaves their usage in `self.use`.
+    def relaxed(self, messages: Floats) -> Ints:
+        """Positions decoded after a backward sweep; leaves their usage in `self.use`.
 
         Not the least theta of every vertex: a sweep hands excess on until most vertices have ties, and ties broken
         apart from their neighbours say nothing about usage.
         """
         f = self.flat
-        kernels.decode(self.order, self.rank, f.graph, self.weight, self.cells, messages, forward, self.x)
+        kernels.decode(f.graph, self.weight, self.cells, messages, self.x)
         kernels.usage(self.x, f.spans, self.use)
         return self.x
 
@@ -144,7 +143,7 @@ class DenseBounder:
             state.k = np.concatenate([state.k[active], np.zeros(len(fresh))])
         return len(fresh)
 
-    def ascend(
+    def subgradient_ascent(
         self, state: State, target: float, steps: int, clock: Clock, stop: float = np.inf, beyond: float = 0.0
     ) -> State:
         """Best state met from `state` in up to `steps` steps; ends early at a bound of at least `stop` or when steps
@@ -156,7 +155,7 @@ class DenseBounder:
         ascent = _Ascent(self, state, target, clock, stop, beyond)
         at = self.options
         rule = StepRule(at.step_factor, at.least_step, at.patience, at.averaged, endless=True)
-        rho = ascend(ascent, rule, state.step, steps)
+        rho = subgradient_ascent(ascent, rule, state.step, steps)
         ascent.best.step = max(rho, at.next_step)
         return ascent.best
 

@@ -22,9 +22,6 @@ import numpy as np
 
 from ....models.problem.selection_problem import Ints, SelectionProblem
 from ....proofs.selection.certificates import Dual
-from ..bound.converge import converge
-from ..bound.subgradient import apply_multipliers
-from ..bound.trws import load
 from ..elimination.factored import elimination_order
 from ..model.factored import allowed, build, exact_cost, whole
 from ..model.priced import Floats, priced
@@ -81,24 +78,9 @@ def begin(run: Run) -> Dual | None:
 def settled(run: Run, warm: Dual) -> Dual:
     """`warm` improved at its multipliers."""
     run.progress.update("seams", None, run.upper())
-    network = build(run.base, allowed(run.problem))
-    sweeper = run.sweeper(network)
-    load(sweeper, warm)
-    enough = (
-        None
-        if run.upper() is None
-        else (run.enough() - abs(run.enough()) // run.options.decomposition.nearly) * run.denominator
-        - network.base.constant
-    )
-    multipliers: tuple[tuple[int, int], ...] = ()
-    if run.rows is not None:
-        prices = run.multipliers(run.rows, warm)
-        multipliers = run.rows.pairs(prices)
-        apply_multipliers(sweeper, run.rows, prices)
-        enough = None if enough is None else enough + run.rows.limit * int(prices.sum())
-    until = run.clock.share(run.options.decomposition.interface_share)
-    converge(sweeper, until, enough)
-    return sweeper.dual(multipliers)
+    enough = run.enough() - abs(run.enough()) // run.options.decomposition.nearly
+    share = run.options.decomposition.interface_share
+    return converged(run, warm, share, None if run.upper() is None else enough)
 
 
 def _everywhere(run: Run, found: Quotient, ring: Dual, n: Floats | None) -> Dual:

@@ -79,8 +79,8 @@ class Rows:
         return tuple((self.events[int(k)], int(n[k])) for k in np.flatnonzero(n))
 
     def conflict(self, domains: Domains, thorough: bool, clock: Clock) -> tuple[tuple[int, int], ...] | None:
-        """Multipliers of a `RowConflict` on `domains`, if one is found: single rows first, then mixtures by
-        subgradient steps while there is time.
+        """Multipliers of a `RowConflict` on `domains`, if one is found: single rows first, then weighted sums of
+        rows, known as surrogate rows, by subgradient steps while there is time.
         """
         least = self.least(domains)
         if least.size == 0:
@@ -88,9 +88,9 @@ class Rows:
         k = int(np.argmax(least))
         if int(least[k]) > self.limit:
             return ((self.events[k], 1),)
-        return self._mixture(domains, clock) if thorough and not clock.over() else None
+        return self._surrogate(domains, clock) if thorough and not clock.over() else None
 
-    def _mixture(self, domains: Domains, clock: Clock) -> tuple[tuple[int, int], ...] | None:
+    def _surrogate(self, domains: Domains, clock: Clock) -> tuple[tuple[int, int], ...] | None:
         """Products of large multipliers and amounts may leave int64; then they are Python integers, which are slow
         and cannot wrap.
         """

@@ -132,7 +132,7 @@ class Tree:
         target = float(self.upper) if self.upper < FORBIDDEN else 0.0
 
         def ascended(state: State) -> State:
-            return bounder.ascend(
+            return bounder.subgradient_ascent(
                 state, target, self.dense.node_steps, self.clock, stop=self.upper - 0.5, beyond=self.dense.node_beyond
             )
 
@@ -243,7 +243,9 @@ class Tree:
         trial.cuts = cuts.restricted(keep)
         there = gather(small.network, state.dual(flat))
         begin = State(alternating(*there).astype(np.float64), state.n, state.bound, state.step, state.k)
-        return trial.ascend(begin, float(self.upper), self.dense.trial_steps, self.clock, stop=self.upper - 0.5).bound
+        return trial.subgradient_ascent(
+            begin, float(self.upper), self.dense.trial_steps, self.clock, stop=self.upper - 0.5
+        ).bound
 
 
 def _undecided(flat: DenseProblem, often: Floats, exact: Score, kept: Domains, price: Floats) -> list[tuple[int, int]]:

@@ -150,7 +150,7 @@ class DenseSearch:
         self.converged = False
         guess = state.bound
         for _ in range(self.dense.first_looks):
-            state = bounder.ascend(
+            state = bounder.subgradient_ascent(
                 state, guess + self.dense.guessed_gap * abs(guess), self.dense.root_steps, self.clock
             )
             guess = state.bound
@@ -209,7 +209,7 @@ class DenseSearch:
                 self.clock,
                 self.dense.again if self.slices > len(self.dense.beyond) + 1 else self.dense.phases,
             )
-        return bounder.ascend(
+        return bounder.subgradient_ascent(
             state,
             target,
             self.dense.slice,
@@ -233,7 +233,7 @@ class DenseSearch:
             added = bounder.tighten(state, self.dense.root_cuts, self.improver.best)
             if added:
                 state.step = self.dense.cut_step
-                state = bounder.ascend(state, float(upper), self.dense.cut_steps, self.clock, upper - 0.5)
+                state = bounder.subgradient_ascent(state, float(upper), self.dense.cut_steps, self.clock, upper - 0.5)
             self.progress.update("rounded rows", int(state.bound), self._upper())
             idle = idle + 1 if state.bound - before <= self.dense.cut_idle_gain * (upper - before) else 0
             if not added:

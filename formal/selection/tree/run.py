@@ -19,6 +19,7 @@ from ....models.problem.selection_problem import FORBIDDEN, Ints, SelectionProbl
 from ....proofs.selection.certificates import Dual
 from ..bound.converge import converge
 from ..bound.dual import Score, row_costs, score
+from ..bound.subgradient import apply_multipliers
 from ..bound.trws import Sweeper, load
 from ..elimination.factored import EliminationOrder, Outcome
 from ..elimination.replay import spare
@@ -102,9 +103,12 @@ class Run:
         """How much work may be spent."""
         return self.options.limits
 
-    def sweeper(self, network: Network) -> Sweeper:
-        """Messages on `network`, all zero; swept by number."""
-        return Sweeper(network, None, self.threads, self.options.bound)
+    def sweeper(self, network: Network, warm: Dual | None = None) -> Sweeper:
+        """Messages on `network`, those of `warm` or all zero; swept by number."""
+        made = Sweeper(network, None, self.threads, self.options.bound)
+        if warm is not None:
+            load(made, warm)
+        return made
 
     def search(self, warm: Dual | None = None) -> ProofTree:
         """Search everything, from the messages of `warm` if given."""
@@ -172,13 +176,19 @@ class Run:
         return fits
 
 
-def converged(inner: Run, warm: Dual | None = None, share: float | None = None) -> Dual:
-    """Messages on the whole of `inner`, swept from those of `warm` until the bound hardly moves; `share`: of its time
-    at most.
+def converged(run: Run, warm: Dual | None = None, share: float | None = None, enough: int | None = None) -> Dual:
+    """Messages on the whole problem of `run`, swept from those of `warm`, at its multipliers, until the bound hardly
+    moves or reaches `enough`; `share`: of the time at most.
     """
-    network = build(inner.base, allowed(inner.problem))
-    sweeper = inner.sweeper(network)
-    if warm is not None:
-        load(sweeper, warm)
-    converge(sweeper, inner.clock.share(inner.options.tree.converge_share if share is None else share))
-    return sweeper.dual()
+    network = build(run.base, allowed(run.problem))
+    sweeper = run.sweeper(network, warm)
+    if enough is not None:
+        enough = enough * run.denominator - network.base.constant
+    multipliers: tuple[tuple[int, int], ...] = ()
+    if run.rows is not None:
+        prices = run.multipliers(run.rows, warm)
+        multipliers = run.rows.pairs(prices)
+        apply_multipliers(sweeper, run.rows, prices)
+        enough = None if enough is None else enough + run.rows.limit * int(prices.sum())
+    converge(sweeper, run.clock.share(run.options.tree.converge_share if share is None else share), enough)
+    return sweeper.dual(multipliers)
