@@ -21,7 +21,9 @@ from random_problems import reducible, shared_tables
 
 from shardproof.formal.selection.model.clock import Clock
 from shardproof.formal.selection.presolve.presolve import presolve
+from shardproof.formal.selection.primal.incumbent import Incumbent
 from shardproof.formal.selection.solve import solve
+from shardproof.formal.selection.tree.branch_and_bound import new_run
 from shardproof.formal.selection.tree.dense_search import DenseSearch
 from shardproof.models.problem.claims import Infeasible, LowerBound, Optimal, SelectionClaim, Verdict, WithinGap
 from shardproof.models.problem.selection_problem import Fine, ProblemError, SelectionProblem, fine_type
@@ -73,13 +75,10 @@ def _certificates(seed: int) -> Iterator[tuple[str, SelectionProblem, SelectionC
     answer = solve(problem, threads=1)
     if answer.certificate is not None:
         yield "dive", problem, answer.certificate
-    outcome = DenseSearch(problem, Clock()).run()
-    if outcome is not None and outcome.best.solution is not None and outcome.bound >= outcome.best.cost:
-        yield (
-            "at scale",
-            problem,
-            cases.certified(problem, Optimal(outcome.best.solution, outcome.best.cost), outcome.record),
-        )
+    run = new_run(problem, Incumbent(problem), Clock())
+    proved, found = DenseSearch(run).run(), run.incumbent
+    if proved is not None and found.solution is not None and proved[1] >= found.cost:
+        yield "at scale", problem, cases.certified(problem, Optimal(found.solution, found.cost), proved[0])
     for conflicts in (False, True):
         proof = cases.points(problem, conflicts=conflicts)
         for claim in claims(proof):

@@ -11,7 +11,7 @@ import pytest
 from random_problems import shared_tables
 from selection_cases import brute, certified, eliminate
 
-from shardproof.formal.selection.elimination import dense
+from shardproof.formal.selection.elimination import dense, sums
 from shardproof.formal.selection.elimination import factored as eliminate_module
 from shardproof.formal.selection.elimination.factored import elimination_order as order_of
 from shardproof.formal.selection.model.factored import Base, build, whole
@@ -104,7 +104,7 @@ def test_joints_larger_than_a_block(parts: int) -> None:
     dims = [5, 40, 41, 42]
     factors = tuple(((0, 1, 2, 3), rng.integers(0, 1000, dims)) for _ in range(parts))
     unary = rng.integers(0, 1000, dims[0])
-    assert prod(dims) > dense.CHUNK
+    assert prod(dims) > sums.CHUNK
     got = dense._minimum(0, (1, 2, 3), unary, factors, dims)
     assert np.array_equal(got, (sum(table for _, table in factors) + unary[:, None, None, None]).min(axis=0))
 

@@ -17,7 +17,7 @@ from shardproof.formal.selection.decomposition import column_generation as gener
 from shardproof.formal.selection.decomposition import round_master as rounding
 from shardproof.formal.selection.decomposition.column_generation import generate_columns
 from shardproof.formal.selection.decomposition.quotient import quotient
-from shardproof.formal.selection.decomposition.round_master import _Mixture, _Side, pair, round_master
+from shardproof.formal.selection.decomposition.round_master import _Rounded, _Side, pair, round_master
 from shardproof.formal.selection.decomposition.symmetric import average, symmetric_problem
 from shardproof.formal.selection.model.clock import Clock
 from shardproof.formal.selection.model.priced import Floats
@@ -28,7 +28,7 @@ from shardproof.formal.selection.options.decomposition import DECOMPOSITION
 from shardproof.formal.selection.options.tree import TREE
 from shardproof.formal.selection.tree import neighbourhood as mending
 from shardproof.formal.selection.tree.neighbourhood import repair_by_prices, search_neighbourhood
-from shardproof.formal.selection.tree.run import Make, Run, converged
+from shardproof.formal.selection.tree.run import Run, converged
 from shardproof.models.problem.selection_problem import (
     FORBIDDEN,
     Edge,
@@ -112,11 +112,11 @@ def test_mend_searches_parts_that_no_edge_joins_one_after_another() -> None:
     assert mending.connected(problem, free) == [windows[1], windows[0]], "smallest first"
     search = searching(replace(problem, limit=None, usages=()))
     x = (0,) * len(problem.vertices)
-    y = search_neighbourhood(search, tight, search.problem, x, free, Clock())
+    y = search_neighbourhood(search, search.problem, x, free, Clock())
     small = condition(problem, x, free)
     assert problem.cost_of(y) == optimum(small.inner) < problem.cost_of(x)
     assert all(y[v] == 0 for v in range(len(x)) if v not in free)
-    assert search_neighbourhood(search, tight, search.problem, x, set(), Clock()) == x
+    assert search_neighbourhood(search, search.problem, x, set(), Clock()) == x
 
 
 def test_mend_takes_windows_out_of_forbidden_starts() -> None:
@@ -131,7 +131,7 @@ def test_mend_takes_windows_out_of_forbidden_starts() -> None:
     barred = replace(problem, tables=(table, *problem.tables[1:]))
     assert barred.cost_of(start) >= FORBIDDEN
     search = searching(barred)
-    y = search_neighbourhood(search, tight, barred, start, free, Clock())
+    y = search_neighbourhood(search, barred, start, free, Clock())
     for e in barred.edges:
         assert e.u not in free or e.v not in free or int(barred.tables[e.table][y[e.u], y[e.v]]) < FORBIDDEN
 
@@ -153,7 +153,7 @@ def test_tighten_finds_the_best_that_fits_in_its_window(seed: int) -> None:
         n[int(search.rows.use(full).argmax())] = 3.0
         inside = replace(problem, vertices=tuple(problem.vertices[v] for v in sorted(free)))
         fitting = [problem.cost_of(x) for y in choices(inside) if problem.is_feasible(x := put(start, free, y))]
-        found = repair_by_prices(search, make, start, n, free, Clock())
+        found = repair_by_prices(search, start, n, free, Clock())
         if found is None:
             assert start is full, "what fits is never lost"
             continue
@@ -167,10 +167,6 @@ def put(x: tuple[int, ...], free: set[int], y: tuple[int, ...]) -> tuple[int, ..
     return tuple(there.get(v, a) for v, a in enumerate(x))
 
 
-def make(problem: SelectionProblem, until: Clock) -> Run:
-    return tight(problem, until)
-
-
 def test_tighten_reaches_what_no_price_reaches() -> None:
     """(usage, cost) = (0, 30), (4, 21), (9, 0), limit 5: the middle is no corner of the hull, but what fits best."""
     one = SelectionProblem(
@@ -178,17 +174,17 @@ def test_tighten_reaches_what_no_price_reaches() -> None:
     )
     search = searching(one)
     for start in (0, 2):
-        assert repair_by_prices(search, make, (start,), np.array([3.3]), {0}, Clock()) == (1,)
+        assert repair_by_prices(search, (start,), np.array([3.3]), {0}, Clock()) == (1,)
     tighter = replace(one, limit=3)
-    assert repair_by_prices(searching(tighter), make, (2,), np.array([3.3]), {0}, Clock()) == (0,)
+    assert repair_by_prices(searching(tighter), (2,), np.array([3.3]), {0}, Clock()) == (0,)
     hopeless = replace(one, usages=(Usage(0, 0, 1, np.array([6, 7, 9])),))
-    assert repair_by_prices(searching(hopeless), make, (2,), np.array([3.3]), {0}, Clock()) is None
+    assert repair_by_prices(searching(hopeless), (2,), np.array([3.3]), {0}, Clock()) is None
 
 
 def test_a_row_without_a_price_gets_one_when_it_is_exceeded() -> None:
     usages = (Usage(0, 0, 1, np.array([4, 4, 4])), Usage(0, 2, 3, np.array([0, 4, 9])))
     one = SelectionProblem("one", (Vertex("a", np.array([30, 21, 0])),), (), (), limit=5, usages=usages)
-    assert repair_by_prices(searching(one), make, (2,), np.array([10.0, 0.0]), {0}, Clock()) == (1,)
+    assert repair_by_prices(searching(one), (2,), np.array([10.0, 0.0]), {0}, Clock()) == (1,)
 
 
 @pytest.mark.parametrize("seed", range(20))
@@ -217,7 +213,7 @@ def test_a_side_has_the_cheaper_plan_on_k_layers(early: bool) -> None:
     layer = np.repeat(np.arange(5), 2)
     side = _Side(np.full(10, 7), np.full(10, 3), layer, 5, 1, early)
     for k in range(6):
-        mixture = side.mixture(k)
+        mixture = side.rounded(k)
         cheaper = {int(b) for b in layer[mixture == 7]}
         assert cheaper == (set(range(k)) if early else set(range(5 - k, 5)))
         around, leaner = {int(layer[v]) for v in side.interface(k)}, {int(layer[v]) for v in side.leaner(k)}
@@ -244,15 +240,13 @@ def test_the_most_promising_mixtures_are_tightened_first(monkeypatch: pytest.Mon
     monkeypatch.setattr(
         rounding,
         "_from_one_side",
-        lambda search, make, side, k, n, free, until: [
-            _Mixture(w, other(i + 3 * side.early), {i}) for i, w in enumerate(worths[side.early])
+        lambda search, side, k, n, free, until: [
+            _Rounded(w, other(i + 3 * side.early), {i}) for i, w in enumerate(worths[side.early])
         ],
     )
     asked: list[int] = []
 
-    def stub(
-        search: Run, make: Make, solution: tuple[int, ...], n: Floats, free: set[int], until: Clock
-    ) -> tuple[int, ...]:
+    def stub(search: Run, solution: tuple[int, ...], n: Floats, free: set[int], until: Clock) -> tuple[int, ...]:
         asked.append(min(free))
         return light
 
@@ -260,11 +254,11 @@ def test_the_most_promising_mixtures_are_tightened_first(monkeypatch: pytest.Mon
     column = Column((0,) * len(found.problem.vertices), 1, np.zeros(len(search.rows.events)))
     n = np.zeros(len(search.rows.events))
     assert search.incumbent.solution is None
-    round_master(search, tight, found, [column], n, set())
+    round_master(search, found, [column], n, set())
     assert asked == [1, 2, 0] and search.incumbent.cost == cost
     worths[True], worths[False] = [cost - 2.0, float(cost), cost + 1.0], []
     asked.clear()
-    round_master(search, tight, found, [column], n, set())
+    round_master(search, found, [column], n, set())
     assert asked == [0] * 3, "not worth less than the best costs; nothing better was found, so three attempts"
 
 
@@ -283,12 +277,12 @@ def test_prices_stop_where_the_limit_is_crossed(monkeypatch: pytest.MonkeyPatch)
     monkeypatch.setattr(mending, "priced", watched)
     for start, n in ((2, 1.0), (0, 10.0)):
         tried.clear()
-        repair_by_prices(searching(one), make, (start,), np.array([n]), {0}, Clock())
+        repair_by_prices(searching(one), (start,), np.array([n]), {0}, Clock())
         factors = TREE.dearer if start == 2 else TREE.cheaper
         assert [t / n for t in tried[: len(factors)]] == list(factors), "prices at which nothing changes"
     for n, last in ((2.0, 2.0), (2.6, 1.5)):
         tried.clear()
-        repair_by_prices(searching(one), make, (2,), np.array([n]), {0}, Clock())
+        repair_by_prices(searching(one), (2,), np.array([n]), {0}, Clock())
         assert tried[-1] / n == last
 
 
@@ -302,9 +296,9 @@ def test_generate_returns_the_prices_that_bound_best(seed: int, monkeypatch: pyt
     real = generating._column
 
     def watched(
-        make: Make, same: Rows, n: Floats, columns: list[Column], warm: Dual, until: Clock
+        search: Run, same: Rows, n: Floats, columns: list[Column], warm: Dual, until: Clock
     ) -> tuple[Column, Dual | None, float]:
-        answer = real(make, same, n, columns, warm, until)
+        answer = real(search, same, n, columns, warm, until)
         assert answer is not None
         column, record, slack = answer
         bounds.append((column.cost + float(n @ column.use) - float(problem.limit or 0) * float(n.sum()) - slack, n))
@@ -316,7 +310,7 @@ def test_generate_returns_the_prices_that_bound_best(seed: int, monkeypatch: pyt
     first = converged(inner)
     inner.search(first)
     assert inner.incumbent.solution is not None
-    answer = generate_columns(search, tight, found, same, (inner.incumbent.solution, first), set())
+    answer = generate_columns(search, found, same, (inner.incumbent.solution, first), set())
     best = max(bounds, key=lambda b: b[0])
     assert len(bounds) > 1 and answer is not None and answer[1] is best[1]
     ring = average(same, found, answer[1])
@@ -355,11 +349,11 @@ def test_an_end_is_searched_where_the_end_exceeds_the_limit() -> None:
     n = np.zeros(len(search.rows.events))
     free = {0, 1, 50, 51}
     parts = mending.connected(problem, free)
-    mixture = _Mixture(0.0, x, {30})
+    mixture = _Rounded(0.0, x, {30})
     window = rounding._window(search, mixture, n, free)
     assert len(parts) > 1 and 1 in window and window in parts
-    found = repair_by_prices(search, make, x, n, window, Clock())
+    found = repair_by_prices(search, x, n, window, Clock())
     assert found is not None and problem.is_feasible(found) and not problem.is_feasible(x)
     assert rounding._window(search, mixture, n + 1.0, free) == {30}, "priced: layers are what gives way"
-    assert rounding._window(search, _Mixture(0.0, found, {30}), n, free) == {30}, "nothing is exceeded"
+    assert rounding._window(search, _Rounded(0.0, found, {30}), n, free) == {30}, "nothing is exceeded"
     assert rounding._window(search, mixture, n, set()) == {30}, "no end"

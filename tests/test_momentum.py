@@ -12,7 +12,7 @@ import pytest
 from random_problems import maps_and_holes
 
 from shardproof.formal.selection.bound.accelerated import AcceleratedSweeper
-from shardproof.formal.selection.bound.subgradient import subgradient_ascent
+from shardproof.formal.selection.bound.subgradient import factored_ascent
 from shardproof.formal.selection.model.clock import Clock
 from shardproof.formal.selection.model.factored import Base, allowed, build
 from shardproof.formal.selection.options.bound import BOUND, BoundOptions
@@ -208,7 +208,7 @@ def test_climb_reports_the_bound_at_its_prices(seed: int) -> None:
     sweeper = sweeper_of(problem, search.denominator)
     start = np.zeros(len(search.rows.events), dtype=np.int64)
     first = AcceleratedSweeper(sweeper).run(BOUND.stride, Clock())
-    state = subgradient_ascent(sweeper, search.rows, start, None, Clock())
+    state = factored_ascent(sweeper, search.rows, start, None, Clock())
     assert (
         first is not None and state.bound is not None and state.bound > first and (state.n >= 0).all() and state.n.any()
     )

@@ -83,7 +83,7 @@ def originals() -> list[Original]:
             best is None
             or reduction is None
             or reduction.problem is None
-            or len(reduction.fired) < 5
+            or len(set(reduction.log[:, 0].tolist())) < 4
             or len(problem.vertices) < 4
         ):
             continue

@@ -34,7 +34,10 @@ TIGHT = Limits(joint=1, work=1, kept=1, last_joint=1, last_work=1, last_kept=1)
 
 
 def searching(problem: SelectionProblem) -> Run:
-    return new_run(problem, Incumbent(problem), Clock(None), replace(OPTIONS, limits=TIGHT))
+    """A run whose parts have the usual limits."""
+    run = new_run(problem, Incumbent(problem), Clock(None), replace(OPTIONS, limits=TIGHT))
+    run.__dict__["part"] = make
+    return run
 
 
 def make(problem: SelectionProblem, clock: Clock) -> Run:
@@ -80,7 +83,7 @@ def test_start_from_blocks_is_near_the_optimum(seed: int) -> None:
     problem = repeated_blocks(60, seed)
     best = solve(problem)
     search = searching(problem)
-    warm = begin(search, make)
+    warm = begin(search)
     assert search.incumbent.solution is not None and best.cost is not None
     assert (
         best.cost <= search.incumbent.cost <= best.cost + abs(best.cost) // 5
@@ -184,14 +187,14 @@ def test_mixtures_keep_binding_rows(share: Fraction) -> None:
     problem = replace(free, limit=limit)
     search = searching(problem)
     assert search.rows is not None
-    warm = begin(search, make)
+    warm = begin(search)
     assert search.incumbent.solution is not None, "some mixture fits"
     assert problem.peak_of(search.incumbent.solution)[0] <= limit
     assert unlimited.cost is not None and search.incumbent.cost >= unlimited.cost
     assert warm is None or all(n > 0 for _, n in warm.multipliers)
     again = searching(problem)
     again.incumbent.offer(search.incumbent.solution)
-    warm = begin(again, make)
+    warm = begin(again)
     assert warm is not None and warm.multipliers, "a solution that is known is no reason to drop the rows"
 
 
@@ -203,7 +206,7 @@ def test_rows_that_do_not_bind_cost_nothing() -> None:
     problem = replace(free, limit=most - 1)
     search = searching(problem)
     assert search.rows is not None
-    begin(search, make)
+    begin(search)
     assert search.rows is None and search.incumbent.solution is not None
 
 

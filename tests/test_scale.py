@@ -28,9 +28,11 @@ from shardproof.formal.selection.options import Options
 from shardproof.formal.selection.options.solve import SolveOptions
 from shardproof.formal.selection.options.tree import TreeOptions
 from shardproof.formal.selection.presolve.presolve import presolve
+from shardproof.formal.selection.primal.incumbent import Incumbent
 from shardproof.formal.selection.primal.local_search import EXACT, Improver
 from shardproof.formal.selection.solve import solve
 from shardproof.formal.selection.tree.best_first import start
+from shardproof.formal.selection.tree.branch_and_bound import new_run
 from shardproof.formal.selection.tree.dense_search import DenseSearch
 from shardproof.models.problem.claims import Infeasible, Status, Verdict
 from shardproof.models.problem.selection_problem import FORBIDDEN
@@ -130,7 +132,7 @@ def test_bounds_and_fixed_labels_are_the_checkers(seed: int) -> None:
     assert reduction is not None and reduction.problem is not None
     core = reduction.problem
     flat = dense_problem(core)
-    state = DenseBounder(flat, 1 << 50).ascend(start(flat), 1e6, 80, Clock())
+    state = DenseBounder(flat, 1 << 50).subgradient_ascent(start(flat), 1e6, 80, Clock())
     improver = Improver(flat)
     assert improver.fit(np.zeros(flat.vertices, dtype=np.int64), state.n, Clock(20))
     upper = int(improver.best_value) + core.constant
@@ -154,7 +156,7 @@ def test_local_search_keeps_its_books() -> None:
     problem = contest_problem(8, 40, 3, tight=0.3)
     flat = dense_problem(problem)
     improver = Improver(flat, seed=3)
-    state = DenseBounder(flat, 1 << 50).ascend(start(flat), 1e7, 60, Clock())
+    state = DenseBounder(flat, 1 << 50).subgradient_ascent(start(flat), 1e7, 60, Clock())
     assert improver.fit(np.zeros(flat.vertices, dtype=np.int64), state.n, Clock(20))
     before = improver.best_value
     for s in (1.0, 0.3, 0.0):
@@ -168,21 +170,20 @@ def test_local_search_keeps_its_books() -> None:
 
 
 def test_no_time_at_all_is_honest() -> None:
-    outcome = DenseSearch(contest_problem(1, 30, 3), Clock(0.0)).run()
-    assert outcome is not None and outcome.bound <= FORBIDDEN
+    problem = contest_problem(1, 30, 3)
+    proved = DenseSearch(new_run(problem, Incumbent(problem), Clock(0.0))).run()
+    assert proved is not None and proved[1] <= FORBIDDEN
     answer = solve(contest_problem(1, 30, 3), time_limit_s=0.0)
     assert answer.status in (Status.UNKNOWN, Status.FEASIBLE)
 
 
 def test_two_threads_find_what_one_finds() -> None:
     problem = contest_problem(21, 12, 3, tight=0.45)
-    one, two = (DenseSearch(problem, Clock(), threads=threads).run() for threads in (1, 2))
+    runs = [new_run(problem, Incumbent(problem), Clock(), threads=threads) for threads in (1, 2)]
+    one, two = (DenseSearch(run).run() for run in runs)
     assert one is not None and two is not None
-    assert (one.best.solution, one.best.cost, one.bound) == (
-        two.best.solution,
-        two.best.cost,
-        two.bound,
-    ) and one.bound >= one.best.cost
+    first, second = (run.incumbent for run in runs)
+    assert (first.solution, first.cost, one[1]) == (second.solution, second.cost, two[1]) and one[1] >= first.cost
 
 
 def test_two_batches_of_overfull_labels_replay() -> None:

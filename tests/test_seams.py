@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
 from fractions import Fraction
 
@@ -25,6 +26,7 @@ from shardproof.formal.selection.options.decomposition import DecompositionOptio
 from shardproof.formal.selection.options.limits import Limits
 from shardproof.formal.selection.primal.incumbent import Incumbent
 from shardproof.formal.selection.solve import solve
+from shardproof.formal.selection.tree import run as runs
 from shardproof.formal.selection.tree.branch_and_bound import eliminator, new_run
 from shardproof.formal.selection.tree.run import Run, converged
 from shardproof.models.problem.selection_problem import FORBIDDEN, Edge, Ints, SelectionProblem, Usage, Vertex
@@ -66,7 +68,14 @@ def tight(problem: SelectionProblem, clock: Clock) -> Run:
 
 
 def searching(problem: SelectionProblem, options: Options | None = None) -> Run:
-    return new_run(problem, Incumbent(problem), Clock(), replace(options or OPTIONS, limits=TIGHT))
+    """A run whose parts are `tight`."""
+    return with_parts(new_run(problem, Incumbent(problem), Clock(), replace(options or OPTIONS, limits=TIGHT)), tight)
+
+
+def with_parts(run: Run, part: Callable[[SelectionProblem, Clock], Run]) -> Run:
+    """`run`, which gets runs on other problems from `part`."""
+    run.__dict__["part"] = part
+    return run
 
 
 def ladder(
@@ -191,32 +200,40 @@ def chain(count: int, spokes: int) -> SelectionProblem:
     return SelectionProblem("chain", tuple(Vertex(f"v{i}", vertex) for i in range(count + 1)), (table,), tuple(edges))
 
 
-def test_distances_do_not_cross_a_hub() -> None:
+def within(problem: SelectionProblem, missing: int, reach: int) -> set[int]:
+    """The ends where the quotient lacks edge `missing` alone and no class is rare."""
+    n = len(problem.vertices)
+    of_edge = tuple(None if k == missing else k for k in range(len(problem.edges)))
+    return interface.ends(problem, Quotient(problem, tuple(range(n)), of_edge), reach)
+
+
+def test_ends_do_not_reach_across_a_hub() -> None:
     hub, n = BOUND.hub, BOUND.hub + 10
     crowded, quiet = chain(n, hub), chain(n, hub - 1)
-    along = list(range(n))
-    assert interface.distances(crowded, {0}) == [*along, 1], "the hub is reached, what lies behind it is not"
-    across = [0, 1, *[2] * (hub - 3), *range(3, 3 + n - hub + 1)]
-    assert interface.distances(quiet, {0}) == [*across, 1]
-    assert interface.distances(crowded, {n}) == [n + 1] * n + [0], "not even from a hub that is a seed"
-    assert interface.distances(quiet, {n}) == [*[1] * (hub - 1), *range(2, 2 + n - hub + 1), 0]
+    assert within(crowded, 0, 1) == {0, 1, 2, n}, "the hub is reached"
+    assert within(crowded, 0, 2) == {0, 1, 2, 3, n}, "what lies behind it is not"
+    assert within(quiet, 0, 2) == {*range(hub - 1), n}
+    last = len(crowded.edges) - 1
+    assert within(crowded, last, 1) == {hub - 2, hub - 1, hub, n}, "not even from a hub at the interface"
 
 
-def test_distances_from_several_seeds_and_without_a_way() -> None:
+def test_ends_from_several_edges_and_without_a_way() -> None:
     problem = chain(7, 0)
-    assert interface.distances(problem, {0, 6}) == [0, 1, 2, 3, 2, 1, 0, 8]
-    assert interface.distances(problem, {3}) == [3, 2, 1, 0, 1, 2, 3, 8]
-    assert interface.distances(problem, set()) == [8] * 8
+    assert within(problem, 0, 0) == {0, 1}
+    assert within(problem, 3, 1) == {2, 3, 4, 5}
+    assert within(problem, 3, 9) == set(range(7)), "vertex 7 has no edges"
     parallel = replace(problem, edges=problem.edges * 2)
-    assert interface.distances(parallel, {0, 6}) == interface.distances(problem, {0, 6})
+    assert within(parallel, 3, 1) == {2, 3, 4, 5}
 
 
 def test_rare_classes_and_missing_edges() -> None:
     problem = chain(9, 0)
     classes = (0, 1, 1, 1, 1, 2, 2, 3, 1, 4)  # the largest has five members, a class of two is less than half of it
     found = Quotient(problem, classes, (None, *[0] * 6, None))
-    assert interface.rare(found) == {0, 5, 6, 7, 9}
-    assert interface.rare(replace(found, of_vertex=(0, 0, 0, 0, 1, 1, 2, 2, 2, 3))) == {9}, "two of four are half"
+    described = replace(found, of_edge=(0,) * 8)
+    assert interface.ends(problem, described, 0) == {0, 5, 6, 7, 9}
+    halves = replace(described, of_vertex=(0, 0, 0, 0, 1, 1, 2, 2, 2, 3))
+    assert interface.ends(problem, halves, 0) == {9}, "two of four are half"
     assert interface.interface(problem, found) == {0, 1, 7, 8}
     assert interface.interface(problem, replace(found, of_edge=(0,) * 8)) == set()
     assert interface.ends(problem, found, 0) == {0, 1, 5, 6, 7, 8, 9}
@@ -257,7 +274,7 @@ def test_begin_bounds_at_least_as_well_as_the_ring(seed: int, monkeypatch: pytes
         "the block does not describe the edge between the ends"
     )
     search = searching(problem)
-    record = begin(search, tight)
+    record = begin(search)
     assert record is not None and record.denominator == search.denominator
     (_, warm), best = calls[0], optimum(problem)
     reached = lower_of(problem, record)
@@ -327,8 +344,8 @@ def test_begin_under_rows_bounds_with_prices_in_its_own_unit(
     def quick(part: SelectionProblem, clock: Clock) -> Run:
         return new_run(part, Incumbent(part), clock, replace(options, limits=tight(part, clock).limits))
 
-    search = searching(problem, options)
-    record = begin(search, quick)
+    search = with_parts(searching(problem, options), quick)
+    record = begin(search)
     assert record is not None and record.multipliers and search.rows is not None
     (_, warm), *more = calls
     assert not more and warm.multipliers and warm.denominator != record.denominator == search.denominator
@@ -347,7 +364,7 @@ def test_what_is_enough_counts_the_prices(monkeypatch: pytest.MonkeyPatch) -> No
     limit.
     """
     asked: list[int | None] = []
-    monkeypatch.setattr(blocks, "converge", lambda sweeper, clock, enough: asked.append(enough))
+    monkeypatch.setattr(runs, "converge", lambda sweeper, clock, enough: asked.append(enough))
     problem = replace(bound_rows(1, Fraction(9, 10), 1)[0], constant=23)
     options = Options(decomposition=DecompositionOptions(nearly=10))
     search, found = searching(problem, options), quotient(problem)

@@ -201,7 +201,7 @@ def test_solver_and_checker_agree(seed: int) -> None:
     core = reduction.problem
     flat = dense_problem(core)
     bounder = DenseBounder(flat, 1 << 50)
-    state = bounder.ascend(start(flat), 1e6, 80, Clock())
+    state = bounder.subgradient_ascent(start(flat), 1e6, 80, Clock())
     improver = Improver(flat)
     assert improver.fit(np.zeros(flat.vertices, dtype=np.int64), state.n, Clock(20))
     upper = int(improver.best_value) + core.constant
@@ -212,7 +212,7 @@ def test_solver_and_checker_agree(seed: int) -> None:
     reference = np.array([int(rng.integers(k)) for k in np.diff(flat.label)], dtype=np.int64)
     bounder.cuts = build(flat, tuple(Cut(r, int(rng.integers(1, 50)), reference) for r in rows))
     state.k = np.full(len(rows), 1e-3)
-    state = bounder.ascend(state, float(upper), 30, Clock())
+    state = bounder.subgradient_ascent(state, float(upper), 30, Clock())
     found = quantise(flat, state, upper, bounder.cuts)
     assert found is not None
     record, exact = found
@@ -238,7 +238,7 @@ def test_separation_finds_the_row_that_closes_the_knapsack() -> None:
     state = start(flat)
     state.n[:] = 10.0
     assert bounder.tighten(state, 4) == 1
-    state = bounder.ascend(state, 40.0, 300, Clock())
+    state = bounder.subgradient_ascent(state, 40.0, 300, Clock())
     assert state.bound > 39.0  # 20 without
     exact = quantise(flat, state, 40, bounder.cuts)
     assert exact is not None and (lower := exact[1].lower()) is not None and lower >= 39
@@ -247,7 +247,7 @@ def test_separation_finds_the_row_that_closes_the_knapsack() -> None:
 def test_smoothing_is_deterministic_and_never_lowers_the_bound() -> None:
     flat = dense_problem(contest_problem(3, 30, 3, tight=0.3))
     bounder = DenseBounder(flat, 1 << 50)
-    state = bounder.ascend(start(flat), 1e6, 40, Clock())
+    state = bounder.subgradient_ascent(start(flat), 1e6, 40, Clock())
     one = smoothed_ascent(bounder, state, 1.2 * state.bound, Clock(), steps=15)
     two = smoothed_ascent(bounder, state, 1.2 * state.bound, Clock(), steps=15)
     assert one.bound == two.bound >= state.bound and (one.messages == two.messages).all()

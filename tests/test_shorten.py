@@ -20,11 +20,11 @@ from shardproof.formal.selection.model.priced import Floats
 from shardproof.formal.selection.model.priced import priced as priced_problem
 from shardproof.formal.selection.model.resources import Rows
 from shardproof.formal.selection.options.decomposition import DECOMPOSITION, DecompositionOptions
-from shardproof.formal.selection.tree.run import Make, Run
+from shardproof.formal.selection.tree.run import Run
 from shardproof.models.problem.selection_problem import Ints, SelectionProblem
 from shardproof.proofs.selection.certificates import Dual
 
-from .test_seams import bound_rows, ladder, lower_of, optimum, searching, sweeper_of, tight
+from .test_seams import bound_rows, ladder, lower_of, optimum, searching, sweeper_of
 
 
 def short_of(problem: SelectionProblem) -> tuple[Quotient, Coarse]:
@@ -121,13 +121,12 @@ def test_begin_under_rows_keeps_the_prices_that_bound_best(monkeypatch: pytest.M
 
     def priced(
         search: Run,
-        make: Make,
         found: Quotient,
         same: Rows,
         first: tuple[tuple[int, ...], Dual],
         free: set[int],
     ) -> tuple[Dual, Floats] | None:
-        at = generate(search, make, found, same, first, free)
+        at = generate(search, found, same, first, free)
         assert at is not None
         kept.append(at[1])
         return at
@@ -143,7 +142,7 @@ def test_begin_under_rows_keeps_the_prices_that_bound_best(monkeypatch: pytest.M
     monkeypatch.setattr(blocks, "generate_columns", priced)
     monkeypatch.setattr(blocks, "coarsen", watched)
     search = searching(problem)
-    record = begin(search, tight)
+    record = begin(search)
     ((n,), (short,)), events = (kept, rows), problem.events()
     assert record is not None and record.multipliers
     assert {events.index(t) for t, _ in record.multipliers} == set(np.flatnonzero(n).tolist())

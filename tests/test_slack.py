@@ -15,7 +15,8 @@ from shardproof.formal.selection.fallback import plain_dual
 from shardproof.formal.selection.options import Options
 from shardproof.formal.selection.options.solve import SolveOptions
 from shardproof.formal.selection.relax_resources import WithoutRows, relax_resources
-from shardproof.formal.selection.solve import Engine, Task, searched, solve
+from shardproof.formal.selection.solve import Engine, searched, solve
+from shardproof.formal.selection.tree.run import Run
 from shardproof.models.machine.machine import load_machine
 from shardproof.models.problem.claims import Status, Verdict, WithinGap
 from shardproof.models.sources.training import training_step
@@ -46,8 +47,8 @@ def test_the_bound_is_never_below_that_without_rows(monkeypatch: pytest.MonkeyPa
     was told -4.7 ms once).
     """
 
-    def hurried(task: Task, engine: Engine, known: Iterable[tuple[int, ...]]) -> Answer:
-        found, part = searched(task, engine, known), task.problem
+    def hurried(run: Run, engine: Engine, known: Iterable[tuple[int, ...]]) -> Answer:
+        found, part = searched(run, engine, known), run.problem
         if part.limit is None or found.solution is None or found.cost is None:
             return found
         certificate = SelectionCertificate(

@@ -29,7 +29,7 @@ from shardproof.formal.selection.model.clock import Clock
 from shardproof.formal.selection.model.factored import Base, build, whole
 from shardproof.formal.selection.model.restrict import restrict
 from shardproof.formal.selection.options.limits import Limits
-from shardproof.formal.selection.primal.descent import descend
+from shardproof.formal.selection.primal.repair import repair
 from shardproof.formal.selection.solve import solve
 from shardproof.models.problem.claims import Infeasible, Status, Verdict, WithinGap
 from shardproof.models.problem.selection_problem import FORBIDDEN, Edge, ProblemError, SelectionProblem, Usage, Vertex
@@ -179,7 +179,8 @@ def test_grids_too_wide_to_eliminate_are_closed_by_bounding_and_branching() -> N
 def test_descent_ends_where_no_single_move_helps() -> None:
     problem = grid_of_tables(4, 9, 5, 100)
     network = build(Base(problem), whole(problem))
-    x = descend(network, [0] * 16, Clock())
+    x = repair(network, None, [0] * 16, Clock())
+    assert x is not None
     cost = problem.cost_of(tuple(x))
     for v, a in itertools.product(range(16), range(5)):
         assert problem.cost_of((*x[:v], a, *x[v + 1 :])) >= cost

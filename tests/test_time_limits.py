@@ -28,12 +28,12 @@ from shardproof.formal.planning.strategy import ChoiceList
 from shardproof.formal.planning.time_limit import TimeLimit, tables_in_time
 from shardproof.formal.selection.answer import Answer
 from shardproof.formal.selection.fallback import fallback, plain_dual
-from shardproof.formal.selection.model.clock import Clock, Quiet
-from shardproof.formal.selection.options import Options
+from shardproof.formal.selection.model.clock import Clock
 from shardproof.formal.selection.options.limits import Limits
 from shardproof.formal.selection.primal.incumbent import Incumbent
 from shardproof.formal.selection.relax_resources import relax_resources
-from shardproof.formal.selection.solve import Task, searched, solve
+from shardproof.formal.selection.solve import searched, solve
+from shardproof.formal.selection.tree.branch_and_bound import new_run
 from shardproof.formal.selection.tree.infeasible import least_use
 from shardproof.models.cost.selection import build
 from shardproof.models.layout.placement import space
@@ -218,8 +218,7 @@ def test_what_was_brought_is_the_answer_when_there_was_no_time() -> None:
     checked(problem, late)
     assert late.cost == best.cost and late.status is Status.FEASIBLE
     assert fallback(problem, best, ((0,) * 9,)) is best
-    task = Task(problem, Clock(0.0), Incumbent(problem), Options(), False, Fraction(0), Quiet(), 1)
-    unknown = searched(task)
+    unknown = searched(new_run(problem, Incumbent(problem), Clock(0.0)))
     assert (unknown.status, unknown.certificate) == (Status.UNKNOWN, None)
 
 

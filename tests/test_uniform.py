@@ -3,18 +3,18 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from fractions import Fraction
 
 import pytest
 from random_problems import repeated_blocks
 
 from shardproof.formal.selection.answer import Answer
-from shardproof.formal.selection.model.clock import Clock, Quiet
+from shardproof.formal.selection.model.clock import Clock
 from shardproof.formal.selection.options import Limits, Options
 from shardproof.formal.selection.options.decomposition import DecompositionOptions
 from shardproof.formal.selection.primal.incumbent import Incumbent
 from shardproof.formal.selection.relax_resources import relax_resources
-from shardproof.formal.selection.solve import Task, solve
+from shardproof.formal.selection.solve import solve
+from shardproof.formal.selection.tree.branch_and_bound import new_run
 from shardproof.formal.selection.uniform import uniform_start
 from shardproof.models.cost.selection import build
 from shardproof.models.layout.placement import space
@@ -33,7 +33,7 @@ EARLY = Options(
 
 
 def _start(problem: SelectionProblem, options: Options) -> Answer | None:
-    return uniform_start(Task(problem, Clock(), Incumbent(problem), options, False, Fraction(0), Quiet(), 1))
+    return uniform_start(new_run(problem, Incumbent(problem), Clock(), options))
 
 
 @pytest.mark.parametrize("seed", range(6))

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
 from fractions import Fraction
 
@@ -10,9 +9,9 @@ from ...models.problem.claims import LowerBound, Optimal, Status, WithinGap
 from ...models.problem.selection_problem import SelectionProblem
 from ...proofs.selection.certificates import Record, SelectionCertificate
 from .engines.consult import Asked
-from .model.clock import Clock
 from .model.infinity import INFINITY, NOTHING
-from .tree.infeasible import LeastLimit, infeasible
+from .tree.infeasible import infeasible
+from .tree.run import Run
 
 
 @dataclass(frozen=True, eq=False)
@@ -48,30 +47,21 @@ def claimed(
     return Answer(status, SelectionCertificate(problem.sha256(), claim, record), lower, cost, x, seconds)
 
 
-def answer_of(
-    problem: SelectionProblem,
-    solution: tuple[int, ...] | None,
-    upper: int,
-    record: Record,
-    bound: int,
-    clock: Clock,
-    least: Callable[[], LeastLimit],
-) -> Answer:
-    """The claim that `record`, which establishes `bound`, supports; both numbers are coarse where the problem has a
-    fine part.
+def answer_of(run: Run, record: Record, bound: int) -> Answer:
+    """The claim that `record`, which establishes `bound`, supports with the solution of the run; its numbers are coarse
+    where the problem has a fine part.
     """
-    seconds = clock.seconds()
-    if problem.fine is not None and NOTHING < bound < INFINITY:
-        bound <<= problem.fine.bits
+    problem, solution, seconds = run.problem, run.incumbent.solution, run.clock.seconds()
+    if NOTHING < bound < INFINITY:
+        bound <<= problem.fine_bits
     if solution is not None:
-        if problem.fine is not None:
-            upper = problem.cost_of(solution)
+        upper = problem.cost_of(solution)
         if bound <= NOTHING:
             return Answer(Status.FEASIBLE, None, None, upper, solution, seconds)
         return claimed(problem, solution, upper, record, bound, seconds)
     if bound >= INFINITY:
-        certificate = SelectionCertificate(problem.sha256(), infeasible(problem, record, least()), record)
-        return Answer(Status.INFEASIBLE, certificate, None, None, None, clock.seconds())
+        certificate = SelectionCertificate(problem.sha256(), infeasible(run, record), record)
+        return Answer(Status.INFEASIBLE, certificate, None, None, None, run.clock.seconds())
     if bound <= NOTHING:
         return Answer(Status.UNKNOWN, None, None, None, None, seconds)
     certificate = SelectionCertificate(problem.sha256(), LowerBound(bound), record)

@@ -127,7 +127,7 @@ def _made(problem: SelectionProblem, known: tuple[int, ...] | None, options: Opt
         return None
     run = new_run(problem, Incumbent(problem), Clock(options.solve.fallback_s), options=options)
     network = build(run.unit, domains)
-    starts = [decode(Sweeper(network), False)]
+    starts = [decode(Sweeper(network))]
     if run.rows is not None:
         starts.insert(0, network.positions(leanest(problem, domains)))
     if known is not None:

@@ -38,7 +38,8 @@ from .model.clock import Clock, Progress, Quiet
 from .model.factored import exact_cost
 from .options import OPTIONS, Options
 from .primal.incumbent import Incumbent
-from .solve import Engine, Task, searched
+from .solve import Engine, searched
+from .tree.branch_and_bound import new_run
 from .tree.infeasible import overfull
 from .uniform import uniform_start
 
@@ -98,8 +99,8 @@ def relax_resources(
     """
     clock, options = (clock or Clock()).at_most(time_limit_s), options or OPTIONS
 
-    task = Task(problem, clock, Incumbent(problem), options, False, gap, progress or Quiet(), threads)
-    start = uniform_start(task) if engine == "native" else None
+    run = new_run(problem, Incumbent(problem), clock, options, gap, progress or Quiet(), threads)
+    start = uniform_start(run) if engine == "native" else None
     if start is not None and _closed(start, gap):
         return replace(start, seconds=clock.seconds())
     asked: list[Asked] = []
@@ -107,7 +108,7 @@ def relax_resources(
 
     def attempt(part: SelectionProblem, until: Clock) -> Answer:
         began = clock.seconds()
-        answer = searched(replace(task, problem=part, clock=until, incumbent=Incumbent(part)), engine, known)
+        answer = searched(replace(run, problem=part, clock=until, incumbent=Incumbent(part)), engine, known)
         asked.extend(replace(a, at=began + a.at) for a in answer.asked)
         return answer
 

@@ -18,7 +18,6 @@ from typing import Final, Literal, get_args
 
 from ...models.problem.claims import Status
 from ...models.problem.selection_problem import SelectionProblem
-from ...proofs.selection.certificates import Dual
 from .answer import Answer, answer_of, claimed
 from .decomposition.blocks import begin
 from .decomposition.quotient import quotient
@@ -33,7 +32,7 @@ from .model.interrupt import interruptible
 from .options import OPTIONS, Limits, Options
 from .primal.incumbent import Incumbent
 from .tree.branch_and_bound import eliminator, new_run
-from .tree.infeasible import least_limit, overfull
+from .tree.infeasible import overfull
 from .tree.proof_tree import Assembler
 from .tree.run import Run
 
@@ -75,60 +74,35 @@ def solve(
     if limits is not None:
         options = replace(options, limits=limits)
     until = (clock or Clock()).at_most(time_limit_s)
-    task = Task(problem, until, Incumbent(problem), options, limits is not None, gap, progress or Quiet(), threads)
-    return fallback(problem, searched(task, engine, known), brought, options)
+    run = new_run(
+        problem, Incumbent(problem), until, options, gap, progress or Quiet(), threads, forced=limits is not None
+    )
+    return fallback(problem, searched(run, engine, known), brought, options)
 
 
-def searched(task: Task, engine: Engine = "native", known: Iterable[tuple[int, ...]] = ()) -> Answer:
+def searched(run: Run, engine: Engine = "native", known: Iterable[tuple[int, ...]] = ()) -> Answer:
     """`solve` without what can always be answered: nothing if the search found nothing before the clock was over."""
     if engine not in get_args(Engine):
         raise ValueError(f"engine {engine!r}: choose native, ilp or smt")
-    task.problem.check()
-    if (conflict := overfull(task.problem)) is not None:
-        least = partial(least_limit, task.problem, task.clock, task.options)
-        return answer_of(task.problem, None, 0, conflict, INFINITY, task.clock, least)
-    if task.clock.over():
-        return Answer(Status.UNKNOWN, None, None, None, None, task.clock.seconds())
+    run.problem.check()
+    if (conflict := overfull(run.problem)) is not None:
+        return answer_of(run, conflict, INFINITY)
+    if run.clock.over():
+        return Answer(Status.UNKNOWN, None, None, None, None, run.clock.seconds())
     for x in known:
-        task.incumbent.offer(x)
+        run.incumbent.offer(x)
     asked = tuple[Asked, ...]()
     if engine != "native":
-        with interruptible(task.clock):
-            warm, asked = consult(task.run(), engine)
-        task = replace(task, warm=warm)
+        with interruptible(run.clock):
+            warm, asked = consult(replace(run), engine)
+        run = replace(run, warm=warm)
     for search in SEARCHES:
-        if search.accepts(task):
-            with interruptible(task.clock), _deep(task.options.solve.recursion):
-                answer = search.run(task)
+        if search.accepts(run):
+            with interruptible(run.clock), _deep(run.options.solve.recursion):
+                answer = search.run(run)
             if answer is not None:
                 return replace(answer, asked=asked)
     raise AssertionError("the last search accepts everything")
-
-
-@dataclass(frozen=True, eq=False)
-class Task:
-    """What a search is given.  `forced`: limits were given, which are those of the factored search; `warm`: messages
-    to start from.
-    """
-
-    problem: SelectionProblem
-    clock: Clock
-    incumbent: Incumbent
-    options: Options
-    forced: bool
-    gap: Fraction
-    progress: Progress
-    threads: int
-    warm: Dual | None = None
-
-    def run(self) -> Run:
-        """A run of branch and bound on the problem."""
-        return new_run(self.problem, self.incumbent, self.clock, self.options, self.gap, self.progress, self.threads)
-
-    def part(self, problem: SelectionProblem, until: Clock) -> Run:
-        """A run on another problem with the same settings, nearer to its bound."""
-        gap = self.gap / self.options.solve.inner_gap_share
-        return new_run(problem, Incumbent(problem), until, self.options, gap, threads=self.threads)
 
 
 def suits_dense_search(problem: SelectionProblem, options: Options) -> bool:
@@ -148,50 +122,37 @@ def suits_dense_search(problem: SelectionProblem, options: Options) -> bool:
     )
 
 
-def _dense_search_accepts(task: Task) -> bool:
-    return not task.forced and suits_dense_search(task.problem, task.options)
+def _dense_search_accepts(run: Run) -> bool:
+    return not run.forced and suits_dense_search(run.problem, run.options)
 
 
-def _dense_search(task: Task) -> Answer | None:
+def _dense_search(run: Run) -> Answer | None:
     """None when the problem is too large for presolve."""
     from .tree.dense_search import DenseSearch  # compiled loops: other problems start without them
 
-    dense = DenseSearch(task.problem, task.clock, task.options, task.gap, task.progress, task.threads)
-    if task.incumbent.solution is not None:
-        dense.best.offer(task.incumbent.solution)
-    outcome = dense.run()
-    if outcome is None:
-        return None
-    record, bound, best = outcome
-    problem, clock, options = task.problem, task.clock, task.options
-    least = partial(least_limit, problem, clock, options)
-    return answer_of(problem, best.solution, best.cost, record, bound, clock, least)
+    proved = DenseSearch(run).run()
+    return None if proved is None else answer_of(run, *proved)
 
 
-def _elimination_accepts(task: Task) -> bool:
-    return not task.forced and plain(task.problem)
+def _elimination_accepts(run: Run) -> bool:
+    return not run.forced and plain(run.problem)
 
 
-def _elimination(task: Task) -> Answer | None:
+def _elimination(run: Run) -> Answer | None:
     """None when the tables would be too large, or the time is over."""
-    at = task.options.solve
+    at = run.options.solve
     size = Size(at.plain_joint, at.plain_work, at.plain_kept)
-    found = eliminate_dense(task.problem, size, task.clock, task.options.elimination)
+    found = eliminate_dense(run.problem, size, run.clock, run.options.elimination)
     if found is None:
         return None
-    return claimed(task.problem, found.solution, found.cost, found.record, found.bound, task.clock.seconds())
+    return claimed(run.problem, found.solution, found.cost, found.record, found.bound, run.clock.seconds())
 
 
-def _factored_search(task: Task) -> Answer:
+def _factored_search(run: Run) -> Answer:
     """Branch and bound on factored tables; repeated blocks first where nothing else is known."""
-    run = task.run()
-    warm = task.warm if task.forced or task.warm is not None else begin(run, task.part)
-    tree = run.search(warm)
-    maker = Assembler(task.problem, run.incumbent.cost, run.enough(), run.base, partial(eliminator, run))
-    record, bound = maker.assemble(tree, whole(task.problem))
-    best = run.incumbent
-    least = partial(least_limit, task.problem, task.clock, task.options)
-    return answer_of(task.problem, best.solution, best.cost, record, bound, task.clock, least)
+    tree = run.search(run.warm if run.forced or run.warm is not None else begin(run))
+    maker = Assembler(run.problem, run.incumbent.cost, run.enough(), run.base, partial(eliminator, run))
+    return answer_of(run, *maker.assemble(tree, whole(run.problem)))
 
 
 @dataclass(frozen=True)
@@ -199,14 +160,14 @@ class Search:
     """One row of the portfolio: `run` answers None when it finds that it cannot."""
 
     name: str
-    accepts: Callable[[Task], bool]
-    run: Callable[[Task], Answer | None]
+    accepts: Callable[[Run], bool]
+    run: Callable[[Run], Answer | None]
 
 
 SEARCHES: Final = (
     Search("dense search", _dense_search_accepts, _dense_search),
     Search("elimination of plain tables", _elimination_accepts, _elimination),
-    Search("factored search", lambda task: True, _factored_search),
+    Search("factored search", lambda run: True, _factored_search),
 )
 """In the order in which they are tried; the first that accepts and answers counts."""
 

@@ -18,28 +18,27 @@ from .bound.dual import score_of
 from .decomposition.blocks import begin
 from .model.factored import whole
 from .primal.incumbent import Incumbent
-from .solve import Task
+from .tree.run import Run
 
 
-def uniform_start(task: Task) -> Answer | None:
+def uniform_start(given: Run) -> Answer | None:
     """A solution that fits, and the bound of messages that know nothing of it; None where nothing repeats, the problem
     is small, or no price gives a plan that fits.
     """
-    problem, at = task.problem, task.options.decomposition
-    short = problem.limit is not None and bool(problem.usages) and task.clock.left() < at.uniform_s
+    problem, at = given.problem, given.options.decomposition
+    short = problem.limit is not None and bool(problem.usages) and given.clock.left() < at.uniform_s
     if len(problem.vertices) < (at.uniform_vertices_in_a_hurry if short else at.uniform_vertices):
         return None
-    until = task.clock.share(at.uniform_share)
+    until = given.clock.share(at.uniform_share)
     if until.left() < at.uniform_s:
-        until = task.clock.beside(at.uniform_s)
-    hurried = replace(task.options, tree=replace(task.options.tree, nodes=1), decomposition=replace(at, repaired=0))
-    quick = replace(task, clock=until, incumbent=Incumbent(problem), options=hurried)
-    run = quick.run()
-    record = begin(run, quick.part)
+        until = given.clock.beside(at.uniform_s)
+    hurried = replace(given.options, tree=replace(given.options.tree, nodes=1), decomposition=replace(at, repaired=0))
+    run = replace(given, clock=until, incumbent=Incumbent(problem), options=hurried)
+    record = begin(run)
     if record is None or run.incumbent.solution is None:
         return None
     bound = score_of(run.base, whole(problem), record).lower()
     cost = run.incumbent.cost
     return claimed(
-        problem, run.incumbent.solution, cost, record, cost if bound is None else bound, task.clock.seconds()
+        problem, run.incumbent.solution, cost, record, cost if bound is None else bound, given.clock.seconds()
     )

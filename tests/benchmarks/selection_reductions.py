@@ -11,17 +11,18 @@ from __future__ import annotations
 import resource
 import sys
 import time
+from collections import Counter
 from pathlib import Path
 
 import numpy as np
 
-from shardproof.formal.selection.presolve.kernels import compiled
 from shardproof.formal.selection.presolve.presolve import presolve
 from shardproof.models.problem.claims import LowerBound
 from shardproof.models.problem.selection_problem import SelectionProblem
 from shardproof.proofs.selection.certificates import Open, SelectionCertificate
 from shardproof.proofs.selection.file import write_certificate
 from shardproof.proofs.selection.load import load_selection_problem
+from shardproof.proofs.selection.presolve_log import Rule
 from shardproof.verify.selection.ground import Facts, Ground
 from shardproof.verify.selection.presolve import replay
 
@@ -44,7 +45,7 @@ def main() -> int:
     if not files:
         print(f"no *.json.gz in {folder}", file=sys.stderr)
         return 0
-    compiled()
+    presolve(load_selection_problem(files[0]))  # compiles
     print(
         "| X | vertices / edges / labels / entries / max | reduced | load, reduce, replay (CPU s) | log entries, "
         "bytes | rules | peak MiB |"
@@ -65,7 +66,8 @@ def main() -> int:
         replaying = seconds(start)
         assert made is not None and same(made.problem, reduction.problem), path.name
         size = len(write_certificate(None, SelectionCertificate("0" * 64, LowerBound(0), record)))
-        rules = ", ".join(f"{name} {n}" for name, n in reduction.fired.items())
+        applied = Counter(Rule(r).name.lower() for r in reduction.log[:, 0])
+        rules = ", ".join(f"{name} {n}" for name, n in applied.items())
         peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss // 1024
         name = path.name.removesuffix(".json.gz").rsplit("-", 1)[-1]
         print(

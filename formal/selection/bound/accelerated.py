@@ -195,7 +195,7 @@ def _coarse_unit(sweeper: Sweeper) -> int | None:
         int(network.tables[t].min()) < 0 for t in {a.table for a in network.arcs}
     ):
         return None
-    x = decode(sweeper, False)
+    x = decode(sweeper)
     spent = [int(c[i]) for c, i in zip(costs, x, strict=True)] + [
         int(line(network, e, a.u, x[a.v])[x[a.u]]) for e, a in enumerate(network.arcs)
     ]

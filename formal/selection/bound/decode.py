@@ -1,6 +1,7 @@
 """This module reads a solution off messages, known as sequential decoding.
 
-Vertices are fixed in the reverse of a sweep's order: the next vertex takes the first label that minimises
+Vertices are fixed in the order of sweeps, the last of which went backward: the next vertex takes the first label that
+minimises
 
     c_v(a) + sum_{decided neighbours w} T_e(a, x_w) + sum_{undecided neighbours} m_e,v(a)
 """
@@ -22,12 +23,12 @@ of them.
 """
 
 
-def decode(sweeper: Sweeper, after_forward: bool) -> Choice:
-    """Labels read off the messages of the last sweep (`after_forward`: it went forward)."""
+def decode(sweeper: Sweeper) -> Choice:
+    """Labels read off the messages of the last sweep, which went backward."""
     network = sweeper.network
     choice = [0] * len(network.domains)
     decided = [False] * len(network.domains)
-    for v in reversed(sweeper.order) if after_forward else sweeper.order:
+    for v in sweeper.order:
         total = sweeper.costs(v)
         for e in network.around[v]:
             arc = network.arcs[e]

@@ -15,7 +15,7 @@ exactly those that a checker keeps.
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Final, cast
+from typing import Final, NamedTuple, cast
 
 import numpy as np
 
@@ -28,7 +28,7 @@ from ..options.dense import DENSE, DenseOptions
 from . import dense_kernels as kernels
 from .dual import Score, spread
 from .mir_cuts import NONE, Cuts, build, separate
-from .multipliers import StepRule, ascend
+from .multipliers import StepRule, subgradient_ascent
 from .sweep_kernels import FAR, sweep
 
 LARGEST_SHIFT: Final = 30
@@ -54,6 +54,14 @@ class State:
         return State(self.messages.copy(), self.n.copy(), self.bound, self.step, self.k.copy())
 
 
+class Begin(NamedTuple):
+    """Positions, row multipliers and what MIR cuts add to the prices of the labels."""
+
+    x: Ints
+    n: Floats
+    rounded: Floats
+
+
 class DenseBounder:
     """Sweeps on `flat`; costs above `big` count as `big` (any value is valid; at least a few times the incumbent to be
     useful).
@@ -65,7 +73,6 @@ class DenseBounder:
         self.flat, self.options = flat, options
         self.cost, self.cells = flat.clipped(big)
         self.order = np.arange(flat.vertices, dtype=np.int64)
-        self.rank = self.order
         self.weight = self.cost.copy()
         self.x = np.zeros(flat.vertices, dtype=np.int64)
         self.often = np.zeros(flat.labels)
@@ -88,7 +95,7 @@ class DenseBounder:
         return float(
             sweep(
                 self.order,
-                self.rank,
+                self.order,
                 self.flat.graph,
                 None,
                 self.weight,
@@ -101,28 +108,26 @@ class DenseBounder:
             )
         )
 
-    def relaxed(self, messages: Floats, forward: bool = False) -> Ints:
-        """Positions decoded after a sweep; leaves their usage in `self.use`.
+    def relaxed(self, messages: Floats) -> Ints:
+        """Positions decoded after a backward sweep; leaves their usage in `self.use`.
 
         Not the least theta of every vertex: a sweep hands excess on until most vertices have ties, and ties broken
         apart from their neighbours say nothing about usage.
         """
         f = self.flat
-        kernels.decode(self.order, self.rank, f.graph, self.weight, self.cells, messages, forward, self.x)
+        kernels.decode(f.graph, self.weight, self.cells, messages, self.x)
         kernels.usage(self.x, f.spans, self.use)
         return self.x
 
-    def decoded(self, state: State) -> tuple[Ints, Floats]:
-        """Where the messages of `state` say that a local search should begin, and what MIR cuts add to the prices of
-        the labels.
-        """
+    def decoded(self, state: State) -> Begin:
+        """Where the messages of `state` say that a local search should begin."""
         rounded = np.zeros(self.flat.labels)
         self.cuts.weigh(state.k, rounded)
         self.apply(state)
         messages = state.messages.copy()
         for forward in (True, False):
             self.sweep(messages, forward)
-        return self.relaxed(messages).copy(), rounded
+        return Begin(self.relaxed(messages).copy(), state.n.copy(), rounded)
 
     def tighten(self, state: State, most: int, incumbent: Ints | None = None) -> int:
         """Drop MIR cuts without a multiplier, add up to `most` that the relaxed solution breaks; how many were
@@ -138,7 +143,7 @@ class DenseBounder:
             state.k = np.concatenate([state.k[active], np.zeros(len(fresh))])
         return len(fresh)
 
-    def ascend(
+    def subgradient_ascent(
         self, state: State, target: float, steps: int, clock: Clock, stop: float = np.inf, beyond: float = 0.0
     ) -> State:
         """Best state met from `state` in up to `steps` steps; ends early at a bound of at least `stop` or when steps
@@ -150,7 +155,7 @@ class DenseBounder:
         ascent = _Ascent(self, state, target, clock, stop, beyond)
         at = self.options
         rule = StepRule(at.step_factor, at.least_step, at.patience, at.averaged, endless=True)
-        rho = ascend(ascent, rule, state.step, steps)
+        rho = subgradient_ascent(ascent, rule, state.step, steps)
         ascent.best.step = max(rho, at.next_step)
         return ascent.best
 

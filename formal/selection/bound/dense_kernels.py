@@ -130,18 +130,15 @@ def score(g, weight, cells, messages, low, least, excess):  # type: ignore[no-un
 
 
 @njit(cache=True, nogil=True)
-def decode(order, rank, g, weight, cells, messages, forward, x):  # type: ignore[no-untyped-def]
-    """Positions read off the messages of the last sweep, which went `forward` or not: vertices in reverse order,
-    first least label.
-    """
+def decode(g, weight, cells, messages, x):  # type: ignore[no-untyped-def]
+    """Positions read off the messages of the last sweep, which went backward: vertices in order, first least label."""
     label, near, edge, u, v, table, message = g
     n = label.shape[0] - 1
     widest = 0
     for i in range(n):
         widest = max(widest, label[i + 1] - label[i])
     total = np.empty(widest)
-    for step in range(n):
-        i = order[n - 1 - step] if forward else order[step]
+    for i in range(n):
         here, k = label[i], label[i + 1] - label[i]
         for a in range(k):
             total[a] = weight[here + a]
@@ -149,7 +146,7 @@ def decode(order, rank, g, weight, cells, messages, forward, x):  # type: ignore
             e = edge[j]
             mine = u[e] == i
             other = v[e] if mine else u[e]
-            if (rank[other] > rank[i]) == forward:  # decided
+            if other < i:  # decided
                 t = table[e]
                 if mine:
                     m = label[other + 1] - label[other]

@@ -96,7 +96,7 @@ class Steps:
         return np.asarray(np.maximum(n + aim / max(size, least) * g, 0.0))
 
 
-def ascend(at: Relaxation, rule: StepRule, rho: float, most: int) -> float:
+def subgradient_ascent(at: Relaxation, rule: StepRule, rho: float, most: int) -> float:
     """Up to `most` sweeps with steps between; the last rho.  The best state is what `at` has kept."""
     steps, still = Steps(at.size, rule.averaged), 0
     for _ in range(most):

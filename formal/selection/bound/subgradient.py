@@ -18,7 +18,7 @@ from ..model.clock import Clock
 from ..model.resources import Rows
 from .accelerated import AcceleratedSweeper
 from .decode import decode
-from .multipliers import Floats, StepRule, ascend
+from .multipliers import Floats, StepRule, subgradient_ascent
 from .trws import Sweeper
 
 
@@ -85,7 +85,7 @@ class _Ascent:
         return self.target is not None and bound >= self.target
 
     def over(self) -> Floats:
-        x = self.sweeper.network.solution(decode(self.sweeper, False))
+        x = self.sweeper.network.solution(decode(self.sweeper))
         return self.rows.use(x).astype(np.float64) - self.rows.limit
 
     def aim(self, bound: float, rho: float) -> float:
@@ -108,7 +108,7 @@ class _Ascent:
         self.moving = AcceleratedSweeper(self.sweeper)
 
 
-def subgradient_ascent(
+def factored_ascent(
     sweeper: Sweeper, rows: Rows, start: Ints, target: int | None, clock: Clock, strides: int | None = None
 ) -> Ascended:
     """Strides of sweeps, between them steps along the usage of a decoded solution; leaves the best messages in
@@ -120,7 +120,7 @@ def subgradient_ascent(
     at = sweeper.options
     rule = StepRule(at.step_factor, at.least_step, at.step_patience, at.averaged, again=True)
     ascent = _Ascent(sweeper, rows, start, target, clock)
-    ascend(ascent, rule, at.step, at.strides if strides is None else strides)
+    subgradient_ascent(ascent, rule, at.step, at.strides if strides is None else strides)
     sweeper.to_u, sweeper.to_v = ascent.kept
     apply_multipliers(sweeper, rows, ascent.best.n)
     return ascent.best

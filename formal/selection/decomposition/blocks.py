@@ -22,14 +22,11 @@ import numpy as np
 
 from ....models.problem.selection_problem import Ints, SelectionProblem
 from ....proofs.selection.certificates import Dual
-from ..bound.converge import converge
-from ..bound.subgradient import apply_multipliers
-from ..bound.trws import load
 from ..elimination.factored import elimination_order
 from ..model.factored import allowed, build, exact_cost, whole
 from ..model.priced import Floats, priced
 from ..model.resources import Rows
-from ..tree.run import Make, Run, converged
+from ..tree.run import Run, converged
 from .coarsen import coarsen
 from .column_generation import generate_columns
 from .interface import ends
@@ -38,7 +35,7 @@ from .quotient import Quotient, quotient
 from .symmetric import symmetric_problem
 
 
-def begin(run: Run, make: Make) -> Dual | None:
+def begin(run: Run) -> Dual | None:
     """Offer solutions to the incumbent of `run`, return messages to start from; None when nothing is repeated.
 
     Rows that the cheapest solution found keeps are dropped from `run`: its bound needs no prices then.
@@ -54,7 +51,7 @@ def begin(run: Run, make: Make) -> Dual | None:
     if found is None or not all(d.size for d in allowed(problem)):
         return None
     same = symmetric_problem(problem, found)
-    inner = make(replace(same, usages=(), limit=None), clock.share(options.symmetric_share))
+    inner = run.part(replace(same, usages=(), limit=None), clock.share(options.symmetric_share))
     inner.nodes = run.options.tree.nodes
     run.progress.update("uniform plan", None, None)
     first = converged(inner)
@@ -69,39 +66,24 @@ def begin(run: Run, make: Make) -> Dual | None:
     if len(free) * 2 > len(problem.vertices):  # the block describes too little of the whole
         free = set()
     if solution is not None and run.rows is not None and not fits:
-        at = generate_columns(run, make, found, Rows(same), (solution, first), free)
-        return None if at is None else _everywhere(run, make, found, *at)
-    ring = converged(make(found.problem, clock.share(options.ring_share)))
+        at = generate_columns(run, found, Rows(same), (solution, first), free)
+        return None if at is None else _everywhere(run, found, *at)
+    ring = converged(run.part(found.problem, clock.share(options.ring_share)))
     if solution is None:
         return spread(problem, found, ring)
     run.rows = None
-    return _everywhere(run, make, found, ring, None)
+    return _everywhere(run, found, ring, None)
 
 
 def settled(run: Run, warm: Dual) -> Dual:
     """`warm` improved at its multipliers."""
     run.progress.update("seams", None, run.upper())
-    network = build(run.base, allowed(run.problem))
-    sweeper = run.sweeper(network)
-    load(sweeper, warm)
-    enough = (
-        None
-        if run.upper() is None
-        else (run.enough() - abs(run.enough()) // run.options.decomposition.nearly) * run.denominator
-        - network.base.constant
-    )
-    multipliers: tuple[tuple[int, int], ...] = ()
-    if run.rows is not None:
-        prices = run.multipliers(run.rows, warm)
-        multipliers = run.rows.pairs(prices)
-        apply_multipliers(sweeper, run.rows, prices)
-        enough = None if enough is None else enough + run.rows.limit * int(prices.sum())
-    until = run.clock.share(run.options.decomposition.interface_share)
-    converge(sweeper, until, enough)
-    return sweeper.dual(multipliers)
+    enough = run.enough() - abs(run.enough()) // run.options.decomposition.nearly
+    share = run.options.decomposition.interface_share
+    return converged(run, warm, share, None if run.upper() is None else enough)
 
 
-def _everywhere(run: Run, make: Make, found: Quotient, ring: Dual, n: Floats | None) -> Dual:
+def _everywhere(run: Run, found: Quotient, ring: Dual, n: Floats | None) -> Dual:
     """Messages for the whole from those of one block at prices `n` of the resource rows: what the ends ask of every
     block reaches it.
 
@@ -115,7 +97,7 @@ def _everywhere(run: Run, make: Make, found: Quotient, ring: Dual, n: Floats | N
     else:
         few = replace(found, of_edge=tuple(found.of_edge[e] for e in short.edges))
         until = run.clock.share(run.options.decomposition.coarse_share)
-        swept = converged(make(short.problem, until), spread(short.problem, few, ring), 1.0)
+        swept = converged(run.part(short.problem, until), spread(short.problem, few, ring), 1.0)
         warm = short.prolong(swept, run.denominator)
     if n is None:
         return settled(run, warm)

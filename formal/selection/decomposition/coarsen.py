@@ -93,9 +93,7 @@ def coarsen(
     blocks = int(block.max()) + 1
     if blocks <= options.coarse_worth * options.kept:
         return None
-    size = Counter(found.of_vertex)
-    most = max(size.values())
-    repeated = frozenset(c for c, k in size.items() if 2 * k >= most)
+    repeated = found.repeated
     first, last = options.kept // 2, blocks - options.kept + options.kept // 2
     kept = [v for v, b in enumerate(block.tolist()) if b < first or b >= last]
     place = {w: i for i, w in enumerate(kept)}

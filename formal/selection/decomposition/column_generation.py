@@ -19,7 +19,7 @@ from ..model.priced import Floats, priced
 from ..model.resources import Rows
 from ..options import DecompositionOptions
 from ..tree.proof_tree import DualNode
-from ..tree.run import Make, Run, converged
+from ..tree.run import Run, converged
 from .quotient import Quotient
 from .round_master import round_master
 from .symmetric import average
@@ -27,7 +27,6 @@ from .symmetric import average
 
 def generate_columns(
     run: Run,
-    make: Make,
     found: Quotient,
     same: Rows,
     first: tuple[tuple[int, ...], Dual],
@@ -52,7 +51,7 @@ def generate_columns(
         if until.over() or mixed.over <= 0.0 and mixed.value - best <= options.close * abs(mixed.value):
             break
         at = _steep(columns, limit, options) if mixed.over > 0.0 else mixed.n
-        found_next = _column(make, same, at, columns, warm, until.share(options.column_share))
+        found_next = _column(run, same, at, columns, warm, until.share(options.column_share))
         if found_next is None:
             break
         column, record, slack = found_next
@@ -66,8 +65,8 @@ def generate_columns(
     mixed = master(columns, limit, run.options.bound)
     if mixed.over > 0.0:
         return None
-    round_master(run, make, found, columns, mixed.n, free)
-    return converged(make(average(same, found, n), run.clock.share(options.priced_ring_share))), n
+    round_master(run, found, columns, mixed.n, free)
+    return converged(run.part(average(same, found, n), run.clock.share(options.priced_ring_share))), n
 
 
 def column_of(same: Rows, plan: tuple[int, ...]) -> Column:
@@ -87,12 +86,12 @@ def _steep(columns: list[Column], limit: int, options: DecompositionOptions) -> 
 
 
 def _column(
-    make: Make, same: Rows, n: Floats, columns: list[Column], warm: Dual, until: Clock
+    run: Run, same: Rows, n: Floats, columns: list[Column], warm: Dual, until: Clock
 ) -> tuple[Column, Dual | None, float] | None:
     """The symmetric solution at prices `n`, messages, and how far the plan may be from the best one; None where the
     prices forbid everything.
     """
-    inner = make(priced(same, n), until)
+    inner = run.part(priced(same, n), until)
     for column in columns:
         inner.incumbent.offer(column.plan)
     inner.nodes, inner.gap = inner.options.tree.nodes, inner.options.decomposition.column_gap

@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from ....models.problem.selection_problem import Ints, SelectionProblem
+from .interface import neighbours
 from .quotient import Quotient
 
 
@@ -16,19 +17,14 @@ def layers(problem: SelectionProblem, found: Quotient) -> Ints:
     a neighbour.
     """
     n = len(problem.vertices)
-    members: dict[int, list[int]] = {}
-    for v, c in enumerate(found.of_vertex):
-        members.setdefault(c, []).append(v)
+    members, full = found.members, found.repeated
     most = max(len(g) for g in members.values())
-    full = {c for c, g in members.items() if len(g) * 2 >= most}
     rank = np.zeros(n, dtype=np.int64)
     for g in members.values():
         rank[g] = np.arange(len(g))
     pairs: dict[tuple[int, int], list[tuple[int, int]]] = {}
-    around: list[list[int]] = [[] for _ in range(n)]
+    around = neighbours(problem)
     for e in problem.edges:
-        around[e.u].append(e.v)
-        around[e.v].append(e.u)
         c, d = found.of_vertex[e.u], found.of_vertex[e.v]
         if c != d and c in full and d in full:
             pairs.setdefault((c, d), []).append((int(rank[e.u]), int(rank[e.v])))

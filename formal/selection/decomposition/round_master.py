@@ -9,7 +9,7 @@ cheaper one on the first k layers or on the last k, the leaner one on the others
              from what leaves some of it; an end, where it is the end that exceeds it, at a moment when no layer comes
              near it
 
-At prices n a mixture x is worth  c(x) + sum_t n_t max(u_t(x) - L, -d),  where d is the usage of one layer more of the
+At prices n a rounding x is worth  c(x) + sum_t n_t max(u_t(x) - L, -d),  where d is the usage of one layer more of the
 cheaper plan: what it leaves unused counts as far as one layer can use it.  The most promising are searched under the
 limit; one that is worth no less than the best solution costs is given up.
 """
@@ -25,20 +25,20 @@ from ..bound.restricted_master import Column
 from ..model.clock import Clock
 from ..model.priced import Floats, priced
 from ..tree.neighbourhood import connected, repair_by_prices, search_neighbourhood
-from ..tree.run import Make, Run
+from ..tree.run import Run
 from .layers import layers
 from .quotient import Quotient
 
 
-def round_master(run: Run, make: Make, found: Quotient, columns: list[Column], n: Floats, free: set[int]) -> None:
-    """Offer mixtures of the two columns that are cheapest together, at dearer prices if none fits; of the first and the
-    leanest of all if still none.
+def round_master(run: Run, found: Quotient, columns: list[Column], n: Floats, free: set[int]) -> None:
+    """Offer roundings of the two columns that are cheapest together, at dearer prices if none fits; of the first and
+    the leanest of all if still none.
 
     `n`: prices over the events; `free`: vertices that the block does not describe.
     """
     rows = run.rows
     assert rows is not None
-    until = run.clock.share(run.options.decomposition.mixtures_share)
+    until = run.clock.share(run.options.decomposition.roundings_share)
     weight, cheap, lean = pair(columns, rows.limit)
     leanest = min(columns, key=lambda c: float(c.use.max()))
     layer = layers(run.problem, found)
@@ -51,13 +51,12 @@ def round_master(run: Run, make: Make, found: Quotient, columns: list[Column], n
         candidates = {
             m.choices: m
             for side in sides
-            for m in _from_one_side(run, make, side, int(weight * most), dearer * n, free, until)
+            for m in _from_one_side(run, side, int(weight * most), dearer * n, free, until)
         }
         for m in sorted(candidates.values(), key=lambda m: m.worth)[: run.options.decomposition.repaired]:
             if m.worth < run.incumbent.cost:
                 below = repair_by_prices(
                     run,
-                    make,
                     m.choices,
                     n,
                     _window(run, m, n, free),
@@ -69,21 +68,21 @@ def round_master(run: Run, make: Make, found: Quotient, columns: list[Column], n
             break
 
 
-def _window(run: Run, mixture: _Mixture, n: Floats, free: set[int]) -> set[int]:
+def _window(run: Run, rounded: _Rounded, n: Floats, free: set[int]) -> set[int]:
     """Where the limit can be kept: the leaner layer at the interface, or, where a row without a price is exceeded, the
     end that uses most of it.
     """
     rows = run.rows
     assert rows is not None
-    use = rows.use(mixture.choices)
+    use = rows.use(rounded.choices)
     worst = int(use.argmax())
     ends = connected(run.problem, free)
     if int(use[worst]) <= rows.limit or n[worst] > 0.0 or not ends:
-        return mixture.leaner
+        return rounded.leaner
     at, spare = rows.events[worst], dict.fromkeys(free, 0)
     for u in run.problem.usages:
         if u.vertex in spare and u.start <= at < u.end:
-            spare[u.vertex] += int(u.amount[mixture.choices[u.vertex]]) - int(u.amount.min())
+            spare[u.vertex] += int(u.amount[rounded.choices[u.vertex]]) - int(u.amount.min())
     return max(ends, key=lambda part: sum(spare[v] for v in part))
 
 
@@ -124,7 +123,7 @@ class _Side:
     step: int
     early: bool
 
-    def mixture(self, k: int) -> Ints:
+    def rounded(self, k: int) -> Ints:
         """The cheaper plan on k layers."""
         return np.where(self.layer < k if self.early else self.layer >= self.most - k, self.cheap, self.lean)
 
@@ -140,7 +139,7 @@ class _Side:
 
 
 @dataclass(frozen=True, eq=False)
-class _Mixture:
+class _Rounded:
     """`worth`: see the module docstring; `leaner`: the first leaner layer."""
 
     worth: float
@@ -148,10 +147,8 @@ class _Mixture:
     leaner: set[int]
 
 
-def _from_one_side(
-    run: Run, make: Make, side: _Side, k: int, n: Floats, free: set[int], until: Clock
-) -> list[_Mixture]:
-    """Mixtures near the limit, the first with the cheaper plan on `k` layers; ends and interface searched again at the
+def _from_one_side(run: Run, side: _Side, k: int, n: Floats, free: set[int], until: Clock) -> list[_Rounded]:
+    """Roundings near the limit, the first with the cheaper plan on `k` layers; ends and interface searched again at the
     prices `n`.
     """
     rows = run.rows
@@ -159,27 +156,27 @@ def _from_one_side(
     at_prices = priced(rows, n)
     ends: Ints | None = None
     tried: set[int] = set()
-    out: list[_Mixture] = []
+    out: list[_Rounded] = []
     while k not in tried and len(tried) <= run.options.decomposition.moves and not until.over():
         tried.add(k)
-        mixture = side.mixture(k)
+        rounded = side.rounded(k)
         window = side.interface(k)
         if ends is None or window & free:
             window |= free
         if ends is not None:
-            mixture[sorted(free)] = ends[sorted(free)]
-        start = tuple(mixture.tolist())
+            rounded[sorted(free)] = ends[sorted(free)]
+        start = tuple(rounded.tolist())
         run.incumbent.offer(start)
         x = search_neighbourhood(
-            run, make, at_prices, start, window, run.clock.share(run.options.decomposition.mixture_share)
+            run, at_prices, start, window, run.clock.share(run.options.decomposition.rounding_share)
         )
         run.incumbent.offer(x)
-        run.progress.update("mixture", None, run.upper())
+        run.progress.update("rounding", None, run.upper())
         if any(m.choices == x for m in out):
             break
         use, ends = rows.use(x), np.array(x)
         out.append(
-            _Mixture(run.problem.cost_of(x) + float(n @ np.maximum(use - rows.limit, -side.step)), x, side.leaner(k))
+            _Rounded(run.problem.cost_of(x) + float(n @ np.maximum(use - rows.limit, -side.step)), x, side.leaner(k))
         )
         if run.incumbent.solution != x and out[-1].worth >= run.incumbent.cost:
             break

@@ -13,8 +13,7 @@ minimum.  This serves problems with a fine part (`models.problem.selection_probl
 less than N above the coarse minimum, what survives is a handful of choices, and those are eliminated once more in
 Python integers.  The checker does the same with the real slack.
 
-Large joint tables are never built: the sums of a few of v's choices at a time fill a buffer that stays in the second
-cache, the longest axis innermost, and minima run over v's axis, eight lanes wide.
+Large joint tables are never built (`elimination/sums.py`).
 Source: Dechter, "Bucket elimination", 1999.
 """
 
@@ -24,7 +23,6 @@ import heapq
 from collections import Counter
 from dataclasses import dataclass, replace
 from math import prod
-from typing import Final
 
 import numpy as np
 from numpy.typing import NDArray
@@ -36,9 +34,7 @@ from ..model.clock import Clock
 from ..options.elimination import ELIMINATION, EliminationOptions
 from .factored import WIDEST
 from .replay import spare
-
-CHUNK: Final = 1 << 16
-"""Entries of the buffer for sums (512 KiB)."""
+from .sums import CHUNK, aligned, least
 
 
 @dataclass(frozen=True)
@@ -211,65 +207,11 @@ def _minimum(v: int, scope: tuple[int, ...], unary: Ints, factors: tuple[Factor,
             if where[0] == scope[1] or where[1] == scope[1]:
                 one, two = two, one
             return np.asarray(np.minimum.reduce((one + unary[:, None])[:, :, None] + two[:, None, :], axis=0))
-    axes = sorted(scope, key=dims.__getitem__)  # long inner loops: the largest axis last
-    parts = []
-    for where, table in factors:  # axes (v, *axes), length 1 where the table does not reach
-        order = [where.index(v)]
-        shown: list[slice | None] = [slice(None)]
-        for w in axes:
-            if w in where:
-                order.append(where.index(w))
-                shown.append(slice(None))
-            else:
-                shown.append(None)
-        parts.append(table.transpose(order)[tuple(shown)])
-    parts.sort(key=_reach)
+    axes = (v, *sorted(scope, key=dims.__getitem__))  # long inner loops: the largest axis last
+    parts = [aligned(table, where, axes) for where, table in factors]
     parts[0] = parts[0] + unary.reshape((-1,) + (1,) * len(scope))
-    shape = (dims[v], *[dims[w] for w in axes])
-    if (
-        len(parts) == 1 or prod(shape) <= CHUNK or unary.dtype == object
-    ):  # one table is summed already: blocks only serve sums
-        total = parts[0]
-        for part in parts[1:]:
-            total = total + part
-        out = np.minimum.reduce(total, axis=0)
-        if out.shape != shape[1:]:
-            out = np.broadcast_to(out, shape[1:])
-    else:
-        out = _blocked([np.ascontiguousarray(p) for p in parts], shape)
-    return np.asarray(out.transpose([axes.index(w) for w in scope]))
-
-
-def _reach(part: Ints) -> tuple[int, int]:
-    """Tables of the last axes first, then small before large: broadcasting grows late, and in long runs."""
-    leading = next((i for i, d in enumerate(part.shape[1:]) if d > 1), part.ndim)
-    return -leading, part.size
-
-
-def _blocked(parts: list[Ints], shape: tuple[int, ...]) -> Ints:
-    """Minimum over axis 0 of the sum of at least two `parts`, by blocks of axis 1 and groups of axis 0."""
-    rest = prod(shape[2:])
-    rows = max(1, min(shape[1], CHUNK // rest))
-    group = max(1, CHUNK // (rows * rest))
-    out = np.empty(shape[1:], dtype=np.int64)
-    buffer = np.empty((group, rows, *shape[2:]), dtype=np.int64)
-    for a in range(0, shape[1], rows):
-        b = min(shape[1], a + rows)
-        cut = [p if p.shape[1] == 1 else p[:, a:b] for p in parts]
-        best = out[a:b]
-        for k in range(0, shape[0], group):
-            m = min(shape[0], k + group)
-            total = buffer[: m - k, : b - a]
-            small = cut[0][k:m]
-            for p in cut[1:-1]:
-                small = small + p[k:m]
-            np.add(small, cut[-1][k:m], out=total)
-            least = total[0] if m - k == 1 else np.minimum.reduce(total, axis=0)
-            if k:
-                np.minimum(best, least, out=best)
-            else:
-                best[...] = least
-    return out
+    out = least(parts, tuple([dims[w] for w in axes]))
+    return np.asarray(out.transpose([axes.index(w) - 1 for w in scope]))
 
 
 def survivors(found: Buckets, slack: int | None) -> tuple[list[Ints | None], list[int]]:
@@ -313,9 +255,7 @@ def _reached(
     total = line.reshape([1] * len(scope) + [-1])
     for where, table in factors:
         index = [np.arange(line.size) if w == v else picks[scope.index(w)] for w in where]
-        order = sorted(range(len(where)), key=lambda i: axes.index(where[i]))
-        part = table[np.ix_(*index)].transpose(order)
-        total = total + part[tuple(slice(None) if w in where else None for w in axes)]
+        total = total + aligned(table[np.ix_(*index)], where, axes)
     gap = total - message[np.ix_(*picks)].reshape([*shape, 1])
     near = np.flatnonzero((gap <= slack).any(axis=tuple(range(len(scope)))))
     return None if near.size == 1 and near[0] == x[v] else near

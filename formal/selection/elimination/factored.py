@@ -31,9 +31,7 @@ from ..model.clock import Clock
 from ..model.factored import INFINITE, Network, saturate
 from ..model.minplus import columns_min, rows_min
 from ..options.elimination import ELIMINATION, EliminationOptions
-
-BLOCK: Final = 1 << 21
-"""Entries of one slice of a joint table (16 MiB)."""
+from .sums import aligned, least
 
 WIDEST: Final = MAX_AXES
 """Neighbours that a vertex may have when it goes: axes of its message, which a file must hold.  Domains of one
@@ -278,8 +276,7 @@ def _project(
         rows_are_mine = (mine == 0) == (table is factor.array)
         out = columns_min(table, low) if rows_are_mine else rows_min(table, low)
         return saturate(np.array(out, dtype=np.int64)), (factor.maps[1 - mine],)
-    axes = (*scope, v)
-    at = {w: k for k, w in enumerate(axes)}
+    axes = (v, *scope)
     dims: list[int] = []
     maps_out: list[Ints | None] = []
     picks: list[dict[int, Ints | None]] = [{} for _ in consumed]
@@ -299,30 +296,11 @@ def _project(
             pick = picks[i][w]
             if pick is not None:
                 array = np.take(array, pick, axis=k)
-        order = sorted(range(len(factor.scope)), key=lambda k: at[factor.scope[k]])
-        shape = [1] * len(axes)
-        for k, w in enumerate(factor.scope):
-            shape[at[w]] = array.shape[k]
-        parts.append(array.transpose(order).reshape(shape))
-    parts.append(_lowest(unary, maps_out[-1], dims[-1]).reshape([1] * len(scope) + [-1]))
+        parts.append(aligned(array, factor.scope, axes))
+    parts.append(_lowest(unary, maps_out[0], dims[0]).reshape([-1] + [1] * len(scope)))
     holes = any(p.size and int(p.max()) >= INFINITE for p in parts)
-    out = np.empty(dims[:-1], dtype=np.int64)
-    rest = 1
-    for d in dims[1:]:
-        rest *= d
-    step = max(1, BLOCK // max(1, rest))
-    parts.sort(key=lambda p: p.size)  # small sums first: broadcasting grows as late as possible
-    for a in range(0, dims[0], step):
-        b = min(dims[0], a + step)
-        total: Ints | None = None
-        for p in parts:
-            piece = p[a:b] if p.shape[0] != 1 else p
-            total = piece if total is None else total + piece
-            if holes:
-                total = np.minimum(total, FORBIDDEN)
-        assert total is not None
-        out[a:b] = np.broadcast_to(total.min(axis=-1), out[a:b].shape)
-    return saturate(out) if holes else out, tuple(maps_out[:-1])
+    out = least(parts, tuple(dims), holes)
+    return saturate(out.copy()) if holes else out, tuple(maps_out[1:])
 
 
 def _backward(n: int, schedule: EliminationOrder, gone: list[tuple[Ints, list[_Factor]]]) -> tuple[int, ...]:

@@ -5,15 +5,15 @@ messages: what another solver is asked about (`engines/consult.py` has the theor
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import NDArray
 
 from ....models.problem.selection_problem import FORBIDDEN, Edge, Fine, Ints, SelectionProblem, Usage, Vertex, fine_type
 from ....proofs.selection.certificates import Dual
-from ..bound.dual import Score
-from ..model.factored import INFINITE, Base, Domains
+from ..bound.dual import Score, gather
+from ..model.factored import INFINITE, Base, Domains, build
 from ..options.engines import EngineOptions
 
 
@@ -50,8 +50,9 @@ def columns(shifted: Shifted, bound: int, cutoff: int | None, options: EngineOpt
     """
     problem, base = shifted.problem, shifted.base
     within = shifted.domains if cutoff is None else shifted.score.fix(shifted.domains, bound + cutoff + 1)
-    kept = _undominated(shifted, within)
-    if sum(_ends(e, kept)[0][0].size * _ends(e, kept)[1][0].size for e in problem.edges) > options.cells:
+    kept = tuple(_undominated(shifted, within))
+    network = build(base, kept, cut=True)
+    if network.pair_cells() > options.cells:
         return None
     complete = all(
         np.count_nonzero(x < INFINITE) == d.size for x, d in zip(shifted.score.reduced_costs, within, strict=True)
@@ -69,11 +70,10 @@ def columns(shifted: Shifted, bound: int, cutoff: int | None, options: EngineOpt
             digits.append(fine[v][d].reshape(-1))
     tables: list[Ints] = []
     edges: list[Edge] = []
-    for k, e in enumerate(problem.edges):
-        (rows, row_of), (cols, col_of) = _ends(e, kept)
-        cells = base.tables[e.table][np.ix_(rows, cols)]
+    for e, arc, to_u, to_v in zip(problem.edges, network.arcs, *gather(network, shifted.record), strict=True):
+        cells = network.tables[arc.table]
         forbidden = cells >= INFINITE
-        cells = cells - shifted.record.to_u[k][rows][:, None] - shifted.record.to_v[k][cols][None, :]
+        cells = cells - to_u[:, None] - to_v
         least = int(cells.min(where=~forbidden, initial=INFINITE))
         if least < INFINITE:
             constant += least
@@ -83,40 +83,27 @@ def columns(shifted: Shifted, bound: int, cutoff: int | None, options: EngineOpt
             complete = complete and not (dear & ~forbidden).any()
             forbidden |= dear
         cells[forbidden] = FORBIDDEN
-        edges.append(Edge(e.u, e.v, len(tables), row_of, col_of))
+        edges.append(Edge(e.u, e.v, len(tables), arc.rows, arc.cols))
         tables.append(cells)
         if fine:
-            part = fine[len(problem.vertices) + e.table][np.ix_(rows, cols)].copy()
+            assert arc.row_ids is not None and arc.col_ids is not None
+            part = fine[len(problem.vertices) + e.table][np.ix_(arc.row_ids, arc.col_ids)]
             part[forbidden] = 0
             digits.append(part.reshape(-1))
     exact = None
     if problem.fine is not None:
         exact = Fine(problem.fine.bits, np.concatenate(digits).astype(fine_type(problem.fine.bits)))
     usages = tuple(Usage(u.vertex, u.start, u.end, u.amount[kept[u.vertex]], u.name) for u in problem.usages)
-    part_of = SelectionProblem(
-        problem.name,
-        tuple(vertices),
-        tuple(tables),
-        tuple(edges),
-        usages,
-        problem.limit,
-        constant,
-        problem.scale,
+    part_of = replace(
+        problem,
+        vertices=tuple(vertices),
+        tables=tuple(tables),
+        edges=tuple(edges),
+        usages=usages,
+        constant=constant,
         fine=exact,
     )
-    return Columns(part_of, tuple(kept), complete or cutoff is None)
-
-
-def _ends(edge: Edge, kept: Sequence[Ints]) -> tuple[tuple[Ints, Ints], tuple[Ints, Ints]]:
-    """For both ends of an edge: the rows (columns) of its table that are reached, and which of them each choice
-    reaches.
-    """
-    found = [
-        np.unique(kept[v] if index is None else index[kept[v]], return_inverse=True)
-        for v, index in ((edge.u, edge.rows), (edge.v, edge.cols))
-    ]
-    (rows, row_of), (cols, col_of) = found
-    return (rows, row_of.reshape(-1).astype(np.int64)), (cols, col_of.reshape(-1).astype(np.int64))
+    return Columns(part_of, kept, complete or cutoff is None)
 
 
 def _undominated(shifted: Shifted, kept: Sequence[Ints]) -> list[Ints]:

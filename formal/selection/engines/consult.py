@@ -35,7 +35,7 @@ import numpy as np
 from ....models.problem.selection_problem import SelectionProblem
 from ....proofs.selection.certificates import Dual
 from ..bound.converge import converge
-from ..bound.subgradient import subgradient_ascent
+from ..bound.subgradient import factored_ascent
 from ..model.clock import Clock
 from ..model.factored import allowed, build, exact_cost
 from ..model.resources import Rows
@@ -169,7 +169,7 @@ def shift(run: Run, clock: Clock) -> Shifted:
     converge(sweeper, clock if run.rows is None else clock.share(0.5))
     pairs: tuple[tuple[int, int], ...] = ()
     if run.rows is not None:
-        state = subgradient_ascent(sweeper, run.rows, run.multipliers(run.rows, None), None, clock)
+        state = factored_ascent(sweeper, run.rows, run.multipliers(run.rows, None), None, clock)
         pairs = run.rows.pairs(state.n)
     record, score = run.record(network, sweeper, pairs)
     sweeper.extra = [None] * len(network.domains)  # multipliers are not handed over

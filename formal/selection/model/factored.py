@@ -131,8 +131,10 @@ def allowed(problem: SelectionProblem) -> Domains:
     )
 
 
-def build(base: Base, domains: Domains, apart: bool = False) -> Network:
-    """The network of `base` on `domains`; domains must not be empty.  `apart`: rows and columns are labels, no maps."""
+def build(base: Base, domains: Domains, apart: bool = False, cut: bool = False) -> Network:
+    """The network of `base` on `domains`.  `apart`: rows and columns are labels, no maps; `cut`: every table is copied
+    down to what is reached.
+    """
     problem = base.problem
     full = [d.size == problem.domain_size(v) for v, d in enumerate(domains)]
     unary = [c if full[v] else c[domains[v]] for v, c in enumerate(base.unary)]
@@ -154,8 +156,7 @@ def build(base: Base, domains: Domains, apart: bool = False) -> Network:
             tables.append(source[np.ix_(*(x.ids if x.plain is None else x.plain for x in ends))])
             continue
         small = r.ids.size * c.ids.size
-        cut = small * 4 <= source.size or (source.size <= SMALL_TABLE and small < source.size)
-        if cut:
+        if cut or small * 4 <= source.size or (source.size <= SMALL_TABLE and small < source.size):
             ident = (e.table, r.tag, c.tag)
             if ident not in known:
                 known[ident] = len(tables)

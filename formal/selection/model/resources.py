@@ -11,13 +11,14 @@ multipliers n >= 0
 from __future__ import annotations
 
 from bisect import bisect_left
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
-from ....models.problem.selection_problem import Ints, SelectionProblem
+from ....models.problem.selection_problem import Ints, SelectionProblem, Usage
 from ..options.bound import BOUND, BoundOptions
 from .clock import Clock
 from .factored import Domains
@@ -78,8 +79,8 @@ class Rows:
         return tuple((self.events[int(k)], int(n[k])) for k in np.flatnonzero(n))
 
     def conflict(self, domains: Domains, thorough: bool, clock: Clock) -> tuple[tuple[int, int], ...] | None:
-        """Multipliers of a `RowConflict` on `domains`, if one is found: single rows first, then mixtures by
-        subgradient steps while there is time.
+        """Multipliers of a `RowConflict` on `domains`, if one is found: single rows first, then weighted sums of
+        rows, known as surrogate rows, by subgradient steps while there is time.
         """
         least = self.least(domains)
         if least.size == 0:
@@ -87,9 +88,9 @@ class Rows:
         k = int(np.argmax(least))
         if int(least[k]) > self.limit:
             return ((self.events[k], 1),)
-        return self._mixture(domains, clock) if thorough and not clock.over() else None
+        return self._surrogate(domains, clock) if thorough and not clock.over() else None
 
-    def _mixture(self, domains: Domains, clock: Clock) -> tuple[tuple[int, int], ...] | None:
+    def _surrogate(self, domains: Domains, clock: Clock) -> tuple[tuple[int, int], ...] | None:
         """Products of large multipliers and amounts may leave int64; then they are Python integers, which are slow
         and cannot wrap.
         """
@@ -143,3 +144,17 @@ def _kinds(parts: list[tuple[int, int, Ints]]) -> Kinds:
     for column, (a, b, _) in enumerate(parts):
         usage[:, a - first : b - first] += values[:, column][:, None]
     return Kinds(slice(first, last), usage, of.astype(np.int64).reshape(-1))
+
+
+def added_up(events: Ints, usages: Sequence[tuple[Usage, int]]) -> Ints:
+    """Sum of the amounts over the usages that are live, per event, shape (events,).
+
+    >>> added_up(np.array([0, 4]), [(Usage(0, 0, 4, np.array([3])), 3), (Usage(1, 2, 9, np.array([2])), 2)]).tolist()
+    [3, 2]
+    """
+    spans = np.array([(u.start, max(u.start, u.end)) for u, _ in usages], dtype=np.int64).reshape(-1, 2)
+    amounts = np.array([amount for _, amount in usages], dtype=np.int64)
+    change = np.zeros(events.size + 1, dtype=np.int64)
+    np.add.at(change, np.searchsorted(events, spans[:, 0]), amounts)
+    np.subtract.at(change, np.searchsorted(events, spans[:, 1]), amounts)
+    return np.cumsum(change)[:-1]

@@ -8,7 +8,6 @@ domains is one of it.
 
 from __future__ import annotations
 
-from bisect import bisect_left
 from collections.abc import Mapping
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, replace
@@ -27,6 +26,7 @@ from ....models.problem.selection_problem import (
 )
 from ....proofs.selection.certificates import Dual, Record
 from .factored import saturate
+from .resources import added_up
 
 
 @dataclass(frozen=True, eq=False)
@@ -174,24 +174,19 @@ def _around(
     problem: SelectionProblem, limit: int, solution: tuple[int, ...], place: Mapping[int, int]
 ) -> tuple[Usage, ...]:
     """Usages of the free vertices where the limit can be exceeded, and of one more vertex what the others use there."""
-    events = problem.events()
-    fixed, most = np.zeros(len(events) + 1, dtype=np.int64), np.zeros(len(events) + 1, dtype=np.int64)
-    spans = [(bisect_left(events, u.start), bisect_left(events, u.end)) for u in problem.usages]
-    for u, (first, last) in zip(problem.usages, spans, strict=True):
-        into, amount = (most, int(u.amount.max())) if u.vertex in place else (fixed, int(u.amount[solution[u.vertex]]))
-        into[first] += amount
-        into[last] -= amount
-    fixed, most = fixed.cumsum()[:-1], most.cumsum()[:-1]
+    events = np.array(problem.events(), dtype=np.int64)
+    inside = [u for u in problem.usages if u.vertex in place]
+    outside = [(u, int(u.amount[solution[u.vertex]])) for u in problem.usages if u.vertex not in place]
+    fixed, most = added_up(events, outside), added_up(events, [(u, int(u.amount.max())) for u in inside])
     tight = (fixed + most > limit) & (most > 0)
-    before = np.concatenate([[0], np.cumsum(tight)])
     found = [
         replace(u, vertex=place[u.vertex])
-        for u, (first, last) in zip(problem.usages, spans, strict=True)
-        if u.vertex in place and before[last] > before[first]
+        for u in inside
+        if tight[np.searchsorted(events, u.start) : np.searchsorted(events, u.end)].any()
     ]
     runs = np.flatnonzero(np.diff(np.where(tight, fixed, -1), prepend=-1, append=-1))
     for first, last in zip(runs[:-1].tolist(), runs[1:].tolist(), strict=True):
         if tight[first]:
-            end = events[last] if last < len(events) else events[-1] + 1
-            found.append(Usage(len(place), events[first], end, fixed[first : first + 1], "the others"))
+            end = int(events[last] if last < events.size else events[-1] + 1)
+            found.append(Usage(len(place), int(events[first]), end, fixed[first : first + 1], "the others"))
     return tuple(found)

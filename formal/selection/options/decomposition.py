@@ -65,18 +65,18 @@ class DecompositionOptions:
     """
     close: float = 0.002
     """share of the bound: prices are good enough when the master program is so near it"""
-    mixture_share: float = 0.06
-    """share of the time limit: for ends and interface of one mixture"""
+    rounding_share: float = 0.06
+    """share of the time limit: for ends and interface of one rounding"""
     repair_share: float = 0.05
     """share of the time limit: for one interface under the limit"""
     repaired: int = 3
-    """mixtures: whose interfaces are searched under the limit"""
+    """roundings: whose interfaces are searched under the limit"""
     moves: int = 2
     """times: that the interface moves"""
     dearer: float = 1.25
     """multiple of the prices: for ends and interfaces when nothing fits at them"""
-    mixtures_share: float = 0.4
-    """share of the time limit: after which no other mixture is begun"""
+    roundings_share: float = 0.4
+    """share of the time limit: after which no other rounding is begun"""
     idle_gain: float = 0.001
     """share of the cost: columns that gain at most that gain nothing"""
     uniform_vertices: int = 5_000

@@ -10,10 +10,6 @@ from typing import Final
 class PrimalOptions:
     """How solutions are improved and made to fit."""
 
-    pair_cells: int = 1 << 14
-    """joint labels: pairs of vertices with at most so many are moved together"""
-    descent_rounds: int = 20
-    """rounds: of moves of single vertices at most"""
     repair_rounds: int = 12
     """rounds: of moves at one weight of the overflow"""
     repair_weights: int = 40

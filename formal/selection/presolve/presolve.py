@@ -10,7 +10,7 @@ rules apply one after another.
 
 from __future__ import annotations
 
-from collections import Counter, deque
+from collections import deque
 from dataclasses import dataclass
 from itertools import count, pairwise
 
@@ -22,7 +22,6 @@ from ....proofs.selection.presolve_log import BASELINE, Rule
 from ..model.clock import Clock
 from ..model.factored import Domains, whole
 from ..options.presolve import PRESOLVE, PresolveOptions
-from .kernels import EMPTY_COLUMN, EMPTY_ROW, ONE_PER_COLUMN, ONE_PER_ROW, SEPARABLE, compiled
 from .state import Follows, State, TooLarge
 
 
@@ -30,10 +29,9 @@ from .state import Follows, State, TooLarge
 class Presolved:
     """`problem`: the reduced problem (None: the log empties a domain, nothing in the domains is feasible).
 
-    `log`, `steps`: see `proofs.selection.certificates.Reduced`; `fired`: how often each rule applied (DOMINATED,
-    OVERFULL: labels; "parallel": edges).  `left`: the original vertices that the reduced problem's first ones are, with
-    the original choices that theirs are; `follows`: how the choices of the others follow, in the order in which they
-    vanished.
+    `log`, `steps`: see `proofs.selection.certificates.Reduced`.  `left`: the original vertices that the reduced
+    problem's first ones are, with the original choices that theirs are; `follows`: how the choices of the others
+    follow, in the order in which they vanished.
     """
 
     original: SelectionProblem
@@ -41,7 +39,6 @@ class Presolved:
     problem: SelectionProblem | None
     log: Ints
     steps: tuple[Ints, ...]
-    fired: dict[str, int]
     left: tuple[tuple[int, Ints], ...]
     follows: tuple[Follows, ...]
 
@@ -142,7 +139,9 @@ class _Run:
 
     def __init__(self, state: State, clock: Clock, options: PresolveOptions) -> None:
         self.state, self.clock, self.options = state, clock, options
-        self.inspect, self.dominated = compiled()
+        from . import kernels  # compiled loops: what is not presolved starts without them
+
+        self.kernels = kernels
         self.counts = np.zeros(max((d.size for d in state.labels), default=1), dtype=np.int64)
         if state.usage.rows.size < len(state.problem.events() if state.usage.limit is not None else ()):
             state.keep_rows(state.usage.rows)
@@ -206,22 +205,22 @@ class _Run:
 
     def _pair(self, i: int, j: int) -> None:
         """One pair i < j."""
-        state = self.state
+        state, flag = self.state, self.kernels
         table = state.stored(i, j)
-        flags = 0 if table is None else self.inspect(table, self.counts)
-        if flags & EMPTY_ROW:
+        flags = 0 if table is None else self.kernels.inspect(table, self.counts)
+        if flags & flag.EMPTY_ROW:
             state.arc(i, j)
-        elif flags & EMPTY_COLUMN:
+        elif flags & flag.EMPTY_COLUMN:
             state.arc(j, i)
-        elif flags & (ONE_PER_COLUMN | ONE_PER_ROW):
-            options = [(a, b) for flag, a, b in ((ONE_PER_COLUMN, i, j), (ONE_PER_ROW, j, i)) if flags & flag]
+        elif flags & (flag.ONE_PER_COLUMN | flag.ONE_PER_ROW):
+            options = [(a, b) for one, a, b in ((flag.ONE_PER_COLUMN, i, j), (flag.ONE_PER_ROW, j, i)) if flags & one]
             options.sort(key=lambda o: (len(state.near[o[0]]) + state.usage.spans[o[0]], o[0]))
             for a, b in options:
                 more = state.labels[b].size - state.labels[a].size
                 if more <= 0 or more * sum(state.labels[w].size for w in state.near[a]) <= self.options.growth:
                     state.merge(a, b)
                     return
-        elif flags & SEPARABLE:
+        elif flags & flag.SEPARABLE:
             state.separable(i, j)
 
     def vertices(self) -> None:
@@ -269,7 +268,7 @@ class _Run:
         part = state.usage.settle(v)
         usage = np.zeros((k, 0), dtype=np.int64) if part is None else np.ascontiguousarray(part[2].T)
         leaves, stays = np.zeros(k, dtype=np.int64), np.zeros(k, dtype=np.int64)
-        found = self.dominated(state.cost[v], joined, cuts, first, usage, leaves, stays)
+        found = self.kernels.dominated(state.cost[v], joined, cuts, first, usage, leaves, stays)
         if found:
             state.dominated(v, leaves[:found], stays[:found])
 
@@ -278,11 +277,9 @@ def _finish(state: State) -> Presolved:
     """The reduced problem, numbered as `proofs.selection.certificates.Reduced` says."""
     original = state.problem
     log = np.array(state.log, dtype=np.int64).reshape(-1, 4)
-    fired = {Rule(r).name.lower(): n for r, n in sorted(Counter(entry[0] for entry in state.log).items())}
-    fired["parallel"] = state.merged_edges
     left = [v for v, there in enumerate(state.alive) if there]
     if state.empty:
-        return Presolved(original, tuple(state.labels), None, log, tuple(state.steps), fired, (), ())
+        return Presolved(original, tuple(state.labels), None, log, tuple(state.steps), (), ())
     number = dict(zip(left, count()))
     vertices = [Vertex(original.vertices[v].name, state.cost[v]) for v in left]
     edges: list[Edge] = []
@@ -319,7 +316,6 @@ def _finish(state: State) -> Presolved:
         problem,
         log,
         tuple(state.steps),
-        fired,
         tuple((v, state.labels[v]) for v in left),
         tuple(state.follows),
     )

@@ -64,7 +64,6 @@ class State:
         self._tables: dict[tuple[int, int], Ints] = {}  # u < v, C order
         self.touched: dict[int, None] = {}
         self.loose: dict[tuple[int, int], None] = {}
-        self.merged_edges = 0
         self.single = deque(v for v, d in enumerate(domains) if d.size == 1)
         capped = [
             _writable(np.minimum(t, FORBIDDEN) if t.size and int(t.max()) > FORBIDDEN else t) for t in problem.tables
@@ -92,7 +91,6 @@ class State:
 
     def _join(self, i: int, j: int, table: Ints) -> None:
         if j in self.near[i]:
-            self.merged_edges += 1
             table = _checked(self.table(i, j) + table)
         else:
             self.near[i][j] = self.near[j][i] = None

@@ -1,1 +1,1 @@
-"""This package holds solutions: the incumbent, descent, repair under resource rows, and local search."""
+"""This package holds solutions: the incumbent, descent and repair under resource rows, and local search."""

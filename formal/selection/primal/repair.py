@@ -1,10 +1,11 @@
-"""This module makes solutions fit the resource rows, known as repair with a growing penalty, and then cheaper among
-those that fit.
+"""This module improves a solution by moves of single vertices, known as local descent; under resource rows it makes the
+solution fit first, known as repair with a growing penalty.
 
     cost + weight * sum_t max(0, use_t - L)
 
-is lowered by moves of one vertex, with growing weight.  Costs count a forbidden entry as 2**60, more than any weighted
-overflow used here.
+is lowered with growing weight until every row is kept, and then the cost by moves that keep them.  It is deterministic:
+vertices in order, first label among equals.  Costs count a forbidden entry as 2**60, more than any weighted overflow
+used here.
 """
 
 from __future__ import annotations
@@ -24,25 +25,23 @@ WEIGHT_LIMIT: Final = 1 << 58
 
 
 def repair(
-    network: Network,
-    rows: Rows,
-    choice: Choice,
-    clock: Clock,
-    options: PrimalOptions = PRIMAL,
+    network: Network, rows: Rows | None, choice: Choice, clock: Clock, options: PrimalOptions = PRIMAL
 ) -> Choice | None:
-    """Choices near `choice` that fit, cheap among their neighbours; None if none was found."""
-    bound = rows.limit
+    """Choices near `choice` that fit, cheap among their neighbours; None if none was found.  No `rows`: all fit."""
     x = list(choice)
-    use = rows.use(network.solution(x))
+    use = np.zeros(0, dtype=np.int64) if rows is None else rows.use(network.solution(x))
+
+    def lower(rounds: int, weight: int | None) -> None:
+        waiting = [True] * len(x)
+        for _ in range(rounds):
+            if clock.over() or not _pass(network, rows, x, use, weight, waiting, clock):
+                break
+
     weight = 1
     for _ in range(options.repair_weights):
-        for _ in range(options.repair_rounds):
-            if clock.over() or not _pass(network, rows, x, use, bound, weight, clock):
-                break
-        if use.size == 0 or int(use.max()) <= bound:
-            for _ in range(options.settle_rounds):  # cheaper by single moves that keep every row
-                if not _pass(network, rows, x, use, bound, None, clock) or clock.over():
-                    break
+        lower(options.repair_rounds, weight)
+        if rows is None or use.size == 0 or int(use.max()) <= rows.limit:
+            lower(options.settle_rounds, None)
             return x
         if clock.over() or weight > WEIGHT_LIMIT:
             return None
@@ -50,22 +49,25 @@ def repair(
     return None
 
 
-def _pass(network: Network, rows: Rows, x: Choice, use: Ints, bound: int, weight: int | None, clock: Clock) -> bool:
+def _pass(
+    network: Network, rows: Rows | None, x: Choice, use: Ints, weight: int | None, waiting: list[bool], clock: Clock
+) -> bool:
     """One round of single moves while there is time, overflow at `weight` (None: no move may overflow); True when
-    something moved.
+    something moved.  `waiting`: vertices whose neighbours or rows have changed since they were looked at.
     """
     moved = False
     for v, d in enumerate(network.domains):
-        if d.size == 1:
+        if d.size == 1 or not waiting[v]:
             continue
         if clock.over():
             return moved
-        kinds = rows.kinds[v]
+        waiting[v] = False
+        kinds = None if rows is None else rows.kinds[v]
         total = local_costs(network, x, v)
-        if kinds is not None:
+        if rows is not None and kinds is not None:
             of = kinds.of[d]
             rest = use[kinds.span] - kinds.usage[of[x[v]]]
-            over = np.maximum(0, rest[None, :] + kinds.usage - bound).sum(axis=1)[of]
+            over = np.maximum(0, rest[None, :] + kinds.usage - rows.limit).sum(axis=1)[of]
             if weight is None:
                 total = np.where(over > 0, FORBIDDEN, total)
             else:
@@ -74,7 +76,10 @@ def _pass(network: Network, rows: Rows, x: Choice, use: Ints, bound: int, weight
         best = int(np.argmin(total))
         if total[best] < total[x[v]]:
             x[v] = best
+            moved = True
+            for e in network.around[v]:
+                waiting[network.arcs[e].u] = waiting[network.arcs[e].v] = True
             if kinds is not None:
                 use[kinds.span] = rest + kinds.usage[of[best]]
-            moved = True
+                waiting[:] = [True] * len(x)
     return moved

@@ -132,7 +132,7 @@ class Tree:
         target = float(self.upper) if self.upper < FORBIDDEN else 0.0
 
         def ascended(state: State) -> State:
-            return bounder.ascend(
+            return bounder.subgradient_ascent(
                 state, target, self.dense.node_steps, self.clock, stop=self.upper - 0.5, beyond=self.dense.node_beyond
             )
 
@@ -204,10 +204,10 @@ class Tree:
     def _primal(self, node: Node, bounder: DenseBounder, state: State) -> None:
         flat = bounder.flat
         improver = Improver(flat, self.count, self.options.primal)
-        x, improver.rounded = bounder.decoded(state)
-        if not improver.fit(x, state.n, self.clock, rounds=self.dense.node_fit_rounds):
+        x, n, improver.rounded = bounder.decoded(state)
+        if not improver.fit(x, n, self.clock, rounds=self.dense.node_fit_rounds):
             return
-        improver.prices(state.n)
+        improver.prices(n)
         for s in self.dense.node_savings:
             improver.run(max(self.dense.node_moves, improver.pool.size // 2), self.dense.node_move, s)
         if improver.best is not None and self.offer(node.lift(flat.solution(improver.best))):
@@ -243,7 +243,9 @@ class Tree:
         trial.cuts = cuts.restricted(keep)
         there = gather(small.network, state.dual(flat))
         begin = State(alternating(*there).astype(np.float64), state.n, state.bound, state.step, state.k)
-        return trial.ascend(begin, float(self.upper), self.dense.trial_steps, self.clock, stop=self.upper - 0.5).bound
+        return trial.subgradient_ascent(
+            begin, float(self.upper), self.dense.trial_steps, self.clock, stop=self.upper - 0.5
+        ).bound
 
 
 def _undecided(flat: DenseProblem, often: Floats, exact: Score, kept: Domains, price: Floats) -> list[tuple[int, int]]:

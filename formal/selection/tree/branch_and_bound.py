@@ -23,8 +23,8 @@ from ....models.problem.selection_problem import Ints
 from ....proofs.selection.certificates import Dual, Elimination, Open, Point, RowConflict
 from ..bound.decode import decode
 from ..bound.dual import branching_vertex, gather, row_costs, score, spread
-from ..bound.subgradient import subgradient_ascent
-from ..bound.trws import Sweeper, load
+from ..bound.subgradient import factored_ascent
+from ..bound.trws import Sweeper
 from ..elimination.factored import eliminate, elimination_order, recorded_order
 from ..model.factored import Domains, Network, build
 from ..model.infinity import INFINITY
@@ -83,9 +83,7 @@ def _bounded(
         swept = _consistent(run, network, domains)
         if swept is not None:
             return swept
-    sweeper = run.sweeper(network)
-    if warm is not None:
-        load(sweeper, warm)
+    sweeper = run.sweeper(network, warm)
     if (
         warm is None or not warm.multipliers
     ):  # otherwise sweeps at n = 0 would spoil messages that belong to multipliers
@@ -166,9 +164,9 @@ def _multiply(run: Run, sweeper: Sweeper, rows: Rows, warm: Dual | None, depth: 
         target = None if cost >= INFINITY else cost * run.denominator - network.base.constant
         until = run.clock.at_most(None if depth or run.clock.limit_s is None else at.ascent_share * run.clock.left())
         strides = max(1, run.limits.node_steps // run.options.bound.stride) if depth else None
-        state = subgradient_ascent(sweeper, rows, n, target, until, strides)
+        state = factored_ascent(sweeper, rows, n, target, until, strides)
         n = state.n
-        run.offer(network, decode(sweeper, False), polish=len(network.domains) < at.repaired)
+        run.offer(network, decode(sweeper), polish=len(network.domains) < at.repaired)
         if state.bound is None:
             break
         bound = state.bound + network.base.constant

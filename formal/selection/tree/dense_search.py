@@ -13,68 +13,39 @@ Ctrl-C stops.
 from __future__ import annotations
 
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, field
-from fractions import Fraction
-from typing import NamedTuple
 
 import numpy as np
 
-from ....models.problem.selection_problem import FORBIDDEN, Ints, SelectionProblem
+from ....models.problem.selection_problem import FORBIDDEN
 from ....proofs.selection.certificates import Record, RowConflict
-from ..bound.dense_dual import DenseBounder, State
+from ..bound.dense_dual import Begin, DenseBounder, State
 from ..bound.smoothed import smoothed_ascent
-from ..model.clock import Clock, Progress, Quiet
-from ..model.dense import DenseProblem, Floats, dense_problem
+from ..model.dense import DenseProblem, dense_problem
 from ..model.factored import whole
 from ..model.resources import Rows
-from ..options import OPTIONS, Options
 from ..presolve.presolve import presolve
-from ..primal.incumbent import Incumbent
 from ..primal.local_search import Improver
 from .best_first import Node, Tree, big_for, start
 from .proof_tree import Assembler, Leaf
+from .run import Run
 
 
-@dataclass(frozen=True, eq=False)
-class Begin:
-    """Positions, row multipliers and what MIR cuts add to the prices of the labels."""
-
-    x: Ints
-    n: Floats
-    rounded: Floats
-
-
-class Outcome(NamedTuple):
-    """`record` establishes `bound` (FORBIDDEN: infinite, -FORBIDDEN: nothing) against the cost of `best`."""
-
-    record: Record
-    bound: int
-    best: Incumbent
-
-
-@dataclass(eq=False)
 class DenseSearch:
-    """One run on `problem`.  With two threads the local search of a slice runs beside its ascent; the answer does
-    not depend on that, unless the clock ends it.
+    """One search of the problem of `run`.  With two threads the local search of a slice runs beside its ascent; the
+    answer does not depend on that, unless the clock ends it.
     """
 
-    problem: SelectionProblem
-    clock: Clock
-    options: Options = OPTIONS
-    gap: Fraction = Fraction(0)
-    progress: Progress = field(default_factory=Quiet)
-    threads: int = 1
-    converged: bool = False
-    slices: int = 0
-    rest: int = 0
-
-    def __post_init__(self) -> None:
-        self.dense = self.options.dense
-        self.best = Incumbent(self.problem)
+    def __init__(self, run: Run) -> None:
+        self.problem, self.clock, self.best, self.progress = run.problem, run.clock, run.incumbent, run.progress
+        self.options, self.dense = run.options, run.options.dense
+        self.gap, self.threads = run.gap, run.threads
         self.root = Node(self.problem, whole(self.problem), lambda x: x, -FORBIDDEN, 0)
+        self.converged, self.slices, self.rest = False, 0, 0
 
-    def run(self) -> Outcome | None:
-        """None when the problem is too large for reductions; then nothing was done."""
+    def run(self) -> tuple[Record, int] | None:
+        """A record and the bound that it establishes (FORBIDDEN: infinite, -FORBIDDEN: nothing) against the cost of the
+        incumbent.  None when the problem is too large for reductions; then nothing was done.
+        """
         self.progress.update("reduction", None, None)
         flat = self._core()
         if self.root.tree.presolved is None:
@@ -84,7 +55,7 @@ class DenseSearch:
         cost, tree, domains = self.best.cost, self.root.tree, self.root.domains
         _, bound = Assembler(self.problem, cost, cost).assemble(tree, domains)
         record, _ = Assembler(self.problem, cost, min(bound, cost)).assemble(tree, domains)
-        return Outcome(record, bound, self.best)
+        return record, bound
 
     def first(self) -> tuple[int, ...] | None:
         """Some solution, quickly; None if none was found."""
@@ -179,11 +150,11 @@ class DenseSearch:
         self.converged = False
         guess = state.bound
         for _ in range(self.dense.first_looks):
-            state = bounder.ascend(
+            state = bounder.subgradient_ascent(
                 state, guess + self.dense.guessed_gap * abs(guess), self.dense.root_steps, self.clock
             )
             guess = state.bound
-            self._hunt(self._decoded(bounder, state), 0)
+            self._hunt(bounder.decoded(state), 0)
             self._merge(flat)
             if self.best.cost < FORBIDDEN or self.clock.over():
                 break
@@ -199,15 +170,15 @@ class DenseSearch:
         target = float(upper) if upper < FORBIDDEN else state.bound + self.dense.guessed_gap * abs(state.bound)
         if self.slices == 0:  # nothing yet that a search could begin from
             state = self._ascent(bounder, state, target)
-            self._hunt(self._decoded(bounder, state), self.dense.turns)
+            self._hunt(bounder.decoded(state), self.dense.turns)
         elif self.threads > 1:
-            begin = self._decoded(bounder, state)
+            begin = bounder.decoded(state)
             with ThreadPoolExecutor(1) as pool:
                 hunt = pool.submit(self._hunt, begin, self.dense.turns)
                 state = self._ascent(bounder, state, target)
                 hunt.result()
         else:
-            self._hunt(self._decoded(bounder, state), self.dense.turns)
+            self._hunt(bounder.decoded(state), self.dense.turns)
             state = self._ascent(bounder, state, target)
         self._merge(flat)
         self.progress.update("bound", None if state.bound == -np.inf else int(state.bound), self._upper())
@@ -238,7 +209,7 @@ class DenseSearch:
                 self.clock,
                 self.dense.again if self.slices > len(self.dense.beyond) + 1 else self.dense.phases,
             )
-        return bounder.ascend(
+        return bounder.subgradient_ascent(
             state,
             target,
             self.dense.slice,
@@ -262,7 +233,7 @@ class DenseSearch:
             added = bounder.tighten(state, self.dense.root_cuts, self.improver.best)
             if added:
                 state.step = self.dense.cut_step
-                state = bounder.ascend(state, float(upper), self.dense.cut_steps, self.clock, upper - 0.5)
+                state = bounder.subgradient_ascent(state, float(upper), self.dense.cut_steps, self.clock, upper - 0.5)
             self.progress.update("rounded rows", int(state.bound), self._upper())
             idle = idle + 1 if state.bound - before <= self.dense.cut_idle_gain * (upper - before) else 0
             if not added:
@@ -270,10 +241,6 @@ class DenseSearch:
         if state.bound - first <= self.dense.cut_worth * (upper - first):
             self.rest = self.dense.rest
         return state
-
-    def _decoded(self, bounder: DenseBounder, state: State) -> Begin:
-        x, rounded = bounder.decoded(state)
-        return Begin(x, state.n.copy(), rounded)
 
     def _hunt(self, begin: Begin, turns: int) -> None:
         """Make the decoded positions fit, improve them, then the best ones.  May run beside an ascent: it shares

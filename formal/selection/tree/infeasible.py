@@ -13,20 +13,20 @@ from ....models.problem.claims import Infeasible
 from ....models.problem.selection_problem import Ints, SelectionProblem
 from ....proofs.selection.certificates import Dual, Elimination, Open, Point, Record, Reduced, RowConflict, Split
 from ....proofs.selection.presolve_log import Rule
-from ..model.clock import Clock
 from ..model.factored import Domains, allowed, exact_cost
-from ..options import Options
+from ..model.resources import added_up
+from .run import Run
 
 LeastLimit = tuple[int | None, tuple[int, ...] | None]
 """Smallest limit for which a solution was found, and that solution; None: none was."""
 
 
-def infeasible(problem: SelectionProblem, record: Record, least: LeastLimit) -> Infeasible:
+def infeasible(run: Run, record: Record) -> Infeasible:
     """The claim: rows used by the proof, vertices that take part, and the smallest limit for which a solution was
     found.
     """
-    steps, vertices = conflicts(problem, record)
-    return Infeasible(tuple(sorted(steps)), tuple(sorted(vertices)), *least)
+    steps, vertices = conflicts(run.problem, record)
+    return Infeasible(tuple(sorted(steps)), tuple(sorted(vertices)), *least_limit(run))
 
 
 def conflicts(problem: SelectionProblem, root: Record) -> tuple[set[int], set[int]]:
@@ -75,13 +75,7 @@ def conflicts(problem: SelectionProblem, root: Record) -> tuple[set[int], set[in
 
 def least_use(problem: SelectionProblem, events: Ints) -> Ints:
     """Sum over the usages of their least amounts, per event."""
-    live = [u for u in problem.usages if u.start < u.end]
-    least = np.array([u.amount.min() for u in live], dtype=np.int64)
-    first, last = np.searchsorted(events, np.array([(u.start, u.end) for u in live], dtype=np.int64).reshape(-1, 2)).T
-    change = np.zeros(events.size + 1, dtype=np.int64)
-    np.add.at(change, first, least)
-    np.subtract.at(change, last, least)
-    return np.cumsum(change)[:-1]
+    return added_up(events, [(u, int(u.amount.min())) for u in problem.usages])
 
 
 def overfull(problem: SelectionProblem) -> RowConflict | None:
@@ -94,11 +88,6 @@ def overfull(problem: SelectionProblem) -> RowConflict | None:
     return RowConflict(((int(events[k]), 1),)) if int(least[k]) > problem.limit else None
 
 
-def _rest(clock: Clock, most: float, options: Options) -> Clock:
-    """A clock over what is left, at least `least_s` and at most `most` seconds."""
-    return clock.beside(min(most, max(options.tree.least_s, clock.left())))
-
-
 def leanest(problem: SelectionProblem, domains: Domains) -> tuple[int, ...]:
     """At every vertex the choice of its domain that uses least over all steps, the cheapest of those."""
     use: list[Ints] = [np.zeros(d.size, dtype=np.int64) for d in domains]
@@ -108,22 +97,23 @@ def leanest(problem: SelectionProblem, domains: Domains) -> tuple[int, ...]:
     return tuple(int(d[np.lexsort((c, a))[0]]) for d, c, a in zip(domains, costs, use, strict=True))
 
 
-def least_limit(problem: SelectionProblem, clock: Clock, options: Options) -> LeastLimit:
+def least_limit(run: Run) -> LeastLimit:
     """Once nothing fits the problem's own limit: bisection between that and what a free choice uses; the leanest choice
     where the problem is too large for that.
     """
     from .dense_search import DenseSearch  # compiled loops: other problems start without them
 
+    problem, at = run.problem, run.options.tree
     if problem.limit is None:
         return None, None
-    coarse = replace(problem, fine=None)
-    clock = _rest(clock, options.tree.least_limit_s, options)
+    clock = run.clock.beside(min(at.least_limit_s, max(at.least_s, run.clock.left())))
     low, best = problem.limit, None
     high = sum(int(u.amount.max()) for u in problem.usages)
-    while best is None or (high - low > max(1, high // options.tree.least_limit_steps) and not clock.over()):
+    while best is None or (high - low > max(1, high // at.least_limit_steps) and not clock.over()):
         limit = high if best is None else (low + high) // 2
-        each = clock.beside(min(max(clock.left(), 1.0), options.tree.least_limit_s / 4))
-        found = DenseSearch(replace(coarse, limit=limit), each, options=options).first()
+        looser = replace(problem, limit=limit, fine=None)
+        each = clock.beside(min(max(clock.left(), 1.0), at.least_limit_s / 4))
+        found = DenseSearch(run.part(looser, each)).first()
         if found is not None:
             best, high = found, problem.peak_of(found)[0]
         elif best is None:

@@ -32,11 +32,11 @@ from ..model.restrict import condition
 
 if TYPE_CHECKING:
     from .run import Run
-from .run import Make, converged
+from .run import converged
 
 
 def search_neighbourhood(
-    run: Run, make: Make, problem: SelectionProblem, solution: tuple[int, ...], free: set[int], until: Clock
+    run: Run, problem: SelectionProblem, solution: tuple[int, ...], free: set[int], until: Clock
 ) -> tuple[int, ...]:
     """`solution` of `problem` (without rows) with the choices of `free` searched again, one connected part after
     another; no dearer.
@@ -45,7 +45,7 @@ def search_neighbourhood(
     for part in connected(problem, free):
         small = condition(problem, solution, part)
         run.progress.update("ends", None, None)
-        inner = make(small.inner, until.share(len(part) / left))
+        inner = run.part(small.inner, until.share(len(part) / left))
         left -= len(part)
         inner.nodes, inner.gap = run.options.tree.nodes, run.options.tree.part_gap
         inner.incumbent.offer(tuple(solution[v] for v in sorted(part)))
@@ -60,7 +60,7 @@ def search_neighbourhood(
 
 
 def repair_by_prices(
-    run: Run, make: Make, solution: tuple[int, ...], n: Floats, free: set[int], until: Clock
+    run: Run, solution: tuple[int, ...], n: Floats, free: set[int], until: Clock
 ) -> tuple[int, ...] | None:
     """The cheapest solution found that fits and differs from `solution` only in `free`; `n`: prices of the rows of
     `run` over their events.
@@ -77,7 +77,7 @@ def repair_by_prices(
     def at(factor: float, x: tuple[int, ...]) -> tuple[tuple[int, ...], Dual]:
         prices = n + (factor - 1.0) * direction
         small = condition(priced(rows, prices), solution, free)
-        inner = make(small.inner, until.share(run.options.tree.prices_share / len(run.options.tree.dearer)))
+        inner = run.part(small.inner, until.share(run.options.tree.prices_share / len(run.options.tree.dearer)))
         inner.nodes = run.options.tree.nodes
         inner.incumbent.offer(tuple(x[v] for v in sorted(free)))
         warm = converged(inner)
@@ -110,7 +110,7 @@ def repair_by_prices(
     if warm is None:
         _, warm = at(1.0, best)
     small = condition(run.problem, best, free)
-    inner = make(small.inner, until)
+    inner = run.part(small.inner, until)
     inner.nodes = run.options.tree.nodes
     inner.incumbent.offer((*(best[v] for v in sorted(free)), 0))
     inner.search(warm)

@@ -1,9 +1,9 @@
-"""This module holds what one run of branch and bound knows and has found: its problem in the units of its messages,
-its incumbent, its clock, and how much it may still do.
+"""This module holds what one run of a search knows and has found: its problem and the units of its messages, its
+incumbent, its clock, and how much it may still do.
 
 A run is data.  What is done with it are functions (`tree/branch_and_bound.py` explores nodes, others look for solutions
-or sweep messages), and those that need another search on another problem get it through `Make`: the recursion is handed
-in, so that no two modules import each other.
+or sweep messages), and those that need another search on another problem ask for a `part`.  The recursion is handed in
+as `explorer`, so that no two modules import each other.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from fractions import Fraction
+from functools import cached_property
 
 import numpy as np
 
@@ -18,6 +19,7 @@ from ....models.problem.selection_problem import FORBIDDEN, Ints, SelectionProbl
 from ....proofs.selection.certificates import Dual
 from ..bound.converge import converge
 from ..bound.dual import Score, row_costs, score
+from ..bound.subgradient import apply_multipliers
 from ..bound.trws import Sweeper, load
 from ..elimination.factored import EliminationOrder, Outcome
 from ..elimination.replay import spare
@@ -28,13 +30,9 @@ from ..model.local_costs import Choice
 from ..model.resources import Rows
 from ..model.units import binding_rows, denominator_for
 from ..options import OPTIONS, Limits, Options
-from ..primal.descent import descend
 from ..primal.incumbent import Incumbent
 from ..primal.repair import repair
 from .proof_tree import ProofTree
-
-Make = Callable[[SelectionProblem, Clock], "Run"]
-"""A run on another problem with the settings of the present one."""
 
 Explore = Callable[["Run", Domains, Dual | None, int], ProofTree]
 """The proof tree of a node: its domains, a dual of an enclosing node to start from, and its depth."""
@@ -42,10 +40,10 @@ Explore = Callable[["Run", Domains, Dual | None, int], ProofTree]
 
 @dataclass(eq=False, repr=False)
 class Run:
-    """One run on `problem`.  `gap`: share of the cost that need not be closed; `explorer`: branch and bound itself.
+    """One run on `problem`, which every search is given.  `gap`: share of the cost that need not be closed; `explorer`:
+    branch and bound itself.
 
-    `unit` are the numbers of the problem, `base` the same in units of 1/`denominator`, those of the messages; `rows`
-    the resource rows that can bind (None: none can).
+    `forced`: limits were given, which are those of the factored search; `warm`: messages to start from.
     """
 
     problem: SelectionProblem
@@ -55,39 +53,62 @@ class Run:
     gap: Fraction = Fraction(0)
     progress: Progress = field(default_factory=Quiet)
     threads: int = 1
+    forced: bool = False
+    warm: Dual | None = None
     explorer: Explore = field(kw_only=True)
-    unit: Base = field(init=False)
-    base: Base = field(init=False)
-    denominator: int = field(init=False)
-    rows: Rows | None = field(init=False)
-    holes: bool = field(init=False)
-    """Some entry is forbidden."""
     nodes: int | None = None
     """How many more nodes may be explored; None: any number."""
     assembly: Clock | None = None
     """Of the eliminations once the search is over."""
     held: int = 0
     """Bytes of messages in the proof tree."""
-    replay: int = field(init=False)
-    """Cells that checking further eliminations may take: a proof that nobody may check is none."""
 
-    def __post_init__(self) -> None:
-        problem = self.problem
-        self.unit = Base(problem)
-        self.denominator = denominator_for(problem)
-        self.base = self.unit if self.denominator == 1 else Base(problem, self.denominator)
-        self.rows = binding_rows(problem, self.options.bound)
-        self.replay = spare(problem, self.options.elimination)
-        self.holes = any(int(a.max()) >= FORBIDDEN for a in (*self.unit.tables, *self.unit.unary) if a.size)
+    @cached_property
+    def unit(self) -> Base:
+        """The numbers of the problem."""
+        return Base(self.problem)
+
+    @cached_property
+    def denominator(self) -> int:
+        """Q: messages are in units of 1/Q."""
+        return denominator_for(self.problem)
+
+    @cached_property
+    def base(self) -> Base:
+        """The numbers of the problem in the units of the messages."""
+        return self.unit if self.denominator == 1 else Base(self.problem, self.denominator)
+
+    @cached_property
+    def rows(self) -> Rows | None:
+        """The resource rows that can bind; None: none can."""
+        return binding_rows(self.problem, self.options.bound)
+
+    @cached_property
+    def holes(self) -> bool:
+        """Some entry is forbidden."""
+        return any(int(a.max()) >= FORBIDDEN for a in (*self.unit.tables, *self.unit.unary) if a.size)
+
+    @cached_property
+    def replay(self) -> int:
+        """Cells that checking further eliminations may take: a proof that nobody may check is none."""
+        return spare(self.problem, self.options.elimination)
+
+    def part(self, problem: SelectionProblem, until: Clock) -> Run:
+        """A run on another problem with the same settings, nearer to its bound."""
+        gap = self.gap / self.options.solve.inner_gap_share
+        return Run(problem, Incumbent(problem), until, self.options, gap, threads=self.threads, explorer=self.explorer)
 
     @property
     def limits(self) -> Limits:
         """How much work may be spent."""
         return self.options.limits
 
-    def sweeper(self, network: Network) -> Sweeper:
-        """Messages on `network`, all zero; swept by number."""
-        return Sweeper(network, None, self.threads, self.options.bound)
+    def sweeper(self, network: Network, warm: Dual | None = None) -> Sweeper:
+        """Messages on `network`, those of `warm` or all zero; swept by number."""
+        made = Sweeper(network, None, self.threads, self.options.bound)
+        if warm is not None:
+            load(made, warm)
+        return made
 
     def search(self, warm: Dual | None = None) -> ProofTree:
         """Search everything, from the messages of `warm` if given."""
@@ -149,23 +170,25 @@ class Run:
         if fits:
             self.incumbent.offer(x)
         if polish:
-            better = (
-                descend(network, choice, self.clock, self.options.primal)
-                if self.rows is None
-                else repair(network, self.rows, choice, self.clock, options=self.options.primal)
-            )
+            better = repair(network, self.rows, choice, self.clock, self.options.primal)
             if better is not None:
                 self.incumbent.offer(network.solution(better))
         return fits
 
 
-def converged(inner: Run, warm: Dual | None = None, share: float | None = None) -> Dual:
-    """Messages on the whole of `inner`, swept from those of `warm` until the bound hardly moves; `share`: of its time
-    at most.
+def converged(run: Run, warm: Dual | None = None, share: float | None = None, enough: int | None = None) -> Dual:
+    """Messages on the whole problem of `run`, swept from those of `warm`, at its multipliers, until the bound hardly
+    moves or reaches `enough`; `share`: of the time at most.
     """
-    network = build(inner.base, allowed(inner.problem))
-    sweeper = inner.sweeper(network)
-    if warm is not None:
-        load(sweeper, warm)
-    converge(sweeper, inner.clock.share(inner.options.tree.converge_share if share is None else share))
-    return sweeper.dual()
+    network = build(run.base, allowed(run.problem))
+    sweeper = run.sweeper(network, warm)
+    if enough is not None:
+        enough = enough * run.denominator - network.base.constant
+    multipliers: tuple[tuple[int, int], ...] = ()
+    if run.rows is not None:
+        prices = run.multipliers(run.rows, warm)
+        multipliers = run.rows.pairs(prices)
+        apply_multipliers(sweeper, run.rows, prices)
+        enough = None if enough is None else enough + run.rows.limit * int(prices.sum())
+    converge(sweeper, run.clock.share(run.options.tree.converge_share if share is None else share), enough)
+    return sweeper.dual(multipliers)

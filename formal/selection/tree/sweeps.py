@@ -36,7 +36,7 @@ def sweep(run: Run, sweeper: Sweeper, depth: int) -> None:
             return
         moving.store()
         bound = found + constant
-        run.offer(sweeper.network, decode(sweeper, False), polish=True)
+        run.offer(sweeper.network, decode(sweeper), polish=True)
         run.progress.update("messages", None if depth else bound // run.denominator, run.upper())
         history.append(bound)
         flat = len(history) > 2 and (history[-1] - history[-3]) * at.flat <= abs(bound)
