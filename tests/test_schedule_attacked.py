@@ -163,7 +163,7 @@ def test_arguments_about_moments_are_counted() -> None:
         return before - budget.work
 
     begun = spent((PRICE, 0, 1, 0))
-    assert begun - spent((PATH, 0)) >= OBJECT * 2 * ends
+    assert begun - spent((PATH, 0)) >= OBJECT * (2 * ends - 1)
     assert spent((PRICE, 0, 1, 0), (FLOW, n, 0, 1)) - begun > OBJECT * n
     argued = spent((PRICE, 0, 1, 0), (WAITS, 0, n))
     assert argued - begun > OBJECT * (2 * n + 3 * ends + 4 * ends)

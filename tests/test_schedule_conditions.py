@@ -23,6 +23,7 @@ from shardproof.proofs.schedules.certificate import (
     RAISE_TAIL,
     SPLIT,
     Bound,
+    Load,
     Path,
     Refutation,
     ScheduleCertificate,
@@ -30,6 +31,7 @@ from shardproof.proofs.schedules.certificate import (
 from shardproof.verify.budget import Budget
 from shardproof.verify.schedules.bounds import BadBound, lower_bound
 from shardproof.verify.schedules.certificate import check_schedule
+from shardproof.verify.schedules.levels import Levels
 from shardproof.verify.schedules.network import network
 
 ONE = (Stream(0, "s"),)
@@ -102,7 +104,8 @@ def test_the_budget_grows_with_starts_and_rows(monkeypatch: pytest.MonkeyPatch) 
 
 
 def test_paths_rows_and_splits_are_charged() -> None:
-    what = problem(on(*(1,) * 300), tuple(Precedence(k, k + 1) for k in range(200)))
+    links = tuple(Precedence(k, k + 1) for k in range(200))
+    what = problem(on(*(1,) * 300), links, streams=(*ONE, Stream(0, "without tasks")))
     parts = 300 + 200
     with pytest.raises(ContainerError, match="the longest paths"):
         lower_bound(*network(what), Path(), Budget(work=OBJECT * 8 * parts - 1))
@@ -165,6 +168,26 @@ def test_only_tasks_with_enough_behind_them_are_before_another() -> None:
     assert verdict is Verdict.REFUTED and "shows" in reason
     refused("may come before them", mirrored, (5, 0, 1, 0), 7, (RAISE_TAIL, 2, 0, 0, 0), (PATH, 2))
     refused("no tasks", mirrored, (5, 0, 1, 0), 7, (RAISE_HEAD, 2, 0, 5, 1), (PATH, 2))
+
+
+def test_loads_count_the_tasks_that_they_name() -> None:
+    """Of two tasks one has 5 behind it; a load of none shows nothing."""
+    what = problem((*on(2, 2), Task("behind", 5, ())), (Precedence(0, 2),))
+    starts = np.array([0, 2, 2])
+    for bound, least in ((Load(0, 0, 5), 7), (Load(0, 0, 0), 4), (Load(0, 1, 0), 0), (Load(0, 0, 6), 0)):
+        for claimed, verdict in ((least, Verdict.PROVED), (least + 1, Verdict.REFUTED)):
+            assert check_schedule(ScheduleCertificate(what, starts, 7, claimed, bound, "")).verdict is verdict
+    proved(what, (0, 2, 2), 7, (LOAD, 0, 0, 5))
+    refused("shows 4 only", what, (0, 2, 2), 7, (LOAD, 0, 0, 0))
+
+
+def test_a_run_of_rows_is_replayed_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    runs: list[int] = []
+    real = Levels.run
+    monkeypatch.setattr(Levels, "run", lambda *given: runs.append(given[-1]) or real(*given))
+    what = problem(on(1, 1), (Precedence(0, 1),))
+    proved(what, (0, 1), 2, *((AFTER_ALL, 1, 0, 0), (BEFORE_ALL, 0, 0, 0)) * 4, (LOAD, 0, 0, 0))
+    assert runs == [0]
 
 
 def test_a_raise_never_lowers() -> None:

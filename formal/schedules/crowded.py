@@ -16,13 +16,17 @@ import numpy as np
 
 from ...models.problem.selection_problem import Ints
 from ...models.schedules.problem import ScheduleProblem
+from ...proofs.container.effort import OBJECT, PART
+from ...proofs.container.effort import WORK as MOST_WORK
 from ...proofs.schedules.certificate import (
     AFTER_ALL,
     APART,
     BEFORE_ALL,
+    FLOW,
     LEFT,
     LOAD,
     PATH,
+    PRICE,
     SPLIT,
     WAITS,
     WORK,
@@ -110,8 +114,7 @@ def crowded(found: Frame, problem: ScheduleProblem, makespan: int, left: Callabl
             elif a < b and not taken[a] & taken[b] and (argument := moments.together(a, b)).most < 0:
                 apart.append((a, b, [*_tuples(argument.rows), (APART, a, b, 0, 0)]))
     root = search.case(made, found.head, found.tail)
-    closed = search.closed(root, candidates)
-    value, rows, last = closed.value, [*first, *root.rows, *closed.rows], closed
+    value, rows, last = 0, list[Row](), None
     for a, b, words in apart:
         if left() <= 0:
             break
@@ -124,9 +127,14 @@ def crowded(found: Frame, problem: ScheduleProblem, makespan: int, left: Callabl
             moments.unlinked()
         if min(c.value for c in ends) > value:
             value, rows, last = min(c.value for c in ends), split, ends[0]
-    if value <= found.value:
-        return None
+    if last is None or left() > 0:
+        closed = search.closed(root, candidates)
+        if closed.value > value:
+            value, rows, last = closed.value, [*first, *root.rows, *closed.rows], closed
+    assert last is not None
     array = np.array(rows, dtype=np.int64).reshape(-1, 5)
+    if value <= found.value or _effort(array, problem, shop, len(apart)) > MOST_WORK:
+        return None
     return Crowded(value, Refutation(value - 1, array), last.task, last.begun)
 
 
@@ -236,6 +244,22 @@ def _candidates(found: Frame, moments: Moments, makespan: int) -> list[int]:
     large = np.maximum(moments.own * SMALLEST >= moments.limit, found.shop.times * SHORTEST >= makespan)
     order = np.argsort(-(found.tail + found.shop.times), kind="stable")
     return [t for t in order.tolist() if large[t] and found.shop.times[t]][:CANDIDATES]
+
+
+def _effort(rows: Ints, problem: ScheduleProblem, shop: Shop, splits: int) -> int:
+    """About as many cells as the checker takes for the rows (`verify/schedules/bounds.py`)."""
+    n, links = len(shop.times), len(shop.forward.to)
+    short = int(np.isin(rows[:, 0], (PRICE, FLOW)).sum())
+    moments = int((rows[:, 0] == PRICE).sum())
+    longest = int(np.diff(shop.tasks_at).max(initial=0))
+    ends = sum(len(h.last) for h in problem.holdings)
+    return (
+        (len(rows) - short) * (PART + OBJECT * (longest + 16))
+        + short * OBJECT * (16 + links // n + 1)
+        + moments * OBJECT * (2 * (n + links) + 3 * len(problem.holdings) + 2 * ends)
+        + 2 * (1 + 2 * splits) * (OBJECT + n // 8) * (n + links)
+        + 8 * OBJECT * (n + links) * (2 + splits)
+    )
 
 
 def _tuples(rows: Ints) -> list[Row]:

@@ -19,7 +19,7 @@ from ...proofs.schedules.certificate import FLOW, PRICE
 from ..compiling import njit
 from .shop import Links, Shop
 
-HALVINGS, NEARBY = 16, 8
+HALVINGS, NEARBY = 16, 6
 """Prices that are tried, at first and near the last one."""
 
 TIME_PRICE = 1 << 20

@@ -36,7 +36,7 @@ DELAYS = 12
 CHAIN = 40
 """Most tasks of such work that end in one of them."""
 
-BOUND_SHARE = 0.8
+BOUND_SHARE = 0.7
 """Of the time, at most, for what memory adds to the bound."""
 
 
@@ -91,6 +91,11 @@ def overlap(
 
     if makespan > lower:
         tried(priority)
+    if makespan > lower:
+        share = monotonic() + BOUND_SHARE * (end - monotonic())
+        found = crowded(start, problem, makespan, lambda: share - monotonic())
+        if found is not None:
+            lower, bound = found.value, found.bound
     if makespan > lower and (idle := unburdened(problem)):
         base = priority
         for part in EARLIER:
@@ -102,11 +107,6 @@ def overlap(
     for k in range(DELAYS):
         if makespan > lower and monotonic() < end and tried(priority, longest >> k):
             delay = longest >> k
-    if makespan > lower:
-        share = monotonic() + BOUND_SHARE * (end - monotonic())
-        found = crowded(start, problem, makespan, lambda: share - monotonic())
-        if found is not None:
-            lower, bound = found.value, found.bound
     stale = 0
     while makespan > lower and stale < STALE and monotonic() < end:
         noise = random.choice([1e-4, 1e-3, 1e-2]) * priority.max()

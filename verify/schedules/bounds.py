@@ -120,7 +120,7 @@ def _replay(
         place = f"row {k}"
         if k < run:
             continue
-        budget.charge(OBJECT * (longest + 16), place)
+        budget.charge(OBJECT * (16 if word in (PRICE, FLOW) else longest + 16), place)
         if done:
             raise BadBound(f"{place}: all cases are closed already")
         if word in (RAISE_HEAD, RAISE_TAIL):
