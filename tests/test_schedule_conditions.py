@@ -186,8 +186,18 @@ def test_a_run_of_rows_is_replayed_once(monkeypatch: pytest.MonkeyPatch) -> None
     real = Levels.run
     monkeypatch.setattr(Levels, "run", lambda *given: runs.append(given[-1]) or real(*given))
     what = problem(on(1, 1), (Precedence(0, 1),))
-    proved(what, (0, 1), 2, *((AFTER_ALL, 1, 0, 0), (BEFORE_ALL, 0, 0, 0)) * 4, (LOAD, 0, 0, 0))
-    assert runs == [0]
+    run = ((AFTER_ALL, 1, 0, 0), (BEFORE_ALL, 0, 0, 0)) * 4
+    proved(what, (0, 1), 2, (ORDER, 0, 1), *run, (ORDER, 0, 1), *run, (LOAD, 0, 0, 0))
+    assert runs == [1, 10]
+
+
+def test_tables_of_what_comes_before_are_held_within_the_budget() -> None:
+    what = problem(on(*(1,) * 64), (Precedence(0, 1),))
+    bound = Refutation(63, np.array([[AFTER_ALL, 1, 0, 0, 0], [LOAD, 0, 0, 0, 0]]))
+    needed = 2 * 64 * (64 + 7) // 64
+    assert lower_bound(*network(what), bound, Budget(held=needed)) == 64
+    with pytest.raises(ContainerError, match=f"its tables have {needed} entries"):
+        lower_bound(*network(what), bound, Budget(held=needed - 1))
 
 
 def test_a_raise_never_lowers() -> None:
