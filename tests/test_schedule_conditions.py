@@ -90,9 +90,17 @@ def test_what_is_held_and_when() -> None:
     refused("holds 4", problem((*on(2), Task("last", 0, ())), held=(Holding(0, 4, 1, ()),), limit=3), (0, 2), 2)
     kept = (Holding(0, 3, None, ()), Holding(0, 3, 1, (1,)))
     refused("holds 6", problem(on(2, 2), held=kept, limit=5), (0, 2), 2)
-    assert check_schedule(
-        ScheduleCertificate(Pipeline(((1, 1, 1),), 2, 0, 9), np.array([0, 3, 1, 4, 2, 5]), 6, 3, Path(), "")
-    ).verdict is Verdict.PROVED  # fmt: skip
+
+
+def test_memory_of_a_pipeline_is_a_precedence_where_it_binds() -> None:
+    """More than there are micro-batches binds nothing; one activation makes the second micro-batch wait."""
+    roomy = ScheduleCertificate(Pipeline(((1, 1, 1),), 2, 0, 3), np.array([0, 3, 1, 4, 2, 5]), 6, 4, Path(), "")
+    assert check_schedule(roomy).verdict is Verdict.PROVED
+    starts = np.array([0, 5, 1, 6, 3, 8, 2, 7, 4, 9, 3, 8])
+    for memory, least in ((1, 10), (2, 6), (None, 6)):
+        pipe = Pipeline(((1, 1, 1),) * 2, 2, 0, memory)
+        for claimed, verdict in ((least, Verdict.PROVED), (least + 1, Verdict.REFUTED)):
+            assert check_schedule(ScheduleCertificate(pipe, starts, 10, claimed, Path(), "")).verdict is verdict
 
 
 def test_the_budget_grows_with_starts_and_rows(monkeypatch: pytest.MonkeyPatch) -> None:
