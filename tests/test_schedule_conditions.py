@@ -90,9 +90,17 @@ def test_what_is_held_and_when() -> None:
     refused("holds 4", problem((*on(2), Task("last", 0, ())), held=(Holding(0, 4, 1, ()),), limit=3), (0, 2), 2)
     kept = (Holding(0, 3, None, ()), Holding(0, 3, 1, (1,)))
     refused("holds 6", problem(on(2, 2), held=kept, limit=5), (0, 2), 2)
-    assert check_schedule(
-        ScheduleCertificate(Pipeline(((1, 1, 1),), 2, 0, 9), np.array([0, 3, 1, 4, 2, 5]), 6, 3, Path(), "")
-    ).verdict is Verdict.PROVED  # fmt: skip
+
+
+def test_memory_of_a_pipeline_is_a_precedence_where_it_binds() -> None:
+    """More than there are micro-batches binds nothing; one activation makes the second micro-batch wait."""
+    roomy = ScheduleCertificate(Pipeline(((1, 1, 1),), 2, 0, 3), np.array([0, 3, 1, 4, 2, 5]), 6, 4, Path(), "")
+    assert check_schedule(roomy).verdict is Verdict.PROVED
+    starts = np.array([0, 5, 1, 6, 3, 8, 2, 7, 4, 9, 3, 8])
+    for memory, least in ((1, 10), (2, 6), (None, 6)):
+        pipe = Pipeline(((1, 1, 1),) * 2, 2, 0, memory)
+        for claimed, verdict in ((least, Verdict.PROVED), (least + 1, Verdict.REFUTED)):
+            assert check_schedule(ScheduleCertificate(pipe, starts, 10, claimed, Path(), "")).verdict is verdict
 
 
 def test_the_budget_grows_with_starts_and_rows(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -186,8 +194,18 @@ def test_a_run_of_rows_is_replayed_once(monkeypatch: pytest.MonkeyPatch) -> None
     real = Levels.run
     monkeypatch.setattr(Levels, "run", lambda *given: runs.append(given[-1]) or real(*given))
     what = problem(on(1, 1), (Precedence(0, 1),))
-    proved(what, (0, 1), 2, *((AFTER_ALL, 1, 0, 0), (BEFORE_ALL, 0, 0, 0)) * 4, (LOAD, 0, 0, 0))
-    assert runs == [0]
+    run = ((AFTER_ALL, 1, 0, 0), (BEFORE_ALL, 0, 0, 0)) * 4
+    proved(what, (0, 1), 2, (ORDER, 0, 1), *run, (ORDER, 0, 1), *run, (LOAD, 0, 0, 0))
+    assert runs == [1, 10]
+
+
+def test_tables_of_what_comes_before_are_held_within_the_budget() -> None:
+    what = problem(on(*(1,) * 64), (Precedence(0, 1),))
+    bound = Refutation(63, np.array([[AFTER_ALL, 1, 0, 0, 0], [LOAD, 0, 0, 0, 0]]))
+    needed = 2 * 64 * (64 + 7) // 64
+    assert lower_bound(*network(what), bound, Budget(held=needed)) == 64
+    with pytest.raises(ContainerError, match=f"its tables have {needed} entries"):
+        lower_bound(*network(what), bound, Budget(held=needed - 1))
 
 
 def test_a_raise_never_lowers() -> None:

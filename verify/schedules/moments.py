@@ -42,20 +42,23 @@ class Moments:
     times: list[int]
     ends: set[tuple[int, int]] = field(default_factory=set)
     device: int = -1
+    limit: int = 0
     price: int = 0
     time_price: int = 0
     flows: list[tuple[int, int, int]] = field(default_factory=list)
 
     def open(self, device: int, price: int, time_price: int, budget: Budget) -> None:
         """Begin an argument about a device that has a limit."""
-        if not 0 <= device < len(self.memory.limits) or self.memory.limits[device] is None:
+        limit = self.memory.limits[device] if 0 <= device < len(self.memory.limits) else None
+        if limit is None:
             raise BadMoment(f"there is no limit on device {device}")
         if price < 0 or time_price < 0:
             raise BadMoment("a price is 0 or more")
         if not self.ends:
             budget.charge(OBJECT * len(self.memory.last), "the ends of holdings")
             self.ends = set(zip(self.memory.holder.tolist(), self.memory.last.tolist(), strict=True))
-        self.device, self.price, self.time_price, self.flows = device, price, time_price, []
+        self.device, self.limit, self.flows = device, limit, []
+        self.price, self.time_price = price, time_price
 
     def flow(self, source: int, target: int, amount: int, found: State, budget: Budget) -> None:
         """Another flow of the open argument."""
@@ -139,9 +142,7 @@ class Moments:
         value = [0] * (n + count)
         for t, w in weights.items():
             value[t] = w
-        limit = m.limits[self.device]
-        assert limit is not None
-        total = self.price * limit
+        total = self.price * self.limit
         may_end = [False] * count
         for k, (d, amount, first) in enumerate(
             zip(m.device.tolist(), m.amount.tolist(), m.first.tolist(), strict=True)
