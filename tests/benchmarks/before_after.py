@@ -56,7 +56,10 @@ def found(name, *places):
             continue
     raise SystemExit(f"{name} is in none of {places}")
 solve = found("solve", "formal.selection.solve")
-relaxed = found("relax_resources", "formal.selection.relax_resources") if sys.argv[5] == "new" else found("solve_slack", "formal.selection.slack")
+try:
+    relaxed = found("relax_resources", "formal.selection.relax_resources")
+except SystemExit:  # its name in trees from before the move
+    relaxed = found("solve_slack", "formal.selection.slack")
 what, limit, repeat, memory = sys.argv[1].split(), float(sys.argv[2]), int(sys.argv[3]), sys.argv[4]
 if what[0] == "file":
     from pathlib import Path

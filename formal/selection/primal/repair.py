@@ -39,7 +39,8 @@ def repair(
 
     weight = 1
     for _ in range(options.repair_weights):
-        lower(options.repair_rounds, weight)
+        if rows is not None:
+            lower(options.repair_rounds, weight)
         if rows is None or use.size == 0 or int(use.max()) <= rows.limit:
             lower(options.settle_rounds, None)
             return x
