@@ -27,9 +27,9 @@ if TYPE_CHECKING:
     from shardproof.formal.explain.deviation import Deviation
     from shardproof.formal.explain.explain import Explanation
     from shardproof.formal.explain.parallel_graph import PricedGraph
-    from shardproof.formal.explain.pipelines import PipelineReport
     from shardproof.formal.explain.sensitivity import Sensitivity
     from shardproof.formal.explain.stored_state import StoredState
+    from shardproof.formal.pipelines.explain import PipelineReport
     from shardproof.models.cost.selection import Planning
     from shardproof.proofs.pipelines.certificate import PipelineCertificate
     from shardproof.proofs.views.certificate import ViewsCertificate
@@ -398,7 +398,7 @@ class Pipeline:
 
     def explain(self) -> PipelineReport:
         """Per stage its placements in the field's words, where its time goes, what fills its memory; the schedule."""
-        from shardproof.formal.explain.pipelines import explain_pipeline
+        from shardproof.formal.pipelines.explain import explain_pipeline
 
         return explain_pipeline(self.certificate)
 

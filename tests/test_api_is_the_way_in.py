@@ -34,6 +34,7 @@ WORDS = {
     "formal.planning.layouts.tensor_layouts": "the same",
     "formal.planning.strategy.load_strategy": "the same",
     "formal.report.page.diff_page": "text",
+    "formal.schedules.drawing.picture": "a drawing",
     "formal.selection.engines.consult.conversation": "text",
     "formal.selection.tree.infeasible.least_use": "names the rows of a conflict",
     "verify.rewrites.library.library_result": "rule libraries",

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from shardproof.__main__ import run
-from shardproof.formal.explain.pipelines import explain_pipeline
+from shardproof.formal.pipelines.explain import explain_pipeline
 from shardproof.formal.pipelines.job import Job
 from shardproof.formal.pipelines.search import Scheduled, planned
 from shardproof.formal.selection.model.clock import Clock

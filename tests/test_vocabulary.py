@@ -225,7 +225,7 @@ def test_joint_and_pipelined_plans_say_the_next_step(tmp_path: Path, capsys: pyt
     words = ["plan", "bert-tiny", "--train", "sgd", "--machine", "localhost:2", "--pipeline", "2:2", "--gap", "90%"]
     assert run([*words, "--time-limit", "30", "-o", piped]) in (0, 5)
     for verb in (
-        ["explain", piped],
+        ["sensitivity", piped],
         ["report", piped, "-o", out + "2"],
         ["export", piped, "--to", "jax", "-o", out + "1"],
     ):

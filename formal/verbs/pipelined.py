@@ -13,8 +13,8 @@ from ...models.terminal.console import Exit, Watch, emit, say
 from ...models.text import bytes_text, seconds_text
 from ...proofs.pipelines.certificate import PipelineCertificate
 from ...proofs.publishing.publisher import Published, Publisher
-from ..explain.pipelines import explain_pipeline, render_pipeline
 from ..pipelines.audit import audit_pipeline
+from ..pipelines.explain import explain_pipeline, render_pipeline
 from ..pipelines.recompute import Tried
 from ..pipelines.request import PipelineRequest, carry_out_pipelined
 from ..pipelines.search import Scheduled, Searched

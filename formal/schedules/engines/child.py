@@ -11,6 +11,7 @@ import subprocess
 import sys
 from typing import Final, Literal
 
+from ....models.files.json_text import parse_json
 from .question import Question, Reply
 
 EngineName = Literal["ilp", "smt", "cp-sat"]
@@ -53,7 +54,9 @@ def reply_in_time(engine: EngineName, asked: Question, seconds: float, threads: 
     try:
         if len(done.stdout) > MOST_BYTES:
             raise ValueError
-        value = json.loads(done.stdout)
+        value = parse_json(done.stdout)
+        if not isinstance(value, dict):
+            raise ValueError
         return Reply(value["starts"], str(value["says"])[:200], value["claims"])
     except (ValueError, TypeError, KeyError, RecursionError):
         return Reply(None, "nothing that can be read")
@@ -61,7 +64,8 @@ def reply_in_time(engine: EngineName, asked: Question, seconds: float, threads: 
 
 def serve() -> None:
     """The other process: question from standard input, answer to standard output, which solvers cannot write to."""
-    task = json.load(sys.stdin.buffer)
+    task = parse_json(sys.stdin.buffer.read())
+    assert isinstance(task, dict)  # from `reply_in_time`
     asked = Question.of_json(task["question"])
     out = os.fdopen(os.dup(1), "wb")
     os.dup2(os.open(os.devnull, os.O_WRONLY), 1)

@@ -18,12 +18,12 @@ from ...models.pipelines.work import PER_SECOND
 from ...models.schedules.pipeline import Pipeline
 from ...models.text import bytes_text, seconds_text
 from ...proofs.pipelines.certificate import PipelineCertificate, Stage
-from ..pipelines.case import Case, StagePlan
-from ..pipelines.job import Job
-from ..pipelines.search import waiting
+from ..explain.scheme import LevelScheme, scheme
 from ..planning.report import table_text
 from ..schedules.drawing import peaks, text
-from .scheme import LevelScheme, scheme
+from .case import Case, StagePlan
+from .job import Job
+from .search import waiting
 
 COLUMNS = 100
 """Of a schedule as text."""
