@@ -110,6 +110,7 @@ def test_the_proof_of_the_bound_is_about_the_problem_with_the_configurations_cho
     )
 
 
+@pytest.mark.slow
 def test_the_configuration_is_a_plan_that_the_checker_proves_and_the_search_is_no_worse() -> None:
     found = planned(job(), [(2, 4)], Clock(60.0), Fraction(1, 20))
     assert found.best is not None and given().best is not None
