@@ -23,8 +23,7 @@ from ...proofs.pipelines.file import decode_pipeline, write_pipeline
 from ..kernels import Array
 from ..lowering.stages import StagedProgram, staged
 from ..trace import Recorder, Span, write_spans
-from ..transport import TransportError
-from ..transport.mpi import MpiTransport
+from ..transport.mpi import MpiTransport, check_ranks
 from . import progress
 from .container_job import read_options, run_container_job
 from .interpreter import RankError
@@ -76,8 +75,7 @@ def main(folder: Path) -> None:
     try:
         data = read_options(folder)
         program = staged(decode_pipeline(read_container((folder / "plan.spz").read_bytes())), bool(data["stored"]))
-        if world.Get_size() != len(program.stages) * program.devices:
-            raise TransportError(f"the plan has other devices than MPI ranks: {world.Get_size()}")
+        check_ranks(world, len(program.stages) * program.devices)
         table = progress.enter(folder, number)
         s, rank = divmod(number, program.devices)
         among = MPI.Intracomm(world.Split(s, rank))
