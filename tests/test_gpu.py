@@ -17,9 +17,12 @@ from test_zoo_ranks import WITHOUT_LOSS, free_links
 from shardproof.backends.execution.reference import random_inputs, run_graph
 from shardproof.backends.execution.run import run_virtual
 from shardproof.backends.lowering.program import lower
+from shardproof.backends.transport.nccl import NcclTransport, nccl_module
+from shardproof.backends.transport.requests import AllReduce
 from shardproof.formal.planning.plan import plan_graph
 from shardproof.models.layout.placement import space
 from shardproof.models.program.graph import Graph
+from shardproof.models.program.index import Combine
 from shardproof.models.sources.training import build_step
 from shardproof.models.sources.zoo import TINY, ZOO, build
 
@@ -91,6 +94,7 @@ def test_four_mpi_ranks_on_one_gpu(options: tuple[str, ...], tmp_path: Path) -> 
     subprocess.run([*shardproof, "plan", *options, "--machine", "localhost:4", "-o", plan], check=True, timeout=120)
     ran = subprocess.run(
         [*shardproof, "run", plan, "-n", "4", "--backend", "cupy", "--trace", str(tmp_path / "t.json")],
+        check=False,
         capture_output=True,
         text=True,
         timeout=120,
@@ -99,3 +103,33 @@ def test_four_mpi_ranks_on_one_gpu(options: tuple[str, ...], tmp_path: Path) -> 
     assert ran.returncode == 0, ran.stdout + ran.stderr
     assert ": equal" in ran.stdout
     assert "cupy" in ran.stdout
+
+
+class Alone:
+    """The bootstrap of a group of one."""
+
+    def share(self, group: tuple[int, ...], identifier: object) -> object:
+        return identifier
+
+
+def test_nccl_itself_takes_every_request_of_a_group_of_one() -> None:
+    """One GPU holds one NCCL rank: names, types and pointers are right; that several ranks agree needs several GPUs."""
+    import cupy
+
+    nccl = nccl_module()
+    if nccl is None:
+        pytest.skip("CuPy has no NCCL here")
+    transport, alone = NcclTransport(0, Alone(), cupy, nccl), (0,)
+    for dtype in ("float32", "float64", "float16", "int64", "uint8"):
+        mine = cupy.arange(6).astype(dtype)
+        for combine in (Combine.SUM, Combine.MAX, Combine.MIN):
+            np.testing.assert_array_equal(host(transport.all_reduce(alone, mine, combine)), host(mine))
+            np.testing.assert_array_equal(host(transport.reduce_scatter(alone, mine[None], combine)), host(mine))
+            np.testing.assert_array_equal(host(transport.reduce(alone, 0, mine, combine)), host(mine))
+        np.testing.assert_array_equal(host(transport.all_gather(alone, mine)), host(mine)[None])
+        np.testing.assert_array_equal(host(transport.all_gather(alone, mine, (6,))), host(mine))
+        np.testing.assert_array_equal(host(transport.reduce_scatter(alone, mine, Combine.SUM, (6,))), host(mine))
+        held = transport.start(AllReduce(alone, mine, Combine.SUM))
+        later = mine * 2  # queued beside it
+        np.testing.assert_array_equal(host(held.wait()), host(mine))
+        np.testing.assert_array_equal(host(later), 2 * host(mine))

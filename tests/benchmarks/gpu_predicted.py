@@ -113,7 +113,7 @@ def planned(gpu: str, name: str, attention: str) -> dict[str, float]:
                 "-m",
                 "shardproof",
                 "plan",
-                f"{HERE / 'gpu_cases.py'}:{name}",
+                f"{HERE / 'gpu/cases.py'}:{name}",
                 "--machine",
                 f"{MACHINES[gpu]}:1x1",
             ]

@@ -2,7 +2,7 @@
 
     python tests/benchmarks/gpu_times.py OUT [--families NAMES] [--seconds S] [--drawn SEED]
 
-Needs torch with CUDA and nothing of ours but `gpu_models.py` beside it, so that it runs where only these files are.  Writes OUT/FAMILY.csv: one row a case with the
+Needs torch with CUDA and nothing of ours but `gpu/models.py` beside it, so that it runs where only these files are.  Writes OUT/FAMILY.csv: one row a case with the
 median of several batches of launches in microseconds, and OUT/machine.json.  Operands rotate through more memory than the second-level cache holds, as
 they do in a training step.
 """
@@ -21,7 +21,7 @@ from pathlib import Path
 from random import Random
 
 import torch
-from gpu_models import STEPS, language
+from gpu.models import STEPS, language
 from torch import nn
 from torch.nn import functional as F
 from torch.nn.attention import SDPBackend, sdpa_kernel

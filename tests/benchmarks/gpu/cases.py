@@ -1,4 +1,4 @@
-"""The cases of `gpu_models.STEPS` as programs that `shardproof plan FILE.py:NAME` reads: gpt2_8_1024 is gpt2 with 8 rows
+"""The cases of `gpu.models.STEPS` as programs that `shardproof plan FILE.py:NAME` reads: gpt2_8_1024 is gpt2 with 8 rows
 of 1,024 positions, in bfloat16.
 """
 
@@ -11,9 +11,9 @@ from pathlib import Path
 import torch
 from torch import nn
 
-sys.path.insert(0, str(Path(__file__).parent))
+sys.path.insert(0, str(Path(__file__).parents[1]))
 
-from gpu_models import STEPS, language
+from gpu.models import STEPS, language
 
 
 def case(name: str, batch: int, positions: int) -> Callable[[], tuple[nn.Module, tuple[torch.Tensor, torch.Tensor]]]:
