@@ -182,6 +182,12 @@ def test_fused_gradients_of_a_batch_of_one(small_tiles: None) -> None:
     wanted, found = run_graph(apart, values), run_graph(fused, values)
     for name, array in wanted.items():
         np.testing.assert_allclose(found[name], array, rtol=1e-12, atol=1e-12)
+    (op,) = (o for o in fused.operators if o.function == "attention_gradients")
+    every = replace(fused, outputs=tuple(a.tensor for a in op.inputs if fused.writer().get(a.tensor) is not None))
+    known = {**values, **run_graph(every, values)}
+    for axis in op.axes:
+        if axis.splittable:
+            check_split(op, fused, [known[a.tensor] for a in op.inputs], axis, [axis.extent // 2])
 
 
 def test_fused_gradients_need_a_common_layout() -> None:
