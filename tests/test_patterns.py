@@ -255,3 +255,11 @@ def test_a_value_that_is_read_elsewhere_keeps_the_composition() -> None:
     s = g.map("s", "sigmoid", x)
     graph = g.build(g.map("y", "multiply", x, s), g.map("z", "negate", s))
     assert recognise(graph).graph == graph
+
+
+def test_a_norm_that_is_read_unrounded_too_keeps_its_casts() -> None:
+    g = Builder("g")
+    x = low(g, g.input("x", (2, 3, 4)))
+    norm = g.normalise("norm", "layer_norm", TEXT, low(g, x, "float32"), over=("m",), epsilon=1e-5)
+    graph = g.build(low(g, norm), g.map("z", "negate", norm))
+    assert recognise(graph).graph == graph

@@ -19,7 +19,7 @@ from typing import Final
 
 from ...program.index import Access
 from ...program.operators import Operator
-from .view import NARROW, Read, View, replaced, rounds
+from .view import NARROW, Read, View, axes_of, replaced, rounds
 
 _ONE_VALUE: Final = frozenset(
     {"silu", "gelu", "sigmoid", "softplus", "tanh", "erf", "exp", "log", "rsqrt", "sqrt", "power", "relu"}
@@ -66,10 +66,11 @@ def widened_norm(view: View, op: Operator) -> Operator | None:
         return None
     at = {i.single: o.single for i, o in zip(norm.output.index, index, strict=True)}
     over = tuple(str(at.get(a)) for a in norm.over)
-    if view.readers[tensor] != [op.name] or tensor in view.graph.outputs or None in at.values():
+    alone = view.readers[tensor] == [op.name] and tensor not in view.graph.outputs
+    if not alone or None in at.values() or len({*at.values()}) < len(at):
         return None
     reads = [_before_cast(view, r) or r for r in view.reads(norm, index)]
-    if _dtype(view, reads[0][0]) != _dtype(view, op.output.tensor) or not {*over} <= {*op.output.axes}:
+    if _dtype(view, reads[0][0]) != _dtype(view, op.output.tensor) or {*axes_of(reads[0])} != {*op.output.axes}:
         return None
     return replaced(op, norm.function, [Access(*r) for r in reads], {**dict(norm.attributes), "over": over})
 
