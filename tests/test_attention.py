@@ -23,7 +23,7 @@ from shardproof.backends.kernels import attention_parts
 from shardproof.models.program import attention_pairs
 from shardproof.models.program.attention import inner
 from shardproof.models.program.graph import Graph, GraphError, Role
-from shardproof.models.program.index import Access, Affine
+from shardproof.models.program.index import Access, Affine, Axis
 from shardproof.models.program.operators import NodeKind, Operator
 from shardproof.models.sources.building.attention import attention, lse_of, with_fused_gradients
 from shardproof.models.sources.building.band import Bounds, bounds_of
@@ -164,6 +164,30 @@ def test_fused_gradients_of_features_in_two_axes(small_tiles: None) -> None:
     wanted, found = run_graph(apart, values), run_graph(fused, values)
     for name, array in wanted.items():
         np.testing.assert_allclose(found[name], array, rtol=1e-12, atol=1e-12)
+
+
+def test_fused_gradients_of_a_batch_of_one(small_tiles: None) -> None:
+    """PyTorch's programs, taken apart, read queries, keys and values without a batch of one that the result has."""
+    b = Builder("one", "float64")
+    q, k, v = b.parameter("q", (6, 2, 3, 4)), b.parameter("k", (9, 2, 4)), b.parameter("v", (9, 2, 5))
+    attention(b, "y", "s h g d, t h d, t h e -> h g s e", q, k, v, query="s", ahead=0, scale=0.4)
+    graph = b.build("y")
+    (op,) = graph.operators
+    one = replace(op, axes=(Axis("b", 1), *op.axes), output=Access("y", (Affine.axis("b"), *op.output.index)))
+    tensors = tuple(replace(t, shape=(1, *t.shape)) if t.name == "y" else t for t in graph.tensors)
+    graph = replace(graph, operators=(one,), tensors=tensors).check()
+    apart, fused = build_step(graph, "sgd").graph, build_step(with_fused_gradients(graph), "sgd").graph
+    assert "attention_gradients" in {o.function for o in fused.operators}
+    values = random_inputs(fused, 6)
+    wanted, found = run_graph(apart, values), run_graph(fused, values)
+    for name, array in wanted.items():
+        np.testing.assert_allclose(found[name], array, rtol=1e-12, atol=1e-12)
+    (op,) = (o for o in fused.operators if o.function == "attention_gradients")
+    every = replace(fused, outputs=tuple(a.tensor for a in op.inputs if fused.writer().get(a.tensor) is not None))
+    known = {**values, **run_graph(every, values)}
+    for axis in op.axes:
+        if axis.splittable:
+            check_split(op, fused, [known[a.tensor] for a in op.inputs], axis, [axis.extent // 2])
 
 
 def test_fused_gradients_need_a_common_layout() -> None:

@@ -29,7 +29,7 @@ def model():
             "'shampoo' is not one of 'sgd', 'adam', 'adamw', 'rmsprop', 'adagrad', 'lion', 'muon', 'adafactor'",
         ),
         ("", "is not one of"),
-        ("sgd:beta1=0.9", "sgd has no 'beta1'; it has: rate, momentum, nesterov, decay, clip, step"),
+        ("sgd:beta1=0.9", "sgd has no 'beta1'; it has: rate, momentum, nesterov, decay, bits, clip, step"),
         ("adam:momentum=0.9", "adam has no 'momentum'"),
         ("sgd:rate", "give rate=NUMBER once"),
         ("sgd:rate=1,rate=2", "give rate=NUMBER once"),
@@ -41,6 +41,7 @@ def model():
         ("adam:step=0", "out of range"),
         ("adam:step=1.5", "out of range"),
         ("sgd:nesterov=0.5", "out of range"),
+        ("adam:bits=24", "out of range"),
         ("muon:iterations=2.5", "out of range"),
         (
             "muon:beta1=0.9",

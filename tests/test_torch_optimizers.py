@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
+from copy import deepcopy
 from dataclasses import replace
 from typing import Any
 
@@ -122,3 +123,50 @@ def test_three_steps_are_those_of_torch(text: str) -> None:
     for w in ("frozen.weight", "frozen.bias"):
         assert np.array_equal(feed[w], before[w].numpy())
     assert Graph.from_json(graph.to_json()) == graph
+
+
+class Dot(nn.Module):
+    """A loss whose gradient is its input."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.weight = nn.Parameter(torch.linspace(-2, 2, 256))
+
+    def forward(self, x: Tensor) -> Tensor:
+        return (self.weight * x).float().sum()
+
+
+NARROW: dict[str, Callable[[Any], Any]] = {
+    "sgd:rate=0.1,momentum=0.9,bits=16": lambda w: optim.SGD(w, lr=0.1, momentum=0.9),
+    "adam:rate=0.01,bits=16": lambda w: optim.Adam(w, lr=0.01, fused=True),
+    "adamw:rate=0.01,bits=16": lambda w: optim.AdamW(w, lr=0.01, fused=True),
+    "adam:rate=0.01": lambda w: optim.Adam(w, lr=0.01, fused=True),
+}
+
+
+@pytest.mark.parametrize("text", sorted(NARROW))
+def test_what_is_remembered_in_16_bits(text: str) -> None:
+    """Three steps of weights in bfloat16: moments are the numbers that torch.optim keeps there, or nearer ones."""
+    module, draw = Dot().bfloat16(), torch.Generator().manual_seed(5)
+    graph = step_of(lambda: (Dot().bfloat16(), {"x": torch.zeros(256).bfloat16()}), text).graph
+    kept = {t.name: t.dtype for t in graph.tensors if t.name.startswith("weight.") and t.name in dict(graph.state)}
+    assert kept and set(kept.values()) == {"bfloat16" if "bits" in text else "float32"}
+    optimizer, states = NARROW[text](module.parameters()), ("momentum", "adam_m", "adam_v")
+    wide = deepcopy(module).float()
+    feed = {k: v.astype(np.float32) for k, v in fed(graph, wide, {"x": torch.zeros(256)}).items()}
+    for step in (1, 2, 3):
+        x = torch.randn(256, generator=draw).bfloat16()
+        optimizer.zero_grad()
+        module(x).backward()
+        optimizer.step()
+        feed["x"] = x.float().numpy()
+        got = run_graph(advanced(graph, step), feed, stored=True)
+        feed.update({old: got[new] for old, new in graph.state})
+        (held,) = optimizer.state.values()
+        for name, theirs in zip(
+            states, (held.get(k) for k in ("momentum_buffer", "exp_avg", "exp_avg_sq")), strict=True
+        ):
+            if theirs is not None:
+                wanted = theirs.float().numpy()
+                np.testing.assert_allclose(feed[f"weight.{name}"], wanted, rtol=0, atol=2.0**-7 * np.abs(wanted).max())
+        np.testing.assert_allclose(feed["weight"], module.weight.detach().float().numpy(), rtol=2.0**-7, atol=2.0**-7)

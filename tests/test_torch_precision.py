@@ -287,3 +287,84 @@ def test_ignored_labels_count_over_the_whole_batch(count: int) -> None:
     for name, p in module.named_parameters():
         wanted = p.detach().numpy()
         np.testing.assert_allclose(got[dict(graph.state)[name]].reshape(wanted.shape), wanted, rtol=1e-10, atol=1e-12)
+
+
+class OwnNorm(nn.Module):
+    """Hugging Face's `LlamaRMSNorm`: rounded before its gain."""
+
+    def __init__(self, width: int) -> None:
+        super().__init__()
+        self.weight = nn.Parameter(torch.ones(width))
+
+    def forward(self, x: Tensor) -> Tensor:
+        wide = x.to(torch.float32)
+        wide = wide * torch.rsqrt(wide.pow(2).mean(-1, keepdim=True) + 1e-5)
+        return self.weight * wide.to(x.dtype)
+
+
+class WidenedNorm(nn.LayerNorm):
+    """A layer norm in float32 of what is kept in 16 bits."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        wide = nn.functional.layer_norm(x.float(), self.normalized_shape, self.weight.float(), self.bias.float())
+        return wide.type_as(x)
+
+
+@pytest.mark.parametrize("batch", [1, 3])
+@pytest.mark.parametrize(
+    ("made", "wanted"),
+    [(nn.RMSNorm, ["rms_norm"]), (OwnNorm, ["rms_norm", "multiply"]), (WidenedNorm, ["layer_norm"])],
+)
+def test_a_norm_of_a_module_in_bfloat16_is_an_operator(made: Any, wanted: list[str], batch: int) -> None:
+    """Nothing in float32 is stored, and what the program rounds on the way is rounded."""
+    from shardproof.models.sources.torch.importer import convert
+    from shardproof.models.sources.torch.program import build
+
+    torch.manual_seed(7)
+    module = made(64).bfloat16()
+    for p in module.parameters():
+        p.data += torch.randn(p.shape).to(p.dtype)
+    x = torch.randn(batch, 32, 64).bfloat16()
+    graph = convert(build(lambda: (made(64).bfloat16(), {"x": x}), "model")).graph
+    assert [op.function for op in graph.operators] == wanted
+    assert {t.dtype for t in graph.tensors} == {"bfloat16"}
+    held = {**dict(module.named_parameters()), "x": x}
+    feed = {t.name: held[t.name].detach().float().numpy() for t in graph.tensors if t.name in held}
+    feed = {t.name: feed[t.name].reshape(t.shape) for t in graph.tensors if t.name in held}
+    got, theirs = run_graph(graph, feed, stored=True)[graph.outputs[0]], module(x).detach().float().numpy()
+    assert np.mean(got.reshape(theirs.shape) != theirs) < 1e-3  # sums of another order, near the middle of two numbers
+    np.testing.assert_allclose(got.reshape(theirs.shape), theirs, rtol=2.0**-7)
+
+
+class BelowNorm(nn.Module):
+    """A linear layer, a norm and a mean square."""
+
+    def __init__(self, made: Any) -> None:
+        super().__init__()
+        self.below, self.norm = nn.Linear(64, 64, bias=False), made(64)
+
+    def forward(self, x: Tensor, target: Tensor) -> Tensor:
+        return ((self.norm(self.below(x)).float() - target) ** 2).mean()
+
+
+@pytest.mark.parametrize("batch", [1, 3])
+@pytest.mark.parametrize("made", [nn.RMSNorm, OwnNorm, WidenedNorm])
+def test_gradients_of_a_norm_of_a_module_in_bfloat16(made: Any, batch: int) -> None:
+    """They are as near to those of float32 as PyTorch's in bfloat16 are."""
+    torch.manual_seed(8)
+    module = BelowNorm(made).bfloat16()
+    for p in module.parameters():
+        p.data = (p + 0.3 * torch.randn(p.shape)).to(p.dtype)
+    x, target = torch.randn(batch, 32, 64).bfloat16(), torch.randn(batch, 32, 64)
+    exact, single = deepcopy(module).float(), {"x": x.float(), "target": target}
+    module(x, target).backward()
+    exact(**single).backward()
+    step = step_of(lambda: (BelowNorm(made).bfloat16(), {"x": x, "target": target}), "sgd")
+    assert {"rms_norm_gradient", "layer_norm_gradient"} & {op.function for op in step.graph.operators}
+    feed = {k: v.astype(np.float32) for k, v in fed(step.graph, exact, single).items()}
+    got = run_graph(step.graph, feed, keep=[g for _, g in step.trained], stored=True)
+    gradient = dict(step.trained)
+    for (name, theirs), (_, wanted) in zip(module.named_parameters(), exact.named_parameters(), strict=True):
+        ours = torch.from_numpy(got[gradient[name]].astype(np.float32).reshape(wanted.shape))
+        far, near = ((g.float() - wanted.grad).norm() / wanted.grad.norm() for g in (ours, theirs.grad))
+        assert far <= 1.25 * near + 2.0**-10, (name, float(far), float(near))

@@ -8,11 +8,11 @@ from math import prod
 from ...program.index import Access
 from ...program.operators import NodeKind, Operator, Value
 from .algebra import Form, TooLarge
-from .view import ROOTS, Read, View, axes_of, number, replaced
+from .view import ROOTS, Read, View, axes_of, number, replaced, rounds
 
 
 def rms_norm(view: View, op: Operator) -> Operator | None:
-    """x * (mean of squares + epsilon)^(-1/2)."""
+    """x * (mean of squares + epsilon)^(-1/2), where nothing inside is rounded to 16 bits."""
     if op.function not in ("multiply", "divide") or not view.near(op, ROOTS):
         return None
     for leaf in view.sources(op):
@@ -36,7 +36,8 @@ def rms_norm(view: View, op: Operator) -> Operator | None:
         ):
             continue
         inside = view.inner(op, leaf)
-        if inside is not None and _all_inside(view, source, leaf, op, inside):
+        below = None if inside is None else _all_inside(view, source, leaf, op, inside)
+        if below is not None and not any(rounds(view, view.graph.operator(n)) for n in below):
             return replaced(op, "rms_norm", [Access(*leaf)], {"over": tuple(over), "epsilon": epsilon})
     return None
 
@@ -81,8 +82,8 @@ def _matched(view: View, argument: Read, leaf: Read, names: list[str], free: lis
     if not isinstance(found, tuple) or found[0] != leaf[0]:
         return None
     renamed: dict[str, str] = {}
-    for mine, theirs in zip(leaf[1], found[1], strict=True):
-        if mine == theirs:
+    for mine, theirs, extent in zip(leaf[1], found[1], view.graph.tensor(leaf[0]).shape, strict=True):
+        if mine == theirs or extent == 1:  # of one element: read along an axis or at 0
             continue
         a, b = mine.single, theirs.single
         if a is None or b is None or a not in free or b not in names:
@@ -91,8 +92,8 @@ def _matched(view: View, argument: Read, leaf: Read, names: list[str], free: lis
     return list(renamed) if sorted(renamed.values()) == sorted(names) else None
 
 
-def _all_inside(view: View, source: Operator, leaf: Read, top: Operator, inside: set[str]) -> bool:
-    """Whether the sum and the square below it serve only this pattern."""
+def _all_inside(view: View, source: Operator, leaf: Read, top: Operator, inside: set[str]) -> set[str] | None:
+    """What disappears, with the sum and the square below it; None if any of it serves anything else."""
     below = {source.name, *inside}
     queue = [a.tensor for a in source.inputs]
     while queue:
@@ -105,16 +106,15 @@ def _all_inside(view: View, source: Operator, leaf: Read, top: Operator, inside:
             or not set(view.readers[tensor]) <= {*below, top.name}
             or tensor in view.graph.outputs
         ):
-            return False
+            return None
         below.add(op.name)
         queue += [a.tensor for a in op.inputs]
-    return (
-        set(view.readers[source.output.tensor]) <= {*below, top.name} and source.output.tensor not in view.graph.outputs
-    )
+    summed = source.output.tensor
+    return below if set(view.readers[summed]) <= {*below, top.name} and summed not in view.graph.outputs else None
 
 
 def norm_gain(view: View, op: Operator) -> Operator | None:
-    """rms_norm(x) * w: the gain belongs to the normalisation."""
+    """rms_norm(x) * w: the gain belongs to the normalisation, unless it is rounded to 16 bits before."""
     if op.function != "multiply":
         return None
     reads = view.reads(op)
@@ -135,6 +135,8 @@ def norm_gain(view: View, op: Operator) -> Operator | None:
             or norm.function != "rms_norm"
             or len(norm.inputs) != 1
             or len(view.readers[norm.output.tensor]) != 1
+            or rounds(view, norm)
+            or rounds(view, view.writer[tensor])
         ):
             continue
         at = {i.single: o.single for i, o in zip(norm.output.index, seen, strict=True)}

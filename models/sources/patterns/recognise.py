@@ -9,6 +9,7 @@
     norm-gain      rms_norm(x) * w, w over the normalised axes        -> rms_norm with gamma
     narrow         cast(f(cast(x))) of and to a 16-bit type           -> f, which widens inside
     narrow-norm    norm(cast(x)) of and to a 16-bit type              -> norm(x), which widens inside
+    widened-norm   cast(norm(cast(x), cast(w))) of and to 16 bits     -> norm(x, w), which widens inside
     exclusive-sum  sums along an axis minus the element itself        -> cumulative_sum with exclusive = 1
     picked-matrices  sum_k x[s, k] w[ids[s], n, k]                  -> grouped_product
     safe-softmax   softmax(s), 0 where every s of the row is -inf     -> softmax, if no row is all -inf
@@ -123,6 +124,7 @@ PATTERNS: Final[Mapping[str, Callable[[View, Operator], Operator | None]]] = Map
         "norm-gain": pattern_norms.norm_gain,
         "narrow": pattern_widened.narrow,
         "narrow-norm": pattern_widened.narrow_norm,
+        "widened-norm": pattern_widened.widened_norm,
         "exclusive-sum": pattern_norms.exclusive_sum,
         "safe-softmax": pattern_masks.safe_softmax,
         "picked-matrices": pattern_experts.picked_matrices,

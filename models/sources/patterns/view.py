@@ -106,6 +106,15 @@ class View:
         return not functions.isdisjoint(self._near[top.name])
 
 
+NARROW: Final = frozenset({"bfloat16", "float16"})
+"""Element types of 16 bits: an operator that writes one rounds."""
+
+
+def rounds(view: View, op: Operator) -> bool:
+    """Whether an operator rounds its result to 16 bits."""
+    return view.graph.tensor(op.output.tensor).dtype in NARROW
+
+
 SPECIAL: Final = frozenset({"tanh", "erf", "sigmoid", "exp"})
 ROOTS: Final = frozenset({"rsqrt", "sqrt", "power"})
 

@@ -29,6 +29,7 @@ from typing import TYPE_CHECKING, Final
 
 from ...program.graph import Graph
 from ..training import Settings, build_step
+from ..training.settings import DEFAULTS
 from .context import TorchError
 
 if TYPE_CHECKING:
@@ -299,4 +300,6 @@ def _settings(found: Stepping, optimizer: torch.optim.Optimizer, group: Mapping[
         raise found.refuse("has Adagrad with lr_decay or initial_accumulator_value, which has no update here")
     if kind == "Muon":
         base = replace(base, coefficients=tuple(group["ns_coefficients"]))  # type: ignore[arg-type]
+    if "bits" in DEFAULTS[kind.lower()]:
+        base = replace(base, bits=16)  # torch.optim remembers in the type of the weight
     return kind.lower(), replace(base, **{k: v for k, v in own.items() if v is not None})  # type: ignore[arg-type]

@@ -75,7 +75,8 @@ def attention(b: Backward, op: Operator) -> None:
 
 def can_fuse(op: Operator, tensors: Sequence[tuple[tuple[int, ...], str]]) -> bool:
     """Whether the three gradients of an attention have a common layout: one query axis, one key axis, and keys and
-    values whose rows are rows of the queries, each read plainly.  `tensors`: shape and type of each.
+    values whose rows are rows of the queries, each read plainly.  Rows that the queries lack too have one element (a
+    batch of one, which PyTorch's programs take apart).  `tensors`: shape and type of each.
     """
     extent = {a.name: a.extent for a in op.axes}
     if any(len(role(op, name)) != 1 for name in ROLES[:2]):
@@ -83,12 +84,12 @@ def can_fuse(op: Operator, tensors: Sequence[tuple[tuple[int, ...], str]]) -> bo
     q, k, v = ([i.single for i in a.index] for a in op.inputs[:3])
     rows = {n for n in k if n not in (*role(op, "key"), *role(op, "feature"))}
     same = {n for n in v if n not in (*role(op, "key"), *role(op, "value_feature"))}
-    own = {a.name for a in op.axes if a.name not in {*rows, *(m for n in ROLES[1:] for m in role(op, n))}}
+    left = {a.name for a in op.axes if a.extent > 1} - {*rows, *(m for n in ROLES[1:] for m in role(op, n))}
     plain = all(
         None not in named and tuple(extent[n] for n in named if n) == shape
         for named, (shape, _) in zip((q, k, v), tensors, strict=True)
     )
-    return plain and len({dtype for _, dtype in tensors}) == 1 and rows == same and rows | own <= {*q}
+    return plain and len({dtype for _, dtype in tensors}) == 1 and rows == same and rows | left <= {*q}
 
 
 def _give_packed(b: Backward, op: Operator, known: dict[str, Access]) -> None:
@@ -112,7 +113,7 @@ def _give_packed(b: Backward, op: Operator, known: dict[str, Access]) -> None:
     whole = b.emit(f"grad:{op.name}/qkv", FUSED, axes, inputs, out, tuple(sorted(given.items())), kept)
     feature, value = _flat(op, features), _flat(op, values)
     places = {
-        0: (query, _flat(op, many), feature),
+        0: (query, _flat(op, [n for n in many if n in op.inputs[0].axes]), feature),
         1: (key, Affine((), count), feature),
         2: (key, Affine((), count + 1), value),
     }

@@ -11,8 +11,8 @@ remembers.
     lion     w := w (1 - rate decay) - rate sign(b1 m + (1 - b1) g);   m := b2 m + (1 - b2) g
     muon, adafactor    see the modules of these names
 
-What an optimizer remembers is a parameter of the step, in float32 (float64 where the weight is); t is the attribute
-`step`, from 1.
+What an optimizer remembers is a parameter of the step, in float32 (float64 where the weight is; with bits = 16 as the
+weight); t is the attribute `step`, from 1.
 
 Sources: Kingma and Ba, Adam (ICLR 2015), algorithm 1; Duchi et al., Adaptive Subgradient Methods (JMLR 2011);
 Loshchilov and Hutter, Decoupled Weight Decay Regularization (ICLR 2019), algorithm 2; Chen et al., Symbolic Discovery
@@ -39,7 +39,7 @@ def update(
     """The update of one parameter, its dimensions called `names`.  `allowed`: a truth value of the graph; where it is
     false, nothing changes.  Raises ValueError for an unknown optimizer.
     """
-    made = Made(weight, names, allowed=allowed)
+    made = Made(weight, names, allowed=allowed, alike=settings.bits == 16)
     if optimizer == "muon":
         return muon(made, gradient, settings)
     if optimizer == "adafactor":

@@ -10,8 +10,9 @@
              match_rms 0 (1: the rate of adamw fits); of hidden matrices, others have adamw with rate adamw_rate 0.001
     adafactor  rate 0.01, power 0.8, epsilon 0 (that of the element type), epsilon2 0.001, d 1, decay 0 (of the weight)
 
-and of all: `clip` (of the norm of all gradients together; none), `step` (from 1; Adam corrects its bias by it).
-Defaults are those of torch.optim; Lion's of its paper.
+and of all: `clip` (of the norm of all gradients together; none), `step` (from 1; Adam corrects its bias by it).  `bits`
+(of sgd, adam, adamw, lion): of each number that is remembered for a weight in 16 bits, 32 or 16.  Defaults are those of
+torch.optim; Lion's of its paper; but for bits, which torch.optim has as the weight has them.
 """
 
 from __future__ import annotations
@@ -24,12 +25,12 @@ from typing import Final
 
 DEFAULTS: Final[Mapping[str, Mapping[str, float]]] = MappingProxyType(
     {
-        "sgd": {"rate": 0.01, "momentum": 0.0, "nesterov": 0, "decay": 0.0},
-        "adam": {"rate": 0.001, "beta1": 0.9, "beta2": 0.999, "epsilon": 1e-8, "decay": 0.0},
-        "adamw": {"rate": 0.001, "beta1": 0.9, "beta2": 0.999, "epsilon": 1e-8, "decay": 0.01},
+        "sgd": {"rate": 0.01, "momentum": 0.0, "nesterov": 0, "decay": 0.0, "bits": 32},
+        "adam": {"rate": 0.001, "beta1": 0.9, "beta2": 0.999, "epsilon": 1e-8, "decay": 0.0, "bits": 32},
+        "adamw": {"rate": 0.001, "beta1": 0.9, "beta2": 0.999, "epsilon": 1e-8, "decay": 0.01, "bits": 32},
         "rmsprop": {"rate": 0.01, "beta2": 0.99, "epsilon": 1e-8, "momentum": 0.0, "decay": 0.0},
         "adagrad": {"rate": 0.01, "epsilon": 1e-10, "decay": 0.0},
-        "lion": {"rate": 0.0001, "beta1": 0.9, "beta2": 0.99, "decay": 0.0},
+        "lion": {"rate": 0.0001, "beta1": 0.9, "beta2": 0.99, "decay": 0.0, "bits": 32},
         "muon": {
             "rate": 0.001,
             "momentum": 0.95,
@@ -57,6 +58,7 @@ _LIMITS: Final[Mapping[str, tuple[float, float]]] = MappingProxyType(
         "nesterov": (0, 1),
         "decay": (0, 1e6),
         "iterations": (0, 99),
+        "bits": (16, 32),
         "match_rms": (0, 1),
         "adamw_rate": (0, 1e6),
         "power": (0, 10),
@@ -87,6 +89,7 @@ class Settings:
     power: float | None = None
     epsilon2: float | None = None
     d: float | None = None
+    bits: float | None = None
     coefficients: tuple[float, float, float] = NEWTON_SCHULZ
 
     def number(self, optimizer: str, name: str) -> float:
@@ -106,7 +109,7 @@ def parsed(text: str) -> tuple[str, Settings]:
     >>> parsed("lion:epsilon=1")
     Traceback (most recent call last):
         ..
-    ValueError: lion has no 'epsilon'; it has: rate, beta1, beta2, decay, clip, step
+    ValueError: lion has no 'epsilon'; it has: rate, beta1, beta2, decay, bits, clip, step
     """
     name, _, rest = text.partition(":")
     if name not in DEFAULTS:
@@ -122,7 +125,8 @@ def parsed(text: str) -> tuple[str, Settings]:
         number = float(value)
         low, high = _LIMITS.get(key, (0, float("inf")))
         whole = key in ("step", "nesterov", "iterations", "match_rms")
-        if not low <= number <= high or (whole and not number.is_integer()) or (key in ("clip", "step") and not number):
+        odd = (whole and not number.is_integer()) or (key == "bits" and number not in (16, 32))
+        if not low <= number <= high or odd or (key in ("clip", "step") and not number):
             raise ValueError(f"{part[:_MOST_TEXT]!r}: is out of range")
         numbers[key] = number
     step = int(numbers.pop("step", 1))

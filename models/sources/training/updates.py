@@ -2,7 +2,7 @@
 remembered.
 
 Operators of one name with their result.  What an optimizer remembers is a parameter of the step, in float32 (float64
-where the weight is).
+where the weight is; as the weight, where that is asked for).
 """
 
 from __future__ import annotations
@@ -32,13 +32,15 @@ class Update:
 
 @dataclass
 class Made:
-    """The update of one weight as it grows.  `names`: of its dimensions; `allowed`: see `optimizers.update`."""
+    """The update of one weight as it grows.  `names`: of its dimensions; `allowed`: see `optimizers.update`; `alike`:
+    what is remembered has the type of the weight."""
 
     weight: Tensor
     names: tuple[str, ...]
     tensors: list[Tensor] = field(default_factory=list)
     operators: list[Operator] = field(default_factory=list)
     allowed: str = ""
+    alike: bool = False
     state: list[tuple[str, str]] = field(default_factory=list)
 
     @property
@@ -49,7 +51,7 @@ class Made:
     @property
     def wide(self) -> str:
         """The element type of what is remembered."""
-        return "float64" if self.weight.dtype == "float64" else "float32"
+        return self.weight.dtype if self.alike or self.weight.dtype == "float64" else "float32"
 
     def operator(self, name: str, function: str, inputs: tuple[str, ...], dtype: str, /, **attributes: Value) -> str:
         """An elementwise operator on tensors of the weight's shape, and its result."""
