@@ -117,7 +117,7 @@ def planned(gpu: str, name: str, attention: str) -> dict[str, float]:
                 "--machine",
                 f"{MACHINES[gpu]}:1x1",
             ]
-            + ["--train", "adam", "--attention", attention, "--json", "-o", f"{folder}/p.spz"],
+            + ["--train", "adam:bits=16", "--attention", attention, "--json", "-o", f"{folder}/p.spz"],
             capture_output=True,
             text=True,
             check=True,

@@ -16,6 +16,7 @@ import statistics
 import sys
 import time
 from collections.abc import Callable, Iterator
+from contextlib import nullcontext
 from functools import partial
 from pathlib import Path
 from random import Random
@@ -215,8 +216,11 @@ def drawn_attention(seed: int, cases: int = 24) -> list[tuple[int, int, int, int
 
 def attention(seed: int | None = None) -> Iterator[Row]:
     """Scaled dot-product attention forward and backward, by kernel; `pairs` that a causal mask leaves are half."""
-    for kernel in ("flash", "cudnn"):
-        chosen = {"flash": SDPBackend.FLASH_ATTENTION, "cudnn": SDPBackend.CUDNN_ATTENTION}[kernel]
+    for kernel, chosen in (
+        ("default", None),  # PyTorch's own choice
+        ("flash", SDPBackend.FLASH_ATTENTION),
+        ("cudnn", SDPBackend.CUDNN_ATTENTION),
+    ):
         for batch, heads, shared, sequence, width in ATTENTION if seed is None else drawn_attention(seed):
             for causal in (False, True):
                 if causal and sequence == 197:
@@ -227,7 +231,7 @@ def attention(seed: int | None = None) -> Iterator[Row]:
 
                 q, k, v = make(heads).requires_grad_(), make(shared).requires_grad_(), make(shared).requires_grad_()
                 try:
-                    with sdpa_kernel(chosen):
+                    with nullcontext() if chosen is None else sdpa_kernel(chosen):
                         call = lambda: F.scaled_dot_product_attention(
                             q, k, v, is_causal=causal, enable_gqa=heads != shared
                         )
@@ -273,7 +277,7 @@ def convolutions() -> Iterator[Row]:
 
 
 def steps() -> Iterator[Row]:
-    """A training step in bfloat16 with fp32 Adam states in one process: eager and compiled; peaks of the allocator."""
+    """A training step in bfloat16 whose Adam keeps its moments in bfloat16 too (torch.optim takes the type of the weight), in one process: eager and compiled; peaks of the allocator."""
     for name, (sizes, cases) in STEPS.items():
         for batch, positions in cases:
             for mode in ("eager", "compiled") if (batch, positions) == cases[0] else ("eager",):
