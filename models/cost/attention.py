@@ -63,13 +63,20 @@ class AttentionBoxes:
         extra: Sequence[tuple[Fraction, Ints]],
         unit: Fraction,
     ) -> tuple[Ints, Ints]:
-        """Units (placements, ranks) of waiting for the bytes, and of computing; `extra`: terms of placements."""
-        pairs, rows, keys, moved = (x[:, ranks] for x in (self.pairs, self.rows, self.keys, self.moved))
+        """Units (placements, ranks) of waiting for the bytes, and of computing; `extra`: terms of placements.  Equal
+        boxes are priced once.
+        """
+        amounts = [x[:, ranks] for x in (self.pairs, self.rows, self.keys, self.moved)]
+        shape = amounts[0].shape
+        columns = [*amounts, *(np.broadcast_to(n[:, None], shape) for _, n in extra)]
+        distinct, of = np.unique(np.stack(columns, axis=2).reshape(-1, len(columns)), axis=0, return_inverse=True)
+        pairs, rows, keys, moved, *more = distinct.T
         each = form.each(self.operations) / unit
-        both = [(form.launch / unit, np.ones_like(pairs)), *((c, n[:, None]) for c, n in extra)]
+        both = [(form.launch / unit, np.ones_like(pairs)), *((c, n) for (c, _), n in zip(extra, more, strict=True))]
+        waits = ceil_sum([*both, (1 / device.bandwidth / unit, moved)])
         idle = form.idle(self.banded) * each
-        computes = [(each, pairs), (idle, keys * (pairs > 0)), (form.row / unit, rows)]
-        return ceil_sum([*both, (1 / device.bandwidth / unit, moved)]), ceil_sum([*both, *computes])
+        computes = ceil_sum([*both, (each, pairs), (idle, keys * (pairs > 0)), (form.row / unit, rows)])
+        return waits[of.reshape(-1)].reshape(shape), computes[of.reshape(-1)].reshape(shape)
 
 
 def attention_boxes(form: OperatorForm, tables: AxisTables, points: Ints, moved: Ints) -> AttentionBoxes | None:
@@ -77,7 +84,9 @@ def attention_boxes(form: OperatorForm, tables: AxisTables, points: Ints, moved:
     which = direction(form)
     if not which:
         return None
-    keys = [i for i, a in enumerate(form.axes) if a.name in form.keys]
-    rows = [i for i, a in enumerate(form.axes) if a.name not in {*form.keys, *form.inner}]
-    lengths = [device_volumes(tables.tables, tables.codes, along, points.shape[1]) for along in (rows, keys)]
-    return AttentionBoxes(which, form.flops, form.band is not None, points, *lengths, moved)
+    keys = [i for i, a in enumerate(form.axes) if a.name in form.over and a.name not in form.inner]
+    rows = [i for i, a in enumerate(form.axes) if a.name not in form.over]
+    along_rows, along_keys = (
+        device_volumes(tables.tables, tables.codes, axes, points.shape[1]) for axes in (rows, keys)
+    )
+    return AttentionBoxes(which, form.flops, form.band is not None, points, along_rows, along_keys, moved)

@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from ..program import fused, scan
-from ..program.attention import Band, band, inner, role
+from ..program.attention import Band, band, inner
 from ..program.graph import ELEMENT_BYTES, Graph
 from ..program.index import Access, Affine, Axis
 from ..program.operators import FUNCTIONS, Function, NodeKind, Operator
@@ -44,8 +44,7 @@ class OperatorForm:
 
     `over`: axes of statistics; `rows`: the row axis of a gather, scatter or grouped product, else empty; `flops` per
     point of the iteration space; `even`: the points of a grouped product are shared evenly by its groups.  Attention:
-    `inner` axes lie inside a point, which is a pair of query and key; `band` of the keys that a query sees; `keys`:
-    axes of keys.
+    `inner` axes lie inside a point, which is a pair of query and key; `band` of the keys that a query sees.
     `arithmetic`: the type of factors that are summed in a wider one, else empty.  `finish`: operations of
     an epilogue per element of the result.  Scan: `inner` axes are no rows, `traffic`: bytes that the body moves for
     every row of some axes, `launches`: operators that run one after another.
@@ -66,7 +65,6 @@ class OperatorForm:
     finish: int = 0
     traffic: tuple[tuple[tuple[str, ...], int], ...] = ()
     launches: int = 1
-    keys: tuple[str, ...] = ()
 
     @property
     def spec(self) -> Function:
@@ -135,7 +133,6 @@ def operator_form(op: Operator, graph: Graph, order: Sequence[str]) -> OperatorF
         fused.operations(op) if graph.flops_per_point(op) else 0,
         tuple((tuple(number[r] for r in t.rows), t.bytes) for t in scan.traffic(op, graph.body(op))) if loop else (),
         scan.launches(op, graph.body(op)) if loop else 1,
-        tuple(number[n] for n in role(op, "key")) if attention else (),
     )
 
 

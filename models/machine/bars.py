@@ -19,7 +19,7 @@ from fractions import Fraction
 from math import ceil, floor
 
 from .machine import Machine
-from .measured import COLLECTIVES, ProductForm
+from .measured import COLLECTIVES, AttentionForm, ProductForm
 from .parts import STEP, DeviceClass, Level, Profile
 from .quantities import bar_text
 
@@ -109,9 +109,9 @@ def _device(device: DeviceClass, time: Moved, rate: Moved) -> DeviceClass:
     attentions = []
     for seen in device.attentions:
         place = f"{path}.attention.{seen.dtype}.{seen.direction}"
-        times = ("launch", "pace", "pair", "row")
-        moved = {key: time(f"{place}.{key}", value) for key, value in seen.constants() if key in times}
-        attentions.append(replace(seen, **moved))
+        moved = {key: time(f"{place}.{key}", value) for key, value in seen.constants()}
+        moved |= {"wave": seen.wave, "band": seen.band}
+        attentions.append(AttentionForm(seen.dtype, seen.direction, seen.processors, **moved))
     return replace(
         device,
         bandwidth=rate(f"{path}.bandwidth", device.bandwidth),
