@@ -65,7 +65,7 @@ def test_the_machine_files_hold_what_the_rows_give(gpu: str, direction: str, mon
         assert known is not None
         for name, value in known.constants():
             assert abs(float(getattr(form, name) - value)) <= 0.01 * float(value), name
-    assert len(rows) == 38 and residual.mean < 0.08 and residual.held_out is not None and residual.held_out < 0.18
+    assert len(rows) == 38 and residual.mean < 0.06 and residual.held_out is not None and residual.held_out < 0.08
     place = f"device_class.{gpu}.attention.bfloat16.{direction}.pace"
     assert residual.words() in dict(machine.sources)[place]
     off = sorted(max(p / r.seconds, r.seconds / p) - 1 for r in rows for p in [float(seconds(form, r))])
@@ -74,8 +74,8 @@ def test_the_machine_files_hold_what_the_rows_give(gpu: str, direction: str, mon
 
 
 def test_the_roofline_misses_the_same_rows(monkeypatch: pytest.MonkeyPatch) -> None:
-    """What the form is for: dense products' peak is two to three times too fast."""
-    for direction, least in (("forward", 0.35), ("backward", 0.5)):
+    """What the form is for: at the peak of dense products attention takes half as long as it does."""
+    for direction, least in (("forward", 0.3), ("backward", 0.45)):
         rows = rows_of("h100", direction, monkeypatch)
         peak = float(load_machine("dgx-h100").device.peak("bfloat16"))
         off = [abs((2.4e-6 + r.pairs * r.operations(direction) / peak) / r.seconds - 1) for r in rows]

@@ -7,7 +7,7 @@ The time is a product of unknowns (the pairs of blocks that are not full, times 
 in them, but smooth; two starts, the better kept.  A local optimum: its residuals are shown, no claim rests on it.
 Bytes are left out: none of these kernels waits for them.
 
-Source: NVIDIA's processors run one block of 128 queries at a time (Dao et al., FlashAttention-2, 2023).
+Source: Dao, FlashAttention-2 (2023), for blocks of 128 queries, of which a processor has one at a time.
 """
 
 from __future__ import annotations

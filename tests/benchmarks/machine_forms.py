@@ -187,8 +187,8 @@ def attention_tables(machine: Machine) -> tuple[str, list[str]]:
             table += attention_text(form)
             rate = "" if dtype == "bfloat16" else " (float16 runs at the same rate)"
             words = (
-                f"calibrated: fitted to bf16 rows{rate} of FlashAttention-2, what PyTorch's scaled_dot_product_attention "
-                f"takes by default, {direction} alone, measured by us (tests/benchmarks/gpu_times.py) on {WHERE[gpu]}, "
+                f"calibrated: fitted to bf16 rows{rate} of cuDNN's kernels, what PyTorch's scaled_dot_product_attention "
+                f"takes there by default, {direction} alone, measured by us (tests/benchmarks/gpu_times.py) on {WHERE[gpu]}, "
                 f"{residual.words()} by sequence"
             )
             sources.append(f'"device_class.{machine.device}.attention.{dtype}.{direction}" = "{words}"')
