@@ -57,7 +57,7 @@ def changed(value: Any, place: str = "") -> Iterator[tuple[str, Any]]:
             len(value) > 1
             and value[0] != value[-1]
             and not place.endswith(
-                (".peaks", ".sources", ".attributes", ".bars", ".tiles", ".products", ".collectives")
+                (".peaks", ".sources", ".attributes", ".bars", ".tiles", ".products", ".attentions", ".collectives")
             )
         ):  # order is no content of these
             yield f"{place} turned round", value[::-1]

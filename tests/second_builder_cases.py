@@ -145,6 +145,36 @@ odd = "0.13"
 [device_class.product.tiles]
 2x4 = "0.37 us"
 8x8 = "1.9 us"
+[[device_class.attention]]
+dtype = "float32"
+direction = "forward"
+processors = 3
+launch = "2.9 us"
+pace = "0.37 ns"
+pair = "1.3 ns"
+row = "0.7 ns"
+wave = "0.0031"
+band = "0.0047"
+[[device_class.attention]]
+dtype = "float32"
+direction = "backward"
+processors = 5
+launch = "3.1 us"
+pace = "0.23 ns"
+pair = "1.9 ns"
+row = "31 ns"
+wave = "0.0011"
+band = "0.0053"
+[[device_class.attention]]
+dtype = "float64"
+direction = "forward"
+processors = 2
+launch = "3.7 us"
+pace = "0.19 ns"
+pair = "0.3 ns"
+row = "0.9 ns"
+wave = "0.013"
+band = "0.017"
 [sources]
 "level.nodes" = "made up"
 "level.gpus" = "made up"
@@ -446,6 +476,14 @@ def attentions(ahead: int | None = None, behind: int | None = None, block: int |
     return b.build(b.map("relu", "relu", a), b.map("scaled", "scale", l, scale=2.0), a)
 
 
+def trained_attention() -> Graph:
+    """A step of causal attention, one operator per gradient."""
+    b = Builder("trained")
+    x = b.input("x", (2, 6, 4))
+    q, k, v = (b.contract(n, "b s i, i d -> b s d", x, b.parameter(f"w{n}", (4, 5))) for n in "qkv")
+    return training_step(b.build(attention(b, "a", "b s d, b t d, b t e -> b s e", q, k, v, query="s", ahead=0)), "sgd")
+
+
 def masked_attention() -> Graph:
     """A mask per head, no positions."""
     b = Builder("masked", "float64")
@@ -587,6 +625,12 @@ CASES: dict[str, Case] = {
     "measured epilogues": Case(fused, "measured"),
     "measured partial sums": Case(partial_sums, "measured", "complete,uneven"),
     "measured softmax and norms": Case(softmaxes, "measured", "one-per-level"),
+    "measured attention": Case(attentions, "measured", "complete,uneven"),
+    "measured causal attention": Case(lambda: attentions(ahead=2), "measured", "complete,uneven"),
+    "measured attention in blocks": Case(lambda: attentions(ahead=0, block=4), "measured", "complete,uneven"),
+    "measured masked attention": Case(masked_attention, "measured", "two-per-level,uneven"),
+    "measured gradients of attention as one operator": Case(packed_gradients, "measured"),
+    "measured attention with sgd": Case(trained_attention, "measured", "one-per-level,uneven"),
     "measured transformer with adam": Case(
         lambda: training_step(small("attention"), "adam"), "measured", "one-per-level", slow=True
     ),

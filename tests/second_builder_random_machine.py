@@ -86,6 +86,11 @@ def random_machine(seed: int, graph: Graph) -> Machine:
         if measured.random() < 0.5:
             one["product"] = [_product(measured, d) for d in DTYPES if "float" in d and measured.random() < 0.8]
             one["product"] = one["product"] or [_product(measured, "float32")]
+    seen = random.Random(f"attention {seed}")
+    for one in data["device_class"]:
+        both = [(d, way) for d in DTYPES if "float" in d for way in ("forward", "backward") if seen.random() < 0.6]
+        if both and seen.random() < 0.5:
+            one["attention"] = [_attention(seen, *each) for each in both]
     data["sources"] = {path: "made up" for path in _constants(data)}
     return Machine.from_json(json.dumps(data))
 
@@ -112,6 +117,19 @@ def _product(rng: random.Random, dtype: str) -> dict[str, object]:
         "tiles": {f"{a}x{b}": str(Fraction(rng.randint(1, 99), 3 * 10**8)) for a, b in sizes},
         **{key: _time(rng, *range_) for key, range_ in decades.items()},
         "odd": rng.choice(("0", "1/9")),
+    }
+
+
+def _attention(rng: random.Random, dtype: str, direction: str) -> dict[str, object]:
+    """Constants such that pairs, queries and blocks that are not full all count in small boxes."""
+    decades = {"launch": (5, 8), "pace": (8, 11), "pair": (7, 9), "row": (6, 9)}
+    return {
+        "dtype": dtype,
+        "direction": direction,
+        "processors": rng.choice((1, 2, 3, 5)),
+        **{key: _time(rng, *range_) for key, range_ in decades.items()},
+        "wave": rng.choice(("0", "1/90", "1/700")),
+        "band": rng.choice(("0", "1/80", "1/900")),
     }
 
 
@@ -147,5 +165,10 @@ def _constants(data: dict) -> list[str]:
     measured = [f"level.{x['name']}.{o}" for x in data["level"] for o, t in x.items() if isinstance(t, dict)]
     measured += [
         f"device_class.{c['name']}.product.{p['dtype']}" for c in data["device_class"] for p in c.get("product", [])
+    ]
+    measured += [
+        f"device_class.{c['name']}.attention.{a['dtype']}.{a['direction']}"
+        for c in data["device_class"]
+        for a in c.get("attention", [])
     ]
     return [*levels, *classes, *resources, *profiles, *measured]

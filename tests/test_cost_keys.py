@@ -35,6 +35,7 @@ from shardproof.models.machine.machine import (
     Resource,
     load_machine,
 )
+from shardproof.models.machine.measured import AttentionForm
 from shardproof.models.problem.claims import Verdict
 from shardproof.models.program.contents import Contents
 from shardproof.models.program.graph import Graph, Role, Tensor
@@ -65,6 +66,8 @@ def machine() -> Machine:
         Fraction(1, 10**9),
         (1,),
     )
+    values = (Fraction(n, 10**9) for n in (3, 5, 7, 11, 10**8, 10**8))
+    attended = AttentionForm("float32", "forward", 2, *values)
     levels = (
         Level("nodes", 2, Fraction(10**6), Fraction(1, 10**7)),
         Level("gpus", 2, Fraction(10**7), Fraction(1, 10**8)),
@@ -77,7 +80,7 @@ def machine() -> Machine:
     return Machine(
         "mixed",
         levels,
-        replace(slow, name="fast", bandwidth=Fraction(10**10), launch=Fraction(0), blocks=()),
+        replace(slow, name="fast", bandwidth=Fraction(10**10), launch=Fraction(0), blocks=(), attentions=(attended,)),
         (),
         (Resource("bus", 2, Fraction(10**9), ("gpus",)),),
         ReductionConstants(Fraction(1), Fraction(1), Fraction(1)),

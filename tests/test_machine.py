@@ -344,6 +344,7 @@ def test_every_field_of_the_file_is_documented() -> None:
         "_collectives": "level.all_gather",
         "_device": "device_class",
         "_product": "device_class.product",
+        "_attention": "device_class.attention",
         "_resource": "resource",
         "_reduction": "reduction",
         "_profile": "profile",
@@ -362,6 +363,7 @@ def test_every_field_of_the_file_is_documented() -> None:
     kinds |= (
         {"_product": ("launch", "tail", "step", "split", "sum", "result", "odd")} if "_product" in functions else {}
     )
+    kinds["_attention"] = ("launch", "pace", "pair", "row", "wave", "band")
     taken |= {(home[function], name) for function, names in kinds.items() for name in names}
     taken = {(table, name) for table, name in taken if name not in ELEMENT_BYTES}
     assert len(taken) > 20 and taken <= told, taken - told

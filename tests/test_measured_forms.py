@@ -201,7 +201,7 @@ def constants(target: Machine) -> list[str]:
     return [
         path
         for path, _ in target.sources
-        if ".product." in path or any(f".{operation}." in path for operation in COLLECTIVES)
+        if ".product." in path or ".attention." in path or any(f".{operation}." in path for operation in COLLECTIVES)
     ]
 
 
@@ -213,6 +213,9 @@ def test_every_constant_is_read_written_and_named(path: str) -> None:
     parts = path.split(".")
     if parts[0] == "level":
         table = next(x for x in data["level"] if x["name"] == parts[1])[parts[2]]
+    elif parts[2] == "attention":
+        tables = data["device_class"][0]["attention"]
+        table = next(a for a in tables if (a["dtype"], a["direction"]) == (parts[3], parts[4]))
     else:
         table = data["device_class"][0]["product"][0]
         table = table["tiles"] if parts[4] == "tiles" else table

@@ -7,6 +7,8 @@ held out.
                  ratios that a single size leaves open (hop / fixed, own / wire) are those of the whole table
     product      tiles in waves (`matmul_times.fit`); a step of a tile in seconds.  Held out: the constants of one half
                  of the pairs (n, k), judged on the other half
+    attention    six constants per direction (`attention_times.fit`).  Held out: the constants of all sequences but one,
+                 judged on that one
 
 The error bar of a form is the mean |predicted / measured - 1| held out, where there is one.
 
@@ -23,10 +25,10 @@ from fractions import Fraction
 from hashlib import sha256
 
 from ...models.cost.collective_times import CollectiveTime
-from ...models.machine.measured import DEPTH, CollectiveForm, ProductForm
-from . import collective_times, matmul_times
+from ...models.machine.measured import DEPTH, AttentionForm, CollectiveForm, ProductForm
+from . import attention_times, collective_times, matmul_times
 
-__all__ = ["Residual", "collective_form", "product_form"]
+__all__ = ["Residual", "attention_form", "collective_form", "product_form"]
 
 
 @dataclass(frozen=True)
@@ -118,3 +120,22 @@ def product_form(
     held_out = sum(off) / len(off) if off else None
     residual = Residual(sum(errors) / len(errors), max(errors), len(rows), held_out)
     return form, _rounded(time.bandwidth), residual
+
+
+def attention_form(
+    dtype: str, direction: str, rows: Sequence[attention_times.Attention], processors: int
+) -> tuple[AttentionForm, Residual]:
+    """The form of one element type and direction, and what it errs."""
+
+    def off(known: AttentionForm, row: attention_times.Attention) -> float:
+        return abs(float(attention_times.seconds(known, row)) / row.seconds - 1)
+
+    sequences = sorted({r.sequence for r in rows})
+    left: list[float] = []
+    for n in sequences if len(sequences) > 1 else ():
+        rest = attention_times.fit([r for r in rows if r.sequence != n], dtype, direction, processors)
+        left += [off(rest, r) for r in rows if r.sequence == n]
+    form = attention_times.fit(rows, dtype, direction, processors)
+    errors = [off(form, r) for r in rows]
+    held_out = sum(left) / len(left) if left else None
+    return form, Residual(sum(errors) / len(errors), max(errors), len(rows), held_out)

@@ -26,6 +26,7 @@ from fractions import Fraction
 from math import ceil, floor, prod
 from typing import Final
 
+from ...models.cost.attention import direction
 from ...models.cost.collectives import step_times
 from ...models.cost.cost import FORMULAS, Formula
 from ...models.cost.forms import operator_form
@@ -196,6 +197,7 @@ class Box:
             costs, op = planning.costs[v], planning.graph.operator(decision.name)
             form = operator_form(op, planning.graph, decision.axes)
             measured = product_axes(form) is not None and machine.device.product(form.computed_in) is not None
+            measured |= machine.device.attention(form.computed_in, direction(form)) is not None
             degrees = map(prod, decision.placement(z[v]).matrix[:-1])
             exchanged = form.spec.statistics and any(
                 d > 1 and a in op.over for a, d in zip(decision.axes, degrees, strict=True)
@@ -329,6 +331,8 @@ class Box:
         match FORMULAS[int(costs.decided[choice])]:
             case Formula.PRODUCT:
                 return f"{place}.product.{form.computed_in}"
+            case Formula.ATTENTION:
+                return f"{place}.attention.{form.computed_in}.{direction(form)}"
             case Formula.COMPUTE:
                 return f"{place}.peaks.{form.computed_in}"
             case Formula.MEMORY | Formula.PROFILE:
@@ -342,7 +346,8 @@ def measured_name(path: str) -> str:
     ('level.gpus.all_gather', 'level.gpus.latency')
     """
     parts = path.split(".")
-    return ".".join(parts[: 4 if parts[2] == "product" else 3]) if len(parts) > 3 and parts[2] != "peaks" else path
+    kept = {"product": 4, "attention": 5}.get(parts[2], 3) if len(parts) > 3 and parts[2] != "peaks" else len(parts)
+    return ".".join(parts[:kept])
 
 
 def link_form(
@@ -373,6 +378,8 @@ def measurement(constant: str, machine: Machine) -> str:
         return f"{'all_reduce of 8 bytes to 1 KB' if small else 'all_gather of 256 MB or more'} {across} {name}"
     if rest and rest[0] in ("product", "peaks"):
         return f"products of {rest[1]} of the plan's sizes"
+    if rest and rest[0] == "attention":
+        return f"attention in {rest[1]} of the plan's sizes, {rest[2]}"
     if rest == ["launch"]:
         return "an elementwise operator on a few elements"
     return "elementwise operators of the plan's sizes"

@@ -5,6 +5,7 @@
     memory    t = bytes / memory bandwidth + launch
     measured  t from the machine's profile                   (`models.machine.parts.Profile`)
     product   t from the measured form of products           (`models.machine.measured`)
+    attention t from the measured form of attention
     + statistics                                             all-reduce of the statistics of a split softmax or
     normalisation
 
@@ -93,6 +94,8 @@ def _word(formula: Formula) -> str:
             return "measured"
         case Formula.PRODUCT:
             return "product"
+        case Formula.ATTENTION:
+            return "attention"
         case _:
             assert_never(formula)
 
@@ -141,6 +144,13 @@ def _formulas(planning: Planning, problem: SelectionProblem) -> list[str]:
             out.append(
                 f"{device.name}: product ({form.dtype}) = the best of {len(form.tiles)} measured tiles in waves over "
                 f"{form.processors} processors, or its bytes; launch {show(form.launch, 'time')}"
+            )
+        for seen in (a for a in device.attentions if a.dtype in used):
+            rate = show(1 / seen.pace, "flops") if seen.pace else "no limit"
+            pair, row, launch = (show(x, "time") for x in (seen.pair, seen.row, seen.launch))
+            out.append(
+                f"{device.name}: attention ({seen.dtype}, {seen.direction}) = pairs, and those of blocks of 128 "
+                f"queries that are not full, at {rate} + {pair} a pair, {row} a query, or its bytes; launch {launch}"
             )
     if machine.profiles:
         out.append(f"measured: one of {len(machine.profiles)} times in the machine's profile, launch included")

@@ -62,7 +62,7 @@ def plain(machine: Machine) -> Machine:
     return replace(
         machine,
         levels=tuple(replace(x, collectives=()) for x in machine.levels),
-        device=replace(machine.device, products=()),
+        device=replace(machine.device, products=(), attentions=()),
     )
 
 

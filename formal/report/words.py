@@ -27,6 +27,7 @@ SENTENCES: Final = {
     "unpriced-resources": "The machine's file names shared links that the plan is not priced with",
     "measured-collectives": "Collectives are priced by the machine's measured forms on these levels",
     "measured-products": "Matrix products of these types are priced by the machine's measured tiles",
+    "measured-attention": "Attention in these types is priced by the machine's measured forms",
     "links-by-bandwidth": "These levels have no measured collectives; bandwidth and latency price them",
     "roofline-work": "These operators have no measured form; peaks and memory bandwidth price them",
     "contiguous-queries": "Attention with a band is cut into runs of queries, of which the slowest is priced",

@@ -10,10 +10,11 @@ its identity.
     contiguous-queries(n: op ..)       queries of an attention with a band are cut into runs: placements that balance
                                        a causal mask (zigzag) are not in the space, its slowest run is priced
     unpriced-resources(a b ..)         shared links of the machine file that the cost of a plan leaves out
-    measured-collectives(level ..), measured-products(type ..)
+    measured-collectives(level ..), measured-products(type ..), measured-attention(type ..)
                                        what the machine's measured forms price; then also
     links-by-bandwidth(level ..)       levels of two or more children without measured forms: bandwidth and latency
-    roofline-work(n: op ..)            operators with arithmetic that no measured form of products prices
+    roofline-work(n: op ..)            operators with arithmetic that no measured form of products or attention
+                                       prices
     unsplit-axes(n: op.axis ..)        axes longer than 1 that the graph says are never split: the space has no
                                        placement that does
 
@@ -32,7 +33,8 @@ from ..program.attention import band
 from ..program.graph import Graph
 from ..program.operators import NodeKind
 from . import cost, memory
-from .forms import operator_form
+from .attention import direction
+from .forms import OperatorForm, operator_form
 from .products import product_axes
 
 MOST_NAMED: Final = 3
@@ -69,22 +71,28 @@ def measured(graph: Graph, machine: Machine) -> set[str]:
     """
     levels = [x.name for x in machine.levels if x.collectives]
     types = {p.dtype for c in machine.classes for p in c.products}
-    if not levels and not types:
+    attended = {a.dtype for c in machine.classes for a in c.attentions}
+    if not levels and not types and not attended:
         return set()
     found = {f"measured-collectives({' '.join(levels)})"} if levels else set()
     linear = [x.name for x in machine.levels if x.size > 1 and not x.collectives]
     found |= {f"links-by-bandwidth({' '.join(linear)})"} if linear else set()
     found |= {f"measured-products({' '.join(sorted(types))})"} if types else set()
+    found |= {f"measured-attention({' '.join(sorted(attended))})"} if attended else set()
     orders = axis_orders(graph)
     forms = [(op.name, operator_form(op, graph, orders[operator_key(op.name)])) for op in graph.operators]
-    by_roofline = [
-        name
-        for name, form in forms
-        if form.flops and (product_axes(form) is None or not all(c.product(form.computed_in) for c in machine.classes))
-    ]
+    by_roofline = [name for name, form in forms if form.flops and not _by_form(form, machine)]
     if by_roofline:
         found.add(f"roofline-work({len(by_roofline)}: {_named(by_roofline)})")
     return found
+
+
+def _by_form(form: OperatorForm, machine: Machine) -> bool:
+    """Does every class of devices have a measured form of this operator?"""
+    dtype, which = form.computed_in, direction(form)
+    if which:
+        return all(c.attention(dtype, which) for c in machine.classes)
+    return product_axes(form) is not None and all(c.product(dtype) for c in machine.classes)
 
 
 def _named(names: Sequence[str]) -> str:

@@ -2,8 +2,8 @@
 
     operator v, placement X     t_v = max_d busy_d + statistics,   busy_d = max( flops_d / peak_d, bytes_d / memory
                                 bandwidth_d ) + launch_d, or the measured time of device d's box where the machine's
-                                profile has one, or the measured form of a matrix product (`products`) where the class
-                                has one
+                                profile has one, or the measured form of a matrix product (`products`) or of attention
+                                (`attention`) where the class has one
                  (a scan: as many launches as operators of its body run)
       flops_d    flops per point x points of device d's iteration box (gather, scatter: without the row axis; grouped
                  product: the same, or divided by the number of groups and rounded up where they are even; attention:
@@ -40,12 +40,14 @@ import numpy as np
 from ..communication.collective_steps import Step, reduction_steps
 from ..communication.pricing import PairLoads, check_reduction
 from ..layout.layout import AxisTables, OpenDigits, intervals, prime_digits, strides, subtrees_below
+from ..layout.volumes import device_volumes
 from ..machine.machine import DeviceClass, Machine
 from ..machine.measured import ProductForm
 from ..problem.selection_problem import Ints
 from ..program.attention import Band
 from ..program.attention_pairs import count
 from ..program.operators import Function, NodeKind, Operator
+from .attention import AttentionBoxes, attention_boxes
 from .collectives import measured_levels, step_times
 from .exact import ceil_sum
 from .forms import OperatorForm
@@ -79,6 +81,7 @@ class Formula(Enum):
     MEMORY = "memory"
     PROFILE = "profile"
     PRODUCT = "product"
+    ATTENTION = "attention"
 
 
 FORMULAS = tuple(Formula)
@@ -137,16 +140,18 @@ def operator_costs(form: OperatorForm, tables: AxisTables, machine: Machine, uni
         work = work + form.finish * device_volumes(tables.tables, tables.codes, results, some.size)
     measured = measured_times(form, tables, machine, some.size)
     products = _Products(form, tables, moved, some.size) if any(c.products for c in machine.classes) else None
+    attention = attention_boxes(form, tables, points, moved) if any(c.attentions for c in machine.classes) else None
+    forms = _Forms(measured, products, attention)
     extra = statistics_terms(form.spec, form.over, tables, machine, unit)
     dtype = form.computed_in
     classes = [(device, np.flatnonzero(np.isin(some, ranks))) for device, ranks in _ranks(machine)]
-    by_formula = _slowest(classes, dtype, work, moved, measured, products, [], unit, form.launches)
+    by_formula = _slowest(classes, dtype, work, moved, forms, [], unit, form.launches)
     busy, decided = np.maximum.reduce(by_formula), np.argmax(by_formula, axis=0)
     flops, read = work.max(axis=1), moved.max(axis=1)
     steps = statistics_steps(form.spec, form.over, tables, measured_levels(machine))
     if not extra and not steps:
         return OperatorCosts(busy, busy, np.zeros_like(busy), flops, read, decided)
-    times = np.maximum.reduce(_slowest(classes, dtype, work, moved, measured, products, extra, unit))
+    times = np.maximum.reduce(_slowest(classes, dtype, work, moved, forms, extra, unit))
     if steps:
         together = step_times(steps, times.shape, STATISTIC_BYTES, machine, unit)
         times = times + len(form.spec.statistics) * together
@@ -180,8 +185,7 @@ def _slowest(
     dtype: str,
     work: Ints,
     moved: Ints,
-    measured: Ints | None,
-    products: _Products | None,
+    forms: _Forms,
     extra: list[tuple[Fraction, Ints]],
     unit: Fraction,
     launches: int = 1,
@@ -191,16 +195,24 @@ def _slowest(
     """
     zero = np.zeros(work.shape[0], dtype=np.int64)
     one = zero + 1
-    found = [zero, zero, zero, zero]
+    found = [zero] * len(FORMULAS)
+    measured, products, attention = forms.measured, forms.products, forms.attention
     free = None if measured is None else measured < 0
     for device, ranks in classes:
         here = None if free is None else free[:, ranks]
         table = None if products is None or products.axes is None else device.product(dtype)
+        seen = None if attention is None else device.attention(dtype, attention.direction)
+        by_form: list[tuple[Formula, Ints]] = []
         if products is not None and table is not None:  # a product has no statistics: `extra` is empty
             waits, computes = products.times(table, device, ranks, unit)
-            for k, time in ((1, waits), (3, computes)):
-                slowest = (time if here is None else time * here).max(axis=1)
-                found[k] = np.maximum(found[k], slowest)
+            by_form = [(Formula.MEMORY, waits), (Formula.PRODUCT, computes)]
+        elif attention is not None and seen is not None:
+            waits, computes = attention.times(seen, device, ranks, extra, unit)
+            by_form = [(Formula.MEMORY, waits), (Formula.ATTENTION, computes)]
+        for formula, time in by_form:
+            k = FORMULAS.index(formula)
+            found[k] = np.maximum(found[k], (time if here is None else time * here).max(axis=1))
+        if by_form:
             continue
         peak = device.peak(dtype) if work.any() else Fraction(1)
         for k, (rate, amount) in enumerate(((peak, work[:, ranks]), (device.bandwidth, moved[:, ranks]))):
@@ -211,6 +223,15 @@ def _slowest(
         most = measured.max(axis=1)
         found[2] = np.where(most >= 0, ceil_sum([(UNIT / unit, np.maximum(most, 0)), *extra]), 0)
     return found
+
+
+@dataclass(frozen=True, eq=False)
+class _Forms:
+    """What else than the roofline may price an operator's boxes."""
+
+    measured: Ints | None
+    products: _Products | None
+    attention: AttentionBoxes | None
 
 
 class _Products:
@@ -279,16 +300,6 @@ def measured_times(form: OperatorForm, tables: AxisTables, machine: Machine, dev
             here &= length == n
         times[here] = int(p.seconds / UNIT)
     return times if bool((times >= 0).any()) else None
-
-
-def device_volumes(tables: Sequence[Ints], codes: Ints, which: Sequence[int], devices: int) -> Ints:
-    """Product of interval lengths over the dimensions `which`, per placement and device: shape (K, devices); 1 for
-    no dimensions.
-    """
-    volume = np.ones((codes.shape[0], devices), dtype=np.int64)
-    for i in which:
-        volume = volume * (tables[i][..., 1] - tables[i][..., 0])[codes[:, i]]
-    return volume
 
 
 def statistics_terms(

@@ -8,7 +8,7 @@
 Every constant with a bar may be anywhere within it, whatever the others are.  No price of a plan falls when a rate
 falls or a time rises, so every plan's cost on any machine within the bars lies between its costs on the two extreme
 machines.
-Plain numbers (`odd`, `switch_quad`) and sizes (memory) have no bar that counts.
+Plain numbers (`odd`, `wave`, `band`, `switch_quad`) and sizes (memory) have no bar that counts.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from fractions import Fraction
 from math import ceil, floor
 
 from .machine import Machine
-from .measured import COLLECTIVES, ProductForm
+from .measured import COLLECTIVES, AttentionForm, ProductForm
 from .parts import STEP, DeviceClass, Level, Profile
 from .quantities import bar_text
 
@@ -106,12 +106,19 @@ def _device(device: DeviceClass, time: Moved, rate: Moved) -> DeviceClass:
         moved = {key: time(f"{place}.{key}", value) for key, value in form.constants()} | {"odd": form.odd}
         tiles = tuple((a, b, time(f"{place}.tiles.{a}x{b}", value)) for a, b, value in form.tiles)
         products.append(ProductForm(form.dtype, form.processors, tiles, **moved))
+    attentions = []
+    for seen in device.attentions:
+        place = f"{path}.attention.{seen.dtype}.{seen.direction}"
+        moved = {key: time(f"{place}.{key}", value) for key, value in seen.constants()}
+        moved |= {"wave": seen.wave, "band": seen.band}
+        attentions.append(AttentionForm(seen.dtype, seen.direction, seen.processors, **moved))
     return replace(
         device,
         bandwidth=rate(f"{path}.bandwidth", device.bandwidth),
         launch=time(f"{path}.launch", device.launch),
         peaks=tuple((d, rate(f"{path}.peaks.{d}", v)) for d, v in device.peaks),
         products=tuple(products),
+        attentions=tuple(attentions),
     )
 
 

@@ -68,6 +68,10 @@ def _constants(machine: Machine) -> Iterator[tuple[str, Fraction | str]]:
             yield from ((f"{product}.{name}", value) for name, value in p.constants())
             for a, b, time in p.tiles:
                 yield f"{product}.tiles.{a}x{b}", time
+        for seen in c.attentions:
+            attention = f"{at}.attention.{seen.dtype}.{seen.direction}"
+            yield f"{attention}.processors", Fraction(seen.processors)
+            yield from ((f"{attention}.{name}", value) for name, value in seen.constants())
     yield "resources", ", ".join(r.name for r in machine.resources) or "none"
     for r in machine.resources:
         at = f"resource.{r.name}"

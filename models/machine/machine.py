@@ -13,7 +13,8 @@ no float enters.
     [[resource]]?  name, devices, capacity, traffic, only?        [reduction]?  tree_flow?, copy?, switch_quad?
     [[profile]]?  function, dtype, extents, seconds           measured operators, instead of the roofline
     (`parts.Profile`)
-    [level.all_gather]? and so on, [[device_class.product]]?  measured forms, instead of links and peaks (`measured`)
+    [level.all_gather]? and so on, [[device_class.product]]?, [[device_class.attention]]?  measured forms, instead of
+    links and peaks (`measured`)
     [sources]  "level.nodes.bandwidth" = "where the number comes from"
     [bars]?    "level.nodes.bandwidth" = "10 %"               how far it may be off: from value / 1.1 to value x 1.1
 
@@ -281,6 +282,16 @@ def _class_json(device: DeviceClass) -> dict[str, object]:
                 **{key: exact_text(value) for key, value in p.constants()},
             }
             for p in device.products
+        ]
+    if device.attentions:
+        constants["attention"] = [
+            {
+                "dtype": a.dtype,
+                "direction": a.direction,
+                "processors": a.processors,
+                **{key: exact_text(value) for key, value in a.constants()},
+            }
+            for a in device.attentions
         ]
     return constants | ({"blocks": list(device.blocks)} if device.blocks else {})
 

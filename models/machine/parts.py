@@ -10,7 +10,7 @@ from fractions import Fraction
 from math import prod
 from typing import Final
 
-from .measured import CollectiveForm, ProductForm
+from .measured import AttentionForm, CollectiveForm, ProductForm
 
 MAX_LEVELS: Final = 8
 MAX_DEVICES: Final = 1 << 20
@@ -47,7 +47,8 @@ class DeviceClass:
     operator.
 
     `blocks`: which children of the outermost level consist of it (ascending; empty: all that no other class names).
-    `products`: measured forms of matrix products, at most one per element type, sorted.
+    `products`: measured forms of matrix products, at most one per element type, sorted.  `attentions`: those of
+    attention, at most one per element type and direction, sorted.
     """
 
     name: str
@@ -58,6 +59,7 @@ class DeviceClass:
     blocks: tuple[int, ...] = ()
     origin: str = field(default="", compare=False, repr=False)  # file it was read from, for messages only
     products: tuple[ProductForm, ...] = ()
+    attentions: tuple[AttentionForm, ...] = ()
 
     def peak(self, dtype: str) -> Fraction:
         """Flop/s for `dtype`.  Raises `MachineError` naming the dtype and the file."""
@@ -74,6 +76,10 @@ class DeviceClass:
     def product(self, dtype: str) -> ProductForm | None:
         """The measured form of products of this type, if there is one."""
         return next((p for p in self.products if p.dtype == dtype), None)
+
+    def attention(self, dtype: str, direction: str) -> AttentionForm | None:
+        """The measured form of attention in this type and direction, if there is one."""
+        return next((a for a in self.attentions if (a.dtype, a.direction) == (dtype, direction)), None)
 
 
 @dataclass(frozen=True)

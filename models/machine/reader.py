@@ -17,7 +17,7 @@ from typing import Final
 from ..program.graph import ELEMENT_BYTES
 from ..program.graph_file import MOST_EXTENT
 from ..program.operators import FUNCTIONS
-from .measured import COLLECTIVES, MAX_TILES, CollectiveForm, ProductForm
+from .measured import COLLECTIVES, DIRECTIONS, MAX_TILES, AttentionForm, CollectiveForm, ProductForm
 from .parts import (
     MAX_DEVICES,
     MAX_LEVELS,
@@ -144,7 +144,7 @@ class Reader:
         return tuple(out)
 
     def _device(self, table: Mapping[str, object], place: str) -> DeviceClass:
-        self._keys(table, place, ("name", "memory", "bandwidth", "peaks"), ("launch", "blocks", "product"))
+        self._keys(table, place, ("name", "memory", "bandwidth", "peaks"), ("launch", "blocks", "product", "attention"))
         name = self._name(table, place)
         place, path = f"{place} {name!r}", f"device_class.{name}"
         memory = self._constant(table, place, path, "memory", "bytes")
@@ -169,6 +169,9 @@ class Reader:
             self._product(t, p, path, rates) for t, p in self._tables(table, "product", len(ELEMENT_BYTES), place)
         ]
         self._distinct("device_class.product", [p.dtype for p in products])
+        most = len(ELEMENT_BYTES) * len(DIRECTIONS)
+        attentions = [self._attention(t, p, path, rates) for t, p in self._tables(table, "attention", most, place)]
+        self._distinct("device_class.attention", [f"{a.dtype} {a.direction}" for a in attentions])
         return DeviceClass(
             name,
             tuple(rates),
@@ -178,6 +181,7 @@ class Reader:
             self._blocks(table, place, "blocks"),
             self.place,
             tuple(sorted(products, key=lambda p: p.dtype)),
+            tuple(sorted(attentions, key=lambda a: (a.dtype, a.direction))),
         )
 
     def _product(
@@ -186,11 +190,7 @@ class Reader:
         kinds: dict[str, Dimension] = dict.fromkeys(("launch", "tail", "step", "split", "sum", "result"), "time")
         kinds["odd"] = "number"
         self._keys(table, place, ("dtype", "processors", "tiles", *kinds), ())
-        dtype = table["dtype"]
-        if not isinstance(dtype, str) or dtype not in [d for d, _ in peaks]:
-            raise MachineError(
-                f"{place}, dtype", f"{str(dtype)[:40]!r} has no peak in this class", "name one of its peaks"
-            )
+        dtype = self._peaked(table, place, peaks)
         path = f"{path}.product.{dtype}"
         constants = {key: self._constant(table, place, path, key, kinds[key], zero=True) for key in kinds}
         tiles, at = self._table(table, "tiles", place)
@@ -203,6 +203,30 @@ class Reader:
                 raise MachineError(f"{at}, {key[:40]!r}", "is not a tile", 'rows x columns, as 128x256 = "0.4 us"')
             found.append((int(size[1]), int(size[2]), self._constant(tiles, at, f"{path}.tiles", key, "time")))
         return ProductForm(dtype, self._integer(table, place, "processors"), tuple(sorted(found)), **constants)
+
+    def _attention(
+        self, table: Mapping[str, object], place: str, path: str, peaks: Sequence[tuple[str, Fraction]]
+    ) -> AttentionForm:
+        kinds: dict[str, Dimension] = dict.fromkeys(("launch", "pace", "pair", "row"), "time")
+        kinds |= dict.fromkeys(("wave", "band"), "number")
+        self._keys(table, place, ("dtype", "direction", "processors", *kinds), ())
+        dtype, direction = self._peaked(table, place, peaks), table["direction"]
+        if not isinstance(direction, str) or direction not in DIRECTIONS:
+            raise MachineError(
+                f"{place}, direction", f"{str(direction)[:40]!r} is no direction", f"one of {', '.join(DIRECTIONS)}"
+            )
+        path = f"{path}.attention.{dtype}.{direction}"
+        constants = {key: self._constant(table, place, path, key, kinds[key], zero=True) for key in kinds}
+        return AttentionForm(dtype, direction, self._integer(table, place, "processors"), **constants)
+
+    def _peaked(self, table: Mapping[str, object], place: str, peaks: Sequence[tuple[str, Fraction]]) -> str:
+        """The element type of a measured form."""
+        dtype = table["dtype"]
+        if not isinstance(dtype, str) or dtype not in [d for d, _ in peaks]:
+            raise MachineError(
+                f"{place}, dtype", f"{str(dtype)[:40]!r} has no peak in this class", "name one of its peaks"
+            )
+        return dtype
 
     def _resource(self, table: Mapping[str, object], place: str, levels: Sequence[Level]) -> Resource:
         self._keys(table, place, ("name", "devices", "capacity", "traffic"), ("only",))

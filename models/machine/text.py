@@ -56,6 +56,14 @@ def render(machine: Machine) -> str:
             for a, b, time in p.tiles:
                 rate = show(Fraction(round(2 * a * b * DEPTH * p.processors / time / 10**12)) * 10**12, "flops")
                 rows += [(f"{a}x{b}", show(time, "time"), rate, "")]
+        if device.attentions:
+            rows += [("", "", "", ""), ("attention", "processors", "launch, at full rate", "pair, row; wave, band")]
+        for seen in device.attentions:
+            rate = show(1 / seen.pace, "flops").lstrip("~") if seen.pace else "0"
+            numbers = ", ".join(show(x, "number") for x in (seen.wave, seen.band))
+            parts = f"{show(seen.pair, 'time')}, {show(seen.row, 'time')}; {numbers}"
+            name = f"{seen.dtype} {seen.direction}"
+            rows += [(name, str(seen.processors), f"{show(seen.launch, 'time')}, {rate}", parts)]
     if machine.profiles:
         rows += [("", "", "", ""), ("measured", "element type", "local extents", "time")]
         rows += [
@@ -91,7 +99,15 @@ def _sources(machine: Machine) -> list[str]:
     lines: dict[tuple[str, str, str], list[str]] = {}
     for path, text in machine.sources:
         parts = path.split(".")
-        width = 4 if ".product." in path else 3 if len(parts) == 4 and parts[0] == "level" else len(parts)
+        width = (
+            5
+            if ".attention." in path
+            else 4
+            if ".product." in path
+            else 3
+            if len(parts) == 4 and parts[0] == "level"
+            else len(parts)
+        )
         bar = f" (within {bar_text(bars[path])})" if path in bars else ""
         lines.setdefault((".".join(parts[:width]), bar, text), []).append(".".join(parts[width:]))
     return [
@@ -164,6 +180,10 @@ def to_toml(machine: Machine) -> str:
             out += [f'{name} = "{_decimal(value)}"' for name, value in product.constants()]
             out += ["[device_class.product.tiles]"]
             out += [f'{a}x{b} = "{_decimal(time)}"' for a, b, time in product.tiles]
+        for seen in device.attentions:
+            out += ["[[device_class.attention]]", f'dtype = "{seen.dtype}"', f'direction = "{seen.direction}"']
+            out += [f"processors = {seen.processors}"]
+            out += [f'{name} = "{_decimal(value)}"' for name, value in seen.constants()]
     for p in machine.profiles:
         extents = ", ".join(map(str, p.extents))
         out += [

@@ -8,7 +8,8 @@ the parameters, what the backward pass reads of the forward pass, and sums of gr
 micro-batches, at least once each.
 
 Where the element type has a measured form of products, 1 / peak and launch are the smaller ones of the class's and the
-form's (`ProductForm.pace`: every processor in a full tile of the fastest kind): a product may beat the peak.
+form's (`ProductForm.pace`: every processor in a full tile of the fastest kind): a product may beat the peak.  An
+attention with a measured form takes its launch and pace (`AttentionForm`): its other terms are nowhere below 0.
 
 Times are summed over the operators of a unit that run for every micro-batch.  All this needs no tables, so many
 numbers of stages and micro-batches are ruled out by it alone.
@@ -21,15 +22,18 @@ from fractions import Fraction
 from math import floor
 
 from ..machine.machine import Machine
+from ..program.attention import FORWARD
 from ..program.graph import Graph, Role
+from ..program.operators import NodeKind
 from .division import Division
 
 PER_SECOND = 10**12
 """Bounds are in picoseconds."""
 
 
-Amounts = list[Counter[tuple[str, int, int, str]]]
-"""Per unit, how many of its operators have (phase, flops, bytes written, element type of the arithmetic)."""
+Amounts = list[Counter[tuple[str, int, int, str, str]]]
+"""Per unit, how many of its operators have (phase, flops, bytes written, element type of the arithmetic, direction of
+an attention or nothing)."""
 
 
 def amounts(graph: Graph, division: Division) -> Amounts:
@@ -39,7 +43,10 @@ def amounts(graph: Graph, division: Division) -> Amounts:
         if unit >= 0:
             out, flops = graph.tensor(op.output.tensor), graph.work(op)
             dtype = graph.computed_in(op) if flops else ""
-            found[unit][phase, flops, out.elements * out.element_bytes, dtype] += 1
+            way = ""
+            if flops and op.kind is NodeKind.ATTENTION:
+                way = "forward" if op.function in FORWARD else "backward"
+            found[unit][phase, flops, out.elements * out.element_bytes, dtype, way] += 1
     return found
 
 
@@ -50,17 +57,20 @@ def unit_work(done: Amounts, machine: Machine, phases: str = "FB") -> list[int]:
     if machine.profiles:  # measured times may be less than any formula says
         return [0] * len(done)
     device, d = machine.device, machine.devices
-    known: dict[tuple[int, int, str], Fraction] = {}
+    known: dict[tuple[int, int, str, str], Fraction] = {}
     total = []
     for unit in done:
         time = Fraction(0)
-        for (phase, flops, written, dtype), count in unit.items():
+        for (phase, flops, written, dtype, way), count in unit.items():
             if phase in phases:
-                alike = flops, written, dtype
+                alike = flops, written, dtype, way
                 if alike not in known:
                     pace, launch = 1 / device.peak(dtype) if flops else Fraction(0), device.launch
                     form = device.product(dtype) if flops else None
-                    if form is not None:
+                    attention = device.attention(dtype, way)
+                    if attention is not None:
+                        pace, launch = attention.pace, attention.launch
+                    elif form is not None:
                         pace, launch = min(pace, form.pace), min(launch, form.launch)
                     writing = Fraction(written, d) / device.bandwidth
                     known[alike] = max(Fraction(flops, d) * pace, writing) + launch

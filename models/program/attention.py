@@ -58,6 +58,9 @@ OPERANDS: Final[Mapping[str, tuple[str, ...]]] = MappingProxyType(
 ROLES: Final = ("query", "key", "feature", "value_feature", "packed")
 """Attributes that name axes."""
 
+FORWARD: Final = ("attention", "attention_lse")
+"""Functions of the forward pass; the others are gradients."""
+
 FUSED: Final = "attention_gradients"
 """The function that gives the gradients of q, k and v at once."""
 

@@ -3,6 +3,7 @@
 python tests/benchmarks/machine_bars.py DATA [--write]
 
 measured products   the factor within which nine of ten rows of the element type lie
+measured attention  likewise, of the rows of the direction that we measured on that GPU
 measured collective the same, of rows of which start-up and hops are less than half; `fixed` and `hop`: of the others.  An
                     A100's all_reduce has two tables (aiconfigurator's and vTrain's, which differ 2.6 times below 64 KB): both
 memory bandwidth    products of at most 16 rows stream their weights: of those whose bytes take ten launches or more, the
@@ -30,9 +31,11 @@ from math import ceil
 from pathlib import Path
 
 from machine_forms import HOME, MACHINES, every_size
+from measured.attention import attention_rows
 from measured.collectives import nccl_rows
 from measured.rows import number, read, whole
 
+from shardproof.formal.calibration.attention_times import seconds
 from shardproof.formal.calibration.files.fitting import calibrate_files
 from shardproof.formal.calibration.files.observation import Collective, Observation, Product
 from shardproof.models.cost.matmul_times import STEP
@@ -82,6 +85,12 @@ def bars(machine: Machine, folder: Path) -> dict[str, Fraction]:
         home = load_machine(HOME[measured])  # its memory, not that of the machine that takes the form over
         off = [factor(product(form, m, n, k, home), t) for m, n, k, t in products(folder, measured)]
         out[f"{device}.product.{form.dtype}"] = nine_of_ten(off) * (2 if taken else 1)
+    for attended in machine.device.attentions:
+        off = [
+            factor(float(seconds(attended, r)), r.seconds)
+            for r in attention_rows(known.attention or "", attended.direction)
+        ]
+        out[f"{device}.attention.{attended.dtype}.{attended.direction}"] = nine_of_ten(off)
     if gpu is not None or machine.name == "dgx-h200":
         streamed = [r for r in products(folder, gpu or "h100_sxm") if r[0] <= 16]
         home = load_machine(HOME[gpu or "h100_sxm"])

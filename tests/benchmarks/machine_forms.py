@@ -2,7 +2,7 @@
 
     python tests/benchmarks/machine_forms.py DATA [MACHINE ..] [--keep-products] [--write]
 
-DATA is laid out as ../shared/data/measured.  Without --write the constants and what they err are printed only.
+DATA is laid out as ../shared/data/measured; rows of attention are our own (`tests/data/measured/gpu`).  Without --write the constants and what they err are printed only.
 --keep-products: those that the files of dgx-a100 and dgx-h100 have (a fit takes minutes of the processor).
 """
 
@@ -15,16 +15,17 @@ from dataclasses import dataclass
 from fractions import Fraction
 from pathlib import Path
 
+from measured.attention import PROCESSORS, WHERE, attention_rows
 from measured.collectives import nccl_rows
 from measured.products import DEVICES
 from measured.rows import number, read, whole
 
 from shardproof.formal.calibration.collective_times import Measured, Ratios
-from shardproof.formal.calibration.machine_forms import Residual, collective_form, product_form
+from shardproof.formal.calibration.machine_forms import Residual, attention_form, collective_form, product_form
 from shardproof.formal.calibration.matmul_times import Product
 from shardproof.models.cost.collective_times import Group, Operation
 from shardproof.models.machine.machine import BUILTIN, load_machine
-from shardproof.models.machine.measured import COLLECTIVES, CollectiveForm, ProductForm
+from shardproof.models.machine.measured import COLLECTIVES, DIRECTIONS, AttentionForm, CollectiveForm, ProductForm
 
 NCCL = "ai-dynamo/aiconfigurator 095f58a"
 VTRAIN = "VIA-Research/vTrain f8dda84, trace, A100 on NVSwitch"
@@ -33,7 +34,7 @@ VTRAIN = "VIA-Research/vTrain f8dda84, trace, A100 on NVSwitch"
 @dataclass(frozen=True)
 class Machine:
     """Where the rows of a machine are: GPU and NCCL folder of collectives, GPU of products; `because`: why rows of
-    another machine stand in for its own.
+    another machine stand in for its own; `attention`: GPU whose attention we measured.
     """
 
     level: str
@@ -42,6 +43,7 @@ class Machine:
     gemm: str | None
     because: str = ""
     because_products: str = ""
+    attention: str | None = None
 
 
 MACHINES = {
@@ -54,13 +56,14 @@ MACHINES = {
         "",
         "products of the 80 GB board, the same processors; ",
     ),
-    "dgx-h100": Machine("gpus", "h100", ("h100_sxm", "nccl/2.27.3"), "h100_sxm"),
+    "dgx-h100": Machine("gpus", "h100", ("h100_sxm", "nccl/2.27.3"), "h100_sxm", attention="h100"),
     "dgx-h200": Machine(
         "gpus",
         "h200",
         ("h100_sxm", "nccl/2.27.3"),
         "h100_sxm",
         *["assumption: as dgx-h100, the same NVLink 4 and processors by data sheet, no row of an H200; "] * 2,
+        attention="h200",
     ),
     "dgx-b200": Machine(
         "gpus",
@@ -172,14 +175,45 @@ def product_text(form: ProductForm, dtype: str) -> str:
     return "\n".join(out) + "\n"
 
 
+def attention_tables(machine: Machine) -> tuple[str, list[str]]:
+    """Tables of a device class in TOML, and their sources."""
+    if machine.attention is None:
+        return "", []
+    gpu, table, sources = machine.attention, "", []
+    for dtype in ("bfloat16", "float16"):
+        for direction in DIRECTIONS:
+            rows = attention_rows(gpu, direction)
+            form, residual = attention_form(dtype, direction, rows, PROCESSORS[gpu])
+            table += attention_text(form)
+            rate = "" if dtype == "bfloat16" else " (float16 runs at the same rate)"
+            words = (
+                f"calibrated: fitted to bf16 rows{rate} of cuDNN's kernels, what PyTorch's scaled_dot_product_attention "
+                f"takes there by default, {direction} alone, measured by us (tests/benchmarks/gpu_times.py) on {WHERE[gpu]}, "
+                f"{residual.words()} by sequence"
+            )
+            sources.append(f'"device_class.{machine.device}.attention.{dtype}.{direction}" = "{words}"')
+    return table, sources
+
+
+def attention_text(form: AttentionForm) -> str:
+    """The table of a device class in TOML."""
+    out = ["[[device_class.attention]]", f'dtype = "{form.dtype}"', f'direction = "{form.direction}"']
+    out += [f"processors = {form.processors}"]
+    for key, value in form.constants():
+        out.append(f'{key} = "{float(value):.4g}"' if key in ("wave", "band") else f'{key} = "{amount(value)}"')
+    return "\n".join(out) + "\n"
+
+
 def write(name: str, machine: Machine, level: str, table: str, sources: list[str]) -> None:
     """Put the tables and their sources into the machine's file, in place of those that are there."""
     path = BUILTIN / f"{name}.toml"
-    text = path.read_text(encoding="utf-8")
+    text, bars_mark, bars = path.read_text(encoding="utf-8").partition("\n# Error bars")
     text = re.sub(r"\[level\.(?:all_gather|reduce_scatter|all_reduce|alltoall)\]\n(?:\w+ = .*\n)+", "", text)
     text = re.sub(
         r"\[\[device_class\.product\]\]\n(?:\w+ = .*\n)+\[device_class\.product\.tiles\]\n(?:\w+ = .*\n)+", "", text
     )
+    text = re.sub(r"\[\[device_class\.attention\]\]\n(?:\w+ = .*\n)+", "", text)
+    text = re.sub(rf'"device_class\.{machine.device}\.attention\.[\w.]+" = "calibrated.*\n', "", text)
     text = re.sub(rf'"level\.{machine.level}\.(?:{"|".join(COLLECTIVES)})" = .*\n', "", text)
     text = re.sub(rf'"device_class\.{machine.device}\.product\.\w+" = .*\n', "", text)
     head, mark, tail = text.partition("\n[[device_class]]")
@@ -187,7 +221,9 @@ def write(name: str, machine: Machine, level: str, table: str, sources: list[str
     path.write_text(
         f"{head.rstrip()}\n{level}{mark}{body.rstrip()}\n{table}{sources_mark}{rest.rstrip()}\n"
         + "\n".join(sources)
-        + "\n",
+        + "\n"
+        + bars_mark
+        + bars,
         encoding="utf-8",
     )
 
@@ -221,6 +257,8 @@ def main(arguments: list[str]) -> int:
                 rate = "" if dtype == "bfloat16" else " (float16 runs at the same rate)"
                 words = f"{machine.because_products}calibrated: fitted to bf16 products{rate} of {NCCL}, gemm, {machine.gemm}, {errors}"
                 sources.append(f'"device_class.{machine.device}.product.{dtype}" = "{words}"')
+        attention, known_from = attention_tables(machine)
+        table, sources = table + attention, sources + known_from
         print("\n".join([name, *sources]), flush=True)
         if options.write:
             write(name, machine, level_text(forms), table, sources)

@@ -12,10 +12,15 @@ Per pair, every matrix product along features (2 operations for each) that the f
     all gradients       q k, g v, p g, w k, w q
 
 and the operations of the table of functions for the exponential and what is around it.
+
+Where it is measured, a box takes  launch + max(work + row * queries, bytes / bandwidth)  seconds, all queries of the batch
+and its heads; work is a time per pair, for the pairs and for those of blocks of 128 queries that are not full.
 """
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from fractions import Fraction
 from math import prod
 
 from .description import Operator
@@ -65,3 +70,25 @@ def query_key_pairs(op: Operator, box: dict[str, Interval]) -> int:
 def diagonal(first: int, last: int, low: int, high: int, apart: int) -> int:
     """Queries in [first, last) whose key at this distance is in [low, high)."""
     return max(0, min(last, high - apart) - max(first, low - apart))
+
+
+def direction(op: Operator) -> str:
+    """Of the table that says what it takes."""
+    return "backward" if op.function.endswith(("gradient", "gradients")) else "forward"
+
+
+def attention_seconds(
+    op: Operator, box: dict[str, Interval], table: Mapping[str, Fraction], operations: int, transfer: Fraction
+) -> Fraction:
+    """Seconds of one box; `table`: of its element type and direction."""
+    pairs, queries, keys = query_key_pairs(op, box), 1, 1
+    for axis, (low, high) in box.items():
+        if axis in op.attributes.get("key", ()):
+            keys *= high - low
+        elif not any(axis in op.attributes.get(role, ()) for role in (SCORES, VALUES, "packed")):
+            queries *= high - low
+    share = table["wave"] + table["band"] * is_banded(op)
+    if pairs:
+        pairs += share * 128 * table["processors"] * keys
+    work = pairs * (operations * table["pace"] + table["pair"])
+    return table["launch"] + max(work + table["row"] * queries, transfer)

@@ -106,12 +106,15 @@ class ProductTable:
 
 @dataclass(frozen=True)
 class Device:
-    """Peaks in flop/s per element type, memory bandwidth in bytes/s, seconds per launch; measured products."""
+    """Peaks in flop/s per element type, memory bandwidth in bytes/s, seconds per launch; measured products, and measured
+    attention by type and direction: processors, then the constants by name.
+    """
 
     peaks: dict[str, Fraction]
     bandwidth: Fraction
     launch: Fraction
     products: dict[str, ProductTable]
+    attention: dict[tuple[str, str], dict[str, Fraction]]
 
 
 @dataclass(frozen=True)
@@ -201,6 +204,10 @@ def _device(data: dict) -> Device:
         Fraction(data["bandwidth"]),
         Fraction(data["launch"]),
         {p["dtype"]: _product(p) for p in data.get("product", [])},
+        {
+            (a["dtype"], a["direction"]): {k: Fraction(v) for k, v in a.items() if k not in ("dtype", "direction")}
+            for a in data.get("attention", [])
+        },
     )
 
 

@@ -1,7 +1,7 @@
 """The time of an operator under a placement: its slowest device, then the statistics it exchanges.
 
 busy_d = max(flops_d / peak_d, bytes_d / bandwidth_d) + launch_d,  or the measured time of device d's box where there is
-one, or that of a product by its table; of a loop what its body does in every turn
+one, or that of a product or an attention by its table; of a loop what its body does in every turn
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from math import ceil, prod
 
 from shardproof.models.program.operators import FUNCTIONS
 
-from .attention_work import is_banded, operations_per_pair, query_key_pairs
+from .attention_work import attention_seconds, direction, is_banded, operations_per_pair, query_key_pairs
 from .description import BYTES, Device, Machine, Operator, Program
 from .loop_work import loop_work
 from .measured_time import Phase, product_roles, product_time, units
@@ -46,17 +46,21 @@ def busy(op: Operator, program: Program, box: dict[str, Interval], device: Devic
     factors = op.attributes.get("arithmetic")
     if (op.function, dtype, extents) in machine.measured and not is_banded(op) and factors is None:
         return machine.measured[op.function, dtype, extents]
-    work = flops_per_point(op, dtype) * points(op, box)
+    work_per_point = flops_per_point(op, dtype)
+    work = work_per_point * points(op, box)
     if op.function == "fused_product" and work:  # every map of the epilogue, once per element of the result
         work += sum(FUNCTIONS[name].flops for name in op.attributes["epilogue"]) * prod(
             length(box[a]) for a in op.written
         )
     peak = factors or (program.tensors[op.inputs[0].tensor].dtype if op.kind == "attention" else dtype)
     roles = product_roles(op)
-    if flops_per_point(op, dtype) and roles and peak in device.products:
+    if work_per_point and roles and peak in device.products:
         shape = [prod(length(box[a]) for a in part) for part in roles]
-        epilogue = Fraction(work - flops_per_point(op, dtype) * points(op, box)) / device.peaks[peak]
+        epilogue = Fraction(work - work_per_point * points(op, box)) / device.peaks[peak]
         return product_time(device.products[peak], shape, epilogue, bytes_moved(op, program, box) / device.bandwidth)
+    form = device.attention.get((peak, direction(op))) if work_per_point and op.kind == "attention" else None
+    if form:
+        return attention_seconds(op, box, form, work_per_point, bytes_moved(op, program, box) / device.bandwidth)
     arithmetic = work / device.peaks[peak] if work else Fraction(0)
     return max(arithmetic, bytes_moved(op, program, box) / device.bandwidth) + device.launch
 

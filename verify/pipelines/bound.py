@@ -1,7 +1,8 @@
 """This module recomputes lower bounds of pipelined steps, a second time: least work, sends, and the program over cuts.
 
 work   of an operator:  max( flops / (D peak), bytes written / (D bandwidth) ) + launch       rounded down per unit;
-       with a measured form of products: at the rate of its fastest tile, or its launch, if that is faster
+       with a measured form of products: at the rate of its fastest tile, or its launch, if that is faster;
+       with one of attention: launch, and pace for every operation
 send   of S bytes:      sum over the levels from the one that is crossed inwards of  S / links / bandwidth + latency
 step   >=  W_0 + c_1 + sum over 0 < r < s of (A_r + c_{r+1}) + m A_s,  s > 0
 step   >=  sum over r < s of (F_r + d_{r+1}) + V_s                    with F least work forward, d the send there
@@ -22,14 +23,17 @@ from fractions import Fraction
 from ...models.machine.machine import Machine
 from ...models.pipelines.division import Division
 from ...models.program.graph import Graph, Role
+from ...models.program.operators import NodeKind
 
 PICO = 10**12
+_WAYS = {"attention": "forward", "attention_lse": "forward"}
 NEVER = 1 << 70
 MOST_FRONT = 64
 """Sums in front of a unit; where there are more, the least of each kind stand for all."""
 Runs = dict[tuple[int, int], int]
-Work = list[dict[tuple[str, int, int, str | None], int]]
-"""Per unit: how many operators have a phase, as many operations, as many bytes to write, arithmetic of a type."""
+Work = list[dict[tuple[str, int, int, str | None, str], int]]
+"""Per unit: how many operators have a phase, as many operations, as many bytes to write, arithmetic of a type, and (of
+an attention) a direction."""
 
 
 def parts(machine: Machine, stages: int) -> tuple[int, ...] | None:
@@ -53,7 +57,9 @@ def work_of(graph: Graph, division: Division) -> Work:
     for i, op in enumerate(graph.operators):
         if (u := division.unit[i]) >= 0:
             out, flops = graph.tensor(op.output.tensor), graph.points(op) * graph.flops_per_point(op)
-            kind = division.phase[i], flops, out.elements * out.element_bytes, graph.computed_in(op) if flops else None
+            way = "" if op.kind is not NodeKind.ATTENTION else _WAYS.get(op.function, "backward")
+            dtype = graph.computed_in(op) if flops else None
+            kind = division.phase[i], flops, out.elements * out.element_bytes, dtype, way
             work[u][kind] = work[u].get(kind, 0) + 1
     return work
 
@@ -66,7 +72,7 @@ def least_work(work: Work, view: Machine, phases: str = "FB") -> list[int]:
     return [int(sum(count * least[kind] for kind, count in kinds.items() if kind in least) * PICO) for kinds in work]
 
 
-def _least(flops: int, written: int, dtype: str | None, view: Machine) -> Fraction:
+def _least(flops: int, written: int, dtype: str | None, way: str, view: Machine) -> Fraction:
     """Seconds of one operator."""
     busy, launch = Fraction(written) / view.device.bandwidth, view.device.launch
     if dtype is not None:
@@ -75,6 +81,8 @@ def _least(flops: int, written: int, dtype: str | None, view: Machine) -> Fracti
             launch = min(launch, form.launch)
             for rows, columns, time in form.tiles:
                 rate = max(rate, 128 * rows * columns * form.processors / time)
+        for seen in (f for f in view.device.attentions if (f.dtype, f.direction) == (dtype, way)):
+            return max(busy, seen.pace * flops) / view.devices + seen.launch
         busy = max(busy, flops / rate)
     return busy / view.devices + launch
 

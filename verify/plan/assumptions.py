@@ -11,7 +11,8 @@ from ...models.layout.placement import Space
 from ...models.machine.machine import Machine
 from ...models.problem.selection_problem import SelectionProblem
 from ...models.program.graph import Graph
-from ...models.program.operators import NodeKind
+from ...models.program.operators import NodeKind, Operator
+from .attention_forms import attended, form_of
 from .bands import bounds_of
 from .measured import product_of
 from .structure import moves
@@ -78,18 +79,22 @@ def _measured(graph: Graph, machine: Machine) -> set[str]:
     """What is priced by measured forms and what is not, where there are any."""
     forms = [{p.dtype for p in c.products} for c in machine.classes]
     named = [level for level in machine.levels if level.collectives]
-    if not named and not any(forms):
+    attention = sorted({f.dtype for c in machine.classes for f in c.attentions})
+    if not named and not any(forms) and not attention:
         return set()
     said = {"measured-collectives": [level.name for level in named]}
     said["links-by-bandwidth"] = [x.name for x in machine.levels if x not in named and x.size != 1]
     said["measured-products"] = sorted(set[str]().union(*forms))
+    said["measured-attention"] = attention
     found = {f"{flag}({' '.join(names)})" for flag, names in said.items() if names}
-    others = tuple(
-        op.name
-        for op in graph.operators
-        if graph.flops_per_point(op)
-        and (product_of(op) is None or any(graph.computed_in(op) not in types for types in forms))
-    )
+
+    def by_roofline(op: Operator) -> bool:
+        dtype = graph.computed_in(op)
+        if seen := attended(op):
+            return any(form_of(c, dtype, seen.backward) is None for c in machine.classes)
+        return product_of(op) is None or any(dtype not in types for types in forms)
+
+    others = tuple(op.name for op in graph.operators if graph.flops_per_point(op) and by_roofline(op))
     return found | ({f"roofline-work({len(others)}: {_some(others)})"} if others else set())
 
 

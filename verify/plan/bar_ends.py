@@ -3,7 +3,7 @@ the most of a constant.
 
     a rate r with bar b    from r / (1 + b) to r (1 + b);  fast: the most
     a time t with bar b    from t / (1 + b) to t (1 + b);  fast: the least
-    no bar                 exact;  memory, `odd`, `switch_quad` never have one that counts
+    no bar                 exact;  memory, `odd`, `wave`, `band`, `switch_quad` never have one that counts
 
 Written from docs/certificate-format.md, section 9, "Error bars"; shares nothing with `models/machine/bars.py`.
 """
@@ -14,7 +14,7 @@ from dataclasses import replace
 from fractions import Fraction
 
 from ...models.machine.machine import Machine
-from ...models.machine.measured import CollectiveForm, ProductForm
+from ...models.machine.measured import AttentionForm, CollectiveForm, ProductForm
 from ...models.machine.parts import DeviceClass, Level, Profile
 
 OPERATIONS = ("all_gather", "reduce_scatter", "all_reduce", "alltoall")
@@ -74,6 +74,11 @@ class _End:
             form.dtype, form.processors, tuple(tiles), launch, tail, step, split, summed, result, form.odd
         )
 
+    def attention(self, form: AttentionForm, *at: str) -> AttentionForm:
+        way = form.direction
+        launch, pace, pair, row = (self.time(getattr(form, k), *at, way, k) for k in ("launch", "pace", "pair", "row"))
+        return AttentionForm(form.dtype, way, form.processors, launch, pace, pair, row, form.wave, form.band)
+
     def device(self, device: DeviceClass) -> DeviceClass:
         at = ("device_class", device.name)
         return replace(
@@ -82,6 +87,7 @@ class _End:
             launch=self.time(device.launch, *at, "launch"),
             peaks=tuple((dtype, self.rate(peak, *at, "peaks", dtype)) for dtype, peak in device.peaks),
             products=tuple(self.product(form, *at, "product", form.dtype) for form in device.products),
+            attentions=tuple(self.attention(form, *at, "attention", form.dtype) for form in device.attentions),
         )
 
     def profile(self, row: Profile) -> Profile:

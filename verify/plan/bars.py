@@ -35,6 +35,7 @@ from ...models.machine.parts import STEP
 from ...models.problem.selection_problem import FORBIDDEN
 from ...models.program.operators import NodeKind, Operator
 from ...proofs.plan.bars import Bars
+from .attention_forms import attended, form_of
 from .bar_ends import end, widest_bar
 from .bar_forms import Bounded, Product, Spans
 from .entries import movement_collectives, movement_entry, movement_loads, operator_entry
@@ -96,7 +97,7 @@ class _Box:
 
         def probe(peak: Fraction, bandwidth: Fraction) -> Machine:
             peaks = tuple((name, peak) for name, _ in device.peaks)
-            only = replace(device, peaks=peaks, bandwidth=bandwidth, launch=Fraction(0), products=())
+            only = replace(device, peaks=peaks, bandwidth=bandwidth, launch=Fraction(0), products=(), attentions=())
             return replace(self.machine, levels=links, device=only, bars=())
 
         self.flops, self.bytes = probe(one, FREE), probe(FREE, one)
@@ -208,13 +209,17 @@ class _Box:
         return arithmetic or self.graph.tensor(of.tensor).dtype
 
     def _bounded(self, v: int, choice: int) -> Bounded:
-        """An operator as a form, or (measured, several classes, statistics exchanged) as two numbers."""
+        """An operator as a form, or (measured, attention with a form, several classes, statistics exchanged) as two
+        numbers.
+        """
         op, placement = self.operators[self.planning.decisions[v].name], self.entries.placement(v, choice)
         flops, machine, dtype = self.graph.flops_per_point(op), self.machine, self._type(op)
         product = bool(flops) and product_of(op) is not None and machine.device.product(dtype) is not None
+        seen = attended(op) if flops else None
+        attention = seen is not None and form_of(machine.device, dtype, seen.backward) is not None
         cut = [a for a, row in zip(placement.axes, placement.matrix, strict=False) if prod(row) > 1]
         together = bool(op.spec.statistics) and any(a in op.over for a in cut)
-        if product or together or op.kind is NodeKind.SCAN or machine.others or machine.profiles:
+        if product or attention or together or op.kind is NodeKind.SCAN or machine.others or machine.profiles:
             low, high = self.operator(v, choice, self.ends, self.scale)
             return Bounded({}, Fraction(low), Fraction(high))
         work, moved = (self.operator(v, choice, (m,), 2)[0] // 2 for m in (self.flops, self.bytes))

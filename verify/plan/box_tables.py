@@ -21,6 +21,7 @@ from ...models.problem.selection_problem import Ints
 from ...models.program.graph import Graph
 from ...models.program.index import Affine
 from ...models.program.operators import FUNCTIONS, Function, NodeKind, Operator
+from .attention_forms import attended
 from .bands import Bounds, bounds_of, named
 from .boxes import Digit, open_digits
 from .epilogues import finishing
@@ -59,6 +60,7 @@ class Shape:
     product are spread evenly, else 0.  Of attention, `inner`: rows inside a pair of query and key, `band`: the rows of
     query and key, and what a query sees of the keys; `profiled`: whether a profile may hold its times.
     `finish`: operations per element of the result; `product`: rows of batch, rows, columns and sum of a matrix product.
+    `attended`: of attention whether it is a gradient, and its rows and keys.
     Of a scan, `inner`: axes that are no rows, `turning`: rows and bytes that its body moves for each, `launches`.
     """
 
@@ -81,6 +83,7 @@ class Shape:
     product: tuple[tuple[int, ...], ...] = ()
     turning: tuple[tuple[tuple[int, ...], int], ...] = ()
     launches: int = 1
+    attended: tuple[bool, tuple[int, ...], tuple[int, ...]] | None = None
 
     @property
     def spec(self) -> Function:
@@ -111,7 +114,7 @@ def shape_of(op: Operator, graph: Graph, axes: Sequence[str]) -> Shape:
     loop, factors = turns_of(op), str(op.attribute("arithmetic", ""))
     if loop:
         inside = tuple(i for i, n in enumerate(axes) if n not in op.output.axes[:-1])
-    product = product_of(op)
+    product, seen = product_of(op), attended(op)
     return Shape(
         op.function,
         graph.tensor(op.output.tensor).dtype,
@@ -132,6 +135,7 @@ def shape_of(op: Operator, graph: Graph, axes: Sequence[str]) -> Shape:
         () if product is None else tuple(tuple(row[n] for n in part) for part in product.parts),
         tuple((tuple(row[n] for n in along), size) for along, size in loop.moved) if loop else (),
         loop.launches if loop else 1,
+        (seen.backward, tuple(row[n] for n in seen.rows), tuple(row[n] for n in seen.keys)) if seen else None,
     )
 
 

@@ -17,7 +17,8 @@ independent of `models/`.
                          nothing if every B_d is inside A_d
                reduction over the open digits first, if there are any, see `reduction`
     measured   at levels with measured forms the collectives take the place of loads and phases, and a matrix product
-               has the time of its class's form, see `verify/plan/measured.py`
+               and an attention have the time of their class's form, see `verify/plan/measured.py` and
+               `attention_forms.py`
     usage      elements of the largest box x element size
 
 Time is exact in seconds and is rounded up once (each measured collective on its own), to the unit of the problem (1 ps,
@@ -40,6 +41,7 @@ from ...models.machine.machine import Machine
 from ...models.machine.parts import DeviceClass
 from ...models.program.graph import Graph
 from ...models.program.operators import NodeKind, Operator
+from .attention_forms import attended, attention_seconds, form_of
 from .bands import bounds_of, named, pairs
 from .boxes import (
     Digit,
@@ -94,6 +96,7 @@ def operator_entry(op: Operator, graph: Graph, placement: Placement, machine: Ma
     lengths = [ends[:, :, 1] - ends[:, :, 0] for ends in (blocks, *(held.ends for held, _ in operands))]
     measured = measured_by_box(machine) if machine.profiles else {}
     product = product_of(op) if flops and any(c.products for c in machine.classes) else None
+    seen = attended(op) if flops and any(c.attentions for c in machine.classes) else None
     busy = Fraction(0)
     same = [number[:, None], *lengths, *(blocks[:, i, :1] for i in banded)]
     for d in distinct(np.concatenate(same, axis=1)):  # devices with equal boxes count once
@@ -126,6 +129,10 @@ def operator_entry(op: Operator, graph: Graph, placement: Placement, machine: Ma
             extents = [prod(length[a] for a in part) for part in product.parts]
             finish = elements[-1] * finishing(op) / at.peak(peak_of)
             busy = max(busy, product_seconds(form, extents, finish, time))
+            continue
+        if seen and (table := form_of(at, peak_of, seen.backward)):
+            amounts = [points, *(prod(length[a] for a in part) for part in (seen.rows, seen.keys))]
+            busy = max(busy, attention_seconds(table, amounts, flops, seen.banded, time))
             continue
         if flops:
             time = max(time, (points * flops + elements[-1] * finishing(op)) / at.peak(peak_of))

@@ -21,6 +21,7 @@ from ...models.machine.machine import Machine
 from ...models.machine.parts import DeviceClass
 from ...models.problem.selection_problem import Ints
 from ...models.program.operators import NodeKind
+from .attention_forms import attention_seconds, form_of
 from .bands import pairs_of_boxes
 from .box_tables import Layouts, Shape, blocks, parts, touched, volumes
 from .boxes import Box, difference, open_digits
@@ -31,6 +32,8 @@ PAIRS = 1 << 20
 """Cells (pairs x subtrees) worked on at a time."""
 _SAFE = 1 << 62
 
+Numbered = tuple[Ints, list[Fraction]]
+"""Seconds of distinct boxes, and which of them every placement and device has."""
 Truths = np.ndarray[tuple[int, ...], np.dtype[np.bool_]]
 
 
@@ -77,7 +80,10 @@ def _times(shape: Shape, matrices: Ints, machine: Machine, scale: int) -> Ints:
     work = points * shape.flops
     if shape.finish and shape.flops:
         work = work + shape.finish * volumes(touched(shape.output, block))
-    return _rounded(shape, matrices, machine, scale, work, moved, known, list(table.values()), length)
+    by_form = [
+        _products(shape, c, length, moved) or _attended(shape, c, length, points, moved) for c in machine.classes
+    ]
+    return _rounded(shape, matrices, machine, scale, work, moved, known, list(table.values()), length, by_form)
 
 
 def _rounded(
@@ -90,24 +96,23 @@ def _rounded(
     known: Ints,
     measured: list[Fraction],
     length: Ints,
+    by_form: list[Numbered | None],
 ) -> Ints:
     """The slowest device of every placement, plus its statistics, over one denominator."""
     rates = [
         (1 / c.peak(shape.peak) if shape.flops else Fraction(0), 1 / c.bandwidth, c.launch) for c in machine.classes
     ]
     statistics, more = _statistics(shape, matrices, machine, length, scale)
-    products = [_products(shape, c, length, moved) for c in machine.classes]
-    measured = [*measured, *(time for _, times in products for time in times)]  # one more list of times by number
+    begin = len(measured)
+    measured = [*measured, *(time for found in by_form if found for time in found[1])]  # one more list, by number
     whole = lcm(*(f.denominator for rate in rates for f in rate), *(f.denominator for f in (*measured, *statistics)))
     worst = np.zeros(work.shape[0], dtype=object)
     device_class = np.array([machine.classes.index(machine.class_of(d)) for d in range(machine.devices)])
-    begin = len(measured) - sum(len(times) for _, times in products)
     for number, (compute, transfer, launch) in enumerate(rates):
         free = (device_class == number)[None, :] & (known < 0)
-        of, times = products[number]
-        if times:
-            known = np.where(free, begin + of, known)
-            begin += len(times)
+        if found := by_form[number]:
+            known = np.where(free, begin + found[0], known)
+            begin += len(found[1])
             continue
         most = [np.where(free, amount, 0).max(axis=1).astype(object) for amount in (work, moved)]
         busy = np.maximum(most[0] * int(compute * whole), most[1] * int(transfer * whole))
@@ -119,22 +124,45 @@ def _rounded(
     return np.array([-(-int(n) // whole) + m for n, m in zip(total, more, strict=True)], dtype=np.int64)
 
 
-def _products(shape: Shape, at: DeviceClass, length: Ints, moved: Ints) -> tuple[Ints, list[Fraction]]:
-    """Seconds of the distinct boxes of a matrix product on a class of devices, and the number of each box; no times
-    where the class has no measured form of it.
-    """
+def _products(shape: Shape, at: DeviceClass, length: Ints, moved: Ints) -> Numbered | None:
+    """Seconds of a matrix product on a class of devices; None where the class has no measured form of it."""
     form = at.product(shape.peak) if shape.product and shape.flops else None
     if form is None:
-        return moved, []
-    boxes = [np.asarray(length[:, :, list(part)].prod(axis=2, dtype=np.int64)) for part in shape.product]
-    keys = np.stack([*boxes, moved], axis=2).reshape(-1, 5)
-    seen: dict[tuple[int, ...], int] = {}
-    of = np.array([seen.setdefault(tuple(key), len(seen)) for key in keys.tolist()], dtype=np.int64)
+        return None
+    of, distinct = _numbered([*(_volume(length, part) for part in shape.product), moved])
     times = []
-    for *sizes, size in seen:
+    for *sizes, size in distinct:
         finish = prod(sizes[:3]) * shape.finish / at.peak(shape.peak)
         times.append(product_seconds(form, sizes, finish, size / at.bandwidth))
-    return of.reshape(moved.shape), times
+    return of, times
+
+
+def _attended(shape: Shape, at: DeviceClass, length: Ints, pairs: Ints, moved: Ints) -> Numbered | None:
+    """Seconds of an attention on a class of devices; None where the class has no measured form of it."""
+    if shape.attended is None or not shape.flops:
+        return None
+    backward, rows, keys = shape.attended
+    form = form_of(at, shape.peak, backward)
+    if form is None:
+        return None
+    of, distinct = _numbered([pairs, _volume(length, rows), _volume(length, keys), moved])
+    times = [
+        attention_seconds(form, amounts, shape.flops, shape.band is not None, size / at.bandwidth)
+        for *amounts, size in distinct
+    ]
+    return of, times
+
+
+def _volume(length: Ints, rows: tuple[int, ...]) -> Ints:
+    return np.asarray(length[:, :, list(rows)].prod(axis=2, dtype=np.int64))
+
+
+def _numbered(columns: list[Ints]) -> tuple[Ints, list[tuple[int, ...]]]:
+    """The distinct rows of some numbers per placement and device, and which one each has."""
+    keys = np.stack(columns, axis=2).reshape(-1, len(columns))
+    seen: dict[tuple[int, ...], int] = {}
+    of = np.array([seen.setdefault(tuple(key), len(seen)) for key in keys.tolist()], dtype=np.int64)
+    return of.reshape(columns[0].shape), list(seen)
 
 
 def _statistics(

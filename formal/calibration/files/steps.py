@@ -108,9 +108,13 @@ def calibrate_steps(
 
 
 def _there(path: str, machine: Machine) -> bool:
-    """Is this constant still one of the machine's?  Measured products of the fitted types are dropped."""
-    product = f"device_class.{machine.device.name}.product."
-    return not path.startswith(product) or any(path.startswith(f"{product}{p.dtype}.") for p in machine.device.products)
+    """Is this constant still one of the machine's?  Measured products and attention of the fitted types are dropped."""
+    place, device = f"device_class.{machine.device.name}", machine.device
+    forms = (("product", device.products), ("attention", device.attentions))
+    for kind, kept in forms:
+        if path.startswith(f"{place}.{kind}."):
+            return any(path.startswith(f"{place}.{kind}.{form.dtype}.") for form in kept)
+    return True
 
 
 def _constant(machine: Machine, path: str) -> Fraction:
@@ -166,7 +170,13 @@ def _replaced(machine: Machine, law: Law, bars: dict[str, Fraction]) -> tuple[Ma
         places["products"] = f"device_class.{device.name}.peaks.{wide}"
         both = ("bfloat16", "float16")
         peaks = tuple((d, exact["products"] if d in both else v) for d, v in device.peaks)
-        device = replace(device, peaks=peaks, products=tuple(p for p in device.products if p.dtype not in both))
+        # the rate of all arithmetic, attention's too
+        device = replace(
+            device,
+            peaks=peaks,
+            products=tuple(p for p in device.products if p.dtype not in both),
+            attentions=tuple(a for a in device.attentions if a.dtype not in both),
+        )
     levels = machine.levels
     if "node" in exact and len(levels) > 1:
         places["node"] = f"level.{outer.name}.bandwidth"
