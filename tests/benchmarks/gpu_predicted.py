@@ -1,4 +1,4 @@
-"""Rows measured on our own GPUs beside what the built-in machines say: nothing is fitted on products, memory and steps.
+"""Rows measured on our own GPUs beside what the built-in machines say: nothing is fitted on them but attention's form.
 
     python tests/benchmarks/gpu_predicted.py [--gpu h100|h200] [--steps] [--page]
 
@@ -54,11 +54,34 @@ def rows(gpu: str, family: str) -> Iterator[dict[str, str]]:
         yield from csv.DictReader(file)
 
 
-def products(gpu: str, device: DeviceClass) -> Iterator[Told]:
+def attention(gpu: str, device: DeviceClass, table: str = "attention") -> Iterator[Told]:
+    """The machine's form beside every kernel; it was fitted on cuDNN's rows of `attention`, on none that were drawn."""
+    for row in rows(gpu, table):
+        batch, heads, positions, width = (int(row[c]) for c in ("batch", "heads", "sequence", "width"))
+        causal = row["causal"] == "1"
+        pairs = batch * heads * (positions * (positions + 1) // 2 if causal else positions**2)
+        at = f"{batch} x {heads} heads ({row['kv_heads']}) x {positions} x {width}{', causal' if causal else ''}"
+        for direction, operations in (("forward", 4 * width), ("backward", 10 * width)):
+            form = device.attention("bfloat16", direction)
+            if form is None:
+                continue
+            seconds = form.seconds(pairs, batch * heads * positions, positions, operations, causal)
+            measured = float(row[f"{direction}_us"])
+            yield Told(table.replace("-", " "), f"{row['kernel']}, {direction}", at, float(seconds) * 1e6, measured)
+
+
+def drawn(gpu: str, device: DeviceClass) -> Iterator[Told]:
+    """Shapes that were drawn after everything was fitted, where they were measured."""
+    if (ROWS / f"{gpu}-drawn-attention.csv").exists():
+        yield from attention(gpu, device, "drawn-attention")
+        yield from products(gpu, device, "drawn-products")
+
+
+def products(gpu: str, device: DeviceClass, table_name: str = "products") -> Iterator[Told]:
     """bf16 and fp16 by the machine's tiles; float32 and float64 by its peaks.  tf32 and fp8 are types that no tensor of
     a plan has.
     """
-    for row in rows(gpu, "products"):
+    for row in rows(gpu, table_name):
         b, m, n, k = (int(row[c]) for c in "bmnk")
         dtype = row["dtype"]
         if dtype not in ("bfloat16", "float16", "float32", "float64"):
@@ -75,7 +98,7 @@ def products(gpu: str, device: DeviceClass) -> Iterator[Told]:
             waits = result_times(table, sizes, np.array([moved]), device.bandwidth, UNIT)
             told = max(int(computes[0]), int(waits[0])) / 1e6
         kind = f"{dtype}, several at once" if b > 1 else f"{dtype}, {row['form']}"
-        yield Told("products", kind, f"{b} x {m} x {n} x {k}", told, float(row["us"]))
+        yield Told(table_name.replace("-", " "), kind, f"{b} x {m} x {n} x {k}", told, float(row["us"]))
 
 
 def memory(gpu: str, device: DeviceClass) -> Iterator[Told]:
@@ -101,7 +124,13 @@ def convolutions(gpu: str, device: DeviceClass) -> Iterator[Told]:
             yield Told("convolutions", kind, at, float(seconds) * 1e6, float(row[f"{kind}_us"]))
 
 
-FAMILIES = {"products": products, "memory": memory, "convolutions": convolutions}
+FAMILIES = {
+    "products": products,
+    "attention": attention,
+    "drawn": drawn,
+    "memory": memory,
+    "convolutions": convolutions,
+}
 
 
 def planned(gpu: str, name: str, attention: str) -> dict[str, float]:
