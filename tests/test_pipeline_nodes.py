@@ -197,7 +197,16 @@ def test_leaves_on_nodes_hold_and_are_kept_in_files() -> None:
     assert any(leaf.nodes for leaf in c.leaves) and refused(c) == ""
     again = decode_pipeline(read_container(write_container(None, encode_pipeline(c))))
     assert [(x.nodes, x.phase, x.bound) for x in again.leaves] == [(x.nodes, x.phase, x.bound) for x in c.leaves]
-    assert {r.kind for r in check_pipeline(c, "seed", 50, CELLS)} >= {"Space 1:1 nodes", "Entries 1:1 nodes"}
+    results = check_pipeline(c, "seed", 50, CELLS)
+    assert {r.kind for r in results} >= {"Space 1:1 nodes", "Entries 1:1 nodes"}
+
+
+def test_a_problem_of_nodes_takes_no_assumption_away() -> None:
+    """It has no memory rows; the claim is about those of the plan all the same."""
+    c = replace(found().certificate(), memory=80 << 30)
+    plain = replace(c, leaves=tuple(leaf for leaf in c.leaves if not leaf.nodes), lower_bound=0)
+    said = [{r.kind: r.assumptions for r in check_pipeline(x, "seed", 50, CELLS)}["WithinGap"] for x in (c, plain)]
+    assert said[0] == said[1]
 
 
 def test_leaves_on_nodes_are_below_those_of_the_view() -> None:

@@ -150,7 +150,8 @@ class _Check:
         """
         if (stages, micro, nodes) in self.units:
             return self.units[stages, micro, nodes]
-        c, limit = self.c, NO_LIMIT if self.c.memory is None else self.c.memory
+        c = self.c
+        limit: int | None = NO_LIMIT if c.memory is None else c.memory
         try:
             graph, machine, where = self.graph(micro).check(), self.view(stages), space(c.space)
             if nodes:
@@ -170,7 +171,8 @@ class _Check:
             raise Wrong(f"problem: {wrong}")
         if wrong := wrong_assumptions(planning.problem, graph, machine, where, limit):
             raise Wrong(f"problem: {wrong}")
-        self.assumptions = tuple(sorted({*self.flags, *planning.problem.assumptions}))
+        if not nodes:  # what has no memory rows would say that there is no limit
+            self.assumptions = tuple(sorted({*self.flags, *planning.problem.assumptions}))
         whole = [0] * len(planning.decisions)
         for chosen in choices:
             for v, choice in self.solution(planning, chosen).items():
