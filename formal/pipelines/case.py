@@ -16,10 +16,11 @@ from ...models.cost.selection import build
 from ...models.pipelines.bound import IMPOSSIBLE, Bounds, closure, least, reached
 from ...models.pipelines.cuts import Hops, Passes, least_cut
 from ...models.pipelines.forbidden import without
+from ...models.pipelines.nodes import loose, nodes
 from ...models.pipelines.pieces import Part, Pieces, Seconds
 from ...models.pipelines.views import send_between, send_time, view
 from ...models.pipelines.work import PER_SECOND, unit_work
-from ...models.problem.selection_problem import ProblemError, SelectionProblem
+from ...models.problem.selection_problem import SelectionProblem
 from ...models.text import InputError
 from ...proofs.pipelines.certificate import Leaf
 from ..planning.simple import simple_plans
@@ -28,13 +29,8 @@ from ..selection.relax_resources import relax_resources
 from ..selection.solve import solve
 from .job import Job
 from .layouts import even_choice
+from .leaf import LEAF_GAP, solved
 from .menus import Menus
-
-LEAF_GAP = Fraction(1, 1000)
-"""Leaves are proved to this gap."""
-
-LEAF_SECONDS = 6.0
-"""For one leaf: what is known then is a bound too."""
 
 MOST_WHOLE = 400
 """Vertices of a stage up to which its placements are found at once; beyond, unit by unit (`menus`)."""
@@ -92,7 +88,9 @@ class Case:
     coarse: int = 0
     starts: tuple[int, ...] = ()
     size: int = 0
+    looked: bool = False
     _pieces: Pieces | None = None
+    _joined: Pieces | None = None
     _menus: Menus | None = None
 
     def __post_init__(self) -> None:
@@ -103,6 +101,7 @@ class Case:
         self.work = unit_work(self.job.amounts(self.micro), machine)
         self.forward = unit_work(self.job.amounts(self.micro), machine, "F")
         self.weight = self.job.unit_bytes(self.micro)
+        self.nodes = nodes(machine, self.job.where) if self.job.single else None
 
     @property
     def pieces(self) -> Pieces:
@@ -114,9 +113,18 @@ class Case:
             self._pieces = Pieces(planning, self.job.division)
         return self._pieces
 
+    @property
+    def joined(self) -> Pieces:
+        """The problem in which every node of the view is one device; only where there are `nodes`."""
+        if self._joined is None:
+            assert self.nodes is not None
+            planning = build(self.graph, self.nodes, self.job.where)
+            self._joined = Pieces(planning, self.job.division, loose(planning), True)
+        return self._joined
+
     def forget(self) -> None:
         """Give the tables back; leaves and bound stay."""
-        self._pieces = self._menus = None
+        self._pieces = self._joined = self._menus = None
 
     def bounds(self) -> Bounds:
         """What every run of units takes at least, as far as it is known."""
@@ -207,28 +215,46 @@ class Case:
             if better is not None:
                 self.bound, self.starts = better[0], better[1] or self.starts
 
+    def look(self, clock: Clock, most: int = NO_STEP) -> None:
+        """Solve leaves of one unit on nodes, where there are some: a bound that costs little."""
+        self.looked = True
+        if self.nodes is not None:
+            self._prove(1, clock, most, True)
+            self._joined = None
+
     def prove(self, size: int, clock: Clock, most: int = NO_STEP) -> None:
         """Solve the leaves of `size` units, those that say most first, until the bound is `most`."""
-        pieces, n = self.pieces, self.job.division.units
+        self.looked = True
+        self._prove(size, clock, most, False)
+        self.size = size
+
+    def _prove(self, size: int, clock: Clock, most: int, joined: bool) -> None:
+        pieces, n = self.joined if joined else self.pieces, self.job.division.units
         for times, once, phase in self._kinds():
             alike: dict[object, list[int]] = {}
             for i in range(n - size + 1):
                 key = pieces.pass_key(i, i + size) if phase else pieces.key(i, i + size, once)
                 alike.setdefault(key, []).append(i)
             for runs in sorted(alike.values(), key=lambda runs: (-len(runs), runs[0])):
-                leaf = self._solved(runs[0], runs[0] + size, times, once, clock, phase)
+                leaf = solved(pieces, (self.stages, self.micro), (runs[0], runs[0] + size), times, once, phase, clock)
                 if leaf is not None:
                     for i in runs:
-                        if phase:
-                            self.passes[i, i + size, phase] = leaf
-                        else:
-                            self.leaves[i, i + size, times, once] = leaf
+                        self._learn(leaf, i, i + size)
                     if most < NO_STEP:
                         self.update_bound(most)
                     if self.bound >= most:
-                        self.size = size
                         return
-        self.size = size
+
+    def _learn(self, leaf: Leaf, first: int, end: int) -> None:
+        """A leaf of these units, unless one is known that says as much."""
+        if leaf.phase:
+            before = self.passes.get((first, end, leaf.phase))
+            if before is None or before.bound < leaf.bound:
+                self.passes[first, end, leaf.phase] = leaf
+        else:
+            before = self.leaves.get((first, end, leaf.times, leaf.once))
+            if before is None or before.bound < leaf.bound:
+                self.leaves[first, end, leaf.times, leaf.once] = leaf
 
     def _kinds(self) -> list[tuple[int, bool, str]]:
         """What leaves count: (micro-batches, whether updates too, the pass or both).  Of one stage the step counts, of
@@ -242,22 +268,9 @@ class Case:
     def prove_run(self, first: int, end: int, clock: Clock) -> None:
         """Solve the leaves of one run of units, however many a step counts."""
         for times, once in sorted({(1, False), (1, True), (self.micro, True)}):
-            if (leaf := self._solved(first, end, times, once, clock)) is not None:
-                self.leaves[first, end, times, once] = leaf
-
-    def _solved(self, first: int, end: int, times: int, once: bool, clock: Clock, phase: str = "") -> Leaf | None:
-        if clock.over():
-            return None
-        pieces = self.pieces
-        try:
-            part = pieces.one_pass(first, end, phase) if phase else pieces.leaf(first, end, times, int(once))
-        except ProblemError:  # costs too large for their unit
-            return None
-        answer = solve(part.problem, clock=clock.at_most(LEAF_SECONDS), gap=LEAF_GAP)
-        if answer.certificate is None or answer.lower_bound is None:
-            return None
-        value = answer.lower_bound * PER_SECOND // part.problem.scale
-        return Leaf(self.stages, self.micro, first, end, times, once, value, answer.certificate, phase)
+            leaf = solved(self.pieces, (self.stages, self.micro), (first, end), times, once, "", clock)
+            if leaf is not None:
+                self._learn(leaf, first, end)
 
     def plan(self, starts: tuple[int, ...], clock: Clock, order: tuple[int, ...]) -> list[StagePlan] | None:
         """Stages that begin at these units, cuts split along dimensions in this order; None where one is not found.

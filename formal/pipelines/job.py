@@ -11,6 +11,7 @@ from ...models.layout.placement import Space
 from ...models.machine.machine import Machine
 from ...models.pipelines.division import Division, check_sums
 from ...models.pipelines.micro import Along, batched, micro_batch
+from ...models.pipelines.nodes import single
 from ...models.pipelines.work import Amounts, amounts, unit_bytes
 from ...models.program.graph import Graph
 
@@ -36,6 +37,11 @@ class Job:
                 check_sums(self.graph, self.division)
             self._graphs[micro] = micro_batch(self.graph, micro, self._along)
         return self._graphs[micro]
+
+    @cached_property
+    def single(self) -> bool:
+        """Whether problems of nodes bound it (`models.pipelines.nodes`); micro-batches have the same indices."""
+        return single(self.graph)
 
     @cached_property
     def _along(self) -> Along:

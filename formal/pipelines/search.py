@@ -317,6 +317,16 @@ class _Search:
         case.update_bound(self.most)
         self.say(case)
 
+    def look(self, case: Case) -> None:
+        """What costs least to know: leaves on nodes, or, where a view is one node, those of the view."""
+        self.turn_to(case)
+        if case.nodes is None:
+            self.prove(case, 1)
+            return
+        case.look(self.clock, self.most)
+        case.update_bound(self.most)
+        self.say(case)
+
     def attempt(self, case: Case) -> None:
         """A plan where the bound is least."""
         self.turn_to(case)
@@ -337,16 +347,20 @@ class _Search:
         self.tell(f"{case.stages} stages, {case.micro} micro-batches: at least {case.bound / 1e9:.4g} ms")
 
     def begin(self) -> None:
-        """Cases of every number of stages, most stages first, until one has a plan: leaves of what cannot be better
-        end early then.
+        """A look at a case of every number of stages, then plans, the least bound first, until there is one: leaves of
+        what cannot be better end early then.
         """
-        for case in _seeds(self.found):
-            if self.best is not None or self.clock.over():
-                break
-            if case.bound < NO_STEP:
+        seeds = [case for case in _seeds(self.found) if case.bound < NO_STEP]
+        for case in seeds:
+            if len(seeds) > 1 and not self.clock.over():
+                self.look(case)
+        while seeds and self.best is None and not self.clock.over():
+            case = min(seeds, key=lambda c: c.bound)
+            seeds.remove(case)
+            if case.size == 0:
                 self.prove(case, 1)
-                if self.open(case):
-                    self.attempt(case)
+            if self.open(case):
+                self.attempt(case)
 
     def close(self) -> None:
         """Always the case of the least bound: leaves of one unit, a plan, longer leaves, until that bound stays."""
@@ -354,7 +368,9 @@ class _Search:
             case = min(self.found, key=lambda c: c.bound)
             if not self.open(case):
                 break
-            if case.size == 0:
+            if not case.looked:
+                self.look(case)
+            elif case.size == 0:
                 self.prove(case, 1)
             elif id(case) not in self.tried:
                 self.attempt(case)

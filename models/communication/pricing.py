@@ -36,7 +36,7 @@ intervals: their cells are counted.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from math import prod
@@ -52,6 +52,9 @@ _INT64_SAFE = 1 << 62
 """Loads stay below this, so that int64 cannot wrap."""
 
 Flags = NDArray[np.bool_]
+
+_BLOCK = 1 << 16
+"""Pairs of layouts that are priced at once: the temporaries stay in cache, and are not asked of the system again."""
 
 _CHUNK = 1 << 16
 """Entries enumerated at a time: the temporaries stay in cache."""
@@ -84,26 +87,46 @@ def pair_loads(a: LayoutSet, b: LayoutSet, measured: Sequence[int] = ()) -> Pair
     """Loads and phases of every redistribution from a layout of `a` to a layout of `b` (closed); the collectives of the
     levels `measured`.
     """
-    levels = len(a.hierarchy)
-    fetch = fetch_loads(a, b)
-    inside = fetch[-1] == 0
-    loads = [np.where(inside, 0, f) for f in fetch]
-    phases = [(f > 0).astype(np.int64) for f in loads]
+    levels, shape = len(a.hierarchy), (len(a), len(b))
+    loads = tuple(np.zeros(shape, dtype=np.int64) for _ in range(levels))
+    phases = tuple(np.zeros(shape, dtype=np.int64) for _ in range(levels))
     steps: list[Step] = []
+    for rows, found in pair_blocks(a, b, measured, max(1, prod(shape))):
+        for i in range(levels):
+            loads[i][rows], phases[i][rows] = found.loads[i], found.phases[i]
+        steps += [replace(step, rows=rows) for step in found.steps]
+    return PairLoads(loads, phases, tuple(steps))
+
+
+def pair_blocks(
+    a: LayoutSet, b: LayoutSet, measured: Sequence[int] = (), entries: int = _BLOCK
+) -> Iterator[tuple[Ints, PairLoads]]:
+    """`pair_loads` in blocks of some `entries`: numbers of layouts of `a`, which share their open digits, and what
+    holds for them.
+    """
+    fetch, of_row = _fetch_loads(a, b)
     volume_a, volume_b = a.volumes(), b.volumes()
-    if measured:
-        steps += fetch_steps([f.copy() for f in loads], volume_a, volume_b, a.hierarchy, measured)
-    if any(a.signatures):
-        changes = {digit: changes_along(b, digit) for digit in sorted({d for digits in a.signatures for d in digits})}
-        for s, digits in enumerate(a.signatures):
-            rows = np.nonzero(a.signature == s)[0]
-            if digits and rows.size:
-                found = reduction_loads(digits, b, inside[rows], volume_a[rows], volume_b, changes, measured)
-                steps += [replace(step, rows=rows) for step in found.steps]
-                for i in range(levels):
-                    loads[i][rows] += found.loads[i]
-                    phases[i][rows] += found.phases[i]
-    return PairLoads(tuple(loads), tuple(phases), tuple(steps))
+    changes = {digit: changes_along(b, digit) for digit in sorted({d for digits in a.signatures for d in digits})}
+    size = max(1, entries // max(1, len(b)))
+    for s, digits in enumerate(a.signatures):
+        every = np.nonzero(a.signature == s)[0]
+        for start in range(0, every.size, size):
+            rows = every[start : start + size]
+            loads = [f[of_row[rows]] for f in fetch]
+            inside = loads[-1] == 0
+            for f in loads[:-1]:
+                f[inside] = 0
+            phases = [(f > 0).astype(np.int64) for f in loads]
+            steps: list[Step] = []
+            if measured:
+                steps += fetch_steps([f.copy() for f in loads], volume_a[rows], volume_b, a.hierarchy, measured)
+            if digits:
+                found = reduction_loads(digits, b, inside, volume_a[rows], volume_b, changes, measured)
+                steps += found.steps
+                for i in range(len(loads)):
+                    loads[i] += found.loads[i]
+                    phases[i] += found.phases[i]
+            yield rows, PairLoads(tuple(loads), tuple(phases), tuple(steps))
 
 
 def reduction_loads(
@@ -174,7 +197,13 @@ def changes_along(b: LayoutSet, digit: OpenDigit) -> Flags:
 
 
 def fetch_loads(a: LayoutSet, b: LayoutSet) -> list[Ints]:
-    """(L1) for every pair, per level; A is taken without its open digits, so rows that differ only there are
+    """(L1) for every pair, per level."""
+    loads, of_row = _fetch_loads(a, b)
+    return [load[of_row] for load in loads]
+
+
+def _fetch_loads(a: LayoutSet, b: LayoutSet) -> tuple[list[Ints], Ints]:
+    """(L1) for every box of A, per level, and the box of every layout of A: rows that differ in open digits alone are
     computed once.
     """
     boxes, of_row = np.unique(a.codes, axis=0, return_inverse=True)
@@ -182,11 +211,10 @@ def fetch_loads(a: LayoutSet, b: LayoutSet) -> list[Ints]:
     for level in range(len(a.hierarchy)):
         width = subtrees(a.hierarchy, level)
         if (a.coupled or b.coupled) and width < prod(a.hierarchy):
-            load = _coupled_load(boxes, a.dims, b, width)
+            out.append(_coupled_load(boxes, a.dims, b, width))
         else:
-            load = _level_load(boxes, a.dims, b, width)
-        out.append(load if boxes.shape[0] == len(a) and bool((boxes == a.codes).all()) else load[of_row.reshape(-1)])
-    return out
+            out.append(_level_load(boxes, a.dims, b, width))
+    return out, of_row.reshape(-1)
 
 
 def _level_load(codes: Ints, dims: Sequence[Ints], b: LayoutSet, width: int) -> Ints:
@@ -195,18 +223,23 @@ def _level_load(codes: Ints, dims: Sequence[Ints], b: LayoutSet, width: int) -> 
         _shared(_Table(table_a), _Table(table_b), width) for table_a, table_b in zip(dims, b.dims, strict=True)
     ]
     total = np.ones(len(b), dtype=np.int64)
-    held = np.ones((codes.shape[0], len(b)), dtype=np.int64)
     uneven = np.zeros(len(b), dtype=bool)
-    varying = np.zeros(held.shape, dtype=np.int8)
     for k, shared in enumerate(dimensions):
         total *= shared.need[b.codes[:, k]]
         uneven |= shared.uneven[b.codes[:, k]]
-        pick = np.ix_(codes[:, k], b.codes[:, k])
-        held *= shared.low[pick]
-        if shared.varies.any():
-            varying += shared.varies[pick]
-    load = total[None, :] - held
-    irregular = uneven[None, :] | ((varying > 1) & (held > 0))
+    load = np.empty((codes.shape[0], len(b)), dtype=np.int64)
+    irregular = np.empty(load.shape, dtype=bool)
+    size = max(1, _BLOCK // max(1, len(b)))
+    for start in range(0, codes.shape[0], size):  # temporaries stay in cache
+        part = codes[start : start + size]
+        held = np.ones((part.shape[0], len(b)), dtype=np.int64)
+        varying = np.zeros(held.shape, dtype=np.int8)
+        for k, shared in enumerate(dimensions):
+            held *= shared.low[part[:, k]].take(b.codes[:, k], axis=1)
+            if shared.varies.any():
+                varying += shared.varies[part[:, k]].take(b.codes[:, k], axis=1)
+        load[start : start + size] = total[None, :] - held
+        irregular[start : start + size] = uneven[None, :] | ((varying > 1) & (held > 0))
     if irregular.any():
         _enumerate(
             load,

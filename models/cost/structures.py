@@ -14,12 +14,12 @@ from fractions import Fraction
 
 import numpy as np
 
-from ..communication.pricing import pair_loads
+from ..communication.pricing import pair_blocks
 from ..layout.classes import copy_key, operator_key
 from ..layout.layout import AxisTables, LayoutSet, axis_tables, layout_set
 from ..layout.placement import Space, matrices
 from ..machine.machine import Machine
-from ..problem.selection_problem import Ints
+from ..problem.selection_problem import Ints, TooFine
 from ..program.graph import Graph
 from ..program.index import Axis
 from ..program.operators import Operator
@@ -110,9 +110,20 @@ class Structures:
         key, _ = self.entries(source, target, element_bytes)
         if key not in self._number:
             self._number[key] = len(self.tables)
-            loads = pair_loads(source.layouts, target.layouts, self._measured)
-            self.tables.append(cost.edge_times(loads, element_bytes, self.machine, self.unit))
+            self.tables.append(self._priced(source.layouts, target.layouts, element_bytes))
         return self._number[key]
+
+    def _priced(self, a: LayoutSet, b: LayoutSet, element_bytes: int) -> Ints:
+        times = np.empty((len(a), len(b)), dtype=np.int64)
+        most = 0
+        for rows, loads in pair_blocks(a, b, self._measured):
+            try:
+                times[rows] = cost.edge_times(loads, element_bytes, self.machine, self.unit)
+            except TooFine as error:  # the unit follows from the largest time of all
+                most = max(most, error.total)
+        if most:
+            raise TooFine(most)
+        return times
 
     def entries(
         self, source: Keyed, target: Keyed, element_bytes: int

@@ -50,10 +50,14 @@ class Seconds:
 
 
 class Pieces:
-    """The parts of one planning problem.  `planning.graph` is that of the micro-batch, divided as `division` says."""
+    """The parts of one planning problem.  `planning.graph` is that of the micro-batch, divided as `division` says;
+    `joined`: nodes are its devices; `loose`: edges that are left out then.
+    """
 
-    def __init__(self, planning: Planning, division: Division) -> None:
-        self.planning, self.division, self.graph = planning, division, planning.graph
+    def __init__(
+        self, planning: Planning, division: Division, loose: frozenset[int] = frozenset(), joined: bool = False
+    ) -> None:
+        self.planning, self.division, self.graph, self.joined = planning, division, planning.graph, joined
         self.readers, self.writer = self.graph.readers(), self.graph.writer()
         self.position = {op.name: i for i, op in enumerate(self.graph.operators)}
         owned = [self._owner(v) for v in range(len(planning.decisions))]
@@ -65,7 +69,8 @@ class Pieces:
             self._of_unit.setdefault(u, []).append(v)
         self._from: dict[int, list[int]] = {}
         for k, e in enumerate(planning.problem.edges):
-            self._from.setdefault(e.u, []).append(k)
+            if k not in loose:
+                self._from.setdefault(e.u, []).append(k)
         self._scaled: dict[tuple[int, int], Ints] = {}
         self._kept: list[Ints] = []
 

@@ -26,7 +26,8 @@ FORBIDDEN_WORDS = ("tensor", "data", "sharding")
 class Leaf:
     """Units first .. end-1 on a view of `stages`, with `micro` micro-batches, and all runs of units equal to them, take
     at least `bound` picoseconds for forward and backward of `times` micro-batches (1 or all), with `once` and the
-    updates of a step.  `phase`: "F" or "B" of one micro-batch alone, of one without updates.
+    updates of a step.  `phase`: "F" or "B" of one micro-batch alone, of one without updates.  `nodes`: the certificate
+    is about the problem in which every node of the view is one device (`models.pipelines.nodes`).
     """
 
     stages: int
@@ -38,6 +39,7 @@ class Leaf:
     bound: int
     certificate: SelectionCertificate
     phase: str = ""
+    nodes: bool = False
 
 
 @dataclass(frozen=True, eq=False)

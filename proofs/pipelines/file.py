@@ -2,8 +2,8 @@
 
     pipeline.json    {"format", "graph_sha256", "machine_sha256", "space", "memory_limit", "units", "phases", "cuts",
                       "pairs", "micro_batches", "stages": [[first, end, operators, copies], ..], "quantum", "step",
-                      "lower_bound", "leaves": [[stages, micro, first, end, times, once, bound(, phase)], ..],
-                      ("ordered": true), ("forbidden": [word, ..])}
+                      "lower_bound", "leaves": [[stages, micro, first, end, times, once, bound(, phase)(, "nodes")],
+                      ..], ("ordered": true), ("forbidden": [word, ..])}
     graph.json (the step with its whole batch), machine.json, constants/..     as in plans
     schedule.*       the schedule of the chosen pipeline
     leaves/K.*       the selection certificate of leaf K
@@ -75,7 +75,11 @@ def encode_pipeline(c: PipelineCertificate) -> dict[str, Member]:
         **({"ordered": True} if c.ordered else {}),
         **({"forbidden": list(c.forbidden)} if c.forbidden else {}),
         "leaves": [
-            [x.stages, x.micro, x.first, x.end, x.times, x.once, x.bound, *([x.phase] if x.phase else [])]
+            [
+                *(x.stages, x.micro, x.first, x.end, x.times, x.once, x.bound),
+                *([x.phase] if x.phase else []),
+                *(["nodes"] if x.nodes else []),
+            ]
             for x in c.leaves
         ],
     }
@@ -136,10 +140,12 @@ def decode_pipeline(members: Mapping[str, Member]) -> PipelineCertificate:
 
 def _leaf(reader: Reader, certificate: SelectionCertificate) -> Leaf:
     row = tuple(reader.items())
-    if len(row) not in (7, 8):
-        reader.fail("must have 7 parts, or 8 with a phase")
-    phase = row[7].text(1) if len(row) == 8 else ""
-    if len(row) == 8 and phase not in ("F", "B"):
-        row[7].fail("must be F or B")
+    if len(row) not in (7, 8, 9):
+        reader.fail("must have 7 parts, and behind them a phase, or nodes, or both")
+    words = [word.text(5) for word in row[7:]]
+    phase = words[0] if words and words[0] in ("F", "B") else ""
+    nodes = words == [*([phase] if phase else []), "nodes"]
+    if words != [*([phase] if phase else []), *(["nodes"] if nodes else [])]:
+        row[7].fail("must be F or B, or nodes behind it")
     stages, micro, first, end, times = (x.integer(0, 1 << 20) for x in row[:5])
-    return Leaf(stages, micro, first, end, times, row[5].flag(), row[6].integer(0, 1 << 62), certificate, phase)
+    return Leaf(stages, micro, first, end, times, row[5].flag(), row[6].integer(0, 1 << 62), certificate, phase, nodes)

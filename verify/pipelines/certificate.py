@@ -19,7 +19,7 @@ from math import ceil
 from ...models.communication.choices import Choices
 from ...models.cost.limits import LARGE, TooLarge, check_sizes
 from ...models.cost.selection import Planning, build
-from ...models.layout.placement import SpaceError, space
+from ...models.layout.placement import Space, SpaceError, space
 from ...models.machine.machine import Machine
 from ...models.machine.parts import MachineError
 from ...models.problem.claims import Infeasible, LowerBound, Optimal, Verdict, WithinGap
@@ -56,6 +56,7 @@ from .cuts import Known, none_below
 from .division import shortened, wrong_division
 from .forbidden import allowed, forbid
 from .leaves import Units
+from .nodes import free, joined, simple
 
 NO_LIMIT = 1 << 50
 """Bytes for which memory rows are built where no limit was given."""
@@ -105,7 +106,7 @@ class _Check:
     def __init__(self, c: PipelineCertificate, seed: str, samples: int, cells: int, notify: Progress | None) -> None:
         self.c, self.seed, self.samples, self.cells, self.notify = c, seed, samples, cells, notify
         self.built: list[CheckResult] = []
-        self.units: dict[tuple[int, int], Units] = {}
+        self.units: dict[tuple[int, int, bool], Units] = {}
         self.graphs: dict[int, Graph] = {}
         self.works: dict[int, Work] = {}
         words = [*(["stages-in-the-machines-order"] if c.ordered else []), *(f"no-{word}" for word in c.forbidden)]
@@ -143,13 +144,18 @@ class _Check:
             self.works[micro] = work_of(self.graph(micro), self.c.division)
         return self.works[micro]
 
-    def problem(self, stages: int, micro: int, choices: tuple[Choices, ...] = ()) -> Units:
-        """The problem of a micro-batch on a view, built again, with what its check says among the results."""
-        if (stages, micro) in self.units:
-            return self.units[stages, micro]
-        c, limit = self.c, NO_LIMIT if self.c.memory is None else self.c.memory
+    def problem(self, stages: int, micro: int, choices: tuple[Choices, ...] = (), nodes: bool = False) -> Units:
+        """The problem of a micro-batch on a view (or on its nodes), built again, with what its check says among the
+        results.
+        """
+        if (stages, micro, nodes) in self.units:
+            return self.units[stages, micro, nodes]
+        c = self.c
+        limit: int | None = NO_LIMIT if c.memory is None else c.memory
         try:
             graph, machine, where = self.graph(micro).check(), self.view(stages), space(c.space)
+            if nodes:
+                machine, limit = self.on_nodes(graph, machine, where), None
             if where.vocabulary:  # the problem below holds all placements of the space
                 raise Wrong(f"space {where.name!r}: vocabularies are for plans without a pipeline")
             check_sizes(graph, machine, where, LARGE)
@@ -159,11 +165,14 @@ class _Check:
         except (ArithmeticError, LookupError, TypeError, ValueError) as error:
             raise ContainerError("pipeline", f"no problem can be built from it: {str(error)[:300]}") from None
         units = Units(planning, c.division)
+        if nodes:
+            units.free = free(graph, units.entries.moves)
         if wrong := wrong_structure(units.entries):
             raise Wrong(f"problem: {wrong}")
         if wrong := wrong_assumptions(planning.problem, graph, machine, where, limit):
             raise Wrong(f"problem: {wrong}")
-        self.assumptions = tuple(sorted({*self.flags, *planning.problem.assumptions}))
+        if not nodes:  # what has no memory rows would say that there is no limit
+            self.assumptions = tuple(sorted({*self.flags, *planning.problem.assumptions}))
         whole = [0] * len(planning.decisions)
         for chosen in choices:
             for v, choice in self.solution(planning, chosen).items():
@@ -173,15 +182,22 @@ class _Check:
             tuple(whole) if choices else None,
             self.samples,
             self.cells,
-            f"{self.seed}:{stages}:{micro}",
+            f"{self.seed}:{stages}:{micro}{' nodes' if nodes else ''}",
             self.notify,
         )
-        if c.forbidden and (wrong := forbid(units, c.forbidden)):
+        if c.forbidden and not nodes and (wrong := forbid(units, c.forbidden)):
             raise Wrong(wrong)
-        name = f" {stages}:{micro}"
+        name = f" {stages}:{micro}{' nodes' if nodes else ''}"
         self.built += [replace(space_result(planning), kind="Space" + name), replace(entries, kind="Entries" + name)]
-        self.units[stages, micro] = units
+        self.units[stages, micro, nodes] = units
         return units
+
+    def on_nodes(self, graph: Graph, machine: Machine, where: Space) -> Machine:
+        """The machine of a view's nodes."""
+        found = joined(machine, where) if simple(graph) else None
+        if found is None:
+            raise Wrong("a leaf is on nodes, and nodes are no bound there")
+        return found
 
     def solution(self, planning: Planning, choices: Choices) -> dict[int, int]:
         found: dict[int, int] = {}
@@ -323,7 +339,8 @@ class _Check:
 
     def _least_of(self, pair: tuple[int, int]) -> int:
         found = self.least(*pair)
-        self.units.pop(pair, None)  # tables of one pair at a time: there may be gigabytes of them
+        for nodes in (False, True):  # tables of one pair at a time: there may be gigabytes of them
+            self.units.pop((*pair, nodes), None)
         return found
 
     def least(self, stages: int, micro: int) -> int:
@@ -338,9 +355,9 @@ class _Check:
         backward: Runs = {}
         updated, step = dict(one), {(u, u + 1): w * micro for u, w in enumerate(work)}
         leaves = [leaf for leaf in c.leaves if (leaf.stages, leaf.micro) == (stages, micro)]
-        if leaves:
-            units = self.problem(stages, micro)
-            for leaf in leaves:
+        for nodes in sorted({leaf.nodes for leaf in leaves}):
+            units = self.problem(stages, micro, nodes=nodes)
+            for leaf in (leaf for leaf in leaves if leaf.nodes == nodes):
                 value = self.proved(units, leaf)
                 size, key = leaf.end - leaf.first, units.alike(leaf.first, leaf.end, leaf.once, leaf.phase)
                 for i in range(n - size + 1):
@@ -400,6 +417,8 @@ class _Check:
         if not isinstance(claim, Optimal | WithinGap | LowerBound):
             raise Wrong(f"leaf {leaf.first} to {leaf.end} of {leaf.stages}:{leaf.micro}: no bound")
         value = claim.cost if isinstance(claim, Optimal) else claim.lower_bound
+        if leaf.nodes:  # there every entry may be rounded up by one unit where those of the view are not
+            value -= leaf.times * (len(problem.vertices) + len(problem.edges))
         if value * PICO // problem.scale < leaf.bound:
             raise Wrong(f"leaf {leaf.first} to {leaf.end}: its certificate gives less than {leaf.bound} ps")
         return leaf.bound

@@ -31,6 +31,9 @@ Number = tuple[int, int, int]
 class Units:
     """A rebuilt problem and which part of it belongs to which unit."""
 
+    free: frozenset[int] = frozenset()
+    """Movements that leaves leave out."""
+
     def __init__(self, planning: Planning, division: Division) -> None:
         self.planning, self.graph, self.cuts = planning, planning.graph, division.cuts
         self.entries = Entries(planning)
@@ -96,7 +99,7 @@ class Units:
         """Numbered edges both of whose ends are among these, in order."""
         edges = self.planning.problem.edges
         numbers = sorted(k for v in vertices for k in self.leaving[v])
-        return [(k, edges[k]) for k in numbers if edges[k].v in vertices]
+        return [(k, edges[k]) for k in numbers if edges[k].v in vertices and k not in self.free]
 
     def costs(self, vertex: int, phase: str) -> bool:
         """Whether a vertex costs anything where one pass alone counts; no phase: both do."""
