@@ -80,7 +80,8 @@ class StagePlan:
 @dataclass(eq=False)
 class Case:
     """`stages` stages and `micro` micro-batches.  `bound`: picoseconds that a step takes at least; `coarse`: what least
-    work alone says.
+    work alone says; `chunks`: on each of `stages` views (`interleaved`);
+    `begins`: cuts from which better ones are looked for.
     """
 
     job: Job
@@ -92,6 +93,8 @@ class Case:
     coarse: int = 0
     starts: tuple[int, ...] = ()
     size: int = 0
+    chunks: int = 1
+    begins: tuple[tuple[int, ...], ...] = ()
     _pieces: Pieces | None = None
     _menus: Menus | None = None
 
@@ -103,6 +106,16 @@ class Case:
         self.work = unit_work(self.job.amounts(self.micro), machine)
         self.forward = unit_work(self.job.amounts(self.micro), machine, "F")
         self.weight = self.job.unit_bytes(self.micro)
+
+    @property
+    def parts(self) -> int:
+        """Runs of units that a plan has."""
+        return self.stages * self.chunks
+
+    @property
+    def home(self) -> Case:
+        """The case whose tables this one uses."""
+        return self
 
     @property
     def pieces(self) -> Pieces:
@@ -153,7 +166,7 @@ class Case:
 
     def hops(self) -> Hops:
         """Sends in front of every stage, in picoseconds."""
-        cuts, stages = self.job.division.cuts, range(1, self.stages)
+        cuts, stages = self.job.division.cuts, range(1, self.parts)
 
         def ways(k: int) -> list[list[int]]:
             return [[], *([0, *(floor(PER_SECOND * self.hop(pair[k], s)) for pair in cuts)] for s in stages)]
@@ -161,7 +174,7 @@ class Case:
         return Hops(ways(0), ways(1))
 
     def hop(self, tensor: str, boundary: int) -> Fraction:
-        """Seconds to send a tensor between the stages at a boundary."""
+        """Seconds to send a tensor between the stages (chunks: they go around) at a boundary."""
         t = self.graph.tensor(tensor)
         return send_between(self.job.machine, self.stages, t.elements * t.element_bytes, boundary)
 
