@@ -11,12 +11,12 @@ FAST := not slow and not gpu and not torch and not coq
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help install plan test lint format typecheck test-slow test-optimized test-pythons test-mpi test-torch test-all docs bench clean distclean
+.PHONY: help install plan test lint format typecheck test-slow test-optimized test-pythons test-mpi test-gpu test-torch test-all docs bench clean distclean
 
 help:
 	@echo "make plan       plan BERT-Large on 4x8, check the plan, explain it, run a small model of the same structure on 8 ranks"
 	@echo "make test       lint, types, tests (JOBS=0: one process; PYTEST='-k machine': more options)"
-	@echo "make lint | format | typecheck | test-slow | test-optimized | test-pythons | test-mpi | test-torch | test-all | docs | bench | clean | distclean"
+	@echo "make lint | format | typecheck | test-slow | test-optimized | test-pythons | test-mpi | test-gpu | test-torch | test-all | docs | bench | clean | distclean"
 
 install: $(READY)
 
@@ -73,6 +73,11 @@ test-pythons: $(READY)
 
 test-mpi: $(READY)
 	$(PY) -m pytest -m mpi $(PYTEST)
+
+# CuPy for CUDA 12 where none is installed yet (cupy-cuda13x is left alone).
+test-gpu: $(READY)
+	$(PY) -c 'import cupy' 2>/dev/null || $(PY) -m pip install --quiet --disable-pip-version-check --editable '.[gpu]'
+	$(PY) -m pytest -m gpu -s $(PYTEST)
 
 # PyTorch's CPU build is named by number: without it pip takes gigabytes of CUDA packages.
 test-torch: $(READY)

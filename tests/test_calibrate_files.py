@@ -279,6 +279,7 @@ def test_tables_of_steps_are_fitted_by_their_law(tmp_path: Path, capsys: pytest.
         ("operation,ranks,bytes,us\nall_gatherer,8,8,3\n", "'all_gatherer' is no collective"),
         ("operation,ranks,bytes,us\nall_gather,1,8,3\n", "none of its 1 rows"),
         ("m,n,k,dtype,ms\n8,8,8,complex,1\n", "dtype: 'complex' is none of"),
+        ("m,n,k,dtype,b,ms\n8,8,8,bf16,2,1\n", "line 2, b: '2' products at once; choose those of one: --where b=1"),
         ("operation,ranks,bytes,us,nodes\nall_gather,9,8,3,2\n", "9 ranks on 2 nodes"),
         ("a,b,ms\n1,2,3\n", "which are no table of collectives"),
     ],
@@ -286,6 +287,20 @@ def test_tables_of_steps_are_fitted_by_their_law(tmp_path: Path, capsys: pytest.
 def test_bad_tables_name_line_and_column(text: str, message: str) -> None:
     with pytest.raises(InputError, match=message):
         tables.observations(tables.csv_lines(text, "f"), "f", None, 8)
+
+
+def test_conditions_are_asked_before_a_line_is_read(tmp_path: Path) -> None:
+    """Lines that nobody wants may hold what we cannot read."""
+    table = tmp_path / "t.csv"
+    table.write_text("m,n,k,dtype,b,us\n512,512,512,bf16,1,9\n64,64,64,nf4,1,3\n64,64,64,bf16,8,3\n8,8,8,tf32,1,3\n")
+    machine = load_machine("dgx-h100")
+    for conditions in ({}, {"dtype": "bf16"}, {"b": "1"}):
+        with pytest.raises(InputError, match="nf4|products at once"):
+            read(table, machine, None, None, conditions)
+    found, skipped = read(table, machine, None, None, {"dtype": "bf16", "b": "1"})
+    assert [(o.what, o.place, skipped) for o in found] == [(Product(512, 512, 512, "bfloat16"), f"{table}, line 2", 0)]
+    with pytest.raises(InputError, match="no row has dtype=fp32"):
+        read(table, machine, None, None, {"dtype": "fp32"})
 
 
 def test_json_tables() -> None:

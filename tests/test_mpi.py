@@ -4,6 +4,7 @@ installed.
 
 from __future__ import annotations
 
+import re
 import time
 from pathlib import Path
 
@@ -192,6 +193,19 @@ def test_a_wrong_number_of_ranks_is_refused(tmp_path: Path) -> None:
     with pytest.raises(LaunchError):
         launch(["-m", "shardproof.backends.execution.rank", str(tmp_path)], 2, 60)
     assert "the plan has 4 devices, MPI started 2 ranks" in str(read_error(tmp_path))
+
+
+def test_a_launcher_of_another_mpi_is_named(tmp_path: Path) -> None:
+    """Seen where Open MPI's mpi4py met MPICH's mpiexec: every rank is alone."""
+    from shardproof.backends.execution.job import read_error, write_job
+
+    graph = build("mlp-unity", batch=8, inputs=8, hidden=8, classes=8, dtype="float64")
+    write_job(tmp_path, graph, (4,), split(graph, (4,), ("k",)), random_inputs(graph, 0))
+    with pytest.raises(LaunchError):
+        launch(["-m", "shardproof.backends.execution.rank", str(tmp_path)], 1, 60)
+    message = str(read_error(tmp_path))
+    assert "MPI started 1 rank; if mpiexec was told 4, it belongs to another MPI than mpi4py, which uses " in message
+    assert re.search(r"which uses \w+", message)
 
 
 def test_buffers_beyond_the_count_limit_are_refused() -> None:

@@ -32,14 +32,14 @@ REDUCED = Options(solve=SolveOptions(dense_vertices=3))
 def test_the_answer_is_that_of_the_problem_with_rows(reduced: bool) -> None:
     options = REDUCED if reduced else Options()
     kept = 0
-    for seed in range(20):
+    for seed in range(12):
         problem = rows_some_bind(seed)
         found, direct = relax_resources(problem, options=options), solve(problem, options=options)
         assert (found.status, found.cost) == (direct.status, direct.cost)
         assert found.certificate is not None and check_selection(problem, found.certificate).verdict is Verdict.PROVED
         free = solve(replace(problem, usages=(), limit=None))
         kept += free.solution is not None and problem.is_feasible(free.solution)
-    assert 0 < kept < 20  # both paths were taken
+    assert 0 < kept < 12  # both paths were taken
 
 
 def test_the_bound_is_never_below_that_without_rows(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -58,7 +58,7 @@ def test_the_bound_is_never_below_that_without_rows(monkeypatch: pytest.MonkeyPa
 
     monkeypatch.setattr(relaxing, "searched", hurried)
     better = 0
-    for seed in range(30):
+    for seed in range(14):
         problem = rows_some_bind(seed)
         found = relax_resources(problem)
         assert (
@@ -67,7 +67,7 @@ def test_the_bound_is_never_below_that_without_rows(monkeypatch: pytest.MonkeyPa
         if found.status is Status.FEASIBLE and found.lower_bound is not None and found.cost is not None:
             assert found.lower_bound <= solve(problem).cost  # type: ignore[operator]
             better += found.lower_bound > -1
-    assert better > 5
+    assert better > 3
 
 
 def test_a_reduced_record_without_the_entry_that_lets_the_rows_leave_is_refused() -> None:

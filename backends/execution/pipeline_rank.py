@@ -23,8 +23,7 @@ from ...proofs.pipelines.file import decode_pipeline, write_pipeline
 from ..kernels import Array
 from ..lowering.stages import StagedProgram, staged
 from ..trace import Recorder, Span, write_spans
-from ..transport import TransportError
-from ..transport.mpi import MpiTransport
+from ..transport.mpi import MpiTransport, check_ranks
 from . import progress
 from .container_job import read_options, run_container_job
 from .interpreter import RankError
@@ -80,8 +79,7 @@ def main(folder: Path) -> None:
     try:
         data = read_options(folder)
         program = staged(decode_pipeline(read_container((folder / "plan.spz").read_bytes())), bool(data["stored"]))
-        if world.Get_size() != program.views * program.devices:
-            raise TransportError(f"the plan has other devices than MPI ranks: {world.Get_size()}")
+        check_ranks(world, program.views * program.devices)
         table = progress.enter(folder, number)
         view, rank = divmod(number, program.devices)
         among = MPI.Intracomm(world.Split(view, rank))

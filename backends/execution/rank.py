@@ -20,8 +20,8 @@ import numpy as np
 from ..kernels import Array
 from ..lowering.program import Program
 from ..trace import write_spans
-from ..transport import Transport, TransportError
-from ..transport.mpi import MpiTransport, check_counts
+from ..transport import Transport
+from ..transport.mpi import MpiTransport, check_counts, check_ranks
 from ..transport.nccl import MpiBootstrap, NcclTransport, nccl_module
 from . import progress
 from .interpreter import RankError, Watching, recorder_for, run_rank
@@ -42,8 +42,7 @@ def main(folder: Path) -> None:
     try:
         job = read_job(folder)
         devices = prod(job.hierarchy)
-        if world.Get_size() != devices:
-            raise TransportError(f"the plan has {devices} devices, MPI started {world.Get_size()} ranks")
+        check_ranks(world, devices)
         table = progress.enter(folder, rank)
         program = job.program()
         xp, transport = _machine(world, job.options.backend)

@@ -23,7 +23,7 @@ from ..kernels import Array
 from ..lowering.streams import in_order, streams_program
 from ..trace import Span, write_spans
 from ..transport import TransportError
-from ..transport.mpi import MpiTransport
+from ..transport.mpi import MpiTransport, check_ranks
 from . import progress
 from .container_job import read_options, run_container_job
 from .interpreter import RankError
@@ -46,8 +46,7 @@ def main(folder: Path) -> None:
         program = streams_program(c, int(data["scale"]), bool(data["stored"]))
         if data["starts"] is not None:
             program = in_order(program, tuple(data["starts"]))
-        if world.Get_size() != c.machine.devices:
-            raise TransportError(f"the plan has other devices than MPI ranks: {world.Get_size()}")
+        check_ranks(world, c.machine.devices)
         table = progress.enter(folder, rank)
         transports = [MpiTransport(world), MpiTransport(MPI.Intracomm(world.Dup()))]
         if rank == 0:

@@ -269,6 +269,23 @@ def _joined(arrays: list[Array]) -> Array:
     return joined
 
 
+def check_ranks(world: MPI.Intracomm, devices: int) -> None:
+    """Raise `TransportError` if MPI started another number of ranks than the plan has devices.
+
+    A launcher of another MPI than mpi4py's starts ranks that each think they are alone, so that is said.
+    """
+    from mpi4py import MPI
+
+    ranks = world.Get_size()
+    if ranks == devices:
+        return
+    library = MPI.Get_library_version().partition("\n")[0].partition(",")[0]
+    alone = f"; if mpiexec was told {devices}, it belongs to another MPI than mpi4py, which uses {library}"
+    raise TransportError(
+        f"the plan has {devices} devices, MPI started {ranks} rank{'s' * (ranks != 1)}{alone if ranks == 1 else ''}"
+    )
+
+
 def check_counts(counts: Sequence[int], limit: int = _LIMIT) -> None:
     """Raise `TransportError` if a buffer of these parts has more than 2^31 - 1 elements.
 

@@ -60,7 +60,7 @@ def calibrate_from(
     skipped = 0
     with Watch("reading"):
         for file in files:
-            found, left = read(file, machine, _operation(operation), plan)
+            found, left = read(file, machine, _operation(operation), plan, conditions)
             rows, skipped = rows + found, skipped + left
     rows = chosen(rows, conditions) if conditions else rows
     one_machine(rows)

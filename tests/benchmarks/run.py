@@ -29,7 +29,7 @@ from pathlib import Path
 HERE = Path(__file__).resolve().parent
 ROOT = HERE.parents[1]
 STORE, PAGE = HERE / "results" / "runs.jsonl", HERE / "results" / "runs.md"
-NEED_WORDS = frozenset({"before_after", "training_scale"})
+NEED_WORDS = frozenset({"before_after", "gpu_times", "training_scale"})
 """Benchmarks that do nothing without words of their own."""
 MOST_LINES = 400
 """Lines of a run that are kept, the last ones."""

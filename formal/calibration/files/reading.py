@@ -8,6 +8,7 @@ import gzip
 import zlib
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from types import MappingProxyType
 from typing import Final
 
 from ....models.cost.collective_times import Operation
@@ -23,10 +24,14 @@ MAX_BYTES: Final = 1 << 30
 
 
 def read(
-    path: Path, machine: Machine, operation: Operation | None = None, plan: Path | None = None
+    path: Path,
+    machine: Machine,
+    operation: Operation | None = None,
+    plan: Path | None = None,
+    conditions: Mapping[str, str] = MappingProxyType({}),
 ) -> tuple[list[Observation], int]:
-    """The rows of a file, and how many were left out for want of a time.  `plan`: of our own trace.  Raises
-    `InputError` naming file, line and what to do.
+    """The rows of a file, and how many were left out for want of a time.  `plan`: of our own trace; `conditions`: lines
+    of a table whose columns have other values are not looked at.  Raises `InputError` naming file, line and what to do.
     """
     text, place = _text(path), str(path)
     start = text.lstrip()[:1]
@@ -45,7 +50,10 @@ def read(
         return nccl_tests.read(text, place, operation), 0
     else:
         lines = tables.csv_lines(text, place)
-    found = tables.observations(lines, place, operation, machine.levels[-1].size)
+    asked = [line for line in lines if all(line[1].get(c, v) == v for c, v in conditions.items())]
+    if lines and not asked:
+        raise InputError(f"{place}: no row has {', '.join(f'{c}={v}' for c, v in conditions.items())}")
+    found = tables.observations(asked, place, operation, machine.levels[-1].size)
     return list(found.rows), found.skipped
 
 

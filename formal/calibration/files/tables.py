@@ -3,7 +3,7 @@ products, steps.
 
     collectives   operation or collective, ranks, bytes (as nccl-tests count them; or elements and dtype), a time;
                   perhaps nodes (or nodes_spanned, ranks_per_node), groups
-    products      m, n, k, dtype, a time
+    products      m, n, k, dtype, a time; perhaps b or batch, which must be 1
     steps         gpus, global_batch, micro_batch, hidden, heads, layers, seq, tp, dp, pp, a time; perhaps recompute
                   (full or none, which is also meant where nothing is said), dtype, vocabulary
     a time        the first of seconds, s, ms, us, ns, time_us, .., median_ms, step_s, iteration_ms, out_of_place_ns
@@ -48,6 +48,8 @@ _TIMES: Final = {
     "table_ms": 1e-3,
 }
 _SHAPE: Final = ("gpus", "global_batch", "micro_batch", "hidden", "heads", "layers", "seq", "tp", "dp", "pp")
+_NO_TENSOR: Final = ("fp8", "tf32")
+"""How a product may be computed, but no element type of ours: such rows are left out."""
 _TORCH: Final = {
     "all_gather_into_tensor": Operation.ALL_GATHER,
     "reduce_scatter_tensor": Operation.REDUCE_SCATTER,
@@ -140,8 +142,7 @@ def observations(lines: Sequence[tuple[str, Line]], place: str, operation: Opera
         if collective:
             what = _collective(cells, here, operation, node)
         elif {"m", "n", "k", "dtype"} <= columns:
-            m, n, k = (_whole(cells, c, here) for c in "mnk")
-            what = Product(m, n, k, _dtype(cells["dtype"], here)) if cells["dtype"] != "fp8" else None
+            what = _product(cells, here)
         elif set(_SHAPE) <= columns:
             what = _step(cells, here)
         else:
@@ -190,6 +191,19 @@ def _collective(cells: Line, here: str, operation: Operation | None, node: int) 
     groups = _whole(cells, "groups", here) if cells.get("groups") else 1
     sharing = max(1, min(groups, node * nodes // ranks)) if nodes > 1 else 1
     return Collective(kind, ranks, nodes, size, sharing)
+
+
+def _product(cells: Line, here: str) -> Product | None:
+    """None for types that no tensor of a plan has."""
+    m, n, k = (_whole(cells, c, here) for c in "mnk")
+    if cells["dtype"].lower() in _NO_TENSOR:
+        return None
+    together = next((c for c in ("b", "batch") if cells.get(c, "1") != "1"), None)
+    if together is not None:
+        raise InputError(
+            f"{here}, {together}: {cells[together][:40]!r} products at once; choose those of one: --where {together}=1"
+        )
+    return Product(m, n, k, _dtype(cells["dtype"], here))
 
 
 def _step(cells: Line, here: str) -> Step:
