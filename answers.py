@@ -385,7 +385,7 @@ class Pipeline:
 
     @property
     def placements(self) -> tuple[Mapping[str, Placement], ...]:
-        """Per stage, operator -> placement matrix on the stage's part of the machine."""
+        """Per stage (chunk, where stages have several), operator -> placement matrix on its part of the machine."""
         return tuple(dict(stage.choices.operators) for stage in self.certificate.stages)
 
     @property
@@ -418,7 +418,8 @@ class Pipeline:
 
     def __repr__(self) -> str:
         c = self.certificate
+        chunks = f" of {c.chunks} chunks" if c.chunks > 1 else ""
         return (
-            f"<Pipeline {c.graph.name} on {c.machine.name}: {len(c.stages)} stages, {c.micro} micro-batches, "
+            f"<Pipeline {c.graph.name} on {c.machine.name}: {c.views} stages{chunks}, {c.micro} micro-batches, "
             f"{float(self.step_s):.6g} s, at least {float(self.lower_bound_s):.6g} s>"
         )

@@ -158,6 +158,7 @@ def pipeline(
     train: str,
     *,
     stages: str = "auto",
+    interleave: int = 1,
     strategy: str | Path | None = None,
     inputs: object = None,
     batch: int | None = None,
@@ -171,7 +172,9 @@ def pipeline(
 ) -> Pipeline:
     """A training step cut into stages, each with placements of its own on an equal part of the machine, checked.
 
-    `stages`: "auto", or "P:M" for P stages and M micro-batches; `strategy`: a file with a framework's settings (stages,
+    `stages`: "auto", or "P:M" for P stages and M micro-batches, or "P:M:V" with V chunks of the model on every stage;
+    `interleave`: with "auto" or "P:M", up to so many chunks are tried and in the claim; `strategy`: a file with a
+    framework's settings (stages,
     tensor, context and data parallel degrees, micro-batches), whose best completion is taken instead of the best plan,
     beside the bound of all plans; the other arguments are those of `plan`.
     """
@@ -192,7 +195,9 @@ def pipeline(
         return program_of(replace(request, recompute=which))[1]
 
     names = tuple(blocks(graph)) if recompute == "auto" else ()
-    asked = PipelineRequest(make, target, stages, recompute, names, request.space, request.memory, gap)
+    asked = PipelineRequest(
+        make, target, stages, recompute, names, request.space, request.memory, gap, interleave=interleave
+    )
     if strategy is None:
         found, _ = carry_out_pipelined(asked, limit)
     else:

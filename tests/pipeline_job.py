@@ -38,7 +38,8 @@ def rank(number, ranks, actions, chunks, micro_batches, store, answers):
         came, goes = (torch.empty(SAMPLES, WIDTH, dtype=torch.float64, requires_grad=known) for known in (v > 0, True))
         stages.append(PipelineStage(copies[v], v, chunks, torch.device("cpu"), input_args=came, output_args=goes))
     runtime = _PipelineScheduleRuntime(stages, micro_batches, loss_fn=loss_of)
-    runtime._load_csv(actions, format="compute_comms")
+    sends = any("SEND" in a for a in row) or ranks == 1
+    runtime._load_csv(actions, format="compute_comms" if sends else "compute_only")  # or torch puts the sends itself
     losses = []
     first, last = 0 in mine, chunks - 1 in mine
     runtime.step(*([x] if first else []), target=target if last else None, losses=losses if last else None)

@@ -11,7 +11,8 @@ import pytest
 from shardproof.__main__ import run
 from shardproof.formal.pipelines.explain import explain_pipeline
 from shardproof.formal.pipelines.job import Job
-from shardproof.formal.pipelines.search import Scheduled, planned
+from shardproof.formal.pipelines.scheduled import Scheduled
+from shardproof.formal.pipelines.search import planned
 from shardproof.formal.selection.model.clock import Clock
 from shardproof.models.layout.placement import space
 from shardproof.models.machine.machine import load_machine

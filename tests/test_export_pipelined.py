@@ -53,7 +53,7 @@ def test_the_file_says_the_plan(machine: str) -> None:
             assert stage["receives"] == plan["stages"][s - 1]["sends"], "both sides mean the same blocks"
         assert all(name.rpartition(".")[0] in stage["modules"] for name in stage["parameters"])
     order = [[a for a in row.split() if "_" not in a and "SHARD" not in a] for row in plan["actions"]]
-    planned = [[f"{s}{phase}{i}" for phase, i in row] for s, row in enumerate(staged(c).order)]
+    planned = [[f"{s}{phase}{i}" for s, phase, i in row] for row in staged(c).order]
     assert order == planned == list(csv.reader(schedule_csv(c).decode().splitlines()))
     compile(text, "exported.py", "exec")
     assert "shardproof" not in {word for line in text.splitlines() if "import" in line for word in line.split()}
@@ -65,6 +65,28 @@ def test_names_write_no_code() -> None:
     made = export_pipeline(evil, "f" * 64).text
     ours, theirs = (compile(t, "exported.py", "exec").co_names for t in (plain, made))
     assert ours == theirs
+
+
+def test_the_schedule_alone(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Chunks of a view are stages of torch: four of them on two rows.  The file of stages is refused by name."""
+    plan, out = tmp_path / "p.spz", tmp_path / "s.csv"
+    c = plan_of("2x2 interleaved")
+    write_pipeline(plan, c)
+    assert run(["export", str(plan), "--to", "actions", "-o", str(out), "--json"]) == 0
+    told = json.loads(capsys.readouterr().out)
+    assert (told["stages"], told["chunks"], told["micro_batches"]) == (2, 2, 4)
+    rows = list(csv.reader(out.read_text().splitlines()))
+    assert [sorted({int(a[0]) for a in row}) for row in rows] == [[0, 2], [1, 3]]
+    assert rows == [[f"{s}{phase}{i}" for s, phase, i in row] for row in staged(c).order]
+    assert run(["export", str(plan), "--to", "actions", "-o", str(out), "--force"]) == 0
+    assert "2 stages of 2 chunks, 4 micro-batches" in capsys.readouterr().out
+    assert run(["export", str(plan), "--to", "dtensor", "-o", str(tmp_path / "y")]) == 3
+    assert "2 chunks of the model on every stage" in capsys.readouterr().err and not (tmp_path / "y").exists()
+    assert run(["export", str(plan), "--to", "actions", "-o", str(tmp_path / "y"), "--csv", str(tmp_path / "z")]) == 2
+    capsys.readouterr()
+    shardproof.plan("mlp-unity", "localhost:2", batch=8).save(tmp_path / "m.spz")
+    assert run(["export", str(tmp_path / "m.spz"), "--to", "actions", "-o", str(tmp_path / "y")]) == 2
+    assert "have no schedule" in capsys.readouterr().err
 
 
 def test_the_verb(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

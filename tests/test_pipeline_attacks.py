@@ -15,7 +15,8 @@ import pytest
 from shardproof.__main__ import run
 from shardproof.formal.pipelines.case import Case
 from shardproof.formal.pipelines.job import Job
-from shardproof.formal.pipelines.search import Searched, planned, waiting
+from shardproof.formal.pipelines.scheduled import waiting
+from shardproof.formal.pipelines.search import Searched, planned
 from shardproof.formal.schedules.search import search
 from shardproof.formal.schedules.shop import shop
 from shardproof.formal.selection.model.clock import Clock
@@ -44,6 +45,7 @@ from shardproof.verify.pipelines.bound import least_bytes
 from shardproof.verify.pipelines.certificate import _Check as Checker
 from shardproof.verify.pipelines.certificate import check_pipeline
 from shardproof.verify.pipelines.division import shortened, wrong_division
+from shardproof.verify.pipelines.held import crossing
 from shardproof.verify.pipelines.leaves import Units, multiple
 from shardproof.verify.plan.tables import CELLS
 
@@ -549,7 +551,7 @@ def test_what_waits_between_stages_is_counted_twice_alike(machine: str) -> None:
     found = waiting(made.case, made.stages, pipe, c.schedule.starts)
     assert sum(found) > 0 and found == made.waiting
     for s in range(4):
-        assert found[s] == check.crossing(units, s, check.lags(), times.reshape(-1))
+        assert found[s] == crossing(c, units, s, check.lags(), times.reshape(-1))
         total = 0
         for k in (0, 1):
             for there, lasts in ((s - 1 if k == 0 else s + 1, False), (s + 1 if k == 0 else s - 1, True)):

@@ -13,7 +13,8 @@ from test_pipeline_attacks import reasons, shortest
 
 from shardproof.formal.pipelines.case import Case
 from shardproof.formal.pipelines.job import Job
-from shardproof.formal.pipelines.search import Searched, scheduled
+from shardproof.formal.pipelines.scheduled import scheduled
+from shardproof.formal.pipelines.search import Searched
 from shardproof.formal.schedules.search import search
 from shardproof.formal.schedules.shop import shop
 from shardproof.formal.selection.model.clock import Clock

@@ -28,14 +28,21 @@ from shardproof.models.sources.training import build_step
 from shardproof.models.sources.zoo import build
 from shardproof.proofs.pipelines.certificate import PipelineCertificate
 
-MACHINES = {"2x2": ("cloud-a100:2x2", 2, 4), "4x1": ("cloud-a100:4x1", 4, 2)}
+MACHINES = {
+    "2x2": ("cloud-a100:2x2", 2, 4, 1),
+    "4x1": ("cloud-a100:4x1", 4, 2, 1),
+    "2x2 interleaved": ("cloud-a100:2x2", 2, 4, 2),
+    "2x1 in four chunks": ("cloud-a100:2x1", 2, 4, 4),
+}
 
 
 @cache
 def plan_of(machine: str, optimizer: str = "adam") -> PipelineCertificate:
-    text, stages, micro = MACHINES[machine]
-    step = build_step(build("mlp-8192", batch=8, width=16, layers=5), optimizer)
+    text, stages, micro, chunks = MACHINES[machine]
+    step = build_step(build("mlp-8192", batch=8, width=16, layers=5 if chunks < 4 else 9), optimizer)
     job = Job(step.graph, divide(step.graph, step.passes), load_machine(text), space("complete"), None)
+    if chunks > 1:
+        return planned(job, [], Clock(30.0), Fraction(1, 2), None, [(stages, micro, chunks)]).certificate()
     return planned(job, [(stages, micro)], Clock(30.0), Fraction(1, 2)).certificate()
 
 
@@ -50,10 +57,11 @@ def test_virtual_ranks_do_what_one_process_does(machine: str) -> None:
     assert found.traffic and all(t.fits for t in found.traffic)
     assert len(found.sent) == 2 * (len(c.stages) - 1)
     assert all(sent == priced == c.graph.tensor(t).elements for t, sent, priced in found.sent)
-    for s in range(len(c.stages)):  # in the planned order
-        rank = s * c.machine.devices // len(c.stages)
-        ran = [x.name for x in found.spans if x.rank == rank and x.name.endswith(f"of stage {s}") and x.name[0] in "FB"]
-        assert ran == [f"{phase}{i} of stage {s}" for phase, i in staged(c).order[s]]
+    assert c.views * c.chunks == len(c.stages)
+    for view in range(c.views):  # in the planned order
+        rank = view * c.machine.devices // c.views
+        ran = [x.name for x in found.spans if x.rank == rank and " of stage " in x.name and x.name[0] in "FB"]
+        assert ran == [f"{phase}{i} of stage {s}" for s, phase, i in staged(c).order[view]]
 
 
 def test_any_order_of_micro_batches_gives_the_same() -> None:
@@ -61,11 +69,11 @@ def test_any_order_of_micro_batches_gives_the_same() -> None:
     c = plan_of("2x2")
     program = staged(c)
     names = [1, 0, 3, 2]
-    other = replace(program, order=(program.order[0], tuple((p, names[i]) for p, i in program.order[1])))
+    other = replace(program, order=(program.order[0], tuple((s, p, names[i]) for s, p, i in program.order[1])))
     if c.schedule.makespan:  # stage 1 waits for what comes late; nothing else changes
         inputs = random_inputs(c.graph, 4)
         expected = run_graph(c.graph, inputs)
-        order0 = tuple(("F", i) for i in range(4)) + tuple(("B", i) for i in range(4))
+        order0 = tuple((0, "F", i) for i in range(4)) + tuple((0, "B", i) for i in range(4))
         found = run_pipeline(replace(other, order=(order0, other.order[1])), inputs, 20.0)
         assert all(np.allclose(found.outputs[n], v, rtol=1e-10, atol=1e-12) for n, v in expected.items())
 
@@ -103,14 +111,31 @@ def test_element_types_of_the_graph_are_kept() -> None:
 
 @pytest.mark.mpi
 @pytest.mark.skipif(not mpi_available(), reason="mpi4py or mpiexec is not installed")
-def test_mpi_ranks_do_what_one_process_does() -> None:
-    c = plan_of("2x2")
+@pytest.mark.parametrize("machine", ["2x2", "2x2 interleaved"])
+def test_mpi_ranks_do_what_one_process_does(machine: str) -> None:
+    c = plan_of(machine)
     inputs = random_inputs(c.graph, 3)
     outputs, spans, transport = run_pipeline_job(c, inputs, False, True, 60.0)
     expected = run_graph(c.graph, inputs)
     for name, value in expected.items():
         np.testing.assert_allclose(outputs[name], value, rtol=1e-10, atol=1e-12, err_msg=name)
     assert "mpi" in transport and {s.rank for s in spans} == {0, 1, 2, 3}
+
+
+def test_the_command_line_runs_chunks(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    from shardproof.proofs.pipelines.file import write_pipeline
+
+    monkeypatch.chdir(tmp_path)
+    write_pipeline(tmp_path / "p.spz", plan_of("2x2 interleaved"))
+    assert run(["run", "p.spz", "-n", "4", "--virtual", "--json", "--trace", "t.json"]) == 0
+    found = json.loads(capsys.readouterr().out)
+    assert found["equal"] and found["bytes_counted_equal_priced"] and (found["stages"], found["chunks"]) == (2, 2)
+    names = {e["name"] for e in json.loads((tmp_path / "t.json").read_text())["traceEvents"]}
+    assert {"planned F0 of stage 3", "F0 of stage 3"} <= names
+    assert run(["explain", "p.spz", "--svg", "p.svg"]) == 0
+    assert "2 stages of 2 chunks" in capsys.readouterr().out and (tmp_path / "p.svg").read_text().startswith("<svg")
 
 
 def test_the_command_line_runs_it(

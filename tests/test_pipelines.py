@@ -20,7 +20,8 @@ from shardproof.__main__ import run
 from shardproof.backends.execution.reference import random_inputs, run_graph
 from shardproof.formal.pipelines.job import Job
 from shardproof.formal.pipelines.recompute import planned_recomputed
-from shardproof.formal.pipelines.search import Searched, planned, scheduled
+from shardproof.formal.pipelines.scheduled import scheduled
+from shardproof.formal.pipelines.search import Searched, planned
 from shardproof.formal.selection.model.clock import Clock
 from shardproof.models.cost.selection import build as build_problem
 from shardproof.models.layout.placement import space

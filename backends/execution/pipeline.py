@@ -1,11 +1,12 @@
-"""This module runs a pipelined step: every rank does its stage's tasks in the order of the schedule, on virtual ranks.
+"""This module runs a pipelined step: every rank does its view's tasks in the order of the schedule, on virtual ranks.
 
     F(i)   receive x from the stage before, run the forward instructions, send x on
     B(i)   receive the gradient from the stage behind, run the backward instructions, send it on; sums add up
-    U      after all of them, once
+    U      after all of them, once, stage by stage of the view
 
-Ranks of neighbouring stages have the same block of what crosses a cut, so rank r sends to rank r.  A send does not
-wait; a receive does.  Results of micro-batches are put side by side along the batch, or added where they are sums.
+A view has one stage, or several chunks of the model, which are stages too.  Ranks of neighbouring stages have the same
+block of what crosses a cut, so rank r sends to rank r.  A send does not wait; a receive does.  Results of micro-batches
+are put side by side along the batch, or added where they are sums.
 """
 
 from __future__ import annotations
@@ -58,11 +59,11 @@ class PipelineResult:
     spans: tuple[Span, ...] = ()
 
 
-def run_stage(
+def run_view(
     staged: StagedProgram,
-    s: int,
+    view: int,
     rank: int,
-    transport: Transport,
+    transports: Mapping[int, Transport],
     post: Post,
     source: Source,
     xp: ModuleType,
@@ -70,46 +71,58 @@ def run_stage(
     told: Callable[[int], None] | None = None,
     pace: float = 0.0,
 ) -> Results:
-    """One rank of stage s (`rank` within its view).  `told(n)`: before task n.  `pace`: a task lasts at least so many
-    times its planned time; what is left of that after its work is slept.  Raises `RankError`, with the rank of the
-    whole machine.
+    """One rank of a view (`rank` within it); `transports`: per stage of the view.  `told(n)`: before task n.  `pace`: a
+    task lasts at least so many times its planned time; what is left of that after its work is slept.  Raises
+    `RankError`, with the rank of the whole machine.
     """
-    try:
-        return _run_stage(staged, s, rank, transport, post, source, xp, recorder, told, pace)
-    except RankError as e:
-        raise RankError(s * staged.devices + rank, e.place, e.reason) from e
-
-
-def _run_stage(
-    staged: StagedProgram,
-    s: int,
-    rank: int,
-    transport: Transport,
-    post: Post,
-    source: Source,
-    xp: ModuleType,
-    recorder: Recorder | None,
-    told: Callable[[int], None] | None,
-    pace: float,
-) -> Results:
-    stage, slots = staged.stages[s], dict[int, dict[str, Array]]()
-    early = [t for p in "FB" for t in stage.results[p]]
-    ends = last_uses(stage, (*stage.summed, *stage.kept, *early))
-    total: dict[str, Array] = {}
-    base: dict[str, Array] = {}
-    halves: set[str] = set()  # 16 bits add up in 32
+    works = {s: _Work(staged, s, rank, transports[s], source, xp, recorder) for s in staged.stages_of(view)}
     results: Results = {}
+    try:
+        for number, (s, phase, i) in enumerate(staged.order[view]):
+            if told is not None:
+                told(number)
+            results |= works[s].task(phase, i, post, pace)
+        for work in works.values():
+            results |= work.updates()
+    except RankError as e:
+        raise RankError(view * staged.devices + rank, e.place, e.reason) from e
+    return results
 
-    def perform(phase: str, here: dict[str, Array], micro_batch: int) -> None:
+
+class _Work:
+    """What one rank does for a stage: blocks of micro-batches under way, and sums over those that are through."""
+
+    def __init__(
+        self,
+        staged: StagedProgram,
+        s: int,
+        rank: int,
+        transport: Transport,
+        source: Source,
+        xp: ModuleType,
+        recorder: Recorder | None,
+    ) -> None:
+        self.staged, self.number, self.rank, self.transport = staged, s, rank, transport
+        self.source, self.xp, self.recorder = source, xp, recorder
+        self.stage, self.slots = staged.stages[s], dict[int, dict[str, Array]]()
+        early = [t for p in "FB" for t in self.stage.results[p]]
+        self.ends = last_uses(self.stage, (*self.stage.summed, *self.stage.kept, *early))
+        self.total: dict[str, Array] = {}
+        self.base: dict[str, Array] = {}
+        self.halves: set[str] = set()  # 16 bits add up in 32
+
+    def perform(self, phase: str, here: dict[str, Array], micro_batch: int) -> None:
+        """The instructions of a phase on blocks that are here."""
+        stage, rank, xp = self.stage, self.rank, self.xp
         exact: dict[str, Array] = {}
 
         def read(tensor: str, box: tuple[tuple[int, int], ...]) -> Array:
-            block: Array = xp.asarray(source(tensor, staged.box(tensor, box, micro_batch)))
+            block: Array = xp.asarray(self.source(tensor, self.staged.box(tensor, box, micro_batch)))
             return block
 
         def behind(position: int) -> None:
             if phase != "U":
-                for slot in ends.get(position, ()):
+                for slot in self.ends.get(position, ()):
                     here.pop(slot, None)
                     exact.pop(slot, None)
 
@@ -118,47 +131,52 @@ def _run_stage(
                 if slot not in here and slot in stage.loads[rank]:
                     load = stage.loads[rank][slot]
                     here[slot] = read(load.tensor, load.box)
-            run_part(stage.program, rank, (position,), transport, read, xp, here, behind, recorder, exact)
+            run_part(stage.program, rank, (position,), self.transport, read, xp, here, behind, self.recorder, exact)
 
-    for number, (phase, i) in enumerate(staged.order[s]):
-        if told is not None:
-            told(number)
-        here = slots.setdefault(i, {})
+    def task(self, phase: str, i: int, post: Post, pace: float) -> Results:
+        """Forward or backward of micro-batch i, with what comes before it and goes behind it."""
+        s, stage, staged, rank, recorder = self.number, self.stage, self.staged, self.rank, self.recorder
+        here = self.slots.setdefault(i, {})
         came, goes = stage.arrives[phase], stage.leaves[phase]
         begun = 0.0 if recorder is None else recorder.now()
         try:
             if came is not None:
                 block, sent_s = post.receive(s, rank, came, i)
-                here[came] = xp.asarray(block)
+                here[came] = self.xp.asarray(block)
                 time.sleep(max(0.0, sent_s + pace * staged.sends[s + (phase == "B")] - time.perf_counter()))
         except Exception as e:
             raise RankError(rank, f"receiving {came!r} of micro-batch {i}", f"{type(e).__name__}: {e}") from e
         if recorder is not None and came is not None:
             recorder.add(f"receive {came} of micro-batch {i}", "communication", begun)
         task, clock = 0.0 if recorder is None else recorder.now(), time.perf_counter()
-        perform(phase, here, i)
+        self.perform(phase, here, i)
         time.sleep(max(0.0, clock + pace * staged.seconds[s][phase] - time.perf_counter()))
         if recorder is not None:
             recorder.add(f"{phase}{i} of stage {s}", "data", task)
         if goes is not None:
             post.send(s + 1 if phase == "F" else s - 1, rank, goes, i, here[goes])
-        results |= {(t, i): here[t] for t in stage.results[phase]}
+        results = {(t, i): here[t] for t in stage.results[phase]}
         if phase == "B":
             for slot in stage.summed:
-                halves |= {slot} if is_half(here[slot]) else set()
-                part = widened(xp, here[slot])
-                total[slot] = part if slot not in total else total[slot] + part
-            base = {slot: here[slot] for slot in stage.kept}
-            del slots[i]
-    begun = 0.0 if recorder is None else recorder.now()
-    tensor_of, graph = Slots(stage.program.graph).tensor_of, stage.program.graph
-    for slot in halves:
-        total[slot] = narrowed(xp, total[slot], graph.tensor(tensor_of[slot]).dtype)
-    here = {**base, **total}
-    perform("U", here, 0)
-    if recorder is not None:
-        recorder.add(f"updates of stage {s}", "data", begun)
-    return results | {(t, -1): here[t] for t in stage.results["U"]}
+                self.halves |= {slot} if is_half(here[slot]) else set()
+                part = widened(self.xp, here[slot])
+                self.total[slot] = part if slot not in self.total else self.total[slot] + part
+            self.base = {slot: here[slot] for slot in stage.kept}
+            del self.slots[i]
+        return results
+
+    def updates(self) -> Results:
+        """What runs once a step."""
+        stage, recorder = self.stage, self.recorder
+        begun = 0.0 if recorder is None else recorder.now()
+        tensor_of, graph = Slots(stage.program.graph).tensor_of, stage.program.graph
+        for slot in self.halves:
+            self.total[slot] = narrowed(self.xp, self.total[slot], graph.tensor(tensor_of[slot]).dtype)
+        here = {**self.base, **self.total}
+        self.perform("U", here, 0)
+        if recorder is not None:
+            recorder.add(f"updates of stage {self.number}", "data", begun)
+        return {(t, -1): here[t] for t in stage.results["U"]}
 
 
 class Letters:
@@ -201,7 +219,7 @@ def run_pipeline(
     trace: bool = False,
     pace: float = 0.0,
 ) -> PipelineResult:
-    """Run all ranks of all stages as threads of this process.  `pace`: see `run_stage`.
+    """Run all ranks of all views as threads of this process.  `pace`: see `run_view`.
 
     Raises `GraphError` for inputs that do not fit, `RankError` naming rank and operator when one fails.
     """
@@ -210,16 +228,19 @@ def run_pipeline(
     arrays = as_stored(staged.graph, arrays) if stored else arrays
     letters, devices, origin_s = Letters(timeout_s), staged.devices, time.perf_counter()
     hubs = [Hub(timeout_s) for _ in staged.stages]
-    where = [(s, r) for s in range(len(staged.stages)) for r in range(devices)]
-    transports = {(s, r): VirtualTransport(hubs[s], r, staged.hierarchy, np) for s, r in where}
+    where = [(view, r) for view in range(staged.views) for r in range(devices)]
+    transports = [
+        {r: VirtualTransport(hub, r, staged.hierarchy, np) for r in range(devices)} for hub in hubs
+    ]  # of every stage
     recorders = [Recorder(n, origin_s) if trace else None for n in range(len(where))]
     results: list[Results] = [{} for _ in where]
     errors: list[RankError] = []
 
     def work(n: int) -> None:
-        s, r = where[n]
+        view, r = where[n]
+        mine = {s: transports[s][r] for s in staged.stages_of(view)}
         try:
-            results[n] = run_stage(staged, s, r, transports[s, r], letters, slices(arrays), np, recorders[n], pace=pace)
+            results[n] = run_view(staged, view, r, mine, letters, slices(arrays), np, recorders[n], pace=pace)
         except RankError as e:
             if not any(hub.failed for hub in hubs):
                 errors.append(e)
@@ -242,8 +263,7 @@ def run_pipeline(
         raise errors[0]
     found: list[Traffic] = []
     for s, stage in enumerate(staged.stages):
-        mine = [transports[s, r] for r in range(devices)]
-        found += traffic(stage.program, mine, often(stage, staged.micro))
+        found += traffic(stage.program, [transports[s][r] for r in range(devices)], often(stage, staged.micro))
     priced = {
         t: staged.micro * prod(stage.program.graph.tensor(t).shape)
         for stage in staged.stages
@@ -277,7 +297,8 @@ def whole_results(staged: StagedProgram, arrays: Mapping[str, Array], found: lis
     """The graph's results from the ranks' blocks."""
     out: dict[str, Array] = {}
     for s, stage in enumerate(staged.stages):
-        blocks = found[s * staged.devices : (s + 1) * staged.devices]
+        view = s % staged.views
+        blocks = found[view * staged.devices : (view + 1) * staged.devices]
 
         def put(name: str, i: int, stage: StageProgram = stage, blocks: list[Results] = blocks) -> Array:
             shape = stage.program.graph.tensor(name).shape

@@ -1,7 +1,7 @@
 """This module runs pipelined steps on MPI ranks: `mpiexec -n N python -m mpi4py -m
 shardproof.backends.execution.pipeline_rank FOLDER`.
 
-The folder is that of `container_job`, with the pipelined step in `plan.spz`.  Stages are consecutive ranks with a
+The folder is that of `container_job`, with the pipelined step in `plan.spz`.  Views are consecutive ranks with a
 communicator each; what crosses a cut goes from rank to rank with `isend`.
 """
 
@@ -28,7 +28,7 @@ from . import progress
 from .container_job import read_options, run_container_job
 from .interpreter import RankError
 from .job import write_error
-from .pipeline import Results, run_stage, whole_results
+from .pipeline import Results, run_view, whole_results
 
 if TYPE_CHECKING:
     from mpi4py import MPI
@@ -41,22 +41,26 @@ class Mail:
         self._world, self._staged = world, staged
         self._under_way: list[MPI.Request] = []
 
-    def _tag(self, tensor: str, micro_batch: int) -> int:
-        forward = any(stage.leaves["F"] == tensor for stage in self._staged.stages)
-        return (0 if forward else self._staged.micro) + micro_batch
+    def _forward(self, tensor: str) -> bool:
+        return any(stage.leaves["F"] == tensor for stage in self._staged.stages)
+
+    def _tag(self, stage: int, tensor: str, micro_batch: int) -> int:
+        """Of a letter to a stage: several of a view may have letters from one rank."""
+        way = 0 if self._forward(tensor) else 1
+        return (stage // self._staged.views * 2 + way) * self._staged.micro + micro_batch
 
     def send(self, stage: int, rank: int, tensor: str, micro_batch: int, block: Array) -> None:
         """See `Post`."""
         self._under_way = [r for r in self._under_way if not r.Test()]
-        goal = stage * self._staged.devices + rank
+        goal = stage % self._staged.views * self._staged.devices + rank
         letter = np.ascontiguousarray(block), time.perf_counter()
-        self._under_way.append(self._world.isend(letter, goal, self._tag(tensor, micro_batch)))
+        self._under_way.append(self._world.isend(letter, goal, self._tag(stage, tensor, micro_batch)))
 
     def receive(self, stage: int, rank: int, tensor: str, micro_batch: int) -> tuple[Array, float]:
         """See `Post`."""
-        forward = self._tag(tensor, micro_batch) < self._staged.micro
-        source = (stage - 1 if forward else stage + 1) * self._staged.devices + rank
-        letter: tuple[Array, float] = self._world.recv(source=source, tag=self._tag(tensor, micro_batch))
+        sender = stage - 1 if self._forward(tensor) else stage + 1
+        source = sender % self._staged.views * self._staged.devices + rank
+        letter: tuple[Array, float] = self._world.recv(source=source, tag=self._tag(stage, tensor, micro_batch))
         return letter
 
     def settle(self) -> None:
@@ -75,11 +79,12 @@ def main(folder: Path) -> None:
     try:
         data = read_options(folder)
         program = staged(decode_pipeline(read_container((folder / "plan.spz").read_bytes())), bool(data["stored"]))
-        check_ranks(world, len(program.stages) * program.devices)
+        check_ranks(world, program.views * program.devices)
         table = progress.enter(folder, number)
-        s, rank = divmod(number, program.devices)
-        among = MPI.Intracomm(world.Split(s, rank))
+        view, rank = divmod(number, program.devices)
+        among = MPI.Intracomm(world.Split(view, rank))
         transport, mail = MpiTransport(among), Mail(world, program)
+        transports = dict.fromkeys(program.stages_of(view), transport)
         if number == 0:
             (folder / "transport.txt").write_text(transport.name)
         files: dict[str, str] = dict(data["files"])
@@ -93,7 +98,7 @@ def main(folder: Path) -> None:
 
         world.Barrier()
         recorder = Recorder(number) if data["trace"] else None
-        found = run_stage(program, s, rank, transport, mail, source, np, recorder, told, float(data["pace"]))
+        found = run_view(program, view, rank, transports, mail, source, np, recorder, told, float(data["pace"]))
         mail.settle()
         if recorder is not None:
             write_spans(folder / f"trace/{number}.json", recorder.spans)

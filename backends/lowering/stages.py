@@ -62,19 +62,29 @@ class StageProgram:
 
 @dataclass(frozen=True, eq=False)
 class StagedProgram:
-    """`order[s]`: ("F" or "B", micro-batch) in the order in which the schedule starts them on stage s.  `batched[t]`:
-    the dimension of a tensor that micro-batches cut, for those that have one.  `added`: results that are sums over the
-    micro-batches.  `seconds[s][phase]`, `sends[s]`: of a task of stage s and of a send in front of it, as planned.
+    """`order[v]`: (stage, "F" or "B", micro-batch) in the order in which the schedule starts them on view v, which has
+    stages v, v + `views`, ..  `batched[t]`: the dimension of a tensor that micro-batches cut, for those that have one.
+    `added`: results that are sums over the micro-batches.  `seconds[s][phase]`, `sends[s]`: of a task of stage s and of
+    a send in front of it, as planned.
     """
 
     graph: Graph
     micro: int
     stages: tuple[StageProgram, ...]
-    order: tuple[tuple[tuple[str, int], ...], ...]
+    order: tuple[tuple[tuple[int, str, int], ...], ...]
     batched: dict[str, int]
     added: frozenset[str]
     seconds: tuple[dict[str, float], ...]
     sends: tuple[float, ...]
+
+    @property
+    def views(self) -> int:
+        """Parts of the machine."""
+        return len(self.order)
+
+    def stages_of(self, view: int) -> range:
+        """The stages of a view."""
+        return range(view, len(self.stages), self.views)
 
     @property
     def hierarchy(self) -> tuple[int, ...]:
@@ -98,7 +108,7 @@ class StagedProgram:
 def staged(c: PipelineCertificate, stored: bool = False) -> StagedProgram:
     """What all stages do, and in which order.  Raises `InputError` where the batch cannot be cut."""
     graph = micro_batch(c.graph, c.micro)
-    hierarchy = view_sizes(c.machine, len(c.stages))
+    hierarchy = view_sizes(c.machine, c.views)
     pipe = c.schedule.subject
     if hierarchy is None or not isinstance(pipe, Pipeline):
         raise InputError("the stages are no equal parts of the machine, or its schedule is none of a pipeline")
@@ -106,9 +116,13 @@ def staged(c: PipelineCertificate, stored: bool = False) -> StagedProgram:
     times = np.array(pipe.times, dtype=np.int64).T[:, :, None]
     ends = starts + times
     order = []
-    for s in range(len(c.stages)):
-        tasks = [(int(starts[k, s, i]), int(ends[k, s, i]), k, i) for k in (0, 1) for i in range(c.micro)]
-        order.append(tuple(("FB"[k], i) for _, _, k, i in sorted(tasks)))
+    for view in range(c.views):
+        mine = range(view, len(c.stages), c.views)
+        tasks = [
+            (int(starts[k, s, i]), int(ends[k, s, i]), k, (1 - 2 * k) * s, i)
+            for s in mine for k in (0, 1) for i in range(c.micro)
+        ]  # fmt: skip
+        order.append(tuple((abs(s), "FB"[k], i) for _, _, k, s, i in sorted(tasks)))
     batched = {}
     for t in c.graph.tensors:
         small = graph.tensor(t.name).shape

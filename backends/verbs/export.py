@@ -22,7 +22,7 @@ from ..export.exported import Exported
 from ..export.flags import batch_of, megatron_text
 from ..export.jax import export_jax
 from ..export.torchtitan import torchtitan_file
-from .export_pipelined import export_pipelined
+from .export_pipelined import ACTIONS, export_actions, export_pipelined
 
 TARGETS: Final[dict[str, Callable[[Plan, str], Exported]]] = {"dtensor": export_dtensor, "jax": export_jax}
 SETTINGS: Final[dict[str, Callable[[Nearest, int], str]]] = {"megatron": megatron_text, "torchtitan": torchtitan_file}
@@ -37,10 +37,11 @@ NAMED: Final = 5
 @click.option(
     "--to",
     "target",
-    type=click.Choice(sorted({*TARGETS, *SETTINGS})),
+    type=click.Choice(sorted({*TARGETS, *SETTINGS, ACTIONS})),
     required=True,
     help="dtensor: a PyTorch module laid out by a Python file; jax: PartitionSpecs and Shardy's text; megatron, "
-    "torchtitan: the nearest settings, with the proved distance from the optimum.",
+    "torchtitan: the nearest settings, with the proved distance from the optimum; actions: of a pipelined plan the "
+    "schedule alone, forwards and backwards of every stage, as torch.distributed.pipelining loads them.",
 )
 @click.option(
     "--resolve",
@@ -78,9 +79,14 @@ def export_command(
     if pipelined is not None:
         if resolve or resolved is not None:
             raise click.UsageError("--resolve is for plans without pipelines")
+        if target == ACTIONS:
+            if csv is not None:
+                raise click.UsageError("--to actions writes the schedule: leave out --csv")
+            return export_actions(*pipelined, output, as_json)
         return export_pipelined(*pipelined, target, csv, output, as_json)
-    if csv is not None:
-        raise click.UsageError("--csv is for pipelined plans; others have no schedule")
+    if csv is not None or target == ACTIONS:
+        word = "--csv" if csv is not None else "--to actions"
+        raise click.UsageError(f"{word} is for pipelined plans; others have no schedule")
     if target in SETTINGS:
         if resolve or resolved is not None:
             raise click.UsageError(f"--resolve is for dtensor and jax; {target} always gets its nearest settings")

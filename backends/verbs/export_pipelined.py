@@ -18,6 +18,7 @@ from ..export.exported import Exported
 from ..export.pipelined import export_pipeline
 
 PIPELINED: Final[dict[str, Callable[[PipelineCertificate, str], Exported]]] = {"dtensor": export_pipeline}
+ACTIONS: Final = "actions"
 NAMED: Final = 5
 """Layouts that the target does not say, printed; `--json` and the file have all."""
 
@@ -69,7 +70,24 @@ def pipelined_text(c: PipelineCertificate, identity: str, target: str) -> Export
             f"pipelined plans are exported to {', '.join(PIPELINED)}, not to {target}; "
             "what plan makes without --pipeline is"
         )
+    if c.chunks > 1:
+        raise InputError(
+            f"the plan has {c.chunks} chunks of the model on every stage, {target} files hold one a stage; "
+            "--to actions writes its schedule"
+        )
     return PIPELINED[target](c, identity)
+
+
+def export_actions(c: PipelineCertificate, identity: str, output: Path, as_json: bool) -> int:
+    """Write the schedule alone: a row per view; numbers are those of torch's stages, which are chunks of the model."""
+    write_file(output, schedule_csv(c))
+    if as_json:
+        sizes = {"stages": c.views, "chunks": c.chunks, "micro_batches": c.micro}
+        emit({"identity": identity, "target": ACTIONS, "file": str(output), **sizes})
+    else:
+        chunks = f" of {c.chunks} chunks" if c.chunks > 1 else ""
+        say(f"{c.graph.name}: {c.views} stages{chunks}, {c.micro} micro-batches", f"wrote {output}")
+    return Exit.DONE
 
 
 def schedule_csv(c: PipelineCertificate) -> bytes:

@@ -20,12 +20,15 @@ def planned_spans(c: PipelineCertificate, first: int) -> list[Span]:
     if isinstance(pipe, Pipeline):
         unit = c.quantum / 1e12
         starts = c.schedule.starts.reshape(3, len(c.stages), c.micro)
+        views = c.views
         for k, phase in enumerate("FB"):
             for s in range(len(c.stages)):
                 for i in range(c.micro):
                     begin = int(starts[k, s, i])
                     end = begin + pipe.times[s][k]
-                    out.append(Span(first + s, f"planned {phase}{i} of stage {s}", "compute", begin * unit, end * unit))
+                    out.append(
+                        Span(first + s % views, f"planned {phase}{i} of stage {s}", "compute", begin * unit, end * unit)
+                    )
     return out
 
 
@@ -40,14 +43,15 @@ def run_pipelined(c: PipelineCertificate, identity: str, asked: Asked) -> int:
         outputs, spans, transport = run_pipeline_job(c, arrays, stored, traced, asked.timeout, asked.pace)
         return Ended(outputs, transport, spans, seconds=_seconds(spans))
 
-    kinds = f"{len(c.stages)} stages, {c.micro} micro-batches"
+    chunks = f" of {c.chunks} chunks" if c.chunks > 1 else ""
+    kinds = f"{c.views} stages{chunks}, {c.micro} micro-batches"
     subject = Subject(
         c.graph,
         identity,
         f"pipelined plan {identity[:16]}, {kinds}",
-        {"stages": len(c.stages), "micro_batches": c.micro},
+        {"stages": c.views, "micro_batches": c.micro, **({"chunks": c.chunks} if c.chunks > 1 else {})},
         planned_spans(c, asked.ranks),
-        {asked.ranks + s: f"stage {s} as planned" for s in range(len(c.stages))},
+        {asked.ranks + s: f"stage {s} as planned" for s in range(c.views)},
         c.step / 1e12,
     )
     return run_scheduled(subject, asked, execute)

@@ -19,7 +19,7 @@ from ..planning.plan import default_space
 from ..planning.time_limit import TimeLimit
 from .given import Configured, configured, micro_batches
 from .job import Job
-from .request import AUTO, PipelineRequest, pairs_of
+from .request import AUTO, PipelineRequest, pairs_of, triple_of
 from .search import Searched, Tell, planned
 
 GIVEN_SHARE, SEARCH_SHARE = 0.3, 0.65
@@ -68,6 +68,8 @@ def audit_pipeline(request: PipelineRequest, flags: Flags, limit: TimeLimit, tel
 
     Raises `InputError` for what does not fit.
     """
+    if triple_of(request.stages) is not None:
+        raise InputError(f"--pipeline {request.stages}: configurations are taken with one chunk a stage; write P:M")
     job, batch = job_of(request)
     step = request.make(request.recompute)
     assert step is not None

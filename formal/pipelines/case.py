@@ -76,7 +76,8 @@ class StagePlan:
 @dataclass(eq=False)
 class Case:
     """`stages` stages and `micro` micro-batches.  `bound`: picoseconds that a step takes at least; `coarse`: what least
-    work alone says.
+    work alone says; `chunks`: on each of `stages` views (`interleaved`);
+    `begins`: cuts from which better ones are looked for.
     """
 
     job: Job
@@ -89,6 +90,8 @@ class Case:
     starts: tuple[int, ...] = ()
     size: int = 0
     looked: bool = False
+    chunks: int = 1
+    begins: tuple[tuple[int, ...], ...] = ()
     _pieces: Pieces | None = None
     _joined: Pieces | None = None
     _menus: Menus | None = None
@@ -102,6 +105,16 @@ class Case:
         self.forward = unit_work(self.job.amounts(self.micro), machine, "F")
         self.weight = self.job.unit_bytes(self.micro)
         self.nodes = nodes(machine, self.job.where) if self.job.single else None
+
+    @property
+    def parts(self) -> int:
+        """Runs of units that a plan has."""
+        return self.stages * self.chunks
+
+    @property
+    def home(self) -> Case:
+        """The case whose tables this one uses."""
+        return self
 
     @property
     def pieces(self) -> Pieces:
@@ -161,7 +174,7 @@ class Case:
 
     def hops(self) -> Hops:
         """Sends in front of every stage, in picoseconds."""
-        cuts, stages = self.job.division.cuts, range(1, self.stages)
+        cuts, stages = self.job.division.cuts, range(1, self.parts)
 
         def ways(k: int) -> list[list[int]]:
             return [[], *([0, *(floor(PER_SECOND * self.hop(pair[k], s)) for pair in cuts)] for s in stages)]
@@ -169,7 +182,7 @@ class Case:
         return Hops(ways(0), ways(1))
 
     def hop(self, tensor: str, boundary: int) -> Fraction:
-        """Seconds to send a tensor between the stages at a boundary."""
+        """Seconds to send a tensor between the stages (chunks: they go around) at a boundary."""
         t = self.graph.tensor(tensor)
         return send_between(self.job.machine, self.stages, t.elements * t.element_bytes, boundary)
 
@@ -236,7 +249,7 @@ class Case:
                 key = pieces.pass_key(i, i + size) if phase else pieces.key(i, i + size, once)
                 alike.setdefault(key, []).append(i)
             for runs in sorted(alike.values(), key=lambda runs: (-len(runs), runs[0])):
-                leaf = solved(pieces, (self.stages, self.micro), (runs[0], runs[0] + size), times, once, phase, clock)
+                leaf = self._solved(pieces, (runs[0], runs[0] + size), times, once, phase, clock)
                 if leaf is not None:
                     for i in runs:
                         self._learn(leaf, i, i + size)
@@ -244,6 +257,12 @@ class Case:
                         self.update_bound(most)
                     if self.bound >= most:
                         return
+
+    def _solved(
+        self, pieces: Pieces, run: tuple[int, int], times: int, once: bool, phase: str, clock: Clock
+    ) -> Leaf | None:
+        """See `leaf.solved`."""
+        return solved(pieces, (self.stages, self.micro), run, times, once, phase, clock)
 
     def _learn(self, leaf: Leaf, first: int, end: int) -> None:
         """A leaf of these units, unless one is known that says as much."""
@@ -268,7 +287,7 @@ class Case:
     def prove_run(self, first: int, end: int, clock: Clock) -> None:
         """Solve the leaves of one run of units, however many a step counts."""
         for times, once in sorted({(1, False), (1, True), (self.micro, True)}):
-            leaf = solved(self.pieces, (self.stages, self.micro), (first, end), times, once, "", clock)
+            leaf = self._solved(self.pieces, (first, end), times, once, "", clock)
             if leaf is not None:
                 self._learn(leaf, first, end)
 

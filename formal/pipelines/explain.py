@@ -5,6 +5,8 @@ goes, what fills its memory.
               sends, cuts that leave others more to do
     moving    what redistributions and reductions take, in parts of that
     memory    of the fullest device, with as many activations as the schedule keeps there, and with one less
+
+Where views have several chunks of the model every chunk is a stage here; the memory is that of all chunks of its view.
 """
 
 from __future__ import annotations
@@ -20,10 +22,11 @@ from ...models.text import bytes_text, seconds_text
 from ...proofs.pipelines.certificate import PipelineCertificate, Stage
 from ..explain.scheme import LevelScheme, scheme
 from ..planning.report import table_text
-from ..schedules.drawing import peaks, text
+from ..schedules.drawing import text
 from .case import Case, StagePlan
+from .chunked import kept_by_chunk, view_peaks
 from .job import Job
-from .search import waiting
+from .scheduled import waiting
 
 COLUMNS = 100
 """Of a schedule as text."""
@@ -84,6 +87,8 @@ class PipelineReport:
             "step": c.step / PER_SECOND,
             "lower_bound": c.lower_bound / PER_SECOND,
             "pairs": [list(pair) for pair in c.pairs],
+            **({"chunks": c.chunks} if c.chunks > 1 else {}),
+            **({"interleaved": [[x.stages, x.micro, x.chunks] for x in c.interleaved]} if c.interleaved else {}),
             "stages": [stage.to_json() for stage in self.stages],
         }
 
@@ -91,14 +96,16 @@ class PipelineReport:
 def explain_pipeline(c: PipelineCertificate) -> PipelineReport:
     """What a checked certificate holds, with its problem built again."""
     job = Job(c.graph, c.division, c.machine, space(c.space), c.memory, c.forbidden)
-    case, pipe = Case(job, len(c.stages), c.micro), c.schedule.subject
+    case, pipe = Case(job, c.views, c.micro, chunks=c.chunks), c.schedule.subject
     assert isinstance(pipe, Pipeline)
     stages = [_planned(case, stage) for stage in c.stages]
     problem = pipe.problem()
-    kept = peaks(problem, c.schedule.starts)
+    kept = kept_by_chunk(pipe, c.schedule.starts)
     queued = waiting(case, stages, pipe, c.schedule.starts)
+    peaks = view_peaks(case, stages, pipe, c.schedule.starts)
+    held = [peak + sum(queued[view :: c.views]) for view, peak in enumerate(peaks)]
     rows = [
-        _row(c, case, s, plan, stage, kept[s], queued[s])
+        _row(c, case, s, plan, stage, kept[s], held[s % c.views])
         for s, (plan, stage) in enumerate(zip(stages, c.stages, strict=True))
     ]
     return PipelineReport(c, tuple(rows), tuple(text(problem, c.schedule.starts, COLUMNS)))
@@ -115,7 +122,7 @@ def _planned(case: Case, stage: Stage) -> StagePlan:
 
 
 def _row(
-    c: PipelineCertificate, case: Case, s: int, plan: StagePlan, stage: Stage, kept: int, queued: int
+    c: PipelineCertificate, case: Case, s: int, plan: StagePlan, stage: Stage, kept: int, held: int
 ) -> StageReport:
     planning, phase = case.pieces.planning, case.pieces.phase
     scale, devices = planning.problem.scale, case.machine.devices
@@ -131,7 +138,7 @@ def _row(
     begins = ["the input", *(name for name, _ in c.division.cuts)]
     peak = case.peak(plan, max(kept, 1))
     return StageReport(
-        (s * devices, (s + 1) * devices - 1),
+        (s % c.views * devices, (s % c.views + 1) * devices - 1),
         begins[stage.first],
         stage.end - stage.first,
         len(names),
@@ -141,7 +148,7 @@ def _row(
         Fraction(whole * PER_SECOND, scale * c.step),
         1 - Fraction(computing, whole) if whole else Fraction(0),
         kept,
-        peak + queued,
+        held,
         peak - case.peak(plan, kept - 1) if kept > 1 else None,
         scheme(planning, x, names),
     )
@@ -151,13 +158,14 @@ def render_pipeline(report: PipelineReport) -> list[str]:
     """For people: a table of the stages, the schemes, the schedule."""
     c = report.certificate
     gap = 1 - Fraction(c.lower_bound, c.step)
+    chunks = f" of {c.chunks} chunks" if c.chunks > 1 else ""
     title = (
-        f"{c.graph.name} on {c.machine.name} {'x'.join(map(str, c.machine.hierarchy))}: {len(c.stages)} stages, "
+        f"{c.graph.name} on {c.machine.name} {'x'.join(map(str, c.machine.hierarchy))}: {c.views} stages{chunks}, "
         f"{c.micro} micro-batches; step {seconds_text(c.step, PER_SECOND)}, within {float(gap):.2%} of the least over "
-        f"{len(c.pairs)} pairs of stages and micro-batches"
+        f"{c.enumerated} pairs of stages and micro-batches{', some with chunks' if c.interleaved else ''}"
     )
     columns = (
-        *("stage", "devices", "from", "units", "forward", "backward", "updates"),
+        *("chunk" if c.chunks > 1 else "stage", "devices", "from", "units", "forward", "backward", "updates"),
         *("busy", "moving", "activations", "memory", "one more adds"),
     )
     rows = [

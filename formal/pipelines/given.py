@@ -43,7 +43,7 @@ from ..schedules.shop import shop
 from ..selection.model.clock import Clock
 from .case import NO_LIMIT, Case, StagePlan, cases, orders
 from .job import Job
-from .search import Scheduled, pipeline_of, step_of, waiting
+from .scheduled import Scheduled, pipeline_of, step_of, waiting
 
 LAYER = re.compile(r"layer(\d+)\.")
 PLAN_SHARE = 0.3

@@ -5,7 +5,7 @@ alike.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 from typing import Final
@@ -25,6 +25,7 @@ from .recompute import Tried, planned_recomputed
 from .search import Searched, planned
 
 AUTO: Final = "auto"
+MOST_CHUNKS: Final = 16
 MOST_STAGES: Final = 16
 MOST_MICRO_BATCHES: Final = 256
 """What `auto` enumerates: equal views, and powers of two that divide the batch, up to these."""
@@ -32,25 +33,62 @@ MOST_MICRO_BATCHES: Final = 256
 CHECK_SHARE: Final = 0.25
 """Of the time limit, kept for the checker."""
 
+Triple = tuple[int, int, int]
+"""Stages, micro-batches, chunks a stage."""
+
 
 def pairs_of(text: str, step: TrainingStep, machine: Machine, units: int) -> list[tuple[int, int]]:
-    """(stages, micro-batches) that are enumerated: without pipelines, then all of `auto`; or the one pair P:M."""
+    """(stages, micro-batches) that are enumerated: without pipelines, then all of `auto`; or the one pair P:M.  None
+    for the triple P:M:V.
+    """
     match = re.fullmatch(r"([1-9][0-9]{0,3}):([1-9][0-9]{0,3})", text)
     if match is not None:
         return [(int(match[1]), int(match[2]))]
+    if triple_of(text) is not None:
+        return []
     if text != AUTO:
-        raise InputError(f"--pipeline {text[:40]!r}: write auto, or STAGES:MICRO-BATCHES such as 4:16")
+        raise InputError(
+            f"--pipeline {text[:40]!r}: write auto, STAGES:MICRO-BATCHES such as 4:16, or with several chunks a stage "
+            "STAGES:MICRO-BATCHES:CHUNKS such as 4:16:2"
+        )
     batch = batch_of(step.graph)
     micro = [m for m in (1 << k for k in range(MOST_MICRO_BATCHES.bit_length())) if batch % m == 0]
     stages = [p for p in range(2, MOST_STAGES + 1) if p <= units and view(machine, p) is not None]
     return [(1, 1), *((p, m) for p in stages for m in micro)]
 
 
+def triple_of(text: str) -> Triple | None:
+    """The triple P:M:V, if that is what a text says.  Raises `InputError` for one chunk.
+
+    >>> triple_of("4:16:2"), triple_of("4:16")
+    ((4, 16, 2), None)
+    """
+    match = re.fullmatch(r"([1-9][0-9]{0,3}):([1-9][0-9]{0,3}):([1-9][0-9]?)", text)
+    if match is None:
+        return None
+    stages, micro, chunks = (int(x) for x in match.groups())
+    if not 2 <= chunks <= MOST_CHUNKS:
+        raise InputError(f"--pipeline {text}: a stage has 2 to {MOST_CHUNKS} chunks; for one write {stages}:{micro}")
+    return stages, micro, chunks
+
+
+def triples_of(request: PipelineRequest, pairs: Sequence[tuple[int, int]], units: int) -> list[Triple]:
+    """(stages, micro-batches, chunks a stage) that are enumerated: P:M:V; or of every pair of several stages 2 chunks
+    and so on up to `interleave`, in equal rounds of as many micro-batches as there are stages.
+    """
+    said = triple_of(request.stages)
+    if said is not None:
+        return [said]
+    chunks = range(2, request.interleave + 1)
+    return [(p, m, v) for v in chunks for p, m in pairs if p > 1 and m % p == 0 and p * v <= units]
+
+
 @dataclass(frozen=True)
 class PipelineRequest:
     """What is asked.  `make`: the step with these blocks recomputed (a `recompute` text, as `build_step` takes it);
-    `recompute`: such a text, or "auto" for the best number of `blocks` from the first stage on; `stages`: auto or P:M;
-    `without`: placements that are forbidden, in order of `FORBIDDEN_WORDS`.
+    `recompute`: such a text, or "auto" for the best number of `blocks` from the first stage on; `stages`: auto, P:M or
+    P:M:V; `without`: placements that are forbidden, in order of `FORBIDDEN_WORDS`; `interleave`: chunks that a stage
+    may have.
     """
 
     make: Callable[[str], TrainingStep | None]
@@ -62,6 +100,7 @@ class PipelineRequest:
     memory: int | None = None
     gap: Fraction = Fraction(0)
     without: tuple[str, ...] = ()
+    interleave: int = 1
 
 
 def uncut(step: TrainingStep) -> str:
@@ -100,7 +139,8 @@ def carry_out_pipelined(
         where = request.space or default_space(request.machine)
         job = Job(made.graph, cut, request.machine, where, request.memory, request.without)
         fits = [(p, m) for p, m in pairs if p <= cut.units]
-        return planned(job, fits, within, request.gap, tell or (lambda words: None))
+        more = triples_of(request, fits, cut.units)
+        return planned(job, fits, within, request.gap, tell or (lambda words: None), more)
 
     within = limit.clock.share(1 - CHECK_SHARE)
     with limit.phase("search"):

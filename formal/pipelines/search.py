@@ -11,31 +11,21 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from fractions import Fraction
-from itertools import accumulate
-from math import ceil
 from typing import Protocol
-
-import numpy as np
 
 from ...models.communication.choices import Choices
 from ...models.cost.selection import DecisionKind
 from ...models.pipelines.views import cut_levels
-from ...models.pipelines.work import PER_SECOND
-from ...models.problem.selection_problem import Ints
 from ...models.schedules.pipeline import Pipeline
 from ...proofs.pipelines.certificate import PipelineCertificate, Stage
-from ...proofs.schedules.certificate import ScheduleCertificate
-from ..schedules.drawing import peaks
-from ..schedules.published import orders as actions
-from ..schedules.published import starts_of
 from ..schedules.search import search
 from ..schedules.shop import shop
 from ..selection.model.clock import Clock
-from .case import FAR, NO_STEP, Case, StagePlan, cases, orders, picoseconds
+from .case import FAR, NO_STEP, Case, StagePlan, cases, orders
+from .chunked import best_chunk_cut
+from .interleaved import InterleavedCase, interleaved
 from .job import Job
-
-LARGEST_TIME = 1 << 31
-"""Times of a schedule stay below this."""
+from .scheduled import Scheduled, scheduled
 
 TRY_SECONDS, SCHEDULE_SECONDS = 0.2, 5.0
 """For the schedule of a plan under one limit of activations; for that of the best plan."""
@@ -65,25 +55,6 @@ class Tell(Protocol):
 
 
 @dataclass(frozen=True, eq=False)
-class Scheduled:
-    """A plan of a case with its schedule; `kept`: activations on each stage at once, `step` in picoseconds."""
-
-    case: Case
-    stages: list[StagePlan]
-    quantum: int
-    schedule: ScheduleCertificate
-    kept: tuple[int, ...]
-    waiting: tuple[int, ...]
-    step: int
-
-    @property
-    def memory(self) -> list[int]:
-        """Bytes on the fullest device of every stage; `waiting`: of what waits to be sent or to be read."""
-        rows = zip(self.stages, self.kept, self.waiting, strict=True)
-        return [self.case.peak(s, k) + w for s, k, w in rows]
-
-
-@dataclass(frozen=True, eq=False)
 class Searched:
     """The best plan (None: none was found), all cases with their bounds, and the least of these."""
 
@@ -105,7 +76,7 @@ class Searched:
             job.where.name,
             job.memory,
             job.division,
-            tuple((c.stages, c.micro) for c in self.cases),
+            tuple((c.stages, c.micro) for c in self.cases if not isinstance(c, InterleavedCase)),
             best.case.micro,
             tuple(Stage(s.first, s.end, _choices(best.case, s)) for s in best.stages),
             best.quantum,
@@ -115,6 +86,8 @@ class Searched:
             tuple(distinct.values()),
             any(len(cut_levels(job.machine, c.stages)) > 1 for c in self.cases),
             job.forbidden,
+            best.case.chunks,
+            tuple(c.claimed(c.coarse >= self.lower_bound) for c in self.cases if isinstance(c, InterleavedCase)),
         )
 
 
@@ -127,37 +100,12 @@ def _choices(case: Case, stage: StagePlan) -> Choices:
     )
 
 
-def pipeline_of(case: Case, stages: Sequence[StagePlan], kept: int) -> tuple[int, Pipeline]:
-    """Picoseconds per unit, and the pipeline with the stages' times in such units."""
-    scale = case.pieces.planning.problem.scale
-    cuts = [case.job.division.cuts[s.first - 1] for s in stages[1:]]
-    sends = [ceil(PER_SECOND * max(case.hop(t, k) for t in cut)) for k, cut in enumerate(cuts, 1)]
-    send = max(sends, default=0)
-    times = [(picoseconds(s.seconds.forward, scale), picoseconds(s.seconds.backward, scale)) for s in stages]
-    quantum = max(1, -(-max(send, *(t for pair in times for t in pair)) // LARGEST_TIME))
-    rows = tuple((-(-f // quantum), -(-b // quantum), 0) for f, b in times)
-    hops = tuple(-(-send // quantum) for send in sends)
-    pipe = Pipeline(rows, case.micro, max(hops, default=0), kept, hops=hops if len(set(hops)) > 1 else ())
-    return quantum, pipe.check()
-
-
-def step_of(case: Case, stages: Sequence[StagePlan], quantum: int, schedule: ScheduleCertificate) -> int:
-    """Picoseconds until the last stage has updated; a stage updates as soon as its last backward has ended."""
-    pipe = schedule.subject
-    assert isinstance(pipe, Pipeline)
-    return _step_of(case, stages, quantum, pipe, schedule.starts)
-
-
-def _step_of(case: Case, stages: Sequence[StagePlan], quantum: int, pipe: Pipeline, starts: Ints) -> int:
-    scale, times = case.pieces.planning.problem.scale, np.array(pipe.times, dtype=np.int64).T[:, :, None]
-    ends = (starts.reshape(3, len(stages), case.micro) + times).max(axis=(0, 2))
-    return max(int(end) * quantum + picoseconds(s.seconds.update, scale) for end, s in zip(ends, stages, strict=True))
-
-
 def _best_cut(case: Case) -> tuple[int, ...]:
     """Starts of the stages for which a schedule of times as the bounds have them is shortest, by moving one cut at a
     time from where the bound is least and from even times.
     """
+    if isinstance(case, InterleavedCase):
+        return best_chunk_cut(case, case.begins, MOST_MOVES)
     micro = case.bounds().one
     n, p = case.job.division.units, case.stages
     there = case.hops().there
@@ -191,79 +139,6 @@ def _best_cut(case: Case) -> tuple[int, ...]:
     return min(known, key=lambda s: known[s])
 
 
-def waiting(case: Case, stages: Sequence[StagePlan], pipe: Pipeline, starts: Ints) -> tuple[int, ...]:
-    """Per stage the bytes on a device of what crosses its cuts: what has come and is not read yet, what is being sent.
-
-    A block is there from the end of its task on one side to the start of its task on the other; the sender has it
-    until the send is over.
-    """
-    begin = starts.reshape(3, len(stages), case.micro)
-    times = np.array(pipe.times, dtype=np.int64).T[:, :, None]
-    end, out = begin + times, []
-    for s, stage in enumerate(stages):
-        total = 0
-        for k, beside in ((0, s - 1), (1, s + 1)):
-            if 0 <= beside < len(stages):  # what comes from there
-                name = case.job.division.cuts[max(stage.first, stages[beside].first) - 1][k]
-                total += _most(end[k, beside], begin[k, s]) * case.block(name)
-        for k, beside in ((0, s + 1), (1, s - 1)):
-            if 0 <= beside < len(stages):
-                name = case.job.division.cuts[max(stage.first, stages[beside].first) - 1][k]
-                total += _most(end[k, s], end[k, s] + pipe.lag(max(s, beside))) * case.block(name)
-        out.append(total)
-    return tuple(out)
-
-
-def _most(begin: Ints, end: Ints) -> int:
-    """How many of these intervals overlap at most."""
-    moments = sorted([(int(t), -1) for t in end] + [(int(t), 1) for t in begin])
-    return max(accumulate(change for _, change in moments))
-
-
-def scheduled(
-    case: Case, stages: list[StagePlan], seconds: float, clock: Clock, only: int | None = None
-) -> Scheduled | None:
-    """A plan with the best schedule among several limits of activations, fewest first; None if none fits.  1F1B keeps
-    as many as there are stages behind; more hide what sending takes, fewer take less memory.
-    """
-    p, m, memory = case.stages, case.micro, case.job.memory
-    few = () if memory is None else (1, 2, p // 2)
-    limits = sorted({max(1, min(k, m)) for k in (*few, p, p + 2, 2 * p, 3 * p, m)}) if only is None else [only]
-    best: Scheduled | None = None
-    for limit in limits:
-        quantum, pipe = pipeline_of(case, stages, max(limit, 1))
-        arrays, problem = shop(pipe), pipe.problem()
-        first: Ints | None = starts_of(pipe, actions("1f1b", pipe)) if limit >= min(p, m) else None
-        found = search(arrays, seconds, first=first)
-        kept, queued = tuple(peaks(problem, found.starts)), waiting(case, stages, pipe, found.starts)
-        if best is not None and _step_of(case, stages, quantum, pipe, found.starts) >= best.step:
-            continue  # nor would it be shorter with placements that fit
-        placed = case.fitted(stages, kept, queued, clock)
-        if placed is None:
-            break  # more activations fit even less
-        starts, makespan, argument, lower = found.starts, found.makespan, found.bound, found.lower_bound
-        if placed is not stages and any(a is not b for a, b in zip(placed, stages, strict=True)):
-            quantum, pipe = pipeline_of(case, placed, max(limit, 1))
-            again = search(shop(pipe), seconds)
-            argument, lower = again.bound, again.lower_bound
-            tried = [again.starts, *([] if first is None else [starts_of(pipe, actions("1f1b", pipe))])]
-            fits: list[tuple[int, int, Ints]] = []
-            for x in tried:
-                kept, queued = tuple(peaks(pipe.problem(), x)), waiting(case, placed, pipe, x)
-                rows = zip(placed, kept, queued, strict=True)
-                if memory is None or all(case.peak(s, k) + w <= memory for s, k, w in rows):
-                    fits.append((int((x + shop(pipe).times).max()), len(fits), x))
-            if not fits:
-                continue
-            makespan, _, starts = min(fits, key=lambda row: row[:2])
-            kept, queued = tuple(peaks(pipe.problem(), starts)), waiting(case, placed, pipe, starts)
-        certificate = ScheduleCertificate(pipe, starts, makespan, lower, argument, "best")
-        made = Scheduled(case, placed, quantum, certificate, kept, queued, step_of(case, placed, quantum, certificate))
-        if best is None or made.step < best.step:
-            best = made
-    return best
-
-
 def _seeds(found: Sequence[Case]) -> list[Case]:
     """Cases that are looked at before all others: of every number of stages the one whose micro-batches are nearest to
     `USUAL` times as many; the step as it is.
@@ -275,12 +150,26 @@ def _seeds(found: Sequence[Case]) -> list[Case]:
     ]
 
 
-def planned(job: Job, pairs: list[tuple[int, int]], clock: Clock, gap: Fraction, tell: Tell | None = None) -> Searched:
-    """The best plan over these pairs within the time, and the bound of all of them."""
+def planned(
+    job: Job,
+    pairs: list[tuple[int, int]],
+    clock: Clock,
+    gap: Fraction,
+    tell: Tell | None = None,
+    triples: Sequence[tuple[int, int, int]] = (),
+) -> Searched:
+    """The best plan over these pairs (stages, micro-batches), and triples with a number of chunks, within the time, and
+    the bound of all of them.
+    """
     found = cases(job, pairs)
+    base = {(c.stages, c.micro): c for c in found}
+    for p, m, v in triples:
+        found.append(interleaved(base.get((p, m)) or cases(job, [(p, m)])[0], v))
     for case in found:
         case.update_bound(NO_STEP)
         case.coarse = case.bound
+        if isinstance(case, InterleavedCase):
+            case.coarse_weights = case.weights
     search_of = _Search(found, clock, gap, tell or (lambda words: None))
     search_of.begin()
     search_of.close()
@@ -306,8 +195,9 @@ class _Search:
 
     def turn_to(self, case: Case) -> None:
         """Give back the tables of the case that was looked at, unless the best plan is one of it."""
-        if self.last is not None and self.last is not case and (self.best is None or self.best.case is not self.last):
-            self.last.forget()
+        last, kept = self.last, None if self.best is None else self.best.case.home
+        if last is not None and last.home is not case.home and last.home is not kept:
+            last.forget()
         self.last = case
 
     def prove(self, case: Case, size: int) -> None:
@@ -331,7 +221,13 @@ class _Search:
         """A plan where the bound is least."""
         self.turn_to(case)
         self.tried.add(id(case))
-        cut = _best_cut(case)
+        for cut in dict.fromkeys([_best_cut(case), *case.begins]):
+            if self.attempt_cut(case, cut):
+                break
+        self.say(case)
+
+    def attempt_cut(self, case: Case, cut: tuple[int, ...]) -> bool:
+        """A plan with this cut; whether one fits."""
         for order in orders(case):
             stages = case.plan(cut, self.clock, order)
             if stages is None:
@@ -340,11 +236,12 @@ class _Search:
             made = scheduled(case, stages, TRY_SECONDS, self.clock)
             if made is not None and made.step < self.most:
                 self.best, self.most = made, made.step
-            break
-        self.say(case)
+            return made is not None
+        return False
 
     def say(self, case: Case) -> None:
-        self.tell(f"{case.stages} stages, {case.micro} micro-batches: at least {case.bound / 1e9:.4g} ms")
+        chunks = f", {case.chunks} chunks each" if case.chunks > 1 else ""
+        self.tell(f"{case.stages} stages, {case.micro} micro-batches{chunks}: at least {case.bound / 1e9:.4g} ms")
 
     def begin(self) -> None:
         """A look at a case of every number of stages, then plans, the least bound first, until there is one: leaves of
@@ -386,7 +283,7 @@ class _Search:
 
     def helpful(self, case: Case) -> bool:
         """Whether longer leaves could raise a bound much: not where stages take what these say already."""
-        longest = -(-case.job.division.units // case.stages)
+        longest = -(-case.job.division.units // case.parts)
         return case.size < longest and self.slack.get(id(case), FAR) >= self.gap * TIGHT
 
     def improve(self) -> None:
@@ -406,6 +303,9 @@ class _Search:
         best, clock = self.best, self.clock
         if best is not None and clock.left() > 1:
             seconds = min(SCHEDULE_SECONDS, clock.left() / 2)
-            better = scheduled(best.case, best.stages, seconds, clock, max(best.kept))
+            pipe = best.schedule.subject
+            assert isinstance(pipe, Pipeline)
+            only = max(best.kept) if pipe.chunks == 1 else pipe.memory
+            better = scheduled(best.case, best.stages, seconds, clock, only)
             if better is not None and better.step < best.step:
                 self.best, self.most = better, better.step

@@ -14,10 +14,12 @@ from ...models.text import bytes_text, seconds_text
 from ...proofs.pipelines.certificate import PipelineCertificate
 from ...proofs.publishing.publisher import Published, Publisher
 from ..pipelines.audit import audit_pipeline
+from ..pipelines.case import Case
 from ..pipelines.explain import explain_pipeline, render_pipeline
 from ..pipelines.recompute import Tried
 from ..pipelines.request import PipelineRequest, carry_out_pipelined
-from ..pipelines.search import Scheduled, Searched
+from ..pipelines.scheduled import Scheduled
+from ..pipelines.search import Searched
 from ..planning.time_limit import TimeLimit
 from ..schedules.drawing import picture
 from .results import outcome
@@ -75,7 +77,8 @@ def explain_pipelined(c: PipelineCertificate, identity: str, svg: Path | None, a
     if svg is not None:
         pipe = c.schedule.subject
         assert isinstance(pipe, Pipeline)
-        title = f"{c.graph.name} on {c.machine.name}, {len(c.stages)} stages; units of {c.quantum} ps"
+        chunks = f" of {c.chunks} chunks" if c.chunks > 1 else ""
+        title = f"{c.graph.name} on {c.machine.name}, {c.views} stages{chunks}; units of {c.quantum} ps"
         write_file(svg, picture(pipe.problem(), c.schedule.starts, title).encode())
     if as_json:
         emit({"identity": identity, **report.to_json()})
@@ -95,6 +98,7 @@ def _nothing(found: Searched, as_json: bool) -> Exit:
 def _document(found: Searched, best: Scheduled, published: Published, status: str) -> dict[str, object]:
     scale = best.case.pieces.planning.problem.scale
     bound = found.lower_bound if published.lower_bound is None else published.lower_bound
+    several = [[c.stages, c.micro, c.chunks, c.bound / PER_SECOND] for c in found.cases if c.chunks > 1]
     return {
         "status": status,
         "cost": best.step,
@@ -102,13 +106,15 @@ def _document(found: Searched, best: Scheduled, published: Published, status: st
         "makespan": best.step / PER_SECOND,
         "gap": 1 - bound / best.step,
         "scale": PER_SECOND,
-        "stages": len(best.stages),
+        "stages": best.case.stages,
         "micro_batches": best.case.micro,
+        **({"chunks": best.case.chunks} if best.case.chunks > 1 else {}),
         "units": [[s.first, s.end] for s in best.stages],
         "kept": list(best.kept),
         "peak_bytes": best.memory,
         "times": [[t / scale for t in (s.seconds.forward, s.seconds.backward, s.seconds.update)] for s in best.stages],
-        "enumerated": [[c.stages, c.micro, c.bound / PER_SECOND] for c in found.cases],
+        "enumerated": [[c.stages, c.micro, c.bound / PER_SECOND] for c in found.cases if c.chunks == 1],
+        **({"interleaved": several} if several else {}),
         "space": found.job.where.name,
         "verdict": published.verdict.value,
         "identity": published.identity,
@@ -118,10 +124,12 @@ def _document(found: Searched, best: Scheduled, published: Published, status: st
 def _lines(found: Searched, best: Scheduled, published: Published) -> list[str]:
     job, scale = found.job, best.case.pieces.planning.problem.scale
     sizes, view_of = ("x".join(map(str, m.hierarchy)) for m in (job.machine, best.case.machine))
-    where = f"{len(best.stages)} stages on {view_of} each, {best.case.micro} micro-batches"
+    chunks = f" of {best.case.chunks} chunks" if best.case.chunks > 1 else ""
+    where = f"{best.case.stages} stages{chunks} on {view_of} each, {best.case.micro} micro-batches"
     lines = [f"{job.graph.name} on {job.machine.name} {sizes}: {where}"]
     names = ["the input", *(x for x, _ in job.division.cuts)]
-    for s, kept, memory in zip(best.stages, best.kept, best.memory, strict=True):
+    held = [bytes_text(memory) for memory in best.memory]
+    for k, (s, kept) in enumerate(zip(best.stages, best.kept, strict=True)):
         times = ", ".join(
             f"{word} {seconds_text(t, scale)}"
             for word, t in (
@@ -132,9 +140,12 @@ def _lines(found: Searched, best: Scheduled, published: Published) -> list[str]:
         )
         lines.append(
             f"  from {names[s.first]}: {s.end - s.first} of {job.division.units} units; {times}; {kept} activations, "
-            f"{bytes_text(memory)}"
+            f"{held[k] if best.case.chunks == 1 else f'on stage {k % best.case.stages}'}"
         )
+    if best.case.chunks > 1:
+        lines.append(f"  stages hold {', '.join(held)}")
     step = seconds_text(best.step, PER_SECOND)
+    interleaved = any(c.chunks > 1 for c in found.cases)
     if published.lower_bound is None:
         lines.append(f"step {step}; the checker says {published.verdict.value}: {published.reason}")
     else:
@@ -142,9 +153,14 @@ def _lines(found: Searched, best: Scheduled, published: Published) -> list[str]:
         bound = seconds_text(published.lower_bound, PER_SECOND)
         lines.append(
             f"step {step}, within {gap:.2%} of the least over {len(found.cases)} pairs of stages and "
-            f"micro-batches (at least {bound})"
+            f"micro-batches{', some with chunks' if interleaved else ''} (at least {bound})"
         )
     return [*lines, *_excluded(found, best)]
+
+
+def _pair(case: Case) -> str:
+    """As `--pipeline` takes it."""
+    return f"{case.stages}:{case.micro}" + (f":{case.chunks}" if case.chunks > 1 else "")
 
 
 def _excluded(found: Searched, best: Scheduled) -> list[str]:
@@ -156,5 +172,5 @@ def _excluded(found: Searched, best: Scheduled) -> list[str]:
     if not others:
         return []
     words = f"no better, proved: {work} pairs by least work, {leaves} by the leaves of their units; {len(left)} open"
-    near = [f"{c.stages}:{c.micro} at least {seconds_text(c.bound, PER_SECOND)}" for c in left[:MOST_NAMED]]
+    near = [f"{_pair(c)} at least {seconds_text(c.bound, PER_SECOND)}" for c in left[:MOST_NAMED]]
     return [f"{words} ({', '.join(near)}{', ..' if len(left) > MOST_NAMED else ''})" if left else words]

@@ -35,7 +35,7 @@ from ...proofs.pipelines.certificate import FORBIDDEN_WORDS
 from ...proofs.publishing.publisher import Publisher
 from ..explain.bars import bar_lines, bars_json, with_bars
 from ..explain.cost_table import CostRow, cost_table, render_cost_table
-from ..pipelines.request import PipelineRequest
+from ..pipelines.request import MOST_CHUNKS, PipelineRequest
 from ..planning.frameworks import pipelined_flags
 from ..planning.given import render_given
 from ..planning.micro import render_counts
@@ -77,6 +77,7 @@ class PlanOptions:
     joint: bool
     pipeline: str | None
     without: tuple[str, ...]
+    interleave: int
     overlap: bool
     views: bool
     output: Path
@@ -101,6 +102,12 @@ class PlanOptions:
             )
         if self.without and (self.pipeline is None or self.strategy_file is not None):
             raise click.UsageError("--without forbids placements of pipelined steps: give --pipeline, no --strategy")
+        several = self.pipeline is None or self.pipeline.count(":") == 2 or self.strategy_file is not None
+        if self.interleave > 1 and several:
+            raise click.UsageError(
+                "--interleave lets --pipeline auto, or P:M, try several chunks a stage too: give one of the two, and "
+                "no --strategy"
+            )
         if self.pipeline is not None and self.engine != "native":
             raise click.UsageError("--pipeline searches natively: leave out --engine")
         others = self.overlap, self.joint, self.pipeline is not None
@@ -186,9 +193,16 @@ class PlanOptions:
 )
 @click.option(
     "--pipeline",
-    metavar="auto|P:M",
+    metavar="auto|P:M|P:M:V",
     help="With --train: cut into stages, each with placements of its own on an equal part of the machine: auto, or P "
-    "stages and M micro-batches.",
+    "stages and M micro-batches, or these with V chunks of the model on every stage (interleaved).",
+)
+@click.option(
+    "--interleave",
+    type=click.IntRange(1, MOST_CHUNKS),
+    default=1,
+    show_default=True,
+    help="With --pipeline auto or P:M: up to so many chunks of the model on every stage are tried, and in the claim.",
 )
 @click.option(
     "--without",
@@ -250,7 +264,16 @@ def plan_command(publisher: Publisher, options: PlanOptions) -> int:
         names = tuple(blocks(request.graph)) if options.recompute == "auto" else ()
         without = tuple(word for word in FORBIDDEN_WORDS if word in options.without)
         asked = PipelineRequest(
-            make, request.machine, text, options.recompute, names, where, options.memory, options.gap, without
+            make,
+            request.machine,
+            text,
+            options.recompute,
+            names,
+            where,
+            options.memory,
+            options.gap,
+            without,
+            options.interleave,
         )
         flags = None if options.strategy_file is None else pipelined_flags(options.strategy_file)
         return plan_pipeline(publisher, asked, clock, options.output, options.as_json, flags)

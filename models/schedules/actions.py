@@ -54,7 +54,7 @@ def timed(pipe: Pipeline, starts: Ints, orders: Sequence[Sequence[Action]] | Non
     rows: list[list[Timed]] = [[] for _ in range(pipe.stages)]
     for part in range(pipe.parts):
         device = pipe.device(part)
-        words = ("F", "I", "W") if pipe.times[device][2] else ("F", "B")
+        words = ("F", "I", "W") if pipe.times_of(part)[2] else ("F", "B")
         rows[device] += [one(word, part, i) for word in words for i in range(pipe.micro_batches)]
     return [sorted(row, key=_place) for row in rows]
 

@@ -15,6 +15,8 @@ Tasks of chunk v and micro-batch i, in units of 1/chunks of the given unit, so t
     send     chunks * `send` between chunks on different devices, nothing on the same one; a lag: sends do not wait for
              each other; with `hops` (one chunk a stage) between stages s and s + 1 hops[s] of them, of which `send` is
              the longest
+    uneven   every chunk has times and sends of its own: times[v] of chunk v, hops[v] between chunks v and v + 1 (or
+             `send`), in the given unit
     memory   one activation of chunk v from the start of F(v, i) to the end of W(v, i); a device keeps at most
              chunks * `memory` (an activation of a whole stage is the unit, so a chunk's is 1/chunks of it)
 
@@ -43,10 +45,13 @@ Times = tuple[int, int, int]
 
 @dataclass(frozen=True)
 class Pipeline:
-    """P stages of (F, I, W) times, micro-batches, time of a send, activations kept at once (None: unlimited).
+    """P stages of (F, I, W) times (`uneven`: as many chunks), micro-batches, time of a send, activations kept at once
+    (None: unlimited).
 
     >>> Pipeline(((1, 1, 1),) * 4, 8, 0, 4).check().tasks
     96
+    >>> Pipeline(((1, 1, 1), (2, 1, 1)) * 2, 8, 0, 4, 2, uneven=True).check().stages
+    2
     """
 
     times: tuple[Times, ...]
@@ -56,10 +61,12 @@ class Pipeline:
     chunks: int = 1
     wave: bool = False
     hops: tuple[int, ...] = ()
+    uneven: bool = False
 
     @property
     def stages(self) -> int:
-        return len(self.times)
+        """Devices of the pipeline."""
+        return len(self.times) // self.chunks if self.uneven else len(self.times)
 
     @property
     def parts(self) -> int:
@@ -79,9 +86,20 @@ class Pipeline:
         turn, at = divmod(part, self.stages)
         return self.stages - 1 - at if self.wave and turn % 2 else at
 
+    @property
+    def scale(self) -> int:
+        """Units of the tasks' times in the given unit."""
+        return 1 if self.uneven else self.chunks
+
+    def times_of(self, part: int) -> Times:
+        """(F, I, W) of chunk `part`, in units of the tasks' times."""
+        return self.times[part if self.uneven else self.device(part)]
+
     def lag(self, boundary: int) -> int:
-        """What a send between stages `boundary` - 1 and `boundary` takes, in units of the tasks' times."""
-        return self.hops[boundary - 1] if self.hops else self.send * self.chunks
+        """What a send between stages `boundary` - 1 and `boundary` (`uneven`: chunks) takes, in units of the tasks'
+        times.
+        """
+        return self.hops[boundary - 1] if self.hops else self.send * self.scale
 
     def task(self, kind: int, part: int, micro_batch: int) -> int:
         """Number of a task: by kind, chunk, micro-batch."""
@@ -89,12 +107,14 @@ class Pipeline:
 
     def check(self) -> Pipeline:
         """Self, if every number is in range; `InputError` says which is not."""
+        if not 1 <= self.chunks <= 64:
+            raise InputError(f"{self.chunks} chunks of a stage; there may be 1 to 64")
+        if self.uneven and (self.chunks < 2 or self.wave or len(self.times) % self.chunks):
+            raise InputError("uneven: of two chunks a stage or more, as many on every stage, without a wave")
         if not 1 <= self.stages <= MOST_STAGES:
             raise InputError(f"a pipeline of {self.stages} stages; there may be 1 to {MOST_STAGES}")
         if not 1 <= self.micro_batches <= MOST_MICRO_BATCHES:
             raise InputError(f"{self.micro_batches} micro-batches; there may be 1 to {MOST_MICRO_BATCHES}")
-        if not 1 <= self.chunks <= 64:
-            raise InputError(f"{self.chunks} chunks of a stage; there may be 1 to 64")
         if self.tasks > MOST_PIPELINE_TASKS:
             raise InputError(
                 f"{self.tasks} tasks, more than {MOST_PIPELINE_TASKS}; take fewer stages, chunks or micro-batches"
@@ -104,7 +124,8 @@ class Pipeline:
                 raise InputError(f"stage {s}: times {times} must be three integers of 0 or more, not all zero")
         if not 0 <= self.send < MOST_TIME >> 8:
             raise InputError(f"the time of a send is {self.send}, must be 0 or more and less than 2**32")
-        if self.hops and (self.chunks > 1 or len(self.hops) != self.stages - 1 or max(self.hops) != self.send):
+        even = self.chunks > 1 and not self.uneven
+        if self.hops and (even or len(self.hops) != self.parts - 1 or max(self.hops) != self.send):
             raise InputError("hops: of stages of one chunk, one fewer than these, the longest of them is the send")
         if min(self.hops, default=0) < 0:
             raise InputError(f"the time of a send is {min(self.hops)}, must be 0 or more")
@@ -121,9 +142,12 @@ class Pipeline:
         """
         m, v = self.micro_batches, self.parts
         device = [self.device(k) for k in range(v)]
-        lag = [0 if a == b else self.lag(max(a, b)) for a, b in pairwise(device)]
+        if self.uneven:
+            lag = [0 if a == b else self.lag(k) for k, (a, b) in enumerate(pairwise(device), 1)]
+        else:
+            lag = [0 if a == b else self.lag(max(a, b)) for a, b in pairwise(device)]
         tasks = [
-            Task(f"{name}{k}.{i}", self.times[device[k]][kind], (device[k],))
+            Task(f"{name}{k}.{i}", self.times_of(k)[kind], (device[k],))
             for kind, name in enumerate(KINDS)
             for k in range(v)
             for i in range(m)
@@ -150,5 +174,5 @@ class Pipeline:
             tuple(holdings),
             (limit,) * self.stages,
             "unit",
-            self.chunks,
+            self.scale,
         )

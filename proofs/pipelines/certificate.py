@@ -3,8 +3,9 @@
 enumerated   pairs (stages, micro-batches); for each every cut between units, every placement of the space on equal
              views of the machine, every schedule whose backward is one piece
 step         = makespan of the pipeline's schedule + the longest update of a stage
-proved       step >= lower bound, for every pair: the programs of `models.pipelines.bound` and
-             `models.pipelines.cuts` over least work and the leaves listed here
+interleaved  triples (views, micro-batches, chunks per view), likewise
+proved       step >= lower bound, for every pair and triple: the programs of `models.pipelines.bound`, `.cuts` and
+             `.interleaved` over least work and the leaves listed here
 """
 
 from __future__ import annotations
@@ -42,9 +43,26 @@ class Leaf:
     nodes: bool = False
 
 
+@dataclass(frozen=True)
+class Interleaved:
+    """Enumerated too: `chunks` chunks of the model on each of `stages` views, chunk c on view c mod `stages`.
+    `weights`: of the lines of `models.pipelines.interleaved`, in their order.
+    """
+
+    stages: int
+    micro: int
+    chunks: int
+    weights: tuple[int, ...]
+
+    @property
+    def lines(self) -> int:
+        """Of every view: one for each (k, l) but (V, V), and its own."""
+        return self.stages * (self.chunks + 1) ** 2
+
+
 @dataclass(frozen=True, eq=False)
 class Stage:
-    """Units first .. end-1 with the placements of their operators and copies."""
+    """Units first .. end-1 with the placements of their operators and copies; a chunk, where views have several."""
 
     first: int
     end: int
@@ -56,7 +74,8 @@ class PipelineCertificate:
     """`graph`: one training step with its whole batch.  `pairs`: what is enumerated.  `quantum`: picoseconds per unit
     of the schedule.  `step` and `lower_bound` in picoseconds.  `ordered`: stages lie on the views in the machine's
     order, so a send takes what the boundary that it crosses takes; else the farthest for the plan, the nearest for the
-    bound.  `forbidden`: placements that the plan and everything enumerated go without.
+    bound.  `forbidden`: placements that the plan and everything enumerated go without.  `chunks`: stages on each view,
+    stage k on view k mod `views`; `interleaved`: what is enumerated beside `pairs`.
     """
 
     graph: Graph
@@ -74,3 +93,15 @@ class PipelineCertificate:
     leaves: tuple[Leaf, ...]
     ordered: bool = False
     forbidden: tuple[str, ...] = ()
+    chunks: int = 1
+    interleaved: tuple[Interleaved, ...] = ()
+
+    @property
+    def views(self) -> int:
+        """Parts of the machine."""
+        return len(self.stages) // self.chunks
+
+    @property
+    def enumerated(self) -> int:
+        """Pairs, and triples with a number of chunks."""
+        return len(self.pairs) + len(self.interleaved)

@@ -3,7 +3,8 @@
     pipeline.json    {"format", "graph_sha256", "machine_sha256", "space", "memory_limit", "units", "phases", "cuts",
                       "pairs", "micro_batches", "stages": [[first, end, operators, copies], ..], "quantum", "step",
                       "lower_bound", "leaves": [[stages, micro, first, end, times, once, bound(, phase)(, "nodes")],
-                      ..], ("ordered": true), ("forbidden": [word, ..])}
+                      ..], ("ordered": true), ("forbidden": [word, ..]), ("chunks": V),
+                      ("interleaved": [[stages, micro, chunks, [weight, ..]], ..])}
     graph.json (the step with its whole batch), machine.json, constants/..     as in plans
     schedule.*       the schedule of the chosen pipeline
     leaves/K.*       the selection certificate of leaf K
@@ -27,12 +28,13 @@ from ..plan.subject import HASHES, read_subject, subject_hashes, subject_members
 from ..schedules.file import decode_schedule, encode_schedule
 from ..selection.certificates import SelectionCertificate
 from ..selection.file import decode_certificate, encode_certificate
-from .certificate import Leaf, PipelineCertificate, Stage
+from .certificate import Interleaved, Leaf, PipelineCertificate, Stage
 
 PIPELINE: Final = "pipeline.json"
 FORMAT: Final = "shardproof-pipeline/1"
 MOST_LEAVES: Final = 2000
 MOST_PAIRS: Final = 1 << 10
+MOST_CHUNKS: Final = 64
 _FIELDS: Final = [
     "format",
     *HASHES,
@@ -74,6 +76,8 @@ def encode_pipeline(c: PipelineCertificate) -> dict[str, Member]:
         "lower_bound": c.lower_bound,
         **({"ordered": True} if c.ordered else {}),
         **({"forbidden": list(c.forbidden)} if c.forbidden else {}),
+        **({"chunks": c.chunks} if c.chunks > 1 else {}),
+        **({"interleaved": rows} if (rows := [_row(x) for x in c.interleaved]) else {}),
         "leaves": [
             [
                 *(x.stages, x.micro, x.first, x.end, x.times, x.once, x.bound),
@@ -96,7 +100,7 @@ def encode_pipeline(c: PipelineCertificate) -> dict[str, Member]:
 def decode_pipeline(members: Mapping[str, Member]) -> PipelineCertificate:
     """Inverse of `encode_pipeline`; `ContainerError` names what is wrong."""
     require_kind(members, PIPELINE)
-    head = read_json(members, PIPELINE).fields(*_FIELDS, optional=("ordered", "forbidden"))
+    head = read_json(members, PIPELINE).fields(*_FIELDS, optional=("ordered", "forbidden", "chunks", "interleaved"))
     if head["format"].text() != FORMAT:
         head["format"].fail(f"this version reads {FORMAT!r} only")
     graph, machine = read_subject(head, members)
@@ -135,7 +139,26 @@ def decode_pipeline(members: Mapping[str, Member]) -> PipelineCertificate:
         leaves,
         head.has("ordered") and head["ordered"].flag(),
         tuple(word.text(20) for word in head["forbidden"].items(8)) if head.has("forbidden") else (),
+        head["chunks"].integer(2, MOST_CHUNKS) if head.has("chunks") else 1,
+        tuple(map(_interleaved, head["interleaved"].items(MOST_PAIRS))) if head.has("interleaved") else (),
     )
+
+
+def _row(x: Interleaved) -> list[object]:
+    return [x.stages, x.micro, x.chunks, list(x.weights)]
+
+
+def _interleaved(reader: Reader) -> Interleaved:
+    stages, micro, chunks, weights = reader.parts(4)
+    found = Interleaved(
+        stages.integer(2, 1 << 8),
+        micro.integer(1, 1 << 20),
+        chunks.integer(2, MOST_CHUNKS),
+        tuple(weights.integers(0, 1 << 20, 1 << 20)),
+    )
+    if len(found.weights) != found.lines or not any(found.weights):
+        weights.fail(f"must have a weight for each of {found.lines} lines, not all zero")
+    return found
 
 
 def _leaf(reader: Reader, certificate: SelectionCertificate) -> Leaf:

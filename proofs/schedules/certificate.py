@@ -115,7 +115,7 @@ class ScheduleCertificate:
     @property
     def scale(self) -> int:
         """Times are integers of 1/scale of the unit."""
-        return self.subject.chunks if isinstance(self.subject, Pipeline) else self.subject.scale
+        return self.subject.scale
 
     def text(self, units: int) -> str:
         """A time as people read it.

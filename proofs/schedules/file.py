@@ -120,6 +120,7 @@ def _encode_subject(subject: Pipeline | ScheduleProblem) -> dict[str, object]:
             "chunks": subject.chunks,
             "wave": subject.wave,
             **({"hops": list(subject.hops)} if subject.hops else {}),
+            **({"uneven": True} if subject.uneven else {}),
         }
     return {
         "kind": "tasks",
@@ -148,7 +149,7 @@ def _subject(value: Reader) -> Pipeline | ScheduleProblem:
 
 
 def _pipeline(value: Reader) -> Pipeline:
-    value.fields("kind", "times", "micro_batches", "send", "memory", "chunks", "wave", optional=("hops",))
+    value.fields("kind", "times", "micro_batches", "send", "memory", "chunks", "wave", optional=("hops", "uneven"))
     times: list[Times] = []
     for row in value["times"].items(1 << 12):
         numbers = row.integers(0, 1 << 40, 3)
@@ -164,6 +165,7 @@ def _pipeline(value: Reader) -> Pipeline:
         value["chunks"].integer(0, 1 << 40),
         value["wave"].flag(),
         tuple(value["hops"].integers(0, 1 << 40, 1 << 12)) if value.has("hops") else (),
+        value.has("uneven") and value["uneven"].flag(),
     )
 
 

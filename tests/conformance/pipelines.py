@@ -10,16 +10,22 @@ from fractions import Fraction
 
 from conformance.writing import Head, Suite, changed, container
 from shardproof.formal.pipelines.case import Case, StagePlan
+from shardproof.formal.pipelines.interleaved import interleaved
 from shardproof.formal.pipelines.job import Job
-from shardproof.formal.pipelines.search import Searched, scheduled
+from shardproof.formal.pipelines.scheduled import scheduled
+from shardproof.formal.pipelines.search import Searched
 from shardproof.formal.selection.model.clock import Clock
 from shardproof.models.layout.placement import space
 from shardproof.models.machine.machine import Level, Machine, load_machine
 from shardproof.models.pipelines.division import divide
+from shardproof.models.pipelines.interleaved import weighted
 from shardproof.models.sources.training import build_step
 from shardproof.models.sources.zoo import build
 from shardproof.proofs.pipelines.certificate import PipelineCertificate
 from shardproof.proofs.pipelines.file import encode_pipeline
+
+CHUNKS_BYTES = 41_472
+"""What the fuller of two views with two chunks each holds."""
 
 
 def machine(devices: int = 1) -> Machine:
@@ -64,6 +70,22 @@ def apart() -> PipelineCertificate:
     for i, j in zip(case.starts, (*case.starts[1:], job.division.units), strict=True):
         choices = dict.fromkeys(pieces.stage_vertices(i, j), 0)
         stages.append(StagePlan(i, j, choices, pieces.seconds(i, j, choices)))
+    best = scheduled(case, stages, 0.0, Clock(), 2)
+    assert best is not None
+    return Searched(job, best, [case], case.bound).certificate()
+
+
+def chunks() -> PipelineCertificate:
+    """Two chunks on each of two views, the bound from least work with equal weights."""
+    step = build_step(build("mlp-8192", batch=4, width=32, layers=5), "sgd")
+    job = Job(step.graph, divide(step.graph, step.passes), machine(), space("complete"), None)
+    case = interleaved(Case(job, 2, 2), 2)
+    case.weights = (1,) * 18
+    case.bound = weighted(case.passes_known(case.bounds()), case.hops(), case.shape, case.weights)
+    pieces, stages = case.pieces, []
+    for i in range(4):
+        choices = dict.fromkeys(pieces.stage_vertices(i, i + 1), 0)
+        stages.append(StagePlan(i, i + 1, choices, pieces.seconds(i, i + 1, choices)))
     best = scheduled(case, stages, 0.0, Clock(), 2)
     assert best is not None
     return Searched(job, best, [case], case.bound).certificate()
@@ -114,6 +136,13 @@ def suite() -> Suite:
     add("without", "proved", "no-tensor", replace(passes, forbidden=("tensor",)))
     refuted("forbidden", "must be some of", replace(passes, forbidden=("data", "tensor")), "words in another order")
 
+    several = chunks()
+    add("chunks", "proved", "stages:micro-batches:chunks 2:2:2", several)
+    refuted("chunks-bound", "the leaves give a bound of", replace(several, lower_bound=several.lower_bound + 1),
+            "a bound of several chunks a view too high")  # fmt: skip
+    refuted("chunks-memory-exceeded", f"the limit is {CHUNKS_BYTES - 1}", replace(several, memory=CHUNKS_BYTES - 1),
+            "a byte less than the chunks of a view hold together")  # fmt: skip
+
     whole = encode_pipeline(good)
 
     def malformed(name: str, sentence: str, change: Callable[[Head], object], fault: str) -> None:
@@ -123,5 +152,8 @@ def suite() -> Suite:
     malformed("phases", "one unit and one phase", lambda h: h.update(phases=h["phases"][1:]), "a phase is missing")
     malformed("format", "reads 'shardproof-pipeline/1' only", lambda h: h.update(format="x"), "another format")
     malformed("graph", "is not the hash", lambda h: h.update(graph_sha256="0" * 64), "the hash of another graph")
+    weights = changed(encode_pipeline(several), "pipeline.json", lambda h: h["interleaved"][0][3].pop())
+    out.add("pipeline-chunks-weights", "malformed", "a weight for each of 18 lines", container(weights),
+            fault="a line of several chunks a view without a weight")  # fmt: skip
     malformed("leaves", "certificates under leaves/", lambda h: h.update(leaves=[]), "a certificate that is not listed")
     return out

@@ -11,7 +11,7 @@ WithinGap  for every enumerated pair, least work and the leaves give a bound tha
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from fractions import Fraction
 from math import ceil
@@ -23,18 +23,16 @@ from ...models.layout.placement import Space, SpaceError, space
 from ...models.machine.machine import Machine
 from ...models.machine.parts import MachineError
 from ...models.problem.claims import Infeasible, LowerBound, Optimal, Verdict, WithinGap
-from ...models.problem.selection_problem import Ints
 from ...models.program.graph import Graph
 from ...models.schedules.pipeline import Pipeline
 from ...proofs.container.archive import Member, identity
 from ...proofs.container.canonical import ContainerError
-from ...proofs.pipelines.certificate import Leaf, PipelineCertificate, Stage
+from ...proofs.pipelines.certificate import Interleaved, Leaf, PipelineCertificate, Stage
 from ...proofs.pipelines.file import decode_pipeline
 from ..plan.assumptions import wrong_assumptions
 from ..plan.plan import entries_result, space_result
 from ..plan.used_entries import wrong_structure
 from ..schedules.certificate import check_schedule
-from ..schedules.network import peaks
 from ..schedules.pipeline import pipeline_network
 from ..selection.certificate import check_selection
 from ..verdict import CheckResult
@@ -55,6 +53,8 @@ from .bound import (
 from .cuts import Known, none_below
 from .division import shortened, wrong_division
 from .forbidden import allowed, forbid
+from .held import held
+from .interleaved import least_mean
 from .leaves import Units
 from .nodes import free, joined, simple
 
@@ -215,32 +215,34 @@ class _Check:
         c = self.c
         if wrong := wrong_division(c.graph, c.division):
             return wrong
-        stages, n = len(c.stages), c.division.units
+        n = c.division.units
         if not c.stages or [s.first for s in c.stages] != [0, *(s.end for s in c.stages[:-1])] or c.stages[-1].end != n:
             return "the stages are not all units, one after another"
-        if any(s.first >= s.end for s in c.stages) or (stages, c.micro) not in c.pairs:
+        triples = [(x.stages, x.micro, x.chunks) for x in c.interleaved]
+        if c.chunks < 1 or len(c.stages) % c.chunks:
+            return f"{len(c.stages)} stages are not {c.chunks} on every view"
+        mine = (c.views, c.micro) in c.pairs if c.chunks == 1 else (c.views, c.micro, c.chunks) in triples
+        if any(s.first >= s.end for s in c.stages) or not mine:
             return "a stage is empty, or its number of stages and micro-batches is not among those enumerated"
-        if len(set(c.pairs)) < len(c.pairs):
+        if len(set(c.pairs)) < len(c.pairs) or len(set(triples)) < len(triples):
             return "a pair is enumerated more than once"
-        if any((leaf.stages, leaf.micro) not in c.pairs for leaf in c.leaves):
+        if any((x.stages, x.micro) not in {*c.pairs, *(t[:2] for t in triples)} for x in c.leaves):
             return "a leaf belongs to none of the pairs that are enumerated"
         pipe = c.schedule.subject
-        if type(pipe).__name__ != "Pipeline" or pipe.chunks != 1 or pipe.wave:  # type: ignore[union-attr]
-            return "the schedule is not one of a pipeline with one chunk a stage"
-        units = self.problem(stages, c.micro, tuple(s.choices for s in c.stages))
+        if not isinstance(pipe, Pipeline) or pipe.chunks != c.chunks or pipe.wave or pipe.uneven != (c.chunks > 1):
+            chunks = "one chunk" if c.chunks == 1 else f"{c.chunks} chunks"
+            return f"the schedule is not one of a pipeline with {chunks} a stage"
+        units = self.problem(c.views, c.micro, tuple(s.choices for s in c.stages))
         return self._wrong_stages(units)
 
     def _wrong_stages(self, units: Units) -> str:
-        c, pipe = self.c, self.c.schedule.subject
-        stages = len(c.stages)
+        c, pipe = self.c, self.pipe()
         scale, layouts, updates = units.planning.problem.scale, dict[str, int](), list[int]()
-        _, memory = pipeline_network(pipe, False)  # type: ignore[arg-type]
-        net, _ = pipeline_network(pipe, True)  # type: ignore[arg-type]
-        kept = peaks(memory, c.schedule.starts, c.schedule.starts + net.times)
-        if len(pipe.times) != len(c.stages) or pipe.micro_batches != c.micro:  # type: ignore[union-attr]
+        net, _ = pipeline_network(pipe, True)
+        if len(pipe.times) != len(c.stages) or pipe.micro_batches != c.micro:
             return "the schedule has other stages or micro-batches"
-        for s, stage in enumerate(c.stages):
-            x = self.solution(units.planning, stage.choices)
+        chosen = [self.solution(units.planning, stage.choices) for stage in c.stages]
+        for s, (stage, x) in enumerate(zip(c.stages, chosen, strict=True)):
             if wrong := self._wrong_choices(units, stage, x, layouts):
                 return f"stage {s}: {wrong}"
             forward, backward, update = (
@@ -248,51 +250,36 @@ class _Check:
             )
             updates.append(update)
             expected = (-(-forward // c.quantum), -(-backward // c.quantum), 0)
-            if pipe.times[s] != expected:  # type: ignore[union-attr]
-                return f"stage {s}: takes {expected} of {c.quantum} ps, the schedule says {pipe.times[s]}"  # type: ignore[union-attr]
-            peak = units.peak(stage.first, stage.end, x, kept[s], c.micro)
-            peak += self.crossing(units, s, self.lags(), net.times)
+            if pipe.times[s] != expected:
+                return f"stage {s}: takes {expected} of {c.quantum} ps, the schedule says {pipe.times[s]}"
+        for view in range(c.views):
+            peak = 0 if c.memory is None else held(c, units, chosen, net.times, self.lags(), view)
             if c.memory is not None and peak > c.memory:
-                return f"stage {s}: needs {peak} bytes with {kept[s]} activations, the limit is {c.memory}"
-        for s in range(1, stages):
-            level = crossed(c.machine, stages, s)
+                return f"stage {view}: needs {peak} bytes with the activations of the schedule, the limit is {c.memory}"
+        for s in range(1, len(c.stages)):
+            level = crossed(c.machine, c.views, s)
             for name in c.division.cuts[c.stages[s].first - 1]:
                 size = units.graph.tensor(name).elements * units.graph.tensor(name).element_bytes
-                far = send(c.machine, stages, size, True)
-                seconds = send_over(c.machine, stages, size, level) if c.ordered else far
+                far = send(c.machine, c.views, size, True)
+                seconds = send_over(c.machine, c.views, size, level) if c.ordered else far
                 if self.lags()[s] * c.quantum < seconds * PICO:
                     return f"sending {name!r} takes longer than the schedule says"
-        ends = (c.schedule.starts + net.times)[None].reshape(3, len(c.stages), c.micro).max(axis=(0, 2))
-        step = max(int(end) * c.quantum + update for end, update in zip(ends, updates, strict=True))
+        ends = (c.schedule.starts + net.times).reshape(3, len(c.stages), c.micro).max(axis=(0, 2))
+        step = max(
+            int(ends[view :: c.views].max()) * c.quantum + sum(updates[view :: c.views]) for view in range(c.views)
+        )
         return "" if step == c.step else f"the step takes {step} ps, the claim says {c.step}"
+
+    def pipe(self) -> Pipeline:
+        """What is scheduled."""
+        if not isinstance(self.c.schedule.subject, Pipeline):
+            raise Wrong("its schedule is that of no pipeline")
+        return self.c.schedule.subject
 
     def lags(self) -> list[int]:
         """What the schedule says of the sends in front of every stage, in its units."""
-        pipe = self.c.schedule.subject
-        if not isinstance(pipe, Pipeline):
-            raise Wrong("its schedule is that of no pipeline")
+        pipe = self.pipe()
         return [0, *(pipe.hops or [pipe.send] * (len(pipe.times) - 1))]
-
-    def crossing(self, units: Units, s: int, lags: Sequence[int], times: Ints) -> int:
-        """Bytes on a device of stage s of what waits there: forward tensors and gradients that have come and are not
-        read yet, and those that are being sent.
-        """
-        c, total = self.c, 0
-        starts = c.schedule.starts.reshape(3, len(c.stages), c.micro)
-        ends = starts + times.reshape(starts.shape)
-        cuts = c.division.cuts
-        blocks: list[tuple[str, Ints, Ints]] = []
-        if s > 0:
-            forward, gradient = cuts[c.stages[s].first - 1]
-            blocks += [(forward, ends[0, s - 1], starts[0, s]), (gradient, ends[1, s], ends[1, s] + lags[s])]
-        if s + 1 < len(c.stages):
-            forward, gradient = cuts[c.stages[s].end - 1]
-            blocks += [(forward, ends[0, s], ends[0, s] + lags[s + 1]), (gradient, ends[1, s + 1], starts[1, s])]
-        for name, begin, end in blocks:
-            t = units.graph.tensor(name)
-            at_once = max(int(((begin <= moment) & (end > moment)).sum()) for moment in begin)
-            total += at_once * -(-t.elements // units.planning.machine.devices) * t.element_bytes
-        return total
 
     def _wrong_choices(self, units: Units, stage: Stage, x: Mapping[int, int], layouts: dict[str, int]) -> str:
         names, copies = units.decided(stage.first, stage.end)
@@ -318,7 +305,7 @@ class _Check:
         """The claim about the lower bound."""
         c = self.c
         try:
-            found = min(map(self._least_of, c.pairs))
+            found = self.least_of_all()
         except Wrong as error:
             return CheckResult("WithinGap", Verdict.REFUTED, None, None, c.space, self.assumptions, str(error))
         reason, verdict = "", Verdict.PROVED
@@ -337,18 +324,24 @@ class _Check:
             reason,
         )
 
-    def _least_of(self, pair: tuple[int, int]) -> int:
-        found = self.least(*pair)
-        for nodes in (False, True):  # tables of one pair at a time: there may be gigabytes of them
-            self.units.pop((*pair, nodes), None)
-        return found
+    def least_of_all(self) -> int:
+        """Picoseconds that nothing enumerated goes below."""
+        c, found = self.c, list[int]()
+        for pair in dict.fromkeys([*c.pairs, *((x.stages, x.micro) for x in c.interleaved)]):
+            runs = self.runs(*pair)
+            if pair in c.pairs:
+                found.append(self.least(*pair, runs))
+            found += [self.least_interleaved(x, runs) for x in c.interleaved if (x.stages, x.micro) == pair]
+            for nodes in (False, True):  # tables of one pair at a time: there may be gigabytes of them
+                self.units.pop((*pair, nodes), None)
+        return min(found)
 
-    def least(self, stages: int, micro: int) -> int:
-        """Picoseconds of a step on `stages` stages with `micro` micro-batches at least."""
+    def runs(self, stages: int, micro: int) -> tuple[Runs, Runs, Runs, Runs, Runs]:
+        """Least times of runs of units: forward, backward, both, these with updates, all micro-batches with updates."""
         c, n = self.c, self.c.division.units
         if stages > n:
             raise Wrong(f"{stages} stages of {n} units")
-        graph, view = self.graph(micro), self.view(stages)
+        view = self.view(stages)
         work, first = least_work(self.work(micro), view), least_work(self.work(micro), view, "F")
         one: Runs = {(u, u + 1): w for u, w in enumerate(work)}
         forward: Runs = {(u, u + 1): w for u, w in enumerate(first)}
@@ -373,21 +366,48 @@ class _Check:
                     if leaf.times == 1:
                         updated[run] = max(updated.get(run, 0), value)
                     step[run] = max(step.get(run, 0), value if leaf.once else value * micro)
+        return forward, backward, one, updated, step
+
+    def memory(self, stages: int, micro: int) -> tuple[list[int], int] | None:
+        """Bytes per unit at least, and what the devices of a view may hold; nothing without a limit."""
+        if self.c.memory is None:
+            return None
+        return least_bytes(self.graph(micro), self.c.division, micro), self.c.memory * self.view(stages).devices
+
+    def least(self, stages: int, micro: int, runs: tuple[Runs, Runs, Runs, Runs, Runs]) -> int:
+        """Picoseconds of a step on `stages` stages with `micro` micro-batches at least."""
+        c, n, graph = self.c, self.c.division.units, self.graph(micro)
+        first = least_work(self.work(micro), self.view(stages), "F")
         sends, there = [0], [0]
         for pair in c.division.cuts:
             sizes = [graph.tensor(t).elements * graph.tensor(t).element_bytes for t in pair]
             sends.append(int(PICO * sum(send(c.machine, stages, size, False) for size in sizes)))
             there.append(int(PICO * send(c.machine, stages, sizes[0], False)))
-        memory = None if c.memory is None else (least_bytes(graph, c.division, micro), c.memory * view.devices)
-        wanted = c.lower_bound, first, there
-        found = least_step(n, stages, micro, (one, updated, step), sends, memory, wanted)
-        if found >= c.lower_bound or stages == 1 or not (c.ordered or any(leaf.phase for leaf in leaves)):
+        memory, wanted = self.memory(stages, micro), (c.lower_bound, first, there)
+        found = least_step(n, stages, micro, runs[2:], sends, memory, wanted)
+        phases = any(leaf.phase for leaf in c.leaves if (leaf.stages, leaf.micro) == (stages, micro))
+        if found >= c.lower_bound or stages == 1 or not (c.ordered or phases):
             return found
-        rows = (table(n, runs, memory) for runs in (forward, backward, one, updated, step))
-        known = Known(*rows, *(self.hops(graph, stages, way) for way in (0, 1)))
+        known = self.known(stages, micro, stages, runs)
         return c.lower_bound if none_below(known, stages, micro, c.lower_bound) else found
 
-    def hops(self, graph: Graph, stages: int, way: int) -> list[list[int]]:
+    def least_interleaved(self, x: Interleaved, runs: tuple[Runs, Runs, Runs, Runs, Runs]) -> int:
+        """Picoseconds of a step with several chunks on every view at least."""
+        stages = x.stages * x.chunks
+        if stages > self.c.division.units or x.stages < 2 or x.chunks < 2:
+            raise Wrong(f"{x.stages} times {x.chunks} chunks of {self.c.division.units} units")
+        if len(x.weights) != x.lines or min(x.weights) < 0 or not any(x.weights):
+            raise Wrong(f"{x.stages}:{x.micro}:{x.chunks} has no weights of its lines")
+        known = self.known(x.stages, x.micro, stages, runs)
+        return least_mean(known, x.stages, x.chunks, x.micro, x.weights)
+
+    def known(self, views: int, micro: int, stages: int, runs: tuple[Runs, Runs, Runs, Runs, Runs]) -> Known:
+        """Tables of all runs, and sends in front of every stage."""
+        n, memory = self.c.division.units, self.memory(views, micro)
+        rows = (table(n, found, memory) for found in runs)
+        return Known(*rows, *(self.hops(self.graph(micro), views, stages, way) for way in (0, 1)))
+
+    def hops(self, graph: Graph, views: int, stages: int, way: int) -> list[list[int]]:
         """Picoseconds of a send in front of every stage at every cut: there (0) or back (1)."""
         machine, out = self.c.machine, [list[int]()]
         sizes = [
@@ -395,10 +415,10 @@ class _Check:
         ]
         for s in range(1, stages):
             if self.c.ordered:
-                level = crossed(machine, stages, s)
-                out.append([0, *(int(PICO * send_over(machine, stages, size, level)) for size in sizes)])
+                level = crossed(machine, views, s)
+                out.append([0, *(int(PICO * send_over(machine, views, size, level)) for size in sizes)])
             else:
-                out.append([0, *(int(PICO * send(machine, stages, size, False)) for size in sizes)])
+                out.append([0, *(int(PICO * send(machine, views, size, False)) for size in sizes)])
         return out
 
     def proved(self, units: Units, leaf: Leaf) -> int:

@@ -215,6 +215,26 @@ class Units:
                 hold(begin, stop, times * int(usage.amount[x[usage.vertex]]))
         return [int(amount) for amount in np.cumsum(change)[:-1]]
 
+    def resting(self, first: int, end: int, x: Mapping[int, int], kept: int, micro: int) -> int:
+        """Bytes on the fullest device of a chunk that does nothing: what it has between its forward and its backward
+        pass or between that and the updates; an activation that is not kept is taken off.
+        """
+        if kept == 0:
+            one, two = (self.resting(first, end, x, k, micro) for k in (1, 2))
+            return max(0, one - (two - one))
+        names = self.operators(first, end)
+        step = {name: t for t, name in enumerate(names)}
+        forward = sum(self.phase[name] == "F" for name in names)
+        updates = sum(self.phase[name] == "U" for name in names)
+        between, total = (forward, len(names) - updates), 0
+        for row, usage in zip(self.rows, self.planning.problem.usages, strict=True):
+            if isinstance(row, Received):
+                continue
+            for begin, stop, times in self._kept(row, step, kept, micro, updates):
+                if any(begin < moment < stop for moment in between):
+                    total += times * int(usage.amount[x[usage.vertex]])
+        return total
+
     def _kept(
         self, row: Kept, step: Mapping[str, int], kept: int, micro: int, updates: int
     ) -> Iterator[tuple[int, int, int]]:

@@ -33,14 +33,19 @@ def pipeline_network(pipe: Pipeline, ordered: bool) -> tuple[Network, Memory]:
     >>> len(plain.before), len(strict.before), memory.limits
     (18, 34, (1, 1))
     """
-    p, c, m = len(pipe.times), pipe.chunks, pipe.micro_batches
+    c, m = pipe.chunks, pipe.micro_batches
+    p = len(pipe.times) // c if pipe.uneven else len(pipe.times)
     part = np.arange(p * c)
     turn, at = part // p, part % p
     device = np.where(turn % 2 == 1, p - 1 - at, at) if pipe.wave else at
     number = np.arange(3 * p * c * m, dtype=np.int64).reshape(3, p * c, m)  # kind, chunk, micro-batch
     forward, inward, weight = number
-    times = np.broadcast_to(np.array(pipe.times, dtype=np.int64)[device].T[:, :, None], number.shape)
-    sends = np.array(pipe.hops, dtype=np.int64) if pipe.hops else np.where(device[1:] == device[:-1], 0, pipe.send * c)
+    times = np.broadcast_to(
+        np.array(pipe.times, dtype=np.int64)[part if pipe.uneven else device].T[:, :, None], number.shape
+    )
+    send = pipe.send * (1 if pipe.uneven else c)
+    sends = np.array(pipe.hops or [send] * (p * c - 1), dtype=np.int64)
+    sends = np.where(device[1:] == device[:-1], 0, sends)
     hop = np.broadcast_to(sends[:, None], (p * c - 1, m))
     rows: list[tuple[Ints, Ints, Ints | int]] = [
         (forward, inward, 0),

@@ -101,9 +101,10 @@ class Kind(Generic[C]):
 
 def _pipelined(c: PipelineCertificate) -> list[str]:
     limit = "none" if c.memory is None else f"{bytes_text(c.memory)} per device"
-    pairs = ", ".join(f"{p}:{m}" for p, m in c.pairs)
-    stages = f"{len(c.stages)} stages of {c.division.units} units, {c.micro} micro-batches; memory limit {limit}"
-    return [stages, f"enumerated   stages:micro-batches {pairs}"]
+    pairs = ", ".join([*(f"{p}:{m}" for p, m in c.pairs), *(f"{x.stages}:{x.micro}:{x.chunks}" for x in c.interleaved)])
+    chunks = f" with {c.chunks} chunks each" if c.chunks > 1 else ""
+    stages = f"{c.views} stages{chunks} of {c.division.units} units, {c.micro} micro-batches; memory limit {limit}"
+    return [stages, f"enumerated   stages:micro-batches{':chunks' if c.interleaved else ''} {pairs}"]
 
 
 def _viewed(c: ViewsCertificate) -> list[str]:
@@ -118,6 +119,8 @@ def _pipeline_document(c: PipelineCertificate) -> dict[str, object]:
         "stages": [[s.first, s.end] for s in c.stages],
         "micro_batches": c.micro,
         "enumerated": [list(pair) for pair in c.pairs],
+        **({"chunks": c.chunks} if c.chunks > 1 else {}),
+        **({"interleaved": [[x.stages, x.micro, x.chunks] for x in c.interleaved]} if c.interleaved else {}),
     }
 
 
