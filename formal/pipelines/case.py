@@ -28,7 +28,7 @@ from ..selection.model.clock import Clock
 from ..selection.relax_resources import relax_resources
 from ..selection.solve import solve
 from .job import Job
-from .layouts import even_choice
+from .layouts import even_choices
 from .leaf import LEAF_GAP, solved
 from .menus import Menus
 
@@ -296,7 +296,7 @@ class Case:
 
         Memory is for `fitted`.
         """
-        layouts = self._layouts(order)
+        layouts = even_choices(self.pieces.planning, self.job.division.cuts, order)
         if layouts is None:
             return None
         out: list[StagePlan] = []
@@ -412,17 +412,6 @@ class Case:
         whole = part.vertices == tuple(range(len(self.pieces.planning.decisions)))
         brought = simple_plans(self.pieces.planning) if whole else ()
         return solve(part.problem, clock=clock.at_most(None), gap=LEAF_GAP, brought=brought).solution
-
-    def _layouts(self, order: tuple[int, ...]) -> dict[str, int] | None:
-        """For what crosses cuts, the even layout that splits dimensions in this order; None if there is none."""
-        planning, out = self.pieces.planning, {}
-        for names in self.job.division.cuts:
-            for name in names:
-                choice = even_choice(planning, name, order)
-                if choice is None:
-                    return None
-                out[name] = choice
-        return out
 
 
 def _runs(starts: Sequence[int], units: int) -> list[tuple[int, int]]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Sequence
 from math import prod
 
 from ...models.cost.selection import Planning
@@ -27,3 +28,14 @@ def even_choice(planning: Planning, tensor: str, order: tuple[int, ...]) -> int 
         if best is None or score > best[0]:
             best = score, choice
     return None if best is None else best[1]
+
+
+def even_choices(planning: Planning, cuts: Iterable[Sequence[str]], order: tuple[int, ...]) -> dict[str, int] | None:
+    """That of everything that crosses cuts; None if some tensor has none."""
+    out: dict[str, int] = {}
+    for name in (name for names in cuts for name in names):
+        choice = even_choice(planning, name, order)
+        if choice is None:
+            return None
+        out[name] = choice
+    return out
