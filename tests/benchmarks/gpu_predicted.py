@@ -55,7 +55,7 @@ def rows(gpu: str, family: str) -> Iterator[dict[str, str]]:
 
 
 def attention(gpu: str, device: DeviceClass, table: str = "attention") -> Iterator[Told]:
-    """The machine's form beside every kernel; it was fitted on cuDNN's rows of `attention`, on none that were drawn."""
+    """The machine's form beside every kernel; it was fitted on cuDNN's rows of `attention` and `drawn`, on none of `held`."""
     for row in rows(gpu, table):
         batch, heads, positions, width = (int(row[c]) for c in ("batch", "heads", "sequence", "width"))
         causal = row["causal"] == "1"
@@ -71,10 +71,11 @@ def attention(gpu: str, device: DeviceClass, table: str = "attention") -> Iterat
 
 
 def drawn(gpu: str, device: DeviceClass) -> Iterator[Told]:
-    """Shapes that were drawn after everything was fitted, where they were measured."""
-    if (ROWS / f"{gpu}-drawn-attention.csv").exists():
-        yield from attention(gpu, device, "drawn-attention")
-        yield from products(gpu, device, "drawn-products")
+    """Drawn shapes; those of `held` were measured when everything was fitted."""
+    for table in ("drawn", "held"):
+        if (ROWS / f"{gpu}-{table}-attention.csv").exists():
+            yield from attention(gpu, device, f"{table}-attention")
+            yield from products(gpu, device, f"{table}-products")
 
 
 def products(gpu: str, device: DeviceClass, table_name: str = "products") -> Iterator[Told]:

@@ -24,9 +24,9 @@ WHERE = {
 
 
 def attention_rows(gpu: str, direction: str, kernel: str = KERNEL) -> list[Attention]:
-    """Rows of one kernel and direction, bf16."""
+    """Rows of one kernel and direction, bf16: shapes of known models, and drawn ones; `{gpu}-held-attention` is for judging."""
     out = []
-    for row in read(FOLDER, f"gpu/{gpu}-attention"):
+    for row in (r for table in ("attention", "drawn-attention") for r in read(FOLDER, f"gpu/{gpu}-{table}")):
         seconds = (number(row, f"{direction}_us") or 0.0) / 1e6
         if row["kernel"] == kernel and row["dtype"] == "bfloat16" and seconds > 0:
             sizes = (whole(row, c, 1) for c in ("batch", "heads", "sequence", "width"))
