@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 
 from shardproof.formal.calibration.attention_times import Attention
@@ -23,10 +24,12 @@ WHERE = {
 """Machine and versions of a file's rows."""
 
 
-def attention_rows(gpu: str, direction: str, kernel: str = KERNEL) -> list[Attention]:
+def attention_rows(
+    gpu: str, direction: str, kernel: str = KERNEL, tables: Sequence[str] = ("attention", "drawn-attention")
+) -> list[Attention]:
     """Rows of one kernel and direction, bf16: shapes of known models, and drawn ones; `{gpu}-held-attention` is for judging."""
     out = []
-    for row in (r for table in ("attention", "drawn-attention") for r in read(FOLDER, f"gpu/{gpu}-{table}")):
+    for row in (r for table in tables for r in read(FOLDER, f"gpu/{gpu}-{table}")):
         seconds = (number(row, f"{direction}_us") or 0.0) / 1e6
         if row["kernel"] == kernel and row["dtype"] == "bfloat16" and seconds > 0:
             sizes = (whole(row, c, 1) for c in ("batch", "heads", "sequence", "width"))
