@@ -273,7 +273,7 @@ class _Search:
                 self.attempt(case)
             elif self.helpful(case):
                 cut = case.starts
-                self.prove(case, 2 * case.size)
+                self.prove(case, min(2 * case.size, self.even(case)))
                 if case.starts != cut:
                     self.attempt(case)
             else:
@@ -283,8 +283,11 @@ class _Search:
 
     def helpful(self, case: Case) -> bool:
         """Whether longer leaves could raise a bound much: not where stages take what these say already."""
-        longest = -(-case.job.division.units // case.parts)
-        return case.size < longest and self.slack.get(id(case), FAR) >= self.gap * TIGHT
+        return case.size < self.even(case) and self.slack.get(id(case), FAR) >= self.gap * TIGHT
+
+    def even(self, case: Case) -> int:
+        """Units of the longest stage where units are shared out evenly: longer leaves say no more."""
+        return -(-case.job.division.units // case.parts)
 
     def improve(self) -> None:
         """Plans of other cases that may be better, until several in turn are not; then the schedule of the best."""
