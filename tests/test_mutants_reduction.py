@@ -300,7 +300,9 @@ def test_the_originals_are_proved() -> None:
     assert exit_code(write_reduction(None, certificate((4, 16), (16, 2, 2), (0, 2)))) == 0
 
 
-@pytest.mark.parametrize("name", sorted(CLASSES))
+@pytest.mark.parametrize(
+    "name", [pytest.param(n, marks=[pytest.mark.slow] if n == "potentials-2" else []) for n in sorted(CLASSES)]
+)
 def test_every_mutant_is_rejected(name: str) -> None:
     accepted = [i for i, data in enumerate(mutants(name)) if exit_code(data) not in (3, 10)]
     assert not accepted

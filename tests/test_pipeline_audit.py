@@ -154,7 +154,7 @@ def test_the_command_line_audits_and_plans_it(
         "--strategy",
         "m.txt",
         "--time-limit",
-        "60",
+        "24",
     ]
     assert run(["audit", *model, "-o", "b.spz", "--json"]) == 10
     said = json.loads(capsys.readouterr().out)
