@@ -246,3 +246,14 @@ def test_words_behind_a_leaf(words: list[str]) -> None:
     head["leaves"][0] = [*head["leaves"][0][:7], *words]
     with pytest.raises(ContainerError):
         decode_pipeline({**members, "pipeline.json": canonical(head)})
+
+
+def test_more_cuts_than_anybody_waits_for_are_too_large(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A small file may name a thousand pairs of a graph of many units: said before any problem is built."""
+    c = found().certificate()
+    runs = c.division.units**2 * sum(min(p, c.division.units) for p, _ in c.pairs)
+    monkeypatch.setattr("shardproof.verify.pipelines.bound.MOST_CUTS", runs)
+    assert all(r.verdict is Verdict.PROVED for r in check_pipeline(c, "seed", 20, CELLS))
+    monkeypatch.setattr("shardproof.verify.pipelines.bound.MOST_CUTS", runs - 1)
+    with pytest.raises(ContainerError, match="too many pairs of this many units"):
+        check_pipeline(c, "seed", 20, CELLS)

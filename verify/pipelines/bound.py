@@ -18,6 +18,7 @@ on its devices; the last backward there is followed by the backwards before it, 
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from fractions import Fraction
 
 from ...models.machine.machine import Machine
@@ -30,10 +31,21 @@ _WAYS = {"attention": "forward", "attention_lse": "forward"}
 NEVER = 1 << 70
 MOST_FRONT = 64
 """Sums in front of a unit; where there are more, the least of each kind stand for all."""
+MOST_CUTS = 1 << 31
+"""Runs of units that the programs over all cuts look at together; more, at some two million a second, is too large."""
 Runs = dict[tuple[int, int], int]
 Work = list[dict[tuple[str, int, int, str | None, str], int]]
 """Per unit: how many operators have a phase, as many operations, as many bytes to write, arithmetic of a type, and (of
 an attention) a direction."""
+
+
+def too_many_cuts(units: int, stages: Iterable[int]) -> bool:
+    """Whether programs over cuts of `units` into so many stages (or chunks) each look at more than `MOST_CUTS` runs.
+
+    >>> too_many_cuts(161, [8] * 37), too_many_cuts(4096, [256] * 64)
+    (False, True)
+    """
+    return units * units * sum(min(n, units) for n in stages) > MOST_CUTS
 
 
 def parts(machine: Machine, stages: int) -> tuple[int, ...] | None:

@@ -48,6 +48,7 @@ from .bound import (
     send,
     send_over,
     table,
+    too_many_cuts,
     work_of,
 )
 from .cuts import Known, none_below
@@ -304,6 +305,8 @@ class _Check:
     def bounded(self) -> CheckResult:
         """The claim about the lower bound."""
         c = self.c
+        if too_many_cuts(c.division.units, [*(p for p, _ in c.pairs), *(x.stages * x.chunks for x in c.interleaved)]):
+            raise ContainerError("pipeline", "is too large to be checked: too many pairs of this many units")
         try:
             found = self.least_of_all()
         except Wrong as error:
