@@ -3,6 +3,10 @@
 from __future__ import annotations
 
 import json
+import os
+import pickle
+import subprocess
+import sys
 from fractions import Fraction
 from pathlib import Path
 
@@ -74,6 +78,17 @@ def test_coordinates_are_row_major_digits() -> None:
     for rank in (-1, 24):
         with pytest.raises(MachineError, match="no rank"):
             m.coordinates(rank)
+
+
+def test_a_machine_is_hashed_once_and_found_again_in_another_process() -> None:
+    one, other = load_machine("cloud-a100:2x4"), load_machine("cloud-a100:2x4")
+    assert {one: "found"}[other] == "found" and hash(one) != hash(one.resized((4, 4)))
+    code = (
+        "import pickle, sys; from shardproof.models.machine.machine import load_machine\n"
+        "assert {load_machine('cloud-a100:2x4'): 1}[pickle.load(sys.stdin.buffer)] == 1"
+    )
+    environment = os.environ | {"PYTHONHASHSEED": "7"}
+    subprocess.run([sys.executable, "-c", code], input=pickle.dumps(one), env=environment, check=True, timeout=120)
 
 
 def test_specs() -> None:

@@ -37,7 +37,7 @@ import json
 import re
 import tomllib
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from fractions import Fraction
 from math import prod
 from pathlib import Path
@@ -90,6 +90,18 @@ class Machine:
     others: tuple[DeviceClass, ...] = ()
     profiles: tuple[Profile, ...] = ()
     bars: tuple[tuple[str, Fraction], ...] = ()
+
+    def __hash__(self) -> int:
+        """Computed once: a machine is part of many keys, and has hundreds of fractions."""
+        known: int | None = self.__dict__.get("_hash")
+        if known is None:
+            known = hash(tuple(getattr(self, field.name) for field in fields(self)))
+            object.__setattr__(self, "_hash", known)
+        return known
+
+    def __getstate__(self) -> dict[str, object]:
+        """Without the hash: another process hashes text differently."""
+        return {name: value for name, value in self.__dict__.items() if name != "_hash"}
 
     @property
     def classes(self) -> tuple[DeviceClass, ...]:
