@@ -116,7 +116,8 @@ def plan(
     `inputs`.  `micro_batch`: parts of the batch, or "auto".  `memory`: bytes per device, or a text such as "80GiB".
     `vocabulary`: the framework that must be able to say every placement.  `strategy`: schedules to be carried to the
     rest instead of a search, a file or {operator: {axis: {level: degree}}}.  `joint`: algebra and placement together.
-    `views`: branches beside each other on parts of the machine, of inference only; a `PlanWithViews`.
+    `views`: branches beside each other on parts of the machine, in forward passes and training steps; a
+    `PlanWithViews`.
 
     Raises `NoPlan`, `InputError`, and the errors of the frontends.
     """

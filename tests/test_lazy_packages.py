@@ -6,6 +6,7 @@ The names are those of docs/packages.md; that a checker loads no solver is `test
 from __future__ import annotations
 
 import json
+import re
 import subprocess
 import sys
 import tomllib
@@ -54,7 +55,27 @@ def test_verbs_load_what_they_need(tmp_path: Path) -> None:
     assert "networkx" in loaded(tmp_path, "report", plan, "-o", "page.html")
     assert "sympy" in loaded(tmp_path, "explain", plan, "--op", "fc1", "--symbolic")
     assert loaded(tmp_path, "machine", "show", "localhost") <= {"click"}
+    place = ("place", "--hierarchy", "2x4", "--axes", "4,2")
+    assert not loaded(tmp_path, *place) & {"z3", "pulp", "highspy"}
+    assert "z3" in loaded(tmp_path, *place, "--engine", "smt") and "pulp" in loaded(tmp_path, *place, "--engine", "ilp")
     assert "z3" in loaded(tmp_path, "rules", "prove", str(ROOT / "examples" / "rules.json"), "--jobs", "1")
+
+
+@pytest.mark.parametrize("package", ["z3-solver", "pulp", "highspy", "cvxpy", "networkx", "sympy"])
+def test_the_page_names_every_file_that_imports_a_solver(package: str) -> None:
+    page = (ROOT / "docs" / "packages.md").read_text(encoding="utf-8")
+    row = next(line for line in page.splitlines() if line.startswith(f"| `{package}` |"))
+    listed = {word for word in row.split("|")[2].replace("`", "").replace(",", " ").split() if "/" in word}
+    module = re.compile(rf"^\s*(import|from) {MODULES.get(package, package)}\b", re.MULTILINE)
+    folders = ("models", "proofs", "formal", "verify", "backends")
+    files = [f for folder in folders for f in (ROOT / folder).rglob("*.py")]
+    needed = {f.relative_to(ROOT).as_posix() for f in files if _imports(f.read_text(encoding="utf-8"), module)}
+    assert needed == listed
+
+
+def _imports(text: str, module: re.Pattern[str]) -> bool:
+    """Whether a program imports it when it runs, not for types alone (a block `if TYPE_CHECKING` at the margin)."""
+    return module.search(re.sub(r"^if TYPE_CHECKING:\n((    .*)?\n)+", "", text, flags=re.MULTILINE)) is not None
 
 
 def required() -> list[str]:
