@@ -30,11 +30,16 @@ if TYPE_CHECKING:
     from shardproof.formal.explain.sensitivity import Sensitivity
     from shardproof.formal.explain.stored_state import StoredState
     from shardproof.formal.pipelines.explain import PipelineReport
+    from shardproof.formal.selection.model.clock import Clock
     from shardproof.models.cost.selection import Planning
     from shardproof.proofs.pipelines.certificate import PipelineCertificate
     from shardproof.proofs.views.certificate import ViewsCertificate
     from shardproof.verify.plan.plan import PlanCheck
     from shardproof.verify.verdict import CheckResult
+
+
+Limit = float | Literal["default"] | None
+"""Seconds of the wall; None: any number; "default": those of the function, and none where steps of work are given."""
 
 
 class NoPlan(ValueError):
@@ -128,19 +133,24 @@ class Plan:
 
         return check_any_plan(write_plan(None, self.bundle))
 
-    def explain(self, operator: str | None = None, time_limit_s: float | None = 60.0) -> Explanation:
+    def explain(
+        self, operator: str | None = None, time_limit_s: Limit = "default", work_limit: int | None = None
+    ) -> Explanation:
         """Where the time goes and what other choices would cost; exactly, for one `operator`."""
         from shardproof.formal.explain.explain import explain
 
-        return explain(self._planning, self._solution, self.bundle.certificate, operator, time_limit=time_limit_s)
+        clock = _clock(time_limit_s, work_limit)
+        return explain(self._planning, self._solution, self.bundle.certificate, operator, clock=clock)
 
-    def instead(self, operator: str, placement: str, time_limit_s: float | None = 60.0) -> Deviation:
+    def instead(
+        self, operator: str, placement: str, time_limit_s: Limit = "default", work_limit: int | None = None
+    ) -> Deviation:
         """The best plan in which an operator is placed as told (`"b over nodes, h over 2 of gpus"`), against this."""
         from shardproof.formal.explain.deviation import forced
         from shardproof.formal.planning.strategy import parse_config
 
         config = parse_config(placement, tuple(level.name for level in self.machine.levels))
-        return forced(self._planning, self._solution, operator, config, time_limit_s)
+        return forced(self._planning, self._solution, operator, config, _clock(time_limit_s, work_limit))
 
     def ranks(self, operator: str) -> Constraints:
         """What each rank reads and writes at an operator, as formulas in the process coordinates."""
@@ -166,11 +176,13 @@ class Plan:
 
         return priced_graph(self._planning, self._solution)
 
-    def sensitivity(self, time_limit_s: float | None = 300.0) -> Sensitivity:
+    def sensitivity(self, time_limit_s: Limit = "default", work_limit: int | None = None) -> Sensitivity:
         """How far each machine constant may move before another plan wins."""
         from shardproof.formal.explain.sensitivity import sensitivity
 
-        return sensitivity(self._planning, self._solution, self.bundle.certificate, time_limit=time_limit_s)
+        return sensitivity(
+            self._planning, self._solution, self.bundle.certificate, clock=_clock(time_limit_s, work_limit, 300.0)
+        )
 
     def diff(self, other: Plan) -> Comparison:
         """Every term in which the two plans differ, priced.  Raises `InputError` if they answer different problems."""
@@ -182,20 +194,21 @@ class Plan:
         ours, theirs = (p._planning.solution(p.bundle.choices) for p in (self, other))
         return compare(self._planning.problem, PlanTerms(self._planning), ours, theirs)
 
-    def report(self, path: Path | str | None = None, time_limit_s: float | None = 60.0) -> str:
+    def report(
+        self, path: Path | str | None = None, time_limit_s: Limit = "default", work_limit: int | None = None
+    ) -> str:
         """One page of HTML that loads nothing: placements, memory, communication, prices, certificate.  Written to
         `path` if there is one.
         """
         from shardproof.formal.planning.remarks import remarks
         from shardproof.formal.report.page import Shown, plan_page
-        from shardproof.formal.selection.model.clock import Clock
         from shardproof.front_door import FrontDoor
         from shardproof.models.files.output import check_target, write_file
 
         target = None if path is None else check_target(Path(path), force=True, replaces_results=True)
         published = FrontDoor().plan(None, self.bundle)
-        said = remarks(self._planning, self._solution, clock=Clock(time_limit_s))
-        page = plan_page(Shown(self.bundle, published, self.explain(time_limit_s=time_limit_s), said))
+        said = remarks(self._planning, self._solution, clock=_clock(time_limit_s, work_limit))
+        page = plan_page(Shown(self.bundle, published, self.explain(None, time_limit_s, work_limit), said))
         if target is not None:
             write_file(target, page.encode())
         return page
@@ -209,7 +222,7 @@ class Plan:
         from shardproof.front_door import FrontDoor
 
         if to in SETTINGS:
-            return SETTINGS[to](FrontDoor().nearest_to(self.checked, to, 300.0), batch_of(self.graph))
+            return SETTINGS[to](FrontDoor().nearest_to(self.checked, to, None), batch_of(self.graph))
         if to not in TARGETS:
             raise InputError(f"there is no export to {to!r}; choose one of {', '.join((*TARGETS, *SETTINGS))}")
         return TARGETS[to](self.bundle, self.identity).text
@@ -266,6 +279,12 @@ class Run:
     movements: int
     mismatched: tuple[str, ...]
     undetermined: tuple[str, ...] = ()
+
+
+def _clock(seconds: Limit, steps: int | None, default_s: float = 60.0) -> Clock:
+    from shardproof.formal.selection.model.clock import budget
+
+    return budget(seconds, steps, default_s)
 
 
 def _run(bundle: Bundle, seed: int, timeout_s: float) -> Run:

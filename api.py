@@ -19,7 +19,7 @@ from fractions import Fraction
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal, overload
 
-from shardproof.answers import NoPlan, Pipeline, Plan, PlanWithViews
+from shardproof.answers import Limit, NoPlan, Pipeline, Plan, PlanWithViews
 from shardproof.models.layout.placement import space
 from shardproof.models.machine.machine import Machine, load_machine
 from shardproof.models.problem.claims import Verdict
@@ -63,7 +63,8 @@ def plan(
     joint: bool = False,
     views: Literal[False] = False,
     engine: Engine = "native",
-    time_limit_s: float | None = 300.0,
+    time_limit_s: Limit = "default",
+    work_limit: int | None = None,
     gap: Fraction = Fraction(0),
     threads: int = 2,
 ) -> Plan: ...
@@ -80,7 +81,8 @@ def plan(
     space_name: str | None = None,
     attention: Attention | None = None,
     views: Literal[True],
-    time_limit_s: float | None = 300.0,
+    time_limit_s: Limit = "default",
+    work_limit: int | None = None,
     gap: Fraction = Fraction(0),
     threads: int = 2,
 ) -> PlanWithViews: ...
@@ -105,7 +107,8 @@ def plan(
     joint: bool = False,
     views: bool = False,
     engine: Engine = "native",
-    time_limit_s: float | None = 300.0,
+    time_limit_s: Limit = "default",
+    work_limit: int | None = None,
     gap: Fraction = Fraction(0),
     threads: int = 2,
 ) -> Plan | PlanWithViews:
@@ -118,6 +121,8 @@ def plan(
     rest instead of a search, a file or {operator: {axis: {level: degree}}}.  `joint`: algebra and placement together.
     `views`: branches beside each other on parts of the machine, in forward passes and training steps; a
     `PlanWithViews`.
+    `time_limit_s`: seconds of the wall for tables and search, 300 by default, None for any number; `work_limit`: steps
+    of work instead (a million take about a second), so that every machine gives the same plan.
 
     Raises `NoPlan`, `InputError`, and the errors of the frontends.
     """
@@ -136,12 +141,12 @@ def plan(
     if views:
         if joint:
             raise InputError("views is a search of its own: leave out joint")
-        return _with_views(request, _limit(time_limit_s))
+        return _with_views(request, _limit(time_limit_s, work_limit))
     if joint:
-        found = carry_out_jointly(request, _limit(time_limit_s))
+        found = carry_out_jointly(request, _limit(time_limit_s, work_limit))
         made, answer = found.plan, found.found.answer
     else:
-        planned = carry_out(request, _limit(time_limit_s)).planned
+        planned = carry_out(request, _limit(time_limit_s, work_limit)).planned
         made, answer = planned.plan, planned.answer
         if made is None:
             raise _no_plan(planned.planning, answer.certificate)
@@ -168,7 +173,8 @@ def pipeline(
     precision: str | None = None,
     memory: int | str | None = None,
     space_name: str | None = None,
-    time_limit_s: float | None = 300.0,
+    time_limit_s: Limit = "default",
+    work_limit: int | None = None,
     gap: Fraction = Fraction(0),
 ) -> Pipeline:
     """A training step cut into stages, each with placements of its own on an equal part of the machine, checked.
@@ -189,7 +195,7 @@ def pipeline(
     from shardproof.verify.pipelines.certificate import check_members
     from shardproof.verify.plan.tables import CELLS
 
-    graph, target, limit = _graph(model, inputs, batch), _machine(machine), _limit(time_limit_s)
+    graph, target, limit = _graph(model, inputs, batch), _machine(machine), _limit(time_limit_s, work_limit)
     request = _request(graph, target, train, loss, recompute, precision, 1, memory, space_name)
 
     def make(which: str) -> TrainingStep | None:
@@ -231,7 +237,8 @@ def audit(
     space_name: str | None = None,
     carry: bool = False,
     engine: Engine = "native",
-    time_limit_s: float | None = 300.0,
+    time_limit_s: Limit = "default",
+    work_limit: int | None = None,
     gap: Fraction = Fraction(0),
 ) -> AuditReport:
     """Whether a strategy is optimal, refuted by a better one, or undecided.
@@ -247,23 +254,26 @@ def audit(
     where = None if space_name is None else space(space_name)
     given = _strategy(strategy, graph, target)
     request = AuditRequest(graph, target, given, where, _bytes(memory), carry, engine, gap)
-    report = carry_out_audit(request, _limit(time_limit_s))
+    report = carry_out_audit(request, _limit(time_limit_s, work_limit))
     if not confirmed(FrontDoor(), report):
         raise RuntimeError("our own checker did not confirm the audit; please report it")
     return report
 
 
-def rules(path: Path | str, time_limit_s: float = 60.0) -> dict[str, str]:
+def rules(path: Path | str, time_limit_s: Limit = "default", work_limit: int | None = None) -> dict[str, str]:
     """Rule of a file -> what the checker says of our judgement: proved (for all shapes), refuted, vacuous, undecided.
 
     `path`: FlexFlow's JSON, TASO's protobuf or axioms, a library (.spz), or the word "parallel".
+    `time_limit_s`: of the processor for one rule, 60 by default; `work_limit`: steps of work for one.
     """
     from shardproof.formal.rewrites.rule_files import judge_items, load_rules, overall
     from shardproof.front_door import FrontDoor
     from shardproof.proofs.rewrites.library import Library
 
     items = load_rules(Path(path))
-    judged = list(judge_items(items, time_limit_s, 1, lambda done, total: None))
+    judged = list(
+        judge_items(items, _limit(time_limit_s, work_limit, 60.0).clock.allowance(), 1, lambda done, total: None)
+    )
     words = FrontDoor().rules(None, Library(Path(path).name, tuple(j for js in judged for j in js), (), "rules prove"))
     return {i.name: overall(tuple(words[j.rule.name] for j in js)) for i, js in zip(items, judged, strict=True)}
 
@@ -280,11 +290,11 @@ def machine(spec: Machine | str | Path) -> Machine:
 _machine = machine  # arguments of this name hide it
 
 
-def _limit(seconds: float | None) -> TimeLimit:
+def _limit(seconds: Limit, steps: int | None, default_s: float = 300.0) -> TimeLimit:
     from shardproof.formal.planning.time_limit import TimeLimit
-    from shardproof.formal.selection.model.clock import Clock
+    from shardproof.formal.selection.model.clock import budget
 
-    return TimeLimit(Clock(seconds))
+    return TimeLimit(budget(seconds, steps, default_s))
 
 
 def _with_views(request: PlanRequest, limit: TimeLimit) -> PlanWithViews:

@@ -238,11 +238,14 @@ class FrontDoor:
 
         return _checked(path, VIEWS, lambda *given: judged(*given)[:2])
 
-    def restricted(self, path: Path, vocabulary: str, time_limit_s: float | None) -> Restricted:
+    def restricted(
+        self, path: Path, vocabulary: str, time_limit_s: float | None, work_limit: int | None = None
+    ) -> Restricted:
         """Plan again within what a framework says (`formal.planning.vocabulary`); both plans are checked."""
         from fractions import Fraction
 
         from shardproof.formal.planning.vocabulary import plan_within
+        from shardproof.formal.selection.model.clock import budget
         from shardproof.models.problem.claims import Verdict
         from shardproof.models.text import InputError
         from shardproof.proofs.plan.bundle import write_plan
@@ -262,7 +265,7 @@ class FrontDoor:
                 f"{path}: is a joint plan, which is not planned again within a vocabulary; plan its model without "
                 f"--joint: plan MODEL --vocabulary {vocabulary}"
             )
-        planned = plan_within(plan, vocabulary, time_limit_s)
+        planned = plan_within(plan, vocabulary, budget("default" if time_limit_s is None else time_limit_s, work_limit))
         if planned.plan is None:
             raise InputError(
                 f"{path}: no plan within what {vocabulary} says was found; give it more time or more memory"
@@ -276,7 +279,7 @@ class FrontDoor:
             )
         return Restricted(vocabulary, checked.plan, checked.identity, proved(check_plan(path)), proved(checked))
 
-    def nearest(self, path: Path, framework: str, time_limit_s: float | None) -> Nearest:
+    def nearest(self, path: Path, framework: str, time_limit_s: float | None, work_limit: int | None = None) -> Nearest:
         """The settings of a framework nearest to a plan (`formal.explain.nearest`); all certificates are checked."""
         from shardproof.models.text import InputError
         from shardproof.verify.plan.plan import check_plan
@@ -284,14 +287,16 @@ class FrontDoor:
         plan, _ = self.checked_plan(path)
         if plan.joint is not None:
             raise InputError(f"{path}: settings are compared with plans of one program; plan its model without --joint")
-        return self.nearest_to(check_plan(path), framework, time_limit_s)
+        return self.nearest_to(check_plan(path), framework, time_limit_s, work_limit)
 
-    def nearest_to(self, checked: PlanCheck, framework: str, time_limit_s: float | None) -> Nearest:
+    def nearest_to(
+        self, checked: PlanCheck, framework: str, time_limit_s: float | None, work_limit: int | None = None
+    ) -> Nearest:
         """`nearest` of a plan that was checked."""
         from fractions import Fraction
 
         from shardproof.formal.explain.nearest import nearest
-        from shardproof.formal.selection.model.clock import Clock
+        from shardproof.formal.selection.model.clock import budget
         from shardproof.models.problem.claims import Verdict
         from shardproof.models.text import InputError
         from shardproof.proofs.publishing.publisher import Nearest
@@ -301,7 +306,9 @@ class FrontDoor:
             raise InputError(f"{name}: the plan has no choices: nothing was found that fits its memory limit")
         main = next(r for r in checked.results if r.kind in ("Optimal", "WithinGap", "LowerBound"))
         scale, least = checked.planning.problem.scale, main.lower_bound or 0
-        found, excluded = nearest(checked.planning, framework, Clock(time_limit_s))
+        found, excluded = nearest(
+            checked.planning, framework, budget("default" if time_limit_s is None else time_limit_s, work_limit)
+        )
         proved = []
         for s in found:
             known = s.certificate is not None and (

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import runpy
 import shutil
 import signal
 import sys
@@ -15,6 +17,12 @@ import pytest
 from hypothesis import settings
 
 GOLDEN = Path(__file__).parent / "golden"
+
+# All clocks three times as fast, here and in all that tests start: SHARDPROOF_TEST_CLOCK_SCALE=3.
+if os.environ.get("SHARDPROOF_TEST_CLOCK_SCALE"):
+    SCALED = Path(__file__).parent / "scaled_clocks"
+    os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, (str(SCALED), os.environ.get("PYTHONPATH"))))
+    runpy.run_path(str(SCALED / "sitecustomize.py"))
 
 # Shells ignore SIGINT in what they start with `&`, and so would every command that a test starts and interrupts.
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN and threading.current_thread() is threading.main_thread():

@@ -39,6 +39,7 @@ HERE = Path(__file__).resolve().parent
 if __name__ == "__main__":
     sys.path[:0] = [str(HERE)]
 
+from budgets import work
 from conformance.extractions import problems as extraction_problems
 from conformance.extractions import suite as extraction_suite
 from conformance.viewed import by_hand as viewed_by_hand
@@ -64,7 +65,6 @@ from shardproof.formal.planning.strategy import load_strategy, parse_config
 from shardproof.formal.schedules.overlap import overlap
 from shardproof.formal.schedules.search import search
 from shardproof.formal.schedules.shop import shop
-from shardproof.formal.selection.model.clock import Clock
 from shardproof.formal.selection.solve import solve
 from shardproof.models.cost import selection
 from shardproof.models.egraphs.egraph import EGraph
@@ -237,7 +237,7 @@ def reductions() -> list[bytes]:
 def schedules() -> list[bytes]:
     """A pipeline with a load, one with a refutation that splits, and a problem task by task."""
     pipe = Pipeline(((1, 2, 1), (2, 1, 1)), 2, 1, 2)
-    found = search(shop(pipe), 5.0)
+    found = search(shop(pipe), work(5.0))
     whole = ScheduleCertificate(pipe, found.starts, found.makespan, found.lower_bound, found.bound, "best")
     rows = np.array([[2, 0, 1, 0, 0], [3, 1, 0, 0, 0], [3, 1, 0, 0, 0]])
     split = replace(whole, lower_bound=6, bound=Refutation(5, rows))
@@ -392,7 +392,7 @@ def _egraph(path: Path) -> object:
     graph = load_problem(path)
     if not isinstance(graph, EGraph):
         return graph
-    found = write_extraction(None, extract(graph, Clock(2.0)).certificate)
+    found = write_extraction(None, extract(graph, work(2.0)).certificate)
     assert check_extraction(graph, decode_extraction(read_container(found))).verdict is Verdict.PROVED
     return graph
 
@@ -413,7 +413,7 @@ def _viewed(path: Path) -> object:
 def _overlap(path: Path) -> object:
     """A graph that is accepted can be scheduled."""
     read = read_overlap(path)
-    return overlap(read.problem, 0.01) if len(read.problem.tasks) < 100 else read
+    return overlap(read.problem, work(0.01)) if len(read.problem.tasks) < 100 else read
 
 
 def _machine(path: Path) -> object:
@@ -429,7 +429,7 @@ def _problem(path: Path) -> object:
     found.sha256()
     if max((v.cost.size for v in found.vertices), default=0) > 100:
         return None
-    answer = solve(found, time_limit_s=2)
+    answer = solve(found, clock=work(2))
     if answer.certificate is None:
         return None
     return check_selection(found, decode_certificate(read_container(write_certificate(None, answer.certificate))))

@@ -48,7 +48,9 @@ def exported(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFa
     for name in names:
         torch.manual_seed(0)
         module, inputs = getattr(ten, name)()
-        plan = shardproof.plan(module, str(folder / "machine.toml"), inputs=inputs, train="adam", time_limit_s=120)
+        plan = shardproof.plan(
+            module, str(folder / "machine.toml"), inputs=inputs, train="adam", work_limit=120_000_000
+        )
         (folder / f"{name}.py").write_text(plan.export("dtensor"))
     return folder, 2 * request.param
 

@@ -183,7 +183,7 @@ def test_torch_runs_the_stages(batch: int, pair: str, from_csv: bool, tmp_path: 
     (tmp_path / "machine.toml").write_text(MACHINE.format(nodes=2, rate="0.2"))
     plan, exported, actions = tmp_path / "p.spz", tmp_path / "exported.py", tmp_path / "s.csv"
     line = ["plan", f"{tmp_path / 'model.py'}:net", "--train", "adam", "--pipeline", pair, "--gap", "0.2"]
-    assert run([*line, "--machine", str(tmp_path / "machine.toml"), "--time-limit", "60", "-o", str(plan)]) in (0, 5)
+    assert run([*line, "--machine", str(tmp_path / "machine.toml"), "--work-limit", "60M", "-o", str(plan)]) in (0, 5)
     assert run(["export", str(plan), "--to", "dtensor", "-o", str(exported), "--csv", str(actions)]) == 0
     done = subprocess.run(
         [sys.executable, "-W", "ignore", str(JOB), str(exported), str(tmp_path / "model.py"), "4", str(tmp_path / "s")]

@@ -146,7 +146,7 @@ def test_torchtitans_llama_trains_as_in_one_process(tmp_path: Path) -> None:
     sizes = {**titan_llama.SIZES, "sequence": titan_llama.SEQUENCE}
     graph = build_step(zoo.build("llama", batch=2, dtype="float32", **sizes), "adamw").graph
     machine = str(tmp_path / "m.toml")
-    shardproof.plan(graph, machine, space_name="one-per-level", time_limit_s=100).save(tmp_path / "p.spz")
+    shardproof.plan(graph, machine, space_name="one-per-level", work_limit=100_000_000).save(tmp_path / "p.spz")
     best = FrontDoor().nearest(tmp_path / "p.spz", "torchtitan", 200.0)
     assert best.flags.tp > 1, "two examples on four devices"
     others = {

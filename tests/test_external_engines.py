@@ -9,6 +9,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from budgets import work
 from oracles import brute_force
 from random_problems import frustrated, graphs_of_all_kinds
 
@@ -205,7 +206,7 @@ def test_an_engine_that_keeps_no_time_is_ended(monkeypatch: pytest.MonkeyPatch) 
     assert answer.status is Status.OPTIMAL
     checked(problem, answer)
     monkeypatch.setattr(child, "_CODE", "raise SystemExit(9)")
-    assert solve(problem, engine="smt", time_limit_s=20).asked[-1].says == "nothing: its process ended with 9"
+    assert solve(problem, engine="smt", clock=work(20)).asked[-1].says == "nothing: its process ended with 9"
 
 
 @pytest.mark.slow

@@ -10,12 +10,12 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from budgets import work
 from egraph_cases import DATA, enumerated, gym, mutants, random_egraph
 from every_field import changed
 
 from shardproof.__main__ import run
 from shardproof.formal.egraphs.solve import extract
-from shardproof.formal.selection.model.clock import Clock
 from shardproof.models.egraphs.egraph import EGraph
 from shardproof.models.egraphs.extraction_gym import EGraphError
 from shardproof.models.problem.claims import Verdict
@@ -49,7 +49,7 @@ COSTS = {
 
 
 def solved(graph: EGraph) -> ExtractionCertificate:
-    return extract(graph, Clock(60.0)).certificate
+    return extract(graph, work(60.0)).certificate
 
 
 @pytest.mark.parametrize("signed", [False, True])

@@ -12,6 +12,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from budgets import limited
 from test_zoo_ranks import WITHOUT_LOSS, free_links
 
 from shardproof.backends.execution.reference import random_inputs, run_graph
@@ -68,7 +69,7 @@ def test_a_plan_on_eight_virtual_ranks(name: str) -> None:
     import cupy
 
     graph = build_step(build(name, **TINY[name]), "adam").graph
-    planned = plan_graph(graph, free_links(), space("complete,uneven"), time_limit_s=5)
+    planned = plan_graph(graph, free_links(), space("complete,uneven"), limit=limited(5))
     assert planned.plan is not None
     values = random_inputs(graph, 5)
     found = run_virtual(lower(graph, (2, 4), planned.plan.choices), values, cupy).outputs

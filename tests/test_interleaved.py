@@ -14,6 +14,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from budgets import work
 
 from shardproof.__main__ import run
 from shardproof.formal.pipelines.chunked import kept_by_chunk, view_peaks
@@ -24,7 +25,6 @@ from shardproof.formal.pipelines.search import Searched, planned
 from shardproof.formal.pipelines.weights import moved, weigh
 from shardproof.formal.schedules.search import search
 from shardproof.formal.schedules.shop import shop
-from shardproof.formal.selection.model.clock import Clock
 from shardproof.models.layout.placement import space
 from shardproof.models.machine.machine import load_machine
 from shardproof.models.pipelines.cuts import Hops, Passes
@@ -89,7 +89,7 @@ def step_of(drawn: Drawn, shape: Shape, cut: tuple[int, ...]) -> int:
     times = tuple((sum(drawn.f[i:j]), sum(drawn.b[i:j]), 0) for i, j in runs)
     hops = tuple(max(drawn.hops.there[c][cut[c]], drawn.hops.back[c][cut[c]]) for c in range(1, shape.parts))
     pipe = Pipeline(times, shape.micro, max(hops), None, shape.chunks, hops=hops, uneven=True).check()
-    starts = search(shop(pipe), 0.3).starts
+    starts = search(shop(pipe), work(0.3)).starts
     table = starts.reshape(3, shape.parts, shape.micro) + np.array(times).T[:, :, None]
     updates = [sum(drawn.u[i:j]) for i, j in runs]
     return max(
@@ -159,7 +159,7 @@ def job(memory: int | None = None, machine: str = "cloud-a100:2x1") -> Job:
 
 @cache
 def searched(memory: int | None = None) -> Searched:
-    return planned(job(memory), [], Clock(30.0), Fraction(1, 2), None, [(2, 4, 2)])
+    return planned(job(memory), [], work(30.0), Fraction(1, 2), None, [(2, 4, 2)])
 
 
 @cache
@@ -184,7 +184,7 @@ def test_a_plan_of_chunks_is_proved_and_kept() -> None:
 
 def test_plans_of_one_chunk_say_nothing_of_chunks() -> None:
     """Their files are those of before."""
-    plain = planned(job(), [(2, 4)], Clock(30.0), Fraction(1, 2)).certificate()
+    plain = planned(job(), [(2, 4)], work(30.0), Fraction(1, 2)).certificate()
     head = json.loads(bytes(encode_pipeline(plain)["pipeline.json"]))  # type: ignore[arg-type]
     assert not {"chunks", "interleaved"} & set(head)
     schedule = json.loads(bytes(encode_pipeline(plain)["schedule.json"]))  # type: ignore[arg-type]
@@ -280,7 +280,7 @@ def test_two_chunks_of_a_view_at_once_are_seen() -> None:
 
 
 def test_chunks_beside_a_pair_share_leaves_and_the_claim_is_of_both() -> None:
-    found = planned(job(), [(2, 4)], Clock(30.0), Fraction(0), None, [(2, 4, 2), (2, 4, 4)])
+    found = planned(job(), [(2, 4)], work(30.0), Fraction(0), None, [(2, 4, 2), (2, 4, 4)])
     c = found.certificate()
     assert judged(c) == (Verdict.PROVED, "")
     assert c.enumerated == 3 and c.lower_bound == min(case.bound for case in found.cases)
@@ -321,7 +321,7 @@ def test_requests() -> None:
     with pytest.raises(InputError, match="2 to 16 chunks"):
         triple_of("4:16:1")
     with pytest.raises(InputError, match="too few for 2 times 9 chunks"):
-        planned(job(), [], Clock(1.0), Fraction(0), None, [(2, 4, 9)])
+        planned(job(), [], work(1.0), Fraction(0), None, [(2, 4, 9)])
 
 
 def test_the_command_line_plans_chunks(

@@ -7,11 +7,11 @@ import shlex
 from pathlib import Path
 
 import pytest
+from budgets import work
 
 from shardproof.__main__ import run
 from shardproof.formal.joint.saturate import RULES
 from shardproof.formal.joint.solve import joint_plan, plan_jointly
-from shardproof.formal.selection.model.clock import Clock
 from shardproof.models.joint.rules import DEFINE, STATEMENTS
 from shardproof.models.layout.placement import space
 from shardproof.models.machine.machine import load_machine
@@ -47,7 +47,7 @@ FAST = [r for r in FIGURES if r[0] == "2"]
 def test_figures_are_found_again(row: tuple[str, ...]) -> None:
     layers, machine, where, batch, plain, joint = row
     graph = build_step(zoo("mlp-8192", batch=int(batch or 8192), layers=int(layers)), "sgd").graph
-    found = plan_jointly(graph, load_machine(f"cloud-a100:{machine}"), space(where), clock=Clock(120))
+    found = plan_jointly(graph, load_machine(f"cloud-a100:{machine}"), space(where), clock=work(120))
     assert found.answer.status is Status.OPTIMAL is found.plain.status
     assert [f"{(c or 0) / 10**9:.6f}" for c in (found.plain.cost, found.answer.cost)] == [plain, joint]
     plan = joint_plan(found)

@@ -6,6 +6,7 @@ from fractions import Fraction
 from typing import Any
 
 import pytest
+from budgets import work
 
 from shardproof.formal.joint import solve as search
 from shardproof.formal.joint.levels import LARGE, MIDDLE
@@ -58,7 +59,7 @@ def test_never_worse_than_the_plain_plan_under_a_limit(monkeypatch: pytest.Monke
         return build_joint(egraph, rounds, *of, memory_limit=less, **more)
 
     monkeypatch.setattr(search, "build_joint", narrow)
-    for clock in (Clock(), Clock(1.0)):
+    for clock in (Clock(), work(1.0)):
         found = plan_jointly(graph, machine, WHERE, clock=clock, memory_limit=limit)
         assert found.plain.cost == best.cost and found.answer.cost is not None
         assert Fraction(found.answer.cost, found.planning.problem.scale) == Fraction(best.cost or 0, free.problem.scale)

@@ -183,7 +183,7 @@ def test_plan_finds_how_many_pay(tmp_path: Path, capsys: pytest.CaptureFixture[s
     model.write_text(zoo("mlp-unity", batch=512, inputs=16, hidden=256, classes=16).to_json())
     asked = [str(model), "--train", "sgd", "--machine", "localhost:2", "-o", plan]
     assert (
-        run(["plan", *asked, "--micro-batch", "auto", "--memory", "600KiB", "--time-limit", "300", "--gap", "5%"]) == 0
+        run(["plan", *asked, "--micro-batch", "auto", "--memory", "600KiB", "--work-limit", "300M", "--gap", "5%"]) == 0
     )
     said = capsys.readouterr().out
     assert "1 micro-batch: proved not to fit" in said and "+micro(" in said and "brought together once" in said

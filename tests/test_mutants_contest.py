@@ -16,6 +16,7 @@ from itertools import islice
 from pathlib import Path
 
 import pytest
+from budgets import work
 from contest_cases import contest_problem
 from contest_mutants import CLASSES, Mutant, Original, of_class, weaker
 
@@ -73,7 +74,7 @@ def judge_weaker(o: Original, most: int) -> Counter[str]:
 def made_up() -> tuple[Original, ...]:
     out = []
     for problem in (contest_problem(21, 12, 3, tight=0.45), contest_problem(6, 10, 2, tight=0.4)):
-        answer = solve(problem, time_limit_s=60)
+        answer = solve(problem, clock=work(60))
         assert answer.status is Status.OPTIMAL and answer.certificate is not None
         out.append(Original(problem, read_certificate(write_certificate(None, answer.certificate))))
     return tuple(out)
@@ -98,7 +99,7 @@ def test_weaker_proofs_of_made_up_problems_are_taken_for_what_they_show() -> Non
 @cache
 def instance(letter: str) -> Original:
     problem: SelectionProblem = load_selection_problem(DATA / f"asplos-2025-iopddl-{letter}.json.gz")
-    answer = solve(problem, time_limit_s=120)
+    answer = solve(problem, clock=work(120))
     assert answer.status is Status.OPTIMAL and answer.certificate is not None
     return Original(problem, read_certificate(write_certificate(None, answer.certificate)))
 

@@ -9,6 +9,7 @@ from fractions import Fraction
 from pathlib import Path
 
 import pytest
+from budgets import work
 from contest_cases import contest_problem
 from house import ROOT
 from random_problems import graphs_of_all_kinds
@@ -102,7 +103,7 @@ def test_what_is_given_reaches_every_phase(
 ) -> None:
     """Nothing is read from defaults, whatever search a problem gets."""
     reads = Reads(given, monkeypatch)
-    answer = solve(problem, engine=engine, options=given, time_limit_s=3.0)  # type: ignore[arg-type]
+    answer = solve(problem, engine=engine, options=given, clock=work(3.0))  # type: ignore[arg-type]
     assert answer.solution is not None
     assert not reads.others
     assert {phase for phase in PHASES if reads.seen[phase]} >= phases

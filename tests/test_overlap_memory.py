@@ -15,6 +15,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from budgets import work
 from test_overlap_plans import planning_of, reasons
 
 from shardproof.__main__ import run
@@ -22,7 +23,6 @@ from shardproof.formal.overlap.memory import kept_past, program_order, rows_of_e
 from shardproof.formal.overlap.planned import fitted
 from shardproof.formal.overlap.search import Overlapped, Unfit, every_order, overlapped
 from shardproof.formal.overlap.tasks import tasks_of
-from shardproof.formal.selection.model.clock import Clock
 from shardproof.formal.selection.tree.infeasible import least_use
 from shardproof.models.cost.selection import Planning
 from shardproof.models.cost.selection import build as build_problem
@@ -61,7 +61,7 @@ def training() -> Planning:
 
 @cache
 def found() -> Overlapped:
-    plan = overlapped(training(), Clock(60.0), Fraction(1, 20))
+    plan = overlapped(training(), work(60.0), Fraction(1, 20))
     assert isinstance(plan, Overlapped)
     return plan
 
@@ -139,7 +139,7 @@ def random_order(problem: ScheduleProblem, rng: random.Random) -> list[int]:
 def test_what_is_infeasible_is_proved_by_what_every_order_holds() -> None:
     rows = every_order(training())
     need = int(least_use(rows, np.array(rows.events(), dtype=np.int64)).max())
-    tight = overlapped(limited(step(), "localhost:4", need - 1), Clock(30.0), Fraction(0))
+    tight = overlapped(limited(step(), "localhost:4", need - 1), work(30.0), Fraction(0))
     assert isinstance(tight, Unfit)
     c, full = tight.certificate(), found().certificate()
     assert reasons(c) == "" and decode_overlap(encode_overlap(c)).schedule is None
@@ -225,7 +225,7 @@ def test_no_placement_and_no_order_within_the_limit_is_below_the_bound(share: fl
     whole = sum(planning_bytes(small()))
     limit = int(share * whole)
     planning = limited(small(), "localhost:2", limit)
-    plan = overlapped(planning, Clock(30.0), Fraction(0))
+    plan = overlapped(planning, work(30.0), Fraction(0))
     problem, best = planning.problem, 1 << 62
     for x in itertools.product(*(range(problem.domain_size(v)) for v in range(len(problem.vertices)))):
         tasks = tasks_of(planning, x, 1)
@@ -247,7 +247,7 @@ def planning_bytes(graph: Graph) -> list[int]:
 
 
 def test_a_limit_makes_the_plan_slower_and_the_bound_no_lower_and_it_is_kept() -> None:
-    free = overlapped(planning_of(step(), "localhost:4"), Clock(30.0), Fraction(1, 20))
+    free = overlapped(planning_of(step(), "localhost:4"), work(30.0), Fraction(1, 20))
     tight = found()
     assert free is not None and tight.best.peak is not None
     assert tight.best.peak <= LIMIT

@@ -12,12 +12,12 @@ from functools import cache
 
 import numpy as np
 import pytest
+from budgets import work
 from test_pipelines import numbers
 
 from shardproof.__main__ import run
 from shardproof.formal.overlap.search import Overlapped, chain_of, overlapped, sums_of, weighted
 from shardproof.formal.overlap.tasks import tasks_of, times_of
-from shardproof.formal.selection.model.clock import Clock
 from shardproof.models.cost.selection import Planning
 from shardproof.models.cost.selection import build as build_problem
 from shardproof.models.layout.placement import space
@@ -49,7 +49,7 @@ def training() -> Planning:
 
 @cache
 def found() -> Overlapped:
-    plan = overlapped(training(), Clock(60.0), Fraction(1, 100))
+    plan = overlapped(training(), work(60.0), Fraction(1, 100))
     assert plan is not None
     return plan
 
@@ -108,7 +108,7 @@ def test_no_placement_and_no_order_is_below_the_bound() -> None:
     g.contract("c", "b i, i j -> b j", "a", "v")
     g.reduce("d", "b j -> b", "a")
     planning = planning_of(g.build("c", "d"), "cloud-a100:1x2")
-    plan = overlapped(planning, Clock(30.0), Fraction(0))
+    plan = overlapped(planning, work(30.0), Fraction(0))
     assert plan is not None and reasons(plan.certificate()) == ""
     problem, best = planning.problem, 1 << 62
     for x in itertools.product(*(range(problem.domain_size(v)) for v in range(len(problem.vertices)))):

@@ -12,6 +12,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from benchmarks.rank_correlation import in_turn, orders
+from budgets import work
 
 from shardproof.__main__ import run
 from shardproof.backends.execution.interpreter import RankError
@@ -22,7 +23,6 @@ from shardproof.backends.execution.streams_rank import run_streams_job
 from shardproof.backends.lowering.streams import COMPUTE, LINKS, StreamsProgram, in_order, streams_program
 from shardproof.backends.trace import Span
 from shardproof.formal.overlap.search import overlapped
-from shardproof.formal.selection.model.clock import Clock
 from shardproof.models.cost.selection import build as build_problem
 from shardproof.models.layout.placement import space
 from shardproof.models.machine.machine import load_machine
@@ -39,7 +39,7 @@ def plan() -> tuple[OverlapCertificate, int]:
     """A training step with softmax, norms and embeddings on four devices of this computer, and units per second."""
     step = build_step(build("bert-tiny", batch=16, layers=1), "adam")
     planning = build_problem(step.graph, load_machine("localhost:4"), space("complete"), None)
-    found = overlapped(planning, Clock(20.0), Fraction(1, 5))
+    found = overlapped(planning, work(20.0), Fraction(1, 5))
     assert found is not None
     return found.certificate(), planning.problem.scale
 

@@ -11,6 +11,7 @@ from fractions import Fraction
 
 import numpy as np
 import pytest
+from budgets import work
 
 from shardproof.__main__ import run
 from shardproof.formal.pipelines.case import Case
@@ -292,7 +293,7 @@ def test_the_bound_is_not_above_any_schedule_of_any_cut(stages: int, micro: int)
     step = build_step(build("mlp-8192", batch=4, width=256, layers=5), "adam")
     machine = load_machine(f"1x{stages}")
     job = Job(step.graph, divide(step.graph, step.passes), machine, space("complete"), None)
-    found = planned(job, [(stages, micro)], Clock(30.0), Fraction(0))
+    found = planned(job, [(stages, micro)], work(30.0), Fraction(0))
     certificate = found.certificate()
     results = check_pipeline(certificate, "seed", 50, CELLS)
     assert [r.verdict for r in results] == [Verdict.PROVED] * len(results), [r.reason for r in results]
@@ -414,7 +415,7 @@ def minimal(points: set[tuple[int, int, int]]) -> list[tuple[int, int, int]]:
 def certified() -> PipelineCertificate:
     step = build_step(build("mlp-8192", batch=4, width=64, layers=3), "sgd")
     job = Job(step.graph, divide(step.graph, step.passes), load_machine("cloud-a100:1x2"), space("complete"), None)
-    return planned(job, [(2, 2)], Clock(30.0), Fraction(1, 10)).certificate()
+    return planned(job, [(2, 2)], work(30.0), Fraction(1, 10)).certificate()
 
 
 def reasons(c: PipelineCertificate) -> str:
@@ -444,7 +445,7 @@ def test_every_claim_of_stages_and_schedule_is_looked_at() -> None:
     assert "not all units" in reasons(replace(c, stages=()))
 
     def scheduled(subject: Pipeline | ScheduleProblem) -> PipelineCertificate:
-        found = search(shop(subject), 0.1)
+        found = search(shop(subject), work(0.1))
         s = ScheduleCertificate(subject, found.starts, found.makespan, found.lower_bound, found.bound, "best")
         return replace(c, schedule=s)
 
@@ -462,7 +463,7 @@ def test_a_leaf_counts_one_micro_batch_or_all_with_the_updates() -> None:
     """Honest certificates of more micro-batches than there are, or of all without the updates: counted too often."""
     step = build_step(build("mlp-8192", batch=4, width=64, layers=3), "sgd")
     job = Job(step.graph, divide(step.graph, step.passes), load_machine("cloud-a100:1x2"), space("complete"), None)
-    found = planned(job, [(2, 2)], Clock(30.0), Fraction(1, 10))
+    found = planned(job, [(2, 2)], work(30.0), Fraction(1, 10))
     c, case = found.certificate(), found.cases[0]
     for times, once in ((3, True), (2, False), (0, True)):
         part = case.pieces.leaf(0, 1, times, int(once))
@@ -484,7 +485,7 @@ def test_costs_that_would_look_forbidden_are_not_multiplied() -> None:
 def test_more_stages_than_units_are_refused() -> None:
     step = build_step(build("mlp-8192", batch=4, width=64, layers=3), "sgd")
     job = Job(step.graph, divide(step.graph, step.passes), load_machine("cloud-a100:1x8"), space("complete"), None)
-    c = planned(job, [(2, 2)], Clock(30.0), Fraction(1, 10)).certificate()
+    c = planned(job, [(2, 2)], work(30.0), Fraction(1, 10)).certificate()
     assert reasons(c) == ""
     assert f"8 stages of {job.division.units} units" in reasons(replace(c, pairs=(*c.pairs, (8, 2))))
 
@@ -539,7 +540,7 @@ def test_what_waits_between_stages_is_counted_twice_alike(machine: str) -> None:
     job = Job(
         step.graph, divide(step.graph, step.passes), load_machine(f"cloud-a100:{machine}"), space("complete"), None
     )
-    made = planned(job, [(4, 4)], Clock(30.0), Fraction(1, 2)).best
+    made = planned(job, [(4, 4)], work(30.0), Fraction(1, 2)).best
     assert made is not None
     c = Searched(job, made, [made.case], 0).certificate()
     planning = made.case.pieces.planning
@@ -573,16 +574,16 @@ def test_units_that_fit_nowhere_raise_the_bound_and_memory_is_held_to_the_byte()
     step = build_step(build("mlp-8192", batch=4, width=256, layers=5), "adam")
     division, machine = divide(step.graph, step.passes), load_machine("cloud-a100:1x2")
     free = planned(
-        Job(step.graph, division, machine, space("complete"), None), [(1, 1), (2, 2)], Clock(30.0), Fraction(0)
+        Job(step.graph, division, machine, space("complete"), None), [(1, 1), (2, 2)], work(30.0), Fraction(0)
     )
     assert free.best is not None
     need = max(free.best.memory)
     limit = sum(free.cases[0].weight) // 4 + 1  # one device's half would not hold all of it
     tight = planned(
-        Job(step.graph, division, machine, space("complete"), limit), [(1, 1), (2, 2)], Clock(30.0), Fraction(0)
+        Job(step.graph, division, machine, space("complete"), limit), [(1, 1), (2, 2)], work(30.0), Fraction(0)
     )
     assert tight.cases[0].bound >= 1 << 62 > free.cases[0].bound
-    exact = planned(Job(step.graph, division, machine, space("complete"), need), [(2, 2)], Clock(30.0), Fraction(0))
+    exact = planned(Job(step.graph, division, machine, space("complete"), need), [(2, 2)], work(30.0), Fraction(0))
     assert exact.best is not None and max(exact.best.memory) <= need
     c = exact.certificate()
     assert reasons(c) == ""

@@ -12,6 +12,7 @@ from functools import cache
 from pathlib import Path
 
 import pytest
+from budgets import work
 
 import shardproof
 from shardproof.__main__ import run
@@ -22,7 +23,6 @@ from shardproof.formal.pipelines.job import Job
 from shardproof.formal.pipelines.search import Searched, planned
 from shardproof.formal.planning.frameworks import pipelined_flags
 from shardproof.formal.planning.strategy import StrategyError, resolve
-from shardproof.formal.selection.model.clock import Clock
 from shardproof.formal.verbs.audit_pipelined import proved
 from shardproof.models.layout.placement import space
 from shardproof.models.layout.targets.degrees import Flags
@@ -50,7 +50,7 @@ def job() -> Job:
 
 @cache
 def given(tp: int = 2) -> Configured:
-    return configured(job(), Flags("Megatron", tp=tp, pp=2), 4, Clock(60.0))
+    return configured(job(), Flags("Megatron", tp=tp, pp=2), 4, work(60.0))
 
 
 def test_stages_have_equal_layers_and_the_placements_of_the_configuration() -> None:
@@ -95,7 +95,7 @@ def test_no_completion_is_below_the_bound() -> None:
             }
             seconds = case.pieces.seconds(stage.first, stage.end, choices)
             stages.append(replace(stage, choices=choices, seconds=seconds))
-        made = one_f_one_b(case, stages, Clock(5.0))
+        made = one_f_one_b(case, stages, work(5.0))
         assert made is not None and made.step >= found.bound
 
 
@@ -112,7 +112,7 @@ def test_the_proof_of_the_bound_is_about_the_problem_with_the_configurations_cho
 
 @pytest.mark.slow
 def test_the_configuration_is_a_plan_that_the_checker_proves_and_the_search_is_no_worse() -> None:
-    found = planned(job(), [(2, 4)], Clock(60.0), Fraction(1, 20))
+    found = planned(job(), [(2, 4)], work(60.0), Fraction(1, 20))
     assert found.best is not None and given().best is not None
     assert found.best.step <= given().best.step  # type: ignore[union-attr]
     c: PipelineCertificate = replace(found, best=given().best).certificate()
@@ -135,7 +135,7 @@ def test_what_is_no_configuration_of_this_model_is_refused_by_name() -> None:
     with pytest.raises(InputError, match="several such rounds"):
         micro_batches(Flags("torchtitan", pp=2, micro_batch=1, passing=1), 8, 8, None)
     with pytest.raises(InputError, match="3 stages are no equal parts"):
-        configured(job(), Flags("Megatron", pp=3), 4, Clock(5.0))
+        configured(job(), Flags("Megatron", pp=3), 4, work(5.0))
 
 
 def test_the_command_line_audits_and_plans_it(
@@ -153,8 +153,8 @@ def test_the_command_line_audits_and_plans_it(
         "8",
         "--strategy",
         "m.txt",
-        "--time-limit",
-        "24",
+        "--work-limit",
+        "24M",
     ]
     assert run(["audit", *model, "-o", "b.spz", "--json"]) == 10
     said = json.loads(capsys.readouterr().out)
@@ -245,8 +245,8 @@ def test_the_configuration_is_planned_and_checked(
         "8",
         "--strategy",
         "m.txt",
-        "--time-limit",
-        "60",
+        "--work-limit",
+        "60M",
     ]
     assert run(["plan", *model, "--pipeline", "2:4", "-o", "c.spz", "--json"]) in (0, 5)
     plan = json.loads(capsys.readouterr().out)
@@ -259,7 +259,7 @@ def test_the_configuration_is_planned_and_checked(
 def test_python_plans_the_configuration(tmp_path: Path) -> None:
     (tmp_path / "flags.txt").write_text(MEGATRON)
     made = shardproof.pipeline(
-        SMALL, "cloud-a100:2x4", "adam", stages="2:4", strategy=tmp_path / "flags.txt", batch=8, time_limit_s=60.0
+        SMALL, "cloud-a100:2x4", "adam", stages="2:4", strategy=tmp_path / "flags.txt", batch=8, work_limit=60_000_000
     )
     assert len(made.placements) == 2 and made.micro_batches == 4
     assert 0 < made.lower_bound_s <= made.step_s

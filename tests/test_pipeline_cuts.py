@@ -9,6 +9,7 @@ from dataclasses import replace
 from fractions import Fraction
 
 import pytest
+from budgets import work
 from test_pipeline_attacks import reasons, shortest
 
 from shardproof.formal.pipelines.case import Case
@@ -17,7 +18,6 @@ from shardproof.formal.pipelines.scheduled import scheduled
 from shardproof.formal.pipelines.search import Searched
 from shardproof.formal.schedules.search import search
 from shardproof.formal.schedules.shop import shop
-from shardproof.formal.selection.model.clock import Clock
 from shardproof.models.layout.placement import space
 from shardproof.models.machine.machine import load_machine
 from shardproof.models.pipelines import cuts as built
@@ -153,11 +153,11 @@ def certified() -> tuple[Case, PipelineCertificate]:
     job = Job(step.graph, divide(step.graph, step.passes), machine, space("complete"), None)
     case = Case(job, 4, 4)
     case.update_bound(1 << 62)
-    case.prove(1, Clock(60.0))
+    case.prove(1, work(60.0))
     case.update_bound(1 << 62)
-    stages = case.plan(case.starts, Clock(60.0), (0, 1, 2))
+    stages = case.plan(case.starts, work(60.0), (0, 1, 2))
     assert stages is not None
-    best = scheduled(case, stages, 0.1, Clock(60.0))
+    best = scheduled(case, stages, 0.1, work(60.0))
     assert best is not None
     return case, Searched(job, best, [case], case.bound).certificate()
 
@@ -168,7 +168,7 @@ def test_leaves_end_where_a_pair_cannot_be_better() -> None:
     few = Case(case.job, 4, 4)
     few.update_bound(1 << 62)
     wanted = few.bound + (case.bound - few.bound) // 4
-    few.prove(1, Clock(60.0), wanted)
+    few.prove(1, work(60.0), wanted)
     assert few.bound == wanted
     all_of, some = ({id(x): x for x in (*k.leaves.values(), *k.passes.values())} for k in (case, few))
     assert 0 < len(some) < len(all_of)
@@ -200,8 +200,8 @@ def test_passes_apart_and_stages_in_order_are_proved_and_nothing_more(monkeypatc
         assert reason.strip() in reasons(mutant), reason
     # a plan whose sends are all the longest may lie anywhere, its bound not
     monkeypatch.setattr(Case, "hop", lambda self, tensor, boundary: self.one_way(tensor, True))
-    stages = case.plan(case.starts, Clock(60.0), (0, 1, 2))
-    far = None if stages is None else scheduled(case, stages, 0.1, Clock(60.0))
+    stages = case.plan(case.starts, work(60.0), (0, 1, 2))
+    far = None if stages is None else scheduled(case, stages, 0.1, work(60.0))
     assert far is not None
     anywhere = Searched(case.job, far, [case], case.bound).certificate()
     assert reasons(anywhere) == "" and "the claim says" in reasons(replace(anywhere, ordered=False))
@@ -269,7 +269,7 @@ def test_hops_are_lags_between_stages_everywhere() -> None:
         arcs = sorted((a.before, a.after, a.lag) for a in pipe.problem().precedences)
         assert arcs == sorted(zip(net.before.tolist(), net.after.tolist(), net.lag.tolist(), strict=True))
         assert {lag for _, _, lag in arcs} == {0, *hops}
-        found = search(shop(pipe), 0.1)
+        found = search(shop(pipe), work(0.1))
         c = ScheduleCertificate(pipe, found.starts, found.makespan, found.lower_bound, found.bound, "best")
         assert check_schedule(c).verdict is Verdict.PROVED
         assert decode_schedule(encode_schedule(c)).subject == pipe

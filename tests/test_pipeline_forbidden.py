@@ -8,13 +8,13 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from budgets import work
 from test_pipeline_attacks import reasons
 
 from shardproof.__main__ import run
 from shardproof.formal.pipelines.case import Case
 from shardproof.formal.pipelines.job import Job
 from shardproof.formal.pipelines.search import planned
-from shardproof.formal.selection.model.clock import Clock
 from shardproof.models.cost.selection import build as problem_of
 from shardproof.models.layout.placement import space
 from shardproof.models.machine.machine import load_machine
@@ -58,10 +58,10 @@ def test_search_and_checker_forbid_the_same(words: tuple[str, ...]) -> None:
 
 
 def test_a_plan_without_an_ingredient_is_proved_and_one_with_it_refused() -> None:
-    free = planned(job(), [(2, 4)], Clock(20.0), Fraction(1, 10)).certificate()
+    free = planned(job(), [(2, 4)], work(20.0), Fraction(1, 10)).certificate()
     assert reasons(free) == ""
     for word in WORDS:
-        found = planned(job(word), [(2, 4)], Clock(20.0), Fraction(1, 10)).certificate()
+        found = planned(job(word), [(2, 4)], work(20.0), Fraction(1, 10)).certificate()
         assert found.forbidden == (word,) and reasons(found) == ""
         assert decode_pipeline(encode_pipeline(found)).forbidden == (word,)
         assert found.step >= free.lower_bound
@@ -77,7 +77,7 @@ def test_the_command_forbids_and_says_so(tmp_path: Path, capsys: pytest.CaptureF
     plan = ["plan", "mlp-8192", "--batch", "16", "--train", "sgd", "--machine", "cloud-a100:1x4"]
     assert run([*plan, "--without", "data", "-o", out]) == 2
     assert "give --pipeline" in capsys.readouterr().err
-    piped = [*plan, "--pipeline", "2:4", "--time-limit", "20", "--gap", "0.1", "-o", out]
+    piped = [*plan, "--pipeline", "2:4", "--work-limit", "20M", "--gap", "0.1", "-o", out]
     assert run([*piped, "--without", "sharding", "--without", "data"]) in (0, 4)
     capsys.readouterr()
     assert run(["check", out]) == 0

@@ -11,6 +11,7 @@ from functools import cache
 
 import numpy as np
 import pytest
+from budgets import work
 
 from shardproof.formal.pipelines.job import Job
 from shardproof.formal.pipelines.search import Searched, planned
@@ -174,7 +175,7 @@ def found() -> Searched:
     step = build_step(build("mlp-8192"), "sgd")
     division = divide(step.graph, step.passes)
     job = Job(step.graph, division, load_machine("cloud-a100:2x2"), space("complete"), None)
-    known = planned(job, [(1, 1), (2, 4)], Clock(60), Fraction(1, 100))
+    known = planned(job, [(1, 1), (2, 4)], work(60), Fraction(1, 100))
     assert known.best is not None
     whole = known.cases[0]
     whole.leaves.clear()

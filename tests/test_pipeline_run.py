@@ -10,6 +10,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from budgets import work
 
 from shardproof.__main__ import run
 from shardproof.backends.execution.interpreter import RankError
@@ -20,7 +21,6 @@ from shardproof.backends.execution.reference import random_inputs, run_graph
 from shardproof.backends.lowering.stages import staged
 from shardproof.formal.pipelines.job import Job
 from shardproof.formal.pipelines.search import planned
-from shardproof.formal.selection.model.clock import Clock
 from shardproof.models.layout.placement import space
 from shardproof.models.machine.machine import load_machine
 from shardproof.models.pipelines.division import divide
@@ -42,8 +42,8 @@ def plan_of(machine: str, optimizer: str = "adam") -> PipelineCertificate:
     step = build_step(build("mlp-8192", batch=8, width=16, layers=5 if chunks < 4 else 9), optimizer)
     job = Job(step.graph, divide(step.graph, step.passes), load_machine(text), space("complete"), None)
     if chunks > 1:
-        return planned(job, [], Clock(30.0), Fraction(1, 2), None, [(stages, micro, chunks)]).certificate()
-    return planned(job, [(stages, micro)], Clock(30.0), Fraction(1, 2)).certificate()
+        return planned(job, [], work(30.0), Fraction(1, 2), None, [(stages, micro, chunks)]).certificate()
+    return planned(job, [(stages, micro)], work(30.0), Fraction(1, 2)).certificate()
 
 
 @pytest.mark.parametrize("machine", MACHINES)
@@ -102,7 +102,7 @@ def test_a_rank_that_fails_is_named_and_nobody_waits() -> None:
 def test_element_types_of_the_graph_are_kept() -> None:
     step = build_step(build("mlp-8192", batch=8, width=16, layers=4, dtype="bfloat16"), "sgd")
     job = Job(step.graph, divide(step.graph, step.passes), load_machine("cloud-a100:2x1"), space("complete"), None)
-    c = planned(job, [(2, 2)], Clock(30.0), Fraction(1, 2)).certificate()
+    c = planned(job, [(2, 2)], work(30.0), Fraction(1, 2)).certificate()
     inputs = random_inputs(c.graph, 3, None)
     found, expected = run_pipeline(staged(c, True), inputs), run_graph(c.graph, inputs, stored=True)
     for name, value in expected.items():

@@ -12,12 +12,12 @@ from functools import cache
 
 import numpy as np
 import pytest
+from budgets import work
 
 from shardproof.formal.pipelines import case as cases
 from shardproof.formal.pipelines.job import Job
 from shardproof.formal.pipelines.layouts import even_choice
 from shardproof.formal.pipelines.search import Searched, planned
-from shardproof.formal.selection.model.clock import Clock
 from shardproof.models.cost.selection import Planning
 from shardproof.models.cost.selection import build as build_problem
 from shardproof.models.layout.placement import space
@@ -222,7 +222,7 @@ def test_parts_of_a_machine_are_cut_from_the_outermost_level() -> None:
 def answered(memory: int | None) -> Searched:
     step = build_step(build("bert-tiny", batch=4096), "adam")
     job = Job(step.graph, divide(step.graph, step.passes), load_machine("cloud-a100:2x2"), space("complete"), memory)
-    return planned(job, [(2, 4)], Clock(60.0), Fraction(1, 50))
+    return planned(job, [(2, 4)], work(60.0), Fraction(1, 50))
 
 
 def test_stages_of_unit_options_are_near_the_best_ones_and_fit(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -293,10 +293,10 @@ def test_all_pairs_together_are_no_worse_than_any_alone() -> None:
     step = build_step(build("bert-tiny", batch=64), "sgd")
     job = Job(step.graph, divide(step.graph, step.passes), load_machine("2x2"), space("complete"), None)
     pairs = [(1, 1), *((p, m) for p in (2, 4) for m in (2, 8))]
-    together = planned(job, pairs, Clock(60.0), Fraction(1, 100))
+    together = planned(job, pairs, work(60.0), Fraction(1, 100))
     assert together.best is not None
     for pair in pairs:
-        alone = planned(job, [pair], Clock(60.0), Fraction(1, 100)).best
+        alone = planned(job, [pair], work(60.0), Fraction(1, 100)).best
         assert alone is None or together.best.step <= alone.step * Fraction(101, 100), pair
     # leaves of pairs that least work excludes are not in the file, and it is proved without them
     certificate = together.certificate()

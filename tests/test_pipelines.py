@@ -15,6 +15,7 @@ from typing import cast
 
 import numpy as np
 import pytest
+from budgets import work
 
 from shardproof.__main__ import run
 from shardproof.backends.execution.reference import random_inputs, run_graph
@@ -230,7 +231,7 @@ def small(memory: int | None = None) -> Searched:
     step = step_of("mlp-8192", "sgd", 64)
     division = divide(step.graph, step.passes)
     job = Job(step.graph, division, load_machine("cloud-a100:2x2"), space("complete"), memory)
-    return planned(job, [(1, 1), (2, 2), (2, 4)], Clock(60.0), Fraction(1, 100))
+    return planned(job, [(1, 1), (2, 2), (2, 4)], work(60.0), Fraction(1, 100))
 
 
 def checked(c: PipelineCertificate) -> list[str]:
@@ -256,9 +257,9 @@ def test_no_plan_of_a_small_job_is_below_the_bound() -> None:
     for case in found.cases:
         if case.stages == 2 and case.size:
             for cut in (3, 7, 8, 12):
-                stages = case.plan((0, cut), Clock(30.0), (0, 1))
+                stages = case.plan((0, cut), work(30.0), (0, 1))
                 assert stages is not None
-                made = scheduled(case, stages, 0.0, Clock(30.0))
+                made = scheduled(case, stages, 0.0, work(30.0))
                 assert made is not None and made.step >= case.bound
                 tried += 1
     assert tried >= 4
@@ -374,7 +375,7 @@ def forced() -> PipelineCertificate:
     """A plan of two stages, whatever is better."""
     step = step_of("mlp-8192", "sgd", 64)
     job = Job(step.graph, divide(step.graph, step.passes), load_machine("cloud-a100:2x2"), space("complete"), None)
-    return planned(job, [(2, 4)], Clock(60.0), Fraction(1, 10)).certificate()
+    return planned(job, [(2, 4)], work(60.0), Fraction(1, 10)).certificate()
 
 
 @pytest.mark.parametrize("mutant", MUTANTS, ids=lambda f: f.__name__)
@@ -483,7 +484,7 @@ def test_tied_weights_are_named_and_untied_ones_are_cut(tmp_path: Path, capsys: 
     sizes = "gpt-3-175b:batch=4,depth=2,width=16,heads=2,sequence=8,vocabulary=32"
     assert run(["plan", sizes, *out]) == 3
     assert "'embedding.table', read by 'embedding' and 'logits'" in capsys.readouterr().err
-    assert run(["plan", f"{sizes},tables=2", *out, "--time-limit", "20"]) in (0, 5)
+    assert run(["plan", f"{sizes},tables=2", *out, "--work-limit", "20M"]) in (0, 5)
 
 
 def test_recomputed_blocks_are_searched_from_the_first_stage_on() -> None:

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from budgets import limited
 from test_run import choose, draw_choices
 
 from shardproof.__main__ import run
@@ -197,7 +198,7 @@ def test_a_product_that_sums_in_float32_has_the_peak_of_its_factors() -> None:
 def test_a_plan_in_mixed_precision_is_checked() -> None:
     """And its memory rows count two bytes where there are two."""
     graph = build_step(zoo("mlp-unity", batch=16), "adam", precision="bf16-mixed").graph
-    planned = plan_graph(graph, load_machine("localhost:4"), space("complete"), 1 << 30, time_limit_s=60)
+    planned = plan_graph(graph, load_machine("localhost:4"), space("complete"), 1 << 30, limit=limited(60))
     assert planned.plan is not None
     assert check_plan(write_plan(None, planned.plan)).verdict.value == "proved"
 

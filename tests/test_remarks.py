@@ -12,12 +12,12 @@ from math import ceil, gcd
 from pathlib import Path
 
 import pytest
+from budgets import limited, work
 
 from shardproof.__main__ import run
 from shardproof.formal.planning.plan import plan_graph
 from shardproof.formal.planning.remark_prices import smaller_machines, waste
 from shardproof.formal.planning.remarks import MOST, Batch, Kind, Remark, remarks
-from shardproof.formal.selection.model.clock import Clock
 from shardproof.models.cost.selection import Planning, build
 from shardproof.models.layout.placement import Placement, space
 from shardproof.models.machine.machine import Machine, load_machine
@@ -100,7 +100,7 @@ TABLE: tuple[tuple[str, str, int | None, str | None, tuple[Kind, ...]], ...] = (
 def planned(
     graph: Graph, machine: Machine, where: str | None, memory: int | None = None
 ) -> tuple[Planning, tuple[int, ...]]:
-    found = plan_graph(graph, machine, None if where is None else space(where), memory, time_limit_s=60.0)
+    found = plan_graph(graph, machine, None if where is None else space(where), memory, limit=limited(60.0))
     assert found.answer.solution is not None
     return found.planning, found.answer.solution
 
@@ -298,7 +298,7 @@ def test_fewer_devices_must_hold_the_model(tmp_path: Path) -> None:
 
 def test_nothing_is_priced_when_the_time_is_over() -> None:
     planning, x = planned(zoo("bert-tiny"), load_machine("localhost:7"), None)
-    clock = Clock(100.0)
+    clock = work(100.0)
     clock.stop()
     assert [r.kind for r in remarks(planning, x, Batch(8, True), clock)] == [REPEATED, BATCH]
 

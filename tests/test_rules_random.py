@@ -11,6 +11,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from budgets import work
 
 from shardproof.formal.rewrites.facts import Reasoner
 from shardproof.formal.rewrites.prove import judge
@@ -107,7 +108,7 @@ def hold_up(rules: list[Substitution], shapes: int) -> int:
     """Judge, evaluate what is proved; the number of proved ones."""
     reasoner, proved = Reasoner(), 0
     for k, rule in enumerate(rules):
-        judged = judge(rule, 3.0, tries=60, reasoner=reasoner)
+        judged = judge(rule, work(3), tries=60, reasoner=reasoner)
         if isinstance(judged, Proved):
             proved += 1
             _, bad = evaluated(judged.rule, k, shapes)

@@ -16,6 +16,7 @@ from time import process_time
 
 import numpy as np
 import pytest
+from budgets import work
 from contest_cases import contest_problem
 from oracles import brute_force
 from random_problems import graphs_of_all_kinds
@@ -51,7 +52,7 @@ def test_equals_enumeration(rows: bool) -> None:
     for seed in range(7000, 7300):
         problem = graphs_of_all_kinds(seed, rows=rows)
         optimum, _ = brute_force(problem)
-        answer = solve(problem, time_limit_s=10, options=FORCED)
+        answer = solve(problem, clock=work(10), options=FORCED)
         seen[answer.status] += 1
         assert answer.cost == optimum, seed
         assert answer.certificate is not None
@@ -62,12 +63,12 @@ def test_equals_enumeration(rows: bool) -> None:
 
 def test_branches_to_a_checked_optimum() -> None:
     problem = contest_problem(21, 12, 3, tight=0.45)
-    answer = solve(problem, time_limit_s=60)
+    answer = solve(problem, clock=work(60))
     assert answer.status is Status.OPTIMAL and answer.certificate is not None
     assert check_selection(problem, answer.certificate).verdict is Verdict.PROVED
     assert _splits(answer.certificate.proof) > 0  # 3 in most runs, 2 in one on a busy machine
     assert answer.solution is not None and problem.is_feasible(answer.solution)
-    again = solve(problem, time_limit_s=60)
+    again = solve(problem, clock=work(60))
     assert again.solution == answer.solution  # no clock took part
 
 
@@ -97,7 +98,7 @@ def test_time_limits_leave_a_checked_gap(seed: int) -> None:
 
 def test_infeasible_names_rows_and_a_limit_that_works() -> None:
     problem = contest_problem(4, 40, 3, tight=0.1)
-    answer = solve(problem, time_limit_s=20)
+    answer = solve(problem, clock=work(20))
     assert answer.status is Status.INFEASIBLE and answer.certificate is not None
     assert check_selection(problem, answer.certificate).verdict is Verdict.PROVED
     claim = answer.certificate.claim
@@ -119,7 +120,7 @@ def test_ctrl_c_leaves_the_best_answer() -> None:
     problem = contest_problem(5, 150, 4)
     timer = threading.Timer(2.0, os.kill, (os.getpid(), signal.SIGINT))
     timer.start()
-    answer = solve(problem, time_limit_s=300)
+    answer = solve(problem, clock=work(300))
     timer.join()
     assert answer.certificate is not None and answer.status is Status.FEASIBLE
     assert check_selection(problem, answer.certificate).verdict is Verdict.PROVED
@@ -134,7 +135,7 @@ def test_bounds_and_fixed_labels_are_the_checkers(seed: int) -> None:
     flat = dense_problem(core)
     state = DenseBounder(flat, 1 << 50).subgradient_ascent(start(flat), 1e6, 80, Clock())
     improver = Improver(flat)
-    assert improver.fit(np.zeros(flat.vertices, dtype=np.int64), state.n, Clock(20))
+    assert improver.fit(np.zeros(flat.vertices, dtype=np.int64), state.n, work(20))
     upper = int(improver.best_value) + core.constant
     found = quantise(flat, state, upper)
     assert found is not None
@@ -157,7 +158,7 @@ def test_local_search_keeps_its_books() -> None:
     flat = dense_problem(problem)
     improver = Improver(flat, seed=3)
     state = DenseBounder(flat, 1 << 50).subgradient_ascent(start(flat), 1e7, 60, Clock())
-    assert improver.fit(np.zeros(flat.vertices, dtype=np.int64), state.n, Clock(20))
+    assert improver.fit(np.zeros(flat.vertices, dtype=np.int64), state.n, work(20))
     before = improver.best_value
     for s in (1.0, 0.3, 0.0):
         improver.run(400, 30, s)
@@ -191,5 +192,5 @@ def test_two_batches_of_overfull_labels_replay() -> None:
     refuted our own log.
     """
     problem = contest_problem(2, 40, 3, tight=0.3)
-    answer = solve(problem, time_limit_s=5.0)
+    answer = solve(problem, clock=work(5.0))
     assert answer.certificate is not None and check_selection(problem, answer.certificate).verdict is Verdict.PROVED

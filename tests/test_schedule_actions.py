@@ -11,6 +11,7 @@ from collections import Counter
 from pathlib import Path
 
 import pytest
+from budgets import work
 
 from shardproof.__main__ import run
 from shardproof.formal.schedules.published import chunked, orders, starts_of
@@ -26,7 +27,7 @@ KINDS = ("gpipe", "1f1b", "interleaved:2", "zb-h1", "zb-v", "dualpipe-v")
 
 def rows_of(kind: str, pipe: Pipeline) -> tuple[Pipeline, list[list[str]]]:
     if kind == "best":
-        return pipe, action_rows(pipe, search(shop(pipe), 1.0).starts)
+        return pipe, action_rows(pipe, search(shop(pipe), work(1.0)).starts)
     cut = chunked(kind, pipe)
     given = orders(kind, cut)
     return cut, action_rows(cut, starts_of(cut, given), given)

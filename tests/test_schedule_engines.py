@@ -19,6 +19,7 @@ from shardproof.formal.schedules.engines.ilp import solve_ilp
 from shardproof.formal.schedules.engines.question import Question, Reply, question
 from shardproof.formal.schedules.engines.smt import solve_smt
 from shardproof.formal.schedules.shop import shop
+from shardproof.formal.selection.model.clock import Allowance
 from shardproof.models.schedules.pipeline import Pipeline
 from shardproof.models.schedules.problem import ScheduleProblem
 
@@ -33,8 +34,8 @@ def ask(engine: str, asked: Question) -> Reply:
     again = Question.of_json(json.loads(json.dumps(asked.to_json())))
     assert again == asked
     if engine == "ilp":
-        return solve_ilp(again, 60.0, 1)
-    return solve_smt(again, 60.0) if engine == "smt" else solve_cp_sat(again, 60.0, 1)
+        return solve_ilp(again, Allowance(60.0), 1)
+    return solve_smt(again, Allowance(60.0)) if engine == "smt" else solve_cp_sat(again, Allowance(60.0), 1)
 
 
 def shortest(engine: str, problem: ScheduleProblem, asked: Question, expected: int) -> None:
@@ -69,7 +70,7 @@ def test_nothing_is_found_below_the_shortest(engine: str) -> None:
 
 
 def said(capsys: pytest.CaptureFixture[str], engine: str = "ilp") -> tuple[int, dict[str, object]]:
-    code = run([*SMALL, "--engine", engine, "--time-limit", "20", "--json"])
+    code = run([*SMALL, "--engine", engine, "--work-limit", "20M", "--json"])
     return code, json.loads(capsys.readouterr().out)
 
 
@@ -156,7 +157,7 @@ def test_an_engine_that_keeps_no_time_is_ended(
 ) -> None:
     monkeypatch.setattr(child, "GRACE", 0.1)
     monkeypatch.setattr(child, "_CODE", "import time; time.sleep(600)")
-    assert run([*SMALL, "--engine", "ilp", "--time-limit", "1"]) == 0
+    assert run([*SMALL, "--engine", "ilp", "--work-limit", "1M"]) == 0
     told = capsys.readouterr().out
     assert "it answered 'time is over'" in told and "it proposed nothing" in told
 

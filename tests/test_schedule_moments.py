@@ -10,6 +10,7 @@ from itertools import permutations
 
 import numpy as np
 import pytest
+from budgets import work
 from conformance.schedules import ASIDE, CROWD, CROWD_ROWS, CROWD_STARTS, TIGHT, crowd_rows
 from independent_checker.schedules import check_schedule as second_schedule
 
@@ -265,7 +266,7 @@ def test_bounds_by_memory_are_proved_and_never_above_the_shortest() -> None:
         starts = scheduled(arrays, store(problem), -order.astype(float), order)
         assert starts is not None
         end = int((starts + arrays.times).max())
-        found = crowded(start, problem, end, lambda: 1.0)
+        found = crowded(start, problem, end, work(1.0))
         if found is None:
             continue
         raised += 1
@@ -310,7 +311,7 @@ def test_changed_arguments_prove_nothing_that_is_not_so() -> None:
         starts = scheduled(arrays, store(problem), -np.arange(6.0), np.arange(6))
         assert starts is not None
         end = int((starts + arrays.times).max())
-        found = crowded(levelled(frame(arrays)), problem, end, lambda: 1.0)
+        found = crowded(levelled(frame(arrays)), problem, end, work(1.0))
         if found is None or not isinstance(found.bound, Refutation):
             continue
         for _ in range(40):

@@ -12,6 +12,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from budgets import work
 from independent_checker.schedules import Cases, Shop
 
 from shardproof.__main__ import run
@@ -168,7 +169,7 @@ def test_never_better_than_enumeration(block: int) -> None:
         problem = small(seed)
         best = least(problem)
         try:
-            done = overlap(problem, 0.3)
+            done = overlap(problem, work(0.3))
         except InputError:
             continue
         found = done.found
@@ -195,7 +196,7 @@ def test_raised_levels_add_up_between_collectives() -> None:
     plain = frame(shop(problem))
     better = levelled(plain)
     assert (plain.value, better.value) == (23, 27)
-    found = overlap(problem, 5.0).found
+    found = overlap(problem, work(5.0)).found
     assert found.makespan == 27 and isinstance(found.bound, Refutation)
     certificate = ScheduleCertificate(problem, found.starts, 27, 27, found.bound, "best")
     assert check_schedule(certificate).verdict is Verdict.PROVED

@@ -8,6 +8,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from budgets import work
 from schedule_oracle import least_makespan
 
 from shardproof.formal.schedules.chunks import search_chunks
@@ -135,7 +136,7 @@ def test_chunks_share_the_memory_of_their_device() -> None:
     """A published schedule is beaten within its memory, by one that the checker accepts."""
     cut = chunked("interleaved:2", Pipeline(((1, 1, 1),) * 2, 8, 0, 3))
     starts = starts_of(cut, orders("interleaved:2", cut))
-    found = search_chunks(cut, 6.0, starts)
+    found = search_chunks(cut, work(6.0), starts)
     certificate = ScheduleCertificate(cut, found.starts, found.makespan, found.lower_bound, found.bound, "best")
     result = check_schedule(certificate)
     assert result.verdict is Verdict.PROVED, result.reason

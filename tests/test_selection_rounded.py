@@ -11,6 +11,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 import selection_cases as cases
+from budgets import work
 from contest_cases import contest_problem
 from hypothesis import given
 from hypothesis import strategies as st
@@ -203,7 +204,7 @@ def test_solver_and_checker_agree(seed: int) -> None:
     bounder = DenseBounder(flat, 1 << 50)
     state = bounder.subgradient_ascent(start(flat), 1e6, 80, Clock())
     improver = Improver(flat)
-    assert improver.fit(np.zeros(flat.vertices, dtype=np.int64), state.n, Clock(20))
+    assert improver.fit(np.zeros(flat.vertices, dtype=np.int64), state.n, work(20))
     upper = int(improver.best_value) + core.constant
     state = smoothed_ascent(bounder, state, float(upper), Clock(), steps=20)
     before = state.bound

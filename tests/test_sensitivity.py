@@ -12,6 +12,7 @@ import pytest
 
 from shardproof.formal.explain.sensitivity import Sensitivity, constants_of, render_sensitivity, sensitivity
 from shardproof.formal.explain.terms import PlanTerms
+from shardproof.formal.selection.model.clock import Clock
 from shardproof.formal.selection.solve import solve
 from shardproof.models.cost.selection import Planning, build
 from shardproof.models.layout.placement import space
@@ -125,7 +126,7 @@ def test_constants_that_cannot_matter_are_named() -> None:
 def test_no_time_left_is_said(planning: Planning, found: Sensitivity) -> None:
     answer = solve(planning.problem)
     assert answer.solution is not None
-    short = sensitivity(planning, answer.solution, answer.certificate, grid=GRID, time_limit=0.0)
+    short = sensitivity(planning, answer.solution, answer.certificate, grid=GRID, clock=Clock(0.0))
     assert not short.complete and short.ranges == () and "time ran out" in render_sensitivity(short)
 
 

@@ -16,6 +16,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from budgets import work
 from oracles import INF, bound_of, brute_force, everything
 from random_problems import chain, graphs_of_all_kinds, grid_of_tables
 
@@ -189,7 +190,7 @@ def test_descent_ends_where_no_single_move_helps() -> None:
 @pytest.mark.timeout(60)
 def test_time_limit_gives_the_best_so_far_and_never_a_false_optimum() -> None:
     problem = grid_of_tables(14, 2, 12, 1000)
-    answer = solve(problem, time_limit_s=1.0, limits=Limits(joint=1000))
+    answer = solve(problem, clock=work(1.0), limits=Limits(joint=1000))
     assert answer.status is Status.FEASIBLE
     assert answer.lower_bound < answer.cost == problem.cost_of(answer.solution)
     assert isinstance(answer.certificate.claim, WithinGap)

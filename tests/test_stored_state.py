@@ -27,7 +27,7 @@ def planned(model: str, limit: int, options: tuple[tuple[str, int | str], ...]) 
         training_step(zoo(model, **dict(options)), "adam"),
         load_machine("cloud-a100:1x8"),
         memory_limit=limit,
-        time_limit_s=60,
+        work_limit=60_000_000,
     )
     assert found.answer.status is Status.OPTIMAL
     return found

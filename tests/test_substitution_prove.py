@@ -11,6 +11,7 @@ from itertools import product
 
 import highspy
 import pytest
+from budgets import work
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -494,7 +495,7 @@ def test_no_mutant_is_proved_that_evaluation_refutes(count: int, seed: int) -> N
     base = [*public("taso-axioms"), *public("taso-even"), *public("flexflow-even")]
     proved = 0
     for k, m in enumerate(mutants(base, count, seed)):
-        found = judge(m, seconds=5, tries=80, reasoner=REASONER)
+        found = judge(m, clock=work(5), tries=80, reasoner=REASONER)
         if isinstance(found, Proved):
             proved += 1
             assert check_substitution(found).verdict is Verdict.PROVED

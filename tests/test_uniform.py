@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
+from budgets import work
 from random_problems import repeated_blocks
 
 from shardproof.formal.selection.answer import Answer
@@ -62,7 +63,7 @@ def test_under_a_limit_that_binds_it_fits(seed: int) -> None:
     assert problem.peak_of(start.solution)[0] <= (problem.limit or 0)
     assert start.cost - start.lower_bound <= start.cost * 0.15
     assert check_selection(problem, start.certificate).verdict is Verdict.PROVED
-    found = relax_resources(problem, options=EARLY, time_limit_s=5.0)
+    found = relax_resources(problem, options=EARLY, clock=work(5.0))
     assert found.cost is not None and found.cost <= start.cost and (found.lower_bound or 0) >= start.lower_bound
     assert found.certificate is not None
     assert check_selection(problem, found.certificate).verdict is Verdict.PROVED
@@ -71,7 +72,7 @@ def test_under_a_limit_that_binds_it_fits(seed: int) -> None:
 def test_what_cannot_fit_has_no_start() -> None:
     problem = repeated_blocks(40, 0, limit=1)
     assert _start(problem, EARLY) is None
-    assert relax_resources(problem, options=EARLY, time_limit_s=5.0).status is Status.INFEASIBLE
+    assert relax_resources(problem, options=EARLY, clock=work(5.0)).status is Status.INFEASIBLE
 
 
 def test_small_problems_and_such_as_do_not_repeat_are_left_to_the_search() -> None:
@@ -89,7 +90,7 @@ def test_a_decoder_under_a_limit_has_a_plan_however_short_the_time() -> None:
     free = _start(problem, EARLY)
     assert free is not None and free.solution is not None and free.cost is not None
     tight = replace(problem, limit=problem.peak_of(free.solution)[0] * 3 // 4)
-    answer = relax_resources(tight, time_limit_s=0.01, options=EARLY)
+    answer = relax_resources(tight, clock=work(0.01), options=EARLY)
     assert answer.solution is not None and answer.certificate is not None
     assert answer.cost is not None and answer.lower_bound is not None
     assert tight.peak_of(answer.solution)[0] <= (tight.limit or 0)

@@ -10,6 +10,7 @@ from dataclasses import fields, is_dataclass, replace
 from functools import cache
 
 import pytest
+from budgets import work
 
 from shardproof.formal.rewrites.facts import Reasoner
 from shardproof.formal.rewrites.prove import judge
@@ -186,7 +187,7 @@ def test_a_proof_does_not_fit_a_false_rule() -> None:
     tried, reasoner = 0, Reasoner()
     for k, j in enumerate(proofs()):
         for m in mutants([replace(j.rule, preconditions=())], 4, k):
-            if isinstance(judge(m, tries=60, seconds=3, reasoner=reasoner), Refuted):
+            if isinstance(judge(m, tries=60, clock=work(3), reasoner=reasoner), Refuted):
                 assert (
                     check_substitution(replace(j, rule=replace(m, preconditions=j.rule.preconditions))).verdict
                     is Verdict.UNDECIDED

@@ -14,6 +14,7 @@ from math import prod
 
 import numpy as np
 import pytest
+from budgets import work
 from conformance.viewed import by_hand
 from every_field import changed
 from second_builder.description import Machine as Described
@@ -27,7 +28,6 @@ from shardproof.backends.execution.job import Options, prepared
 from shardproof.backends.execution.launch import mpi_available, run_job
 from shardproof.backends.execution.reference import random_inputs, run_graph
 from shardproof.backends.execution.run import run_virtual
-from shardproof.formal.selection.model.clock import Clock
 from shardproof.formal.selection.solve import solve
 from shardproof.formal.views.problem import ViewsPlanning, build_views
 from shardproof.formal.views.regions import branches_of, grids, regions_of
@@ -85,7 +85,7 @@ def machine_of(sizes: tuple[int, int], launch: str, memory: str) -> Machine:
 
 
 def found(graph: Graph, machine: Machine, regions: tuple[Region, ...] | None = None) -> Viewed:
-    return plan_views(graph, machine, space("complete"), clock=Clock(60.0), regions=regions)
+    return plan_views(graph, machine, space("complete"), clock=work(60.0), regions=regions)
 
 
 def part(machine: Described, view: View) -> Described:

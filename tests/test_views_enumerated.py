@@ -11,10 +11,10 @@ from typing import Any
 
 import numpy as np
 import pytest
+from budgets import work
 from second_builder.tables import Vertex
 from test_views import Enumerated, certificate, machine_of, reasons
 
-from shardproof.formal.selection.model.clock import Clock
 from shardproof.formal.views.search import Viewed, plan_views
 from shardproof.models.layout.placement import space
 from shardproof.models.layout.view import View
@@ -161,7 +161,7 @@ def row() -> tuple[Graph, Branches]:
 
 
 def planned(graph: Graph, machine: Machine, regions: tuple[Region, ...]) -> Viewed:
-    return plan_views(graph, machine, space("complete"), clock=Clock(60.0), regions=regions)
+    return plan_views(graph, machine, space("complete"), clock=work(60.0), regions=regions)
 
 
 def compared(graph: Graph, machine: Machine, regions: tuple[Region, ...]) -> Ways:

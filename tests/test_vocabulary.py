@@ -8,6 +8,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from budgets import work
 from click.testing import CliRunner
 
 from shardproof.__main__ import cli, run
@@ -154,7 +155,7 @@ def pair() -> tuple[Plan, Plan]:
     """The plan of a graph whose best one cuts heads of a fused matrix, and the one within DTensor's layouts."""
     free = plan_graph(heads(), load_machine("localhost:4"))
     assert free.plan is not None
-    within = plan_within(free.plan, "dtensor", 60.0)
+    within = plan_within(free.plan, "dtensor", work(60))
     assert within.plan is not None
     return free.plan, within.plan
 
@@ -223,7 +224,7 @@ def test_joint_and_pipelined_plans_say_the_next_step(tmp_path: Path, capsys: pyt
     assert run(["export", joint, "--to", "jax", "--resolve", "-o", out, "--force"]) == 3
     assert "without --joint: plan MODEL --vocabulary jax" in capsys.readouterr().err
     words = ["plan", "bert-tiny", "--train", "sgd", "--machine", "localhost:2", "--pipeline", "2:2", "--gap", "90%"]
-    assert run([*words, "--time-limit", "30", "-o", piped]) in (0, 5)
+    assert run([*words, "--work-limit", "30M", "-o", piped]) in (0, 5)
     for verb in (
         ["sensitivity", piped],
         ["report", piped, "-o", out + "2"],

@@ -8,6 +8,7 @@ from math import prod
 
 import numpy as np
 import pytest
+from budgets import limited
 
 from shardproof.backends.execution.reference import random_inputs, run_graph
 from shardproof.backends.execution.run import run_virtual
@@ -36,7 +37,7 @@ def free_links() -> Machine:
 
 def check(graph: Graph) -> None:
     """Plan, run on eight ranks, compare.  At least half of the operators must be split."""
-    planned = plan_graph(graph, free_links(), space("complete,uneven"), time_limit_s=5)
+    planned = plan_graph(graph, free_links(), space("complete,uneven"), limit=limited(5))
     assert planned.plan is not None
     split = [name for name, placement in planned.plan.choices.operators if prod(placement.matrix[-1]) < 8]
     assert len(split) > 0.5 * len(graph.operators)
@@ -66,7 +67,7 @@ def test_experts_that_do_not_fit_are_split_and_tokens_travel() -> None:
     graph = build("moe", layers=1, batch=16, sequence=1024)
     machine, found = load_machine("cloud-a100:1x8"), {}
     for limit in (None, 2 << 30):
-        planned = plan_graph(graph, machine, space("complete"), limit, time_limit_s=30)
+        planned = plan_graph(graph, machine, space("complete"), limit, limit=limited(30))
         assert planned.plan is not None
         placement = planned.plan.choices.of_operator("layer0.ffn.gate")
         found[limit] = (

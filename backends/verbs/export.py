@@ -13,7 +13,7 @@ import click
 
 from ...models.files.output import write_file
 from ...models.terminal.console import Exit, emit, say
-from ...models.terminal.options import SECONDS, force_option, json_option, output_option
+from ...models.terminal.options import SECONDS, STEPS, force_option, json_option, output_option
 from ...models.text import seconds_text
 from ...proofs.plan.bundle import Plan
 from ...proofs.publishing.publisher import Nearest, Publisher, Restricted
@@ -51,7 +51,13 @@ NAMED: Final = 5
 @click.option(
     "--time-limit",
     type=SECONDS,
-    help="With --resolve, megatron or torchtitan: seconds of the wall for the search.  [default: 300]",
+    help="With --resolve, megatron or torchtitan: seconds of the wall for the search. [default: 300; none with "
+    "--work-limit]",
+)
+@click.option(
+    "--work-limit",
+    type=STEPS,
+    help="The same in steps of work, instead of seconds or beside them: the same file on every machine.",
 )
 @output_option("--resolved", help="With --resolve: the file for that plan.", replaces_results=True)
 @output_option(
@@ -69,6 +75,7 @@ def export_command(
     target: str,
     resolve: bool,
     time_limit: float | None,
+    work_limit: int | None,
     resolved: Path | None,
     csv: Path | None,
     output: Path,
@@ -90,12 +97,12 @@ def export_command(
     if target in SETTINGS:
         if resolve or resolved is not None:
             raise click.UsageError(f"--resolve is for dtensor and jax; {target} always gets its nearest settings")
-        return _settings(publisher.nearest(plan_file, target, time_limit or 300.0), target, output, as_json)
-    if not resolve and (time_limit is not None or resolved is not None):
-        raise click.UsageError("--time-limit and --resolved belong to --resolve")
+        return _settings(publisher.nearest(plan_file, target, time_limit, work_limit), target, output, as_json)
+    if not resolve and (time_limit, work_limit, resolved) != (None, None, None):
+        raise click.UsageError("--time-limit, --work-limit and --resolved belong to --resolve")
     again: Restricted | None = None
     if resolve:
-        again = publisher.restricted(plan_file, target, 300.0 if time_limit is None else time_limit)
+        again = publisher.restricted(plan_file, target, time_limit, work_limit)
         plan, identity = again.plan, again.identity
         if resolved is not None:
             publisher.plan(resolved, plan)

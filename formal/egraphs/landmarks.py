@@ -92,8 +92,9 @@ def necessary(p: Reduced, chosen: Ints, needed: Flags, known: set[bytes], clock:
     for c in p.owner[chosen].tolist():
         if needed[c]:
             continue
-        if clock.left() <= 0:
+        if clock.over():
             break
+        clock.charge(len(p.nodes))
         nodes = np.arange(len(p.nodes))
         order = np.concatenate([nodes[p.owner != c], nodes[p.owner == c]])
         allowed, wanted = everything(p)

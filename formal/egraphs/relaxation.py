@@ -17,10 +17,14 @@ from numpy.typing import NDArray
 
 from ...models.problem.selection_problem import Ints
 from ..highs import run_alone, silent_solver
+from ..selection.model.clock import Clock
 from .reduced import Flags, Reduced
 
 Floats = NDArray[np.float64]
 INFINITE = 1e30
+COLUMNS = 10
+"""Columns of a linear program that an iteration of the simplex method goes through in a step of work."""
+
 LARGEST = 1e4
 """Costs are scaled so that the largest one is at most this, and not at all where they are small integers."""
 
@@ -143,18 +147,23 @@ class Relaxation:
             basis.row_status = [*basis.row_status, *[highspy.HighsBasisStatus.kBasic] * missing]
         self._highs.setBasis(basis)
 
-    def solve(self, seconds: float, iterations: int | None = None) -> Point | None:
+    def solve(self, clock: Clock, iterations: int | None = None) -> Point | None:
         """The optimum of the relaxation; None if there is none, or the limits were too short.  `impossible` tells
         which.
         """
-        self._highs.setOptionValue("time_limit", self._highs.getRunTime() + max(0.01, seconds))
-        self._highs.setOptionValue("simplex_iteration_limit", iterations if iterations is not None else 2**31 - 1)
+        given, each = clock.allowance(), 1 + (self.size + len(self.problem.nodes)) // COLUMNS
+        if given.seconds is not None:
+            self._highs.setOptionValue("time_limit", self._highs.getRunTime() + max(0.01, given.seconds))
+        most = 2**31 - 1 if given.steps is None else min(2**31 - 1, given.steps // each + 1)
+        within = most if iterations is None else min(iterations, most)
+        self._highs.setOptionValue("simplex_iteration_limit", within)
         status = run_alone(self._highs)
+        clock.charge(each * max(1, self._highs.getInfo().simplex_iteration_count))
         self.impossible = status in (
             highspy.HighsModelStatus.kInfeasible,
             highspy.HighsModelStatus.kUnboundedOrInfeasible,
         )
-        limited = iterations is not None and status == highspy.HighsModelStatus.kIterationLimit
+        limited = iterations is not None and within == iterations and status == highspy.HighsModelStatus.kIterationLimit
         if status != highspy.HighsModelStatus.kOptimal and not limited:
             return None
         found = self._highs.getSolution()
@@ -181,16 +190,21 @@ class Relaxation:
         """Basic variables in the order of the basis matrix: columns, and -1 - row for rows."""
         return np.array(self._highs.getBasicVariables()[1], dtype=np.int64)
 
-    def propose(self, seconds: float, start: Ints | None) -> Floats | None:
+    def propose(self, clock: Clock, start: Ints | None) -> Floats | None:
         """x of the best integral point that HiGHS finds with the cuts there are; it may have circles.
 
         `start`: nodes of an extraction to start from.
         """
         columns = self.size + len(self.problem.nodes)
         other = silent_solver()
-        limit = max(0.1, seconds)
-        for name, value in (("threads", 1), ("time_limit", limit), ("mip_rel_gap", 0.0)):
+        given = clock.allowance()
+        for name, value in (("threads", 1), ("mip_rel_gap", 0.0)):
             other.setOptionValue(name, value)
+        if given.seconds is not None:
+            other.setOptionValue("time_limit", max(0.1, given.seconds))
+        if given.nodes is not None:
+            other.setOptionValue("mip_max_nodes", given.nodes)
+            clock.charge(given.steps or 0)
         other.passModel(self._highs.getLp())
         kinds = np.full(columns, int(highspy.HighsVarType.kInteger), dtype=np.uint8)
         other.changeColsIntegrality(columns, np.arange(columns, dtype=np.int32), kinds)

@@ -46,6 +46,9 @@ LOCAL_STARTS = 20
 LOCAL_SHARE = 0.05
 """Moves of a local search, how many of them at most, and the part of the time that they may take."""
 
+ROUND, LOCAL = 20, 20
+"""Steps of work per node of a round of cuts, and per round of local search."""
+
 CANDIDATES = 8
 TRIAL_ITERATIONS = 60
 PROPOSAL_SHARE = 0.1
@@ -135,6 +138,7 @@ class Search:
         if self.best is not None and without_circles(self.problem):
             start = self.clock.left()
             for seed in range(LOCAL_STARTS):
+                self.clock.charge(LOCAL * LOCAL_ROUNDS)
                 self.offer(improved(self.problem, cost, self.best, LOCAL_ROUNDS, seed))
                 if start - self.clock.left() > LOCAL_SHARE * start:
                     break
@@ -142,8 +146,9 @@ class Search:
     def _explore(self, case: Case) -> None:
         """Bound a case, close it, or split it; without time its step stays the best bound that is known."""
         self.cases += 1
+        self.clock.charge(ROUND * len(self.problem.nodes))
         top = case.depth == 0
-        out_of_time = self.clock.left() <= 0
+        out_of_time = self.clock.over()
         if out_of_time and not top:
             return
         self.relaxation.restrict(case.allowed, case.needed)
@@ -170,7 +175,7 @@ class Search:
         if not narrowed(self.problem, allowed, needed):
             case.step.then = [Step(void=True)]
             return
-        if self.clock.left() <= 0:
+        if self.clock.over():
             return
         basis = self.relaxation.basis()
         if int(allowed.sum()) < FEWER * before:
@@ -191,23 +196,24 @@ class Search:
 
     def _cut(self, case: Case, rounds: int) -> Point | None:
         """Solve the relaxation of a case and add cuts while they help; None if it has no solution."""
-        point = self.relaxation.solve(self._share())
+        point = self.relaxation.solve(self._part())
         values: list[float] = []
         window = STALL if case.depth == 0 else 1
         for k in range(rounds):
-            if point is None or self.clock.left() <= 0 or self._reached(point.value):
+            if point is None or self.clock.over() or self._reached(point.value):
                 break
             gap = (self.upper or 0) / self.relaxation.unit - point.value
             values.append(point.value)
             if len(values) > window and point.value - values[-1 - window] < PROGRESS * gap:
                 break
+            self.clock.charge(ROUND * len(self.problem.nodes))
             if case.depth == 0:
                 self._round(point, k)
             new = separate(self.problem, point, case.needed, self._rng, self._known, 100 if case.depth == 0 else 12)
             if not new:
                 break
             self.relaxation.add(new)
-            point = self.relaxation.solve(self._share())
+            point = self.relaxation.solve(self._part())
         if point is not None:
             self.offer(chosen_nodes(point.nodes))
             if case.depth == 0:
@@ -215,8 +221,9 @@ class Search:
             case.estimate = max(case.estimate, point.value)
         return point
 
-    def _share(self) -> float:
-        return max(0.5, self.clock.left())
+    def _part(self) -> Clock:
+        """For one linear program: what is left, but some time for what has begun."""
+        return self.clock.beside(max(0.5, self.clock.left()))
 
     def _reached(self, value: float) -> bool:
         step = self.problem.step / self.relaxation.unit
@@ -250,7 +257,7 @@ class Search:
             left = self.clock.left()
             if left <= 0.5:
                 return
-            x = self.relaxation.propose(PROPOSAL_SHARE * left, self.best)
+            x = self.relaxation.propose(self.clock.at_most(PROPOSAL_SHARE * left), self.best)
             if x is None:
                 return
             if acyclic(self.problem, chosen_nodes(x)) is not None:
@@ -297,7 +304,7 @@ class Search:
         bound = self.multipliers.bound(rows, case.allowed, case.needed)
         if case.step.bound is None or bound.total > case.step.bound.total:
             case.step.bound = bound
-        if self.clock.left() > 0 and not self._closed(case.step.bound):
+        if not self.clock.over() and not self._closed(case.step.bound):
             self._split_any(case)
 
     def _split_any(self, case: Case) -> None:
@@ -324,7 +331,7 @@ class Search:
         best: tuple[float, int, int] | None = None
         tried: set[tuple[int, int]] = set()
         for _, c, n in options:
-            if len(tried) >= CANDIDATES or self.clock.left() <= 0:
+            if len(tried) >= CANDIDATES or self.clock.over():
                 break
             if (c, n) in tried:
                 continue
@@ -336,7 +343,7 @@ class Search:
                     continue
                 self.relaxation.restrict(allowed, needed)
                 self.relaxation.start_from(basis)
-                trial = self.relaxation.solve(self._share(), TRIAL_ITERATIONS)
+                trial = self.relaxation.solve(self._part(), TRIAL_ITERATIONS)
                 gains.append(1e9 if trial is None else max(0.0, trial.value - point.value))
             score = max(min(gains), 1e-9) * max(max(gains), 1e-9)
             if best is None or score > best[0]:

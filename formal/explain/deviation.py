@@ -28,7 +28,7 @@ from ..planning.report import amount
 from ..planning.strategy import Split, StrategyError, placement, vertex_names
 from ..selection.answer import Answer
 from ..selection.bound.dual import score_of
-from ..selection.model.clock import Progress
+from ..selection.model.clock import Clock, Progress
 from ..selection.model.factored import Base, whole
 from ..selection.model.restrict import restrict
 from ..selection.solve import Engine, solve
@@ -68,7 +68,7 @@ def forced(
     choices: tuple[int, ...],
     op: str,
     config: Split,
-    time_limit: float | None = None,
+    clock: Clock | None = None,
     engine: Engine = "native",
     progress: Progress | None = None,
 ) -> Deviation:
@@ -81,7 +81,7 @@ def forced(
     here = placement(config, decision.axes, planning.machine, f"{op!r}")
     choice = decision.choice(here)
     return _solved(
-        planning, choices, v, {v: (choice,)}, f"{op} is {terms.words(v, choice)}", time_limit, engine, progress, terms
+        planning, choices, v, {v: (choice,)}, f"{op} is {terms.words(v, choice)}", clock, engine, progress, terms
     )
 
 
@@ -89,7 +89,7 @@ def deviation(
     planning: Planning,
     choices: tuple[int, ...],
     vertex: int,
-    time_limit: float | None = None,
+    clock: Clock | None = None,
     engine: Engine = "native",
     progress: Progress | None = None,
     terms: PlanTerms | None = None,
@@ -101,7 +101,7 @@ def deviation(
     others = tuple(a for a in range(planning.problem.domain_size(vertex)) if a != choices[vertex])
     if not others:
         return Deviation(name, condition, None, None, True, None, None, None)
-    return _solved(planning, choices, vertex, {vertex: others}, condition, time_limit, engine, progress, names)
+    return _solved(planning, choices, vertex, {vertex: others}, condition, clock, engine, progress, names)
 
 
 def _solved(
@@ -110,14 +110,14 @@ def _solved(
     vertex: int,
     allowed: dict[int, tuple[int, ...]],
     condition: str,
-    time_limit: float | None,
+    clock: Clock | None,
     engine: Engine,
     progress: Progress | None,
     terms: PlanTerms,
 ) -> Deviation:
     problem = planning.problem
     small = restrict(problem, allowed)
-    answer: Answer = solve(small.inner, time_limit_s=time_limit, engine=engine, progress=progress)
+    answer: Answer = solve(small.inner, clock=clock, engine=engine, progress=progress)
     cost = problem.cost_of(choices)
     least = None if answer.lower_bound is None else answer.lower_bound - cost
     exact = answer.status is Status.OPTIMAL or answer.status is Status.INFEASIBLE

@@ -24,7 +24,7 @@ from ...models.problem.unit import rounding_bound, rounding_text
 from ...models.text import joined
 from ...proofs.selection.certificates import SelectionCertificate
 from ..planning.report import amount, bytes_text, label, pattern, percent, table_text
-from ..selection.model.clock import Progress
+from ..selection.model.clock import Clock, Progress
 from ..selection.solve import Engine
 from .balance import balance_text, uneven
 from .deviation import Deviation, Neighbourhood, deviation, deviation_bounds, forced, render_deviation, vertex_of
@@ -136,7 +136,7 @@ def explain(
     certificate: SelectionCertificate | None = None,
     op: str | None = None,
     errors: Iterable[Fraction] = DEFAULT_ERRORS,
-    time_limit: float | None = None,
+    clock: Clock | None = None,
     engine: Engine = "native",
     progress: Progress | None = None,
 ) -> Explanation:
@@ -175,7 +175,7 @@ def explain(
     )
     changed = None
     if only is not None:
-        changed = deviation(planning, choices, only, time_limit, engine, progress, terms)
+        changed = deviation(planning, choices, only, clock, engine, progress, terms)
     return Explanation(
         planning,
         choices,

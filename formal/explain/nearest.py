@@ -87,7 +87,7 @@ def nearest(
         if key in seen:
             continue
         seen.add(key)
-        if clock.left() <= 0:
+        if clock.over():
             excluded.append((words(flags), "no time was left for it"))
             found.append(Setting(flags, None, None, None, problem, None))
             continue

@@ -185,7 +185,7 @@ def sensitivity(
     *,
     grid: Grid = GRID,
     constants: tuple[str, ...] | None = None,
-    time_limit: float | None = None,
+    clock: Clock | None = None,
     solve_limit: float | None = 15.0,
     engine: Engine = "native",
     progress: Watch | None = None,
@@ -193,17 +193,17 @@ def sensitivity(
     """Ranges of the machine's constants over which `choices` stays proved optimal.
 
     `base`: a certificate, already checked, at the constants as they are; without one (or if it claims another cost) the
-    base is solved here.  `constants`: names to test (default all that can matter).  `time_limit`: seconds for
+    base is solved here.  `constants`: names to test (default all that can matter).  `clock`: for
     everything; what is not reached is left out and `complete` is False.  `solve_limit`: seconds for one solve; where it
     neither proves the plan nor finds a better one, the factor counts as not closed.
     """
-    clock = Clock(time_limit)
+    clock = clock or Clock()
     tester = _Tester(planning, choices, clock, engine, solve_limit)
     cost = planning.problem.cost_of(choices)
     claim = None if base is None or base.problem_sha256 != planning.problem.sha256() else base.claim
     proved = isinstance(claim, Optimal) and claim.cost == cost
     if not proved:
-        answer = solve(planning.problem, time_limit_s=None if time_limit is None else clock.left(), engine=engine)
+        answer = solve(planning.problem, clock=clock, engine=engine)
         proved = answer.status is Status.OPTIMAL and answer.cost == cost
     candidates, irrelevant = constants_of(planning)
     if constants is not None:
@@ -340,13 +340,7 @@ class _Tester:
             unit=Fraction(1, self.planning.problem.scale),
         )
         plan_cost = moved.problem.cost_of(self.choices)
-        limits = [
-            t
-            for t in (self.solve_limit, None if self.clock.limit_s is None else max(0.1, self.clock.left()))
-            if t is not None
-        ]
-        limit = min(limits, default=None)
-        answer = solve(moved.problem, time_limit_s=limit, engine=self.engine)
+        answer = solve(moved.problem, clock=self.clock.at_most(self.solve_limit), engine=self.engine)
         passed = answer.lower_bound is not None and answer.lower_bound >= plan_cost and plan_cost < FORBIDDEN
         if answer.solution is not None and answer.cost is not None and answer.cost < plan_cost:
             self.witnesses.append(answer.solution)

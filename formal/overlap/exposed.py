@@ -67,7 +67,7 @@ def less_exposed(planning: Planning, clock: Clock, gap: Fraction) -> Iterator[Pl
             except ProblemError:  # numbers too large
                 return
             x = solved(part, clock.at_most(clock.left() * SOLVE_SHARE), gap, planning, known).solution
-            made = None if x is None else fitted(planning, x, min(60.0, clock.left() * SCHEDULE_SHARE))
+            made = None if x is None else fitted(planning, x, clock.at_most(min(60.0, clock.left() * SCHEDULE_SHARE)))
             if x is None or made is None:
                 break
             if x not in known:

@@ -81,19 +81,19 @@ def solved(
     return solve(part, clock=clock.at_most(None), gap=gap, brought=simple_plans(planning), known=known)
 
 
-def scheduled(planning: Planning, x: tuple[int, ...], seconds: float) -> Planned:
+def scheduled(planning: Planning, x: tuple[int, ...], clock: Clock) -> Planned:
     """A solution with the best schedule that is found.  `InputError` if program order exceeds the memory limit."""
     operators, edges = times_of(planning, x)
     quantum = quantum_of(operators, edges)
     tasks = tasks_of(planning, x, quantum)
     limited = planning.problem.limit is not None
     order = program_order(tasks.tasks, tasks.precedences, len(operators)) if limited else None
-    return Planned(x, tasks, quantum, overlap(tasks, seconds, order=order).found, (sum(operators), sum(edges)))
+    return Planned(x, tasks, quantum, overlap(tasks, clock, order=order).found, (sum(operators), sum(edges)))
 
 
-def fitted(planning: Planning, x: tuple[int, ...], seconds: float) -> Planned | None:
+def fitted(planning: Planning, x: tuple[int, ...], clock: Clock) -> Planned | None:
     """`scheduled`, or None."""
     try:
-        return scheduled(planning, x, seconds)
+        return scheduled(planning, x, clock)
     except InputError:
         return None

@@ -263,7 +263,7 @@ def overlapped(
         answer = solved(part, clock.share(SOLVE_SHARE), gap / 4, planning, known)
         answers = [answer]
         found = [] if answer.solution is None else [answer.solution]
-        if limited and found and fitted(planning, found[0], 0.0) is None:  # not in the orders that were tried
+        if limited and found and fitted(planning, found[0], Clock(0.0)) is None:  # not in the orders that were tried
             for in_order in (True, False):
                 if clock.over():
                     break
@@ -282,7 +282,9 @@ def overlapped(
             if x in known:
                 continue
             known.append(x)
-            made = fitted(planning, x, max(min(1.0, clock.left()), min(60.0, clock.left() * SCHEDULE_SHARE)))
+            made = fitted(
+                planning, x, clock.at_most(max(min(1.0, clock.left()), min(60.0, clock.left() * SCHEDULE_SHARE)))
+            )
             if made is not None and (best is None or made.makespan < best.makespan):
                 best = made
             chain = chain_of(planning, x)
@@ -323,14 +325,14 @@ def _within(planning: Planning, x: tuple[int, ...], clock: Clock, gap: Fraction)
     if clock.over():
         return
     counted = build(planning.graph, planning.machine, planning.space, NO_LIMIT)
-    held = fitted(counted, x, 0.0)
+    held = fitted(counted, x, Clock(0.0))
     peak = None if held is None else held.peak
     if not peak:
         return
     for share in LIMITS:
         part = replace(counted, problem=replace(counted.problem, limit=int(peak * share)))
         for found in less_exposed(part, clock, gap):
-            made = fitted(planning, found.x, min(60.0, clock.left() * SCHEDULE_SHARE))
+            made = fitted(planning, found.x, clock.at_most(min(60.0, clock.left() * SCHEDULE_SHARE)))
             if made is not None:
                 yield made
 

@@ -119,17 +119,17 @@ def known_schedule(pipe: Pipeline) -> Ints:
     return found
 
 
-def found_within(pipe: Pipeline, seconds: float) -> Found:
-    """The best schedule within `seconds`; many tasks get list schedules alone where there is little time, as a round of
-    anything else takes more than that.
+def found_within(pipe: Pipeline, clock: Clock) -> Found:
+    """The best schedule until `clock` is over; many tasks get list schedules alone where there is little time, as a
+    round of anything else takes more than that.
     """
     first, arrays = known_schedule(pipe), shop(pipe)
-    listed = search(arrays, 0.0)
+    listed = search(arrays, Clock(0.0))
     problem = pipe.problem()
     fits = all(p <= (limit or p) for p, limit in zip(peaks(problem, listed.starts), problem.limits, strict=True))
     if fits and listed.makespan < known_end(pipe):
         first = listed.starts
-    return search_chunks(pipe, 0.0 if pipe.tasks > MOST_IMPROVED and seconds < 1 else seconds, first)
+    return search_chunks(pipe, Clock(0.0) if pipe.tasks > MOST_IMPROVED and clock.left() < 1 else clock, first)
 
 
 def known_end(pipe: Pipeline) -> int:
@@ -195,7 +195,7 @@ def best_chunk_cut(case: Case, begins: Sequence[tuple[int, ...]], moves: int) ->
         hops = tuple(there[c][cut[c]] // quantum for c in range(1, p))
         times = tuple((f, max(1, t - f), 0) for f, t in spans)
         pipe = Pipeline(times, case.micro, max(hops), None, case.chunks, hops=hops, uneven=True)
-        return min(known_end(pipe), search(shop(pipe), 0.0).makespan)
+        return min(known_end(pipe), search(shop(pipe), Clock(0.0)).makespan)
 
     found = {cut: value(cut) for cut in begins}
     left = MOST_TASKS_TRIED // (3 * p * case.micro)

@@ -195,7 +195,7 @@ def one_f_one_b(case: Case, stages: list[StagePlan], clock: Clock) -> Scheduled 
         if fits is None:
             return None
         if all(a is b for a, b in zip(fits, placed, strict=True)):
-            found = search(shop(pipe), 0.0, first=starts)
+            found = search(shop(pipe), Clock(0.0), first=starts)
             makespan = int((starts + shop(pipe).times).max())
             certificate = ScheduleCertificate(pipe, starts, makespan, found.lower_bound, found.bound, "best")
             step = step_of(case, placed, quantum, certificate)

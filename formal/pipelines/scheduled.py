@@ -134,7 +134,7 @@ def scheduled(
         quantum, pipe = pipeline_of(case, stages, max(limit, 1))
         arrays, problem = shop(pipe), pipe.problem()
         first: Ints | None = starts_of(pipe, actions("1f1b", pipe)) if limit >= min(p, m) else None
-        found = search(arrays, seconds, first=first)
+        found = search(arrays, clock.at_most(seconds), first=first)
         kept, queued = tuple(peaks(problem, found.starts)), waiting(case, stages, pipe, found.starts)
         if best is not None and _step_of(case, stages, quantum, pipe, found.starts) >= best.step:
             continue  # nor would it be shorter with placements that fit
@@ -144,7 +144,7 @@ def scheduled(
         starts, makespan, argument, lower = found.starts, found.makespan, found.bound, found.lower_bound
         if placed is not stages and any(a is not b for a, b in zip(placed, stages, strict=True)):
             quantum, pipe = pipeline_of(case, placed, max(limit, 1))
-            again = search(shop(pipe), seconds)
+            again = search(shop(pipe), clock.at_most(seconds))
             argument, lower = again.bound, again.lower_bound
             tried = [again.starts, *([] if first is None else [starts_of(pipe, actions("1f1b", pipe))])]
             fits: list[tuple[int, int, Ints]] = []
@@ -177,7 +177,7 @@ def _scheduled_chunks(
             if placed is None or (made is not None and placed is made.stages):
                 break
             quantum, pipe = pipeline_of(case, placed, limit)
-            found = found_within(pipe, seconds)
+            found = found_within(pipe, clock.at_most(seconds))
             kept, queued = kept_by_chunk(pipe, found.starts), waiting(case, placed, pipe, found.starts)
             schedule = ScheduleCertificate(pipe, found.starts, found.makespan, found.lower_bound, found.bound, "best")
             step = step_of(case, placed, quantum, schedule)

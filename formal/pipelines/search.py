@@ -116,7 +116,7 @@ def _best_cut(case: Case) -> tuple[int, ...]:
         hops = tuple(there[s][starts[s]] // quantum for s in range(1, p))
         times = tuple((t // 3 + 1, t - t // 3, 0) for t in spans)
         pipe = Pipeline(times, case.micro, max(hops, default=0), case.micro, hops=hops)
-        return search(shop(pipe), 0.0).makespan
+        return search(shop(pipe), Clock(0.0)).makespan
 
     ends = [micro[0][i] for i in range(n)]
     even = tuple(min(range(n), key=lambda i: abs(ends[i] * p - s * micro[0][n])) for s in range(p))

@@ -77,6 +77,9 @@ SOON_S: Final = 1.0
 SHOWN_S: Final = 0.1
 """Seconds of compiling that are said."""
 
+PART: Final = 100
+"""Steps of work of a vertex, edge or table that is looked at; an entry that is priced is one."""
+
 SMALLER: Final = ("complete", "two-per-level", "one-per-level")
 """Default spaces, largest first."""
 
@@ -97,14 +100,21 @@ class TimeLimit:
     checks: bool = False
     announce: Announce = lambda text: None
     phases: dict[str, float] = field(default_factory=dict)
+    work: dict[str, int] = field(default_factory=dict)
+    """Steps of work of the phases; about as many where several threads count."""
     load: float = 1.0
     """Seconds of the wall per second of the processor while tables were built, the largest so far."""
     tables_s: float = 0.0
     """Seconds for the last tables."""
 
     def __post_init__(self) -> None:
-        self.limit_s = self.clock.limit_s
+        self.limit_s = self.clock.wall.limit_s if self.clock.counts else self.clock.limit_s
         self._compiled_s = compiled_s()
+
+    @property
+    def elapsed_s(self) -> float:
+        """Seconds of the wall since the start, without those in which kernels were compiled."""
+        return self.clock.wall.seconds()
 
     @property
     def compiled_s(self) -> float:
@@ -113,24 +123,29 @@ class TimeLimit:
 
     @property
     def room(self) -> float:
-        """Seconds from the start of the clock to the latest end."""
+        """Seconds from the start of the clock to the latest end; counted ones are for tables and search alone."""
+        if self.clock.counts:
+            return float("inf") if self.clock.limit_s is None else self.clock.limit_s
         return float("inf") if self.limit_s is None else (1 + BEYOND) * self.limit_s + BEYOND_S
 
     @contextmanager
     def phase(self, name: str) -> Iterator[None]:
         """Count what happens inside as a phase."""
-        wall, processor = monotonic(), time.process_time()
+        wall, processor, steps = monotonic(), time.process_time(), self.clock.meter.steps
         try:
             yield
         finally:
             wall, processor = monotonic() - wall, time.process_time() - processor
             self.phases[name] = self.phases.get(name, 0.0) + wall
+            self.work[name] = self.work.get(name, 0) + self.clock.meter.steps - steps
             if name == "tables" and wall > SOON_S / 10:
                 self.load = max(self.load, wall / max(processor, 0.1 * wall))
 
     def hold_back(self, check_s: float) -> None:
-        """Let the clock end so early that a check of `check_s` seconds still ends in time; announce it if it cannot."""
-        if self.limit_s is None or not self.checks:
+        """Let the clock end so early that a check of `check_s` seconds still ends in time; announce it if it cannot.
+        Where steps are counted, nothing is held back: what is estimated by seconds would decide the answer.
+        """
+        if self.limit_s is None or not self.checks or self.clock.counts:
             return
         ends = self.load * END_S
         end = max(self.room - check_s - ends, min(self.limit_s, self.clock.seconds() + SEARCH_SHARE * self.limit_s))
@@ -146,7 +161,9 @@ class TimeLimit:
     def words(self) -> str:
         """Seconds so far, and of every phase."""
         parts = ", ".join(f"{name} {seconds:.1f}" for name, seconds in self.phases.items())
-        own = f"{self.clock.seconds():.1f} s" + (f" ({parts})" if parts else "")
+        own = f"{self.elapsed_s:.1f} s" + (f" ({parts})" if parts else "")
+        if self.clock.counts:
+            own += f", {self.clock.meter.steps} steps of work"
         compiling = self.compiled_s
         return own if compiling < SHOWN_S else f"{own}, and {compiling:.1f} s compiling kernels, once"
 
@@ -210,6 +227,24 @@ def tables_in_time(
     return planning
 
 
+def late_tables(gone_s: float, tables_s: float, check_s: float, limit: TimeLimit) -> str:
+    """What is said when the last tables that may be built will not be ready in time.
+
+    >>> print(late_tables(131.2, 1.4, 1.8, TimeLimit(Clock(120.0), checks=True)))
+    131 s of the time limit of 120 s were over before the tables, which take about 1.4 s and their check 1.8 s
+    """
+    words = "" if not limit.checks else f" and their check {_about(check_s)}"
+    kind = "work" if limit.clock.counts else "time"
+    return (
+        f"{_about(gone_s)} of the {kind} limit of {_about(limit.clock.limit_s or 0.0)} were "
+        f"over before the tables, which take about {_about(tables_s)}{words}"
+    )
+
+
+def _about(seconds: float) -> str:
+    return f"{seconds:.0f} s" if seconds >= 10 else f"{seconds:.1f} s"
+
+
 class _Guard:
     """Ends the building of tables that will not fit; of the last ones, which are needed whatever they take, it says
     so.
@@ -220,11 +255,13 @@ class _Guard:
         self.begun = limit.clock.seconds()
         self.priced_from: float | None = None
         self.room = TABLES_SHARE * (limit.room - self.begun)
-        self.said = False
+        self.said, self.done = False, 0
 
     def __call__(self, done: int, total: int) -> None:
         if self.notify is not None:
             self.notify(done, total)
+        self.limit.clock.charge(PART + max(0, done - self.done))
+        self.done = done
         now = self.limit.clock.seconds()
         expected = now - self.begun
         if total:
@@ -236,8 +273,6 @@ class _Guard:
         if self.last:
             if not self.said and expected * again > self.limit.room - self.begun:
                 self.said = True
-                self.limit.announce(
-                    f"tables will take about {expected:.0f} s, and the check as long again: more than the time limit"
-                )
+                self.limit.announce(late_tables(self.begun, expected, expected * (again - 1), self.limit))
         elif expected * again > self.room or self.limit.clock.over():
             raise TooSlow

@@ -16,10 +16,12 @@ from dataclasses import replace
 
 from ...models.layout.placement import space
 from ...proofs.plan.bundle import Plan
+from ..selection.model.clock import Clock
 from .plan import Planned, plan_graph
+from .time_limit import TimeLimit
 
 
-def plan_within(plan: Plan, vocabulary: str, time_limit_s: float | None, threads: int = 2) -> Planned:
+def plan_within(plan: Plan, vocabulary: str, clock: Clock, threads: int = 2) -> Planned:
     """The best plan of the same graph, machine and memory limit among those that the framework says."""
     where = replace(space(plan.space), vocabulary=vocabulary, uneven=False)
-    return plan_graph(plan.graph, plan.machine, where, plan.memory_limit, time_limit_s=time_limit_s, threads=threads)
+    return plan_graph(plan.graph, plan.machine, where, plan.memory_limit, limit=TimeLimit(clock), threads=threads)

@@ -38,6 +38,7 @@ from ...models.rewrites.terms import Apply, Term, rule_of, term_of
 from ...models.rewrites.types import named
 from ...models.text import InputError
 from ...proofs.rewrites.judgement import Proved
+from ..selection.model.clock import Clock
 from .facts import Reasoner
 from .generate_terms import PARALLEL, Candidate, Enumeration, Pool, label
 from .prove import judge
@@ -47,8 +48,8 @@ from .terms import Typing, same_type
 PRIMES: Final = (2, 3, 5, 7, 11, 13, 17, 19, 23, 29, 31, 37, 41, 43, 47, 53, 59, 61, 67, 71)
 BATCH: Final = 48
 STEPS: Final = 3
-SECONDS: Final = 5.0
-"""Longest time for the judgement of one candidate."""
+STEPS_PER_RULE: Final = 5_000_000
+"""Most work for the judgement of one candidate."""
 
 
 def rank2_pool(most: int = 3) -> Pool:
@@ -188,14 +189,14 @@ class Pruner:
             if derivable is True:
                 return Outcome("derivable")
             if derivable is False:
-                judgement = judge(rule, SECONDS, reasoner=self.reasoner)
+                judgement = judge(rule, Clock(work=STEPS_PER_RULE), reasoner=self.reasoner)
                 if isinstance(judgement, Proved):
                     return Outcome("proved", judgement)
                 return Outcome(type(judgement).__name__.lower())
             if cases(rule, 4):
                 typed.append(rule)
         for rule in typed[:2]:  # no general instance types both sides: the rule needs a precondition
-            judgement = judge(rule, SECONDS, reasoner=self.reasoner)
+            judgement = judge(rule, Clock(work=STEPS_PER_RULE), reasoner=self.reasoner)
             if isinstance(judgement, Proved):
                 return Outcome("derivable") if self.derivable(judgement.rule) else Outcome("proved", judgement)
         return Outcome("no general instance")

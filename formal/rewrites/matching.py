@@ -15,7 +15,6 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
-from time import process_time
 from typing import assert_never
 
 from ...models.rewrites.guarded_sums import (
@@ -52,6 +51,7 @@ from ...proofs.rewrites.judgement import (
     Step,
     Zero,
 )
+from ..selection.model.clock import Clock
 from .facts import Reasoner, visible
 from .known import FunctionAxioms
 from .maps import atom_pairings, candidate_maps, unimodular
@@ -67,6 +67,9 @@ from .terms_inside import (
     some_atoms,
     with_pinned,
 )
+
+EQUALITY = 500
+"""Steps of work of an equality, or of a product that is matched."""
 
 _MOST_MAPS = 120
 _MOST_DEPTH = 40
@@ -86,17 +89,18 @@ class Matcher:
         self,
         reasoner: Reasoner,
         maxima: tuple[tuple[Poly, Poly, Poly], ...] = (),
-        deadline: float | None = None,
+        clock: Clock | None = None,
         digits: tuple[Poly, ...] = (),
     ) -> None:
-        self.reasoner, self.maxima, self.deadline = reasoner, maxima, deadline
+        self.reasoner, self.maxima, self.clock = reasoner, maxima, clock or Clock()
         self.refiner = Refiner(reasoner, digits)
         self.axioms = FunctionAxioms(self.refiner)
         self.failure = ""
 
     def equal(self, left: GuardedSum, right: GuardedSum, context: list[Poly], depth: int = 0) -> Equality | None:
         """A proof that left = right under the context, or None."""
-        if self.deadline is not None and process_time() > self.deadline:
+        self.clock.charge(EQUALITY)
+        if self.clock.over():
             raise OutOfTime
         if depth > _MOST_DEPTH:
             return None
@@ -269,7 +273,8 @@ class Matcher:
     def _member(self, first: Monomial, m: Monomial, number: int, context: list[Poly], depth: int) -> Member | None:
         if len(first.variables) != len(m.variables) or len(first.atoms) != len(m.atoms):
             return None
-        if self.deadline is not None and process_time() > self.deadline:
+        self.clock.charge(EQUALITY)
+        if self.clock.over():
             raise OutOfTime
         for count, (assignment, pairing) in enumerate(candidate_maps(first, m)):
             if count >= _MOST_MAPS:

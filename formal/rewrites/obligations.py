@@ -32,8 +32,8 @@ class Recorder(Reasoner):
         return found
 
 
-def obligations(rule: Substitution, seconds: float = 20.0) -> tuple[Obligation, ...]:
+def obligations(rule: Substitution) -> tuple[Obligation, ...]:
     """The obligations met while judging a rule, in order."""
     recorder = Recorder()
-    judge(rule, seconds, reasoner=recorder)
+    judge(rule, reasoner=recorder)
     return tuple(recorder.shown)

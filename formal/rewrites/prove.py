@@ -17,7 +17,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from heapq import heappop, heappush
-from time import process_time
 
 from ...models.rewrites.guarded_sums import Builder, TooLarge
 from ...models.rewrites.polynomial import Poly
@@ -37,11 +36,18 @@ from ...proofs.rewrites.judgement import (
     Vacuous,
     Void,
 )
+from ..selection.model.clock import Clock
 from .conditions import fixes_a_size, spare_conditions, stated_condition
 from .facts import Reasoner
 from .matching import Matcher, OutOfTime
 from .refute import counterexample, fault, instances, satisfies, spared, witness
 from .unequal import unequal_everywhere
+
+STEPS_PER_RULE = 20_000_000
+"""About 20 seconds."""
+
+CASE = 1_000
+"""Steps of work of a case of typing."""
 
 _MOST_PRECONDITIONS = 8
 _MOST_ATTEMPTS = 60
@@ -67,26 +73,28 @@ class _Attempt:
     differs: dict[str, int] | None = None
 
 
-def judge(rule: Substitution, seconds: float = 20.0, tries: int = 400, reasoner: Reasoner | None = None) -> Judgement:
-    """Verdict on a rule with everything needed to check it without this module; `seconds` of CPU time, so that a busy
-    machine changes no verdict.
+def judge(
+    rule: Substitution, clock: Clock | None = None, tries: int = 400, reasoner: Reasoner | None = None
+) -> Judgement:
+    """Verdict on a rule with everything needed to check it without this module, found before `clock` is over; without
+    one `STEPS_PER_RULE` of work are done, so that no machine changes a verdict.
 
     Raises `SubstitutionError` for a rule that is not well formed.
     """
     rule.check()
     reasoner = reasoner or Reasoner()
-    deadline = process_time() + seconds
+    clock = clock or Clock(work=STEPS_PER_RULE)
     stated = rule.preconditions
     try:
-        attempt, found = _search(rule, reasoner, deadline)
+        attempt, found = _search(rule, reasoner, clock)
     except OutOfTime:
         attempt, found = _Attempt(reason="time limit"), None
     if found is not None and attempt.shown == 0 and not stated:
         return Vacuous(rule, tuple(attempt.cases), None)
     if found is not None and attempt.shown:
-        judged = _finish(rule, found, attempt, reasoner, deadline, tries)
+        judged = _finish(rule, found, attempt, reasoner, clock, tries)
         if isinstance(judged, Proved) and judged.rule.preconditions != stated:
-            judged = _weaker(rule, judged, reasoner, deadline, tries)
+            judged = _weaker(rule, judged, reasoner, clock, tries)
         if judged is not None:
             return judged
     if attempt.left_copies or found is None:
@@ -99,7 +107,7 @@ def judge(rule: Substitution, seconds: float = 20.0, tries: int = 400, reasoner:
     return Undecided(rule, attempt.reason or "no witness")
 
 
-def _weaker(rule: Substitution, proved: Proved, reasoner: Reasoner, deadline: float, tries: int) -> Proved:
+def _weaker(rule: Substitution, proved: Proved, reasoner: Reasoner, clock: Clock, tries: int) -> Proved:
     """The same with preconditions that do not rule out instances on which the rule holds, if such can be found."""
     conditions = proved.rule.preconditions
     good = [
@@ -111,15 +119,15 @@ def _weaker(rule: Substitution, proved: Proved, reasoner: Reasoner, deadline: fl
     if not good:
         return proved
     try:
-        attempt, found = _search(rule, reasoner, deadline, good)
+        attempt, found = _search(rule, reasoner, clock, good)
     except OutOfTime:
         return proved
-    again = _finish(rule, found, attempt, reasoner, deadline, tries) if found is not None and attempt.shown else None
+    again = _finish(rule, found, attempt, reasoner, clock, tries) if found is not None and attempt.shown else None
     return again if isinstance(again, Proved) else proved
 
 
 def _search(
-    rule: Substitution, reasoner: Reasoner, deadline: float, good: Sequence[dict[str, int]] = ()
+    rule: Substitution, reasoner: Reasoner, clock: Clock, good: Sequence[dict[str, int]] = ()
 ) -> tuple[_Attempt, Substitution | None]:
     """Add conditions until the rule is proved: those that the right side asks for cost 1, others 3, any that fixes a
     size 7; cheapest set first.
@@ -141,7 +149,7 @@ def _search(
         against = next((i for i in bad if satisfies(current, current.preconditions, i)), None)
         if against is None:
             tried += 1
-            attempt = _attempt(current, reasoner, deadline, 3 if current is rule else 12)
+            attempt = _attempt(current, reasoner, clock, 3 if current is rule else 12)
             first = first or attempt
             if not attempt.reason and (attempt.shown or current is rule):
                 return attempt, current
@@ -170,7 +178,7 @@ def _search(
 
 
 def _finish(
-    rule: Substitution, proved: Substitution, attempt: _Attempt, reasoner: Reasoner, deadline: float, tries: int
+    rule: Substitution, proved: Substitution, attempt: _Attempt, reasoner: Reasoner, clock: Clock, tries: int
 ) -> Judgement | None:
     """Keep only necessary preconditions, find the counterexamples that show it, and a witness."""
     stated = rule.preconditions
@@ -183,7 +191,7 @@ def _finish(
             continue
         weaker = replace(proved, preconditions=without)
         try:
-            again = _attempt(weaker, reasoner, deadline)
+            again = _attempt(weaker, reasoner, clock)
         except OutOfTime:
             again = _Attempt(reason="time limit")
         if not again.reason and again.shown:
@@ -219,25 +227,26 @@ def _broken_left(rule: Substitution, tries: int) -> Counterexample | None:
 # ----------------------------------------------------------------------------------------------------------------------
 
 
-def _attempt(rule: Substitution, reasoner: Reasoner, deadline: float, samples: int = 0) -> _Attempt:
+def _attempt(rule: Substitution, reasoner: Reasoner, clock: Clock, samples: int = 0) -> _Attempt:
     """One pass.  With `samples`, that many instances are evaluated first where values are to be compared: no proof
     is sought for what is false.
     """
     out = _Attempt(samples=samples)
-    _explore(rule, (), out, reasoner, deadline)
+    _explore(rule, (), out, reasoner, clock)
     return out
 
 
-def _explore(rule: Substitution, choices: tuple[int, ...], out: _Attempt, reasoner: Reasoner, deadline: float) -> None:
+def _explore(rule: Substitution, choices: tuple[int, ...], out: _Attempt, reasoner: Reasoner, clock: Clock) -> None:
     if out.reason:
         return
-    if process_time() > deadline:
+    clock.charge(CASE)
+    if clock.over():
         raise OutOfTime
     try:
         typed = type_left(rule, choices)
     except NeedsChoice:
         for c in (0, 1):
-            _explore(rule, (*choices, c), out, reasoner, deadline)
+            _explore(rule, (*choices, c), out, reasoner, clock)
         return
     except (Contradiction, IllTyped):
         out.cases.append(Case(choices, Void(None)))
@@ -256,15 +265,15 @@ def _explore(rule: Substitution, choices: tuple[int, ...], out: _Attempt, reason
         return
     except IllTyped as e:
         out.reason = str(e)
-        out.left_copies = _left_fails(typed, reasoner, deadline)
+        out.left_copies = _left_fails(typed, reasoner, clock)
         return
-    shown = _show(typed, names, out, reasoner, deadline)
+    shown = _show(typed, names, out, reasoner, clock)
     if shown is not None:
         out.cases.append(Case(choices, shown))
         out.shown += 1
 
 
-def _show(typed: Typed, names: dict[str, Poly], out: _Attempt, reasoner: Reasoner, deadline: float) -> Shown | None:
+def _show(typed: Typed, names: dict[str, Poly], out: _Attempt, reasoner: Reasoner, clock: Clock) -> Shown | None:
     context = typed.facts.known()
     owed: list[tuple[Fact, ...]] = []
     for o in typed.owed:
@@ -277,7 +286,7 @@ def _show(typed: Typed, names: dict[str, Poly], out: _Attempt, reasoner: Reasone
                 for c in (stated_condition(Equal(o.value, Poly({})) if o.equation else AtLeast(o.value), typed, names),)
                 if c is not None
             ]
-            out.left_copies = _left_fails(typed, reasoner, deadline)
+            out.left_copies = _left_fails(typed, reasoner, clock)
             return None
         owed.append(tuple(f for f in facts if f is not None))
     if out.samples:
@@ -286,12 +295,12 @@ def _show(typed: Typed, names: dict[str, Poly], out: _Attempt, reasoner: Reasone
         if found is not None:
             out.differs = found
             out.reason = "mapped output: values differ on an instance"
-            out.left_copies = _left_fails(typed, reasoner, deadline)
+            out.left_copies = _left_fails(typed, reasoner, clock)
             return None
     copies: list[Equality] = []
     for side in (typed.left, typed.right):
         for k in range(len(side.copies)):
-            proof = copy_equality(typed, side, k, reasoner, deadline)
+            proof = copy_equality(typed, side, k, reasoner, clock)
             if proof is None:
                 out.reason = f"{side.copies[k][0]}: operands' copies are not shown equal"
                 out.left_copies = side is typed.left
@@ -300,7 +309,7 @@ def _show(typed: Typed, names: dict[str, Poly], out: _Attempt, reasoner: Reasone
     outputs: list[Equality] = []
     for a, b in typed.rule.outputs:
         try:
-            proof = _output_equality(typed, a, b, reasoner, deadline)
+            proof = _output_equality(typed, a, b, reasoner, clock)
         except TooLarge as e:
             out.reason = f"mapped output: {e}"
             return None
@@ -325,11 +334,11 @@ def _differs(rule: Substitution, samples: int) -> dict[str, int] | None:
     return None
 
 
-def _left_fails(typed: Typed, reasoner: Reasoner, deadline: float) -> bool:
-    return any(copy_equality(typed, typed.left, k, reasoner, deadline) is None for k in range(len(typed.left.copies)))
+def _left_fails(typed: Typed, reasoner: Reasoner, clock: Clock) -> bool:
+    return any(copy_equality(typed, typed.left, k, reasoner, clock) is None for k in range(len(typed.left.copies)))
 
 
-def copy_equality(typed: Typed, side: Side, number: int, reasoner: Reasoner, deadline: float) -> Equality | None:
+def copy_equality(typed: Typed, side: Side, number: int, reasoner: Reasoner, clock: Clock) -> Equality | None:
     """Proof that operand `number` of the side's copy requirements does not depend on its axis."""
     _, wire, extents, position = side.copies[number]
     builder = Builder(typed)
@@ -341,12 +350,10 @@ def copy_equality(typed: Typed, side: Side, number: int, reasoner: Reasoner, dea
         *(g for p, e in zip(free, extents, strict=True) for g in (p, typed.facts.now(e) - 1 - p)),
         *builder.facts(),
     ]
-    return Matcher(reasoner, maxima(typed), deadline, tuple(u for u, _, _ in builder.digits)).equal(
-        left, right, context
-    )
+    return Matcher(reasoner, maxima(typed), clock, tuple(u for u, _, _ in builder.digits)).equal(left, right, context)
 
 
-def _output_equality(typed: Typed, a: int, b: int, reasoner: Reasoner, deadline: float) -> Equality | None:
+def _output_equality(typed: Typed, a: int, b: int, reasoner: Reasoner, clock: Clock) -> Equality | None:
     t = typed.type_of(typed.left, a)
     extents = (*(e for _, e in t.times), *t.sizes)
     builder = Builder(typed)
@@ -357,9 +364,7 @@ def _output_equality(typed: Typed, a: int, b: int, reasoner: Reasoner, deadline:
         *(g for p, e in zip(free, extents, strict=True) for g in (p, typed.facts.now(e) - 1 - p)),
         *builder.facts(),
     ]
-    return Matcher(reasoner, maxima(typed), deadline, tuple(u for u, _, _ in builder.digits)).equal(
-        left, right, context
-    )
+    return Matcher(reasoner, maxima(typed), clock, tuple(u for u, _, _ in builder.digits)).equal(left, right, context)
 
 
 def maxima(typed: Typed) -> tuple[tuple[Poly, Poly, Poly], ...]:

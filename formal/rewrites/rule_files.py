@@ -11,6 +11,7 @@ import multiprocessing
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
+from time import process_time
 
 from ...models.files.input import regular
 from ...models.rewrites.rule import Substitution
@@ -22,6 +23,7 @@ from ...models.sources.rules.parallel import figure_10, parallel_rules
 from ...proofs.container.canonical import ContainerError
 from ...proofs.rewrites.judgement import Judgement, Proved, Refuted, Undecided, Vacuous
 from ...proofs.rewrites.library import read_library
+from ..selection.model.clock import Allowance, Clock
 from .facts import Reasoner
 from .prove import judge
 
@@ -68,10 +70,10 @@ def load_rules(path: Path, degree: int | str | None = None) -> tuple[RuleItem, .
 
 
 def judge_items(
-    items: tuple[RuleItem, ...], seconds: float, workers: int, notify: Callable[[int, int], None]
+    items: tuple[RuleItem, ...], each: Allowance, workers: int, notify: Callable[[int, int], None]
 ) -> Iterator[tuple[Judgement, ...]]:
-    """Judgements of each item, in order."""
-    everything = [(s, seconds) for item in items for s in item.substitutions]
+    """Judgements of each item, in order; `each`: what a rule may take, seconds of the processor."""
+    everything = [(s, each) for item in items for s in item.substitutions]
     total, done = len(everything), 0
     found = _judged(everything, workers)
     for item in items:
@@ -83,10 +85,10 @@ def judge_items(
         yield tuple(out)
 
 
-def _judged(everything: list[tuple[Substitution, float]], workers: int) -> Iterator[Judgement]:
+def _judged(everything: list[tuple[Substitution, Allowance]], workers: int) -> Iterator[Judgement]:
     if workers < 2 or len(everything) <= FEW:
         reasoner = Reasoner()
-        yield from (judge(s, seconds, reasoner=reasoner) for s, seconds in everything)
+        yield from (judge(s, _clock(each), reasoner=reasoner) for s, each in everything)
         return
     with multiprocessing.get_context("spawn").Pool(workers) as pool:
         yield from pool.imap(_judge_one, everything, chunksize=8)
@@ -95,10 +97,14 @@ def _judged(everything: list[tuple[Substitution, float]], workers: int) -> Itera
 _REASONER: list[Reasoner] = []
 
 
-def _judge_one(given: tuple[Substitution, float]) -> Judgement:
+def _clock(each: Allowance) -> Clock:
+    return Clock(each.seconds, work=each.steps, now=process_time)
+
+
+def _judge_one(given: tuple[Substitution, Allowance]) -> Judgement:
     if not _REASONER:
         _REASONER.append(Reasoner())
-    return judge(given[0], given[1], reasoner=_REASONER[0])
+    return judge(given[0], _clock(given[1]), reasoner=_REASONER[0])
 
 
 def overall(words: tuple[str, ...]) -> str:

@@ -12,12 +12,16 @@ import numpy as np
 
 from ...models.problem.selection_problem import Ints
 from ...proofs.schedules.certificate import Bound, Load, Path, Refutation
+from ..selection.model.clock import Clock
 from .kernels import best_load, heads
 from .refute import CLOSED, OPEN, branch
 from .shop import Shop
 
 MOST_ROWS = 400_000
 """Rows of a refutation: what the checker replays in half a minute."""
+
+NODE = 1
+"""Steps of work per task of a node."""
 
 DEEPEST = 190
 """Splits above one another; the checker takes 200."""
@@ -60,12 +64,14 @@ class Tried:
     starts: Ints | None
 
 
-def tried(found: Frame, makespan: int, nodes: int, rows: Ints) -> Tried:
-    """Branch on at most `nodes` nodes; `rows` is room for the argument, shape (rows, 5)."""
+def tried(found: Frame, makespan: int, nodes: int, rows: Ints, clock: Clock) -> Tried:
+    """Branch on at most `nodes` nodes, for which `clock` is charged; `rows` is room for the argument, shape (rows,
+    5).
+    """
     shop = found.shop
     f, b = shop.forward, shop.backward
     starts = np.zeros(len(shop.times), dtype=np.int64)
-    state, used = branch(
+    state, used, seen = branch(
         shop.times,
         shop.tasks_at,
         shop.tasks,
@@ -83,6 +89,7 @@ def tried(found: Frame, makespan: int, nodes: int, rows: Ints) -> Tried:
         DEEPEST,
         starts,
     )
+    clock.charge(NODE * seen * len(shop.times))
     if state == CLOSED:
         return Tried(Refutation(makespan, rows[:used].copy()), None)
     return Tried(None, starts if state == OPEN else None)

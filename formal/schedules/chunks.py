@@ -12,6 +12,7 @@ import numpy as np
 
 from ...models.problem.selection_problem import Ints
 from ...models.schedules.pipeline import Pipeline
+from ..selection.model.clock import Clock
 from .bounds import frame
 from .drawing import peaks
 from .memory import shortened
@@ -19,19 +20,19 @@ from .search import Found, search
 from .shop import shop
 
 
-def search_chunks(pipe: Pipeline, seconds: float, first: Ints) -> Found:
-    """The best schedule and bound within `seconds`; `first` is a schedule that fits the memory.
+def search_chunks(pipe: Pipeline, clock: Clock, first: Ints) -> Found:
+    """The best schedule and bound until `clock` is over; `first` is a schedule that fits the memory.
 
     >>> from .published import chunked, orders, starts_of
     >>> cut = chunked("zb-v", Pipeline(((1, 1, 1),) * 2, 4, 0, 2))
-    >>> search_chunks(cut, 5.0, starts_of(cut, orders("zb-v", cut))).makespan
+    >>> search_chunks(cut, Clock(5.0), starts_of(cut, orders("zb-v", cut))).makespan
     25
     """
     problem, arrays = pipe.problem(), shop(pipe)
     shared = pipe.chunks > 1 and pipe.memory is not None
-    found = search(arrays, seconds / 2 if shared else seconds, first=first)
+    found = search(arrays, clock.share(0.5) if shared else clock, first=first)
     if all(p <= (limit or p) for p, limit in zip(peaks(problem, found.starts), problem.limits, strict=True)):
         return found
     priority = frame(arrays).tail.astype(np.float64)
-    starts = shortened(arrays, problem, first, priority, found.lower_bound, seconds / 2)
+    starts = shortened(arrays, problem, first, priority, found.lower_bound, clock)
     return replace(found, starts=starts, makespan=int((starts + arrays.times).max()))

@@ -8,13 +8,13 @@ weights of micro-batch i on all stages at once: alone the two see a third of tha
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 import numpy as np
 
 from ...models.problem.selection_problem import Ints
 from ...proofs.schedules.certificate import AFTER_ALL, BEFORE_ALL, PATH, Bound, Refutation
+from ..selection.model.clock import Clock
 from .bounds import MOST_ROWS, Frame, Tried, tried
 from .levels import before_bits, raised
 from .refute import CLOSED, propagate
@@ -25,6 +25,9 @@ MOST_TASKS = 6000
 
 TURNS, ROUNDS = 40, 4
 """Times that both are applied, and rounds of edge finding in each."""
+
+ROOT = 100
+"""Steps of work per task of a root."""
 
 FINEST = 64
 """The gap that is searched for a bound is cut into so many parts."""
@@ -93,26 +96,27 @@ class Closing:
                 break
         return Root(makespan, head, tail, rows[:used].copy(), False)
 
-    def tried(self, makespan: int, nodes: int, rows: Ints) -> Tried:
+    def tried(self, makespan: int, nodes: int, rows: Ints, clock: Clock) -> Tried:
         """What becomes of one makespan: the root first, then at most `nodes` nodes of branching."""
+        clock.charge(ROOT * len(self.found.shop.times))
         root = self.root(makespan)
         if root.closed:
             return Tried(Refutation(makespan, root.rows), None)
         if nodes < 1:
             return Tried(None, None)
-        result = tried(replace(self.found, head=root.head, tail=root.tail), makespan, nodes, rows)
+        result = tried(replace(self.found, head=root.head, tail=root.tail), makespan, nodes, rows, clock)
         if result.refutation is None:
             return result
         return Tried(Refutation(makespan, np.concatenate([root.rows, result.refutation.rows])), None)
 
-    def improved(self, upper: int, seconds: Callable[[], float]) -> tuple[int, Bound]:
-        """The best bound that roots alone give below `upper`, by halving; `seconds`: how many are left."""
+    def improved(self, upper: int, clock: Clock) -> tuple[int, Bound]:
+        """The best bound that roots alone give below `upper`, by halving."""
         low, high, bound = self.found.value, upper, self.found.bound
         rows = np.zeros((MOST_ROWS, 5), dtype=np.int64)
         step = least = max(1, (upper - low) // FINEST)
-        while low < high and seconds() > 0:
+        while low < high and not clock.over():
             middle = min(low + step - 1, high - 1)
-            result = self.tried(middle, int(self.large), rows)
+            result = self.tried(middle, int(self.large), rows, clock)
             if result.refutation is None:
                 high = middle
                 step = max(1, (high - low) // 2)

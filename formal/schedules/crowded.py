@@ -9,7 +9,6 @@ is bounded (`moments`): what is left comes after it, before the end or before a 
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
@@ -33,6 +32,7 @@ from ...proofs.schedules.certificate import (
     Bound,
     Refutation,
 )
+from ..selection.model.clock import Clock
 from .bounds import Frame
 from .kernels import best_load
 from .levels import MOST_TASKS, NEVER, before_bits, raised
@@ -84,16 +84,14 @@ class Closed:
     begun: Ints
 
 
-def crowded(found: Frame, problem: ScheduleProblem, makespan: int, left: Callable[[], float]) -> Crowded | None:
-    """A better bound than that of `found`, whose heads and tails hold for all schedules; None if there is none.
-    `left`: seconds.
-    """
+def crowded(found: Frame, problem: ScheduleProblem, makespan: int, clock: Clock) -> Crowded | None:
+    """A better bound than that of `found`, whose heads and tails hold for all schedules; None if there is none."""
     shop = found.shop
     load, stream, _, _ = best_load(shop.times, found.head, found.tail, shop.tasks_at, shop.tasks)
     device = problem.streams[stream].device if problem.streams else 0
     if not load or problem.limits[device] is None or len(shop.times) > MOST_TASKS:
         return None
-    search = _Search(shop, Moments(problem, shop, device), stream, left)
+    search = _Search(shop, Moments(problem, shop, device), stream, clock)
     taken = [set(t.streams) for t in problem.tasks]
     candidates = _candidates(found, search.moments, makespan)
     first = _tuples(found.bound.rows[:-1]) if isinstance(found.bound, Refutation) else []
@@ -102,10 +100,11 @@ def crowded(found: Frame, problem: ScheduleProblem, makespan: int, left: Callabl
     moments = search.moments
     for b in candidates:
         for a in candidates:
-            if left() <= 0:
+            if clock.over():
                 break
             if a == b or a in moments.reached([b], True) or a in moments.reached([b], False):
                 continue
+            clock.charge(len(shop.times))
             argument = moments.waits(a, b)
             if argument.most < 0:
                 first += [*_tuples(argument.rows), (WAITS, a, b, 0, 0)]
@@ -116,7 +115,7 @@ def crowded(found: Frame, problem: ScheduleProblem, makespan: int, left: Callabl
     root = search.case(made, found.head, found.tail)
     value, rows, last = 0, list[Row](), None
     for a, b, words in apart:
-        if left() <= 0:
+        if clock.over():
             break
         split, ends = [*first, *root.rows, *words, (SPLIT, a, b, 0, 0)], []
         for link in ((a, b), (b, a)):
@@ -127,7 +126,7 @@ def crowded(found: Frame, problem: ScheduleProblem, makespan: int, left: Callabl
             moments.unlinked()
         if min(c.value for c in ends) > value:
             value, rows, last = min(c.value for c in ends), split, ends[0]
-    if last is None or left() > 0:
+    if last is None or not clock.over():
         closed = search.closed(root, candidates)
         if closed.value > value:
             value, rows, last = closed.value, [*first, *root.rows, *closed.rows], closed
@@ -145,7 +144,7 @@ class _Search:
     shop: Shop
     moments: Moments
     stream: int
-    left: Callable[[], float]
+    clock: Clock
 
     @property
     def here(self) -> Ints:
@@ -201,8 +200,9 @@ class _Search:
         times_here = {t: int(times[t]) for t in self.here.tolist()}
         for t in candidates:
             begun = sum(times_here.get(u, 0) for u in self.moments.reached([t], True))
-            if self.left() <= 0 or int(case.head[t]) + whole - begun + least <= best.value:
+            if self.clock.over() or int(case.head[t]) + whole - begun + least <= best.value:
                 continue
+            self.clock.charge(len(self.shop.times))
             argument, most = self.moments.work(t, self.here)
             values.append((int(case.head[t]) + whole - most, t))
             value = int(case.head[t]) + whole - most + least
@@ -224,11 +224,12 @@ class _Search:
             counted = np.array([t for t in self.here.tolist() if t in before], dtype=np.int64)
             best, words = int(head[y]), list[Row]()
             for t in begins:
-                if self.left() <= 0 or t not in before:
+                if self.clock.over() or t not in before:
                     continue
                 whole = int(self.shop.times[counted].sum())
                 if int(case.head[t]) + whole <= best:
                     continue
+                self.clock.charge(len(self.shop.times))
                 argument, most = self.moments.work(t, counted)
                 value = int(case.head[t]) + whole - most
                 if value > best:

@@ -14,7 +14,8 @@ from numpy.typing import NDArray
 
 from ...models.problem.selection_problem import Ints
 from ...models.schedules.problem import ScheduleProblem
-from ..compiling import monotonic, njit
+from ..compiling import njit
+from ..selection.model.clock import Clock
 from .shop import Shop
 
 Floats = NDArray[np.float64]
@@ -99,15 +100,15 @@ def scheduled(shop: Shop, kept: Store, priority: Floats, order: Ints, delay: int
     return starts if fine else None
 
 
-def shortened(shop: Shop, problem: ScheduleProblem, starts: Ints, priority: Floats, lower: int, seconds: float) -> Ints:
+def shortened(shop: Shop, problem: ScheduleProblem, starts: Ints, priority: Floats, lower: int, clock: Clock) -> Ints:
     """A schedule at least as short as `starts`, which keeps the limits: list schedules with random changes of the
     priorities, for which the order of `starts` is the way out.
     """
-    end = monotonic() + seconds
     kept, random = store(problem), np.random.default_rng(0)
     best, makespan = starts, int((starts + shop.times).max())
     noise = 0.0
-    while makespan > lower and monotonic() < end:
+    while makespan > lower and not clock.over():
+        clock.charge(len(starts))
         order = np.lexsort((np.argsort(shop.forward.order), best + shop.times, best))
         found = scheduled(shop, kept, priority + noise * random.random(len(starts)), order)
         if found is not None and (reached := int((found + shop.times).max())) < makespan:

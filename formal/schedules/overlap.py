@@ -16,7 +16,7 @@ import numpy as np
 from ...models.problem.selection_problem import Ints
 from ...models.schedules.problem import ScheduleProblem
 from ...models.text import InputError
-from ..compiling import monotonic
+from ..selection.model.clock import Clock
 from .bounds import frame
 from .crowded import crowded
 from .levels import levelled
@@ -50,7 +50,7 @@ class Overlapped:
 
 
 def overlap(
-    problem: ScheduleProblem, seconds: float, seed: int = 0, order: Ints | None = None, known: Ints | None = None
+    problem: ScheduleProblem, clock: Clock, seed: int = 0, order: Ints | None = None, known: Ints | None = None
 ) -> Overlapped:
     """The best schedule within the memory limits.  `order`: tasks one after another, None: as they are numbered, or
     behind what they wait for; `known`: a schedule that fits.  `InputError` if this order itself does not fit.
@@ -58,11 +58,10 @@ def overlap(
     >>> from ...models.schedules.problem import Precedence, Stream, Task
     >>> tasks = (Task("gather", 5, (1,)), Task("a", 4, (0,)), Task("b", 6, (0,)))
     >>> streams = (Stream(0, "compute"), Stream(0, "group"))
-    >>> done = overlap(ScheduleProblem("p", streams, tasks, (Precedence(0, 2),), (), (None,)), 5.0)
+    >>> done = overlap(ScheduleProblem("p", streams, tasks, (Precedence(0, 2),), (), (None,)), Clock(5.0))
     >>> done.found.makespan, done.found.lower_bound, done.program_order
     (11, 11, 15)
     """
-    end = monotonic() + seconds
     arrays, kept = shop(problem), store(problem)
     n = len(problem.tasks)
     if order is None:
@@ -82,6 +81,7 @@ def overlap(
     def tried(values: Floats, delay: int = UNLIMITED) -> bool:
         """Whether these priorities give a shorter schedule."""
         nonlocal best, makespan
+        clock.charge(n)
         starts = scheduled(arrays, kept, values, order, delay)
         reached = makespan if starts is None else int((starts + arrays.times).max())
         if starts is None or reached >= makespan:
@@ -92,8 +92,7 @@ def overlap(
     if makespan > lower:
         tried(priority)
     if makespan > lower:
-        share = monotonic() + BOUND_SHARE * (end - monotonic())
-        found = crowded(start, problem, makespan, lambda: share - monotonic())
+        found = crowded(start, problem, makespan, clock.at_most(BOUND_SHARE * clock.left()))
         if found is not None:
             lower, bound = found.value, found.bound
     if makespan > lower and (idle := unburdened(problem)):
@@ -105,10 +104,10 @@ def overlap(
                 priority = earlier
     delay, longest = UNLIMITED, int(arrays.times.max())
     for k in range(DELAYS):
-        if makespan > lower and monotonic() < end and tried(priority, longest >> k):
+        if makespan > lower and not clock.over() and tried(priority, longest >> k):
             delay = longest >> k
     stale = 0
-    while makespan > lower and stale < STALE and monotonic() < end:
+    while makespan > lower and stale < STALE and not clock.over():
         noise = random.choice([1e-4, 1e-3, 1e-2]) * priority.max()
         stale = 0 if tried(priority + noise * random.random(n), delay) else stale + 1
     found_best = Found(best, makespan, lower, bound)

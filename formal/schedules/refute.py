@@ -262,10 +262,12 @@ def branch(
     nodes: int,
     deepest: int,
     starts: Ints,
-) -> tuple[int, int]:
-    """Depth-first search for a schedule no longer than `makespan`: (CLOSED, rows) if there is none, (OPEN, 0) with
-    `starts` if one was found, (FULL, 0) if nodes, depth or rows ran out.
+) -> tuple[int, int, int]:
+    """Depth-first search for a schedule no longer than `makespan`: (CLOSED, rows, nodes) if there is none, (OPEN, 0,
+    nodes) with `starts` if one was found, (FULL, 0, nodes) if nodes, depth or rows ran out; nodes: how many were
+    looked at.
     """
+    seen = 0
     n = len(times)
     head, tail = head0.copy(), tail0.copy()
     heads = np.zeros((deepest + 1, n), np.int64)
@@ -275,9 +277,9 @@ def branch(
     stack = np.zeros(n + 1, np.int64)
     depth, used = 0, 0
     while True:
-        nodes -= 1
-        if nodes < 0:
-            return FULL, 0
+        if seen >= nodes:
+            return FULL, 0, seen
+        seen += 1
         state, used = propagate(
             times,
             tasks_at,
@@ -298,14 +300,14 @@ def branch(
             1 << 30,
         )
         if state == FULL:
-            return FULL, 0
+            return FULL, 0, seen
         if state == OPEN:
             a, b = tightest_pair(times, tasks_at, tasks, head, tail, makespan)
             if a < 0:
                 starts[:] = head
-                return OPEN, 0
+                return OPEN, 0, seen
             if depth >= deepest or used + 4 >= len(rows):
-                return FULL, 0
+                return FULL, 0, seen
             rows[used, 0], rows[used, 1], rows[used, 2], rows[used, 3], rows[used, 4] = SPLIT, a, b, 0, 0
             used += 1
             heads[depth], tails[depth] = head, tail
@@ -314,7 +316,7 @@ def branch(
             while depth and second[depth - 1]:
                 depth -= 1
             if depth == 0:
-                return CLOSED, used
+                return CLOSED, used, seen
             depth -= 1
             head[:], tail[:] = heads[depth], tails[depth]
             second[depth] = True

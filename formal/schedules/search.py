@@ -8,14 +8,13 @@ reached by branching, with more nodes each round, in turn with windows of the be
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
 
 from ...models.problem.selection_problem import Ints
 from ...proofs.schedules.certificate import Bound
-from ..compiling import monotonic
+from ..selection.model.clock import Clock
 from .bounds import MOST_ROWS, Frame, frame
 from .closing import Closing
 from .kernels import list_schedule
@@ -36,43 +35,33 @@ class Found:
     bound: Bound
 
 
-def search(shop: Shop, seconds: float, seed: int = 0, first: Ints | None = None) -> Found:
-    """The best schedule and bound within `seconds`; `first` is a schedule that is known already.
+def search(shop: Shop, clock: Clock, seed: int = 0, first: Ints | None = None) -> Found:
+    """The best schedule and bound until `clock` is over; `first` is a schedule that is known already.
 
     >>> from ...models.schedules.pipeline import Pipeline
     >>> from .shop import shop
-    >>> found = search(shop(Pipeline(((1, 1, 1),) * 4, 8, 0, 4)), 10.0)
+    >>> found = search(shop(Pipeline(((1, 1, 1),) * 4, 8, 0, 4)), Clock(10.0))
     >>> found.makespan, found.lower_bound
     (27, 27)
     """
-    end = monotonic() + seconds
-
-    def left() -> float:
-        return end - monotonic()
-
-    def within(span: float) -> Callable[[], float]:
-        """Seconds left of a part of the time."""
-        stop = left() - span
-        return lambda: left() - stop
-
     start = frame(shop)
     both_ways = BothWays(start, seed)
     starts = both_ways.best if first is None else first
     makespan = _end(shop, starts)
     lower, bound = start.value, start.bound
-    starts, makespan = both_ways.run(starts, makespan, lower, left, FIRST_ROUNDS)
+    starts, makespan = both_ways.run(starts, makespan, lower, clock, FIRST_ROUNDS)
     closing = Closing(start)
     if makespan > lower:
-        value, argument = closing.improved(makespan, lambda: left() - seconds * 0.5)
+        value, argument = closing.improved(makespan, clock.share(0.5))
         if value > lower:
             lower, bound = value, argument
     rows = np.zeros((MOST_ROWS, 5), dtype=np.int64)
     nodes, each = 16, 0.0
-    while makespan > lower and left() > 0:
-        begun = monotonic()
-        nodes = max(1, min(nodes, int(0.4 * left() / each))) if each else nodes
-        result = closing.tried(lower, nodes, rows)
-        spent = monotonic() - begun
+    while makespan > lower and not clock.over():
+        begun = clock.seconds()
+        nodes = max(1, int(min(float(nodes), 0.4 * clock.left() / each))) if each else nodes
+        result = closing.tried(lower, nodes, rows, clock)
+        spent = clock.seconds() - begun
         each = max(each, spent / nodes)
         if result.refutation is not None:
             lower, bound = lower + 1, result.refutation
@@ -81,11 +70,11 @@ def search(shop: Shop, seconds: float, seed: int = 0, first: Ints | None = None)
             starts, makespan = result.starts, _end(shop, result.starts)
             continue
         nodes *= 2
-        part = within(max(0.5, 2 * spent))
+        part = clock.at_most(max(0.5, 2 * spent))
         starts, makespan = windowed(shop, starts, makespan, lower, part, both_ways.random)
-        starts, makespan = both_ways.run(starts, makespan, lower, within(max(0.2, spent / 2)))
-        if 2.5 * spent > left() or each > left():  # the next round of branching would not end in time
-            starts, makespan = windowed(shop, starts, makespan, lower, left, both_ways.random)
+        starts, makespan = both_ways.run(starts, makespan, lower, clock.at_most(max(0.2, spent / 2)))
+        if 2.5 * spent > clock.left() or each > clock.left():  # the next round of branching would not end in time
+            starts, makespan = windowed(shop, starts, makespan, lower, clock, both_ways.random)
     return Found(pushed_left(shop, starts), makespan, lower, bound)
 
 
@@ -141,20 +130,19 @@ class BothWays:
         )
         return found
 
-    def run(
-        self, starts: Ints, makespan: int, lower: int, seconds: Callable[[], float], rounds: int = 1 << 60
-    ) -> tuple[Ints, int]:
-        """Improve a schedule until it meets `lower`, or no seconds or rounds are left."""
+    def run(self, starts: Ints, makespan: int, lower: int, clock: Clock, rounds: int = 1 << 60) -> tuple[Ints, int]:
+        """Improve a schedule until it meets `lower`, or no time or rounds are left."""
         rounds += self.rounds
         times, n = self.found.shop.times, len(self.found.shop.times)
         random = self.random
-        while makespan > lower and seconds() > 0 and self.rounds < rounds:
+        while makespan > lower and not clock.over() and self.rounds < rounds:
             priority = self.priority
             if self.rounds:  # the first round is undisturbed
                 priority = priority + random.random(n) * random.choice([0.0, 0.1, 1.0, 5.0, 20.0]) * self.unit
             self.rounds += 1
             stale, nearest = 0, 1 << 62
-            while stale < 6 and makespan > lower and seconds() > 0:
+            while stale < 6 and makespan > lower and not clock.over():
+                clock.charge(2 * n)
                 ends = []
                 for way in (0, 1):
                     found = self.once(way, priority, float(random.choice([0.0, 0.0, 0.3, 0.7, 1.0])))

@@ -8,12 +8,12 @@ shrink when the search runs out of nodes (large neighbourhood search, Shaw 1998)
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import replace
 
 import numpy as np
 
 from ...models.problem.selection_problem import Ints
+from ..selection.model.clock import Clock
 from .bounds import frame, tried
 from .shop import Links, Shop, links
 
@@ -23,15 +23,16 @@ LEAST, MOST = 12.0, 400.0
 
 
 def windowed(
-    shop: Shop, starts: Ints, makespan: int, lower: int, seconds: Callable[[], float], random: np.random.Generator
+    shop: Shop, starts: Ints, makespan: int, lower: int, clock: Clock, random: np.random.Generator
 ) -> tuple[Ints, int]:
-    """A schedule at least as short, until it meets `lower` or no seconds are left."""
+    """A schedule at least as short, until it meets `lower` or no time is left."""
     n = len(shop.times)
     rows = np.zeros((40_000, 5), dtype=np.int64)
     by_stream = [shop.tasks[shop.tasks_at[s] : shop.tasks_at[s + 1]] for s in range(shop.streams)]
     source = np.repeat(np.arange(n, dtype=np.int64), np.diff(shop.forward.at))
     size = 60.0
-    while makespan > lower and seconds() > 0:
+    while makespan > lower and not clock.over():
+        clock.charge(2 * n)
         count = int(random.integers(1, shop.streams + 1)) if random.random() < 0.6 else shop.streams
         first = int(random.integers(0, shop.streams - count + 1))
         middle = random.random() * makespan
@@ -54,7 +55,7 @@ def windowed(
             continue
         tasks_at = np.cumsum(np.array([0, *map(len, open_)], dtype=np.int64))
         part = replace(shop, tasks_at=tasks_at, tasks=np.concatenate(open_), forward=forward, backward=backward)
-        result = tried(frame(part), makespan - 1, NODES, rows)
+        result = tried(frame(part), makespan - 1, NODES, rows, clock)
         if result.starts is not None:
             starts, makespan = result.starts, int((result.starts + shop.times).max())
         elif result.refutation is not None:

@@ -82,11 +82,12 @@ def certified(problem: SelectionProblem, x: tuple[int, ...], cost: int, best: An
 def fallback(
     problem: SelectionProblem,
     found: Answer,
+    clock: Clock,
     brought: Iterable[tuple[int, ...]] = (),
     options: Options | None = None,
 ) -> Answer:
-    """`found`, or what can always be answered where that is more.  `brought`: solutions that may be cheaper, best
-    guesses first.
+    """`found`, or what can always be answered where that is more.  `clock`: that of the search, which may be over;
+    `brought`: solutions that may be cheaper, best guesses first.
     """
     if found.status in (Status.OPTIMAL, Status.INFEASIBLE):
         return found
@@ -95,7 +96,7 @@ def fallback(
         if exact_cost(problem, x) is not None and (cost is None or problem.cost_of(x) < cost):
             best, cost = x, problem.cost_of(x)
     if found.solution is None:
-        best = _made(problem, best, options or OPTIONS)
+        best = _made(problem, best, clock, options or OPTIONS)
         cost = None if best is None else problem.cost_of(best)
     if best is None or cost is None:
         return _bounded(problem, found)
@@ -118,14 +119,16 @@ def _bounded(problem: SelectionProblem, found: Answer) -> Answer:
     )
 
 
-def _made(problem: SelectionProblem, known: tuple[int, ...] | None, options: Options) -> tuple[int, ...] | None:
+def _made(
+    problem: SelectionProblem, known: tuple[int, ...] | None, clock: Clock, options: Options
+) -> tuple[int, ...] | None:
     """The best solution that fits without a search, from `known` if that is cheapest; None if these few steps find
     none.
     """
     domains = allowed(problem)
     if any(d.size == 0 for d in domains):
         return None
-    run = new_run(problem, Incumbent(problem), Clock(options.solve.fallback_s), options=options)
+    run = new_run(problem, Incumbent(problem), clock.beside(options.solve.fallback_s), options=options)
     network = build(run.unit, domains)
     starts = [decode(Sweeper(network))]
     if run.rows is not None:

@@ -124,7 +124,7 @@ def relax_resources(
                 kept = longer
     if kept is None:
         kept = attempt(problem, clock.at_most(None))
-    answer = kept if start is not None else fallback(problem, kept, brought, options)
+    answer = kept if start is not None else fallback(problem, kept, clock, brought, options)
     answer = _best(problem, answer, start, loose)
     return replace(answer, seconds=clock.seconds(), asked=tuple(asked))
 

@@ -77,7 +77,7 @@ def solve(
     run = new_run(
         problem, Incumbent(problem), until, options, gap, progress or Quiet(), threads, forced=limits is not None
     )
-    return fallback(problem, searched(run, engine, known), brought, options)
+    return fallback(problem, searched(run, engine, known), until, brought, options)
 
 
 def searched(run: Run, engine: Engine = "native", known: Iterable[tuple[int, ...]] = ()) -> Answer:

@@ -38,7 +38,7 @@ from ..selection.solve import Engine
 from .audit_joint import audit_program
 from .audit_pipelined import audit_pipelined
 from .results import asked_json, asked_lines
-from .search_options import engine_option, gap_option, started, time_option
+from .search_options import engine_option, gap_option, limit_options, started
 
 
 @click.command("audit")
@@ -82,7 +82,7 @@ from .search_options import engine_option, gap_option, started, time_option
     help="With --joint: the program that the strategy is for, if it is another one than the model's.",
 )
 @engine_option
-@time_option
+@limit_options()
 @gap_option
 @output_option("-o", "--output", help="Write the certificate here.", replaces_results=True)
 @force_option
@@ -104,13 +104,14 @@ def audit_command(
     joint: bool,
     rewritten: str | None,
     engine: Engine,
-    time_limit: float,
+    time_limit: float | None,
+    work_limit: int | None,
     gap: Fraction,
     output: Path | None,
     as_json: bool,
 ) -> int:
     """Say whether a strategy for a MODEL or a selection PROBLEM is optimal."""
-    clock = started(time_limit)
+    clock = started(time_limit, work_limit)
     if rewritten is not None and not joint:
         raise click.UsageError("--rewritten is another program of the model: give --joint too")
     notes: list[str] = []
@@ -167,8 +168,9 @@ def audit_command(
                 **report.to_json(),
                 **asked_json(report.best),
                 "certificate": None if written is None else str(written),
-                "seconds": round(clock.clock.seconds(), 3),
+                "seconds": round(clock.elapsed_s, 3),
                 "phases": clock.rounded(),
+                "work": clock.work,
                 **({"notes": notes} if notes else {}),
             }
         )

@@ -73,7 +73,7 @@ def audit_program(
                 "rewrites": [r for g in gained for r in g.to_json()],
                 "assumptions": list(report.found.planning.problem.assumptions),
                 "plan": None if output is None or plan is None else str(output),
-                "seconds": round(clock.clock.seconds(), 3),
+                "seconds": round(clock.elapsed_s, 3),
             }
         )
         return code

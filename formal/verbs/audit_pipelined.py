@@ -31,7 +31,7 @@ def audit_pipelined(
         checked = published is not None and published.verdict is Verdict.PROVED and proved(publisher, report)
     code = Exit(report.outcome.exit_code) if checked else Exit.UNDECIDED
     if as_json:
-        emit({**_document(report, published, checked), "seconds": round(clock.clock.seconds(), 3)})
+        emit({**_document(report, published, checked), "seconds": round(clock.elapsed_s, 3)})
         return code
     say(*_lines(report))
     if not checked:

@@ -39,7 +39,7 @@ def no_solution(
         "lower_bound": published.lower_bound if published and not infeasible else None,
         "scale": problem.scale,
         "gap": None,
-        "seconds": round(clock.clock.seconds(), 3),
+        "seconds": round(clock.elapsed_s, 3),
         "phases": clock.rounded(),
         "certificate": None if published is None or published.path is None else str(published.path),
         "problem_sha256": problem.sha256(),

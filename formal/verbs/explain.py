@@ -28,9 +28,8 @@ from ..explain.stored_state import render_stored_state, stored_state
 from ..joint.gains import gains, lines
 from ..planning.remarks import remarks
 from ..planning.strategy import parse_config
-from ..selection.model.clock import Clock
 from .pipelined import explain_pipelined
-from .search_options import time_option
+from .search_options import asked, limit_options
 from .viewed import explain_views
 
 GAINS_S = 20.0
@@ -72,7 +71,7 @@ plan_argument = click.argument("plan_file", metavar="PLAN", type=click.Path(path
 )
 @output_option("--svg", help="With --pcg: draw it; of a pipelined plan: draw the schedule.")
 @force_option
-@time_option
+@limit_options()
 @json_option
 @click.pass_obj
 def explain_command(
@@ -86,7 +85,8 @@ def explain_command(
     state: bool,
     pcg: bool,
     svg: Path | None,
-    time_limit: float,
+    time_limit: float | None,
+    work_limit: int | None,
     as_json: bool,
 ) -> int:
     """Show what PLAN decided, where its time goes, and what the best alternative to a choice costs."""
@@ -122,6 +122,7 @@ def explain_command(
         else:
             say(*render(formulas))
         return Exit.DONE
+    clock = asked(time_limit, work_limit)
     with Watch("explaining") as watch:
         planning, x = rebuilt(plan)
         if pcg:
@@ -136,7 +137,7 @@ def explain_command(
         gained = []
         if plan.joint is not None and op is None and not (cost or state):
             own = Fraction(planning.problem.cost_of(x), planning.problem.scale)
-            gained = list(gains(plan, own, Clock(min(time_limit, GAINS_S))))
+            gained = list(gains(plan, own, clock.at_most(GAINS_S)))
         if state:
             kept = stored_state(planning, x)
             if not kept:
@@ -157,15 +158,15 @@ def explain_command(
             return Exit.DONE
         if op is not None and instead is not None:
             config = parse_config(instead, tuple(level.name for level in plan.machine.levels))
-            change = forced(planning, x, op, config, time_limit, progress=watch)
+            change = forced(planning, x, op, config, clock, progress=watch)
             if as_json:
                 emit({**about, **change.to_json()})
             else:
                 say(render_deviation(change, planning.problem))
             return Exit.DONE
         wanted = list(errors) or calibration_errors(plan.machine) or DEFAULT_ERRORS
-        found = explain(planning, x, plan.certificate, op, wanted, time_limit=time_limit, progress=watch)
-        said = remarks(planning, x, clock=Clock(time_limit)) if op is None else ()
+        found = explain(planning, x, plan.certificate, op, wanted, clock=clock, progress=watch)
+        said = remarks(planning, x, clock=clock) if op is None else ()
     if as_json:
         rewrites = {"rewrites": [r for g in gained for r in g.to_json()]} if plan.joint is not None else {}
         about |= {} if plan.bars is None else {"bars": bars_json(plan.bars)}
@@ -186,13 +187,18 @@ def explain_command(
     type=SECONDS,
     default=15.0,
     show_default=True,
-    help="Seconds for one solve; beyond it a factor counts as not closed.",
+    help="Seconds for one solve, counted ones with --work-limit; beyond it a factor counts as not closed.",
 )
-@time_option
+@limit_options()
 @json_option
 @click.pass_obj
 def sensitivity_command(
-    publisher: Publisher, plan_file: Path, solve_limit: float, time_limit: float, as_json: bool
+    publisher: Publisher,
+    plan_file: Path,
+    solve_limit: float,
+    time_limit: float | None,
+    work_limit: int | None,
+    as_json: bool,
 ) -> int:
     """Show how far each machine constant may move before PLAN stops being proved optimal."""
     plan, identity = publisher.checked_plan(plan_file)
@@ -208,7 +214,12 @@ def sensitivity_command(
             watch.count(done, total)
 
         found = sensitivity(
-            planning, x, plan.certificate, time_limit=time_limit, solve_limit=solve_limit, progress=progress
+            planning,
+            x,
+            plan.certificate,
+            clock=asked(time_limit, work_limit),
+            solve_limit=solve_limit,
+            progress=progress,
         )
     if as_json:
         emit({"identity": identity, **found.to_json()})

@@ -86,7 +86,15 @@ def plan_overlap(
     rows = exposures(found.best)
     if as_json:
         data = _document(found, rows, published, status)
-        emit({**data, "plan": str(output), "seconds": round(clock.clock.seconds(), 3), "phases": clock.rounded()})
+        emit(
+            {
+                **data,
+                "plan": str(output),
+                "seconds": round(clock.elapsed_s, 3),
+                "phases": clock.rounded(),
+                "work": clock.work,
+            }
+        )
         return code
     say(*_lines(found, rows, published))
     say(f"identity {published.identity}")
@@ -123,7 +131,7 @@ def _infeasible(found: Unfit, published: Published, output: Path, clock: TimeLim
     if as_json:
         data = {"status": "infeasible", "cost": None, "lower_bound": None, "conflict": conflict(found.rows, claim)}
         more = {"verdict": published.verdict.value, "identity": published.identity, "plan": str(output)}
-        emit({**data, **more, "seconds": round(clock.clock.seconds(), 3), "phases": clock.rounded()})
+        emit({**data, **more, "seconds": round(clock.elapsed_s, 3), "phases": clock.rounded(), "work": clock.work})
         return Exit.INFEASIBLE
     graph = found.planning.graph
     say(f"{graph.name}: proved infeasible, whatever runs beside what and in whatever order")

@@ -55,7 +55,15 @@ def plan_pipeline(
     if tried:
         data["attempts"] = [[t.blocks, t.of, None if t.step is None else t.step / PER_SECOND] for t in rows]
     if as_json:
-        emit({**data, "plan": str(output), "seconds": round(clock.clock.seconds(), 3), "phases": clock.rounded()})
+        emit(
+            {
+                **data,
+                "plan": str(output),
+                "seconds": round(clock.elapsed_s, 3),
+                "phases": clock.rounded(),
+                "work": clock.work,
+            }
+        )
         return code
     if rows:
         say("numbers of blocks that were tried, from the first stage on; the claim is about one graph:")

@@ -48,7 +48,7 @@ from .joint import run_joint
 from .overlapped import plan_overlap
 from .pipelined import plan_pipeline
 from .results import asked_json, asked_lines, document, outcome, sentence
-from .search_options import engine_option, gap_option, started, threads_option, time_option
+from .search_options import engine_option, gap_option, limit_options, started, threads_option
 from .viewed import run_views
 
 
@@ -69,7 +69,8 @@ class PlanOptions:
     space_name: str | None
     vocabulary: str | None
     engine: Engine
-    time_limit: float
+    time_limit: float | None
+    work_limit: int | None
     gap: Fraction
     threads: int
     explain_cost: bool
@@ -181,7 +182,7 @@ class PlanOptions:
     help="Only placements that this framework can say; the claim names the restriction.",
 )
 @engine_option
-@time_option
+@limit_options()
 @gap_option
 @threads_option
 @click.option("--explain-cost", is_flag=True, help="Print flops, bytes and the deciding formula of every operator.")
@@ -235,7 +236,7 @@ def plan_command(publisher: Publisher, options: PlanOptions) -> int:
     """Plan MODEL (zoo name, ONNX file, FILE.py:NAME or JSON graph) on a machine and prove what is said about the
     plan.
     """
-    clock = started(options.time_limit)
+    clock = started(options.time_limit, options.work_limit)
     options.check()
     notes: list[str] = []
     request = options.request(notes)

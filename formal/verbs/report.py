@@ -21,20 +21,27 @@ from ..planning.remarks import remarks
 from ..report.page import Shown, diff_page, plan_page
 from ..selection.model.clock import Clock
 from .explain import plan_argument
-from .search_options import time_option
+from .search_options import asked, limit_options
 
 
 @click.command("report")
 @plan_argument
 @output_option("-o", "--output", required=True, help="The page, a file of HTML.")
 @force_option
-@time_option
+@limit_options()
 @json_option
 @click.pass_obj
-def report_command(publisher: Publisher, plan_file: Path, output: Path, time_limit: float, as_json: bool) -> int:
+def report_command(
+    publisher: Publisher,
+    plan_file: Path,
+    output: Path,
+    time_limit: float | None,
+    work_limit: int | None,
+    as_json: bool,
+) -> int:
     """Write PLAN as one page to look at: placements, memory, communication, prices of alternatives, certificate."""
     with Watch("reading") as watch:
-        shown = _shown(publisher, plan_file, time_limit, watch)
+        shown = _shown(publisher, plan_file, asked(time_limit, work_limit), watch)
     page = plan_page(shown).encode()
     write_file(output, page)
     if as_json:
@@ -49,15 +56,24 @@ def report_command(publisher: Publisher, plan_file: Path, output: Path, time_lim
 @click.argument("second", metavar="OTHER", type=click.Path(path_type=Path))
 @output_option("-o", "--output", help="A page of it, a file of HTML.")
 @force_option
-@time_option
+@limit_options()
 @json_option
 @click.pass_obj
 def diff_command(
-    publisher: Publisher, first: Path, second: Path, output: Path | None, time_limit: float, as_json: bool
+    publisher: Publisher,
+    first: Path,
+    second: Path,
+    output: Path | None,
+    time_limit: float | None,
+    work_limit: int | None,
+    as_json: bool,
 ) -> int:
     """Every term in which two plans of one problem differ, priced; the rows add up to the difference."""
     with Watch("reading") as watch:
-        a, b = (_shown(publisher, path, time_limit, watch, output is not None) for path in (first, second))
+        a, b = (
+            _shown(publisher, path, asked(time_limit, work_limit), watch, output is not None)
+            for path in (first, second)
+        )
     ours, theirs = a.explanation.planning.problem, b.explanation.planning.problem
     if ours.sha256() != theirs.sha256():
         raise InputError(
@@ -76,13 +92,13 @@ def diff_command(
     return Exit.DONE
 
 
-def _shown(publisher: Publisher, path: Path, time_limit: float, watch: Watch, whole: bool = True) -> Shown:
+def _shown(publisher: Publisher, path: Path, clock: Clock, watch: Watch, whole: bool = True) -> Shown:
     """The plan of a file, rebuilt and explained; `whole`: with remarks."""
     plan, _ = publisher.checked_plan(path)
     if not plan.choices.operators:
         raise InputError(f"{path} has no choices: nothing was found that fits its memory limit")
     published = publisher.plan(None, plan, watch.count)
     planning, x = rebuilt(plan)
-    found = explain(planning, x, plan.certificate, time_limit=time_limit)
-    said = remarks(planning, x, clock=Clock(time_limit)) if whole else ()
+    found = explain(planning, x, plan.certificate, clock=clock)
+    said = remarks(planning, x, clock=clock) if whole else ()
     return Shown(plan, published, found, said)

@@ -59,8 +59,9 @@ def document(
         "lower_bound": published.lower_bound,
         "scale": problem.scale,
         "gap": gap,
-        "seconds": round(clock.clock.seconds(), 3),
+        "seconds": round(clock.elapsed_s, 3),
         "phases": clock.rounded(),
+        "work": clock.work,
         "certificate": None if published.path is None else str(published.path),
         "problem_sha256": problem.sha256(),
     }

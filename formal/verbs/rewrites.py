@@ -21,7 +21,7 @@ from ...models.rewrites.rule import Substitution
 from ...models.rewrites.terms import sides_text
 from ...models.sources.rules.parallel import way_points
 from ...models.terminal.console import Exit, Watch, emit, say
-from ...models.terminal.options import SECONDS, THREADS, Count, force_option, json_option, output_option
+from ...models.terminal.options import THREADS, Count, force_option, json_option, output_option
 from ...models.text import InputError
 from ...proofs.container.canonical import ContainerError
 from ...proofs.publishing.publisher import Publisher
@@ -32,9 +32,12 @@ from ..rewrites.derive import Deriver
 from ..rewrites.generate import check_journal, generate, rank2_pool, rank3_pool
 from ..rewrites.picture import counterexample_text
 from ..rewrites.rule_files import RuleItem, judge_items, load_rules, overall
+from .search_options import asked, limit_options
+
+RULE_S = 20.0
 
 file_argument = click.argument("file", type=click.Path(dir_okay=False, path_type=Path))
-limit_option = click.option("--time-limit", type=SECONDS, default=20.0, show_default=True, help="CPU seconds per rule.")
+limits = limit_options("CPU seconds per rule.", RULE_S)
 jobs_option = click.option(
     "--jobs", type=THREADS, default=min(2, os.cpu_count() or 1), show_default=True, help="Processes."
 )
@@ -46,7 +49,7 @@ CODES = {"proved": Exit.DONE, "vacuous": Exit.DONE, "refuted": Exit.REFUTED, "un
 
 @click.command("prove")
 @file_argument
-@limit_option
+@limits
 @jobs_option
 @degree_option
 @output_option("-o", "--output", help="Write rules and proofs here (.spz).", replaces_results=True)
@@ -56,7 +59,8 @@ CODES = {"proved": Exit.DONE, "vacuous": Exit.DONE, "refuted": Exit.REFUTED, "un
 def prove_command(
     publisher: Publisher,
     file: Path,
-    time_limit: float,
+    time_limit: float | None,
+    work_limit: int | None,
     jobs: int,
     degree: str | None,
     output: Path | None,
@@ -68,12 +72,12 @@ def prove_command(
     FILE: FlexFlow's JSON, TASO's protobuf or axioms, a library (.spz), or the word `parallel` for the built-in
     properties.
     """
-    return _prove(publisher, file, time_limit, jobs, degree, output, as_json, only_refuted=False)
+    return _prove(publisher, file, time_limit, work_limit, jobs, degree, output, as_json, only_refuted=False)
 
 
 @click.command("refute")
 @file_argument
-@limit_option
+@limits
 @jobs_option
 @degree_option
 @output_option("-o", "--output", help="Write rules and counterexamples here (.spz).", replaces_results=True)
@@ -83,20 +87,22 @@ def prove_command(
 def refute_command(
     publisher: Publisher,
     file: Path,
-    time_limit: float,
+    time_limit: float | None,
+    work_limit: int | None,
     jobs: int,
     degree: str | None,
     output: Path | None,
     as_json: bool,
 ) -> int:
     """Like prove, but print the rules that fail, each with its counterexample."""
-    return _prove(publisher, file, time_limit, jobs, degree, output, as_json, only_refuted=True)
+    return _prove(publisher, file, time_limit, work_limit, jobs, degree, output, as_json, only_refuted=True)
 
 
 def _prove(
     publisher: Publisher,
     file: Path,
-    time_limit: float,
+    time_limit: float | None,
+    work_limit: int | None,
     jobs: int,
     degree: str | None,
     output: Path | None,
@@ -106,7 +112,7 @@ def _prove(
     start = time.monotonic()
     items = load_rules(file, _degree(degree))
     with Watch(f"judging {file.name}") as watch:
-        judged = list(judge_items(items, time_limit, jobs, watch.count))
+        judged = list(judge_items(items, asked(time_limit, work_limit, RULE_S).allowance(), jobs, watch.count))
         library = Library(file.name, tuple(j for js in judged for j in js), (), "rules prove")
         words = publisher.rules(output, library)
     seconds = time.monotonic() - start
@@ -286,7 +292,7 @@ def generate_command(
 )
 @click.option("--steps", type=Count(1, 4), default=4, show_default=True, help="Steps per output at most.")
 @click.option("--only", default="*", show_default=True, help="Rules with names like this, such as 'figure-*'.")
-@limit_option
+@limits
 @jobs_option
 @output_option("-o", "--output", help="Write the library with the derivations here (.spz).", replaces_results=True)
 @force_option
@@ -298,7 +304,8 @@ def derive_command(
     source: Path,
     steps: int,
     only: str,
-    time_limit: float,
+    time_limit: float | None,
+    work_limit: int | None,
     jobs: int,
     output: Path | None,
     as_json: bool,
@@ -317,7 +324,7 @@ def derive_command(
     taken = {j.rule.name for j in base.judgements}
     found, open_ = [], []
     with Watch(f"deriving {file.name}") as watch:
-        for judgements in judge_items(items, time_limit, jobs, watch.count):
+        for judgements in judge_items(items, asked(time_limit, work_limit, RULE_S).allowance(), jobs, watch.count):
             for j in judgements:
                 d = deriver.derive(j.rule, steps, through=way_points(j.rule.name)) if isinstance(j, Proved) else None
                 if d is not None:

@@ -8,7 +8,6 @@ The status it prints is the checker's, handed back by `publish`.  Exit codes as 
 from __future__ import annotations
 
 import re
-import time
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from fractions import Fraction
@@ -25,10 +24,11 @@ from ...models.schedules.pipeline import Pipeline, Times
 from ...models.schedules.problem import ScheduleProblem
 from ...models.sources.overlap.graph import OverlapGraph, read_overlap
 from ...models.terminal.console import Exit, Watch, emit, say
-from ...models.terminal.options import SECONDS, Count, force_option, json_option, output_option
+from ...models.terminal.options import Count, force_option, json_option, output_option
 from ...models.text import InputError, seconds_text
 from ...proofs.publishing.publisher import Published, Publisher
 from ...proofs.schedules.certificate import ScheduleCertificate
+from ..planning.time_limit import TimeLimit
 from ..schedules.chunks import search_chunks
 from ..schedules.drawing import peaks, picture, text
 from ..schedules.engines.child import EngineName
@@ -37,8 +37,13 @@ from ..schedules.overlap import Overlapped, overlap
 from ..schedules.published import KINDS, chunked, orders, starts_of
 from ..schedules.search import Found, search
 from ..schedules.shop import in_order, shop
+from ..selection.model.clock import Clock
+from .search_options import limit_options, started
 
 Engine = Literal["native", "ilp", "smt", "cp-sat"]
+
+SCHEDULE_S = 60.0
+"""Seconds of a command that is given no limit."""
 
 CHECK_SHARE = 0.15
 """Of the time limit, kept for the checker."""
@@ -94,7 +99,7 @@ class Answer:
     show_default=True,
     help="Who looks for a schedule first: HiGHS, z3 or CP-SAT (extra [solvers]); the proof is native.",
 )
-@click.option("--time-limit", type=SECONDS, default=60.0, show_default=True, help="Seconds of work, check included.")
+@limit_options("Seconds of the wall, check included. Ctrl-C or SIGTERM ends the search early.", SCHEDULE_S)
 @click.option("--machine", help="With a graph: machine for times that nobody published; default: dgx-a100.")
 @output_option("-o", "--output", help="Write schedule and proof (.spz).", replaces_results=True)
 @output_option("--svg", help="Draw the schedule.")
@@ -112,7 +117,8 @@ def schedule_command(
     memory: int | None,
     kind: str,
     engine: Engine,
-    time_limit: float,
+    time_limit: float | None,
+    work_limit: int | None,
     machine: str | None,
     output: Path | None,
     svg: Path | None,
@@ -122,20 +128,20 @@ def schedule_command(
     """The shortest schedule of a pipeline with a proof, or a published schedule and whether a shorter one exists; or
     the shortest schedule of a GRAPH of operators and collectives (.json).
     """
-    start = time.monotonic()
+    limit = started(time_limit, work_limit, SCHEDULE_S)
+    clock = limit.clock.share(1 - CHECK_SHARE)
     if graph is not None:
         if (stages, micro_batches, times, send, memory, kind, csv) != (None, None, None, 0, None, "best", None):
             raise click.UsageError(
                 "a graph has its own tasks; --stages and the options of pipelines do not belong to it"
             )
-        with Watch("scheduling"):
+        with Watch("scheduling"), limit.phase("search"):
             read = read_overlap(graph, machine)
-            end = start + time_limit * (1 - CHECK_SHARE)
-            asked = None if engine == "native" else _asked_graph(read.problem, engine, end - time.monotonic())
+            asked = None if engine == "native" else _asked_graph(read.problem, engine, clock)
             known = None if asked is None else asked.starts
-            done = overlap(read.problem, max(0.0, end - time.monotonic()), known=known)
+            done = overlap(read.problem, clock, known=known)
         answer = Answer(read.problem, read.problem, done.found, "best", None, True, asked)
-        return _publish(publisher, answer, output, svg, as_json, start, _overlap_extra(read, done))
+        return _publish(publisher, answer, output, svg, as_json, limit, _overlap_extra(read, done))
     if machine is not None:
         raise click.UsageError("--machine belongs to a graph; a pipeline has --times")
     for name, value in (("--stages", stages), ("--micro-batches", micro_batches), ("--times", times)):
@@ -145,18 +151,18 @@ def schedule_command(
             )
     assert stages is not None and micro_batches is not None and times is not None
     pipe = Pipeline(_times(times, stages), micro_batches, send, memory).check()
-    with Watch("scheduling"):
-        answer = _pipeline(pipe, kind, engine, time_limit * (1 - CHECK_SHARE))
-    code = _publish(publisher, answer, output, svg, as_json, start)
+    with Watch("scheduling"), limit.phase("search"):
+        answer = _pipeline(pipe, kind, engine, clock)
+    code = _publish(publisher, answer, output, svg, as_json, limit)
     if csv is not None and answer.fits and isinstance(answer.subject, Pipeline):
         given = None if kind == "best" else orders(kind, answer.subject)
         write_file(csv, csv_bytes(action_rows(answer.subject, answer.found.starts, given)))
     return code
 
 
-def _pipeline(pipe: Pipeline, kind: str, engine: Engine, seconds: float) -> Answer:
+def _pipeline(pipe: Pipeline, kind: str, engine: Engine, clock: Clock) -> Answer:
     if kind == "best":
-        found, asked = _searched(pipe, engine, seconds, None)
+        found, asked = _searched(pipe, engine, clock, None)
         return Answer(pipe, pipe.problem(), found, kind, None, True, asked)
     cut = chunked(kind, pipe).check()
     starts = starts_of(cut, orders(kind, cut))
@@ -164,31 +170,31 @@ def _pipeline(pipe: Pipeline, kind: str, engine: Engine, seconds: float) -> Answ
     makespan = max(int(s) + t.time for s, t in zip(starts, problem.tasks, strict=True))
     fits = _fits(problem, starts)
     if not fits:  # of no use for the search; what it needs is said
-        return Answer(cut, problem, Found(starts, makespan, 0, search(shop(cut), 0.0).bound), kind, None, False)
-    best, asked = _searched(cut, engine, seconds, starts)
+        return Answer(cut, problem, Found(starts, makespan, 0, search(shop(cut), Clock(0.0)).bound), kind, None, False)
+    best, asked = _searched(cut, engine, clock, starts)
     shorter = best.makespan if best.makespan < makespan else None
     return Answer(cut, problem, replace(best, starts=starts, makespan=makespan), kind, shorter, True, asked)
 
 
-def _searched(pipe: Pipeline, engine: Engine, seconds: float, first: Ints | None) -> tuple[Found, Asked | None]:
+def _searched(pipe: Pipeline, engine: Engine, clock: Clock, first: Ints | None) -> tuple[Found, Asked | None]:
     """The best schedule and bound; `first`: a schedule that fits (None: list schedules do).  An engine is asked first,
     and what it proposes, if it holds and is shorter, is where the native search begins.
     """
-    begun, asked, arrays = time.monotonic(), None, shop(pipe)
+    asked, arrays = None, shop(pipe)
     if engine != "native":
-        known = search(arrays, 0.0).starts if first is None else first
+        known = search(arrays, Clock(0.0)).starts if first is None else first
         most = int((known + arrays.times).max())
         memory = pipe.memory is not None and pipe.chunks > 1
-        asked = consult(engine, pipe.problem(), arrays, most, memory, ASKED_SHARE * seconds)
+        asked = consult(engine, pipe.problem(), arrays, most, memory, clock.share(ASKED_SHARE))
         if asked.starts is not None and asked.makespan is not None and asked.makespan <= most:
             first = in_order(pipe, asked.starts)
-    left = max(0.0, seconds - (time.monotonic() - begun))
-    return (search(arrays, left) if first is None else search_chunks(pipe, left, first)), asked
+    rest = clock.at_most(None)
+    return (search(arrays, rest) if first is None else search_chunks(pipe, rest, first)), asked
 
 
-def _asked_graph(problem: ScheduleProblem, engine: EngineName, seconds: float) -> Asked:
-    known = overlap(problem, 0.0).found.makespan
-    return consult(engine, problem, shop(problem), known, True, ASKED_SHARE * seconds)
+def _asked_graph(problem: ScheduleProblem, engine: EngineName, clock: Clock) -> Asked:
+    known = overlap(problem, Clock(0.0)).found.makespan
+    return consult(engine, problem, shop(problem), known, True, clock.share(ASKED_SHARE))
 
 
 def _fits(problem: ScheduleProblem, starts: Ints) -> bool:
@@ -225,7 +231,7 @@ def _publish(
     output: Path | None,
     svg: Path | None,
     as_json: bool,
-    start: float,
+    limit: TimeLimit,
     extra: Mapping[str, object] | None = None,
 ) -> Exit:
     found, scale = answer.found, answer.scale
@@ -243,8 +249,8 @@ def _publish(
         title = f"{answer.kind}: {answer.problem.name}, makespan {answer.time(found.makespan)}"
         write_file(svg, picture(answer.problem, found.starts, title).encode())
     if not answer.fits:
-        return _unfit(answer, document, as_json, start)
-    with Watch("checking"):
+        return _unfit(answer, document, as_json, limit)
+    with Watch("checking"), limit.phase("check"):
         published = publisher.schedule(output, answer.certificate())
     status, code = _outcome(published, answer)
     document |= {
@@ -254,7 +260,9 @@ def _publish(
         "verdict": published.verdict.value,
         "identity": published.identity,
         "certificate": None if published.path is None else str(published.path),
-        "seconds": round(time.monotonic() - start, 3),
+        "seconds": round(limit.elapsed_s, 3),
+        "phases": limit.rounded(),
+        "work": limit.work,
     }
     document |= extra or {}
     if answer.asked is not None:
@@ -274,7 +282,7 @@ def _publish(
     if answer.asked is not None:
         say(*answer.asked.lines(answer.time, _best(answer)))
     if published.path is not None:
-        say(f"wrote {published.path} ({published.size} bytes) in {time.monotonic() - start:.1f} s")
+        say(f"wrote {published.path} ({published.size} bytes) in {limit.elapsed_s:.1f} s")
     return code
 
 
@@ -321,12 +329,12 @@ def _sentence(published: Published, answer: Answer) -> str:
     return f"makespan {makespan}, {gap}"
 
 
-def _unfit(answer: Answer, document: dict[str, object], as_json: bool, start: float) -> Exit:
-    limit = max(x for x in answer.problem.limits if x is not None)
+def _unfit(answer: Answer, document: dict[str, object], as_json: bool, limit: TimeLimit) -> Exit:
+    most = max(x for x in answer.problem.limits if x is not None)
     shared = answer.subject.chunks if isinstance(answer.subject, Pipeline) else 1
     need = Fraction(max(peaks(answer.problem, answer.found.starts)), shared)
     if as_json:
-        emit({**document, "status": "infeasible", "needs": float(need), "seconds": round(time.monotonic() - start, 3)})
+        emit({**document, "status": "infeasible", "needs": float(need), "seconds": round(limit.elapsed_s, 3)})
     else:
-        say(f"{answer.kind}: keeps {need} activations on one stage, the memory is for {Fraction(limit, shared)}")
+        say(f"{answer.kind}: keeps {need} activations on one stage, the memory is for {Fraction(most, shared)}")
     return Exit.INFEASIBLE

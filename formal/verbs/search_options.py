@@ -4,18 +4,20 @@ the clock of a command.
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import click
 
 from ...models.terminal.console import say
-from ...models.terminal.options import SECONDS, SHARE, THREADS
+from ...models.terminal.options import SECONDS, SHARE, STEPS, THREADS, Command
 from ..planning.time_limit import TimeLimit
-from ..selection.model.clock import Clock
+from ..selection.model.clock import DEFAULT_S, Clock, budget
 from ..selection.model.interrupt import interruptible
 
 INTERRUPTED = (
-    "\ninterrupted: the best answer so far is checked and written (Ctrl-C again: end at once, nothing is written)\n"
+    "\ninterrupted: the best answer so far is checked and written (once more: end at once, nothing is written)\n"
 )
-"""Said when the first Ctrl-C arrives; the exit code is 5 unless the answer is proved."""
+"""Said when the first Ctrl-C or SIGTERM arrives; the exit code is 5 unless the answer is proved."""
 
 
 engine_option = click.option(
@@ -25,14 +27,28 @@ engine_option = click.option(
     show_default=True,
     help="Who looks for the solution; the proof is native. What was asked and answered is printed.",
 )
-time_option = click.option(
-    "--time-limit",
-    type=SECONDS,
-    default=300.0,
-    show_default=True,
-    help="Seconds of the wall for tables and search; then the best plan known is checked and written. Ctrl-C ends them "
-    "early, a second Ctrl-C everything.",
-)
+
+
+def limit_options(
+    help: str = "Seconds of the wall for tables and search; then the best answer known is checked and written. Ctrl-C "
+    "or SIGTERM ends them early, a second one everything.",
+    default: float = DEFAULT_S,
+) -> Callable[[Command], Command]:
+    """Options for how long is searched: `time_limit` and `work_limit`, which `budget` makes a clock of."""
+
+    def decorate(command: Command) -> Command:
+        time = click.option("--time-limit", type=SECONDS, help=f"{help} [default: {default:g}; none with --work-limit]")
+        work = click.option(
+            "--work-limit",
+            type=STEPS,
+            help="Steps of work instead of seconds, or beside them: the same answer on every machine, however busy; "
+            "24M are about 24 seconds.",
+        )
+        return time(work(command))
+
+    return decorate
+
+
 gap_option = click.option(
     "--gap",
     type=SHARE,
@@ -49,8 +65,15 @@ threads_option = click.option(
 )
 
 
-def started(seconds: float) -> TimeLimit:
-    """The time limit of a command, from its first line on.  Ctrl-C lets it pass, until the command ends."""
-    limit = TimeLimit(Clock(seconds), checks=True, announce=lambda text: say(f"note: {text}", err=True))
+def asked(time_limit: float | None, work_limit: int | None, default_s: float = DEFAULT_S) -> Clock:
+    """The clock of a command line, where None stands for an option that was not given."""
+    return budget("default" if time_limit is None else time_limit, work_limit, default_s)
+
+
+def started(time_limit: float | None, work_limit: int | None, default_s: float = DEFAULT_S) -> TimeLimit:
+    """The limit of a command, from its first line on.  Ctrl-C or SIGTERM lets it pass, until the command ends."""
+    limit = TimeLimit(
+        asked(time_limit, work_limit, default_s), checks=True, announce=lambda text: say(f"note: {text}", err=True)
+    )
     click.get_current_context().with_resource(interruptible(limit.clock, INTERRUPTED))
     return limit

@@ -21,14 +21,14 @@ from .conflict import no_solution
 from .extraction import solve_extraction
 from .options import print_options
 from .results import asked_json, asked_lines, document, outcome, sentence
-from .search_options import engine_option, gap_option, started, threads_option, time_option
+from .search_options import engine_option, gap_option, limit_options, started, threads_option
 
 
 @click.command("solve")
 @click.argument("problem_file", metavar="PROBLEM", type=click.Path(path_type=Path), required=False)
 @click.option("--options", "show_options", is_flag=True, help="Print the constants of the search, solve nothing.")
 @engine_option
-@time_option
+@limit_options()
 @gap_option
 @threads_option
 @output_option("-o", "--output", help="The certificate file.", replaces_results=True)
@@ -40,7 +40,8 @@ def solve_command(
     problem_file: Path | None,
     show_options: bool,
     engine: Engine,
-    time_limit: float,
+    time_limit: float | None,
+    work_limit: int | None,
     gap: Fraction,
     threads: int,
     output: Path | None,
@@ -51,7 +52,7 @@ def solve_command(
         return print_options(as_json)
     if problem_file is None:
         raise click.MissingParameter(param_type="argument", param_hint="'PROBLEM'")
-    clock = started(time_limit)
+    clock = started(time_limit, work_limit)
     with clock.phase("tables"):
         problem = load_problem(problem_file)
     allowed = gap

@@ -23,6 +23,9 @@ from .console import say
 LONGEST_WAIT_S: Final = 10**9
 """More seconds than anybody waits (31 years); clocks and timers of the system take this many."""
 
+MOST_STEPS: Final = 10**15
+"""More steps of work than anybody waits for: a million take about a second."""
+
 LONGEST_TEXT: Final = 64
 """Characters of a number."""
 
@@ -101,7 +104,25 @@ class Amount(click.ParamType):  # type: ignore[type-arg]
         return amount
 
 
+class Steps(click.ParamType):  # type: ignore[type-arg]
+    """Steps of work, `24000000` or `24M`: more than zero."""
+
+    name = "steps"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> int:
+        if isinstance(value, int):
+            return value
+        match = re.fullmatch(r"([0-9]{1,15})([kMG]?)", value, re.ASCII)
+        if match is None:
+            self.fail(f"{value[:LONGEST_TEXT]!r} is not a number of steps, such as 24000000 or 24M.", param, ctx)
+        steps = int(match[1]) * {"": 1, "k": 10**3, "M": 10**6, "G": 10**9}[match[2]]
+        if not 0 < steps <= MOST_STEPS:
+            self.fail(f"{value} is not between 1 and {MOST_STEPS} steps.", param, ctx)
+        return steps
+
+
 SECONDS: Final = Seconds()
+STEPS: Final = Steps()
 SHARE: Final = Share()
 AMOUNT: Final = Amount()
 BATCH: Final = Count(1, (1 << 31) - 1)

@@ -185,11 +185,15 @@ class Publisher(Protocol):
         """The same for a plan with views; None if the file is something else."""
         ...
 
-    def restricted(self, path: Path, vocabulary: str, time_limit_s: float | None) -> Restricted:
-        """Plan again within what a framework says, and have both plans checked; ValueError if nothing is found."""
+    def restricted(
+        self, path: Path, vocabulary: str, time_limit_s: float | None, work_limit: int | None = None
+    ) -> Restricted:
+        """Plan again within what a framework says, and have both plans checked; ValueError if nothing is found.
+        No limit of time or work: 300 s.
+        """
         ...
 
-    def nearest(self, path: Path, framework: str, time_limit_s: float | None) -> Nearest:
+    def nearest(self, path: Path, framework: str, time_limit_s: float | None, work_limit: int | None = None) -> Nearest:
         """The settings of a framework nearest to a plan, with both certificates checked; ValueError if none fits."""
         ...
 

@@ -156,7 +156,7 @@ def overlapped_case(ranks: int, pace: float, virtual: bool) -> Case:
     answer = solve(weighted(planning, (), (20, 1)), clock=Clock(20.0), gap=Fraction(1, 20))
     if found is None or answer.solution is None:
         raise SystemExit("nothing was found; raise the time")
-    plan = replace(found, best=scheduled(planning, answer.solution, 5.0)).certificate()
+    plan = replace(found, best=scheduled(planning, answer.solution, Clock(5.0))).certificate()
     inputs, scale = random_inputs(step.graph, 1), planning.problem.scale
     problem = plan.schedule.subject
     assert isinstance(problem, ScheduleProblem)

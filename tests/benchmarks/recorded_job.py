@@ -32,6 +32,7 @@ from statistics import median
 
 from shardproof.formal.schedules.search import search
 from shardproof.formal.schedules.shop import shop
+from shardproof.formal.selection.model.clock import Clock
 from shardproof.models.problem.claims import Verdict
 from shardproof.models.schedules.problem import Precedence, ScheduleProblem, Stream, Task
 from shardproof.proofs.schedules.certificate import ScheduleCertificate
@@ -178,7 +179,7 @@ def best_order(rows: list[Row], ranks: dict[int, list[Batch]], seconds: float) -
             arcs.append(Precedence(k, number[dp, s - 1, "b", i], lag))
     streams = tuple(Stream(d, "compute") for d in range(len(devices)))
     problem = ScheduleProblem("recorded", streams, tuple(tasks), tuple(arcs), (), (None,) * len(devices)).check()
-    found = search(shop(problem), seconds)
+    found = search(shop(problem), Clock(seconds))
     certificate = ScheduleCertificate(problem, found.starts, found.makespan, found.lower_bound, found.bound, "best")
     result = check_schedule(certificate)
     if result.verdict is not Verdict.PROVED:
@@ -213,7 +214,7 @@ def dual_pipe(folder: Path, seconds: float) -> list[str]:
         task(f"weight gradient {k}", half, 0, backward)
     streams = (Stream(0, "compute"), Stream(0, "exchange"))
     problem = ScheduleProblem("dual", streams, tuple(tasks), tuple(arcs), (), (None,)).check()
-    found = search(shop(problem), seconds)
+    found = search(shop(problem), Clock(seconds))
     result = check_schedule(
         ScheduleCertificate(problem, found.starts, found.makespan, found.lower_bound, found.bound, "best")
     )

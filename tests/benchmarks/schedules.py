@@ -27,6 +27,7 @@ from shardproof.formal.schedules.drawing import peaks
 from shardproof.formal.schedules.published import chunked, orders, starts_of
 from shardproof.formal.schedules.search import Found, search
 from shardproof.formal.schedules.shop import shop
+from shardproof.formal.selection.model.clock import Clock
 from shardproof.models.problem.claims import Verdict
 from shardproof.models.schedules.pipeline import Pipeline, Times
 from shardproof.models.text import InputError
@@ -69,7 +70,7 @@ def grid() -> Iterator[tuple[str, Pipeline]]:
 
 def solve_grid(seconds: float, skip: int) -> None:
     """Print one row per case and how many are proved."""
-    search(shop(Pipeline(((1, 2, 3), (3, 1, 2), (2, 3, 1)), 3, 0, 2)), 3.0)  # compiles
+    search(shop(Pipeline(((1, 2, 3), (3, 1, 2), (2, 3, 1)), 3, 0, 2)), Clock(3.0))  # compiles
     print("  p   m   K  send  times        makespan      bound     gap   seconds", flush=True)
     proved = near = total = 0
     slowest = 0.0
@@ -77,7 +78,7 @@ def solve_grid(seconds: float, skip: int) -> None:
         if number % skip:
             continue
         start = time.monotonic()
-        found = search(shop(pipe), seconds)
+        found = search(shop(pipe), Clock(seconds))
         checked(pipe, found)
         spent = time.monotonic() - start
         gap = 1 - found.lower_bound / found.makespan
@@ -109,7 +110,7 @@ def drawn(rnd: random.Random) -> tuple[str, Pipeline]:
 def solve_drawn(seed: int, cases: int, seconds: float) -> None:
     """Solve and check drawn cases; print the misses and the counts."""
     rnd = random.Random(seed)
-    search(shop(Pipeline(((1, 2, 3), (3, 1, 2), (2, 3, 1)), 3, 0, 2)), 3.0)  # compiles
+    search(shop(Pipeline(((1, 2, 3), (3, 1, 2), (2, 3, 1)), 3, 0, 2)), Clock(3.0))  # compiles
     print(f"seed {seed}, {seconds:g} s a case; not proved (*: gap of {GOAL:.1%} or more):")
     print("case   p   m   K  send  times        makespan      bound     gap   seconds", flush=True)
     proved = near = 0
@@ -117,7 +118,7 @@ def solve_drawn(seed: int, cases: int, seconds: float) -> None:
     for number in range(1, cases + 1):
         kind, pipe = drawn(rnd)
         start = time.monotonic()
-        found = search(shop(pipe), seconds)
+        found = search(shop(pipe), Clock(seconds))
         checked(pipe, found)
         gap = 1 - found.lower_bound / found.makespan
         proved, near = proved + (gap == 0), near + (gap < GOAL)
@@ -161,7 +162,7 @@ def verdict(kind: str, pipe: Pipeline, seconds: float) -> str:
     if any(peak > (limit or peak) for peak, limit in zip(peaks(problem, starts), problem.limits, strict=True)):
         return "-"
     makespan = max(int(s) + t.time for s, t in zip(starts, problem.tasks, strict=True))
-    found = search_chunks(cut, seconds, starts)
+    found = search_chunks(cut, Clock(seconds), starts)
     if found.lower_bound == makespan:
         return "="
     checked(cut, found)

@@ -8,11 +8,12 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import Literal
 
+from budgets import work
+
 from conformance.pipelines import machine
 from conformance.writing import Head, Suite, changed, container
 from shardproof.formal.overlap.planned import scheduled
 from shardproof.formal.overlap.search import Chain, edges_between, links_of, unfit, weighted
-from shardproof.formal.selection.model.clock import Clock
 from shardproof.formal.selection.solve import solve
 from shardproof.models.cost.selection import Planning
 from shardproof.models.cost.selection import build as build_problem
@@ -71,7 +72,7 @@ def suite() -> Suite:
     add("memory", "proved", "Schedule     proved", kept)
     add("memory-rows", "proved", "WithinGap    proved", rows)
 
-    nothing = unfit(limited(1 << 10), Clock(30.0), thoroughly=False)
+    nothing = unfit(limited(1 << 10), work(30.0), thoroughly=False)
     assert nothing is not None
     none = nothing.certificate()
     add("infeasible", "proved", "Infeasible   proved", none)

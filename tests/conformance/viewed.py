@@ -8,9 +8,10 @@ from collections.abc import Callable
 from dataclasses import replace
 from fractions import Fraction
 
+from budgets import work
+
 from conformance.pipelines import machine
 from conformance.writing import Head, Suite, changed, container
-from shardproof.formal.selection.model.clock import Clock
 from shardproof.formal.views.search import plan_views
 from shardproof.models.layout.placement import Placement, space
 from shardproof.models.layout.view import View
@@ -42,7 +43,7 @@ def by_hand(launch: str, where: str = "complete", train: bool = False) -> ViewsC
     sources = tuple((k, "assumption: a round number") for k in sorted(stated))
     slow: Machine = replace(plain, device=device, sources=sources)
     graph = build_step(branches(), "sgd").graph if train else branches()
-    found = plan_views(graph, slow, space(where), clock=Clock(60.0)).certificate()
+    found = plan_views(graph, slow, space(where), clock=work(60.0)).certificate()
     assert found is not None
     return found
 

@@ -12,6 +12,7 @@ import sys
 from typing import Final, Literal
 
 from ....models.files.json_text import parse_json
+from ...selection.model.clock import Allowance
 from .question import Question, Reply
 
 EngineName = Literal["ilp", "smt", "cp-sat"]
@@ -25,18 +26,26 @@ MOST_BYTES: Final = 1 << 26
 _CODE: Final = "import sys; sys.path[:] = {path!r}; from {module} import serve; serve()"
 
 
-def reply_in_time(engine: EngineName, asked: Question, seconds: float, threads: int) -> Reply:
-    """What the engine says within `seconds`, by a clock outside of it.  Nothing in it is checked yet but that it is
-    text of the right form.
+def reply_in_time(engine: EngineName, asked: Question, given: Allowance, threads: int) -> Reply:
+    """What the engine says within what is `given`, seconds by a clock outside of it.  Nothing in it is checked yet but
+    that it is text of the right form.
 
     >>> from ....models.schedules.pipeline import Pipeline
     >>> from ..shop import shop
     >>> from .question import question
     >>> pipe = Pipeline(((1, 1, 1),) * 2, 2, 0, 2)
-    >>> reply_in_time("ilp", question(pipe.problem(), shop(pipe), 9, False), 60.0, 1).claims
+    >>> reply_in_time("ilp", question(pipe.problem(), shop(pipe), 9, False), Allowance(60.0), 1).claims
     7
     """
-    task = json.dumps({"engine": engine, "seconds": seconds, "threads": threads, "question": asked.to_json()})
+    task = json.dumps(
+        {
+            "engine": engine,
+            "seconds": given.seconds,
+            "steps": given.steps,
+            "threads": threads,
+            "question": asked.to_json(),
+        }
+    )
     command = [sys.executable, "-c", _CODE.format(path=sys.path, module=__name__)]
     try:
         done = subprocess.run(
@@ -44,7 +53,7 @@ def reply_in_time(engine: EngineName, asked: Question, seconds: float, threads: 
             input=task.encode(),
             stdout=subprocess.PIPE,
             stderr=subprocess.DEVNULL,
-            timeout=seconds + GRACE,
+            timeout=None if given.seconds is None else given.seconds + GRACE,
             check=False,
         )
     except subprocess.TimeoutExpired:
@@ -66,21 +75,22 @@ def serve() -> None:
     """The other process: question from standard input, answer to standard output, which solvers cannot write to."""
     task = parse_json(sys.stdin.buffer.read())
     assert isinstance(task, dict)  # from `reply_in_time`
+    given = Allowance(task["seconds"], task["steps"])
     asked = Question.of_json(task["question"])
     out = os.fdopen(os.dup(1), "wb")
     os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
     if task["engine"] == "ilp":
         from .ilp import solve_ilp
 
-        reply = solve_ilp(asked, task["seconds"], task["threads"])
+        reply = solve_ilp(asked, given, task["threads"])
     elif task["engine"] == "smt":
         from .smt import solve_smt
 
-        reply = solve_smt(asked, task["seconds"])
+        reply = solve_smt(asked, given)
     else:
         from .cp_sat import solve_cp_sat
 
-        reply = solve_cp_sat(asked, task["seconds"], task["threads"])
+        reply = solve_cp_sat(asked, given, task["threads"])
     out.write(json.dumps({"starts": reply.starts, "says": reply.says, "claims": reply.claims}).encode())
     out.close()
     os._exit(0)  # solvers need not tidy up

@@ -18,6 +18,7 @@ from ....models.problem.selection_problem import Ints
 from ....models.schedules.problem import ScheduleProblem
 from ....models.text import InputError
 from ...compiling import monotonic
+from ...selection.model.clock import Clock
 from ..drawing import peaks
 from ..shop import Shop
 from .child import EngineName, reply_in_time
@@ -87,7 +88,7 @@ class Asked:
 
 
 def consult(
-    engine: EngineName, problem: ScheduleProblem, shop: Shop, most: int, memory: bool, seconds: float, threads: int = 1
+    engine: EngineName, problem: ScheduleProblem, shop: Shop, most: int, memory: bool, clock: Clock, threads: int = 1
 ) -> Asked:
     """Ask `engine` for a schedule no longer than `most`.  `memory`: limits are to be stated; otherwise links of `shop`
     keep them.  `InputError` if it is not installed, or the problem is too large for it.
@@ -103,9 +104,10 @@ def consult(
             f"engine {engine}: {problem.name}: {asked.parts} open pairs, at most {MOST_PARTS[engine]} can be asked "
             f"about; use --engine native, or a smaller problem"
         )
-    begun = monotonic()
-    reply = reply_in_time(engine, asked, seconds, threads)
+    begun, given = monotonic(), clock.allowance()
+    reply = reply_in_time(engine, asked, given, threads)
     spent = monotonic() - begun
+    clock.charge(given.steps or 0)
     starts, unusable = None, None
     if reply.starts is not None:
         starts = whole(reply.starts, len(asked.times))

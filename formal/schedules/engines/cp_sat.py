@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+from ...selection.model.clock import STEPS, Allowance
 from .question import Question, Reply
 
 
-def solve_cp_sat(asked: Question, seconds: float, threads: int) -> Reply:
+def solve_cp_sat(asked: Question, given: Allowance, threads: int) -> Reply:
     """Ask CP-SAT for `seconds`.  Raises `ModuleNotFoundError` when OR-Tools is not installed."""
     from ortools.sat.python import cp_model
 
@@ -37,8 +38,11 @@ def solve_cp_sat(asked: Question, seconds: float, threads: int) -> Reply:
         model.add_cumulative(kept[d], demands[d], limit)
     model.minimize(makespan)
     solver = cp_model.CpSolver()
-    solver.parameters.max_time_in_seconds = seconds
-    solver.parameters.num_workers = threads
+    if given.seconds is not None:
+        solver.parameters.max_time_in_seconds = given.seconds
+    if given.steps is not None:
+        solver.parameters.max_deterministic_time = given.steps / STEPS
+    solver.parameters.num_workers = threads if given.steps is None else 1
     status = solver.solve(model)
     says = solver.status_name(status)
     if status not in (cp_model.OPTIMAL, cp_model.FEASIBLE):

@@ -18,6 +18,7 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from ...highs import run_alone, silent_solver
+from ...selection.model.clock import Allowance
 from .question import Question, Reply
 
 INFINITE = 1e30
@@ -41,8 +42,8 @@ class Program:
         return len(self.lower) - 1
 
 
-def solve_ilp(asked: Question, seconds: float, threads: int) -> Reply:
-    """Ask HiGHS for `seconds`."""
+def solve_ilp(asked: Question, given: Allowance, threads: int) -> Reply:
+    """Ask HiGHS within what is `given`; `Allowance.nodes` of its tree."""
     n, most = len(asked.times), asked.most
     program = Program()
     for t, time in enumerate(asked.times):
@@ -59,7 +60,7 @@ def solve_ilp(asked: Question, seconds: float, threads: int) -> Reply:
         program.rows.append((asked.times[b], {a: 1, b: -1, y: most}))
         choices.append((y, a, b, asked.times[a], b, a, asked.times[b]))
     ends = _memory(asked, program)
-    values, says, bound = _run(program, makespan, seconds, threads)
+    values, says, bound = _run(program, makespan, given, threads)
     if values is None:
         return Reply(None, says, bound)
     links = list(asked.links)
@@ -102,7 +103,7 @@ def _memory(asked: Question, program: Program) -> list[tuple[int, list[tuple[int
     return ends
 
 
-def _run(program: Program, makespan: int, seconds: float, threads: int) -> tuple[list[float] | None, str, int | None]:
+def _run(program: Program, makespan: int, given: Allowance, threads: int) -> tuple[list[float] | None, str, int | None]:
     """Values of the columns (None: none were found), what HiGHS says, and the bound that it claims."""
     import highspy
 
@@ -117,7 +118,10 @@ def _run(program: Program, makespan: int, seconds: float, threads: int) -> tuple
     for least, terms in program.rows:
         index = np.array(list(terms), dtype=np.int32)
         solver.addRow(float(least), INFINITE, len(index), index, np.array(list(terms.values()), dtype=float))
-    solver.setOptionValue("time_limit", float(seconds))
+    if given.seconds is not None:
+        solver.setOptionValue("time_limit", given.seconds)
+    if given.nodes is not None:
+        solver.setOptionValue("mip_max_nodes", given.nodes)
     solver.setOptionValue("threads", threads)
     solver.setOptionValue("mip_rel_gap", 0.0)
     solver.setOptionValue("mip_abs_gap", 0.999)

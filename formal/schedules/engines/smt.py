@@ -11,15 +11,21 @@ C is lowered below every schedule that is found, until there is none or the time
 from __future__ import annotations
 
 import time
+from typing import TYPE_CHECKING
 
+from ...selection.model.clock import Allowance
 from .question import Question, Reply
 
-
-def solve_smt(asked: Question, seconds: float) -> Reply:
-    """Ask z3 for `seconds`."""
+if TYPE_CHECKING:
     import z3
 
-    end = time.monotonic() + seconds
+
+def solve_smt(asked: Question, given: Allowance) -> Reply:
+    """Ask z3 within what is `given`; `Allowance.resources` of its own units."""
+    import z3
+
+    end = None if given.seconds is None else time.monotonic() + given.seconds
+    resources = given.resources
     solver = z3.Solver(ctx=z3.Context())
     ctx = solver.ctx
     s = [z3.Int(f"s{t}", ctx) for t in range(len(asked.times))]
@@ -42,13 +48,19 @@ def solve_smt(asked: Question, seconds: float) -> Reply:
     makespan = asked.most + 1
     starts: list[int] | None = None
     while True:
-        left_s = end - time.monotonic()
-        if left_s <= 0:
+        left_s = 1.0 if end is None else end - time.monotonic()
+        if left_s <= 0 or (resources is not None and resources <= 0):
             return Reply(starts, "time is over")
         for t, x in enumerate(s):
             solver.add(x <= makespan - 1 - asked.tail[t] - asked.times[t])
-        solver.set("timeout", max(1, int(left_s * 1000)))
+        if end is not None:
+            solver.set("timeout", max(1, int(left_s * 1000)))
+        before = _spent(solver)
+        if resources is not None:
+            solver.set("rlimit", resources)
         said = solver.check()
+        if resources is not None:
+            resources -= _spent(solver) - before
         if said == z3.unsat:
             return Reply(starts, "unsat below" if starts else "unsat", makespan)
         if said != z3.sat:
@@ -56,3 +68,9 @@ def solve_smt(asked: Question, seconds: float) -> Reply:
         model = solver.model()
         starts = [model.eval(x, model_completion=True).as_long() for x in s]
         makespan = max(x + asked.times[t] for t, x in enumerate(starts))
+
+
+def _spent(solver: z3.Solver) -> int:
+    """Units of resources so far."""
+    found = solver.statistics()
+    return int(found.get_key_value("rlimit count")) if "rlimit count" in found.keys() else 0  # noqa: SIM118

@@ -63,6 +63,7 @@ class AcceleratedSweeper:
         self.lists = [np.array(part, dtype=np.int64) for part in (*self.parts.parts, self.parts.separator)]
         self.rank = np.empty(len(sweeper.order), dtype=np.int64)
         self.rank[self.parts.order] = np.arange(len(sweeper.order))
+        self.entries = 2 * network.pair_cells()
         self._measure(_coarse_unit(sweeper) if large else None, alternating(sweeper.to_u, sweeper.to_v))
 
     def _measure(self, coarse: int | None, messages: Ints) -> None:
@@ -103,6 +104,7 @@ class AcceleratedSweeper:
         for _ in range(turns):
             if clock.over():
                 break
+            clock.read(self.entries)
             if self.coarse and self.bound is not None:
                 self._refine(self.bound, enough)
             kernels.push(self.now, self.last, min(self.options.push, (self.since - 1) / (self.since + 2)), self.limit)

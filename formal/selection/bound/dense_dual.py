@@ -72,6 +72,7 @@ class DenseBounder:
     def __init__(self, flat: DenseProblem, big: int, options: DenseOptions = DENSE) -> None:
         self.flat, self.options = flat, options
         self.cost, self.cells = flat.clipped(big)
+        self.entries = 2 * flat.entries
         self.order = np.arange(flat.vertices, dtype=np.int64)
         self.weight = self.cost.copy()
         self.x = np.zeros(flat.vertices, dtype=np.int64)
@@ -179,6 +180,7 @@ class _Ascent:
 
     def sweep(self) -> float:
         bounder, now = self.bounder, self.now
+        self.clock.read(bounder.entries)
         bounder.sweep(now.messages, True)
         now.bound = bounder.sweep(now.messages, False) + bounder.offset(now)
         return now.bound

@@ -15,12 +15,17 @@ Source: T. Meltzer, A. Globerson, Y. Weiss, "Convergent message passing algorith
 
 from __future__ import annotations
 
+from typing import Final
+
 import numpy as np
 
 from ..model.clock import Clock
 from .dense_dual import DenseBounder, State
 from .dense_kernels import expected
 from .multipliers import Steps
+
+SOFT: Final = 10
+"""So many times the work of a sweep takes one with a soft minimum: exponentials and logarithms."""
 
 
 def smoothed_ascent(
@@ -49,6 +54,7 @@ def smoothed_ascent(
             reach = options.reach * options.fall ** (step / steps)
             if clock.over():
                 return best
+            clock.read(bounder.entries * SOFT)
             for forward in (True, False):
                 bounder.sweep(now.messages, forward, (temperature, options.cold * temperature), shares)
             if not rows:
@@ -62,6 +68,7 @@ def smoothed_ascent(
             now.n, now.k = here[:rows], here[rows:]
             bounder.apply(now)
         true = now.copy()
+        clock.read(bounder.entries * options.polish)
         for _ in range(options.polish):
             bounder.sweep(true.messages, True)
             true.bound = bounder.sweep(true.messages, False) + bounder.offset(true)

@@ -156,6 +156,7 @@ def buckets(unary: list[Ints], pairs: list[tuple[int, int, Ints]], size: Size, c
         kept += joint // dims[v]
         if joint > size.joint or work > size.work or kept > size.kept or len(near[v]) > WIDEST or clock.over():
             return None
+        clock.read(joint)
         done[v] = 1
         scope, consumed = tuple(sorted(near[v])), pool[v]
         factors = tuple(consumed.values())

@@ -172,8 +172,10 @@ def eliminate(
     replay = 0 if stores else ELIMINATED * n + schedule.work
     gone: list[tuple[Ints, list[_Factor]]] = []
     messages: list[Ints] = []
-    value = network.base.constant
+    value, counted = network.base.constant, replay
     for v, scope in zip(schedule.order, schedule.scopes, strict=True):
+        clock.read(replay - counted)
+        counted = replay
         if clock.over():
             return None
         consumed = pool[v]

@@ -36,7 +36,7 @@ from ....models.problem.selection_problem import SelectionProblem
 from ....proofs.selection.certificates import Dual
 from ..bound.converge import converge
 from ..bound.subgradient import factored_ascent
-from ..model.clock import Clock
+from ..model.clock import ANY, Allowance, Clock
 from ..model.factored import allowed, build, exact_cost
 from ..model.resources import Rows
 from ..options.engines import EngineOptions
@@ -193,7 +193,9 @@ def ask(
     while True:
         run.progress.update(f"asking {engine}", bound, run.upper())
         at = run.clock.seconds()
-        reply = _reply(engine, part, None if until.limit_s is None else max(0.0, until.left()), run.threads, events)
+        given = until.allowance()
+        reply = _reply(engine, part, given, run.threads, events)
+        until.charge(given.steps or 0)
         broken: list[int] = []
         cost = None
         if reply.solution is not None and exact_cost(replace(part, limit=None), reply.solution) is None:
@@ -233,15 +235,15 @@ def ask(
 
 
 def _reply(
-    engine: EngineName, problem: SelectionProblem, seconds: float | None, threads: int, events: Sequence[int]
+    engine: EngineName, problem: SelectionProblem, given: Allowance, threads: int, events: Sequence[int]
 ) -> Reply:
     told = problem if engine == "smt" else replace(problem, fine=None)
-    if seconds is not None:
-        reply = reply_in_time(engine, told, seconds, threads, events)
+    if given != ANY:
+        reply = reply_in_time(engine, told, given, threads, events)
     elif engine == "smt":
-        reply = smt.solve_smt(told, None, events)
+        reply = smt.solve_smt(told, events=events)
     else:
-        reply = ilp.solve_ilp(told, None, threads, events)
+        reply = ilp.solve_ilp(told, threads=threads, events=events)
     return (
         reply
         if told.fine is problem.fine

@@ -103,6 +103,13 @@ class DenseProblem:
         return self.label.size - 1
 
     @property
+    def entries(self) -> int:
+        """Numbers that one pass over everything reads: tables, costs and amounts."""
+        sizes = np.diff(self.label)
+        tables = int((sizes[self.graph.u] * sizes[self.graph.v]).sum())
+        return tables + self.labels + int(self.spans.amount.size)
+
+    @property
     def labels(self) -> int:
         """Number of labels of all vertices."""
         return int(self.label[-1])

@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 
 from ....models.problem.selection_problem import Ints, SelectionProblem, Usage
 from ..options.bound import BOUND, BoundOptions
-from .clock import Clock
+from .clock import ENTRIES, Clock
 from .factored import Domains
 
 WEIGHTED_LIMIT: Final = 1 << 62
@@ -107,6 +107,7 @@ class Rows:
             for k, (span, usage) in enumerate(left):
                 if k % POLL == 0 and clock.over():
                     return None
+                clock.charge(usage.size // ENTRIES + 1)
                 use[span] += usage[int(np.argmin(usage @ scaled[span]))]
             if int(scaled @ (use - self.limit)) > 0:
                 return self.pairs(scaled)

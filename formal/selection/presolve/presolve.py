@@ -13,16 +13,23 @@ from __future__ import annotations
 from collections import deque
 from dataclasses import dataclass
 from itertools import count, pairwise
+from typing import Final
 
 import numpy as np
 
 from ....models.problem.selection_problem import Edge, Ints, ProblemError, SelectionProblem, Usage, Vertex
 from ....proofs.selection.certificates import Dual, Record, Reduced
 from ....proofs.selection.presolve_log import BASELINE, Rule
-from ..model.clock import Clock
+from ..model.clock import ENTRIES, Clock
 from ..model.factored import Domains, whole
 from ..options.presolve import PRESOLVE, PresolveOptions
 from .state import Follows, State, TooLarge
+
+PAIR: Final = 10
+"""Steps of work of a pair that is looked at, beside its entries."""
+
+VERTEX: Final = 100
+"""Steps of work of a vertex that is looked at, beside its labels."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -207,6 +214,7 @@ class _Run:
         """One pair i < j."""
         state, flag = self.state, self.kernels
         table = state.stored(i, j)
+        self.clock.charge(PAIR + (0 if table is None else table.size // ENTRIES))
         flags = 0 if table is None else self.kernels.inspect(table, self.counts)
         if flags & flag.EMPTY_ROW:
             state.arc(i, j)
@@ -233,6 +241,7 @@ class _Run:
         for v in waiting:
             if not state.alive[v]:
                 continue
+            self.clock.charge(VERTEX + state.labels[v].size)
             if state.labels[v].size > 1:
                 self._dominance(v)
             self._small_degree(v)

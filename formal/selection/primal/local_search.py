@@ -21,6 +21,10 @@ outweighs any saving.
 """
 
 
+MOVE: Final = 1
+"""Steps of work per vertex of a move."""
+
+
 class Improver:
     """Search state on `flat`; `best` holds the cheapest positions that fit (None so far)."""
 
@@ -125,7 +129,9 @@ class Improver:
             )
             self.prices(n + extra)
             self.set(self.x)
-            self.run(2 * self.pool.size // 3 + at.fit_moves, self.options.fit_size, 1.0)
+            moves = 2 * self.pool.size // 3 + at.fit_moves
+            clock.charge(MOVE * moves * self.options.fit_size)
+            self.run(moves, self.options.fit_size, 1.0)
         return False
 
     def search(self, n: Floats, clock: Clock, turns: int) -> None:
@@ -139,7 +145,9 @@ class Improver:
             low = np.inf
             for s in self.options.savings:
                 size = self.options.sizes[turn % len(self.options.sizes)]
-                self.run(max(self.options.turn_moves, self.options.turn_visits * self.pool.size // size), size, s)
+                moves = max(self.options.turn_moves, self.options.turn_visits * self.pool.size // size)
+                clock.charge(MOVE * moves * size)
+                self.run(moves, size, s)
                 low = min(low, self.value)
                 if clock.over():
                     break

@@ -23,6 +23,9 @@ from ..options.primal import PRIMAL, PrimalOptions
 
 WEIGHT_LIMIT: Final = 1 << 58
 
+AROUND: Final = 5
+"""Steps of work per edge of a vertex that is looked at."""
+
 
 def repair(
     network: Network, rows: Rows | None, choice: Choice, clock: Clock, options: PrimalOptions = PRIMAL
@@ -63,6 +66,7 @@ def _pass(
         if clock.over():
             return moved
         waiting[v] = False
+        clock.charge(AROUND * len(network.around[v]))
         kinds = None if rows is None else rows.kinds[v]
         total = local_costs(network, x, v)
         if rows is not None and kinds is not None:

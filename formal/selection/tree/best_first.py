@@ -36,7 +36,7 @@ from ..model.factored import Domains
 from ..options import Options
 from ..options.dense import DENSE, DenseOptions
 from ..presolve.presolve import presolve
-from ..primal.local_search import Improver
+from ..primal.local_search import MOVE, Improver
 from .proof_tree import DualNode, Leaf, ReducedNode, SplitNode
 
 Lift = Callable[[tuple[int, ...]], tuple[int, ...]]
@@ -208,8 +208,10 @@ class Tree:
         if not improver.fit(x, n, self.clock, rounds=self.dense.node_fit_rounds):
             return
         improver.prices(n)
+        moves = max(self.dense.node_moves, improver.pool.size // 2)
         for s in self.dense.node_savings:
-            improver.run(max(self.dense.node_moves, improver.pool.size // 2), self.dense.node_move, s)
+            self.clock.charge(MOVE * moves * self.dense.node_move)
+            improver.run(moves, self.dense.node_move, s)
         if improver.best is not None and self.offer(node.lift(flat.solution(improver.best))):
             self.better = improver.best_value + flat.problem.constant < self.upper
 

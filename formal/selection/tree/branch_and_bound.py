@@ -91,6 +91,7 @@ def _bounded(
     multipliers: tuple[tuple[int, int], ...] = ()
     if run.rows is not None and (warm is not None or not run.closed(bound_now(sweeper))):
         multipliers = _multiply(run, sweeper, run.rows, warm, depth)
+    run.clock.read(2 * network.pair_cells())
     record, result = run.record(network, sweeper, multipliers)
     node = DualNode(record, domains, result)
     run.held += sum(m.nbytes for m in (*record.to_u, *record.to_v))
@@ -142,6 +143,7 @@ def _consistent(run: Run, network: Network, domains: Domains) -> tuple[DualNode,
     """One round of arc consistency as a dual without messages, if it removes enough: against a good incumbent a hundred
     rounds may remove a little each, and every round takes as long as a sweep.
     """
+    run.clock.read(network.pair_cells())
     zero_u = [np.zeros(network.tables[a.table].shape[0], dtype=np.int64) for a in network.arcs]
     zero_v = [np.zeros(network.tables[a.table].shape[1], dtype=np.int64) for a in network.arcs]
     result = score(network, zero_u, zero_v)

@@ -31,8 +31,8 @@ from .run import Run
 
 
 class DenseSearch:
-    """One search of the problem of `run`.  With two threads the local search of a slice runs beside its ascent; the
-    answer does not depend on that, unless the clock ends it.
+    """One search of the problem of `run`.  With two threads the local search of a slice runs beside its ascent, but
+    where steps of work are counted; the answer does not depend on that, unless the clock ends it.
     """
 
     def __init__(self, run: Run) -> None:
@@ -145,6 +145,7 @@ class DenseSearch:
         """Bound and first solution."""
         bounder = DenseBounder(flat, 1 << 50, self.dense)
         state = start(flat, self.dense)
+        self.clock.read(bounder.entries)
         for forward in (True, False):
             state.bound = bounder.sweep(state.messages, forward) + flat.problem.constant
         self.converged = False
@@ -171,7 +172,7 @@ class DenseSearch:
         if self.slices == 0:  # nothing yet that a search could begin from
             state = self._ascent(bounder, state, target)
             self._hunt(bounder.decoded(state), self.dense.turns)
-        elif self.threads > 1:
+        elif self.threads > 1 and not self.clock.counts:
             begin = bounder.decoded(state)
             with ThreadPoolExecutor(1) as pool:
                 hunt = pool.submit(self._hunt, begin, self.dense.turns)

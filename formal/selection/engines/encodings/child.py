@@ -15,6 +15,7 @@ from collections.abc import Sequence
 from typing import Final, Literal
 
 from .....models.problem.selection_problem import SelectionProblem
+from ...model.clock import Allowance
 from . import Reply
 
 GRACE: Final = 2.0
@@ -28,23 +29,28 @@ _CODE: Final = "import sys; sys.path[:] = {path!r}; from {module} import serve; 
 def reply_in_time(
     engine: Literal["ilp", "smt"],
     problem: SelectionProblem,
-    seconds: float,
+    given: Allowance,
     threads: int,
     events: Sequence[int],
 ) -> Reply:
-    """What the engine says within `seconds`, by a clock outside of it.
+    """What the engine says within what is `given`, seconds by a clock outside of it.
 
     >>> import numpy as np
     >>> from shardproof.models.problem.selection_problem import SelectionProblem, Vertex
-    >>> reply_in_time("smt", SelectionProblem("one", (Vertex("a", np.array([3, 1, 2])),), (), ()), 60.0, 1,
+    >>> reply_in_time("smt", SelectionProblem("one", (Vertex("a", np.array([3, 1, 2])),), (), ()), Allowance(60.0), 1,
     ...     ()).solution
     (1,)
     """
-    task = pickle.dumps((engine, problem, seconds, threads, tuple(events)))
+    task = pickle.dumps((engine, problem, given, threads, tuple(events)))
     command = [sys.executable, "-c", _CODE.format(path=sys.path, module=__name__)]
     try:
         done = subprocess.run(
-            command, input=task, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, timeout=seconds + GRACE, check=False
+            command,
+            input=task,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.DEVNULL,
+            timeout=None if given.seconds is None else given.seconds + GRACE,
+            check=False,
         )
     except subprocess.TimeoutExpired:
         return Reply(None, "time is over")
@@ -56,17 +62,17 @@ def reply_in_time(
 
 def serve() -> None:
     """The other process: task from standard input, answer to standard output, which solvers cannot write to."""
-    engine, problem, seconds, threads, events = pickle.load(sys.stdin.buffer)  # from `reply_in_time` only
+    engine, problem, given, threads, events = pickle.load(sys.stdin.buffer)  # from `reply_in_time` only
     out = os.fdopen(os.dup(1), "wb")
     os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
     if engine == "smt":
         from .smt import solve_smt
 
-        reply = solve_smt(problem, seconds, events)
+        reply = solve_smt(problem, given, events)
     else:
         from .ilp import solve_ilp
 
-        reply = solve_ilp(problem, seconds, threads, events)
+        reply = solve_ilp(problem, given, threads, events)
     out.write(pickle.dumps((reply.solution, reply.says, reply.final)))
     out.close()
     os._exit(0)  # solvers need not tidy up

@@ -34,6 +34,7 @@ import numpy as np
 
 from .....models.problem.selection_problem import FORBIDDEN, Ints, SelectionProblem
 from ....highs import fresh_pool
+from ...model.clock import ANY, Allowance
 from . import Reply, all_events, row_terms
 
 if TYPE_CHECKING:
@@ -65,12 +66,12 @@ def size_of(problem: SelectionProblem) -> int:
 
 def solve_ilp(
     problem: SelectionProblem,
-    time_limit_s: float | None = None,
+    given: Allowance = ANY,
     threads: int = 1,
     events: Sequence[int] | None = None,
 ) -> Reply:
-    """Run HiGHS on `problem`; `events`: the resource rows to state (None: all).  Raises `ModuleNotFoundError` when
-    PuLP or highspy is not installed.
+    """Run HiGHS on `problem` within what is `given`; `events`: the resource rows to state (None: all).  Raises
+    `ModuleNotFoundError` when PuLP or highspy is not installed.
     """
     import pulp
 
@@ -80,9 +81,10 @@ def solve_ilp(
         return Reply(None, "infeasible: a vertex or an edge has only forbidden entries", True)
     for t in all_events(problem) if events is None else events:
         resource_row(program, t)
-    left = None if time_limit_s is None else time_limit_s - (time.monotonic() - started)
+    left = None if given.seconds is None else given.seconds - (time.monotonic() - started)
     if left is not None and left <= 0:
         return Reply(None, "time is over")
+    nodes = {} if given.nodes is None else {"mip_max_nodes": given.nodes}
     solver = pulp.HiGHS(
         msg=False,
         timeLimit=left,
@@ -90,6 +92,7 @@ def solve_ilp(
         gapAbs=GAP,
         threads=threads,
         mip_feasibility_tolerance=1e-9,
+        **nodes,
     )
     fresh_pool()  # PuLP would report the refusal as `Not Solved`
     program.lp.solve(solver)

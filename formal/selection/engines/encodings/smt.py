@@ -35,6 +35,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from .....models.problem.selection_problem import FORBIDDEN, Ints, SelectionProblem
+from ...model.clock import ANY, Allowance
 from . import Reply, all_events, row_terms
 
 Names = dict[int, str]
@@ -48,11 +49,9 @@ def size_of(problem: SelectionProblem) -> int:
     )
 
 
-def solve_smt(
-    problem: SelectionProblem, time_limit_s: float | None = None, events: Sequence[int] | None = None
-) -> Reply:
-    """Ask z3; `events`: the resource rows to state (None: all).  Raises `ModuleNotFoundError` when z3 is not
-    installed.
+def solve_smt(problem: SelectionProblem, given: Allowance = ANY, events: Sequence[int] | None = None) -> Reply:
+    """Ask z3 within what is `given`; `events`: the resource rows to state (None: all).  Raises `ModuleNotFoundError`
+    when z3 is not installed.
     """
     import z3
 
@@ -62,11 +61,15 @@ def solve_smt(
         return Reply(None, "unsat: a vertex or an edge has only forbidden entries", True)
     optimize = z3.Optimize(ctx=z3.Context())
     optimize.from_string(text)
-    if time_limit_s is not None:
-        left = time_limit_s - (time.monotonic() - started)
+    if given.seconds is not None:
+        left = given.seconds - (time.monotonic() - started)
         if left <= 0:
             return Reply(None, "time is over")
         optimize.set("timeout", max(1, int(left * 1000)))
+    if given.resources is not None:
+        if given.resources <= 0:
+            return Reply(None, "its work is done")
+        optimize.set("rlimit", given.resources)
     said = optimize.check()
     if said == z3.unsat:
         return Reply(None, "unsat", True)
