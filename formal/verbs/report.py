@@ -10,7 +10,7 @@ import click
 
 from ...models.files.output import write_file
 from ...models.terminal.console import Exit, Watch, emit, say
-from ...models.terminal.options import force_option, json_option, output_option
+from ...models.terminal.options import combined, force_option, json_option, output_option
 from ...models.text import InputError, bytes_text
 from ...proofs.publishing.publisher import Publisher
 from ..explain.compare import compare, render_comparison
@@ -20,6 +20,7 @@ from ..explain.terms import PlanTerms
 from ..planning.remarks import remarks
 from ..report.page import Shown, diff_page, plan_page
 from ..selection.model.clock import Clock
+from .combinations import DIFF, REPORT
 from .explain import plan_argument
 from .search_options import time_option
 
@@ -31,6 +32,7 @@ from .search_options import time_option
 @time_option
 @json_option
 @click.pass_obj
+@combined(REPORT)
 def report_command(publisher: Publisher, plan_file: Path, output: Path, time_limit: float, as_json: bool) -> int:
     """Write PLAN as one page to look at: placements, memory, communication, prices of alternatives, certificate."""
     with Watch("reading") as watch:
@@ -52,6 +54,7 @@ def report_command(publisher: Publisher, plan_file: Path, output: Path, time_lim
 @time_option
 @json_option
 @click.pass_obj
+@combined(DIFF)
 def diff_command(
     publisher: Publisher, first: Path, second: Path, output: Path | None, time_limit: float, as_json: bool
 ) -> int:

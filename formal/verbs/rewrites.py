@@ -21,7 +21,7 @@ from ...models.rewrites.rule import Substitution
 from ...models.rewrites.terms import sides_text
 from ...models.sources.rules.parallel import way_points
 from ...models.terminal.console import Exit, Watch, emit, say
-from ...models.terminal.options import SECONDS, THREADS, Count, force_option, json_option, output_option
+from ...models.terminal.options import SECONDS, THREADS, Count, combined, force_option, json_option, output_option
 from ...models.text import InputError
 from ...proofs.container.canonical import ContainerError
 from ...proofs.publishing.publisher import Publisher
@@ -32,6 +32,7 @@ from ..rewrites.derive import Deriver
 from ..rewrites.generate import check_journal, generate, rank2_pool, rank3_pool
 from ..rewrites.picture import counterexample_text
 from ..rewrites.rule_files import RuleItem, judge_items, load_rules, overall
+from .combinations import DERIVE, GENERATE, PROVE, REFUTE
 
 file_argument = click.argument("file", type=click.Path(dir_okay=False, path_type=Path))
 limit_option = click.option("--time-limit", type=SECONDS, default=20.0, show_default=True, help="CPU seconds per rule.")
@@ -53,6 +54,7 @@ CODES = {"proved": Exit.DONE, "vacuous": Exit.DONE, "refuted": Exit.REFUTED, "un
 @force_option
 @json_option
 @click.pass_obj
+@combined(PROVE)
 def prove_command(
     publisher: Publisher,
     file: Path,
@@ -80,6 +82,7 @@ def prove_command(
 @force_option
 @json_option
 @click.pass_obj
+@combined(REFUTE)
 def refute_command(
     publisher: Publisher,
     file: Path,
@@ -228,6 +231,7 @@ def _say(item: RuleItem, word: str, said: Sequence[str], judgements: Sequence[Ju
 @jobs_option
 @json_option
 @click.pass_obj
+@combined(GENERATE)
 def generate_command(
     publisher: Publisher, output: Path, most: int, journal: Path | None, jobs: int, as_json: bool
 ) -> int:
@@ -292,6 +296,7 @@ def generate_command(
 @force_option
 @json_option
 @click.pass_obj
+@combined(DERIVE)
 def derive_command(
     publisher: Publisher,
     file: Path,

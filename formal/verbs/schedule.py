@@ -25,7 +25,15 @@ from ...models.schedules.pipeline import Pipeline, Times
 from ...models.schedules.problem import ScheduleProblem
 from ...models.sources.overlap.graph import OverlapGraph, read_overlap
 from ...models.terminal.console import Exit, Watch, emit, say
-from ...models.terminal.options import SECONDS, Count, force_option, json_option, output_option
+from ...models.terminal.options import (
+    SECONDS,
+    Count,
+    combined,
+    force_option,
+    json_option,
+    output_option,
+    require_combination,
+)
 from ...models.text import InputError, seconds_text
 from ...proofs.publishing.publisher import Published, Publisher
 from ...proofs.schedules.certificate import ScheduleCertificate
@@ -37,6 +45,7 @@ from ..schedules.overlap import Overlapped, overlap
 from ..schedules.published import KINDS, chunked, orders, starts_of
 from ..schedules.search import Found, search
 from ..schedules.shop import in_order, shop
+from .combinations import SCHEDULE
 
 Engine = Literal["native", "ilp", "smt", "cp-sat"]
 
@@ -102,6 +111,7 @@ class Answer:
 @force_option
 @json_option
 @click.pass_obj
+@combined(SCHEDULE)
 def schedule_command(
     publisher: Publisher,
     graph: Path | None,
@@ -123,11 +133,8 @@ def schedule_command(
     the shortest schedule of a GRAPH of operators and collectives (.json).
     """
     start = time.monotonic()
+    require_combination(SCHEDULE, subject="pipeline" if graph is None else "graph")
     if graph is not None:
-        if (stages, micro_batches, times, send, memory, kind, csv) != (None, None, None, 0, None, "best", None):
-            raise click.UsageError(
-                "a graph has its own tasks; --stages and the options of pipelines do not belong to it"
-            )
         with Watch("scheduling"):
             read = read_overlap(graph, machine)
             end = start + time_limit * (1 - CHECK_SHARE)
@@ -136,8 +143,6 @@ def schedule_command(
             done = overlap(read.problem, max(0.0, end - time.monotonic()), known=known)
         answer = Answer(read.problem, read.problem, done.found, "best", None, True, asked)
         return _publish(publisher, answer, output, svg, as_json, start, _overlap_extra(read, done))
-    if machine is not None:
-        raise click.UsageError("--machine belongs to a graph; a pipeline has --times")
     for name, value in (("--stages", stages), ("--micro-batches", micro_batches), ("--times", times)):
         if value is None:
             raise click.UsageError(
