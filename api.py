@@ -16,6 +16,7 @@ from __future__ import annotations
 import sys
 from dataclasses import replace
 from fractions import Fraction
+from math import inf
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal, overload
 
@@ -24,8 +25,9 @@ from shardproof.models.layout.placement import space
 from shardproof.models.machine.machine import Machine, load_machine
 from shardproof.models.problem.claims import Verdict
 from shardproof.models.program.graph import Graph
-from shardproof.models.sources.load import load_model
-from shardproof.models.text import InputError, parse_bytes
+from shardproof.models.sources.load import load_model, with_attention
+from shardproof.models.terminal.combinations import require_keywords
+from shardproof.models.text import InputError, parse_fraction, parse_memory
 from shardproof.proofs.plan.bundle import read_plan, write_plan
 
 if TYPE_CHECKING:
@@ -130,17 +132,17 @@ def plan(
     from shardproof.formal.joint.request import carry_out_jointly
     from shardproof.formal.planning.layouts import TensorLayouts
     from shardproof.formal.planning.request import carry_out
+    from shardproof.formal.verbs.combinations import PLAN
     from shardproof.verify.joint.plan import check_any_plan
 
+    require_keywords(PLAN, plan, locals())
     graph, target = _graph(model, inputs, batch, attention), _machine(machine)
     request = _request(graph, target, train, loss, recompute, precision, micro_batch, memory, space_name)
     given = None if strategy is None else _strategy(strategy, graph, target)
     if isinstance(given, TensorLayouts):
         raise InputError(f"{given.place} says where tensors lie, which audits take; plans take degrees of operators")
-    request = replace(request, strategy=given, engine=engine, gap=gap, threads=threads, vocabulary=vocabulary)
+    request = replace(request, strategy=given, engine=engine, gap=_share(gap), threads=threads, vocabulary=vocabulary)
     if views:
-        if joint:
-            raise InputError("views is a search of its own: leave out joint")
         return _with_views(request, _limit(time_limit_s, work_limit))
     if joint:
         found = carry_out_jointly(request, _limit(time_limit_s, work_limit))
@@ -189,12 +191,14 @@ def pipeline(
     from shardproof.formal.pipelines.request import PipelineRequest, carry_out_pipelined
     from shardproof.formal.planning.frameworks import pipelined_flags
     from shardproof.formal.planning.request import program_of
+    from shardproof.formal.verbs.combinations import PLAN
     from shardproof.models.sources.training.recompute import blocks
     from shardproof.proofs.container.archive import read_container
     from shardproof.proofs.pipelines.file import write_pipeline
     from shardproof.verify.pipelines.certificate import check_members
     from shardproof.verify.plan.tables import CELLS
 
+    require_keywords(PLAN, pipeline, locals(), pipeline=stages)
     graph, target, limit = _graph(model, inputs, batch), _machine(machine), _limit(time_limit_s, work_limit)
     request = _request(graph, target, train, loss, recompute, precision, 1, memory, space_name)
 
@@ -203,7 +207,7 @@ def pipeline(
 
     names = tuple(blocks(graph)) if recompute == "auto" else ()
     asked = PipelineRequest(
-        make, target, stages, recompute, names, request.space, request.memory, gap, interleave=interleave
+        make, target, stages, recompute, names, request.space, request.memory, _share(gap), interleave=interleave
     )
     if strategy is None:
         found, _ = carry_out_pipelined(asked, limit)
@@ -248,12 +252,14 @@ def audit(
     was accepted by the checker.
     """
     from shardproof.formal.explain.request import AuditRequest, carry_out_audit, confirmed
+    from shardproof.formal.verbs.combinations import AUDIT
     from shardproof.front_door import FrontDoor
 
+    require_keywords(AUDIT, audit, locals())
     graph, target = _graph(model, inputs, batch, attention), _machine(machine)
     where = None if space_name is None else space(space_name)
     given = _strategy(strategy, graph, target)
-    request = AuditRequest(graph, target, given, where, _bytes(memory), carry, engine, gap)
+    request = AuditRequest(graph, target, given, where, _bytes(memory), carry, engine, _share(gap))
     report = carry_out_audit(request, _limit(time_limit_s, work_limit))
     if not confirmed(FrontDoor(), report):
         raise RuntimeError("our own checker did not confirm the audit; please report it")
@@ -290,10 +296,20 @@ def machine(spec: Machine | str | Path) -> Machine:
 _machine = machine  # arguments of this name hide it
 
 
+def _share(gap: Fraction | float | str) -> Fraction:
+    """A gap: a part of a whole, less than 1; a text may say percent."""
+    share = parse_fraction(str(gap), "gap")
+    if share >= 1:
+        raise InputError(f"gap {gap} is not less than 1 (100 %); for {gap} percent write '{gap}%'")
+    return share
+
+
 def _limit(seconds: Limit, steps: int | None, default_s: float = 300.0) -> TimeLimit:
     from shardproof.formal.planning.time_limit import TimeLimit
     from shardproof.formal.selection.model.clock import budget
 
+    if isinstance(seconds, float | int) and not 0 < seconds < inf:
+        raise InputError(f"time_limit_s {seconds} is not a number of seconds above 0; None for no limit")
     return TimeLimit(budget(seconds, steps, default_s))
 
 
@@ -347,8 +363,12 @@ def _request(
 
 def _graph(model: object, inputs: object, batch: int | None, attention: Attention | None = None) -> Graph:
     """The graph of whatever a model is; what a frontend did to it, and which sizes it took, is said on stderr."""
+    if isinstance(model, Graph | str | Path) and inputs is not None:
+        raise InputError("inputs are those of a function or a module; a graph, a name and a file have their shapes")
     if isinstance(model, Graph):
-        return model.check()
+        if batch is not None:
+            raise InputError("batch applies to zoo names and files; a graph has its sizes already")
+        return with_attention(model.check(), attention)
     if isinstance(model, str | Path):
         return load_model(str(model), batch, _tell, attention)
     if batch is not None:
@@ -358,9 +378,9 @@ def _graph(model: object, inputs: object, batch: int | None, attention: Attentio
         from shardproof.models.sources.numpy.trace import trace
 
         if inputs is not None:
-            return trace(model, arguments=shapes_of(model, inputs)).graph
+            return with_attention(trace(model, arguments=shapes_of(model, inputs)).graph, attention)
         if is_numpy_program(model):
-            return trace(model).graph
+            return with_attention(trace(model).graph, attention)
     return _module(model, inputs, attention)
 
 
@@ -403,9 +423,7 @@ def _module(model: object, inputs: object, attention: Attention | None) -> Graph
 
 
 def _bytes(memory: int | str | None) -> int | None:
-    if not isinstance(memory, str):
-        return memory
-    return parse_bytes(memory)
+    return None if memory is None else parse_memory(memory)
 
 
 def _refuse(results: tuple[CheckResult, ...]) -> None:

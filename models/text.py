@@ -10,6 +10,7 @@ import re
 from collections.abc import Iterable
 from difflib import get_close_matches
 from fractions import Fraction
+from typing import Final
 
 
 class InputError(ValueError):
@@ -76,33 +77,61 @@ def bytes_text(n: int) -> str:
     return f"{n} B"
 
 
-def parse_bytes(text: str) -> int:
-    """`80GiB`, `2e9`, `500 MB` as bytes.  Raises `InputError`.
+LEAST_BARE_BYTES: Final = 1 << 20
+"""A memory of fewer bytes is small enough to ask whether its unit was forgotten."""
 
-    >>> parse_bytes("80GiB") == 80 << 30, parse_bytes("1.5kB")
-    (True, 1500)
+_AMOUNT: Final = re.compile(r"\s*([0-9]{1,40}(?:\.[0-9]{1,40})?(?:[eE][0-9]{1,2})?)\s*([A-Za-z]{0,12})\s*", re.ASCII)
+_FACTORS: Final = {
+    **{p: 1000**k for k, p in enumerate(("", "k", "m", "g", "t", "p"))},
+    **{f"{p}i": 1024**k for k, p in enumerate(("k", "m", "g", "t", "p"), start=1)},
+}
+_LONG: Final = {
+    f"{long}byte{s}": short
+    for long, short in (("", ""), ("kilo", "k"), ("mega", "m"), ("giga", "g"), ("tera", "t"), ("kibi", "ki"),
+                        ("mebi", "mi"), ("gibi", "gi"), ("tebi", "ti"))
+    for s in ("", "s")
+}  # fmt: skip
+
+
+def parse_bytes(text: str) -> int:
+    """`80GiB`, `2e9`, `500 MB`, `80gb`, `80 g` as bytes; the unit in any case, but `Gb`, which is read as bits.
+    Raises `InputError`.
+
+    >>> parse_bytes("80GiB") == 80 << 30, parse_bytes("1.5kB"), parse_bytes("80gb") == parse_bytes("80 G") == 80 * 10**9
+    (True, 1500, True)
     """
-    match = re.fullmatch(
-        r"\s*([0-9]{1,40}(?:\.[0-9]{1,40})?(?:[eE][0-9]{1,2})?)\s*([KMGT]?i?B?|k?B?)\s*", text, re.ASCII
-    )
+    match = _AMOUNT.fullmatch(text)
     if match is None:
         raise InputError(f"{text[:60]!r} is not an amount of memory; write for example 80GiB or 500MB")
-    unit = match[2].removesuffix("B")
-    factor = {
-        "": 1,
-        "k": 10**3,
-        "K": 10**3,
-        "M": 10**6,
-        "G": 10**9,
-        "T": 10**12,
-        "Ki": 1 << 10,
-        "Mi": 1 << 20,
-        "Gi": 1 << 30,
-        "Ti": 1 << 40,
-    }.get(unit)
+    number, unit = match.groups()
+    prefix = unit[:-1]
+    if unit.endswith("b") and prefix and (prefix[0].isupper() or prefix.endswith("I")):
+        raise InputError(
+            f"{text[:60]!r}: {unit} is read as bits; write {number}{prefix[:1].upper()}{prefix[1:].lower()}B for bytes"
+        )
+    small = unit.lower()
+    factor = _FACTORS.get(_LONG.get(small, small.removesuffix("b")))
     if factor is None:
-        raise InputError(f"{text!r}: unknown unit {match[2]!r}; use B, KiB, MiB, GiB, TiB, kB, MB, GB or TB")
-    return int(Fraction(match[1]) * factor)
+        near = did_you_mean(unit, ("B", "kB", "MB", "GB", "TB", "KiB", "MiB", "GiB", "TiB"))
+        raise InputError(f"{text[:60]!r}: unknown unit {unit!r}{near}; use B, KiB, MiB, GiB, TiB, kB, MB, GB or TB")
+    return int(Fraction(number) * factor)
+
+
+def parse_memory(amount: str | int) -> int:
+    """Memory of a device in bytes: as `parse_bytes`, but a bare number below 1 MiB asks back, since 80 is meant as
+    80 GiB.  Raises `InputError`.
+
+    >>> parse_memory("80GiB") == parse_memory(80 << 30), parse_memory("80 B")
+    (True, 80)
+    """
+    text = str(amount)
+    size = parse_bytes(text)
+    if not 1 <= size <= 1 << 60:
+        raise InputError(f"{text[:60]} is not between 1 byte and 2**60 bytes")
+    if size < LEAST_BARE_BYTES and not text.strip()[-1].isalpha():
+        said = text.strip()[:60]
+        raise InputError(f"{said} is {said} bytes: write {said}GiB or {said}MB, or '{said}B' if bytes are meant")
+    return size
 
 
 def parse_fraction(text: str, what: str) -> Fraction:
@@ -111,7 +140,8 @@ def parse_fraction(text: str, what: str) -> Fraction:
     >>> parse_fraction("1%", "--gap"), parse_fraction("0.5", "--gap")
     (Fraction(1, 100), Fraction(1, 2))
     """
-    body, percent = (text[:-1], 100) if text.endswith("%") else (text, 1)
+    text = text.strip()
+    body, percent = (text[:-1].rstrip(), 100) if text.endswith("%") else (text, 1)
     try:
         if not re.fullmatch(
             r"[+-]?[0-9./]{1,40}(?:[eE][+-]?[0-9]{1,2})?", body, re.ASCII

@@ -64,7 +64,7 @@ def test_models_of_all_kinds(tmp_path: Path) -> None:
 
 def test_what_is_refused(plan: shardproof.Plan, tmp_path: Path) -> None:
     with pytest.raises(shardproof.NoPlan, match="proved that no plan fits 4096 bytes") as caught:
-        shardproof.plan("mlp-unity", "localhost:4", batch=64, memory=4096)
+        shardproof.plan("mlp-unity", "localhost:4", batch=64, memory="4096 B")
     assert caught.value.infeasible
     (tmp_path / "bad.spz").write_bytes(b"PK nothing")
     with pytest.raises(ContainerError):
@@ -171,10 +171,10 @@ def test_with_views(tmp_path: Path) -> None:
     assert ours.read_bytes() == theirs.read_bytes() and "optimal, views: " in repr(made)
     given: dict[str, Any] = {"views": True}
     for more, reason in (
-        ({"joint": True}, "leave out joint"),
+        ({"joint": True}, "views and joint do not go together"),
         ({"memory": "1GiB"}, "no memory limits"),
-        ({"micro_batch": 2}, "micro-batches"),
-        ({"vocabulary": "dtensor"}, "vocabulary"),
+        ({"micro_batch": 2}, "micro_batch needs train"),
+        ({"vocabulary": "dtensor"}, "views and vocabulary do not go together"),
     ):
         with pytest.raises(InputError, match=reason):
             shardproof.plan(model, "cloud-a100:2x2", **given, **more)
@@ -188,7 +188,7 @@ def test_joint_and_pipelined(tmp_path: Path) -> None:
     assert joint.status == "optimal" and joint.cost_s == joint.lower_bound_s and joint.check().verdict is Verdict.PROVED
     tight = shardproof.plan("mlp-unity", "localhost:2", batch=16, joint=True, memory="1GiB")
     assert tight.cost_s == joint.cost_s and any(a.startswith("rows-of-open-programs") for a in tight.assumptions)
-    with pytest.raises(InputError, match="no schedules yet"):
+    with pytest.raises(InputError, match="recompute auto needs memory"):
         shardproof.plan("mlp-unity", "localhost:2", joint=True, recompute="auto", train="sgd")
     pipe = shardproof.pipeline("mlp-8192:layers=4,width=64", "localhost:2", "sgd", stages="2:2", batch=16)
     assert len(pipe.placements) == 2 and pipe.micro_batches == 2 and pipe.lower_bound_s <= pipe.step_s

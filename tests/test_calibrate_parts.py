@@ -292,8 +292,8 @@ def test_without_a_model_only_the_device_is_fitted(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
-        (["localhost:2", "--train", "sgd"], "belong to --model"),
-        (["localhost:2", "--model", "mlp-unity", "--timings", "x.csv"], "leave out --timings"),
+        (["localhost:2", "--train", "sgd"], "--train needs --model"),
+        (["localhost:2", "--model", "mlp-unity", "--timings", "x.csv"], "--timings and --model do not go together"),
     ],
 )
 def test_usage(arguments: list[str], words: str) -> None:

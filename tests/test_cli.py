@@ -183,8 +183,8 @@ def test_audit(shardproof, tmp_path: Path) -> None:
         ),
         (
             ("plan", "mlp-unity", "--machine", "cloud-a100:4x8", "--joint", "--strategy", "s.json", "-o", "p.spz"),
-            3,
-            ["--joint", "no schedules"],
+            2,
+            ["--strategy and --joint do not go together", "nothing is searched"],
         ),
         (("plan", "mlp-unity", "-o", "p.spz"), 2, ["--machine"]),
         (("fly",), 2, ["fly"]),

@@ -183,7 +183,7 @@ def test_a_missing_peak_names_dtype_and_file(tmp_path: Path) -> None:
         ('name = "gpus"', 'name = "g p u"', ("is not a name",)),
         ("size = 2", "size = 2\nspeed = 3", ("'speed'", "is unknown", "known: name, size")),
         ("float32 =", "flaot32 =", ("'flaot32'", "is unknown", "float32")),
-        ('memory = "80 GiB"', 'memory = "0.5"', ("whole number of bytes",)),
+        ('memory = "80 GiB"', 'memory = "0.5 B"', ("whole number of bytes",)),
         (
             '"level.gpus.latency" = "assumption: like others"\n',
             "",

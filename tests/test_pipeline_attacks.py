@@ -506,8 +506,8 @@ def test_a_space_with_a_vocabulary_is_refused(
         "--vocabulary",
         "dtensor",
     ]
-    assert run([*words, "-o", "p.spz"]) == 3
-    assert "leave out the vocabulary" in capsys.readouterr().err
+    assert run([*words, "-o", "p.spz"]) == 2
+    assert "--pipeline and --vocabulary do not go together" in capsys.readouterr().err
     c = certified()
     assert "vocabularies are for plans without a pipeline" in reasons(replace(c, space=f"{c.space},dtensor"))
 

@@ -196,7 +196,7 @@ def test_command_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> Non
     )
     assert "the least limit for which a solution is known" in said
     assert run(["plan", str(graph), "--machine", "localhost:4", "--recompute", "all", "-o", plan]) == 2
-    assert "give --train" in capsys.readouterr().err
+    assert "--recompute needs --train" in capsys.readouterr().err
     assert (
         run(["plan", str(graph), "--train", "adam", "--machine", "localhost:4", "--recompute", "auto", "-o", plan]) == 2
     )

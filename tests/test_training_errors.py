@@ -42,7 +42,7 @@ def refused(tmp_path: Path, capsys: pytest.CaptureFixture[str], model: str, *opt
         ),
         (mlp, ["--train", "sgd", "--loss", "nobody"], 3, ["loss 'nobody'", "leave --loss out"]),
         (mlp, ["--train", "sgd", "--loss", "fc2"], 3, ["loss 'fc2'", "not a computed scalar"]),
-        (mlp, ["--loss", "fc2"], 2, ["--loss", "give --train"]),
+        (mlp, ["--loss", "fc2"], 2, ["--loss needs --train"]),
         (mlp, ["--train", "lamb"], 2, ["'lamb' is not one of 'sgd', 'adam'"]),
         (
             lambda: mlp().replace("784", "3000000000"),

@@ -13,7 +13,9 @@ from typing import Final
 
 import click
 
+from ...models.terminal.combinations import Combinations
 from ...models.terminal.console import Exit, emit, say
+from ...models.terminal.options import combined, json_option
 
 SECONDS: Final = 10
 """Longest wait for a program that is asked for its version."""
@@ -95,7 +97,8 @@ def said(words: list[str]) -> str:
 
 
 @click.command("doctor")
-@click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
+@json_option
+@combined(Combinations("doctor", ("as_json",)))
 def doctor_command(as_json: bool) -> int:
     """Say what is installed, which MPI and which GPU there are, and what is missing for which verb."""
     found = [examine(need) for need in (*NEEDS, *EXPORTS)]

@@ -12,9 +12,19 @@ from typing import Final
 import click
 
 from ...models.files.output import write_file
+from ...models.terminal.combinations import FORCE, LIMIT, OUTPUT, PLAN_KINDS, Apart, Combinations, Needs
 from ...models.terminal.console import Exit, emit, say
-from ...models.terminal.options import SECONDS, STEPS, force_option, json_option, output_option
+from ...models.terminal.options import (
+    SECONDS,
+    STEPS,
+    combined,
+    force_option,
+    json_option,
+    output_option,
+    require_combination,
+)
 from ...models.text import seconds_text
+from ...proofs.container.kinds import plan_kind
 from ...proofs.plan.bundle import Plan
 from ...proofs.publishing.publisher import Nearest, Publisher, Restricted
 from ..export.dtensor import export_dtensor
@@ -22,11 +32,43 @@ from ..export.exported import Exported
 from ..export.flags import batch_of, megatron_text
 from ..export.jax import export_jax
 from ..export.torchtitan import torchtitan_file
-from .export_pipelined import ACTIONS, export_actions, export_pipelined
+from .export_pipelined import ACTIONS, PIPELINED, export_actions, export_pipelined
 
 TARGETS: Final[dict[str, Callable[[Plan, str], Exported]]] = {"dtensor": export_dtensor, "jax": export_jax}
 SETTINGS: Final[dict[str, Callable[[Nearest, int], str]]] = {"megatron": megatron_text, "torchtitan": torchtitan_file}
 """Targets that are told degrees: what is written is the nearest that they can be told."""
+
+EXPORT: Final = Combinations(
+    "export",
+    ("target", "resolve", "time_limit", "work_limit", "resolved", "csv", *OUTPUT),
+    (
+        Needs("csv", ("plan_file=pipelined",), "other plans have no schedule"),
+        Needs("target=actions", ("plan_file=pipelined",), "other plans have no schedule"),
+        Apart("target=actions", ("csv",), "it writes the schedule already"),
+        Apart(
+            "plan_file=pipelined",
+            ("resolve", "resolved", "time_limit", "work_limit"),
+            "it is written as it is, without a search",
+        ),
+        Apart(
+            "plan_file=pipelined",
+            tuple(f"target={t}" for t in sorted({*TARGETS, *SETTINGS} - {*PIPELINED})),
+            f"pipelined plans are written for {', '.join((*PIPELINED, ACTIONS))}; what plan makes without --pipeline "
+            "is written for the others",
+        ),
+        *(Apart(f"target={t}", ("resolve", "resolved"), "it always gets its nearest settings") for t in SETTINGS),
+        Needs("time_limit", ("resolve", *(f"target={t}" for t in SETTINGS)), "nothing else is searched"),
+        Needs("work_limit", ("resolve", *(f"target={t}" for t in SETTINGS)), "nothing else is searched"),
+        Needs("resolved", ("resolve",), "it is the file of the plan that was made again"),
+        Apart(
+            "plan_file=joint",
+            ("resolve", *(f"target={t}" for t in SETTINGS)),
+            "a joint plan is not planned again: plan its model without --joint",
+        ),
+    ),
+    kinds={"plan_file": PLAN_KINDS},
+    unmeasured={**FORCE, **LIMIT},
+)
 
 NAMED: Final = 5
 """Layouts that the target does not say, printed; `--json` and the file have all."""
@@ -69,6 +111,7 @@ NAMED: Final = 5
 @force_option
 @json_option
 @click.pass_obj
+@combined(EXPORT)
 def export_command(
     publisher: Publisher,
     plan_file: Path,
@@ -82,24 +125,15 @@ def export_command(
     as_json: bool,
 ) -> int:
     """Write PLAN for another framework; the file needs nothing of ours."""
+    if (kind := plan_kind(plan_file)) is not None:
+        require_combination(EXPORT, plan_file=kind)
     pipelined = publisher.checked_pipeline(plan_file)
     if pipelined is not None:
-        if resolve or resolved is not None:
-            raise click.UsageError("--resolve is for plans without pipelines")
         if target == ACTIONS:
-            if csv is not None:
-                raise click.UsageError("--to actions writes the schedule: leave out --csv")
             return export_actions(*pipelined, output, as_json)
         return export_pipelined(*pipelined, target, csv, output, as_json)
-    if csv is not None or target == ACTIONS:
-        word = "--csv" if csv is not None else "--to actions"
-        raise click.UsageError(f"{word} is for pipelined plans; others have no schedule")
     if target in SETTINGS:
-        if resolve or resolved is not None:
-            raise click.UsageError(f"--resolve is for dtensor and jax; {target} always gets its nearest settings")
         return _settings(publisher.nearest(plan_file, target, time_limit, work_limit), target, output, as_json)
-    if not resolve and (time_limit, work_limit, resolved) != (None, None, None):
-        raise click.UsageError("--time-limit, --work-limit and --resolved belong to --resolve")
     again: Restricted | None = None
     if resolve:
         again = publisher.restricted(plan_file, target, time_limit, work_limit)

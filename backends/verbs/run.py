@@ -8,6 +8,7 @@ from collections.abc import Mapping
 from dataclasses import asdict
 from pathlib import Path
 from types import ModuleType
+from typing import Final
 
 import click
 import numpy as np
@@ -16,9 +17,21 @@ from ...models.communication.choices import Choices, movements
 from ...models.files.output import open_output
 from ...models.program.graph import Graph
 from ...models.program.opaque import OpaqueError
+from ...models.terminal.combinations import FORCE, OUTPUT, PLAN_KINDS, Apart, Combinations, Needs
 from ...models.terminal.console import Exit, Watch, emit, say
-from ...models.terminal.options import RANKS, SECONDS, SEED, force_option, json_option, output_option
+from ...models.terminal.options import (
+    FACTOR,
+    RANKS,
+    SECONDS,
+    SEED,
+    combined,
+    force_option,
+    json_option,
+    output_option,
+    require_combination,
+)
 from ...models.text import InputError, bytes_text
+from ...proofs.container.kinds import plan_kind
 from ...proofs.plan.bundle import Plan
 from ...proofs.publishing.publisher import Publisher
 from ...proofs.views.certificate import as_plan
@@ -43,6 +56,43 @@ from ..trace import chrome, summary, table, write_json
 from .overlapped import run_overlapped
 from .pipelined import run_pipelined
 from .scheduled import Asked
+
+RUN: Final = Combinations(
+    "run",
+    (
+        *("ranks", "backend", "virtual", "inputs", "seed", "dtype", "kernels", "timeout", "trace", "overlap", "fuse"),
+        *("pace", "communication", *OUTPUT),
+    ),
+    (
+        Apart("inputs", ("seed",), "the inputs are those of the file: nothing is made from a seed"),
+        Apart(
+            "communication",
+            (
+                *("backend", "virtual", "inputs", "seed", "dtype", "kernels", "timeout", "trace", "overlap", "fuse"),
+                *("pace", "output", "force"),
+            ),
+            "it starts no ranks, and prints what they would send",
+        ),
+        *(
+            Apart(
+                f"plan_file={kind}",
+                ("communication", "kernels", "backend=cupy", "overlap", "fuse"),
+                "it runs in the order of its schedule, with NumPy and no kernels of your own",
+            )
+            for kind in ("pipelined", "overlapped")
+        ),
+        Needs("pace", ("plan_file=pipelined", "plan_file=overlapped"), "only these have a schedule to keep pace with"),
+    ),
+    kinds={"plan_file": PLAN_KINDS},
+    unmeasured={
+        **FORCE,
+        "timeout": "what takes less time is the same",
+        "backend": "every library computes the same",
+        "overlap": "the order of a rank's work, not its result",
+        "fuse": "how chains of operators are run, not their result",
+        "kernels": "permits a function where the plan names it",
+    },
+)
 
 MPI_RANKS = 64
 """More local processes than this are refused; virtual ranks have no such limit."""
@@ -86,7 +136,7 @@ MPI_RANKS = 64
 @click.option("--fuse/--no-fuse", default=True, show_default=True, help="Run chains of elementwise operators as one.")
 @click.option(
     "--pace",
-    type=click.FloatRange(min=0, min_open=True),
+    type=FACTOR,
     metavar="FACTOR",
     help="Of plans with a schedule: every task lasts at least FACTOR times its planned time.",
 )
@@ -99,6 +149,7 @@ MPI_RANKS = 64
 @force_option
 @json_option
 @click.pass_obj
+@combined(RUN)
 def run_command(
     publisher: Publisher,
     plan_file: Path,
@@ -119,22 +170,22 @@ def run_command(
     as_json: bool,
 ) -> int:
     """Execute PLAN on N ranks and compare the result with one process."""
+    if (kind_of_plan := plan_kind(plan_file)) is not None:
+        require_combination(RUN, plan_file=kind_of_plan)
     asked = Asked(ranks, virtual, inputs, seed, dtype, timeout, trace, output, write_arrays, as_json, pace or 0.0)
     with Watch("checking the plan"):
         pipelined = publisher.checked_pipeline(plan_file)
     if pipelined is not None:
         cut, name = pipelined
         _check_ranks(cut.machine.devices, ranks)
-        _check_scheduled(asked, bool(communication or kernels or backend == "cupy"), "a pipelined")
+        _check_mpi(virtual, ranks)
         return run_pipelined(cut, name, asked)
     with Watch("checking the plan"):
         beside = publisher.checked_overlap(plan_file)
     if beside is not None:
         _check_ranks(beside[0].machine.devices, ranks)
-        _check_scheduled(asked, bool(communication or kernels or backend == "cupy"), "an overlapped")
+        _check_mpi(virtual, ranks)
         return run_overlapped(*beside, asked)
-    if pace is not None:
-        raise InputError("--pace is for plans with a schedule: those of plan --overlap and plan --pipeline")
     with Watch("checking the plan"):
         viewed = publisher.checked_views(plan_file)
         plan, identity = publisher.checked_plan(plan_file) if viewed is None else (as_plan(viewed[0]), viewed[1])
@@ -261,12 +312,6 @@ def _check_ranks(devices: int, ranks: int) -> None:
             f"the plan is for {devices} devices, -n asks for {ranks} ranks; run it with -n {devices}, or plan for "
             f"'localhost:{ranks}' and run that"
         )
-
-
-def _check_scheduled(asked: Asked, other: bool, kind: str) -> None:
-    if other:
-        raise InputError(f"{kind} plan runs with NumPy and no kernels of your own; leave these options out")
-    _check_mpi(asked.virtual, asked.ranks)
 
 
 def _check_mpi(virtual: bool, ranks: int) -> None:

@@ -16,7 +16,9 @@ import click
 
 from ...models.files.input import regular
 from ...models.sources.building.python_file import load_object
+from ...models.terminal.combinations import Combinations
 from ...models.terminal.console import Exit, emit, say
+from ...models.terminal.options import combined, json_option
 from ...models.text import InputError, bytes_text
 from ...proofs.plan.bundle import Plan
 from ...proofs.publishing.publisher import Publisher
@@ -36,8 +38,9 @@ class _Checked:
 @click.command("verify-job")
 @click.argument("plan_file", metavar="PLAN", type=click.Path(path_type=Path))
 @click.argument("model", metavar="FILE.py:NAME")
-@click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
+@json_option
 @click.pass_obj
+@combined(Combinations("verify-job", ("as_json",)))
 def verify_job_command(publisher: Publisher, plan_file: Path, model: str, as_json: bool) -> int:
     """Run one pass of the module that NAME of FILE.py makes, laid out as PLAN says, on one of as many pretended ranks
     as the plan has devices, and compare what it sends with what the plan moves.  Of a jitted JAX function with its

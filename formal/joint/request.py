@@ -7,7 +7,6 @@ from dataclasses import dataclass
 from ...models.cost.selection import Notify
 from ...models.program.graph import Graph
 from ...models.sources.training import TrainingStep
-from ...models.text import InputError
 from ...proofs.plan.bundle import Plan
 from ..planning.plan import fitting_space
 from ..planning.request import PlanRequest, program_of
@@ -32,18 +31,9 @@ class JointOutcome:
 def carry_out_jointly(
     request: PlanRequest, limit: TimeLimit, progress: Progress | None = None, notify: Notify | None = None
 ) -> JointOutcome:
-    """The best plan of all equal programs that was found within `limit`.  Raises `InputError` for what joint plans do
-    not have.
-    """
-    if request.strategy is not None or request.recompute == "auto":
-        raise InputError("joint plans have no schedules yet: leave out the strategy and recompute 'auto'")
+    """The best plan of all equal programs that was found within `limit`."""
     graph, step = program_of(request)
     where = request.space or fitting_space(graph, request.machine)
-    if where.vocabulary or request.vocabulary:
-        raise InputError(
-            f"joint plans are over all placements of {where.base!r}: leave out the vocabulary "
-            f"{where.vocabulary or request.vocabulary!r}"
-        )
     with limit.phase("search"):
         found = plan_jointly(
             graph,

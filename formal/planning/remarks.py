@@ -24,7 +24,7 @@ from ...models.cost.limits import TooLarge, check_sizes
 from ...models.cost.selection import Planning
 from ...models.layout.placement import space
 from ...models.program.graph import Role
-from ...models.text import bytes_text, seconds_text
+from ...models.text import LEAST_BARE_BYTES, bytes_text, seconds_text
 from ..selection.model.clock import Clock
 from .plan import default_space
 from .remark_prices import ALL_S, Price, fewer_devices, in_words, least_memory, peak_bytes, uneven_price, waste
@@ -259,7 +259,7 @@ def _percent(share: Fraction) -> str:
 
 def _amount(n: int) -> str:
     """Bytes as an option is given."""
-    return f"{n >> 30}GiB" if n % (1 << 30) == 0 else str(n)
+    return f"{n >> 30}GiB" if n % (1 << 30) == 0 else f"{n}B" if n < LEAST_BARE_BYTES else str(n)
 
 
 def _prime_factors(n: int) -> int:

@@ -77,21 +77,11 @@ class PlanOutcome:
 def carry_out(
     request: PlanRequest, limit: TimeLimit, progress: Progress | None = None, notify: Notify | None = None
 ) -> PlanOutcome:
-    """The plan that is asked for, found within `limit`.  Raises `InputError` for what contradicts itself, and the
-    errors of the planners.
+    """The plan that is asked for, found within `limit`; what does not go together was refused
+    (`formal.verbs.combinations`).  Raises the errors of the planners.
     """
     automatic = request.recompute == "auto"
-    if request.strategy is not None and request.engine != "native":
-        raise InputError(f"a strategy searches for nothing, so there is nothing to ask {request.engine} about")
-    if automatic and (request.train is None or request.memory is None or request.strategy is not None):
-        raise InputError("recompute 'auto' weighs time against memory: it needs train and memory, and no strategy")
-
     counted = request.micro_batch == "auto"
-    if counted and (request.train is None or request.memory is None or request.strategy is not None or automatic):
-        raise InputError(
-            "micro-batch 'auto' weighs time against memory: it needs train and memory, no strategy, and recompute "
-            "settled"
-        )
 
     def step(which: str) -> TrainingStep:
         whole = build_step(
@@ -140,8 +130,6 @@ def carry_out(
 def program_of(request: PlanRequest) -> tuple[Graph, TrainingStep | None]:
     """The program that is asked about: a training step, or the model."""
     if request.train is None:
-        if request.micro_batch != "1":
-            raise InputError("micro-batches are parts of a training step: give train too")
         return _forward(request), None
     trained = build_step(
         request.graph, request.train, request.loss, recompute=request.recompute, precision=request.precision

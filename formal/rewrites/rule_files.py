@@ -20,6 +20,7 @@ from ...models.sources.rules.axioms import read_public_axioms
 from ...models.sources.rules.formats import read_public_rules
 from ...models.sources.rules.meaning import reading_of, substitutions
 from ...models.sources.rules.parallel import figure_10, parallel_rules
+from ...models.text import InputError
 from ...proofs.container.canonical import ContainerError
 from ...proofs.rewrites.judgement import Judgement, Proved, Refuted, Undecided, Vacuous
 from ...proofs.rewrites.library import read_library
@@ -45,6 +46,8 @@ def load_rules(path: Path, degree: int | str | None = None) -> tuple[RuleItem, .
     """The rules of a file, or the built-in `parallel` ones.  Raises `RuleError` or `ContainerError` naming file and
     rule.
     """
+    if degree is not None and not _has_degrees(path):
+        raise InputError(f"{path}: --degree replaces the degrees that rules of FlexFlow's JSON or TASO's protobuf say")
     if str(path) == "parallel" and not path.exists():
         return tuple(RuleItem(k, r.name, (r,)) for k, r in enumerate((*parallel_rules(), *figure_10())))
     data = regular(path).read_bytes()
@@ -67,6 +70,15 @@ def load_rules(path: Path, degree: int | str | None = None) -> tuple[RuleItem, .
         )
         for r in rules
     )
+
+
+def _has_degrees(path: Path) -> bool:
+    """Whether a file holds rules with degrees, and is no library, no axioms, and not what comes with us."""
+    if str(path) == "parallel" and not path.exists():
+        return False
+    with regular(path).open("rb") as file:
+        head = file.read(200)
+    return head[:2] != b"PK" and b'"taso-axioms/1"' not in head
 
 
 def judge_items(

@@ -16,7 +16,16 @@ from ...models.sources.load import Attention, load_model
 from ...models.sources.training import TrainingStep
 from ...models.sources.zoo import named
 from ...models.terminal.console import Exit, Watch, emit, say
-from ...models.terminal.options import AMOUNT, BATCH, attention_option, force_option, json_option, output_option
+from ...models.terminal.options import (
+    BATCH,
+    MEMORY,
+    attention_option,
+    combined,
+    force_option,
+    json_option,
+    output_option,
+    require_combination,
+)
 from ...models.text import InputError
 from ...models.verbs.describe import training_of
 from ...models.verbs.optimizer import OPTIMIZER
@@ -37,6 +46,7 @@ from ..planning.strategy import ChoiceList, load_strategy
 from ..selection.solve import Engine
 from .audit_joint import audit_program
 from .audit_pipelined import audit_pipelined
+from .combinations import AUDIT
 from .results import asked_json, asked_lines
 from .search_options import engine_option, gap_option, limit_options, started
 
@@ -45,7 +55,6 @@ from .search_options import engine_option, gap_option, limit_options, started
 @click.argument("subject", metavar="MODEL|PROBLEM")
 @click.option(
     "--strategy",
-    "strategy_file",
     required=True,
     type=click.Path(path_type=Path),
     help="Strategy file: per operator name or glob, a list of choices, layouts of tensors (DTensor, JAX, Shardy), or "
@@ -54,7 +63,7 @@ from .search_options import engine_option, gap_option, limit_options, started
 @click.option("--machine", help="For a model: built-in name, name:4x8, 4x8, or a TOML file.")
 @click.option("--batch", type=BATCH, help="Batch size of the model.")
 @attention_option
-@click.option("--memory", type=AMOUNT, help="Memory limit per device, such as 80GiB.")
+@click.option("--memory", type=MEMORY, help="Memory limit per device, such as 80GiB.")
 @click.option("--space", "space_name", help="complete, two-per-level or one-per-level, optionally with ',uneven'.")
 @click.option(
     "--train", type=OPTIMIZER, help="Of a pipelined configuration (pp > 1): one training step with this optimizer."
@@ -88,10 +97,11 @@ from .search_options import engine_option, gap_option, limit_options, started
 @force_option
 @json_option
 @click.pass_obj
+@combined(AUDIT)
 def audit_command(
     publisher: Publisher,
     subject: str,
-    strategy_file: Path,
+    strategy: Path,
     machine: str | None,
     batch: int | None,
     attention: Attention | None,
@@ -112,18 +122,14 @@ def audit_command(
 ) -> int:
     """Say whether a strategy for a MODEL or a selection PROBLEM is optimal."""
     clock = started(time_limit, work_limit)
-    if rewritten is not None and not joint:
-        raise click.UsageError("--rewritten is another program of the model: give --joint too")
     notes: list[str] = []
-    flags = framework_flags(strategy_file)
-    if train is not None or pipeline is not None:
-        if train is None or flags is None or machine is None:
-            raise click.UsageError(
-                "--train and --pipeline audit settings of a framework on a --machine: give all three"
-            )
-        if joint or carry or engine != "native":
-            raise click.UsageError("--train audits pipelined settings: leave out --joint, --propagate and --engine")
-        flags = pipelined_flags(strategy_file)
+    flags = framework_flags(strategy)
+    layouts = None if flags is not None else tensor_layouts(strategy)
+    listed = load_strategy(strategy) if flags is None and layouts is None else None
+    kind = "settings" if flags else "layouts" if layouts else "choices" if isinstance(listed, ChoiceList) else "degrees"
+    require_combination(AUDIT, kind=kind)
+    if train is not None and machine is not None:
+        flags = pipelined_flags(strategy)
         model, where = load_model(subject, batch, notes.append, attention), space_name and space(space_name)
 
         def make(which: str) -> TrainingStep | None:
@@ -131,13 +137,11 @@ def audit_command(
 
         wanted = PipelineRequest(make, load_machine(machine), pipeline or "", recompute, (), where or None, memory, gap)
         return audit_pipelined(publisher, wanted, flags, clock, output, as_json)
-    ours = flags is None and tensor_layouts(strategy_file) is None
-    listed = load_strategy(strategy_file) if ours else None
     with Watch("auditing") as watch:
         if isinstance(listed, ChoiceList):
-            if joint or named(subject) is not None or machine is not None:
+            if named(subject) is not None:
                 raise InputError(
-                    f"{strategy_file} is a list of choices, which belongs to a selection problem; for a model "
+                    f"{strategy} is a list of choices, which belongs to a selection problem; for a model "
                     f"write {{operator: {{axis: {{level: degree}}}}}}"
                 )
             with clock.phase("tables"):
@@ -153,8 +157,8 @@ def audit_command(
             where = space(space_name) if space_name is not None else None
             graph = load_model(subject, batch, notes.append, attention)
             program = graph if rewritten is None else load_model(rewritten, None, notes.append, attention)
-            strategy = strategy_for(strategy_file, program, target)
-            request = AuditRequest(graph, target, strategy, where, memory, carry, engine, gap)
+            given = strategy_for(strategy, program, target)
+            request = AuditRequest(graph, target, given, where, memory, carry, engine, gap)
             if joint:
                 return audit_program(publisher, program, request, clock, output, as_json)
             report = carry_out_audit(request, clock, watch, watch.count)
@@ -175,7 +179,7 @@ def audit_command(
             }
         )
         return code
-    say(render_audit(report, strategy_file.name), *asked_lines(report.best, report.problem))
+    say(render_audit(report, strategy.name), *asked_lines(report.best, report.problem))
     say(*(f"note: {note}" for note in notes))
     if not checked and report.outcome is not Outcome.UNDECIDED:
         say("the checker did not confirm the certificate: undecided")

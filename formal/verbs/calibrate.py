@@ -30,13 +30,14 @@ from ...models.machine.text import to_toml
 from ...models.program.graph import Graph
 from ...models.sources.load import load_model
 from ...models.terminal.console import Exit, Watch, emit, say
-from ...models.terminal.options import BATCH, SECONDS, Count, force_option, json_option, output_option
+from ...models.terminal.options import BATCH, SECONDS, Count, combined, force_option, json_option, output_option
 from ...models.text import InputError
 from ...models.verbs.describe import training_of
 from ...models.verbs.optimizer import OPTIMIZER
 from ..calibration.timings import Timing, program_of, read_timings, selected, write_timings
 from ..planning.plan import default_space
 from .calibrate_files import calibrate_from
+from .combinations import CALIBRATE
 
 if TYPE_CHECKING:
     from ..calibration.fit import Residuals
@@ -130,6 +131,7 @@ class PartsMeasurer(Protocol):
 @force_option
 @json_option
 @click.pass_context
+@combined(CALIBRATE)
 def calibrate_command(
     ctx: click.Context,
     machine_name: str,
@@ -154,15 +156,9 @@ def calibrate_command(
     """Fit a machine's constants to measured times of collectives and operators, and say how well they fit."""
     from ..calibration.calibrate import calibrate, residuals
 
-    if model is None and (train is not None or batch is not None):
-        raise click.UsageError("--train and --batch belong to --model")
-    if model is not None and timings is not None:
-        raise click.UsageError("--model measures here; leave out --timings")
     start = time.monotonic()
     machine = load_machine(machine_name)
     if files:
-        if timings is not None or model is not None or save is not None:
-            raise click.UsageError("--from reads files; leave out --timings, --model and --save")
         return calibrate_from(
             machine,
             files,
@@ -174,8 +170,6 @@ def calibrate_command(
             output,
             as_json,
         )
-    if operation is not None or plan is not None or keep:
-        raise click.UsageError("--operation, --plan and --keep belong to --from")
     if timings is not None:
         rows = read_timings(timings)
     else:

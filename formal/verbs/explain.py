@@ -12,8 +12,17 @@ import click
 from ...models.files.output import write_file
 from ...models.machine.difference import builtin_notice
 from ...models.terminal.console import Exit, Watch, emit, say
-from ...models.terminal.options import SECONDS, SHARE, force_option, json_option, output_option
+from ...models.terminal.options import (
+    SECONDS,
+    SHARE,
+    combined,
+    force_option,
+    json_option,
+    output_option,
+    require_combination,
+)
 from ...models.text import InputError
+from ...proofs.container.kinds import plan_kind
 from ...proofs.publishing.publisher import Publisher
 from ..calibration.parts import calibration_errors
 from ..explain.bars import bar_lines, bars_json
@@ -28,6 +37,7 @@ from ..explain.stored_state import render_stored_state, stored_state
 from ..joint.gains import gains, lines
 from ..planning.remarks import remarks
 from ..planning.strategy import parse_config
+from .combinations import EXPLAIN, SENSITIVITY
 from .pipelined import explain_pipelined
 from .search_options import asked, limit_options
 from .viewed import explain_views
@@ -74,6 +84,7 @@ plan_argument = click.argument("plan_file", metavar="PLAN", type=click.Path(path
 @limit_options()
 @json_option
 @click.pass_obj
+@combined(EXPLAIN)
 def explain_command(
     publisher: Publisher,
     plan_file: Path,
@@ -90,25 +101,11 @@ def explain_command(
     as_json: bool,
 ) -> int:
     """Show what PLAN decided, where its time goes, and what the best alternative to a choice costs."""
-    if instead is not None and op is None:
-        raise click.UsageError("--instead needs --op NAME: the operator whose placement is to be changed")
-    if symbolic and (op is None or instead is not None):
-        raise click.UsageError("--symbolic needs --op NAME, and no --instead")
-    if cost and (op is not None or instead is not None):
-        raise click.UsageError("--cost prints every operator; leave out --op and --instead")
-    if state and (op is not None or cost):
-        raise click.UsageError("--state prints every trained parameter; leave out --op, --instead and --cost")
-    if pcg and (op is not None or cost or state):
-        raise click.UsageError("--pcg prints the whole graph; leave out --op, --cost and --state")
+    if (kind := plan_kind(plan_file)) is not None:
+        require_combination(EXPLAIN, plan_file=kind)
     if (pipelined := publisher.checked_pipeline(plan_file)) is not None:
-        if op is not None or errors or cost or state or pcg:
-            raise InputError(f"{plan_file}: a pipelined plan is explained as a whole: leave out the options but --svg")
         return explain_pipelined(*pipelined, svg, as_json)
-    if svg is not None and not pcg:
-        raise click.UsageError("--svg draws the parallel computation graph: give --pcg too")
     if (viewed := publisher.checked_views(plan_file)) is not None:
-        if op is not None or cost or state or pcg:
-            raise InputError(f"{plan_file}: a plan with views is explained as a whole: leave out the other options")
         return explain_views(*viewed, as_json)
     plan, identity = publisher.checked_plan(plan_file)
     notice = builtin_notice(plan.machine)
@@ -192,6 +189,7 @@ def explain_command(
 @limit_options()
 @json_option
 @click.pass_obj
+@combined(SENSITIVITY)
 def sensitivity_command(
     publisher: Publisher,
     plan_file: Path,

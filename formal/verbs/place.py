@@ -14,12 +14,13 @@ import click
 from ...models.collective_programs.cost import Algorithm
 from ...models.collective_programs.parallelism import PlacementProblem, matrix_text
 from ...models.terminal.console import Watch, say
-from ...models.terminal.options import force_option, gathered, json_option
+from ...models.terminal.options import combined, force_option, gathered, json_option
 from ...models.text import seconds_text
 from ...proofs.collective_programs.certificate import CostSpec, PlacementCertificate, ReductionCertificate, Term
 from ...proofs.publishing.publisher import Publisher
 from ..collective_programs.placement import Engine, find_matrices
 from ..collective_programs.synthesize import Cost, best_placement
+from .combinations import PLACE
 from .reduction_options import (
     algorithm_option,
     axes_option,
@@ -75,6 +76,7 @@ class PlaceOptions:
 @force_option
 @json_option
 @click.pass_obj
+@combined(PLACE)
 @gathered(PlaceOptions)
 def place_command(publisher: Publisher, options: PlaceOptions) -> int:
     """All placements of parallelism axes over a hierarchy, proved complete; with --reduce also the best one."""

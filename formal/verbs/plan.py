@@ -20,16 +20,17 @@ from ...models.sources.training.recompute import blocks
 from ...models.sources.zoo import default_batch
 from ...models.terminal.console import Watch, emit, say
 from ...models.terminal.options import (
-    AMOUNT,
     BATCH,
+    MEMORY,
     attention_option,
+    combined,
     force_option,
     gathered,
     json_option,
     output_option,
 )
-from ...models.text import InputError, bytes_text
-from ...models.verbs.describe import check_training, training_of
+from ...models.text import bytes_text
+from ...models.verbs.describe import training_of
 from ...models.verbs.optimizer import LOSS, MICRO, MICRO_HELP, OPTIMIZER, PRECISION, PRECISION_HELP
 from ...proofs.pipelines.certificate import FORBIDDEN_WORDS
 from ...proofs.publishing.publisher import Publisher
@@ -41,8 +42,9 @@ from ..planning.given import render_given
 from ..planning.micro import render_counts
 from ..planning.recompute import render_attempts
 from ..planning.remarks import Batch, Remark, remarks
-from ..planning.request import PlanOutcome, PlanRequest, carry_out
+from ..planning.request import PlanOutcome, PlanRequest, carry_out, program_of
 from ..selection.solve import Engine
+from .combinations import PLAN
 from .conflict import no_solution
 from .joint import run_joint
 from .overlapped import plan_overlap
@@ -74,7 +76,7 @@ class PlanOptions:
     gap: Fraction
     threads: int
     explain_cost: bool
-    strategy_file: Path | None
+    strategy: Path | None
     joint: bool
     pipeline: str | None
     without: tuple[str, ...]
@@ -83,60 +85,6 @@ class PlanOptions:
     views: bool
     output: Path
     as_json: bool
-
-    def check(self) -> None:
-        """Raises `UsageError` for options that contradict each other."""
-        if self.joint and (self.strategy_file is not None or self.recompute == "auto"):
-            raise InputError("--joint has no schedules and no recomputation: leave out --strategy and --recompute auto")
-        said = self.vocabulary or (self.space_name is not None and space(self.space_name).vocabulary)
-        if said and (self.joint or self.pipeline is not None):
-            raise InputError("--joint and --pipeline search whole spaces: leave out the vocabulary")
-        if self.joint and self.explain_cost:
-            raise click.UsageError("--joint chooses the operators: use 'shardproof explain PLAN --cost' afterwards")
-        if self.strategy_file is not None and self.engine != "native":
-            raise click.UsageError(
-                f"--strategy searches for nothing, so there is nothing to ask {self.engine} about: give one of the two"
-            )
-        if self.recompute == "auto" and (self.memory is None or self.strategy_file is not None):
-            raise click.UsageError(
-                "--recompute auto weighs time against memory and searches: give --memory, and no --strategy"
-            )
-        if self.without and (self.pipeline is None or self.strategy_file is not None):
-            raise click.UsageError("--without forbids placements of pipelined steps: give --pipeline, no --strategy")
-        several = self.pipeline is None or self.pipeline.count(":") == 2 or self.strategy_file is not None
-        if self.interleave > 1 and several:
-            raise click.UsageError(
-                "--interleave lets --pipeline auto, or P:M, try several chunks a stage too: give one of the two, and "
-                "no --strategy"
-            )
-        if self.pipeline is not None and self.engine != "native":
-            raise click.UsageError("--pipeline searches natively: leave out --engine")
-        others = self.overlap, self.joint, self.pipeline is not None
-        if self.views and (any(others) or self.micro_batch != "1" or self.explain_cost):
-            raise click.UsageError(
-                "--views is a search of its own: leave out --overlap, --joint, --pipeline, --micro-batch and "
-                "--explain-cost"
-            )
-        plain = (None, "native", "1", False, None, False)
-        asked = self.strategy_file, self.engine, self.micro_batch, self.joint, self.pipeline
-        if self.overlap and ((*asked, self.recompute == "auto") != plain or self.explain_cost or said):
-            raise click.UsageError(
-                "--overlap has a search of its own yet: leave out --strategy, --engine, --micro-batch, --joint, "
-                "--pipeline, --vocabulary, --explain-cost and --recompute auto"
-            )
-        if self.micro_batch != "1" and (self.train is None or self.joint or self.pipeline is not None):
-            raise click.UsageError(
-                "--micro-batch cuts a training step: give --train sgd or --train adam too; --pipeline has its own "
-                "micro-batches (--pipeline P:M), --joint none yet"
-            )
-        if self.micro_batch == "auto" and (
-            self.memory is None or self.strategy_file is not None or self.recompute == "auto"
-        ):
-            raise click.UsageError(
-                "--micro-batch auto weighs time against memory and searches: give --memory, no --strategy, and another "
-                "--recompute than auto"
-            )
-        check_training(self.train, self.loss, self.recompute)
 
     def request(self, notes: list[str]) -> PlanRequest:
         """What is asked of the planner; `notes` takes what the frontend says."""
@@ -148,7 +96,7 @@ class PlanOptions:
             self.recompute,
             space(self.space_name) if self.space_name is not None else None,
             self.memory,
-            self.strategy_file,
+            self.strategy,
             self.engine,
             self.gap,
             self.threads,
@@ -174,7 +122,7 @@ class PlanOptions:
 @click.option("--precision", type=PRECISION, help=PRECISION_HELP)
 @click.option("--micro-batch", type=MICRO, default="1", show_default=True, help=MICRO_HELP)
 @attention_option
-@click.option("--memory", type=AMOUNT, help="Memory limit per device, such as 80GiB.")
+@click.option("--memory", type=MEMORY, help="Memory limit per device, such as 80GiB.")
 @click.option("--space", "space_name", help="complete, two-per-level or one-per-level, optionally with ',uneven'.")
 @click.option(
     "--vocabulary",
@@ -188,7 +136,6 @@ class PlanOptions:
 @click.option("--explain-cost", is_flag=True, help="Print flops, bytes and the deciding formula of every operator.")
 @click.option(
     "--strategy",
-    "strategy_file",
     type=click.Path(path_type=Path),
     help="Take these schedules, carried to what they are joined to; search for nothing.",
 )
@@ -231,21 +178,19 @@ class PlanOptions:
 @force_option
 @json_option
 @click.pass_obj
+@combined(PLAN)
 @gathered(PlanOptions)
 def plan_command(publisher: Publisher, options: PlanOptions) -> int:
     """Plan MODEL (zoo name, ONNX file, FILE.py:NAME or JSON graph) on a machine and prove what is said about the
     plan.
     """
     clock = started(options.time_limit, options.work_limit)
-    options.check()
     notes: list[str] = []
     request = options.request(notes)
     if options.overlap:
-        train = (options.train, options.loss, options.recompute, options.precision)
-        trained = training_of(request.graph, *train)
         return plan_overlap(
             publisher,
-            request.graph if trained is None else trained.graph,
+            program_of(request)[0],
             request.machine,
             request.space,
             options.memory,
@@ -255,8 +200,6 @@ def plan_command(publisher: Publisher, options: PlanOptions) -> int:
             options.as_json,
         )
     if options.pipeline is not None:
-        if options.train is None:
-            raise click.UsageError("--pipeline cuts training steps: give --train sgd or --train adam too")
         where, text = request.space, options.pipeline
 
         def make(which: str) -> TrainingStep | None:
@@ -276,7 +219,7 @@ def plan_command(publisher: Publisher, options: PlanOptions) -> int:
             without,
             options.interleave,
         )
-        flags = None if options.strategy_file is None else pipelined_flags(options.strategy_file)
+        flags = None if options.strategy is None else pipelined_flags(options.strategy)
         return plan_pipeline(publisher, asked, clock, options.output, options.as_json, flags)
     if options.views:
         return run_views(publisher, request, options.output, options.as_json, clock, notes)

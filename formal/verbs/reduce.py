@@ -21,12 +21,13 @@ from ...models.collective_programs.parallelism import (
 from ...models.collective_programs.programs import words
 from ...models.problem.claims import Verdict
 from ...models.terminal.console import Exit, Watch, say
-from ...models.terminal.options import AMOUNT, force_option, gathered, json_option, output_option
+from ...models.terminal.options import AMOUNT, combined, force_option, gathered, json_option, output_option
 from ...models.text import bytes_text, seconds_text
 from ...proofs.collective_programs.certificate import CostSpec, PlacementCertificate, ReductionCertificate, Term
 from ...proofs.publishing.publisher import Published, Publisher
 from ..collective_programs.placement import Engine, find_matrices
 from ..collective_programs.synthesize import Cost, best_placement, considered, synthesize
+from .combinations import REDUCE
 from .reduction_options import (
     algorithm_option,
     axes_option,
@@ -98,6 +99,7 @@ class ReduceOptions:
 @force_option
 @json_option
 @click.pass_obj
+@combined(REDUCE)
 @gathered(ReduceOptions)
 def reduce_command(publisher: Publisher, options: ReduceOptions) -> int:
     """All reduction programs of a request, and the cheapest one with a proof that no program of any length is
@@ -141,11 +143,6 @@ def reduce_command(publisher: Publisher, options: ReduceOptions) -> int:
 
 def _between_nodes(publisher: Publisher, options: ReduceOptions, nodes: str, start: float) -> int:
     """All devices of nodes of different sizes reduce."""
-    if options.hierarchy or options.axes or options.over or options.matrix:
-        raise click.UsageError(
-            "--nodes stands alone: all devices of all nodes reduce; leave out --hierarchy, --axes, --reduce and "
-            "--matrix"
-        )
     spec, request = uneven(
         sizes(nodes, "--nodes", ","), options.machine, options.payload, options.algorithm, options.reading
     )

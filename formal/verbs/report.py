@@ -10,7 +10,7 @@ import click
 
 from ...models.files.output import write_file
 from ...models.terminal.console import Exit, Watch, emit, say
-from ...models.terminal.options import force_option, json_option, output_option
+from ...models.terminal.options import combined, force_option, json_option, output_option
 from ...models.text import InputError, bytes_text
 from ...proofs.publishing.publisher import Publisher
 from ..explain.compare import compare, render_comparison
@@ -20,6 +20,7 @@ from ..explain.terms import PlanTerms
 from ..planning.remarks import remarks
 from ..report.page import Shown, diff_page, plan_page
 from ..selection.model.clock import Clock
+from .combinations import DIFF, REPORT
 from .explain import plan_argument
 from .search_options import asked, limit_options
 
@@ -31,6 +32,7 @@ from .search_options import asked, limit_options
 @limit_options()
 @json_option
 @click.pass_obj
+@combined(REPORT)
 def report_command(
     publisher: Publisher,
     plan_file: Path,
@@ -59,6 +61,7 @@ def report_command(
 @limit_options()
 @json_option
 @click.pass_obj
+@combined(DIFF)
 def diff_command(
     publisher: Publisher,
     first: Path,

@@ -21,7 +21,7 @@ from ...models.rewrites.rule import Substitution
 from ...models.rewrites.terms import sides_text
 from ...models.sources.rules.parallel import way_points
 from ...models.terminal.console import Exit, Watch, emit, say
-from ...models.terminal.options import THREADS, Count, force_option, json_option, output_option
+from ...models.terminal.options import THREADS, Count, combined, force_option, json_option, output_option
 from ...models.text import InputError
 from ...proofs.container.canonical import ContainerError
 from ...proofs.publishing.publisher import Publisher
@@ -32,6 +32,7 @@ from ..rewrites.derive import Deriver
 from ..rewrites.generate import check_journal, generate, rank2_pool, rank3_pool
 from ..rewrites.picture import counterexample_text
 from ..rewrites.rule_files import RuleItem, judge_items, load_rules, overall
+from .combinations import DERIVE, GENERATE, PROVE, REFUTE
 from .search_options import asked, limit_options
 
 RULE_S = 20.0
@@ -56,6 +57,7 @@ CODES = {"proved": Exit.DONE, "vacuous": Exit.DONE, "refuted": Exit.REFUTED, "un
 @force_option
 @json_option
 @click.pass_obj
+@combined(PROVE)
 def prove_command(
     publisher: Publisher,
     file: Path,
@@ -84,6 +86,7 @@ def prove_command(
 @force_option
 @json_option
 @click.pass_obj
+@combined(REFUTE)
 def refute_command(
     publisher: Publisher,
     file: Path,
@@ -234,6 +237,7 @@ def _say(item: RuleItem, word: str, said: Sequence[str], judgements: Sequence[Ju
 @jobs_option
 @json_option
 @click.pass_obj
+@combined(GENERATE)
 def generate_command(
     publisher: Publisher, output: Path, most: int, journal: Path | None, jobs: int, as_json: bool
 ) -> int:
@@ -298,6 +302,7 @@ def generate_command(
 @force_option
 @json_option
 @click.pass_obj
+@combined(DERIVE)
 def derive_command(
     publisher: Publisher,
     file: Path,

@@ -17,7 +17,7 @@ from ...models.rewrites.terms import sides_text
 from ...models.sources.rules.formats import write_public_rules
 from ...models.sources.rules.writer import public_rule
 from ...models.terminal.console import Exit, emit, say
-from ...models.terminal.options import force_option, json_option, output_option
+from ...models.terminal.options import combined, force_option, json_option, output_option, require_combination
 from ...models.text import InputError
 from ...proofs.container.canonical import ContainerError
 from ...proofs.export.smtlib import smtlib_script
@@ -27,6 +27,7 @@ from ...proofs.rewrites.library import SHIPPED, read_library
 from ..rewrites.obligations import obligations
 from ..rewrites.picture import judgement_text, rule_svg, rule_text
 from ..rewrites.rule_files import load_rules
+from .combinations import SHOW
 
 
 @click.command("show")
@@ -42,10 +43,13 @@ from ..rewrites.rule_files import load_rules
 @output_option("--smtlib", help="Write the integer obligations of the rule's proof here (SMT-LIB).")
 @force_option
 @json_option
+@combined(SHOW)
 def show_command(
     rule: str | None, file: Path | None, svg: Path | None, flexflow: Path | None, smtlib: Path | None, as_json: bool
 ) -> int:
     """Show a rule: both sides, preconditions, and the steps of its proof.  Without RULE: list the rules."""
+    if rule is None:
+        require_combination(SHOW, rule="all")
     found = _judgements(file)
     if rule is None:
         if flexflow is not None:

@@ -24,7 +24,14 @@ from ...models.schedules.pipeline import Pipeline, Times
 from ...models.schedules.problem import ScheduleProblem
 from ...models.sources.overlap.graph import OverlapGraph, read_overlap
 from ...models.terminal.console import Exit, Watch, emit, say
-from ...models.terminal.options import Count, force_option, json_option, output_option
+from ...models.terminal.options import (
+    Count,
+    combined,
+    force_option,
+    json_option,
+    output_option,
+    require_combination,
+)
 from ...models.text import InputError, seconds_text
 from ...proofs.publishing.publisher import Published, Publisher
 from ...proofs.schedules.certificate import ScheduleCertificate
@@ -38,6 +45,7 @@ from ..schedules.published import KINDS, chunked, orders, starts_of
 from ..schedules.search import Found, search
 from ..schedules.shop import in_order, shop
 from ..selection.model.clock import Clock
+from .combinations import SCHEDULE
 from .search_options import limit_options, started
 
 Engine = Literal["native", "ilp", "smt", "cp-sat"]
@@ -107,6 +115,7 @@ class Answer:
 @force_option
 @json_option
 @click.pass_obj
+@combined(SCHEDULE)
 def schedule_command(
     publisher: Publisher,
     graph: Path | None,
@@ -130,11 +139,8 @@ def schedule_command(
     """
     limit = started(time_limit, work_limit, SCHEDULE_S)
     clock = limit.clock.share(1 - CHECK_SHARE)
+    require_combination(SCHEDULE, subject="pipeline" if graph is None else "graph")
     if graph is not None:
-        if (stages, micro_batches, times, send, memory, kind, csv) != (None, None, None, 0, None, "best", None):
-            raise click.UsageError(
-                "a graph has its own tasks; --stages and the options of pipelines do not belong to it"
-            )
         with Watch("scheduling"), limit.phase("search"):
             read = read_overlap(graph, machine)
             asked = None if engine == "native" else _asked_graph(read.problem, engine, clock)
@@ -142,8 +148,6 @@ def schedule_command(
             done = overlap(read.problem, clock, known=known)
         answer = Answer(read.problem, read.problem, done.found, "best", None, True, asked)
         return _publish(publisher, answer, output, svg, as_json, limit, _overlap_extra(read, done))
-    if machine is not None:
-        raise click.UsageError("--machine belongs to a graph; a pipeline has --times")
     for name, value in (("--stages", stages), ("--micro-batches", micro_batches), ("--times", times)):
         if value is None:
             raise click.UsageError(

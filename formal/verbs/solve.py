@@ -12,11 +12,12 @@ import click
 
 from ...models.egraphs.egraph import EGraph
 from ...models.terminal.console import Watch, emit, say
-from ...models.terminal.options import force_option, json_option, output_option
+from ...models.terminal.options import combined, force_option, json_option, output_option, require_combination
 from ...proofs.publishing.publisher import Publisher
 from ...proofs.selection.load import load_problem
 from ..planning.time_limit import check_seconds
 from ..selection.solve import Engine, solve
+from .combinations import SOLVE
 from .conflict import no_solution
 from .extraction import solve_extraction
 from .options import print_options
@@ -35,6 +36,7 @@ from .search_options import engine_option, gap_option, limit_options, started, t
 @force_option
 @json_option
 @click.pass_obj
+@combined(SOLVE)
 def solve_command(
     publisher: Publisher,
     problem_file: Path | None,
@@ -49,6 +51,8 @@ def solve_command(
 ) -> int:
     """Solve a selection problem, or extract a term of least DAG cost from an e-graph, and write a certificate."""
     if show_options:
+        if problem_file is not None:
+            raise click.UsageError("--options prints constants and solves nothing: leave out PROBLEM")
         return print_options(as_json)
     if problem_file is None:
         raise click.MissingParameter(param_type="argument", param_hint="'PROBLEM'")
@@ -57,8 +61,7 @@ def solve_command(
         problem = load_problem(problem_file)
     allowed = gap
     if isinstance(problem, EGraph):
-        if engine != "native":
-            raise click.UsageError(f"--engine {engine} is for selection problems; e-graphs have a search of their own")
+        require_combination(SOLVE, problem="egraph")
         return solve_extraction(publisher, problem, clock, allowed, output, as_json)
     clock.hold_back(check_seconds(problem, clock))
     with Watch("solving", problem.scale) as watch, clock.phase("search"):

@@ -5,7 +5,8 @@
              `Fraction`
 
 No sign, at most 40 characters and |exponent| <= 30, so that a hostile text cannot ask for a number of a million digits.
-Without a unit the base unit of the dimension is meant.  A float never enters: `9e9` is exactly 9000000000.
+Without a unit the base unit of the dimension is meant, and refused where that is absurd: a link of "400" is not one of
+400 bytes a second ("4e2" is).  A float never enters: `9e9` is exactly 9000000000.
 
 >>> parse("270 GB/s", "rate"), parse("9e9", "rate"), parse("5 us", "time")
 (Fraction(270000000000, 1), Fraction(9000000000, 1), Fraction(1, 200000))
@@ -18,6 +19,8 @@ from __future__ import annotations
 import re
 from fractions import Fraction
 from typing import Final, Literal
+
+from ..text import did_you_mean
 
 Dimension = Literal["rate", "time", "bytes", "flops", "number"]
 
@@ -59,8 +62,33 @@ def parse(text: str, dimension: Dimension) -> Fraction:
     if abs(power) > 30:
         raise QuantityError(f"{shown!r} has an exponent beyond +-30", f"write for example {_EXAMPLE[dimension]!r}")
     if unit and unit not in units:
-        raise QuantityError(f"{shown!r} has the unknown unit {unit!r}", f"units: {', '.join(units) or 'none'}")
-    return Fraction(number) * Fraction(10) ** power * (units[unit] if unit else 1)
+        bits = dimension == "rate" and re.fullmatch(r"[KkMGTP]?(bps|b/s|[Bb]its?(/s)?)", unit)
+        hint = "a byte is 8 bits: 400 Gb/s are '50 GB/s'; " if bits else ""
+        raise QuantityError(
+            f"{shown!r} has the unknown unit {unit!r}{did_you_mean(unit, units)}",
+            f"{hint}units: {', '.join(units) or 'none'}",
+        )
+    value = Fraction(number) * Fraction(10) ** power * (units[unit] if unit else 1)
+    if (
+        unit is None
+        and exponent is None
+        and value
+        and (value >= 1 if dimension == "time" else value < _LEAST_BARE[dimension])
+    ):
+        raise QuantityError(
+            f"{shown!r} without a unit is {shown} {next(iter(units))}, which no machine has",
+            f"write for example {_EXAMPLE[dimension]!r}, or name the unit: '{shown} {next(iter(units))}'",
+        )
+    return value
+
+
+_LEAST_BARE: Final[dict[Dimension, Fraction]] = {
+    "rate": Fraction(10**6),
+    "bytes": Fraction(1 << 20),
+    "flops": Fraction(10**6),
+    "number": Fraction(0),
+}
+"""Less without a unit is taken for a unit that was forgotten; so is a time of a second and more."""
 
 
 _EXAMPLE: Final[dict[Dimension, str]] = {

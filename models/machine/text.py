@@ -165,7 +165,7 @@ def to_toml(machine: Machine) -> str:
             "",
             "[[device_class]]",
             f'name = "{device.name}"',
-            f'memory = "{device.memory}"',
+            f'memory = "{device.memory} B"',
             f'bandwidth = "{_decimal(device.bandwidth)}"',
         ]
         out += (
@@ -201,7 +201,9 @@ def to_toml(machine: Machine) -> str:
 
 
 def _decimal(value: Fraction) -> str:
-    """Exact decimal text: a constant was read from one, so its denominator has no other primes than 2 and 5."""
+    """Exact decimal text: a constant was read from one, so its denominator has no other primes than 2 and 5.  With an
+    exponent, so that it is not taken for a number whose unit was forgotten.
+    """
     digits = 0
     while value.denominator != 1 and digits < 80:
         value, digits = value * 10, digits + 1
@@ -210,4 +212,4 @@ def _decimal(value: Fraction) -> str:
     whole = str(value.numerator)
     zeros = len(whole) - len(whole.rstrip("0")) if value else 0
     exponent = zeros - digits
-    return f"{whole[: len(whole) - zeros]}e{exponent}" if exponent else whole
+    return f"{whole[: len(whole) - zeros]}e{exponent}" if value else whole

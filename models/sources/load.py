@@ -13,6 +13,7 @@ from typing import Literal
 from ..files.input import regular
 from ..program.contents import read_beside
 from ..program.graph import Graph, GraphError
+from ..program.operators import NodeKind
 from ..text import InputError, did_you_mean
 from .building.attention import with_fused_gradients
 from .patterns.recognise import recognise
@@ -46,7 +47,19 @@ def load_model(
     >>> [op.function for op in load_model("attention", attention="operator").operators if op.kind.value == "attention"]
     ['attention']
     """
-    graph = _load(spec, batch, tell, attention != "matrices", expert_places)
+    return with_attention(_load(spec, batch, tell, attention != "matrices", expert_places), attention)
+
+
+def with_attention(graph: Graph, attention: Attention | None) -> Graph:
+    """A graph with its attention written as asked; None leaves it.  Raises `InputError` where its operators would have
+    to become products again.
+    """
+    held = next((op.name for op in graph.operators if op.kind is NodeKind.ATTENTION), None)
+    if attention == "matrices" and held is not None:
+        raise InputError(
+            f"{graph.name}: {held} is written as attention, one operator, and is not taken apart; "
+            "make the graph from its source with attention as matrices"
+        )
     if attention in ("operator", "fused"):
         graph = recognise(graph, attention=True).graph
     return with_fused_gradients(graph) if attention == "fused" else graph

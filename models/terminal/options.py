@@ -12,12 +12,13 @@ from collections.abc import Callable
 from fractions import Fraction
 from functools import wraps
 from pathlib import Path
-from typing import Any, Final, TypeVar
+from typing import Any, Final, TypeVar, cast
 
 import click
 
 from ..files.output import check_target
-from ..text import InputError, parse_bytes, parse_fraction
+from ..text import InputError, parse_bytes, parse_fraction, parse_memory
+from .combinations import Combinations
 from .console import say
 
 LONGEST_WAIT_S: Final = 10**9
@@ -70,6 +71,21 @@ class Count(click.ParamType):  # type: ignore[type-arg]
         return int(value)
 
 
+class Factor(click.ParamType):  # type: ignore[type-arg]
+    """A decimal number: more than zero, at most a million."""
+
+    name = "factor"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> float:
+        if isinstance(value, float | int):
+            return float(value)
+        if len(value) > LONGEST_TEXT or not _DECIMAL.fullmatch(value):
+            self.fail(f"{value[:LONGEST_TEXT]!r} is not a number, such as 2 or 0.5.", param, ctx)
+        if not 0 < float(value) <= 10**6:
+            self.fail(f"{value} is not between 0 and 10**6.", param, ctx)
+        return float(value)
+
+
 class Share(click.ParamType):  # type: ignore[type-arg]
     """A part of a whole, `0.01`, `1%` or `1/100`: at least 0, less than 1."""
 
@@ -83,20 +99,26 @@ class Share(click.ParamType):  # type: ignore[type-arg]
         except InputError as error:
             self.fail(f"{error}.", param, ctx)
         if share >= 1:
-            self.fail(f"{value} is not less than 1 (100 %).", param, ctx)
+            meant = f"; for {value} percent write {value}%" if share < 100 and not value.endswith("%") else ""
+            self.fail(f"{value} is not less than 1 (100 %){meant}.", param, ctx)
         return share
 
 
 class Amount(click.ParamType):  # type: ignore[type-arg]
-    """Bytes, `80GiB` or `500MB`: between one and 2**60."""
+    """Bytes, `80GiB` or `500MB`: between one and 2**60.  `bare`: whether a small number without a unit is bytes, as
+    where the option's name says so, or asks back.
+    """
 
     name = "bytes"
+
+    def __init__(self, bare: bool) -> None:
+        self.bare = bare
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> int:
         if isinstance(value, int):
             return value
         try:
-            amount = parse_bytes(value)
+            amount = parse_bytes(value) if self.bare else parse_memory(value)
         except InputError as error:
             self.fail(f"{error}.", param, ctx)
         if not 1 <= amount <= 1 << 60:
@@ -124,7 +146,9 @@ class Steps(click.ParamType):  # type: ignore[type-arg]
 SECONDS: Final = Seconds()
 STEPS: Final = Steps()
 SHARE: Final = Share()
-AMOUNT: Final = Amount()
+FACTOR: Final = Factor()
+AMOUNT: Final = Amount(bare=True)
+MEMORY: Final = Amount(bare=False)
 BATCH: Final = Count(1, (1 << 31) - 1)
 THREADS: Final = Count(1, 1024)
 SEED: Final = Count(0, (1 << 64) - 1)
@@ -154,6 +178,49 @@ def gathered(kind: type[Options]) -> Callable[[Callable[[Subject, Options], int]
         return run
 
     return decorate
+
+
+def typed() -> dict[str, object]:
+    """Options of the command that is running which the user gave, by name, with their values."""
+    ctx = click.get_current_context()
+    default = (click.core.ParameterSource.DEFAULT, click.core.ParameterSource.DEFAULT_MAP, None)
+    names = [p.name or "" for p in ctx.command.params if isinstance(p, click.Option)]
+    return {n: ctx.params.get(n, True) for n in names if ctx.get_parameter_source(n) not in default}
+
+
+def combined(table: Combinations) -> Callable[[Command], Command]:
+    """A command refuses options that do not go together by `table`, before it does anything."""
+
+    def decorate(command: Command) -> Command:
+        @wraps(command)
+        def run(*args: Any, **given: Any) -> Any:
+            refusal = table.refusal(typed(), _flags())
+            if refusal is not None:
+                raise click.UsageError(refusal)
+            return command(*args, **given)
+
+        run.combinations = table  # type: ignore[attr-defined]  # read by the tests that give all pairs
+        return cast("Command", run)
+
+    return decorate
+
+
+def require_combination(table: Combinations, **kinds: str) -> None:
+    """The same, as soon as the kinds of files are known.  Raises `InputError`."""
+    refusal = table.refusal(typed() | kinds, _flags())
+    if refusal is not None:
+        raise InputError(refusal)
+
+
+def _flags() -> dict[str, str]:
+    """Name of an option -> as it is written, the long way; of a switch that was turned off as that is written."""
+    ctx = click.get_current_context()
+    return {
+        p.name or "": max(
+            p.secondary_opts if p.secondary_opts and not ctx.params.get(p.name or "") else p.opts, key=len
+        )
+        for p in ctx.command.params
+    }
 
 
 json_option = click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Final
 
 import click
 
@@ -17,9 +18,28 @@ from ..sources.precision import mixed
 from ..sources.precision import parsed as parsed_precision
 from ..sources.training import TrainingStep, build_step
 from ..sources.training.accumulation import accumulated
+from ..terminal.combinations import FORCE, Apart, Combinations, Needs
 from ..terminal.console import Exit, emit, say
-from ..terminal.options import BATCH, Count, attention_option, force_option, json_option, output_option
+from ..terminal.options import BATCH, Count, attention_option, combined, force_option, json_option, output_option
 from .optimizer import LOSS, OPTIMIZER, PRECISION, PRECISION_HELP
+
+_READING: Final = (
+    *("batch", "train", "loss", "recompute", "precision", "micro_batch", "attention", "expert_places"),
+    *("output", "force"),
+)
+IMPORT: Final = Combinations(
+    "import",
+    (*_READING, "list_ops", "as_json"),
+    (
+        Apart("list_ops", _READING, "it lists operators and reads nothing"),
+        Needs("loss", ("train",), "it says what a training step minimises; {train} sgd or {train} adam"),
+        Needs("recompute", ("train",), "it says what a backward pass computes again; {train} sgd or {train} adam"),
+        Needs("micro_batch", ("train",), "it cuts the batch of a training step; {train} sgd or {train} adam"),
+        Apart("recompute=auto", ("train",), "how many blocks pay is what plan searches for; give the blocks"),
+    ),
+    neutral={"recompute": "none"},
+    unmeasured=FORCE,
+)
 
 
 @click.command("import")
@@ -53,6 +73,7 @@ from .optimizer import LOSS, OPTIMIZER, PRECISION, PRECISION_HELP
 @force_option
 @click.option("--list-ops", is_flag=True, help="List the supported ONNX, PyTorch, NumPy and JAX operators and stop.")
 @json_option
+@combined(IMPORT)
 def import_command(
     file: str | None,
     batch: int | None,
@@ -69,6 +90,8 @@ def import_command(
 ) -> int:
     """Read a model and write it as our own JSON graph."""
     if list_ops:
+        if file is not None:
+            raise click.UsageError("--list-ops lists operators and reads nothing: leave out the model")
         from ..sources.jax import handlers as jax_handlers
         from ..sources.numpy import trace as numpy_trace
         from ..sources.onnx import importer as onnx
@@ -92,8 +115,6 @@ def import_command(
     notes: list[str] = []
     graph = load_model(file, batch, notes.append, attention, expert_places)
     step = training_of(graph, train, loss, recompute, precision)
-    if step is None and micro_batch > 1:
-        raise click.UsageError("--micro-batch cuts a training step: give --train sgd or --train adam too")
     step = None if step is None else accumulated(step, micro_batch)
     graph = in_precision(graph, precision) if step is None else step.graph
     if output is not None:
@@ -127,16 +148,6 @@ def import_command(
     return Exit.DONE
 
 
-def check_training(train: str | None, loss: str | None, recompute: str) -> None:
-    """Raises `UsageError` where `--loss` or `--recompute` stands without `--train`."""
-    if train is None and recompute != "none":
-        raise click.UsageError(
-            "--recompute says what a backward pass computes again: give --train sgd or --train adam too"
-        )
-    if train is None and loss is not None:
-        raise click.UsageError("--loss says what a training step minimises: give --train sgd or --train adam too")
-
-
 def in_precision(graph: Graph, precision: str | None) -> Graph:
     """A forward graph as `--precision` asks for it."""
     return graph if precision is None else mixed(graph, parsed_precision(precision))
@@ -146,7 +157,6 @@ def training_of(
     graph: Graph, train: str | None, loss: str | None, recompute: str = "none", precision: str | None = None
 ) -> TrainingStep | None:
     """The training step that `--train`, `--loss`, `--recompute` and `--precision` ask for; None without `--train`."""
-    check_training(train, loss, recompute)
     return None if train is None else build_step(graph, train, loss, recompute=recompute, precision=precision)
 
 
@@ -158,6 +168,7 @@ def machine_command() -> None:
 @machine_command.command("show")
 @click.argument("name", required=False)
 @json_option
+@combined(Combinations("machine show", ("as_json",)))
 def machine_show(name: str | None, as_json: bool) -> int:
     """Show a machine with every constant and its source; without NAME list the built-in machines."""
     if name is None:

@@ -142,6 +142,11 @@ def read_container(source: bytes | Path | str, limits: Limits = LIMITS) -> dict[
     return dict(sorted(members.items()))
 
 
+def member_names(data: bytes, limits: Limits = LIMITS) -> frozenset[str]:
+    """Names of the members of a container, none of them read; `ContainerError` for what is no container."""
+    return frozenset(entry.name for entry in _entries(data, limits))
+
+
 def identity(members: Mapping[str, Member]) -> str:
     """Identity of a container that was read (`members` holds the manifest)."""
     if MANIFEST not in members:

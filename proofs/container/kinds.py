@@ -5,9 +5,10 @@ with the verbs that take it.
 from __future__ import annotations
 
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Final
 
-from .archive import MANIFEST, Member
+from .archive import LIMITS, MANIFEST, Member, member_names, read_file
 from .canonical import ContainerError
 
 KINDS: Final[Mapping[str, tuple[str, str]]] = {
@@ -48,3 +49,18 @@ def require_kind(members: Mapping[str, Member], member: str) -> None:
             raise ContainerError("file", f"holds {what}, not {wanted}; {takers}")
     names = ", ".join(sorted(set(members) - {MANIFEST})[:5]) or "none"
     raise ContainerError("file", f"does not hold {wanted} (members: {names})")
+
+
+def plan_kind(path: Path) -> str | None:
+    """What kind of plan a file is (`models.terminal.combinations.PLAN_KINDS`), from the names of its members: "other"
+    for what is none; None for what cannot be read, which its reader says better.
+    """
+    try:
+        data = read_file(path, LIMITS.file)
+        names = member_names(data) if data[:2] == b"PK" else frozenset()
+    except ContainerError:
+        return None
+    words = {"pipeline.json": "pipelined", "overlap.json": "overlapped", "views.json": "views"}
+    if "plan.json" in names:
+        return "joint" if "joint.json" in names else "plan"
+    return next((word for member, word in words.items() if member in names), "other")

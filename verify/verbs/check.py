@@ -6,7 +6,7 @@ import gc
 import time
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Protocol
+from typing import Final, Protocol
 
 import click
 
@@ -18,12 +18,14 @@ from ...models.problem.selection_problem import SelectionProblem
 from ...models.problem.unit import rounding_bound, rounding_text
 from ...models.program.graph import Graph
 from ...models.program.opaque import kernels_of
+from ...models.terminal.combinations import PLAN_KINDS, Apart, Combinations, Needs
 from ...models.terminal.console import Exit, Watch, emit, say, worst
-from ...models.terminal.options import BATCH, json_option
+from ...models.terminal.options import BATCH, combined, json_option, require_combination
 from ...models.text import seconds_text
 from ...proofs.collective_programs.file import PLACEMENT, REDUCTION
 from ...proofs.container.archive import LIMITS, MANIFEST, Member, identity, read_container, read_file
 from ...proofs.container.canonical import ContainerError
+from ...proofs.container.kinds import plan_kind
 from ...proofs.egraphs.file import EXTRACTION, decode_extraction
 from ...proofs.schedules.certificate import ScheduleCertificate
 from ...proofs.schedules.file import SCHEDULE
@@ -53,6 +55,30 @@ class Programs(Protocol):
     def program(self, model: str, batch: int | None, train: str | None, loss: str | None, recompute: str) -> Graph:
         """The graph of a model, or of its training step, as `plan` would have it."""
         ...
+
+
+_OWN: Final = ("train", "loss", "recompute", "batch")
+CHECK: Final = Combinations(
+    "check",
+    ("second_opinion", "large", "model", "machine", *_OWN, "show_machine", "as_json"),
+    (
+        *(Needs(name, ("model",), "it is of the model that the plan's is compared with") for name in _OWN),
+        Needs("loss", ("train",), "it says what a training step minimises"),
+        Needs("recompute", ("train",), "it says what a backward pass computes again"),
+        Apart("recompute=auto", ("model",), "it is a search: give the blocks that 'plan' says are recomputed"),
+        Apart(
+            "files=other",
+            ("second_opinion", "large", "model", "machine", "show_machine"),
+            "there is no plan to compare, to look at more closely, or whose machine could be shown",
+        ),
+    ),
+    kinds={"files": PLAN_KINDS},
+    neutral={"recompute": "none"},
+    unmeasured={
+        "large": "permits what takes more than a minute or 2 GiB",
+        "second_opinion": "most small plans are recomputed whole without it",
+    },
+)
 
 
 def _optimizer(context: click.Context, option: click.Parameter, value: str | None) -> str | None:
@@ -90,6 +116,7 @@ def _optimizer(context: click.Context, option: click.Parameter, value: str | Non
 @click.option("--show-machine", is_flag=True, help="Print every constant of the plan's machine, with its source.")
 @json_option
 @click.pass_obj
+@combined(CHECK)
 def check_command(
     door: Programs,
     files: tuple[Path, ...],
@@ -107,6 +134,9 @@ def check_command(
     """Check plans, rule libraries (.spz) and certificates; a certificate needs its problem file beside it on the
     command line.
     """
+    kinds = {plan_kind(path) for path in files}
+    if "other" in kinds and kinds <= {"other", None}:
+        require_combination(CHECK, files="other")
     own = _own(door, model, machine, train, loss, recompute, batch)
     collecting = gc.isenabled()
     # problems and certificates are trees of many small arrays: looking for cycles in them takes a seventh of the time
@@ -128,12 +158,6 @@ def _own(
     batch: int | None,
 ) -> Own:
     """What the reader means."""
-    if model is None and (train, loss, batch, recompute) != (None, None, None, "none"):
-        raise click.UsageError(
-            "--train, --loss, --batch and --recompute belong to --model: the model that the plan's is compared with"
-        )
-    if recompute == "auto":
-        raise click.UsageError("--recompute auto is a search; give the blocks that 'plan' says are recomputed")
     graph = None if model is None else door.program(model, batch, train, loss, recompute)
     return Own(graph, None if machine is None else load_machine(machine))
 
@@ -251,9 +275,6 @@ def _check(
         errors.append(
             f"{', '.join(map(str, files))}: nothing to check: only problem files were given; add the certificate (.spz)"
         )
-        codes.append(Exit.BAD_INPUT)
-    if own != Own() and not plans:
-        errors.append(f"{', '.join(map(str, files))}: no plan to compare --model or --machine with")
         codes.append(Exit.BAD_INPUT)
     code = worst(codes)
     seconds = time.monotonic() - start

@@ -9,8 +9,9 @@ from pathlib import Path
 import click
 
 from ...models.problem.claims import Verdict
+from ...models.terminal.combinations import Combinations
 from ...models.terminal.console import Exit, Watch, emit, say
-from ...models.terminal.options import json_option
+from ...models.terminal.options import combined, json_option
 from ...proofs.container.canonical import ContainerError
 from ...proofs.rewrites.library import read_library
 from ..rewrites.library import check_library, library_result
@@ -21,6 +22,7 @@ _CODES = {Verdict.PROVED: Exit.DONE, Verdict.UNDECIDED: Exit.UNDECIDED, Verdict.
 @click.command("check")
 @click.argument("library", type=click.Path(path_type=Path))
 @json_option
+@combined(Combinations("rules check", ("as_json",)))
 def rules_check_command(library: Path, as_json: bool) -> int:
     """Check every proof and derivation of a rule library (.spz)."""
     start = time.monotonic()

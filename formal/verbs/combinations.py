@@ -1,0 +1,287 @@
+"""This module holds the tables of options of the verbs that search and explain (`models.terminal.combinations`): which
+go together, and why others do not.
+
+A cell is opened by taking it out of its row, once the verb does both: the tests then ask for the effect of both.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from ...models.layout.placement import VOCABULARIES
+from ...models.terminal.combinations import FORCE, LIMIT, OUTPUT, PLAN_KINDS, Apart, Combinations, Needs
+
+_SAID: Final = tuple(f"space_name=*,{v}" for v in VOCABULARIES)
+_VOCABULARY: Final = ("vocabulary", *_SAID)
+"""What restricts a search to the words of a framework."""
+
+_THREADS: Final = {"threads": "the answer does not depend on it, only the time"}
+_SEARCH: Final = {**FORCE, **LIMIT, **_THREADS}
+
+PLAN: Final = Combinations(
+    "plan",
+    (
+        *("machine", "train", "loss", "recompute", "batch", "precision", "micro_batch", "attention", "memory"),
+        *(
+            "space_name",
+            "vocabulary",
+            "engine",
+            "time_limit",
+            "work_limit",
+            "gap",
+            "threads",
+            "explain_cost",
+            "strategy",
+        ),
+        *("pipeline", "interleave", "without", "overlap", "views", "joint", *OUTPUT),
+    ),
+    (
+        Needs("loss", ("train",), "it says what a training step minimises; {train} sgd or {train} adam"),
+        Needs("recompute", ("train",), "it says what a backward pass computes again; {train} sgd or {train} adam"),
+        Needs("micro_batch", ("train",), "it cuts the batch of a training step; {train} sgd or {train} adam"),
+        Needs("pipeline", ("train",), "it cuts training steps; {train} sgd or {train} adam"),
+        Needs("recompute=auto", ("memory",), "it weighs time against memory"),
+        Needs("micro_batch=auto", ("memory",), "it weighs time against memory"),
+        Needs("interleave", ("pipeline",), "it lets stages have several chunks of the model"),
+        Needs("without", ("pipeline",), "it forbids placements of pipelined steps"),
+        Apart("recompute=auto", ("micro_batch=auto",), "each is a search with the other settled"),
+        Apart("vocabulary", _SAID, "the space says its vocabulary already: leave out one of the two"),
+        Apart("vocabulary", ("space_name=*,uneven*",), "no vocabulary says uneven blocks: leave out one of the two"),
+        Apart(
+            "strategy",
+            ("engine", "recompute=auto", "micro_batch=auto", "interleave", "without", "overlap", "views", "joint"),
+            "a strategy is taken as it is, and nothing is searched",
+        ),
+        Apart("pipeline", ("overlap", "views", "joint"), "pipelined steps have no such parts yet"),
+        Apart("pipeline", ("micro_batch",), "it has micro-batches of its own: {pipeline} STAGES:MICRO-BATCHES"),
+        Apart("pipeline", _VOCABULARY, "its stages are searched over whole spaces"),
+        Apart("pipeline", ("engine", "threads"), "its stages are searched natively, with one thread"),
+        Apart("pipeline", ("explain_cost",), "it prints stages; costs of operators are those of a plan without it"),
+        Apart("pipeline=*:*:*", ("interleave",), "it says the number of chunks already"),
+        Apart("overlap", ("views", "joint"), "overlapped plans have no such parts yet"),
+        Apart("overlap", _VOCABULARY, "it searches whole spaces"),
+        Apart("overlap", ("engine", "threads"), "it is searched natively, with one thread"),
+        Apart("overlap", ("recompute=auto", "micro_batch=auto"), "it has no search over them yet: give a number"),
+        Apart("overlap", ("explain_cost",), "it prints redistributions; costs of operators are those without it"),
+        Apart("views", ("joint",), "plans with views have one program"),
+        Apart("views", ("memory",), "plans with views have no memory limits yet"),
+        Apart("views", ("micro_batch",), "branches take the batch whole, without micro-batches"),
+        Apart("views", _VOCABULARY, "no vocabulary says parts of the machine"),
+        Apart("views", ("engine",), "views are searched natively"),
+        Apart("views", ("recompute=auto",), "it has no search over recomputation yet: give the blocks"),
+        Apart("views", ("explain_cost",), "it prints branches; costs of operators are those of a plan without it"),
+        Apart("joint", _VOCABULARY, "it searches whole spaces"),
+        Apart("joint", ("recompute=auto", "micro_batch=auto"), "it has no search over them yet: give blocks, a number"),
+        Apart("joint", ("explain_cost",), "it chooses the operators: 'shardproof explain PLAN --cost' afterwards"),
+    ),
+    neutral={"recompute": "none", "engine": "native", "interleave": "1"},
+    unmeasured=_SEARCH,
+)
+"""Of the command line and of `shardproof.plan` and `shardproof.pipeline`."""
+
+AUDIT: Final = Combinations(
+    "audit",
+    (
+        *("strategy", "machine", "batch", "attention", "memory", "space_name", "train", "recompute", "pipeline"),
+        *("carry", "joint", "rewritten", "engine", "time_limit", "work_limit", "gap", *OUTPUT),
+    ),
+    (
+        Needs("recompute", ("train",), "it says what a backward pass computes again; {train} sgd or {train} adam"),
+        Needs("pipeline", ("train",), "it cuts training steps; {train} sgd or {train} adam"),
+        Needs("train", ("machine",), "a step is audited on a machine"),
+        Needs("train", ("kind=settings",), "only settings of a framework are audited as training steps"),
+        Needs("rewritten", ("joint",), "it is another program of the model"),
+        Apart("train", ("joint", "carry", "engine"), "steps are audited natively, as a whole and of one program"),
+        Apart("train", _SAID, "stages are searched over whole spaces"),
+        Apart("recompute=auto", ("train",), "the configuration says itself what it recomputes: none, all, or globs"),
+        Apart("pipeline=*:*:*", ("train",), "configurations are taken with one chunk a stage: STAGES:MICRO-BATCHES"),
+        Apart("joint", _SAID, "equal programs are compared over whole spaces"),
+        Apart(
+            "kind=choices",
+            ("machine", "batch", "attention", "memory", "space_name", "carry", "joint"),
+            "it belongs to a selection problem, whose tables are given; for a model write "
+            "{{operator: {{axis: {{level: degree}}}}}}",
+        ),
+        Apart("kind=layouts", ("carry",), "layouts say where tensors lie, and are carried by nobody"),
+    ),
+    kinds={
+        "kind": {
+            "choices": "a list of choices",
+            "settings": "a file of a framework's settings",
+            "layouts": "a file of layouts",
+            "degrees": "a strategy by operators",
+        }
+    },
+    neutral={"recompute": "none", "engine": "native"},
+    unmeasured={**FORCE, **LIMIT},
+)
+
+SOLVE: Final = Combinations(
+    "solve",
+    ("show_options", "engine", "time_limit", "work_limit", "gap", "threads", *OUTPUT),
+    (
+        Apart(
+            "show_options",
+            ("engine", "time_limit", "work_limit", "gap", "threads", "output", "force"),
+            "it prints constants and solves nothing",
+        ),
+        Apart("problem=egraph", ("engine", "threads"), "e-graphs have a search of their own, with one thread"),
+    ),
+    kinds={"problem": {"egraph": "an e-graph", "selection": "a problem", "unread": "a PROBLEM"}},
+    neutral={"engine": "native"},
+    unmeasured=_SEARCH,
+)
+
+PLACE: Final = Combinations(
+    "place",
+    ("hierarchy", "axes", "reductions", "machine", "algorithm", "preset", "order", "reading", "engine", *OUTPUT),
+    tuple(
+        Needs(name, ("reductions",), "placements alone have no price and no programs")
+        for name in ("machine", "algorithm", "preset", "order", "reading")
+    ),
+    unmeasured={
+        **FORCE,
+        "engine": "every engine finds the same",
+        "order": "of one axis that is reduced there is one order",
+    },
+)
+
+REDUCE: Final = Combinations(
+    "reduce",
+    (
+        *("hierarchy", "axes", "over", "matrix", "nodes", "machine", "payload", "algorithm", "preset", "order"),
+        *("reading", "synthesis", "engine", "svg", "listed", *OUTPUT),
+    ),
+    (
+        Apart("nodes", ("hierarchy", "axes", "over", "matrix"), "all devices of all nodes reduce"),
+        Apart("nodes", ("preset", "order", "synthesis"), "nodes of different sizes have one order, linked costs"),
+    ),
+    neutral={"preset": "linked"},
+    unmeasured={
+        **FORCE,
+        "engine": "every engine finds the same",
+        "order": "of one axis that is reduced there is one order",
+    },
+)
+
+SCHEDULE: Final = Combinations(
+    "schedule",
+    (
+        *(
+            "stages",
+            "micro_batches",
+            "times",
+            "send",
+            "memory",
+            "kind",
+            "engine",
+            "time_limit",
+            "work_limit",
+            "machine",
+        ),
+        *("output", "svg", "csv", "force", "as_json"),
+    ),
+    (
+        Apart(
+            "subject=graph",
+            ("stages", "micro_batches", "times", "send", "memory", "kind", "csv"),
+            "a graph has its own tasks; these are of pipelines",
+        ),
+        Needs("machine", ("subject=graph",), "a pipeline has {times}"),
+    ),
+    kinds={"subject": {"graph": "a GRAPH", "pipeline": "a pipeline"}},
+    neutral={"engine": "native"},
+    unmeasured={**FORCE, **LIMIT, "engine": "every engine finds schedules; the proof is native"},
+)
+
+_ONLY: Final = ("op", "instead", "errors", "symbolic", "time_limit", "work_limit")
+
+EXPLAIN: Final = Combinations(
+    "explain",
+    (
+        "op",
+        "instead",
+        "errors",
+        "symbolic",
+        "cost",
+        "state",
+        "pcg",
+        "svg",
+        "force",
+        "time_limit",
+        "work_limit",
+        "as_json",
+    ),
+    (
+        Needs("instead", ("op",), "the operator whose placement is to be changed"),
+        Needs("symbolic", ("op",), "the operator whose reads and writes are shown"),
+        Apart(
+            "symbolic", ("instead", "errors", "time_limit", "work_limit"), "it shows formulas, and searches for nothing"
+        ),
+        Apart("instead", ("errors",), "it prices one change exactly"),
+        Apart("cost", (*_ONLY, "state", "pcg"), "it prints every operator, and nothing else"),
+        Apart("state", (*_ONLY, "pcg"), "it prints every trained parameter, and nothing else"),
+        Apart("pcg", _ONLY, "it prints the whole graph, and nothing else"),
+        Apart(
+            "plan_file=pipelined",
+            (*_ONLY, "cost", "state", "pcg"),
+            "it is explained as a whole, {svg} beside it",
+        ),
+        Apart("plan_file=views", (*_ONLY, "cost", "state", "pcg"), "it is explained as a whole"),
+        Needs("svg", ("pcg", "plan_file=pipelined"), "it draws the parallel computation graph, or a schedule"),
+    ),
+    kinds={"plan_file": PLAN_KINDS},
+    unmeasured={**FORCE, **LIMIT},
+)
+
+SENSITIVITY: Final = Combinations(
+    "sensitivity",
+    ("solve_limit", "time_limit", "work_limit", "as_json"),
+    unmeasured={**LIMIT, "solve_limit": "what takes less time is the same"},
+)
+REPORT: Final = Combinations(
+    "report", ("output", "force", "time_limit", "work_limit", "as_json"), unmeasured={**FORCE, **LIMIT}
+)
+DIFF: Final = Combinations(
+    "diff", ("output", "force", "time_limit", "work_limit", "as_json"), unmeasured={**FORCE, **LIMIT}
+)
+
+_MEASURING: Final = ("model", "train", "batch", "backend", "rounds", "time_limit")
+
+CALIBRATE: Final = Combinations(
+    "machine calibrate",
+    (
+        *("timings", "files", "operation", "plan", "keep", "conditions", "held", "latencies", "model", "train"),
+        *("batch", "backend", "rounds", "time_limit", "save", *OUTPUT),
+    ),
+    (
+        Needs("train", ("model",), "it makes a training step of the model that is measured"),
+        Needs("batch", ("model",), "it is the batch of the model that is measured"),
+        Apart("files", ("timings", "save", "latencies", *_MEASURING), "files are read, and nothing is measured"),
+        *(
+            Needs(name, ("files",), "it says how files are read")
+            for name in ("operation", "plan", "keep")
+        ),
+        Apart("timings", ("save", *_MEASURING), "timings are read, and nothing is measured"),
+    ),
+    unmeasured={**FORCE, **LIMIT, "latencies": "they are fitted anyway where timings are measured here"},
+)  # fmt: skip
+
+_JOBS: Final = {**FORCE, **LIMIT, "jobs": "verdicts do not depend on it"}
+PROVE: Final = Combinations("rules prove", ("time_limit", "work_limit", "jobs", "degree", *OUTPUT), unmeasured=_JOBS)
+REFUTE: Final = Combinations("rules refute", ("time_limit", "work_limit", "jobs", "degree", *OUTPUT), unmeasured=_JOBS)
+DERIVE: Final = Combinations(
+    "rules derive", ("source", "steps", "only", "time_limit", "work_limit", "jobs", *OUTPUT), unmeasured=_JOBS
+)
+GENERATE: Final = Combinations(
+    "rules generate",
+    ("most", "journal", "jobs", *OUTPUT),
+    unmeasured={**FORCE, "jobs": "verdicts do not depend on it", "journal": "it keeps progress of the same work"},
+)
+SHOW: Final = Combinations(
+    "rules show",
+    ("file", "svg", "flexflow", "smtlib", "force", "as_json"),
+    (Apart("rule=all", ("svg", "smtlib"), "they are of one rule: name it"),),
+    kinds={"rule": {"all": "a list of all rules"}},
+    unmeasured=FORCE,
+)
