@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import Final
 
 from ...models.layout.placement import VOCABULARIES
-from ...models.terminal.combinations import FORCE, LIMIT, OUTPUT, PLAN_KINDS, Apart, Combinations, Needs
+from ...models.terminal.combinations import FORCE, LIMIT, OUTPUT, PLAN_KINDS, TIME, Apart, Combinations, Needs
 
 _SAID: Final = tuple(f"space_name=*,{v}" for v in VOCABULARIES)
 _VOCABULARY: Final = ("vocabulary", *_SAID)
@@ -264,7 +264,7 @@ CALIBRATE: Final = Combinations(
         ),
         Apart("timings", ("save", *_MEASURING), "timings are read, and nothing is measured"),
     ),
-    unmeasured={**FORCE, **LIMIT, "latencies": "they are fitted anyway where timings are measured here"},
+    unmeasured={**FORCE, **TIME, "latencies": "they are fitted anyway where timings are measured here"},
 )  # fmt: skip
 
 _JOBS: Final = {**FORCE, **LIMIT, "jobs": "verdicts do not depend on it"}

@@ -150,7 +150,5 @@ PLAN_KINDS: Final[Mapping[str, str]] = {
 
 OUTPUT: Final = ("output", "force", "as_json")
 FORCE: Final[Mapping[str, str]] = {"force": "permits to replace a file, where there is one"}
-LIMIT: Final[Mapping[str, str]] = {
-    "time_limit": "what takes less time is the same",
-    "work_limit": "what takes less work is the same",
-}
+TIME: Final[Mapping[str, str]] = {"time_limit": "what takes less time is the same"}
+LIMIT: Final[Mapping[str, str]] = {**TIME, "work_limit": "what takes less work is the same"}
