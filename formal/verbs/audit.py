@@ -12,11 +12,20 @@ import click
 
 from ...models.layout.placement import space
 from ...models.machine.machine import load_machine
-from ...models.sources.load import Attention, load_model
+from ...models.sources.compared import noted
+from ...models.sources.load import Attention
 from ...models.sources.training import TrainingStep
 from ...models.sources.zoo import named
 from ...models.terminal.console import Exit, Watch, emit, say
-from ...models.terminal.options import AMOUNT, BATCH, attention_option, force_option, json_option, output_option
+from ...models.terminal.options import (
+    AMOUNT,
+    BATCH,
+    attention_option,
+    compare_option,
+    force_option,
+    json_option,
+    output_option,
+)
 from ...models.text import InputError
 from ...models.verbs.describe import training_of
 from ...models.verbs.optimizer import OPTIMIZER
@@ -54,6 +63,7 @@ from .search_options import engine_option, gap_option, started, time_option
 @click.option("--machine", help="For a model: built-in name, name:4x8, 4x8, or a TOML file.")
 @click.option("--batch", type=BATCH, help="Batch size of the model.")
 @attention_option
+@compare_option
 @click.option("--memory", type=AMOUNT, help="Memory limit per device, such as 80GiB.")
 @click.option("--space", "space_name", help="complete, two-per-level or one-per-level, optionally with ',uneven'.")
 @click.option(
@@ -95,6 +105,7 @@ def audit_command(
     machine: str | None,
     batch: int | None,
     attention: Attention | None,
+    compare: bool,
     memory: int | None,
     space_name: str | None,
     train: str | None,
@@ -123,7 +134,10 @@ def audit_command(
         if joint or carry or engine != "native":
             raise click.UsageError("--train audits pipelined settings: leave out --joint, --propagate and --engine")
         flags = pipelined_flags(strategy_file)
-        model, where = load_model(subject, batch, notes.append, attention), space_name and space(space_name)
+        model = noted(publisher, subject, batch, notes, attention, compare, True)
+        where = space_name and space(space_name)
+        if not as_json:
+            say(*(f"note: {note}" for note in notes))
 
         def make(which: str) -> TrainingStep | None:
             return training_of(model, train, None, which, None)
@@ -150,8 +164,8 @@ def audit_command(
                 )
             target = load_machine(machine)
             where = space(space_name) if space_name is not None else None
-            graph = load_model(subject, batch, notes.append, attention)
-            program = graph if rewritten is None else load_model(rewritten, None, notes.append, attention)
+            graph = noted(publisher, subject, batch, notes, attention, compare)
+            program = graph if rewritten is None else noted(publisher, rewritten, None, notes, attention, compare)
             strategy = strategy_for(strategy_file, program, target)
             request = AuditRequest(graph, target, strategy, where, memory, carry, engine, gap)
             if joint:

@@ -14,7 +14,8 @@ import click
 from ...models.layout.placement import VOCABULARIES, space
 from ...models.machine.machine import load_machine
 from ...models.problem.unit import rounding_bound, rounding_text
-from ...models.sources.load import Attention, load_model
+from ...models.sources.compared import noted
+from ...models.sources.load import Attention
 from ...models.sources.training import TrainingStep
 from ...models.sources.training.recompute import blocks
 from ...models.sources.zoo import default_batch
@@ -23,6 +24,7 @@ from ...models.terminal.options import (
     AMOUNT,
     BATCH,
     attention_option,
+    compare_option,
     force_option,
     gathered,
     json_option,
@@ -65,6 +67,7 @@ class PlanOptions:
     precision: str | None
     micro_batch: str
     attention: Attention | None
+    compare: bool
     memory: int | None
     space_name: str | None
     vocabulary: str | None
@@ -137,10 +140,10 @@ class PlanOptions:
             )
         check_training(self.train, self.loss, self.recompute)
 
-    def request(self, notes: list[str]) -> PlanRequest:
-        """What is asked of the planner; `notes` takes what the frontend says."""
+    def request(self, publisher: Publisher, notes: list[str]) -> PlanRequest:
+        """What is asked of the planner; `notes` takes what the frontend and the comparison with it say."""
         return PlanRequest(
-            load_model(self.model, self.batch, notes.append, self.attention),
+            noted(publisher, self.model, self.batch, notes, self.attention, self.compare, self.train is not None),
             load_machine(self.machine),
             self.train,
             self.loss,
@@ -173,6 +176,7 @@ class PlanOptions:
 @click.option("--precision", type=PRECISION, help=PRECISION_HELP)
 @click.option("--micro-batch", type=MICRO, default="1", show_default=True, help=MICRO_HELP)
 @attention_option
+@compare_option
 @click.option("--memory", type=AMOUNT, help="Memory limit per device, such as 80GiB.")
 @click.option("--space", "space_name", help="complete, two-per-level or one-per-level, optionally with ',uneven'.")
 @click.option(
@@ -238,7 +242,9 @@ def plan_command(publisher: Publisher, options: PlanOptions) -> int:
     clock = started(options.time_limit)
     options.check()
     notes: list[str] = []
-    request = options.request(notes)
+    request = options.request(publisher, notes)
+    if (options.overlap or options.pipeline is not None) and not options.as_json:
+        say(*(f"note: {note}" for note in notes))
     if options.overlap:
         train = (options.train, options.loss, options.recompute, options.precision)
         trained = training_of(request.graph, *train)

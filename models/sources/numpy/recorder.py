@@ -17,7 +17,7 @@ import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import islice
-from math import nan
+from math import isnan, nan
 from pathlib import Path
 from traceback import walk_tb
 from types import FrameType
@@ -178,7 +178,7 @@ class Recorder:
                 [],
                 ["i0"],
                 dtype,
-                {"along": "i0", "start": nan if first != first else first, "step": 0},
+                {"along": "i0", "start": nan if isnan(first) else first, "step": 0},
             )
             if not flat[0]:
                 self.zeros.add(one.tensor)
