@@ -31,6 +31,8 @@ from shardproof.models.text import InputError, parse_fraction, parse_memory
 from shardproof.proofs.plan.bundle import read_plan, write_plan
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from shardproof.formal.explain.audit import AuditReport
     from shardproof.formal.explain.request import Splits
     from shardproof.formal.planning.layouts import TensorLayouts
@@ -38,6 +40,7 @@ if TYPE_CHECKING:
     from shardproof.formal.planning.strategy import Strategy
     from shardproof.formal.planning.time_limit import TimeLimit
     from shardproof.models.cost.selection import Planning
+    from shardproof.models.sources.building.original import Original
     from shardproof.models.sources.load import Attention
     from shardproof.models.sources.training import TrainingStep
     from shardproof.verify.verdict import CheckResult
@@ -61,6 +64,7 @@ def plan(
     space_name: str | None = None,
     vocabulary: str | None = None,
     attention: Attention | None = None,
+    compare: bool = True,
     strategy: Path | str | Splits | None = None,
     joint: bool = False,
     views: Literal[False] = False,
@@ -82,6 +86,7 @@ def plan(
     precision: str | None = None,
     space_name: str | None = None,
     attention: Attention | None = None,
+    compare: bool = True,
     views: Literal[True],
     time_limit_s: Limit = "default",
     work_limit: int | None = None,
@@ -105,6 +110,7 @@ def plan(
     space_name: str | None = None,
     vocabulary: str | None = None,
     attention: Attention | None = None,
+    compare: bool = True,
     strategy: Path | str | Splits | None = None,
     joint: bool = False,
     views: bool = False,
@@ -121,6 +127,7 @@ def plan(
     `inputs`.  `micro_batch`: parts of the batch, or "auto".  `memory`: bytes per device, or a text such as "80GiB".
     `vocabulary`: the framework that must be able to say every placement.  `strategy`: schedules to be carried to the
     rest instead of a search, a file or {operator: {axis: {level: degree}}}.  `joint`: algebra and placement together.
+    `compare`: run what is imported beside the program that it came from, and refuse it where they differ.
     `views`: branches beside each other on parts of the machine, in forward passes and training steps; a
     `PlanWithViews`.
     `time_limit_s`: seconds of the wall for tables and search, 300 by default, None for any number; `work_limit`: steps
@@ -136,7 +143,7 @@ def plan(
     from shardproof.verify.joint.plan import check_any_plan
 
     require_keywords(PLAN, plan, locals())
-    graph, target = _graph(model, inputs, batch, attention), _machine(machine)
+    graph, target = _graph(model, inputs, batch, attention, compare, train is not None), _machine(machine)
     request = _request(graph, target, train, loss, recompute, precision, micro_batch, memory, space_name)
     given = None if strategy is None else _strategy(strategy, graph, target)
     if isinstance(given, TensorLayouts):
@@ -173,6 +180,7 @@ def pipeline(
     loss: str | None = None,
     recompute: str = "none",
     precision: str | None = None,
+    compare: bool = True,
     memory: int | str | None = None,
     space_name: str | None = None,
     time_limit_s: Limit = "default",
@@ -199,7 +207,8 @@ def pipeline(
     from shardproof.verify.plan.tables import CELLS
 
     require_keywords(PLAN, pipeline, locals(), pipeline=stages)
-    graph, target, limit = _graph(model, inputs, batch), _machine(machine), _limit(time_limit_s, work_limit)
+    graph, target = _graph(model, inputs, batch, None, compare, True), _machine(machine)
+    limit = _limit(time_limit_s, work_limit)
     request = _request(graph, target, train, loss, recompute, precision, 1, memory, space_name)
 
     def make(which: str) -> TrainingStep | None:
@@ -237,6 +246,7 @@ def audit(
     inputs: object = None,
     batch: int | None = None,
     attention: Attention | None = None,
+    compare: bool = True,
     memory: int | str | None = None,
     space_name: str | None = None,
     carry: bool = False,
@@ -256,7 +266,7 @@ def audit(
     from shardproof.front_door import FrontDoor
 
     require_keywords(AUDIT, audit, locals())
-    graph, target = _graph(model, inputs, batch, attention), _machine(machine)
+    graph, target = _graph(model, inputs, batch, attention, compare), _machine(machine)
     where = None if space_name is None else space(space_name)
     given = _strategy(strategy, graph, target)
     request = AuditRequest(graph, target, given, where, _bytes(memory), carry, engine, _share(gap))
@@ -361,65 +371,60 @@ def _request(
     )
 
 
-def _graph(model: object, inputs: object, batch: int | None, attention: Attention | None = None) -> Graph:
-    """The graph of whatever a model is; what a frontend did to it, and which sizes it took, is said on stderr."""
+def _graph(
+    model: object,
+    inputs: object,
+    batch: int | None,
+    attention: Attention | None = None,
+    compare: bool = True,
+    trained: bool = False,
+) -> Graph:
+    """The graph of whatever a model is; what a frontend did to it, which sizes it took, and what it was compared with
+    is said on stderr.  Raises `Differs` where it is not what the program computes.
+    """
     if isinstance(model, Graph | str | Path) and inputs is not None:
         raise InputError("inputs are those of a function or a module; a graph, a name and a file have their shapes")
     if isinstance(model, Graph):
         if batch is not None:
             raise InputError("batch applies to zoo names and files; a graph has its sizes already")
         return with_attention(model.check(), attention)
+    taken: list[Original] = []
+    graph = _imported(model, inputs, batch, attention, taken.append)
+    for original in taken:
+        from shardproof.front_door import FrontDoor
+
+        _tell(FrontDoor().compared(graph, original, compare, trained).words)
+    return graph
+
+
+def _imported(
+    model: object,
+    inputs: object,
+    batch: int | None,
+    attention: Attention | None,
+    original: Callable[[Original], None],
+) -> Graph:
     if isinstance(model, str | Path):
-        return load_model(str(model), batch, _tell, attention)
+        return load_model(str(model), batch, _tell, attention, None, original)
     if batch is not None:
         raise InputError("batch applies to zoo names and files; a function or a module has its shapes already")
-    if not _is_module(model) and callable(model):
+    from shardproof.models.sources.torch.shadow import is_module
+
+    if not is_module(model) and callable(model):
         from shardproof.models.sources.numpy.program import is_numpy_program, shapes_of
-        from shardproof.models.sources.numpy.trace import trace
+        from shardproof.models.sources.numpy.trace import graph_of
 
         if inputs is not None:
-            return with_attention(trace(model, arguments=shapes_of(model, inputs)).graph, attention)
+            return with_attention(graph_of(model, arguments=shapes_of(model, inputs), original=original), attention)
         if is_numpy_program(model):
-            return with_attention(trace(model).graph, attention)
-    return _module(model, inputs, attention)
+            return with_attention(graph_of(model, original=original), attention)
+    from shardproof.models.sources.torch.module import load_module
+
+    return load_module(model, inputs, _tell, attention, original)
 
 
 def _tell(note: str) -> None:
     print(f"note: {note}", file=sys.stderr)
-
-
-def _is_module(model: object) -> bool:
-    torch = sys.modules.get("torch")
-    return torch is not None and isinstance(model, torch.nn.Module)
-
-
-def _module(model: object, inputs: object, attention: Attention | None) -> Graph:
-    """A PyTorch module; what is read is a copy of it without weights."""
-    if not _is_module(model):
-        raise InputError(
-            f"a {type(model).__name__} is no model; give a name or file, a Graph, a function decorated with "
-            f"@shardproof.program or with inputs=, or a PyTorch module with inputs="
-        )
-    if inputs is None:
-        raise InputError("a PyTorch module needs inputs=, a tensor, a tuple of tensors or a dictionary")
-    from shardproof.models.sources.building.attention import with_fused_gradients
-    from shardproof.models.sources.building.stated import carried
-    from shardproof.models.sources.torch.importer import convert
-    from shardproof.models.sources.torch.program import build
-    from shardproof.models.sources.torch.shadow import without_weights
-
-    try:
-        hollow = without_weights(model)
-    except Exception as error:  # whatever the module's own parts raise
-        raise InputError(
-            f"the {type(model).__name__} cannot be copied ({type(error).__name__}: {str(error)[:200]}); give a file "
-            f"with a function that makes it, FILE.py:NAME"
-        ) from error
-    found = convert(build(lambda: (hollow, inputs), type(model).__name__, attention=attention != "matrices"))
-    for note in found.notes:
-        _tell(note)
-    graph = with_fused_gradients(found.graph) if attention == "fused" else found.graph
-    return carried(graph, found.stated)
 
 
 def _bytes(memory: int | str | None) -> int | None:

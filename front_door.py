@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from shardproof.models.egraphs.egraph import EGraph
     from shardproof.models.problem.selection_problem import SelectionProblem
     from shardproof.models.program.graph import Graph
+    from shardproof.models.sources.building.original import Comparison, Original
     from shardproof.proofs.collective_programs.certificate import PlacementCertificate, ReductionCertificate
     from shardproof.proofs.container.archive import Member
     from shardproof.proofs.egraphs.certificate import ExtractionCertificate
@@ -181,6 +182,12 @@ class FrontDoor:
         if path is not None:
             write_file(path, data)
         return words
+
+    def compared(self, graph: Graph, original: Original, wanted: bool, trained: bool) -> Comparison:
+        """An imported graph beside the program that it came from."""
+        from shardproof.backends.execution.differential import compare
+
+        return compare(graph, original, wanted, trained)
 
     def program(self, model: str, batch: int | None, train: str | None, loss: str | None, recompute: str) -> Graph:
         """The graph of a model that the reader of a plan means, or of its training step, as `plan` would have it."""

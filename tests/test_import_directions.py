@@ -47,12 +47,14 @@ ROOMS = {
 EXCEPTIONS = {  # files that read a foreign format with the library of that format, inside functions
     "models/sources/onnx/importer.py": frozenset({"onnx", "google"}),
     "models/sources/jax/importer.py": frozenset({"jax"}),
+    "models/sources/jax/original.py": frozenset({"jax"}),
     **{
         f"models/sources/torch/{f}.py": frozenset({"torch"})
         for f in (
             "attention",
             "branches",
             "importer",
+            "original",
             "reader",
             "scans",
             "fold",

@@ -56,8 +56,12 @@ def planners(monkeypatch: pytest.MonkeyPatch) -> None:
     from shardproof.formal.planning import request as planning
     from shardproof.formal.verbs import pipelined
     from shardproof.formal.views import request as views
+    from shardproof.models.sources import compared
 
-    monkeypatch.setattr(verb, "load_model", cache(verb.load_model))
+    load = cache(compared.load_model)
+    monkeypatch.setattr(
+        compared, "load_model", lambda spec, batch, _, attention, *__: load(spec, batch, None, attention)
+    )
     monkeypatch.setattr(verb, "training_of", cache(verb.training_of))
     monkeypatch.setattr(planning, "build_step", cache(planning.build_step))
     monkeypatch.setattr(planning, "plan_graph", recorded("plan_graph"))

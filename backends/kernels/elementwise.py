@@ -168,7 +168,24 @@ def _cast(xp: ModuleType, x: Array, op: Operator) -> Array:
     dtype = str(op.attribute("dtype", ""))
     if dtype not in ELEMENT_BYTES:
         raise KernelError(f"operator {op.name!r}", f"attribute dtype must be an element type, not {dtype!r}")
-    return x.astype(execution_dtype(dtype))
+    kind = execution_dtype(dtype)
+    return saturated(xp, x, kind) if x.dtype.kind == "f" and kind.startswith(("int", "uint")) else x.astype(kind)
+
+
+def saturated(xp: ModuleType, x: Array, dtype: str) -> Array:
+    """Real numbers as integers, towards zero; the nearest there is where x lies beyond them, 0 for NaN: as XLA and
+    CUDA have it.
+
+    >>> import numpy
+    >>> saturated(numpy, numpy.array([numpy.nan, 3e9, -1.5]), "int32").tolist()
+    [0, 2147483647, -1]
+    """
+    ends = xp.iinfo(dtype)
+    low, high = float(ends.min), float(ends.max)
+    wide = xp.where(xp.isnan(x), 0.0, x.astype("float64"))
+    whole = xp.where((wide > low) & (wide < high), wide, 0.0).astype(dtype)
+    ended = xp.where(wide >= high, xp.asarray(ends.max, dtype), xp.asarray(ends.min, dtype))
+    return xp.where((wide > low) & (wide < high), whole, ended)  # type: ignore[no-any-return]
 
 
 def _fill(xp: ModuleType, x: Array, mask: Array, op: Operator) -> Array:

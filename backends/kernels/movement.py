@@ -79,7 +79,8 @@ def iota(xp: ModuleType, op: Operator, graph: Graph, box: dict[str, tuple[int, i
     out, along = op.output.axes, str(op.attribute("along", ""))
     if along not in out:
         raise KernelError(f"operator {op.name!r}", f"attribute along must name an axis of the result, not {along!r}")
-    values = number(op, "start", 0) + number(op, "step", 1) * xp.arange(*box[along])
+    start, step = number(op, "start", 0), number(op, "step", 1)
+    values = start + step * xp.arange(*box[along]) if step else xp.full(box[along][1] - box[along][0], start)
     dtype = execution_dtype(graph.tensor(op.output.tensor).dtype)
     return spread(xp, align(values.astype(dtype), (along,), out), lengths(box, out))
 

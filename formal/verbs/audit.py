@@ -12,7 +12,8 @@ import click
 
 from ...models.layout.placement import space
 from ...models.machine.machine import load_machine
-from ...models.sources.load import Attention, load_model
+from ...models.sources.compared import noted
+from ...models.sources.load import Attention
 from ...models.sources.training import TrainingStep
 from ...models.sources.zoo import named
 from ...models.terminal.console import Exit, Watch, emit, say
@@ -21,6 +22,7 @@ from ...models.terminal.options import (
     MEMORY,
     attention_option,
     combined,
+    compare_option,
     force_option,
     json_option,
     output_option,
@@ -63,6 +65,7 @@ from .search_options import engine_option, gap_option, limit_options, started
 @click.option("--machine", help="For a model: built-in name, name:4x8, 4x8, or a TOML file.")
 @click.option("--batch", type=BATCH, help="Batch size of the model.")
 @attention_option
+@compare_option
 @click.option("--memory", type=MEMORY, help="Memory limit per device, such as 80GiB.")
 @click.option("--space", "space_name", help="complete, two-per-level or one-per-level, optionally with ',uneven'.")
 @click.option(
@@ -105,6 +108,7 @@ def audit_command(
     machine: str | None,
     batch: int | None,
     attention: Attention | None,
+    compare: bool,
     memory: int | None,
     space_name: str | None,
     train: str | None,
@@ -130,7 +134,10 @@ def audit_command(
     require_combination(AUDIT, kind=kind)
     if train is not None and machine is not None:
         flags = pipelined_flags(strategy)
-        model, where = load_model(subject, batch, notes.append, attention), space_name and space(space_name)
+        model = noted(publisher, subject, batch, notes, attention, compare, True)
+        where = space_name and space(space_name)
+        if not as_json:
+            say(*(f"note: {note}" for note in notes))
 
         def make(which: str) -> TrainingStep | None:
             return training_of(model, train, None, which, None)
@@ -155,8 +162,8 @@ def audit_command(
                 )
             target = load_machine(machine)
             where = space(space_name) if space_name is not None else None
-            graph = load_model(subject, batch, notes.append, attention)
-            program = graph if rewritten is None else load_model(rewritten, None, notes.append, attention)
+            graph = noted(publisher, subject, batch, notes, attention, compare)
+            program = graph if rewritten is None else noted(publisher, rewritten, None, notes, attention, compare)
             given = strategy_for(strategy, program, target)
             request = AuditRequest(graph, target, given, where, memory, carry, engine, gap)
             if joint:

@@ -16,12 +16,24 @@ _VOCABULARY: Final = ("vocabulary", *_SAID)
 """What restricts a search to the words of a framework."""
 
 _THREADS: Final = {"threads": "the answer does not depend on it, only the time"}
+_COMPARE: Final = {"compare": "whether an import is looked at changes no plan"}
 _SEARCH: Final = {**FORCE, **LIMIT, **_THREADS}
 
 PLAN: Final = Combinations(
     "plan",
     (
-        *("machine", "train", "loss", "recompute", "batch", "precision", "micro_batch", "attention", "memory"),
+        *(
+            "machine",
+            "train",
+            "loss",
+            "recompute",
+            "batch",
+            "precision",
+            "micro_batch",
+            "attention",
+            "compare",
+            "memory",
+        ),
         *(
             "space_name",
             "vocabulary",
@@ -75,14 +87,25 @@ PLAN: Final = Combinations(
         Apart("joint", ("explain_cost",), "it chooses the operators: 'shardproof explain PLAN --cost' afterwards"),
     ),
     neutral={"recompute": "none", "engine": "native", "interleave": "1"},
-    unmeasured=_SEARCH,
+    unmeasured={**_SEARCH, **_COMPARE},
 )
 """Of the command line and of `shardproof.plan` and `shardproof.pipeline`."""
 
 AUDIT: Final = Combinations(
     "audit",
     (
-        *("strategy", "machine", "batch", "attention", "memory", "space_name", "train", "recompute", "pipeline"),
+        *(
+            "strategy",
+            "machine",
+            "batch",
+            "attention",
+            "compare",
+            "memory",
+            "space_name",
+            "train",
+            "recompute",
+            "pipeline",
+        ),
         *("carry", "joint", "rewritten", "engine", "time_limit", "work_limit", "gap", *OUTPUT),
     ),
     (
@@ -98,7 +121,7 @@ AUDIT: Final = Combinations(
         Apart("joint", _SAID, "equal programs are compared over whole spaces"),
         Apart(
             "kind=choices",
-            ("machine", "batch", "attention", "memory", "space_name", "carry", "joint"),
+            ("machine", "batch", "attention", "compare", "memory", "space_name", "carry", "joint"),
             "it belongs to a selection problem, whose tables are given; for a model write "
             "{{operator: {{axis: {{level: degree}}}}}}",
         ),
@@ -113,7 +136,7 @@ AUDIT: Final = Combinations(
         }
     },
     neutral={"recompute": "none", "engine": "native"},
-    unmeasured={**FORCE, **LIMIT},
+    unmeasured={**FORCE, **LIMIT, **_COMPARE},
 )
 
 SOLVE: Final = Combinations(

@@ -14,7 +14,8 @@ import click
 from ...models.layout.placement import VOCABULARIES, space
 from ...models.machine.machine import load_machine
 from ...models.problem.unit import rounding_bound, rounding_text
-from ...models.sources.load import Attention, load_model
+from ...models.sources.compared import noted
+from ...models.sources.load import Attention
 from ...models.sources.training import TrainingStep
 from ...models.sources.training.recompute import blocks
 from ...models.sources.zoo import default_batch
@@ -24,6 +25,7 @@ from ...models.terminal.options import (
     MEMORY,
     attention_option,
     combined,
+    compare_option,
     force_option,
     gathered,
     json_option,
@@ -67,6 +69,7 @@ class PlanOptions:
     precision: str | None
     micro_batch: str
     attention: Attention | None
+    compare: bool
     memory: int | None
     space_name: str | None
     vocabulary: str | None
@@ -86,10 +89,10 @@ class PlanOptions:
     output: Path
     as_json: bool
 
-    def request(self, notes: list[str]) -> PlanRequest:
-        """What is asked of the planner; `notes` takes what the frontend says."""
+    def request(self, publisher: Publisher, notes: list[str]) -> PlanRequest:
+        """What is asked of the planner; `notes` takes what the frontend and the comparison with it say."""
         return PlanRequest(
-            load_model(self.model, self.batch, notes.append, self.attention),
+            noted(publisher, self.model, self.batch, notes, self.attention, self.compare, self.train is not None),
             load_machine(self.machine),
             self.train,
             self.loss,
@@ -122,6 +125,7 @@ class PlanOptions:
 @click.option("--precision", type=PRECISION, help=PRECISION_HELP)
 @click.option("--micro-batch", type=MICRO, default="1", show_default=True, help=MICRO_HELP)
 @attention_option
+@compare_option
 @click.option("--memory", type=MEMORY, help="Memory limit per device, such as 80GiB.")
 @click.option("--space", "space_name", help="complete, two-per-level or one-per-level, optionally with ',uneven'.")
 @click.option(
@@ -186,7 +190,9 @@ def plan_command(publisher: Publisher, options: PlanOptions) -> int:
     """
     clock = started(options.time_limit, options.work_limit)
     notes: list[str] = []
-    request = options.request(notes)
+    request = options.request(publisher, notes)
+    if (options.overlap or options.pipeline is not None) and not options.as_json:
+        say(*(f"note: {note}" for note in notes))
     if options.overlap:
         return plan_overlap(
             publisher,

@@ -16,6 +16,7 @@ from ..program.graph import Graph, GraphError
 from ..program.operators import NodeKind
 from ..text import InputError, did_you_mean
 from .building.attention import with_fused_gradients
+from .building.original import Original
 from .patterns.recognise import recognise
 from .zoo import PUBLISHED, ZOO, sizes_words
 from .zoo import build as build_zoo
@@ -36,10 +37,12 @@ def load_model(
     tell: Callable[[str], None] | None = None,
     attention: Attention | None = None,
     expert_places: int | None = None,
+    original: Callable[[Original], None] | None = None,
 ) -> Graph:
     """The graph behind `spec`; `tell` hears what a frontend did to the model.  `attention`: None leaves zoo, ONNX and
     JSON graphs as they are written, and imports PyTorch programs with the operator.  `expert_places`: percent of the
     even share of places that experts of a PyTorch program get in every sentence (`building.slots`), 0: one per token.
+    `original` takes the program itself, to be compared with (`backends.execution.differential`).
     Raises `InputError` naming what can be given, or the error of the frontend.
 
     >>> load_model("mlp-unity").name
@@ -47,7 +50,7 @@ def load_model(
     >>> [op.function for op in load_model("attention", attention="operator").operators if op.kind.value == "attention"]
     ['attention']
     """
-    return with_attention(_load(spec, batch, tell, attention != "matrices", expert_places), attention)
+    return with_attention(_load(spec, batch, tell, attention != "matrices", expert_places, original), attention)
 
 
 def with_attention(graph: Graph, attention: Attention | None) -> Graph:
@@ -66,7 +69,12 @@ def with_attention(graph: Graph, attention: Attention | None) -> Graph:
 
 
 def _load(
-    spec: str, batch: int | None, tell: Callable[[str], None] | None, attention: bool, expert_places: int | None
+    spec: str,
+    batch: int | None,
+    tell: Callable[[str], None] | None,
+    attention: bool,
+    expert_places: int | None,
+    original: Callable[[Original], None] | None,
 ) -> Graph:
     if batch is not None and batch < 1:
         raise InputError(f"--batch {batch}: the batch must be at least 1")
@@ -78,7 +86,7 @@ def _load(
     if (zoo := zoo_name(spec)) is not None:
         return _from_zoo(spec, *zoo, batch, tell)
     if named is not None:
-        return _from_python(Path(named["file"]), named["name"], batch, tell, attention, expert_places)
+        return _from_python(Path(named["file"]), named["name"], batch, tell, attention, expert_places, original)
     path = Path(spec)
     if not _exists(path):
         raise InputError(
@@ -94,7 +102,7 @@ def _load(
     if path.suffix == ".pt2":
         from .torch.importer import load_torch
 
-        return load_torch(spec, batch, tell, attention, expert_places)
+        return load_torch(spec, batch, tell, attention, expert_places, original)
     if path.suffix == ".json":
         if batch is not None:
             raise InputError("--batch applies to zoo names and ONNX files; a JSON graph has its sizes written in")
@@ -155,6 +163,7 @@ def _from_python(
     tell: Callable[[str], None] | None,
     attention: bool,
     expert_places: int | None,
+    original: Callable[[Original], None] | None,
 ) -> Graph:
     """The graph behind `name` of a Python file: a NumPy program, or what makes a PyTorch module."""
     from .building.python_file import load_object
@@ -170,11 +179,11 @@ def _from_python(
     if is_numpy_program(found):
         if batch is not None:
             raise InputError("--batch applies to zoo names and ONNX files; a NumPy program has its shapes written in")
-        return load_program(path, name)
+        return load_program(path, name, original)
     if is_jax(found):
         if expert_places is not None:
             raise InputError("--expert-places applies to PyTorch programs")
-        return load_jax(path, name, found, batch, attention)
+        return load_jax(path, name, found, batch, attention, original)
     if "torch" not in sys.modules:
         raise InputError(
             f"{path}:{name} is not a NumPy program: decorate it with @shardproof.program(x=(64, 784), ..); "
@@ -183,4 +192,4 @@ def _from_python(
         )
     from .torch.importer import load_torch
 
-    return load_torch(f"{path}:{name}", batch, tell, attention, expert_places)
+    return load_torch(f"{path}:{name}", batch, tell, attention, expert_places, original)

@@ -234,6 +234,14 @@ attention_option = click.option(
 )
 
 
+compare_option = click.option(
+    "--compare/--no-compare",
+    default=True,
+    help="Run what is imported beside the program that it came from, on small random numbers, and refuse it where they "
+    "differ (on where the framework is installed).",
+)
+
+
 def output_option(
     *names: str, help: str, required: bool = False, replaces_results: bool = False
 ) -> Callable[[Command], Command]:

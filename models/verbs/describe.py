@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from json import dumps
 from pathlib import Path
 from typing import Final
 
@@ -13,18 +14,29 @@ from ..machine.machine import builtin_names, load_machine
 from ..machine.text import render
 from ..program.contents import write_beside
 from ..program.graph import Graph
-from ..sources.load import Attention, load_model
+from ..sources.building.original import Comparer, Comparison
+from ..sources.compared import load_compared
+from ..sources.load import Attention
 from ..sources.precision import mixed
 from ..sources.precision import parsed as parsed_precision
 from ..sources.training import TrainingStep, build_step
 from ..sources.training.accumulation import accumulated
 from ..terminal.combinations import FORCE, Apart, Combinations, Needs
 from ..terminal.console import Exit, emit, say
-from ..terminal.options import BATCH, Count, attention_option, combined, force_option, json_option, output_option
+from ..terminal.options import (
+    BATCH,
+    Count,
+    attention_option,
+    combined,
+    compare_option,
+    force_option,
+    json_option,
+    output_option,
+)
 from .optimizer import LOSS, OPTIMIZER, PRECISION, PRECISION_HELP
 
 _READING: Final = (
-    *("batch", "train", "loss", "recompute", "precision", "micro_batch", "attention", "expert_places"),
+    *("batch", "train", "loss", "recompute", "precision", "micro_batch", "attention", "compare", "expert_places"),
     *("output", "force"),
 )
 IMPORT: Final = Combinations(
@@ -38,7 +50,7 @@ IMPORT: Final = Combinations(
         Apart("recompute=auto", ("train",), "how many blocks pay is what plan searches for; give the blocks"),
     ),
     neutral={"recompute": "none"},
-    unmeasured=FORCE,
+    unmeasured={**FORCE, "compare": "whether an import is looked at changes no graph"},
 )
 
 
@@ -71,10 +83,13 @@ IMPORT: Final = Combinations(
 )
 @output_option("-o", "--output", help="Write the graph here (JSON).")
 @force_option
+@compare_option
 @click.option("--list-ops", is_flag=True, help="List the supported ONNX, PyTorch, NumPy and JAX operators and stop.")
 @json_option
+@click.pass_obj
 @combined(IMPORT)
 def import_command(
+    comparer: Comparer,
     file: str | None,
     batch: int | None,
     train: str | None,
@@ -85,6 +100,7 @@ def import_command(
     attention: Attention | None,
     expert_places: int | None,
     output: Path | None,
+    compare: bool,
     list_ops: bool,
     as_json: bool,
 ) -> int:
@@ -113,12 +129,14 @@ def import_command(
             "give a model: a zoo name, an ONNX file, FILE.py:NAME (NumPy, PyTorch or JAX) or a .pt2 program"
         )
     notes: list[str] = []
-    graph = load_model(file, batch, notes.append, attention, expert_places)
+    graph, compared = load_compared(
+        comparer, file, batch, notes.append, attention, expert_places, compare, train is not None
+    )
     step = training_of(graph, train, loss, recompute, precision)
     step = None if step is None else accumulated(step, micro_batch)
     graph = in_precision(graph, precision) if step is None else step.graph
     if output is not None:
-        write_file(output, graph.to_json().encode("ascii") + b"\n")
+        write_file(output, _file_text(graph, compared).encode("ascii") + b"\n")
         constants = write_beside(output, graph)
     if as_json:
         emit(
@@ -129,6 +147,7 @@ def import_command(
                 "sha256": graph.sha256(),
                 **({} if step is None else {"loss": step.loss, "trained": len(step.trained)}),
                 **({"notes": notes} if notes else {}),
+                **({} if compared is None else {"compared": compared.to_json()}),
             }
         )
         return Exit.DONE
@@ -138,6 +157,8 @@ def import_command(
     say(f"{graph.name}: {len(graph.operators)} operators, {len(graph.tensors)} tensors, sha256 {graph.sha256()[:16]}")
     say("  " + ", ".join(f"{n} {f}" for f, n in sorted(counts.items(), key=lambda c: (-c[1], c[0]))))
     say(*(f"  note: {note}" for note in notes))
+    if compared is not None:
+        say(f"  {compared.words}")
     if step is not None:
         say(
             f"  {train}: {step.loss}; {len(step.trained)} weights are updated"
@@ -146,6 +167,12 @@ def import_command(
     if output is not None:
         say(f"wrote {output}" + (f" and its constants {constants}" if constants is not None else ""))
     return Exit.DONE
+
+
+def _file_text(graph: Graph, compared: Comparison | None) -> str:
+    """The graph as JSON, and what it was compared with: readers pass over that, and identities are without it."""
+    text = graph.to_json()
+    return text if compared is None else f"{text[:-1]}, {dumps('compared')}: {dumps(compared.words)}}}"
 
 
 def in_precision(graph: Graph, precision: str | None) -> Graph:

@@ -18,6 +18,8 @@ if TYPE_CHECKING:  # signatures only: a verb that publishes placements does not 
     from ...models.layout.targets.degrees import Flags
     from ...models.problem.claims import Verdict
     from ...models.problem.selection_problem import SelectionProblem
+    from ...models.program.graph import Graph
+    from ...models.sources.building.original import Comparison, Original
     from ..collective_programs.certificate import PlacementCertificate, ReductionCertificate
     from ..egraphs.certificate import ExtractionCertificate
     from ..overlap.certificate import OverlapCertificate
@@ -167,6 +169,10 @@ class Publisher(Protocol):
 
     def rules(self, path: Path | None, library: Library) -> dict[str, str]:
         """Publish judgements of rules: rule -> what the checker says (proved, refuted, vacuous, undecided, derived)."""
+        ...
+
+    def compared(self, graph: Graph, original: Original, wanted: bool, trained: bool) -> Comparison:
+        """An imported graph beside the program that it came from; raises `Differs`."""
         ...
 
     def checked_plan(self, path: Path) -> tuple[Plan, str]:

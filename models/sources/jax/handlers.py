@@ -11,9 +11,10 @@ import numpy as np
 from ...program.index import Axis
 from ..numpy.array import TracedArray
 from ..numpy.recorder import TraceError
-from .ir import Op, Plain, body, dialect, elements, integer, integers
+from .indexed import dynamic_slice, dynamic_update, gather, pad, scatter, slice_of, top_k
+from .ir import Op, Plain, body, combined_by, dialect, elements, integer, integers
 from .operators import Array, Handler, Machine, Value, apply, dtype_of, once_each, stretched, uniform
-from .windows import convolution, padded, reduce_window
+from .windows import convolution, neutral, reduce_window
 
 
 def _short(name: str) -> str:
@@ -48,6 +49,27 @@ def _mapped(function: str, known: Callable[..., object]) -> Handler:
         return [Value(made, _short(op.name), tuple(operands))]
 
     return handle
+
+
+def _logical(function: Callable[..., object], bits: Callable[..., object]) -> Handler:
+    """A function of truth values; of whole numbers it takes bits, of constants only."""
+
+    def handle(m: Machine, op: Op, operands: list[Value]) -> list[Value]:
+        if dtype_of(op.results[0].type) == "bool":
+            return _plain(function)(m, op, operands)
+        if any(isinstance(v.array, TracedArray) for v in operands):
+            raise TraceError(m.place, "bits of whole numbers that depend on an argument; truth values are read")
+        return _plain(bits)(m, op, operands)
+
+    return handle
+
+
+def is_finite(m: Machine, op: Op, operands: list[Value]) -> list[Value]:
+    """Neither infinite nor NaN: |x| is less than infinite."""
+    (x,) = operands
+    if not isinstance(x.array, TracedArray):
+        return [Value(np.isfinite(x.array))]
+    return [Value(apply(np.less, np.absolute(x.array), float("inf")), "is_finite", (x,))]
 
 
 def _erf(x: Plain) -> object:
@@ -158,15 +180,15 @@ def transpose(m: Machine, op: Op, operands: list[Value]) -> list[Value]:
 
 
 def convert(m: Machine, op: Op, operands: list[Value]) -> list[Value]:
-    """Another element type; towards zero from real to integer."""
+    """Another element type; from real to integer towards zero, the nearest there is, 0 for NaN (`cast` likewise)."""
     (x,), dtype = operands, dtype_of(op.results[0].type)
     if x.array.dtype == np.dtype(dtype):
         return [x]
     if isinstance(x.array, TracedArray):
         if dtype == "bool":
             return [Value(x.array != 0)]
-        return [Value(m.map_cast(x.array, dtype))]
-    return [Value(x.array.astype(dtype))]
+        return [Value(m.map_cast(x.array, dtype), "convert", (x,))]
+    return [Value(saturated(x.array, dtype))]
 
 
 def dot_general(m: Machine, op: Op, operands: list[Value]) -> list[Value]:
@@ -186,6 +208,21 @@ def dot_general(m: Machine, op: Op, operands: list[Value]) -> list[Value]:
     return [Value(apply(np.einsum, f"{''.join(a)},{''.join(b)}->{''.join(out)}", left, right))]
 
 
+def saturated(x: Plain, dtype: str) -> Plain:
+    """A constant in another element type, as XLA has it.
+
+    >>> saturated(np.array([np.nan, 3e9, -1.5]), "int32").tolist()
+    [0, 2147483647, -1]
+    """
+    kind = np.dtype(dtype)
+    if x.dtype.kind != "f" or kind.kind not in "iu":
+        return x.astype(kind)
+    ends = np.iinfo(kind)
+    wide = np.where(np.isnan(x), 0, x).astype(np.float64)
+    inside = np.where((wide > float(ends.min)) & (wide < float(ends.max)), wide, 0).astype(kind)
+    return np.where(wide >= float(ends.max), ends.max, np.where(wide <= float(ends.min), ends.min, inside)).astype(kind)
+
+
 _REDUCTIONS: Final[Mapping[str, Callable[..., object]]] = {
     "stablehlo.add": np.sum,
     "stablehlo.maximum": np.max,
@@ -197,18 +234,24 @@ _REDUCTIONS: Final[Mapping[str, Callable[..., object]]] = {
 
 def reduce(m: Machine, op: Op, operands: list[Value]) -> list[Value]:
     """Sums, maxima, minima, and, or over dimensions, from the neutral element on."""
-    inside = body(op)
-    if len(operands) != 2 or len(inside) != 2 or inside[0] not in _REDUCTIONS:
-        raise TraceError(m.place, f"reduces with {', '.join(inside[:-1])} of {len(operands) // 2} operands")
+    how = combined_by(op)
+    if len(operands) != 2 or how not in _REDUCTIONS:
+        raise TraceError(
+            m.place,
+            f"reduces {len(operands) // 2} operands by a region of {', '.join(body(op)) or 'nothing'}; read are sums, "
+            "maxima, minima, and, or of one",
+        )
     (x, start), dims = operands, integers(op, "dimensions")
     first = uniform(start.array)
-    neutral = {"add": 0, "maximum": -np.inf, "minimum": np.inf, "and": 1, "or": 0}[_short(inside[0])]
-    if first is None or (float(str(first.astype(float))) != neutral and x.array.dtype.kind == "f"):
+    logical = how in ("stablehlo.and", "stablehlo.or")
+    if logical and x.array.dtype != bool:
+        raise TraceError(m.place, f"{_short(how)} of the bits of {x.array.dtype.name}; truth values are read")
+    if first is None or first.item() != neutral(_short(how), x.array.dtype):
         raise TraceError(m.place, "a reduction that starts from something else than nothing")
-    made = _REDUCTIONS[inside[0]](x.array, axis=dims)
+    made = _REDUCTIONS[how](x.array, axis=dims)
     if not isinstance(made, TracedArray):
         made = np.asarray(made, dtype=x.array.dtype)
-    return [Value(made, f"{_short(inside[0])} over", (x,), dims)]
+    return [Value(made, f"{_short(how)} over", (x,), dims)]
 
 
 _COMPARISONS: Final[Mapping[str, Callable[..., object]]] = {
@@ -224,19 +267,18 @@ _COMPARISONS: Final[Mapping[str, Callable[..., object]]] = {
 def compare(m: Machine, op: Op, operands: list[Value]) -> list[Value]:
     """Comparisons."""
     how = dialect().ComparisonDirectionAttr(op.attributes["comparison_direction"]).value
+    if "compare_type" in op.attributes and "TOTALORDER" in str(op.attributes["compare_type"]):
+        raise TraceError(m.place, "a comparison in the total order of floats (-0 below 0, NaN above all)")
     return _plain(_COMPARISONS[str(how)])(m, op, operands)
 
 
 def select(m: Machine, op: Op, operands: list[Value]) -> list[Value]:
-    """where(p, x, y); rows picked inside a table, else NaN, are the rows."""
+    """where(p, x, y)."""
     p, x, y = operands
     if not isinstance(p.array, TracedArray):
         known = uniform(p.array)
         if known is not None:
             return [x if bool(known) else y]
-    other = uniform(y.array)
-    if stretched(x).kind == "gather" and other is not None and other.dtype.kind == "f" and bool(np.isnan(other)):
-        return [x]
     condition = p.array
     if condition.ndim == 0:
         condition = apply(np.broadcast_to, condition, x.array.shape) if x.array.ndim else condition
@@ -256,7 +298,7 @@ def clamp(m: Machine, op: Op, operands: list[Value]) -> list[Value]:
     """min(max(x, low), high)."""
     low, x, high = (v.array for v in operands)
     bounds = [b if (n := uniform(b)) is None else n for b in (low, high)]
-    return [Value(apply(np.minimum, np.maximum(x, bounds[0]), bounds[1]))]
+    return [Value(apply(np.minimum, np.maximum(x, bounds[0]), bounds[1]), "clamp", tuple(operands))]
 
 
 def power(m: Machine, op: Op, operands: list[Value]) -> list[Value]:
@@ -275,119 +317,12 @@ def concatenate(m: Machine, op: Op, operands: list[Value]) -> list[Value]:
     return [Value(apply(np.concatenate, arrays, axis=integer(op, "dimension")))]
 
 
-def slice_of(m: Machine, op: Op, operands: list[Value]) -> list[Value]:
-    """A part with constant bounds and steps."""
-    bounds = (integers(op, n) for n in ("start_indices", "limit_indices", "strides"))
-    return [Value(operands[0].array[tuple(slice(*b) for b in zip(*bounds, strict=True))])]
-
-
-def _starts(m: Machine, x: Array, sizes: tuple[int, ...], starts: list[Value]) -> list[int]:
-    """Where a dynamic part begins, pushed inside as the specification has it."""
-    found = []
-    for n, size, s in zip(x.shape, sizes, starts, strict=True):
-        if isinstance(s.array, TracedArray) and n != size:
-            raise TraceError(m.place, "a part whose place depends on an argument; use jnp.take or a mask")
-        found.append(0 if n == size else max(0, min(int(s.array), n - size)))
-    return found
-
-
-def dynamic_slice(m: Machine, op: Op, operands: list[Value]) -> list[Value]:
-    """A part whose place is known when the program is read (the turn of a loop)."""
-    x, sizes = operands[0].array, integers(op, "slice_sizes")
-    if m.watch is not None and (made := m.watch.slice(operands[0], sizes)) is not None:
-        return made
-    at = _starts(m, x, sizes, operands[1:])
-    return [Value(x[tuple(slice(a, a + n) for a, n in zip(at, sizes, strict=True))])]
-
-
-def dynamic_update(m: Machine, op: Op, operands: list[Value]) -> list[Value]:
-    """A copy with one part, whose place is known, overwritten."""
-    x, part = operands[0].array, operands[1].array
-    if m.watch is not None and (made := m.watch.update(operands[0], operands[1])) is not None:
-        return made
-    if tuple(part.shape) == tuple(x.shape):
-        return [operands[1]]
-    return _overwritten(m, x, part, _starts(m, x, tuple(part.shape), operands[2:]))
-
-
-def _overwritten(m: Machine, x: Array, part: Array, at: list[int]) -> list[Value]:
-    place = tuple(slice(a, a + n) for a, n in zip(at, part.shape, strict=True))
-    if not isinstance(x, TracedArray) and not isinstance(part, TracedArray):
-        made = np.array(x)
-        made[place] = part
-        return [Value(made)]
-    array = TracedArray.of(m.recorder, m.view(x))
-    array[place] = part if isinstance(part, TracedArray) else TracedArray.of(m.recorder, m.view(part))
-    return [Value(array)]
-
-
-def pad(m: Machine, op: Op, operands: list[Value]) -> list[Value]:
-    """Elements around an array; negative ones cut it.  Between elements: refused."""
-    x, value = operands[0].array, uniform(operands[1].array)
-    low, high, inner = (integers(op, n) for n in ("edge_padding_low", "edge_padding_high", "interior_padding"))
-    if any(inner) or value is None:
-        raise TraceError(m.place, "padding between elements, or with an array")
-    cut = x[tuple(slice(max(0, -a), n - max(0, -b)) for a, b, n in zip(low, high, x.shape, strict=True))]
-    width = [(max(0, a), max(0, b)) for a, b in zip(low, high, strict=True)]
-    if not any(a or b for a, b in width):
-        return [Value(cut)]
-    return [Value(padded(cut, width, value.item()))]
-
-
-def scatter(m: Machine, op: Op, operands: list[Value]) -> list[Value]:
-    """One part, whose place is known, overwritten (`x.at[:, 1].set`); where places are data: refused."""
-    d = dialect().ScatterDimensionNumbers(op.attributes["scatter_dimension_numbers"])
-    inside = body(op)
-    x, at, part = (v.array for v in operands)
-    if isinstance(at, TracedArray) or at.size != len(d.scattered_dims_to_operand_dims) or len(inside) != 1:
-        raise TraceError(m.place, "a scatter to places that are data, or that adds up; write it with jax.nn.one_hot")
-    start = [0] * x.ndim
-    for k, n in zip(d.scattered_dims_to_operand_dims, at.reshape(-1).tolist(), strict=True):
-        start[k] = int(n)
-    sizes = iter(part.shape)
-    shape = [1 if k in list(d.inserted_window_dims) else next(sizes) for k in range(x.ndim)]
-    return _overwritten(m, x, part if tuple(shape) == tuple(part.shape) else apply(np.reshape, part, shape), start)
-
-
-def gather(m: Machine, op: Op, operands: list[Value]) -> list[Value]:
-    """Rows along one dimension (`x[ids]`, `jnp.take`), or one element per position (`take_along_axis`)."""
-    d = dialect().GatherDimensionNumbers(op.attributes["dimension_numbers"])
-    (table, ids), sizes = (v.array for v in operands), integers(op, "slice_sizes")
-    along, batched = list(d.start_index_map), list(d.operand_batching_dims)
-    whole = [k for k, n in enumerate(sizes) if n == table.shape[k] and k not in (*along, *batched)]
-    if len(along) != 1 or sizes[along[0]] != 1 or len(whole) + len(batched) + 1 != table.ndim:
-        raise TraceError(m.place, "a gather of something else than rows along one dimension")
-    if d.index_vector_dim < ids.ndim:
-        ids = apply(np.reshape, ids, [n for k, n in enumerate(ids.shape) if k != d.index_vector_dim])
-    dim, collapsed = along[0], list(d.collapsed_slice_dims)
-    if not batched and collapsed == [dim]:
-        table = table if isinstance(table, TracedArray) else TracedArray.of(m.recorder, m.view(table))
-        rows = apply(np.take, table, ids, axis=dim)
-        picked = list(range(dim, dim + ids.ndim))
-        order, rest = [-1] * rows.ndim, [k for k in range(rows.ndim) if k not in picked]
-        for k, place in zip(rest, d.offset_dims, strict=True):
-            order[place] = k
-        for k, place in zip(picked, [p for p in range(rows.ndim) if order[p] < 0], strict=True):
-            order[place] = k
-        return [Value(rows if order == sorted(order) else apply(np.transpose, rows, order), "gather", tuple(operands))]
-    if (
-        whole
-        or list(d.start_indices_batching_dims) != list(range(len(batched)))
-        or batched != list(range(table.ndim - 1))
-    ):
-        raise TraceError(m.place, "a gather with batch dimensions that are not the first ones")
-    made = m.picked(table, ids)
-    shape = tuple(op.results[0].type.shape)
-    return [Value(made if tuple(made.shape) == shape else apply(np.reshape, made, shape), "gather", tuple(operands))]
-
-
 HANDLERS: Final[Mapping[str, Handler]] = {
     **{
         f"stablehlo.{name}": _plain(function)
         for name, function in (
             ("abs", np.absolute),
             ("add", np.add),
-            ("and", np.logical_and),
             ("cosine", np.cos),
             ("exponential", np.exp),
             ("exponential_minus_one", lambda x: np.exp(x) - 1),
@@ -398,14 +333,18 @@ HANDLERS: Final[Mapping[str, Handler]] = {
             ("minimum", np.minimum),
             ("multiply", np.multiply),
             ("negate", np.negative),
-            ("not", np.logical_not),
-            ("or", np.logical_or),
             ("sign", np.sign),
             ("sine", np.sin),
             ("sqrt", np.sqrt),
             ("tanh", np.tanh),
         )
     },
+    "stablehlo.and": _logical(np.logical_and, np.bitwise_and),
+    "stablehlo.or": _logical(np.logical_or, np.bitwise_or),
+    "stablehlo.xor": _logical(np.not_equal, np.bitwise_xor),
+    "stablehlo.not": _logical(np.logical_not, np.invert),
+    "stablehlo.is_finite": is_finite,
+    "chlo.top_k": top_k,
     "stablehlo.rsqrt": _mapped("rsqrt", lambda x: 1 / np.sqrt(x)),
     "stablehlo.logistic": _mapped("sigmoid", lambda x: 1 / (1 + np.exp(-x))),
     "chlo.erf": _mapped("erf", _erf),

@@ -28,6 +28,7 @@ from types import ModuleType
 from typing import cast
 
 from ...program.graph import Graph, GraphError, Role, UnsupportedOperators
+from ..building.original import Original
 from ..loops.reroll import rerolled
 from ..numpy.array import TracedArray
 from ..numpy.recorder import Recorder, TraceError, own_error
@@ -35,6 +36,7 @@ from ..numpy.trace import digits_of
 from ..patterns.recognise import recognise
 from .ir import Module, text
 from .operators import Machine
+from .original import Argument, Lowered, original_of
 
 
 def is_jax(found: object) -> bool:
@@ -49,14 +51,35 @@ def is_jax(found: object) -> bool:
     return "jax" in sys.modules and bool(rooms & {"jax", "flax", "optax", "equinox"}) and "torch" not in rooms
 
 
-def load_jax(path: Path, name: str, found: object, batch: int | None = None, attention: bool = True) -> Graph:
+def load_jax(
+    path: Path,
+    name: str,
+    found: object,
+    batch: int | None = None,
+    attention: bool = True,
+    original: Callable[[Original], None] | None = None,
+) -> Graph:
     """The graph of the function that the factory `found` returns.  `batch`: handed to the factory's argument of that
-    name.  Raises `GraphError` with what to write instead, `UnsupportedOperators` with all operators that have no
-    translation.
+    name.  `original` takes the function as JAX runs it.  Raises `GraphError` with what to write instead,
+    `UnsupportedOperators` with all operators that have no translation.
     """
     place = f"{path}:{name}"
     function, arguments = _made(place, found, batch)
-    module, names, kept = _lowered(place, function, arguments)
+    return graph_of(place, name, function, arguments, attention, original)
+
+
+def graph_of(
+    place: str,
+    name: str,
+    function: Callable[..., object],
+    arguments: Sequence[object],
+    attention: bool = True,
+    original: Callable[[Original], None] | None = None,
+) -> Graph:
+    """The graph of a function of these example arguments; errors as of `load_jax`."""
+    lowered, module, names, kept = _lowered(place, function, arguments)
+    if original is not None:
+        original(original_of(place, name, function, arguments, lowered, names))
     recorder = Recorder(name)
     arrays = [
         TracedArray.of(recorder, recorder.input(n, shape, dtype, Role.PARAMETER if stored else Role.INPUT))
@@ -121,14 +144,10 @@ def _made(place: str, found: object, batch: int | None) -> tuple[Callable[..., o
     return made[0], made[1:]
 
 
-Argument = tuple[str, tuple[int, ...], str, bool]
-"""Name, shape, element type, whether it is a stored weight."""
-
-
 def _lowered(
     place: str, function: Callable[..., object], arguments: Sequence[object]
-) -> tuple[Module, list[Argument], list[str]]:
-    """The module in StableHLO, its arguments, and the names of its results."""
+) -> tuple[Lowered, Module, list[Argument], list[str]]:
+    """What JAX lowered, its module in StableHLO, its arguments, and the names of its results."""
     import jax
 
     def structure(leaf: object) -> object:
@@ -153,6 +172,7 @@ def _lowered(
     results = [_dotted("", jax.tree_util.keystr(path)) for path, _ in out]
     label = getattr(function, "__name__", "output")
     return (
+        cast("Lowered", lowered),
         cast("Module", lowered.compiler_ir("stablehlo")),
         names,
         [label if not r or r[0].isdigit() else r for r in results],

@@ -117,5 +117,30 @@ def elements(op: Op, name: str, dtype: str, shape: Sequence[int]) -> Plain:
 
 
 def body(op: Op) -> list[str]:
-    """Names of the operators in the first region, with its end."""
-    return [o.operation.name for o in op.regions[0].blocks[0].operations]
+    """Names of the operators in the first region, without its end."""
+    return [o.operation.name for o in op.regions[0].blocks[0].operations][:-1]
+
+
+def combined_by(op: Op) -> str | None:
+    """The operator that a region is: one that takes its two arguments, in any order, and whose result is returned;
+    None for every other region.
+    """
+    if len(op.regions) != 1 or len(op.regions[0].blocks) != 1:
+        return None
+    block = op.regions[0].blocks[0]
+    inside = [view.operation for view in block.operations]
+    if len(block.arguments) != 2 or len(inside) != 2 or inside[1].name != "stablehlo.return":
+        return None
+    made, end = inside
+    a, b = block.arguments
+    taken = [o == a for o in made.operands]
+    whole = len(taken) == 2 and any(taken) and not all(taken) and all(o == a or o == b for o in made.operands)
+    returned = list(end.operands)
+    return made.name if whole and len(made.results) == 1 and returned == list(made.results) else None
+
+
+def returns_argument(op: Op, number: int) -> bool:
+    """Whether the first region does nothing but return that argument."""
+    block = op.regions[0].blocks[0]
+    inside = [view.operation for view in block.operations]
+    return len(inside) == 1 and list(inside[0].operands) == [block.arguments[number]]

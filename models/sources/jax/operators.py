@@ -5,7 +5,6 @@ positions are computed here and now.  Compositions that JAX writes for one funct
 
     exp(x - max x) / sum of it                  -> softmax            (jax.nn.softmax)
     (x - max x) - log(sum of exp of it)         -> log_softmax        (jax.nn.log_softmax)
-    where(inside, gathered rows, NaN)           -> the rows           (indices lie inside, as everywhere here)
 
 Source: the StableHLO specification (openxla.org/stablehlo/spec), operator by operator.
 """
@@ -13,7 +12,7 @@ Source: the StableHLO specification (openxla.org/stablehlo/spec), operator by op
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import pairwise
 from typing import TYPE_CHECKING, Final
 
@@ -23,7 +22,7 @@ from ...program.graph import Role
 from ...program.index import Axis, Combine
 from ..numpy.array import TracedArray
 from ..numpy.elementwise import cast, elementwise
-from ..numpy.recorder import Recorder, TraceError
+from ..numpy.recorder import Recorder, TraceError, same_bits
 from ..numpy.views import View
 from .ir import Block, Op, Plain, Result, Type, text
 
@@ -99,7 +98,20 @@ class Machine:
         wanted = [tuple(r.type.shape) for r in op.results]
         if [tuple(v.array.shape) for v in made] != wanted:
             raise TraceError(self.place, f"made shapes {[v.array.shape for v in made]} instead of {wanted}")
-        return made
+        return [self._typed(v, r.type) for v, r in zip(made, op.results, strict=True)]
+
+    def _typed(self, value: Value, kind: Type) -> Value:
+        """A result in the element type that the operator says.  Raises `TraceError` for one of another kind."""
+        own, wanted = value.array.dtype, np.dtype(dtype_of(kind))
+        if isinstance(value.array, TracedArray) and wanted.name in _COUNTERS:
+            raise TraceError(self.place, f"makes {kind.element_type} of an argument; such numbers are constants here")
+        if own == wanted:
+            return value
+        if own.kind != wanted.kind:
+            raise TraceError(self.place, f"makes {own.name} instead of {wanted.name}")
+        array = value.array
+        cast = self.map_cast(array, wanted.name) if isinstance(array, TracedArray) else array.astype(wanted)
+        return replace(value, array=cast)
 
     def stand_in(self, kind: Type) -> Array:
         """An array in the place of a result that cannot be computed, so that all such operators are found at once."""
@@ -227,9 +239,11 @@ TYPES: Final[Mapping[str, str]] = {
     "i8": "int8",
     "ui8": "uint8",
     "i1": "bool",
-    "ui32": "int64",
+    "ui32": "uint32",
 }
-"""StableHLO element type -> ours; unsigned counters are only ever constants here."""
+"""StableHLO element type -> ours."""
+_COUNTERS: Final = frozenset({"uint32"})
+"""Types that only constants have."""
 
 
 def apply(function: Callable[..., object], *arguments: object, **options: object) -> Array:
@@ -249,8 +263,7 @@ def uniform(array: Array) -> Plain | None:
     first = array.reshape(-1)[:1].reshape(())
     if array.size == 1 or not any(array.strides):
         return first
-    same = array == first
-    return first if bool(np.all(same)) else None
+    return first if same_bits(array) else None
 
 
 def stretched(value: Value) -> Value:

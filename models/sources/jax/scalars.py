@@ -210,6 +210,8 @@ def _function(op: Op) -> Function | None:
     if op.name == "stablehlo.compare":
         how = dialect().ComparisonDirectionAttr(op.attributes["comparison_direction"]).value
         return _COMPARISONS[str(how)]
+    if op.name == "stablehlo.convert" and str(op.results[0].type.element_type) == "i1":
+        return lambda a: a != 0
     return _FUNCTIONS.get(op.name)
 
 

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping
+from typing import Final
+
 import numpy as np
 from numpy.lib.stride_tricks import sliding_window_view
 
 from ..numpy.array import TracedArray
 from ..numpy.recorder import TraceError
-from .ir import Op, body, dialect, integer, integers, pairs
+from .ir import Op, body, combined_by, dialect, integer, integers, pairs
 from .operators import Array, Machine, Value, apply, uniform
 
 
@@ -71,22 +74,50 @@ def convolution(m: Machine, op: Op, operands: list[Value]) -> list[Value]:
     return [Value(apply(np.transpose, made, to))]
 
 
+def neutral(how: str, dtype: np.dtype[np.generic]) -> float:
+    """What leaves every number as it is: of add, maximum, minimum, and, or.
+
+    >>> neutral("maximum", np.dtype("int8")), neutral("minimum", np.dtype("float32"))
+    (-128, inf)
+    """
+    if how in ("maximum", "minimum"):
+        if dtype.kind in "iu":
+            ends = np.iinfo(dtype)  # type: ignore[type-var]
+            return int(ends.min if how == "maximum" else ends.max)
+        return (how == "minimum") if dtype == bool else -np.inf if how == "maximum" else np.inf
+    return 1 if how == "and" else 0
+
+
+_WINDOWS: Final[Mapping[str, Callable[..., object]]] = {
+    "stablehlo.add": np.sum,
+    "stablehlo.maximum": np.max,
+    "stablehlo.minimum": np.min,
+}
+
+
 def reduce_window(m: Machine, op: Op, operands: list[Value]) -> list[Value]:
-    """Sums and maxima over windows."""
-    inside = body(op)
+    """Sums, maxima and minima over windows."""
+    how = combined_by(op)
     x, start = operands[0].array, uniform(operands[1].array)
     sizes, strides, dilation, base = (
         integers(op, n) or (1,) * x.ndim
         for n in ("window_dimensions", "window_strides", "window_dilations", "base_dilations")
     )
-    total, most = inside[0] == "stablehlo.add", inside[0] == "stablehlo.maximum"
-    if len(operands) != 2 or start is None or not (total or most) or any(n != 1 for n in base):
-        raise TraceError(m.place, f"windows combined by {inside[0]}")
-    if float(start.astype(float)) != (0.0 if total else -np.inf):
+    if how not in _WINDOWS or len(operands) != 2:
+        raise TraceError(
+            m.place,
+            f"windows combined by a region of {', '.join(body(op)) or 'nothing'}; read are sums, maxima and minima",
+        )
+    if any(n != 1 for n in base):
+        raise TraceError(m.place, "windows over a dilated input")
+    nothing = neutral(how.rpartition(".")[2], x.dtype)
+    if start is None or start.item() != nothing:
         raise TraceError(m.place, "windows that start from something else than nothing")
     edges = pairs(op, "padding", x.ndim)
+    if any(n < 0 for pair in edges for n in pair):
+        raise TraceError(m.place, "windows over a cut input (negative padding)")
     dims = tuple(k for k, n in enumerate(sizes) if n != 1 or strides[k] != 1)
-    x = padded(x, edges, 0.0 if total else -np.inf)
+    x = padded(x, edges, nothing)
     seen = _seen(x, dims, [sizes[k] for k in dims], [strides[k] for k in dims], [dilation[k] for k in dims])
     taps = tuple(range(x.ndim, x.ndim + len(dims)))
-    return [Value(apply(np.sum if total else np.max, seen, axis=taps))]
+    return [Value(apply(_WINDOWS[how], seen, axis=taps))]

@@ -5,6 +5,7 @@ function is made of.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from math import isnan, nan
 from typing import Final
 
 import numpy as np
@@ -24,10 +25,10 @@ LOGICAL: Final = frozenset({np.logical_and, np.logical_or, np.bitwise_and, np.bi
 def number(x: object) -> Number | None:
     """A Python number, or the only element of a NumPy scalar or 0-dimensional array; else None."""
     if isinstance(x, (bool, int, float)):
-        return x
+        return nan if isnan(x) else x
     if isinstance(x, (np.generic, np.ndarray)) and x.ndim == 0 and x.dtype.kind in "biuf":
         value: Number = x.item()
-        return value
+        return nan if isnan(value) else value  # one object, so that graphs that hold it can be equal
     return None
 
 

@@ -17,6 +17,7 @@ import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import islice
+from math import isnan, nan
 from pathlib import Path
 from traceback import walk_tb
 from types import FrameType
@@ -168,7 +169,8 @@ class Recorder:
 
     def _constant(self, values: Constant) -> View:
         flat, dtype = values.reshape(-1), values.dtype
-        if bool((flat == flat[0]).all()):
+        if same_bits(flat):
+            first = flat[0].item() if dtype.kind == "f" else flat[0].item() + 0
             one = self.emit(
                 "iota",
                 "fill",
@@ -176,7 +178,7 @@ class Recorder:
                 [],
                 ["i0"],
                 dtype,
-                {"along": "i0", "start": flat[0].item() + 0, "step": 0},
+                {"along": "i0", "start": nan if isnan(first) else first, "step": 0},
             )
             if not flat[0]:
                 self.zeros.add(one.tensor)
@@ -287,6 +289,17 @@ def _user_frame() -> FrameType | None:
     while frame is not None and f"{frame.f_globals.get('__name__')}.".startswith(_OURS):
         frame = frame.f_back
     return frame
+
+
+def same_bits(values: Constant) -> bool:
+    """Whether all numbers of an array are one, NaN and the sign of zero included.
+
+    >>> same_bits(np.array([np.nan, np.nan])), same_bits(np.array([0.0, -0.0]))
+    (True, False)
+    """
+    flat = np.ascontiguousarray(values).reshape(-1)
+    bits = flat.view(np.dtype(f"u{flat.dtype.itemsize}")) if flat.dtype.kind == "f" else flat
+    return bool((bits == bits[0]).all())
 
 
 def place() -> str:

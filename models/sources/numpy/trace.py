@@ -26,11 +26,13 @@ import numpy.typing as npt
 from ...program.graph import Graph, GraphError, Role
 from ..building.digits import split_digits
 from ..building.digits_cuts import is_view
+from ..building.original import Original
 from ..building.python_file import load_object
 from . import backward as numpy_trace_backward
 from . import functions as numpy_trace_functions
 from . import index as numpy_trace_index
 from .array import FUNCTION, UFUNC, TracedArray
+from .original import original_of
 from .program import ArraySpec, arguments_of, is_numpy_program
 from .recorder import Recorder, TraceError, own_error, raised_at
 from .table import FUNCTIONS, function
@@ -92,14 +94,29 @@ def trace(
     return Traced(final, tuple(specs), out)
 
 
-def load_program(path: Path, name: str) -> Graph:
-    """The graph of the program `name` of a file.  Raises `InputError` if there is none, and the errors of `trace`."""
+def load_program(path: Path, name: str, original: Callable[[Original], None] | None = None) -> Graph:
+    """The graph of the program `name` of a file; `original` takes the function itself.  Raises `InputError` if there is
+    none, and the errors of `trace`.
+    """
     found = load_object(path, name)
     if not is_numpy_program(found) or not callable(found):
         raise GraphError(
             f"{path}:{name}", "is not a NumPy program: decorate it with @shardproof.program(x=(64, 784), ..)"
         )
-    return trace(found, name).graph
+    return graph_of(found, name, original=original)
+
+
+def graph_of(
+    program: Callable[..., object],
+    name: str = "",
+    arguments: Mapping[str, ArraySpec | tuple[int, ...]] | None = None,
+    original: Callable[[Original], None] | None = None,
+) -> Graph:
+    """The graph that `trace` makes; `original` takes the function as NumPy runs it."""
+    graph = trace(program, name, arguments).graph
+    if original is not None:
+        original(original_of(program, arguments, tuple(n for n, _ in graph.state)))
+    return graph
 
 
 def supported() -> dict[str, str]:

@@ -24,6 +24,7 @@ from ...program.operators import Operator
 from ..building.builder import Builder
 from ..building.digits import Digits, split_digits
 from ..building.flat import Unsupported, check_extents, used
+from ..building.original import Original, not_run
 from ..building.slots import Places, slotted
 from ..building.stated import carried
 from ..building.unsorted import unsorted
@@ -55,8 +56,9 @@ from .constants import emit
 from .context import DTYPES, Constant, Context, Handler, Node, Ref, TorchError, flat_error
 from .fold import Folder
 from .layout import without_elements
+from .original import original_of
 from .outputs import LOSS, loss_among, output_names, renamed
-from .program import Program, load_program
+from .program import Program, load_program, made_by
 from .reader import ALIASES, Reader
 from .refused import Refused
 from .train_step import whole_step
@@ -99,7 +101,8 @@ class Imported:
 
     `where`: operator -> FX node it came from.  `stated`: graph input -> contents it must have (constants of the
     program).  `digits`: what became of reshapes and transposes.  `patterns`: (pattern, operator) for compositions that
-    became one function.  `notes`: what was done to the model, in words.
+    became one function.  `notes`: what was done to the model, in words.  `results`: which of the program's
+    results the outputs of the graph are.
     """
 
     graph: Graph
@@ -108,6 +111,7 @@ class Imported:
     digits: Digits
     patterns: tuple[tuple[str, str], ...]
     notes: tuple[str, ...] = ()
+    results: tuple[int, ...] = ()
 
 
 def _untrained(exported: ExportedProgram) -> frozenset[str]:
@@ -154,11 +158,12 @@ def load_torch(
     tell: Callable[[str], None] | None = None,
     attention: bool = True,
     expert_places: int | None = None,
+    original: Callable[[Original], None] | None = None,
 ) -> Graph:
     """The graph of FILE.py:NAME or FILE.pt2, in digits, small constants by value; `batch` is handed to a factory that
     takes it.  `tell` hears what was done to the model.  `attention`: recognised as one operator, else products and
     softmax; `expert_places`: percent of the even share of places that experts get in every sentence, 0: one per
-    token.
+    token; `original` takes the module as PyTorch runs it.
 
     Raises `TorchError` (cannot be built, exported or represented) and `UnsupportedOperators`.
     """
@@ -168,8 +173,20 @@ def load_torch(
     if tell is not None:
         for note in found.notes:
             tell(note)
+    if original is not None:
+        original(_original(spec, batch, program, found, places))
     graph = carried(found.graph, found.stated)
     return graph if program.step is None else whole_step(graph, program.step)
+
+
+def _original(spec: str, batch: int | None, program: Program, found: Imported, places: Places | None) -> Original:
+    if program.step is not None:
+        return not_run("PyTorch", "it is a training step of its own, whose optimizer is imported and not run")
+    if places is not None:
+        return not_run("PyTorch", "its experts have places, which the program's have not")
+    if spec.endswith(".pt2"):
+        return not_run("PyTorch", "a saved program holds no module")
+    return original_of(program, found.results, lambda: made_by(spec, batch))
 
 
 def import_torch(spec: str, batch: int | None = None, attention: bool = True) -> Imported:
@@ -183,7 +200,7 @@ def convert(program: Program, places: Places | None = None) -> Imported:
     reader = Reader(exported)
     context, folder = _context(program, reader)
     _convert(context, reader, folder)
-    wanted, scalars, left = _outputs(context, reader)
+    wanted, scalars, left, places_of = _outputs(context, reader)
     loss = loss_among(scalars)
     try:
         flat = Graph(
@@ -206,6 +223,7 @@ def convert(program: Program, places: Places | None = None) -> Imported:
         digits,
         found.applied,
         (*program.notes, *_drawn(context), *left),
+        places_of,
     )
 
 
@@ -214,13 +232,16 @@ def _drawn(c: Context) -> list[str]:
     return [f"random numbers are inputs, drawn by who runs it: {', '.join(c.drawn)}"] if c.drawn else []
 
 
-def _outputs(c: Context, reader: Reader) -> tuple[list[str], list[tuple[str, str]], list[str]]:
-    """Tensors that the program returns; of its floating-point scalars (name, tensor); what is left out, in words."""
+def _outputs(c: Context, reader: Reader) -> tuple[list[str], list[tuple[str, str]], list[str], tuple[int, ...]]:
+    """Tensors that the program returns; of its floating-point scalars (name, tensor); what is left out, in words; the
+    positions of the tensors, each once.
+    """
     listed = reader.exported.graph_signature.user_outputs
     names = output_names(reader.exported)
     wanted: list[str] = []
     scalars: list[tuple[str, str]] = []
     lost: list[str] = []
+    positions: dict[str, int] = {}
     for k, o in enumerate(listed):
         if not isinstance(o, str):
             continue
@@ -238,12 +259,13 @@ def _outputs(c: Context, reader: Reader) -> tuple[list[str], list[tuple[str, str
             if tensor not in wanted:
                 scalars.append((names[k] if len(names) == len(listed) else "", tensor))
         wanted.append(tensor)
+        positions.setdefault(tensor, k)
     if lost and not wanted:
         raise TorchError(f"output {lost[0]!r}", "is a constant of the program; return what depends on an input")
     if not wanted:
         raise TorchError(c.g.name, "returns no tensor")
     left = [f"outputs that are constants of the program are left out: {', '.join(lost)}"] if lost else []
-    return wanted, scalars, left
+    return wanted, scalars, left, tuple(positions.values())
 
 
 def _context(program: Program, reader: Reader) -> tuple[Context, Folder]:

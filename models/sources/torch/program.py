@@ -89,6 +89,15 @@ def load_program(spec: str, batch: int | None = None, attention: bool = True) ->
     return from_saved(Path(spec), attention)
 
 
+def made_by(spec: str, batch: int | None) -> object:
+    """What the factory of FILE.py:NAME returns."""
+    file, _, name = spec.rpartition(":")
+    found = load_object(Path(file), name)
+    if not callable(found):
+        raise TorchError(spec, "is no function")
+    return found() if batch is None else found(batch=batch)
+
+
 def from_saved(path: Path, attention: bool = True) -> Program:
     """A program written by `torch.export.save`."""
     import torch
@@ -204,6 +213,13 @@ def _leaves(tree: object) -> list[tuple[str, torch.Tensor]]:
     from torch.utils._pytree import keystr, tree_flatten_with_path
 
     return [(keystr(k), v) for k, v in tree_flatten_with_path(tree)[0] if isinstance(v, torch.Tensor)]
+
+
+def example(factory: Callable[..., object]) -> tuple[torch.nn.Module, tuple[object, ...], dict[str, object]]:
+    """The module that a factory describes, where tensors have contents, and its positional and keyword inputs."""
+    module, positional, keyword, _ = _made(factory, None, "model")
+    without_caches(module, [])
+    return module, positional, keyword
 
 
 def _made(

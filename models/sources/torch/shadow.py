@@ -13,6 +13,7 @@ loses its shadow, with all its views.  A tensor that is overwritten entirely (`z
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable
 from contextlib import AbstractContextManager, ExitStack
 from typing import TYPE_CHECKING, Protocol
@@ -151,6 +152,16 @@ def watched() -> tuple[AbstractContextManager[object], Shadow]:
             return stack.__exit__(*error)  # type: ignore[arg-type]
 
     return Both(), watch
+
+
+def is_module(model: object) -> bool:
+    """Whether a value is a PyTorch module; PyTorch is not loaded to say no.
+
+    >>> is_module(3)
+    False
+    """
+    torch = sys.modules.get("torch")
+    return torch is not None and isinstance(model, torch.nn.Module)
 
 
 def without_weights(module: torch.nn.Module) -> torch.nn.Module:

@@ -1,0 +1,284 @@
+"""This module compares an imported graph with the program it came from, known as differential testing: both run on the
+same numbers, and what differs by more than rounding is a fault of the import.
+
+    generic     of both signs, indices inside
+    ties        few numbers, many of them equal, zeros of both signs; masks drawn
+    negative    indices -n .. n - 1; masks all true
+    outside     indices -2 n .. 2 n; masks all false
+    special     infinities, NaN and zeros among others
+    large       ten times as large
+
+The program runs in its own element types.  Ours runs in them (a) and in double precision (b); how far a and b are
+apart is what rounding does here, and the bar is that, and 100 units in the last place of the numbers themselves.  A
+value that matches a or b within the bar matches; NaN matches NaN, infinities those of their sign.
+
+Work is counted before it is done: what one evaluation would cost more than `MOST_POINTS` or `MOST_BYTES` is not
+compared, and that is said; it never hangs on seconds.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from math import prod
+from typing import Final
+from zlib import crc32
+
+import numpy as np
+
+from ...models.program.graph import Graph, GraphError, Role, Tensor, UnsupportedOperators
+from ...models.program.index import Axis, Combine, access
+from ...models.program.operators import BY_DATA, Operator
+from ...models.sources.building.original import Comparison, Differs, Original, Undefined, Values
+from ...models.sources.training import build_step
+from ..kernels import execution_dtype
+from .reference import random_inputs, run_graph
+
+SAMPLES: Final = ("generic", "ties", "negative", "outside", "special", "large")
+MOST_POINTS: Final = 4 * 10**8
+"""Floating-point operations of all evaluations together: about a second."""
+MOST_BYTES: Final = 1 << 28
+"""Bytes of all tensors of one evaluation, in double precision."""
+_UNITS: Final = 100
+_TIED: Final = (-2.0, -1.0, -1.0, -0.5, -0.0, 0.0, 0.0, 0.5, 1.0, 1.0, 2.0, 3.0)
+_SPECIAL: Final = (np.inf, -np.inf, np.nan, 0.0, -0.0)
+
+
+def compare(graph: Graph, original: Original, wanted: bool = True, trained: bool = False) -> Comparison:
+    """The comparison of a graph, and of its gradients where it is to be `trained`.  Raises `Differs` naming the sample,
+    the output, and the first operator where the difference appears.
+    """
+    if not wanted:
+        return Comparison(left_out="asked not to")
+    points = sum(graph.work(op) + prod(a.extent for a in op.axes if a.name != op.rows) for op in graph.operators)
+    size = 8 * sum(prod(t.shape) for t in graph.tensors)
+    if points > MOST_POINTS or size > MOST_BYTES:
+        told = f"{points:.2g} operations and {size / 2**20:.0f} MiB"
+        return Comparison(
+            original.framework, left_out=f"one evaluation takes {told}; a smaller batch or width takes less"
+        )
+    if any(t.contents is not None and t.contents.values is None for t in graph.tensors):
+        return Comparison(original.framework, left_out="the values of its constants are not at hand")
+    many = max(1, min(len(SAMPLES), MOST_POINTS // (3 * max(1, points))))
+    done = undefined = slopes = 0
+    untold = ""
+    why = "it makes integers of numbers that are none"
+    for kind in SAMPLES[:many]:
+        values = sample(graph, kind)
+        if kind == "ties" and not original.ties and _ordered(graph):
+            untold = "the order of equal elements is left open by the framework"
+            continue
+        if not original.casts and _beyond(graph, values):
+            undefined += 1
+            continue
+        try:
+            theirs = original.run(_sources(graph, values))
+        except Undefined as error:
+            undefined, why = undefined + 1, str(error)
+            continue
+        results = (*graph.outputs, *(new for _, new in graph.state))
+        if len(theirs) != len(results):
+            raise Differs(f"{original.framework} returns {len(theirs)} arrays, the graph {len(results)}")
+        worst = difference(graph, values, dict(zip(results, theirs, strict=True)), kind)
+        if worst is not None:
+            raise Differs(
+                f"{graph.name}: is not what {original.framework} computes ({kind} numbers): {worst}"
+                f"{_first(graph, original, values, kind)}; please report it (--no-compare takes the graph as it is)"
+            )
+        done += 1
+        if trained and original.gradients is not None and kind == "generic":
+            slopes += _compared_gradients(graph, original, values, kind)
+    if not done:
+        return Comparison(original.framework, undefined=undefined, left_out=untold or why)
+    left = f"{many} of {len(SAMPLES)} sets, one takes {points:.2g} operations" if many < len(SAMPLES) else untold
+    return Comparison(original.framework, done, slopes, undefined, _bar(graph), left)
+
+
+def _bar(graph: Graph) -> str:
+    return f"{_UNITS * _unit(graph):.0e} and what rounding does"
+
+
+def sample(graph: Graph, kind: str) -> dict[str, Values]:
+    """Numbers for every input and parameter, in digit shape and in the element type in which they are executed."""
+    out = random_inputs(graph, SAMPLES.index(kind), None)
+    if kind == "generic":
+        return out
+    rows = min((op.axis(op.rows).extent for op in graph.operators if op.kind in BY_DATA), default=4)
+    for t in graph.tensors:
+        if t.role is Role.VALUE or (t.contents is not None and t.contents.values is not None):
+            continue
+        rng = np.random.default_rng([SAMPLES.index(kind), crc32(t.name.encode())])
+        x = out[t.name]
+        if x.dtype.kind == "b":
+            fixed = {"negative": np.ones, "outside": np.zeros}.get(kind)
+            out[t.name] = rng.integers(0, 2, x.shape).astype(bool) if fixed is None else fixed(x.shape, bool)
+        elif x.dtype.kind in "iu":
+            low, high = {"negative": (-rows, rows), "outside": (-2 * rows, 2 * rows + 1)}.get(kind, (0, rows))
+            out[t.name] = rng.integers(0 if x.dtype.kind == "u" else low, high, x.shape).astype(x.dtype)
+        elif kind == "ties":
+            out[t.name] = rng.choice(_TIED, x.shape).astype(x.dtype)
+        elif kind == "special":
+            drawn = rng.standard_normal(x.shape)
+            out[t.name] = np.where(rng.random(x.shape) < 0.15, rng.choice(_SPECIAL, x.shape), drawn).astype(x.dtype)
+        else:
+            drawn = rng.standard_normal(x.shape) * (10 if kind == "large" else 1)
+            out[t.name] = drawn.astype(x.dtype)
+    return out
+
+
+def _sources(graph: Graph, values: Mapping[str, Values]) -> dict[str, Values]:
+    """Arrays as the program knows them."""
+    return {
+        n: v.reshape(t.shape if t.source_shape is None else t.source_shape)
+        for n, v in values.items()
+        for t in (graph.tensor(n),)
+    }
+
+
+def difference(graph: Graph, values: Mapping[str, Values], theirs: Mapping[str, Values], kind: str = "") -> str | None:
+    """Where the first tensor differs, in words; None where all match.  Of large numbers the program may overflow where
+    ours, which has functions instead of what they are composed of, does not.
+    """
+    with np.errstate(all="ignore"):
+        own = run_graph(graph, values, keep=theirs, stored=_half(graph))
+        double = run_graph(graph, {n: _double(v) for n, v in values.items()}, keep=theirs)
+    for name, their in theirs.items():
+        their = np.asarray(their)
+        if kind == "large" and their.dtype.kind == "f":
+            their = np.where(np.isfinite(their), their, double[name].reshape(their.shape))
+        found = unlike(their, own[name], double[name], _unit(graph))
+        if found is not None:
+            return f"{name}{found}"
+    return None
+
+
+def unlike(theirs: Values, own: Values, double: Values, unit: float) -> str | None:
+    """The first element that matches neither of ours, in words; `unit`: that of the last place."""
+    if theirs.size != double.size:
+        return f" has {theirs.size} elements, ours {double.size}"
+    a, b, c = (np.asarray(x).reshape(-1) for x in (theirs, own, double))
+    if a.dtype.kind not in "fc" or c.dtype.kind not in "fc":
+        bad = (a != b) & (a != c)
+    else:
+        a, b, c = (x.astype(np.float64) for x in (a, b, c))
+        with np.errstate(all="ignore"):
+            gap = np.where(np.isfinite(b) & np.isfinite(c), np.abs(b - c), 0.0)
+            size = np.where(np.isfinite(c), np.abs(c), 0.0)
+            bar = _UNITS * unit * (size + min(1.0, float(size.max(initial=0.0)))) + np.maximum(
+                64 * gap, 4 * gap.max(initial=0.0)
+            )
+            bad = ~(_near(a, b, bar) | _near(a, c, bar))
+    if not bad.any():
+        return None
+    k = int(np.argmax(bad))
+    place = tuple(int(n) for n in np.unravel_index(k, theirs.shape)) if theirs.ndim else ()
+    at = f"[{', '.join(map(str, place))}]" if place else ""
+    return f"{at} is {a[k].item():.7g}, ours {c[k].item():.7g} ({int(bad.sum())} of {bad.size} elements differ)"
+
+
+def _near(a: Values, b: Values, bar: Values) -> Values:
+    return np.where(np.isfinite(a) & np.isfinite(b), np.abs(a - b) <= bar, (a == b) | (np.isnan(a) & np.isnan(b)))
+
+
+def _double(x: Values) -> Values:
+    return x.astype(np.float64) if x.dtype.kind == "f" else x
+
+
+def _half(graph: Graph) -> bool:
+    return any(t.dtype in ("bfloat16", "float16") for t in graph.tensors)
+
+
+def _unit(graph: Graph) -> float:
+    """The unit in the last place of the coarsest floating type of a graph."""
+    units = {"bfloat16": 2.0**-8, "float16": 2.0**-11, "float32": 2.0**-24}
+    return max((units.get(t.dtype, 2.0**-53) for t in graph.tensors), default=2.0**-53)
+
+
+def _ordered(graph: Graph) -> bool:
+    return any(op.function in ("argsort", "top_k_mask") for op in graph.operators)
+
+
+def _beyond(graph: Graph, values: Mapping[str, Values]) -> bool:
+    """Whether a real number is made an integer that is none: what then comes out, frameworks leave open."""
+    casts = [op for op in graph.operators if op.function == "cast" and _whole(graph.tensor(op.output.tensor))]
+    read = {op.inputs[0].tensor: graph.tensor(op.output.tensor).dtype for op in casts}
+    read = {n: d for n, d in read.items() if not _whole(graph.tensor(n)) and graph.tensor(n).dtype != "bool"}
+    if not read:
+        return False
+    inner = {n: d for n, d in read.items() if graph.tensor(n).role is Role.VALUE}
+    with np.errstate(all="ignore"):
+        found = {**values, **run_graph(graph, values, keep=inner)}
+    for name, dtype in read.items():
+        ends, x = np.iinfo(execution_dtype(dtype)), found[name].astype(np.float64)
+        if not bool(np.all((x > float(ends.min) - 1) & (x < float(ends.max) + 1))):
+            return True
+    return False
+
+
+def _whole(t: Tensor) -> bool:
+    return t.dtype.startswith(("int", "uint"))
+
+
+def _first(graph: Graph, original: Original, values: Mapping[str, Values], kind: str) -> str:
+    """The first operator where a difference appears, in words."""
+    if original.parts is None:
+        return ""
+    try:
+        every, run = original.parts()
+        theirs = run(_sources(every, {t.name: values[t.name] for t in every.tensors if t.role is not Role.VALUE}))
+    except (Undefined, ValueError, KeyError):
+        return ""
+    given = {t.name: values[t.name].reshape(t.shape) for t in every.tensors if t.role is not Role.VALUE}
+    for name, their in zip(every.outputs, theirs, strict=True):
+        if difference(every, given, {name: their}, kind) is not None:
+            return f"; it appears first in {name}"
+    return ""
+
+
+PROBE: Final = "probe"
+_SCALAR: Final = "probe.loss"
+
+
+def _compared_gradients(graph: Graph, original: Original, values: Mapping[str, Values], kind: str) -> int:
+    """1 where gradients of every floating output agree, 0 where there are none to compare."""
+    compared = 0
+    for k, name in enumerate(graph.outputs):
+        t = graph.tensor(name)
+        if not t.dtype.startswith(("float", "bfloat")) or original.gradients is None:
+            continue
+        try:
+            step = build_step(_probed(graph, name), "sgd:rate=1", _SCALAR).graph
+        except (UnsupportedOperators, GraphError):  # said where the step itself is asked for
+            continue
+        probe = np.random.default_rng(k).standard_normal(t.shape).astype(execution_dtype(t.dtype))
+        try:
+            theirs = original.gradients(_sources(graph, values), k, probe)
+        except Undefined:
+            continue
+        given = {n: v for n, v in {**values, PROBE: probe}.items() if step.holds(n)}
+        with np.errstate(all="ignore"):
+            own = run_graph(step, given)
+            double = run_graph(step, {n: _double(v) for n, v in given.items()})
+        for weight, after in step.state:
+            if weight not in theirs:
+                continue
+            was = given[weight]
+            ours = [w - x[after] for w, x in ((was, own), (_double(was), double))]
+            found = unlike(theirs[weight].reshape(was.shape), ours[0], ours[1], _unit(graph))
+            if found is not None:
+                raise Differs(
+                    f"{graph.name}: its gradients are not those of {original.framework} ({kind} numbers): that of "
+                    f"{weight}{found}; please report it (--no-compare takes the graph as it is)"
+                )
+        compared = 1
+    return compared
+
+
+def _probed(graph: Graph, name: str) -> Graph:
+    """The graph with the sum of an output times a new input, whose gradient is that of every element at once."""
+    t = graph.tensor(name)
+    names = [f"p{k}" for k in range(len(t.shape))]
+    axes = tuple(Axis(a, n, Combine.SUM) for a, n in zip(names, t.shape, strict=True))
+    op = Operator(_SCALAR, "product", axes, (access(name, *names), access(PROBE, *names)), access(_SCALAR))
+    tensors = (*graph.tensors, Tensor(PROBE, t.shape, t.dtype, Role.INPUT), Tensor(_SCALAR, (), t.dtype))
+    return replace(graph, tensors=tensors, operators=(*graph.operators, op), outputs=(_SCALAR,)).check()

@@ -1,0 +1,56 @@
+"""This module loads a model and has it compared with the program that it came from."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+from ..program.graph import Graph
+from .building.original import Comparer, Comparison, Original
+from .load import Attention, load_model
+
+
+@dataclass
+class _Taken:
+    """Takes the original that a loader hands back."""
+
+    original: Original | None = field(default=None)
+
+    def __call__(self, original: Original) -> None:
+        self.original = original
+
+
+def load_compared(
+    comparer: Comparer,
+    spec: str,
+    batch: int | None = None,
+    tell: Callable[[str], None] | None = None,
+    attention: Attention | None = None,
+    expert_places: int | None = None,
+    compare: bool = True,
+    trained: bool = False,
+) -> tuple[Graph, Comparison | None]:
+    """`load_model`, and what came of the comparison; None for what is no program of a framework (zoo, JSON).
+    `compare`: whether it is wanted; `trained`: whether gradients count.  Raises `Differs` too.
+    """
+    taken = _Taken()
+    graph = load_model(spec, batch, tell, attention, expert_places, taken)
+    if taken.original is None:
+        return graph, None
+    return graph, comparer.compared(graph, taken.original, compare, trained)
+
+
+def noted(
+    comparer: Comparer,
+    spec: str,
+    batch: int | None,
+    notes: list[str],
+    attention: Attention | None,
+    compare: bool,
+    trained: bool = False,
+) -> Graph:
+    """The graph; its comparison is the last of the notes."""
+    graph, found = load_compared(comparer, spec, batch, notes.append, attention, None, compare, trained)
+    if found is not None:
+        notes.append(found.words)
+    return graph

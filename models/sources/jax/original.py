@@ -1,0 +1,106 @@
+"""This module runs a JAX function that was imported, with its gradients and every value on the way."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Protocol, cast
+
+import numpy as np
+
+from ...program.graph import Graph
+from ..building.original import Original, Run, Undefined, Values
+
+Argument = tuple[str, tuple[int, ...], str, bool]
+"""Name, shape, element type, whether it is a stored weight."""
+
+
+class Lowered(Protocol):
+    """A function that JAX has lowered."""
+
+    def compile(self) -> Callable[..., object]:
+        """What runs it."""
+
+
+def original_of(
+    place: str,
+    name: str,
+    function: Callable[..., object],
+    arguments: Sequence[object],
+    lowered: Lowered,
+    names: Sequence[Argument],
+) -> Original:
+    """The function as JAX runs it; `names`: the leaves of its arguments in order."""
+    import jax
+
+    treedef = jax.tree_util.tree_structure(tuple(arguments))
+
+    def given(values: Mapping[str, Values]) -> tuple[object, ...]:
+        leaves = [np.asarray(values[n]).astype(dtype).reshape(shape) for n, shape, dtype, _ in names]
+        return cast("tuple[object, ...]", jax.tree_util.tree_unflatten(treedef, leaves))
+
+    def leaves_of(made: object) -> tuple[Values, ...]:
+        return tuple(np.asarray(leaf) for leaf in jax.tree_util.tree_leaves(made))
+
+    compiled: list[Callable[..., object]] = []
+
+    def run(values: Mapping[str, Values]) -> tuple[Values, ...]:
+        if not compiled:
+            compiled.append(lowered.compile())
+        return leaves_of(compiled[0](*given(values)))
+
+    def gradients(values: Mapping[str, Values], output: int, weights: Values) -> Mapping[str, Values]:
+        stored = [k for k, argument in enumerate(names) if argument[3]]
+        leaves = jax.tree_util.tree_leaves(given(values))
+
+        def probed(*chosen: object) -> object:
+            filled = dict(zip(stored, chosen, strict=True))
+            every = [filled.get(k, leaf) for k, leaf in enumerate(leaves)]
+            results = function(*jax.tree_util.tree_unflatten(treedef, every))
+            found = jax.tree_util.tree_leaves(results)[output]
+            return (found * weights.reshape(found.shape)).sum()
+
+        if not stored:
+            raise Undefined
+        slopes = jax.jit(jax.grad(probed, argnums=tuple(range(len(stored)))))(*[leaves[k] for k in stored])
+        return {names[k][0]: np.asarray(g) for k, g in zip(stored, slopes, strict=True)}
+
+    def parts() -> tuple[Graph, Run]:
+        from .importer import graph_of
+
+        labels, every = _every(function, arguments)
+        held: list[Original] = []
+        graph = graph_of(
+            place, name, lambda *a: dict(zip(labels, every(*a), strict=True)), arguments, False, held.append
+        )
+        return graph, held[0].run
+
+    return Original(f"JAX {jax.__version__}", run, gradients, parts, casts=True)
+
+
+def _every(
+    function: Callable[..., object], arguments: Sequence[object]
+) -> tuple[list[str], Callable[..., list[object]]]:
+    """A function that returns the value of every equation of another one, and what those are called."""
+    import jax
+    from jax.extend.core import Literal
+
+    def structure(leaf: object) -> object:
+        return leaf if isinstance(leaf, jax.ShapeDtypeStruct) else jax.eval_shape(lambda: leaf)
+
+    shapes = jax.tree_util.tree_map(structure, tuple(arguments))
+    closed = jax.make_jaxpr(function)(*shapes)
+    labels = [f"{k:04}: {e.primitive.name}" for k, e in enumerate(closed.jaxpr.eqns) for _ in e.outvars]
+
+    def every(*given: object) -> list[object]:
+        known = dict(zip(closed.jaxpr.constvars, closed.consts, strict=True))
+        known.update(zip(closed.jaxpr.invars, jax.tree_util.tree_leaves(given), strict=True))
+        out: list[object] = []
+        for e in closed.jaxpr.eqns:
+            operands = [v.val if isinstance(v, Literal) else known[v] for v in e.invars]
+            made = e.primitive.bind(*operands, **e.params)
+            results = made if e.primitive.multiple_results else [made]
+            known.update(zip(e.outvars, results, strict=True))
+            out += results
+        return out
+
+    return labels, every

@@ -1,0 +1,42 @@
+"""This module runs a NumPy program that was traced, on arrays with elements."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Callable, Iterator, Mapping
+from typing import cast
+
+import numpy as np
+
+from ..building.original import Original, Undefined, Values
+from .program import ArraySpec, arguments_of
+
+
+def original_of(
+    program: Callable[..., object], arguments: Mapping[str, ArraySpec | tuple[int, ...]] | None, state: tuple[str, ...]
+) -> Original:
+    """The program as NumPy runs it; `arguments` as of `trace`; `state`: the parameters that it writes in place.  What
+    raises an exception with elements (an index outside, a method that arrays of NumPy lack) is undefined.
+    """
+    specs = arguments_of(program, arguments)
+
+    def run(values: Mapping[str, Values]) -> tuple[Values, ...]:
+        given = {n: np.array(values[n]).astype(s.dtype).reshape(s.shape) for n, s in specs.items()}
+        with np.errstate(all="ignore"), warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            try:
+                returned = program(**given)
+            except Exception as error:
+                raise Undefined(f"{type(error).__name__}: {str(error)[:200]}") from error
+        return (*_arrays(returned), *(given[n] for n in state))
+
+    return Original(f"NumPy {np.__version__}", run)
+
+
+def _arrays(returned: object) -> Iterator[Values]:
+    if isinstance(returned, Mapping):
+        yield from (a for v in returned.values() for a in _arrays(v))
+    elif isinstance(returned, tuple | list):
+        yield from (a for v in returned for a in _arrays(v))
+    elif returned is not None:
+        yield cast("Values", np.asarray(returned))
