@@ -19,7 +19,7 @@ from ...models.terminal.console import Exit, Watch, emit, say
 from ...models.terminal.options import AMOUNT, BATCH, attention_option, force_option, json_option, output_option
 from ...models.text import InputError
 from ...models.verbs.describe import training_of
-from ...models.verbs.optimizer import OPTIMIZER
+from ...models.verbs.optimizer import OPTIMIZER, PRECISION, PRECISION_HELP
 from ...proofs.publishing.publisher import Publisher
 from ...proofs.selection.load import load_selection_problem
 from ..explain.audit import Outcome, render_audit
@@ -31,7 +31,7 @@ from ..explain.request import (
     strategy_for,
 )
 from ..pipelines.request import PipelineRequest
-from ..planning.frameworks import framework_flags, pipelined_flags
+from ..planning.frameworks import framework_settings, settings_of_step
 from ..planning.layouts import tensor_layouts
 from ..planning.strategy import ChoiceList, load_strategy
 from ..selection.solve import Engine
@@ -49,7 +49,7 @@ from .search_options import engine_option, gap_option, started, time_option
     required=True,
     type=click.Path(path_type=Path),
     help="Strategy file: per operator name or glob, a list of choices, layouts of tensors (DTensor, JAX, Shardy), or "
-    "the settings of Megatron, DeepSpeed, FSDP or torchtitan.",
+    "the settings of Megatron, DeepSpeed, FSDP or torchtitan; or FULL_SHARD itself.",
 )
 @click.option("--machine", help="For a model: built-in name, name:4x8, 4x8, or a TOML file.")
 @click.option("--batch", type=BATCH, help="Batch size of the model.")
@@ -59,7 +59,10 @@ from .search_options import engine_option, gap_option, started, time_option
 @click.option(
     "--train", type=OPTIMIZER, help="Of a pipelined configuration (pp > 1): one training step with this optimizer."
 )
-@click.option("--recompute", default="none", show_default=True, help="With --train: blocks computed again, as in plan.")
+@click.option(
+    "--recompute", help="With --train: blocks computed again, as in plan [default: what the settings say, or none]"
+)
+@click.option("--precision", type=PRECISION, help=f"With --train. {PRECISION_HELP}")
 @click.option(
     "--pipeline",
     help="With --train: what it is compared with: P:M, its own stages and micro-batches (the default, where the "
@@ -98,7 +101,8 @@ def audit_command(
     memory: int | None,
     space_name: str | None,
     train: str | None,
-    recompute: str,
+    recompute: str | None,
+    precision: str | None,
     pipeline: str | None,
     carry: bool,
     joint: bool,
@@ -114,23 +118,28 @@ def audit_command(
     if rewritten is not None and not joint:
         raise click.UsageError("--rewritten is another program of the model: give --joint too")
     notes: list[str] = []
-    flags = framework_flags(strategy_file)
+    settings = framework_settings(strategy_file)
+    if train is None and (recompute is not None or precision is not None):
+        raise click.UsageError(
+            "--recompute and --precision are of training steps: give --train sgd or --train adam too"
+        )
     if train is not None or pipeline is not None:
-        if train is None or flags is None or machine is None:
+        if train is None or settings is None or machine is None:
             raise click.UsageError(
                 "--train and --pipeline audit settings of a framework on a --machine: give all three"
             )
         if joint or carry or engine != "native":
             raise click.UsageError("--train audits pipelined settings: leave out --joint, --propagate and --engine")
-        flags = pipelined_flags(strategy_file)
         model, where = load_model(subject, batch, notes.append, attention), space_name and space(space_name)
+        which = recompute or ("none" if settings.recompute is None else settings.recompute.value)
+        settings = settings_of_step(settings, model, train, which, precision, str(strategy_file))
 
         def make(which: str) -> TrainingStep | None:
-            return training_of(model, train, None, which, None)
+            return training_of(model, train, None, which, precision)
 
-        wanted = PipelineRequest(make, load_machine(machine), pipeline or "", recompute, (), where or None, memory, gap)
-        return audit_pipelined(publisher, wanted, flags, clock, output, as_json)
-    ours = flags is None and tensor_layouts(strategy_file) is None
+        wanted = PipelineRequest(make, load_machine(machine), pipeline or "", which, (), where or None, memory, gap)
+        return audit_pipelined(publisher, wanted, settings, clock, output, as_json)
+    ours = settings is None and tensor_layouts(strategy_file) is None
     listed = load_strategy(strategy_file) if ours else None
     with Watch("auditing") as watch:
         if isinstance(listed, ChoiceList):
