@@ -155,14 +155,12 @@ def split_words(framework: str, text: str) -> list[str]:
 
 def arguments(known: Vocabulary, words: list[str]) -> Iterator[tuple[str, Value]]:
     """Arguments with values of their kinds.  Raises `InputError` for words that belong to none."""
+    if (variable := next((w for w in words if _VARIABLE.search(w)), None)) is not None:
+        raise InputError(f"{known.framework}: {variable[:60]!r} is a variable of the shell; write its value")
     at = 0
     while at < len(words):
         name, joined, value = words[at].partition("=")
         at += 1
-        if _VARIABLE.search(words[at - 1]):
-            raise InputError(
-                f"{known.framework}: {words[at - 1][:60]!r} is a variable of the shell; write its value into the file"
-            )
         if not name.startswith("-") or _number(name):
             raise InputError(f"{known.framework}: {name[:60]!r} belongs to no argument; write --name value")
         word = known.words.get(name)
@@ -180,8 +178,6 @@ def arguments(known: Vocabulary, words: list[str]) -> Iterator[tuple[str, Value]
             yield name, list(values)
         elif not values:
             raise InputError(f"{known.framework}: {name} is followed by nothing; it takes a value")
-        elif _VARIABLE.search(values[0]):
-            raise InputError(f"{known.framework}: {name} {values[0][:60]} is a variable of the shell; write its value")
         else:
             yield name, typed(word, values[0])
 
