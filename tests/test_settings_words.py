@@ -402,7 +402,18 @@ OTHERS: Final = (
     ("--tp-size 8 --mem-fraction-static 0.8", "SGLang"),
     ("--nproc_per_node 8 --tensor-model-parallel-size 2", "launcher"),
     ("--per_device_train_batch_size 4 --fsdp full_shard", "Hugging Face"),
-    ("#!/bin/bash\ntorchrun --nproc_per_node 8 train.py --micro-batch-size $MBS", "train.py"),
+    ("#!/bin/bash\ntorchrun --nproc_per_node 8 train.py --micro-batch-size $MBS", "nothing says what $MBS is"),
+    ("#!/bin/bash\nTP=${1:-8}\ntorchrun x.py --tensor-model-parallel-size $TP", "line 2: 'TP=${1:-8}' holds more"),
+    ("#!/bin/bash\nif [ $X = 1 ]; then\nTP=2\nfi\npython x.py --bf16", "line 2: 'if [ $X = 1 ]; then' holds more"),
+    ("TP=$(nproc)\ntorchrun x.py --tensor-model-parallel-size $TP", "line 1"),
+    ("torchrun x.py --bf16\ntorchrun y.py --fp16", "a second command"),
+    ("#!/bin/bash\necho hello\n", "no command of a .py file"),
+    ("#!/bin/bash\npython x.py --tensor-model-parallel-size 2 | tee log", "more of the shell"),
+    ("#!/bin/bash\npython x.py '$TP' --bf16", "more of the shell"),
+    ("#!/bin/bash\nA=(1 2)\npython x.py --micro-batch-size $A", "is an array"),
+    ("#!/bin/bash\nsource env.sh\npython x.py --bf16", "neither an assignment nor the command"),
+    ("torchrun x.py --tensor-model-paralel-size 2", "did you mean '--tensor-model-parallel-size'"),
+    ("deepspeed x.py --deepspeed_config ds.json", "that JSON as the strategy"),
     ("distributed_type: FSDP\nfsdp_config:\n  fsdp_sharding_strategy: FULL_SHARD\n", "FULL_SHARD"),
     ("parallelism:\n  dp: 2\n  tp: 4\n  pp: 2\n", "--tensor-model-parallel-size 4"),
     ("a: 1\nb: 2\n", "is a YAML"),
@@ -448,12 +459,23 @@ def test_strategies_are_left_to_their_reader(text: str) -> None:
         ("[parallelism]\npipeline_parallel_schedule = 'Interleaved1F1B'", Flags("torchtitan", zero=3)),
         ("[training]\ncompile=true\n[parallelism]\ntensor_parallel_degree=2", Flags("torchtitan", tp=2, sequence_parallel=True, zero=3)),
         ("--training.compile --parallelism.tensor-parallel-degree 2", Flags("torchtitan", tp=2, sequence_parallel=True, zero=3)),
+        ("N=2\nexport A=\"--tensor-model-parallel-size $N\"\nB=(\n  $A # two\n  --bf16\n)\nset -ex\npython x.py \"${B[@]}\" \\\n --sequence-parallel", Flags("Megatron", tp=2, sequence_parallel=True)),
+        ("NGPU=8 torchrun --nproc_per_node=8 train.py --parallelism.tensor_parallel_degree=2", Flags("torchtitan", tp=2, sequence_parallel=True, zero=3)),
         ("ShardingStrategy.FULL_SHARD", Flags("FSDP", zero=3)),
         ("full_shard auto_wrap", Flags("FSDP", zero=3)),
     ],
 )  # fmt: skip
 def test_what_is_said_is_honoured(text: str, wanted: Flags) -> None:
     assert settings_of(text).flags == wanted
+
+
+def test_what_a_script_says_beside_its_arguments_is_listed() -> None:
+    text = (
+        "#!/bin/bash\nexport NVTE_FLASH_ATTN=0\nTP=2\ntorchrun --nproc_per_node 8 x.py --tensor-model-parallel-size $TP"
+    )
+    found = settings_of(text).to_json()
+    assert found["no_effect"] == ["torchrun --nproc_per_node 8", "NVTE_FLASH_ATTN=0"]
+    assert found["read"] == {"--tensor-model-parallel-size": 2}
 
 
 def test_any_text_is_read_or_refused() -> None:

@@ -109,7 +109,8 @@ def words(flags: Flags, micro: int) -> str:
     """
     split = " with split sequences" if flags.sequence_parallel else ""
     sharded = f", state sharded as ZeRO-{flags.zero}" if flags.zero else ""
-    ways = f"tensor {flags.tp}{split}, context {flags.cp}{sharded}"
+    experts = f", experts {flags.ep}" if flags.ep > 1 else ""
+    ways = f"tensor {flags.tp}{split}, context {flags.cp}{experts}{sharded}"
     return f"{flags.source}: {flags.pp} stages, {micro} micro-batches, {ways}"
 
 
@@ -117,9 +118,9 @@ def _lines(report: PipelineAudit) -> list[str]:
     given, found = report.given, report.found
     own, best = given.best, found.best
     lines = [words(given.flags, given.case.micro)]
-    if own is None:
+    if own is None and given.bound < NO_STEP:
         lines.append("  no completion of it was found that fits")
-    else:
+    elif own is not None:
         memory = bytes_text(max(own.memory))
         lines.append(
             f"  best completion {seconds_text(own.step, PER_SECOND)} under 1F1B, {memory} on the fullest device"

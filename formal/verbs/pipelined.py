@@ -14,7 +14,7 @@ from ...models.text import bytes_text, seconds_text
 from ...proofs.pipelines.certificate import PipelineCertificate
 from ...proofs.publishing.publisher import Published, Publisher
 from ..pipelines.audit import audit_pipeline
-from ..pipelines.case import Case
+from ..pipelines.case import NO_STEP, Case
 from ..pipelines.explain import explain_pipeline, render_pipeline
 from ..pipelines.recompute import Tried
 from ..pipelines.request import PipelineRequest, carry_out_pipelined
@@ -103,7 +103,8 @@ def _nothing(found: Searched, as_json: bool) -> Exit:
 def _document(found: Searched, best: Scheduled, published: Published, status: str) -> dict[str, object]:
     scale = best.case.pieces.planning.problem.scale
     bound = found.lower_bound if published.lower_bound is None else published.lower_bound
-    several = [[c.stages, c.micro, c.chunks, c.bound / PER_SECOND] for c in found.cases if c.chunks > 1]
+    bounds = [(c, c.bound / PER_SECOND if c.bound < NO_STEP else None) for c in found.cases if c.chunks > 1]
+    several = [[c.stages, c.micro, c.chunks, bound] for c, bound in bounds]
     return {
         "status": status,
         "cost": best.step,

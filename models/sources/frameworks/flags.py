@@ -6,7 +6,8 @@ DeepSpeed  its JSON:          {"zero_optimization": {"stage": 3}, "train_micro_b
 torchtitan its TOML, or that as flags:  [parallelism] tensor_parallel_degree = 8, data_parallel_shard_degree = -1
 FSDP       one of PyTorch's or Composer's words:  FULL_SHARD, SHARD_GRAD_OP, NO_SHARD
 
-Launch scripts, YAML and the files of other trainers are refused with what to give of them.
+A launch script that is plain enough is read for the arguments of its program; YAML and the files of other trainers are
+refused with what to give of them.
 """
 
 from __future__ import annotations
@@ -14,13 +15,15 @@ from __future__ import annotations
 import re
 import tomllib
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Final
 
 from ...files.json_text import JsonError, parse_json
 from ...text import InputError, did_you_mean
 from .deepspeed import deepspeed, fsdp
+from .launch import launched
 from .megatron import megatron
-from .neighbours import is_script, json_of_others, script, yaml
+from .neighbours import is_script, json_of_others, yaml
 from .settings import Settings
 from .torchtitan import torchtitan_flags, torchtitan_toml
 from .words import vocabulary
@@ -53,7 +56,10 @@ def read_settings(text: str) -> Settings | None:
             return torchtitan_toml(text) if _TABLE.search(text) and not first.startswith("{") else None
         return _object(data) if isinstance(data, dict) else None
     if text.lstrip().startswith("#!") or (lines and not first.startswith("-") and is_script(text)):
-        raise script(text)
+        found = launched(text)
+        said = torchtitan_flags if _DOTTED.search(found.arguments) else megatron
+        settings = said(found.arguments)
+        return replace(settings, idle=(*settings.idle, *found.others))
     if first.startswith("-") and not first.startswith("- ") and first != "---":
         return torchtitan_flags(text) if _DOTTED.search(text) else megatron(text)
     if _TABLE.search(text) or _is_toml(text):

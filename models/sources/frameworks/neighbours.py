@@ -91,16 +91,6 @@ def is_script(text: str) -> bool:
     return _SHELL.search(text) is not None
 
 
-def script(text: str) -> InputError:
-    """What to give of a launch script."""
-    program = re.search(r"\S+\.py\b", text)
-    behind = f"behind {program[0][:60]}" if program else "of the training program"
-    return InputError(
-        f"is a launch script of a shell, which is not run here; give the arguments {behind} as a file, variables and "
-        "arrays replaced by their values: --tensor-model-parallel-size 2 --sequence-parallel .."
-    )
-
-
 def yaml(text: str) -> InputError | None:
     """What to give of a YAML; None if the text is none."""
     values: dict[str, str] = {}
