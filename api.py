@@ -139,6 +139,7 @@ def plan(
     from shardproof.formal.joint.request import carry_out_jointly
     from shardproof.formal.planning.layouts import TensorLayouts
     from shardproof.formal.planning.request import carry_out
+    from shardproof.formal.planning.strategy import Strategy
     from shardproof.formal.verbs.combinations import PLAN
     from shardproof.verify.joint.plan import check_any_plan
 
@@ -148,6 +149,11 @@ def plan(
     given = None if strategy is None else _strategy(strategy, graph, target)
     if isinstance(given, TensorLayouts):
         raise InputError(f"{given.place} says where tensors lie, which audits take; plans take degrees of operators")
+    if train is not None and isinstance(given, Strategy) and given.settings is not None:
+        raise InputError(
+            f"{given.place}: settings of a framework are of a training step in micro-batches; give them to pipeline, "
+            "or plan without them"
+        )
     request = replace(request, strategy=given, engine=engine, gap=_share(gap), threads=threads, vocabulary=vocabulary)
     if views:
         return _with_views(request, _limit(time_limit_s, work_limit))
@@ -190,14 +196,14 @@ def pipeline(
     """A training step cut into stages, each with placements of its own on an equal part of the machine, checked.
 
     `stages`: "auto", or "P:M" for P stages and M micro-batches, or "P:M:V" with V chunks of the model on every stage;
-    `interleave`: with "auto" or "P:M", up to so many chunks are tried and in the claim; `strategy`: a file with a
-    framework's settings (stages,
-    tensor, context and data parallel degrees, micro-batches), whose best completion is taken instead of the best plan,
-    beside the bound of all plans; the other arguments are those of `plan`.
+    `interleave`: with "auto" or "P:M", up to so many chunks are tried and in the claim; `strategy`: a framework's
+    settings (stages, tensor, context and data parallel degrees, micro-batches), as a file or as text, whose best
+    completion is taken instead of the best plan, beside the bound of all plans; the other arguments are those of
+    `plan`.
     """
     from shardproof.formal.pipelines.audit import audit_pipeline
     from shardproof.formal.pipelines.request import PipelineRequest, carry_out_pipelined
-    from shardproof.formal.planning.frameworks import pipelined_flags
+    from shardproof.formal.planning.frameworks import pipelined_settings, settings_of_step
     from shardproof.formal.planning.request import program_of
     from shardproof.formal.verbs.combinations import PLAN
     from shardproof.models.sources.training.recompute import blocks
@@ -221,7 +227,9 @@ def pipeline(
     if strategy is None:
         found, _ = carry_out_pipelined(asked, limit)
     else:
-        found = audit_pipeline(asked, pipelined_flags(Path(strategy)), limit).configuration
+        said = pipelined_settings(strategy)
+        settings = settings_of_step(said, graph, train, recompute, precision, str(strategy)[:200])
+        found = audit_pipeline(asked, settings.flags, limit).configuration
     if found.best is None:
         raise NoPlan(f"{graph.name}: no pipeline was found that fits; more time or memory may help", infeasible=False)
     certificate, results = check_members(read_container(write_pipeline(None, found.certificate())), 1_000, CELLS)
@@ -257,7 +265,8 @@ def audit(
 ) -> AuditReport:
     """Whether a strategy is optimal, refuted by a better one, or undecided.
 
-    `strategy`: {operator or glob: {axis: {level: degree}}}, a file of that, or a file with a framework's settings.
+    `strategy`: {operator or glob: {axis: {level: degree}}}, a file of that, or a framework's settings, as a file or as
+    text ("FULL_SHARD").
     `carry`: take it to the operators that its own are joined to, instead of leaving those to the solver.  What is said
     was accepted by the checker.
     """

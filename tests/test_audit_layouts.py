@@ -17,7 +17,7 @@ from shardproof.models.layout.placement import space
 from shardproof.models.layout.targets.degrees import Flags
 from shardproof.models.machine.machine import load_machine
 from shardproof.models.sources import zoo
-from shardproof.models.sources.frameworks.flags import read_flags
+from shardproof.models.sources.frameworks.flags import read_settings
 from shardproof.models.sources.training import build_step
 from shardproof.models.text import InputError
 
@@ -132,8 +132,8 @@ name = "llama3"
 local_batch_size = 2
 global_batch_size = 64
 [parallelism]
-data_parallel_replicate_degree = 2
-data_parallel_shard_degree = 4
+data_parallel_replicate_degree = 1
+data_parallel_shard_degree = 8
 tensor_parallel_degree = 8
 """
 
@@ -154,26 +154,27 @@ tensor_parallel_degree = 8
     ],
 )
 def test_torchtitan(text: str, wanted: Flags) -> None:
-    assert read_flags(text) == wanted
+    settings = read_settings(text)
+    assert settings is not None and settings.flags == wanted
 
 
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("[parallelism]\ntensor_parallel_degree = 0", "not a degree"),
-        ("[parallelism]\ntensor_parallel_degree = -1", "not a degree"),
-        ("[parallelism]\ntensor_parallel_degree = 'two'", "not a degree"),
+        ("[parallelism]\ntensor_parallel_degree = 0", "not a whole number from 1"),
+        ("[parallelism]\ntensor_parallel_degree = -1", "not a whole number from 1"),
+        ("[parallelism]\ntensor_parallel_degree = 'two'", "not a whole number"),
         ("[parallelism]\nx = [", "no TOML"),
         ("parallelism = 3\n[training]\n#\n[parallelism]\n", "no TOML"),
-        ("training = 3\n[parallelism]", "are tables"),
-        ("[parallelism]\nfsdp_reshard_after_forward = 'x'", "one of default"),
-        ("[parallelism]\n[training]\nlocal_batch_size = 'x'", "whole numbers"),
+        ("training = 3\n[parallelism]", "not an object"),
+        ("[parallelism]\nfsdp_reshard_after_forward = 'x'", "none of default"),
+        ("[parallelism]\n[training]\nlocal_batch_size = 'x'", "not a whole number"),
         ("--parallelism.tensor_parallel_degree '", "cannot be split"),
         ("--parallelism.tensor_parallel_degree", "''"),
     ],
 )
 def test_wrong_settings_of_torchtitan(text: str, message: str) -> None:
     with pytest.raises(InputError, match=message):
-        read_flags(text)
+        read_settings(text)
     with pytest.raises(InputError, match="8 data parallel copies of 8 devices are not 16"):
-        read_flags(TITAN).copies(16)  # type: ignore[union-attr]
+        read_settings(TITAN).flags.copies(16)  # type: ignore[union-attr]

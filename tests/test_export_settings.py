@@ -29,12 +29,18 @@ from shardproof.models.layout.targets.degrees import Flags
 from shardproof.models.machine.machine import load_machine
 from shardproof.models.program.graph import Graph
 from shardproof.models.sources import zoo
-from shardproof.models.sources.frameworks.flags import read_flags
+from shardproof.models.sources.frameworks.flags import read_settings
 from shardproof.models.sources.training import build_step
 from shardproof.proofs.publishing.publisher import Nearest
 
 HERE = Path(__file__).parent
 TINY = {"layers": 1, "sequence": 16, "width": 32, "heads": 4, "kv_heads": 2, "hidden": 64, "vocabulary": 32}
+
+
+def degrees(text: str) -> Flags:
+    settings = read_settings(text)
+    assert settings is not None
+    return settings.flags
 
 
 def llama(batch: int, **sizes: int) -> Graph:
@@ -89,9 +95,9 @@ def test_both_files_are_read_back(found: Nearest, tp: int, cp: int, zero: int) -
     plain = Flags("Megatron", tp=tp, cp=cp, sequence_parallel=tp > 1, zero=zero)
     made = replace(found, flags=plain)
     wanted = replace(plain, micro_batch=batch // copies, global_batch=batch)
-    assert read_flags(megatron_text(made, batch)) == wanted
+    assert degrees(megatron_text(made, batch)) == wanted
     if zero > 1 or (zero == 0 and tp * cp == 1):
-        titan = read_flags(torchtitan_toml(made, batch))
+        titan = degrees(torchtitan_toml(made, batch))
         assert titan == replace(wanted, source="torchtitan", dp=copies, zero=zero if copies * cp > 1 else 0)
 
 
@@ -100,7 +106,7 @@ def test_names_stay_in_their_comment(found: Nearest) -> None:
     made = replace(found, plan=replace(found.plan, graph=evil))
     ours = [line for line in megatron_text(found, 8).splitlines() if not line.startswith("#")]
     assert [line for line in megatron_text(made, 8).splitlines() if not line.startswith("#")] == ours
-    assert read_flags(megatron_text(made, 8)) == read_flags(megatron_text(found, 8))
+    assert degrees(megatron_text(made, 8)) == degrees(megatron_text(found, 8))
     code = compile(torchtitan_file(made, 8), "x.py", "exec")
     assert "os" not in code.co_names
 
@@ -114,8 +120,8 @@ def test_the_verb(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     told = json.loads(done.stdout)
     least, most = told["distance"]
     assert 0 <= least <= most and told["nearest"]["cost_s"] >= told["free"]["cost_s"] and told["tried"] >= 2
-    flags = read_flags((tmp_path / "x").read_text())
-    assert flags is not None and flags.tp == told["settings"]["tp"]
+    flags = degrees((tmp_path / "x").read_text())
+    assert flags.tp == told["settings"]["tp"]
     assert shardproof.load(plan).export("megatron") == (tmp_path / "x").read_text(), "one way for both"
     capsys.readouterr()
     assert run(["export", plan, "--to", "torchtitan", "-o", out + ".py"]) == 0

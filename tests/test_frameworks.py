@@ -8,14 +8,14 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner
 
-from shardproof.formal.planning.frameworks import framework_flags, strategy_of_flags
+from shardproof.formal.planning.frameworks import framework_settings, strategy_of_flags
 from shardproof.formal.planning.strategy import StrategyError, resolve
 from shardproof.models.cost.selection import build
 from shardproof.models.layout.placement import space
 from shardproof.models.layout.targets.degrees import Flags
 from shardproof.models.machine.machine import load_machine
 from shardproof.models.sources import zoo
-from shardproof.models.sources.frameworks.flags import read_flags
+from shardproof.models.sources.frameworks.flags import read_settings
 from shardproof.models.sources.frameworks.placements import nested, splits
 from shardproof.models.sources.training import build_step
 from shardproof.models.text import InputError
@@ -54,29 +54,31 @@ def placed(flags: Flags, graph: object | None = None) -> dict[str, dict[str, dic
         ("SHARD_GRAD_OP\n", Flags("FSDP", zero=2)),
         ('{"fc1": {"b": {"gpus": 8}}}', None),
         ("[1, null]", None),
-        ("full shard", None),
+        ('{"train_batch_size": "auto", "zero_optimization": {"stage": 1}}', Flags("DeepSpeed", zero=1)),
     ],
 )
 def test_what_a_file_says(text: str, wanted: Flags | None) -> None:
-    assert read_flags(text) == wanted
+    settings = read_settings(text)
+    assert (None if settings is None else settings.flags) == wanted
 
 
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("--tensor-model-parallel-size", "followed by '', not by a number"),
-        ("--tensor-model-parallel-size eight", "'eight', not by a number"),
-        ("--tensor-model-parallel-size 0", "tp is 0"),
+        ("--tensor-model-parallel-size", "followed by nothing"),
+        ("--tensor-model-parallel-size eight", "'eight', not a whole number"),
+        ("--tensor-model-parallel-size 0", "is 0, not a whole number from 1"),
         ("--data-parallel-sharding-strategy all", "none of no_shard"),
         ('--tensor-model-parallel-size "8', "cannot be split"),
         ('{"zero_optimization": {"stage": 4}}', "stage 4 is none of"),
         ('{"zero_optimization": 3}', "not an object"),
-        ('{"train_batch_size": "auto"}', "'auto', not a whole number"),
+        ('{"zero_optimization": {"stage": "auto"}}', "'auto', not a whole number"),
+        ("full shard", "did you mean 'full_shard'"),
     ],
 )
 def test_a_wrong_file_is_told_so(text: str, message: str) -> None:
     with pytest.raises(InputError, match=message):
-        read_flags(text)
+        read_settings(text)
 
 
 def test_megatron_splits_heads_and_width_and_the_batch_outside() -> None:
@@ -154,7 +156,7 @@ def test_audit_takes_the_file(tmp_path: Path) -> None:
     for name, text in files.items():
         file = tmp_path / f"{name}.txt"
         file.write_text(text, encoding="utf-8")
-        assert framework_flags(file) is not None
+        assert framework_settings(file) is not None
         done = CliRunner().invoke(
             audit_command,
             ["transformer-layer", "--batch", "8", "--machine", "cloud-a100:1x8", "--strategy", str(file), "--json"],

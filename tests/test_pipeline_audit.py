@@ -21,7 +21,7 @@ from shardproof.formal.pipelines.audit import PipelineAudit
 from shardproof.formal.pipelines.given import Configured, configured, layer_starts, micro_batches, one_f_one_b
 from shardproof.formal.pipelines.job import Job
 from shardproof.formal.pipelines.search import Searched, planned
-from shardproof.formal.planning.frameworks import pipelined_flags
+from shardproof.formal.planning.frameworks import pipelined_settings
 from shardproof.formal.planning.strategy import StrategyError, resolve
 from shardproof.formal.verbs.audit_pipelined import proved
 from shardproof.models.layout.placement import space
@@ -165,7 +165,7 @@ def test_the_command_line_audits_and_plans_it(
     assert "audit --train adam" in capsys.readouterr().err
     Path("m.txt").write_text(f"{MEGATRON} --num-layers-per-virtual-pipeline-stage 1")
     assert run(["audit", *model]) == 3
-    assert "stages of several parts are no plans of ours yet" in capsys.readouterr().err
+    assert "stages of several parts are not audited" in capsys.readouterr().err
     Path("m.txt").write_text('{"*": null}')
     assert run(["audit", *model]) == 2
     assert "settings of a framework" in capsys.readouterr().err
@@ -183,7 +183,7 @@ TITAN = "--parallelism.pipeline_parallel_degree 2 --training.local_batch_size 8 
         (f"{TITAN} --parallelism.pipeline_parallel_schedule=ZBVZeroBubble", "stages of several parts"),
         ("[parallelism]\npipeline_parallel_degree = 2\npipeline_parallel_schedule = 'LoopedBFS'", "of several parts"),
         ('[parallelism]\npipeline_parallel_degree = 2\npipeline_parallel_schedule = "GPipe"', "schedule GPipe"),
-        (f"{TITAN} --parallelism.pipeline_parallel_schedule_csv other.csv", "schedule other.csv"),
+        (f"{TITAN} --parallelism.pipeline_parallel_schedule_csv other.csv", "schedules in files"),
         (f"{TITAN} --parallelism.pipeline_parallel_schedule 1F1B --parallelism.pipeline_parallel_layers_per_stage 1", "equally many layers"),
         (f"{MEGATRON} --decoder-first-pipeline-num-layers 1", "equally many layers"),
         (f"{MEGATRON} --account-for-loss-in-pipeline-split", "equally many layers"),
@@ -193,14 +193,14 @@ def test_stages_and_schedules_of_another_kind_are_refused_by_name(tmp_path: Path
     """Judged as equal stages under 1F1B, they would be refuted, or proved optimal, for what they are not."""
     (tmp_path / "settings").write_text(text)
     with pytest.raises(StrategyError, match=reason):
-        pipelined_flags(tmp_path / "settings")
+        pipelined_settings(tmp_path / "settings")
 
 
 def test_torchtitan_cuts_its_local_batch_into_micro_batches_of_one(tmp_path: Path) -> None:
     (tmp_path / "settings").write_text(f"{TITAN} --parallelism.pipeline_parallel_schedule 1F1B")
-    assert micro_batches(pipelined_flags(tmp_path / "settings"), 2, 8, None) == 8
+    assert micro_batches(pipelined_settings(tmp_path / "settings").flags, 2, 8, None) == 8
     (tmp_path / "settings").write_text(f"{TITAN} --parallelism.pipeline_parallel_microbatch_size 2")
-    assert micro_batches(pipelined_flags(tmp_path / "settings"), 2, 8, None) == 4
+    assert micro_batches(pipelined_settings(tmp_path / "settings").flags, 2, 8, None) == 4
 
 
 @dataclass

@@ -1,6 +1,6 @@
 """This module writes settings of Megatron and torchtitan: the file that their launchers take.
 
-`models.sources.frameworks.flags.read_flags` reads both back.
+`models.sources.frameworks.flags.read_settings` reads both back.
 """
 
 from __future__ import annotations

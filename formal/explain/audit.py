@@ -32,6 +32,7 @@ from typing import Final, assert_never
 from ...models.cost.selection import Planning
 from ...models.problem.claims import Infeasible, LowerBound, Optimal, SelectionClaim, Status, WithinGap
 from ...models.problem.selection_problem import SelectionProblem
+from ...models.sources.frameworks.settings import Settings
 from ...models.text import joined
 from ...proofs.plan.bars import Bars
 from ...proofs.selection.certificates import SelectionCertificate
@@ -82,7 +83,7 @@ class AuditReport:
     `certificate` is about the whole problem: it claims the user's solution when that is optimal (or the best known
     within a gap), else the better one.  `completion_certificate` is about `restricted`, the problem with the strategy's
     choices only: a refutation of a strategy that the solver completed rests on it.  `comparison`: strategy against
-    better solution.  `planning`, `bars`: on a machine with error bars.
+    better solution.  `planning`, `bars`: on a machine with error bars; `settings`: where the strategy is a framework's.
     """
 
     outcome: Outcome
@@ -101,6 +102,7 @@ class AuditReport:
     seconds: float
     planning: Planning | None = None
     bars: Bars | None = None
+    settings: Settings | None = None
 
     @property
     def nominal(self) -> Outcome:
@@ -155,6 +157,8 @@ class AuditReport:
         }
         if self.bars is not None:
             found |= {"bars": bars_json(self.bars), "nominal_outcome": self.nominal.value}
+        if self.settings is not None:
+            found["settings"] = self.settings.to_json()
         return found
 
 
@@ -349,6 +353,8 @@ def render_audit(
             f"{len(report.bare)} operators have no axis that their glob names, and are replicated by it: {shown}"
         )
     lines += [d.words() for d in report.derived]
+    if report.settings is not None:
+        lines.append(report.settings.line())
     if report.bars is not None and report.planning is not None:
         lines += bar_lines(
             report.bars, report.planning, "the better one" if report.nominal is Outcome.REFUTED else name

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from fractions import Fraction
 from pathlib import Path
 
@@ -24,7 +24,7 @@ from ...models.program.graph import Graph
 from ...models.text import InputError
 from ...proofs.plan.bundle import Plan
 from ...proofs.publishing.publisher import Publisher
-from ..planning.frameworks import framework_flags, strategy_of_flags
+from ..planning.frameworks import framework_settings, strategy_of_settings
 from ..planning.layouts import TensorLayouts, tensor_layouts
 from ..planning.plan import fitting_space
 from ..planning.schedules import propagate
@@ -55,8 +55,9 @@ class AuditRequest:
 
 
 def strategy_for(source: Path | str | Splits, graph: Graph, machine: Machine) -> Strategy | TensorLayouts:
-    """The strategy in a file (ours, a framework's settings, or where tensors lie), or an object.  Raises
-    `StrategyError`, or `InputError` for a list of choices, which belongs to a selection problem.
+    """The strategy in a file (ours, a framework's settings, or where tensors lie), the text of settings, or an object.
+
+    Raises `StrategyError`, or `InputError` for a list of choices, which belongs to a selection problem.
 
     >>> from ...models.machine.machine import load_machine
     >>> from ...models.sources.zoo import build as zoo
@@ -66,9 +67,9 @@ def strategy_for(source: Path | str | Splits, graph: Graph, machine: Machine) ->
     if isinstance(source, Mapping):
         read = read_strategy(json.dumps({k: v if v is None else _plain(v) for k, v in source.items()}))
     else:
-        flags = framework_flags(source)
-        if flags is not None:
-            return strategy_of_flags(flags, graph, machine, str(source))
+        settings = framework_settings(source)
+        if settings is not None:
+            return strategy_of_settings(settings, graph, machine, str(source)[:200])
         layouts = tensor_layouts(source)
         if layouts is not None:
             return layouts
@@ -100,7 +101,8 @@ def carry_out_audit(
         planning = tables_in_time(graph, machine, default, default, request.memory, limit, notify)
     limit.hold_back(check_seconds(planning.problem, limit))
     with limit.phase("search"):
-        return audit(planning, strategy, None, request.gap, request.engine, progress, clock=limit.clock)
+        report = audit(planning, strategy, None, request.gap, request.engine, progress, clock=limit.clock)
+    return replace(report, settings=request.strategy.settings if isinstance(request.strategy, Strategy) else None)
 
 
 def carried(strategy: Strategy | TensorLayouts, graph: Graph, machine: Machine) -> Strategy:

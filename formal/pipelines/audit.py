@@ -2,6 +2,8 @@
 
 optimal    its best completion takes no longer than what no plan of the enumerated pairs goes below
 refuted    a plan that takes less than any completion of it: t(plan) < bound(configuration)
+infeasible nothing fits the memory: of one stage, a step in micro-batches keeps no less than one micro-batch does, so
+           that a certificate that no placement of a micro-batch's step fits is one for the step
 undecided  neither; the interval is said
 """
 
@@ -13,10 +15,15 @@ from fractions import Fraction
 from ...models.layout.targets.degrees import Flags
 from ...models.pipelines.division import divide
 from ...models.pipelines.micro import batch_of
+from ...models.problem.claims import Infeasible
+from ...models.problem.selection_problem import SelectionProblem
 from ...models.text import InputError
+from ...proofs.selection.certificates import SelectionCertificate
 from ..explain.audit import Outcome
 from ..planning.plan import default_space
 from ..planning.time_limit import TimeLimit
+from ..selection.model.clock import Clock
+from ..selection.solve import solve
 from .given import Configured, configured, micro_batches
 from .job import Job
 from .request import AUTO, PipelineRequest, pairs_of, triple_of
@@ -25,15 +32,21 @@ from .search import Searched, Tell, planned
 GIVEN_SHARE, SEARCH_SHARE = 0.3, 0.65
 """Of the time limit: for the configuration, for the search; the rest is the checker's."""
 
+NOTHING_SHARE = 0.5
+"""Of the time that is left, for a certificate that nothing fits."""
+
 
 @dataclass(frozen=True, eq=False)
 class PipelineAudit:
-    """`given`: the configuration; `found`: the best plan and the bound over the enumerated pairs."""
+    """`given`: the configuration; `found`: the best plan and the bound over the enumerated pairs; `nothing`: why
+    nothing fits.
+    """
 
     given: Configured
     found: Searched
     outcome: Outcome
     gap: Fraction
+    nothing: tuple[tuple[SelectionCertificate, SelectionProblem], ...] = ()
 
     @property
     def plan(self) -> Searched:
@@ -82,7 +95,25 @@ def audit_pipeline(request: PipelineRequest, flags: Flags, limit: TimeLimit, tel
     with limit.phase("search"):
         given = configured(job, flags, micro, limit.clock.share(GIVEN_SHARE))
         found = planned(job, pairs, limit.clock.share(SEARCH_SHARE / (1 - GIVEN_SHARE)), request.gap, tell)
-    return PipelineAudit(given, found, _decided(given, found, request.gap), request.gap)
+        nothing = _nothing(given, found, limit.clock)
+    outcome = Outcome.INFEASIBLE if nothing else _decided(given, found, request.gap)
+    return PipelineAudit(given, found, outcome, request.gap, nothing)
+
+
+def _nothing(
+    given: Configured, found: Searched, clock: Clock
+) -> tuple[tuple[SelectionCertificate, SelectionProblem], ...]:
+    """Certificates that nothing fits, one per number of micro-batches; none where one is missing."""
+    if given.best is not None or found.best is not None or any(c.stages > 1 for c in found.cases):
+        return ()
+    out = []
+    for case in found.cases:
+        problem = case.pieces.planning.problem
+        certificate = solve(problem, clock=clock.share(NOTHING_SHARE)).certificate
+        if certificate is None or not isinstance(certificate.claim, Infeasible):
+            return ()
+        out.append((certificate, problem))
+    return tuple(out)
 
 
 def _decided(given: Configured, found: Searched, gap: Fraction) -> Outcome:

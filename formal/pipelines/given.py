@@ -125,13 +125,20 @@ def micro_batches(flags: Flags, devices: int, batch: int, said: int | None) -> i
             f"{flags.source}: {copies} copies of {flags.passing} samples go through the stages at once, the model has "
             f"{batch}: steps of several such rounds are no plans of ours; give --batch {flags.passing * copies}"
         )
-    if said is not None:
-        if flags.micro_batch and flags.micro_batch * copies * said != batch:
+    steps = said if said is not None else flags.steps or None
+    if flags.steps and steps != flags.steps:
+        raise InputError(
+            f"{flags.source}: {flags.steps} micro-batches (gradient accumulation), and --pipeline says {said}; leave "
+            "--pipeline out, or change the settings"
+        )
+    if steps is not None:
+        if flags.micro_batch and flags.micro_batch * copies * steps != batch:
+            change = "change the settings" if said is None else "leave --pipeline out, or change the settings"
             raise InputError(
                 f"{flags.source}: {copies} copies of micro-batches of {flags.micro_batch} in a batch of {batch} are "
-                f"not {said} micro-batches; leave --pipeline out, or change the settings"
+                f"not {steps} micro-batches; {change}"
             )
-        return said
+        return steps
     if not flags.micro_batch:
         raise InputError(f"{flags.source}: no micro-batch size; say how many there are: --pipeline {flags.pp}:M")
     share = copies * flags.micro_batch

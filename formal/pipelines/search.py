@@ -241,7 +241,8 @@ class _Search:
 
     def say(self, case: Case) -> None:
         chunks = f", {case.chunks} chunks each" if case.chunks > 1 else ""
-        self.tell(f"{case.stages} stages, {case.micro} micro-batches{chunks}: at least {case.bound / 1e9:.4g} ms")
+        least = f"at least {case.bound / 1e9:.4g} ms" if case.bound < NO_STEP else "none fits"
+        self.tell(f"{case.stages} stages, {case.micro} micro-batches{chunks}: {least}")
 
     def begin(self) -> None:
         """A look at a case of every number of stages, then plans, the least bound first, until there is one: leaves of

@@ -1,13 +1,12 @@
-"""This module reads a strategy file that is a configuration of another framework: `audit MODEL --strategy
-megatron.txt`.
+"""This module reads a strategy that is a configuration of another framework: `audit MODEL --strategy megatron.txt`.
 
-The file holds what `models/sources/frameworks/flags.py` reads; the strategy places what it decides and leaves the rest
-to the solver.
+The file, or the text itself, holds what `models/sources/frameworks/flags.py` reads.  What it says of the model and of
+the training step is compared with those that are audited (`models/sources/frameworks/fit.py`); the strategy places what
+the degrees decide, and leaves the rest to the solver.
 """
 
 from __future__ import annotations
 
-import re
 from pathlib import Path
 from typing import Final
 
@@ -15,77 +14,79 @@ from ...models.files.input import regular
 from ...models.layout.targets.degrees import Flags
 from ...models.machine.machine import Machine
 from ...models.program.graph import Graph
-from ...models.sources.frameworks.flags import read_flags
+from ...models.sources.frameworks.fit import fitted, of_a_pass, of_a_step
+from ...models.sources.frameworks.flags import read_settings
 from ...models.sources.frameworks.placements import splits
+from ...models.sources.frameworks.settings import Settings
 from ...models.text import InputError
-from .strategy import MAX_FILE, Rule, Strategy, StrategyError
+from .strategy import Rule, Strategy, StrategyError
 
-INTERLEAVED: Final = re.compile(
-    r"--(num-layers-per-virtual-pipeline-stage|num-virtual-stages-per-pipeline-rank|virtual-pipeline-model-parallel-size)"
-)
-"""Words of Megatron for several parts of the model on one stage."""
-
-SCHEDULE: Final = re.compile(r"pipeline_parallel_schedule\w*[\"']?[\s=:]+[\"']?([\w./-]*)")
-"""torchtitan's schedule, in its TOML or as a flag; without one it is 1F1B."""
-
-SEVERAL_PARTS: Final = ("interleaved", "loopedbfs", "zbv", "dualpipev")
-"""How names of schedules with several parts on a stage begin."""
-
-UNEQUAL: Final = re.compile(
-    r"--((decoder|encoder)-(first|last)-pipeline-num-layers|account-for-(embedding|loss)-in-pipeline-split"
-    r"|pipeline-model-parallel-(layout|split-rank)|encoder-pipeline-model-parallel-size)"
-    r"|(pipeline_parallel_(split_points|layers_per_stage|(first|last)_stage_less_layers)|module_fqns_per_model_part)"
-)
-"""Words of Megatron and torchtitan for stages of unequal layers."""
+MAX_SETTINGS: Final = 1 << 20
+"""Bytes: what is longer is a strategy, or nothing that is read."""
 
 
-def framework_flags(path: Path | str) -> Flags | None:
-    """The configuration in a file; None if it is none (a strategy file, or unreadable: `load_strategy` says how).
+def framework_settings(source: Path | str) -> Settings | None:
+    """The configuration in a file, or in the text itself where there is no such file; None if it is none (a strategy
+    file, or unreadable: `load_strategy` says how).
 
-    Raises `StrategyError` for a configuration with an error.
+    Raises `StrategyError` for a configuration that cannot be judged whole.
+
+    >>> framework_settings("FULL_SHARD").flags.zero
+    3
     """
-    try:
-        with regular(Path(path)).open("rb") as f:
-            text = f.read(MAX_FILE).decode()
-    except (InputError, OSError, UnicodeDecodeError):
+    text = _text(source)
+    if text is None:
         return None
     try:
-        return read_flags(text)
+        return read_settings(text)
     except InputError as error:
-        raise StrategyError(str(path), str(error)) from None
+        raise StrategyError(str(source)[:200], str(error)) from None
 
 
-def pipelined_flags(path: Path | str) -> Flags:
-    """A configuration whose stages are what is asked about.  Raises `StrategyError` for what is none, and for stages
-    that no plan has: interleaved ones.
-    """
-    flags = framework_flags(path)
-    if flags is None:
+def _text(source: Path | str) -> str | None:
+    path = Path(source)
+    try:
+        if not path.exists():
+            return str(source)
+        with regular(path).open("rb") as f:
+            data = f.read(MAX_SETTINGS + 1)
+        return None if len(data) > MAX_SETTINGS else data.decode()
+    except (InputError, OSError, ValueError):  # a name that no file can have is a text
+        return str(source) if len(str(source)) > 255 or "\n" in str(source) else None
+
+
+def pipelined_settings(source: Path | str) -> Settings:
+    """A configuration whose stages are what is asked about.  Raises `StrategyError` for what is none."""
+    settings = framework_settings(source)
+    if settings is None:
         raise StrategyError(
-            str(path), "are no settings of Megatron, DeepSpeed, FSDP or torchtitan", "pipelines take nothing else yet"
+            str(source), "are no settings of Megatron, DeepSpeed, FSDP or torchtitan", "pipelines take nothing else yet"
         )
-    text = Path(path).read_text(encoding="utf-8")
-    schedules = [name for name in SCHEDULE.findall(text) if name and name.lower() != "1f1b"]
-    several = INTERLEAVED.findall(text) + [name for name in schedules if name.lower().startswith(SEVERAL_PARTS)]
-    if several:
-        raise StrategyError(
-            str(path),
-            f"{several[0]}: stages of several parts are no plans of ours yet",
-            "leave it out to audit the same settings without interleaving",
-        )
-    if schedules:
-        raise StrategyError(
-            str(path), f"schedule {schedules[0]}: stages are audited under 1F1B", "leave it out to audit that"
-        )
-    if found := UNEQUAL.search(text):
-        raise StrategyError(
-            str(path), f"{found[0]}: stages are audited with equally many layers", "leave it out to audit those"
-        )
-    return flags
+    return settings
+
+
+def settings_of_step(
+    settings: Settings, graph: Graph, train: str, recompute: str, precision: str | None, place: str
+) -> Settings:
+    """The settings, of the training step of the model `graph`.  Raises `StrategyError` where they are of another."""
+    try:
+        return of_a_step(fitted(settings, graph), graph, train, recompute, precision)
+    except InputError as error:
+        raise StrategyError(place, str(error)) from None
+
+
+def strategy_of_settings(settings: Settings, graph: Graph, machine: Machine, place: str = "strategy") -> Strategy:
+    """What the settings decide of the operators of a graph as it is.  Raises `StrategyError`."""
+    try:
+        found = fitted(settings, graph)
+        rules = tuple(Rule(name, split) for name, split in splits(found.flags, graph, machine))
+        return Strategy(rules, place, of_a_pass(found, graph, machine.devices))
+    except InputError as error:
+        raise StrategyError(place, str(error)) from None
 
 
 def strategy_of_flags(flags: Flags, graph: Graph, machine: Machine, place: str = "strategy") -> Strategy:
-    """One rule per operator that the configuration decides.  Raises `StrategyError`.
+    """One rule per operator that degrees decide.  Raises `StrategyError`.
 
     >>> from ...models.machine.machine import load_machine
     >>> from ...models.sources.zoo import build

@@ -22,6 +22,7 @@ from ..selection.answer import Answer
 from ..selection.fallback import certified
 from ..selection.model.clock import Clock, Progress
 from ..selection.solve import solve
+from .frameworks import framework_settings
 from .plan import Planned, bundle, fitting_space
 from .schedules import Propagated, propagate
 from .strategy import ChoiceList, Strategy, StrategyError, load_strategy, resolve
@@ -77,6 +78,13 @@ def _fitting(where: Space, graph: Graph, carried: Propagated) -> Space:
 
 def given_schedules(path: Path) -> Strategy:
     """A strategy file for a model.  Raises `StrategyError`."""
+    settings = framework_settings(path)
+    if settings is not None:
+        raise StrategyError(
+            str(path)[:200],
+            f"are settings of {settings.flags.source}, which decide more than schedules",
+            "audit judges them, plan --pipeline P:M plans them",
+        )
     found = load_strategy(path)
     if isinstance(found, ChoiceList):
         raise StrategyError(

@@ -42,6 +42,7 @@ from ...models.layout.classes import COPY, copy_key, operator_key
 from ...models.layout.placement import Placement, SpaceError
 from ...models.machine.machine import Machine
 from ...models.problem.selection_problem import ProblemError, SelectionProblem
+from ...models.sources.frameworks.settings import Settings
 from ...models.sources.training.derived import derived
 from ...models.text import InputError
 
@@ -69,10 +70,13 @@ class Rule:
 
 @dataclass(frozen=True)
 class Strategy:
-    """Entries in the order of the file.  `place` is used in messages."""
+    """Entries in the order of the file.  `place` is used in messages; `settings`: what the entries were made of, where
+    the file is a framework's configuration.
+    """
 
     rules: tuple[Rule, ...]
     place: str = "strategy"
+    settings: Settings | None = None
 
     def to_json(self) -> str:
         """Text that `parse_strategy` reads back."""

@@ -30,7 +30,7 @@ from ...models.terminal.options import (
 )
 from ...models.text import InputError
 from ...models.verbs.describe import training_of
-from ...models.verbs.optimizer import OPTIMIZER
+from ...models.verbs.optimizer import OPTIMIZER, PRECISION, PRECISION_HELP
 from ...proofs.publishing.publisher import Publisher
 from ...proofs.selection.load import load_selection_problem
 from ..explain.audit import Outcome, render_audit
@@ -42,7 +42,7 @@ from ..explain.request import (
     strategy_for,
 )
 from ..pipelines.request import PipelineRequest
-from ..planning.frameworks import framework_flags, pipelined_flags
+from ..planning.frameworks import framework_settings, settings_of_step
 from ..planning.layouts import tensor_layouts
 from ..planning.strategy import ChoiceList, load_strategy
 from ..selection.solve import Engine
@@ -60,7 +60,7 @@ from .search_options import engine_option, gap_option, limit_options, started
     required=True,
     type=click.Path(path_type=Path),
     help="Strategy file: per operator name or glob, a list of choices, layouts of tensors (DTensor, JAX, Shardy), or "
-    "the settings of Megatron, DeepSpeed, FSDP or torchtitan.",
+    "the settings of Megatron, DeepSpeed, FSDP or torchtitan; or FULL_SHARD itself.",
 )
 @click.option("--machine", help="For a model: built-in name, name:4x8, 4x8, or a TOML file.")
 @click.option("--batch", type=BATCH, help="Batch size of the model.")
@@ -71,7 +71,10 @@ from .search_options import engine_option, gap_option, limit_options, started
 @click.option(
     "--train", type=OPTIMIZER, help="Of a pipelined configuration (pp > 1): one training step with this optimizer."
 )
-@click.option("--recompute", default="none", show_default=True, help="With --train: blocks computed again, as in plan.")
+@click.option(
+    "--recompute", help="With --train: blocks computed again, as in plan [default: what the settings say, or none]"
+)
+@click.option("--precision", type=PRECISION, help=f"With --train. {PRECISION_HELP}")
 @click.option(
     "--pipeline",
     help="With --train: what it is compared with: P:M, its own stages and micro-batches (the default, where the "
@@ -112,7 +115,8 @@ def audit_command(
     memory: int | None,
     space_name: str | None,
     train: str | None,
-    recompute: str,
+    recompute: str | None,
+    precision: str | None,
     pipeline: str | None,
     carry: bool,
     joint: bool,
@@ -127,23 +131,26 @@ def audit_command(
     """Say whether a strategy for a MODEL or a selection PROBLEM is optimal."""
     clock = started(time_limit, work_limit)
     notes: list[str] = []
-    flags = framework_flags(strategy)
-    layouts = None if flags is not None else tensor_layouts(strategy)
-    listed = load_strategy(strategy) if flags is None and layouts is None else None
-    kind = "settings" if flags else "layouts" if layouts else "choices" if isinstance(listed, ChoiceList) else "degrees"
+    settings = framework_settings(strategy)
+    layouts = None if settings is not None else tensor_layouts(strategy)
+    listed = load_strategy(strategy) if settings is None and layouts is None else None
+    kind = (
+        "settings" if settings else "layouts" if layouts else "choices" if isinstance(listed, ChoiceList) else "degrees"
+    )
     require_combination(AUDIT, kind=kind)
-    if train is not None and machine is not None:
-        flags = pipelined_flags(strategy)
+    if settings is not None and train is not None and machine is not None:
         model = noted(publisher, subject, batch, notes, attention, compare, True)
         where = space_name and space(space_name)
         if not as_json:
             say(*(f"note: {note}" for note in notes))
+        which = recompute or ("none" if settings.recompute is None else settings.recompute.value)
+        settings = settings_of_step(settings, model, train, which, precision, str(strategy))
 
         def make(which: str) -> TrainingStep | None:
-            return training_of(model, train, None, which, None)
+            return training_of(model, train, None, which, precision)
 
-        wanted = PipelineRequest(make, load_machine(machine), pipeline or "", recompute, (), where or None, memory, gap)
-        return audit_pipelined(publisher, wanted, flags, clock, output, as_json)
+        wanted = PipelineRequest(make, load_machine(machine), pipeline or "", which, (), where or None, memory, gap)
+        return audit_pipelined(publisher, wanted, settings, clock, output, as_json)
     with Watch("auditing") as watch:
         if isinstance(listed, ChoiceList):
             if named(subject) is not None:

@@ -8,22 +8,32 @@ from pathlib import Path
 
 from ...models.layout.targets.degrees import Flags
 from ...models.pipelines.work import PER_SECOND
-from ...models.problem.claims import Verdict
+from ...models.problem.claims import Infeasible, Verdict
+from ...models.sources.frameworks.settings import Settings
 from ...models.terminal.console import Exit, Watch, emit, say
 from ...models.text import bytes_text, seconds_text
 from ...proofs.publishing.publisher import Published, Publisher
 from ..explain.audit import Outcome
 from ..pipelines.audit import PipelineAudit, audit_pipeline
+from ..pipelines.case import NO_STEP
 from ..pipelines.request import PipelineRequest
 from ..planning.time_limit import TimeLimit
+from .conflict import conflict, conflict_lines
 
 
 def audit_pipelined(
-    publisher: Publisher, request: PipelineRequest, flags: Flags, clock: TimeLimit, output: Path | None, as_json: bool
+    publisher: Publisher,
+    request: PipelineRequest,
+    settings: Settings,
+    clock: TimeLimit,
+    output: Path | None,
+    as_json: bool,
 ) -> int:
     """Audit a configuration; publish the better plan, or the configuration where there is none, and say what it is."""
     with Watch("auditing") as watch:
-        report = audit_pipeline(request, flags, clock, lambda words: watch.update(words, None, None))
+        report = audit_pipeline(request, settings.flags, clock, lambda words: watch.update(words, None, None))
+    if report.nothing:
+        return _nothing_fits(publisher, report, settings, clock, output, as_json)
     plan, published = report.plan, None
     with Watch("checking") as watch, clock.phase("check"):
         if plan.best is not None:
@@ -31,13 +41,49 @@ def audit_pipelined(
         checked = published is not None and published.verdict is Verdict.PROVED and proved(publisher, report)
     code = Exit(report.outcome.exit_code) if checked else Exit.UNDECIDED
     if as_json:
-        emit({**_document(report, published, checked), "seconds": round(clock.elapsed_s, 3)})
+        found = _document(report, published, checked)
+        emit({**found, "settings": settings.to_json(), "seconds": round(clock.elapsed_s, 3)})
         return code
-    say(*_lines(report))
-    if not checked:
+    say(*_lines(report), settings.line())
+    if plan.best is not None and not checked:
         say("the checker did not confirm it: undecided")
     elif output is not None and published is not None:
         say(f"identity {published.identity}", f"wrote {output} ({published.size} bytes) in {clock.words()}")
+    return code
+
+
+def _nothing_fits(
+    publisher: Publisher,
+    report: PipelineAudit,
+    settings: Settings,
+    clock: TimeLimit,
+    output: Path | None,
+    as_json: bool,
+) -> int:
+    """Say that nothing fits, and what fills the memory; the first certificate is written."""
+    with Watch("checking"), clock.phase("check"):
+        published = [
+            publisher.certificate(output if k == 0 else None, certificate, problem)
+            for k, (certificate, problem) in enumerate(report.nothing)
+        ]
+    checked = all(p.verdict is Verdict.PROVED for p in published)
+    code = Exit(report.outcome.exit_code) if checked else Exit.UNDECIDED
+    certificate, problem = report.nothing[0]
+    claim = certificate.claim
+    assert isinstance(claim, Infeasible) and problem.limit is not None
+    if as_json:
+        found = {**_document(report, None, checked), "conflict": conflict(problem, claim)}
+        emit({**found, "settings": settings.to_json(), "seconds": round(clock.clock.seconds(), 3)})
+        return code
+    steps = [op.name for op in report.given.case.graph.operators]
+    say(
+        words(report.given.flags, report.given.case.micro),
+        f"infeasible (proved): nothing fits {bytes_text(problem.limit)} on a device, whatever the strategy"
+        if checked
+        else "undecided: the checker did not confirm that nothing fits",
+        *(f"  {line}" for line in conflict_lines(problem, claim, steps)),
+        settings.line(),
+    )
     return code
 
 
@@ -63,7 +109,8 @@ def words(flags: Flags, micro: int) -> str:
     """
     split = " with split sequences" if flags.sequence_parallel else ""
     sharded = f", state sharded as ZeRO-{flags.zero}" if flags.zero else ""
-    ways = f"tensor {flags.tp}{split}, context {flags.cp}{sharded}"
+    experts = f", experts {flags.ep}" if flags.ep > 1 else ""
+    ways = f"tensor {flags.tp}{split}, context {flags.cp}{experts}{sharded}"
     return f"{flags.source}: {flags.pp} stages, {micro} micro-batches, {ways}"
 
 
@@ -71,23 +118,28 @@ def _lines(report: PipelineAudit) -> list[str]:
     given, found = report.given, report.found
     own, best = given.best, found.best
     lines = [words(given.flags, given.case.micro)]
-    if own is None:
+    if own is None and given.bound < NO_STEP:
         lines.append("  no completion of it was found that fits")
-    else:
+    elif own is not None:
         memory = bytes_text(max(own.memory))
         lines.append(
             f"  best completion {seconds_text(own.step, PER_SECOND)} under 1F1B, {memory} on the fullest device"
         )
-    lines.append(f"  no completion takes less than {seconds_text(given.bound, PER_SECOND)}")
+    if given.bound < NO_STEP:
+        lines.append(f"  no completion takes less than {seconds_text(given.bound, PER_SECOND)}")
+    else:
+        lines.append("  no completion fits: weights and optimizer state of a stage alone are more than the memory")
     pairs = ", ".join(f"{c.stages}:{c.micro}" for c in found.cases[:4]) + (", .." if len(found.cases) > 4 else "")
-    bound = seconds_text(found.lower_bound, PER_SECOND)
     if best is not None:
         cuts = ", ".join(str(s.end - s.first) for s in best.stages)
         lines.append(
             f"best plan found {seconds_text(best.step, PER_SECOND)}: {best.case.stages} stages of {cuts} units, "
             f"{best.case.micro} micro-batches"
         )
-    lines.append(f"no plan of the pairs {pairs} takes less than {bound}")
+    if found.lower_bound < NO_STEP:
+        lines.append(f"no plan of the pairs {pairs} takes less than {seconds_text(found.lower_bound, PER_SECOND)}")
+    else:
+        lines.append(f"no plan of the pairs {pairs} fits: weights and optimizer state alone are more than the memory")
     match report.outcome:
         case Outcome.OPTIMAL:
             lines.append("optimal: proved")
@@ -98,7 +150,12 @@ def _lines(report: PipelineAudit) -> list[str]:
             less = 1 - best.step / given.bound
             lines.append(f"refuted: the plan takes {less:.1%} less than any completion of it")
         case _:
-            lines.append("undecided: neither a plan below every completion, nor a bound that reaches the configuration")
+            if own is None and best is None:
+                lines.append("undecided: nothing was found that fits, and that nothing does is not proved of stages")
+            else:
+                lines.append(
+                    "undecided: neither a plan below every completion, nor a bound that reaches the configuration"
+                )
     return lines
 
 
@@ -110,12 +167,12 @@ def _document(report: PipelineAudit, published: Published | None, checked: bool)
         "micro_batches": given.case.micro,
         "scale": PER_SECOND,
         "strategy_cost": None if given.best is None else given.best.step,
-        "strategy_lower_bound": given.bound,
+        "strategy_lower_bound": given.bound if given.bound < NO_STEP else None,
         "strategy_peak_bytes": None if given.best is None else max(given.best.memory),
         "best_cost": None if found.best is None else found.best.step,
         "best_stages": None if found.best is None else [[s.first, s.end] for s in found.best.stages],
         "best_micro_batches": None if found.best is None else found.best.case.micro,
-        "lower_bound": found.lower_bound,
+        "lower_bound": found.lower_bound if found.lower_bound < NO_STEP else None,
         "enumerated": [[c.stages, c.micro] for c in found.cases],
         "identity": None if published is None else published.identity,
     }

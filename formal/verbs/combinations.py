@@ -105,11 +105,13 @@ AUDIT: Final = Combinations(
             "train",
             "recompute",
             "pipeline",
+            "precision",
         ),
         *("carry", "joint", "rewritten", "engine", "time_limit", "work_limit", "gap", *OUTPUT),
     ),
     (
         Needs("recompute", ("train",), "it says what a backward pass computes again; {train} sgd or {train} adam"),
+        Needs("precision", ("train",), "it is of a training step; {train} sgd or {train} adam"),
         Needs("pipeline", ("train",), "it cuts training steps; {train} sgd or {train} adam"),
         Needs("train", ("machine",), "a step is audited on a machine"),
         Needs("train", ("kind=settings",), "only settings of a framework are audited as training steps"),

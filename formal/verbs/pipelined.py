@@ -5,16 +5,16 @@ from __future__ import annotations
 from pathlib import Path
 
 from ...models.files.output import write_file
-from ...models.layout.targets.degrees import Flags
 from ...models.machine.bars import scaled_words
 from ...models.pipelines.work import PER_SECOND
 from ...models.schedules.pipeline import Pipeline
+from ...models.sources.frameworks.settings import Settings
 from ...models.terminal.console import Exit, Watch, emit, say
 from ...models.text import bytes_text, seconds_text
 from ...proofs.pipelines.certificate import PipelineCertificate
 from ...proofs.publishing.publisher import Published, Publisher
 from ..pipelines.audit import audit_pipeline
-from ..pipelines.case import Case
+from ..pipelines.case import NO_STEP, Case
 from ..pipelines.explain import explain_pipeline, render_pipeline
 from ..pipelines.recompute import Tried
 from ..pipelines.request import PipelineRequest, carry_out_pipelined
@@ -34,14 +34,15 @@ def plan_pipeline(
     clock: TimeLimit,
     output: Path,
     as_json: bool,
-    flags: Flags | None = None,
+    settings: Settings | None = None,
 ) -> int:
-    """Plan, check, publish and say.  `flags`: a configuration that is taken instead of the best plan.  Raises
+    """Plan, check, publish and say.  `settings`: a configuration that is taken instead of the best plan.  Raises
     `InputError` where the step cannot be cut.
     """
     tried: tuple[Tried, ...] = ()
     with Watch("planning") as watch:
-        if flags is not None:
+        if settings is not None:
+            flags = settings.flags
             found = audit_pipeline(request, flags, clock, lambda words: watch.update(words, None, None)).configuration
         else:
             found, tried = carry_out_pipelined(request, clock, lambda words: watch.update(words, None, None))
@@ -52,6 +53,8 @@ def plan_pipeline(
     code, status = outcome(published, request.gap)
     data = _document(found, found.best, published, status)
     rows = sorted(tried, key=lambda t: t.blocks)
+    if settings is not None:
+        data["settings"] = settings.to_json()
     if tried:
         data["attempts"] = [[t.blocks, t.of, None if t.step is None else t.step / PER_SECOND] for t in rows]
     if as_json:
@@ -71,6 +74,8 @@ def plan_pipeline(
         here = "does not fit, or no plan found" if t.step is None else seconds_text(t.step, PER_SECOND)
         say(f"  {t.blocks} of {t.of} blocks recomputed: {here}")
     say(*_lines(found, found.best, published))
+    if settings is not None:
+        say(settings.line())
     if bars := scaled_words(request.machine):
         say(bars)
     say(f"identity {published.identity}")
@@ -106,7 +111,8 @@ def _nothing(found: Searched, as_json: bool) -> Exit:
 def _document(found: Searched, best: Scheduled, published: Published, status: str) -> dict[str, object]:
     scale = best.case.pieces.planning.problem.scale
     bound = found.lower_bound if published.lower_bound is None else published.lower_bound
-    several = [[c.stages, c.micro, c.chunks, c.bound / PER_SECOND] for c in found.cases if c.chunks > 1]
+    bounds = [(c, c.bound / PER_SECOND if c.bound < NO_STEP else None) for c in found.cases if c.chunks > 1]
+    several = [[c.stages, c.micro, c.chunks, bound] for c, bound in bounds]
     return {
         "status": status,
         "cost": best.step,

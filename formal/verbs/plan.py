@@ -39,7 +39,7 @@ from ...proofs.publishing.publisher import Publisher
 from ..explain.bars import bar_lines, bars_json, with_bars
 from ..explain.cost_table import CostRow, cost_table, render_cost_table
 from ..pipelines.request import MOST_CHUNKS, PipelineRequest
-from ..planning.frameworks import pipelined_flags
+from ..planning.frameworks import pipelined_settings, settings_of_step
 from ..planning.given import render_given
 from ..planning.micro import render_counts
 from ..planning.recompute import render_attempts
@@ -225,8 +225,12 @@ def plan_command(publisher: Publisher, options: PlanOptions) -> int:
             without,
             options.interleave,
         )
-        flags = None if options.strategy is None else pipelined_flags(options.strategy)
-        return plan_pipeline(publisher, asked, clock, options.output, options.as_json, flags)
+        settings = None
+        if options.strategy is not None:
+            given, train = pipelined_settings(options.strategy), options.train or ""
+            place = str(options.strategy)
+            settings = settings_of_step(given, request.graph, train, options.recompute, options.precision, place)
+        return plan_pipeline(publisher, asked, clock, options.output, options.as_json, settings)
     if options.views:
         return run_views(publisher, request, options.output, options.as_json, clock, notes)
     if options.joint:

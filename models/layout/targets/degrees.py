@@ -16,7 +16,8 @@ MAX_DEGREE: Final = 1 << 20
 @dataclass(frozen=True)
 class Flags:
     """Degrees (1: not split), batches and copies (0: not said); `zero` as in the module's table; `source`: the
-    framework.  `passing`: samples of a copy that go through the stages before these run empty.
+    framework.  `passing`: samples of a copy that go through the stages before these run empty; `steps`: micro-batches
+    of a step (gradient accumulation).
     """
 
     source: str
@@ -30,6 +31,7 @@ class Flags:
     global_batch: int = 0
     dp: int = 0
     passing: int = 0
+    steps: int = 0
 
     def __post_init__(self) -> None:
         for name in ("tp", "pp", "cp", "ep"):

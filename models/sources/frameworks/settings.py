@@ -1,0 +1,106 @@
+"""This module holds what a file of settings says: degrees, sizes, and what else an audit has to agree with, beside the
+words that it read, listed by what they change.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from ...layout.targets.degrees import Flags
+from .words import Sorted, Value
+
+SIZES = (
+    "layers",
+    "width",
+    "hidden",
+    "heads",
+    "kv_heads",
+    "head",
+    "sequence",
+    "vocabulary",
+    "experts",
+    "chosen",
+)
+"""Names of ours for the sizes of a transformer: layers, model width, feed-forward width, heads, heads of keys, elements
+of a head, tokens, vocabulary, experts, experts of a token.
+"""
+
+
+@dataclass(frozen=True)
+class Size:
+    """`value` under the framework's `word`, which says the size `name` (one of `SIZES`)."""
+
+    name: str
+    word: str
+    value: int
+
+
+@dataclass(frozen=True)
+class Stated:
+    """A choice of another kind: the framework's `word`, and what it says in words of ours."""
+
+    word: str
+    value: str
+
+
+@dataclass(frozen=True)
+class Settings:
+    """`flags`: degrees; of a model that is audited `sizes`, `family` (llama, experts), `half` (the type of its
+    products), `gradients` (the type of their sums over devices), `attention` (fused, matrices), `recompute` (all, none)
+    and `optimizer` (adam, sgd), None where not said.  Of the words themselves, in `words`, those of `idle` change
+    nothing with the others as they are, those of `uncompared` are sizes that the model has no axis for.
+    """
+
+    flags: Flags
+    words: Sorted | None = None
+    sizes: tuple[Size, ...] = ()
+    family: Stated | None = None
+    half: Stated | None = None
+    gradients: Stated | None = None
+    attention: Stated | None = None
+    recompute: Stated | None = None
+    optimizer: Stated | None = None
+    idle: tuple[str, ...] = ()
+    uncompared: tuple[str, ...] = ()
+
+    def to_json(self) -> dict[str, object]:
+        """Plain data: every word of the file in one of the groups of `words`."""
+        w = self.words
+        read: dict[str, Value] = (
+            {} if w is None else {n: v for n, v in w.read if n not in (*self.idle, *self.uncompared)}
+        )
+        return {
+            "framework": self.flags.source,
+            "read": read,
+            "no_effect": [*self.idle, *(() if w is None else w.no_effect)],
+            "not_compared": [*self.uncompared, *(() if w is None else w.not_compared)],
+            "unsupported": [] if w is None else list(w.neutral),
+            "not_said": [] if w is None else list(w.not_said),
+        }
+
+    def line(self) -> str:
+        """One line for people.
+
+        >>> Settings(Flags("FSDP", zero=3)).line()
+        'settings of FSDP: 0 words read'
+        """
+        found = self.to_json()
+        rest = (
+            ("no_effect", "change nothing in our model"),
+            ("not_compared", "describe the model and are not compared with it"),
+            ("unsupported", "are at the value under which they change nothing"),
+            ("not_said", "are left to the launcher"),
+        )
+        parts = [f"{len(found['read'])} words read"]  # type: ignore[arg-type]
+        for key, meaning in rest:
+            names = found[key]
+            assert isinstance(names, list)
+            if names:
+                shown = ", ".join(str(n) for n in names[:4]) + (", .." if len(names) > 4 else "")
+                parts.append(f"{len(names)} {meaning} ({shown})")
+        return f"settings of {self.flags.source}: {'; '.join(parts)}"
+
+
+def sizes_of_words(said: Sorted) -> tuple[Size, ...]:
+    """The sizes among the words."""
+    return tuple(Size(name, said.word(name), said.count(name, 0)) for name in SIZES if name in said.values)
