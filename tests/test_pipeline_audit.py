@@ -144,7 +144,7 @@ def test_the_command_line_audits_and_plans_it(
     monkeypatch.chdir(tmp_path)
     Path("m.txt").write_text(MEGATRON)
     model = [
-        SMALL,
+        "llama:layers=2,width=256,heads=4,kv_heads=2,hidden=512,vocabulary=512,sequence=64",
         "--train",
         "adam",
         "--machine",
@@ -154,7 +154,7 @@ def test_the_command_line_audits_and_plans_it(
         "--strategy",
         "m.txt",
         "--work-limit",
-        "24M",
+        "6M",
     ]
     assert run(["audit", *model, "-o", "b.spz", "--json"]) == 10
     said = json.loads(capsys.readouterr().out)

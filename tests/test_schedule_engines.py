@@ -157,7 +157,7 @@ def test_an_engine_that_keeps_no_time_is_ended(
 ) -> None:
     monkeypatch.setattr(child, "GRACE", 0.1)
     monkeypatch.setattr(child, "_CODE", "import time; time.sleep(600)")
-    assert run([*SMALL, "--engine", "ilp", "--work-limit", "1M"]) == 0
+    assert run([*SMALL, "--engine", "ilp", "--time-limit", "1"]) == 0
     told = capsys.readouterr().out
     assert "it answered 'time is over'" in told and "it proposed nothing" in told
 

@@ -24,7 +24,7 @@ from shardproof.verify.schedules.pipeline import pipeline_network
 
 
 def solved(pipe: Pipeline, seconds: float = 20.0) -> ScheduleCertificate:
-    found = search(shop(pipe), seconds)
+    found = search(shop(pipe), work(seconds))
     certificate = ScheduleCertificate(pipe, found.starts, found.makespan, found.lower_bound, found.bound, "best")
     result = check_schedule(certificate)
     assert result.verdict is Verdict.PROVED, result.reason

@@ -60,6 +60,7 @@ def explore(run: Run, domains: Domains, warm: Dual | None, depth: int) -> ProofT
         if found is not None:
             return Leaf(RowConflict(found))
     network = build(run.unit, domains)
+    run.charge(network)
     at, rows = run.limits, run.rows is not None
     exact = _eliminated(
         run, network, domains, (at.joint, min(at.work, at.row_work) if rows and depth else at.work, at.kept)
@@ -91,7 +92,6 @@ def _bounded(
     multipliers: tuple[tuple[int, int], ...] = ()
     if run.rows is not None and (warm is not None or not run.closed(bound_now(sweeper))):
         multipliers = _multiply(run, sweeper, run.rows, warm, depth)
-    run.clock.read(2 * network.pair_cells())
     record, result = run.record(network, sweeper, multipliers)
     node = DualNode(record, domains, result)
     run.held += sum(m.nbytes for m in (*record.to_u, *record.to_v))
@@ -126,6 +126,7 @@ def _eliminated(run: Run, network: Network, domains: Domains, limits: tuple[int,
     solution breaks a row and its value is below the incumbent.
     """
     joint, work, kept = limits
+    run.charge(network)
     order = elimination_order(network, joint)
     if not order.within(joint, min(work, run.replay), kept):
         return None
@@ -143,7 +144,7 @@ def _consistent(run: Run, network: Network, domains: Domains) -> tuple[DualNode,
     """One round of arc consistency as a dual without messages, if it removes enough: against a good incumbent a hundred
     rounds may remove a little each, and every round takes as long as a sweep.
     """
-    run.clock.read(network.pair_cells())
+    run.charge(network)
     zero_u = [np.zeros(network.tables[a.table].shape[0], dtype=np.int64) for a in network.arcs]
     zero_v = [np.zeros(network.tables[a.table].shape[1], dtype=np.int64) for a in network.arcs]
     result = score(network, zero_u, zero_v)
@@ -195,6 +196,7 @@ def _branch(run: Run, domains: Domains, warm: Dual, depth: int) -> ProofTree:
 def _cuts(run: Run, domains: Domains, warm: Dual) -> tuple[int, list[Ints]]:
     """The vertex to branch on and the parts of its domain, cheapest first."""
     network = build(run.base, domains)
+    run.charge(network)
     to_u, to_v = gather(network, warm)
     inner = score(network, to_u, to_v, *row_costs(run.problem, domains, warm.multipliers))
     vertex = branching_vertex(network, inner)

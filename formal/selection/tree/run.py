@@ -12,6 +12,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from fractions import Fraction
 from functools import cached_property
+from typing import Final
 
 import numpy as np
 
@@ -33,6 +34,9 @@ from ..options import OPTIONS, Limits, Options
 from ..primal.incumbent import Incumbent
 from ..primal.repair import repair
 from .proof_tree import ProofTree
+
+EDGE: Final = 100
+"""Steps of work of an edge in a pass in Python, beside those for its entries."""
 
 Explore = Callable[["Run", Domains, Dual | None, int], ProofTree]
 """The proof tree of a node: its domains, a dual of an enclosing node to start from, and its depth."""
@@ -110,6 +114,11 @@ class Run:
             load(made, warm)
         return made
 
+    def charge(self, network: Network) -> None:
+        """Count a pass in Python over all edges of `network`."""
+        self.clock.charge(EDGE * len(network.arcs))
+        self.clock.read(network.pair_cells())
+
     def search(self, warm: Dual | None = None) -> ProofTree:
         """Search everything, from the messages of `warm` if given."""
         return self.explore(whole(self.problem), warm, 0)
@@ -155,6 +164,7 @@ class Run:
         self, network: Network, sweeper: Sweeper, multipliers: tuple[tuple[int, int], ...]
     ) -> tuple[Dual, Score]:
         """The messages of `sweeper` with these multipliers as a record, and what it says."""
+        self.charge(network)
         result = score(
             network,
             sweeper.to_u,

@@ -35,6 +35,7 @@ def sweep(run: Run, sweeper: Sweeper, depth: int) -> None:
         if found is None:
             return
         moving.store()
+        run.charge(sweeper.network)
         bound = found + constant
         run.offer(sweeper.network, decode(sweeper), polish=True)
         run.progress.update("messages", None if depth else bound // run.denominator, run.upper())
