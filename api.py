@@ -126,7 +126,7 @@ def plan(
     from shardproof.formal.planning.request import carry_out
     from shardproof.verify.joint.plan import check_any_plan
 
-    graph, target = _graph(model, inputs, batch, attention), _machine(machine)
+    graph, target = _graph(model, inputs, batch, attention, train is not None), _machine(machine)
     request = _request(graph, target, train, loss, recompute, precision, micro_batch, memory, space_name)
     given = None if strategy is None else _strategy(strategy, graph, target)
     if isinstance(given, TensorLayouts):
@@ -188,7 +188,7 @@ def pipeline(
     from shardproof.verify.pipelines.certificate import check_members
     from shardproof.verify.plan.tables import CELLS
 
-    graph, target, limit = _graph(model, inputs, batch), _machine(machine), _limit(time_limit_s)
+    graph, target, limit = _graph(model, inputs, batch, trained=True), _machine(machine), _limit(time_limit_s)
     request = _request(graph, target, train, loss, recompute, precision, 1, memory, space_name)
 
     def make(which: str) -> TrainingStep | None:
@@ -334,12 +334,14 @@ def _request(
     )
 
 
-def _graph(model: object, inputs: object, batch: int | None, attention: Attention | None = None) -> Graph:
+def _graph(
+    model: object, inputs: object, batch: int | None, attention: Attention | None = None, trained: bool = False
+) -> Graph:
     """The graph of whatever a model is; what a frontend did to it, and which sizes it took, is said on stderr."""
     if isinstance(model, Graph):
         return model.check()
     if isinstance(model, str | Path):
-        return load_model(str(model), batch, _tell, attention)
+        return load_model(str(model), batch, _tell, attention, trained=trained)
     if batch is not None:
         raise InputError("batch applies to zoo names and files; a function or a module has its shapes already")
     if not _is_module(model) and callable(model):
@@ -350,7 +352,7 @@ def _graph(model: object, inputs: object, batch: int | None, attention: Attentio
             return trace(model, arguments=shapes_of(model, inputs)).graph
         if is_numpy_program(model):
             return trace(model).graph
-    return _module(model, inputs, attention)
+    return _module(model, inputs, attention, trained)
 
 
 def _tell(note: str) -> None:
@@ -362,7 +364,7 @@ def _is_module(model: object) -> bool:
     return torch is not None and isinstance(model, torch.nn.Module)
 
 
-def _module(model: object, inputs: object, attention: Attention | None) -> Graph:
+def _module(model: object, inputs: object, attention: Attention | None, trained: bool) -> Graph:
     """A PyTorch module; what is read is a copy of it without weights."""
     if not _is_module(model):
         raise InputError(
@@ -371,9 +373,8 @@ def _module(model: object, inputs: object, attention: Attention | None) -> Graph
         )
     if inputs is None:
         raise InputError("a PyTorch module needs inputs=, a tensor, a tuple of tensors or a dictionary")
-    from shardproof.models.sources.building.attention import with_fused_gradients
     from shardproof.models.sources.building.stated import carried
-    from shardproof.models.sources.torch.importer import convert
+    from shardproof.models.sources.torch.importer import convert, with_gradients
     from shardproof.models.sources.torch.program import build
     from shardproof.models.sources.torch.shadow import without_weights
 
@@ -387,8 +388,7 @@ def _module(model: object, inputs: object, attention: Attention | None) -> Graph
     found = convert(build(lambda: (hollow, inputs), type(model).__name__, attention=attention != "matrices"))
     for note in found.notes:
         _tell(note)
-    graph = with_fused_gradients(found.graph) if attention == "fused" else found.graph
-    return carried(graph, found.stated)
+    return carried(with_gradients(found, attention, trained), found.stated)
 
 
 def _bytes(memory: int | str | None) -> int | None:

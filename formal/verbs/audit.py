@@ -123,7 +123,8 @@ def audit_command(
         if joint or carry or engine != "native":
             raise click.UsageError("--train audits pipelined settings: leave out --joint, --propagate and --engine")
         flags = pipelined_flags(strategy_file)
-        model, where = load_model(subject, batch, notes.append, attention), space_name and space(space_name)
+        model = load_model(subject, batch, notes.append, attention, trained=True)
+        where = space_name and space(space_name)
 
         def make(which: str) -> TrainingStep | None:
             return training_of(model, train, None, which, None)

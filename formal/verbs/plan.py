@@ -140,7 +140,7 @@ class PlanOptions:
     def request(self, notes: list[str]) -> PlanRequest:
         """What is asked of the planner; `notes` takes what the frontend says."""
         return PlanRequest(
-            load_model(self.model, self.batch, notes.append, self.attention),
+            load_model(self.model, self.batch, notes.append, self.attention, trained=self.train is not None),
             load_machine(self.machine),
             self.train,
             self.loss,

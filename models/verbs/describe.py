@@ -90,7 +90,7 @@ def import_command(
             "give a model: a zoo name, an ONNX file, FILE.py:NAME (NumPy, PyTorch or JAX) or a .pt2 program"
         )
     notes: list[str] = []
-    graph = load_model(file, batch, notes.append, attention, expert_places)
+    graph = load_model(file, batch, notes.append, attention, expert_places, trained=True)  # a plan may train it
     step = training_of(graph, train, loss, recompute, precision)
     if step is None and micro_batch > 1:
         raise click.UsageError("--micro-batch cuts a training step: give --train sgd or --train adam too")
