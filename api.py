@@ -398,7 +398,7 @@ def _graph(
             raise InputError("batch applies to zoo names and files; a graph has its sizes already")
         return with_attention(model.check(), attention)
     taken: list[Original] = []
-    graph = _imported(model, inputs, batch, attention, taken.append)
+    graph = _imported(model, inputs, batch, attention, taken.append, trained)
     for original in taken:
         from shardproof.front_door import FrontDoor
 
@@ -412,9 +412,10 @@ def _imported(
     batch: int | None,
     attention: Attention | None,
     original: Callable[[Original], None],
+    trained: bool,
 ) -> Graph:
     if isinstance(model, str | Path):
-        return load_model(str(model), batch, _tell, attention, None, original)
+        return load_model(str(model), batch, _tell, attention, None, original, trained)
     if batch is not None:
         raise InputError("batch applies to zoo names and files; a function or a module has its shapes already")
     from shardproof.models.sources.torch.shadow import is_module
@@ -429,7 +430,7 @@ def _imported(
             return with_attention(graph_of(model, original=original), attention)
     from shardproof.models.sources.torch.module import load_module
 
-    return load_module(model, inputs, _tell, attention, original)
+    return load_module(model, inputs, _tell, attention, original, trained)
 
 
 def _tell(note: str) -> None:

@@ -194,7 +194,7 @@ class FrontDoor:
         from shardproof.models.sources.load import load_model
         from shardproof.models.verbs.describe import training_of
 
-        graph = load_model(model, batch)
+        graph = load_model(model, batch, trained=train is not None)
         step = training_of(graph, train, loss, recompute)
         return graph if step is None else step.graph
 

@@ -59,10 +59,12 @@ EXCEPTIONS = {  # files that read a foreign format with the library of that form
             "scans",
             "fold",
             "outputs",
+            "own_gradients",
             "program",
             "shadow",
             "stopped",
             "train_step",
+            "unreadable",
         )
     },
 }

@@ -274,7 +274,7 @@ def _parts(
     if model is None:
         graph = calibration_graph()
     else:
-        graph = load_model(model, batch)
+        graph = load_model(model, batch, trained=train is not None)
         step = training_of(graph, train, None)
         graph = graph if step is None else step.graph
     with Watch("measuring operators"):

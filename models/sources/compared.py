@@ -29,12 +29,14 @@ def load_compared(
     expert_places: int | None = None,
     compare: bool = True,
     trained: bool = False,
+    kept: bool = False,
 ) -> tuple[Graph, Comparison | None]:
     """`load_model`, and what came of the comparison; None for what is no program of a framework (zoo, JSON).
-    `compare`: whether it is wanted; `trained`: whether gradients count.  Raises `Differs` too.
+    `compare`: whether it is wanted; `trained`: whether gradients count; `kept`: the graph is written, so that a plan
+    may train it.  Raises `Differs` too.
     """
     taken = _Taken()
-    graph = load_model(spec, batch, tell, attention, expert_places, taken)
+    graph = load_model(spec, batch, tell, attention, expert_places, taken, trained or kept)
     if taken.original is None:
         return graph, None
     return graph, comparer.compared(graph, taken.original, compare, trained)

@@ -27,8 +27,8 @@ PYTHON = re.compile(r"^(?P<file>.+\.py|[A-Za-z_]\w*(?:\.[A-Za-z_]\w*)+):(?P<name
 
 
 Attention = Literal["operator", "matrices", "fused"]
-"""How attention is written: as one operator wherever it is recognised, or as products and softmax of whole
-scores; fused: as one operator whose gradients are one operator, too."""
+"""How attention is written: as one operator wherever it is recognised, with a gradient for each of q, k and v, or as
+products and softmax of whole scores; fused: as one operator whose gradients are one operator, too."""
 
 
 def load_model(
@@ -38,11 +38,14 @@ def load_model(
     attention: Attention | None = None,
     expert_places: int | None = None,
     original: Callable[[Original], None] | None = None,
+    trained: bool = False,
 ) -> Graph:
     """The graph behind `spec`; `tell` hears what a frontend did to the model.  `attention`: None leaves zoo, ONNX and
-    JSON graphs as they are written, and imports PyTorch programs with the operator.  `expert_places`: percent of the
-    even share of places that experts of a PyTorch program get in every sentence (`building.slots`), 0: one per token.
-    `original` takes the program itself, to be compared with (`backends.execution.differential`).
+    JSON graphs as they are written, and imports PyTorch programs with the operator; where they are `trained` (a step
+    is made of the graph, or may be) its gradients are fused wherever PyTorch has a kernel that does.
+    `expert_places`: percent of the even share of places that experts of a PyTorch program get in every sentence
+    (`building.slots`), 0: one per token.  `original` takes the program itself, to be compared with
+    (`backends.execution.differential`).
     Raises `InputError` naming what can be given, or the error of the frontend.
 
     >>> load_model("mlp-unity").name
@@ -50,7 +53,7 @@ def load_model(
     >>> [op.function for op in load_model("attention", attention="operator").operators if op.kind.value == "attention"]
     ['attention']
     """
-    return with_attention(_load(spec, batch, tell, attention != "matrices", expert_places, original), attention)
+    return with_attention(_load(spec, batch, tell, attention, expert_places, original, trained), attention)
 
 
 def with_attention(graph: Graph, attention: Attention | None) -> Graph:
@@ -72,9 +75,10 @@ def _load(
     spec: str,
     batch: int | None,
     tell: Callable[[str], None] | None,
-    attention: bool,
+    attention: Attention | None,
     expert_places: int | None,
     original: Callable[[Original], None] | None,
+    trained: bool,
 ) -> Graph:
     if batch is not None and batch < 1:
         raise InputError(f"--batch {batch}: the batch must be at least 1")
@@ -86,7 +90,9 @@ def _load(
     if (zoo := zoo_name(spec)) is not None:
         return _from_zoo(spec, *zoo, batch, tell)
     if named is not None:
-        return _from_python(Path(named["file"]), named["name"], batch, tell, attention, expert_places, original)
+        return _from_python(
+            Path(named["file"]), named["name"], batch, tell, attention, expert_places, original, trained
+        )
     path = Path(spec)
     if not _exists(path):
         raise InputError(
@@ -102,7 +108,7 @@ def _load(
     if path.suffix == ".pt2":
         from .torch.importer import load_torch
 
-        return load_torch(spec, batch, tell, attention, expert_places, original)
+        return load_torch(spec, batch, tell, attention, expert_places, original, trained)
     if path.suffix == ".json":
         if batch is not None:
             raise InputError("--batch applies to zoo names and ONNX files; a JSON graph has its sizes written in")
@@ -161,9 +167,10 @@ def _from_python(
     name: str,
     batch: int | None,
     tell: Callable[[str], None] | None,
-    attention: bool,
+    attention: Attention | None,
     expert_places: int | None,
     original: Callable[[Original], None] | None,
+    trained: bool,
 ) -> Graph:
     """The graph behind `name` of a Python file: a NumPy program, or what makes a PyTorch module."""
     from .building.python_file import load_object
@@ -183,7 +190,7 @@ def _from_python(
     if is_jax(found):
         if expert_places is not None:
             raise InputError("--expert-places applies to PyTorch programs")
-        return load_jax(path, name, found, batch, attention, original)
+        return load_jax(path, name, found, batch, attention != "matrices", original)
     if "torch" not in sys.modules:
         raise InputError(
             f"{path}:{name} is not a NumPy program: decorate it with @shardproof.program(x=(64, 784), ..); "
@@ -192,4 +199,4 @@ def _from_python(
         )
     from .torch.importer import load_torch
 
-    return load_torch(f"{path}:{name}", batch, tell, attention, expert_places, original)
+    return load_torch(f"{path}:{name}", batch, tell, attention, expert_places, original, trained)

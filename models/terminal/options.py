@@ -229,8 +229,8 @@ attention_option = click.option(
     "--attention",
     type=click.Choice(("operator", "fused", "matrices")),
     help="Attention as one operator that stores no scores, wherever it is recognised (fused: its gradients are one "
-    "operator, too), or as products and softmax (default: the operator in PyTorch programs; other models as they are "
-    "written).",
+    "operator, too), or as products and softmax (default: the operator in PyTorch programs, fused where a training "
+    "step calls PyTorch's kernel; other models as they are written).",
 )
 
 

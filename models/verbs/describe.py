@@ -130,7 +130,7 @@ def import_command(
         )
     notes: list[str] = []
     graph, compared = load_compared(
-        comparer, file, batch, notes.append, attention, expert_places, compare, train is not None
+        comparer, file, batch, notes.append, attention, expert_places, compare, train is not None, kept=True
     )
     step = training_of(graph, train, loss, recompute, precision)
     step = None if step is None else accumulated(step, micro_batch)

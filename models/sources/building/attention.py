@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 
 from ...program.attention import ROLES
@@ -89,13 +89,13 @@ def attributes(
     return {k: v for k, v in given.items() if v is not None}
 
 
-def with_fused_gradients(graph: Graph) -> Graph:
+def with_fused_gradients(graph: Graph, but: Collection[str] = ()) -> Graph:
     """The graph whose training step has one operator for all gradients of an attention, where they have a common
-    layout (`sources.training.attention`).
+    layout (`sources.training.attention`).  `but`: operators that keep a gradient for each.
     """
     operators = tuple(
         replace(op, attributes=tuple(sorted({**dict(op.attributes), "gradient": "fused"}.items())))
-        if op.function == "attention"
+        if op.function == "attention" and op.name not in but
         else op
         for op in graph.operators
     )

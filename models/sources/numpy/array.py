@@ -182,9 +182,15 @@ class TracedArray(np.lib.mixins.NDArrayOperatorsMixin):
         return f"traced array of shape {self._shape}, {self.dtype.name}"
 
     def _data(self, what: str) -> TraceError:
-        return TraceError(
-            place(), f"{what} depends on the data of an array; a program must do the same whatever the numbers are"
+        return self._lost(
+            f"{what} depends on the data of an array; a program must do the same whatever the numbers are"
         )
+
+    def _lost(self, why: str) -> TraceError:
+        """An error that ends the trace even where the program catches it."""
+        error = TraceError(place(), why)
+        self.recorder.escaped = self.recorder.escaped or error
+        return error
 
     def __bool__(self) -> bool:
         raise self._data("a condition")
@@ -199,8 +205,7 @@ class TracedArray(np.lib.mixins.NDArrayOperatorsMixin):
         raise self._data("an index or a length")
 
     def __array__(self, dtype: object = None, copy: object = None) -> np.ndarray[tuple[int, ...], np.dtype[np.generic]]:
-        raise TraceError(
-            place(),
+        raise self._lost(
             "a traced array goes into a NumPy array; make that one with np.zeros_like(x, shape=..) or write the "
-            "result without it",
+            "result without it"
         )

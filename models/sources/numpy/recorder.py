@@ -67,6 +67,7 @@ class _Made:
     attributes: tuple[tuple[str, Value], ...]
     base: str
     assigned: str | None = None
+    at: str = ""
 
 
 class Recorder:
@@ -79,6 +80,8 @@ class Recorder:
         self.unsupported: dict[str, list[str]] = {}
         self.leaves: list[object] = []
         self.zeros: set[str] = set()
+        self.lines: dict[str, str] = {}
+        self.escaped: TraceError | None = None
         self._constants: dict[tuple[object, ...], View] = {}
         self._depth = 0
 
@@ -165,6 +168,7 @@ class Recorder:
         key = (values.dtype.name, values.shape, values.tobytes())
         if key not in self._constants:
             self._constants[key] = self._constant(values)
+            self.made[-1].at = place()
         return self._constants[key]
 
     def _constant(self, values: Constant) -> View:
@@ -250,6 +254,7 @@ class Recorder:
             operators.append(
                 Operator(new, made.function, made.axes, inputs, Access(new, made.output.index), made.attributes)
             )
+        self.lines = {final[made.output.tensor]: made.at for made in kept if made.at}
         results = [final.get(t, t) for t in wanted]
         pairs = tuple((name, final[tensor]) for name, tensor in following)
         return Graph(self.name, tuple(tensors), tuple(operators), tuple(results), pairs).check(), results

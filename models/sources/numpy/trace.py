@@ -35,6 +35,7 @@ from .array import FUNCTION, UFUNC, TracedArray
 from .original import original_of
 from .program import ArraySpec, arguments_of, is_numpy_program
 from .recorder import Recorder, TraceError, own_error, raised_at
+from .repeated import check_repeats, states
 from .table import FUNCTIONS, function
 from .ufuncs import SUPPORTED, ufunc
 from .views import View
@@ -74,6 +75,17 @@ def trace(
     """
     label = name or getattr(program, "__name__", "program")
     specs = arguments_of(program, arguments)
+    once, _ = _traced(program, label, specs)
+    before = states(program)
+    again, places = _traced(program, label, specs)
+    check_repeats(label, once.graph, again.graph, before, states(program), places)
+    return once
+
+
+def _traced(
+    program: Callable[..., object], label: str, specs: Mapping[str, ArraySpec]
+) -> tuple[Traced, dict[str, str]]:
+    """One run of the program, and the lines of its constants."""
     recorder = Recorder(label)
     arrays = {n: _argument(recorder, n, s) for n, s in specs.items()}
     try:
@@ -81,7 +93,9 @@ def trace(
     except Exception as error:  # the user's program ran; what it raises is a fault of the program, at a line of it
         if own_error(error):
             raise
-        raise TraceError(raised_at(error), f"{type(error).__name__}: {str(error)[:300]}") from error
+        raise recorder.escaped or TraceError(raised_at(error), f"{type(error).__name__}: {str(error)[:300]}") from error
+    if recorder.escaped is not None:  # the program caught it, and went on without the data
+        raise recorder.escaped
     results = [] if returned is None else _results(returned)
     state = [(n, a.view) for n, a in arrays.items() if specs[n].role is Role.PARAMETER and a.view.tensor != n]
     if not results and not state:
@@ -91,7 +105,7 @@ def trace(
     graph, tensors = recorder.finish(views, names, state)
     final, stored = _in_digits(graph)
     out = tuple((stored[t], r.shape) for t, r in zip(tensors, results, strict=True))
-    return Traced(final, tuple(specs), out)
+    return Traced(final, tuple(specs), out), recorder.lines
 
 
 def load_program(path: Path, name: str, original: Callable[[Original], None] | None = None) -> Graph:

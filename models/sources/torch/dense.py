@@ -82,7 +82,14 @@ def _rows(
 def embedding(c: Context, node: Node) -> None:
     """embedding: rows of a matrix; the row padding_idx gets no gradient."""
     padding = node.integer("padding_idx", -1)
+    _plain_gradient(node)
     _rows(c, node, c.operand(node.ref("weight")), 0, node.ref("indices"), padding if padding >= 0 else None)
+
+
+def _plain_gradient(node: Node) -> None:
+    """Refuse gradients that are divided by how often a row is read."""
+    if node.integer("scale_grad_by_freq", 0):
+        raise Unsupported("scale_grad_by_freq, whose gradient is not the derivative of what it computes")
 
 
 def index_select(c: Context, node: Node) -> None:
@@ -158,6 +165,9 @@ def _many(c: Context, node: Node, given: Mapping[int, Ref]) -> None:
 def embedding_bag(c: Context, node: Node) -> None:
     """_embedding_bag with bags of one size: rows summed (or averaged) over the bag."""
     c.unused(node, 1)
+    _plain_gradient(node)
+    if node.integer("padding_idx", -1) >= 0:
+        raise Unsupported("padding_idx, whose rows count for no bag")
     table, (ids, places) = c.operand(node.ref("weight")), c.operand(node.ref("indices"))
     offsets = c.constants.get(node.ref("offsets"))
     mode, last = node.integer("mode", 0), node.integer("include_last_offset", 0)

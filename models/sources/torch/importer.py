@@ -13,7 +13,7 @@ input `constant.*` whose contents are in `Imported.stated`.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Final
@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING, Final
 from ...program.graph import Graph, GraphError
 from ...program.index import Axis, Combine, access
 from ...program.operators import Operator
+from ..building.attention import with_fused_gradients
 from ..building.builder import Builder
 from ..building.digits import Digits, split_digits
 from ..building.flat import Unsupported, check_extents, used
@@ -61,11 +62,15 @@ from .outputs import LOSS, loss_among, output_names, renamed
 from .program import Program, load_program, made_by
 from .reader import ALIASES, Reader
 from .refused import Refused
+from .stopped import marked
 from .train_step import whole_step
+from .unreadable import unreadable
 
 if TYPE_CHECKING:
     from torch.export import ExportedProgram
     from torch.fx import Node as FxNode
+
+    from ..load import Attention
 
 HANDLERS: Final[Mapping[str, Handler]] = MappingProxyType(
     {
@@ -156,27 +161,40 @@ def load_torch(
     spec: str,
     batch: int | None = None,
     tell: Callable[[str], None] | None = None,
-    attention: bool = True,
+    attention: Attention | None = None,
     expert_places: int | None = None,
     original: Callable[[Original], None] | None = None,
+    trained: bool = False,
 ) -> Graph:
     """The graph of FILE.py:NAME or FILE.pt2, in digits, small constants by value; `batch` is handed to a factory that
-    takes it.  `tell` hears what was done to the model.  `attention`: recognised as one operator, else products and
-    softmax; `expert_places`: percent of the even share of places that experts get in every sentence, 0: one per
-    token; `original` takes the module as PyTorch runs it.
+    takes it.  `tell` hears what was done to the model.  `attention`: see `load.Attention`, and `trained`
+    (`with_gradients`); `expert_places`: percent of the even share of places that experts get in every sentence, 0: one
+    per token; `original` takes the module as PyTorch runs it.
 
     Raises `TorchError` (cannot be built, exported or represented) and `UnsupportedOperators`.
     """
     places = None if expert_places is None else Places(expert_places)
-    program = load_program(spec, batch, attention)
+    program = load_program(spec, batch, attention != "matrices")
     found = convert(program, places)
     if tell is not None:
         for note in found.notes:
             tell(note)
     if original is not None:
         original(_original(spec, batch, program, found, places))
-    graph = carried(found.graph, found.stated)
+    graph = carried(with_gradients(found, attention, trained or program.step is not None), found.stated)
     return graph if program.step is None else whole_step(graph, program.step)
+
+
+def with_gradients(found: Imported, attention: Attention | None, trained: bool) -> Graph:
+    """The graph with attention's gradients as they are asked for: fused everywhere, or, where nothing is said and the
+    program is trained, wherever it calls PyTorch's kernel (`scaled_dot_product_attention`); attention that it writes
+    as products and softmax has no such kernel.
+    """
+    if attention == "fused":
+        return with_fused_gradients(found.graph)
+    if attention is not None or not trained:
+        return found.graph
+    return with_fused_gradients(found.graph, but={op for pattern, op in found.patterns if pattern == "attention"})
 
 
 def _original(spec: str, batch: int | None, program: Program, found: Imported, places: Places | None) -> Original:
@@ -200,7 +218,7 @@ def convert(program: Program, places: Places | None = None) -> Imported:
     reader = Reader(exported)
     context, folder = _context(program, reader)
     _convert(context, reader, folder)
-    wanted, scalars, left, places_of = _outputs(context, reader)
+    wanted, scalars, left, places_of = _outputs(context, reader, program.own)
     loss = loss_among(scalars)
     try:
         flat = Graph(
@@ -232,7 +250,9 @@ def _drawn(c: Context) -> list[str]:
     return [f"random numbers are inputs, drawn by who runs it: {', '.join(c.drawn)}"] if c.drawn else []
 
 
-def _outputs(c: Context, reader: Reader) -> tuple[list[str], list[tuple[str, str]], list[str], tuple[int, ...]]:
+def _outputs(
+    c: Context, reader: Reader, own: Sequence[str]
+) -> tuple[list[str], list[tuple[str, str]], list[str], tuple[int, ...]]:
     """Tensors that the program returns; of its floating-point scalars (name, tensor); what is left out, in words; the
     positions of the tensors, each once.
     """
@@ -250,6 +270,8 @@ def _outputs(c: Context, reader: Reader) -> tuple[list[str], list[tuple[str, str
             lost.append(value.node)
             continue
         tensor = c.tensor(value)
+        if own and c.dtypes[value].startswith(("float", "bfloat")):
+            tensor = marked(c, tensor, own)
         if c.shapes[value] == () and c.dtypes[value].startswith(("float", "bfloat")):
             if c.g.tensors[tensor].shape == (1,):  # inside a program a scalar is a vector of one
                 axis = [Axis("n", 1, Combine.SUM)]
@@ -265,6 +287,8 @@ def _outputs(c: Context, reader: Reader) -> tuple[list[str], list[tuple[str, str
     if not wanted:
         raise TorchError(c.g.name, "returns no tensor")
     left = [f"outputs that are constants of the program are left out: {', '.join(lost)}"] if lost else []
+    if own:
+        left.append(f"its gradients are not the derivative of its forward pass, so it is not trained: {', '.join(own)}")
     return wanted, scalars, left, tuple(positions.values())
 
 
@@ -276,6 +300,12 @@ def _context(program: Program, reader: Reader) -> tuple[Context, Folder]:
     signature = exported.graph_signature
     placeholders = [n for n in reader.nodes if n.op == "placeholder"]
     mutated = set(signature.buffers_to_mutate.values())
+    if written := [*getattr(signature, "parameters_to_mutate", {}).values()]:
+        raise TorchError(
+            f"parameter {written[0]!r}",
+            "is written in place by the forward pass, which no step of the graph does; return the new value, or write "
+            "it in the training loop",
+        )
     stored: dict[int, str] = {}
     weights: dict[str, tuple[str, tuple[int, ...], str]] = {}
     constants: list[tuple[FxNode, object]] = []
@@ -299,7 +329,8 @@ def _context(program: Program, reader: Reader) -> tuple[Context, Folder]:
             spec.kind is InputKind.BUFFER and spec.persistent and value.dtype.is_floating_point
         )
         if known is not None and not loaded and spec.target not in mutated:
-            constants.append((node, known))
+            if Ref(node.name) in reader.read:
+                constants.append((node, known))
             continue
         tensor = exported.state_dict.get(spec.target, exported.constants.get(spec.target))
         name = stored.setdefault(id(tensor), spec.target) if tensor is not None else spec.target
@@ -309,8 +340,10 @@ def _context(program: Program, reader: Reader) -> tuple[Context, Folder]:
     folder = Folder(c, reader.ref)
     for node in placeholders:
         value = node.meta.get("val")
-        if hasattr(value, "shape"):
-            ref = Ref(node.name)
+        ref = Ref(node.name)
+        if hasattr(value, "shape") and ref in reader.read:
+            if reason := unreadable(value):
+                raise TorchError(f"value {node.name!r}", f"is {reason}")
             c.shapes[ref], c.dtypes[ref] = reader.shape(node.name, value), str(value.dtype).removeprefix("torch.")
     for node in inputs:
         ref = Ref(node.name)

@@ -7,10 +7,9 @@ from typing import TYPE_CHECKING
 
 from ...program.graph import Graph
 from ...text import InputError
-from ..building.attention import with_fused_gradients
 from ..building.original import Original
 from ..building.stated import carried
-from .importer import convert
+from .importer import convert, with_gradients
 from .original import original_of
 from .program import build
 from .shadow import is_module, without_weights
@@ -25,9 +24,11 @@ def load_module(
     tell: Callable[[str], None],
     attention: Attention | None,
     original: Callable[[Original], None],
+    trained: bool = False,
 ) -> Graph:
-    """The graph of a module with its example inputs; `tell` and `original` as of `load_model`.  Raises `InputError`
-    for what is no module or cannot be copied, and the errors of the importer.
+    """The graph of a module with its example inputs; `tell`, `original` and `trained` as of `load_model`.
+
+    Raises `InputError` for what is no module or cannot be copied, and the errors of the importer.
     """
     if not is_module(model):
         raise InputError(
@@ -48,5 +49,4 @@ def load_module(
     for note in found.notes:
         tell(note)
     original(original_of(program, found.results, lambda: (model, inputs)))
-    graph = with_fused_gradients(found.graph) if attention == "fused" else found.graph
-    return carried(graph, found.stated)
+    return carried(with_gradients(found, attention, trained), found.stated)

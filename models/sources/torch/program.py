@@ -31,11 +31,13 @@ from .attention import decompositions
 from .branches import known_branches
 from .context import TorchError
 from .outputs import without_caches
+from .own_gradients import hooks_of, own_gradients
 from .resample import HANDLERS as UPSAMPLING
 from .scans import written_out
 from .shadow import hollow, watched
 from .stopped import mark_regions, plain_checkpoints
 from .train_step import Stepping, optimizers, stepping
+from .unreadable import unreadable, withhold
 
 if TYPE_CHECKING:
     import torch
@@ -57,7 +59,8 @@ KEPT: Final = frozenset({"detach", "select_scatter", *UPSAMPLING})
 class Program:
     """`exported`: decomposed to core ATen.  `contents`: what is known of buffers, by stored name.  `notes`: what was
     done to the model, in words.  `attention`: whether attention is one operator, wherever it is recognised.  `step`:
-    the training step whose forward pass it is, if it is one."""
+    the training step whose forward pass it is, if it is one.  `own`: what has gradients that are not its derivative
+    (`own_gradients`)."""
 
     name: str
     exported: ExportedProgram
@@ -65,6 +68,7 @@ class Program:
     notes: Sequence[str] = ()
     attention: bool = True
     step: Stepping | None = None
+    own: Sequence[str] = ()
 
 
 def need_torch() -> None:
@@ -180,10 +184,15 @@ def build(
         except Exception as again:
             raise TorchError(place, f"{why}; nor with its weights in memory: {_first(again)}") from again
         notes.append(f"its weights were in memory for a moment: it {why}")
+    own = hooks_of(module)
+    withhold(module)
     buffers = [*module.named_buffers(remove_duplicate=False)]
     contents = {k: v for k, b in buffers if (v := shadow.value(b) if b.is_meta else b) is not None}
     mode = FakeTensorMode(shape_env=ShapeEnv(), allow_non_fake_inputs=True)
     fake = hollow(module, mode, shadow.value)
+    for key, t in [*_leaves(positional), *_leaves(keyword)]:
+        if reason := unreadable(t):
+            raise TorchError(place, f"example input {key} is {reason}")
     # every input is a tensor of its own, also where the example passes one tensor twice
     args, kwargs = tree_map_only(torch.Tensor, lambda t: fake(t.detach().to("meta").clone()), (positional, keyword))
     for key, t in [*_leaves(args), *_leaves(kwargs)]:
@@ -193,8 +202,9 @@ def build(
                 f"example input {key} has shape {tuple(t.shape)}: every extent, also the batch, must be at least 1",
             )
     without_caches(module, notes)
-    core = _core(_export(module, args, kwargs, place), place, attention)
-    return Program(name, core, contents, notes, attention, step)
+    with own_gradients(own):
+        exported = _export(module, args, kwargs, place)
+    return Program(name, _core(exported, place, attention), contents, notes, attention, step, own)
 
 
 @contextmanager
@@ -315,6 +325,8 @@ def _export(
         with _plain(), warnings.catch_warnings(), known_branches(), plain_checkpoints():
             warnings.simplefilter("ignore")
             return torch.export.export(module, args, kwargs, strict=False)
+    except TorchError as e:
+        raise TorchError(place, f"{e}") from None
     except Exception as e:
         raise TorchError(place, _why(e)) from e
 

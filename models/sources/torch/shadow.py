@@ -18,6 +18,8 @@ from collections.abc import Callable
 from contextlib import AbstractContextManager, ExitStack
 from typing import TYPE_CHECKING, Protocol
 
+from .own_gradients import keep_hooks
+
 if TYPE_CHECKING:
     import torch
     from torch._subclasses.fake_tensor import FakeTensorMode
@@ -172,9 +174,10 @@ def without_weights(module: torch.nn.Module) -> torch.nn.Module:
 
     import torch
 
-    memo: dict[int, object] = {
-        id(p): torch.nn.Parameter(p.detach().to("meta"), requires_grad=p.requires_grad) for p in module.parameters()
-    }
+    memo: dict[int, object] = {}
+    for p in module.parameters():
+        memo[id(p)] = copied_p = torch.nn.Parameter(p.detach().to("meta"), requires_grad=p.requires_grad)
+        keep_hooks(p, copied_p)
     for part in module.modules():
         for held in (part._buffers, part.__dict__):
             memo |= {id(t): t for t in held.values() if isinstance(t, torch.Tensor) and id(t) not in memo}

@@ -8,12 +8,15 @@ without gradients and again with them: here it is the function.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 from ...program.graph import Role
-from ..building.flat import pointwise
+from ...program.index import Axis, access
+from ...program.operators import Value
+from ..building.flat import letters, pointwise
+from ..training.rules import OWN
 from .context import Context, Handler, Node
 from .pointwise import identity
 
@@ -62,6 +65,18 @@ def detach(c: Context, node: Node) -> None:
         identity(c, node)
         return
     c.put(node, pointwise(c, node, "", "stop_gradient", [c.operand(x)], node.dtype))
+
+
+def marked(c: Context, tensor: str, own: Sequence[str]) -> str:
+    """The value with the words of what has a gradient of its own; itself where it depends on no weight."""
+    if not _trained(c, tensor):
+        return tensor
+    shape, names = c.g.tensors[tensor].shape, letters(len(c.g.tensors[tensor].shape))
+    name = c.unique(f"{tensor}.own_gradient")
+    c.where[name] = c.where.get(tensor, "")
+    axes = [Axis(a, n) for a, n in zip(names, shape, strict=True)]
+    given: dict[str, Value] = {OWN: tuple(own)}
+    return c.g.operator(name, "stop_gradient", axes, [access(tensor, *names)], names, given, c.g.tensors[tensor].dtype)
 
 
 def _trained(c: Context, tensor: str) -> bool:

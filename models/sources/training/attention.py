@@ -75,27 +75,42 @@ def attention(b: Backward, op: Operator) -> None:
 
 def can_fuse(op: Operator, tensors: Sequence[tuple[tuple[int, ...], str]]) -> bool:
     """Whether the three gradients of an attention have a common layout: one query axis, one key axis, and keys and
-    values whose rows are rows of the queries, each read plainly.  Rows that the queries lack too have one element (a
-    batch of one, which PyTorch's programs take apart).  `tensors`: shape and type of each.
+    values whose rows are rows of the queries, each read plainly.  Dimensions of one element (a batch of one, a single
+    head of keys) may be read by an axis or not: PyTorch's programs take them apart.  `tensors`: shape and type of each.
     """
     extent = {a.name: a.extent for a in op.axes}
     if any(len(role(op, name)) != 1 for name in ROLES[:2]):
         return False
-    q, k, v = ([i.single for i in a.index] for a in op.inputs[:3])
-    rows = {n for n in k if n not in (*role(op, "key"), *role(op, "feature"))}
-    same = {n for n in v if n not in (*role(op, "key"), *role(op, "value_feature"))}
+    reads = _common(op)
+    q, k, v = ({*a.axes} for a in reads)
+    rows = k - {*role(op, "key"), *role(op, "feature")}
+    same = v - {*role(op, "key"), *role(op, "value_feature")}
     left = {a.name for a in op.axes if a.extent > 1} - {*rows, *(m for n in ROLES[1:] for m in role(op, n))}
     plain = all(
-        None not in named and tuple(extent[n] for n in named if n) == shape
-        for named, (shape, _) in zip((q, k, v), tensors, strict=True)
+        all(i.single is not None or not (i.terms or i.whole) for i in a.index)
+        and tuple(extent[i.single] if i.single else 1 for i in a.index) == shape
+        for a, (shape, _) in zip(reads, tensors, strict=True)
     )
-    return plain and len({dtype for _, dtype in tensors}) == 1 and rows == same and rows | left <= {*q}
+    return plain and len({dtype for _, dtype in tensors}) == 1 and rows == same and rows | left <= q
+
+
+def _common(op: Operator) -> list[Access]:
+    """Queries, keys and values, where an axis of one element that not all of them have (a batch of one, a single head
+    of keys) is read at its element.
+    """
+    reads = op.inputs[:3]
+    inside = {m for n in ROLES for m in role(op, n)}
+    alone = {a.name for a in op.axes if a.extent == 1 and a.name not in inside} - set.intersection(
+        *({*a.axes} for a in reads)
+    )
+    return [replace(a, index=tuple(Affine() if i.single in alone else i for i in a.index)) for a in reads]
 
 
 def _give_packed(b: Backward, op: Operator, known: dict[str, Access]) -> None:
     """One operator for the gradients of q, k and v, and a copy for each of them."""
     (query,), (key,), features, values = (role(op, name) for name in ROLES[:-1])
-    rows = [n for n in op.inputs[1].axes if n not in (key, *features)]
+    reads = _common(op)
+    rows = [n for n in reads[1].axes if n not in (key, *features)]
     many = [a.name for a in op.axes if a.name not in (*rows, query, key, *features, *values)]
     extent = {a.name: a.extent for a in op.axes}
     count, *sizes = (prod(extent[n] for n in names) for names in (many, features, values))
@@ -106,6 +121,8 @@ def _give_packed(b: Backward, op: Operator, known: dict[str, Access]) -> None:
     }
     axes = [_axis(op, n, False) for n in rows] + [Axis(n, size, None, False) for n, size in packed.items()]
     axes += [replace(a, combine=Combine.SUM) for a in op.axes if a.name not in rows]
+    for name, a in zip("qkv", reads, strict=True):
+        known[name] = replace(known[name], index=a.index)
     inputs = [known[n] for n in OPERANDS[FUSED] if n in known]
     given = {**dict(op.attributes), "packed": tuple(packed)}
     kept = b.tensors[op.inputs[0].tensor].dtype
@@ -113,15 +130,18 @@ def _give_packed(b: Backward, op: Operator, known: dict[str, Access]) -> None:
     whole = b.emit(f"grad:{op.name}/qkv", FUSED, axes, inputs, out, tuple(sorted(given.items())), kept)
     feature, value = _flat(op, features), _flat(op, values)
     places = {
-        0: (query, _flat(op, [n for n in many if n in op.inputs[0].axes]), feature),
+        0: (query, _flat(op, [n for n in many if n in reads[0].axes]), feature),
         1: (key, Affine((), count), feature),
         2: (key, Affine((), count + 1), value),
     }
     for j, where in places.items():
-        a = op.inputs[j]
         source = access(whole, *rows, *where)
-        parallel = [_axis(op, n, False) for n in a.axes]
-        b.give(op, j, Pending(f"{op.name}/{'qkv'[j]}", "copy", tuple(parallel), (source,), a.axes))
+        names = tuple(i.single or _fresh(op, f"one{d}") for d, i in enumerate(reads[j].index))
+        parallel = tuple(
+            _axis(op, n, False) if i.single else Axis(n, 1, None, False)
+            for n, i in zip(names, reads[j].index, strict=True)
+        )
+        b.give(op, j, Pending(f"{op.name}/{'qkv'[j]}", "copy", parallel, (source,), names))
 
 
 def _flat(op: Operator, names: Sequence[str]) -> Affine:

@@ -285,8 +285,21 @@ CONSTANT: Final = frozenset({"constant", "iota", "top_k_mask", "argsort"})
 """Functions, no maps, whose result does not depend on any number smoothly: they end the reverse pass."""
 
 
+OWN: Final = "own"
+"""Attribute of a `stop_gradient` behind values whose gradients are not their derivative: what makes them so, in words
+(a backward written by hand, a hook)."""
+
+
+def own_gradient(op: Operator) -> tuple[str, ...]:
+    """What has a gradient of its own behind an operator; nothing of most."""
+    found = op.attribute(OWN, ()) if op.function == "stop_gradient" else ()
+    return tuple(map(str, found)) if isinstance(found, tuple) else (str(found),)
+
+
 def positions(op: Operator) -> tuple[int, ...] | None:
     """Inputs that can carry a gradient; None if the function has no rule."""
+    if own_gradient(op):
+        return None
     if op.function in MAP_RULES or op.function == "sum_inputs":
         return tuple(j for j, local in enumerate(map_positions(op)[: len(op.inputs)]) if local is not None)
     if op.function in CONSTANT:

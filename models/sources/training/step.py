@@ -27,7 +27,7 @@ from .loops import with_kept_carries
 from .loss import with_loss
 from .optimizers import Update, assigned, update
 from .recompute import Blocks, compute_again, selected
-from .rules import differentiate, positions
+from .rules import differentiate, own_gradient, positions
 from .scaling import all_finite, renewed, scaled_seed, unscaled
 from .settings import Settings, parsed
 from .widened import sum_in_float32, with_arithmetic
@@ -178,7 +178,8 @@ def active(graph: Graph, loss: str, place: Callable[[Operator], str] = lambda op
         carrying = positions(op)
         if carrying is None:
             if any(a.tensor in depends for a in op.inputs):
-                missing.setdefault(op.function, []).append(place(op))
+                for words in own_gradient(op) or (op.function,):
+                    missing.setdefault(words, []).append(place(op))
                 depends.add(op.output.tensor)
         elif any(op.inputs[j].tensor in depends for j in carrying) and graph.tensor(op.output.tensor).dtype.startswith(
             ("float", "bfloat")
