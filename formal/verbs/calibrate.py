@@ -178,8 +178,6 @@ def calibrate_command(
         if save is not None:
             write_timings(save, rows)
     rows = selected(rows, pairs(conditions, "--where"))
-    if not rows:
-        raise InputError("--where chooses no row")
     kept = selected(rows, pairs(held, "--hold-out")) if held else []
     if held and not kept:
         raise InputError("--hold-out chooses no row")
