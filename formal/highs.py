@@ -7,6 +7,10 @@ selection problem had been solved with two threads).  `run_alone` makes the pool
 
 from __future__ import annotations
 
+import os
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -52,3 +56,23 @@ def run_alone(solver: Highs) -> HighsModelStatus:
         solver.run()
     status: HighsModelStatus = solver.getModelStatus()
     return status
+
+
+@contextmanager
+def without_banner() -> Iterator[None]:
+    """For packages that make a solver of HiGHS themselves (cvxpy, PuLP): it prints its name on the process's own
+    standard output before it can be told not to.
+    """
+    sys.stdout.flush()
+    try:
+        kept = os.dup(1)
+    except OSError:  # there is no standard output
+        yield
+        return
+    try:
+        with open(os.devnull, "wb") as nowhere:
+            os.dup2(nowhere.fileno(), 1)
+        yield
+    finally:
+        os.dup2(kept, 1)
+        os.close(kept)

@@ -2,16 +2,29 @@
 
 from __future__ import annotations
 
+import contextlib
+import io
 import json
+import shutil
 from collections.abc import Mapping
 from functools import cache
 from pathlib import Path
 
 import pytest
-from option_pairs import Start, Tried, commands, options_of, recorded, table_of
+from option_pairs import Start, Tried, commands, once, options_of, recorded, table_of
+
+from shardproof.__main__ import run
+from shardproof.backends.execution.reference import random_inputs
+from shardproof.backends.verbs.run import write_arrays
+from shardproof.proofs.container.archive import read_container
+from shardproof.proofs.overlap.file import decode_overlap
+from shardproof.proofs.pipelines.file import decode_pipeline
+from shardproof.proofs.plan.bundle import read_plan
+
+from .test_schedule_overlap import document
 
 MODEL = "llama:layers=2,sequence=16,width=32,heads=4,kv_heads=2,hidden=64,vocabulary=64,dtype=float32"
-PLAIN = "mlp-8192:layers=3,width=64,batch=16"
+PLAIN = "mlp-8192:layers=3,width=64"
 LINE = (MODEL, "--machine", "localhost:2", "-o", "p.spz")
 
 PLAN: Mapping[str, tuple[str, ...]] = {
@@ -62,8 +75,13 @@ def planners(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(
         compared, "load_model", lambda spec, batch, _, attention, *__: load(spec, batch, None, attention)
     )
-    monkeypatch.setattr(verb, "training_of", cache(verb.training_of))
-    monkeypatch.setattr(planning, "build_step", cache(planning.build_step))
+    monkeypatch.setattr(verb, "load_machine", once(verb.load_machine))
+    monkeypatch.setattr(verb, "training_of", once(verb.training_of))
+    for module in (joint, views):
+        monkeypatch.setattr(module, "fitting_space", once(module.fitting_space))
+    monkeypatch.setattr(planning, "build_step", once(planning.build_step))
+    monkeypatch.setattr(pipelines, "divide", once(pipelines.divide))
+    monkeypatch.setattr(pipelines, "pairs_of", once(pipelines.pairs_of))
     monkeypatch.setattr(planning, "plan_graph", recorded("plan_graph"))
     monkeypatch.setattr(planning, "plan_strategy", recorded("plan_strategy"))
     monkeypatch.setattr(joint, "plan_jointly", recorded("plan_jointly"))
@@ -101,4 +119,179 @@ STARTS = {
 def test_plan(start: str, folder: Path) -> None:
     more, given = STARTS[start]
     probes = {k: v for k, v in PLAN.items() if k not in given}
+    if "pipeline" in given and "strategy" in probes:
+        probes["strategy"] = ("--strategy", "settings.json")
     assert not list(Tried(Start(("plan",), (*LINE, *more), probes), folder).faults())
+
+
+KEPT = Path(__file__).parent / "conformance" / "proved"
+PROBLEMS = Path(__file__).parent / "conformance" / "problems"
+
+
+@pytest.fixture(scope="module")
+def files(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with a file of every kind that a verb reads."""
+    here = tmp_path_factory.mktemp("files")
+    with contextlib.chdir(here), contextlib.redirect_stdout(io.StringIO()):
+        line = ["plan", PLAIN, "--machine", "localhost:2"]
+        assert run([*line, "--train", "sgd", "-o", "plan.spz"]) == 0
+        assert run([*line, "-o", "forward.spz"]) == 0
+        assert run([*line, "--joint", "--train", "sgd", "-o", "joint.spz"]) == 0
+        for name in ("overlap-chain", "pipeline-two", "views-beside", "schedule-path"):
+            shutil.copy(KEPT / f"{name}.spz", f"{name}.spz")
+        for name in ("chain.json", "egraph.json"):
+            shutil.copy(PROBLEMS / name, name)
+        assert run(["import", PLAIN, "-o", "graph.json"]) == 0
+        rules = json.loads((Path(__file__).parent / "data" / "rules" / "flexflow-even.json").read_text())
+        rules["rule"] = rules["rule"][:1]
+        Path("rules.json").write_text(json.dumps(rules))
+        Path("timings.csv").write_text(
+            "machine,matrix,reduce,program,algorithm,payload,seconds\n"
+            "2x2,[[2 1][1 2]],0,AllReduce,ring,1024,0.001\n2x2,[[2 1][1 2]],0,AllReduce,ring,2048,0.002\n"
+            "2x2,[[2 1][1 2]],0,AllReduce,tree,2048,0.003\n"
+        )
+        Path("collectives.json").write_text(json.dumps(document()))
+        graphs = {
+            "forward": read_plan(Path("forward.spz"))[0].asked,
+            "stages": decode_pipeline(read_container("pipeline-two.spz")).graph,
+            "chain": decode_overlap(read_container("overlap-chain.spz")).graph,
+        }
+        for name, graph in graphs.items():
+            write_arrays(Path(f"{name}.npz"), random_inputs(graph, 7, "float64"))
+    return here
+
+
+EXPLAIN: Mapping[str, tuple[str, ...]] = {
+    "op": ("--op", "fc1"),
+    "instead": ("--instead", "b over ranks"),
+    "errors": ("--error", "7%"),
+    "symbolic": ("--symbolic",),
+    "cost": ("--cost",),
+    "state": ("--state",),
+    "pcg": ("--pcg",),
+    "svg": ("--svg", "x.svg"),
+    "time_limit": ("--time-limit", "50"),
+}
+RUN: Mapping[str, tuple[str, ...]] = {
+    "backend": ("--backend", "numpy"),
+    "inputs": ("--inputs", "forward.npz"),
+    "seed": ("--seed", "3"),
+    "dtype": ("--dtype", "float32"),
+    "timeout": ("--timeout", "50"),
+    "trace": ("--trace", "t.json"),
+    "overlap": ("--no-overlap",),
+    "fuse": ("--no-fuse",),
+    "pace": ("--pace", "0.001"),
+    "communication": ("--communication",),
+    "output": ("-o", "out.npz"),
+}
+EXPORT: Mapping[str, tuple[str, ...]] = {
+    "resolve": ("--resolve",),
+    "time_limit": ("--time-limit", "50"),
+    "resolved": ("--resolved", "r.spz"),
+    "csv": ("--csv", "y.csv"),
+}
+REDUCTION: Mapping[str, tuple[str, ...]] = {
+    "machine": ("--machine", "dgx-a100"),
+    "algorithm": ("--algorithm", "tree"),
+    "preset": ("--model", "m0"),
+    "order": ("--order", "row-major"),
+    "reading": ("--reading", "literal"),
+    "engine": ("--engine", "ilp"),
+    "output": ("-o", "out.spz"),
+}
+SCHEDULE: Mapping[str, tuple[str, ...]] = {
+    "send": ("--send", "1"),
+    "memory": ("--memory", "2"),
+    "kind": ("--kind", "gpipe"),
+    "engine": ("--engine", "smt"),
+    "time_limit": ("--time-limit", "50"),
+    "machine": ("--machine", "cloud-a100"),
+    "output": ("-o", "out.spz"),
+    "svg": ("--svg", "x.svg"),
+    "csv": ("--csv", "x.csv"),
+}
+IMPORT: Mapping[str, tuple[str, ...]] = {
+    **{name: PLAN[name] for name in ("train", "loss", "recompute", "batch", "precision", "micro_batch", "attention")},
+    "output": ("-o", "out.json"),
+    "list_ops": ("--list-ops",),
+}
+SOLVE: Mapping[str, tuple[str, ...]] = {
+    **{name: PLAN[name] for name in ("engine", "time_limit", "gap", "threads")},
+    "output": ("-o", "out.spz"),
+}
+CHECK: Mapping[str, tuple[str, ...]] = {
+    "second_opinion": ("--second-opinion",),
+    "large": ("--large",),
+    "model": ("--model", PLAIN),
+    "machine": ("--machine", "localhost:2"),
+    "train": ("--train", "sgd"),
+    "loss": ("--loss", "squared-error"),
+    "recompute": ("--recompute", "fc1"),
+    "batch": ("--batch", "8"),
+    "show_machine": ("--show-machine",),
+}
+CALIBRATE: Mapping[str, tuple[str, ...]] = {
+    "operation": ("--operation", "all_gather"),
+    "keep": ("--keep", "x"),
+    "conditions": ("--where", "algorithm=ring"),
+    "held": ("--hold-out", "payload=2048"),
+    "latencies": ("--latencies",),
+    "model": ("--model", PLAIN),
+    "train": ("--train", "sgd"),
+    "batch": ("--batch", "8"),
+    "backend": ("--backend", "numpy"),
+    "rounds": ("--rounds", "3"),
+    "time_limit": ("--time-limit", "50"),
+    "save": ("--save", "s.csv"),
+    "output": ("-o", "out.toml"),
+}
+OTHERS: Mapping[str, Start] = {
+    "explain a plan": Start(("explain",), ("plan.spz",), EXPLAIN),
+    "explain a joint plan": Start(("explain",), ("joint.spz",), {**EXPLAIN, "op": ("--op", "fc3")}),
+    "explain a pipelined plan": Start(("explain",), ("pipeline-two.spz",), EXPLAIN),
+    "explain a plan with views": Start(("explain",), ("views-beside.spz",), EXPLAIN),
+    "run a plan": Start(("run",), ("forward.spz", "-n", "2", "--virtual"), RUN),
+    "run a pipelined plan": Start(("run",), ("pipeline-two.spz", "-n", "2", "--virtual"), {**RUN, "inputs": ("--inputs", "stages.npz")}),
+    "run an overlapped plan": Start(("run",), ("overlap-chain.spz", "-n", "2", "--virtual"), {**RUN, "inputs": ("--inputs", "chain.npz")}),
+    "export for dtensor": Start(("export",), ("plan.spz", "--to", "dtensor", "-o", "x.py"), EXPORT),
+    "export a joint plan": Start(("export",), ("joint.spz", "--to", "jax", "-o", "x.py"), EXPORT),
+    "export a pipelined plan": Start(("export",), ("pipeline-two.spz", "--to", "dtensor", "-o", "x.py"), EXPORT),
+    "export actions": Start(("export",), ("pipeline-two.spz", "--to", "actions", "-o", "x.csv"), EXPORT),
+    "place": Start(("place",), ("--hierarchy", "2x4", "--axes", "2,4"), {"reductions": ("--reduce", "0,1:1GiB"), **REDUCTION}),
+    "reduce": Start(
+        ("reduce",),
+        ("--hierarchy", "2x4", "--axes", "2,4", "--reduce", "0,1"),
+        {
+            **REDUCTION,
+            "matrix": ("--matrix", "[[1 2] [2 2]]"),
+            "nodes": ("--nodes", "2,1"),
+            "payload": ("--bytes", "1MiB"),
+            "synthesis": ("--synthesis", "a"),
+            "svg": ("--svg", "x.svg"),
+            "listed": ("--list",),
+        },
+    ),
+    "reduce nodes": Start(
+        ("reduce",),
+        ("--nodes", "2,1"),
+        {**REDUCTION, "payload": ("--bytes", "1MiB"), "synthesis": ("--synthesis", "a"), "listed": ("--list",)},
+    ),
+    "schedule a pipeline": Start(("schedule",), ("--stages", "2", "--micro-batches", "3", "--times", "1,2,1"), SCHEDULE),
+    "schedule a graph": Start(("schedule",), ("collectives.json",), {**SCHEDULE, "stages": ("--stages", "2")}),
+    "import": Start(("import",), (MODEL,), IMPORT),
+    "solve": Start(("solve",), ("chain.json",), SOLVE),
+    "solve an e-graph": Start(("solve",), ("egraph.json",), SOLVE),
+    "print options": Start(("solve",), ("--options",), SOLVE),
+    "check a plan": Start(("check",), ("forward.spz",), CHECK),
+    "check a schedule": Start(("check",), ("schedule-path.spz",), CHECK),
+    "calibrate from timings": Start(("machine", "calibrate"), ("p2-a100", "--timings", "timings.csv"), CALIBRATE),
+    "prove": Start(("rules", "prove"), ("rules.json", "-o", "out.spz"), {"degree": ("--degree", "3"), "jobs": ("--jobs", "1"), "time_limit": ("--time-limit", "9")}),
+    "show rules": Start(("rules", "show"), ("--library", "rules.json"), {"svg": ("--svg", "x.svg"), "flexflow": ("--flexflow", "f.json"), "smtlib": ("--smtlib", "s.smt")}),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("verb", OTHERS)
+def test_verbs(verb: str, files: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(files)
+    assert not list(Tried(OTHERS[verb], files).faults())

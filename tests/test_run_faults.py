@@ -19,7 +19,7 @@ import pytest
 from test_mpi import split
 
 from shardproof.backends.execution import launch as launching
-from shardproof.backends.execution import progress, workplace
+from shardproof.backends.execution import progress, segments, workplace
 from shardproof.backends.execution.interpreter import RankError
 from shardproof.backends.execution.job import Options
 from shardproof.backends.execution.launch import mpi_available, run_job
@@ -134,11 +134,43 @@ def _all_in(place: Path, operator: str) -> bool:
 def test_nothing_is_left_of_a_front_end(sign: signal.Signals, job: tuple[subprocess.Popen[bytes], Path]) -> None:
     front, folder = job
     assert len(alive(str(folder))) >= 5, "mpiexec, two guards, two ranks"
+    shared = shared_by(folder)
+    assert shared and all(file.exists() for file in shared)
     front.send_signal(sign)
     code = front.wait(30)
     assert code == (-sign if sign != signal.SIGINT else -signal.SIGINT) or sign == signal.SIGINT and code == 1
     assert until(lambda: not alive(str(folder)), 20), [words(Path(f"/proc/{p}")) for p in alive(str(folder))]
     assert until(lambda: not folder.exists(), 10)
+    assert until(lambda: not any(file.exists() for file in shared), 10), shared
+
+
+@needs_ranks
+@pytest.mark.mpi
+def test_a_killed_rank_leaves_no_shared_memory(job: tuple[subprocess.Popen[bytes], Path]) -> None:
+    """The launcher ends the others; nobody but us removes what they shared."""
+    front, folder = job
+    shared = shared_by(folder)
+    os.kill(int(progress.open_table(folder)[1, 0]), signal.SIGKILL)
+    assert front.wait(60) != 0 and shared
+    assert until(lambda: not any(file.exists() for file in shared), 10), shared
+
+
+def test_only_shared_memory_of_the_job_is_removed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Not what has another place, or came later under the same name."""
+    monkeypatch.setattr(segments, "SHARED", str(tmp_path / "mpich_"))
+    ours, other, elsewhere = tmp_path / "mpich_ours", tmp_path / "mpich_other", tmp_path / "elsewhere"
+    for file in (ours, other, elsewhere):
+        file.write_text("shared")
+    named = {ours: ours.stat().st_ino, other: other.stat().st_ino + 1, elsewhere: elsewhere.stat().st_ino}
+    (tmp_path / "segments-1").write_text("".join(f"{inode} {file}\n" for file, inode in named.items()) + "nonsense\n")
+    segments.remove(tmp_path)
+    assert not ours.exists() and other.exists() and elsewhere.exists()
+
+
+def shared_by(folder: Path) -> list[Path]:
+    """Files of shared memory that the ranks of a job have open, as the system says."""
+    maps = [Path(f"/proc/{process}/maps").read_text() for process in alive(str(folder))]
+    return sorted({Path(name) for text in maps for name in re.findall(r"/dev/shm/mpich_\S+", text)})
 
 
 @needs_ranks
@@ -158,7 +190,15 @@ def test_a_stopped_rank_is_named(who: str, tmp_path: Path, monkeypatch: pytest.M
             f"os.kill({stop}, signal.SIGSTOP)\n        time.sleep(600)",
         )
     )
-    real = launching.launch
+    real, remove, noted = launching.launch, segments.remove, list[Path]()
+
+    def removed(folder: Path) -> None:
+        noted.extend(
+            Path(line.split()[1]) for file in folder.glob("segments-*") for line in file.read_text().splitlines()
+        )
+        remove(folder)
+
+    monkeypatch.setattr(segments, "remove", removed)
     monkeypatch.setattr(launching, "launch", lambda arguments, *rest: real([str(script), arguments[-1]], *rest))
     monkeypatch.setattr(progress, "SILENT_S", 6.0)
     graph = build("mlp-unity", batch=8, inputs=24, hidden=16, classes=8, dtype="float64")
@@ -166,6 +206,7 @@ def test_a_stopped_rank_is_named(who: str, tmp_path: Path, monkeypatch: pytest.M
         run_job(graph, (2,), split(graph, (2,), ("k",)), random_inputs(graph, 0), Options(), 300.0)
     assert (caught.value.rank, caught.value.place) == (1, "operator 'fc2', which writes tensor 'fc2'")
     assert until(lambda: not alive(str(script)), 15), alive(str(script))
+    assert noted and not any(file.exists() for file in noted), noted
 
 
 def test_who_is_silent() -> None:

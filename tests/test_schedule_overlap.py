@@ -6,7 +6,9 @@ import json
 import random
 from collections.abc import Callable
 from dataclasses import replace
+from fractions import Fraction
 from itertools import pairwise, permutations
+from math import ceil
 from pathlib import Path
 from typing import Any
 
@@ -90,7 +92,11 @@ def test_a_graph_is_read(tmp_path: Path) -> None:
         (lambda d: d["nodes"][5].__setitem__(3, [9, 4]), "node 5: ids must count up"),
         (lambda d: d["nodes"][5].__setitem__(5, "f7"), "unknown type 'f7'"),
         (lambda d: d["nodes"][5].__setitem__(1, "magic"), "unknown kind 'magic'"),
-        (lambda d: d["nodes"][6][7].__setitem__("group", "9"), "group '9'"),
+        (lambda d: d["nodes"][6].__setitem__(7, {"group": "9"}), "group '9' is none of 0, and the node does not say"),
+        (lambda d: d["nodes"][6][7].update(group="e", ranks=0), "is not a number of ranks"),
+        (lambda d: [d["nodes"][k][7].update(group="e", ranks=k) for k in (2, 6)], "has 6 ranks, and 2 before"),
+        (lambda d: d["nodes"][6].__setitem__(2, "all_to_al_single.default"), "did you mean 'all_to_all'"),
+        (lambda d: d["nodes"][6].__setitem__(2, "barrier.default"), "is none that a machine prices"),
         (lambda d: d["groups"].__setitem__("0", "many"), "is not a number of ranks"),
         (lambda d: d.__setitem__("nodes", []), "has 0 nodes"),
         (lambda d: d["nodes"][5].__setitem__(4, [-1]), "is not a size"),
@@ -101,6 +107,45 @@ def test_bad_graphs_are_named(tmp_path: Path, change: Callable[[dict[str, Any]],
     change(value)
     with pytest.raises(InputError, match=words.replace("'", ".")):
         read_overlap(written(tmp_path, value), "cloud-a100:1x8")
+
+
+def test_experts_are_priced_by_the_machine(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """An all-to-all over a group that is no row of the mesh, and a product in groups; by hand, on two nodes of four.  A
+    name that nobody knows has the time of its table.
+    """
+    d = document()
+    d["nodes"][6] = [
+        6,
+        "collective",
+        "all_to_all_single.default",
+        [1],
+        [512, 512],
+        "bf16",
+        524288,
+        {"group": "ep", "ranks": 8},
+    ]
+    d["nodes"][2][2] = "whatever.default"
+    d["nodes"][8] = [8, "compute", "_grouped_mm.default", [7, 5], [512, 64], "bf16", 65536]
+    d["nodes"].insert(7, [7, "input", "weights", [], [4, 512, 64], "bf16", 262144])
+    d["nodes"][8] = [8, "wait", "wait_tensor.default", [6], [512, 512], "bf16", 524288]
+    d["nodes"][9] = [9, "compute", "_grouped_mm.default", [8, 7], [512, 64], "bf16", 65536]
+    d["nodes"][10] = [10, "compute", "mm.default", [1, 9], [512, 64], "bf16", 65536]
+    d["outputs"] = [10]
+    file = written(tmp_path, d)
+    read = read_overlap(file, "cloud-a100:2x4")
+    node, device = read.machine.levels
+    byte_s = (
+        Fraction(7, 8) / device.bandwidth + Fraction(1, 2) * 4 / node.bandwidth
+    )  # half leaves, of four ranks at once
+    assert read.problem.tasks[2].time == ceil((524288 * byte_s + node.latency + device.latency) * 10**9)
+    least = max(2 * 512 * 512 * 64 / read.machine.device.peak("bfloat16"), 852_000 / read.machine.device.bandwidth)
+    assert read.problem.tasks[3].time >= least * 10**9
+    assert read.priced == (("all_to_all_single.default", 1),) and read.apart == ("ep",) and read.tabled == 1
+    assert [s.kind for s in read.problem.streams] == ["compute", "group 0", "group ep"]
+    assert run(["schedule", str(file), "--machine", "cloud-a100:2x4", "-o", str(tmp_path / "s.spz")]) == 0
+    said = capsys.readouterr().out
+    assert "priced by the machine: 1 all_to_all_single.default" in said and "groups of consecutive ranks: ep" in said
+    assert run(["check", str(tmp_path / "s.spz")]) == 0
 
 
 def test_a_real_graph_is_proved(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

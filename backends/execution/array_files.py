@@ -26,12 +26,13 @@ KINDS: Final = "fiub"
 _ORDINARY: Final = frozenset({zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED})
 
 
-def read_inputs(path: Path, graph: Graph) -> dict[str, Array]:
+def read_inputs(path: Path, graph: Graph, dtype: str | None = None) -> dict[str, Array]:
     """Every input and parameter of the graph from an `.npz` file, but for constants whose values are known; others in
-    it are left alone.  Raises `InputError` naming file and array.
+    it are left alone.  `dtype`: what floating numbers are converted to; None: as they are in the file.  Raises
+    `InputError` naming file and array.
     """
     known = {
-        t.name: stated(t, t.contents.values, None)
+        t.name: stated(t, t.contents.values, dtype)
         for t in graph.tensors
         if t.contents is not None and t.contents.values is not None
     }
@@ -45,9 +46,8 @@ def read_inputs(path: Path, graph: Graph) -> dict[str, Array]:
             missing = sorted(wanted.keys() - held.keys())
             if missing:
                 raise InputError(f"{path}: lacks {len(missing)} of {len(wanted)} inputs: {', '.join(missing[:5])}")
-            return known | {
-                name: _member(file, held[name], tensor, f"{path}: array {name!r}") for name, tensor in wanted.items()
-            }
+            read = {name: _member(file, held[name], t, f"{path}: array {name!r}") for name, t in wanted.items()}
+            return known | {n: v if dtype is None or v.dtype.kind != "f" else v.astype(dtype) for n, v in read.items()}
     except InputError:
         raise
     except (OSError, ValueError, EOFError, zipfile.BadZipFile, zlib.error, NotImplementedError, RuntimeError) as error:

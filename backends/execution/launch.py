@@ -29,7 +29,7 @@ from ...models.program.graph import Graph
 from ..kernels import Array, widened
 from ..lowering.program import Program
 from ..trace import Span, read_spans
-from . import progress
+from . import progress, segments
 from .interpreter import RankError
 from .job import Options, prepared, read_error, write_job
 from .reference import as_stored, check_inputs
@@ -130,9 +130,13 @@ def launch(arguments: Sequence[str], ranks: int, timeout_s: float, folder: Path 
             code = _wait(child, ranks, timeout_s, folder)
         finally:
             if child.poll() is None:  # time-out or interrupt: the launcher passes the signal on to its ranks
+                if folder is not None:
+                    segments.note_running(folder)
                 _end(child)
                 if folder is not None:
                     _end_ranks(folder)
+            if folder is not None and child.returncode:
+                segments.remove(folder)
         log.seek(0)
         text = log.read().decode(errors="replace")
     if code:

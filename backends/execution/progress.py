@@ -32,6 +32,7 @@ import numpy as np
 import numpy.typing as npt
 
 from ...models.files.json_text import JsonError, parse_json
+from . import segments
 from .workplace import abandoned, has_maker
 
 DONE: Final = -2
@@ -98,6 +99,7 @@ def enter(folder: Path, rank: int) -> Table:
         0.0,
     )  # its guard may be stopped before it finds it in the table
     table[rank] = os.getpid(), START
+    segments.note(folder)
     return table
 
 
@@ -218,6 +220,7 @@ def _watch(folder: Path, child: int, ended: int) -> int:
         if gone or os.getppid() != parent:
             os.kill(child, signal.SIGKILL)
             os.waitpid(child, 0)
+            segments.remove(folder)
             if gone:
                 shutil.rmtree(folder, ignore_errors=True)
             os._exit(_ABANDONED)

@@ -24,6 +24,7 @@ from types import FrameType
 from typing import Final
 
 from ...models.text import InputError, bytes_text
+from . import segments
 
 try:
     import fcntl
@@ -111,6 +112,7 @@ def _sweep(place: Path) -> None:
         with suppress(OSError):
             mine = folder.lstat().st_uid == os.getuid() and not folder.is_symlink()
             if mine and has_maker(folder) and abandoned(folder):
+                segments.remove(folder)
                 shutil.rmtree(folder, ignore_errors=True)
 
 

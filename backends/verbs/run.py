@@ -118,7 +118,7 @@ MPI_RANKS = 64
 @click.option(
     "--dtype",
     type=click.Choice(["float64", "float32", "own"]),
-    help="Type of the inputs made from the seed; own: every tensor in its own type, rounded to it by every operator "
+    help="Type of floating inputs; own: every tensor in its own type, rounded to it by every operator "
     "(default: own after --precision, else float64).",
 )
 @click.option(
@@ -203,7 +203,9 @@ def run_command(
     model = plan.asked  # what one process runs is the user's graph, whatever program was planned
     stored = dtype == "own" or (dtype is None and rounds(plan.graph))
     kind = None if stored else dtype or "float64"
-    arrays = read_inputs(inputs, model) if inputs is not None else random_inputs(model, seed, kind)
+    arrays = (
+        random_inputs(model, seed, kind) if inputs is None else read_inputs(inputs, model, None if stored else dtype)
+    )
     options = Options(fuse, overlap, True, xp.__name__, stored)
     program = prepared(plan.graph, plan.machine.hierarchy, plan.choices, options)
     start = time.monotonic()

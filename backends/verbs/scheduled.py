@@ -77,7 +77,11 @@ def run_scheduled(subject: Subject, asked: Asked, execute: Callable[[Mapping[str
     graph = subject.graph
     stored = asked.dtype == "own" or (asked.dtype is None and rounds(graph))
     kind = None if stored else asked.dtype or "float64"
-    arrays = read_inputs(asked.inputs, graph) if asked.inputs is not None else random_inputs(graph, asked.seed, kind)
+    arrays = (
+        random_inputs(graph, asked.seed, kind)
+        if asked.inputs is None
+        else read_inputs(asked.inputs, graph, None if stored else asked.dtype)
+    )
     ranks = f"{asked.ranks} {'virtual' if asked.virtual else 'MPI'} ranks"
     start = time.monotonic()
     try:

@@ -123,8 +123,8 @@ def _text(matrix: Matrix) -> str:
 
 def selected(timings: Sequence[Timing], conditions: Mapping[str, str]) -> list[Timing]:
     """Rows whose columns have these values.  Raises `InputError` for a column that does not exist."""
+    names = [c for c, _ in timings[0].columns] if timings else []
     for column in conditions:
-        names = [c for c, _ in timings[0].columns]
         if timings and column not in names:
             raise InputError(f"there is no column {column!r}; columns: {', '.join(names)}")
     return [t for t in timings if all(dict(t.columns).get(c) == v for c, v in conditions.items())]

@@ -22,6 +22,7 @@ import pulp
 import z3
 
 from ...models.collective_programs.collectives import CollectiveError
+from ..highs import without_banner
 from .graph import StateGraph
 
 
@@ -38,7 +39,8 @@ def ilp_path(graph: StateGraph, costs: Sequence[Sequence[int]]) -> list[tuple[in
         balance[graph.edges[s][k].target].append(-y[s, k])
     for s, terms in enumerate(balance):
         model += pulp.lpSum(terms) == (s == 0) - (s == graph.goal)
-    model.solve(pulp.HiGHS(msg=False, gapRel=0))
+    with without_banner():
+        model.solve(pulp.HiGHS(msg=False, gapRel=0))
     if model.status != pulp.LpStatusOptimal:
         raise CollectiveError(f"HiGHS ended with {pulp.LpStatus[model.status]!r}; use the native engine")
     path, at = [], 0

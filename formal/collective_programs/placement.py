@@ -20,6 +20,7 @@ from itertools import product
 from typing import Literal, assert_never
 
 from ...models.collective_programs.parallelism import Matrix, ParallelismError, PlacementProblem, factors
+from ..highs import without_banner
 
 Engine = Literal["native", "ilp", "smt"]
 
@@ -154,7 +155,8 @@ def ilp_matrices(problem: PlacementProblem) -> tuple[Matrix, ...]:
     solver = pulp.HiGHS(msg=False)
     found: list[Matrix] = []
     while True:
-        model.solve(solver)
+        with without_banner():
+            model.solve(solver)
         if model.status == pulp.LpStatusInfeasible:
             return tuple(sorted(found))
         if model.status != pulp.LpStatusOptimal:

@@ -179,6 +179,8 @@ def calibrate_command(
             write_timings(save, rows)
     rows = selected(rows, pairs(conditions, "--where"))
     kept = selected(rows, pairs(held, "--hold-out")) if held else []
+    if held and not kept:
+        raise InputError("--hold-out chooses no row")
     fitted = [r for r in rows if r not in kept]
     result = calibrate(machine, fitted, kept, latencies)
     parts = (

@@ -154,7 +154,7 @@ SOLVE: Final = Combinations(
     ),
     kinds={"problem": {"egraph": "an e-graph", "selection": "a problem", "unread": "a PROBLEM"}},
     neutral={"engine": "native"},
-    unmeasured=_SEARCH,
+    unmeasured={**_SEARCH, "gap": "what is proved optimal is within every gap"},
 )
 
 PLACE: Final = Combinations(
@@ -168,6 +168,7 @@ PLACE: Final = Combinations(
         **FORCE,
         "engine": "every engine finds the same",
         "order": "of one axis that is reduced there is one order",
+        "reading": "it says which programs there are, of which the cheapest is often the same",
     },
 )
 
@@ -252,6 +253,7 @@ EXPLAIN: Final = Combinations(
             (*_ONLY, "cost", "state", "pcg"),
             "it is explained as a whole, {svg} beside it",
         ),
+        Apart("plan_file=joint", ("errors",), "its bound is about all equal programs, not about this one alone"),
         Apart("plan_file=views", (*_ONLY, "cost", "state", "pcg"), "it is explained as a whole"),
         Needs("svg", ("pcg", "plan_file=pipelined"), "it draws the parallel computation graph, or a schedule"),
     ),

@@ -172,6 +172,8 @@ def _show(
         "model": spec.model().name,
         "bytes": spec.payload,
     }
+    if options.listed:
+        data["listed"] = [[words(p, f.request.system().tree) for p in f.best.graph.programs()] for f in rows]
     if options.svg is not None and winner.best.program is not None:
         draw(options.svg, winner.best, hierarchy)
     if not options.as_json:

@@ -282,12 +282,19 @@ def _publish(
     if isinstance(answer.subject, Pipeline):
         say(f"most activations kept, by device: {', '.join(str(Fraction(m, shared)) for m in most)}")
     for word, value in (extra or {}).items():
-        say(f"{word.replace('_', ' ')}: {value}")
+        say(f"{word.replace('_', ' ')}: {_listed(value)}")
     if answer.asked is not None:
         say(*answer.asked.lines(answer.time, _best(answer)))
     if published.path is not None:
         say(f"wrote {published.path} ({published.size} bytes) in {limit.elapsed_s:.1f} s")
     return code
+
+
+def _listed(value: object) -> object:
+    """Names, perhaps with how often, in a line."""
+    if isinstance(value, dict):
+        return ", ".join(f"{n} {name}" for name, n in value.items())
+    return ", ".join(map(str, value)) if isinstance(value, list) else value
 
 
 def _best(answer: Answer) -> int:
@@ -309,6 +316,8 @@ def _overlap_extra(read: OverlapGraph, done: Overlapped) -> dict[str, object]:
         "compute_times_of_model": read.modelled_compute,
         "collective_times_of_table": read.tabled,
         "collective_times_of_model": read.modelled_collectives,
+        **({"priced_by_the_machine": dict(read.priced)} if read.priced else {}),
+        **({"groups_of_consecutive_ranks": list(read.apart)} if read.apart else {}),
         "memory_limit": read.problem.limits[0],
     }
 

@@ -12,11 +12,14 @@ forge a verdict (`tests/test_terminal.py`).
 from __future__ import annotations
 
 import json
+import os
 import sys
 import time
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager, redirect_stdout
 from enum import IntEnum
 from types import TracebackType
-from typing import TYPE_CHECKING, Self
+from typing import TYPE_CHECKING, Self, TextIO
 
 from ..text import escaped, joined, seconds_text
 
@@ -50,9 +53,44 @@ def worst(codes: list[Exit]) -> Exit:
     return max(codes, key=SEVERITY.index)
 
 
+_RESULTS: list[TextIO] = []
+"""Where results go while a command runs: the stdout that it began with."""
+
+
+@contextmanager
+def results_apart() -> Iterator[None]:
+    """Stdout is for results, `emit` and `say`.  What solvers, frontends and the user's own files print there, from C
+    too, goes to stderr: a banner in front of a JSON object would make it none.
+    """
+    outer = sys.stdout
+    outer.flush()
+    try:
+        descriptor: int | None = outer.fileno()
+    except (OSError, ValueError):  # a stream of a test, or of a program that we are part of: it has no descriptor
+        descriptor = None
+    with ExitStack() as stack:
+        if descriptor == 1:
+            kept = os.dup(1)
+            os.dup2(2, 1)
+            stack.callback(os.close, kept)
+            stack.callback(os.dup2, kept, 1)
+            results = os.fdopen(kept, "w", encoding=outer.encoding, errors=outer.errors, closefd=False)
+            stack.callback(results.flush)
+        else:
+            results = outer
+        _RESULTS.append(results)
+        stack.callback(_RESULTS.pop)
+        stack.enter_context(redirect_stdout(sys.stderr))
+        yield
+
+
+def _results() -> TextIO:
+    return _RESULTS[-1] if _RESULTS else sys.stdout
+
+
 def emit(document: dict[str, object]) -> None:
     """Write exactly one JSON object to stdout."""
-    sys.stdout.write(
+    _results().write(
         json.dumps(document, sort_keys=True).replace("\x7f", "\\u007f") + "\n"
     )  # ASCII; JSON leaves one control character as it is
 
@@ -61,7 +99,7 @@ def say(*lines: str, err: bool = False) -> None:
     """Write lines (or blocks made by `joined`) to stdout or stderr, escaped: the only way out for text that may
     come from a file.
     """
-    stream = sys.stderr if err else sys.stdout
+    stream = sys.stderr if err else _results()
     encoding = stream.encoding or "utf-8"
     for line in lines:
         stream.write(joined([line]).encode(encoding, "backslashreplace").decode(encoding) + "\n")

@@ -19,7 +19,7 @@ import click
 from ..files.output import check_target
 from ..text import InputError, parse_bytes, parse_fraction, parse_memory
 from .combinations import Combinations
-from .console import say
+from .console import results_apart, say
 
 LONGEST_WAIT_S: Final = 10**9
 """More seconds than anybody waits (31 years); clocks and timers of the system take this many."""
@@ -189,7 +189,9 @@ def typed() -> dict[str, object]:
 
 
 def combined(table: Combinations) -> Callable[[Command], Command]:
-    """A command refuses options that do not go together by `table`, before it does anything."""
+    """A command refuses options that do not go together by `table`, before it does anything; what it does then prints
+    results on stdout, and nothing else.
+    """
 
     def decorate(command: Command) -> Command:
         @wraps(command)
@@ -197,7 +199,8 @@ def combined(table: Combinations) -> Callable[[Command], Command]:
             refusal = table.refusal(typed(), _flags())
             if refusal is not None:
                 raise click.UsageError(refusal)
-            return command(*args, **given)
+            with results_apart():
+                return command(*args, **given)
 
         run.combinations = table  # type: ignore[attr-defined]  # read by the tests that give all pairs
         return cast("Command", run)

@@ -20,6 +20,8 @@ from __future__ import annotations
 import gzip
 import json
 import zlib
+from collections import Counter
+from collections.abc import Mapping
 from dataclasses import dataclass
 from fractions import Fraction
 from math import ceil
@@ -30,23 +32,27 @@ from ...files.input import regular
 from ...files.json_text import JsonError, parse_json
 from ...machine.machine import DEFAULT, Machine, load_machine
 from ...schedules.problem import MOST_TASKS, Holding, Precedence, ScheduleProblem, Stream, Task
-from ...text import InputError
-from .times import DTYPES, Shaped, collective_ns, compute_ns
+from ...text import InputError, did_you_mean
+from .times import COLLECTIVES, DTYPES, Collective, Shaped, collective_ns, compute_ns, spans
 
 MOST_BYTES = 1 << 28
 COLUMNS = ["id", "kind", "op", "inputs", "shape", "dtype", "bytes", "more"]
-WORDS = ("all_gather", "reduce_scatter", "all_reduce")
 
 
 @dataclass(frozen=True)
 class OverlapGraph:
-    """The problem, and where its times come from: nodes timed by the published table and by the machine's model."""
+    """The problem, and where its times come from: nodes timed by the published table and by the machine's model.
+    `priced`: collectives that the table does not hold -> how many; `apart`: groups that are no rows of the mesh, taken
+    to be of consecutive ranks.
+    """
 
     problem: ScheduleProblem
     machine: Machine
     modelled_compute: int
     tabled: int
     modelled_collectives: int
+    priced: tuple[tuple[str, int], ...] = ()
+    apart: tuple[str, ...] = ()
 
     @property
     def busy(self) -> int:
@@ -88,7 +94,8 @@ def _read(value: Any, path: Path, spec: str | None) -> OverlapGraph:
     nodes: list[list[Any]] = value["nodes"]
     if not 1 <= len(nodes) <= MOST_TASKS:
         raise InputError(f"{path}: has {len(nodes)} nodes, must have 1 to {MOST_TASKS}")
-    streams = {name: k + 1 for k, name in enumerate(groups)}
+    apart = _apart(nodes, groups, path)
+    streams = {name: k + 1 for k, name in enumerate((*groups, *apart))}
     tensors: list[list[Shaped]] = []  # results, of views those that they show
     for node in nodes:
         shaped = [] if node[4] is None else [Shaped(tuple(_size(n, path) for n in node[4]), _dtype(node[5], path))]
@@ -107,7 +114,7 @@ def _read(value: Any, path: Path, spec: str | None) -> OverlapGraph:
     last_of: dict[str, int] = {}
     loaned: dict[int, list[int]] = {}  # input -> tasks that read it, perhaps through views
     shows: list[tuple[int, ...]] = []  # inputs behind each node, through views
-    counts = [0, 0, 0]
+    counts, priced = [0, 0, 0], Counter[str]()
     for k, (_, kind, op, inputs, _, _, _, *more) in enumerate(nodes):
         behind = tuple(dict.fromkeys(t for i in inputs for t in roots[i]))
         given = tuple(dict.fromkeys(x for i in inputs for x in shows[i]))
@@ -128,15 +135,15 @@ def _read(value: Any, path: Path, spec: str | None) -> OverlapGraph:
         elif kind == "collective":
             about = more[0]
             group = str(about["group"])
-            if group not in streams or not op.startswith(WORDS):
-                raise InputError(f"{path}, node {k}: unknown collective {op!r} or group {group!r}")
             if about.get("table_ms") is not None:
                 counts[1] += 1
                 time = ceil(Fraction(str(about["table_ms"])) * 10**6)
             else:
                 counts[2] += 1
-                payload = max(sum(x.bytes for x in read), sum(x.bytes for x in tensors[k]))
-                time = collective_ns(op, group, payload, groups, machine)
+                priced[str(op)] += 1
+                held = _size(about.get("in_bytes", 0), path)
+                payload = max(sum(x.bytes for x in read), sum(x.bytes for x in tensors[k]), held)
+                time = collective_ns(_known(op, f"{path}, node {k}"), spans(group, groups, apart), payload, machine)
             tasks.append(Task(f"{k} {op}", time, (streams[group],)))
             if group in last_of:
                 before.append(Precedence(last_of[group], t))
@@ -161,7 +168,7 @@ def _read(value: Any, path: Path, spec: str | None) -> OverlapGraph:
     ]
     problem = ScheduleProblem(
         f"graph {path.name}",
-        (Stream(0, "compute"), *(Stream(0, f"group {name}") for name in groups)),
+        (Stream(0, "compute"), *(Stream(0, f"group {name}") for name in streams)),
         tuple(tasks),
         tuple(dict.fromkeys(before)),
         tuple(holdings),
@@ -169,7 +176,36 @@ def _read(value: Any, path: Path, spec: str | None) -> OverlapGraph:
         "s",
         10**9,
     ).check()
-    return OverlapGraph(problem, machine, *counts)
+    return OverlapGraph(problem, machine, *counts, tuple(sorted(priced.items())), tuple(apart))
+
+
+def _apart(nodes: list[list[Any]], groups: Mapping[str, int], path: Path) -> dict[str, int]:
+    """Groups of collectives that are no rows of the mesh, such as those of experts: the ranks that a node says."""
+    found: dict[str, int] = {}
+    for k, node in enumerate(nodes):
+        if node[1] == "collective" and (name := str(node[7]["group"])) not in groups:
+            if "ranks" not in node[7]:
+                known = ", ".join(groups)
+                raise InputError(
+                    f"{path}, node {k}: group {name[:40]!r} is none of {known}{did_you_mean(name, groups)}, and the "
+                    "node does not say its ranks"
+                )
+            ranks = _count(node[7]["ranks"], f"{path}, node {k}: ranks")
+            if found.setdefault(name, ranks) != ranks:
+                raise InputError(f"{path}, node {k}: group {name[:40]!r} has {ranks} ranks, and {found[name]} before")
+    return found
+
+
+def _known(op: Any, place: str) -> Collective:
+    """The collective of a name, such as `all_to_all_single.default`."""
+    name = str(op).removeprefix("_c10d_functional.").removeprefix("c10d.").lstrip("_")
+    found = next((c for word, c in COLLECTIVES.items() if name.startswith(word)), None)
+    if found is None:
+        raise InputError(
+            f"{place}: collective {str(op)[:60]!r} has no time (table_ms) and is none that a machine prices"
+            f"{did_you_mean(name.partition('.')[0].removesuffix('_single'), COLLECTIVES)}; these are {', '.join(COLLECTIVES)}"
+        )
+    return found
 
 
 def program_peak(holdings: list[Holding]) -> int:
