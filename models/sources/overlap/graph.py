@@ -176,7 +176,7 @@ def _read(value: Any, path: Path, spec: str | None) -> OverlapGraph:
         "s",
         10**9,
     ).check()
-    return OverlapGraph(problem, machine, *counts, tuple(sorted(priced.items())), tuple(apart))
+    return OverlapGraph(problem, machine, counts[0], counts[1], counts[2], tuple(sorted(priced.items())), tuple(apart))
 
 
 def _apart(nodes: list[list[Any]], groups: Mapping[str, int], path: Path) -> dict[str, int]:
