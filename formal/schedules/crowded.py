@@ -131,7 +131,7 @@ def crowded(found: Frame, problem: ScheduleProblem, makespan: int, clock: Clock)
         if closed.value > value:
             value, rows, last = closed.value, [*first, *root.rows, *closed.rows], closed
     assert last is not None
-    array = np.array(rows, dtype=np.int64).reshape(-1, 5)
+    array = np.array([_capped(row, value) for row in rows], dtype=np.int64).reshape(-1, 5)
     if value <= found.value or _effort(array, problem, shop, len(apart)) > MOST_WORK:
         return None
     return Crowded(value, Refutation(value - 1, array), last.task, last.begun)
@@ -261,6 +261,16 @@ def _effort(rows: Ints, problem: ScheduleProblem, shop: Shop, splits: int) -> in
         + 2 * (1 + 2 * splits) * (OBJECT + n // 8) * (n + links)
         + 8 * OBJECT * (n + links) * (2 + splits)
     )
+
+
+def _capped(row: Row, value: int) -> Row:
+    """A row that ends a case, for a checker whose heads and tails stop at `value`, where all is contradicted: the worse
+    of two cases may go far beyond the bound of both.
+    """
+    word, a, b, c, d = row
+    if word == LOAD:
+        return word, a, min(b, value), min(c, value), d
+    return (word, a, b, min(c, value), d) if word == WORK else row
 
 
 def _tuples(rows: Ints) -> list[Row]:

@@ -74,7 +74,7 @@ def results_apart() -> Iterator[None]:
             os.dup2(2, 1)
             stack.callback(os.close, kept)
             stack.callback(os.dup2, kept, 1)
-            results = os.fdopen(kept, "w", encoding=outer.encoding, errors=outer.errors, closefd=False)
+            results: TextIO = os.fdopen(kept, "w", encoding=outer.encoding, errors=outer.errors, closefd=False)
             stack.callback(results.flush)
         else:
             results = outer

@@ -176,7 +176,7 @@ def _read(value: Any, path: Path, spec: str | None) -> OverlapGraph:
         "s",
         10**9,
     ).check()
-    return OverlapGraph(problem, machine, *counts, tuple(sorted(priced.items())), tuple(apart))
+    return OverlapGraph(problem, machine, counts[0], counts[1], counts[2], tuple(sorted(priced.items())), tuple(apart))
 
 
 def _apart(nodes: list[list[Any]], groups: Mapping[str, int], path: Path) -> dict[str, int]:
@@ -201,9 +201,10 @@ def _known(op: Any, place: str) -> Collective:
     name = str(op).removeprefix("_c10d_functional.").removeprefix("c10d.").lstrip("_")
     found = next((c for word, c in COLLECTIVES.items() if name.startswith(word)), None)
     if found is None:
+        near = did_you_mean(name.partition(".")[0].removesuffix("_single"), COLLECTIVES)
         raise InputError(
-            f"{place}: collective {str(op)[:60]!r} has no time (table_ms) and is none that a machine prices"
-            f"{did_you_mean(name.partition('.')[0].removesuffix('_single'), COLLECTIVES)}; these are {', '.join(COLLECTIVES)}"
+            f"{place}: collective {str(op)[:60]!r} has no time (table_ms) and is none that a machine prices{near}; "
+            f"these are {', '.join(COLLECTIVES)}"
         )
     return found
 
