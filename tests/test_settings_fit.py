@@ -372,3 +372,14 @@ def large(value: object, at: str) -> list[str]:
     if isinstance(value, list):
         return [place for inner in value for place in large(inner, at)]
     return [at] if isinstance(value, (int, float)) and not isinstance(value, bool) and abs(value) >= 1 << 60 else []
+
+
+@pytest.mark.slow
+def test_a_sum_that_no_certificate_holds_refutes_nothing(capsys: pytest.CaptureFixture[str]) -> None:
+    """A stage whose weights are more than the memory: before, "the plan takes 100.0% less", exit 10."""
+    model = "llama:layers=4,sequence=4,width=32,heads=4,kv_heads=2,hidden=64,vocabulary=4096"
+    ask = ["audit", model, "--batch", "4", "--machine", "localhost:4", "--train", "adam", "--memory", "1500kB"]
+    stages = "--pipeline-model-parallel-size 4 --micro-batch-size 1"
+    assert run([*ask, "--pipeline", "auto", "--strategy", stages, "--time-limit", "150"]) == 5
+    out = capsys.readouterr().out
+    assert "no completion fits" in out and "100.0%" not in out and "which no certificate holds" in out
