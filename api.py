@@ -195,6 +195,11 @@ def pipeline(
     from shardproof.verify.plan.tables import CELLS
 
     graph, target, limit = _graph(model, inputs, batch), _machine(machine), _limit(time_limit_s)
+    settings = None
+    if strategy is not None:
+        said = pipelined_settings(strategy)
+        precision = precision or said.precision
+        settings = settings_of_step(said, graph, train, recompute, precision, str(strategy)[:200])
     request = _request(graph, target, train, loss, recompute, precision, 1, memory, space_name)
 
     def make(which: str) -> TrainingStep | None:
@@ -204,11 +209,9 @@ def pipeline(
     asked = PipelineRequest(
         make, target, stages, recompute, names, request.space, request.memory, gap, interleave=interleave
     )
-    if strategy is None:
+    if settings is None:
         found, _ = carry_out_pipelined(asked, limit)
     else:
-        said = pipelined_settings(strategy)
-        settings = settings_of_step(said, graph, train, recompute, precision, str(strategy)[:200])
         found = audit_pipeline(asked, settings.flags, limit).configuration
     if found.best is None:
         raise NoPlan(f"{graph.name}: no pipeline was found that fits; more time or memory may help", infeasible=False)

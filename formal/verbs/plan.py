@@ -256,10 +256,14 @@ def plan_command(publisher: Publisher, options: PlanOptions) -> int:
     if options.pipeline is not None:
         if options.train is None:
             raise click.UsageError("--pipeline cuts training steps: give --train sgd or --train adam too")
-        where, text = request.space, options.pipeline
+        where, text, types, settings = request.space, options.pipeline, options.precision, None
+        if options.strategy_file is not None:
+            given, train = pipelined_settings(options.strategy_file), (options.train, options.recompute)
+            types = types or given.precision
+            settings = settings_of_step(given, request.graph, *train, types, str(options.strategy_file))
 
         def make(which: str) -> TrainingStep | None:
-            return training_of(request.graph, options.train, options.loss, which, options.precision)
+            return training_of(request.graph, options.train, options.loss, which, types)
 
         names = tuple(blocks(request.graph)) if options.recompute == "auto" else ()
         without = tuple(word for word in FORBIDDEN_WORDS if word in options.without)
@@ -275,10 +279,6 @@ def plan_command(publisher: Publisher, options: PlanOptions) -> int:
             without,
             options.interleave,
         )
-        settings = None
-        if options.strategy_file is not None:
-            given, train = pipelined_settings(options.strategy_file), (options.train, options.recompute)
-            settings = settings_of_step(given, request.graph, *train, options.precision, str(options.strategy_file))
         return plan_pipeline(publisher, asked, clock, options.output, options.as_json, settings)
     if options.views:
         return run_views(publisher, request, options.output, options.as_json, clock, notes)
