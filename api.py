@@ -214,7 +214,11 @@ def pipeline(
 
     require_keywords(PLAN, pipeline, locals(), pipeline=stages)
     graph, target = _graph(model, inputs, batch, None, compare, True), _machine(machine)
-    limit = _limit(time_limit_s, work_limit)
+    limit, settings = _limit(time_limit_s, work_limit), None
+    if strategy is not None:
+        said = pipelined_settings(strategy)
+        precision = precision or said.precision
+        settings = settings_of_step(said, graph, train, recompute, precision, str(strategy)[:200])
     request = _request(graph, target, train, loss, recompute, precision, 1, memory, space_name)
 
     def make(which: str) -> TrainingStep | None:
@@ -224,11 +228,9 @@ def pipeline(
     asked = PipelineRequest(
         make, target, stages, recompute, names, request.space, request.memory, _share(gap), interleave=interleave
     )
-    if strategy is None:
+    if settings is None:
         found, _ = carry_out_pipelined(asked, limit)
     else:
-        said = pipelined_settings(strategy)
-        settings = settings_of_step(said, graph, train, recompute, precision, str(strategy)[:200])
         found = audit_pipeline(asked, settings.flags, limit).configuration
     if found.best is None:
         raise NoPlan(f"{graph.name}: no pipeline was found that fits; more time or memory may help", infeasible=False)

@@ -307,12 +307,38 @@ def test_settings_decide_recomputation_of_the_step(capsys: pytest.CaptureFixture
     assert FULL.split()[0] in json.loads(capsys.readouterr().out)["settings"]["read"]
     assert run([*words, text, "--recompute", "none"]) == 3
     assert "give --recompute all" in capsys.readouterr().err
+    assert run([*words, "--micro-batch-size 4 --bf16"]) in (0, 5, 10)
+    masters = json.loads(capsys.readouterr().out)
+    assert run([*words, "--micro-batch-size 4"]) in (0, 5, 10)
+    plain = json.loads(capsys.readouterr().out)
+    assert masters["strategy_peak_bytes"] > plain["strategy_peak_bytes"], "weights in float32 are kept beside"
     assert run([*words, "--micro-batch-size 4 --accumulate-allreduce-grads-in-fp32"]) == 3
     assert "--precision bf16-master" in capsys.readouterr().err
     assert run(["audit", SPEC, "--machine", "localhost:2", "--strategy", "NO_SHARD", "--precision", "bf16-mixed"]) == 2
     assert "give --train" in capsys.readouterr().err
     with pytest.raises(InputError, match="give them to pipeline"):
         shardproof.plan(SPEC, "localhost:2", batch=8, train="adam", strategy="NO_SHARD")
+
+
+@pytest.mark.parametrize(
+    ("text", "precision"),
+    [
+        ("--bf16", "bf16-master"),
+        ("--bf16 --grad-reduce-in-bf16", "bf16-master:reduce=bfloat16"),
+        ("--fp16 --sequence-parallel", "fp16-master"),
+        ("--sequence-parallel", None),
+        ('{"bf16": {"enabled": true}}', "bf16-master:reduce=bfloat16"),
+        ('{"bf16": {"enabled": true}, "communication_data_type": "fp32"}', "bf16-master"),
+        ('{"bf16": {"enabled": false}}', None),
+        ("[training]\nmixed_precision_param = 'bfloat16'\n[parallelism]", "bf16-master"),
+        ("[training]\nmixed_precision_param = 'float32'\n[parallelism]", None),
+    ],
+)
+def test_settings_say_the_precision_of_the_step(text: str, precision: str | None) -> None:
+    found = settings_of(text)
+    assert found.precision == precision
+    if precision is not None:
+        of_a_step(found, llama(), "adam", "none", precision)
 
 
 SECONDS = re.compile(r"[0-9.]+e\+[0-9]+ m?s\b")
@@ -372,3 +398,14 @@ def large(value: object, at: str) -> list[str]:
     if isinstance(value, list):
         return [place for inner in value for place in large(inner, at)]
     return [at] if isinstance(value, (int, float)) and not isinstance(value, bool) and abs(value) >= 1 << 60 else []
+
+
+@pytest.mark.slow
+def test_a_sum_that_no_certificate_holds_refutes_nothing(capsys: pytest.CaptureFixture[str]) -> None:
+    """A stage whose weights are more than the memory: before, "the plan takes 100.0% less", exit 10."""
+    model = "llama:layers=4,sequence=4,width=32,heads=4,kv_heads=2,hidden=64,vocabulary=4096"
+    ask = ["audit", model, "--batch", "4", "--machine", "localhost:4", "--train", "adam", "--memory", "1500kB"]
+    stages = "--pipeline-model-parallel-size 4 --micro-batch-size 1"
+    assert run([*ask, "--pipeline", "auto", "--strategy", stages, "--time-limit", "150"]) == 5
+    out = capsys.readouterr().out
+    assert "no completion fits" in out and "100.0%" not in out and "which no certificate holds" in out

@@ -436,7 +436,7 @@ def test_files_of_other_programs_are_told_what_to_give(text: str, message: str) 
 
 
 @pytest.mark.parametrize(
-    "text", ["", "\n", "[1, null]", "{}", '{"*": null}', '{"fc1": {"b": {"gpus": 8}}}', '{"optimizer": {"b": {"g": 2}}, "x": null}', '{"mesh": {"dp": 2}, "specs": {}}', '{"fc1": 3, "fc2": {"b": {"g": 2}}}', "{"]
+    "text", ["", "\n", "[1, null]", "{}", '{"*": null}', '{"fc1": {"b": {"gpus": 8}}}', '{"optimizer": {"b": {"g": 2}}, "x": null}', '{"mesh": {"dp": 2}, "specs": {}}', '{"fc1": 3, "fc2": {"b": {"g": 2}}}', '{"fc1": {"b": 8}}', "{"]
 )  # fmt: skip
 def test_strategies_are_left_to_their_reader(text: str) -> None:
     assert read_settings(text) is None
@@ -461,6 +461,7 @@ def test_strategies_are_left_to_their_reader(text: str) -> None:
         ("--training.compile --parallelism.tensor-parallel-degree 2", Flags("torchtitan", tp=2, sequence_parallel=True, zero=3)),
         ("N=2\nexport A=\"--tensor-model-parallel-size $N\"\nB=(\n  $A # two\n  --bf16\n)\nset -ex\npython x.py \"${B[@]}\" \\\n --sequence-parallel", Flags("Megatron", tp=2, sequence_parallel=True)),
         ("NGPU=8 torchrun --nproc_per_node=8 train.py --parallelism.tensor_parallel_degree=2", Flags("torchtitan", tp=2, sequence_parallel=True, zero=3)),
+        ("pretrain_gpt.py --bf16 \\\n  --tensor-model-parallel-size 2", Flags("Megatron", tp=2)),
         ("ShardingStrategy.FULL_SHARD", Flags("FSDP", zero=3)),
         ("full_shard auto_wrap", Flags("FSDP", zero=3)),
     ],

@@ -41,7 +41,7 @@ def torchtitan_toml(found: Nearest, batch: int) -> str:
     """The tables `[training]` and `[parallelism]` of torchtitan's configuration."""
     f = found.flags
     copies = f.copies(found.plan.machine.devices)
-    shards, replicas = (copies, 1) if f.zero else (1, copies)
+    shards, replicas = (copies, 1) if f.zero or f.cp > 1 else (1, copies)  # context ranks shard what copies do
     return (
         "[training]\n"
         f"local_batch_size = {max(1, batch // copies)}\n"

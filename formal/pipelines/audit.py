@@ -1,7 +1,8 @@
 """This module says whether a published pipelined configuration is the best that there is.
 
 optimal    its best completion takes no longer than what no plan of the enumerated pairs goes below
-refuted    a plan that takes less than any completion of it: t(plan) < bound(configuration)
+refuted    a plan that takes less than any completion of it: t(plan) < bound(configuration), and certificates say the
+           bound (that a stage's weights alone are more than the memory is a sum that no certificate holds: undecided)
 infeasible nothing fits the memory: of one stage, a step in micro-batches keeps no less than one micro-batch does, so
            that a certificate that no placement of a micro-batch's step fits is one for the step
 undecided  neither; the interval is said
@@ -24,6 +25,7 @@ from ..planning.plan import default_space
 from ..planning.time_limit import TimeLimit
 from ..selection.model.clock import Clock
 from ..selection.solve import solve
+from .case import NO_STEP
 from .given import Configured, configured, micro_batches
 from .job import Job
 from .request import AUTO, PipelineRequest, pairs_of, triple_of
@@ -120,7 +122,7 @@ def _decided(given: Configured, found: Searched, gap: Fraction) -> Outcome:
     own, best = given.best, found.best
     if own is not None and own.step <= found.lower_bound:
         return Outcome.OPTIMAL
-    if best is not None and best.step < given.bound:
+    if best is not None and best.step < given.bound < NO_STEP:
         return Outcome.REFUTED
     if own is not None and gap and own.step * (1 - gap) <= found.lower_bound:
         return Outcome.WITHIN_GAP

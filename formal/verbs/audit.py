@@ -74,7 +74,11 @@ from .search_options import engine_option, gap_option, limit_options, started
 @click.option(
     "--recompute", help="With --train: blocks computed again, as in plan [default: what the settings say, or none]"
 )
-@click.option("--precision", type=PRECISION, help=f"With --train. {PRECISION_HELP}")
+@click.option(
+    "--precision",
+    type=PRECISION,
+    help=f"With --train [default: what the settings say, with weights in float32 beside it]. {PRECISION_HELP}",
+)
 @click.option(
     "--pipeline",
     help="With --train: what it is compared with: P:M, its own stages and micro-batches (the default, where the "
@@ -144,10 +148,11 @@ def audit_command(
         if not as_json:
             say(*(f"note: {note}" for note in notes))
         which = recompute or ("none" if settings.recompute is None else settings.recompute.value)
-        settings = settings_of_step(settings, model, train, which, precision, str(strategy))
+        types = precision or settings.precision
+        settings = settings_of_step(settings, model, train, which, types, str(strategy))
 
         def make(which: str) -> TrainingStep | None:
-            return training_of(model, train, None, which, precision)
+            return training_of(model, train, None, which, types)
 
         wanted = PipelineRequest(make, load_machine(machine), pipeline or "", which, (), where or None, memory, gap)
         return audit_pipelined(publisher, wanted, settings, clock, output, as_json)

@@ -21,6 +21,7 @@ from ..joint.gains import gains, lines
 from ..joint.request import SEARCH_SHARE
 from ..joint.solve import joint_plan
 from ..planning.plan import fitting_space
+from ..planning.strategy import Strategy
 from ..planning.time_limit import TimeLimit
 from .joint import GAINS_S
 
@@ -36,6 +37,7 @@ def audit_program(
     where = request.space or default
     if where.vocabulary:
         raise InputError("--joint compares over whole spaces: leave out the vocabulary")
+    settings = request.strategy.settings if isinstance(request.strategy, Strategy) else None
     strategy = carried(request.strategy, program, request.machine) if request.carry else request.strategy
     with Watch("auditing jointly"), clock.phase("search"):
         report = audit_jointly(
@@ -74,12 +76,15 @@ def audit_program(
                 "assumptions": list(report.found.planning.problem.assumptions),
                 "plan": None if output is None or plan is None else str(output),
                 "seconds": round(clock.elapsed_s, 3),
+                **({} if settings is None else {"settings": settings.to_json()}),
             }
         )
         return code
     say(*_words(report, program, checked))
     if best is not None and user is not None and best < user:
         say("the better program rewrites:", *lines(gained))
+    if settings is not None:
+        say(settings.line())
     say(f"assumptions: {', '.join(report.found.planning.problem.assumptions)}")
     if output is not None and plan is not None:
         say(f"wrote {output}")
@@ -97,19 +102,21 @@ def _confirmed(publisher: Publisher, report: JointAudit) -> bool:
 
 
 def _words(report: JointAudit, program: Graph, checked: bool) -> list[str]:
-    user, best, lower = (None if c is None else seconds_text(c.numerator, c.denominator) for c in report.costs)
+    user, best, lower = ("unknown" if c is None else seconds_text(c.numerator, c.denominator) for c in report.costs)
     everything = "no equal program under any placement"
     match report.outcome if checked else Outcome.UNDECIDED:
         case Outcome.OPTIMAL:
             out = [f"optimal (proved): {program.name} costs {user}, and {everything} costs less"]
         case Outcome.WITHIN_GAP:
             out = [f"within the gap (proved): {program.name} costs {user}, {everything} costs less than {lower}"]
+        case Outcome.REFUTED if report.costs[0] is None:
+            out = [f"refuted: no completion of {program.name} fits, a program that computes the same costs {best}"]
         case Outcome.REFUTED:
             out = [f"refuted: {program.name} costs {user}, a program that computes the same costs {best}"]
         case Outcome.INFEASIBLE:
             out = ["infeasible (proved): no program fits the limit, whatever the strategy"]
         case Outcome.UNDECIDED:
-            out = [f"undecided: {program.name} costs {user}, {everything} costs less than {lower}, one costs {best}"]
+            out = [f"undecided: the cost of {program.name} is {user}, the bound of all {lower}, the best known {best}"]
     if report.applied.free:
         out.append(f"{len(report.applied.free)} left to the solver: {', '.join(report.applied.free[:6])}")
     if report.unequal:

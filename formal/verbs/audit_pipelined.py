@@ -152,6 +152,8 @@ def _lines(report: PipelineAudit) -> list[str]:
         case _:
             if own is None and best is None:
                 lines.append("undecided: nothing was found that fits, and that nothing does is not proved of stages")
+            elif given.bound >= NO_STEP:
+                lines.append("undecided: the plan fits and no completion does, which no certificate holds")
             else:
                 lines.append(
                     "undecided: neither a plan below every completion, nor a bound that reaches the configuration"

@@ -206,10 +206,14 @@ def plan_command(publisher: Publisher, options: PlanOptions) -> int:
             options.as_json,
         )
     if options.pipeline is not None:
-        where, text = request.space, options.pipeline
+        where, text, types, settings = request.space, options.pipeline, options.precision, None
+        if options.strategy is not None:
+            given, train, place = pipelined_settings(options.strategy), options.train or "", str(options.strategy)
+            types = types or given.precision
+            settings = settings_of_step(given, request.graph, train, options.recompute, types, place)
 
         def make(which: str) -> TrainingStep | None:
-            return training_of(request.graph, options.train, options.loss, which, options.precision)
+            return training_of(request.graph, options.train, options.loss, which, types)
 
         names = tuple(blocks(request.graph)) if options.recompute == "auto" else ()
         without = tuple(word for word in FORBIDDEN_WORDS if word in options.without)
@@ -225,11 +229,6 @@ def plan_command(publisher: Publisher, options: PlanOptions) -> int:
             without,
             options.interleave,
         )
-        settings = None
-        if options.strategy is not None:
-            given, train = pipelined_settings(options.strategy), options.train or ""
-            place = str(options.strategy)
-            settings = settings_of_step(given, request.graph, train, options.recompute, options.precision, place)
         return plan_pipeline(publisher, asked, clock, options.output, options.as_json, settings)
     if options.views:
         return run_views(publisher, request, options.output, options.as_json, clock, notes)

@@ -106,10 +106,8 @@ def _object(data: Mapping[str, object]) -> Settings | None:
         return None
     if (problem := json_of_others(data)) is not None and not ours:
         raise problem
-    if ours or not placed:
-        return deepspeed(data) if data else None
-    keys = [key for key in data if key not in placed]
-    if any(did_you_mean(key, {w.split(".")[0] for w in known.words}) for key in keys):
+    tops = sorted({word.split(".")[0] for word in (*known.words, *known.foreign)})
+    if ours or any(did_you_mean(key, tops) for key in data if key not in placed):
         return deepspeed(data)
     return None
 

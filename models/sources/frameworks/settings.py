@@ -5,6 +5,7 @@ words that it read, listed by what they change.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Final
 
 from ...layout.targets.degrees import Flags
 from .words import Sorted, Value
@@ -24,6 +25,9 @@ SIZES = (
 """Names of ours for the sizes of a transformer: layers, model width, feed-forward width, heads, heads of keys, elements
 of a head, tokens, vocabulary, experts, experts of a token.
 """
+
+
+_SHORT: Final = {"bfloat16": "bf16", "float16": "fp16"}
 
 
 @dataclass(frozen=True)
@@ -62,6 +66,22 @@ class Settings:
     optimizer: Stated | None = None
     idle: tuple[str, ...] = ()
     uncompared: tuple[str, ...] = ()
+
+    @property
+    def precision(self) -> str | None:
+        """What `--precision` would say of a step: weights are kept in float32 beside the half type that is said, as
+        these frameworks keep them; None where no half type is.  DeepSpeed sums gradients in the half type, the others
+        in float32, where nothing else is said.
+
+        >>> Settings(Flags("Megatron"), half=Stated("--bf16", "bfloat16")).precision
+        'bf16-master'
+        """
+        short = None if self.half is None else _SHORT.get(self.half.value)
+        if self.half is None or short is None:
+            return None
+        usual = self.half.value if self.flags.source == "DeepSpeed" else "float32"
+        sums = usual if self.gradients is None else self.gradients.value
+        return f"{short}-master" + ("" if sums == "float32" else f":reduce={sums}")
 
     def to_json(self) -> dict[str, object]:
         """Plain data: every word of the file in one of the groups of `words`."""
