@@ -18,13 +18,13 @@ from ...models.text import seconds_text
 from ...proofs.plan.bundle import Plan
 from ...proofs.publishing.publisher import Nearest, Publisher, Restricted
 from ..export.dtensor import export_dtensor
-from ..export.exported import Exported
+from ..export.exported import Exported, parts_json, said_parts, said_whole
 from ..export.flags import batch_of, megatron_text
 from ..export.jax import export_jax
 from ..export.torchtitan import torchtitan_file
 from .export_pipelined import ACTIONS, export_actions, export_pipelined
 
-TARGETS: Final[dict[str, Callable[[Plan, str], Exported]]] = {"dtensor": export_dtensor, "jax": export_jax}
+TARGETS: Final[dict[str, Callable[[Plan, str, bool], Exported]]] = {"dtensor": export_dtensor, "jax": export_jax}
 SETTINGS: Final[dict[str, Callable[[Nearest, int], str]]] = {"megatron": megatron_text, "torchtitan": torchtitan_file}
 """Targets that are told degrees: what is written is the nearest that they can be told."""
 
@@ -53,6 +53,12 @@ NAMED: Final = 5
     type=SECONDS,
     help="With --resolve, megatron or torchtitan: seconds of the wall for the search.  [default: 300]",
 )
+@click.option(
+    "--layouts-only",
+    is_flag=True,
+    help="Write where tensors lie and nothing else of the plan: precision, recomputation, micro-batches, optimizer, "
+    "loss and attention are then the job's to do, and the file says which.",
+)
 @output_option("--resolved", help="With --resolve: the file for that plan.", replaces_results=True)
 @output_option(
     "--csv",
@@ -69,6 +75,7 @@ def export_command(
     target: str,
     resolve: bool,
     time_limit: float | None,
+    layouts_only: bool,
     resolved: Path | None,
     csv: Path | None,
     output: Path,
@@ -76,6 +83,8 @@ def export_command(
 ) -> int:
     """Write PLAN for another framework; the file needs nothing of ours."""
     pipelined = publisher.checked_pipeline(plan_file)
+    if layouts_only and target in (*SETTINGS, ACTIONS):
+        raise click.UsageError(f"--layouts-only is for dtensor and jax; --to {target} writes no layouts of tensors")
     if pipelined is not None:
         if resolve or resolved is not None:
             raise click.UsageError("--resolve is for plans without pipelines")
@@ -83,7 +92,7 @@ def export_command(
             if csv is not None:
                 raise click.UsageError("--to actions writes the schedule: leave out --csv")
             return export_actions(*pipelined, output, as_json)
-        return export_pipelined(*pipelined, target, csv, output, as_json)
+        return export_pipelined(*pipelined, target, csv, output, as_json, layouts_only)
     if csv is not None or target == ACTIONS:
         word = "--csv" if csv is not None else "--to actions"
         raise click.UsageError(f"{word} is for pipelined plans; others have no schedule")
@@ -101,7 +110,7 @@ def export_command(
             publisher.plan(resolved, plan)
     else:
         plan, identity = publisher.checked_plan(plan_file)
-    made = TARGETS[target](plan, identity)
+    made = TARGETS[target](plan, identity, layouts_only)
     write_file(output, made.text.encode())
     if as_json:
         emit(
@@ -113,6 +122,7 @@ def export_command(
                 "mesh": [list(pair) for pair in made.mesh],
                 "said": made.said,
                 "refused": [[r.place, r.tensor, r.reason] for r in made.refused],
+                **parts_json(made),
                 **({} if again is None else _price(again)),
             }
         )
@@ -131,6 +141,7 @@ def export_command(
             say(f"  and {', '.join(f'{n} of kind {kind}' for kind, n in sorted(kinds.items()))} (all in the file)")
         if again is None:
             say(f"--resolve plans again within what {target} can say, and proves what that costs")
+    say(*said_parts(made.done, made.left_out, target), *said_whole(made.whole))
     if again is not None:
         say(_certificates(again), again.words)
         if resolved is not None:
