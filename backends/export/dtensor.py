@@ -43,9 +43,9 @@ def export_dtensor(plan: Plan, identity: str, layouts_only: bool = False) -> Exp
     """The file for a plan.  `layouts_only`: what else the plan says of a step is left to the job.  Raises `MeshError`
     where no mesh holds the plan, `InputError` for parts of it that no such file does.
     """
-    found = plan_shardings(plan.graph, plan.machine.hierarchy, [v.name for v in plan.machine.levels], plan.choices)
     how = recipe(plan.graph)
     required("dtensor", how.refused, layouts_only)
+    found = plan_shardings(plan.graph, plan.machine.hierarchy, [v.name for v in plan.machine.levels], plan.choices)
     refused = refusals(plan.graph, found)
     data = document(plan.graph, plan.machine.name, identity, found, refused)
     whole = runs_whole(plan.graph, found)

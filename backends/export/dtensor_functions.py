@@ -229,6 +229,8 @@ class Functions(TorchFunctionMode):  # type: ignore[misc]
                 if type(p).__name__ == "_StridedShard"
             }
             if not strided:
+                if getattr(func, "__name__", "") in FLATTENING and isinstance(out, DTensor) and out.requires_grad:
+                    out.register_hook(_contiguous)
                 return out
             last = max(strided)
 
@@ -347,6 +349,15 @@ def _changed(name: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     if in_place or (name.endswith("_") and not name.endswith("__") and name != "requires_grad_"):
         return args[0]
     return None
+
+
+def _contiguous(grad: Any) -> Any:
+    """The gradient of a view, its part in one run of memory: the view back needs that."""
+    if not isinstance(grad, DTensor) or (grad.to_local().is_contiguous() and grad.is_contiguous()):
+        return grad
+    stride = torch.empty(grad.shape, device="meta").stride()
+    own = grad.to_local().contiguous()
+    return DTensor.from_local(own, grad.device_mesh, grad.placements, run_check=False, shape=grad.shape, stride=stride)
 
 
 def _elsewhere(x: DTensor, m: int) -> Placement:

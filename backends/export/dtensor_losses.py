@@ -37,7 +37,8 @@ ELEMENT_LOSSES = frozenset(
 class _CrossEntropy(torch.autograd.Function):  # type: ignore[misc]
     """Losses of the positions of a rank, from its classes `first ..` of them; in float32 at least.
 
-    `z`: (classes of this rank, positions); `groups`: those over which classes are cut; `w`: weights of all classes.
+    `z`: logits, of which dimension `dim` are classes of this rank; `groups`: those over which classes are cut; `w`:
+    weights of all classes.
     """
 
     @staticmethod
@@ -46,6 +47,7 @@ class _CrossEntropy(torch.autograd.Function):  # type: ignore[misc]
         z: torch.Tensor,
         y: torch.Tensor,
         w: torch.Tensor | None,
+        dim: int,
         first: int,
         classes: int,
         ignored: int,
@@ -53,7 +55,8 @@ class _CrossEntropy(torch.autograd.Function):  # type: ignore[misc]
         logs: bool,
         groups: Sequence[Any],
     ) -> torch.Tensor:
-        wide = z.to(torch.promote_types(z.dtype, torch.float32))
+        wide = z.movedim(dim, 0).flatten(1) if z.ndim > 1 else z[:, None]
+        wide = wide.to(torch.promote_types(z.dtype, torch.float32))
         own, counts = wide.shape[0], y != ignored
         at = torch.where(counts, y, 0) - first
         mine = (at >= 0) & (at < own) & counts
@@ -80,7 +83,7 @@ class _CrossEntropy(torch.autograd.Function):  # type: ignore[misc]
         else:
             _over(picked, dist.ReduceOp.SUM, groups)
         ctx.save_for_backward(z, lse, at, mine, weight, share)
-        ctx.given = classes, smoothing, logs
+        ctx.given = dim, classes, smoothing, logs
         ctx.total = float(classes) if w is None else w.sum()
         ctx.counts = counts
         return torch.where(counts, (1 - smoothing) * weight * (lse - picked), 0) + out
@@ -88,7 +91,9 @@ class _CrossEntropy(torch.autograd.Function):  # type: ignore[misc]
     @staticmethod
     def backward(ctx: Any, grad: torch.Tensor) -> Any:
         z, lse, at, mine, weight, share = ctx.saved_tensors
-        classes, smoothing, logs = ctx.given
+        dim, classes, smoothing, logs = ctx.given
+        first = z.movedim(dim, 0)
+        shape, z = first.shape, first.flatten(1) if z.ndim > 1 else z[:, None]
         grad = torch.where(ctx.counts, grad, 0)
         if logs:
             out = torch.zeros(z.shape, dtype=grad.dtype, device=z.device)
@@ -100,7 +105,7 @@ class _CrossEntropy(torch.autograd.Function):  # type: ignore[misc]
             out -= (smoothing / classes) * share[:, None] * grad
         if z.shape[0]:
             out.scatter_add_(0, at[None], torch.where(mine, -(1 - smoothing) * weight * grad, 0)[None])
-        return out.to(z.dtype), None, None, None, None, None, None, None, None
+        return out.to(z.dtype).reshape(shape).movedim(0, dim).contiguous(), *[None] * 9
 
 
 def _over(x: torch.Tensor, op: Any, groups: Sequence[Any]) -> None:
@@ -145,13 +150,13 @@ def cross_entropy(
     local = x.to_local(grad_placements=where)
     cut = [m for m, p in enumerate(where) if isinstance(p, Shard) and p.dim == dim]
     first = _first(x.shape[dim], local.shape[dim], cut, mesh)
-    table = local.movedim(dim, 0)
     smoothing = float(a.get("label_smoothing", 0.0))
     shares = None if w is None else w.detach().to(torch.promote_types(x.dtype, torch.float32))
     loss = _CrossEntropy.apply(
-        table.flatten(1) if x.ndim > 1 else table[:, None],
+        local,
         labels.flatten().long(),
         shares,
+        dim,
         first,
         x.shape[dim],
         a["ignore_index"],
