@@ -213,19 +213,22 @@ class Plan:
             write_file(target, page.encode())
         return page
 
-    def export(self, to: str) -> str:
+    def export(self, to: str, layouts_only: bool = False) -> str:
         """The text of a file that lays a job out as planned, for one of the targets of `shardproof export --to`: of
-        megatron and torchtitan the settings that come nearest (300 seconds are given to find them).
+        megatron and torchtitan the settings that come nearest (300 seconds are given to find them).  `layouts_only`:
+        nothing but where tensors lie; otherwise a plan that a target cannot do is an `InputError`.
         """
         from shardproof.backends.export.flags import batch_of
         from shardproof.backends.verbs.export import SETTINGS, TARGETS
         from shardproof.front_door import FrontDoor
 
+        if to in SETTINGS and layouts_only:
+            raise InputError(f"{to} files hold settings, no layouts of tensors: leave out layouts_only")
         if to in SETTINGS:
             return SETTINGS[to](FrontDoor().nearest_to(self.checked, to, None), batch_of(self.graph))
         if to not in TARGETS:
             raise InputError(f"there is no export to {to!r}; choose one of {', '.join((*TARGETS, *SETTINGS))}")
-        return TARGETS[to](self.bundle, self.identity).text
+        return TARGETS[to](self.bundle, self.identity, layouts_only).text
 
     def run(self, seed: int = 0, timeout_s: float = 600.0) -> Run:
         """Execute the plan on virtual ranks in this process, with random inputs, and compare with one process."""
@@ -421,11 +424,13 @@ class Pipeline:
 
         return explain_pipeline(self.certificate)
 
-    def export(self, to: str) -> str:
-        """The text of a file that runs the stages as planned: "dtensor", for torch's own pipelining."""
+    def export(self, to: str, layouts_only: bool = False) -> str:
+        """The text of a file that runs the stages as planned: "dtensor", for torch's own pipelining.  `layouts_only`:
+        stages and where tensors lie alone; otherwise a plan that such a file cannot do is an `InputError`.
+        """
         from shardproof.backends.verbs.export_pipelined import pipelined_text
 
-        return pipelined_text(self.certificate, self.identity, to).text
+        return pipelined_text(self.certificate, self.identity, to, layouts_only).text
 
     def save(self, path: Path | str, force: bool = False) -> None:
         """Write the `.spz` file, as `Plan.save` does."""

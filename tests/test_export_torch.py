@@ -21,7 +21,7 @@ def _job(model: str, nodes: int, rate: str, folder: Path) -> dict[str, object]:
     (folder / "model.py").write_text(MODELS[model])
     (folder / "machine.toml").write_text(MACHINE.format(nodes=nodes, rate=rate))
     plan, exported = folder / "plan.spz", folder / "exported.py"
-    spec = ["plan", f"{folder / 'model.py'}:net", "--train", "adam"]
+    spec = ["plan", f"{folder / 'model.py'}:net", "--train", "adam", "--attention", "matrices"]  # as it is written
     assert run([*spec, "--machine", str(folder / "machine.toml"), "--work-limit", "60M", "-o", str(plan)]) in (0, 5)
     assert run(["export", str(plan), "--to", "dtensor", "-o", str(exported)]) == 0
     done = subprocess.run(

@@ -73,6 +73,9 @@ JOBS = {
     for f in (
         "dtensor_contractions",
         "dtensor_functions",
+        "dtensor_losses",
+        "dtensor_program",
+        "dtensor_steps",
         "dtensor_runtime",
         "pipelined_runtime",
         "torchtitan_runtime",

@@ -2,7 +2,8 @@
 
     import shardproof
     model = shardproof.torch.apply(plan, model, mesh)       # the one line that a job is longer
-    steps = shardproof.torch.optimizer(plan, model, mesh, torch.optim.Adam, lr=1e-3)
+    steps = shardproof.torch.optimizer(plan, model, mesh)   # the plan's; numbers may be given: lr=1e-3
+    loss = shardproof.torch.train_step(plan, model, steps, *inputs)
     shardproof.torch.verify(plan, model_of_the_plan, inputs).differences
 
 What runs is what `export --to dtensor` writes, from the same text.  `plan` is a `shardproof.Plan`, or whatever has
@@ -16,8 +17,11 @@ from typing import TYPE_CHECKING, Protocol
 
 from ...models.communication.shardings import plan_shardings
 from ...proofs.plan.bundle import Plan
-from .dtensor import document, refusals
-from .dtensor_runtime import PlannedModule, PlannedOptimizer, plan_mesh, plan_module, plan_optimizer
+from .dtensor import document, program_document, refusals
+from .dtensor_runtime import PlannedModule, plan_mesh, plan_module
+from .dtensor_steps import PlannedOptimizer, plan_optimizer, plan_step
+from .exported import required
+from .recipe import recipe
 from .rows import Traffic
 from .traffic import pretended, traffic
 
@@ -55,14 +59,22 @@ def make_mesh(plan: Planned, device_type: str = "cuda") -> DeviceMesh:
     return plan_mesh(_document(plan), device_type)
 
 
-def apply(plan: Planned, module: nn.Module, mesh: DeviceMesh | None = None, whole: bool = True) -> PlannedModule:
-    """`module` laid out as planned; its parameters become DTensors in place.
+def apply(
+    plan: Planned,
+    module: nn.Module,
+    mesh: DeviceMesh | None = None,
+    whole: bool = True,
+    layouts_only: bool = False,
+) -> PlannedModule:
+    """`module` laid out as planned, computing in the plan's types and its blocks again where the plan does; its
+    parameters become DTensors in place.
 
     `mesh`: what `make_mesh` gives; None makes it, on the devices where the module is.  `whole`: inputs are whole
-    tensors, equal on all ranks, and so are results; otherwise both are DTensors.  Raises ValueError where the module is
-    not the one that was planned, or the mesh not the plan's.
+    tensors, equal on all ranks, and so are results; otherwise both are DTensors.  `layouts_only`: the job itself sees
+    to what the plan says beside layouts.  Raises ValueError where the module is not the one that was planned, the mesh
+    not the plan's, or a part of the plan is none that a job of PyTorch does.
     """
-    data = _document(plan)
+    data = _document(plan, layouts_only)
     if mesh is None:
         device = next((p.device.type for p in module.parameters()), "cpu")
         mesh = make_mesh(plan, device)
@@ -73,10 +85,27 @@ def apply(plan: Planned, module: nn.Module, mesh: DeviceMesh | None = None, whol
 
 
 def optimizer(
-    plan: Planned, module: nn.Module, mesh: DeviceMesh, kind: type[Optimizer], **options: object
+    plan: Planned, module: nn.Module, mesh: DeviceMesh, kind: type[Optimizer] | None = None, **options: object
 ) -> PlannedOptimizer:
-    """An optimizer of `kind` whose moments lie as planned."""
-    return plan_optimizer(_document(plan), module, mesh, kind, **options)
+    """The plan's optimizer, its moments laid out as planned; `options` take the place of the plan's numbers.  `kind`:
+    the class, by default the plan's.  Raises ValueError for one of another rule.
+    """
+    layouts_only = isinstance(module, PlannedModule) and module.functions.program is None
+    return plan_optimizer(_document(plan, layouts_only), module, mesh, kind, **options)
+
+
+def train_step(
+    plan: Planned,
+    module: PlannedModule,
+    steps: PlannedOptimizer,
+    *inputs: Tensor,
+    target: Tensor | None = None,
+    **named: object,
+) -> Tensor:
+    """One step as planned: micro-batches, loss, optimizer.  `inputs`, `named`: of a whole batch, equal on all ranks;
+    `target`: what the plan's loss compares with, if the model does not return it.  Returned: the loss of the batch.
+    """
+    return plan_step(_document(plan, module.functions.program is None), module, steps, inputs, named, target)
 
 
 def verify(
@@ -92,14 +121,20 @@ def verify(
 
     with pretended(plan.bundle.machine.devices):
         mesh = make_mesh(plan, "cpu")
-        planned = apply(plan, module, mesh)
-        return traffic(plan.bundle, planned, inputs, loss, optimizer(plan, planned, mesh, SGD, lr=0.0).collect)
+        planned = apply(plan, module, mesh, layouts_only=bool(recipe(plan.bundle.graph).refused))
+        if planned.functions.program is not None:
+            planned.functions.program.raises = False  # what is sent is compared here, not what is kept
+        steps = PlannedOptimizer(_document(plan, True), planned, mesh, SGD, [({}, None)], {"lr": 0.0})
+        return traffic(plan.bundle, planned, inputs, loss, steps.collect)
 
 
-def _document(plan: Planned) -> dict[str, object]:
+def _document(plan: Planned, layouts_only: bool = True) -> dict[str, object]:
     b = getattr(plan, "bundle", None)
     if b is None:
         said = repr(plan)[:100] if isinstance(plan, str) else f"a {type(plan).__name__}"
         raise TypeError(f"{said} is no checked plan; shardproof.load(path) reads a file and checks it")
     found = plan_shardings(b.graph, b.machine.hierarchy, [v.name for v in b.machine.levels], b.choices)
-    return document(b.graph, b.machine.name, plan.identity, found, refusals(b.graph, found))
+    made = document(b.graph, b.machine.name, plan.identity, found, refusals(b.graph, found))
+    how = recipe(b.graph)
+    required("dtensor", how.refused, layouts_only)
+    return made if layouts_only or not how.trained else {**made, "program": program_document(b.graph, how)}

@@ -27,23 +27,37 @@ from ...models.layout.sharding import Sharding, ShardingError, unfold
 from ...models.program.graph import Graph, Role
 from ...models.program.operators import Operator
 from ...proofs.plan.bundle import Plan
-from .exported import Exported, in_docstring
+from .exported import Exported, Parts, Whole, in_docstring, left_text, parts_text, required
 from .modules import Held, is_weight, micro_batches, module_layouts, moments
+from .recipe import TORCH, Recipe, batch_cut, narrowed, recipe
+from .whole import runs_whole, whole_text
 
 FORMAT: Final = "shardproof-dtensor/1"
 RUNTIME: Final = tuple(
-    Path(__file__).with_name(f"dtensor_{part}.py") for part in ("contractions", "functions", "runtime")
+    Path(__file__).with_name(f"dtensor_{part}.py")
+    for part in ("contractions", "losses", "program", "functions", "runtime", "steps")
 )
 
 
-def export_dtensor(plan: Plan, identity: str) -> Exported:
-    """The file for a plan.  Raises `MeshError` where no mesh holds the plan."""
+def export_dtensor(plan: Plan, identity: str, layouts_only: bool = False) -> Exported:
+    """The file for a plan.  `layouts_only`: what else the plan says of a step is left to the job.  Raises `MeshError`
+    where no mesh holds the plan, `InputError` for parts of it that no such file does.
+    """
+    how = recipe(plan.graph)
+    required("dtensor", how.refused, layouts_only)
     found = plan_shardings(plan.graph, plan.machine.hierarchy, [v.name for v in plan.machine.levels], plan.choices)
     refused = refusals(plan.graph, found)
     data = document(plan.graph, plan.machine.name, identity, found, refused)
+    whole = runs_whole(plan.graph, found)
+    words = how.words() if how.trained else ()
+    data["program"] = None if layouts_only or not how.trained else program_document(plan.graph, how)
+    data["left_out"] = [list(part) for part in words] if layouts_only else []
+    data["runs_whole"] = [[w.operator, w.function, w.bytes] for w in whole]
     mesh = tuple((d.name, d.size) for d in found.mesh.dimensions)
     said = found.count - len(refused) + len(found.refused)
-    return Exported(_file(plan, data, identity), mesh, said, refused)
+    done, left = ((), words) if layouts_only else (words, ())
+    text = _file(plan, data, identity, done, left, whole)
+    return Exported(text, mesh, said, refused, done, left, whole)
 
 
 def refusals(graph: Graph, found: PlanShardings) -> tuple[NotASharding, ...]:
@@ -100,6 +114,45 @@ def document(
         },
         "not_expressed": [[r.place, r.tensor, r.reason] for r in refused],
     }
+
+
+def program_document(graph: Graph, how: Recipe) -> dict[str, object]:
+    """How a step is computed, as the file holds it: names, numbers and lists only (see `dtensor_program`)."""
+    kept = {name for names in moments(graph).values() for name in names.values()}
+    stored = {t.name: t.dtype for t in graph.tensors if t.role is Role.PARAMETER and t.name not in kept}
+    types = None
+    if how.half is not None:
+        types = {"name": how.precision, "half": how.half, "autocast": how.autocast, "reduce": how.reduce}
+    loss = None
+    if how.loss is not None:
+        loss = {
+            "kind": how.loss.kind,
+            "of": how.loss.of,
+            "shape": list(how.loss.shape),
+            "target": how.loss.target,
+            "over": how.loss.over,
+        }
+    return {
+        "trained": [w for g in how.groups for w in g.weights],
+        "precision": types,
+        "narrowed": list(narrowed(graph)) if how.half is not None and not how.autocast else [],
+        "dtypes": {name: dtype for name, dtype in stored.items() if dtype.startswith(("float", "bfloat"))},
+        "recompute": list(how.recomputed),
+        "micro_batches": how.micro_batches,
+        "once": how.once,
+        "cut": list(batch_cut(graph)),
+        "optimizer": optimizer_document(how),
+        "loss": loss,
+        "attention": {"kernels": how.kernels, "scores": how.scores},
+    }
+
+
+def optimizer_document(how: Recipe) -> dict[str, object] | None:
+    """The optimizer as the file holds it, under the names of torch.optim; None without one."""
+    if not how.groups:
+        return None
+    groups = [{"numbers": dict(g.numbers), "weights": list(g.weights)} for g in how.groups]
+    return {"kind": TORCH[how.groups[0].kind], "groups": groups, "clip": how.clip}
 
 
 def _unsaid(graph: Graph, found: PlanShardings) -> Iterator[NotASharding]:
@@ -169,20 +222,32 @@ def held_document(held: Held | None) -> object:
         "splits": [list(names) for names in s.splits],
         "partial": list(s.partial),
         "combine": s.combine.value if s.partial and s.combine else None,
+        **({"dtype": held.dtype} if held.dtype else {}),
     }
 
 
-def _file(plan: Plan, data: dict[str, object], identity: str) -> str:
+def _file(
+    plan: Plan, data: dict[str, object], identity: str, done: Parts, left: Parts, whole: tuple[Whole, ...]
+) -> str:
     runtime = "\n\n".join(body(path) for path in RUNTIME)
     said, where = in_docstring(plan.graph.name), in_docstring(plan.machine.name)
+    trained = bool(plan.graph.state)
     head = (
         f'"""Layouts of plan {identity[:16]} ({said} on {where} '
         f"{'x'.join(map(str, plan.machine.hierarchy))}) for PyTorch's DTensor, written by shardproof.\n\n"
         "    mesh = make_mesh('cuda')\n"
         "    model = parallelize(model, mesh)      # inputs: whole tensors, equal on all ranks\n"
-        "    steps = make_optimizer(model, mesh, torch.optim.Adam, lr=1e-3)\n\n"
-        f"{_parts(plan)}"
-        'It needs torch alone.  `PLAN` names every layout, and those that DTensor cannot say.\n"""\n'
+        + (
+            "    steps = make_optimizer(model, mesh, torch.optim.Adam, lr=1e-3)\n"
+            if left or not trained
+            else _usage(data)
+        )
+        + "\n"
+        + (_parts(plan) if left else "")
+        + (parts_text("The job computes as planned, and raises where it does not", done) + "\n\n" if done else "")
+        + (left_text("The job", left) + "\n" if left else "")
+        + (whole_text(whole) + "\n\n" if whole else "")
+        + 'It needs torch alone.  `PLAN` names every layout, and those that DTensor cannot say.\n"""\n'
     )
     tail = '''
 
@@ -191,19 +256,38 @@ def make_mesh(device_type: str = "cuda") -> DeviceMesh:
     return plan_mesh(PLAN, device_type)
 
 
-def parallelize(module: nn.Module, mesh: DeviceMesh, whole: bool = True) -> nn.Module:
-    """`module` laid out as planned.  `whole`: inputs are whole tensors, equal on all ranks, and so are results."""
+def parallelize(module: nn.Module, mesh: DeviceMesh, whole: bool = True) -> PlannedModule:
+    """`module` laid out as planned, computing in the plan's types, and its blocks again where the plan does.  `whole`:
+    inputs are whole tensors, equal on all ranks, and so are results.
+    """
     return plan_module(PLAN, module, mesh, whole)
 
 
 def make_optimizer(
-    module: nn.Module, mesh: DeviceMesh, kind: type[torch.optim.Optimizer], **options: Any
+    module: nn.Module, mesh: DeviceMesh, kind: type[torch.optim.Optimizer] | None = None, **options: Any
 ) -> PlannedOptimizer:
-    """An optimizer whose moments lie as planned."""
+    """The plan's optimizer, whose moments lie as planned; `options` take the place of the plan's numbers."""
     return plan_optimizer(PLAN, module, mesh, kind, **options)
+
+
+def train_step(
+    module: PlannedModule, steps: PlannedOptimizer, *inputs: Any, target: Any = None, **named: Any
+) -> torch.Tensor:
+    """One step as planned: micro-batches, loss, optimizer.  Returned: the loss of the whole batch."""
+    return plan_step(PLAN, module, steps, inputs, named, target)
 '''
     plan_text = "PLAN: dict[str, Any] = " + pprint.pformat(data, width=118, sort_dicts=False, compact=True)
     return f"{head}from __future__ import annotations\n{runtime.rstrip()}\n{tail}\n\n{plan_text}\n"
+
+
+def _usage(data: dict[str, object]) -> str:
+    program = data["program"]
+    assert isinstance(program, dict)
+    target = ", target=target" if program["loss"]["kind"] != "returned" else ""
+    return (
+        "    steps = make_optimizer(model, mesh)   # the plan's; numbers may be given: lr=1e-3\n"
+        f"    loss = train_step(model, steps, *inputs{target})   # a whole batch\n"
+    )
 
 
 def _parts(plan: Plan) -> str:

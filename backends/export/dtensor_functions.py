@@ -6,13 +6,16 @@ values without a word (a convolution whose batch does not divide).  So a functio
 four ways:
 
     natively   functions whose rules are right for every layout, or for even blocks; if DTensor refuses, whole
-    by parts   products over batches and convolutions on what every device holds (`dtensor_contractions`)
+    by parts   products over batches and convolutions on what every device holds (`dtensor_contractions`); losses
+               (`dtensor_losses`)
     by batch   every rank runs the function on its part of the batch (of the heads, for attention; of the channels, for
                pools): f acts on every element alone, f(x)[b] = f(x[b]); weights are whole, and their gradients are sums
                over the parts
     whole      every rank runs the function on whole tensors, as one process would
 
-`Functions.whole` counts those that ran whole, by name: there a job moves what the plan does not.  An operation in place
+`Functions.whole` counts those that ran whole, by name, and `Functions.whole_bytes` the bytes of their whole operands:
+there a job moves what the plan does not.  In which types functions compute is said by the plan's program
+(`dtensor_program`).  An operation in place
 is done on a copy, which takes the place of the tensor from then on: DTensor refuses to change layouts in place.
 
 Nothing here is imported from shardproof.
@@ -20,6 +23,7 @@ Nothing here is imported from shardproof.
 
 from __future__ import annotations
 
+import contextlib
 import weakref
 from collections import Counter
 from collections.abc import Callable
@@ -34,6 +38,8 @@ from torch.utils._pytree import tree_flatten, tree_map
 from torch.utils.weak import WeakIdKeyDictionary
 
 from .dtensor_contractions import contract, convolved, einsum_letters, matmul_letters
+from .dtensor_losses import ELEMENT_LOSSES, cross_entropy, element_loss
+from .dtensor_program import Program
 
 ELEMENTWISE = """abs add addcdiv addcmul bfloat16 celu clamp clamp_max clamp_min clone contiguous cos detach div double
 elu eq erf exp exp2 expm1 float floor ge gelu gt half hardsigmoid hardswish hardtanh le leaky_relu log log1p logical_and
@@ -57,6 +63,8 @@ tril triu unbind unflatten unsqueeze var view view_as"""
 EVEN_BLOCKS = frozenset(SHAPING.split())
 """Functions that DTensor runs rightly on equal blocks."""
 
+FLATTENING = ("view", "reshape", "flatten")
+
 CONVOLUTIONS = {f"conv{transposed}{n}d": n for transposed in ("", "_transpose") for n in (1, 2, 3)}
 POOLS = [f"{kind}_pool{n}d" for kind in ("max", "avg", "adaptive_avg", "adaptive_max", "lp") for n in (1, 2, 3)]
 BY_BATCH = frozenset(
@@ -68,6 +76,9 @@ BY_BATCH = frozenset(
 ATTENTION = "scaled_dot_product_attention"
 
 
+UNCAST = frozenset([*ASKING.split(), "to", "type", "float", "half", "bfloat16", "double", "type_as", "detach", "clone"])
+"""Functions that ask, or say the type themselves."""
+
 PLACE = "shardproof"
 """Under this name a gradient's node keeps the place of the redistribution that it undoes."""
 
@@ -77,10 +88,11 @@ class Functions(TorchFunctionMode):  # type: ignore[misc]
     who count what is sent.
     """
 
-    def __init__(self, mesh: DeviceMesh) -> None:
+    def __init__(self, mesh: DeviceMesh, program: Program | None = None) -> None:
         super().__init__()
-        self.mesh = mesh
+        self.mesh, self.program = mesh, program
         self.whole: Counter[str] = Counter()
+        self.whole_bytes: Counter[str] = Counter()
         self.here = ""
         self.now = WeakIdKeyDictionary(ref_type=weakref.ref)
         self.stale = WeakIdKeyDictionary(ref_type=weakref.ref)
@@ -102,6 +114,8 @@ class Functions(TorchFunctionMode):  # type: ignore[misc]
             self.here = ""
 
     def _function(self, func: Callable[..., Any], name: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        if self.program is not None and name not in UNCAST:
+            args, kwargs = self.program.operands(name, args, kwargs)
         args, kwargs = tree_map(self._with_gradient, (args, kwargs))
         target = _changed(name, args, kwargs)
         if target is not None:
@@ -142,10 +156,18 @@ class Functions(TorchFunctionMode):  # type: ignore[misc]
         return DTensor.from_local(x, self.mesh, [Replicate()] * self.mesh.ndim, run_check=False)
 
     def _run(self, func: Callable[..., Any], name: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        if self.program is None or name not in (ATTENTION, "multi_head_attention_forward"):
+            return self._placed(func, name, args, kwargs)
+        with self.program.attention():
+            return self._placed(func, name, args, kwargs)
+
+    def _placed(self, func: Callable[..., Any], name: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        """In one of the four ways."""
         tensors = [x for x in tree_flatten((args, kwargs))[0] if isinstance(x, DTensor)]
         if name == "batch_norm" and isinstance(args[0], DTensor):
             return _batch_norm(*args, **kwargs)
         found = self._contracted(func, name, args, kwargs)
+        found = self._loss(func, name, args, kwargs) if found is None else found
         if found is not None:
             return found
         if name in BY_BATCH:
@@ -178,9 +200,24 @@ class Functions(TorchFunctionMode):  # type: ignore[misc]
         run = (lambda *x: func(args[0], *x)) if name == "einsum" else func
         return contract(run, [self._spread_all(x) for x in operands], *letters, self.mesh)
 
+    def _loss(self, func: Callable[..., Any], name: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        """The value of a loss where its operands lie, or None."""
+        if name in ELEMENT_LOSSES:
+            return element_loss(func, args, kwargs, self.mesh)
+        if name not in ("cross_entropy", "nll_loss"):
+            return None
+        wide = self.program is not None and self.program.half is not None
+        found = cross_entropy(func, name, args, kwargs, self.mesh, wide)
+        if found is None:
+            return None
+        value, count = found
+        if count is not None and self.program is not None:
+            self.program.counts.append(count)
+        return value
+
     def _natively(self, func: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        """By DTensor's rule.  A view that would leave a dimension cut with a stride gets its input gathered along that
-        mesh dimension first: the gradient of such a view has no rule.
+        """By DTensor's rule.  A view that would leave a dimension cut with a stride gets its input cut elsewhere along
+        that mesh dimension first, or gathered: the gradient of such a view has no rule.
         """
         while True:
             out = func(*args, **kwargs)
@@ -192,22 +229,28 @@ class Functions(TorchFunctionMode):  # type: ignore[misc]
                 if type(p).__name__ == "_StridedShard"
             }
             if not strided:
+                if getattr(func, "__name__", "") in FLATTENING and isinstance(out, DTensor) and out.requires_grad:
+                    out.register_hook(_contiguous)
                 return out
             last = max(strided)
 
             def gathered(x: Any, m: int = last) -> Any:
                 if not isinstance(x, DTensor):
                     return x
-                kept = [Replicate() if i == m else p for i, p in enumerate(x.placements)]
+                elsewhere = _elsewhere(x, m) if getattr(func, "__name__", "") in FLATTENING else Replicate()
+                kept = [elsewhere if i == m else p for i, p in enumerate(x.placements)]
                 return x.redistribute(self.mesh, kept)
 
             args, kwargs = tree_map(gathered, (args, kwargs))
 
     def _run_whole(self, func: Callable[..., Any], name: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         args, kwargs = tree_map(lambda x: x.full_tensor() if isinstance(x, DTensor) else x, (args, kwargs))
-        out = func(*args, **kwargs)
-        if any(isinstance(x, torch.Tensor) and x.numel() > 1 for x in tree_flatten((args, kwargs))[0]):
+        with contextlib.nullcontext() if self.program is None else self.program.inside(name, self.mesh.device_type):
+            out = func(*args, **kwargs)
+        read = [x for x in tree_flatten((args, kwargs))[0] if isinstance(x, torch.Tensor)]
+        if any(x.numel() > 1 for x in read):
             self.whole[name] += 1
+            self.whole_bytes[name] += sum(x.nbytes for x in read)
         return tree_map(lambda y: self.spread(y) if isinstance(y, torch.Tensor) and y.is_floating_point() else y, out)
 
     def _parts(self, name: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> list[Placement] | None:
@@ -306,6 +349,28 @@ def _changed(name: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     if in_place or (name.endswith("_") and not name.endswith("__") and name != "requires_grad_"):
         return args[0]
     return None
+
+
+def _contiguous(grad: Any) -> Any:
+    """The gradient of a view, its part in one run of memory: the view back needs that."""
+    if not isinstance(grad, DTensor) or (grad.to_local().is_contiguous() and grad.is_contiguous()):
+        return grad
+    stride = torch.empty(grad.shape, device="meta").stride()
+    own = grad.to_local().contiguous()
+    return DTensor.from_local(own, grad.device_mesh, grad.placements, run_check=False, shape=grad.shape, stride=stride)
+
+
+def _elsewhere(x: DTensor, m: int) -> Placement:
+    """Where a mesh dimension may cut a tensor that is flattened: its first dimension, or its last, if that is cut by
+    nothing else and divides; else nowhere.
+    """
+    held = {p.dim for i, p in enumerate(x.placements) if isinstance(p, Shard) and i != m}
+    size = x.device_mesh.shape[m]
+    own = x.placements[m]
+    for dim in (0, x.ndim - 1):
+        if dim not in held and isinstance(own, Shard) and dim != own.dim and x.shape[dim] % size == 0:
+            return Shard(dim)
+    return Replicate()
 
 
 def _even(x: DTensor) -> bool:

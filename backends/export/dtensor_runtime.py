@@ -6,11 +6,16 @@ result into the one in which it rests.  `redistribute` changes where elements li
 the way back, so that any placement gives the numbers of one process; the plan decides what is moved.  A linear layer is
 taken apart: where the plan leaves its product partial, the sum is made before the bias is added, not after.
 
+The plan's `program` says in which types modules compute and which of them run again in the backward pass
+(`dtensor_program`); a file of layouts alone has none.
+
 Nothing here is imported from shardproof.
 """
 
 from __future__ import annotations
 
+import contextlib
+import inspect
 from collections.abc import Callable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
@@ -21,6 +26,7 @@ from torch.distributed.tensor import DTensor, Partial, Placement, Replicate, Sha
 from torch.distributed.tensor.experimental import implicit_replication
 
 from .dtensor_functions import PLACE, Functions, renewed
+from .dtensor_program import Program, check_parameters, recompute
 
 if TYPE_CHECKING:
     Plan = Mapping[str, Any]  # what the exported file holds: see `dtensor.document`
@@ -49,17 +55,60 @@ def plan_module(
         split = plan["parameters"].get(name)
         if split is not None and tuple(split["shape"]) != tuple(parameter.shape):
             raise ValueError(f"parameter {name!r} has shape {tuple(parameter.shape)}, in the plan {split['shape']}")
-    functions = Functions(mesh)
+    program = None
+    if plan.get("program") is not None:
+        check_parameters(plan["program"], module)
+        program = Program(plan["program"])
+    functions = Functions(mesh, program)
     _distribute(plan, module, mesh)
     for name, layouts in plan["modules"].items():
-        _hook(module.get_submodule(name), layouts, functions)
+        _hook(name, module.get_submodule(name), layouts, functions)
+    for name in () if program is None else program.plan["recompute"]:
+        recompute(_submodule(module, name), lambda: _again(functions))
+    counted = False
     for name, parameter in module.named_parameters():
         kept = plan["state"].get(name)
         if parameter.requires_grad and not _known(module, parameter, plan):
             parameter.register_post_accumulate_grad_hook(_Unplanned(name))
-        if summed and (kept is None or placed(kept["splits"], [], None, mesh) == list(parameter.placements)):
+        if program is not None and parameter.requires_grad and not counted and name in program.plan["trained"]:
+            parameter.register_post_accumulate_grad_hook(_Counted(program))
+            counted = True
+        once = program is not None and program.once
+        if (
+            summed
+            and not once
+            and (kept is None or placed(kept["splits"], [], None, mesh) == list(parameter.placements))
+        ):
             parameter.register_post_accumulate_grad_hook(_Summed(name, functions))
     return PlannedModule(module, functions, whole)
+
+
+def _submodule(module: nn.Module, name: str) -> nn.Module:
+    try:
+        return module.get_submodule(name)
+    except AttributeError:
+        raise ValueError(
+            f"the module has no part {name!r}, which the plan computes again; is it another model?"
+        ) from None
+
+
+@contextlib.contextmanager
+def _again(functions: Functions) -> Iterator[None]:
+    """Around a forward that runs again in the backward pass."""
+    with implicit_replication(), functions:
+        yield
+    functions.now.clear()
+    functions.stale.clear()
+
+
+class _Counted:
+    """Counts backward passes: a trained parameter gets its gradient once in each."""
+
+    def __init__(self, program: Program) -> None:
+        self.program = program
+
+    def __call__(self, parameter: nn.Parameter) -> None:
+        self.program.passes += 1
 
 
 def _known(module: nn.Module, parameter: nn.Parameter, plan: Plan) -> bool:
@@ -128,24 +177,52 @@ class PlannedModule(nn.Module):  # type: ignore[misc]
 
     def forward(self, *inputs: object, **named: object) -> object:
         """What the module returns."""
-
-        def enter(value: Any) -> Any:
-            plain = isinstance(value, torch.Tensor) and not isinstance(value, DTensor)
-            return self.functions.spread(value) if self.whole and plain and value.is_floating_point() else value
+        result = self.run(inputs, named)
 
         def leave(value: Any) -> Any:
             return value.full_tensor() if self.whole and isinstance(value, DTensor) else value
 
-        with implicit_replication(), self.functions:
-            result = self.module(*_each(enter, inputs), **_each(enter, named))
-        result = self.functions.current(result)
-        self.functions.now.clear()
-        self.functions.stale.clear()
         self.functions.here = "results"
         try:
             return _each(leave, result)
         finally:
             self.functions.here = ""
+
+    def run(self, inputs: tuple[object, ...], named: Mapping[str, object]) -> Any:
+        """What the module returns, where it lies."""
+        program = self.functions.program
+        if program is not None:
+            program.begins()
+            inputs, named = self._narrowed(program, inputs, named)
+
+        def enter(value: Any) -> Any:
+            plain = isinstance(value, torch.Tensor) and not isinstance(value, DTensor)
+            return self.functions.spread(value) if self.whole and plain and value.is_floating_point() else value
+
+        with implicit_replication(), self.functions:
+            result = self.module(*_each(enter, inputs), **_each(enter, dict(named)))
+        result = self.functions.current(result)
+        self.functions.now.clear()
+        self.functions.stale.clear()
+        if program is not None and self.training and torch.is_grad_enabled():
+            program.ends()
+        return result
+
+    def _narrowed(
+        self, program: Program, inputs: tuple[object, ...], named: Mapping[str, object]
+    ) -> tuple[tuple[object, ...], Mapping[str, object]]:
+        """Inputs that the plan reads in the half type only enter in it."""
+        names, half = program.plan["narrowed"], program.half
+        if not names or half is None:
+            return inputs, named
+
+        def cast(x: object) -> object:
+            return x.to(half) if isinstance(x, torch.Tensor) and x.dtype == torch.float32 else x
+
+        given = inspect.signature(self.module.forward).bind(*inputs, **named)
+        for name in set(given.arguments) & {*names}:
+            given.arguments[name] = _each(cast, given.arguments[name])
+        return given.args, given.kwargs
 
     def __getattr__(self, name: str) -> Any:
         try:
@@ -185,7 +262,9 @@ def _each(change: Callable[[object], object], value: object) -> Any:
     return tree_map(change, value)
 
 
-def _hook(part: nn.Module, layouts: Mapping[str, Any], functions: Functions) -> None:
+def _hook(name: str, part: nn.Module, layouts: Mapping[str, Any], functions: Functions) -> None:
+    if functions.program is not None:
+        part.register_forward_hook(_Typed(name, layouts["result"], functions.program))
     if type(part) is nn.Linear:
         part.forward = _linear(part, layouts, functions)
         return
@@ -203,6 +282,16 @@ def _hook(part: nn.Module, layouts: Mapping[str, Any], functions: Functions) -> 
 
     part.register_forward_pre_hook(enter)
     part.register_forward_hook(leave)
+
+
+class _Typed:
+    """A module's result has the type that it has in the plan."""
+
+    def __init__(self, name: str, held: Mapping[str, Any] | None, program: Program) -> None:
+        self.name, self.held, self.program = name, held, program
+
+    def __call__(self, module: nn.Module, inputs: object, result: object) -> None:
+        self.program.result(self.name, result, self.held)
 
 
 def _linear(
@@ -251,6 +340,10 @@ def to(value: Any, held: Mapping[str, Any] | None, functions: Functions) -> Any:
     value = functions.current(value)
     if held is None or not isinstance(value, torch.Tensor):
         return value
+    program = functions.program
+    weight = isinstance(value, nn.Parameter) and isinstance(value, DTensor)
+    if program is not None and program.half is not None and not weight:
+        value = _typed(value, held, program.half)
     if not isinstance(value, DTensor):
         if value.is_floating_point() or value.dtype == torch.bool:
             return value
@@ -260,16 +353,30 @@ def to(value: Any, held: Mapping[str, Any] | None, functions: Functions) -> Any:
     if splits is None:
         return value
     wanted = placed(splits, held["partial"], held["combine"], mesh)
-    if tuple(wanted) == tuple(value.placements):
+    dtype = getattr(torch, held.get("dtype") or "float32")
+    cast = program is not None and weight and program.half is not None and value.dtype != dtype
+    if tuple(wanted) == tuple(value.placements) and not cast:
         return value
     functions.here = held["place"]
     try:
-        value = value.redistribute(mesh, wanted)
+        if program is not None and weight and (cast or program.once):
+            value = program.read(value, wanted, dtype if cast else value.dtype)
+        else:
+            value = value.redistribute(mesh, wanted)
     finally:
         functions.here = ""
     if value.grad_fn is not None:
         value.grad_fn.metadata[PLACE] = held["place"]
     return value
+
+
+def _typed(value: torch.Tensor, held: Mapping[str, Any], half: torch.dtype) -> torch.Tensor:
+    """A value in the type in which the plan has it there."""
+    planned = held.get("dtype")
+    if planned is None or value.dtype not in (torch.float32, half):
+        return value
+    dtype = getattr(torch, planned)
+    return value.to(dtype) if dtype.is_floating_point and value.dtype != dtype else value
 
 
 def placed(splits: list[list[str]], partial: list[str], combine: str | None, mesh: DeviceMesh) -> list[Placement]:
@@ -322,66 +429,3 @@ def _groups(digits: list[int], shape: tuple[int, ...]) -> list[list[int]] | None
             return None
         out.append(group)
     return out if i == len(digits) else None
-
-
-def plan_optimizer(
-    plan: Plan, module: nn.Module, mesh: DeviceMesh, kind: type[torch.optim.Optimizer], **options: Any
-) -> PlannedOptimizer:
-    """An optimizer of `kind` that keeps its state in the plan's layouts."""
-    return PlannedOptimizer(plan, module, mesh, kind, options)
-
-
-class PlannedOptimizer:
-    """Steps an optimizer on the layouts in which the plan keeps its moments.
-
-    Where they are those of the parameter, the optimizer holds the parameter itself.  Where the plan cuts the moments
-    finer (ZeRO), it holds a shard: gradients are brought to the shards (a reduce-scatter where they are partial), and
-    the new values back to the parameter (an all-gather).
-    """
-
-    def __init__(
-        self,
-        plan: Plan,
-        module: nn.Module,
-        mesh: DeviceMesh,
-        kind: type[torch.optim.Optimizer],
-        options: Mapping[str, Any],
-    ) -> None:
-        self.shards: list[tuple[str, nn.Parameter, nn.Parameter]] = []
-        self.functions = module.functions if isinstance(module, PlannedModule) else None
-        held = []
-        for name, parameter in module.named_parameters():
-            kept = plan["state"].get(name)
-            target = None if kept is None else tuple(placed(kept["splits"], [], None, mesh))
-            if target is None or not isinstance(parameter, DTensor) or target == tuple(parameter.placements):
-                held.append(parameter)
-                continue
-            shard = nn.Parameter(parameter.detach().redistribute(mesh, target), requires_grad=parameter.requires_grad)
-            self.shards.append((name, parameter, shard))
-            held.append(shard)
-        self.optimizer = kind([p for p in held if p.requires_grad], **options)
-
-    def zero_grad(self) -> None:
-        """Forget the gradients."""
-        self.optimizer.zero_grad()
-        for _, parameter, _ in self.shards:
-            parameter.grad = None
-
-    def collect(self) -> None:
-        """Bring gradients to the shards; `step` does it."""
-        for name, parameter, shard in self.shards:
-            if isinstance(parameter.grad, DTensor) and isinstance(shard, DTensor):
-                if self.functions is not None:
-                    self.functions.here = f"gradient of {name}"
-                shard.grad = parameter.grad.redistribute(shard.device_mesh, shard.placements)
-        if self.functions is not None:
-            self.functions.here = ""
-
-    def step(self) -> None:
-        """One step."""
-        self.collect()
-        self.optimizer.step()
-        with torch.no_grad():
-            for _, parameter, shard in self.shards:
-                if isinstance(parameter, DTensor) and isinstance(shard, DTensor):
-                    parameter.copy_(shard.redistribute(parameter.device_mesh, parameter.placements))

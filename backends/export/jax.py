@@ -12,7 +12,8 @@ equal.  Partial sums have no name in it, so results are said as they rest, after
                sub-axes instead of a factored mesh, blocks that do not divide, sums that are not made yet
 
 What PartitionSpecs cannot say (a dimension that its blocks do not divide, a digit inside a dimension) is listed in the
-file.
+file, and so are precision, recomputation, micro-batches, optimizer, loss and attention of the plan: the jitted function
+does these (`LEFT_OUT`).
 """
 
 from __future__ import annotations
@@ -28,7 +29,8 @@ from ...models.layout.targets.jax import specification
 from ...models.layout.targets.shardy import mesh_text, sharding_text
 from ...models.program.graph import Graph, Role
 from ...proofs.plan.bundle import Plan
-from .exported import Exported, in_docstring
+from .exported import Exported, in_docstring, left_text
+from .recipe import recipe
 
 _FUNCTIONS = '''
 
@@ -58,9 +60,12 @@ def constrain(name, x, mesh):
 '''
 
 
-def export_jax(plan: Plan, identity: str) -> Exported:
-    """The file for a plan.  Raises `MeshError` where no mesh holds the plan."""
+def export_jax(plan: Plan, identity: str, layouts_only: bool = False) -> Exported:
+    """The file for a plan: layouts, whether they alone are asked for or not; what else a training step of the plan does
+    is left to the jitted function, and named.  Raises `MeshError` where no mesh holds the plan.
+    """
     graph = plan.graph
+    left = recipe(graph).words() if graph.state else ()
     found = plan_shardings(graph, plan.machine.hierarchy, [v.name for v in plan.machine.levels], plan.choices)
     refused = list(found.refused)
     parameters: dict[str, list[list[str]]] = {}
@@ -81,7 +86,9 @@ def export_jax(plan: Plan, identity: str) -> Exported:
         f'"""PartitionSpecs of plan {identity[:16]} ({in_docstring(graph.name)} on '
         f"{in_docstring(plan.machine.name)}) for JAX, "
         "written by shardproof.\n\nArrays of parameters have the shapes of the model; results those of the plan's "
-        'operators.  It needs jax and numpy.\n"""\n\nimport jax\nimport numpy as np\n'
+        "operators.  It needs jax and numpy.\n"
+        + left_text("The function that is jitted", left)
+        + '"""\n\nimport jax\nimport numpy as np\n'
         "from jax.sharding import Mesh, NamedSharding, PartitionSpec\n\n"
     )
     body = "".join(
@@ -94,9 +101,11 @@ def export_jax(plan: Plan, identity: str) -> Exported:
             ("SHARDY_MESH", mesh_text(levels)),
             ("SHARDY", texts),
             ("NOT_EXPRESSED", [[r.place, r.tensor, r.reason] for r in refused]),
+            *([("LEFT_OUT", [list(part) for part in left])] if left else []),
         )
     )
-    return Exported(head + body.rstrip() + "\n" + _FUNCTIONS, mesh, len(parameters) + len(results), tuple(refused))
+    text = head + body.rstrip() + "\n" + _FUNCTIONS
+    return Exported(text, mesh, len(parameters) + len(results), tuple(refused), (), left)
 
 
 def partition_spec(graph: Graph, tensor: str, kept: Sharding, mesh: Mesh) -> list[list[str]]:

@@ -21,6 +21,7 @@ from ...models.communication.shardings import PlanShardings
 from ...models.layout.sharding import Sharding
 from ...models.program.graph import Graph, Role
 from ...models.program.operators import Operator
+from ...models.sources.training.recompute import PREFIX
 
 PART: Final = re.compile(r"@(\d{1,6})$")
 """How operators and tensors of a micro-batch end."""
@@ -28,14 +29,15 @@ PART: Final = re.compile(r"@(\d{1,6})$")
 
 @dataclass(frozen=True)
 class Held:
-    """A tensor in one place of a plan: its digits, and how they are cut.  `reader`: the operator that takes it so; None
-    where it rests.
+    """A tensor in one place of a plan: its digits, how they are cut, and its element type.  `reader`: the operator that
+    takes it so; None where it rests.
     """
 
     tensor: str
     reader: str | None
     digits: tuple[int, ...]
     sharding: Sharding
+    dtype: str = ""
 
 
 @dataclass(frozen=True)
@@ -55,12 +57,12 @@ class ModuleLayouts:
 def module_layouts(graph: Graph, found: PlanShardings) -> Iterator[ModuleLayouts]:
     """Modules in the order in which they are first entered; of a step in micro-batches, those of the first."""
     own: dict[str, list[Operator]] = {}
-    places, readers = resting_places(graph), graph.readers()
+    places, readers, weights = resting_places(graph), graph.readers(), weights_read(graph)
     for op in forward_operators(graph):
         part = PART.search(op.name)
-        if part is not None and int(part[1]):
+        if (part is not None and int(part[1])) or op.output.tensor in weights:
             continue
-        modules = {a.tensor.rpartition(".")[0] for a in op.inputs if is_weight(graph, a.tensor)}
+        modules = {weights[a.tensor].rpartition(".")[0] for a in op.inputs if a.tensor in weights}
         for name in sorted(modules - {""}):
             own.setdefault(name, []).append(op)
     for name, operators in own.items():
@@ -68,14 +70,14 @@ def module_layouts(graph: Graph, found: PlanShardings) -> Iterator[ModuleLayouts
         reads = tuple(
             _held(graph, a.tensor, first.name, found.reads.get((first.name, i)))
             for i, a in enumerate(first.inputs)
-            if not is_weight(graph, a.tensor)
+            if a.tensor not in weights
         )
         parameters = tuple(
-            (a.tensor.rpartition(".")[2], held)
+            (weights[a.tensor].rpartition(".")[2], held)
             for op in operators
             for i, a in enumerate(op.inputs)
-            if is_weight(graph, a.tensor)
-            and a.tensor.rpartition(".")[0] == name
+            if a.tensor in weights
+            and weights[a.tensor].rpartition(".")[0] == name
             and (held := _held(graph, a.tensor, op.name, found.reads.get((op.name, i)))) is not None
         )
         product = None
@@ -91,14 +93,14 @@ def module_layouts(graph: Graph, found: PlanShardings) -> Iterator[ModuleLayouts
 
 
 def forward_operators(graph: Graph) -> Iterator[Operator]:
-    """Operators that no gradient comes before: those of the program itself, in order."""
+    """Operators that no gradient comes before: those of the program itself, in order, each once."""
     later = {value for _, value in graph.state}
     for op in graph.operators:
         if any(a.tensor in later for a in op.inputs):
             later.add(op.output.tensor)
         if op.output.tensor.startswith("grad:"):  # how training steps name gradients (`sources.training.backward`)
             later.add(op.output.tensor)
-        if op.output.tensor not in later:
+        if op.output.tensor not in later and not op.name.startswith(PREFIX):
             yield op
 
 
@@ -112,6 +114,27 @@ def micro_batches(graph: Graph) -> int:
     4
     """
     return 1 + max((int(m[1]) for op in graph.operators if (m := PART.search(op.name))), default=0)
+
+
+CAST: Final = re.compile(r"(?P<name>.+)\.(?:bf16|fp16)'*")
+"""How the name of a tensor in a half type goes on behind its own (`sources.precision.rewriting`)."""
+
+
+def weights_read(graph: Graph) -> dict[str, str]:
+    """Tensor -> the parameter that it is, itself or cast to a half type.
+
+    >>> from ...models.sources.precision import mixed, parsed
+    >>> from ...models.sources.zoo import build
+    >>> weights_read(mixed(build("mlp-unity"), parsed("bf16-master")))["fc1.weight.bf16"]
+    'fc1.weight'
+    """
+    kept = {name for names in moments(graph).values() for name in names.values()}
+    out = {t.name: t.name for t in graph.tensors if t.role is Role.PARAMETER and t.name not in kept}
+    for op in graph.operators:
+        found = CAST.fullmatch(op.output.tensor) if op.function == "cast" else None
+        if found is not None and op.inputs[0].tensor == found["name"] and found["name"] in out:
+            out[op.output.tensor] = found["name"]
+    return out
 
 
 def is_weight(graph: Graph, tensor: str) -> bool:
@@ -133,4 +156,7 @@ def moments(graph: Graph) -> dict[str, dict[str, str]]:
 
 
 def _held(graph: Graph, tensor: str, reader: str | None, sharding: Sharding | None) -> Held | None:
-    return None if sharding is None else Held(tensor, reader, graph.tensor(tensor).shape, sharding)
+    if sharding is None:
+        return None
+    t = graph.tensor(tensor)
+    return Held(tensor, reader, t.shape, sharding, t.dtype)

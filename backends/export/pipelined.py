@@ -27,10 +27,11 @@ from ...models.schedules.actions import action_rows
 from ...models.schedules.pipeline import Pipeline
 from ...models.text import InputError
 from ...proofs.pipelines.certificate import PipelineCertificate
-from .dtensor import RUNTIME, body, held_document, reasons, refusals
+from .dtensor import RUNTIME, body, held_document, optimizer_document, reasons, refusals
 from .dtensor import document as stage_document
-from .exported import Exported, in_docstring
+from .exported import Exported, Parts, in_docstring, parts_text, required
 from .modules import Held, is_weight
+from .recipe import LAYOUTS_ONLY, Recipe, recipe
 
 FORMAT: Final = "shardproof-dtensor-pipeline/1"
 STAGES: Final = Path(__file__).with_name("pipelined_runtime.py")
@@ -48,15 +49,43 @@ class StageLayouts:
     refused: tuple[NotASharding, ...]
 
 
-def export_pipeline(c: PipelineCertificate, identity: str) -> Exported:
-    """The file for a pipelined plan.  Raises `MeshError` where no mesh holds a stage."""
+def export_pipeline(c: PipelineCertificate, identity: str, layouts_only: bool = False) -> Exported:
+    """The file for a pipelined plan.  `layouts_only`: what else the plan says of a step is left to the job.  Raises
+    `MeshError` where no mesh holds a stage, `InputError` for parts of a plan that no such file does.
+    """
+    how = recipe(c.graph)
+    required("pipelined dtensor", _refused(how), layouts_only)
     graph = micro_batch(c.graph, c.micro)
     stages = [stage_layouts(c, graph, s) for s in range(len(c.stages))]
     data = document(c, graph, identity, stages)
+    words = {**dict(how.words()), "micro-batches": str(c.micro)}
+    does = ("micro-batches",) if layouts_only else ("precision", "micro-batches", "optimizer")
+    done = tuple((part, words[part]) for part in does)
+    left = tuple((part, text) for part, text in words.items() if part not in does and text != "none")
+    if not layouts_only:
+        for stage in data["stages"]:  # type: ignore[attr-defined]
+            stage["optimizer"] = optimizer_document(how)
+    data["left_out"] = [list(part) for part in left]
     refused = tuple(replace(r, place=f"stage {x.number}, {r.place}") for x in stages for r in x.refused)
     said = sum(own_count(c, x) for x in stages) - len(refused)
     view = prod(view_sizes(c.machine, len(c.stages)) or ())
-    return Exported(_file(c, data, identity), (("stage", len(c.stages)), ("rank", view)), said, refused)
+    text = _file(c, data, identity, done, left)
+    return Exported(text, (("stage", len(c.stages)), ("rank", view)), said, refused, done, left)
+
+
+def _refused(how: Recipe) -> Parts:
+    """Parts of a plan that a file of stages does not do."""
+    more: list[tuple[str, str]] = []
+    if how.half is not None:
+        types = f"stages compute in the types of the model, not in {how.precision}: plan without --precision"
+        more.append(("precision", f"{types}, or {LAYOUTS_ONLY}"))
+    if how.recomputed:
+        more.append(("recomputation", f"stages compute no block again: plan with --recompute none, or {LAYOUTS_ONLY}"))
+    if how.clip is not None:
+        norm = "stages do not clip gradients by a norm over all of them: plan without clip="
+        more.append(("optimizer", f"{norm}, or {LAYOUTS_ONLY}"))
+    own = [(part, why) for part, why in how.refused if part == "optimizer"]
+    return (*own, *more)
 
 
 def stage_layouts(c: PipelineCertificate, graph: Graph, s: int) -> StageLayouts:
@@ -161,7 +190,7 @@ def _early(graph: Graph, tensor: str) -> bool:
     return any(is_weight(graph, a.tensor) for a in writer.inputs)
 
 
-def _file(c: PipelineCertificate, data: dict[str, object], identity: str) -> str:
+def _file(c: PipelineCertificate, data: dict[str, object], identity: str, done: Parts, left: Parts) -> str:
     runtime = "\n\n".join(body(path) for path in (*RUNTIME, STAGES))
     said, where = in_docstring(c.graph.name), in_docstring(c.machine.name)
     head = (
@@ -169,12 +198,15 @@ def _file(c: PipelineCertificate, data: dict[str, object], identity: str) -> str
         f"{'x'.join(map(str, c.machine.hierarchy))}) for torch.distributed.pipelining, written by shardproof.\n\n"
         f"    ranks = make_ranks('cuda')               # {len(c.stages)} stages of {data['devices']} ranks\n"
         f"    stage = make_stage(model, ranks, example)  # example: inputs of one of the {c.micro} micro-batches\n"
-        "    steps = make_optimizer(stage, torch.optim.Adam, lr=1e-3)\n"
+        "    steps = make_optimizer(stage)            # the plan's; or a class and numbers: torch.optim.Adam, lr=1e-3\n"
         "    schedule = make_schedule(stage, loss)    # loss(result, target): a mean over examples\n"
         "    schedule.step(*inputs)                   # first stage: whole inputs, equal on its ranks\n"
         "    schedule.step(target=target, losses=[])  # last stage; between them: schedule.step()\n"
         "    steps.step()\n\n"
-        "Gradients are means over the micro-batches (`scale_grads` of torch's schedules).  It needs torch alone.\n"
+        + parts_text("The job computes as planned, and raises where it does not", done)
+        + "\n\n"
+        + (parts_text("Not in this file, and the job's to do", left) + "\n\n" if left else "")
+        + "Gradients are means over the micro-batches (`scale_grads` of torch's schedules).  It needs torch alone.\n"
         '`PLAN` names every layout, the schedule, and what DTensor cannot say.\n"""\n'
     )
     tail = '''
@@ -197,9 +229,9 @@ def make_schedule(stage: PipelineStage, loss: Callable[..., torch.Tensor], **opt
 
 
 def make_optimizer(
-    stage: PipelineStage, kind: type[torch.optim.Optimizer], **options: Any
+    stage: PipelineStage, kind: type[torch.optim.Optimizer] | None = None, **options: Any
 ) -> PlannedOptimizer | torch.optim.Optimizer:
-    """An optimizer of the stage's parameters, whose moments lie as planned."""
+    """The plan's optimizer of the stage's parameters, whose moments lie as planned."""
     return stage_optimizer(stage, kind, options)
 '''
     plan_text = "PLAN: dict[str, Any] = " + pprint.pformat(data, width=118, sort_dicts=False, compact=True)

@@ -30,7 +30,8 @@ from torch.distributed.pipelining.schedules import _PipelineScheduleRuntime
 from torch.distributed.tensor import DTensor, Placement, Replicate
 from torch.utils._pytree import tree_leaves, tree_map
 
-from .dtensor_runtime import PlannedModule, PlannedOptimizer, placed, plan_module, unfolded
+from .dtensor_runtime import PlannedModule, placed, plan_module, unfolded
+from .dtensor_steps import PlannedOptimizer, chosen_optimizer
 
 if TYPE_CHECKING:
     Plan = Mapping[str, Any]  # what the exported file holds: see `pipelined.document`
@@ -357,10 +358,18 @@ class PlannedSchedule(_PipelineScheduleRuntime):  # type: ignore[misc]
 
 
 def stage_optimizer(
-    stage: PipelineStage, kind: type[torch.optim.Optimizer], options: Mapping[str, Any]
+    stage: PipelineStage, kind: type[torch.optim.Optimizer] | None, options: Mapping[str, Any]
 ) -> PlannedOptimizer | torch.optim.Optimizer:
-    """An optimizer of the stage's parameters, whose moments lie as planned."""
+    """The plan's optimizer of the stage's parameters, whose moments lie as planned.  `kind`: the class, None for the
+    plan's; `options` take the place of the plan's numbers.  Raises ValueError for a class of another rule.
+    """
     own = stage.submod
-    if own.mesh.size() == 1:
-        return kind([p for p in own.parameters() if p.requires_grad], **options)
-    return PlannedOptimizer(own.plan, own.planned, own.mesh, kind, options)
+    chosen, groups, _ = chosen_optimizer(own.plan.get("optimizer"), kind)
+    if own.mesh.size() > 1:
+        return PlannedOptimizer(own.plan, own.planned, own.mesh, chosen, groups, options)
+    named = dict(own.named_parameters())
+    held = [
+        {**numbers, **options, "params": [p for n, p in named.items() if p.requires_grad and (w is None or n in w)]}
+        for numbers, w in groups
+    ]
+    return chosen([g for g in held if g["params"]])

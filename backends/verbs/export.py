@@ -28,19 +28,19 @@ from ...proofs.container.kinds import plan_kind
 from ...proofs.plan.bundle import Plan
 from ...proofs.publishing.publisher import Nearest, Publisher, Restricted
 from ..export.dtensor import export_dtensor
-from ..export.exported import Exported
+from ..export.exported import Exported, parts_json, said_parts, said_whole
 from ..export.flags import batch_of, megatron_text
 from ..export.jax import export_jax
 from ..export.torchtitan import torchtitan_file
 from .export_pipelined import ACTIONS, PIPELINED, export_actions, export_pipelined
 
-TARGETS: Final[dict[str, Callable[[Plan, str], Exported]]] = {"dtensor": export_dtensor, "jax": export_jax}
+TARGETS: Final[dict[str, Callable[[Plan, str, bool], Exported]]] = {"dtensor": export_dtensor, "jax": export_jax}
 SETTINGS: Final[dict[str, Callable[[Nearest, int], str]]] = {"megatron": megatron_text, "torchtitan": torchtitan_file}
 """Targets that are told degrees: what is written is the nearest that they can be told."""
 
 EXPORT: Final = Combinations(
     "export",
-    ("target", "resolve", "time_limit", "work_limit", "resolved", "csv", *OUTPUT),
+    ("target", "resolve", "time_limit", "work_limit", "layouts_only", "resolved", "csv", *OUTPUT),
     (
         Needs("csv", ("plan_file=pipelined",), "other plans have no schedule"),
         Needs("target=actions", ("plan_file=pipelined",), "other plans have no schedule"),
@@ -57,6 +57,7 @@ EXPORT: Final = Combinations(
             "is written for the others",
         ),
         *(Apart(f"target={t}", ("resolve", "resolved"), "it always gets its nearest settings") for t in SETTINGS),
+        Apart("layouts_only", tuple(f"target={t}" for t in (*SETTINGS, ACTIONS)), "it writes no layouts of tensors"),
         Needs("time_limit", ("resolve", *(f"target={t}" for t in SETTINGS)), "nothing else is searched"),
         Needs("work_limit", ("resolve", *(f"target={t}" for t in SETTINGS)), "nothing else is searched"),
         Needs("resolved", ("resolve",), "it is the file of the plan that was made again"),
@@ -101,6 +102,12 @@ NAMED: Final = 5
     type=STEPS,
     help="The same in steps of work, instead of seconds or beside them: the same file on every machine.",
 )
+@click.option(
+    "--layouts-only",
+    is_flag=True,
+    help="Write where tensors lie and nothing else of the plan: precision, recomputation, micro-batches, optimizer, "
+    "loss and attention are then the job's to do, and the file says which.",
+)
 @output_option("--resolved", help="With --resolve: the file for that plan.", replaces_results=True)
 @output_option(
     "--csv",
@@ -119,6 +126,7 @@ def export_command(
     resolve: bool,
     time_limit: float | None,
     work_limit: int | None,
+    layouts_only: bool,
     resolved: Path | None,
     csv: Path | None,
     output: Path,
@@ -131,7 +139,7 @@ def export_command(
     if pipelined is not None:
         if target == ACTIONS:
             return export_actions(*pipelined, output, as_json)
-        return export_pipelined(*pipelined, target, csv, output, as_json)
+        return export_pipelined(*pipelined, target, csv, output, as_json, layouts_only)
     if target in SETTINGS:
         return _settings(publisher.nearest(plan_file, target, time_limit, work_limit), target, output, as_json)
     again: Restricted | None = None
@@ -142,7 +150,7 @@ def export_command(
             publisher.plan(resolved, plan)
     else:
         plan, identity = publisher.checked_plan(plan_file)
-    made = TARGETS[target](plan, identity)
+    made = TARGETS[target](plan, identity, layouts_only)
     write_file(output, made.text.encode())
     if as_json:
         emit(
@@ -154,6 +162,7 @@ def export_command(
                 "mesh": [list(pair) for pair in made.mesh],
                 "said": made.said,
                 "refused": [[r.place, r.tensor, r.reason] for r in made.refused],
+                **parts_json(made),
                 **({} if again is None else _price(again)),
             }
         )
@@ -172,6 +181,7 @@ def export_command(
             say(f"  and {', '.join(f'{n} of kind {kind}' for kind, n in sorted(kinds.items()))} (all in the file)")
         if again is None:
             say(f"--resolve plans again within what {target} can say, and proves what that costs")
+    say(*said_parts(made.done, made.left_out, target), *said_whole(made.whole))
     if again is not None:
         say(_certificates(again), again.words)
         if resolved is not None:

@@ -41,10 +41,20 @@ def blocks(graph: Graph) -> dict[str, tuple[int, ...]]:
     """
     members: dict[str, list[int]] = {}
     for i, op in enumerate(graph.operators):
-        if found := _BLOCK.match(op.name):
-            members.setdefault(found[1], []).append(i)
+        if found := block_of(op.name):
+            members.setdefault(found, []).append(i)
     kept = {name: tuple(at) for name, at in members.items()}
     return {name: at for name, at in kept.items() if inner(graph, at)}
+
+
+def block_of(name: str) -> str | None:
+    """The block of an operator, by its name.
+
+    >>> block_of("encoder.0.linear1"), block_of("head")
+    ('encoder.0', None)
+    """
+    found = _BLOCK.match(name)
+    return None if found is None else found[1]
 
 
 def inner(graph: Graph, block: Sequence[int]) -> set[str]:

@@ -1,0 +1,296 @@
+"""Exported jobs: what was planned is what ran, on gloo ranks; what a file cannot do is refused by name, or said."""
+
+from __future__ import annotations
+
+import ast
+import itertools
+import json
+import os
+import subprocess
+import sys
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from click.testing import CliRunner
+from exported_programs import (
+    ATTENTION,
+    BLOCKS,
+    HERE,
+    MICRO,
+    OPTIMIZERS,
+    PRECISIONS,
+    Case,
+    differences,
+    drawn,
+    forward,
+    ran,
+)
+
+import shardproof
+from shardproof.__main__ import cli, run
+from shardproof.backends.export.dtensor import export_dtensor
+from shardproof.backends.export.jax import export_jax
+from shardproof.backends.export.recipe import recipe
+from shardproof.front_door import FrontDoor
+from shardproof.models.program.graph import Graph
+from shardproof.models.sources.training import build_step
+from shardproof.models.sources.zoo import build
+from shardproof.models.text import InputError
+
+torch = pytest.importorskip("torch")
+
+pytestmark = [pytest.mark.torch, pytest.mark.timeout(900), pytest.mark.filterwarnings("ignore")]
+
+SGD, ADAM, ADAMW, RMSPROP, ADAGRAD = OPTIMIZERS
+SOME = [
+    Case(),
+    Case("bf16-mixed", "all", (2, 1), ADAMW, "fused"),
+    Case("bf16-master", "blocks.1", (4, 2), ADAM, "matrices"),
+    Case(None, "all", (2, 1), RMSPROP, "operator", "logits"),
+    Case("bf16-master:reduce=bfloat16", "none", (1, 1), ADAGRAD, "operator", "logits"),
+    Case("bf16-mixed", "all", (4, 2), SGD, "operator", "numbers"),
+]
+"""Every value of every part at least once."""
+
+EVERY = [
+    Case(p, r, m, o, a) for p, r, m, o, a in itertools.product(PRECISIONS, BLOCKS, MICRO, OPTIMIZERS, ATTENTION[::2])
+]
+
+
+def checked(cases: list[Case], folder: Path, ranks: int = 2) -> list[dict[str, Any]]:
+    told = ran(cases, folder, ranks, 3000)
+    assert [t["case"] for t in told] == list(range(len(cases)))
+    wrong = [(c, found) for c, t in zip(cases, told, strict=True) if (found := differences(c, t))]
+    assert not wrong, wrong
+    return told
+
+
+def test_what_was_planned_is_what_ran(tmp_path: Path) -> None:
+    told = checked(SOME, tmp_path)
+    assert all(t["cut"] for t in told), "placements are drawn, and none splits anything"
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(7200)
+def test_every_combination(tmp_path: Path) -> None:
+    """Precision x recomputation x micro-batches x optimizer x attention, each with placements of its own."""
+    told = checked(EVERY, tmp_path)
+    kept = {c: t["kept_once"] for c, t in zip(EVERY, told, strict=True)}
+    for c in EVERY:  # on average over placements blocks that are computed again keep less
+        if c.recompute == "all":
+            assert kept[c] < 0.8 * kept[replace(c, recompute="none")], c
+
+
+def test_losses_on_every_layout() -> None:
+    """Cut through classes, positions or both, unevenly and partial; nothing is gathered."""
+    told = losses(2)
+    assert told["cases"] > 200 and told["wrong"] == [] and told["value"] < 1e-9 and told["gradient"] < 1e-9
+
+
+@pytest.mark.slow
+def test_losses_on_every_layout_of_two_dimensions() -> None:
+    told = losses(4)
+    assert told["cases"] > 700 and told["wrong"] == [] and told["gathered"] == 0
+
+
+def losses(ranks: int) -> dict[str, Any]:
+    done = subprocess.run(
+        [sys.executable, "-W", "ignore", str(HERE / "losses_job.py"), str(ranks)],
+        capture_output=True,
+        check=False,
+        text=True,
+        timeout=800,
+        env={**os.environ, "OMP_NUM_THREADS": "1", "PYTHONPATH": str(Path(shardproof.__file__).parents[1])},
+    )
+    assert done.returncode == 0, done.stderr[-3000:]
+    told: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
+    return told
+
+
+@pytest.mark.parametrize(
+    ("train", "precision", "recompute", "part", "said"),
+    [
+        ("sgd", "fp16-mixed", "none", "precision", "float16 has a loss scale.*--precision bf16-mixed"),
+        ("sgd", "fp16-master", "none", "precision", "float16 has a loss scale"),
+        ("lion", None, "none", "optimizer", "does not build lion: plan with --train sgd"),
+        ("muon", None, "none", "optimizer", "updated by adamw and by muon"),
+        ("adafactor", None, "none", "optimizer", "does not build adafactor"),
+    ],
+)
+def test_what_a_file_cannot_do_is_refused_by_name(
+    train: str, precision: str | None, recompute: str, part: str, said: str
+) -> None:
+    graph = forward("inside", "operator")
+    made = replace(drawn(Case(), 0), graph=build_step(graph, train, None, None, recompute, precision).graph)
+    assert part in dict(recipe(made.graph).refused)
+    with pytest.raises(InputError, match=f"{part}: .*{said}.*--layouts-only"):
+        export_dtensor(made, "0" * 64)
+
+
+def test_a_precision_of_two_rules_is_refused() -> None:
+    """A weight that some operators read in float32, beside norms that write the half type: no job of ours does both."""
+    step = build_step(forward("inside", "operator"), "sgd", None, None, "none", "bf16-master").graph
+
+    def read(op: Any) -> Any:
+        own = op.name == "embed"
+        return replace(op, inputs=(replace(op.inputs[0], tensor="embed.weight"), op.inputs[1])) if own else op
+
+    graph = replace(step, operators=tuple(map(read, step.operators)))
+    assert recipe(step).refused == ()
+    assert "as torch.autocast has it and others as a model in half" in dict(recipe(graph).refused)["precision"]
+
+
+def test_blocks_that_are_no_modules_or_half_kept_are_refused() -> None:
+    step = build_step(forward("inside", "operator"), "sgd", None, None, "all", None).graph
+    kept = next(op for op in step.operators if op.name.startswith("recompute:blocks.0.gelu"))
+
+    def before(op: Any) -> Any:
+        def old(a: Any) -> Any:
+            return replace(a, tensor="blocks.0.gelu") if a.tensor == kept.output.tensor else a
+
+        return replace(op, inputs=tuple(map(old, op.inputs)))
+
+    graph = replace(step, operators=tuple(before(op) for op in step.operators if op is not kept))
+    assert "'blocks.0.gelu', which is kept" in dict(recipe(graph).refused)["recomputation"]
+    text = step.to_json().replace('"blocks.0.', '"blocks.0_').replace(":blocks.0.", ":blocks.0_")
+    assert "has no parameters" not in text
+    renamed = Graph.from_json(
+        step.to_json().replace("blocks.0.", "blocks.0x.").replace("recompute:blocks.0x.", "recompute:add_0.")
+    )
+    assert "block 'add_0' has no parameters" in dict(recipe(renamed).refused)["recomputation"]
+
+
+def document(text: str) -> dict[str, Any]:
+    found: dict[str, Any] = ast.literal_eval(text[text.rindex("PLAN: dict[str, Any] = ") + 23 :])
+    return found
+
+
+def test_layouts_alone_are_said_everywhere(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    plan = shardproof.plan("mlp-unity", "localhost:2", batch=16, train="lion")
+    plan.save(tmp_path / "p.spz")
+    words = ["export", str(tmp_path / "p.spz"), "--to", "dtensor", "-o", str(tmp_path / "x.py")]
+    assert run(words) == 3
+    assert "optimizer: the file does not build lion" in capsys.readouterr().err and not (tmp_path / "x.py").exists()
+    assert run([*words, "--layouts-only"]) == 0
+    shown = capsys.readouterr().out
+    assert "layouts only: what else the plan says is not in the dtensor file" in shown and "optimizer: lion" in shown
+    text = (tmp_path / "x.py").read_text()
+    assert "LAYOUTS ONLY.  The job has to do what else the plan says:" in text and "    optimizer        lion" in text
+    assert document(text)["program"] is None and document(text)["left_out"][3][0] == "optimizer"
+    told = CliRunner().invoke(
+        cli, [*words, "--layouts-only", "--force", "--json"], standalone_mode=False, obj=FrontDoor()
+    )
+    assert json.loads(told.stdout)["left_out"]["optimizer"].startswith("lion") and json.loads(told.stdout)["done"] == {}
+    assert plan.export("dtensor", layouts_only=True) == text
+    with pytest.raises(InputError, match="does not build lion"):
+        plan.export("dtensor")
+    assert run(["export", str(tmp_path / "p.spz"), "--to", "jax", "-o", str(tmp_path / "y.py")]) == 0
+    assert "is not in the jax file" in capsys.readouterr().out
+    assert "LEFT_OUT = " in (tmp_path / "y.py").read_text() and export_jax(plan.bundle, "0" * 64).left_out
+    assert (
+        run(["export", str(tmp_path / "p.spz"), "--to", "megatron", "--layouts-only", "-o", str(tmp_path / "z")]) == 2
+    )
+
+
+def test_a_plan_without_training_leaves_nothing_out() -> None:
+    plan = shardproof.plan("mlp-unity", "localhost:2", batch=16)
+    made = export_dtensor(plan.bundle, "0" * 64)
+    assert made.done == made.left_out == () and document(made.text)["program"] is None
+
+
+def test_what_a_plan_says_is_read_from_its_graph_not_its_name() -> None:
+    """A file may call its graph anything."""
+    graph = build_step(build("bert-tiny", layers=1), "adamw", None, None, "all", "bf16-mixed").graph
+    named = replace(graph, name="bert-tiny+sgd")
+    assert recipe(named) == recipe(graph) and recipe(named).precision == "bf16-mixed"
+    assert recipe(named).groups[0].kind == "adamw" and recipe(named).recomputed == ("layer0",)
+
+
+@pytest.fixture(scope="module")
+def job() -> Any:
+    """A function that lays the case's module out in a pretended job: (names of the file, planned module, optimizer)."""
+
+    def made(case: Case, change: Any = lambda module: None) -> Any:
+        sys.path.insert(0, str(HERE / "torch_models"))
+        try:
+            import program
+        finally:
+            sys.path.pop(0)
+        names: dict[str, Any] = {}
+        exec(compile(export_dtensor(drawn(case, 1), "0" * 64).text, "exported.py", "exec"), names)  # noqa: S102
+        mesh = names["make_mesh"]("cpu")
+        module, inputs = program.net(case.kind)
+        change(module)
+        return names, names["parallelize"](module, mesh), mesh, inputs
+
+    return made
+
+
+def test_a_job_that_does_otherwise_raises(job: Any) -> None:
+    from shardproof.backends.export.traffic import pretended
+
+    half, plain = Case("bf16-master", "all", (2, 1), ADAMW), Case()
+    with pretended(2):
+        with pytest.raises(ValueError, match=r"parameter '.*' is torch.bfloat16, in the plan float32; .*hand over"):
+            job(half, lambda m: m.to(torch.bfloat16))
+        with pytest.raises(ValueError, match="is torch.float64, in the plan float32"):
+            job(plain, lambda m: m.double())
+        names, model, mesh, inputs = job(half)
+        with pytest.raises(ValueError, match="the plan's optimizer is AdamW, not SGD: leave the class out"):
+            names["make_optimizer"](model, mesh, torch.optim.SGD, lr=1e-3)
+        own = names["make_optimizer"](model, mesh, torch.optim.AdamW, lr=0.5)
+        assert own.optimizer.param_groups[0]["lr"] == 0.5 and own.optimizer.param_groups[0]["betas"] == (0.8, 0.999)
+        steps = names["make_optimizer"](model, mesh)
+        part = tuple(x[:4] for x in inputs)
+        model(*part).backward()
+        with pytest.raises(RuntimeError, match="a step in 2 micro-batches, and 1 backward passes came"):
+            steps.step()
+        model(*part).backward()
+        model(*part).backward()
+        steps.step()
+        with pytest.raises(ValueError, match="the plan's loss is what the model returns: give no target"):
+            names["train_step"](model, steps, *inputs, target=inputs[1])
+        with pytest.raises(ValueError, match="a batch of 7, which 2 micro-batches do not divide"):
+            names["train_step"](model, steps, *(x[:7] for x in inputs))
+
+
+def test_types_and_kernels_that_differ_raise(job: Any) -> None:
+    from shardproof.backends.export.traffic import pretended
+
+    def wide(module: Any) -> None:
+        """A layer that computes in float32 whatever it is given."""
+        inner = module.blocks[0].n2.forward
+        module.blocks[0].n2.forward = lambda x: inner(x).float()
+
+    def written_out(module: Any) -> None:
+        for block in module.blocks:
+            block.forward = lambda x, block=block: (
+                x + block.o(torch.softmax(block.q(x) @ block.k(x).mT, -1) @ block.v(x))
+            )
+
+    with pretended(2):
+        _, model, _, inputs = job(Case("bf16-master"), wide)
+        with pytest.raises(RuntimeError, match=r"module 'blocks.0.n2' gives torch.float32, in the plan bfloat16"):
+            model(*inputs)
+        _, model, _, inputs = job(Case(), written_out)
+        with pytest.raises(RuntimeError, match="attention 2 times in one kernel .* --attention matrices"):
+            model(*inputs)
+        with pytest.raises(ValueError, match=r"the module has no parameter 'blocks.1"):
+            job(Case(recompute="all"), lambda m: m.blocks.__delitem__(0))
+
+
+def test_the_old_call_forms_work(job: Any) -> None:
+    from shardproof.backends.export.traffic import pretended
+
+    with pretended(2):
+        names, model, mesh, inputs = job(Case(optimizer=ADAM))
+        steps = names["make_optimizer"](model, mesh, torch.optim.Adam, lr=1e-3)
+        loss = model(*inputs)
+        steps.zero_grad()
+        loss.backward()
+        steps.step()
+        plain = torch.optim.Adam(model.parameters(), lr=1e-3)
+        model(*inputs).backward()
+        plain.step()
