@@ -225,8 +225,8 @@ class FrontDoor:
         def both(
             members: Mapping[str, Member], samples: int, cells: int
         ) -> tuple[tuple[OverlapCertificate, int], tuple[CheckResult, ...]]:
-            found, results, scale = judged(members, samples, cells)
-            return (found, scale), results
+            found, results, rounding = judged(members, samples, cells)
+            return (found, rounding[0].scale if rounding else 0), results
 
         read = _checked(path, OVERLAP, both)
         return None if read is None else (read[0][0], read[1], read[0][1])
