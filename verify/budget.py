@@ -25,18 +25,27 @@ UNASKED: Final = 3 << 32
 """Cells of a check without `--large`."""
 ASKED: Final = 1 << 39
 """Cells of a check with `--large`, and of what our own search has made."""
+HELD_UNASKED: Final = 1 << 27
+"""Entries that a check without `--large` holds at a time: 1 GiB."""
 
 
 @dataclass
 class Budget:
     """`work`: cells left; `held`: entries that may be held at a time.  `whole`: the budget of the check that this is a
-    part of; `large`: what `--large` allows, so that there is no more to ask for.
+    part of; `large`: what `--large` allows, so that there is no more to ask for; `asks`: something was met that
+    `--large` alone allows.
     """
 
     work: int = WORK
     held: int = HELD
     whole: Budget | None = None
     large: bool = True
+    asks: bool = False
+
+    @property
+    def needs_large(self) -> bool:
+        """Whether a check without `--large` would have ended, of a budget that `asked` gave."""
+        return self.asks or ASKED - self.work > UNASKED
 
     @staticmethod
     def of(numbers: int, whole: Budget | None = None) -> Budget:
@@ -50,7 +59,7 @@ class Budget:
     @staticmethod
     def unasked() -> Budget:
         """Of a check without `--large`."""
-        return Budget(UNASKED, 1 << 27, None, False)
+        return Budget(UNASKED, HELD_UNASKED, None, False)
 
     @staticmethod
     def asked() -> Budget:
@@ -85,6 +94,7 @@ class Budget:
                 f"is too large to be checked: its tables have {entries} entries, at most {self.held} for files of "
                 f"this size",
             )
+        self.asks |= entries > HELD_UNASKED
         if self.whole is not None:
             self.whole.hold(entries, place)
 

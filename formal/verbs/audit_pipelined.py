@@ -37,7 +37,11 @@ def audit_pipelined(
     if not checked:
         say("the checker did not confirm it: undecided")
     elif output is not None and published is not None:
-        say(f"identity {published.identity}", f"wrote {output} ({published.size} bytes) in {clock.words()}")
+        say(
+            f"identity {published.identity}",
+            f"wrote {output} ({published.size} bytes) in {clock.words()}",
+            *published.advice,
+        )
     return code
 
 

@@ -12,6 +12,7 @@ Weights are what these took on a slow computer, in units of 3 nanoseconds, round
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import fields
 from math import prod
 from typing import TYPE_CHECKING, Final
 
@@ -59,6 +60,7 @@ def charge_tables(graph: Graph, machine: Machine, where: Space, budget: Budget, 
         needed = check_sizes(graph, machine, where, sizes_of(budget))
     except OverBudget as error:
         raise beyond(place, str(error)) from None
+    budget.asks |= any(getattr(needed, f.name) > getattr(SMALL, f.name) for f in fields(needed))
     budget.charge(
         ENTRY * needed.entries
         + OVERLAP * needed.overlaps
@@ -126,6 +128,7 @@ def charge_steps(place: str, cells: int, devices: int, budget: Budget) -> None:
             "plan",
             f"{place}: its boxes have {cells} cells, too many to be checked, at most {LARGE.cells_at_once}",
         )
+    budget.asks |= cells > SMALL.cells_at_once
     if cells > (most := sizes_of(budget).cells_at_once):
         raise beyond("plan", f"{place}: its boxes have {cells} cells, at most {most} are held")
     budget.charge(GRID * (cells + HELD * devices), place)
