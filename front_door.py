@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     from shardproof.proofs.schedules.certificate import ScheduleCertificate
     from shardproof.proofs.selection.certificates import SelectionCertificate
     from shardproof.proofs.views.certificate import ViewsCertificate
+    from shardproof.verify.budget import Budget
     from shardproof.verify.plan.plan import PlanCheck
     from shardproof.verify.verdict import CheckResult
 
@@ -47,40 +48,44 @@ class FrontDoor:
     def plan(self, path: Path | None, plan: Plan, notify: Callable[[int, int], None] | None = None) -> Published:
         """Publish a plan: what the checker says of its bytes; the file appears only if nothing is refuted."""
         from shardproof.proofs.plan.bundle import write_plan
+        from shardproof.verify.budget import Budget
         from shardproof.verify.joint.plan import check_any_plan
 
-        data = write_plan(None, plan)
-        checked = check_any_plan(data, notify=notify)
+        data, budget = write_plan(None, plan), Budget.asked()
+        checked = check_any_plan(data, notify=notify, budget=budget)
         main = next(r for r in checked.results if r.kind in ("Optimal", "WithinGap", "LowerBound", "Infeasible"))
-        return _publish(path, data, checked.identity, checked.results, main)
+        return _publish(path, data, checked.identity, checked.results, main, budget)
 
     def certificate(self, path: Path | None, certificate: SelectionCertificate, problem: SelectionProblem) -> Published:
         """Publish a certificate of a selection problem."""
         from shardproof.proofs.container.archive import identity, read_container
         from shardproof.proofs.selection.file import decode_certificate, write_certificate
+        from shardproof.verify.budget import Budget
         from shardproof.verify.selection.certificate import check_selection
 
-        data = write_certificate(None, certificate)
+        data, budget = write_certificate(None, certificate), Budget.asked()
         members = read_container(data)
-        result = check_selection(problem, decode_certificate(members))
-        return _publish(path, data, identity(members), (result,), result)
+        result = check_selection(problem, decode_certificate(members), budget=budget)
+        return _publish(path, data, identity(members), (result,), result, budget)
 
     def extraction(self, path: Path | None, certificate: ExtractionCertificate, egraph: EGraph) -> Published:
         """Publish an extraction from an e-graph."""
         from shardproof.proofs.container.archive import identity, read_container
         from shardproof.proofs.egraphs.file import decode_extraction, write_extraction
+        from shardproof.verify.budget import Budget
         from shardproof.verify.egraphs.extraction import check_extraction
 
-        data = write_extraction(None, certificate)
+        data, budget = write_extraction(None, certificate), Budget.asked()
         members = read_container(data)
-        result = check_extraction(egraph, decode_extraction(members))
-        return _publish(path, data, identity(members), (result,), result)
+        result = check_extraction(egraph, decode_extraction(members), budget)
+        return _publish(path, data, identity(members), (result,), result, budget)
 
     def reduction(self, path: Path | None, certificate: ReductionCertificate | PlacementCertificate) -> Published:
         """Publish placements, or reduction programs with their proofs."""
         from shardproof.proofs.collective_programs.certificate import ReductionCertificate
         from shardproof.proofs.collective_programs.file import write_placement, write_reduction
         from shardproof.proofs.container.archive import identity, read_container
+        from shardproof.verify.budget import Budget
         from shardproof.verify.collective_programs.program import check_members
 
         data = (
@@ -88,23 +93,24 @@ class FrontDoor:
             if isinstance(certificate, ReductionCertificate)
             else write_placement(None, certificate)
         )
-        members = read_container(data)
-        results = check_members(members)
+        members, budget = read_container(data), Budget.asked()
+        results = check_members(members, budget)
         main = next(
             (r for kind in ("Best", "Cheapest", "Impossible", "Count") for r in results if r.kind == kind), results[0]
         )
-        return _publish(path, data, identity(members), results, main)
+        return _publish(path, data, identity(members), results, main, budget)
 
     def schedule(self, path: Path | None, certificate: ScheduleCertificate) -> Published:
         """Publish a schedule with its lower bound."""
         from shardproof.proofs.container.archive import identity, read_container
         from shardproof.proofs.schedules.file import write_schedule
+        from shardproof.verify.budget import Budget
         from shardproof.verify.schedules.certificate import check_members
 
-        data = write_schedule(None, certificate)
+        data, budget = write_schedule(None, certificate), Budget.asked()
         members = read_container(data)
-        _, result = check_members(members)
-        return _publish(path, data, identity(members), (result,), result)
+        _, result = check_members(members, budget)
+        return _publish(path, data, identity(members), (result,), result, budget)
 
     def bars(self, planning: Planning, x: tuple[int, ...], bars: Bars, bound: int | None) -> Published:
         """What the checker says of the machines within a machine's error bars."""
@@ -220,9 +226,9 @@ class FrontDoor:
     def checked_pipeline(self, path: Path) -> tuple[PipelineCertificate, str] | None:
         """Read a pipelined step and check it; None if the file is something else."""
         from shardproof.proofs.pipelines.file import PIPELINE
-        from shardproof.verify.pipelines.certificate import check_members
+        from shardproof.verify.pipelines.certificate import judged
 
-        return _checked(path, PIPELINE, check_members)
+        return _checked(path, PIPELINE, lambda *given: judged(*given)[:2])
 
     def checked_overlap(self, path: Path) -> tuple[OverlapCertificate, str, int] | None:
         """Read an overlapped plan and check it; None if the file is something else."""
@@ -232,8 +238,8 @@ class FrontDoor:
         def both(
             members: Mapping[str, Member], samples: int, cells: int
         ) -> tuple[tuple[OverlapCertificate, int], tuple[CheckResult, ...]]:
-            found, results, scale = judged(members, samples, cells)
-            return (found, scale), results
+            found, results, rounding = judged(members, samples, cells)
+            return (found, rounding[0].scale if rounding else 0), results
 
         read = _checked(path, OVERLAP, both)
         return None if read is None else (read[0][0], read[1], read[0][1])
@@ -377,18 +383,20 @@ def _judged(
     path: Path | None,
     data: bytes,
     check: Callable[
-        [Mapping[str, Member], int, int, Callable[[int, int], None] | None], tuple[object, tuple[CheckResult, ...]]
+        [Mapping[str, Member], int, int, Callable[[int, int], None] | None, Budget],
+        tuple[object, tuple[CheckResult, ...]],
     ],
     notify: Callable[[int, int], None] | None,
 ) -> Published:
     """Publish a container of a kind of its own, after its checker has read it."""
     from shardproof.proofs.container.archive import identity, read_container
+    from shardproof.verify.budget import Budget
     from shardproof.verify.plan.tables import CELLS
 
-    members = read_container(data)
-    _, results = check(members, SAMPLES, CELLS, notify)
+    members, budget = read_container(data), Budget.asked()
+    _, results = check(members, SAMPLES, CELLS, notify, budget)
     main = next((r for r in results if r.kind in ("Optimal", "WithinGap", "Infeasible")), results[0])
-    return _publish(path, data, identity(members), results, main)
+    return _publish(path, data, identity(members), results, main, budget)
 
 
 def _checked(
@@ -419,7 +427,12 @@ def _checked(
 
 
 def _publish(
-    path: Path | None, data: bytes, name: str, results: tuple[CheckResult, ...], main: CheckResult
+    path: Path | None,
+    data: bytes,
+    name: str,
+    results: tuple[CheckResult, ...],
+    main: CheckResult,
+    budget: Budget,
 ) -> Published:
     from shardproof.models.files.output import write_file
     from shardproof.models.problem.claims import Verdict
@@ -433,11 +446,7 @@ def _publish(
         )
     if path is not None:
         write_file(path, data)
-    weakest = (
-        main
-        if main.verdict is not Verdict.PROVED
-        else next((r for r in results if r.verdict is not Verdict.PROVED), main)
-    )
-    return Published(
-        weakest.verdict, main.kind, main.cost, main.lower_bound, weakest.reason, name, path, len(data), main.assumptions
-    )
+    weakest = next((r for r in (main, *results) if r.verdict is not Verdict.PROVED), main)
+    verdict, reason, large = weakest.verdict, weakest.reason, budget.needs_large
+    claimed = (main.kind, main.cost, main.lower_bound, reason)
+    return Published(verdict, *claimed, name, path, len(data), main.assumptions, large)

@@ -13,7 +13,7 @@ ROOT = Path(__file__).resolve().parent.parent
 WAYS_IN = ("api.py", "answers.py", "front_door.py")
 VERBS = {
     "formal": ("plan", "joint", "pipelined", "viewed", "conflict", "audit", "explain", "report", "results"),
-    "verify": ("check", "programs", "subject"),
+    "verify": ("check", "programs", "others", "request", "subject"),
     "backends": ("export",),
 }
 WORDS = {
@@ -38,6 +38,7 @@ WORDS = {
     "formal.schedules.drawing.picture": "a drawing",
     "formal.selection.engines.consult.conversation": "text",
     "formal.selection.tree.infeasible.least_use": "names the rows of a conflict",
+    "verify.collective_programs.program.check_reduction": "reduction programs, whose costs hold machines",
     "verify.rewrites.library.library_result": "rule libraries",
     "verify.verdict.report": "text",
     "verify.verdict.worst": "the verdict of several files",

@@ -114,7 +114,9 @@ def test_too_large_is_not_refuted(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_honest_certificates_are_far_from_the_budget(monkeypatch: pytest.MonkeyPatch) -> None:
     made: list[Budget] = []
     real = Budget.of
-    monkeypatch.setattr(Budget, "of", staticmethod(lambda numbers: made.append(real(numbers)) or made[-1]))
+    monkeypatch.setattr(
+        Budget, "of", staticmethod(lambda numbers, whole=None: made.append(real(numbers, whole)) or made[-1])
+    )
     for seed in range(20):
         problem = reducible(seed, n=12, k=6)
         answer = solve(problem, threads=1)

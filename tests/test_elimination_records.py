@@ -70,7 +70,7 @@ def test_an_eliminated_vertex_costs_a_step_however_few_its_entries(monkeypatch: 
     vertices = tuple(Vertex(f"v{i}", np.array([1])) for i in range(n))
     problem = SelectionProblem("chain", vertices, (np.array([[1]]),), tuple(Edge(i, i + 1, 0) for i in range(n - 1)))
     record = Elimination(tuple(range(n)), (*((i + 1,) for i in range(n - 1)), ()), ())
-    monkeypatch.setattr(Budget, "of", staticmethod(lambda _: given))
+    monkeypatch.setattr(Budget, "of", staticmethod(lambda *_: given))
     assert check_selection(problem, certified(problem, Optimal((0,) * n, 2 * n - 1), record)).verdict is Verdict.PROVED
     assert Budget().work - given.work >= n * ELIMINATED + PART * (2 * n - 1)
 

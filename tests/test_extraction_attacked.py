@@ -192,7 +192,7 @@ def test_a_claim_is_one_thing() -> None:
 def test_a_proof_of_more_work_than_its_size_allows_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     """Every record may walk through the e-graph: what that takes is counted before."""
     g = graph((0, 1, 1), ((1,), (), ()), (1, 2, 4))
-    monkeypatch.setattr(budget.Budget, "of", classmethod(lambda cls, size: cls(300)))
+    monkeypatch.setattr(budget.Budget, "of", classmethod(lambda cls, size, whole=None: cls(300)))
     with pytest.raises(ContainerError):
         says(g, (0, 1), 3, *(Dual(1, ((0, 1, 2),), (), (), k + 1) for k in range(50)), NOTHING)
 

@@ -27,6 +27,8 @@ from shardproof.models.sources.training import build_step
 from shardproof.models.sources.zoo import build as zoo
 from shardproof.proofs.container.canonical import ContainerError
 from shardproof.proofs.plan.bundle import write_plan
+from shardproof.verify.budget import Budget as CheckBudget
+from shardproof.verify.plan import effort
 from shardproof.verify.plan.boxes import MOST_CELLS
 from shardproof.verify.plan.plan import check_plan
 
@@ -45,13 +47,15 @@ def case(name: str, options: dict[str, int], train: str | None) -> Graph:
     return graph if train is None else build_step(graph, train).graph
 
 
-def needed(graph: Graph, machine: str, where: str, monkeypatch: pytest.MonkeyPatch) -> Budget:
+def diagonal(n: int) -> Graph:
+    g = Builder("diagonal")
+    x = g.map("x", "relu", g.input("a", (n, n)), text="i j -> i j")
+    return g.build(g.map("d", "copy", x, text="i i -> i"))
+
+
+def needed(graph: Graph, machine: str, where: str) -> Budget:
     """The bound on what building takes."""
-    seen: list[Budget] = []
-    with monkeypatch.context() as patch:
-        patch.setattr(limits, "_check_budget", lambda place, amount, given: seen.append(amount))
-        check_sizes(graph, load_machine(machine), space(where))
-    return seen[-1]
+    return check_sizes(graph, load_machine(machine), space(where))
 
 
 @pytest.mark.parametrize(
@@ -91,11 +95,9 @@ def test_the_default_space_is_one_that_can_be_checked(monkeypatch: pytest.Monkey
 
 
 @pytest.mark.parametrize(("name", "options", "train", "machine", "where"), CASES)
-def test_bounds_are_bounds(
-    name: str, options: dict[str, int], train: str | None, machine: str, where: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_bounds_are_bounds(name: str, options: dict[str, int], train: str | None, machine: str, where: str) -> None:
     graph = case(name, options, train)
-    bound = needed(graph, machine, where, monkeypatch)
+    bound = needed(graph, machine, where)
     planning = build(graph, load_machine(machine), space(where))
     assert sum(t.size for t in planning.problem.tables) <= bound.entries * 2  # element sizes share layouts, not tables
     assert max(v.cost.size for v in planning.problem.vertices) <= bound.entries
@@ -153,23 +155,47 @@ def test_planner_and_checker_refuse_at_the_same_size(limit: str, monkeypatch: py
         assert planner in checker
 
 
-@pytest.mark.parametrize("part", ["entries", "overlaps"])
+SIZES = {
+    "entries": zoo("mlp-unity"),
+    "overlaps": zoo("mlp-unity"),
+    "boxes": zoo("mlp-unity"),
+    "steps": zoo("mlp-unity"),
+    "segments": zoo("conv-stack"),
+    "coupled": diagonal(16),
+}
+"""What is counted, and a graph that has some of it."""
+
+
+@pytest.mark.parametrize("part", SIZES)
 def test_budgets_are_exact(part: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    graph, machine, where = zoo("mlp-unity"), load_machine("cloud-a100:2x4"), space("complete")
-    bound = needed(graph, "cloud-a100:2x4", "complete", monkeypatch)
+    graph, machine, where = SIZES[part], load_machine("cloud-a100:2x4"), space("complete")
+    bound = needed(graph, "cloud-a100:2x4", "complete")
+    assert getattr(bound, part) > 0
     check_sizes(graph, machine, where, bound)
     less = replace(bound, **{part: getattr(bound, part) - 1})
-    with pytest.raises(OverBudget, match="without --large"):
-        check_sizes(graph, machine, where, less)
-    planned = plan_graph(graph, machine, where)
+    if part != "steps":  # each of several counters may take so many
+        with pytest.raises(OverBudget, match="without --large"):
+            check_sizes(graph, machine, where, less)
+        monkeypatch.setattr(limits, "LARGE", replace(LARGE, **{part: getattr(less, part)}))
+        with pytest.raises(TooLarge, match="are planned and checked"):
+            check_sizes(graph, machine, where)
+    with pytest.raises(OverBudget, match="takes more than 3 steps"):
+        check_sizes(graph, machine, where, replace(bound, steps=3))
+    assert getattr(SMALL, part) < getattr(LARGE, part)
+
+
+@pytest.mark.parametrize("part", SIZES)
+def test_the_checker_asks_for_consent_by_name(part: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each of the sizes of a problem ends a check without `--large`, and not one with it."""
+    graph, machine = SIZES[part], load_machine("cloud-a100:2x4")
+    planned = plan_graph(graph, machine, space("complete"))
     assert planned.plan is not None
-    assert check_plan(write_plan(None, planned.plan), samples=5, budget=bound).verdict is Verdict.PROVED
-    with pytest.raises(ContainerError, match="more than a minute or 2 GiB"):
-        check_plan(write_plan(None, planned.plan), samples=5, budget=less)
-    monkeypatch.setattr(limits, "LARGE", less)
-    with pytest.raises(TooLarge, match="are planned and checked"):
-        check_sizes(graph, machine, where, bound)
-    assert SMALL.entries < LARGE.entries and SMALL.overlaps < LARGE.overlaps
+    data = write_plan(None, planned.plan)
+    most = 3 if part == "steps" else getattr(needed(graph, "cloud-a100:2x4", "complete"), part) - 1
+    monkeypatch.setattr(effort, "SMALL", replace(effort.SMALL, **{part: most}))
+    with pytest.raises(ContainerError, match=r"more than a minute or 2 GiB.*'shardproof check --large' takes its time"):
+        check_plan(data, samples=5, budget=CheckBudget.unasked())
+    assert check_plan(data, samples=5, budget=CheckBudget.asked()).verdict is Verdict.PROVED
 
 
 def test_the_command_line_asks_for_consent_to_large_checks(
@@ -177,9 +203,7 @@ def test_the_command_line_asks_for_consent_to_large_checks(
 ) -> None:
     out = tmp_path / "p.spz"
     assert front.run(["plan", "mlp-unity", "--machine", "cloud-a100:2x4", "-o", str(out)]) == 0
-    from shardproof.verify.verbs import check as cli
-
-    monkeypatch.setattr(cli, "SMALL", Budget(10, 10))
+    monkeypatch.setattr(effort, "SMALL", replace(effort.SMALL, entries=10))
     assert front.run(["check", str(out)]) == 3
     assert "check --large" in capsys.readouterr().err
     assert front.run(["check", "--large", str(out)]) == 0
@@ -229,12 +253,6 @@ def test_nothing_wraps_at_the_largest_sizes(sizes: str) -> None:
 
 def test_diagonals_are_bounded_before_they_are_built() -> None:
     """A read along a diagonal has cells in the square of the devices below a subtree."""
-
-    def diagonal(n: int) -> Graph:
-        g = Builder("diagonal")
-        x = g.map("x", "relu", g.input("a", (n, n)), text="i j -> i j")
-        return g.build(g.map("d", "copy", x, text="i i -> i"))
-
     check_sizes(diagonal(64), load_machine("cloud-a100:8x8"), space("complete"))
     with pytest.raises(TooLarge, match="runs through two dimensions"):
         check_sizes(diagonal(4096), load_machine("cloud-a100:512x8"), space("two-per-level"))

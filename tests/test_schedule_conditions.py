@@ -106,7 +106,9 @@ def test_memory_of_a_pipeline_is_a_precedence_where_it_binds() -> None:
 def test_the_budget_grows_with_starts_and_rows(monkeypatch: pytest.MonkeyPatch) -> None:
     seen: list[int] = []
     real = Budget.of
-    monkeypatch.setattr(Budget, "of", staticmethod(lambda numbers: seen.append(numbers) or real(numbers)))
+    monkeypatch.setattr(
+        Budget, "of", staticmethod(lambda numbers, whole=None: seen.append(numbers) or real(numbers, whole))
+    )
     proved(problem(on(1, 1)), (0, 1), 2, (LOAD, 0, 0, 0))
     assert seen == [3]
 

@@ -32,6 +32,7 @@ from shardproof.models.sources.zoo import build as zoo
 from shardproof.proofs.container.canonical import ContainerError
 from shardproof.proofs.plan.bundle import Plan, write_plan
 from shardproof.proofs.selection.certificates import SelectionCertificate
+from shardproof.verify.plan import effort
 from shardproof.verify.plan import plan as verify_plan
 from shardproof.verify.plan.boxes import Held
 from shardproof.verify.plan.plan import PlanCheck, check_plan
@@ -262,7 +263,7 @@ def test_too_large_plans_are_refused_by_name() -> None:
 
 def test_movements_that_are_too_finely_cut_are_refused_by_name(monkeypatch: pytest.MonkeyPatch) -> None:
     data = write_plan(None, planned("mlp-8192", "cloud-a100:2x4", "complete", 1 << 30, layers=3, batch=8))
-    monkeypatch.setattr(verify_plan, "LARGE", replace(verify_plan.LARGE, cells_at_once=5))
+    monkeypatch.setattr(effort, "LARGE", replace(effort.LARGE, cells_at_once=5))
     with pytest.raises(
         ContainerError, match=r"movement \d+ of '.*' to .*: its boxes have \d+ cells, too many to be checked, at most 5"
     ):

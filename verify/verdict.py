@@ -36,6 +36,17 @@ class Coverage:
 
 
 @dataclass(frozen=True)
+class Rounding:
+    """Times of one rebuilt problem are rounded up to 1/`scale` s, `entries` of them in a solution; `name`: which
+    problem, where a file has several.
+    """
+
+    scale: int
+    entries: int
+    name: str = ""
+
+
+@dataclass(frozen=True)
 class CheckResult:
     """Verdict on one claim.
 

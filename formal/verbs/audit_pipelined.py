@@ -48,7 +48,11 @@ def audit_pipelined(
     if plan.best is not None and not checked:
         say("the checker did not confirm it: undecided")
     elif output is not None and published is not None:
-        say(f"identity {published.identity}", f"wrote {output} ({published.size} bytes) in {clock.words()}")
+        say(
+            f"identity {published.identity}",
+            f"wrote {output} ({published.size} bytes) in {clock.words()}",
+            *published.advice,
+        )
     return code
 
 

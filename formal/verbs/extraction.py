@@ -77,5 +77,5 @@ def solve_extraction(
             f"(lower bound {egraph.decimal(bound)})"
         )
     if published.path is not None:
-        say(f"wrote {published.path} ({published.size} bytes) in {clock.words()}")
+        say(f"wrote {published.path} ({published.size} bytes) in {clock.words()}", *published.advice)
     return code

@@ -92,7 +92,7 @@ def run_joint(
     say(f"space {problem.space}; assumptions: {', '.join(problem.assumptions)}")
     say(rounding_text(problem))
     say(f"identity {published.identity}")
-    say(f"wrote {output} ({published.size} bytes) in {clock.words()}")
+    say(f"wrote {output} ({published.size} bytes) in {clock.words()}", *published.advice)
     return code
 
 

@@ -98,7 +98,7 @@ def plan_overlap(
         return code
     say(*_lines(found, rows, published))
     say(f"identity {published.identity}")
-    say(f"wrote {output} ({published.size} bytes) in {clock.words()}")
+    say(f"wrote {output} ({published.size} bytes) in {clock.words()}", *published.advice)
     return code
 
 
@@ -138,7 +138,7 @@ def _infeasible(found: Unfit, published: Published, output: Path, clock: TimeLim
     steps = [op.name for op in graph.operators]
     say(*("  " + line for line in conflict_lines(found.rows, claim, steps)))
     say(f"identity {published.identity}")
-    say(f"wrote {output} ({published.size} bytes) in {clock.words()}")
+    say(f"wrote {output} ({published.size} bytes) in {clock.words()}", *published.advice)
     return Exit.INFEASIBLE
 
 

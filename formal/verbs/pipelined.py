@@ -79,7 +79,7 @@ def plan_pipeline(
     if bars := scaled_words(request.machine):
         say(bars)
     say(f"identity {published.identity}")
-    say(f"wrote {output} ({published.size} bytes) in {clock.words()}")
+    say(f"wrote {output} ({published.size} bytes) in {clock.words()}", *published.advice)
     return code
 
 

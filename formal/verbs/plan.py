@@ -276,7 +276,7 @@ def plan_command(publisher: Publisher, options: PlanOptions) -> int:
     say(rounding_text(problem))
     say(*(f"remark: {r.words}" for r in said))
     say(f"identity {published.identity}")
-    say(f"wrote {options.output} ({published.size} bytes) in {clock.words()}")
+    say(f"wrote {options.output} ({published.size} bytes) in {clock.words()}", *published.advice)
     return code
 
 

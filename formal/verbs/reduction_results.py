@@ -121,7 +121,7 @@ def finish(published: Published, document: dict[str, object], as_json: bool, sta
             }
         )
     elif published.path is not None:
-        say(f"wrote {published.path} ({published.size} bytes) in {seconds:.1f} s")
+        say(f"wrote {published.path} ({published.size} bytes) in {seconds:.1f} s", *published.advice)
     return Exit.DONE if published.verdict is Verdict.PROVED else Exit.UNDECIDED
 
 

@@ -286,7 +286,7 @@ def _publish(
     if answer.asked is not None:
         say(*answer.asked.lines(answer.time, _best(answer)))
     if published.path is not None:
-        say(f"wrote {published.path} ({published.size} bytes) in {limit.elapsed_s:.1f} s")
+        say(f"wrote {published.path} ({published.size} bytes) in {limit.elapsed_s:.1f} s", *published.advice)
     return code
 
 

@@ -90,5 +90,5 @@ def solve_command(
     say(f"{problem.name}: {len(problem.vertices)} vertices, {len(problem.edges)} edges")
     say(sentence(published, problem), *asked_lines(answer, problem))
     if published.path is not None:
-        say(f"wrote {published.path} ({published.size} bytes) in {clock.words()}")
+        say(f"wrote {published.path} ({published.size} bytes) in {clock.words()}", *published.advice)
     return code

@@ -20,8 +20,8 @@ volumes, which must fit into int64.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from functools import cache
 from itertools import product
 from math import prod
@@ -60,7 +60,10 @@ MOST_STEPS: Final = 1 << 23
 
 @dataclass(frozen=True)
 class Budget:
-    """What building and checking a problem may take: `entries` of all tables, overlaps of intervals for all of them.
+    """What building and checking a problem may take, or takes: `entries` of all tables, overlaps of intervals for all
+    of them, of which `segments` where unions have gaps; `coupled`: cells of the grids of all pairs of layouts of
+    operands in which an axis runs through two dimensions; `steps` of counting placements; `boxes` of all placements of
+    distinct operators on all devices, times their axes.
 
     `cells`: of the boxes of all distinct movements that a plan causes together, `cells_at_once` of one, which is held
     in memory.
@@ -70,13 +73,17 @@ class Budget:
     overlaps: int
     cells: int = 1 << 29
     cells_at_once: int = 1 << 26
+    segments: int = 1 << 36
+    coupled: int = 1 << 36
+    steps: int = MOST_STEPS
+    boxes: int = 1 << 36
 
 
 LARGE: Final = Budget(1 << 29, 1 << 32)
 """What is planned: minutes, and up to 8 GiB; an exchange of all with all between 4,096 devices has 2**24 cells."""
-SMALL: Final = Budget(1 << 27, 1 << 30, 1 << 24, 1 << 22)
-"""What `check` does unasked: about a minute, and 2 GiB (exchanges of all with all: 1,024 devices 2**20 cells, 3 s,
-0.3 GiB; 2,048 four times each).
+SMALL: Final = Budget(1 << 27, 1 << 30, 1 << 24, 1 << 22, 1 << 32, 1 << 32, 1 << 21, 1 << 31)
+"""What `check` does unasked, each alone: about a minute, and 2 GiB (exchanges of all with all: 1,024 devices 2**20
+cells, 3 s, 0.3 GiB; 2,048 four times each).  Together they are counted in one unit (`verify/plan/effort.py`).
 """
 
 
@@ -97,8 +104,9 @@ class Counter:
     bounded time.
     """
 
-    def __init__(self, hierarchy: tuple[int, ...], where: Space) -> None:
+    def __init__(self, hierarchy: tuple[int, ...], where: Space, most: int | None = None) -> None:
         self.hierarchy, self.where, self.steps = hierarchy, where, 0
+        self.most = MOST_STEPS if most is None else most
         self.known: dict[tuple[int, ...], int] = {}
         self.divisors = cache(_divisors)
 
@@ -119,9 +127,10 @@ class Counter:
                 for (left, used), ways in states.items():
                     for row in product(*(self.divisors(n) for n in left)):
                         self.steps += 1
-                        if self.steps > MOST_STEPS:
-                            raise TooLarge(
-                                f"counting the placements on {self.hierarchy} takes more than {MOST_STEPS} steps"
+                        if self.steps > self.most:
+                            error = TooLarge if self.most >= MOST_STEPS else OverBudget
+                            raise error(
+                                f"counting the placements on {self.hierarchy} takes more than {self.most} steps"
                             )
                         degree = prod(row)
                         if degree <= limit if self.where.uneven else limit % degree == 0:
@@ -156,8 +165,38 @@ class Counter:
         return min(self.count(merged), self.count(limits))  # the last run joins the replication row
 
 
-def check_sizes(graph: Graph, machine: Machine, where: Space, budget: Budget = LARGE) -> None:
-    """Raise `TooLarge` if building the problem could take too much memory or time, or could leave int64."""
+class Listing:
+    """What listing placements of one hierarchy in one space fills, level by level: all that fit the levels so far, each
+    with every column of the next level, before those that fit are kept.
+    """
+
+    def __init__(self, hierarchy: tuple[int, ...], where: Space, most: int | None = None) -> None:
+        self.levels = [Counter(hierarchy[:j], where, most) for j in range(1, len(hierarchy))]
+        self.columns = [Counter((size,), where, most) for size in hierarchy]
+
+    @property
+    def steps(self) -> int:
+        """Steps of counting so far."""
+        return sum(c.steps for c in (*self.levels, *self.columns))
+
+    def entries(self, limits: Sequence[int]) -> int:
+        """Entries for the axes that may be split, of these extents.
+
+        >>> from ..layout.placement import space
+        >>> Listing((4, 8), space("complete")).entries([8, 3])
+        198
+        """
+        rows, seen = len(limits) + 1, [1, *(counter.count(limits) for counter in self.levels)]
+        return sum(
+            kept * column.count([column.hierarchy[0]] * len(limits)) * rows * (j + 1)
+            for j, (kept, column) in enumerate(zip(seen, self.columns, strict=False))
+        )
+
+
+def check_sizes(graph: Graph, machine: Machine, where: Space, budget: Budget = LARGE) -> Budget:
+    """What building the problem takes, at most.  Raises `TooLarge` if that could be too much memory or time, or could
+    leave int64; `OverBudget` if it is more than `budget`.
+    """
     devices = machine.devices
     if devices > MOST_DEVICES:
         raise TooLarge(f"machine {machine.name!r}: {devices} devices, at most {MOST_DEVICES} are planned and checked")
@@ -169,7 +208,7 @@ def check_sizes(graph: Graph, machine: Machine, where: Space, budget: Budget = L
             )
     for op in graph.operators:
         _check_operator(op, graph)
-    _check_tables(graph, Counter(machine.hierarchy, where), devices, budget)
+    return _check_tables(graph, Counter(machine.hierarchy, where, min(budget.steps, MOST_STEPS)), devices, budget)
 
 
 def _check_operator(op: Operator, graph: Graph) -> None:
@@ -204,7 +243,7 @@ class _End:
     coupled: bool
 
 
-def _check_tables(graph: Graph, counter: Counter, devices: int, budget: Budget) -> None:
+def _check_tables(graph: Graph, counter: Counter, devices: int, budget: Budget) -> Budget:
     orders = axis_orders(graph)
     ops = {operator_key(op.name): op for op in graph.operators}
     shapes = {t.name: t.shape for t in graph.tensors}
@@ -226,14 +265,23 @@ def _check_tables(graph: Graph, counter: Counter, devices: int, budget: Budget) 
             most = max(most, size * Counter((size,), counter.where).count([size] * width) if width else 1)
     if most > MOST_STEPS:
         raise TooLarge(f"listing the columns of a level takes more than {MOST_STEPS} steps; try --space one-per-level")
+    boxes, structures, listing = 0, set[object](), Listing(counter.hierarchy, counter.where, counter.most)
     for name, row_limits in limits.items():
         number = counter.count(row_limits)
+        if (alike := _structure(ops[name], shapes) if name in ops else tuple(row_limits)) not in structures:
+            structures.add(alike)
+            filled = listing.entries(row_limits)
+            if filled > (LARGE if budget.boxes >= LARGE.boxes else SMALL).entries:
+                error = TooLarge if budget.boxes >= LARGE.boxes else OverBudget
+                raise error(f"{name!r}: listing its placements fills {filled} entries; try a smaller --space")
+            boxes += number * devices * (1 + len(row_limits)) + filled
         if number > MOST_PLACEMENTS or number * devices > MOST_PER_DEVICE:
             raise TooLarge(
                 f"{name!r} has {number} placements on {devices} devices; at most {MOST_PLACEMENTS}, times devices "
                 f"{MOST_PER_DEVICE}, "
                 "are planned and checked; try a smaller --space"
             )
+        _check_budget(repr(name), Budget(0, 0, 0, 0, 0, 0, 0, boxes), budget)
 
     def end(access: Access | None, owner: str) -> _End:
         order, bound = orders[owner], limits[owner]
@@ -261,7 +309,12 @@ def _check_tables(graph: Graph, counter: Counter, devices: int, budget: Budget) 
             coupled,
         )
 
-    entries, overlaps, seen, seen_pairs, resting = 0, 0, set[object](), set[object](), resting_places(graph)
+    found, seen, seen_pairs, resting = (
+        Budget(0, 0, 0, 0, 0, 0, 0, boxes),
+        set[object](),
+        set[object](),
+        resting_places(graph),
+    )
     for tensor, writer, reader, position in _movements(graph):
         copy = copy_key(resting.get(tensor, tensor))
         a = end(ops[writer].output, writer) if writer else end(None, copy)
@@ -269,19 +322,51 @@ def _check_tables(graph: Graph, counter: Counter, devices: int, budget: Budget) 
         if (a.key, b.key) in seen:
             continue
         seen.add((a.key, b.key))
-        entries += a.layouts * b.layouts
+        overlaps = segments = 0
         for k, pair in enumerate(zip(a.intervals, b.intervals, strict=True)):
-            if (k_key := (pair, shapes[tensor][k])) not in seen_pairs:
+            merged, extent = a.merged[k] or b.merged[k], shapes[tensor][k]
+            if (k_key := (pair, extent, merged)) not in seen_pairs:
                 seen_pairs.add(k_key)
                 overlaps += prod(pair) * devices
+                segments += prod(pair) * devices * min(extent, 4 * devices) if merged else 0
         _check_pair(f"tensor {tensor!r}", a, b, shapes[tensor], counter.hierarchy)
-        _check_budget(f"tensor {tensor!r}", Budget(entries, overlaps), budget)
+        found = replace(
+            found,
+            entries=found.entries + a.layouts * b.layouts,
+            overlaps=found.overlaps + overlaps,
+            segments=found.segments + segments,
+            coupled=found.coupled + _coupled(a, b, counter.hierarchy),
+        )
+        _check_budget(f"tensor {tensor!r}", found, budget)
+    return replace(found, steps=counter.steps + listing.steps)
+
+
+def _structure(op: Operator, shapes: Mapping[str, tuple[int, ...]]) -> object:
+    """Equal for operators that are priced once."""
+    return op.function, op.attributes, op.axes, *((a.index, shapes[a.tensor]) for a in (*op.inputs, op.output))
+
+
+def _coupled(a: _End, b: _End, hierarchy: tuple[int, ...]) -> int:
+    """Cells of all pairs of layouts, for every device, at every level that has subtrees of several devices."""
+    if not (a.coupled or b.coupled):
+        return 0
+    ends = prod(m + n for m, n in zip(a.blocks, b.blocks, strict=True))
+    return (
+        a.layouts
+        * b.layouts
+        * ends
+        * prod(hierarchy)
+        * sum(prod(hierarchy[j + 1 :]) > 1 for j in range(len(hierarchy)))
+    )
 
 
 def _check_budget(place: str, needed: Budget, given: Budget) -> None:
     for amount, name, most, allowed in (
         (needed.entries, "entries of tables", LARGE.entries, given.entries),
         (needed.overlaps, "overlaps of intervals", LARGE.overlaps, given.overlaps),
+        (needed.segments, "segments of intervals", LARGE.segments, given.segments),
+        (needed.boxes, "boxes of placements", LARGE.boxes, given.boxes),
+        (needed.coupled, "cells of diagonals", LARGE.coupled, given.coupled),
     ):
         if amount > most:
             raise TooLarge(

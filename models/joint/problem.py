@@ -35,6 +35,9 @@ from .egraph import EGraph, Modes
 from .memory import FLAG, Rows
 from .rules import LIBRARY
 
+Room = Callable[[int, int], None]
+"""Called with pairs of blocks to compare, and entries to hold; it raises where that is too much."""
+
 
 @dataclass(frozen=True, eq=False)
 class JointDecision:
@@ -178,10 +181,11 @@ def build_joint(
     memory_limit: int | None = None,
     library: str = LIBRARY,
     structures: Structures | None = None,
+    room: Room | None = None,
 ) -> JointPlanning:
     """The selection problem of an e-graph on a machine over a space, in the finest unit that fits.  `memory_limit`:
     bytes per device, or None.  `library`: identity of the rules.  `structures`: those of the same e-graph, machine,
-    space and unit, where they are known.
+    space and unit, where they are known.  `room`: called before each part.
 
     >>> from ..machine.machine import load_machine
     >>> from ..layout.placement import space
@@ -195,7 +199,9 @@ def build_joint(
         try:
             if structures is None or structures.unit != unit:
                 structures = Structures(egraph.union, machine, where, egraph.orders, unit)
-            return _Builder(egraph, machine, where, level, structures, notify).build(rounds, memory_limit, library)
+            return _Builder(egraph, machine, where, level, structures, notify, room).build(
+                rounds, memory_limit, library
+            )
         except TooFine as error:
             unit = coarser(unit, error.total)
 
@@ -237,9 +243,11 @@ class _Builder:
         level: int,
         structures: Structures,
         notify: Notify | None,
+        room: Room | None,
     ) -> None:
         self.egraph, self.machine, self.where, self.unit = egraph, machine, where, structures.unit
         self.notify = notify
+        self._room: Room = (lambda pairs, entries: None) if room is None else room
         self.skeleton = Skeleton(egraph, level)
         self.structures = structures
         self.tables: list[Ints] = []
@@ -311,6 +319,7 @@ class _Builder:
     def _decide(self, decisions: list[JointDecision], t: str, rests: bool) -> int:
         blocks = self.skeleton.rests[t] if rests else self.skeleton.blocks(t)
         sizes = [_size(self.structures, t, b) for b in blocks]
+        self._room(0, sum(sizes))
         starts = tuple(int(n) for n in np.cumsum([0, *sizes[:-1]]))
         decisions.append(JointDecision(t, rests, blocks, starts, sum(sizes)))
         return len(decisions) - 1
@@ -332,6 +341,7 @@ class _Builder:
         return self._shared(("cost", *key), lambda: np.concatenate(parts))
 
     def _edge(self, link: Link, u: int, v: int, a: JointDecision, b: JointDecision) -> Edge:
+        self._room(len(a.blocks) * len(b.blocks), 0)
         sources = [_held(self.structures, a.tensor, x) for x in a.blocks]
         targets = [self._target(link, b, y) for y in b.blocks]
         reads = [self.egraph.count(link.tensor, y.node) if link.reader is not None else 0 for y in b.blocks]
@@ -360,6 +370,7 @@ class _Builder:
             size,
         )
         if key not in self._number:
+            self._room(0, sum(heights) * sum(widths))
             self._number[key] = len(self.tables)
             self.tables.append(
                 np.block(

@@ -49,9 +49,17 @@ def rounding_text(problem: SelectionProblem) -> str:
     >>> rounding_text(SelectionProblem("p", (), (), (), scale=10**10, unit_name="s"))
     'every time is rounded up once to 100 ps: exact times add up to at most 0 x 100 ps less'
     """
-    unit = Fraction(1, problem.scale)
+    return rounding_words(problem.scale, rounding_bound(problem))
+
+
+def rounding_words(scale: int, bound: int) -> str:
+    """How times in units of 1/`scale` s are rounded, `bound` of them in a solution.
+
+    >>> rounding_words(10**12, 3)
+    'every time is rounded up once to 1 ps: exact times add up to at most 3 ps less'
+    """
+    unit = Fraction(1, scale)
     words = next((f"{int(unit / size)} {name}" for name, size in _NAMES if unit >= size), f"{unit} s")
-    bound = rounding_bound(problem)
     return (
         f"every time is rounded up once to {words}: exact times add up to at most "
         f"{f'{bound} ps' if unit == FINEST else f'{bound} x {words}'} less"

@@ -12,7 +12,7 @@ Everything is read again as it was written, or refused with the place.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, replace
 from typing import Final
 
@@ -53,17 +53,37 @@ def encode_joint(joint: Jointly) -> dict[str, Member]:
         "steps": [[s.rule, s.node, list(s.place), [list(f) for f in s.facts]] for s in joint.derivation.steps],
     }
     added = [op for op in egraph.operators if op.name not in own]
-    read = dict.fromkeys(a.tensor for op in added for a in op.inputs)
-    given = tuple(Tensor(t, egraph.union.tensor(t).shape, egraph.union.tensor(t).dtype, Role.INPUT) for t in read)
-    written = tuple(
-        replace(egraph.union.tensor(op.output.tensor), name=f"={op.name}", source_shape=None) for op in added
-    )
     operators = tuple(replace(op, output=replace(op.output, tensor=f"={op.name}")) for op in added)
     return {
         HEAD: canonical(head),
         "base.json": egraph.base.to_json().encode(),
-        "nodes.json": Graph("nodes", (*given, *written), operators, ()).to_json().encode(),
+        "nodes.json": Graph("nodes", _tensors_of(egraph, own), operators, ()).to_json().encode(),
     }
+
+
+def _tensors_of(egraph: EGraph, own: Collection[str]) -> tuple[Tensor, ...]:
+    """The tensors of `nodes.json`: what added operators read, then what they write.  `own`: the user's operators."""
+    added = [op for op in egraph.operators if op.name not in own]
+    known = {t.name: t for t in egraph.union.tensors}
+    read = dict.fromkeys(a.tensor for op in added for a in op.inputs if a.tensor in known)
+    given = tuple(Tensor(t, known[t].shape, known[t].dtype, Role.INPUT) for t in read)
+    writes = [(op.name, known[op.output.tensor]) for op in added if op.output.tensor in known]
+    return *given, *(replace(t, name=f"={name}", source_shape=None) for name, t in writes)
+
+
+def _same_tensors(nodes: Graph, egraph: EGraph, own: Collection[str]) -> None:
+    """`ContainerError` if `nodes.json` says other things of a tensor than the classes do, or of others: two texts of
+    one file that differ.
+    """
+    wanted = {t.name: t for t in _tensors_of(egraph, own)}
+    for t in nodes.tensors:
+        if t.name in wanted and t != wanted[t.name]:
+            said, is_ = (f"{x.dtype} {list(x.shape)}, {x.role.value}" for x in (t, wanted[t.name]))
+            raise ContainerError("member 'nodes.json'", f"says that {t.name!r} is {said}; its class is {is_}")
+    names = [t.name for t in nodes.tensors]
+    if sorted(names) != sorted(wanted) or nodes.outputs or nodes.state:
+        odd = sorted({*names} ^ {*wanted})
+        raise ContainerError("member 'nodes.json'", f"has other tensors than its operators: {', '.join(odd[:3])}")
 
 
 def decode_joint(members: Mapping[str, Member]) -> Jointly:
@@ -96,6 +116,7 @@ def decode_joint(members: Mapping[str, Member]) -> Jointly:
     if own or added:
         head["operators"].fail(f"leaves out {min({**own, **added})!r}")
     egraph = EGraph(base, tuple(tensors), tuple(operators))
+    _same_tensors(nodes, egraph, {op.name for op in base.operators})
     if head["graphs"].text(64) != egraph.sha256:
         head["graphs"].fail("is not the hash of what the file holds")
     derivation = Derivation(

@@ -35,7 +35,7 @@ if TYPE_CHECKING:  # signatures only: a verb that publishes placements does not 
 @dataclass(frozen=True)
 class Published:
     """What the checker said of the bytes.  `path` is None if nothing was written; `identity` names the content.
-    `assumptions`: those of the claim.
+    `assumptions`: those of the claim.  `large`: checking it takes what `check --large` allows.
     """
 
     verdict: Verdict
@@ -47,6 +47,14 @@ class Published:
     path: Path | None
     size: int
     assumptions: tuple[str, ...] = ()
+    large: bool = False
+
+    @property
+    def advice(self) -> tuple[str, ...]:
+        """How to check the file, where that is not what anybody would try."""
+        if not self.large or self.path is None:
+            return ()
+        return (f"check it with: shardproof check --large {self.path} (it takes more than a minute or 2 GiB)",)
 
 
 @dataclass(frozen=True)

@@ -18,27 +18,33 @@ from ...models.problem.claims import Verdict
 from ...proofs.collective_programs.certificate import PlacementCertificate
 from ...proofs.collective_programs.file import PLACEMENT
 from ...proofs.container.canonical import ContainerError
+from ...proofs.container.effort import OBJECT
+from ..budget import Budget
 from ..verdict import CheckResult
 
 MOST_EXPONENTS = 20
 """Prime factors of the number of devices, with multiplicity: bounds the work of counting."""
 
 
-def check_placement(certificate: PlacementCertificate) -> CheckResult:
+def check_placement(certificate: PlacementCertificate, budget: Budget | None = None) -> CheckResult:
     """Verdict on `Complete`."""
+    budget = Budget.of(0) if budget is None else budget
     problem = certificate.problem
     space = f"axes {list(problem.axes)} over {list(problem.hierarchy)}"
-    reason = _fault(problem.hierarchy, problem.axes, certificate.matrices)
+    reason = _fault(problem.hierarchy, problem.axes, certificate.matrices, budget)
     return CheckResult("Complete", Verdict.REFUTED if reason else Verdict.PROVED, None, None, space, (), reason)
 
 
-def _fault(hierarchy: Sequence[int], axes: Sequence[int], matrices: Sequence[tuple[tuple[int, ...], ...]]) -> str:
+def _fault(
+    hierarchy: Sequence[int], axes: Sequence[int], matrices: Sequence[tuple[tuple[int, ...], ...]], budget: Budget
+) -> str:
     if not hierarchy or not axes or any(x < 1 for x in (*hierarchy, *axes)):
         return "hierarchy and axes must be positive and not empty"
     if max(prod(hierarchy), prod(axes)) > 1 << MOST_EXPONENTS:
         raise ContainerError(
             f"member {PLACEMENT!r}", f"is too large to be checked: more than 2**{MOST_EXPONENTS} devices"
         )
+    budget.charge(OBJECT * 8 * (1 + len(matrices)) * len(axes) * len(hierarchy), f"member {PLACEMENT!r}")
     for k, matrix in enumerate(matrices):
         if (
             len(matrix) != len(axes)
@@ -54,25 +60,28 @@ def _fault(hierarchy: Sequence[int], axes: Sequence[int], matrices: Sequence[tup
                 return f"matrix {k}, column {j}: product {prod(row[j] for row in matrix)}, the level has {size}"
     if len(set(matrices)) != len(matrices):
         return "a matrix is listed twice"
-    wanted = count_matrices(hierarchy, axes)
+    wanted = count_matrices(hierarchy, axes, budget)
     if wanted != len(matrices):
         return f"{len(matrices)} matrices are listed, there are {wanted}"
     return ""
 
 
-def count_matrices(hierarchy: Sequence[int], axes: Sequence[int]) -> int:
-    """Number of placements, without listing them.
+def count_matrices(hierarchy: Sequence[int], axes: Sequence[int], budget: Budget | None = None) -> int:
+    """Number of placements, without listing them.  Axes and levels of 1 have one way to be filled.
 
     >>> count_matrices((4, 4, 16, 16), (16, 16, 16)), count_matrices((4, 9), (6, 6)), count_matrices((4,), (2,))
     (312, 1, 0)
     """
+    budget = Budget.of(0) if budget is None else budget
+    hierarchy, axes = ([n for n in sizes if n > 1] for sizes in (hierarchy, axes))
+    budget.charge(OBJECT * 2 * sum({*hierarchy, *axes}), "placements")
     primes = {
         q
-        for n in (*hierarchy, *axes)
+        for n in {*hierarchy, *axes}
         for q in range(2, n + 1)
         if n % q == 0 and all(q % r for r in range(2, int(q**0.5) + 1))
     }
-    return prod(_tables([_exponent(n, q) for n in axes], [_exponent(n, q) for n in hierarchy]) for q in primes)
+    return prod(_tables([_exponent(n, q) for n in axes], [_exponent(n, q) for n in hierarchy], budget) for q in primes)
 
 
 def _exponent(n: int, q: int) -> int:
@@ -83,8 +92,8 @@ def _exponent(n: int, q: int) -> int:
     return e
 
 
-def _tables(rows: Sequence[int], columns: Sequence[int]) -> int:
-    ways = {tuple(rows): 1}
+def _tables(rows: Sequence[int], columns: Sequence[int], budget: Budget) -> int:
+    ways = {tuple(r for r in rows if r): 1}
     for c in columns:
         after: dict[tuple[int, ...], int] = {}
         for need, number in ways.items():
@@ -92,6 +101,7 @@ def _tables(rows: Sequence[int], columns: Sequence[int]) -> int:
             partial: dict[tuple[tuple[int, ...], int], int] = {((), c): number}
             for r in need:
                 grown: dict[tuple[tuple[int, ...], int], int] = {}
+                budget.charge(OBJECT * 16 * len(partial) * (1 + r), "placements")
                 for (left, rest), w in partial.items():
                     for take in range(min(r, rest) + 1):
                         key = (tuple(sorted((*left, r - take))), rest - take)

@@ -147,22 +147,22 @@ class _Work:
         return self.models[number]
 
 
-def check_members(members: Mapping[str, Member]) -> tuple[CheckResult, ...]:
+def check_members(members: Mapping[str, Member], budget: Budget | None = None) -> tuple[CheckResult, ...]:
     """Check a container with `placement.json` or `reduction.json`; `ContainerError` on anything malformed."""
     if REDUCTION in members:
-        return check_reduction(decode_reduction(members))
-    return (check_placement(decode_placement(members)),)
+        return check_reduction(decode_reduction(members), budget)
+    return (check_placement(decode_placement(members), budget),)
 
 
-def check_reduction(certificate: ReductionCertificate) -> tuple[CheckResult, ...]:
+def check_reduction(certificate: ReductionCertificate, whole: Budget | None = None) -> tuple[CheckResult, ...]:
     """One result per claim: the placements, every part, the best placement."""
     potentials = {id(p.potentials): p.potentials.size for p in certificate.parts}
     listed = 0 if certificate.placement is None else len(certificate.placement.matrices)
-    work = _Work(certificate.costs, Budget.of(sum(potentials.values()) + 16 * (len(certificate.parts) + listed)))
+    work = _Work(certificate.costs, Budget.of(sum(potentials.values()) + 16 * (len(certificate.parts) + listed), whole))
     results = []
     complete = None
     if certificate.placement is not None:
-        complete = check_placement(certificate.placement)
+        complete = check_placement(certificate.placement, work.budget)
         results.append(complete)
     parts = [_part(p, work) for p in certificate.parts]
     results.extend(parts)

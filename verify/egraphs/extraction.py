@@ -16,7 +16,7 @@ from .ground import BadProof, Case, Ground
 from .rows import Rows
 
 
-def check_extraction(egraph: EGraph, certificate: ExtractionCertificate) -> CheckResult:
+def check_extraction(egraph: EGraph, certificate: ExtractionCertificate, whole: Budget | None = None) -> CheckResult:
     """Verdict on the claim; `ContainerError` if the check would take more than the budget of such files."""
     claim = certificate.claim
     kind = "Infeasible" if isinstance(claim, NoExtraction) else "Optimal" if claim.optimal else "WithinGap"
@@ -28,7 +28,7 @@ def check_extraction(egraph: EGraph, certificate: ExtractionCertificate) -> Chec
     if certificate.egraph_sha256 != egraph.sha256():
         return result(Verdict.REFUTED, None, None, "the certificate is about another e-graph")
     budget = Budget.of(
-        2 * len(egraph.nodes) + len(egraph.classes) + sum(map(len, egraph.children)) + certificate.numbers
+        2 * len(egraph.nodes) + len(egraph.classes) + sum(map(len, egraph.children)) + certificate.numbers, whole
     )
     try:
         if isinstance(claim, NoExtraction):

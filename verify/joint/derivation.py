@@ -23,9 +23,9 @@ from .meaning import wrong_equation
 from .wellformed import wrong_egraph
 
 
-def wrong_derivation(egraph: EGraph, derivation: Derivation) -> str:
+def wrong_derivation(egraph: EGraph, derivation: Derivation, whole: Budget | None = None) -> str:
     """The first step that proves nothing, or an operator that no step proves; empty if all are proved.  Raises
-    `ContainerError` for steps that take more work than files of this size may ask for.
+    `ContainerError` for steps that take more work than files of this size may ask for, or than is left of the check.
     """
     if wrong := wrong_egraph(egraph):
         return wrong
@@ -36,7 +36,8 @@ def wrong_derivation(egraph: EGraph, derivation: Derivation) -> str:
     known = {op.name: op for op in egraph.base.operators}
     new = {t.name for t in egraph.tensors}
     defined = set[str]()
-    budget = Budget.of(sum(1 + len(op.axes) + sum(1 + len(a.index) for a in op.inputs) for op in egraph.operators))
+    size = sum(1 + len(op.axes) + sum(1 + len(a.index) for a in op.inputs) for op in egraph.operators)
+    budget = Budget.of(size, whole)
     for number, step in enumerate(derivation.steps):
         place = f"step {number} ({step.rule[:40]}, {step.node[:80]!r})"
         if step.rule not in LIBRARIES[derivation.library]:

@@ -21,7 +21,9 @@ from ...models.joint.choices import Block, Kind
 from ...models.joint.problem import JointDecision, JointPlanning
 from ...models.problem.selection_problem import FORBIDDEN, Ints
 from ...models.program.operators import Operator
+from ..budget import Budget
 from ..plan.box_tables import Layouts, Operand, copy_operand, layouts, shape_of
+from ..plan.effort import ALONE, EACH, FILLED
 from ..plan.entry_tables import movement_times, operator_times
 from ..plan.space import check_list
 from ..plan.used_entries import Draw
@@ -60,7 +62,8 @@ class Pending:
 class Numbers:
     """The numbers of a problem; `wrong_*` return what differs, or nothing."""
 
-    def __init__(self, planning: JointPlanning, programs: Programs) -> None:
+    def __init__(self, planning: JointPlanning, programs: Programs, budget: Budget | None = None) -> None:
+        self.budget = Budget.asked() if budget is None else budget
         self.planning, self.programs = planning, programs
         self.graph, self.machine, self.problem = planning.egraph.union, planning.machine, planning.problem
         self.orders = planning.structures.orders
@@ -152,11 +155,12 @@ class Numbers:
                 return wrong, Coverage()
         every = sorted(pending.values(), key=self._cells)
         checked = total = 0
-        left, draw = cells, Draw(seed)
+        left, draw = min(cells, self.budget.work // (2 * FILLED)), Draw(seed)
         for done, p in enumerate(every):
             cost = self._cells(p)
             whole = cost <= left
             left -= cost if whole else 0
+            self.budget.charge(ALONE + (FILLED * cost if whole else DRAWN * DRAWN * EACH), "redistributions")
             wrong, compared, entries = self._wrong_movement(p, None if whole else draw)
             checked, total = checked + compared, total + entries
             if wrong:
@@ -265,7 +269,7 @@ class Numbers:
                 for n in (len(a.boxes), len(b.boxes))
             )
             a, b = _part(a, rows), _part(b, columns)
-        expected = movement_times(a, b, p.size, self.machine, self.problem.scale)
+        expected = movement_times(a, b, p.size, self.machine, self.problem.scale, self.budget)
         at_row, at_column = (np.full(n, -1, dtype=np.int64) for n in (rows.max() + 1, columns.max() + 1))
         at_row[rows], at_column[columns] = np.arange(rows.size), np.arange(columns.size)
         for place, found, of_row, of_column in p.found:

@@ -18,14 +18,16 @@ from __future__ import annotations
 from dataclasses import replace
 from pathlib import Path
 
-from ...models.cost.limits import LARGE, Budget, Counter, TooLarge, check_sizes
+from ...models.cost.limits import Counter, TooLarge
 from ...models.joint.problem import JointPlanning, build_joint
 from ...models.layout.placement import space
 from ...models.problem.claims import Optimal, Verdict, WithinGap
 from ...proofs.container.canonical import ContainerError
 from ...proofs.joint.file import Jointly
 from ...proofs.plan.bundle import Plan
+from ..budget import Budget
 from ..plan.assumptions import assumed
+from ..plan.effort import ENTRY, charge_tables
 from ..plan.plan import PlanCheck, Progress, check_plan, read_checked
 from ..plan.tables import CELLS
 from ..selection.certificate import check_selection
@@ -36,6 +38,9 @@ from .program import wrong_choices, wrong_cost, wrong_program
 from .rows import wrong_rows
 from .skeleton import Programs, wrong_skeleton
 
+PAIR = 1 << 11
+"""Cells of comparing two blocks of choices: when they are built, and when they are checked."""
+
 
 def check_any_plan(
     source: Path | bytes,
@@ -43,10 +48,11 @@ def check_any_plan(
     samples: int = 1000,
     cells: int = CELLS,
     notify: Progress | None = None,
-    budget: Budget = LARGE,
+    budget: Budget | None = None,
 ) -> PlanCheck:
     """Check every claim of a plan file, joint or not; arguments and errors are those of `check_plan`."""
     plan, name = read_checked(source)
+    budget = Budget.asked() if budget is None else budget
     if plan.joint is None:
         return check_plan(source, samples=samples, cells=cells, notify=notify, budget=budget)
     try:
@@ -67,12 +73,16 @@ def _check(
         raise ContainerError(
             "plan", f"is joint over the space {where.name!r}: vocabularies are for plans of one program"
         )
-    unequal = wrong_derivation(joint.egraph, joint.derivation) or _of_the_egraph(plan, joint)
+    unequal = wrong_derivation(joint.egraph, joint.derivation, budget) or _of_the_egraph(plan, joint)
     if unequal:
         refuted = CheckResult("Equivalent", Verdict.REFUTED, None, None, plan.space, (), unequal)
         alone = check_plan(plan, samples=samples, cells=cells, notify=notify, budget=budget, alone=True)
         return PlanCheck(name, (refuted, *alone.results), plan, alone.planning)
-    check_sizes(joint.egraph.union, plan.machine, where, budget)
+    charge_tables(joint.egraph.union, plan.machine, where, budget, "plan")
+
+    def room(pairs: int, entries: int) -> None:
+        budget.charge(PAIR * pairs + ENTRY * entries, "plan")
+
     planning = build_joint(
         joint.egraph,
         joint.derivation.rounds,
@@ -82,6 +92,7 @@ def _check(
         level=joint.tags,
         memory_limit=plan.memory_limit,
         library=joint.derivation.library,
+        room=room,
     )
     alone = check_plan(plan, samples=samples, cells=cells, notify=notify, budget=budget, alone=True)
 
@@ -95,10 +106,10 @@ def _check(
         result("Equivalent", ""),
         result("Parts", f"problem: {structure}" if structure else _wrong_part(plan, joint, planning, alone)),
     ]
-    certified = check_selection(planning.problem, plan.certificate)
+    certified = check_selection(planning.problem, plan.certificate, budget=budget)
     certified = replace(certified, kind=type(plan.certificate.claim).__name__)
     if results[-1].verdict is Verdict.PROVED:
-        numbers = Numbers(planning, programs)
+        numbers = Numbers(planning, programs, budget)
         results.append(result("Space", numbers.wrong_choices(Counter(plan.machine.hierarchy, where))))
         wrong, coverage = numbers.wrong_edges(cells, name, notify)
         wrong = wrong or wrong_rows(planning, programs, numbers)

@@ -23,25 +23,29 @@ from collections.abc import Callable, Mapping
 from dataclasses import replace
 from itertools import pairwise
 
-from ...models.cost.limits import LARGE, TooLarge, check_sizes
+from ...models.cost.limits import TooLarge
 from ...models.cost.selection import Planning, build
 from ...models.layout.placement import SpaceError, space
 from ...models.problem.claims import Infeasible, LowerBound, Optimal, Verdict, WithinGap
 from ...models.problem.selection_problem import Edge, Ints, Vertex
+from ...models.problem.unit import rounding_bound
 from ...models.schedules.problem import ScheduleProblem
 from ...proofs.container.archive import Member, identity
 from ...proofs.container.canonical import ContainerError
+from ...proofs.container.effort import OBJECT
 from ...proofs.overlap.certificate import OverlapCertificate
 from ...proofs.overlap.file import decode_overlap
 from ...proofs.schedules.certificate import ScheduleCertificate
+from ..budget import Budget
 from ..pipelines.leaves import multiple
 from ..plan.assumptions import wrong_assumptions
+from ..plan.effort import AGAIN, BOX, ENTRY, charge_tables
 from ..plan.plan import entries_result, space_result
 from ..plan.structure import replaces, uses
 from ..plan.used_entries import Entries, wrong_structure
 from ..schedules.certificate import check_schedule
 from ..selection.certificate import check_selection
-from ..verdict import CheckResult
+from ..verdict import CheckResult, Rounding
 from .memory import blocks, inescapable, unavoidable
 
 FLAGS = ("one-stream-of-redistributions", "statistics-in-their-operator", "synchronous-weights")
@@ -53,64 +57,84 @@ Wanted = tuple[list[tuple[str, int, tuple[int, ...]]], set[tuple[int, int, int]]
 
 
 def check_members(
-    members: Mapping[str, Member], samples: int, cells: int, notify: Progress | None = None
+    members: Mapping[str, Member],
+    samples: int,
+    cells: int,
+    notify: Progress | None = None,
+    budget: Budget | None = None,
 ) -> tuple[OverlapCertificate, tuple[CheckResult, ...]]:
     """The certificate of a container, and one result per claim; `ContainerError` for what is malformed."""
-    certificate, results, _ = judged(members, samples, cells, notify)
+    certificate, results, _ = judged(members, samples, cells, notify, budget)
     return certificate, results
 
 
 def judged(
-    members: Mapping[str, Member], samples: int, cells: int, notify: Progress | None = None
-) -> tuple[OverlapCertificate, tuple[CheckResult, ...], int]:
-    """`check_members`, and units of the problem per second (0 where there is none)."""
+    members: Mapping[str, Member],
+    samples: int,
+    cells: int,
+    notify: Progress | None = None,
+    budget: Budget | None = None,
+) -> tuple[OverlapCertificate, tuple[CheckResult, ...], tuple[Rounding, ...]]:
+    """`check_members`, and how times are rounded."""
     try:
         certificate = decode_overlap(members)
     except ContainerError:
         raise
     except (ArithmeticError, AttributeError, LookupError, MemoryError, TypeError, ValueError) as error:
         raise ContainerError("overlap", f"is malformed: {type(error).__name__}: {str(error)[:300]}") from None
-    return certificate, *_checked(certificate, identity(members), samples, cells, notify)
+    return certificate, *_checked(certificate, identity(members), samples, cells, notify, budget)
 
 
 def check_overlap(
-    c: OverlapCertificate, seed: str, samples: int, cells: int, notify: Progress | None = None
+    c: OverlapCertificate,
+    seed: str,
+    samples: int,
+    cells: int,
+    notify: Progress | None = None,
+    budget: Budget | None = None,
 ) -> tuple[CheckResult, ...]:
     """One result per claim."""
-    return _checked(c, seed, samples, cells, notify)[0]
+    return _checked(c, seed, samples, cells, notify, budget)[0]
 
 
 def _checked(
-    c: OverlapCertificate, seed: str, samples: int, cells: int, notify: Progress | None
-) -> tuple[tuple[CheckResult, ...], int]:
-    """(one result per claim, units of the problem per second)."""
+    c: OverlapCertificate, seed: str, samples: int, cells: int, notify: Progress | None, budget: Budget | None
+) -> tuple[tuple[CheckResult, ...], tuple[Rounding, ...]]:
+    """(one result per claim, how times are rounded)."""
+    budget = Budget.asked() if budget is None else budget
     try:
         where = space(c.space)
         if where.vocabulary:
-            return (_refuted("Overlap", c, f"space {c.space!r}: vocabularies are for plans that overlap nothing"),), 0
-        check_sizes(c.graph, c.machine, where, LARGE)
+            return (_refuted("Overlap", c, f"space {c.space!r}: vocabularies are for plans that overlap nothing"),), ()
+        charge_tables(c.graph, c.machine, where, budget, "overlap")
         planning = build(c.graph, c.machine, where, c.memory, notify)
     except TooLarge as error:
         raise ContainerError("overlap", f"is too large to be checked: {error}") from None
+    except ContainerError:
+        raise
     except (ArithmeticError, LookupError, TypeError, ValueError) as error:
         raise ContainerError("overlap", f"no problem can be built from it: {str(error)[:300]}") from None
+    rounding = (Rounding(planning.problem.scale, rounding_bound(planning.problem)),)
     flags = tuple(sorted({*FLAGS, *planning.problem.assumptions} - {"no-overlap"}))
-    entries = Entries(planning)
+    entries = Entries(planning, budget)
     wrong = wrong_structure(entries) or wrong_assumptions(planning.problem, c.graph, c.machine, where, c.memory)
     if c.schedule is None:
-        return _infeasible(entries, wrong, c, flags, samples, cells, seed, notify), planning.problem.scale
+        return _infeasible(entries, wrong, c, flags, samples, cells, seed, notify), rounding
+    moves, bits = len(entries.moves), len(c.graph.operators) ** 2 >> 3
+    budget.charge((AGAIN + 4 * BOX * c.machine.devices) * (moves + len(c.chains)) + bits, "tasks of the plan")
     x = () if wrong else _solution(planning, c)
     if isinstance(x, str):
         wrong, x = x, ()
     made = c.schedule
     wrong = wrong or wrong_tasks(entries, x, c, made)
     if wrong:
-        return (_refuted("Overlap", c, wrong),), 0
+        return (replace(_refuted("Overlap", c, wrong), assumptions=flags),), rounding
     first = CheckResult("Overlap", Verdict.PROVED, None, None, c.space, flags, "")
-    schedule = replace(check_schedule(made), kind="Schedule")
-    said = entries_result(planning, x, samples, cells, seed, notify)
-    bound = replace(_bounded(entries, c), assumptions=flags)
-    return (first, schedule, bound, space_result(planning), said), planning.problem.scale
+    schedule = replace(check_schedule(made, budget), kind="Schedule")
+    said = entries_result(planning, x, samples, cells, seed, notify, budget)
+    bound = _bounded(entries, c)
+    found = (first, schedule, bound, space_result(planning), said)
+    return tuple(replace(r, assumptions=flags) for r in found), rounding
 
 
 def _infeasible(
@@ -134,13 +158,15 @@ def _infeasible(
         return (_refuted("Overlap", c, wrong),)
     try:
         rows = (*inescapable(entries), *unavoidable(entries))
-        found = check_selection(replace(entries.planning.problem, usages=rows, limit=c.memory).check(), c.least)
+        found = check_selection(
+            replace(entries.planning.problem, usages=rows, limit=c.memory).check(), c.least, budget=entries.budget
+        )
     except ValueError as error:
         raise ContainerError("overlap", f"rows: {str(error)[:200]}") from None
     first = CheckResult("Overlap", Verdict.PROVED, None, None, c.space, flags, "")
-    said = entries_result(entries.planning, None, samples, cells, seed, notify)
-    claim = replace(found, kind="Infeasible", cost=None, space=c.space, assumptions=flags)
-    return (first, claim, space_result(entries.planning), said)
+    said = entries_result(entries.planning, None, samples, cells, seed, notify, entries.budget)
+    claim = replace(found, kind="Infeasible", cost=None, space=c.space)
+    return tuple(replace(r, assumptions=flags) for r in (first, claim, space_result(entries.planning), said))
 
 
 def _refuted(kind: str, c: OverlapCertificate, reason: str) -> CheckResult:
@@ -293,6 +319,10 @@ def _least(entries: Entries, paths: list[tuple[set[str], set[int]]], c: OverlapC
     seen: dict[tuple[int, int], int] = {}
     tables: list[Ints] = []
     edges: list[Edge] = []
+    chains = OBJECT * len(paths) * (len(problem.vertices) + len(problem.edges))
+    ways = len(paths) + 1  # an edge counts itself and chains, so a table has so many factors at most
+    entries.budget.charge(chains + ENTRY * ways * sum(t.size for t in problem.tables), "weights")
+    entries.budget.hold(ways * sum(t.size for t in problem.tables), "weights")
     for k, e in enumerate(problem.edges):
         factor = moved + sum(w for w, (_, on_the_way) in zip(along, paths, strict=True) if k in on_the_way)
         if (e.table, factor) not in seen:
@@ -305,7 +335,7 @@ def _least(entries: Entries, paths: list[tuple[set[str], set[int]]], c: OverlapC
         ).check()
         if c.memory is not None and c.least.problem_sha256 != other.sha256():  # both are below every plan in the limit
             other = replace(other, usages=inescapable(entries), limit=c.memory).check()
-        result = check_selection(other, c.least)
+        result = check_selection(other, c.least, budget=entries.budget)
     except ValueError as error:
         raise ContainerError("overlap", f"weights: {str(error)[:200]}") from None
     claim = c.least.claim

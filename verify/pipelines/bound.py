@@ -18,34 +18,28 @@ on its devices; the last backward there is followed by the backwards before it, 
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from fractions import Fraction
+from itertools import accumulate
 
 from ...models.machine.machine import Machine
 from ...models.pipelines.division import Division
 from ...models.program.graph import Graph, Role
 from ...models.program.operators import NodeKind
+from ...proofs.container.effort import OBJECT, PART
+from ..budget import Budget
 
 PICO = 10**12
 _WAYS = {"attention": "forward", "attention_lse": "forward"}
 NEVER = 1 << 70
 MOST_FRONT = 64
 """Sums in front of a unit; where there are more, the least of each kind stand for all."""
-MOST_CUTS = 1 << 31
-"""Runs of units that the programs over all cuts look at together; more, at some two million a second, is too large."""
+RUN = OBJECT << 3
+"""Cells of one run of units that a program over cuts looks at."""
+PLACE = "the program over cuts"
 Runs = dict[tuple[int, int], int]
 Work = list[dict[tuple[str, int, int, str | None, str], int]]
 """Per unit: how many operators have a phase, as many operations, as many bytes to write, arithmetic of a type, and (of
 an attention) a direction."""
-
-
-def too_many_cuts(units: int, stages: Iterable[int]) -> bool:
-    """Whether programs over cuts of `units` into so many stages (or chunks) each look at more than `MOST_CUTS` runs.
-
-    >>> too_many_cuts(161, [8] * 37), too_many_cuts(4096, [256] * 64)
-    (False, True)
-    """
-    return units * units * sum(min(n, units) for n in stages) > MOST_CUTS
 
 
 def parts(machine: Machine, stages: int) -> tuple[int, ...] | None:
@@ -74,6 +68,12 @@ def work_of(graph: Graph, division: Division) -> Work:
             kind = division.phase[i], flops, out.elements * out.element_bytes, dtype, way
             work[u][kind] = work[u].get(kind, 0) + 1
     return work
+
+
+def cells_of(work: Work, view: Machine) -> int:
+    """Cells of the budget of a check that `least_work` takes, three times."""
+    tiles = sum(len(form.tiles) for form in view.device.products)
+    return PART * (16 + tiles) * sum(map(len, work))
 
 
 def least_work(work: Work, view: Machine, phases: str = "FB") -> list[int]:
@@ -134,6 +134,20 @@ def send_over(machine: Machine, stages: int, size: int, level: int) -> Fraction:
     return seconds
 
 
+def hops(machine: Machine, sizes: list[int], views: int, stages: int, ordered: bool) -> list[list[int]]:
+    """Picoseconds of a send of such bytes at every cut in front of every stage: where it lies (`ordered`), or to the
+    nearest.
+    """
+    out = [list[int]()]
+    for s in range(1, stages):
+        level = crossed(machine, views, s) if ordered else None
+        times = (
+            send(machine, views, n, False) if level is None else send_over(machine, views, n, level) for n in sizes
+        )
+        out.append([0, *(int(PICO * seconds) for seconds in times)])
+    return out
+
+
 def least_bytes(graph: Graph, division: Division, micro: int) -> list[int]:
     """Bytes per unit that a stage has behind its last forward operator, on all devices together."""
     unit = {op.name: u for op, u in zip(graph.operators, division.unit, strict=True)}
@@ -158,10 +172,11 @@ def least_bytes(graph: Graph, division: Division, micro: int) -> list[int]:
     return found
 
 
-def table(units: int, runs: Runs, memory: tuple[list[int], int] | None) -> list[list[int]]:
+def table(units: int, runs: Runs, memory: tuple[list[int], int] | None, budget: Budget) -> list[list[int]]:
     """[i][j]: the best sum of what runs side by side in units i .. j-1 take at least; beyond any number for what does
     not fit `memory` (as in `least_step`).
     """
+    budget.charge(RUN * units * (2 * units + len(runs)), PLACE)
     begins: dict[int, list[tuple[int, int]]] = {}
     for (a, b), value in runs.items():
         begins.setdefault(a, []).append((b, value))
@@ -186,13 +201,16 @@ def least_step(
     sends: list[int],
     memory: tuple[list[int], int] | None = None,
     wanted: tuple[int, list[int], list[int]] | None = None,
+    budget: Budget | None = None,
 ) -> int:
     """The least bound over all cuts.  `known`: (A, W, V) of runs; those side by side add up.  `sends[c]`: there and
     back at cut c.  `memory`: bytes per unit and what a stage may hold.  `wanted`: a value, which is the result too if
     no cut has both lines below it; least forward times of units; sends there.
     """
 
-    one, updated, step = (table(units, runs, memory) for runs in known)
+    budget = Budget.asked() if budget is None else budget
+    one, updated, step = (table(units, runs, memory, budget) for runs in known)
+    budget.charge(RUN * stages * units * units, PLACE)
     if stages == 1:
         return step[0][units]
     behind = [micro * one[i][units] for i in range(units)]  # units i .. on the stages that are left
@@ -213,7 +231,7 @@ def least_step(
     value = max(path, longest[0])
     if wanted is None or value >= wanted[0]:
         return value
-    return value if _below(units, stages, micro, (one, updated, step), sends, *wanted) else wanted[0]
+    return value if _below(units, stages, micro, (one, updated, step), sends, *wanted, budget) else wanted[0]
 
 
 def _below(
@@ -225,15 +243,18 @@ def _below(
     wanted: int,
     forward: list[int],
     there: list[int],
+    budget: Budget,
 ) -> bool:
     """Whether some cut may have both lines below `wanted`: the sums in front of every unit that can begin a stage, from
     the first stage on, without those that another one is nowhere above.
     """
     one, updated, step = known
     front: dict[int, set[tuple[int, int]]] = {0: {(0, 0)}}
+    upto = [0, *accumulate(forward)]
     for left in range(stages, 0, -1):
         after: dict[int, set[tuple[int, int]]] = {}
         for i, pairs in front.items():
+            budget.charge(RUN * len(pairs) * (units - i), PLACE)
             for j in range(i + 1, units + 1) if left > 1 else (units,):
                 if j > units - left + 1:
                     break
@@ -243,10 +264,15 @@ def _below(
                     if left == 1:
                         return True
                     own = one[i][j] if i else updated[i][j]
-                    after.setdefault(j, set()).add((whole + own + sends[j], ahead + sum(forward[i:j]) + there[j]))
+                    after.setdefault(j, set()).add((whole + own + sends[j], ahead + upto[j] - upto[i] + there[j]))
         front = {}
         for j, pairs in after.items():
-            kept = {(a, b) for a, b in pairs if not any((c, d) != (a, b) and c <= a and d <= b for c, d in pairs)}
+            budget.charge(RUN * len(pairs), PLACE)
+            kept, least = set[tuple[int, int]](), NEVER * units
+            for a, b in sorted(pairs):  # whoever is nowhere above comes before
+                if b < least:
+                    kept.add((a, b))
+                    least = b
             many = len(kept) > MOST_FRONT
             front[j] = {(min(a for a, _ in kept), min(b for _, b in kept))} if many else kept
     return False

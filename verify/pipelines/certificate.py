@@ -17,30 +17,36 @@ from fractions import Fraction
 from math import ceil
 
 from ...models.communication.choices import Choices
-from ...models.cost.limits import LARGE, TooLarge, check_sizes
-from ...models.cost.selection import Planning, build
-from ...models.layout.placement import Space, SpaceError, space
+from ...models.cost.limits import TooLarge
+from ...models.cost.selection import build
+from ...models.layout.placement import Space, space
 from ...models.machine.machine import Machine
 from ...models.machine.parts import MachineError
-from ...models.problem.claims import Infeasible, LowerBound, Optimal, Verdict, WithinGap
+from ...models.problem.claims import Verdict
+from ...models.problem.unit import rounding_bound
 from ...models.program.graph import Graph
 from ...models.schedules.pipeline import Pipeline
 from ...proofs.container.archive import Member, identity
 from ...proofs.container.canonical import ContainerError
-from ...proofs.pipelines.certificate import Interleaved, Leaf, PipelineCertificate, Stage
+from ...proofs.container.effort import OBJECT, PART
+from ...proofs.pipelines.certificate import Interleaved, PipelineCertificate, Stage
 from ...proofs.pipelines.file import decode_pipeline
+from ..budget import Budget
 from ..plan.assumptions import wrong_assumptions
+from ..plan.effort import OPERATOR, charge_tables
 from ..plan.plan import entries_result, space_result
 from ..plan.used_entries import wrong_structure
 from ..schedules.certificate import check_schedule
 from ..schedules.pipeline import pipeline_network
-from ..selection.certificate import check_selection
-from ..verdict import CheckResult
+from ..verdict import CheckResult, Rounding
+from .assumptions import assumptions, worded
 from .bound import (
     PICO,
     Runs,
     Work,
+    cells_of,
     crossed,
+    hops,
     least_bytes,
     least_step,
     least_work,
@@ -48,71 +54,93 @@ from .bound import (
     send,
     send_over,
     table,
-    too_many_cuts,
     work_of,
 )
+from .choices import Wrong, solution
 from .cuts import Known, none_below
 from .division import shortened, wrong_division
 from .forbidden import allowed, forbid
 from .held import held
 from .interleaved import least_mean
+from .leaf_bounds import proved
 from .leaves import Units
 from .nodes import free, joined, simple
 
 NO_LIMIT = 1 << 50
 """Bytes for which memory rows are built where no limit was given."""
 
-FLAGS = (
-    "accumulation-in-the-product",
-    "backward-in-one-piece",
-    "sends-do-not-wait",
-    "synchronous-weights",
-    "updates-after-the-last-backward",
-)
-
 Progress = Callable[[int, int], None]
 
 
-class Wrong(Exception):
-    """What is claimed and not so."""
-
-
 def check_members(
-    members: Mapping[str, Member], samples: int, cells: int, notify: Progress | None = None
+    members: Mapping[str, Member],
+    samples: int,
+    cells: int,
+    notify: Progress | None = None,
+    budget: Budget | None = None,
 ) -> tuple[PipelineCertificate, tuple[CheckResult, ...]]:
     """The certificate of a container, and one result per claim; `ContainerError` for what is malformed."""
+    certificate, results, _ = judged(members, samples, cells, notify, budget)
+    return certificate, results
+
+
+def judged(
+    members: Mapping[str, Member],
+    samples: int,
+    cells: int,
+    notify: Progress | None = None,
+    budget: Budget | None = None,
+) -> tuple[PipelineCertificate, tuple[CheckResult, ...], tuple[Rounding, ...]]:
+    """`check_members`, and how times are rounded."""
     try:
         certificate = decode_pipeline(members)
     except ContainerError:
         raise
     except (ArithmeticError, AttributeError, LookupError, MemoryError, TypeError, ValueError) as error:
         raise ContainerError("pipeline", f"is malformed: {type(error).__name__}: {str(error)[:300]}") from None
-    return certificate, check_pipeline(certificate, identity(members), samples, cells, notify)
+    check = _Check(certificate, identity(members), samples, cells, notify, budget)
+    return certificate, check.results(), tuple(check.rounding)
 
 
 def check_pipeline(
-    c: PipelineCertificate, seed: str, samples: int, cells: int, notify: Progress | None = None
+    c: PipelineCertificate,
+    seed: str,
+    samples: int,
+    cells: int,
+    notify: Progress | None = None,
+    budget: Budget | None = None,
 ) -> tuple[CheckResult, ...]:
     """One result per claim."""
-    check = _Check(c, seed, samples, cells, notify)
-    results = [check.result("Pipeline", check.wrong_pipeline)]
-    if results[0].verdict is Verdict.PROVED:
-        results.append(replace(check_schedule(c.schedule), kind="Schedule"))
-        results.append(check.bounded())
-        results += check.built
-    return tuple(results)
+    return _Check(c, seed, samples, cells, notify, budget).results()
 
 
 class _Check:
-    def __init__(self, c: PipelineCertificate, seed: str, samples: int, cells: int, notify: Progress | None) -> None:
+    def __init__(
+        self,
+        c: PipelineCertificate,
+        seed: str,
+        samples: int,
+        cells: int,
+        notify: Progress | None,
+        budget: Budget | None = None,
+    ) -> None:
+        self.budget = Budget.asked() if budget is None else budget
         self.c, self.seed, self.samples, self.cells, self.notify = c, seed, samples, cells, notify
         self.built: list[CheckResult] = []
+        self.rounding: list[Rounding] = []
         self.units: dict[tuple[int, int, bool], Units] = {}
         self.graphs: dict[int, Graph] = {}
         self.works: dict[int, Work] = {}
-        words = [*(["stages-in-the-machines-order"] if c.ordered else []), *(f"no-{word}" for word in c.forbidden)]
-        self.flags = (*FLAGS, *words)
-        self.assumptions: tuple[str, ...] = tuple(sorted(self.flags))
+        self.assumptions: tuple[str, ...] = tuple(sorted(worded(c)))
+
+    def results(self) -> tuple[CheckResult, ...]:
+        """One per claim."""
+        found = [self.result("Pipeline", self.wrong_pipeline)]
+        if found[0].verdict is Verdict.PROVED:
+            found.append(replace(check_schedule(self.c.schedule, self.budget), kind="Schedule"))
+            found.append(self.bounded())
+            found += self.built
+        return tuple(replace(r, assumptions=self.assumptions) for r in found)
 
     def result(self, kind: str, wrong: Callable[[], str]) -> CheckResult:
         try:
@@ -134,11 +162,18 @@ class _Check:
 
     def graph(self, micro: int) -> Graph:
         if micro not in self.graphs:
+            self.budget.charge(OPERATOR * len(self.c.graph.operators), "pipeline")
             graph, reason = shortened(self.c.graph, micro, self.c.division)
             if reason:
                 raise Wrong(reason)
             self.graphs[micro] = graph
         return self.graphs[micro]
+
+    def graph_or_none(self, micro: int) -> Graph | None:
+        try:
+            return self.graph(micro)
+        except Wrong:
+            return None
 
     def work(self, micro: int) -> Work:
         if micro not in self.works:
@@ -159,24 +194,24 @@ class _Check:
                 machine, limit = self.on_nodes(graph, machine, where), None
             if where.vocabulary:  # the problem below holds all placements of the space
                 raise Wrong(f"space {where.name!r}: vocabularies are for plans without a pipeline")
-            check_sizes(graph, machine, where, LARGE)
+            charge_tables(graph, machine, where, self.budget, "pipeline")
             planning = build(graph, machine, where, limit, self.notify)
         except TooLarge as error:
             raise ContainerError("pipeline", f"is too large to be checked: {error}") from None
+        except ContainerError:
+            raise
         except (ArithmeticError, LookupError, TypeError, ValueError) as error:
             raise ContainerError("pipeline", f"no problem can be built from it: {str(error)[:300]}") from None
-        units = Units(planning, c.division)
+        units = Units(planning, c.division, self.budget)
         if nodes:
             units.free = free(graph, units.entries.moves)
         if wrong := wrong_structure(units.entries):
             raise Wrong(f"problem: {wrong}")
         if wrong := wrong_assumptions(planning.problem, graph, machine, where, limit):
             raise Wrong(f"problem: {wrong}")
-        if not nodes:  # what has no memory rows would say that there is no limit
-            self.assumptions = tuple(sorted({*self.flags, *planning.problem.assumptions}))
         whole = [0] * len(planning.decisions)
         for chosen in choices:
-            for v, choice in self.solution(planning, chosen).items():
+            for v, choice in solution(planning, chosen).items():
                 whole[v] = choice
         entries = entries_result(
             planning,
@@ -185,10 +220,12 @@ class _Check:
             self.cells,
             f"{self.seed}:{stages}:{micro}{' nodes' if nodes else ''}",
             self.notify,
+            self.budget,
         )
         if c.forbidden and not nodes and (wrong := forbid(units, c.forbidden)):
             raise Wrong(wrong)
         name = f" {stages}:{micro}{' nodes' if nodes else ''}"
+        self.rounding.append(Rounding(planning.problem.scale, rounding_bound(planning.problem), name.strip()))
         self.built += [replace(space_result(planning), kind="Space" + name), replace(entries, kind="Entries" + name)]
         self.units[stages, micro, nodes] = units
         return units
@@ -200,20 +237,9 @@ class _Check:
             raise Wrong("a leaf is on nodes, and nodes are no bound there")
         return found
 
-    def solution(self, planning: Planning, choices: Choices) -> dict[int, int]:
-        found: dict[int, int] = {}
-        try:
-            for items, known in ((choices.operators, planning.operators), (choices.copies, planning.copies)):
-                for name, placement in items:
-                    if name not in known:
-                        raise Wrong(f"choices: {name!r} is decided nowhere")
-                    found[known[name]] = planning.decisions[known[name]].choice(placement)
-        except SpaceError as error:
-            raise Wrong(f"choices: {error}") from None
-        return found
-
     def wrong_pipeline(self) -> str:
-        c = self.c
+        c, size = self.c, len(self.c.graph.operators) + sum(len(op.inputs) for op in self.c.graph.operators)
+        self.budget.charge(OBJECT * 16 * (1 + len(c.division.cuts)) * size, "pipeline")
         if wrong := wrong_division(c.graph, c.division):
             return wrong
         n = c.division.units
@@ -227,22 +253,26 @@ class _Check:
             return "a stage is empty, or its number of stages and micro-batches is not among those enumerated"
         if len(set(c.pairs)) < len(c.pairs) or len(set(triples)) < len(triples):
             return "a pair is enumerated more than once"
-        if any((x.stages, x.micro) not in {*c.pairs, *(t[:2] for t in triples)} for x in c.leaves):
+        known = {*c.pairs, *(t[:2] for t in triples)}
+        if any((x.stages, x.micro) not in known for x in c.leaves):
             return "a leaf belongs to none of the pairs that are enumerated"
         pipe = c.schedule.subject
         if not isinstance(pipe, Pipeline) or pipe.chunks != c.chunks or pipe.wave or pipe.uneven != (c.chunks > 1):
             chunks = "one chunk" if c.chunks == 1 else f"{c.chunks} chunks"
             return f"the schedule is not one of a pipeline with {chunks} a stage"
         units = self.problem(c.views, c.micro, tuple(s.choices for s in c.stages))
+        self.assumptions = assumptions(c, space(c.space), self.graph_or_none)
         return self._wrong_stages(units)
 
     def _wrong_stages(self, units: Units) -> str:
         c, pipe = self.c, self.pipe()
         scale, layouts, updates = units.planning.problem.scale, dict[str, int](), list[int]()
         net, _ = pipeline_network(pipe, True)
+        sizes = len(units.graph.operators) + len(units.entries.moves)
+        self.budget.charge(OBJECT * 256 * len(c.stages) * sizes, "stages")
         if len(pipe.times) != len(c.stages) or pipe.micro_batches != c.micro:
             return "the schedule has other stages or micro-batches"
-        chosen = [self.solution(units.planning, stage.choices) for stage in c.stages]
+        chosen = [solution(units.planning, stage.choices) for stage in c.stages]
         for s, (stage, x) in enumerate(zip(c.stages, chosen, strict=True)):
             if wrong := self._wrong_choices(units, stage, x, layouts):
                 return f"stage {s}: {wrong}"
@@ -305,8 +335,6 @@ class _Check:
     def bounded(self) -> CheckResult:
         """The claim about the lower bound."""
         c = self.c
-        if too_many_cuts(c.division.units, [*(p for p, _ in c.pairs), *(x.stages * x.chunks for x in c.interleaved)]):
-            raise ContainerError("pipeline", "is too large to be checked: too many pairs of this many units")
         try:
             found = self.least_of_all()
         except Wrong as error:
@@ -345,6 +373,8 @@ class _Check:
         if stages > n:
             raise Wrong(f"{stages} stages of {n} units")
         view = self.view(stages)
+        cuts = PART * 16 * n * (1 + len(view.levels)) + OBJECT * len(c.leaves)
+        self.budget.charge(cuts + cells_of(self.work(micro), view), "least work")
         work, first = least_work(self.work(micro), view), least_work(self.work(micro), view, "F")
         one: Runs = {(u, u + 1): w for u, w in enumerate(work)}
         forward: Runs = {(u, u + 1): w for u, w in enumerate(first)}
@@ -354,7 +384,9 @@ class _Check:
         for nodes in sorted({leaf.nodes for leaf in leaves}):
             units = self.problem(stages, micro, nodes=nodes)
             for leaf in (leaf for leaf in leaves if leaf.nodes == nodes):
-                value = self.proved(units, leaf)
+                value = proved(units, leaf)
+                alike = min(leaf.end - leaf.first, n - (leaf.end - leaf.first) + 1)
+                self.budget.charge(OBJECT * 16 * alike * (len(units.where) + len(units.updating)), "leaves")
                 size, key = leaf.end - leaf.first, units.alike(leaf.first, leaf.end, leaf.once, leaf.phase)
                 for i in range(n - size + 1):
                     run = (i, i + size)
@@ -387,12 +419,12 @@ class _Check:
             sends.append(int(PICO * sum(send(c.machine, stages, size, False) for size in sizes)))
             there.append(int(PICO * send(c.machine, stages, sizes[0], False)))
         memory, wanted = self.memory(stages, micro), (c.lower_bound, first, there)
-        found = least_step(n, stages, micro, runs[2:], sends, memory, wanted)
+        found = least_step(n, stages, micro, runs[2:], sends, memory, wanted, self.budget)
         phases = any(leaf.phase for leaf in c.leaves if (leaf.stages, leaf.micro) == (stages, micro))
         if found >= c.lower_bound or stages == 1 or not (c.ordered or phases):
             return found
         known = self.known(stages, micro, stages, runs)
-        return c.lower_bound if none_below(known, stages, micro, c.lower_bound) else found
+        return c.lower_bound if none_below(known, stages, micro, c.lower_bound, self.budget) else found
 
     def least_interleaved(self, x: Interleaved, runs: tuple[Runs, Runs, Runs, Runs, Runs]) -> int:
         """Picoseconds of a step with several chunks on every view at least."""
@@ -402,46 +434,14 @@ class _Check:
         if len(x.weights) != x.lines or min(x.weights) < 0 or not any(x.weights):
             raise Wrong(f"{x.stages}:{x.micro}:{x.chunks} has no weights of its lines")
         known = self.known(x.stages, x.micro, stages, runs)
-        return least_mean(known, x.stages, x.chunks, x.micro, x.weights)
+        return least_mean(known, x.stages, x.chunks, x.micro, x.weights, self.budget)
 
     def known(self, views: int, micro: int, stages: int, runs: tuple[Runs, Runs, Runs, Runs, Runs]) -> Known:
         """Tables of all runs, and sends in front of every stage."""
         n, memory = self.c.division.units, self.memory(views, micro)
-        rows = (table(n, found, memory) for found in runs)
-        return Known(*rows, *(self.hops(self.graph(micro), views, stages, way) for way in (0, 1)))
-
-    def hops(self, graph: Graph, views: int, stages: int, way: int) -> list[list[int]]:
-        """Picoseconds of a send in front of every stage at every cut: there (0) or back (1)."""
-        machine, out = self.c.machine, [list[int]()]
-        sizes = [
-            graph.tensor(pair[way]).elements * graph.tensor(pair[way]).element_bytes for pair in self.c.division.cuts
-        ]
-        for s in range(1, stages):
-            if self.c.ordered:
-                level = crossed(machine, views, s)
-                out.append([0, *(int(PICO * send_over(machine, views, size, level)) for size in sizes)])
-            else:
-                out.append([0, *(int(PICO * send(machine, views, size, False)) for size in sizes)])
-        return out
-
-    def proved(self, units: Units, leaf: Leaf) -> int:
-        """Picoseconds that a leaf's certificate establishes."""
-        if not 0 <= leaf.first < leaf.end <= self.c.division.units:
-            raise Wrong(f"a leaf has units {leaf.first} to {leaf.end}")
-        if leaf.times not in (1, leaf.micro if leaf.once else 1):
-            raise Wrong(f"a leaf counts {leaf.times} of {leaf.micro} micro-batches")
-        if leaf.phase and (leaf.once or leaf.times != 1):
-            raise Wrong(f"a leaf of one pass counts {leaf.times} micro-batches{' and updates' if leaf.once else ''}")
-        problem = units.leaf(leaf.first, leaf.end, leaf.times, leaf.once, leaf.phase)
-        found = check_selection(problem, leaf.certificate)
-        if found.verdict is not Verdict.PROVED or isinstance(leaf.certificate.claim, Infeasible):
-            raise Wrong(f"leaf {leaf.first} to {leaf.end} of {leaf.stages}:{leaf.micro}: {found.reason or 'no bound'}")
-        claim = leaf.certificate.claim
-        if not isinstance(claim, Optimal | WithinGap | LowerBound):
-            raise Wrong(f"leaf {leaf.first} to {leaf.end} of {leaf.stages}:{leaf.micro}: no bound")
-        value = claim.cost if isinstance(claim, Optimal) else claim.lower_bound
-        if leaf.nodes:  # there every entry may be rounded up by one unit where those of the view are not
-            value -= leaf.times * (len(problem.vertices) + len(problem.edges))
-        if value * PICO // problem.scale < leaf.bound:
-            raise Wrong(f"leaf {leaf.first} to {leaf.end}: its certificate gives less than {leaf.bound} ps")
-        return leaf.bound
+        rows = (table(n, found, memory, self.budget) for found in runs)
+        self.budget.charge(PART * 8 * stages * n * (1 + len(self.c.machine.levels)), "sends")
+        graph = self.graph(micro)
+        ways = ([graph.tensor(pair[way]) for pair in self.c.division.cuts] for way in (0, 1))
+        sizes = ([t.elements * t.element_bytes for t in crossing] for crossing in ways)
+        return Known(*rows, *(hops(self.c.machine, of, views, stages, self.c.ordered) for of in sizes))

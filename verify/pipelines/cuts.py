@@ -29,6 +29,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 
+from ..budget import Budget
+from .bound import PLACE, RUN
+
 MOST_CUTS = 1 << 17
 """First stages of cuts that are looked at, for one value."""
 
@@ -88,15 +91,18 @@ def left_out(way: int, pace: int, own: int, micro: int) -> list[int]:
     return sorted({0, min(micro - 1, way // pace), min(micro - 1, way // pace + 1)})
 
 
-def none_below(known: Known, stages: int, micro: int, wanted: int) -> bool:
+def none_below(known: Known, stages: int, micro: int, wanted: int, budget: Budget | None = None) -> bool:
     """Whether all cuts into `stages` > 1 stages are shown to take `wanted` or more."""
     units = len(known.both) - 1
+    budget = Budget.asked() if budget is None else budget
+    budget.charge(RUN * 2 * stages * units * units, PLACE)
     rest = _rest(known, stages, micro)
     todo: list[tuple[int, ...]] = [(0,)]
     looked = 0
     while todo:
         cut = todo.pop()
         if len(cut) == stages:
+            budget.charge(RUN * stages * (stages + 64), PLACE)
             if takes(known, cut, micro) < wanted:
                 return False
             continue
@@ -104,6 +110,7 @@ def none_below(known: Known, stages: int, micro: int, wanted: int) -> bool:
         if looked > MOST_CUTS:
             return False
         left = stages - len(cut)  # stages after the one that ends at j
+        budget.charge(RUN * (1 + len(cut)) * max(1, units - left + 1 - cut[-1]), PLACE)
         for j in range(cut[-1] + 1, units - left + 1):
             if _open(known, (*cut, j), micro, wanted, rest[left]):
                 todo.append((*cut, j))

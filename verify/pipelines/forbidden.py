@@ -18,6 +18,7 @@ import numpy as np
 from ...models.cost.selection import DecisionKind, Planning
 from ...models.problem.selection_problem import FORBIDDEN, Ints, Vertex
 from ...models.program.graph import Role
+from ...proofs.container.effort import PART
 from ...proofs.pipelines.certificate import FORBIDDEN_WORDS
 from .division import batched
 from .leaves import Units
@@ -33,6 +34,7 @@ def forbid(units: Units, words: tuple[str, ...]) -> str:
     for d, vertex in zip(planning.decisions, planning.problem.vertices, strict=True):
         kept = np.ones(len(vertex.cost), dtype=np.bool_)
         operator = d.kind is DecisionKind.OPERATOR
+        units.entries.budget.charge((PART >> 1) * d.placements.shape[0] * (1 + len(d.axes)), "what is forbidden")
         for choice, matrix in enumerate(d.placements):
             split = {str(a) for row, a in zip(matrix, d.axes, strict=False) if prod(map(int, row)) > 1}
             along = {a for a in split if (a in axes.get(d.name, ()) if operator else (d.name, int(a)) in tensors)}

@@ -14,25 +14,31 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 
 from ...models.problem.selection_problem import Ints
+from ...proofs.container.effort import OBJECT, PART
 from ...proofs.pipelines.certificate import PipelineCertificate
+from ..budget import Budget
+from ..plan.effort import BOX
 from .leaves import Units
 
 Chosen = Sequence[Mapping[int, int]]
 
 
-def activations(c: PipelineCertificate, times: Ints, view: int) -> set[tuple[int, tuple[int, ...]]]:
+def activations(c: PipelineCertificate, times: Ints, view: int, budget: Budget) -> set[tuple[int, tuple[int, ...]]]:
     """(chunk of the view at work, activations of every chunk of it) at starts of tasks; of several with one chunk at
     work only those that none of them exceeds everywhere.
     """
     starts = c.schedule.starts.reshape(3, len(c.stages), c.micro)
     ends = starts + times.reshape(starts.shape)
     mine = range(view, len(c.stages), c.views)
+    budget.charge(len(mine) ** 2 * (PART + BOX * 2 * c.micro**2), "activations")
     found: set[tuple[int, tuple[int, ...]]] = set()
     for k, chunk in enumerate(mine):
         moments = np.unique(starts[:2, chunk])
         counts = [((starts[0, o][:, None] <= moments) & (ends[2, o][:, None] > moments)).sum(axis=0) for o in mine]
         counts[k] = np.maximum(counts[k], 1)  # a chunk that takes no time keeps 0 at any moment
+        budget.charge(OBJECT * 4 * min(len(moments), c.micro ** len(mine)) * len(mine), "activations")
         rows = {tuple(int(x) for x in row) for row in zip(*counts, strict=True)}
+        budget.charge(OBJECT * 4 * len(rows) ** 2, "activations")
         found |= {
             (k, a) for a in rows if not any(a != b and all(x <= y for x, y in zip(a, b, strict=True)) for b in rows)
         }
@@ -48,13 +54,14 @@ def held(c: PipelineCertificate, units: Units, chosen: Chosen, times: Ints, lags
         key = works, chunk, kept
         if key not in known:
             stage, x = c.stages[chunk], chosen[chunk]
+            units.entries.budget.charge(OBJECT * 64 * (len(units.rows) + len(units.graph.operators)), "activations")
             count = units.peak if works else units.resting
             known[key] = count(stage.first, stage.end, x, kept, c.micro)
         return known[key]
 
     most = max(
         sum(bytes_of(chunk, n, j == k) for j, (chunk, n) in enumerate(zip(mine, counts, strict=True)))
-        for k, counts in activations(c, times, view)
+        for k, counts in activations(c, times, view, units.entries.budget)
     )
     return most + sum(crossing(c, units, chunk, lags, times) for chunk in mine)
 
@@ -64,6 +71,7 @@ def crossing(c: PipelineCertificate, units: Units, s: int, lags: Sequence[int], 
     yet, and those that are being sent.
     """
     total = 0
+    units.entries.budget.charge(4 * c.micro * (PART + BOX * c.micro), "what waits at cuts")
     starts = c.schedule.starts.reshape(3, len(c.stages), c.micro)
     ends = starts + times.reshape(starts.shape)
     cuts = c.division.cuts

@@ -26,7 +26,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from .bound import NEVER
+from ..budget import Budget
+from .bound import NEVER, PLACE, RUN
 from .cuts import Known
 
 Counts = list[dict[str, int]]
@@ -67,9 +68,13 @@ def all_lines(views: int, chunks: int, micro: int) -> Iterator[Counts]:
         yield line
 
 
-def least_mean(known: Known, views: int, chunks: int, micro: int, weights: Sequence[int]) -> int:
+def least_mean(
+    known: Known, views: int, chunks: int, micro: int, weights: Sequence[int], budget: Budget | None = None
+) -> int:
     """The least mean over all cuts, rounded up.  `weights`: of the lines in their order."""
     units, parts, whole = len(known.both) - 1, views * chunks, sum(weights)
+    budget = Budget.asked() if budget is None else budget
+    budget.charge(RUN * 4 * parts * (len(weights) + units * units), PLACE)
     count: Counts = [dict.fromkeys("fbuvde", 0) for _ in range(parts)]
     for weight, line in zip(weights, all_lines(views, chunks, micro), strict=True):
         for total, once in zip(count, line, strict=True):

@@ -22,6 +22,9 @@ from ...models.pipelines.division import Division
 from ...models.problem.selection_problem import FORBIDDEN, Edge, Ints, SelectionProblem, Vertex
 from ...models.program.graph import Role
 from ...proofs.container.canonical import ContainerError
+from ...proofs.container.effort import PART
+from ..budget import Budget
+from ..plan.effort import ENTRY
 from ..plan.structure import Kept, Received, memory_rows, replaces, uses
 from ..plan.used_entries import Entries
 
@@ -34,9 +37,9 @@ class Units:
     free: frozenset[int] = frozenset()
     """Movements that leaves leave out."""
 
-    def __init__(self, planning: Planning, division: Division) -> None:
+    def __init__(self, planning: Planning, division: Division, budget: Budget | None = None) -> None:
         self.planning, self.graph, self.cuts = planning, planning.graph, division.cuts
-        self.entries = Entries(planning)
+        self.entries = Entries(planning, budget)
         names = [op.name for op in self.graph.operators]
         self.unit = dict(zip(names, division.unit, strict=True))
         self.phase = dict(zip(names, division.phase, strict=True))
@@ -121,6 +124,11 @@ class Units:
         problem = self.planning.problem
         chosen = self._chosen(first, end, once)
         local = {v: k for k, v in enumerate(chosen)}
+        used = {(e.table, self.updating[k]) for k, e in self._between(local)}
+        size = sum(problem.tables[number].size for number, _ in used)
+        size += sum(problem.vertices[v].cost.size for v in chosen)
+        self.entries.budget.charge(PART * (1 + len(chosen)) + ENTRY * size, "a leaf")
+        self.entries.budget.hold(size, "a leaf")
         seen: dict[tuple[int, int], int] = {}
         tables: list[Ints] = []
         edges = []

@@ -43,6 +43,11 @@ def wrong_assumptions(
 
 def assumed(graph: Graph, machine: Machine, where: Space, memory_limit: int | None) -> set[str]:
     """Every assumption under which a plan's cost, bound and memory rows hold."""
+    return unmeasured(graph, machine, where, memory_limit) | measured(graph, machine)
+
+
+def unmeasured(graph: Graph, machine: Machine, where: Space, memory_limit: int | None) -> set[str]:
+    """Those that do not depend on what the machine's measured forms price."""
     found = set(_ALWAYS)
     if not where.uneven:
         found.add("even-splits")
@@ -63,7 +68,6 @@ def assumed(graph: Graph, machine: Machine, where: Space, memory_limit: int | No
         found.add(f"contiguous-queries({len(banded)}: " + _some(banded) + ")")
     if machine.resources:
         found.add("unpriced-resources(" + _some(tuple(r.name for r in machine.resources)) + ")")
-    found |= _measured(graph, machine)
     pinned = tuple(
         f"{op.name}.{axis.name}"
         for op in graph.operators
@@ -75,7 +79,7 @@ def assumed(graph: Graph, machine: Machine, where: Space, memory_limit: int | No
     return found
 
 
-def _measured(graph: Graph, machine: Machine) -> set[str]:
+def measured(graph: Graph, machine: Machine) -> set[str]:
     """What is priced by measured forms and what is not, where there are any."""
     forms = [{p.dtype for p in c.products} for c in machine.classes]
     named = [level for level in machine.levels if level.collectives]

@@ -34,10 +34,13 @@ from ...models.machine.machine import Machine
 from ...models.machine.parts import STEP
 from ...models.problem.selection_problem import FORBIDDEN
 from ...models.program.operators import NodeKind, Operator
+from ...proofs.container.effort import OBJECT
 from ...proofs.plan.bars import Bars
+from ..budget import Budget
 from .attention_forms import attended, form_of
 from .bar_ends import end, widest_bar
 from .bar_forms import Bounded, Product, Spans
+from .effort import AGAIN, charge_entry
 from .entries import movement_collectives, movement_entry, movement_loads, operator_entry
 from .epilogues import finishing
 from .measured import Collective, product_of, units
@@ -48,16 +51,21 @@ ROUNDINGS: Final = 64
 FREE: Final = Fraction(10) ** 60
 """A rate at which nothing takes time."""
 
+KERNEL: Final = 1 << 20
+"""Cells of comparing the kernels of one tile: 11 parts of the sum with each other, in fractions."""
+
 Part = tuple[dict[str, Fraction] | None, int, int]
 """Coefficients of constants (rounded up once), or None and the units on the fastest and the slowest machine."""
 
 
-def wrong_bars(planning: Planning, x: Sequence[int], bars: Bars, bound: int | None) -> str:
+def wrong_bars(
+    planning: Planning, x: Sequence[int], bars: Bars, bound: int | None, budget: Budget | None = None
+) -> str:
     """Why the record does not hold of the solution `x` with that proved bound; empty if it does."""
     machine = planning.machine
     if not machine.bars:
         return "bars: the machine has none"
-    box = _Box(planning)
+    box = _Box(planning, Budget.asked() if budget is None else budget)
     low, high = box.cost(x)
     if bars.cost[0] > low or bars.cost[1] < high:
         return f"bars: the plan costs {low} to {high} within them, not {bars.cost[0]} to {bars.cost[1]}"
@@ -88,8 +96,8 @@ def wrong_bars(planning: Planning, x: Sequence[int], bars: Bars, bound: int | No
 class _Box:
     """Entries on the extreme machines, each distinct one once."""
 
-    def __init__(self, planning: Planning) -> None:
-        self.planning, self.entries = planning, Entries(planning)
+    def __init__(self, planning: Planning, budget: Budget) -> None:
+        self.planning, self.entries, self.budget = planning, Entries(planning, budget), budget
         self.graph, self.machine, self.scale = planning.graph, planning.machine, planning.problem.scale
         self.ends = end(self.machine, False), end(self.machine, True)
         links = tuple(replace(x, bandwidth=FREE, latency=Fraction(0), collectives=()) for x in self.machine.levels)
@@ -111,7 +119,11 @@ class _Box:
         """Units of an operator on each of the machines."""
         op, placement = self.operators[self.planning.decisions[v].name], self.entries.placement(v, choice)
         key = (placement, machines, scale, *self.entries.structure(op))
+        self.budget.charge(AGAIN, "error bars")
         if key not in self.known:
+            dimensions = len(op.axes) + sum(len(a.index) for a in (*op.inputs, op.output))
+            for _ in machines:
+                charge_entry(self.machine.devices, dimensions, self.budget)
             self.known[key] = tuple(operator_entry(op, self.graph, placement, m, scale) for m in machines)
         return self.known[key]
 
@@ -126,6 +138,7 @@ class _Box:
             move = self.entries.moves[number]
             size = self.graph.tensor(move.tensor).element_bytes
             held = self.entries.ends(move, x[edge.u], x[edge.v])
+            self.entries.charge(*held)
             key = (held, size)
             if key not in self.known:
                 self.known[key] = tuple(movement_entry(size, *held, m, self.scale) for m in self.ends)
@@ -197,6 +210,8 @@ class _Box:
         op = self.operators[self.planning.decisions[v].name]
         key = (self.entries.placement(v, a), self.entries.placement(v, b), *self.entries.structure(op))
         if key not in self.gaps:
+            tiles = len(x.form.tiles)
+            self.budget.charge(KERNEL * tiles + OBJECT * (11 * tiles) ** 2, "error bars")
             one, two = (self.operator(v, choice, self.ends, self.scale) for choice in (a, b))
             low, high = -self.spans.gap(x, y, x.form) - 1, self.spans.gap(y, x, x.form) + 1
             self.gaps[key] = max(low, Fraction(two[0] - one[1])), min(high, Fraction(two[1] - one[0]))
@@ -230,6 +245,7 @@ class _Box:
         move = self.entries.moves[number]
         size = self.graph.tensor(move.tensor).element_bytes
         source, target = self.entries.ends(move, u, w)
+        self.entries.charge(source, target)
         loads, phases = movement_loads(source, target)
         links: dict[str, Fraction] = {}
         for level, load, phase in zip(self.machine.levels, loads, phases, strict=True):
@@ -319,6 +335,7 @@ class _Box:
         move = self.entries.moves[number]
         size = self.graph.tensor(move.tensor).element_bytes
         source, target = self.entries.ends(move, u, v)
+        self.entries.charge(source, target)
         loads, phases = movement_loads(source, target)
         linear: dict[str, Fraction] = {}
         for level, load, phase in zip(self.machine.levels, loads, phases, strict=True):

@@ -21,10 +21,13 @@ from ...models.machine.machine import Machine
 from ...models.machine.parts import DeviceClass
 from ...models.problem.selection_problem import Ints
 from ...models.program.operators import NodeKind
+from ...proofs.container.effort import PART
+from ..budget import Budget
 from .attention_forms import attention_seconds, form_of
 from .bands import pairs_of_boxes
 from .box_tables import Layouts, Shape, blocks, parts, touched, volumes
 from .boxes import Box, difference, open_digits
+from .effort import charge_hulls, charge_unions
 from .entries import STATISTIC_BYTES, Loads, measured_by_box, reduction, seconds
 from .measured import of_fetch, of_reduction, product_seconds, units
 
@@ -188,11 +191,13 @@ def _statistics(
     return [on_links for on_links, _ in out], [more for _, more in out]
 
 
-def movement_times(source: Layouts, target: Layouts, element_bytes: int, machine: Machine, scale: int) -> Ints:
+def movement_times(
+    source: Layouts, target: Layouts, element_bytes: int, machine: Machine, scale: int, budget: Budget | None = None
+) -> Ints:
     """Times of the redistribution from every layout of `source` to every (closed) layout of `target`, in units of
-    1/`scale` s.
+    1/`scale` s.  `budget`: spent by the pairs that are counted cell by cell.
     """
-    loads, phases = movement_loads(source, target)
+    loads, phases = movement_loads(source, target, budget)
     rates = [
         (Fraction(0), Fraction(0))  # priced by its collectives
         if level.collectives
@@ -212,14 +217,18 @@ def movement_times(source: Layouts, target: Layouts, element_bytes: int, machine
     linear = np.asarray(-(-total // whole), dtype=np.int64)
     if not any(level.collectives for level in machine.levels):
         return linear
-    return linear + _collectives(source, target, element_bytes, machine, scale)
+    if budget is not None:
+        budget.charge(PART * linear.size, "collectives")
+    return linear + _collectives(source, target, element_bytes, machine, scale, budget)
 
 
-def _collectives(source: Layouts, target: Layouts, element_bytes: int, machine: Machine, scale: int) -> Ints:
+def _collectives(
+    source: Layouts, target: Layouts, element_bytes: int, machine: Machine, scale: int, budget: Budget | None
+) -> Ints:
     """Units of the collectives of every pair at levels with measured forms; pairs that agree in all that counts have
     one price.
     """
-    hierarchy, loads = source.hierarchy, _fetched(source, target)
+    hierarchy, loads = source.hierarchy, _fetched(source, target, budget)
     within = loads[-1] == 0
     held, wanted = (np.broadcast_to(n, within.shape) for n in (source.largest[:, None], target.largest[None, :]))
     weights = [[(d.stride * prod(hierarchy[d.level + 1 :]), d.prime) for d in digits] for digits in source.open]
@@ -247,17 +256,17 @@ def _collectives(source: Layouts, target: Layouts, element_bytes: int, machine: 
     return total
 
 
-def _fetched(source: Layouts, target: Layouts) -> list[Ints]:
+def _fetched(source: Layouts, target: Layouts, budget: Budget | None) -> list[Ints]:
     """What enters the fullest subtree of every level; nothing where every device holds what it wants."""
-    loads = [_entering(source, target, level) for level in range(len(source.hierarchy))]
+    loads = [_entering(source, target, level, budget) for level in range(len(source.hierarchy))]
     return [np.where(loads[-1] == 0, 0, load) for load in loads]  # below the last level there are single devices
 
 
-def movement_loads(source: Layouts, target: Layouts) -> tuple[list[Ints], list[Ints]]:
+def movement_loads(source: Layouts, target: Layouts, budget: Budget | None = None) -> tuple[list[Ints], list[Ints]]:
     """Elements that enter the fullest subtree, and phases, per level: arrays (layouts of the source, layouts of the
     target).
     """
-    levels, loads = len(source.hierarchy), _fetched(source, target)
+    levels, loads = len(source.hierarchy), _fetched(source, target, budget)
     within = loads[-1] == 0
     phases = [(load > 0).astype(np.int64) for load in loads]
     for digits in dict.fromkeys(source.open):
@@ -292,10 +301,10 @@ def _varies(target: Layouts, weight: int, prime: int) -> Truths:
     return np.asarray((target.boxes != target.boxes[:, zeroed]).any(axis=(1, 2, 3)))
 
 
-def _entering(source: Layouts, target: Layouts, level: int) -> Ints:
+def _entering(source: Layouts, target: Layouts, level: int, budget: Budget | None) -> Ints:
     """max over subtrees u of | B_u minus A_u |, for every pair."""
     below = prod(source.hierarchy[level + 1 :])
-    (hull_a, full_a), (hull_b, full_b) = _hulls(source, below), _hulls(target, below)
+    (hull_a, full_a), (hull_b, full_b) = _hulls(source, below, budget), _hulls(target, below, budget)
     need = volumes(hull_b)
     kind = np.int32 if int(need.max(initial=0)) < 1 << 31 else np.int64  # no product of overlaps is larger
     need = need.astype(kind)
@@ -312,7 +321,10 @@ def _entering(source: Layouts, target: Layouts, level: int) -> Ints:
             shared *= overlap[number[:, None], of_b[None, :]]
         np.subtract(need[None], shared, out=shared)
         out[part] = shared.max(axis=2)
-    for i, j in zip(*np.nonzero(~(full_a[:, None] & full_b[None, :])), strict=True):
+    odd = ~(full_a[:, None] & full_b[None, :])
+    if budget is not None and odd.any():
+        charge_unions(int(odd.sum()), below, source.boxes, target.boxes, budget)
+    for i, j in zip(*np.nonzero(odd), strict=True):
         out[i, j] = max(
             difference(b, a)
             for a, b in zip(_below(source.boxes[i], below), _below(target.boxes[j], below), strict=True)
@@ -329,7 +341,7 @@ def _distinct(intervals: Ints) -> tuple[Ints, Ints]:
     return intervals[np.unique(of, return_index=True)[1]], of
 
 
-def _hulls(side: Layouts, below: int) -> tuple[Ints, Truths]:
+def _hulls(side: Layouts, below: int, budget: Budget | None) -> tuple[Ints, Truths]:
     """Hull of the boxes below every subtree (layouts, subtrees, dimensions, 2), and per layout whether every union
     is its hull.
     """
@@ -337,6 +349,8 @@ def _hulls(side: Layouts, below: int) -> tuple[Ints, Truths]:
         return side.boxes, np.ones(side.boxes.shape[0], dtype=bool)
     if below not in side.hulls:
         count, devices, dimensions = side.boxes.shape[:3]
+        if budget is not None:
+            charge_hulls(count, devices, below, dimensions, budget)
         grouped = side.boxes.reshape(count, devices // below, below, dimensions, 2)
         step = max(1, PAIRS // (devices * below))
         found = [_hull(grouped[first : first + step]) for first in range(0, count, step)]

@@ -37,7 +37,7 @@ import numpy as np
 
 from ...models.communication.choices import copy_layout, input_layout, output_layout
 from ...models.communication.redistribution import derive
-from ...models.cost.limits import LARGE, Budget, Counter, OverBudget, TooLarge, check_sizes
+from ...models.cost.limits import Counter, TooLarge
 from ...models.cost.selection import DecisionKind, Planning, build
 from ...models.layout.layout import Layout
 from ...models.layout.placement import SpaceError, space
@@ -46,12 +46,14 @@ from ...models.program.graph import Graph
 from ...proofs.container.archive import identity, read_container
 from ...proofs.container.canonical import ContainerError
 from ...proofs.plan.bundle import Moved, Plan, decode_plan
+from ..budget import Budget
 from ..selection.certificate import check_selection
 from ..verdict import EXIT_CODES, CheckResult, Coverage, worst
 from .assumptions import wrong_assumptions
 from .bars import wrong_bars
 from .boxes import Box, Held, all_inside, volume
 from .communication import check_bytes, check_delivers, held
+from .effort import charge_entry, charge_steps, charge_tables
 from .entries import movement_loads
 from .owners import wrong_owner
 from .space import check_list
@@ -62,8 +64,6 @@ from .vocabulary import restrict
 
 MOST_TEXT = 1 << 24
 """Bytes of plan.json, and of graph.json: a hundred times those of BERT-Large."""
-HELD = 4
-"""Cells that stand for a device in a movement of few: its boxes at both ends are listed and compared in Python."""
 
 Progress = Callable[[int, int], None]
 
@@ -95,41 +95,44 @@ def check_plan(
     samples: int = 1000,
     cells: int = CELLS,
     notify: Progress | None = None,
-    budget: Budget = LARGE,
+    budget: Budget | None = None,
     alone: bool = False,
 ) -> PlanCheck:
     """Check every claim of a plan file.  Raises `ContainerError` for what is malformed, unsupported or too large, or
-    needs more than `budget`.
+    needs more than `budget` (what `check --large` allows, unless one is given).
 
     `notify(done, total)` is called while tables are built and again while entries are recomputed.  `alone`: of a joint
     plan (`verify/joint/plan.py`) what is about its program, not what is about all programs.
     """
     plan, name = (source, "") if isinstance(source, Plan) else read_checked(source)
+    budget = Budget.asked() if budget is None else budget
     if plan.joint is not None and not alone:
         raise ContainerError("plan", "is a joint plan, which is checked together with its e-graph")
     whole = _build(plan, notify, budget)
     if alone:
         return _alone(plan, whole, samples, cells, name, notify, budget)
     where = space(plan.space)  # known: the problem was built over it
-    planning = restrict(whole, where, plan.memory_limit) if where.vocabulary else whole
+    planning = restrict(whole, where, plan.memory_limit, budget) if where.vocabulary else whole
     results = [_parts(plan, planning), space_result(planning)]
-    certified = check_selection(planning.problem, plan.certificate)
+    certified = check_selection(planning.problem, plan.certificate, budget=budget)
     results.append(replace(certified, kind=type(plan.certificate.claim).__name__))
     if results[0].verdict is Verdict.PROVED:
         x = planning.solution(plan.choices) if plan.choices.operators else None
-        entries = entries_result(whole, x, samples, cells, name, notify)
+        entries = entries_result(whole, x, samples, cells, name, notify, budget)
         results.append(replace(entries, space=where.name, assumptions=planning.problem.assumptions))
         results.extend(_communication(plan, planning, budget))
         if plan.bars is not None:
-            results.append(_bars(plan, planning, x, certified))
+            results.append(_bars(plan, planning, x, certified, budget))
     return PlanCheck(name, tuple(results), plan, planning)
 
 
-def _bars(plan: Plan, planning: Planning, x: tuple[int, ...] | None, certified: CheckResult) -> CheckResult:
+def _bars(
+    plan: Plan, planning: Planning, x: tuple[int, ...] | None, certified: CheckResult, budget: Budget
+) -> CheckResult:
     if plan.bars is None or x is None:
         return _result(planning, "Bars", "bars: they are said of a plan without choices")
     bound = certified.lower_bound if certified.verdict is Verdict.PROVED else None
-    return _result(planning, "Bars", wrong_bars(planning, x, plan.bars, bound))
+    return _result(planning, "Bars", wrong_bars(planning, x, plan.bars, bound, budget))
 
 
 def _alone(
@@ -139,7 +142,7 @@ def _alone(
     wrong = _wrong_problem(plan, planning) or _wrong_choices(plan, planning)
     results = [_result(planning, "Parts", wrong), space_result(planning)]
     if not wrong:
-        results.append(entries_result(planning, planning.solution(plan.choices), samples, cells, name, notify))
+        results.append(entries_result(planning, planning.solution(plan.choices), samples, cells, name, notify, budget))
         results.extend(_communication(plan, planning, budget))
     return PlanCheck(name, tuple(results), plan, planning)
 
@@ -164,14 +167,12 @@ def _build(plan: Plan, notify: Progress | None, budget: Budget) -> Planning:
     try:
         where = space(plan.space).unrestricted
         plan.graph.check()
-        check_sizes(plan.graph, plan.machine, where, budget)
+        charge_tables(plan.graph, plan.machine, where, budget, "plan")
         return build(plan.graph, plan.machine, where, plan.memory_limit, notify)
-    except OverBudget as error:
-        raise ContainerError(
-            "plan", f"takes more than a minute or 2 GiB to check: {error}; 'shardproof check --large' takes its time"
-        ) from None
     except TooLarge as error:
         raise ContainerError("plan", f"is too large to be checked: {error}") from None
+    except ContainerError:
+        raise
     except (ArithmeticError, AttributeError, LookupError, MemoryError, RecursionError, TypeError, ValueError) as error:
         raise ContainerError("plan", f"no selection problem can be built from it: {_short(error)}") from None
 
@@ -278,9 +279,15 @@ def space_result(planning: Planning) -> CheckResult:
 
 
 def entries_result(
-    planning: Planning, x: tuple[int, ...] | None, samples: int, cells: int, seed: str, notify: Progress | None
+    planning: Planning,
+    x: tuple[int, ...] | None,
+    samples: int,
+    cells: int,
+    seed: str,
+    notify: Progress | None,
+    budget: Budget | None = None,
 ) -> CheckResult:
-    entries = Entries(planning)
+    entries = Entries(planning, budget)
     wrong = (wrong_used(entries, x) if x is not None else "") or wrong_sampled(entries, samples, seed, notify)
     found, coverage = ("", Coverage()) if wrong else wrong_anywhere(entries, cells, seed, notify)
     return replace(_result(planning, "Entries", wrong or found), coverage=None if wrong else coverage)
@@ -291,12 +298,11 @@ def _communication(plan: Plan, planning: Planning, budget: Budget) -> tuple[Chec
     charged to the budget.
     """
     listed = list(moves(plan.graph)) if plan.choices.operators else []
-    delivers, totals = _owners(plan), ""
+    delivers, totals = _owners(plan, budget), ""
     if len(plan.communication) != len(listed):
         totals = f"the plan lists {len(plan.communication)} movements, its choices cause {len(listed)}"
-    ends = _Ends(plan, planning)
+    ends = _Ends(plan, planning, budget)
     known: dict[tuple[Held, Held, object], tuple[str, tuple[int, ...], tuple[int, ...]]] = {}
-    spent = 0
     for number, move in enumerate(listed):
         place = f"movement {number} of {move.tensor!r} to " + (
             "its copy" if move.reader is None else f"input {move.position} of {move.reader!r}"
@@ -308,9 +314,7 @@ def _communication(plan: Plan, planning: Planning, budget: Budget) -> tuple[Chec
             continue
         key = (source, target, layouts[0].combine)
         if key not in known:
-            size = cells(source, target)
-            spent += size + HELD * plan.machine.devices
-            _charge(place, size, spent, budget)
+            charge_steps(place, cells(source, target), plan.machine.devices, budget)
             steps = derive(*layouts)
             known[key] = (steps.collective(), *movement_loads(source, target))
             delivered = check_delivers(steps)
@@ -325,28 +329,7 @@ def _communication(plan: Plan, planning: Planning, budget: Budget) -> tuple[Chec
     return _result(planning, "Delivers", delivers), _result(planning, "Bytes", totals)
 
 
-def _charge(place: str, size: int, spent: int, budget: Budget) -> None:
-    """`ContainerError` for a movement that is larger, or movements that together are larger, than what may be
-    derived.
-    """
-    for amount, what, most, given in (
-        (size, "cells", LARGE.cells_at_once, budget.cells_at_once),
-        (spent, "cells until there", LARGE.cells, budget.cells),
-    ):
-        if amount > most:
-            raise ContainerError(
-                "plan", f"{place}: its boxes have {amount} {what}, too many to be checked, at most {most}"
-            )
-        if amount > given:
-            raise ContainerError(
-                "plan",
-                f"takes more than a minute or 2 GiB to check: {place}: its boxes have {amount} {what}, at most "
-                f"{given} without --large; "
-                "'shardproof check --large' takes its time",
-            )
-
-
-def _owners(plan: Plan) -> str:
+def _owners(plan: Plan, budget: Budget) -> str:
     """The first operator of which something is computed or written by no rank, or by two."""
     placements, known = dict(plan.choices.operators), set[object]()
     for op in plan.graph.operators:
@@ -357,10 +340,12 @@ def _owners(plan: Plan) -> str:
                 plan.graph.tensor(op.output.tensor).shape,
                 placements[op.name],
             )  # repeated layers are alike
-            wrong = "" if key in known else wrong_owner(op, plan.graph, placements[op.name], plan.machine.hierarchy)
-            if wrong:
-                return wrong
+            if key in known:
+                continue
+            charge_entry(plan.machine.devices, len(op.axes) + len(op.output.index), budget)
             known.add(key)
+            if wrong := wrong_owner(op, plan.graph, placements[op.name], plan.machine.hierarchy):
+                return wrong
     return ""
 
 
@@ -403,19 +388,21 @@ def cells(source: Held, target: Held) -> int:
 class _Ends:
     """Both ends of a movement, twice: from index sets, and as the layouts from which steps are derived and executed."""
 
-    def __init__(self, plan: Plan, planning: Planning) -> None:
+    def __init__(self, plan: Plan, planning: Planning, budget: Budget) -> None:
         self.graph: Graph = plan.graph
         self.hierarchy = plan.machine.hierarchy
         self.placements, self.copies = dict(plan.choices.operators), dict(plan.choices.copies)
         self.operators = {op.name: op for op in plan.graph.operators}
-        self.entries = Entries(planning)
+        self.entries = Entries(planning, budget)
         self.replaced = replaces(plan.graph)
         self.x = planning.solution(plan.choices) if plan.choices.operators else ()
         self.known: dict[tuple[object, ...], Held] = {}
 
     def held(self, move: Move) -> tuple[Held, Held]:
         u, v = self.entries.vertex(move.writer, move.tensor), self.entries.vertex(move.reader, move.tensor)
-        return self.entries.ends(move, self.x[u], self.x[v])
+        source, target = self.entries.ends(move, self.x[u], self.x[v])
+        self.entries.charge(source, target)
+        return source, target
 
     def layouts(self, move: Move) -> tuple[Layout, Layout]:
         g, h = self.graph, self.hierarchy

@@ -22,6 +22,7 @@ from ...models.cost.selection import DecisionKind
 from ...models.problem.selection_problem import Ints
 from ..verdict import Coverage
 from .box_tables import Layouts, Operand, Shape, copy_operand, layouts, shape_of
+from .effort import AGAIN, FILLED
 from .entry_tables import movement_times, operator_times
 from .structure import Received
 from .used_entries import Draw, Entries, Progress
@@ -60,12 +61,14 @@ def wrong_anywhere(entries: Entries, cells: int, seed: str, notify: Progress | N
     tables = _Tables(entries)
     groups = sorted(tables.groups(), key=lambda g: g.cells)
     total, checked, draw = sum(g.entries for g in groups), 0, Draw(seed)
+    cells = min(cells, entries.budget.work // (2 * FILLED))
     left, whole = cells, 0
     while whole < len(groups) and groups[whole].cells <= left - _DRAWN * (len(groups) - whole - 1):
         left -= groups[whole].cells
         whole += 1
     share = max(_DRAWN, left // max(1, len(groups) - whole))
     for number, group in enumerate(groups):
+        entries.budget.charge(AGAIN + FILLED * (group.cells if number < whole else min(group.cells, share)), "entries")
         wrong, count = group.compare(
             tuple(None for _ in group.choices) if number < whole else _drawn(group, share, draw)
         )
@@ -167,7 +170,8 @@ class _Tables:
         edge = self.problem.edges[number]
         (u, a, row), (v, b, column) = self._end(source, edge.rows, rows), self._end(target, edge.cols, columns)
         found = self.problem.tables[edge.table][np.ix_(row, column)]
-        expected = movement_times(a, b, size, self.machine, self.problem.scale)[np.ix_(a.of[u[1]], b.of[v[1]])]
+        times = movement_times(a, b, size, self.machine, self.problem.scale, self.entries.budget)
+        expected = times[np.ix_(a.of[u[1]], b.of[v[1]])]
         compared = np.unique(row).size * np.unique(column).size
         wrong = np.argwhere(found != expected)
         if not wrong.size:

@@ -17,11 +17,17 @@ from collections.abc import Callable, Iterable, Sequence
 from ...models.cost.selection import DecisionKind, Planning
 from ...models.layout.placement import Placement
 from ...models.program.operators import Operator
+from ..budget import Budget
 from .boxes import Held, copy_of, read_by, written_by
+from .effort import AGAIN, EACH, charge_entry, charge_fetch
 from .entries import movement_entry, operator_entry
 from .structure import Kept, Move, Received, copied, memory_rows, moves, replaces, wrong_state
 
 Progress = Callable[[int, int], None]
+
+
+REMEMBERED = 512
+"""Redistributions of before that are known to cost nothing again: as many as `boxes` and `entries` keep."""
 
 
 class Draw:
@@ -44,13 +50,14 @@ class Draw:
 class Entries:
     """The entries of a rebuilt problem, by name; `wrong_*` return what differs, or nothing."""
 
-    def __init__(self, planning: Planning) -> None:
-        self.planning = planning
+    def __init__(self, planning: Planning, budget: Budget | None = None) -> None:
+        self.planning, self.budget = planning, Budget.asked() if budget is None else budget
         self.graph, self.machine, self.problem = planning.graph, planning.machine, planning.problem
         self.operators = {op.name: op for op in self.graph.operators}
         self.moves, self.rows = list(moves(self.graph)), list(memory_rows(self.graph))
         self.replaced = replaces(self.graph)
         self.times: dict[object, int] = {}
+        self.paid: dict[tuple[int, int], tuple[Held, Held]] = {}  # what is kept is not made again at the same place
 
     def vertex(self, operator: str | None, tensor: str) -> int:
         """The vertex that decides an operator, or (None) a tensor's copy: of a next value, that of the parameter it
@@ -85,7 +92,10 @@ class Entries:
             return "" if found == 0 else f"copy of {decision.name!r}, choice {choice}: costs {found}, not 0"
         op, placement = self.operators[decision.name], self.placement(vertex, choice)
         key = (placement, *self.structure(op))
+        self.budget.charge(AGAIN, "an entry")
         if key not in self.times:
+            dimensions = len(op.axes) + sum(len(a.index) for a in (*op.inputs, op.output))
+            charge_entry(self.machine.devices, dimensions, self.budget)
             self.times[key] = operator_entry(op, self.graph, placement, self.machine, self.problem.scale)
         expected = self.times[key]
         return "" if found == expected else f"operator {op.name!r}, choice {choice}: costs {found}, not {expected}"
@@ -105,10 +115,21 @@ class Entries:
         move, edge = self.moves[number], self.problem.edges[number]
         row, column = u if edge.rows is None else int(edge.rows[u]), v if edge.cols is None else int(edge.cols[v])
         found = int(self.problem.tables[edge.table][row, column])
-        expected = movement_entry(
-            self.graph.tensor(move.tensor).element_bytes, *self.ends(move, u, v), self.machine, self.problem.scale
-        )
+        source, target = self.ends(move, u, v)
+        self.charge(source, target)
+        size = self.graph.tensor(move.tensor).element_bytes
+        expected = movement_entry(size, source, target, self.machine, self.problem.scale)
         return "" if found == expected else self.movement_words(number, u, v, found, expected)
+
+    def charge(self, source: Held, target: Held) -> None:
+        """Charge one redistribution, less where it is the one of before."""
+        self.budget.charge(AGAIN, "an entry")
+        if (key := (id(source), id(target))) not in self.paid:
+            if len(self.paid) >= REMEMBERED:
+                self.paid.clear()
+            self.paid[key] = source, target
+            charge_entry(self.machine.devices, 2 * len(source.shape), self.budget)
+            charge_fetch(self.machine.hierarchy, source.ends, target.ends, self.budget)
 
     def movement_words(self, number: int, u: int, v: int, found: int, expected: int) -> str:
         """A wrong entry of an edge."""
@@ -119,6 +140,8 @@ class Entries:
     def wrong_usage(self, number: int, choice: int) -> str:
         """Bytes of one choice in a memory row."""
         row, found, expected = self.rows[number], int(self.problem.usages[number].amount[choice]), 0
+        places = len(row.positions) if isinstance(row, Received) else 1
+        self.budget.charge(places * (AGAIN + EACH * self.machine.devices), "an entry")
         if isinstance(row, Received):
             for position in row.positions:
                 tensor = self.operators[row.reader].inputs[position].tensor

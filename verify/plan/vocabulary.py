@@ -20,7 +20,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from itertools import permutations
-from math import prod
+from math import factorial, prod
 
 import numpy as np
 
@@ -29,8 +29,10 @@ from ...models.layout.placement import Space
 from ...models.problem.selection_problem import FORBIDDEN, Ints, Vertex
 from ...models.program.graph import Graph, Role
 from ...models.program.operators import Operator
+from ..budget import Budget
 from .assumptions import assumed
 from .box_tables import Operand, copy_operand, layouts, shape_of
+from .effort import ALONE, BOX, EACH
 
 Cut = tuple[int, ...] | None
 """Mesh dimensions along which a dimension is cut; None where it is not cut into equal parts."""
@@ -39,9 +41,9 @@ MOST_ORDERS = 6
 """Mesh dimensions of which all orders are tried for one dimension of a stored array."""
 
 
-def restrict(planning: Planning, where: Space, memory_limit: int | None) -> Planning:
+def restrict(planning: Planning, where: Space, memory_limit: int | None, budget: Budget | None = None) -> Planning:
     """The planning over `where`, of which the problem over the same space without a vocabulary is given."""
-    said = _Said(planning, where.vocabulary)
+    said = _Said(planning, where.vocabulary, Budget.asked() if budget is None else budget)
     known: dict[tuple[int, bytes], Ints] = {}
     vertices = []
     for vertex, decision in zip(planning.problem.vertices, planning.decisions, strict=True):
@@ -58,7 +60,8 @@ def restrict(planning: Planning, where: Space, memory_limit: int | None) -> Plan
 class _Said:
     """Which choices of a vertex a framework says."""
 
-    def __init__(self, planning: Planning, framework: str) -> None:
+    def __init__(self, planning: Planning, framework: str, budget: Budget) -> None:
+        self.budget = budget
         self.graph: Graph = planning.graph
         self.framework = framework
         self.hierarchy = planning.machine.hierarchy
@@ -93,7 +96,11 @@ class _Said:
         plain = replace(operand, open=())  # open sums do not move boxes
         key = (plain, extents, stored, id(placements))
         if key not in self.known:
+            devices, dimensions = prod(self.hierarchy), len(extents) + len(t.shape)
+            self.budget.charge(BOX * placements.shape[0] * devices * dimensions, "boxes of a vocabulary")
             found = layouts(plain, extents, placements, self.hierarchy)
+            orders = factorial(min(MOST_ORDERS, len(self.mesh))) if self.framework == "jax" and t.shape != stored else 1
+            self.budget.charge(found.boxes.shape[0] * orders * (ALONE + EACH * devices), "layouts of a vocabulary")
             each = np.array([self._sayable(boxes, t.shape, stored) for boxes in found.boxes], dtype=np.int64)
             self.known[key] = each[found.of]
         return self.known[key]

@@ -17,9 +17,13 @@ from ...models.rewrites.rule import Substitution
 from ...proofs.container.archive import Member
 from ...proofs.rewrites.judgement import Judgement, Proved, Refuted, Vacuous, shown_cases
 from ...proofs.rewrites.library import HEAD, Library, decode_library
+from ..budget import Budget
 from ..verdict import CheckResult
 from .derivation import NotDerived, check_derivation
 from .soundness import check_substitution
+
+JUDGEMENT = 1 << 20
+"""Cells of one judgement, or of one step of a derivation: typing both sides, and an instance."""
 
 
 @dataclass(frozen=True)
@@ -69,14 +73,18 @@ def _holding(rule: Substitution, word: str, choices: tuple[tuple[int, ...], ...]
     return RuleResult(rule.name, word, "", forced_texts(rule, forced), at_degree_one_only(rule, forced))
 
 
-def check_library(library: Library, notify: Callable[[int, int], None] | None = None) -> list[RuleResult]:
+def check_library(
+    library: Library, notify: Callable[[int, int], None] | None = None, budget: Budget | None = None
+) -> list[RuleResult]:
     """A result per judgement, then per derivation."""
+    budget = Budget.asked() if budget is None else budget
     out: list[RuleResult] = []
     proved: dict[str, Substitution] = {}
     total = len(library.judgements) + len(library.derivations)
     for k, judgement in enumerate(library.judgements):
         if notify is not None:
             notify(k, total)
+        budget.charge(JUDGEMENT, f"rule {judgement.rule.name!r}")
         result = check_judgement(judgement)
         out.append(result)
         if result.word == "proved":
@@ -85,6 +93,7 @@ def check_library(library: Library, notify: Callable[[int, int], None] | None = 
         if notify is not None:
             notify(len(library.judgements) + k, total)
         name = derivation.rule.name
+        budget.charge(JUDGEMENT * (1 + len(derivation.steps)), f"rule {name!r}")
         try:
             if name in proved:
                 raise NotDerived(f"two rules are called {name!r}")
@@ -120,10 +129,10 @@ def library_result(results: list[RuleResult]) -> CheckResult:
     )
 
 
-def check_members(members: Mapping[str, Member]) -> tuple[Library, list[RuleResult]]:
+def check_members(members: Mapping[str, Member], budget: Budget | None = None) -> tuple[Library, list[RuleResult]]:
     """Decode and check the library in a container."""
     library = decode_library(members)
-    return library, check_library(library)
+    return library, check_library(library, budget=budget)
 
 
 __all__ = ["HEAD", "RuleResult", "check_judgement", "check_library", "check_members", "library_result"]

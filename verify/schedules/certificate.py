@@ -12,6 +12,7 @@ from collections.abc import Mapping
 from ...models.problem.claims import Verdict
 from ...models.schedules.pipeline import Pipeline
 from ...proofs.container.archive import Member
+from ...proofs.container.effort import OBJECT
 from ...proofs.schedules.certificate import ScheduleCertificate
 from ...proofs.schedules.file import decode_schedule
 from ..budget import Budget
@@ -24,15 +25,19 @@ SYNCHRONOUS = "synchronous weights: every micro-batch of a step sees the same"
 SENDS = "a send delays, and waits for no other send"
 
 
-def check_members(members: Mapping[str, Member]) -> tuple[ScheduleCertificate, CheckResult]:
+def check_members(
+    members: Mapping[str, Member], budget: Budget | None = None
+) -> tuple[ScheduleCertificate, CheckResult]:
     """The certificate of a container, and its verdict; `ContainerError` if it is none."""
     certificate = decode_schedule(members)
-    return certificate, check_schedule(certificate)
+    return certificate, check_schedule(certificate, budget)
 
 
-def check_schedule(certificate: ScheduleCertificate) -> CheckResult:
-    """Verdict on the schedule and its bound."""
+def check_schedule(certificate: ScheduleCertificate, whole: Budget | None = None) -> CheckResult:
+    """Verdict on the schedule and its bound.  `whole`: what is left of the check that it is a part of."""
     subject = certificate.subject
+    budget = Budget.of(len(certificate.starts) + certificate.rows, whole)
+    budget.charge(OBJECT * 16 * len(certificate.starts), "the schedule")
     kind = "Optimal" if certificate.lower_bound == certificate.makespan else "WithinGap"
     assumptions: tuple[str, ...] = ()
     if isinstance(subject, Pipeline):
@@ -42,7 +47,8 @@ def check_schedule(certificate: ScheduleCertificate) -> CheckResult:
         space = f"{subject.stages} stages, {subject.micro_batches} micro-batches, {limit}"
         if subject.chunks > 1:
             space += f", {subject.chunks} chunks a stage{' back and forth' if subject.wave else ''}"
-        assumptions = (SYNCHRONOUS, SENDS)
+        sends = subject.parts > 1 and (subject.send > 0 or any(subject.hops))
+        assumptions = (SYNCHRONOUS, *([SENDS] if sends else []))
     else:
         plain, memory = network(subject)
         net, space = plain, subject.name
@@ -56,7 +62,6 @@ def check_schedule(certificate: ScheduleCertificate) -> CheckResult:
     end = int((certificate.starts + plain.times).max())
     if end != certificate.makespan:
         return refuted(f"the schedule ends at {end}, the claim says {certificate.makespan}")
-    budget = Budget.of(len(certificate.starts) + certificate.rows)
     try:
         bound = lower_bound(net, memory, certificate.bound, budget)
     except BadBound as error:

@@ -71,12 +71,15 @@ from .presolve import replay
 
 
 def check_selection(
-    problem: SelectionProblem, certificate: SelectionCertificate, identity: str | None = None
+    problem: SelectionProblem,
+    certificate: SelectionCertificate,
+    identity: str | None = None,
+    budget: Budget | None = None,
 ) -> CheckResult:
     """Verdict on the claim of `certificate` about `problem`.
 
     Raises `ProblemError` if the problem itself is not well formed, `ContainerError` if the certificate takes more than
-    its `Budget`.
+    its `Budget`, or than is left of `budget`, that of the whole check.
 
     `identity`: `problem.sha256()` of a problem that the caller has checked already; both are done here without it.
 
@@ -100,9 +103,8 @@ def check_selection(
         if certificate.problem_sha256 != identity:
             raise Refuted("problem", "the certificate is about another problem (hash differs)")
         facts = Facts(size=len(problem.vertices))
-        ground = Ground(
-            problem, fine_bits=problem.fine_bits, budget=Budget.of(stored(problem) + numbers(certificate.proof))
-        )
+        part = Budget.of(stored(problem) + numbers(certificate.proof), budget)
+        ground = Ground(problem, fine_bits=problem.fine_bits, budget=part)
         cost: int | None = None
         needed: Bound = INFINITE
         match claim:

@@ -1,5 +1,5 @@
-"""This module says what `check` says of a program in a container of its own kind (pipelined, overlapped, on views): its
-subject, a line per claim, what is assumed.
+"""This module reads the kinds of files that hold programs on a machine, for `check`: plans, joint or not, pipelined,
+overlapped, with views; what each of them says of itself beside what all say (`subject.py`).
 """
 
 from __future__ import annotations
@@ -8,25 +8,30 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Final, Generic, Protocol, TypeVar
 
+from ...models.joint.problem import stated
 from ...models.machine.machine import Machine
 from ...models.problem.claims import Verdict
+from ...models.problem.unit import rounding_bound
 from ...models.program.graph import Graph
 from ...models.text import bytes_text, seconds_text
 from ...proofs.container.archive import Member, identity
+from ...proofs.joint.file import Jointly
 from ...proofs.overlap.certificate import OverlapCertificate
 from ...proofs.overlap.file import OVERLAP
 from ...proofs.pipelines.certificate import PipelineCertificate
 from ...proofs.pipelines.file import PIPELINE
 from ...proofs.views.certificate import ViewsCertificate
 from ...proofs.views.file import VIEWS
+from ..joint.plan import check_any_plan
 from ..overlap.certificate import judged as judged_overlap
 from ..pipelines.bound import PICO
-from ..pipelines.certificate import check_members as check_pipeline
-from ..plan.own import Own
-from ..verdict import CheckResult
+from ..pipelines.certificate import judged as judged_pipeline
+from ..verdict import CheckResult, Rounding
 from ..views.certificate import judged as judged_views
+from .request import Request, claim_line
+from .subject import Subject
 
-Notify = Callable[[int, int], None]
+PLAN: Final = "plan.json"
 
 
 class _Program(Protocol):
@@ -41,62 +46,89 @@ class _Program(Protocol):
 
 
 C = TypeVar("C", bound=_Program)
-Judge = Callable[[Mapping[str, Member], int, int, Notify], tuple[C, tuple[CheckResult, ...], int]]
-"""(members, samples, cells, notify) -> certificate, one result per claim, units of its costs per second."""
-
-
-@dataclass(frozen=True)
-class Said:
-    """Of one file: results, lines without its name, the subject as data."""
-
-    results: tuple[CheckResult, ...]
-    lines: list[str]
-    document: dict[str, object]
 
 
 @dataclass(frozen=True)
 class Kind(Generic[C]):
-    """How one kind of file is checked and told.  `cost`: what its costs are called; `extra`: a line of its own, then
-    lines behind the claims.
+    """How one kind of file is checked and told.  `cost`: what its costs are called, in units of 1/`scale` s (0: of the
+    problem); `extra`: a line of its own, then lines behind the claims.
     """
 
-    words: str
+    title: str
     cost: str
-    judge: Judge[C]
+    scale: int
+    judge: Callable[..., tuple[C, tuple[CheckResult, ...], tuple[Rounding, ...]]]
+    memory: Callable[[C], int | None]
     extra: Callable[[C], list[str]]
     document: Callable[[C], dict[str, object]]
 
-    def say(self, members: Mapping[str, Member], samples: int, cells: int, own: Own, notify: Notify) -> Said:
+    def read(self, data: bytes, members: Mapping[str, Member], request: Request) -> Subject:
         """Check it; `ContainerError` for what is malformed."""
-        c, results, scale = self.judge(members, samples, cells, notify)
-        found = (*own.results(c.graph, c.machine), *results)
-        first, *rest = self.extra(c)
-        hierarchy = "x".join(map(str, c.machine.hierarchy))
-        lines = [
-            f"{self.words} {identity(members)}",
-            f"  model {c.graph.name}: {len(c.graph.operators)} operators, sha256 {c.graph.sha256()}",
-            f"  machine {c.machine.name} {hierarchy}: sha256 {c.machine.sha256()}",
-            f"  {first}",
-            *(self._claim(r, scale) for r in found),
-            *(f"  {line}" for line in rest),
-        ]
-        assumed = next((r.assumptions for r in found if r.assumptions), ())
-        head = {
-            "model": {"name": c.graph.name, "sha256": c.graph.sha256(), "operators": len(c.graph.operators)},
-            "machine": {"name": c.machine.name, "sha256": c.machine.sha256(), "hierarchy": list(c.machine.hierarchy)},
-            "space": c.space,
-        }
-        return Said(found, [*lines, f"  assumptions: {', '.join(assumed)}"], {**head, **self.document(c)})
+        c, results, rounding = self.judge(members, request.samples, request.cells, request.notify, request.budget)
+        scale = self.scale or (rounding[0].scale if rounding else 1)
+        own, *rest = self.extra(c)
+        return Subject(
+            self.title,
+            identity(members),
+            (*request.own.results(c.graph, c.machine), *results),
+            lambda r: _claim(r, self.cost, scale),
+            c.graph,
+            c.space,
+            self.memory(c),
+            (c.machine,),
+            own=(own,),
+            rest=tuple(rest),
+            rounding=rounding,
+            document=self.document(c),
+        )
 
-    def _claim(self, r: CheckResult, scale: int) -> str:
-        line = f"  {r.kind:12} {r.verdict.value}"
-        if r.kind in ("Optimal", "WithinGap") and r.cost is not None and r.lower_bound is not None:
-            gap = 1 - r.lower_bound / r.cost if r.cost else 0.0
-            cost, bound = seconds_text(r.cost, scale), seconds_text(r.lower_bound, scale)
-            line += f"; {self.cost} {cost}; lower bound {bound} (gap {gap:.2%}); space {r.space}"
-        if r.coverage is not None:
-            line += f"; {r.coverage.words}"
-        return line if r.verdict is Verdict.PROVED else f"{line}: {r.reason}"
+
+def _claim(r: CheckResult, cost: str, scale: int) -> str:
+    line = f"  {r.kind:12} {r.verdict.value}"
+    if r.kind in ("Optimal", "WithinGap") and r.cost is not None and r.lower_bound is not None:
+        gap = 1 - r.lower_bound / r.cost if r.cost else 0.0
+        time, bound = seconds_text(r.cost, scale), seconds_text(r.lower_bound, scale)
+        line += f"; {cost} {time}; lower bound {bound} (gap {gap:.2%}); space {r.space}"
+    if r.coverage is not None:
+        line += f"; {r.coverage.words}"
+    return line if r.verdict is Verdict.PROVED else f"{line}: {r.reason}"
+
+
+def read_plan(data: bytes, members: Mapping[str, Member], request: Request) -> Subject:
+    """Check a plan, joint or not."""
+    checked = check_any_plan(
+        data, samples=request.samples, cells=request.cells, notify=request.notify, budget=request.budget
+    )
+    plan, problem = checked.plan, checked.planning.problem
+    joint = plan.joint
+    of = () if joint is None else stated(joint.egraph, joint.derivation.rounds)
+    return Subject(
+        "plan",
+        checked.identity,
+        (*request.own.results(plan.asked, plan.machine), *checked.results),
+        lambda r: claim_line(r, problem.scale, problem.unit_name == "s"),
+        plan.graph,
+        plan.space,
+        plan.memory_limit,
+        (plan.machine,),
+        asked=() if joint is None else (_asked_line(joint),),
+        stated=(*problem.assumptions, *of) if joint is None else of,
+        rounding=(Rounding(problem.scale, rounding_bound(problem)),),
+        versions=plan.versions,
+        document={} if joint is None else {"asked": _asked(joint)},
+    )
+
+
+def _asked(joint: Jointly) -> dict[str, object]:
+    """The user's graph, which the program of a joint plan is equal to, and the e-graph that it was chosen from."""
+    base = joint.egraph.base
+    return {"name": base.name, "sha256": base.sha256(), "operators": len(base.operators), "graphs": joint.egraph.sha256}
+
+
+def _asked_line(joint: Jointly) -> str:
+    asked = _asked(joint)
+    what = f"{asked['name']}: {asked['operators']} operators, sha256 {asked['sha256']}"
+    return f"chosen among the programs of an e-graph of {what}"
 
 
 def _pipelined(c: PipelineCertificate) -> list[str]:
@@ -104,18 +136,15 @@ def _pipelined(c: PipelineCertificate) -> list[str]:
     pairs = ", ".join([*(f"{p}:{m}" for p, m in c.pairs), *(f"{x.stages}:{x.micro}:{x.chunks}" for x in c.interleaved)])
     chunks = f" with {c.chunks} chunks each" if c.chunks > 1 else ""
     stages = f"{c.views} stages{chunks} of {c.division.units} units, {c.micro} micro-batches; memory limit {limit}"
-    return [stages, f"enumerated   stages:micro-batches{':chunks' if c.interleaved else ''} {pairs}"]
-
-
-def _viewed(c: ViewsCertificate) -> list[str]:
-    divisions = sum(len(r.divisions) for r in c.regions)
-    used = sorted({p.view for _, p in c.choices.operators if p.view is not None})
-    return [f"regions: {len(c.regions)}; divisions: {divisions}; views in use: {len(used)}"]
+    return [
+        stages,
+        f"enumerated   stages:micro-batches{':chunks' if c.interleaved else ''} {pairs}",
+        f"times of the schedule are rounded up once more, to {seconds_text(c.quantum, PICO)}",
+    ]
 
 
 def _pipeline_document(c: PipelineCertificate) -> dict[str, object]:
     return {
-        "memory_limit": c.memory,
         "stages": [[s.first, s.end] for s in c.stages],
         "micro_batches": c.micro,
         "enumerated": [list(pair) for pair in c.pairs],
@@ -124,13 +153,23 @@ def _pipeline_document(c: PipelineCertificate) -> dict[str, object]:
     }
 
 
+def _overlapped(c: OverlapCertificate) -> list[str]:
+    limit = "none" if c.memory is None else f"{bytes_text(c.memory)} per device"
+    return [f"operators on one stream of every device, redistributions beside them on another; memory limit {limit}"]
+
+
 def _overlap_document(c: OverlapCertificate) -> dict[str, object]:
     return {
-        "memory_limit": c.memory,
         "redistributions": sum(t.streams == (1,) for t in getattr(c.schedule and c.schedule.subject, "tasks", ())),
         "chains": [len(chain) for chain in c.chains],
         "weights": list(c.weights),
     }
+
+
+def _viewed(c: ViewsCertificate) -> list[str]:
+    divisions = sum(len(r.divisions) for r in c.regions)
+    used = sorted({p.view for _, p in c.choices.operators if p.view is not None})
+    return [f"regions: {len(c.regions)}; divisions: {divisions}; views in use: {len(used)}"]
 
 
 def _views_document(c: ViewsCertificate) -> dict[str, object]:
@@ -140,20 +179,16 @@ def _views_document(c: ViewsCertificate) -> dict[str, object]:
     }
 
 
-def _overlapped(c: OverlapCertificate) -> list[str]:
-    limit = "none" if c.memory is None else f"{bytes_text(c.memory)} per device"
-    return [f"operators on one stream of every device, redistributions beside them on another; memory limit {limit}"]
+Reader = Callable[[bytes, Mapping[str, Member], Request], Subject]
 
-
-def _judged_pipeline(
-    members: Mapping[str, Member], samples: int, cells: int, notify: Notify
-) -> tuple[PipelineCertificate, tuple[CheckResult, ...], int]:
-    return *check_pipeline(members, samples, cells, notify), PICO
-
-
-PROGRAMS: Final[Mapping[str, Callable[[Mapping[str, Member], int, int, Own, Notify], Said]]] = {
-    PIPELINE: Kind("pipelined training step", "step", _judged_pipeline, _pipelined, _pipeline_document).say,
-    OVERLAP: Kind("overlapped plan", "time", judged_overlap, _overlapped, _overlap_document).say,
-    VIEWS: Kind("plan with views", "cost", judged_views, _viewed, _views_document).say,
+PROGRAMS: Final[Mapping[str, Reader]] = {
+    PLAN: read_plan,
+    PIPELINE: Kind(
+        "pipelined training step", "step", PICO, judged_pipeline, lambda c: c.memory, _pipelined, _pipeline_document
+    ).read,
+    OVERLAP: Kind(
+        "overlapped plan", "time", 0, judged_overlap, lambda c: c.memory, _overlapped, _overlap_document
+    ).read,
+    VIEWS: Kind("plan with views", "cost", 0, judged_views, lambda c: None, _viewed, _views_document).read,
 }
-"""Member that gives the kind away -> its checker, with everything that is said."""
+"""Member that gives the kind away -> who reads it."""

@@ -16,28 +16,33 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 
+import numpy as np
+
 from ...models.communication.choices import copy_layout, input_layout, output_layout
 from ...models.communication.redistribution import derive
-from ...models.cost.limits import LARGE, TooLarge, check_sizes
+from ...models.cost.limits import TooLarge
 from ...models.cost.selection import DecisionKind, Planning, build
 from ...models.layout.layout import Layout
 from ...models.layout.placement import Placement, space
 from ...models.layout.view import View
 from ...models.problem.claims import Optimal, Verdict, WithinGap
+from ...models.problem.unit import rounding_bound
 from ...proofs.container.archive import Member, identity
 from ...proofs.container.canonical import ContainerError
 from ...proofs.views.certificate import ViewsCertificate
 from ...proofs.views.file import decode_views
+from ..budget import Budget
 from ..plan.assumptions import wrong_assumptions
 from ..plan.boxes import Held, copy_of, read_by, written_by
 from ..plan.communication import check_bytes, check_delivers, held
+from ..plan.effort import charge_entry, charge_steps, charge_tables
 from ..plan.entries import movement_entry, movement_loads, operator_entry
 from ..plan.owners import wrong_owner
-from ..plan.plan import entries_result, space_result
+from ..plan.plan import cells, entries_result, space_result
 from ..plan.structure import Move
 from ..plan.used_entries import Entries, wrong_structure
 from ..selection.certificate import check_selection
-from ..verdict import CheckResult
+from ..verdict import CheckResult, Rounding
 from .prices import Prices, part_of
 from .problem import assumptions, rebuilt
 from .structure import Parts, devices, parts_of, wrong_divisions, wrong_names, wrong_regions, wrong_view
@@ -46,20 +51,28 @@ Progress = Callable[[int, int], None]
 
 
 def check_members(
-    members: Mapping[str, Member], samples: int, cells: int, notify: Progress | None = None
+    members: Mapping[str, Member],
+    samples: int,
+    cells: int,
+    notify: Progress | None = None,
+    budget: Budget | None = None,
 ) -> tuple[ViewsCertificate, tuple[CheckResult, ...]]:
     """The certificate of a container, and one result per claim; `ContainerError` for what is malformed."""
-    certificate, results, _ = judged(members, samples, cells, notify)
+    certificate, results, _ = judged(members, samples, cells, notify, budget)
     return certificate, results
 
 
 def judged(
-    members: Mapping[str, Member], samples: int, cells: int, notify: Progress | None = None
-) -> tuple[ViewsCertificate, tuple[CheckResult, ...], int]:
-    """`check_members`, and units of the costs per second (1 where nothing has a cost)."""
+    members: Mapping[str, Member],
+    samples: int,
+    cells: int,
+    notify: Progress | None = None,
+    budget: Budget | None = None,
+) -> tuple[ViewsCertificate, tuple[CheckResult, ...], tuple[Rounding, ...]]:
+    """`check_members`, and how times are rounded."""
     try:
         certificate = decode_views(members)
-        return certificate, *_checked(certificate, identity(members), samples, cells, notify)
+        return certificate, *_checked(certificate, identity(members), samples, cells, notify, budget)
     except ContainerError:
         raise
     except TooLarge as error:
@@ -69,32 +82,38 @@ def judged(
 
 
 def check_views(
-    c: ViewsCertificate, seed: str, samples: int, cells: int, notify: Progress | None = None
+    c: ViewsCertificate,
+    seed: str,
+    samples: int,
+    cells: int,
+    notify: Progress | None = None,
+    budget: Budget | None = None,
 ) -> tuple[CheckResult, ...]:
     """One result per claim."""
-    return _checked(c, seed, samples, cells, notify)[0]
+    return _checked(c, seed, samples, cells, notify, budget)[0]
 
 
 def _checked(
-    c: ViewsCertificate, seed: str, samples: int, cells: int, notify: Progress | None
-) -> tuple[tuple[CheckResult, ...], int]:
+    c: ViewsCertificate, seed: str, samples: int, cells: int, notify: Progress | None, budget: Budget | None
+) -> tuple[tuple[CheckResult, ...], tuple[Rounding, ...]]:
     where = space(c.space)
     if where.vocabulary:
-        return (_refuted(c, f"space {c.space!r}: vocabularies are for plans of the whole machine"),), 1
+        return (_refuted(c, f"space {c.space!r}: vocabularies are for plans of the whole machine"),), ()
+    budget = Budget.asked() if budget is None else budget
     c.graph.check()
-    check_sizes(c.graph, c.machine, where, LARGE)
-    wrong = wrong_names(c.graph, c.regions) or wrong_divisions(c.machine, c.regions)
+    charge_tables(c.graph, c.machine, where, budget, "views")
+    wrong = wrong_names(c.graph, c.regions) or wrong_divisions(c.machine, c.regions, budget)
     if wrong:
-        return (_refuted(c, wrong),), 1
+        return (_refuted(c, wrong),), ()
     planning = build(c.graph, c.machine, where, None, notify)
-    entries = Entries(planning)
+    entries = Entries(planning, budget)
     wrong = wrong_structure(entries) or wrong_assumptions(planning.problem, c.graph, c.machine, where, None)
     if wrong:
-        return (_refuted(c, wrong),), 1
+        return (_refuted(c, wrong),), ()
     parts = parts_of(entries, c.regions)
     wrong = wrong_regions(entries, c.regions, parts)
     if wrong:
-        return (_refuted(c, wrong),), 1
+        return (_refuted(c, wrong),), ()
     plan = _Chosen(c, entries, parts)
     claim = c.least.claim
     wrong = plan.wrong_choices()
@@ -104,13 +123,16 @@ def _checked(
         wrong = f"the choices take {time}, the claim says {claim.cost}"
     flags = assumptions(entries, c.regions)
     if wrong:
-        return (replace(_refuted(c, wrong), assumptions=flags),), 1
+        return (replace(_refuted(c, wrong), assumptions=flags),), ()
     first = CheckResult("Views", Verdict.PROVED, None, None, c.space, flags)
     problem = rebuilt(entries, c.regions, parts)
-    least = check_selection(problem, c.least, problem.sha256())
+    least = check_selection(problem, c.least, problem.sha256(), budget)
     least = replace(least, kind=type(claim).__name__, assumptions=flags)
-    said = entries_result(planning, None, samples, cells, seed, notify)
-    return (first, least, space_result(planning), said, plan.delivers()), planning.problem.scale
+    said = entries_result(planning, None, samples, cells, seed, notify, budget)
+    rest = (space_result(planning), said, plan.delivers())
+    return (first, least, *(replace(r, assumptions=flags) for r in rest)), (
+        Rounding(problem.scale, rounding_bound(problem)),
+    )
 
 
 def _refuted(c: ViewsCertificate, reason: str) -> CheckResult:
@@ -123,7 +145,7 @@ class _Chosen:
     def __init__(self, c: ViewsCertificate, entries: Entries, parts: Parts) -> None:
         self.c, self.entries, self.parts = c, entries, parts
         self.graph, self.machine, self.hierarchy = c.graph, c.machine, c.machine.hierarchy
-        self.prices = Prices(entries, parts)
+        self.prices, self.budget = Prices(entries, parts), entries.budget
         self.operators, self.copies = dict(c.choices.operators), dict(c.choices.copies)
 
     @property
@@ -147,11 +169,12 @@ class _Chosen:
                 if p.view is not None and (wrong := wrong_view(p.view, self.hierarchy)):
                     return f"choices: the view of {what} {name!r}: {wrong}"  # before its placements are listed
                 counts = self.hierarchy if p.view is None else p.view.counts
-                listed = [
-                    tuple(tuple(int(n) for n in row) for row in matrix)
-                    for matrix in self.prices.placements(known[name], counts)
-                ]
-                if p.axes != self.planning.decisions[known[name]].axes or p.matrix not in listed:
+                listed = self.prices.placements(known[name], counts)
+                shaped = p.axes == self.planning.decisions[known[name]].axes and listed.shape[1:] == (
+                    len(p.matrix),
+                    len(p.matrix[0]) if p.matrix else 0,
+                )
+                if not shaped or not (listed == np.array(p.matrix, dtype=np.int64)).all(axis=(1, 2)).any():
                     return f"choices: the placement of {what} {name!r} is outside the space"
         for v in range(len(self.planning.decisions)):
             if v not in self.parts.place and self.placement(v).view is not None:
@@ -173,6 +196,7 @@ class _Chosen:
         total, busy = 0, dict[tuple[int, int], dict[View, int]]()
         for name, p in self.c.choices.operators:
             op, place = self.entries.operators[name], self.parts.place.get(self.planning.operators[name])
+            charge_entry(self.machine.devices, len(op.axes) + len(op.inputs), self.budget)
             if p.view is None or place is None:
                 total += operator_entry(op, self.graph, p, self.machine, scale)
                 continue
@@ -185,12 +209,14 @@ class _Chosen:
             view = self.placement(ends[0]).view
             if number in inner and view is not None:
                 source, target = (self.held(move, side, whole=False) for side in (0, 1))
+                self.entries.charge(source, target)
                 mine = movement_entry(size, source, target, part_of(self.machine, view), scale)
                 at = self.parts.phase[move.reader if move.reader is not None else str(move.writer)]
                 phase = busy.setdefault((inner[number][0], at), {})
                 phase[view] = phase.get(view, 0) + mine
             else:
                 source, target = (self.held(move, side, whole=True) for side in (0, 1))
+                self.entries.charge(source, target)
                 total += movement_entry(size, source, target, self.machine, scale)
         return total + sum(max(by_view.values()) for by_view in busy.values())
 
@@ -220,6 +246,7 @@ class _Chosen:
         for name, p in self.c.choices.operators:
             hierarchy = self.hierarchy if p.view is None else p.view.counts
             op = self.entries.operators[name]
+            charge_entry(self.machine.devices, len(op.axes) + len(op.inputs), self.budget)
             wrong = wrong or wrong_owner(op, self.graph, replace(p, view=None), hierarchy)
         for number, move in enumerate(self.entries.moves):
             if wrong:
@@ -230,6 +257,7 @@ class _Chosen:
             if (held(a), held(b)) != (source, target):
                 wrong = f"{place}: layouts differ from what index sets give"
                 break
+            charge_steps(place, cells(source, target), self.machine.devices, self.budget)
             steps = derive(a, b)
             loads, phases = movement_loads(source, target)
             for found in (check_delivers(steps), check_bytes(steps, loads, phases)):

@@ -26,7 +26,10 @@ from ...models.layout.view import View
 from ...models.machine.machine import Machine
 from ...models.problem.selection_problem import Ints
 from ...proofs.container.canonical import ContainerError
+from ...proofs.container.effort import OBJECT
+from ..budget import Budget
 from ..plan.box_tables import Layouts, Operand, copy_operand, layouts, shape_of
+from ..plan.effort import AGAIN, BOX, charge_movements, charge_placements
 from ..plan.entry_tables import movement_times, operator_times
 from ..plan.space import check_list
 from ..plan.structure import Move
@@ -68,6 +71,8 @@ class Prices:
         self.listed: dict[tuple[int, tuple[int, ...]], Ints] = {}
         self.held: dict[tuple[object, ...], Layouts] = {}
         self.known: dict[tuple[Place, tuple[int, ...], int], Branch] = {}
+        self.counted: dict[tuple[tuple[int, ...], tuple[int, ...]], int] = {}
+        self.budget = entries.budget
 
     def placements(self, vertex: int, counts: tuple[int, ...]) -> Ints:
         """All placements of a decision on a machine of these sizes, and nothing else."""
@@ -79,6 +84,12 @@ class Prices:
             else:
                 extents = [self.graph.tensor(d.name).shape[int(k)] for k in d.axes]
                 split = [True] * len(extents)
+            self.budget.charge(AGAIN, "placements on a view")
+            fits = tuple(n if s else 1 for n, s in zip(extents, split, strict=True))
+            if (fits, counts) not in self.counted:
+                place = f"placements of {d.name!r} on a view"
+                self.counted[fits, counts] = charge_placements(fits, counts, where, self.budget, place)
+            self.budget.charge(BOX * self.counted[fits, counts] * len(counts) * (1 + len(fits)), "placements on a view")
             found = matrices(extents, split, counts, where)
             if wrong := check_list(found, extents, split, where, Counter(counts, where)):
                 raise ContainerError("views", f"placements of {d.name!r} on a view: {wrong}")
@@ -99,6 +110,8 @@ class Prices:
         listed = self.placements(vertex, counts)  # axes that are never split have fewer: extents do not say which
         key = (operand, extents, counts, listed.shape, listed.tobytes())
         if key not in self.held:
+            width = prod(counts) * (1 + len(extents) + len(operand.shape))
+            self.budget.charge(BOX * listed.shape[0] * width, "boxes on a view")
             self.held[key] = layouts(operand, extents, listed, counts)
         return self.held[key]
 
@@ -115,14 +128,18 @@ class Prices:
         first = self.parts.place.get(u) == place
         inside, outside = (u, v) if first else (v, u)
         mine = self.side(inside, move, view.counts)
+        cells = mine.boxes.shape[0] * self.machine.devices * max(1, mine.boxes.shape[2])
+        self.budget.hold(2 * cells, "boxes that cross the border of a view")
+        self.budget.charge(BOX * cells, "boxes that cross the border of a view")
         whole = np.zeros((mine.boxes.shape[0], self.machine.devices, *mine.boxes.shape[2:]), dtype=np.int64)
         whole[:, devices(view, self.machine)] = mine.boxes
         here = Layouts(self.machine.hierarchy, whole, mine.open, mine.of)
         there = self.side(outside, move, self.machine.hierarchy)
         size = self.graph.tensor(move.tensor).element_bytes
+        charge_movements(here, there, self.budget)
         if first:
-            return u, v, mine, there, movement_times(here, there, size, self.machine, self.scale)
-        return v, u, mine, there, movement_times(there, here, size, self.machine, self.scale).T
+            return u, v, mine, there, movement_times(here, there, size, self.machine, self.scale, self.budget)
+        return v, u, mine, there, movement_times(there, here, size, self.machine, self.scale, self.budget).T
 
     def branch(self, place: Place, view: View, phases: int) -> Branch:
         """Labels of a branch on a view."""
@@ -142,17 +159,23 @@ class Prices:
         classes = tuple(numbered(list(zip(*(of.tolist() for of in agree[v]), strict=True))) for v in border)
         costs = {v: self._cost(v, machine) for v in members}
         links: list[tuple[int, int, int, Ints]] = []
+        pairs = 0
         for number in self.parts.inner[place]:
             move = self.entries.moves[number]
             u, v = self.ends(move)
             a, b = self.side(u, move, view.counts), self.side(v, move, view.counts)
             size = self.graph.tensor(move.tensor).element_bytes
-            times = movement_times(a, b, size, machine, self.scale)[np.ix_(a.of, b.of)]
+            charge_movements(a, b, self.budget)
+            pairs += a.of.size * b.of.size
+            self.budget.hold(pairs, "movements inside a branch")
+            self.budget.charge(BOX * a.of.size * b.of.size, "movements inside a branch")
+            times = movement_times(a, b, size, machine, self.scale, self.budget)[np.ix_(a.of, b.of)]
             phase = self.parts.phase[move.reader if move.reader is not None else str(move.writer)]
             links.append((u, v, phase, times))
         if phases == 1:
-            table = _least(members, border, costs, links)
+            table = _least(members, border, costs, links, self.budget)
             best = np.full([int(c.max()) + 1 for c in classes], -1, dtype=np.int64)
+            self.budget.charge(AGAIN * best.size + BOX * table.size, "labels of a branch")
             for label in product(*(range(n) for n in best.shape)):
                 best[label] = table[
                     np.ix_(*(np.flatnonzero(c == k) for c, k in zip(classes, label, strict=True)))
@@ -166,15 +189,18 @@ class Prices:
             else 0
             for v in members
         }
-        labels, pairs = traded(members, border, classes, costs, phase_of, links)
-        return Branch(tuple(border), classes, labels, pairs)
+        labels, trades = traded(members, border, classes, costs, phase_of, links, self.budget)
+        return Branch(tuple(border), classes, labels, trades)
 
     def _cost(self, vertex: int, machine: Machine) -> Ints:
         d = self.entries.planning.decisions[vertex]
         listed = self.placements(vertex, machine.hierarchy)
         if d.kind is DecisionKind.COPY:
             return np.zeros(listed.shape[0], dtype=np.int64)
-        return operator_times(shape_of(self.entries.operators[d.name], self.graph, d.axes), listed, machine, self.scale)
+        shape = shape_of(self.entries.operators[d.name], self.graph, d.axes)
+        width = 1 + len(shape.extents) + sum(len(o.shape) for o in (*shape.inputs, shape.output))
+        self.budget.charge(BOX * listed.shape[0] * machine.devices * width, "times on a view")
+        return operator_times(shape, listed, machine, self.scale)
 
 
 def numbered(rows: list[tuple[int, ...]]) -> Ints:
@@ -188,17 +214,24 @@ def numbered(rows: list[tuple[int, ...]]) -> Ints:
 
 
 def _least(
-    members: list[int], border: list[int], costs: dict[int, Ints], links: list[tuple[int, int, int, Ints]]
+    members: list[int],
+    border: list[int],
+    costs: dict[int, Ints],
+    links: list[tuple[int, int, int, Ints]],
+    budget: Budget,
 ) -> Ints:
     """The least sum for all choices of the border (ascending), one decision after another."""
     left = {v: sum(v in (a, b) for a, b, _, _ in links) for v in members}
     held: list[int] = []
     table = np.zeros((), dtype=np.int64)
+    budget.charge(OBJECT * len(members) * (1 + len(links)), "a branch")
     for v in members:
+        if table.size * costs[v].size > MOST_CELLS:
+            raise ContainerError("views", f"a branch of {len(members)} decisions is too entangled to be checked")
+        near = sum(v in (a, b) for a, b, _, _ in links)
+        budget.charge(BOX * table.size * costs[v].size * (2 + near), "a branch")
         table = table[..., None] + costs[v]
         held.append(v)
-        if table.size > MOST_CELLS:
-            raise ContainerError("views", f"a branch of {len(members)} decisions is too entangled to be checked")
         for a, b, _, times in links:
             if v in (a, b) and a in held and b in held:
                 i, j = held.index(a), held.index(b)

@@ -17,6 +17,7 @@ from ...models.problem.selection_problem import FORBIDDEN, Edge, Ints, Selection
 from ...models.views.regions import Region
 from ...proofs.container.canonical import ContainerError
 from ..plan.assumptions import assumed
+from ..plan.effort import AGAIN, BOX
 from ..plan.used_entries import Entries
 from .prices import MOST_LABELS, Branch, Prices, numbered
 from .structure import Parts, divided
@@ -49,6 +50,7 @@ class _Problem:
     def __init__(self, entries: Entries, regions: Sequence[Region], parts: Parts) -> None:
         self.entries, self.regions, self.parts = entries, regions, parts
         self.prices = Prices(entries, parts)
+        self.budget, self.entries_held = entries.budget, 0
         self.vertices: list[Vertex] = []
         self.edges: list[Edge] = []
         self.tables: dict[tuple[tuple[int, ...], bytes], Ints] = {}
@@ -56,9 +58,12 @@ class _Problem:
 
     def edge(self, u: int, v: int, table: Ints, rows: Ints | None, cols: Ints | None) -> None:
         """An edge; equal tables are one."""
+        self.budget.charge(AGAIN + BOX * table.size, "tables of a plan with views")
         table = np.ascontiguousarray(table, dtype=np.int64)
         key = table.shape, table.tobytes()
         if key not in self.number:
+            self.entries_held += 2 * table.size  # the bytes are a key
+            self.budget.hold(self.entries_held, "tables of a plan with views")
             self.number[key] = len(self.number)
             self.tables[key] = table
         self.edges.append(Edge(u, v, self.number[key], rows, cols))
@@ -99,6 +104,7 @@ class _Problem:
                 found = [self.prices.branch((r, b), view, region.phases) for b in members]
                 if prod(len(b.labels) for b in found) > MOST_LABELS:
                     raise ContainerError("views", f"region {r}: the branches of a view can end in too many ways")
+                self.budget.charge(AGAIN * prod(len(b.labels) for b in found), f"region {r}")
                 ways = [*product(*(range(len(b.labels)) for b in found))]
                 times = [
                     tuple(sum(b.times[k][p] for b, k in zip(found, way, strict=True)) for p in range(region.phases))
@@ -137,6 +143,8 @@ class _Problem:
                     for number in self.parts.crossing[r, b]:
                         inside, outside, mine, there, prices = self.prices.crossing(number, (r, b), distinct[g])
                         at = branch.border.index(inside)
+                        classes = int(branch.classes[at].max()) + 1 + len(there.boxes)
+                        self.budget.charge(classes * (AGAIN + mine.of.size + there.of.size), f"region {r}")
                         rows = [
                             mine.of[int(np.argmax(branch.classes[at] == c))]
                             for c in range(int(branch.classes[at].max()) + 1)
@@ -153,6 +161,7 @@ class _Problem:
         size = len(reach) + 1
         if size > MOST_LEVELS:
             raise ContainerError("views", f"the views of a division take {size - 1} times: too many to be checked")
+        self.budget.charge(BOX * size * size, "times of a division")
         table = np.full((size, size), FORBIDDEN, dtype=np.int64)
         table[0, 0] = 0
         for level in range(1, size):

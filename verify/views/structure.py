@@ -16,12 +16,15 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from math import prod
 
 from ...models.layout.view import View
 from ...models.machine.machine import Machine
 from ...models.program.graph import Graph
 from ...models.views.regions import Region
+from ...proofs.container.effort import OBJECT
+from ..budget import Budget
 from ..plan.structure import replaces
 from ..plan.used_entries import Entries
 
@@ -42,7 +45,14 @@ class Parts:
 
     def members(self, place: Place) -> list[int]:
         """Vertices of a branch, ascending."""
-        return sorted(v for v, at in self.place.items() if at == place)
+        return self._members[place]
+
+    @cached_property
+    def _members(self) -> dict[Place, list[int]]:
+        found: dict[Place, list[int]] = {at: [] for at in self.inner}
+        for v in sorted(self.place):
+            found[self.place[v]].append(v)
+        return found
 
 
 def parts_of(entries: Entries, regions: Sequence[Region]) -> Parts:
@@ -97,8 +107,9 @@ def wrong_names(graph: Graph, regions: Sequence[Region]) -> str:
     return ""
 
 
-def wrong_divisions(machine: Machine, regions: Sequence[Region]) -> str:
+def wrong_divisions(machine: Machine, regions: Sequence[Region], budget: Budget | None = None) -> str:
     """Why a division is none of the machine; empty if all are."""
+    budget = Budget.asked() if budget is None else budget
     if machine.others:
         return "views of a machine with several classes of devices have no price"
     for r, region in enumerate(regions):
@@ -107,14 +118,26 @@ def wrong_divisions(machine: Machine, regions: Sequence[Region]) -> str:
                 if wrong := wrong_view(view, machine.hierarchy):
                     return f"region {r}, division {m}: {wrong}"
             distinct = list(dict.fromkeys(views))
+            levels = len(machine.hierarchy)
+            budget.charge(OBJECT * 8 * levels * len(distinct) * (1 + len(distinct)), f"region {r}, division {m}")
             for k, one in enumerate(distinct):
-                if any(set(devices(one, machine)) & set(devices(other, machine)) for other in distinct[:k]):
+                if any(meet(one, other) for other in distinct[:k]):
                     return f"region {r}, division {m}: two of its views share devices and are not equal"
         if any(level.collectives for level in machine.levels) and divided([region], machine.hierarchy):
             return f"region {r}: a view has a part of links whose collectives were measured whole"
         if len(set(region.divisions)) < len(region.divisions):
             return f"region {r}: a division is listed twice"
     return ""
+
+
+def meet(one: View, other: View) -> bool:
+    """Whether two boxes of a machine have devices in common: on every level their children do.
+
+    >>> meet(View((0, 0), (2, 2)), View((1, 0), (1, 4))), meet(View((0, 0), (2, 2)), View((0, 2), (2, 2)))
+    (True, False)
+    """
+    ends = zip(one.starts, one.counts, other.starts, other.counts, strict=True)
+    return all(a < c + n and c < a + k for a, k, c, n in ends)
 
 
 def wrong_view(view: View, hierarchy: tuple[int, ...]) -> str:
@@ -155,15 +178,17 @@ def wrong_regions(entries: Entries, regions: Sequence[Region], parts: Parts) -> 
             return f"{m.tensor!r} moves from one branch to another (movement {number})"
     for at, inner in parts.inner.items():
         members = parts.members(at)
-        linked, grown = {members[0]}, True
-        while grown:
-            grown = False
-            for number in inner:
-                m = entries.moves[number]
-                u, v = entries.vertex(m.writer, m.tensor), entries.vertex(m.reader, m.tensor)
-                if (u in linked) != (v in linked):
-                    linked |= {u, v}
-                    grown = True
+        beside: dict[int, list[int]] = {v: [] for v in members}
+        for number in inner:
+            m = entries.moves[number]
+            u, v = entries.vertex(m.writer, m.tensor), entries.vertex(m.reader, m.tensor)
+            beside[u].append(v)
+            beside[v].append(u)
+        linked, todo = {members[0]}, [members[0]]
+        while todo:
+            new = set(beside[todo.pop()]) - linked
+            linked |= new
+            todo += new
         if len(linked) < len(members):
             return f"region {at[0]}: branch {at[1]} does not hang together"
     before = _before(graph)

@@ -15,9 +15,13 @@ import numpy as np
 
 from ...models.problem.selection_problem import Ints
 from ...proofs.container.canonical import ContainerError
+from ...proofs.container.effort import OBJECT
+from ..budget import Budget
 
 MOST_ROWS = 1 << 23
 MOST_KEYS = 1 << 62
+ROW = 1 << 5
+"""Cells of one number of one row: it is repeated, looked up and sorted."""
 
 Link = tuple[int, int, int, Ints]
 Labels = tuple[tuple[int, ...], ...]
@@ -49,17 +53,22 @@ def traded(
     costs: Mapping[int, Ints],
     phase_of: Mapping[int, int],
     links: Sequence[Link],
+    budget: Budget | None = None,
 ) -> tuple[Labels, Labels]:
     """Labels in order, once per pair, and the pairs."""
+    budget = Budget.asked() if budget is None else budget
     columns: dict[int, Ints] = {}
     pairs = np.zeros((1, 2), dtype=np.int64)
     open_links, waiting = list(links), list(members)
     while waiting:
+        budget.charge(OBJECT * 4 * (1 + len(waiting)) * (1 + len(open_links)), "trades of a branch")
         v = _next(waiting, columns, open_links, border, costs)
         waiting.remove(v)
         size = costs[v].size
         if len(pairs) * size > MOST_ROWS:
             raise ContainerError("views", f"a branch of {len(members)} decisions has too many trades to be checked")
+        budget.hold(len(pairs) * size * 2 * (3 + len(columns)), "trades of a branch")
+        budget.charge(ROW * len(pairs) * size * (2 + len(columns)), "trades of a branch")
         columns = {w: np.repeat(of, size) for w, of in columns.items()}
         columns[v] = np.tile(np.arange(size), len(pairs))
         pairs = np.repeat(pairs, size, axis=0)

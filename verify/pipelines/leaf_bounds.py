@@ -1,0 +1,33 @@
+"""This module says what a leaf establishes: what a run of units takes at least, by a certificate about its problem."""
+
+from __future__ import annotations
+
+from ...models.problem.claims import Infeasible, LowerBound, Optimal, Verdict, WithinGap
+from ...proofs.pipelines.certificate import Leaf
+from ..selection.certificate import check_selection
+from .bound import PICO
+from .choices import Wrong
+from .leaves import Units
+
+
+def proved(units: Units, leaf: Leaf) -> int:
+    """Picoseconds that a leaf's certificate establishes."""
+    if not 0 <= leaf.first < leaf.end <= len(units.in_unit):
+        raise Wrong(f"a leaf has units {leaf.first} to {leaf.end}")
+    if leaf.times not in (1, leaf.micro if leaf.once else 1):
+        raise Wrong(f"a leaf counts {leaf.times} of {leaf.micro} micro-batches")
+    if leaf.phase and (leaf.once or leaf.times != 1):
+        raise Wrong(f"a leaf of one pass counts {leaf.times} micro-batches{' and updates' if leaf.once else ''}")
+    problem = units.leaf(leaf.first, leaf.end, leaf.times, leaf.once, leaf.phase)
+    found = check_selection(problem, leaf.certificate, budget=units.entries.budget)
+    if found.verdict is not Verdict.PROVED or isinstance(leaf.certificate.claim, Infeasible):
+        raise Wrong(f"leaf {leaf.first} to {leaf.end} of {leaf.stages}:{leaf.micro}: {found.reason or 'no bound'}")
+    claim = leaf.certificate.claim
+    if not isinstance(claim, Optimal | WithinGap | LowerBound):
+        raise Wrong(f"leaf {leaf.first} to {leaf.end} of {leaf.stages}:{leaf.micro}: no bound")
+    value = claim.cost if isinstance(claim, Optimal) else claim.lower_bound
+    if leaf.nodes:  # there every entry may be rounded up by one unit where those of the view are not
+        value -= leaf.times * (len(problem.vertices) + len(problem.edges))
+    if value * PICO // problem.scale < leaf.bound:
+        raise Wrong(f"leaf {leaf.first} to {leaf.end}: its certificate gives less than {leaf.bound} ps")
+    return leaf.bound
