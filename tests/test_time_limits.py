@@ -429,7 +429,10 @@ INTERRUPTED = {
 }
 
 
-@pytest.mark.parametrize("name", INTERRUPTED)
+@pytest.mark.parametrize(
+    "name",
+    [n if n in ("solve", "plan, in the search") else pytest.param(n, marks=pytest.mark.slow) for n in INTERRUPTED],
+)
 def test_ctrl_c_keeps_the_incumbent(name: str, tmp_path: Path) -> None:
     (tmp_path / "g.json").write_bytes(problem_json(grid_with_rows(12, 8)))
     (tmp_path / "s.json").write_text(json.dumps([0, *[None] * 143]))
