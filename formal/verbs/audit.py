@@ -169,6 +169,7 @@ def audit_command(
                 **asked_json(report.best),
                 "certificate": None if written is None else str(written),
                 "seconds": round(clock.elapsed_s, 3),
+                "processor_seconds": round(clock.processor_s, 3),
                 "phases": clock.rounded(),
                 "work": clock.work,
                 **({"notes": notes} if notes else {}),

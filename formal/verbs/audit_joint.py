@@ -74,6 +74,7 @@ def audit_program(
                 "assumptions": list(report.found.planning.problem.assumptions),
                 "plan": None if output is None or plan is None else str(output),
                 "seconds": round(clock.elapsed_s, 3),
+                "processor_seconds": round(clock.processor_s, 3),
             }
         )
         return code

@@ -31,7 +31,13 @@ def audit_pipelined(
         checked = published is not None and published.verdict is Verdict.PROVED and proved(publisher, report)
     code = Exit(report.outcome.exit_code) if checked else Exit.UNDECIDED
     if as_json:
-        emit({**_document(report, published, checked), "seconds": round(clock.elapsed_s, 3)})
+        emit(
+            {
+                **_document(report, published, checked),
+                "seconds": round(clock.elapsed_s, 3),
+                "processor_seconds": round(clock.processor_s, 3),
+            }
+        )
         return code
     say(*_lines(report))
     if not checked:
