@@ -78,7 +78,7 @@ def first_plan(
     if answer.cost is not None:
         limit.announce(
             f"first plan after {limit.processor_s:.0f} s of the processor: "
-            f"{seconds_text(answer.cost, planning.problem.scale)}, in the space {small.name!r}; now {default.name!r} is "
-            f"looked at (Ctrl-C or SIGTERM: the best plan so far)"
+            f"{seconds_text(answer.cost, planning.problem.scale)}, in the space {small.name!r}; now "
+            f"{default.name!r} is looked at (Ctrl-C or SIGTERM: the best plan so far)"
         )
     return First(planning, answer)
