@@ -22,7 +22,7 @@ SECONDS = {
     "test_no_seconds.py": "the examples below",
     "test_schedule_engines.py": "an engine without end is ended by a clock outside of it",
     "test_time_limits.py": "is about limits of time, mostly by clocks of its own",
-    "test_work_limits.py": "shows that seconds would decide",
+    "test_work_limits.py": "shows that seconds would decide, and what options mean",
 }
 """Files that pass seconds to a search, and why."""
 

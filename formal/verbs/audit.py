@@ -38,7 +38,7 @@ from ..selection.solve import Engine
 from .audit_joint import audit_program
 from .audit_pipelined import audit_pipelined
 from .results import asked_json, asked_lines
-from .search_options import engine_option, gap_option, limit_options, started
+from .search_options import effort_option, engine_option, gap_option, limit_options, started
 
 
 @click.command("audit")
@@ -82,6 +82,7 @@ from .search_options import engine_option, gap_option, limit_options, started
     help="With --joint: the program that the strategy is for, if it is another one than the model's.",
 )
 @engine_option
+@effort_option
 @limit_options()
 @gap_option
 @output_option("-o", "--output", help="Write the certificate here.", replaces_results=True)
