@@ -627,7 +627,9 @@ CASES: dict[str, Case] = {
     "measured softmax and norms": Case(softmaxes, "measured", "one-per-level"),
     "measured attention": Case(attentions, "measured", "complete,uneven"),
     "measured causal attention": Case(lambda: attentions(ahead=2), "measured", "complete,uneven"),
-    "measured attention in blocks": Case(lambda: attentions(ahead=0, block=4), "measured", "complete,uneven"),
+    "measured attention in blocks": Case(
+        lambda: attentions(ahead=0, block=4), "measured", "complete,uneven", slow=True
+    ),
     "measured masked attention": Case(masked_attention, "measured", "two-per-level,uneven"),
     "measured gradients of attention as one operator": Case(packed_gradients, "measured"),
     "measured attention with sgd": Case(trained_attention, "measured", "one-per-level,uneven"),

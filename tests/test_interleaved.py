@@ -14,7 +14,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from budgets import work
+from budgets import some_or_all, work
 
 from shardproof.__main__ import run
 from shardproof.formal.pipelines.chunked import kept_by_chunk, view_peaks
@@ -100,12 +100,13 @@ def step_of(drawn: Drawn, shape: Shape, cut: tuple[int, ...]) -> int:
 SHAPES = (Shape(2, 2, 2), Shape(2, 2, 5), Shape(3, 2, 3), Shape(2, 3, 4), Shape(3, 2, 7))
 
 
+@pytest.mark.parametrize("rounds", some_or_all(5, 12))
 @pytest.mark.parametrize("shape", SHAPES, ids=str)
-def test_no_line_is_above_a_schedule(shape: Shape) -> None:
+def test_no_line_is_above_a_schedule(shape: Shape, rounds: int) -> None:
     """As many units as chunks, so that there is one cut: every line alone, in both programs."""
     rng = random.Random(f"lines {shape}")
     met = 0
-    for k in range(12):
+    for k in range(rounds):
         drawn = Drawn(rng, shape.parts, shape, loose=k % 3 == 2)
         step = step_of(drawn, shape, tuple(range(shape.parts)))
         values = []
@@ -114,7 +115,7 @@ def test_no_line_is_above_a_schedule(shape: Shape) -> None:
             values.append(least_mean(drawn.known, shape.groups, shape.chunks, shape.micro, weights))
             assert values[-1] == weighted(drawn.passes, drawn.hops, shape, weights) <= step, (k, n)
         met += max(values) >= 0.85 * step
-    assert met > 2, "and some are nearly reached"
+    assert met > rounds // 6, "and some are nearly reached"
 
 
 def every_cut(units: int, parts: int) -> Iterator[tuple[int, ...]]:

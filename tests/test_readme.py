@@ -10,9 +10,10 @@ import re
 import shlex
 from pathlib import Path
 
+import click
 import pytest
 
-from shardproof.__main__ import VERBS, run
+from shardproof.__main__ import VERBS, cli, run
 
 ROOT = Path(__file__).resolve().parent.parent
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
@@ -51,11 +52,18 @@ WITH_COMMANDS = [p for p in PAGES if commands(p.read_text(encoding="utf-8"))]
 
 NEEDS_TORCH = ("tutorial.md",)
 
+DEAR = ("README.md", "schedules.md", "exports.md", "training.md", "audit.md")
+"""Pages whose commands take more than ten seconds; that these can be understood is tested without running them."""
+
 
 def marked(pages: list[Path]) -> list[object]:
     """Pages as parameters, those with PyTorch models marked."""
     return [
-        pytest.param(p, id=p.relative_to(ROOT).as_posix(), marks=[pytest.mark.torch] if p.name in NEEDS_TORCH else [])
+        pytest.param(
+            p,
+            id=p.relative_to(ROOT).as_posix(),
+            marks=[pytest.mark.torch] if p.name in NEEDS_TORCH else [pytest.mark.slow] if p.name in DEAR else [],
+        )
         for p in pages
     ]
 
@@ -83,6 +91,23 @@ def test_outputs(
                 f"{command}: the line {line!r} of {page.name} is not in the output, or not in this order"
             )
     assert ran
+
+
+@pytest.mark.parametrize("page", WITH_COMMANDS, ids=lambda p: p.relative_to(ROOT).as_posix())
+def test_commands_are_understood(page: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Every verb, option and value of a page; nothing is run."""
+    monkeypatch.chdir(tmp_path)
+    as_a_clone(tmp_path)
+    for line, _ in commands(page.read_text(encoding="utf-8")):
+        program, *words = shlex.split(line)
+        if program == "shardproof":
+            command: click.Command | None = cli
+            context, name = click.Context(cli), program
+            while isinstance(command, click.Group) and words:
+                name, *words = words
+                command = command.get_command(context, name)
+            assert command is not None, line
+            command.make_context(name, words, parent=context)
 
 
 WITH_PYTHON = [p for p in PAGES if blocks(p.read_text(encoding="utf-8"), "python")]

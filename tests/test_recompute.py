@@ -7,6 +7,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from budgets import limited, work
 
 from shardproof.__main__ import run
 from shardproof.backends.execution.reference import random_inputs, run_graph
@@ -102,8 +103,9 @@ def test_auto_recomputes_as_many_blocks_as_pay() -> None:
         found = plan_recomputed(
             names,
             lambda which: build_step(forward, "adam", recompute=which),
-            lambda graph, seconds: plan_graph(graph, machine, memory_limit=limit, time_limit_s=seconds),
-            30.0,
+            lambda graph, seconds: plan_graph(graph, machine, memory_limit=limit, limit=limited(30.0)),
+            None,
+            work(60.0),
         )
         assert found.planned.planning.graph == found.step.graph
         return [a.blocks for a in found.attempts], found.step.recomputed, found.planned.answer.cost
@@ -125,10 +127,10 @@ def test_a_first_plan_that_is_not_proved_ends_nothing() -> None:
 
     def hurried(graph: Graph, seconds: float | None) -> Planned:
         made.append(seconds)
-        return plan_graph(graph, machine, memory_limit=1 << 40, time_limit_s=0.0 if len(made) == 1 else seconds)
+        return plan_graph(graph, machine, memory_limit=1 << 40, limit=limited(0.0 if len(made) == 1 else 30.0))
 
     found = plan_recomputed(
-        tuple(blocks(forward)), lambda which: build_step(forward, "adam", recompute=which), hurried, 30.0
+        tuple(blocks(forward)), lambda which: build_step(forward, "adam", recompute=which), hurried, None, work(60.0)
     )
     assert found.attempts[0].tried.status == "feasible" and len(found.attempts) > 1
     assert found.planned.answer.cost == min(a.tried.cost for a in found.attempts if a.tried.cost is not None)

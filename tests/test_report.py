@@ -73,7 +73,7 @@ def read(path: Path) -> Reader:
 
 
 def test_the_page_of_a_training_step(tmp_path: Path) -> None:
-    plan = shardproof.plan("bert-tiny", "dgx-a100:2x2", train="adam", memory="1GiB")
+    plan = shardproof.plan("bert-tiny", "dgx-a100:1x2", train="adam", memory="1GiB")
     plan.save(tmp_path / "p.spz")
     assert run(["report", str(tmp_path / "p.spz"), "-o", str(tmp_path / "p.html")]) == 0
     assert run(["report", str(tmp_path / "p.spz"), "-o", str(tmp_path / "again.html"), "--json"]) == 0

@@ -70,7 +70,14 @@ def decided(name: str, count: int, seed: int, shapes: int, degree: str | None = 
     return counts
 
 
-@pytest.mark.parametrize(("name", "count"), [("taso-even", 12), ("flexflow-even", 30)])
+@pytest.mark.parametrize(
+    ("name", "count"),
+    [
+        ("taso-even", 6),
+        ("flexflow-even", 10),
+        *(pytest.param(*p, marks=pytest.mark.slow) for p in (("taso-even", 12), ("flexflow-even", 30))),
+    ],
+)
 def test_recombined_rules_are_decided(name: str, count: int) -> None:
     counts = decided(name, count, 11, 6)
     assert min(counts["Proved"], counts["Refuted"]) >= count // 10, counts

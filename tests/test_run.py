@@ -88,7 +88,7 @@ def check_run(graph: Graph, hierarchy: tuple[int, ...], choices: Choices, seed: 
     return result
 
 
-@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=20, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(
     st.sampled_from(sorted(SMALL)), st.sampled_from([(2, 4), (8,), (2, 2, 2), (3, 2), (4, 2)]), st.integers(0, 10**6)
 )

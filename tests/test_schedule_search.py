@@ -8,7 +8,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from budgets import work
+from budgets import some_or_all, work
 from schedule_oracle import least_makespan
 
 from shardproof.formal.schedules.chunks import search_chunks
@@ -43,9 +43,9 @@ def small(seed: int) -> Pipeline:
     return Pipeline(tuple(times), m, rnd.choice([0, 1, 4]), rnd.choice([None, 1, 2, m])).check()
 
 
-@pytest.mark.parametrize("block", [0, *(pytest.param(k, marks=pytest.mark.slow) for k in range(1, 10))])
-def test_equal_to_enumeration(block: int) -> None:
-    for seed in range(20 * block, 20 * block + 20):
+@pytest.mark.parametrize("seeds", some_or_all(range(8), range(8, 200)))
+def test_equal_to_enumeration(seeds: range) -> None:
+    for seed in seeds:
         pipe = small(seed)
         certificate = solved(pipe)
         assert certificate.makespan == certificate.lower_bound == least_makespan(pipe), pipe

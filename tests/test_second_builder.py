@@ -39,8 +39,8 @@ from shardproof.models.sources.building.builder import Builder
 FOLDER = Path(__file__).parent / "second_builder"
 ALLOWED = {"__future__", "collections", "dataclasses", "fractions", "functools", "itertools", "json", "math"}
 
-RANDOM_FAST, RANDOM_SLOW, AT_ONCE = 30, 1500, 30
-STEPS_FAST, STEPS_SLOW = 8, 308
+RANDOM_FAST, RANDOM_SLOW, AT_ONCE = 10, 1500, 10
+STEPS_FAST, STEPS_SLOW = 5, 308
 """Seeds of random programs and of random training steps, in `make test` and with the slow ones."""
 
 LARGEST_FAST, LARGEST_SLOW = 5_000, 20_000

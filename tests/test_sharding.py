@@ -8,6 +8,7 @@ from math import prod
 
 import numpy as np
 import pytest
+from budgets import some_or_all
 
 from shardproof.models.layout.layout import Layout, operand_layout
 from shardproof.models.layout.mesh import Mesh, MeshDimension, MeshError, mesh
@@ -41,11 +42,12 @@ def _random_case(rng: random.Random) -> tuple[Layout, Mesh]:
     return made, mesh(hierarchy, tuple(f"level{i}" for i in range(len(hierarchy))), placements)
 
 
-def test_random_layouts_there_and_back() -> None:
-    """10,000 layouts: each comes back identical or is refused by name; most are not refused."""
+@pytest.mark.parametrize("count", some_or_all(1_500, 10_000))
+def test_random_layouts_there_and_back(count: int) -> None:
+    """Each comes back identical or is refused by name; most are not refused."""
     rng = random.Random(22)
     same = refused = 0
-    while same + refused < 10_000:
+    while same + refused < count:
         try:
             layout, where = _random_case(rng)
             found = sharding(layout, where)
@@ -57,7 +59,7 @@ def test_random_layouts_there_and_back() -> None:
         assert again == layout and again.combine == layout.combine, (found, layout.hierarchy)
         assert sharding(again, where) == found
         same += 1
-    assert same > 7_000, same
+    assert same > 0.7 * count, same
 
 
 def test_powers_of_two_always_have_a_mesh() -> None:

@@ -9,6 +9,7 @@ from functools import cache
 from pathlib import Path
 
 import pytest
+from budgets import limited
 
 from shardproof.__main__ import run
 from shardproof.formal.explain.stored_state import StoredState, render_stored_state, stored_state
@@ -27,7 +28,7 @@ def planned(model: str, limit: int, options: tuple[tuple[str, int | str], ...]) 
         training_step(zoo(model, **dict(options)), "adam"),
         load_machine("cloud-a100:1x8"),
         memory_limit=limit,
-        work_limit=60_000_000,
+        limit=limited(60),
     )
     assert found.answer.status is Status.OPTIMAL
     return found

@@ -11,7 +11,7 @@ from itertools import product
 
 import highspy
 import pytest
-from budgets import work
+from budgets import some_or_all, work
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -354,13 +354,14 @@ def test_convolution_rules_carry_their_group_condition() -> None:
     assert conditions(linear) == set(), "holds for every group"
 
 
-def test_kernels_odd_and_even_strides_one_to_three() -> None:
+@pytest.mark.parametrize("targets", some_or_all(((3,),), ((2, 4, 5),)))
+def test_kernels_odd_and_even_strides_one_to_three(targets: tuple[int, ...]) -> None:
     """Enlarging a kernel is right only for some parities and strides; the verdicts must agree with exact evaluation
     for each.
     """
     proved = 0
     for kernel in (1, 2, 3):
-        for target in (2, 3, 4, 5):
+        for target in targets:
             for stride in (1, 2, 3):
                 p = {"stride_h": stride, "stride_w": 1, "padding": "same", "activation": "none"}
                 weight = Pattern("w", 4, ((2, kernel), (3, 1)))
@@ -383,7 +384,7 @@ def test_kernels_odd_and_even_strides_one_to_three() -> None:
                     proved += 1
                 if isinstance(found, Refuted):
                     assert not right, (kernel, target, stride)
-    assert proved >= 8
+    assert proved >= 2 * len(targets)
 
 
 def merged(pads: tuple[str, str, str]) -> Substitution:
@@ -400,7 +401,13 @@ def merged(pads: tuple[str, str, str]) -> Substitution:
     return Substitution("merged", tuple(Pattern(n, 4, ((0, 1), (3, 1))) for n in "xyz"), left, right, ((2, 1),))
 
 
-@pytest.mark.parametrize("pads", list(product(("same", "valid"), repeat=3)))
+@pytest.mark.parametrize(
+    "pads",
+    [
+        pads if k in (1, 6) else pytest.param(pads, marks=pytest.mark.slow)
+        for k, pads in enumerate(product(("same", "valid"), repeat=3))
+    ],
+)
 def test_what_the_sampler_yields_types(pads: tuple[str, str, str]) -> None:
     """Story: a mutant with VALID beside SAME padding was proved (rightly: its left side types only where both give one
     size), and yet "failed" on instances that the sampler had drawn without looking whether the two sizes, two unrelated
@@ -483,14 +490,18 @@ def test_public_files_are_decided(name: str, counts: tuple[int, int, int]) -> No
 
 
 @pytest.mark.parametrize("name", ["taso-even", "flexflow-even", "taso-axioms"])
-def test_a_sample_of_the_public_files(name: str) -> None:
-    for k, r in enumerate(public(name)[3::23]):
+@pytest.mark.parametrize("part", some_or_all(slice(3, None, 92), slice(3, None, 23)))
+def test_a_sample_of_the_public_files(name: str, part: slice) -> None:
+    for k, r in enumerate(public(name)[part]):
         found = judged(r)
         if isinstance(found, Proved):
             assert {d for _, d in differences(found.rule, k, 12, 150)} <= {Difference.NOWHERE}, r.name
 
 
-@pytest.mark.parametrize(("count", "seed"), [(60, 3), pytest.param(1000, 7, marks=pytest.mark.slow)])
+@pytest.mark.parametrize(
+    ("count", "seed"),
+    [(15, 3), pytest.param(60, 3, marks=pytest.mark.slow), pytest.param(1000, 7, marks=pytest.mark.slow)],
+)
 def test_no_mutant_is_proved_that_evaluation_refutes(count: int, seed: int) -> None:
     base = [*public("taso-axioms"), *public("taso-even"), *public("flexflow-even")]
     proved = 0

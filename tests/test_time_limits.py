@@ -7,6 +7,8 @@ search can be cut short is met, whatever the machine does meanwhile.
 from __future__ import annotations
 
 import json
+import os
+import signal
 import subprocess
 import sys
 from collections.abc import Callable
@@ -29,6 +31,7 @@ from shardproof.formal.planning.time_limit import TimeLimit, tables_in_time
 from shardproof.formal.selection.answer import Answer
 from shardproof.formal.selection.fallback import fallback, plain_dual
 from shardproof.formal.selection.model.clock import Clock
+from shardproof.formal.selection.model.interrupt import interruptible
 from shardproof.formal.selection.options.limits import Limits
 from shardproof.formal.selection.primal.incumbent import Incumbent
 from shardproof.formal.selection.relax_resources import relax_resources
@@ -365,30 +368,33 @@ def test_a_limit_that_nothing_simple_fits_ends_with_a_bound(call: Callable[..., 
     assert call("check", "g.spz", "g.json")[0] == 0
 
 
-# ------------------------------------------------------------------ Ctrl-C
+# ------------------------------------------------------------------ Ctrl-C, and SIGTERM
 
 DRIVER = """
 import os, signal, sys
 signal.signal(signal.SIGINT, signal.default_int_handler)  # a suite in the background of a shell inherits "ignore"
 import shardproof.formal.selection.model.clock as clock
 moments = [int(x) for x in sys.argv[1].split(",")]
+signals = [signal.Signals[x] for x in sys.argv[2].split(",")]
 looks, real = 0, clock.Clock.left
 def left(self):
     global looks
     looks += 1
     if looks in moments:
-        os.kill(os.getpid(), signal.SIGINT)
+        os.kill(os.getpid(), signals[moments.index(looks) % len(signals)])
     return real(self)
 clock.Clock.left = left
 from shardproof.__main__ import run
-sys.exit(run(sys.argv[2:]))
+sys.exit(run(sys.argv[3:]))
 """
 
 
-def interrupted(folder: Path, moments: str, *arguments: str) -> subprocess.CompletedProcess[str]:
-    """A run that gets SIGINT at looks at the clock."""
+def interrupted(
+    folder: Path, moments: str, *arguments: str, signals: str = "SIGINT"
+) -> subprocess.CompletedProcess[str]:
+    """A run that gets signals, in turn, at looks at the clock."""
     return subprocess.run(
-        [sys.executable, "-c", DRIVER, moments, *arguments],
+        [sys.executable, "-c", DRIVER, moments, signals, *arguments],
         cwd=folder,
         capture_output=True,
         text=True,
@@ -429,7 +435,10 @@ INTERRUPTED = {
 }
 
 
-@pytest.mark.parametrize("name", INTERRUPTED)
+@pytest.mark.parametrize(
+    "name",
+    [n if n in ("solve", "plan, in the search") else pytest.param(n, marks=pytest.mark.slow) for n in INTERRUPTED],
+)
 def test_ctrl_c_keeps_the_incumbent(name: str, tmp_path: Path) -> None:
     (tmp_path / "g.json").write_bytes(problem_json(grid_with_rows(12, 8)))
     (tmp_path / "s.json").write_text(json.dumps([0, *[None] * 143]))
@@ -438,6 +447,55 @@ def test_ctrl_c_keeps_the_incumbent(name: str, tmp_path: Path) -> None:
     assert "interrupted: the best answer so far is checked" in ended.stderr and "Traceback" not in ended.stderr
     files = ["out.spz"] if name.startswith("plan") else ["out.spz", "g.json"]
     assert run(["check", *(str(tmp_path / f) for f in files)]) == 0
+
+
+TERMINATED = {
+    "solve": INTERRUPTED["solve"],
+    "schedule": (
+        "20", "schedule", "--stages", "8", "--micro-batches", "32", "--times", "2,3,2", "--memory", "10", "--send", "1",
+        "-o", "out.spz",
+    ),
+    "pipeline": (
+        "40", "plan", "mlp-8192:batch=64", "--train", "sgd", "--machine", "cloud-a100:2x2", "--pipeline", "2:4", "-o",
+        "out.spz",
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", TERMINATED)
+def test_sigterm_is_a_first_ctrl_c(name: str, tmp_path: Path) -> None:
+    """Slurm and `timeout` send it: the best answer is checked and written, with the exit status of its proof."""
+    (tmp_path / "g.json").write_bytes(problem_json(grid_with_rows(12, 8)))
+    ended = interrupted(tmp_path, *TERMINATED[name], signals="SIGTERM")
+    assert ended.returncode in (0, 5), (ended.returncode, ended.stdout, ended.stderr)
+    assert "interrupted: the best answer so far is checked" in ended.stderr and "Traceback" not in ended.stderr
+    assert run(["check", str(tmp_path / "out.spz"), *([str(tmp_path / "g.json")] if name == "solve" else [])]) == 0
+
+
+@pytest.mark.parametrize("signals", ["SIGTERM,SIGTERM", "SIGTERM,SIGINT", "SIGINT,SIGTERM"])
+def test_a_second_signal_of_either_kind_ends_at_once(signals: str, tmp_path: Path) -> None:
+    (tmp_path / "g.json").write_bytes(problem_json(grid_with_rows(12, 8)))
+    ended = interrupted(tmp_path, "60,61", "solve", "g.json", "-o", "out.spz", signals=signals)
+    assert ended.returncode == 5 and "the last checked result, if any, is untouched" in ended.stderr, ended.stderr
+    assert not (tmp_path / "out.spz").exists() and "Traceback" not in ended.stderr
+
+
+def test_signals_of_somebody_else_are_left_alone() -> None:
+    """A program that uses us waits for SIGTERM itself."""
+    met: list[int] = []
+    before = signal.signal(signal.SIGTERM, lambda number, frame: met.append(number))
+    try:
+        with interruptible(Clock()):
+            os.kill(os.getpid(), signal.SIGTERM)
+        assert met == [signal.SIGTERM]
+        signal.signal(signal.SIGTERM, signal.SIG_DFL)
+        clock = Clock()
+        with interruptible(clock):
+            os.kill(os.getpid(), signal.SIGTERM)
+            assert clock.over()
+        assert signal.getsignal(signal.SIGTERM) is signal.SIG_DFL
+    finally:
+        signal.signal(signal.SIGTERM, before)
 
 
 def test_a_second_ctrl_c_ends_at_once(tmp_path: Path) -> None:

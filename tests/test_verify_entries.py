@@ -248,10 +248,14 @@ def test_a_wrong_structure_is_found() -> None:
     assert "does not decide" in wrong_structure(Entries(replace(planning, operators=swapped)))
 
 
+SMALLER = {"bert-large": {"layers": 2}, "rnnlm": {"steps": 4}, "moe": {"layers": 2}, "transformer": {"layers": 2}}
+"""Sizes of models whose parts repeat."""
+
+
 @pytest.mark.parametrize("name", sorted(ZOO))
 def test_structure_of_the_zoo(name: str) -> None:
     """Movements, copies and memory rows equal those of `models/`, in the same order."""
-    graph = zoo(name, **({"layers": 2} if name == "bert-large" else {}))
+    graph = zoo(name, **SMALLER.get(name, {}))
     planning = build(graph, load_machine("cloud-a100:2x2"), space("one-per-level"), 1 << 40)
     choices = planning.choices((0,) * len(planning.decisions))
     assert [(m.tensor, m.writer, m.reader, m.position) for m in moves(graph)] == [

@@ -271,7 +271,7 @@ def on_views(planning: ViewsPlanning, seed: int) -> Choices:
     return planning.choices(x)
 
 
-@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.parametrize("seed", [0, *(pytest.param(k, marks=pytest.mark.slow) for k in (1, 2))])
 @pytest.mark.parametrize("plan", [uno, dlrm])
 def test_ranks_outside_of_a_view_hold_nothing_and_the_numbers_are_right(plan: Callable[[], Viewed], seed: int) -> None:
     made = plan().planning

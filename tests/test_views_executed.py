@@ -39,6 +39,7 @@ def test_an_empty_box_gives_an_empty_result(name: str) -> None:
     empty_boxes(build(name, **TINY[name]), set())
 
 
+@pytest.mark.slow
 def test_an_empty_box_gives_an_empty_result_in_training() -> None:
     """Gradients and updates of all models, by function; windows that are read whole among them."""
     seen = set[str]()

@@ -21,6 +21,7 @@ from shardproof.formal.joint.solve import plan_jointly
 from shardproof.formal.overlap.search import Overlapped, overlapped
 from shardproof.formal.pipelines.job import Job
 from shardproof.formal.pipelines.search import planned
+from shardproof.formal.planning import first, time_limit
 from shardproof.formal.planning.plan import plan_graph
 from shardproof.formal.rewrites.prove import judge
 from shardproof.formal.schedules.search import search
@@ -30,6 +31,7 @@ from shardproof.formal.selection.model.clock import LOOK, STEPS, Clock
 from shardproof.formal.selection.options import Limits
 from shardproof.formal.selection.relax_resources import relax_resources
 from shardproof.formal.selection.solve import solve
+from shardproof.formal.verbs.search_options import started
 from shardproof.formal.views.search import plan_views
 from shardproof.models.cost.selection import build as build_problem
 from shardproof.models.layout.placement import space
@@ -239,3 +241,58 @@ def test_the_command_line_gives_the_same_file(tmp_path: Path, monkeypatch: pytes
             assert run([*asked, "--work-limit", "300k", "-o", str(out)]) in (0, 5)
         files[name] = out.read_bytes()
     assert len(set(files.values())) == 1
+
+
+@pytest.mark.parametrize(
+    ("words", "space_name", "gap", "seconds"),
+    [
+        ([], None, Fraction(0), 300.0),
+        (["--effort", "quick"], "one-per-level", Fraction(3, 100), 60.0),
+        (["--effort", "thorough"], None, Fraction(0), 3600.0),
+        (["--effort", "quick", "--gap", "1%"], "one-per-level", Fraction(1, 100), 60.0),
+        (["--space", "complete", "--effort", "quick"], "complete", Fraction(3, 100), 60.0),
+        (["--effort", "quick", "--time-limit", "7"], "one-per-level", Fraction(3, 100), 7.0),
+        (["--effort", "quick", "--work-limit", "2M"], "one-per-level", Fraction(3, 100), 2.0),
+    ],
+)
+def test_effort_is_what_options_fall_back_to(
+    words: list[str], space_name: str | None, gap: Fraction, seconds: float, tmp_path: Path
+) -> None:
+    command = cli.get_command(click.Context(cli), "plan")
+    assert command is not None
+    line = ["bert-tiny", "--machine", "localhost:2", "-o", str(tmp_path / "p.spz"), *words]
+    with command.make_context("plan", line) as context:
+        given = context.params
+        limit = started(given["time_limit"], given["work_limit"])
+        assert (given["space_name"], given["gap"], limit.clock.limit_s) == (space_name, gap, seconds)
+        assert (limit.limit_s is None) is ("--work-limit" in words)
+
+
+def test_a_first_plan_is_there_before_larger_tables_are_begun(monkeypatch: pytest.MonkeyPatch) -> None:
+    """And the answer is never worse: with no work left, it is the first plan, in the space that was asked about."""
+    graph = build_step(zoo("bert-tiny", layers=2), "adam").graph
+    machine = load_machine("cloud-a100:2x8")
+    said: list[str] = []
+    limit = limited(1)
+    limit.announce = said.append
+    begun = monkeypatch_builds(monkeypatch)
+    found = plan_graph(graph, machine, limit=limit)
+    assert begun[0] == "one-per-level" and "first plan after" in said[0], (begun, said)
+    small = plan_graph(graph, machine, space("one-per-level"), limit=limited(100))
+    ours = Fraction(found.answer.cost or 0, found.planning.problem.scale)
+    theirs = Fraction(small.answer.cost or 0, small.planning.problem.scale)
+    assert found.plan is not None and ours <= theirs * Fraction(102, 100), "the first search ends at a gap of 1 %"
+
+
+def monkeypatch_builds(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """The spaces whose tables are begun, in order."""
+    begun: list[str] = []
+    for module in (first, time_limit):
+        real = module.build
+
+        def noted(graph, machine, where, *rest, real=real, **more):  # type: ignore[no-untyped-def]
+            begun.append(where.name)
+            return real(graph, machine, where, *rest, **more)
+
+        monkeypatch.setattr(module, "build", noted)
+    return begun

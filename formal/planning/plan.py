@@ -24,6 +24,7 @@ from ..selection.answer import Answer
 from ..selection.model.clock import Clock, Progress
 from ..selection.relax_resources import relax_resources
 from ..selection.solve import Engine
+from .first import first_plan
 from .simple import simple_plans
 from .time_limit import TimeLimit, plan_check_seconds, tables_in_time
 
@@ -91,8 +92,17 @@ def plan_graph(
     clock = limit.clock.at_most(time_limit_s)
     default = default_space(machine) if where else fitting_space(graph, machine)
     check_sizes(graph, machine, where or default)
-    planning = tables_in_time(graph, machine, where, default, memory_limit, limit, notify)
+    first = None
+    if where is None and engine == "native":
+        first = first_plan(graph, machine, default, memory_limit, limit, gap, threads, notify)
+    planning = tables_in_time(
+        graph, machine, where, default, memory_limit, limit, notify, None if first is None else first.planning
+    )
+    known = () if first is None else first.lifted(planning)
     limit.hold_back(plan_check_seconds(planning, limit))
+    if first is not None and planning is first.planning and first.answer.gap() <= gap:
+        answer = first.answer
+        return Planned(planning, answer, bundle(planning, answer))
     with limit.phase("search"):
         answer = relax_resources(
             planning.problem,
@@ -101,7 +111,7 @@ def plan_graph(
             engine=engine,
             progress=progress,
             threads=threads,
-            brought=simple_plans(planning),
+            brought=(*known, *simple_plans(planning)),
         )
     if answer.solution is None or answer.certificate is None:
         return Planned(planning, answer, None)

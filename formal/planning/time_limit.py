@@ -109,12 +109,17 @@ class TimeLimit:
 
     def __post_init__(self) -> None:
         self.limit_s = self.clock.wall.limit_s if self.clock.counts else self.clock.limit_s
-        self._compiled_s = compiled_s()
+        self._processor, self._compiled_s = time.process_time(), compiled_s()
 
     @property
     def elapsed_s(self) -> float:
         """Seconds of the wall since the start, without those in which kernels were compiled."""
         return self.clock.wall.seconds()
+
+    @property
+    def processor_s(self) -> float:
+        """Seconds of the processor since the start, kernels compiled among them."""
+        return time.process_time() - self._processor
 
     @property
     def compiled_s(self) -> float:
@@ -141,6 +146,10 @@ class TimeLimit:
             if name == "tables" and wall > SOON_S / 10:
                 self.load = max(self.load, wall / max(processor, 0.1 * wall))
 
+    def counted(self, notify: Notify | None) -> Notify:
+        """`notify`, with the work of tables counted."""
+        return _Counted(self, notify)
+
     def hold_back(self, check_s: float) -> None:
         """Let the clock end so early that a check of `check_s` seconds still ends in time; announce it if it cannot.
         Where steps are counted, nothing is held back: what is estimated by seconds would decide the answer.
@@ -162,6 +171,7 @@ class TimeLimit:
         """Seconds so far, and of every phase."""
         parts = ", ".join(f"{name} {seconds:.1f}" for name, seconds in self.phases.items())
         own = f"{self.elapsed_s:.1f} s" + (f" ({parts})" if parts else "")
+        own += f", {self.processor_s:.1f} s of the processor"
         if self.clock.counts:
             own += f", {self.clock.meter.steps} steps of work"
         compiling = self.compiled_s
@@ -199,9 +209,10 @@ def tables_in_time(
     memory: int | None,
     limit: TimeLimit,
     notify: Notify | None,
+    smallest: Planning | None = None,
 ) -> Planning:
     """The problem over `where`; without one over the default space, or over the largest smaller one whose tables
-    and check fit into the time.
+    and check fit into the time.  `smallest`: that of the smallest space, if it is known.
     """
     names = (
         [where.name] if where is not None else [] if default is None else list(SMALLER[SMALLER.index(default.name) :])
@@ -221,8 +232,11 @@ def tables_in_time(
                 continue
             break
         else:
+            last = where or space(names[-1])
+            if smallest is not None and smallest.space == last:
+                return smallest
             begun = limit.clock.seconds()
-            planning = build(graph, machine, where or space(names[-1]), memory, _Guard(limit, notify, last=True))
+            planning = build(graph, machine, last, memory, _Guard(limit, notify, last=True))
     limit.tables_s = limit.clock.seconds() - begun
     return planning
 
@@ -245,23 +259,34 @@ def _about(seconds: float) -> str:
     return f"{seconds:.0f} s" if seconds >= 10 else f"{seconds:.1f} s"
 
 
-class _Guard:
-    """Ends the building of tables that will not fit; of the last ones, which are needed whatever they take, it says
-    so.
-    """
+class _Counted:
+    """Counts the work of tables while they are built."""
 
-    def __init__(self, limit: TimeLimit, notify: Notify | None, last: bool = False) -> None:
-        self.limit, self.notify, self.last = limit, notify, last
-        self.begun = limit.clock.seconds()
-        self.priced_from: float | None = None
-        self.room = TABLES_SHARE * (limit.room - self.begun)
-        self.said, self.done = False, 0
+    def __init__(self, limit: TimeLimit, notify: Notify | None) -> None:
+        self.limit, self.notify, self.done = limit, notify, 0
 
     def __call__(self, done: int, total: int) -> None:
         if self.notify is not None:
             self.notify(done, total)
         self.limit.clock.charge(PART + max(0, done - self.done))
         self.done = done
+
+
+class _Guard(_Counted):
+    """Ends the building of tables that will not fit; of the last ones, which are needed whatever they take, it says
+    so.
+    """
+
+    def __init__(self, limit: TimeLimit, notify: Notify | None, last: bool = False) -> None:
+        super().__init__(limit, notify)
+        self.last = last
+        self.begun = limit.clock.seconds()
+        self.priced_from: float | None = None
+        self.room = TABLES_SHARE * (limit.room - self.begun)
+        self.said = False
+
+    def __call__(self, done: int, total: int) -> None:
+        super().__call__(done, total)
         now = self.limit.clock.seconds()
         expected = now - self.begun
         if total:

@@ -50,7 +50,7 @@ from .audit_joint import audit_program
 from .audit_pipelined import audit_pipelined
 from .combinations import AUDIT
 from .results import asked_json, asked_lines
-from .search_options import engine_option, gap_option, limit_options, started
+from .search_options import effort_option, engine_option, gap_option, limit_options, started
 
 
 @click.command("audit")
@@ -101,6 +101,7 @@ from .search_options import engine_option, gap_option, limit_options, started
     help="With --joint: the program that the strategy is for, if it is another one than the model's.",
 )
 @engine_option
+@effort_option
 @limit_options()
 @gap_option
 @output_option("-o", "--output", help="Write the certificate here.", replaces_results=True)
@@ -192,6 +193,7 @@ def audit_command(
                 **asked_json(report.best),
                 "certificate": None if written is None else str(written),
                 "seconds": round(clock.elapsed_s, 3),
+                "processor_seconds": round(clock.processor_s, 3),
                 "phases": clock.rounded(),
                 "work": clock.work,
                 **({"notes": notes} if notes else {}),

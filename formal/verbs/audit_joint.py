@@ -77,6 +77,7 @@ def audit_program(
                 "plan": None if output is None or plan is None else str(output),
                 "seconds": round(clock.elapsed_s, 3),
                 **({} if settings is None else {"settings": settings.to_json()}),
+                "processor_seconds": round(clock.processor_s, 3),
             }
         )
         return code

@@ -42,7 +42,8 @@ def audit_pipelined(
     code = Exit(report.outcome.exit_code) if checked else Exit.UNDECIDED
     if as_json:
         found = _document(report, published, checked)
-        emit({**found, "settings": settings.to_json(), "seconds": round(clock.elapsed_s, 3)})
+        spent = {"seconds": round(clock.elapsed_s, 3), "processor_seconds": round(clock.processor_s, 3)}
+        emit({**found, "settings": settings.to_json(), **spent})
         return code
     say(*_lines(report), settings.line())
     if plan.best is not None and not checked:
@@ -77,7 +78,8 @@ def _nothing_fits(
     assert isinstance(claim, Infeasible) and problem.limit is not None
     if as_json:
         found = {**_document(report, None, checked), "conflict": conflict(problem, claim)}
-        emit({**found, "settings": settings.to_json(), "seconds": round(clock.clock.seconds(), 3)})
+        spent = {"seconds": round(clock.elapsed_s, 3), "processor_seconds": round(clock.processor_s, 3)}
+        emit({**found, "settings": settings.to_json(), **spent})
         return code
     steps = [op.name for op in report.given.case.graph.operators]
     say(

@@ -40,6 +40,7 @@ def no_solution(
         "scale": problem.scale,
         "gap": None,
         "seconds": round(clock.elapsed_s, 3),
+        "processor_seconds": round(clock.processor_s, 3),
         "phases": clock.rounded(),
         "certificate": None if published is None or published.path is None else str(published.path),
         "problem_sha256": problem.sha256(),

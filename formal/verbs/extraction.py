@@ -49,6 +49,7 @@ def solve_extraction(
                 "lower_bound_text": None if bound is None else egraph.decimal(bound),
                 "gap": gap,
                 "seconds": round(clock.elapsed_s, 3),
+                "processor_seconds": round(clock.processor_s, 3),
                 "phases": clock.rounded(),
                 "work": clock.work,
                 "certificate": None if published.path is None else str(published.path),

@@ -91,6 +91,7 @@ def plan_overlap(
                 **data,
                 "plan": str(output),
                 "seconds": round(clock.elapsed_s, 3),
+                "processor_seconds": round(clock.processor_s, 3),
                 "phases": clock.rounded(),
                 "work": clock.work,
             }
@@ -131,7 +132,16 @@ def _infeasible(found: Unfit, published: Published, output: Path, clock: TimeLim
     if as_json:
         data = {"status": "infeasible", "cost": None, "lower_bound": None, "conflict": conflict(found.rows, claim)}
         more = {"verdict": published.verdict.value, "identity": published.identity, "plan": str(output)}
-        emit({**data, **more, "seconds": round(clock.elapsed_s, 3), "phases": clock.rounded(), "work": clock.work})
+        emit(
+            {
+                **data,
+                **more,
+                "seconds": round(clock.elapsed_s, 3),
+                "processor_seconds": round(clock.processor_s, 3),
+                "phases": clock.rounded(),
+                "work": clock.work,
+            }
+        )
         return Exit.INFEASIBLE
     graph = found.planning.graph
     say(f"{graph.name}: proved infeasible, whatever runs beside what and in whatever order")

@@ -63,6 +63,7 @@ def plan_pipeline(
                 **data,
                 "plan": str(output),
                 "seconds": round(clock.elapsed_s, 3),
+                "processor_seconds": round(clock.processor_s, 3),
                 "phases": clock.rounded(),
                 "work": clock.work,
             }

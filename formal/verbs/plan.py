@@ -52,7 +52,7 @@ from .joint import run_joint
 from .overlapped import plan_overlap
 from .pipelined import plan_pipeline
 from .results import asked_json, asked_lines, document, outcome, sentence
-from .search_options import engine_option, gap_option, limit_options, started, threads_option
+from .search_options import effort_option, engine_option, gap_option, limit_options, started, threads_option
 from .viewed import run_views
 
 
@@ -134,6 +134,7 @@ class PlanOptions:
     help="Only placements that this framework can say; the claim names the restriction.",
 )
 @engine_option
+@effort_option
 @limit_options()
 @gap_option
 @threads_option

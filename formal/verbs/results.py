@@ -60,6 +60,7 @@ def document(
         "scale": problem.scale,
         "gap": gap,
         "seconds": round(clock.elapsed_s, 3),
+        "processor_seconds": round(clock.processor_s, 3),
         "phases": clock.rounded(),
         "work": clock.work,
         "certificate": None if published.path is None else str(published.path),

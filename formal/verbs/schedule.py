@@ -265,6 +265,7 @@ def _publish(
         "identity": published.identity,
         "certificate": None if published.path is None else str(published.path),
         "seconds": round(limit.elapsed_s, 3),
+        "processor_seconds": round(limit.processor_s, 3),
         "phases": limit.rounded(),
         "work": limit.work,
     }
@@ -347,7 +348,15 @@ def _unfit(answer: Answer, document: dict[str, object], as_json: bool, limit: Ti
     shared = answer.subject.chunks if isinstance(answer.subject, Pipeline) else 1
     need = Fraction(max(peaks(answer.problem, answer.found.starts)), shared)
     if as_json:
-        emit({**document, "status": "infeasible", "needs": float(need), "seconds": round(limit.elapsed_s, 3)})
+        emit(
+            {
+                **document,
+                "status": "infeasible",
+                "needs": float(need),
+                "seconds": round(limit.elapsed_s, 3),
+                "processor_seconds": round(limit.processor_s, 3),
+            }
+        )
     else:
         say(f"{answer.kind}: keeps {need} activations on one stage, the memory is for {Fraction(most, shared)}")
     return Exit.INFEASIBLE

@@ -5,14 +5,18 @@ the clock of a command.
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Final, get_args
 
 import click
 
 from ...models.terminal.console import say
 from ...models.terminal.options import SECONDS, SHARE, STEPS, THREADS, Command
+from ..planning.effort import EffortName, effort_of
 from ..planning.time_limit import TimeLimit
 from ..selection.model.clock import DEFAULT_S, Clock, budget
 from ..selection.model.interrupt import interruptible
+
+_EFFORT_S: Final = "shardproof.effort_s"
 
 INTERRUPTED = (
     "\ninterrupted: the best answer so far is checked and written (once more: end at once, nothing is written)\n"
@@ -49,6 +53,28 @@ def limit_options(
     return decorate
 
 
+def _settle(ctx: click.Context, param: click.Parameter, value: str) -> str:
+    """Let the effort be what options fall back to."""
+    effort, names = effort_of(value), {p.name for p in ctx.command.params}
+    ctx.meta[_EFFORT_S] = effort.seconds
+    said: dict[str, object] = {"gap": effort.gap}
+    if "vocabulary" in names and effort.space is not None:  # a plan; a strategy that is audited has its own space
+        said["space_name"] = effort.space
+    ctx.default_map = {**(ctx.default_map or {}), **said}
+    return value
+
+
+effort_option = click.option(
+    "--effort",
+    type=click.Choice(get_args(EffortName)),
+    default="normal",
+    show_default=True,
+    is_eager=True,
+    expose_value=False,
+    callback=_settle,
+    help="What counts where --time-limit, --gap and, for a plan, --space are not given: quick (60 s, 3%, "
+    "one-per-level), normal (300 s, 0, the default space) or thorough (3600 s, 0, the default space).",
+)
 gap_option = click.option(
     "--gap",
     type=SHARE,
@@ -72,8 +98,8 @@ def asked(time_limit: float | None, work_limit: int | None, default_s: float = D
 
 def started(time_limit: float | None, work_limit: int | None, default_s: float = DEFAULT_S) -> TimeLimit:
     """The limit of a command, from its first line on.  Ctrl-C or SIGTERM lets it pass, until the command ends."""
-    limit = TimeLimit(
-        asked(time_limit, work_limit, default_s), checks=True, announce=lambda text: say(f"note: {text}", err=True)
-    )
-    click.get_current_context().with_resource(interruptible(limit.clock, INTERRUPTED))
+    context = click.get_current_context()
+    clock = asked(time_limit, work_limit, context.meta.get(_EFFORT_S, default_s))
+    limit = TimeLimit(clock, checks=True, announce=lambda text: say(f"note: {text}", err=True))
+    context.with_resource(interruptible(limit.clock, INTERRUPTED))
     return limit

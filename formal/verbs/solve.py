@@ -22,13 +22,14 @@ from .conflict import no_solution
 from .extraction import solve_extraction
 from .options import print_options
 from .results import asked_json, asked_lines, document, outcome, sentence
-from .search_options import engine_option, gap_option, limit_options, started, threads_option
+from .search_options import effort_option, engine_option, gap_option, limit_options, started, threads_option
 
 
 @click.command("solve")
 @click.argument("problem_file", metavar="PROBLEM", type=click.Path(path_type=Path), required=False)
 @click.option("--options", "show_options", is_flag=True, help="Print the constants of the search, solve nothing.")
 @engine_option
+@effort_option
 @limit_options()
 @gap_option
 @threads_option

@@ -1,8 +1,8 @@
 """This module says what every verb of the command line shares: exit codes, the one way out for text, one JSON object,
 and progress that only people see.
 
-Results go to stdout, progress to stderr and only on a terminal, after two seconds.  Exit code 1 is never used, so that
-a Python traceback stays distinguishable.
+Results go to stdout, progress to stderr: on a terminal after two seconds, elsewhere a line a minute.  Exit code 1 is
+never used, so that a Python traceback stays distinguishable.
 
 Text for people holds names and titles out of files that anybody may have written.  All of it leaves through `say`,
 which writes whatever cannot be printed as an escape: a line end or a terminal's control sequence in a title cannot
@@ -110,15 +110,20 @@ MANY = 10_000
 """Parts from which progress is told in percent."""
 
 
+EVERY_S = 60.0
+"""Seconds between two lines of progress where stderr is no terminal."""
+
+
 class Watch:
-    """Progress on stderr: shows itself after two seconds, only on a terminal, and disappears when done.
+    """Progress on stderr: shows itself after two seconds on a terminal, and disappears when done; elsewhere a line a
+    minute.
 
     Serves as the solver's progress (`update`) and as a counter (`count`).
     """
 
     def __init__(self, label: str, scale: int = 10**12) -> None:
         self.label, self.scale = label, scale
-        self.start = time.monotonic()
+        self.start = self.told = time.monotonic()
         self.visible = sys.stderr.isatty()
         self.bar: Bar | None = None
         self.task: TaskID | None = None
@@ -133,7 +138,10 @@ class Watch:
             self.bar.stop()
 
     def _show(self, text: str, done: int | None, total: int | None) -> None:
-        if not self.visible or time.monotonic() - self.start < 2:
+        if not self.visible:
+            self._tell(text)
+            return
+        if time.monotonic() - self.start < 2:
             return
         text = escaped(text)
         if self.bar is None:
@@ -151,6 +159,13 @@ class Watch:
             self.bar.start()
         if self.task is not None:
             self.bar.update(self.task, description=text, completed=done, total=total)
+
+    def _tell(self, text: str) -> None:
+        """Without a terminal: a line now and then, so that a log shows that something happens."""
+        now = time.monotonic()
+        if now - self.told >= EVERY_S:
+            self.told = now
+            say(f"{text} ({now - self.start:.0f} s, {time.process_time():.0f} s of the processor so far)", err=True)
 
     def update(self, stage: str, lower: int | None, upper: int | None) -> None:
         """A solver's stage with the bounds known so far."""

@@ -241,9 +241,9 @@ def _reply(
     if given != ANY:
         reply = reply_in_time(engine, told, given, threads, events)
     elif engine == "smt":
-        reply = smt.solve_smt(told, events=events)
+        reply = smt.solve_smt(told, ANY, events)
     else:
-        reply = ilp.solve_ilp(told, threads=threads, events=events)
+        reply = ilp.solve_ilp(told, ANY, threads, events)
     return (
         reply
         if told.fine is problem.fine
