@@ -4,6 +4,8 @@ specification.
 Found with onnx 1.23 while comparing the nine light graphs:
 * LRN loops over the batch where it must loop over channels, so only the first channels are normalised;
 * BatchNormalization before operator set 14 mixes the batch's own statistics in, though it has one output (inference);
+* GlobalMaxPool of one or three spatial dimensions reduces two of the wrong ones;
+* pools take pads of two dimensions in the wrong order, miss dilations of averages and have SAME_LOWER otherwise;
 * Softmax before operator set 13 must flatten from `axis` (default 1); the evaluator normalises over the last axis.
 """
 
@@ -36,6 +38,80 @@ class BatchNormalization(OpRun):
         return (x * scale.reshape(shape) + (beta - mean * scale).reshape(shape),)
 
 
+class GlobalMaxPool(OpRun):
+    op_domain = ""
+
+    def _run(self, x):
+        return (x.max(axis=tuple(range(2, x.ndim)), keepdims=True),)
+
+
+class Pool(OpRun):
+    """Windows by their definition: the shape, then every window."""
+
+    op_domain = ""
+
+    def pooled(self, x, kernel, average, include, auto, ceil, dilations, pads, strides):
+        rank = x.ndim - 2
+        strides, dilations = strides or [1] * rank, dilations or [1] * rank
+        pads = [0] * (2 * rank) if pads is None or auto != "NOTSET" else list(pads)
+        sizes = []
+        for k, n in enumerate(x.shape[2:]):
+            reach = dilations[k] * (kernel[k] - 1) + 1
+            if auto.startswith("SAME"):
+                size = -(-n // strides[k])
+                total = max(0, (size - 1) * strides[k] + reach - n)
+                pads[k] = total // 2 if auto == "SAME_UPPER" else total - total // 2
+                pads[rank + k] = total - pads[k]
+            else:
+                room = n + pads[k] + pads[rank + k] - reach
+                size = (-(-room // strides[k]) if ceil else room // strides[k]) + 1
+                if ceil and (size - 1) * strides[k] >= n + pads[k]:
+                    size -= 1
+            sizes.append(size)
+        out = np.zeros((*x.shape[:2], *sizes), x.dtype)
+        for at in np.ndindex(*sizes):
+            inside, counted = [], 0
+            for tap in np.ndindex(*kernel):
+                where = [i * s + t * d - p for i, s, t, d, p in zip(at, strides, tap, dilations, pads, strict=False)]
+                if all(0 <= w < n for w, n in zip(where, x.shape[2:], strict=True)):
+                    inside.append(x[(slice(None), slice(None), *where)])
+                counted += all(w < n + p for w, n, p in zip(where, x.shape[2:], pads[rank:], strict=True))
+            place = (slice(None), slice(None), *at)
+            if average:
+                out[place] = np.sum(inside, axis=0) / (counted if include else len(inside))
+            else:
+                out[place] = np.max(inside, axis=0)
+        return (out,)
+
+
+class MaxPool(Pool):
+    op_domain = ""
+
+    def _run(
+        self, x, auto_pad=None, ceil_mode=0, dilations=None, kernel_shape=None, pads=None, storage_order=0, strides=None
+    ):
+        return self.pooled(x, kernel_shape, False, 0, auto_pad or "NOTSET", ceil_mode, dilations, pads, strides)
+
+
+class AveragePool(Pool):
+    op_domain = ""
+
+    def _run(
+        self,
+        x,
+        auto_pad=None,
+        ceil_mode=0,
+        count_include_pad=0,
+        dilations=None,
+        kernel_shape=None,
+        pads=None,
+        strides=None,
+    ):
+        return self.pooled(
+            x, kernel_shape, True, count_include_pad, auto_pad or "NOTSET", ceil_mode, dilations, pads, strides
+        )
+
+
 class OldSoftmax(OpRun):
     op_domain = ""
     op_schema = None
@@ -66,5 +142,5 @@ def evaluate(model: onnx.ModelProto, feed: dict[str, np.ndarray], wanted: list[s
     )
     opset = max(o.version for o in model.opset_import if o.domain == "")
     new = onnx.helper.make_model(graph, opset_imports=model.opset_import, ir_version=max(model.ir_version, 4))
-    repaired = [LRN, BatchNormalization, *([OldSoftmax] if opset < 13 else [])]
+    repaired = [LRN, BatchNormalization, GlobalMaxPool, MaxPool, AveragePool, *([OldSoftmax] if opset < 13 else [])]
     return [np.asarray(v) for v in ReferenceEvaluator(new, new_ops=repaired).run(wanted, feed)]

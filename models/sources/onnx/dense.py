@@ -4,8 +4,11 @@ from __future__ import annotations
 
 from ...program.index import Access, Affine, Axis, Combine
 from ..building.flat import Unsupported, gathered, matrix_product, pointwise
+from ..building.signs import never_negative
 from .context import Context, Handler, Node, OnnxError
 from .pointwise import operand
+
+Shaped = tuple[str, tuple[int, ...]]
 
 
 def gemm(c: Context, node: Node) -> None:
@@ -43,7 +46,16 @@ def gather(c: Context, node: Node) -> None:
     table, ids = operand(c, node.inputs[0]), operand(c, node.inputs[1])
     if node.integer("axis", 0) != 0 or len(table[1]) != 2 or not ids[1]:
         raise Unsupported(f"axis={node.integer('axis', 0)}, table of rank {len(table[1])}, ids of rank {len(ids[1])}")
-    c.result(node, gathered(c, node, "", table, 0, ids))
+    c.result(node, gathered(c, node, "", table, 0, _from_the_front(c, node, ids, table[1][0])))
+
+
+def _from_the_front(c: Context, node: Node, ids: Shaped, extent: int) -> Shaped:
+    """Positions of which -1 is the last, since operator set 11: modulo the extent, where they may be negative."""
+    known = c.known(node.inputs[1])
+    never = bool((known >= 0).all()) if known is not None else never_negative(c.g.operators, c.g.tensors, ids[0])
+    if c.opset < 11 or never:
+        return ids
+    return pointwise(c, node, "index", "remainder", [ids], c.dtype(node.inputs[1]), value=extent), ids[1]
 
 
 HANDLERS: dict[str, Handler] = {"Gemm": gemm, "MatMul": matmul, "Gather": gather}

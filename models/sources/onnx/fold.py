@@ -17,7 +17,9 @@ _ARITHMETIC: dict[str, Callable[[Constant, Constant], Constant]] = {
     "Add": np.add,
     "Sub": np.subtract,
     "Mul": np.multiply,
-    "Div": np.floor_divide,
+    "Div": lambda a, b: np.where((a < 0) != (b < 0), -(abs(a) // np.maximum(abs(b), 1)), abs(a) // abs(b)).astype(
+        a.dtype
+    ),
 }
 
 

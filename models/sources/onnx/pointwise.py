@@ -36,8 +36,10 @@ def operand(c: Context, value: str) -> tuple[str, tuple[int, ...]]:
 
 def simple(c: Context, node: Node) -> None:
     """A row of `SIMPLE`; multiplication by or division by a constant scalar is `scale`."""
+    if node.kind == "Div" and not c.dtype(node.inputs[0]).startswith(("float", "bfloat")):
+        raise Unsupported("whole numbers, whose quotients are cut towards zero")
     for i, scalar in enumerate(c.known(v) if c.shape(v) == () else None for v in node.inputs):
-        factor = None if scalar is None or scalar.dtype.kind != "f" else float(scalar.item())
+        factor = None if scalar is None or scalar.dtype.kind != "f" or len(node.inputs) != 2 else float(scalar.item())
         other = node.inputs[1 - i] if len(node.inputs) == 2 else ""
         if (
             factor is not None
@@ -162,6 +164,8 @@ def reduce(c: Context, node: Node) -> None:
     axes = [position(a, rank, f"node {node.name!r}") for a in given or range(rank)]
     if len(axes) == rank and not node.integer("keepdims", 1):
         raise Unsupported("a scalar result")
+    if node.kind == "ReduceMean" and not c.dtype(node.inputs[0]).startswith(("float", "bfloat")):
+        raise Unsupported("whole numbers, whose mean is cut towards zero")
     function = {"ReduceSum": "sum", "ReduceMean": "sum", "ReduceMax": "max", "ReduceMin": "min"}[node.kind]
     reduction(c, node, axes, function, node.kind == "ReduceMean", bool(node.integer("keepdims", 1)))
 
