@@ -12,23 +12,26 @@ from collections.abc import Callable
 from pathlib import Path
 from types import ModuleType
 
+import fuzz_numpy
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.lib.stride_tricks import sliding_window_view
 
+from shardproof.backends.execution.differential import SAMPLES, compare
 from shardproof.backends.execution.reference import random_inputs, run_graph
 from shardproof.backends.kernels import KernelError
 from shardproof.models.program.graph import GraphError, Role, UnsupportedOperators
 from shardproof.models.program.index import Affine
 from shardproof.models.program.opaque import OpaqueError, register, resolve
+from shardproof.models.sources.building.original import Original
 from shardproof.models.sources.building.python_file import load_file
 from shardproof.models.sources.load import load_model
 from shardproof.models.sources.numpy import recorder
 from shardproof.models.sources.numpy.opaque import opaque
 from shardproof.models.sources.numpy.program import ArraySpec, arguments_of, is_numpy_program, parameter, program
-from shardproof.models.sources.numpy.trace import Traced, TraceError, trace
+from shardproof.models.sources.numpy.trace import Traced, TraceError, graph_of, trace
 from shardproof.models.text import InputError
 
 X, Y = ArraySpec((6, 7)), ArraySpec((7,))
@@ -661,3 +664,50 @@ def test_a_loop_without_end_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
 
     with pytest.raises(TraceError, match="more than 50 operators; loops are recorded turn by turn"):
         trace(program(a=(2, 3))(endless))
+
+
+# --- found by the fuzzer (`fuzz_numpy`)
+# ----------------------------------------------------------------------------------------------------------------
+
+FOUND: dict[str, tuple[Callable[..., object], dict[str, ArraySpec]]] = {
+    "indices that count from the end": (
+        lambda x, i: (x[i], x[..., i], np.take(x, i, axis=0)),
+        {"x": ArraySpec((6, 6)), "i": ArraySpec((4,), "int8")},
+    ),
+    "NaN passed over by fmax": (lambda x, y: (np.fmax(x, y), np.fmin(x, 0.5)), {"x": X, "y": Y}),
+    "remainders of multiples": (lambda x: (x % 49.0, x % 0.1, x % np.inf), {"x": X}),
+    "sums in another type": (lambda x: (x.sum(dtype="int32"), np.add.reduce(x, dtype="float32")), {"x": X}),
+    "running sums of integers": (lambda i: (np.cumsum(i), np.trace(i), np.add.reduceat(i, [0, 1])), {"i": ArraySpec((3, 3), "int8")}),
+    "one to any power": (lambda x: 1.0**x, {"x": X}),
+    "small differences": (lambda x: (np.expm1(x * 1e-3), x.std()), {"x": X}),
+    "minus zero": (lambda x: (1 / np.full_like(x, -0.0), 1 / np.roll(x * -0.0, 1), 1 / np.pad(x * -0.0, 1)), {"x": X}),
+    "NaN everywhere": (lambda x: np.where(x > 0, x, np.full(x.shape, np.nan)), {"x": X}),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", FOUND)
+def test_found_by_the_fuzzer(name: str) -> None:
+    function, arguments = FOUND[name]
+    taken: list[Original] = []
+    graph = graph_of(function, "found", arguments, taken.append)
+    assert compare(graph, taken[0]).samples >= len(SAMPLES) - 1  # outside raises in NumPy
+
+
+@pytest.mark.parametrize(
+    ("function", "dtype", "told"),
+    [
+        (lambda x: np.reciprocal(x), "int32", "np.reciprocal of integers"),
+        (lambda x: x**2, "bool", "powers of truth values"),
+        (lambda x: np.inf**x, "float64", "needs a number on one side"),
+        (lambda x: np.trace(x[:2]), "float64", r"np.trace of an array of shape \(2, 3\)"),
+    ],
+)
+def test_what_the_fuzzer_found_and_is_refused(function: Callable[..., object], dtype: str, told: str) -> None:
+    with pytest.raises(TraceError, match=told):
+        trace(function, "refused", {"x": ArraySpec((3, 3), dtype)})
+
+
+def test_a_part_of_the_fuzzer() -> None:
+    found = fuzz_numpy.Found()
+    fuzz_numpy.fuzz(range(1000), found)
+    assert found.wrong == [] and found.broken == [] and found.accepted > 500

@@ -40,7 +40,11 @@ MOST_POINTS: Final = 4 * 10**8
 MOST_BYTES: Final = 1 << 28
 """Bytes of all tensors of one evaluation, in double precision."""
 _UNITS: Final = 100
+_DOUBLE: Final = 2.0**-53
+_PRODUCTS: Final = frozenset({"product", "multiply"})
 _TIED: Final = (-2.0, -1.0, -1.0, -0.5, -0.0, 0.0, 0.0, 0.5, 1.0, 1.0, 2.0, 3.0)
+_UNSIGNED: Final = frozenset({"argsort", "top_k_mask", "max", "min", "maximum", "minimum", "max_pool", "clip", "relu"})
+"""Functions that compare zeros: of which sign theirs is where both are given, frameworks leave open."""
 _SPECIAL: Final = (np.inf, -np.inf, np.nan, 0.0, -0.0)
 
 
@@ -49,7 +53,7 @@ def compare(graph: Graph, original: Original, wanted: bool = True, trained: bool
     the output, and the first operator where the difference appears.
     """
     if not wanted:
-        return Comparison(left_out="asked not to")
+        return Comparison(left_out="--no-compare")
     points = sum(graph.work(op) + prod(a.extent for a in op.axes if a.name != op.rows) for op in graph.operators)
     size = 8 * sum(prod(t.shape) for t in graph.tensors)
     if points > MOST_POINTS or size > MOST_BYTES:
@@ -68,7 +72,7 @@ def compare(graph: Graph, original: Original, wanted: bool = True, trained: bool
         if kind == "ties" and not original.ties and _ordered(graph):
             untold = "the order of equal elements is left open by the framework"
             continue
-        if not original.casts and _beyond(graph, values):
+        if not original.casts and beyond(graph, values):
             undefined += 1
             continue
         try:
@@ -79,7 +83,7 @@ def compare(graph: Graph, original: Original, wanted: bool = True, trained: bool
         results = (*graph.outputs, *(new for _, new in graph.state))
         if len(theirs) != len(results):
             raise Differs(f"{original.framework} returns {len(theirs)} arrays, the graph {len(results)}")
-        worst = difference(graph, values, dict(zip(results, theirs, strict=True)), kind)
+        worst = difference(graph, values, dict(zip(results, theirs, strict=True)), kind, original.zeros)
         if worst is not None:
             raise Differs(
                 f"{graph.name}: is not what {original.framework} computes ({kind} numbers): {worst}"
@@ -103,6 +107,7 @@ def sample(graph: Graph, kind: str) -> dict[str, Values]:
     out = random_inputs(graph, SAMPLES.index(kind), None)
     if kind == "generic":
         return out
+    zero = 0.0 if any(op.function in _UNSIGNED for op in graph.operators) else -0.0  # x + -0 is x of either sign
     rows = min((op.axis(op.rows).extent for op in graph.operators if op.kind in BY_DATA), default=4)
     for t in graph.tensors:
         if t.role is Role.VALUE or (t.contents is not None and t.contents.values is not None):
@@ -116,10 +121,13 @@ def sample(graph: Graph, kind: str) -> dict[str, Values]:
             low, high = {"negative": (-rows, rows), "outside": (-2 * rows, 2 * rows + 1)}.get(kind, (0, rows))
             out[t.name] = rng.integers(0 if x.dtype.kind == "u" else low, high, x.shape).astype(x.dtype)
         elif kind == "ties":
-            out[t.name] = rng.choice(_TIED, x.shape).astype(x.dtype)
+            out[t.name] = rng.choice(_TIED, x.shape).astype(x.dtype) + zero
         elif kind == "special":
-            drawn = rng.standard_normal(x.shape)
-            out[t.name] = np.where(rng.random(x.shape) < 0.15, rng.choice(_SPECIAL, x.shape), drawn).astype(x.dtype)
+            drawn = np.asarray(rng.standard_normal(x.shape))
+            flat = drawn.reshape(-1)
+            at = rng.permutation(flat.size)[: -(-flat.size // 6)]
+            flat[at] = np.resize(rng.permutation(_SPECIAL), at.size)
+            out[t.name] = flat.reshape(x.shape).astype(x.dtype) + zero
         else:
             drawn = rng.standard_normal(x.shape) * (10 if kind == "large" else 1)
             out[t.name] = drawn.astype(x.dtype)
@@ -135,25 +143,46 @@ def _sources(graph: Graph, values: Mapping[str, Values]) -> dict[str, Values]:
     }
 
 
-def difference(graph: Graph, values: Mapping[str, Values], theirs: Mapping[str, Values], kind: str = "") -> str | None:
+def difference(
+    graph: Graph, values: Mapping[str, Values], theirs: Mapping[str, Values], kind: str, zeros: bool = True
+) -> str | None:
     """Where the first tensor differs, in words; None where all match.  Of large numbers the program may overflow where
-    ours, which has functions instead of what they are composed of, does not.
+    ours, which has functions instead of what they are composed of, does not; `zeros`: see `Original`.
     """
+    unit, doubled = _unit(graph), {n: _double(v) for n, v in values.items()}
     with np.errstate(all="ignore"):
         own = run_graph(graph, values, keep=theirs, stored=_half(graph))
-        double = run_graph(graph, {n: _double(v) for n, v in values.items()}, keep=theirs)
-    for name, their in theirs.items():
-        their = np.asarray(their)
+        double = run_graph(graph, doubled, keep=theirs)
+    moved: dict[str, Values] | None = None
+    for name, given in theirs.items():
+        ours, their = own[name].reshape(given.shape), np.asarray(given)
         if kind == "large" and their.dtype.kind == "f":
             their = np.where(np.isfinite(their), their, double[name].reshape(their.shape))
-        found = unlike(their, own[name], double[name], _unit(graph))
+        if not zeros and kind == "special" and any(op.function in _PRODUCTS for op in graph.operators):
+            their = np.where(np.isnan(ours), ours, their)
+        found = unlike(their, own[name], double[name], unit)
+        if found is not None and unit == _DOUBLE:  # no coarser arithmetic shows what rounding does: other numbers do
+            if moved is None:
+                rng = np.random.default_rng(0)
+                near = {
+                    n: x * (1 + 4 * unit * rng.choice((-1, 1), x.shape)) if _real(x) else x for n, x in doubled.items()
+                }
+                with np.errstate(all="ignore"):
+                    moved = run_graph(graph, near, keep=theirs)
+            found = unlike(their, moved[name], double[name], unit)
         if found is not None:
             return f"{name}{found}"
     return None
 
 
-def unlike(theirs: Values, own: Values, double: Values, unit: float) -> str | None:
-    """The first element that matches neither of ours, in words; `unit`: that of the last place."""
+def _real(x: Values) -> bool:
+    return x.dtype.kind == "f"
+
+
+def unlike(theirs: Values, own: Values, double: Values, unit: float, floor: float = 1.0) -> str | None:
+    """The first element that matches neither of ours, in words; `unit`: that of the last place of numbers of the size
+    of the element and of `floor`, that of what it is computed from.
+    """
     if theirs.size != double.size:
         return f" has {theirs.size} elements, ours {double.size}"
     a, b, c = (np.asarray(x).reshape(-1) for x in (theirs, own, double))
@@ -164,9 +193,7 @@ def unlike(theirs: Values, own: Values, double: Values, unit: float) -> str | No
         with np.errstate(all="ignore"):
             gap = np.where(np.isfinite(b) & np.isfinite(c), np.abs(b - c), 0.0)
             size = np.where(np.isfinite(c), np.abs(c), 0.0)
-            bar = _UNITS * unit * (size + min(1.0, float(size.max(initial=0.0)))) + np.maximum(
-                64 * gap, 4 * gap.max(initial=0.0)
-            )
+            bar = _UNITS * unit * (size + floor) + np.maximum(64 * gap, 4 * gap.max(initial=0.0))
             bad = ~(_near(a, b, bar) | _near(a, c, bar))
     if not bad.any():
         return None
@@ -181,7 +208,7 @@ def _near(a: Values, b: Values, bar: Values) -> Values:
 
 
 def _double(x: Values) -> Values:
-    return x.astype(np.float64) if x.dtype.kind == "f" else x
+    return x.astype(np.float64) if _real(x) else x
 
 
 def _half(graph: Graph) -> bool:
@@ -191,14 +218,14 @@ def _half(graph: Graph) -> bool:
 def _unit(graph: Graph) -> float:
     """The unit in the last place of the coarsest floating type of a graph."""
     units = {"bfloat16": 2.0**-8, "float16": 2.0**-11, "float32": 2.0**-24}
-    return max((units.get(t.dtype, 2.0**-53) for t in graph.tensors), default=2.0**-53)
+    return max((units.get(t.dtype, _DOUBLE) for t in graph.tensors), default=_DOUBLE)
 
 
 def _ordered(graph: Graph) -> bool:
     return any(op.function in ("argsort", "top_k_mask") for op in graph.operators)
 
 
-def _beyond(graph: Graph, values: Mapping[str, Values]) -> bool:
+def beyond(graph: Graph, values: Mapping[str, Values]) -> bool:
     """Whether a real number is made an integer that is none: what then comes out, frameworks leave open."""
     casts = [op for op in graph.operators if op.function == "cast" and _whole(graph.tensor(op.output.tensor))]
     read = {op.inputs[0].tensor: graph.tensor(op.output.tensor).dtype for op in casts}
@@ -230,7 +257,7 @@ def _first(graph: Graph, original: Original, values: Mapping[str, Values], kind:
         return ""
     given = {t.name: values[t.name].reshape(t.shape) for t in every.tensors if t.role is not Role.VALUE}
     for name, their in zip(every.outputs, theirs, strict=True):
-        if difference(every, given, {name: their}, kind) is not None:
+        if difference(every, given, {name: their}, kind, original.zeros) is not None:
             return f"; it appears first in {name}"
     return ""
 
@@ -264,7 +291,8 @@ def _compared_gradients(graph: Graph, original: Original, values: Mapping[str, V
                 continue
             was = given[weight]
             ours = [w - x[after] for w, x in ((was, own), (_double(was), double))]
-            found = unlike(theirs[weight].reshape(was.shape), ours[0], ours[1], _unit(graph))
+            size = float(np.abs(np.where(np.isfinite(ours[1]), ours[1], 0)).max(initial=0.0))
+            found = unlike(theirs[weight].reshape(was.shape), ours[0], ours[1], _unit(graph), min(1.0, size))
             if found is not None:
                 raise Differs(
                     f"{graph.name}: its gradients are not those of {original.framework} ({kind} numbers): that of "

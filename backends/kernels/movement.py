@@ -61,17 +61,32 @@ def copy(
     """Sum of the inputs that are in range."""
     if any(i.whole for a in op.inputs for i in a.index):
         return _reshape(xp, op, graph, box, operands)
-    out_axes = op.output.axes
-    out: Array = xp.zeros(lengths(box, out_axes), dtype=xp.result_type(*[b.array for b in operands]))
-    for j, (access, block) in enumerate(zip(op.inputs, operands, strict=True)):
-        shape = graph.tensor(access.tensor).shape
-        part = _in_range(access, box, shape)
+    out_axes, dtype = op.output.axes, xp.result_type(*[b.array for b in operands])
+    shape, nothing = lengths(box, out_axes), -0.0 if dtype.kind == "f" else 0
+    out: Array = xp.full(shape, nothing, dtype=dtype)  # -0 + x is x for every x, of either sign
+    read = [_in_range(a, box, graph.tensor(a.tensor).shape) for a in op.inputs]
+    filled = any(_exact(a) and lengths(part, out_axes) == shape for a, part in zip(op.inputs, read, strict=True))
+    reached = None if filled or dtype.kind != "f" else xp.zeros(shape, dtype=bool)
+    for j, (access, block, part) in enumerate(zip(op.inputs, operands, read, strict=True)):
+        source, place = graph.tensor(access.tensor).shape, f"operator {op.name!r}, input {j}"
         if 0 in lengths(part, out_axes):
             continue
-        values = view(xp, block, access, part, shape, 0, f"operator {op.name!r}, input {j}")
+        values = view(xp, block, access, part, source, nothing, place)
         where = tuple(slice(part[a][0] - box[a][0], part[a][1] - box[a][0]) for a in out_axes)
         out[where] += align(values, access.axes, out_axes)
-    return out
+        if reached is None:
+            continue
+        if _exact(access):
+            reached[where] = True
+        else:
+            there = Block(xp.ones(block.array.shape, dtype=bool), block.origin)
+            reached[where] |= align(view(xp, there, access, part, source, 0, place), access.axes, out_axes)
+    return out if reached is None else xp.where(reached, out, xp.zeros((), dtype=dtype))  # what nothing reaches is 0
+
+
+def _exact(access: Access) -> bool:
+    """Whether the range of a box says which of its points lie inside."""
+    return all(len(i.terms) <= 1 for i in access.index)
 
 
 def iota(xp: ModuleType, op: Operator, graph: Graph, box: dict[str, tuple[int, int]]) -> Array:

@@ -34,7 +34,8 @@ class Original:
     `gradients`: the same values, the number of an output and an array of its shape, to the gradients of the sum of
     their product by parameter; None where the framework has none.  `parts`: the same program with every value that it
     computes as an output, and its graph, whose outputs are called by where they come from.  `ties`: whether the order
-    of equal elements is said.  `casts`: whether it is said which integer a real number becomes that is none.
+    of equal elements is said.  `casts`: whether it is said which integer a real number becomes that is none.  `zeros`:
+    whether its products of arrays make NaN of 0 times infinity (libraries of linear algebra skip zeros).
     """
 
     framework: str
@@ -43,6 +44,7 @@ class Original:
     parts: Callable[[], tuple[Graph, Run]] | None = None
     ties: bool = True
     casts: bool = False
+    zeros: bool = True
 
 
 def not_run(framework: str, why: str) -> Original:

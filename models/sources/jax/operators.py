@@ -103,8 +103,6 @@ class Machine:
     def _typed(self, value: Value, kind: Type) -> Value:
         """A result in the element type that the operator says.  Raises `TraceError` for one of another kind."""
         own, wanted = value.array.dtype, np.dtype(dtype_of(kind))
-        if isinstance(value.array, TracedArray) and wanted.name in _COUNTERS:
-            raise TraceError(self.place, f"makes {kind.element_type} of an argument; such numbers are constants here")
         if own == wanted:
             return value
         if own.kind != wanted.kind:
@@ -241,9 +239,7 @@ TYPES: Final[Mapping[str, str]] = {
     "i1": "bool",
     "ui32": "uint32",
 }
-"""StableHLO element type -> ours."""
-_COUNTERS: Final = frozenset({"uint32"})
-"""Types that only constants have."""
+"""StableHLO element type -> ours; no tensor has uint32, which only constants are."""
 
 
 def apply(function: Callable[..., object], *arguments: object, **options: object) -> Array:

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import Protocol, cast
+from functools import wraps
+from types import MappingProxyType
+from typing import Final, Protocol, cast
 
 import numpy as np
 
@@ -14,10 +16,16 @@ Argument = tuple[str, tuple[int, ...], str, bool]
 """Name, shape, element type, whether it is a stored weight."""
 
 
+PLAIN: Final[Mapping[str, bool | int | str]] = MappingProxyType(
+    {"xla_disable_hlo_passes": "algsimp", "xla_backend_optimization_level": 0}
+)
+"""How XLA is to compile: its algebra makes 0 of 0 / sqrt(0), and what runs once needs no optimisation."""
+
+
 class Lowered(Protocol):
     """A function that JAX has lowered."""
 
-    def compile(self) -> Callable[..., object]:
+    def compile(self, compiler_options: Mapping[str, bool | int | str] | None = None) -> Callable[..., object]:
         """What runs it."""
 
 
@@ -29,13 +37,16 @@ def original_of(
     lowered: Lowered,
     names: Sequence[Argument],
 ) -> Original:
-    """The function as JAX runs it; `names`: the leaves of its arguments in order."""
+    """The function as JAX runs it; `names`: the leaves of its arguments in order, read or not."""
     import jax
 
     treedef = jax.tree_util.tree_structure(tuple(arguments))
 
     def given(values: Mapping[str, Values]) -> tuple[object, ...]:
-        leaves = [np.asarray(values[n]).astype(dtype).reshape(shape) for n, shape, dtype, _ in names]
+        leaves = [
+            np.asarray(values[n]).astype(dtype).reshape(shape) if n in values else np.zeros(shape, dtype)
+            for n, shape, dtype, _ in names
+        ]
         return cast("tuple[object, ...]", jax.tree_util.tree_unflatten(treedef, leaves))
 
     def leaves_of(made: object) -> tuple[Values, ...]:
@@ -45,7 +56,7 @@ def original_of(
 
     def run(values: Mapping[str, Values]) -> tuple[Values, ...]:
         if not compiled:
-            compiled.append(lowered.compile())
+            compiled.append(lowered.compile(dict(PLAIN)))
         return leaves_of(compiled[0](*given(values)))
 
     def gradients(values: Mapping[str, Values], output: int, weights: Values) -> Mapping[str, Values]:
@@ -61,7 +72,8 @@ def original_of(
 
         if not stored:
             raise Undefined
-        slopes = jax.jit(jax.grad(probed, argnums=tuple(range(len(stored)))))(*[leaves[k] for k in stored])
+        reverse = jax.grad(probed, argnums=tuple(range(len(stored))))
+        slopes = jax.jit(reverse, compiler_options=dict(PLAIN))(*[leaves[k] for k in stored])
         return {names[k][0]: np.asarray(g) for k, g in zip(stored, slopes, strict=True)}
 
     def parts() -> tuple[Graph, Run]:
@@ -69,9 +81,12 @@ def original_of(
 
         labels, every = _every(function, arguments)
         held: list[Original] = []
-        graph = graph_of(
-            place, name, lambda *a: dict(zip(labels, every(*a), strict=True)), arguments, False, held.append
-        )
+
+        @wraps(function)
+        def named(*given: object) -> dict[str, object]:
+            return dict(zip(labels, every(*given), strict=True))
+
+        graph = graph_of(place, name, named, arguments, False, held.append)
         return graph, held[0].run
 
     return Original(f"JAX {jax.__version__}", run, gradients, parts, casts=True)
@@ -89,7 +104,11 @@ def _every(
 
     shapes = jax.tree_util.tree_map(structure, tuple(arguments))
     closed = jax.make_jaxpr(function)(*shapes)
-    labels = [f"{k:04}: {e.primitive.name}" for k, e in enumerate(closed.jaxpr.eqns) for _ in e.outvars]
+    labels = [
+        f"equation {k:04}.{n} ({e.primitive.name})"
+        for k, e in enumerate(closed.jaxpr.eqns)
+        for n in range(len(e.outvars))
+    ]
 
     def every(*given: object) -> list[object]:
         known = dict(zip(closed.jaxpr.constvars, closed.consts, strict=True))

@@ -69,7 +69,11 @@ def _tensordot(recorder: Recorder, a: object, b: object, axes: object = 2) -> Tr
 
 @translates(np.trace, method="trace")
 def _trace(recorder: Recorder, a: object) -> TracedArray:
-    return new(recorder, contract.einsum(recorder, "ii->", [view_of(recorder, a)]))
+    view = view_of(recorder, a)
+    if len(view.shape) != 2 or view.shape[0] != view.shape[1]:
+        raise TraceError(place(), f"np.trace of an array of shape {view.shape}; a square matrix is supported")
+    dtype = np.trace(np.ones((1, 1), recorder.dtype(view))).dtype
+    return new(recorder, contract.einsum(recorder, "ii->", [cast(recorder, view, dtype)]))
 
 
 # --- reductions

@@ -7,8 +7,8 @@
 
 Which rows a rank reads depends on the numbers in `ids`, so the index set of x is the whole gathered dimension
 (over-approximated, thesis section 4.7), unless that dimension is split: then every rank contributes its rows and the
-parts are summed.  Indices of traced arrays must lie in 0 .. n - 1: an index beyond gives 0, where NumPy wraps or
-raises.
+parts are summed.  Indices of traced arrays count from the end where they are negative, as in NumPy:  ids mod n.  What
+lies outside of -n .. n - 1 raises in NumPy, and is undefined here.
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ import numpy as np
 
 from ...program.index import Axis, Combine
 from .array import TracedArray
+from .elementwise import cast, elementwise
 from .recorder import Recorder, TraceError, place
 from .views import Terms, View, plain
 from .write import materialise
@@ -31,13 +32,22 @@ def positions(recorder: Recorder, ids: object, extent: int) -> View:
                 f"an index array of type {ids.dtype.name}; selection by a condition has a data-dependent shape, "
                 f"use np.where",
             )
-        return ids.view
+        return _wrapped(recorder, ids, extent)
     array = np.asarray(ids)
     if array.dtype.kind not in "iu":
         raise TraceError(place(), f"an index array of type {array.dtype.name}; indices must be integers")
     if array.size and (int(array.min()) < -extent or int(array.max()) >= extent):
         raise TraceError(place(), f"index {int(array.max())} is out of bounds for a dimension of {extent}")
     return recorder.constant(np.where(array < 0, array + extent, array))
+
+
+def _wrapped(recorder: Recorder, ids: TracedArray, extent: int) -> View:
+    """Indices that may be negative, counted from the front."""
+    if ids.dtype.kind == "u":
+        return ids.view
+    wide = ids.dtype if extent <= np.iinfo(ids.dtype).max else np.dtype("int64")  # type: ignore[type-var]
+    given = cast(recorder, ids.view, wide)
+    return elementwise(recorder, "remainder", "wrap", [given], wide, {"value": extent})
 
 
 def take(recorder: Recorder, table: View, ids: View, dim: int, base: str = "take") -> View:
@@ -62,7 +72,7 @@ def reduceat(recorder: Recorder, x: object, indices: object, axis: int = 0) -> V
         )
     if axis != 0:
         raise TraceError(place(), "np.add.reduceat is supported along axis 0")
-    table = x.view
+    table = cast(recorder, x.view, np.add.reduceat(np.ones(1, x.dtype), [0]).dtype)
     start = np.asarray(indices, dtype=np.int64)
     extent = table.shape[0]
     stop = np.append(start[1:], extent)

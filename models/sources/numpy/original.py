@@ -21,7 +21,10 @@ def original_of(
     specs = arguments_of(program, arguments)
 
     def run(values: Mapping[str, Values]) -> tuple[Values, ...]:
-        given = {n: np.array(values[n]).astype(s.dtype).reshape(s.shape) for n, s in specs.items()}
+        given = {
+            n: np.array(values[n]).astype(s.dtype).reshape(s.shape) if n in values else np.zeros(s.shape, s.dtype)
+            for n, s in specs.items()
+        }
         with np.errstate(all="ignore"), warnings.catch_warnings():
             warnings.simplefilter("ignore")
             try:
@@ -30,7 +33,7 @@ def original_of(
                 raise Undefined(f"{type(error).__name__}: {str(error)[:200]}") from error
         return (*_arrays(returned), *(given[n] for n in state))
 
-    return Original(f"NumPy {np.__version__}", run)
+    return Original(f"NumPy {np.__version__}", run, zeros=False)
 
 
 def _arrays(returned: object) -> Iterator[Values]:

@@ -21,8 +21,6 @@ REDUCE: Final[Mapping[np.ufunc, tuple[str, Combine]]] = MappingProxyType(
         np.add: ("sum", Combine.SUM),
         np.maximum: ("max", Combine.MAX),
         np.minimum: ("min", Combine.MIN),
-        np.fmax: ("max", Combine.MAX),
-        np.fmin: ("min", Combine.MIN),
         np.logical_or: ("max", Combine.MAX),
         np.logical_and: ("min", Combine.MIN),
     }
@@ -104,6 +102,7 @@ def mean(recorder: Recorder, view: View, dims: Sequence[int], keepdims: bool) ->
 def cumulative(recorder: Recorder, x: object, axis: int) -> View:
     """Running sums along one axis, which is never split."""
     view = view_of(recorder, x)
+    view = cast(recorder, view, np.cumsum(np.ones(1, recorder.dtype(view))).dtype)
     dim = range(len(view.shape))[axis]
     names = [f"i{k}" for k in range(len(view.shape))]
     axes = [Axis(a, n, None, k != dim) for k, (a, n) in enumerate(zip(names, view.shape, strict=True))]

@@ -9,7 +9,7 @@ another type than the result.  Integer arithmetic with numbers uses constants, b
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from math import log
+from math import inf, log
 from types import MappingProxyType
 from typing import Final
 
@@ -53,8 +53,6 @@ BINARY: Final[Mapping[np.ufunc, str]] = MappingProxyType(
         np.divide: "divide",
         np.maximum: "maximum",
         np.minimum: "minimum",
-        np.fmax: "maximum",
-        np.fmin: "minimum",
         np.logical_and: "logical_and",
         np.logical_or: "logical_or",
         np.bitwise_and: "logical_and",
@@ -73,7 +71,19 @@ COMPARE: Final[Mapping[np.ufunc, tuple[str, str]]] = MappingProxyType(
 )
 """Ufunc -> function, and the function with its operands exchanged."""
 OTHERS: Final = frozenset(
-    {np.square, np.power, np.float_power, np.remainder, np.matmul, np.positive, np.log1p, np.expm1, np.rint}
+    {
+        np.square,
+        np.power,
+        np.float_power,
+        np.remainder,
+        np.fmax,
+        np.fmin,
+        np.matmul,
+        np.positive,
+        np.log1p,
+        np.expm1,
+        np.rint,
+    }
 )
 SUPPORTED: Final = (*UNARY, *BINARY, *COMPARE, np.square, np.power, np.remainder, np.matmul, np.positive)
 
@@ -107,6 +117,9 @@ def ufunc(
         raise TraceError(place(), f"np.{function.__name__} with where= is not supported; use np.where")
     rest.pop("casting", None)
     dtype = rest.pop("dtype", None)
+    if dtype is not None and method in ("reduce", "accumulate"):  # NumPy computes in it
+        wide = np.dtype(str(np.dtype(dtype)))  # type: ignore[call-overload]
+        inputs = [TracedArray.of(recorder, cast(recorder, view_of(recorder, inputs[0]), wide)), *inputs[1:]]
     if method == "__call__" and not rest and known(function):
         result = _call(recorder, function, inputs)
     elif method == "reduce" and function in REDUCE:
@@ -187,6 +200,10 @@ def unsupported(
 def _call(recorder: Recorder, function: np.ufunc, inputs: Sequence[object]) -> View:
     dtype = ufunc_result(function, inputs)
     base = function.__name__
+    if function in (np.fmax, np.fmin):
+        return _passing_nan(recorder, function, inputs, dtype)
+    if function is np.reciprocal and dtype.kind != "f":
+        raise TraceError(place(), "np.reciprocal of integers (0 beyond 1); cast to float first")
     if function is np.matmul:
         return matmul(recorder, *[cast(recorder, view_of(recorder, x), dtype) for x in inputs])
     if function in COMPARE:
@@ -224,6 +241,18 @@ def _compare(recorder: Recorder, function: np.ufunc, inputs: Sequence[object]) -
     return elementwise(recorder, straight, straight, [view_of(recorder, x) for x in inputs], np.dtype(bool))
 
 
+def _passing_nan(recorder: Recorder, function: np.ufunc, inputs: Sequence[object], dtype: np.dtype[np.generic]) -> View:
+    """fmax, fmin: the other operand where one is NaN."""
+    name = "maximum" if function is np.fmax else "minimum"
+    x, y = (cast(recorder, view_of(recorder, v), dtype) for v in inputs)
+    made = elementwise(recorder, name, function.__name__, [x, y], dtype)
+    if dtype.kind == "f":
+        for own, other in ((x, y), (y, x)):
+            there = elementwise(recorder, "equal", function.__name__, [own, own], np.dtype(bool))
+            made = elementwise(recorder, "where", function.__name__, [there, made, other], dtype)
+    return made
+
+
 def _scalar(
     recorder: Recorder,
     function: np.ufunc,
@@ -254,7 +283,7 @@ def _scalar(
         if c == 0.0:
             raise TraceError(place(), "division by zero")
         return step("scale", x, scale=1.0 / c)
-    if function in (np.maximum, np.fmax):
+    if function is np.maximum:
         return step("relu", x) if c == 0.0 else step("clip", x, low=c)
     return step("clip", x, high=c)
 
@@ -272,26 +301,20 @@ def _with_number(
         if numbers[1] is None or dtype.kind != "f":
             raise TraceError(place(), "np.remainder is supported for floats and a number on the right")
         x, c = cast(recorder, view_of(recorder, inputs[0]), dtype), float(numbers[1])
-        wholes = elementwise(
-            recorder, "floor", base, [elementwise(recorder, "scale", base, [x], dtype, {"scale": 1 / c})], dtype
-        )
-        return elementwise(
-            recorder, "subtract", base, [x, elementwise(recorder, "scale", base, [wholes], dtype, {"scale": c})], dtype
-        )
+        return elementwise(recorder, "remainder", base, [x], dtype, {"value": c})
     if numbers[1] is not None:
-        x = cast(recorder, view_of(recorder, inputs[0]), dtype)
+        given = view_of(recorder, inputs[0])
+        if recorder.dtype(given) == bool:
+            raise TraceError(place(), "powers of truth values; cast to a number first")
+        x = cast(recorder, given, dtype)
         if dtype.kind != "f" and numbers[1] != 2:
             raise TraceError(place(), "powers of integers are supported for exponent 2 only")
         return elementwise(recorder, "power", base, [x], dtype, {"exponent": float(numbers[1])})
-    if numbers[0] is not None and numbers[0] > 0 and dtype.kind == "f":
-        y = elementwise(
-            recorder,
-            "scale",
-            base,
-            [cast(recorder, view_of(recorder, inputs[1]), dtype)],
-            dtype,
-            {"scale": log(numbers[0])},
-        )
+    if numbers[0] is not None and 0 < numbers[0] < inf and dtype.kind == "f":
+        exponent = cast(recorder, view_of(recorder, inputs[1]), dtype)
+        if numbers[0] == 1:  # to NaN, too
+            return elementwise(recorder, "fill", base, [exponent], dtype, {"value": 1.0})
+        y = elementwise(recorder, "scale", base, [exponent], dtype, {"scale": log(numbers[0])})
         return elementwise(recorder, "exp", base, [y], dtype)
     raise TraceError(place(), "np.power needs a number on one side")
 
