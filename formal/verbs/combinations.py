@@ -22,30 +22,9 @@ _SEARCH: Final = {**FORCE, **LIMIT, **_THREADS}
 PLAN: Final = Combinations(
     "plan",
     (
-        *(
-            "machine",
-            "train",
-            "loss",
-            "recompute",
-            "batch",
-            "precision",
-            "micro_batch",
-            "attention",
-            "compare",
-            "memory",
-        ),
-        *(
-            "space_name",
-            "vocabulary",
-            "engine",
-            "time_limit",
-            "work_limit",
-            "gap",
-            "threads",
-            "explain_cost",
-            "strategy",
-        ),
-        *("pipeline", "interleave", "without", "overlap", "views", "joint", *OUTPUT),
+        *("machine", "train", "loss", "recompute", "batch", "precision", "micro_batch", "attention", "compare"),
+        *("memory", "space_name", "vocabulary", "engine", "effort", "time_limit", "work_limit", "gap", "threads"),
+        *("explain_cost", "strategy", "pipeline", "interleave", "without", "overlap", "views", "joint", *OUTPUT),
     ),
     (
         Needs("loss", ("train",), "it says what a training step minimises; {train} sgd or {train} adam"),
@@ -94,20 +73,9 @@ PLAN: Final = Combinations(
 AUDIT: Final = Combinations(
     "audit",
     (
-        *(
-            "strategy",
-            "machine",
-            "batch",
-            "attention",
-            "compare",
-            "memory",
-            "space_name",
-            "train",
-            "recompute",
-            "pipeline",
-            "precision",
-        ),
-        *("carry", "joint", "rewritten", "engine", "time_limit", "work_limit", "gap", *OUTPUT),
+        *("strategy", "machine", "batch", "attention", "compare", "memory", "space_name", "train", "recompute"),
+        *("precision", "pipeline", "carry", "joint", "rewritten", "engine", "effort", "time_limit", "work_limit"),
+        *("gap", *OUTPUT),
     ),
     (
         Needs("recompute", ("train",), "it says what a backward pass computes again; {train} sgd or {train} adam"),
@@ -143,11 +111,11 @@ AUDIT: Final = Combinations(
 
 SOLVE: Final = Combinations(
     "solve",
-    ("show_options", "engine", "time_limit", "work_limit", "gap", "threads", *OUTPUT),
+    ("show_options", "engine", "effort", "time_limit", "work_limit", "gap", "threads", *OUTPUT),
     (
         Apart(
             "show_options",
-            ("engine", "time_limit", "work_limit", "gap", "threads", "output", "force"),
+            ("engine", "effort", "time_limit", "work_limit", "gap", "threads", "output", "force"),
             "it prints constants and solves nothing",
         ),
         Apart("problem=egraph", ("engine", "threads"), "e-graphs have a search of their own, with one thread"),
