@@ -528,6 +528,7 @@ def fuzz(seeds: Sequence[int], found: Found) -> None:
             if told is not None:
                 found.wrong.append((seed, ", ".join(d.words), f"{kind}: {told}"))
     found.accepted += len(accepted)
+    jax.clear_caches()  # thousands of programs would fill the memory
 
 
 def main() -> None:

@@ -36,7 +36,7 @@ PLAN: Mapping[str, tuple[str, ...]] = {
     "micro_batch": ("--micro-batch", "2"),
     "attention": ("--attention", "operator"),
     "memory": ("--memory", "1GiB"),
-    "space_name": ("--space", "one-per-level"),
+    "space_name": ("--space", "two-per-level"),
     "vocabulary": ("--vocabulary", "dtensor"),
     "engine": ("--engine", "ilp"),
     "effort": ("--effort", "quick"),

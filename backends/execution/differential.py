@@ -9,8 +9,9 @@ same numbers, and what differs by more than rounding is a fault of the import.
     large       ten times as large
 
 The program runs in its own element types.  Ours runs in them (a) and in double precision (b); how far a and b are
-apart is what rounding does here, and the bar is that, and 100 units in the last place of the numbers themselves.  A
-value that matches a or b within the bar matches; NaN matches NaN, infinities those of their sign.
+apart is what rounding does here (of a program in double precision: how far b moves with its numbers by a unit in the
+last place), and the bar is that, and `_UNITS` in the last place of the numbers themselves.  A value that matches a or b
+within the bar matches; NaN matches NaN, infinities those of their sign.
 
 Work is counted before it is done: what one evaluation would cost more than `MOST_POINTS` or `MOST_BYTES` is not
 compared, and that is said; it never hangs on seconds.
@@ -25,6 +26,7 @@ from typing import Final
 from zlib import crc32
 
 import numpy as np
+import numpy.typing as npt
 
 from ...models.program.graph import Graph, GraphError, Role, Tensor, UnsupportedOperators
 from ...models.program.index import Axis, Combine, access
@@ -39,7 +41,10 @@ MOST_POINTS: Final = 4 * 10**8
 """Floating-point operations of all evaluations together: about a second."""
 MOST_BYTES: Final = 1 << 28
 """Bytes of all tensors of one evaluation, in double precision."""
-_UNITS: Final = 100
+_UNITS: Final = (1000, 100)
+"""Units in the last place that are no difference: in double precision, where nothing else shows what rounding does, and
+in coarser types.
+"""
 _DOUBLE: Final = 2.0**-53
 _PRODUCTS: Final = frozenset({"product", "multiply"})
 _TIED: Final = (-2.0, -1.0, -1.0, -0.5, -0.0, 0.0, 0.0, 0.5, 1.0, 1.0, 2.0, 3.0)
@@ -99,7 +104,7 @@ def compare(graph: Graph, original: Original, wanted: bool = True, trained: bool
 
 
 def _bar(graph: Graph) -> str:
-    return f"{_UNITS * _unit(graph):.0e} and what rounding does"
+    return f"{_UNITS[_unit(graph) != _DOUBLE] * _unit(graph):.0e} and what rounding does"
 
 
 def sample(graph: Graph, kind: str) -> dict[str, Values]:
@@ -153,13 +158,17 @@ def difference(
     with np.errstate(all="ignore"):
         own = run_graph(graph, values, keep=theirs, stored=_half(graph))
         double = run_graph(graph, doubled, keep=theirs)
+    skipped = not zeros and kind == "special" and any(op.function in _PRODUCTS for op in graph.operators)
     moved: dict[str, Values] | None = None
     for name, given in theirs.items():
-        ours, their = own[name].reshape(given.shape), np.asarray(given)
-        if kind == "large" and their.dtype.kind == "f":
-            their = np.where(np.isfinite(their), their, double[name].reshape(their.shape))
-        if not zeros and kind == "special" and any(op.function in _PRODUCTS for op in graph.operators):
-            their = np.where(np.isnan(ours), ours, their)
+        their: Values = np.asarray(given)
+        if _real(their) and their.size == own[name].size:
+            ours = own[name].reshape(their.shape)
+            if kind == "large":
+                their = np.where(np.isfinite(their), their, double[name].reshape(their.shape))
+            their = np.where(np.isnan(ours), ours, their) if skipped else their
+        elif skipped:
+            continue
         found = unlike(their, own[name], double[name], unit)
         if found is not None and unit == _DOUBLE:  # no coarser arithmetic shows what rounding does: other numbers do
             if moved is None:
@@ -193,7 +202,7 @@ def unlike(theirs: Values, own: Values, double: Values, unit: float, floor: floa
         with np.errstate(all="ignore"):
             gap = np.where(np.isfinite(b) & np.isfinite(c), np.abs(b - c), 0.0)
             size = np.where(np.isfinite(c), np.abs(c), 0.0)
-            bar = _UNITS * unit * (size + floor) + np.maximum(64 * gap, 4 * gap.max(initial=0.0))
+            bar = _UNITS[unit != _DOUBLE] * unit * (size + floor) + np.maximum(64 * gap, 4 * gap.max(initial=0.0))
             bad = ~(_near(a, b, bar) | _near(a, c, bar))
     if not bad.any():
         return None
@@ -203,8 +212,9 @@ def unlike(theirs: Values, own: Values, double: Values, unit: float, floor: floa
     return f"{at} is {a[k].item():.7g}, ours {c[k].item():.7g} ({int(bad.sum())} of {bad.size} elements differ)"
 
 
-def _near(a: Values, b: Values, bar: Values) -> Values:
-    return np.where(np.isfinite(a) & np.isfinite(b), np.abs(a - b) <= bar, (a == b) | (np.isnan(a) & np.isnan(b)))
+def _near(a: Values, b: Values, bar: Values) -> npt.NDArray[np.bool_]:
+    same = (a == b) | (np.isnan(a) & np.isnan(b))
+    return np.where(np.isfinite(a) & np.isfinite(b), np.abs(a - b) <= bar, same)
 
 
 def _double(x: Values) -> Values:

@@ -196,6 +196,8 @@ def _power(xp: ModuleType, x: Array, op: Operator) -> Array:
     exponent = number(op, "exponent", 1.0)
     if exponent == 2.0:  # squares are exact to the last place, and by far the most frequent
         return x * x
+    if exponent == 0.5:  # a root, but for -inf, of which NumPy makes NaN
+        return xp.where(x == -inf, inf, xp.sqrt(x)).astype(x.dtype)  # type: ignore[no-any-return]
     return (x**exponent).astype(x.dtype)
 
 

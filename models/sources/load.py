@@ -104,7 +104,7 @@ def _load(
     if path.suffix == ".onnx":
         from .onnx.importer import load_onnx
 
-        return load_onnx(path, batch=batch)
+        return load_onnx(path, batch, original)
     if path.suffix == ".pt2":
         from .torch.importer import load_torch
 

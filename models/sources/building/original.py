@@ -16,7 +16,8 @@ import numpy.typing as npt
 from ...program.graph import Graph
 from ...text import InputError
 
-Values = npt.NDArray[np.generic]
+Values = npt.NDArray[np.float64]
+"""An array of any element type, as kernels take it."""
 Run = Callable[[Mapping[str, Values]], tuple[Values, ...]]
 Gradients = Callable[[Mapping[str, Values], int, Values], Mapping[str, Values]]
 

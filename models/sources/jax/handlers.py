@@ -9,7 +9,9 @@ from typing import Final
 import numpy as np
 
 from ...program.index import Axis
+from ...program.operators import Value as Attribute
 from ..numpy.array import TracedArray
+from ..numpy.elementwise import elementwise
 from ..numpy.recorder import TraceError
 from .indexed import dynamic_slice, dynamic_update, gather, pad, scatter, slice_of, top_k
 from .ir import Op, Plain, body, combined_by, dialect, elements, integer, integers
@@ -235,7 +237,7 @@ _REDUCTIONS: Final[Mapping[str, Callable[..., object]]] = {
 def reduce(m: Machine, op: Op, operands: list[Value]) -> list[Value]:
     """Sums, maxima, minima, and, or over dimensions, from the neutral element on."""
     how = combined_by(op)
-    if len(operands) != 2 or how not in _REDUCTIONS:
+    if len(operands) != 2 or how is None or how not in _REDUCTIONS:
         raise TraceError(
             m.place,
             f"reduces {len(operands) // 2} operands by a region of {', '.join(body(op)) or 'nothing'}; read are sums, "
@@ -306,6 +308,11 @@ def power(m: Machine, op: Op, operands: list[Value]) -> list[Value]:
     exponent = uniform(operands[1].array)
     if isinstance(operands[0].array, TracedArray) and exponent is None:
         raise TraceError(m.place, "an exponent that is not one number")
+    base = operands[0].array
+    if isinstance(base, TracedArray) and exponent is not None:
+        to: dict[str, Attribute] = {"exponent": exponent.item()}
+        made = elementwise(m.recorder, "power", "power", [base.view], base.dtype, to)
+        return [Value(TracedArray.of(m.recorder, made), "power", tuple(operands))]
     return _plain(np.power)(m, op, operands)
 
 

@@ -13,6 +13,7 @@ from typing import Final
 import numpy as np
 
 from ...program.index import Axis
+from ...program.operators import Value as Attribute
 from ..numpy.array import TracedArray
 from ..numpy.elementwise import elementwise
 from ..numpy.recorder import TraceError
@@ -160,7 +161,7 @@ def top_k(m: Machine, op: Op, operands: list[Value]) -> list[Value]:
     array = x.array if isinstance(x.array, TracedArray) else TracedArray.of(m.recorder, m.view(x.array))
     names = [f"i{n}" for n in range(array.ndim)]
     axes = [Axis(a, n, splittable=a != names[-1]) for a, n in zip(names, array.shape, strict=True)]
-    attributes = {"over": (names[-1],), "descending": 1}
+    attributes: dict[str, Attribute] = {"over": (names[-1],), "descending": 1}
     reads = [array.view.access(names)]
     order = m.recorder.emit("argsort", "order", axes, reads, names, np.dtype("int32"), attributes)
     first = TracedArray.of(m.recorder, order)[..., :k]

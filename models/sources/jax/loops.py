@@ -252,10 +252,12 @@ def _loop(m: Machine, op: Op, operands: list[Value], held: dict[Result, Value], 
             d = watch.written[k][0]
             lifted, rank = made.each[written[k]], len(body.arguments[k].type.shape)
             rest = iter(lifted.names)
-            out.append(Value(_seen(outside, lifted, [TURN if n == d else next(rest) for n in range(rank)])))
+            out.append(
+                Value(_seen(outside, lifted, [TURN if n == d else next(rest) for n in range(rank)], found.turns))
+            )
         else:
             lifted = made.last[f"carry{k}"]
-            out.append(Value(_seen(outside, lifted, lifted.names)))
+            out.append(Value(_seen(outside, lifted, lifted.names, found.turns)))
     return out
 
 
@@ -292,13 +294,15 @@ def _computed(recorder: Recorder, view: View) -> str:
     return recorder.emit("copy", "copy", axes, [view.access(names)], names, recorder.dtype(view)).tensor
 
 
-def _seen(recorder: Recorder, value: Lifted, order: Sequence[str]) -> TracedArray:
-    """A result as an array whose dimensions are the axes in `order`."""
+def _seen(recorder: Recorder, value: Lifted, order: Sequence[str], turns: int) -> TracedArray:
+    """A result as an array whose dimensions are the axes in `order`; what is the same in all `turns` is repeated."""
     number = {name: str(k) for k, name in enumerate(order)}
     t = recorder.tensors[value.access.tensor]
     index = tuple(Affine(tuple((number[n], c) for n, c in i.terms), i.offset) for i in value.access.index)
     extent = {i.terms[0][0]: n for i, n in zip(value.access.index, t.shape, strict=True) if i.terms}
-    return TracedArray.of(recorder, View(t.name, index, tuple(extent[n] for n in order), t.shape))
+    return TracedArray.of(
+        recorder, View(t.name, index, tuple(turns if n == TURN else extent[n] for n in order), t.shape)
+    )
 
 
 class _Emitter:

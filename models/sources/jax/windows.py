@@ -103,7 +103,7 @@ def reduce_window(m: Machine, op: Op, operands: list[Value]) -> list[Value]:
         integers(op, n) or (1,) * x.ndim
         for n in ("window_dimensions", "window_strides", "window_dilations", "base_dilations")
     )
-    if how not in _WINDOWS or len(operands) != 2:
+    if how is None or how not in _WINDOWS or len(operands) != 2:
         raise TraceError(
             m.place,
             f"windows combined by a region of {', '.join(body(op)) or 'nothing'}; read are sums, maxima and minima",

@@ -118,8 +118,8 @@ def ufunc(
     rest.pop("casting", None)
     dtype = rest.pop("dtype", None)
     if dtype is not None and method in ("reduce", "accumulate"):  # NumPy computes in it
-        wide = np.dtype(str(np.dtype(dtype)))  # type: ignore[call-overload]
-        inputs = [TracedArray.of(recorder, cast(recorder, view_of(recorder, inputs[0]), wide)), *inputs[1:]]
+        kind: np.dtype[np.generic] = np.dtype(str(np.dtype(dtype)))  # type: ignore[call-overload]
+        inputs = [TracedArray.of(recorder, cast(recorder, view_of(recorder, inputs[0]), kind)), *inputs[1:]]
     if method == "__call__" and not rest and known(function):
         result = _call(recorder, function, inputs)
     elif method == "reduce" and function in REDUCE:
@@ -309,14 +309,35 @@ def _with_number(
         x = cast(recorder, given, dtype)
         if dtype.kind != "f" and numbers[1] != 2:
             raise TraceError(place(), "powers of integers are supported for exponent 2 only")
+        if numbers[1] == 0.5 and x.shape:  # what NumPy computes of arrays: NaN of -inf
+            return elementwise(recorder, "sqrt", base, [x], dtype)
         return elementwise(recorder, "power", base, [x], dtype, {"exponent": float(numbers[1])})
     if numbers[0] is not None and 0 < numbers[0] < inf and dtype.kind == "f":
         exponent = cast(recorder, view_of(recorder, inputs[1]), dtype)
         if numbers[0] == 1:  # to NaN, too
             return elementwise(recorder, "fill", base, [exponent], dtype, {"value": 1.0})
         y = elementwise(recorder, "scale", base, [exponent], dtype, {"scale": log(numbers[0])})
-        return elementwise(recorder, "exp", base, [y], dtype)
+        y = elementwise(recorder, "exp", base, [y], dtype)
+        return _whole_powers(recorder, base, exponent, y, dtype) if float(numbers[0]).is_integer() else y
     raise TraceError(place(), "np.power needs a number on one side")
+
+
+def _whole_powers(recorder: Recorder, base: str, x: View, y: View, dtype: np.dtype[np.generic]) -> View:
+    """y = c^x by logarithms for a whole number c: powers that are whole numbers exactly, with the gradient of y."""
+
+    def step(name: str, *operands: View, dtype: np.dtype[np.generic] = dtype, **attributes: Value) -> View:
+        return elementwise(recorder, name, base, operands, dtype, attributes)
+
+    truth = np.dtype(bool)
+    counts = step(
+        "logical_and",
+        step("equal", step("round", x), x, dtype=truth),
+        step("greater_equal", x, dtype=truth, value=0.0),
+        dtype=truth,
+    )
+    exact = step("logical_and", counts, step("less", y, dtype=truth, value=2.0**48), dtype=truth)
+    missing = step("mask_fill", step("subtract", step("round", y), y), exact, value=0.0)
+    return step("add", y, step("stop_gradient", missing))
 
 
 def _composed(recorder: Recorder, function: np.ufunc, x: View, dtype: np.dtype[np.generic]) -> View:

@@ -15,7 +15,7 @@ shapes that differ are the batch's (`layout` for reshapes).
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import partial
 from importlib import import_module
@@ -29,12 +29,14 @@ from ...program.graph import Graph, GraphError, UnsupportedOperators
 from ..building.builder import Builder
 from ..building.digits import Digits, split_digits
 from ..building.flat import Unsupported, used
+from ..building.original import Original
 from . import dense as onnx_dense
 from . import layout as onnx_layout
 from . import pointwise as onnx_pointwise
 from . import window as onnx_window
 from .context import Attribute, Constant, Context, Handler, Node, OnnxError, Weight
 from .fold import fold
+from .original import original_of
 
 if TYPE_CHECKING:
     from onnx import AttributeProto, GraphProto, ModelProto, NodeProto, TensorProto, ValueInfoProto
@@ -86,12 +88,16 @@ def supported_operators() -> list[str]:
     return sorted({*HANDLERS, *_FOLDED})
 
 
-def load_onnx(path: str | Path, batch: int | None = None) -> Graph:
-    """The graph of an ONNX file, in digits; `batch` replaces the first dimension of its inputs.
+def load_onnx(path: str | Path, batch: int | None = None, original: Callable[[Original], None] | None = None) -> Graph:
+    """The graph of an ONNX file, in digits; `batch` replaces the first dimension of its inputs; `original` takes the
+    file as the reference evaluator runs it.
 
     Raises `OnnxError` (cannot be read, malformed, or a batch that cannot be followed) and `UnsupportedOperators`.
     """
-    return import_onnx(path, batch).graph
+    graph = import_onnx(path, batch).graph
+    if original is not None:
+        original(original_of(_read(Path(path))))
+    return graph
 
 
 def import_onnx(path: str | Path, batch: int | None = None) -> Imported:
