@@ -162,6 +162,7 @@ SIZES = {
     "steps": zoo("mlp-unity"),
     "segments": zoo("conv-stack"),
     "coupled": diagonal(16),
+    "at_once": zoo("conv-stack"),
 }
 """What is counted, and a graph that has some of it."""
 

@@ -63,7 +63,7 @@ class Budget:
     """What building and checking a problem may take, or takes: `entries` of all tables, overlaps of intervals for all
     of them, of which `segments` where unions have gaps; `coupled`: cells of the grids of all pairs of layouts of
     operands in which an axis runs through two dimensions; `steps` of counting placements; `boxes` of all placements of
-    distinct operators on all devices, times their axes.
+    distinct operators on all devices, times their axes; `at_once`: overlaps of one tensor with segments, held.
 
     `cells`: of the boxes of all distinct movements that a plan causes together, `cells_at_once` of one, which is held
     in memory.
@@ -73,15 +73,16 @@ class Budget:
     overlaps: int
     cells: int = 1 << 29
     cells_at_once: int = 1 << 26
-    segments: int = 1 << 36
+    segments: int = 1 << 38
     coupled: int = 1 << 36
     steps: int = MOST_STEPS
     boxes: int = 1 << 36
+    at_once: int = 1 << 30
 
 
 LARGE: Final = Budget(1 << 29, 1 << 32)
 """What is planned: minutes, and up to 8 GiB; an exchange of all with all between 4,096 devices has 2**24 cells."""
-SMALL: Final = Budget(1 << 27, 1 << 30, 1 << 24, 1 << 22, 1 << 32, 1 << 32, 1 << 21, 1 << 31)
+SMALL: Final = Budget(1 << 27, 1 << 30, 1 << 24, 1 << 22, 1 << 32, 1 << 32, 1 << 21, 1 << 31, 1 << 25)
 """What `check` does unasked, each alone: about a minute, and 2 GiB (exchanges of all with all: 1,024 devices 2**20
 cells, 3 s, 0.3 GiB; 2,048 four times each).  Together they are counted in one unit (`verify/plan/effort.py`).
 """
@@ -99,14 +100,22 @@ def _divisors(n: int) -> list[int]:
     return [d for d in range(1, n + 1) if n % d == 0]
 
 
+@dataclass
+class Steps:
+    """Steps of counting taken, and the most that several counters may take together."""
+
+    most: int = MOST_STEPS
+    taken: int = 0
+
+
 class Counter:
     """Counts placements on one hierarchy in one space; equal questions are answered once, and all together take
     bounded time.
     """
 
-    def __init__(self, hierarchy: tuple[int, ...], where: Space, most: int | None = None) -> None:
-        self.hierarchy, self.where, self.steps = hierarchy, where, 0
-        self.most = MOST_STEPS if most is None else most
+    def __init__(self, hierarchy: tuple[int, ...], where: Space, steps: Steps | None = None) -> None:
+        self.hierarchy, self.where = hierarchy, where
+        self.steps = Steps(MOST_STEPS) if steps is None else steps
         self.known: dict[tuple[int, ...], int] = {}
         self.divisors = cache(_divisors)
 
@@ -126,12 +135,11 @@ class Counter:
                 after: dict[tuple[tuple[int, ...], tuple[int, ...]], int] = {}
                 for (left, used), ways in states.items():
                     for row in product(*(self.divisors(n) for n in left)):
-                        self.steps += 1
-                        if self.steps > self.most:
-                            error = TooLarge if self.most >= MOST_STEPS else OverBudget
-                            raise error(
-                                f"counting the placements on {self.hierarchy} takes more than {self.most} steps"
-                            )
+                        self.steps.taken += 1
+                        if self.steps.taken > self.steps.most:
+                            error = TooLarge if self.steps.most >= MOST_STEPS else OverBudget
+                            what = f"counting the placements on {self.hierarchy}"
+                            raise error(f"{what} takes more than {self.steps.most} steps")
                         degree = prod(row)
                         if degree <= limit if self.where.uneven else limit % degree == 0:
                             now = (
@@ -170,20 +178,16 @@ class Listing:
     with every column of the next level, before those that fit are kept.
     """
 
-    def __init__(self, hierarchy: tuple[int, ...], where: Space, most: int | None = None) -> None:
-        self.levels = [Counter(hierarchy[:j], where, most) for j in range(1, len(hierarchy))]
-        self.columns = [Counter((size,), where, most) for size in hierarchy]
-
-    @property
-    def steps(self) -> int:
-        """Steps of counting so far."""
-        return sum(c.steps for c in (*self.levels, *self.columns))
+    def __init__(self, hierarchy: tuple[int, ...], where: Space, steps: Steps) -> None:
+        self.levels = [Counter(hierarchy[:j], where, steps) for j in range(1, len(hierarchy))]
+        columns = {size: Counter((size,), where, steps) for size in hierarchy}
+        self.columns = [columns[size] for size in hierarchy]
 
     def entries(self, limits: Sequence[int]) -> int:
         """Entries for the axes that may be split, of these extents.
 
         >>> from ..layout.placement import space
-        >>> Listing((4, 8), space("complete")).entries([8, 3])
+        >>> Listing((4, 8), space("complete"), Steps()).entries([8, 3])
         198
         """
         rows, seen = len(limits) + 1, [1, *(counter.count(limits) for counter in self.levels)]
@@ -208,7 +212,9 @@ def check_sizes(graph: Graph, machine: Machine, where: Space, budget: Budget = L
             )
     for op in graph.operators:
         _check_operator(op, graph)
-    return _check_tables(graph, Counter(machine.hierarchy, where, min(budget.steps, MOST_STEPS)), devices, budget)
+    return _check_tables(
+        graph, Counter(machine.hierarchy, where, Steps(min(budget.steps, MOST_STEPS))), devices, budget
+    )
 
 
 def _check_operator(op: Operator, graph: Graph) -> None:
@@ -232,7 +238,7 @@ def _check_operator(op: Operator, graph: Graph) -> None:
 @dataclass(frozen=True)
 class _End:
     """One end of a movement, bounded from above: `layouts`, and per dimension the `intervals` and the `blocks` of
-    one layout.
+    one layout; `gaps`: whether unions of intervals may have some.
     """
 
     key: object
@@ -240,6 +246,7 @@ class _End:
     intervals: tuple[int, ...]
     blocks: tuple[int, ...]
     merged: tuple[bool, ...]
+    gaps: tuple[bool, ...]
     coupled: bool
 
 
@@ -260,12 +267,13 @@ def _check_tables(graph: Graph, counter: Counter, devices: int, budget: Budget) 
         },
     }
     most = 1
-    for width in map(len, limits.values()):
-        for size in counter.hierarchy:
-            most = max(most, size * Counter((size,), counter.where).count([size] * width) if width else 1)
+    listing = Listing(counter.hierarchy, counter.where, counter.steps)
+    for width in {*map(len, limits.values())}:
+        for size, column in zip(counter.hierarchy, listing.columns, strict=True):
+            most = max(most, size * column.count([size] * width) if width else 1)
     if most > MOST_STEPS:
         raise TooLarge(f"listing the columns of a level takes more than {MOST_STEPS} steps; try --space one-per-level")
-    boxes, structures, listing = 0, set[object](), Listing(counter.hierarchy, counter.where, counter.most)
+    boxes, structures = 0, set[object]()
     for name, row_limits in limits.items():
         number = counter.count(row_limits)
         if (alike := _structure(ops[name], shapes) if name in ops else tuple(row_limits)) not in structures:
@@ -281,14 +289,17 @@ def _check_tables(graph: Graph, counter: Counter, devices: int, budget: Budget) 
                 f"{MOST_PER_DEVICE}, "
                 "are planned and checked; try a smaller --space"
             )
-        _check_budget(repr(name), Budget(0, 0, 0, 0, 0, 0, 0, boxes), budget)
+        _check_budget(repr(name), Budget(0, 0, 0, 0, 0, 0, 0, boxes, 0), budget)
+
+    uneven = counter.where.uneven
 
     def end(access: Access | None, owner: str) -> _End:
         order, bound = orders[owner], limits[owner]
         if access is None:
-            touched = [{k} for k in sorted(order, key=int)]
+            touched, whole = [{k} for k in sorted(order, key=int)], [True] * len(order)
         else:
             touched = [{name for name, _ in index.terms} for index in access.index]
+            whole = [len(i.terms) < 2 and all(c == 1 for _, c in i.terms) and not i.offset for i in access.index]
         reduced = (
             {a.name for a in ops[owner].axes if a.combine is not None}
             if owner in ops and access is ops[owner].output
@@ -306,11 +317,12 @@ def _check_tables(graph: Graph, counter: Counter, devices: int, budget: Budget) 
             tuple(counter.involving(bound, p) for p in parts),
             blocks,
             tuple(len(names) > 1 for names in touched),
+            tuple(uneven or not plain for plain in whole),
             coupled,
         )
 
     found, seen, seen_pairs, resting = (
-        Budget(0, 0, 0, 0, 0, 0, 0, boxes),
+        Budget(0, 0, 0, 0, 0, 0, 0, boxes, 0),
         set[object](),
         set[object](),
         resting_places(graph),
@@ -322,13 +334,16 @@ def _check_tables(graph: Graph, counter: Counter, devices: int, budget: Budget) 
         if (a.key, b.key) in seen:
             continue
         seen.add((a.key, b.key))
-        overlaps = segments = 0
+        overlaps = segments = at_once = 0
         for k, pair in enumerate(zip(a.intervals, b.intervals, strict=True)):
-            merged, extent = a.merged[k] or b.merged[k], shapes[tensor][k]
-            if (k_key := (pair, extent, merged)) not in seen_pairs:
+            gaps, extent = a.gaps[k] or b.gaps[k], shapes[tensor][k]
+            at_once += prod(pair) * devices if gaps else 0
+            if (k_key := (pair, extent, gaps)) not in seen_pairs:
                 seen_pairs.add(k_key)
                 overlaps += prod(pair) * devices
-                segments += prod(pair) * devices * min(extent, 4 * devices) if merged else 0
+                segments += prod(pair) * devices * min(extent, 4 * devices) if gaps else 0
+        if at_once:  # pairs whose subtrees differ are sorted, dimension by dimension
+            segments += 16 * a.layouts * b.layouts * len(shapes[tensor])
         _check_pair(f"tensor {tensor!r}", a, b, shapes[tensor], counter.hierarchy)
         found = replace(
             found,
@@ -336,9 +351,10 @@ def _check_tables(graph: Graph, counter: Counter, devices: int, budget: Budget) 
             overlaps=found.overlaps + overlaps,
             segments=found.segments + segments,
             coupled=found.coupled + _coupled(a, b, counter.hierarchy),
+            at_once=max(found.at_once, at_once),
         )
         _check_budget(f"tensor {tensor!r}", found, budget)
-    return replace(found, steps=counter.steps + listing.steps)
+    return replace(found, steps=counter.steps.taken)
 
 
 def _structure(op: Operator, shapes: Mapping[str, tuple[int, ...]]) -> object:
@@ -365,6 +381,7 @@ def _check_budget(place: str, needed: Budget, given: Budget) -> None:
         (needed.entries, "entries of tables", LARGE.entries, given.entries),
         (needed.overlaps, "overlaps of intervals", LARGE.overlaps, given.overlaps),
         (needed.segments, "segments of intervals", LARGE.segments, given.segments),
+        (needed.at_once, "overlaps of intervals with gaps, of one tensor,", LARGE.at_once, given.at_once),
         (needed.boxes, "boxes of placements", LARGE.boxes, given.boxes),
         (needed.coupled, "cells of diagonals", LARGE.coupled, given.coupled),
     ):

@@ -12,13 +12,13 @@ Weights are what these took on a slow computer, in units of 3 nanoseconds, round
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import fields
+from dataclasses import fields, replace
 from math import prod
 from typing import TYPE_CHECKING, Final
 
 import numpy as np
 
-from ...models.cost.limits import LARGE, SMALL, Counter, Listing, OverBudget, check_sizes
+from ...models.cost.limits import LARGE, SMALL, Counter, Listing, OverBudget, Steps, check_sizes
 from ...models.cost.limits import Budget as Sizes
 from ...models.layout.placement import Space
 from ...models.machine.machine import Machine
@@ -40,7 +40,7 @@ AGAIN: Final = 1 << 13
 """Cells of one entry that is equal to one before."""
 GRID: Final = 1 << 10
 """Cells of one cell of the grid of a movement that is derived and followed."""
-HELD: Final = 4
+HELD: Final = 24
 """Cells of a grid that stand for a device in a movement of few: its boxes are listed and compared in Python."""
 FILLED: Final = 1 << 2
 """Cells of one cell that is filled where whole arrays are recomputed."""
@@ -56,8 +56,9 @@ def charge_tables(graph: Graph, machine: Machine, where: Space, budget: Budget, 
     the budget.
     """
     budget.charge(OPERATOR * len(graph.operators), place)
+    sizes = sizes_of(budget)
     try:
-        needed = check_sizes(graph, machine, where, sizes_of(budget))
+        needed = check_sizes(graph, machine, where, replace(sizes, steps=min(sizes.steps, budget.work // STEP)))
     except OverBudget as error:
         raise beyond(place, str(error)) from None
     budget.asks |= any(getattr(needed, f.name) > getattr(SMALL, f.name) for f in fields(needed))
@@ -78,14 +79,14 @@ def charge_placements(
     """Charge listing all placements of axes of these extents (1: never split) on a machine of these sizes; how many
     there are.
     """
-    most = min(sizes_of(budget).steps, budget.work // STEP)
+    steps = Steps(min(sizes_of(budget).steps, budget.work // STEP))
     try:
-        listing, counter = Listing(hierarchy, where, most), Counter(hierarchy, where, most)
+        listing, counter = Listing(hierarchy, where, steps), Counter(hierarchy, where, steps)
         filled, count = listing.entries(limits), counter.count(limits)
     except OverBudget as error:
         raise beyond(place, str(error)) from None
     budget.hold(filled, place)
-    budget.charge(STEP * (listing.steps + counter.steps) + BOX * filled, place)
+    budget.charge(STEP * steps.taken + BOX * filled, place)
     return count
 
 

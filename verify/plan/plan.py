@@ -342,7 +342,7 @@ def _owners(plan: Plan, budget: Budget) -> str:
             )  # repeated layers are alike
             if key in known:
                 continue
-            charge_entry(plan.machine.devices, len(op.axes) + len(op.output.index), budget)
+            charge_entry(4 * plan.machine.devices, len(op.axes) + len(op.output.index), budget)
             known.add(key)
             if wrong := wrong_owner(op, plan.graph, placements[op.name], plan.machine.hierarchy):
                 return wrong

@@ -246,7 +246,7 @@ class _Chosen:
         for name, p in self.c.choices.operators:
             hierarchy = self.hierarchy if p.view is None else p.view.counts
             op = self.entries.operators[name]
-            charge_entry(self.machine.devices, len(op.axes) + len(op.inputs), self.budget)
+            charge_entry(4 * self.machine.devices, len(op.axes) + len(op.inputs), self.budget)
             wrong = wrong or wrong_owner(op, self.graph, replace(p, view=None), hierarchy)
         for number, move in enumerate(self.entries.moves):
             if wrong:
