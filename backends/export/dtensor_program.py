@@ -84,7 +84,8 @@ class Program:
                 return x
             return self.read(x, None) if isinstance(x, nn.Parameter) else x.to(to)
 
-        return tree_map(cast, (args, kwargs))
+        changed: tuple[Any, Any] = tree_map(cast, (args, kwargs))
+        return changed
 
     def read(self, weight: Any, wanted: Sequence[Any] | None, dtype: torch.dtype | None = None) -> Any:
         """A weight as an operator takes it: in the half type (or `dtype`), in the layout `wanted` (None: its own)."""

@@ -214,7 +214,7 @@ def plan_step(
         for _, parameter, _ in steps.shards:
             if parameter.grad is not None:
                 parameter.grad.to_local().div_(weights)
-        total = total / weights
+        total = None if total is None else total / weights
     steps.step()
     return total
 

@@ -332,8 +332,8 @@ class _Read:
             case "adam_update" | "adamw_update" if op is not None:
                 kind = op.function.removesuffix("_update")
                 b1, b2, eps, rate = (_number(op, k) for k in ("beta1", "beta2", "epsilon", "rate"))
-                own = _number(op, "decay") if kind == "adamw" else decay
-                return kind, (("lr", rate), ("betas", (b1, b2)), ("eps", eps), ("weight_decay", own))
+                shrink = _number(op, "decay") if kind == "adamw" else decay
+                return kind, (("lr", rate), ("betas", (b1, b2)), ("eps", eps), ("weight_decay", shrink))
             case "sgd_update" if op is not None and not {*kept} & {"rmsprop_v", "adagrad_v"}:
                 momentum = self._number(f"{weight}.momentum.next", "momentum")
                 nesterov = f"{weight}.nesterov" in self.writer
@@ -345,8 +345,8 @@ class _Read:
                     return "adagrad", (("lr", rate), ("eps", eps), ("weight_decay", decay))
                 alpha = self._number(f"{weight}.rmsprop_v.next", "beta2")
                 momentum = self._number(f"{weight}.momentum.next", "momentum")
-                numbers = (("lr", rate), ("alpha", alpha), ("eps", eps), ("weight_decay", decay))
-                return "rmsprop", (*numbers, ("momentum", momentum))
+                shared = (("lr", rate), ("alpha", alpha), ("eps", eps), ("weight_decay", decay))
+                return "rmsprop", (*shared, ("momentum", momentum))
             case "lion_update":
                 return "lion", ()
             case _:

@@ -41,7 +41,7 @@ def assumptions(c: PipelineCertificate, where: Space, graph_of: Callable[[int], 
     cannot be cut so (then nothing is proved).
     """
     pairs = dict.fromkeys([*c.pairs, *((x.stages, x.micro) for x in c.interleaved)])
-    sizes = [found for p, _ in pairs if (found := parts(c.machine, p)) is not None]
+    sizes = [part for p, _ in pairs if (part := parts(c.machine, p)) is not None]
     crossed = {k for p, _ in pairs for k in levels_crossed(c.machine, p)}
     used = _resized(c.machine, [whole if k in crossed else max(s[k] for s in sizes) for k, whole in _levels(c.machine)])
     found = worded(c)

@@ -88,8 +88,8 @@ def read_certificate(
         if not isinstance(egraph, EGraph):
             raise ContainerError(str(path), "is an extraction, and the problem with its hash is no e-graph")
         result = check_extraction(egraph, extraction, request.budget)
-        assumed = tuple(f"assumed: {a}" for a in result.assumptions)
-        return Subject("extraction", identity(held), (result,), lambda r: _extraction_line(r, egraph), rest=assumed)
+        rest = tuple(f"assumed: {a}" for a in result.assumptions)
+        return Subject("extraction", identity(held), (result,), lambda r: _extraction_line(r, egraph), rest=rest)
     request.refuse(str(path), "a certificate of a selection problem", NOTHING)
     certificate = decode_certificate(held)
     problem = _about(path, certificate.problem_sha256, problems, "a certificate of the problem", "problem")

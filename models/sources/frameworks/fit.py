@@ -55,12 +55,12 @@ def sizes_of(graph: Graph) -> dict[str, frozenset[int]]:
         for axis in op.axes:
             axes.setdefault(axis.name, set()).add(axis.extent)
         if op.function == "top_k_mask" and "k" in dict(op.attributes):
-            out["chosen"] = frozenset({int(dict(op.attributes)["k"])})
+            out["chosen"] = frozenset(k for name, k in op.attributes if name == "k" and isinstance(k, int))
     if layers:
         out["layers"] = frozenset({len(layers)})
-    for name, axis in _AXES.items():
-        if axis in axes:
-            out[name] = frozenset(axes[axis])
+    for name, letter in _AXES.items():
+        if letter in axes:
+            out[name] = frozenset(axes[letter])
     heads = axes.get("h") or {k * g for k in axes.get("k", ()) for g in axes.get("g", {1})}
     if heads:
         out["heads"] = frozenset(heads)

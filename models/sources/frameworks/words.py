@@ -128,7 +128,7 @@ def vocabulary(name: str) -> Vocabulary:
             for kind in _KINDS:
                 for key in str(table.get(kind, "")).split():
                     same = tuple(neutral.get(key, ()))
-                    words[key] = Word(key, kind, cast("Group", group), about, same)
+                    words[key] = Word(key, kind, group, about, same)
     return Vocabulary(str(data["framework"]), words, dict(data.get("foreign", {})))
 
 

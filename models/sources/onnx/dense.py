@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import numpy as np
+
 from ...program.index import Access, Affine, Axis, Combine
 from ..building.flat import Unsupported, gathered, matrix_product, pointwise
 from ..building.signs import never_negative
@@ -52,7 +54,11 @@ def gather(c: Context, node: Node) -> None:
 def _from_the_front(c: Context, node: Node, ids: Shaped, extent: int) -> Shaped:
     """Positions of which -1 is the last, since operator set 11: modulo the extent, where they may be negative."""
     known = c.known(node.inputs[1])
-    never = bool((known >= 0).all()) if known is not None else never_negative(c.g.operators, c.g.tensors, ids[0])
+    never = (
+        never_negative(c.g.operators, c.g.tensors, ids[0])
+        if known is None
+        else bool(np.all(np.greater_equal(known, 0)))
+    )
     if c.opset < 11 or never:
         return ids
     return pointwise(c, node, "index", "remainder", [ids], c.dtype(node.inputs[1]), value=extent), ids[1]

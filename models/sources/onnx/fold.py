@@ -17,9 +17,9 @@ _ARITHMETIC: dict[str, Callable[[Constant, Constant], Constant]] = {
     "Add": np.add,
     "Sub": np.subtract,
     "Mul": np.multiply,
-    "Div": lambda a, b: np.where((a < 0) != (b < 0), -(abs(a) // np.maximum(abs(b), 1)), abs(a) // abs(b)).astype(
-        a.dtype
-    ),
+    "Div": lambda a, b: np.where(
+        np.less(a, 0) != np.less(b, 0), -(abs(a) // np.maximum(abs(b), 1)), abs(a) // abs(b)
+    ).astype(a.dtype),
 }
 
 

@@ -1,4 +1,4 @@
-"""This module runs an ONNX file with the reference evaluator of the `onnx` package, those of its operators repaired that
+"""This module runs an ONNX file with the reference evaluator of `onnx`, those of its operators repaired that
 contradict the specification (`repaired`).
 """
 

@@ -72,7 +72,7 @@ def own_gradients(found: list[str]) -> Iterator[None]:
         if words not in found:
             found.append(words)
 
-    def applied(kind: type, *args: object, **named: object) -> object:
+    def applied(kind: type, /, *args: object, **named: object) -> object:
         if torch.is_grad_enabled() and not kind.__module__.startswith(_DERIVED) and _trained((args, named)):
             backward = getattr(kind, "backward", None) or getattr(kind, "vjp", None)
             code = getattr(backward, "__code__", None)

@@ -100,9 +100,8 @@ def _common(op: Operator) -> list[Access]:
     """
     reads = op.inputs[:3]
     inside = {m for n in ROLES for m in role(op, n)}
-    alone = {a.name for a in op.axes if a.extent == 1 and a.name not in inside} - set.intersection(
-        *({*a.axes} for a in reads)
-    )
+    everywhere = set(reads[0].axes).intersection(*(a.axes for a in reads))
+    alone = {a.name for a in op.axes if a.extent == 1 and a.name not in inside} - everywhere
     return [replace(a, index=tuple(Affine() if i.single in alone else i for i in a.index)) for a in reads]
 
 
