@@ -8,15 +8,20 @@ from __future__ import annotations
 
 import json
 import random
+import shlex
+import shutil
 import string
+import subprocess
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Final
 
 import pytest
 
 from shardproof.models.layout.targets.degrees import Flags
 from shardproof.models.sources.frameworks.flags import read_settings
+from shardproof.models.sources.frameworks.launch import launched
 from shardproof.models.sources.frameworks.settings import Settings
 from shardproof.models.sources.frameworks.words import Vocabulary, Word, vocabulary
 from shardproof.models.text import InputError
@@ -498,3 +503,51 @@ def test_any_text_is_read_or_refused() -> None:
 def test_a_file_of_many_words_is_bounded() -> None:
     text = " ".join(f"--x{i} 1" for i in range(20_000))
     assert "more than" in refused(text)
+
+
+PIECES: Final = (
+    "8", "--lr 1", "'a b'", '"c d"', "$A", "${B}", "x=y", "$A$B", '"$A"', "a#b", "# c", "-1", '"${C[@]}"', "${C[@]}",
+    "$C", "${C}", '""', "${C[*]}", 'x"$A"y', "%", "a.py", "--x=$A", "", "a b", "*", "~", "{1,2}", "a\\ b", "\\$A", "$Z",
+    "!", "a;b", "[a]", "'$A'", '$"a"', "`a`", "$(a)", "${A:-b}", '"a ${C[@]} b"', "\"'a'\"", "|", ">f", "$1", "\t",
+)  # fmt: skip
+"""What scripts are made of: plain pieces first, then what only a shell can say."""
+
+
+@pytest.mark.skipif(shutil.which("bash") is None, reason="needs bash")
+def test_a_script_that_is_read_means_what_bash_makes_of_it(tmp_path: Path) -> None:
+    """Random scripts against bash itself: refused, or the arguments are the same, one by one."""
+    rng, agreed = random.Random(3), 0
+    shown = 'torchrun() { shift; [ $# -gt 0 ] && printf "%s\\0" "$@"; return 0; }\n'
+    for n in range(400):
+        pieces = PIECES if n % 4 == 0 else PIECES[:24]
+
+        def some(pieces: tuple[str, ...] = pieces) -> str:
+            return "".join(rng.choice(pieces) for _ in range(rng.randint(1, 2)))
+
+        lines = ["A=7", "B=b", "C=(1 2)"]
+        for _ in range(rng.randint(1, 3)):
+            several = [some() for _ in range(rng.randint(0, 3))]
+            array = f"C=({' '.join(several)})" if rng.random() < 0.5 else "C=(\n" + "\n".join(several) + "\n)"
+            lines.append(rng.choice([f"A={some()}", f"export B={some()}", array, "# words", ""]))
+        lines.append("torchrun x.py " + rng.choice([" ", "\\\n "]).join(some() for _ in range(rng.randint(1, 4))))
+        try:
+            ours = shlex.split(launched("#!/bin/bash\n" + "\n".join(lines)).arguments)
+        except InputError:
+            continue
+        run = ["bash", "-c", shown + "\n".join(lines)]
+        done = subprocess.run(run, capture_output=True, text=True, cwd=tmp_path, timeout=20, check=False)
+        assert (ours, "") == (done.stdout.split("\0")[:-1], done.stderr), lines
+        agreed += 1
+    assert agreed > 60, agreed
+
+
+@pytest.mark.parametrize(
+    "text", ["a=b\n", "A=1 ", "\n", "x", "-", "--lr 1 ", "[t]\n", "a: 1\n", "[", '{"a":', "--a.", "'", "x.py \n", "${", "A=(\n"]
+)  # fmt: skip
+def test_long_files_are_read_in_time(text: str) -> None:
+    """A line of `a=b` a quarter of a million times took minutes: patterns look at every character a few times."""
+    for head in ("", "#!/bin/sh\n"):
+        try:
+            read_settings(head + text * (100_000 // len(text)))
+        except InputError as error:
+            assert len(str(error)) < 1_000

@@ -21,7 +21,7 @@ from ...models.sources.frameworks.settings import Settings
 from ...models.text import InputError
 from .strategy import Rule, Strategy, StrategyError
 
-MAX_SETTINGS: Final = 1 << 20
+MAX_SETTINGS: Final = 1 << 18
 """Bytes: what is longer is a strategy, or nothing that is read."""
 
 
@@ -35,7 +35,7 @@ def framework_settings(source: Path | str) -> Settings | None:
     3
     """
     text = _text(source)
-    if text is None:
+    if text is None or len(text) > MAX_SETTINGS:
         return None
     try:
         return read_settings(text)

@@ -77,7 +77,8 @@ def _nothing_fits(
     claim = certificate.claim
     assert isinstance(claim, Infeasible) and problem.limit is not None
     if as_json:
-        found = {**_document(report, None, checked), "conflict": conflict(problem, claim)}
+        none = {"lower_bound": None, "strategy_lower_bound": None, "conflict": conflict(problem, claim)}
+        found = {**_document(report, None, checked), **none}
         spent = {"seconds": round(clock.elapsed_s, 3), "processor_seconds": round(clock.processor_s, 3)}
         emit({**found, "settings": settings.to_json(), **spent})
         return code
@@ -157,7 +158,7 @@ def _lines(report: PipelineAudit) -> list[str]:
             lines.append(f"refuted: the plan takes {less:.1%} less than any completion of it")
         case _:
             if own is None and best is None:
-                lines.append("undecided: nothing was found that fits, and that nothing does is not proved of stages")
+                lines.append("undecided: nothing was found that fits, and it is not proved that nothing does")
             elif given.bound >= NO_STEP:
                 lines.append("undecided: the plan fits and no completion does, which no certificate holds")
             else:

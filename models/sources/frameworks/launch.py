@@ -24,11 +24,17 @@ from ...text import InputError
 _ASSIGNED: Final = re.compile(r"(?:export\s+)?([A-Za-z_]\w*)=(.*)", re.ASCII | re.DOTALL)
 _ARRAY: Final = re.compile(r"([A-Za-z_]\w*)=\((.*)\)", re.ASCII | re.DOTALL)
 _NAME: Final = re.compile(r"\$(?:\{([A-Za-z_]\w*)(\[[@*]\])?\}|([A-Za-z_]\w*))", re.ASCII)
+_WHOLE: Final = re.compile(r'"\$\{([A-Za-z_]\w*)(\[@\])()\}"', re.ASCII)
 _PROGRAM: Final = re.compile(r"[\w./-]*\.py", re.ASCII)
 _IDLE: Final = re.compile(r"(set [-+]\w+( pipefail)?|(cd|mkdir|echo|module|ulimit|umask)\b[^;&|`$(]*)", re.ASCII)
-_SHELL: Final = re.compile(
-    r"`|\$\(|\$\{[^}]*[^\w\[\]@*}]|\$[\d@*#?!$-]|[;|&<>()]|'[^']*\$[^']*'|\"[^\"]*\$\{\w+\[\*\]\}[^\"]*\"", re.ASCII
+_SHELL: Final = re.compile(r"[$`;|&<>(){}\[\]*?~!\\]")
+"""What means something to a shell, beside quotes and variables; inside quotes too, so that nothing is read wrongly."""
+
+_LITERAL: Final = re.compile(
+    r"'[^']*\$[^']*'|\"[^\"]*\$\{\w+\[\*\]\}[^\"]*\"|\"[^\"]+\$\{\w+\[@\]\}|\$\{\w+\[@\]\}[^\"\s]"
 )
+"""Dollars that are no variables, and arrays in one word with something else."""
+
 MOST_EXPANDED: Final = 1 << 18
 """Characters of arguments: variables in variables grow fast."""
 
@@ -56,6 +62,8 @@ def launched(text: str) -> Launched:
             known[array[1]] = _words(array[2], known, used, place)
         elif (assigned := _ASSIGNED.fullmatch(line)) is not None and len(_split(assigned[2], place)) <= 1:
             known[assigned[1]] = [" ".join(_words(assigned[2], known, used, place))]
+            if assigned[2][:1].isspace():
+                raise _refusal(f"{place} has a space behind its =")
         elif _IDLE.fullmatch(line) is None:
             words = _words(line, known, used, place)
             program = next((k for k, w in enumerate(words) if _PROGRAM.fullmatch(w)), None)
@@ -99,7 +107,7 @@ def _uncommented(line: str) -> str:
             quote = "" if c == quote else quote
         elif c in "\"'":
             quote = c
-        elif c == "#" and (k == 0 or line[k - 1].isspace()):
+        elif c == "#" and (k == 0 or line[k - 1].isspace() or line[k - 1] == "("):
             return line[:k].rstrip()
     return line.rstrip()
 
@@ -113,7 +121,7 @@ def _split(text: str, place: str) -> list[str]:
 
 def _words(text: str, known: dict[str, list[str]], used: set[str], place: str) -> list[str]:
     """Words of a command after expansion.  Unquoted variables split into words, as a shell has it."""
-    if _SHELL.search(text) is not None:
+    if _LITERAL.search(text) is not None or _SHELL.search(_NAME.sub("", text)) is not None:
         raise _refusal(f"{place} holds more of the shell than variables and arrays")
 
     def value(match: re.Match[str]) -> str:
@@ -122,12 +130,13 @@ def _words(text: str, known: dict[str, list[str]], used: set[str], place: str) -
             raise _refusal(f"{place}: nothing says what ${name} is")
         if len(known[name]) > 1 and not match[2]:
             raise _refusal(f"{place}: ${name} is an array; write ${{{name}[@]}}")
+        if any("'" in word or '"' in word for word in known[name]):
+            raise _refusal(f"{place}: ${name} has quotes in its value")
         used.add(name)
-        return " ".join(shlex.quote(w) if match[2] else w for w in known[name])
+        kept = match[0].startswith('"')  # one word for each of the array; else all are split again
+        return " ".join(f'"{word}"' if kept else word for word in known[name])
 
-    whole = _NAME.sub(value, re.sub(r'"(\$\{\w+\[@\]\})"', r"\1", text))
-    if "$" in whole:
-        raise _refusal(f"{place} has a dollar that is no variable")
+    whole = _NAME.sub(value, _WHOLE.sub(value, text))
     if len(whole) > MOST_EXPANDED:
         raise _refusal(f"{place} grows too long")
     return _split(whole, place)

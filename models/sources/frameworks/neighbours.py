@@ -75,8 +75,9 @@ _TRAINER: Final = (
 _ACCELERATE: Final = ("distributed_type", "compute_environment", "fsdp_config", "deepspeed_config", "num_processes")
 _COMPOSER: Final = ("sharding_strategy", "fsdp_sharding_strategy", "parallelism_config")
 _SHELL: Final = re.compile(
-    r"^\s*(#!.*\b(ba|z|da|k)?sh\b|export\s|(?:\w+=\S*\s+)*(?:srun|mpirun|torchrun|deepspeed|accelerate|python3?|exec)\b"
-    r"|[A-Za-z_]\w*\+?=\(|[\w./-]+\.py\s+-|if\s\[|for\s\w+\sin\b)",
+    r"^[ \t]*(#!.*\b(ba|z|da|k)?sh\b|export[ \t]"
+    r"|(?:\w+=\S*[ \t]+){0,16}(?:srun|mpirun|torchrun|deepspeed|accelerate|python3?|exec)\b"
+    r"|[A-Za-z_]\w*\+?=\(|[\w./-]+\.py[ \t]+-|if[ \t]\[|for[ \t]\w+[ \t]in\b)",
     re.MULTILINE,
 )
 _KEY: Final = re.compile(r"^(\s*)(?:-\s+)?([A-Za-z_][\w.-]*)\s*:(?:\s+(.*))?$")
