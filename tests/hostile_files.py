@@ -381,14 +381,19 @@ def schedules(rnd: random.Random) -> Attempt:
     return lambda budget: check_schedule(c, budget)
 
 
-def selections(rnd: random.Random) -> Attempt:
+@cache
+def makers_of(member: str, count: int) -> tuple[Callable[..., dict[str, bytes]], ...]:
+    """Makers of `budget_cases` whose files are so many, one of them `member`."""
     from budget_cases import MAKERS
 
+    return tuple(m for m in MAKERS if member in (files := m(50)) and len(files) == count)
+
+
+def selections(rnd: random.Random) -> Attempt:
     from shardproof.proofs.selection.file import decode_certificate
     from shardproof.proofs.selection.load import selection_problem
 
-    makers = [m for m in MAKERS if "certificate.spz" in m(50) and len(m(50)) == 2]
-    files = rnd.choice(makers)(rnd.choice((2, 3, 5, 8, 13, 20, 34)))
+    files = rnd.choice(makers_of("certificate.spz", 2))(rnd.choice((2, 3, 5, 8, 13, 20, 34)))
     name, data = next((name, data) for name, data in files.items() if name != "certificate.spz")
     problem = selection_problem(data, name)
     certificate = decode_certificate(read_container(files["certificate.spz"]))
@@ -396,10 +401,7 @@ def selections(rnd: random.Random) -> Attempt:
 
 
 def reductions(rnd: random.Random) -> Attempt:
-    from budget_cases import MAKERS
-
-    makers = [m for m in MAKERS if "reduction.spz" in m(50)]
-    files = rnd.choice(makers)(rnd.choice((1, 2, 3, 5, 8, 13, 20, 34)))
+    files = rnd.choice(makers_of("reduction.spz", 1))(rnd.choice((1, 2, 3, 5, 8, 13, 20, 34)))
     members = read_container(files["reduction.spz"])
     return lambda budget: check_programs(members, budget)
 

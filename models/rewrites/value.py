@@ -10,6 +10,7 @@ values count as different only if that is certain.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from itertools import product
 from typing import Final, assert_never
 
@@ -24,6 +25,21 @@ from .types import Contradiction, Side, Stuck, Typed, type_left, type_right
 Tensor = dict[tuple[int, ...], Number]
 Keys = dict[tuple[object, ...], int]
 MOST_WORK: Final = 2_000_000
+
+
+Meter = Callable[[int], None]
+"""Told of steps of evaluation before they are taken; it raises where they are too many."""
+
+CALL: Final = 64
+"""Steps that a meter counts for a function, whose bounds are fractions of many digits."""
+
+
+@dataclass
+class _Work:
+    """Steps taken of an evaluation, and who else counts them."""
+
+    meter: Meter | None
+    taken: int = 0
 
 
 class TooMuchWork(ValueError):
@@ -86,13 +102,15 @@ def right_fault(typed: Typed) -> str | None:
     return None
 
 
-def tensors_of(typed: Typed, side: Side, values: Sequence[Tensor], keys: Keys) -> list[Tensor]:
+def tensors_of(
+    typed: Typed, side: Side, values: Sequence[Tensor], keys: Keys, meter: Meter | None = None
+) -> list[Tensor]:
     """Values of all nodes of a side on an instance; `NotDecided` if bounds do not determine one.  `keys`: those of
     all irrational values so far.
     """
     nodes = typed.rule.left if side is typed.left else typed.rule.right
     out: list[Tensor] = []
-    work = [0]
+    work = _Work(meter)
     for k, lifted in enumerate(side.bodies):
         t = side.types[k]
         extents = [_whole(typed, e) for e in (*(e for _, e in t.times), *t.sums, *t.sizes)]
@@ -127,15 +145,15 @@ def copies_differ(typed: Typed, side: Side, tensors: Sequence[Tensor], values: S
     return True if True in seen else None if None in seen else False
 
 
-def value_fault(typed: Typed, values: Sequence[Tensor]) -> str | None:
+def value_fault(typed: Typed, values: Sequence[Tensor], meter: Meter | None = None) -> str | None:
     """What is certainly wrong on an instance typed on both sides: "left copy", "copy", "value" or None.  `NotDecided`
     if it depends on values that bounds do not determine."""
     keys: Keys = {}
-    left = tensors_of(typed, typed.left, values, keys)
+    left = tensors_of(typed, typed.left, values, keys, meter)
     broken = copies_differ(typed, typed.left, left, values)
     if broken:
         return "left copy"
-    right = tensors_of(typed, typed.right, values, keys)
+    right = tensors_of(typed, typed.right, values, keys, meter)
     found = None
     if copies_differ(typed, typed.right, right, values):
         found = "copy"
@@ -165,9 +183,11 @@ def _whole(typed: Typed, p: Poly) -> int:
     return value
 
 
-def _spend(work: list[int], steps: int) -> None:
-    work[0] += steps
-    if work[0] > MOST_WORK:
+def _spend(work: _Work, steps: int) -> None:
+    if work.meter is not None:
+        work.meter(steps)
+    work.taken += steps
+    if work.taken > MOST_WORK:
         raise TooMuchWork(f"more than {MOST_WORK} steps of evaluation")
 
 
@@ -182,7 +202,7 @@ Environment = dict[str, int]
 Run = Callable[[Environment], Number]
 
 
-def _compiled(e: Expression, typed: Typed, operands: Sequence[Tensor], keys: Keys, work: list[int]) -> Run:
+def _compiled(e: Expression, typed: Typed, operands: Sequence[Tensor], keys: Keys, work: _Work) -> Run:
     def poly(p: Poly) -> Callable[[Environment], int]:
         q = typed.facts.now(p)
         terms = list(q.terms.items())
@@ -207,7 +227,13 @@ def _compiled(e: Expression, typed: Typed, operands: Sequence[Tensor], keys: Key
             return poly(e.value)
         case Call():
             arguments, index, f = [sub(a) for a in e.arguments], [poly(p) for p in e.index], e.function
-            return lambda env: apply(f, [p(env) for p in index], [a(env) for a in arguments], keys)
+
+            def call(env: Environment) -> Number:
+                if work.meter is not None:
+                    work.meter(CALL)
+                return apply(f, [p(env) for p in index], [a(env) for a in arguments], keys)
+
+            return call
         case Plus():
             terms = [sub(t) for t in e.terms]
             return lambda env: sum(t(env) for t in terms)

@@ -26,6 +26,10 @@ JUDGEMENT = 1 << 20
 """Cells of one judgement, or of one step of a derivation: typing both sides, and an instance."""
 
 
+STEP = 1 << 10
+"""Cells of one step of evaluating a side on an instance."""
+
+
 @dataclass(frozen=True)
 class RuleResult:
     """`word`: proved, refuted, vacuous, undecided, derived; or rejected: the proof does not hold, `reason` says
@@ -52,9 +56,12 @@ class RuleResult:
         return out
 
 
-def check_judgement(judgement: Judgement) -> RuleResult:
+def check_judgement(judgement: Judgement, budget: Budget | None = None) -> RuleResult:
     """What the checker says of one judgement."""
-    report = check_substitution(judgement)
+    budget = Budget.asked() if budget is None else budget
+    place = f"rule {judgement.rule.name!r}"
+    budget.charge(JUDGEMENT, place)
+    report = check_substitution(judgement, lambda steps: budget.charge(STEP * steps, place))
     name = judgement.rule.name
     if report.vacuous:
         return RuleResult(name, "vacuous")
@@ -84,8 +91,7 @@ def check_library(
     for k, judgement in enumerate(library.judgements):
         if notify is not None:
             notify(k, total)
-        budget.charge(JUDGEMENT, f"rule {judgement.rule.name!r}")
-        result = check_judgement(judgement)
+        result = check_judgement(judgement, budget)
         out.append(result)
         if result.word == "proved":
             proved[result.name] = judgement.rule

@@ -31,6 +31,7 @@ from ...models.rewrites.rule import Condition, Substitution, SubstitutionError, 
 from ...models.rewrites.shards import IllTyped
 from ...models.rewrites.types import Contradiction, NeedsChoice, Side, Stuck, Typed, type_left, type_right
 from ...models.rewrites.value import (
+    Meter,
     TooMuchWork,
     all_names,
     input_sizes,
@@ -71,20 +72,22 @@ class SubstitutionReport:
     reason: str
 
 
-def check_substitution(judgement: Judgement) -> SubstitutionReport:
-    """Check a judgement; a proof that fails is reported, never raised."""
+def check_substitution(judgement: Judgement, meter: Meter | None = None) -> SubstitutionReport:
+    """Check a judgement; a proof that fails is reported, never raised.  `meter`: told of steps of evaluation, and of
+    what replaying a proof takes, before.
+    """
     name = judgement.rule.name
     try:
         judgement.rule.check()
         match judgement:
             case Proved():
-                _proved(judgement)
+                _proved(judgement, meter)
                 return SubstitutionReport(name, Verdict.PROVED, False, "")
             case Refuted():
-                _refuted(judgement.rule, judgement.counterexample)
+                _refuted(judgement.rule, judgement.counterexample, meter)
                 return SubstitutionReport(name, Verdict.REFUTED, False, "")
             case Vacuous():
-                _vacuous(judgement)
+                _vacuous(judgement, meter)
                 return SubstitutionReport(name, Verdict.UNDECIDED, True, "")
             case Undecided():
                 return SubstitutionReport(name, Verdict.UNDECIDED, False, judgement.reason)
@@ -94,7 +97,7 @@ def check_substitution(judgement: Judgement) -> SubstitutionReport:
         return SubstitutionReport(name, Verdict.UNDECIDED, False, f"rejected: {error}")
 
 
-def _proved(proved: Proved) -> None:
+def _proved(proved: Proved, meter: Meter | None) -> None:
     rule = proved.rule
     outcomes = {c.choices: c.outcome for c in proved.cases}
     if len(outcomes) != len(proved.cases):
@@ -104,7 +107,7 @@ def _proved(proved: Proved) -> None:
         raise Rejected("cases", "no case is shown: the rule is vacuous")
     if outcomes:
         raise Rejected("cases", f"{len(outcomes)} outcomes for cases that do not exist")
-    _witness(rule, proved.witness)
+    _witness(rule, proved.witness, meter)
     if len(proved.needed) != len(rule.preconditions):
         raise Rejected(
             "preconditions",
@@ -112,7 +115,7 @@ def _proved(proved: Proved) -> None:
         )
     for k, (c, e) in enumerate(zip(rule.preconditions, proved.needed, strict=True)):
         others = tuple(d for j, d in enumerate(rule.preconditions) if j != k)
-        _counterexample(rule, e, others, c, f"precondition {c}")
+        _counterexample(rule, e, others, c, f"precondition {c}", meter)
 
 
 def _cases(
@@ -226,7 +229,7 @@ def _instance(rule: Substitution, instance: Instance, place: str) -> Typed:
         raise Rejected(place, f"the left side does not type on the instance: {error}") from None
 
 
-def _witness(rule: Substitution, instance: Instance) -> None:
+def _witness(rule: Substitution, instance: Instance, meter: Meter | None) -> None:
     typed = _instance(rule, instance, "witness")
     names = all_names(rule, dict(instance))
     for c in rule.preconditions:
@@ -240,7 +243,7 @@ def _witness(rule: Substitution, instance: Instance) -> None:
         tensor(s, [(7 * k + 3 * k * k + 5 * j) % 13 - 6 for k in range(_elements(s))]) for j, s in enumerate(sizes)
     ]
     try:
-        found = value_fault(typed, values)
+        found = value_fault(typed, values, meter)
     except NotDecided:
         # an irrational value that bounds do not separate: the witness shows that both sides type, the proof that they
         # are equal
@@ -257,7 +260,12 @@ def _elements(sizes: tuple[int, ...]) -> int:
 
 
 def _counterexample(
-    rule: Substitution, e: Counterexample, keep: tuple[Condition, ...], broken: Condition | None, place: str
+    rule: Substitution,
+    e: Counterexample,
+    keep: tuple[Condition, ...],
+    broken: Condition | None,
+    place: str,
+    meter: Meter | None,
 ) -> None:
     typed = _instance(rule, e.instance, place)
     names = all_names(rule, dict(e.instance))
@@ -274,13 +282,13 @@ def _counterexample(
     values = [tensor(s, v) for s, v in zip(sizes, e.values, strict=True)]
     if typed.left.copies:
         left_only = Typed(_without_right(rule), typed.facts, typed.inputs, typed.left, Side((), (), ()), [])
-        if (value_fault(left_only, values) == "left copy") != (e.what == "left copy"):
+        if (value_fault(left_only, values, meter) == "left copy") != (e.what == "left copy"):
             raise Rejected(place, "the left side breaks its own copies, or is claimed to and does not")
         if e.what == "left copy":
             return
     what = right_fault(typed)
     if what is None:
-        what = value_fault(typed, values)
+        what = value_fault(typed, values, meter)
     if what is None or what != e.what:
         raise Rejected(place, f"the right side is claimed to fail by {e.what}, found {what}")
 
@@ -289,17 +297,17 @@ def _without_right(rule: Substitution) -> Substitution:
     return Substitution(rule.name, rule.inputs, rule.left, (), (), rule.preconditions)
 
 
-def _refuted(rule: Substitution, e: Counterexample) -> None:
+def _refuted(rule: Substitution, e: Counterexample, meter: Meter | None) -> None:
     if e.what == "left copy":
         raise Rejected("counterexample", "the left side breaks its own copies: vacuous there, not refuted")
-    _counterexample(rule, e, rule.preconditions, None, "counterexample")
+    _counterexample(rule, e, rule.preconditions, None, "counterexample", meter)
 
 
-def _vacuous(vacuous: Vacuous) -> None:
+def _vacuous(vacuous: Vacuous, meter: Meter | None) -> None:
     if vacuous.violation is not None:
         if vacuous.violation.what != "left copy":
             raise Rejected("violation", "must be of the left side's copies")
-        _counterexample(vacuous.rule, vacuous.violation, (), None, "violation")
+        _counterexample(vacuous.rule, vacuous.violation, (), None, "violation", meter)
         if not vacuous.cases:
             return
     outcomes = {c.choices: c.outcome for c in vacuous.cases}
