@@ -201,7 +201,8 @@ def test_an_engine_that_keeps_no_time_is_ended(monkeypatch: pytest.MonkeyPatch) 
     monkeypatch.setattr(child, "GRACE", 0.2)
     monkeypatch.setattr(child, "_CODE", "import time; time.sleep(600)")
     problem = frustrated(0)
-    answer = solve(problem, engine="ilp", time_limit_s=5)
+    soon = Options(engines=EngineOptions(asked_share=0.1))
+    answer = solve(problem, engine="ilp", time_limit_s=5, options=soon)
     assert answer.asked[-1].says == "time is over" and not answer.asked[-1].decided
     assert answer.status is Status.OPTIMAL
     checked(problem, answer)
