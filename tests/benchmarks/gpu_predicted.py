@@ -134,8 +134,13 @@ FAMILIES = {
 }
 
 
-def planned(gpu: str, name: str, attention: str) -> dict[str, float]:
-    """Milliseconds and bytes of a whole step, by its plan on one device of the built-in machine."""
+PROGRAMS = "tests/benchmarks/gpu/cases.py"
+OPTIONS = ["--train", "adam:bits=16"]
+"""Of `plan`, besides machine and output; the page names them."""
+
+
+def planned(gpu: str, name: str) -> dict[str, float]:
+    """Milliseconds and bytes of a whole step, by its plan on one device of the built-in machine, with default options."""
     with tempfile.TemporaryDirectory() as folder:
         ran = subprocess.run(
             [
@@ -143,11 +148,11 @@ def planned(gpu: str, name: str, attention: str) -> dict[str, float]:
                 "-m",
                 "shardproof",
                 "plan",
-                f"{HERE / 'gpu/cases.py'}:{name}",
+                f"{HERE.parents[1] / PROGRAMS}:{name}",
                 "--machine",
                 f"{MACHINES[gpu]}:1x1",
             ]
-            + ["--train", "adam:bits=16", "--attention", attention, "--json", "-o", f"{folder}/p.spz"],
+            + [*OPTIONS, "--json", "-o", f"{folder}/p.spz"],
             capture_output=True,
             text=True,
             check=True,
@@ -164,7 +169,7 @@ def steps(gpu: str) -> list[dict[str, object]]:
         if row["mode"] != "eager":
             continue
         name = f"{row['model'].replace('-', '_')}_{row['batch']}_{row['sequence']}"
-        told = planned(gpu, name, "fused")
+        told = planned(gpu, name)
         found.append(
             {
                 "gpu": gpu, "case": name, "ms": round(told["ms"], 3), "measured_ms": float(row["ms"]),
@@ -226,7 +231,10 @@ def main(arguments: list[str]) -> int:
                     f"| {s['case']} | {ms:.1f} | {seen:.1f} | {ms / seen - 1:+.0%} | {held / 2**30:.2f} | {peak / 2**30:.2f} | {held / peak - 1:+.0%} |"
                 )
             off = [abs(float(str(s["ms"])) / float(str(s["measured_ms"])) - 1) for s in known[gpu]]
-            lines += ["", f"Mean error of a step {mean(off):.1%}, worst {max(off):.0%}."]
+            lines += ["", f"Mean error of a step {mean(off):.1%}, worst {max(off):.0%}.", "", "Told by:", ""]
+            lines += [
+                f"    shardproof plan {PROGRAMS}:CASE --machine {MACHINES[gpu]}:1x1 {' '.join(OPTIONS)} -o plan.spz"
+            ]
     print("\n".join(lines))
     if asked.page:
         (HERE / "results/gpu.md").write_text("\n".join(lines) + "\n")
