@@ -70,7 +70,7 @@ RIGHT: dict[str, tuple[Callable[..., object], ...]] = {
 def test_values_are_those_of_jax(name: str) -> None:
     function, *arguments = RIGHT[name]
     _, found = of(function, *arguments)
-    assert found.samples == 6 and not found.left_out
+    assert found.samples + found.undefined == 6 and found.samples >= 4 and not found.left_out
 
 
 REFUSED: dict[str, tuple[str, Callable[..., object], tuple[tuple[int, ...], str]]] = {
@@ -125,6 +125,12 @@ def test_the_values_of_the_public_files() -> None:
     graph, _ = of(function, *arguments)
     drawn = {"w": np.arange(6.0), "i": np.array([1, 2, 3, 5]), "m": np.array([1.0, 0, 1, 0])}
     assert run_graph(graph, drawn)[graph.outputs[0]] == 4
+
+
+def test_the_order_of_nan_is_open() -> None:
+    """Its sign says where XLA puts it, and the hardware chooses that: sets of numbers that show it are passed over."""
+    _, found = of(lambda x: lax.top_k(jax.nn.softmax(x), 2), ((32, 16), F32))
+    assert found.undefined == 1 and found.samples == 5
 
 
 def test_indices_that_lie_inside_are_not_pushed() -> None:

@@ -50,6 +50,7 @@ _PRODUCTS: Final = frozenset({"product", "multiply"})
 _TIED: Final = (-2.0, -1.0, -1.0, -0.5, -0.0, 0.0, 0.0, 0.5, 1.0, 1.0, 2.0, 3.0)
 _UNSIGNED: Final = frozenset({"argsort", "top_k_mask", "max", "min", "maximum", "minimum", "max_pool", "clip", "relu"})
 """Functions that compare zeros: of which sign theirs is where both are given, frameworks leave open."""
+_ORDERS: Final = frozenset({"argsort", "top_k_mask"})
 _SPECIAL: Final = (np.inf, -np.inf, np.nan, 0.0, -0.0)
 
 
@@ -71,13 +72,13 @@ def compare(graph: Graph, original: Original, wanted: bool = True, trained: bool
     many = max(1, min(len(SAMPLES), MOST_POINTS // (3 * max(1, points))))
     done = undefined = slopes = 0
     untold = ""
-    why = "it makes integers of numbers that are none"
+    why = "it makes integers of numbers that are none, or orders NaN"
     for kind in SAMPLES[:many]:
         values = sample(graph, kind)
         if kind == "ties" and not original.ties and _ordered(graph):
             untold = "the order of equal elements is left open by the framework"
             continue
-        if not original.casts and beyond(graph, values):
+        if (not original.casts and beyond(graph, values)) or _unordered(graph, values):
             undefined += 1
             continue
         try:
@@ -197,6 +198,9 @@ def unlike(theirs: Values, own: Values, double: Values, unit: float, floor: floa
     a, b, c = (np.asarray(x).reshape(-1) for x in (theirs, own, double))
     if a.dtype.kind not in "fc" or c.dtype.kind not in "fc":
         bad = (a != b) & (a != c)
+        if a.dtype.kind in "iu" and c.dtype.kind in "iu":  # integers that reals were made, beyond what those tell apart
+            wide = c.astype(np.float64)
+            bad &= np.abs(a.astype(np.float64) - wide) > _UNITS[unit != _DOUBLE] * unit * np.abs(wide)
     else:
         a, b, c = (x.astype(np.float64) for x in (a, b, c))
         with np.errstate(all="ignore"):
@@ -232,7 +236,20 @@ def _unit(graph: Graph) -> float:
 
 
 def _ordered(graph: Graph) -> bool:
-    return any(op.function in ("argsort", "top_k_mask") for op in graph.operators)
+    return any(op.function in _ORDERS for op in graph.operators)
+
+
+def _unordered(graph: Graph, values: Mapping[str, Values]) -> bool:
+    """Whether NaN, whose sign the hardware chooses, or zeros of either sign are to be ordered: frameworks leave open
+    where they come.
+    """
+    read = {op.inputs[0].tensor for op in graph.operators if op.function in _ORDERS}
+    read = {n for n in read if graph.tensor(n).dtype.startswith(("float", "bfloat"))}
+    if not read:
+        return False
+    with np.errstate(all="ignore"):
+        found = {**values, **run_graph(graph, values, keep={n for n in read if graph.tensor(n).role is Role.VALUE})}
+    return any(bool(np.any(np.isnan(x) | ((x == 0) & np.signbit(x)))) for x in (found[n] for n in read))
 
 
 def beyond(graph: Graph, values: Mapping[str, Values]) -> bool:

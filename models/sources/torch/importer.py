@@ -59,7 +59,7 @@ from .fold import Folder
 from .layout import without_elements
 from .original import original_of
 from .outputs import LOSS, loss_among, output_names, renamed
-from .program import Program, load_program, made_by
+from .program import Program, load_program, made_by, saved_module
 from .reader import ALIASES, Reader
 from .refused import Refused
 from .stopped import marked
@@ -202,9 +202,8 @@ def _original(spec: str, batch: int | None, program: Program, found: Imported, p
         return not_run("PyTorch", "it is a training step of its own, whose optimizer is imported and not run")
     if places is not None:
         return not_run("PyTorch", "its experts have places, which the program's have not")
-    if spec.endswith(".pt2"):
-        return not_run("PyTorch", "a saved program holds no module")
-    return original_of(program, found.results, lambda: made_by(spec, batch))
+    make = saved_module if spec.endswith(".pt2") else made_by
+    return original_of(program, found.results, lambda: make(spec, batch))
 
 
 def import_torch(spec: str, batch: int | None = None, attention: bool = True) -> Imported:

@@ -27,6 +27,7 @@ def original_of(program: Program, results: Sequence[int], factory: Callable[[], 
     import torch
 
     held: list[tuple[torch.nn.Module, tuple[object, ...], dict[str, object]]] = []
+    tried: list[bool] = []
     stored, given = _names(program)
 
     def outputs(
@@ -43,6 +44,7 @@ def original_of(program: Program, results: Sequence[int], factory: Callable[[], 
             module, args, kwargs = held[0]
             own = {**dict(module.named_parameters()), **dict(module.named_buffers())}
             weights = {n: _tensor(values[n], own[n]) for n in stored if n in values and n in own}
+            weights |= {n: b.clone() for n, b in module.named_buffers() if n not in weights}  # it may count in them
             for n in slopes:
                 weights[n].requires_grad_(True)
             leaves, spec = tree_flatten((args, kwargs))
@@ -53,7 +55,7 @@ def original_of(program: Program, results: Sequence[int], factory: Callable[[], 
             with warnings.catch_warnings(), _without_dropout(module):
                 warnings.simplefilter("ignore")
                 found = []
-                for seed in (0, 1):
+                for seed in range(2 - len(tried)):
                     with torch.random.fork_rng(devices=[]):
                         torch.manual_seed(seed)
                         made = tree_flatten(functional_call(module, weights, args, kwargs))[0]
@@ -62,8 +64,9 @@ def original_of(program: Program, results: Sequence[int], factory: Callable[[], 
             raise
         except Exception as error:  # whatever the module's own parts raise
             raise Undefined(f"PyTorch refuses the numbers: {type(error).__name__}: {str(error)[:200]}") from error
-        if any(not torch.allclose(a, b, equal_nan=True) for a, b in zip(*found, strict=True)):
+        if len(found) > 1 and any(not torch.allclose(a, b, equal_nan=True) for a, b in zip(*found, strict=True)):
             raise Undefined("it draws random numbers")
+        tried[:] = [True]  # what draws none once draws none
         return found[0], [weights[n] for n in slopes]
 
     def run(values: Mapping[str, Values]) -> tuple[Values, ...]:
@@ -71,7 +74,8 @@ def original_of(program: Program, results: Sequence[int], factory: Callable[[], 
             return tuple(_array(t) for t in outputs(values)[0])
 
     def gradients(values: Mapping[str, Values], output: int, weights: Values) -> Mapping[str, Values]:
-        names = [n for n in stored if n in values and values[n].dtype.kind == "f" and n in program.exported.state_dict]
+        trained = set(program.exported.graph_signature.parameters)
+        names = [n for n in stored if n in values and n in trained and values[n].dtype.kind == "f"]
         found, leaves = outputs(values, names)
         y = found[output]
         if not y.requires_grad:

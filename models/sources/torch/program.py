@@ -102,6 +102,16 @@ def made_by(spec: str, batch: int | None) -> object:
     return found() if batch is None else found(batch=batch)
 
 
+def saved_module(spec: str, batch: int | None) -> object:
+    """The module of a saved program, with its example inputs."""
+    import torch
+
+    with _no_pickles(), _quiet():
+        exported = torch.export.load(spec)
+    args, kwargs = exported.example_inputs or ((), {})
+    return exported.module(), args, kwargs
+
+
 def from_saved(path: Path, attention: bool = True) -> Program:
     """A program written by `torch.export.save`."""
     import torch

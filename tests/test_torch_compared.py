@@ -1,0 +1,106 @@
+"""PyTorch programs are compared with the module that they came from, forward and backward."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+torch = pytest.importorskip("torch")
+from torch import nn
+from torch.nn import functional as F
+
+import shardproof
+from shardproof.backends.execution.differential import compare
+from shardproof.models.program.graph import Graph
+from shardproof.models.sources.building.original import Comparison, Differs, Original
+from shardproof.models.sources.load import load_model
+from shardproof.models.sources.torch import importer
+from shardproof.models.sources.torch.module import load_module
+
+
+def of(module: nn.Module, *inputs: torch.Tensor) -> tuple[Graph, Comparison]:
+    taken: list[Original] = []
+    graph = load_module(module, inputs, lambda note: None, None, taken.append)
+    return graph, compare(graph, taken[0], trained=True)
+
+
+class Layer(nn.Module):
+    """Two outputs, the first of which is returned twice; a weight under two names; a buffer; a table."""
+
+    def __init__(self, drop: Callable[[torch.Tensor], torch.Tensor]) -> None:
+        super().__init__()
+        self.table = nn.Embedding(7, 6)
+        self.head = nn.Linear(6, 7)
+        self.head.weight = self.table.weight
+        self.norm = nn.BatchNorm1d(6)
+        self.drop = drop
+
+    def forward(self, x: torch.Tensor, ids: torch.Tensor, mask: torch.Tensor) -> tuple[torch.Tensor, ...]:
+        h = torch.where(mask[:, None], self.drop(self.norm(x)), self.table(ids))
+        return h, self.head(h), h
+
+
+INPUTS = torch.zeros(5, 6), torch.zeros(5, dtype=torch.int64), torch.zeros(5, dtype=torch.bool)
+
+
+def test_forward_and_gradients_are_compared() -> None:
+    _, found = of(Layer(nn.Dropout(0.5)).eval(), *INPUTS)
+    assert (found.samples, found.undefined, found.gradients) == (4, 2, 1)  # PyTorch refuses indices outside
+
+
+def test_dropout_is_off_and_the_module_stays_as_it_is() -> None:
+    module = Layer(nn.Dropout(0.5))
+    before = {n: t.clone() for n, t in module.state_dict().items()}
+    assert of(module, *INPUTS)[1].samples == 4
+    assert module.training and module.drop.p == 0.5  # type: ignore[union-attr]
+    assert all(torch.equal(t, before[n]) for n, t in module.state_dict().items())
+
+
+def test_what_draws_random_numbers_is_not_compared() -> None:
+    _, found = of(Layer(lambda h: F.dropout(h, 0.5, True)), *INPUTS)
+    assert found.samples == 0 and found.left_out == "it draws random numbers"
+
+
+def test_a_wrong_import_is_refused(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    right = importer.HANDLERS["sin"]
+    wrong = {"sin": lambda c, node: right(c, replace(node, kind="aten.cos.default"))}
+    monkeypatch.setattr(importer, "HANDLERS", {**importer.HANDLERS, **wrong})
+
+    class Wave(nn.Module):
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            return torch.sin(x) + 1
+
+    with pytest.raises(Differs, match="Wave: is not what PyTorch .* computes"):
+        shardproof.plan(Wave(), "localhost:2", inputs=torch.zeros(4))
+    assert shardproof.plan(Wave(), "localhost:2", inputs=torch.zeros(4), compare=False).status == "optimal"
+
+
+def test_saved_programs_are_compared(tmp_path: Path) -> None:
+    exported = torch.export.export(Layer(nn.Identity()).eval(), INPUTS)
+    torch.export.save(exported, tmp_path / "layer.pt2")
+    taken: list[Original] = []
+    graph = load_model(str(tmp_path / "layer.pt2"), original=taken.append)
+    assert compare(graph, taken[0]).samples == 4
+
+
+def test_training_steps_of_their_own_are_said_to_be_left_out(tmp_path: Path) -> None:
+    file = tmp_path / "step.py"
+    file.write_text(
+        "import torch\n"
+        "def made():\n"
+        "    model = torch.nn.Linear(4, 3)\n"
+        "    optimizer = torch.optim.SGD(model.parameters(), 0.1)\n"
+        "    def step(model, optimizer, x, y):\n"
+        "        optimizer.zero_grad()\n"
+        "        loss = ((model(x) - y) ** 2).mean()\n"
+        "        loss.backward()\n"
+        "        optimizer.step()\n"
+        "        return loss\n"
+        "    return step, model, optimizer, (torch.zeros(2, 4), torch.zeros(2, 3))\n"
+    )
+    taken: list[Original] = []
+    graph = load_model(f"{file}:made", original=taken.append)
+    assert "a training step of its own" in compare(graph, taken[0]).left_out
