@@ -25,14 +25,12 @@ from shardproof.models.layout.placement import space
 from shardproof.models.machine.machine import Machine, load_machine
 from shardproof.models.problem.claims import Verdict
 from shardproof.models.program.graph import Graph
-from shardproof.models.sources.load import load_model, with_attention
+from shardproof.models.sources.objects import graph_of_object
 from shardproof.models.terminal.combinations import require_keywords
 from shardproof.models.text import InputError, parse_fraction, parse_memory
 from shardproof.proofs.plan.bundle import read_plan, write_plan
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
     from shardproof.formal.explain.audit import AuditReport
     from shardproof.formal.explain.request import Splits
     from shardproof.formal.planning.layouts import TensorLayouts
@@ -393,46 +391,13 @@ def _graph(
     """The graph of whatever a model is; what a frontend did to it, which sizes it took, and what it was compared with
     is said on stderr.  Raises `Differs` where it is not what the program computes.
     """
-    if isinstance(model, Graph | str | Path) and inputs is not None:
-        raise InputError("inputs are those of a function or a module; a graph, a name and a file have their shapes")
-    if isinstance(model, Graph):
-        if batch is not None:
-            raise InputError("batch applies to zoo names and files; a graph has its sizes already")
-        return with_attention(model.check(), attention)
     taken: list[Original] = []
-    graph = _imported(model, inputs, batch, attention, taken.append, trained)
+    graph = graph_of_object(model, inputs, batch, attention, _tell, taken.append, trained)
     for original in taken:
         from shardproof.front_door import FrontDoor
 
         _tell(FrontDoor().compared(graph, original, compare, trained).words)
     return graph
-
-
-def _imported(
-    model: object,
-    inputs: object,
-    batch: int | None,
-    attention: Attention | None,
-    original: Callable[[Original], None],
-    trained: bool,
-) -> Graph:
-    if isinstance(model, str | Path):
-        return load_model(str(model), batch, _tell, attention, None, original, trained)
-    if batch is not None:
-        raise InputError("batch applies to zoo names and files; a function or a module has its shapes already")
-    from shardproof.models.sources.torch.shadow import is_module
-
-    if not is_module(model) and callable(model):
-        from shardproof.models.sources.numpy.program import is_numpy_program, shapes_of
-        from shardproof.models.sources.numpy.trace import graph_of
-
-        if inputs is not None:
-            return with_attention(graph_of(model, arguments=shapes_of(model, inputs), original=original), attention)
-        if is_numpy_program(model):
-            return with_attention(graph_of(model, original=original), attention)
-    from shardproof.models.sources.torch.module import load_module
-
-    return load_module(model, inputs, _tell, attention, original, trained)
 
 
 def _tell(note: str) -> None:

@@ -181,10 +181,8 @@ class FrontDoor:
             return words | self.rules(path, replace(library, derivations=kept))
         for r in results:
             if r.word == "rejected":
-                raise SelfCheckFailed(
-                    f"our own checker rejected our own proof ({r.name}: {r.reason}); nothing was written. Please "
-                    f"report this."
-                )
+                why = f"({r.name}: {r.reason}); nothing was written. Please report this."
+                raise SelfCheckFailed(f"our own checker rejected our own proof {why}")
         if path is not None:
             write_file(path, data)
         return words
@@ -286,10 +284,8 @@ class FrontDoor:
         checked = check_plan(write_plan(None, planned.plan))
         bad = next((r for r in checked.results if r.verdict is Verdict.REFUTED), None)
         if bad is not None:
-            raise SelfCheckFailed(
-                f"our own checker refuted our own result ({bad.kind}: {bad.reason}); nothing was written. Please "
-                f"report this."
-            )
+            why = f"({bad.kind}: {bad.reason}); nothing was written. Please report this."
+            raise SelfCheckFailed(f"our own checker refuted our own result {why}")
         return Restricted(vocabulary, checked.plan, checked.identity, proved(check_plan(path)), proved(checked))
 
     def nearest(self, path: Path, framework: str, time_limit_s: float | None, work_limit: int | None = None) -> Nearest:

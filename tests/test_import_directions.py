@@ -47,6 +47,7 @@ ROOMS = {
 EXCEPTIONS = {  # files that read a foreign format with the library of that format, inside functions
     "models/sources/onnx/importer.py": frozenset({"onnx", "google"}),
     "models/sources/onnx/original.py": frozenset({"onnx"}),
+    "models/sources/onnx/repaired.py": frozenset({"onnx"}),
     "models/sources/jax/importer.py": frozenset({"jax"}),
     "models/sources/jax/original.py": frozenset({"jax"}),
     **{

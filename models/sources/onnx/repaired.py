@@ -15,152 +15,126 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import numpy as np
-from onnx.reference.op_run import OpRun
 
 from ..building.original import Values
 
 
-class LRN(OpRun):  # type: ignore[misc]  # onnx is Any to mypy
-    """Normalisation over neighbouring channels."""
-
-    op_domain = ""
-
-    def _run(self, x: Values, alpha: float, beta: float, bias: float, size: int) -> tuple[Values]:
-        total, channels = np.zeros_like(x), x.shape[1]
-        for c in range(channels):
-            low, high = max(0, c - (size - 1) // 2), min(channels, c + size // 2 + 1)
-            total[:, c] = (x[:, low:high] ** 2).sum(axis=1)
-        return ((x / (float(bias) + float(alpha) / size * total) ** float(beta)).astype(x.dtype),)
-
-
-class BatchNormalization(OpRun):  # type: ignore[misc]
-    """Normalisation with stored statistics."""
-
-    op_domain = ""
-
-    def _run(
-        self, x: Values, gamma: Values, beta: Values, mean: Values, variance: Values, **attributes: float
-    ) -> tuple[Values]:
-        shape = (1, -1) + (1,) * (x.ndim - 2)
-        scale = gamma / np.sqrt(variance + (attributes.get("epsilon") or 1e-5))
-        return ((x * scale.reshape(shape) + (beta - mean * scale).reshape(shape)).astype(x.dtype),)
-
-
-class GlobalMaxPool(OpRun):  # type: ignore[misc]
-    """The greatest of every channel."""
-
-    op_domain = ""
-
-    def _run(self, x: Values) -> tuple[Values]:
-        return (x.max(axis=tuple(range(2, x.ndim)), keepdims=True),)
-
-
-class _Pool(OpRun):  # type: ignore[misc]
-    """Windows by their definition: the shape, then every window."""
-
-    op_domain = ""
-
-    def pooled(
-        self,
-        x: Values,
-        kernel: Sequence[int],
-        average: bool,
-        include: bool,
-        auto: str,
-        ceil: bool,
-        dilations: Sequence[int] | None,
-        pads: Sequence[int] | None,
-        strides: Sequence[int] | None,
-    ) -> tuple[Values]:
-        """A tensor of windows over all dimensions behind the first two."""
-        rank = x.ndim - 2
-        steps, spread = strides or [1] * rank, dilations or [1] * rank
-        around = [0] * (2 * rank) if pads is None or auto != "NOTSET" else list(pads)
-        sizes = []
-        for k, n in enumerate(x.shape[2:]):
-            reach = spread[k] * (kernel[k] - 1) + 1
-            if auto.startswith("SAME"):
-                size = -(-n // steps[k])
-                total = max(0, (size - 1) * steps[k] + reach - n)
-                around[k] = total // 2 if auto == "SAME_UPPER" else total - total // 2
-                around[rank + k] = total - around[k]
-            else:
-                room = n + around[k] + around[rank + k] - reach
-                size = (-(-room // steps[k]) if ceil else room // steps[k]) + 1
-                if ceil and (size - 1) * steps[k] >= n + around[k]:
-                    size -= 1
-            sizes.append(size)
-        out = np.zeros((*x.shape[:2], *sizes), x.dtype)
-        for at in np.ndindex(*sizes):
-            inside, counted = [], 0
-            for tap in np.ndindex(*kernel):
-                where = [i * s + t * d - p for i, s, t, d, p in zip(at, steps, tap, spread, around, strict=False)]
-                if all(0 <= w < n for w, n in zip(where, x.shape[2:], strict=True)):
-                    inside.append(x[(slice(None), slice(None), *where)])
-                counted += all(w < n + p for w, n, p in zip(where, x.shape[2:], around[rank:], strict=True))
-            place = (slice(None), slice(None), *at)
-            if average:
-                out[place] = np.sum(inside, axis=0) / (counted if include else len(inside))
-            else:
-                out[place] = np.max(inside, axis=0)
-        return (out,)
-
-
-class MaxPool(_Pool):
-    """The greatest of every window."""
-
-    op_domain = ""
-
-    def _run(
-        self,
-        x: Values,
-        auto_pad: str | None = None,
-        ceil_mode: int = 0,
-        dilations: Sequence[int] | None = None,
-        kernel_shape: Sequence[int] = (),
-        pads: Sequence[int] | None = None,
-        storage_order: int = 0,
-        strides: Sequence[int] | None = None,
-    ) -> tuple[Values]:
-        auto = auto_pad or "NOTSET"
-        return self.pooled(x, kernel_shape, False, False, auto, bool(ceil_mode), dilations, pads, strides)
-
-
-class AveragePool(_Pool):
-    """The mean of every window."""
-
-    op_domain = ""
-
-    def _run(
-        self,
-        x: Values,
-        auto_pad: str | None = None,
-        ceil_mode: int = 0,
-        count_include_pad: int = 0,
-        dilations: Sequence[int] | None = None,
-        kernel_shape: Sequence[int] = (),
-        pads: Sequence[int] | None = None,
-        strides: Sequence[int] | None = None,
-    ) -> tuple[Values]:
-        auto, include = auto_pad or "NOTSET", bool(count_include_pad)
-        return self.pooled(x, kernel_shape, True, include, auto, bool(ceil_mode), dilations, pads, strides)
-
-
-class OldSoftmax(OpRun):  # type: ignore[misc]
-    """Softmax over all dimensions from `axis` on."""
-
-    op_domain = ""
-    op_schema = None
-
-    def _run(self, x: Values, axis: int | None = None) -> tuple[Values]:
-        axes = tuple(range(1 if axis is None else axis % x.ndim, x.ndim))
-        e = np.exp(x - x.max(axis=axes, keepdims=True))
-        return (e / e.sum(axis=axes, keepdims=True),)
-
-
-OldSoftmax.__name__ = "Softmax"
+def _pooled(
+    x: Values,
+    kernel: Sequence[int],
+    average: bool,
+    include: bool,
+    auto: str,
+    ceil: bool,
+    dilations: Sequence[int] | None,
+    pads: Sequence[int] | None,
+    strides: Sequence[int] | None,
+) -> tuple[Values]:
+    """A tensor of windows over all dimensions behind the first two."""
+    rank = x.ndim - 2
+    steps, spread = strides or [1] * rank, dilations or [1] * rank
+    around = [0] * (2 * rank) if pads is None or auto != "NOTSET" else list(pads)
+    sizes = []
+    for k, n in enumerate(x.shape[2:]):
+        reach = spread[k] * (kernel[k] - 1) + 1
+        if auto.startswith("SAME"):
+            size = -(-n // steps[k])
+            total = max(0, (size - 1) * steps[k] + reach - n)
+            around[k] = total // 2 if auto == "SAME_UPPER" else total - total // 2
+            around[rank + k] = total - around[k]
+        else:
+            room = n + around[k] + around[rank + k] - reach
+            size = (-(-room // steps[k]) if ceil else room // steps[k]) + 1
+            if ceil and (size - 1) * steps[k] >= n + around[k]:
+                size -= 1
+        sizes.append(size)
+    out = np.zeros((*x.shape[:2], *sizes), x.dtype)
+    for at in np.ndindex(*sizes):
+        inside, counted = [], 0
+        for tap in np.ndindex(*kernel):
+            where = [i * s + t * d - p for i, s, t, d, p in zip(at, steps, tap, spread, around, strict=False)]
+            if all(0 <= w < n for w, n in zip(where, x.shape[2:], strict=True)):
+                inside.append(x[(slice(None), slice(None), *where)])
+            counted += all(w < n + p for w, n, p in zip(where, x.shape[2:], around[rank:], strict=True))
+        place = (slice(None), slice(None), *at)
+        if average:
+            out[place] = np.sum(inside, axis=0) / (counted if include else len(inside))
+        else:
+            out[place] = np.max(inside, axis=0)
+    return (out,)
 
 
 def repaired(opset: int) -> list[type]:
     """The operators that an operator set needs instead of the evaluator's own."""
-    return [LRN, BatchNormalization, GlobalMaxPool, MaxPool, AveragePool, *([OldSoftmax] if opset < 13 else [])]
+    from onnx.reference.op_run import OpRun
+
+    class LRN(OpRun):  # type: ignore[misc]  # onnx is Any to mypy
+        op_domain = ""
+
+        def _run(self, x: Values, alpha: float, beta: float, bias: float, size: int) -> tuple[Values]:
+            total, channels = np.zeros_like(x), x.shape[1]
+            for c in range(channels):
+                low, high = max(0, c - (size - 1) // 2), min(channels, c + size // 2 + 1)
+                total[:, c] = (x[:, low:high] ** 2).sum(axis=1)
+            return ((x / (float(bias) + float(alpha) / size * total) ** float(beta)).astype(x.dtype),)
+
+    class BatchNormalization(OpRun):  # type: ignore[misc]
+        op_domain = ""
+
+        def _run(
+            self, x: Values, gamma: Values, beta: Values, mean: Values, variance: Values, **attributes: float
+        ) -> tuple[Values]:
+            shape = (1, -1) + (1,) * (x.ndim - 2)
+            scale = gamma / np.sqrt(variance + (attributes.get("epsilon") or 1e-5))
+            return ((x * scale.reshape(shape) + (beta - mean * scale).reshape(shape)).astype(x.dtype),)
+
+    class GlobalMaxPool(OpRun):  # type: ignore[misc]
+        op_domain = ""
+
+        def _run(self, x: Values) -> tuple[Values]:
+            return (x.max(axis=tuple(range(2, x.ndim)), keepdims=True),)
+
+    class MaxPool(OpRun):  # type: ignore[misc]
+        op_domain = ""
+
+        def _run(
+            self,
+            x: Values,
+            auto_pad: str | None = None,
+            ceil_mode: int = 0,
+            dilations: Sequence[int] | None = None,
+            kernel_shape: Sequence[int] = (),
+            pads: Sequence[int] | None = None,
+            storage_order: int = 0,
+            strides: Sequence[int] | None = None,
+        ) -> tuple[Values]:
+            auto = auto_pad or "NOTSET"
+            return _pooled(x, kernel_shape, False, False, auto, bool(ceil_mode), dilations, pads, strides)
+
+    class AveragePool(OpRun):  # type: ignore[misc]
+        op_domain = ""
+
+        def _run(
+            self,
+            x: Values,
+            auto_pad: str | None = None,
+            ceil_mode: int = 0,
+            count_include_pad: int = 0,
+            dilations: Sequence[int] | None = None,
+            kernel_shape: Sequence[int] = (),
+            pads: Sequence[int] | None = None,
+            strides: Sequence[int] | None = None,
+        ) -> tuple[Values]:
+            auto, include = auto_pad or "NOTSET", bool(count_include_pad)
+            return _pooled(x, kernel_shape, True, include, auto, bool(ceil_mode), dilations, pads, strides)
+
+    class Softmax(OpRun):  # type: ignore[misc]
+        op_domain = ""
+        op_schema = None
+
+        def _run(self, x: Values, axis: int | None = None) -> tuple[Values]:
+            axes = tuple(range(1 if axis is None else axis % x.ndim, x.ndim))
+            e = np.exp(x - x.max(axis=axes, keepdims=True))
+            return (e / e.sum(axis=axes, keepdims=True),)
+
+    return [LRN, BatchNormalization, GlobalMaxPool, MaxPool, AveragePool, *([Softmax] if opset < 13 else [])]
