@@ -65,7 +65,7 @@ class FrontDoor:
 
         data, budget = write_certificate(None, certificate), Budget.asked()
         members = read_container(data)
-        result = check_selection(problem, decode_certificate(members), budget=budget)
+        result = check_selection(problem, decode_certificate(members), None, budget)
         return _publish(path, data, identity(members), (result,), result, budget)
 
     def extraction(self, path: Path | None, certificate: ExtractionCertificate, egraph: EGraph) -> Published:

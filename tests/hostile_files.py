@@ -532,6 +532,9 @@ def main(kind: str, count: int = 200, seed: int = 0, share: int = 16, most: floa
         found.append((seconds, cells, grown >> 10, number, end))
         if seconds > 60 / share:
             print(f"{kind} {number}: {seconds:.1f} s, {cells:,} cells, {end}", flush=True)
+        if len(found) % 20 == 0:
+            slowest, *_, which, _ = max(found)
+            print(f"{kind}: {len(found)} so far, slowest {slowest:.2f} s ({which})", flush=True)
         if time.process_time() - start > most:
             print(f"stopped after {len(found)} of {count}")
             break

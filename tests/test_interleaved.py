@@ -41,6 +41,7 @@ from shardproof.proofs.pipelines.certificate import PipelineCertificate
 from shardproof.proofs.pipelines.file import decode_pipeline, encode_pipeline, write_pipeline
 from shardproof.proofs.schedules.certificate import ScheduleCertificate
 from shardproof.verify.pipelines.certificate import _Check, check_pipeline
+from shardproof.verify.pipelines.choices import solution
 from shardproof.verify.pipelines.cuts import Known
 from shardproof.verify.pipelines.held import held
 from shardproof.verify.pipelines.interleaved import all_lines, least_mean
@@ -204,7 +205,7 @@ def test_both_count_the_same_bytes() -> None:
         c = found.certificate()
         check = _Check(c, "seed", 10, CELLS, None)
         units = check.problem(2, 4, tuple(s.choices for s in c.stages))
-        chosen = [check.solution(units.planning, s.choices) for s in c.stages]
+        chosen = [solution(units.planning, s.choices) for s in c.stages]
         pipe = check.pipe()
         times = np.repeat(np.array(pipe.times).T.reshape(3, 4, 1), 4, axis=2).reshape(-1)
         assert [held(c, units, chosen, times, check.lags(), view) for view in (0, 1)] == found.best.memory

@@ -65,7 +65,7 @@ def wrong_bars(
     machine = planning.machine
     if not machine.bars:
         return "bars: the machine has none"
-    box = _Box(planning, Budget.asked() if budget is None else budget)
+    box = _Box(planning, budget)
     low, high = box.cost(x)
     if bars.cost[0] > low or bars.cost[1] < high:
         return f"bars: the plan costs {low} to {high} within them, not {bars.cost[0]} to {bars.cost[1]}"
@@ -96,8 +96,9 @@ def wrong_bars(
 class _Box:
     """Entries on the extreme machines, each distinct one once."""
 
-    def __init__(self, planning: Planning, budget: Budget) -> None:
-        self.planning, self.entries, self.budget = planning, Entries(planning, budget), budget
+    def __init__(self, planning: Planning, budget: Budget | None = None) -> None:
+        self.planning, self.entries = planning, Entries(planning, budget)
+        self.budget = self.entries.budget
         self.graph, self.machine, self.scale = planning.graph, planning.machine, planning.problem.scale
         self.ends = end(self.machine, False), end(self.machine, True)
         links = tuple(replace(x, bandwidth=FREE, latency=Fraction(0), collectives=()) for x in self.machine.levels)
