@@ -15,6 +15,7 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, fields, is_dataclass
 from itertools import combinations
 from pathlib import Path
+from re import sub
 
 import click
 
@@ -91,7 +92,7 @@ def plain(value: object) -> object:
             return [plain(v) for v in value]
         case _ if callable(value):
             return _called(value)
-    return repr(value)
+    return sub(r" at 0x[0-9a-f]+", "", repr(value))  # the place of an object says nothing of what was asked
 
 
 def _called(make: Callable[[str], object]) -> object:

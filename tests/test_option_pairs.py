@@ -7,15 +7,21 @@ import io
 import json
 import shutil
 from collections.abc import Mapping
+from fractions import Fraction
 from functools import cache
+from itertools import combinations
 from pathlib import Path
 
 import pytest
-from option_pairs import Start, Tried, commands, once, options_of, recorded, table_of
+from option_pairs import Recorded, Start, Tried, commands, once, options_of, recorded, table_of
 
+import shardproof
+import shardproof.api
 from shardproof.__main__ import run
 from shardproof.backends.execution.reference import random_inputs
 from shardproof.backends.verbs.run import write_arrays
+from shardproof.models.sources.load import load_model
+from shardproof.models.text import InputError
 from shardproof.proofs.container.archive import read_container
 from shardproof.proofs.overlap.file import decode_overlap
 from shardproof.proofs.pipelines.file import decode_pipeline
@@ -116,8 +122,13 @@ STARTS = {
 }  # fmt: skip
 
 
+DEAR = {"of a step that must fit", "recomputed", "cut", "searched", "interleaved", "run a pipelined plan"} | {
+    *("schedule a pipeline", "schedule a graph", "solve an e-graph", "explain a joint plan", "run an overlapped plan")
+}
+
+
 @pytest.mark.usefixtures("planners")
-@pytest.mark.parametrize("start", STARTS)
+@pytest.mark.parametrize("start", [pytest.param(s, marks=pytest.mark.slow if s in DEAR else ()) for s in STARTS])
 def test_plan(start: str, folder: Path) -> None:
     more, given = STARTS[start]
     probes = {k: v for k, v in PLAN.items() if k not in given}
@@ -293,7 +304,93 @@ OTHERS: Mapping[str, Start] = {
 }  # fmt: skip
 
 
-@pytest.mark.parametrize("verb", OTHERS)
+@pytest.mark.parametrize("verb", [pytest.param(v, marks=pytest.mark.slow if v in DEAR else ()) for v in OTHERS])
 def test_verbs(verb: str, files: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(files)
     assert not list(Tried(OTHERS[verb], files).faults())
+
+
+AUDIT: Mapping[str, tuple[str, ...]] = {
+    **{name: PLAN[name] for name in ("train", "recompute", "batch", "attention", "memory", "space_name", "pipeline")},
+    "carry": ("--propagate",),
+    "joint": ("--joint",),
+    "rewritten": ("--rewritten", MODEL.replace("layers=2", "layers=3")),
+    **{name: PLAN[name] for name in ("engine", "time_limit", "gap")},
+}
+MACHINE = ("--machine", "localhost:2")
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        (MODEL, *MACHINE, "--strategy", "strategy.json"),
+        (MODEL, *MACHINE, "--strategy", "settings.json"),
+        ("chain.json", "--strategy", "choices.json"),
+    ],
+    ids=["degrees", "settings", "choices"],
+)
+def test_audit(line: tuple[str, ...], folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    import shardproof.formal.verbs.audit as verb
+
+    shutil.copy(PROBLEMS / "chain.json", "chain.json")
+    Path("choices.json").write_text("[0, 0]")
+    for name in ("carry_out_audit", "carry_out_audit_of_choices", "audit_program", "audit_pipelined"):
+        monkeypatch.setattr(verb, name, recorded(name))
+    monkeypatch.setattr(verb, "load_model", once(verb.load_model, 2))
+    monkeypatch.setattr(verb, "load_machine", once(verb.load_machine))
+    assert not list(Tried(Start(("audit",), line, AUDIT), folder).faults())
+
+
+KEYWORDS: Mapping[str, object] = {
+    "batch": 8,
+    "train": "sgd",
+    "loss": "squared-error",
+    "recompute": "all",
+    "precision": "bf16-mixed",
+    "micro_batch": 2,
+    "memory": "1GiB",
+    "space_name": "one-per-level",
+    "vocabulary": "dtensor",
+    "attention": "operator",
+    "strategy": "strategy.json",
+    "joint": True,
+    "views": True,
+    "engine": "ilp",
+    "time_limit_s": 50.0,
+    "gap": Fraction(7, 100),
+    "threads": 1,
+}
+
+
+@pytest.mark.usefixtures("planners")
+@pytest.mark.parametrize("always", [{}, {"train": "sgd"}], ids=["of a model", "of a step"])
+def test_pairs_of_keywords_in_python(always: dict[str, object], folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The same table: `shardproof.plan` refuses or honours every pair."""
+    monkeypatch.setattr(shardproof.api, "load_model", once(shardproof.api.load_model, 2))
+
+    def outcome(*names: str) -> str:
+        given = {name: KEYWORDS[name] for name in names}
+        try:
+            shardproof.plan(MODEL, "localhost:2", **always, **given)  # type: ignore[call-overload]
+        except Recorded as what:
+            return repr(what.what)
+        except InputError as error:
+            assert any(name in str(error) for name in (*names, *always)) and "--" not in str(error), (names, error)
+            return "refused"
+        raise AssertionError(f"{names} reached no planner")
+
+    probes = [name for name in KEYWORDS if name not in always]
+    alone = {name: outcome(name) for name in probes}
+    for one, other in combinations(probes, 2):
+        both = outcome(one, other)
+        assert both == "refused" or both not in (alone[one], alone[other]), (one, other)
+
+
+@pytest.mark.parametrize(
+    "given", [{"batch": 4}, {"inputs": (1,)}, {"attention": "matrices"}], ids=["batch", "inputs", "attention"]
+)
+def test_a_graph_has_its_sizes_and_its_attention(given: dict[str, object]) -> None:
+    """Dropped before: what a graph cannot be asked for any more."""
+    graph = load_model("attention", None, None, "operator")
+    with pytest.raises(InputError, match="sizes already|have their shapes|is not taken apart"):
+        shardproof.plan(graph, "localhost:2", **given)  # type: ignore[call-overload]

@@ -167,8 +167,8 @@ def test_the_command_line_audits_and_plans_it(
     assert run(["audit", *model]) == 3
     assert "stages of several parts are not audited" in capsys.readouterr().err
     Path("m.txt").write_text('{"*": null}')
-    assert run(["audit", *model]) == 2
-    assert "settings of a framework" in capsys.readouterr().err
+    assert run(["audit", *model]) == 3
+    assert "--train needs a file of a framework's settings" in capsys.readouterr().err
     assert run(["plan", *model, "--pipeline", "2:4", "-o", "d.spz"]) == 3
     assert "no settings of Megatron" in capsys.readouterr().err
 

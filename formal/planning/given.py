@@ -7,6 +7,7 @@ that holds whatever solution is claimed, else its messages alone, else the bound
 
 from __future__ import annotations
 
+from fractions import Fraction
 from math import prod
 from pathlib import Path
 
@@ -37,12 +38,13 @@ def plan_strategy(
     memory_limit: int | None = None,
     *,
     time_limit_s: float | None = None,
+    gap: Fraction = Fraction(0),
     threads: int = 1,
     progress: Progress | None = None,
     notify: Notify | None = None,
     limit: TimeLimit | None = None,
 ) -> tuple[Planned, Propagated]:
-    """The plan of a strategy.
+    """The plan of a strategy; `gap`: where the search for its bound may stop.
 
     Raises `ScheduleConflict` or `StrategyError` for a strategy that contradicts itself or does not fit, `SpaceError`
     for a placement outside the space.  A strategy that exceeds the memory limit gives no plan.
@@ -57,7 +59,8 @@ def plan_strategy(
     allowed = resolve(carried.strategy(machine), planning).allowed
     x = tuple(allowed[v][0] for v in range(len(problem.vertices)))
     with limit.phase("search"):
-        best = solve(problem, progress=progress, threads=threads, clock=limit.clock.at_most(time_limit_s), brought=(x,))
+        until = limit.clock.at_most(time_limit_s)
+        best = solve(problem, progress=progress, threads=threads, clock=until, gap=gap, brought=(x,))
     if problem.limit is not None and problem.peak_of(x)[0] > problem.limit:
         return Planned(
             planning, Answer(Status.UNKNOWN, None, best.lower_bound, None, None, best.seconds), None

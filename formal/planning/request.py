@@ -119,6 +119,7 @@ def carry_out(
         request.strategy if isinstance(request.strategy, Strategy) else given_schedules(request.strategy),
         _space(request, graph),
         request.memory,
+        gap=request.gap,
         threads=request.threads,
         progress=progress,
         notify=notify,
