@@ -36,6 +36,7 @@ from shardproof.backends.export.recipe import recipe
 from shardproof.front_door import FrontDoor
 from shardproof.models.program.graph import Graph
 from shardproof.models.sources.training import build_step
+from shardproof.models.sources.training.accumulation import accumulated
 from shardproof.models.sources.zoo import build
 from shardproof.models.text import InputError
 
@@ -194,6 +195,15 @@ def test_layouts_alone_are_said_everywhere(tmp_path: Path, capsys: pytest.Captur
     )
 
 
+def test_half_gradients_that_are_clipped_add_up_in_float32() -> None:
+    """Found by the matrix: the norm of summed gradients said that it multiplies numbers of the half type."""
+    step = build_step(forward("inside", "operator"), ADAMW, None, None, "none", "bf16-master:reduce=bfloat16")
+    made = accumulated(step, 2).graph.check()
+    norm = next(op for op in made.operators if op.name == "norm:embed.weight")
+    assert norm.attribute("arithmetic", "") == "" and made.tensor(norm.inputs[0].tensor).dtype == "float32"
+    assert recipe(made).clip == 0.5
+
+
 def test_a_plan_without_training_leaves_nothing_out() -> None:
     plan = shardproof.plan("mlp-unity", "localhost:2", batch=16)
     made = export_dtensor(plan.bundle, "0" * 64)
@@ -323,7 +333,6 @@ def test_settings_say_what_they_leave_out() -> None:
     from shardproof.backends.export.torchtitan import torchtitan_file
     from shardproof.models.layout.targets.degrees import Flags
     from shardproof.models.sources.frameworks.flags import read_flags
-    from shardproof.models.sources.training.accumulation import accumulated
     from shardproof.proofs.publishing.publisher import Nearest
 
     sizes = {"layers": 1, "sequence": 16, "width": 32, "heads": 4, "kv_heads": 2, "hidden": 64, "vocabulary": 32}
