@@ -36,6 +36,7 @@ from shardproof.backends.export.recipe import recipe
 from shardproof.front_door import FrontDoor
 from shardproof.models.program.graph import Graph
 from shardproof.models.sources.training import build_step
+from shardproof.models.sources.training.accumulation import accumulated
 from shardproof.models.sources.zoo import build
 from shardproof.models.text import InputError
 
@@ -194,6 +195,15 @@ def test_layouts_alone_are_said_everywhere(tmp_path: Path, capsys: pytest.Captur
     )
 
 
+def test_half_gradients_that_are_clipped_add_up_in_float32() -> None:
+    """Found by the matrix: the norm of summed gradients said that it multiplies numbers of the half type."""
+    step = build_step(forward("inside", "operator"), ADAMW, None, None, "none", "bf16-master:reduce=bfloat16")
+    made = accumulated(step, 2).graph.check()
+    norm = next(op for op in made.operators if op.name == "norm:embed.weight")
+    assert norm.attribute("arithmetic", "") == "" and made.tensor(norm.inputs[0].tensor).dtype == "float32"
+    assert recipe(made).clip == 0.5
+
+
 def test_a_plan_without_training_leaves_nothing_out() -> None:
     plan = shardproof.plan("mlp-unity", "localhost:2", batch=16)
     made = export_dtensor(plan.bundle, "0" * 64)
@@ -294,3 +304,45 @@ def test_the_old_call_forms_work(job: Any) -> None:
         plain = torch.optim.Adam(model.parameters(), lr=1e-3)
         model(*inputs).backward()
         plain.step()
+
+
+def test_what_will_run_whole_is_foretold(tmp_path: Path) -> None:
+    """A fused projection that the plan cuts by heads, which DTensor does not say: attention runs on whole tensors."""
+    from export_cases import MACHINE
+
+    sys.path.insert(0, str(HERE / "torch_models"))
+    try:
+        import ten
+    finally:
+        sys.path.pop(0)
+    (tmp_path / "m.toml").write_text(MACHINE.format(nodes=1, rate="0.2"))
+    module, inputs = ten.causal()
+    plan = shardproof.plan(module, str(tmp_path / "m.toml"), inputs=inputs, train="adam", space_name="one-per-level")
+    made = export_dtensor(plan.bundle, plan.identity)
+    assert [(w.function, w.bytes) for w in made.whole] == [("attention", 4 * 4 * 16 * 32 * 4)]
+    assert document(made.text)["runs_whole"] == [["scaled_dot_product_attention", "attention", 32768]]
+    assert "run on whole tensors on every rank" in made.text
+    found = shardproof.torch.verify(plan, *ten.causal())
+    assert dict(found.whole) == {"scaled_dot_product_attention": 1}
+
+
+def test_settings_say_what_they_leave_out() -> None:
+    from fractions import Fraction
+
+    from shardproof.backends.export.flags import batch_of, megatron_text
+    from shardproof.backends.export.torchtitan import torchtitan_file
+    from shardproof.models.layout.targets.degrees import Flags
+    from shardproof.models.sources.frameworks.flags import read_flags
+    from shardproof.proofs.publishing.publisher import Nearest
+
+    sizes = {"layers": 1, "sequence": 16, "width": 32, "heads": 4, "kv_heads": 2, "hidden": 64, "vocabulary": 32}
+    step = accumulated(build_step(build("llama", batch=8, **sizes), "adamw", None, None, "all", "bf16-master"), 2)
+    assert batch_of(step.graph) == 8
+    plan = replace(drawn(Case(), 0), graph=step.graph)
+    one = (Fraction(1), Fraction(1))
+    made = Nearest("megatron", Flags("Megatron", tp=2), plan, "0" * 64, one, one, 1)
+    for text in (megatron_text(made, 8), torchtitan_file(made, 8)):
+        for words in ("precision", "bf16-master", "layer0", "micro-batches", "adamw lr 0.001"):
+            assert words in text
+    flags = read_flags(megatron_text(made, 8))
+    assert flags is not None and flags.tp == 2 and flags.global_batch == 8

@@ -8,13 +8,22 @@ from __future__ import annotations
 from ...models.program.graph import Graph, Role
 from ...models.text import escaped
 from ...proofs.publishing.publisher import Nearest
+from .exported import Parts
+from .recipe import batch_cut, recipe
 
 _SHARDING = {2: "optim_grads", 3: "optim_grads_params"}
 
 
 def batch_of(graph: Graph) -> int:
-    """Examples of a step: the first dimension of the first input."""
-    return next((t.shape[0] for t in graph.tensors if t.role is Role.INPUT and t.shape), 1)
+    """Examples of a step: the first dimension of the first input, of a step in micro-batches all of them."""
+    cut = {*batch_cut(graph)}
+    first = next((t for t in graph.tensors if t.role is Role.INPUT and t.shape), None)
+    return 1 if first is None else first.shape[0] * (first.shape[1] if first.name in cut else 1)
+
+
+def left_to_settings(graph: Graph) -> Parts:
+    """What a training step of the plan says beside degrees: settings of a framework that are not written."""
+    return recipe(graph).words() if graph.state else ()
 
 
 def megatron_text(found: Nearest, batch: int) -> str:
@@ -74,5 +83,6 @@ def _comments(found: Nearest) -> str:
         f"Megatron-LM: the settings nearest to plan {found.identity[:16]}",
         f"{plan.graph.name} on {plan.machine.name} {'x'.join(map(str, plan.machine.hierarchy))}",
         found.words,
+        *(f"not in these settings, and yours to give: {part}: {words}" for part, words in left_to_settings(plan.graph)),
     )
     return "".join(f"# {escaped(line)}\n" for line in said)

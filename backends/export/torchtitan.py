@@ -22,8 +22,8 @@ from typing import Final
 from ...models.program.graph import Graph, Role
 from ...models.text import InputError
 from ...proofs.publishing.publisher import Nearest
-from .exported import in_docstring
-from .flags import torchtitan_toml
+from .exported import in_docstring, parts_text
+from .flags import left_to_settings, torchtitan_toml
 
 RUNTIME: Final = Path(__file__).with_name("torchtitan_runtime.py")
 _NAMES: Final = {
@@ -46,7 +46,7 @@ def torchtitan_file(found: Nearest, batch: int) -> str:
     """The file.  Raises `InputError` for a plan of another model."""
     graph, f = found.plan.graph, found.flags
     names = shapes(graph)
-    copies = f.copies(found.plan.machine.devices)
+    copies, left = f.copies(found.plan.machine.devices), left_to_settings(graph)
     degrees = {
         "replicas": 1 if f.zero else copies,
         "shards": copies if f.zero else 1,
@@ -67,7 +67,9 @@ def torchtitan_file(found: Nearest, batch: int) -> str:
         "    mesh = make_mesh('cuda')\n"
         "    model = parallelize(model, mesh)              # in place\n"
         "    loss = step(model(batch_of(tokens, mesh)))    # every copy its part; gradients are means over copies\n\n"
-        'The same as torchtitan\'s configuration is `CONFIG`.  It needs torch alone.\n"""\n'
+        "The same as torchtitan's configuration is `CONFIG`.  It needs torch alone.\n"
+        + (parts_text("Degrees alone.  Not in this file, and the job's to do", left) + "\n" if left else "")
+        + '"""\n'
     )
     tail = '''
 

@@ -26,6 +26,7 @@ import torch.distributed as dist
 from torch.distributed.tensor import DTensor
 from torch.utils._python_dispatch import TorchDispatchMode
 
+from ...models.sources.training.recompute import PREFIX
 from ...proofs.plan.bundle import Plan
 from .dtensor_functions import PLACE
 from .modules import PART, forward_operators, micro_batches
@@ -132,12 +133,12 @@ def traffic(
 
 
 def _whole(place: str) -> str:
-    """A place of any micro-batch by the name it has in the whole step.
+    """A place of any micro-batch, and of what is computed again, by the name it has in the whole step.
 
-    >>> _whole("fc1@3 -> relu@3"), _whole("gradient of fc1")
-    ('fc1 -> relu', 'gradient of fc1')
+    >>> _whole("fc1@3 -> relu@3"), _whole("recompute:fc1 -> recompute:relu"), _whole("gradient of fc1")
+    ('fc1 -> relu', 'fc1 -> relu', 'gradient of fc1')
     """
-    return " ".join(PART.sub("", word) for word in place.split(" "))
+    return " ".join(PART.sub("", word.removeprefix(PREFIX)) for word in place.split(" "))
 
 
 def _parts(inputs: Any, count: int) -> Iterator[Any]:
@@ -183,6 +184,7 @@ def _movements(plan: Plan) -> dict[str, int]:
     """
     graph, passed = plan.graph, _passed_on(plan)
     forward = {op.name for op in forward_operators(graph)}
+    forward |= {op.name for op in graph.operators if op.name.startswith(PREFIX)}
     written = {op.output.tensor: op.name for op in graph.operators}
     tensors = {t.name for t in graph.tensors}
     out: dict[str, int] = {}

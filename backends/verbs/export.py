@@ -29,7 +29,7 @@ from ...proofs.plan.bundle import Plan
 from ...proofs.publishing.publisher import Nearest, Publisher, Restricted
 from ..export.dtensor import export_dtensor
 from ..export.exported import Exported, parts_json, said_parts, said_whole
-from ..export.flags import batch_of, megatron_text
+from ..export.flags import batch_of, left_to_settings, megatron_text
 from ..export.jax import export_jax
 from ..export.torchtitan import torchtitan_file
 from .export_pipelined import ACTIONS, PIPELINED, export_actions, export_pipelined
@@ -207,6 +207,7 @@ def _settings(found: Nearest, target: str, output: Path, as_json: bool) -> int:
                 "distance": [float(v) for v in found.distance],
                 "tried": found.tried,
                 "excluded": [list(pair) for pair in found.excluded],
+                "left_out": dict(left_to_settings(graph)),
             }
         )
         return Exit.DONE
@@ -224,6 +225,9 @@ def _settings(found: Nearest, target: str, output: Path, as_json: bool) -> int:
         reasons = Counter(reason.partition(": ")[2] or reason for _, reason in found.excluded)
         reason, n = reasons.most_common(1)[0]
         say(f"{len(found.excluded)} settings do not fit, {n} of them because {reason[:120]}")
+    if left := left_to_settings(graph):
+        say(f"degrees alone: what else the plan says is not in the {target} file, and is the job's to do:")
+        say(*(f"  {part}: {words}" for part, words in left))
     say(f"wrote {output}")
     return Exit.DONE
 

@@ -42,6 +42,7 @@ from ...program.operators import Operator
 from ...text import InputError
 from .recompute import PREFIX
 from .step import TrainingStep
+from .widened import with_arithmetic
 
 _LINEAR: Final = frozenset(
     {"sum_inputs", "copy", "copy_gradient", "scale", "cast", "identity", "add", "subtract", "negate", "sum"}
@@ -184,7 +185,7 @@ class _Unrolled:
             if i == once and out not in self.emitted:
                 self.emitted.add(out)
                 reads = tuple(replace(a, tensor=self._whole(a.tensor)) for a in op.inputs)
-                self._add(replace(op, inputs=reads), self.part.tensor(out))
+                self._add(self._stated(replace(op, inputs=reads)), self.part.tensor(out))
             return
         if name in self.emitted:
             return
@@ -199,6 +200,17 @@ class _Unrolled:
         self._add(written, replace(like, name=name, shape=shape, source_shape=like.source_shape if same else None))
         if out in self.gradients or out in self.part.outputs or out in self.totals:
             self._sum(written, out, i)
+
+    def _stated(self, op: Operator) -> Operator:
+        """Sums of gradients have the type of their weights, which products of gradients in half precision then read."""
+        if not op.attribute("arithmetic", ""):
+            return op
+        bare = replace(op, attributes=tuple((k, v) for k, v in op.attributes if k != "arithmetic"))
+        return with_arithmetic(bare, {name: t.dtype for name, t in {**self._types, **self.tensors}.items()})
+
+    @cached_property
+    def _types(self) -> dict[str, Tensor]:
+        return {t.name: t for t in self.part.tensors}
 
     def _whole(self, name: str) -> str:
         return f"{name}.all" if name in self.gradients else name
