@@ -3,7 +3,7 @@ same numbers, and what differs by more than rounding is a fault of the import.
 
     generic     of both signs, indices inside
     ties        few numbers, many of them equal, zeros of both signs; masks drawn
-    negative    indices -n .. n - 1; masks all true
+    negative    indices -n .. n - 1, n being the rows of the smallest table; masks all true
     outside     indices -2 n .. 2 n; masks all false
     special     infinities, NaN and zeros among others
     large       ten times as large
@@ -33,7 +33,7 @@ from ...models.program.index import Axis, Combine, access
 from ...models.program.operators import BY_DATA, Operator
 from ...models.sources.building.original import Comparison, Differs, Original, Undefined, Values
 from ...models.sources.training import build_step
-from ..kernels import execution_dtype
+from ..kernels import KernelError, execution_dtype
 from .reference import random_inputs, run_graph
 
 SAMPLES: Final = ("generic", "ties", "negative", "outside", "special", "large")
@@ -56,8 +56,15 @@ _SPECIAL: Final = (np.inf, -np.inf, np.nan, 0.0, -0.0)
 
 def compare(graph: Graph, original: Original, wanted: bool = True, trained: bool = False) -> Comparison:
     """The comparison of a graph, and of its gradients where it is to be `trained`.  Raises `Differs` naming the sample,
-    the output, and the first operator where the difference appears.
+    the output, and of JAX programs the first equation where the difference appears.
     """
+    try:
+        return _compared(graph, original, wanted, trained)
+    except KernelError as error:  # a kernel of the user's own that is not at hand
+        return Comparison(original.framework, left_out=f"it does not run here: {error}")
+
+
+def _compared(graph: Graph, original: Original, wanted: bool, trained: bool) -> Comparison:
     if not wanted:
         return Comparison(left_out="--no-compare")
     points = sum(graph.work(op) + prod(a.extent for a in op.axes if a.name != op.rows) for op in graph.operators)
