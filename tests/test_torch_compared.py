@@ -51,6 +51,23 @@ def test_forward_and_gradients_are_compared() -> None:
     assert (found.samples, found.undefined, found.gradients) == (4, 2, 1)  # PyTorch refuses indices outside
 
 
+def test_tensors_that_are_neither_parameters_nor_buffers_are_replaced_too() -> None:
+    class Shifted(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.inner = nn.Linear(4, 4)
+            self.shift = torch.arange(4.0)
+            self.inner.scale = torch.ones(4)  # type: ignore[assignment]
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            return self.inner(x + self.shift) * self.inner.scale
+
+    module = Shifted()
+    _, found = of(module, torch.zeros(3, 4))
+    assert (found.samples, found.gradients) == (6, 1)
+    assert module.shift.tolist() == [0, 1, 2, 3]
+
+
 def test_dropout_is_off_and_the_module_stays_as_it_is() -> None:
     module = Layer(nn.Dropout(0.5))
     before = {n: t.clone() for n, t in module.state_dict().items()}
