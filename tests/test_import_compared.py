@@ -16,6 +16,7 @@ import shardproof
 from shardproof.__main__ import run
 from shardproof.backends.execution import differential
 from shardproof.backends.execution.differential import SAMPLES, compare, sample, unlike
+from shardproof.backends.kernels import KernelError
 from shardproof.models.program.graph import Graph
 from shardproof.models.sources.building.original import Differs, Original, Undefined, not_run
 from shardproof.models.sources.numpy.program import ArraySpec, program
@@ -133,6 +134,14 @@ def test_what_is_not_compared_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
     assert "one evaluation takes 3.8e+08 operations and 4 MiB" in compare(large, whole).left_out
     with pytest.raises(Differs, match="returns 2 arrays, the graph 1"):
         compare(graph, replace(original, run=lambda values: (values["x"] * 2,) * 2))
+
+
+def test_what_our_kernels_cannot_run_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
+    def missing(*given: object, **options: object) -> dict[str, np.ndarray]:
+        raise KernelError("operator 'mine'", "its kernel is not registered")
+
+    monkeypatch.setattr(differential, "run_graph", missing)
+    assert "it does not run here: operator 'mine'" in compare(*imported(lambda x: x * 2, x=(3,))).words
 
 
 def test_numbers_that_the_framework_refuses_are_passed_over() -> None:

@@ -51,6 +51,35 @@ def test_forward_and_gradients_are_compared() -> None:
     assert (found.samples, found.undefined, found.gradients) == (4, 2, 1)  # PyTorch refuses indices outside
 
 
+def test_tensors_that_are_neither_parameters_nor_buffers_are_replaced_too() -> None:
+    class Shifted(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.inner = nn.Linear(4, 4)
+            self.shift = torch.arange(4.0)
+            self.inner.scale = torch.ones(4)  # type: ignore[assignment]
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            return self.inner(x + self.shift) * self.inner.scale
+
+    module = Shifted()
+    _, found = of(module, torch.zeros(3, 4))
+    assert (found.samples, found.gradients) == (6, 1)
+    assert module.shift.tolist() == [0, 1, 2, 3]
+
+
+def test_a_gradient_that_is_zero_but_for_rounding_is_no_difference() -> None:
+    class Attention(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.q, self.k, self.v = nn.Linear(8, 8), nn.Linear(8, 8), nn.Linear(8, 8)
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            return F.softmax(self.q(x) @ self.k(x).mT, -1) @ self.v(x)
+
+    assert of(Attention(), torch.zeros(2, 6, 8))[1].gradients == 1  # that of the bias of k
+
+
 def test_dropout_is_off_and_the_module_stays_as_it_is() -> None:
     module = Layer(nn.Dropout(0.5))
     before = {n: t.clone() for n, t in module.state_dict().items()}

@@ -44,6 +44,7 @@ def original_of(program: Program, results: Sequence[int], factory: Callable[[], 
             module, args, kwargs = held[0]
             own = {**dict(module.named_parameters()), **dict(module.named_buffers())}
             weights = {n: _tensor(values[n], own[n]) for n in stored if n in values and n in own}
+            plain = {n: values[n] for n in stored if n in values and n not in own}
             weights |= {n: b.clone() for n, b in module.named_buffers() if n not in weights}  # it may count in them
             for n in slopes:
                 weights[n].requires_grad_(True)
@@ -52,7 +53,7 @@ def original_of(program: Program, results: Sequence[int], factory: Callable[[], 
                 raise Undefined("its inputs are not those that were exported")
             filled = [_tensor(values[n], leaf) if n in values else leaf for n, leaf in zip(given, leaves, strict=True)]
             args, kwargs = tree_unflatten(filled, spec)
-            with warnings.catch_warnings(), _without_dropout(module):
+            with warnings.catch_warnings(), _without_dropout(module), _replaced(module, plain):
                 warnings.simplefilter("ignore")
                 found = []
                 for seed in range(2 - len(tried)):
@@ -125,6 +126,28 @@ def _without_dropout(module: torch.nn.Module) -> Iterator[None]:
             p.p = chance
         for p, mode in modes:
             p.training = mode
+
+
+@contextmanager
+def _replaced(module: torch.nn.Module, plain: Mapping[str, Values]) -> Iterator[None]:
+    """Tensors that are neither parameters nor buffers, attributes of the module, have other values for the moment."""
+    places = []
+    for name, array in plain.items():
+        path, _, last = name.rpartition(".")
+        try:
+            part = module.get_submodule(path)
+        except AttributeError:
+            part = None
+        if not hasattr(part, last):
+            raise Undefined(f"the tensor {name} is neither parameter, buffer nor attribute of the module")
+        places.append((part, last, getattr(part, last), array))
+    try:
+        for part, last, was, array in places:
+            setattr(part, last, _tensor(array, was))
+        yield
+    finally:
+        for part, last, was, _ in places:
+            setattr(part, last, was)
 
 
 def _tensor(array: Values, like: object) -> torch.Tensor:
