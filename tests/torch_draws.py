@@ -281,7 +281,7 @@ def reduced(d: Draw) -> Call:
     name = d.pick(*["sum", "mean", "amax", "amin", "prod", "var", "std", "logsumexp", "norm", "max", "min", "any", "all", "cumsum", "cumprod", "argmax", "argmin", "median"],
                   *["count_nonzero", "nansum", "var_mean", "std_mean", "aminmax", "logcumsumexp", "cummax", "cummin", "nanmean"])  # fmt: skip
     x = d.x(shape) if d.chance(0.85) or name in ("logsumexp", "norm", "median") else d.whole(shape)
-    if name == "median":  # of NaN PyTorch gives NaN, a position that is sorted does not
+    if name in ("median", "argmin", "min"):  # NaN is PyTorch's least and median; where positions are sorted it is last
         x = d.x(shape, False)
     if name in ("any", "all") and d.chance():
         x = d.mask(shape)
