@@ -196,7 +196,8 @@ def parametric(d: Draw) -> Call:
         ("softmin", {"dim": d.dim(shape)}),
         ("normalize", {"dim": d.dim(shape), "p": d.pick(1.0, 2.0, 3.0), "eps": d.pick(1e-12, 0.1)}),
     )
-    return call(f"{name} {options}", lambda x: getattr(F, name)(x, **options), d.x(shape))
+    odd = name not in ("softshrink", "hardshrink")  # PyTorch's own decomposition makes 0 of NaN
+    return call(f"{name} {options}", lambda x: getattr(F, name)(x, **options), d.x(shape, odd))
 
 
 def binary(d: Draw) -> Call:
@@ -280,6 +281,8 @@ def reduced(d: Draw) -> Call:
     name = d.pick(*["sum", "mean", "amax", "amin", "prod", "var", "std", "logsumexp", "norm", "max", "min", "any", "all", "cumsum", "cumprod", "argmax", "argmin", "median"],
                   *["count_nonzero", "nansum", "var_mean", "std_mean", "aminmax", "logcumsumexp", "cummax", "cummin", "nanmean"])  # fmt: skip
     x = d.x(shape) if d.chance(0.85) or name in ("logsumexp", "norm", "median") else d.whole(shape)
+    if name in ("median", "argmin", "min"):  # NaN is PyTorch's least and median; where positions are sorted it is last
+        x = d.x(shape, False)
     if name in ("any", "all") and d.chance():
         x = d.mask(shape)
     if name in ("mean", "var", "std", "var_mean", "std_mean", "nanmean", "logcumsumexp") and not x.is_floating_point():
@@ -640,6 +643,10 @@ def drawn(seed: int, gradients: bool = False) -> Call | None:
             warnings.simplefilter("ignore")
             found = MAKERS[int(d.random.integers(len(MAKERS)))](d)
             out = found.function(*found.given)
+            if gradients:
+                leaves = [t.clone().requires_grad_() if t.is_floating_point() else t for t in found.given]
+                smooth = [t.sum() for t in _leaves(found.function(*leaves)) if t.requires_grad]
+                torch.stack(smooth).sum().backward()
     except Exception:  # noqa: BLE001
         return None
     results = _leaves(out)

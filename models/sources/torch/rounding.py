@@ -1,7 +1,8 @@
 """This module translates core ATen operators that round, and remainders of divisions.
 
     remainder(x, y) = x - y floor(x / y)        fmod(x, y) = x - y trunc(x / y)
-    x // y          = round((x - remainder(x, y)) / y), since floor(x / y) is one too large where x / y rounds up
+    x // y          = round((x - remainder(x, y)) / y), since floor(x / y) is one too large where x / y rounds up;
+                      x / y where y is 0
 
 Rounded values have no gradient; remainders pass theirs.
 """
@@ -46,13 +47,19 @@ def division(c: Context, node: Node) -> None:
         return
     element = "float64" if "int" in node.dtype else node.dtype
     x, y = (_floating(c, node, k, element) for k in ("self", "other"))
+    given, by_zero = x, mode == "floor" and c.uniform(node.arguments["other"]) in (None, 0.0)
     if mode == "floor":
         rest = pointwise(c, node, "rest", "remainder", [x, y], element)
         x = pointwise(c, node, "multiple", "subtract", [x, (rest, node.shape)], element), node.shape
     quotient = pointwise(c, node, "quotient", "divide", [x, y], element), node.shape
-    function, last = "round" if mode == "floor" else "trunc", element == node.dtype
+    function, last = "round" if mode == "floor" else "trunc", element == node.dtype and not by_zero
     whole = pointwise(c, node, "" if last else function, function, [quotient], element)
-    if not last:
+    if by_zero:  # as the exact quotient: infinite, or nan
+        zero = pointwise(c, node, "by_zero", "equal", [y], "bool", value=0.0), y[1]
+        exact = pointwise(c, node, "exact", "divide", [given, y], element), node.shape
+        part = "" if element == node.dtype else "chosen"
+        whole = pointwise(c, node, part, "where", [zero, exact, (whole, node.shape)], element)
+    if element != node.dtype:
         whole = pointwise(c, node, "", "cast", [(whole, node.shape)], node.dtype, dtype=node.dtype)
     c.put(node, spread(c, node, whole, c.g.tensors[whole].shape))
 
