@@ -85,7 +85,7 @@ def test_the_schedule_alone(tmp_path: Path, capsys: pytest.CaptureFixture[str]) 
     assert run(["export", str(plan), "--to", "actions", "-o", str(tmp_path / "y"), "--csv", str(tmp_path / "z")]) == 2
     capsys.readouterr()
     shardproof.plan("mlp-unity", "localhost:2", batch=8).save(tmp_path / "m.spz")
-    assert run(["export", str(tmp_path / "m.spz"), "--to", "actions", "-o", str(tmp_path / "y")]) == 2
+    assert run(["export", str(tmp_path / "m.spz"), "--to", "actions", "-o", str(tmp_path / "y")]) == 3
     assert "have no schedule" in capsys.readouterr().err
 
 
@@ -102,9 +102,9 @@ def test_the_verb(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert run(["export", str(plan), "--to", "dtensor", "-o", str(out), "--force"]) == 0
     assert "cut behind" in capsys.readouterr().out
     assert run(["export", str(plan), "--to", "jax", "-o", str(tmp_path / "y")]) == 3
-    assert "not to jax" in capsys.readouterr().err and not (tmp_path / "y").exists()
-    assert run(["export", str(plan), "--to", "dtensor", "--resolve", "-o", str(tmp_path / "y")]) == 2
-    assert "without pipelines" in capsys.readouterr().err
+    assert "--to jax do not go together" in capsys.readouterr().err and not (tmp_path / "y").exists()
+    assert run(["export", str(plan), "--to", "dtensor", "--resolve", "-o", str(tmp_path / "y")]) == 3
+    assert "without a search" in capsys.readouterr().err
     shardproof.plan("mlp-unity", "localhost:2", batch=8).save(tmp_path / "m.spz")
     line = [
         "export",
@@ -116,7 +116,7 @@ def test_the_verb(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
         "--csv",
         str(tmp_path / "z"),
     ]
-    assert run(line) == 2 and "have no schedule" in capsys.readouterr().err
+    assert run(line) == 3 and "have no schedule" in capsys.readouterr().err
     refuted = write_pipeline(None, replace(plan_of("2x2"), lower_bound=plan_of("2x2").step))
     (tmp_path / "bad.spz").write_bytes(refuted)
     assert run(["export", str(tmp_path / "bad.spz"), "--to", "dtensor", "-o", str(tmp_path / "y")]) == 10

@@ -232,7 +232,7 @@ def test_the_command_line_tells(
     assert document["engine"][-1]["decided"] is True and document["engine"][-1]["cost"] == document["cost"]
     (tmp_path / "s.json").write_text('{"*": {"b": {"ranks": 4}}}')
     assert run([*args, "--strategy", "s.json"]) == 2
-    assert "nothing to ask smt about" in capsys.readouterr().err
+    assert "--strategy and --engine do not go together" in capsys.readouterr().err
     few = Options(engines=EngineOptions(smt_parts=3))
     monkeypatch.setattr(relaxing, "OPTIONS", few)
     assert run(args) == 3

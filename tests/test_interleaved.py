@@ -344,6 +344,6 @@ def test_the_command_line_plans_chunks(
     said = capsys.readouterr().out
     assert "2 stages of 2 chunks" in said and "chunk  devices" in said
     assert run([*line, "--pipeline", "2:4:2", "--interleave", "2", "-o", "r.spz"]) == 2
-    assert "give one of the two" in capsys.readouterr().err
+    assert "it says the number of chunks already" in capsys.readouterr().err
     assert run([*line, "--pipeline", "2:4:1", "-o", "r.spz"]) == 3
     assert "for one write 2:4" in capsys.readouterr().err

@@ -82,4 +82,4 @@ def test_the_command(tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeyp
     said = json.loads(capsys.readouterr().out)
     assert said["outcome"] == "optimal" and said["derived"] and said["strategy_cost"] == said["best_cost"]
     assert run([*audit, "--rewritten", "other.json"]) == 2
-    assert run([*audit, "--joint", "--space", "complete,dtensor"]) == 3
+    assert run([*audit, "--joint", "--space", "complete,dtensor"]) == 2

@@ -20,6 +20,7 @@ SECONDS = {
     "test_compiling.py": "is about what a clock of the wall leaves out",
     "test_external_engines.py": "an engine without end is ended by a clock outside of it",
     "test_no_seconds.py": "the examples below",
+    "test_option_pairs.py": "planners only record what they are given",
     "test_schedule_engines.py": "an engine without end is ended by a clock outside of it",
     "test_time_limits.py": "is about limits of time, mostly by clocks of its own",
     "test_work_limits.py": "shows that seconds would decide, and what options mean",

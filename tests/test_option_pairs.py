@@ -68,6 +68,16 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path
 
 
+def load_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Read every model of the command line once."""
+    from shardproof.models.sources import compared
+
+    load = cache(compared.load_model)
+    monkeypatch.setattr(
+        compared, "load_model", lambda spec, batch, _, attention, *__: load(spec, batch, None, attention)
+    )
+
+
 @pytest.fixture
 def planners(monkeypatch: pytest.MonkeyPatch) -> None:
     """Planners that say what they were asked."""
@@ -77,12 +87,8 @@ def planners(monkeypatch: pytest.MonkeyPatch) -> None:
     from shardproof.formal.planning import request as planning
     from shardproof.formal.verbs import pipelined
     from shardproof.formal.views import request as views
-    from shardproof.models.sources import compared
 
-    load = cache(compared.load_model)
-    monkeypatch.setattr(
-        compared, "load_model", lambda spec, batch, _, attention, *__: load(spec, batch, None, attention)
-    )
+    load_once(monkeypatch)
     monkeypatch.setattr(verb, "load_machine", once(verb.load_machine))
     monkeypatch.setattr(verb, "training_of", once(verb.training_of))
     for module in (joint, views):
@@ -297,7 +303,7 @@ OTHERS: Mapping[str, Start] = {
     "solve an e-graph": Start(("solve",), ("egraph.json",), SOLVE),
     "print options": Start(("solve",), ("--options",), SOLVE),
     "check a plan": Start(("check",), ("forward.spz",), CHECK),
-    "check a schedule": Start(("check",), ("schedule-path.spz",), CHECK),
+    "check a schedule": Start(("check",), ("schedule-path.spz",), {"large": ("--large",)}),  # others: test_check_says_alike
     "calibrate from timings": Start(("machine", "calibrate"), ("p2-a100", "--timings", "timings.csv"), CALIBRATE),
     "prove": Start(("rules", "prove"), ("rules.json", "-o", "out.spz"), {"degree": ("--degree", "3"), "jobs": ("--jobs", "1"), "time_limit": ("--time-limit", "9")}),
     "show rules": Start(("rules", "show"), ("--library", "rules.json"), {"svg": ("--svg", "x.svg"), "flexflow": ("--flexflow", "f.json"), "smtlib": ("--smtlib", "s.smt")}),
@@ -324,7 +330,7 @@ MACHINE = ("--machine", "localhost:2")
     "line",
     [
         (MODEL, *MACHINE, "--strategy", "strategy.json"),
-        (MODEL, *MACHINE, "--strategy", "settings.json"),
+        (MODEL, *MACHINE, "--strategy", "any-batch.json"),
         ("chain.json", "--strategy", "choices.json"),
     ],
     ids=["degrees", "settings", "choices"],
@@ -334,9 +340,10 @@ def test_audit(line: tuple[str, ...], folder: Path, monkeypatch: pytest.MonkeyPa
 
     shutil.copy(PROBLEMS / "chain.json", "chain.json")
     Path("choices.json").write_text("[0, 0]")
+    Path("any-batch.json").write_text(json.dumps({"zero_optimization": {"stage": 1}}))
     for name in ("carry_out_audit", "carry_out_audit_of_choices", "audit_program", "audit_pipelined"):
         monkeypatch.setattr(verb, name, recorded(name))
-    monkeypatch.setattr(verb, "load_model", once(verb.load_model, 2))
+    load_once(monkeypatch)
     monkeypatch.setattr(verb, "load_machine", once(verb.load_machine))
     assert not list(Tried(Start(("audit",), line, AUDIT), folder).faults())
 
@@ -366,7 +373,12 @@ KEYWORDS: Mapping[str, object] = {
 @pytest.mark.parametrize("always", [{}, {"train": "sgd"}], ids=["of a model", "of a step"])
 def test_pairs_of_keywords_in_python(always: dict[str, object], folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The same table: `shardproof.plan` refuses or honours every pair."""
-    monkeypatch.setattr(shardproof.api, "load_model", once(shardproof.api.load_model, 2))
+    from shardproof.models.sources import objects
+
+    load = cache(objects.load_model)
+    monkeypatch.setattr(
+        objects, "load_model", lambda spec, batch, _, attention, *__: load(spec, batch, None, attention)
+    )
 
     def outcome(*names: str) -> str:
         given = {name: KEYWORDS[name] for name in names}

@@ -68,7 +68,7 @@ def test_the_command(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: py
     assert Path("p.svg").read_text().startswith("<svg")
     assert run(["explain", "p.spz", "--pcg"]) == 0
     assert any(line.startswith("fc1: ") for line in capsys.readouterr().out.splitlines())
-    assert run(["explain", "p.spz", "--svg", "q.svg"]) == 2 and run(["explain", "p.spz", "--pcg", "--cost"]) == 2
+    assert run(["explain", "p.spz", "--svg", "q.svg"]) == 3 and run(["explain", "p.spz", "--pcg", "--cost"]) == 2
 
 
 def test_drawing_and_text_name_everything() -> None:

@@ -76,7 +76,7 @@ def test_the_command_forbids_and_says_so(tmp_path: Path, capsys: pytest.CaptureF
     out = str(tmp_path / "p.spz")
     plan = ["plan", "mlp-8192", "--batch", "16", "--train", "sgd", "--machine", "cloud-a100:1x4"]
     assert run([*plan, "--without", "data", "-o", out]) == 2
-    assert "give --pipeline" in capsys.readouterr().err
+    assert "--without needs --pipeline" in capsys.readouterr().err
     piped = [*plan, "--pipeline", "2:4", "--work-limit", "20M", "--gap", "0.1", "-o", out]
     assert run([*piped, "--without", "sharding", "--without", "data"]) in (0, 4)
     capsys.readouterr()

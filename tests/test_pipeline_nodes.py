@@ -35,6 +35,7 @@ from shardproof.proofs.container.archive import read_container, write_container
 from shardproof.proofs.container.canonical import ContainerError, canonical
 from shardproof.proofs.pipelines.certificate import Leaf, PipelineCertificate
 from shardproof.proofs.pipelines.file import decode_pipeline, encode_pipeline
+from shardproof.verify.budget import Budget
 from shardproof.verify.pipelines import nodes as checked
 from shardproof.verify.pipelines.certificate import check_pipeline
 from shardproof.verify.plan.structure import moves
@@ -249,12 +250,10 @@ def test_words_behind_a_leaf(words: list[str]) -> None:
         decode_pipeline({**members, "pipeline.json": canonical(head)})
 
 
-def test_more_cuts_than_anybody_waits_for_are_too_large(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_more_cuts_than_anybody_waits_for_are_too_large() -> None:
     """A small file may name a thousand pairs of a graph of many units: said before any problem is built."""
-    c = found().certificate()
-    runs = c.division.units**2 * sum(min(p, c.division.units) for p, _ in c.pairs)
-    monkeypatch.setattr("shardproof.verify.pipelines.bound.MOST_CUTS", runs)
-    assert all(r.verdict is Verdict.PROVED for r in check_pipeline(c, "seed", 20, CELLS))
-    monkeypatch.setattr("shardproof.verify.pipelines.bound.MOST_CUTS", runs - 1)
-    with pytest.raises(ContainerError, match="too many pairs of this many units"):
-        check_pipeline(c, "seed", 20, CELLS)
+    c, whole = found().certificate(), Budget.asked()
+    assert all(r.verdict is Verdict.PROVED for r in check_pipeline(c, "seed", 20, CELLS, budget=whole))
+    spent = Budget.asked().work - whole.work
+    with pytest.raises(ContainerError, match="--large"):
+        check_pipeline(c, "seed", 20, CELLS, budget=Budget(spent - 1, whole.held, None, large=False))

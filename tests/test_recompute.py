@@ -202,7 +202,7 @@ def test_command_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> Non
     assert (
         run(["plan", str(graph), "--train", "adam", "--machine", "localhost:4", "--recompute", "auto", "-o", plan]) == 2
     )
-    assert "give --memory" in capsys.readouterr().err
+    assert "--recompute auto needs --memory" in capsys.readouterr().err
     assert (
         run(["plan", str(graph), "--train", "adam", "--machine", "localhost:4", "--recompute", "nobody", "-o", plan])
         == 3

@@ -172,7 +172,7 @@ def test_a_case_far_beyond_the_bound_is_checked(seed: int) -> None:
         tuple(kept),
         (program_peak(kept),),
     ).check()
-    found = overlap(problem, 60.0).found
+    found = overlap(problem, work(60)).found
     claim = ScheduleCertificate(problem, found.starts, found.makespan, found.lower_bound, found.bound, "best")
     assert check_schedule(claim).verdict is Verdict.PROVED
 

@@ -315,7 +315,7 @@ def test_settings_decide_recomputation_of_the_step(capsys: pytest.CaptureFixture
     assert run([*words, "--micro-batch-size 4 --accumulate-allreduce-grads-in-fp32"]) == 3
     assert "--precision bf16-master" in capsys.readouterr().err
     assert run(["audit", SPEC, "--machine", "localhost:2", "--strategy", "NO_SHARD", "--precision", "bf16-mixed"]) == 2
-    assert "give --train" in capsys.readouterr().err
+    assert "--precision needs --train" in capsys.readouterr().err
     with pytest.raises(InputError, match="give them to pipeline"):
         shardproof.plan(SPEC, "localhost:2", batch=8, train="adam", strategy="NO_SHARD")
 
@@ -383,7 +383,7 @@ def test_infinity_is_never_printed_as_a_time(
     model = SPEC.replace("layers=1", "layers=2")
     ask = [words[0], model, *words[1:], "--batch", "4", "--machine", "localhost:2", "--memory", "4kB"]
     for json_too in ([], ["--json"]):
-        code = run([*ask, *json_too, "--time-limit", "60"])
+        code = run([*ask, *json_too, "--work-limit", "60M"])
         captured = capsys.readouterr()
         assert code in (5, 20) or (code == 3 and "--memory" in captured.err), (code, captured)
         assert not SECONDS.search(captured.out + captured.err), captured
@@ -406,6 +406,6 @@ def test_a_sum_that_no_certificate_holds_refutes_nothing(capsys: pytest.CaptureF
     model = "llama:layers=4,sequence=4,width=32,heads=4,kv_heads=2,hidden=64,vocabulary=4096"
     ask = ["audit", model, "--batch", "4", "--machine", "localhost:4", "--train", "adam", "--memory", "1500kB"]
     stages = "--pipeline-model-parallel-size 4 --micro-batch-size 1"
-    assert run([*ask, "--pipeline", "auto", "--strategy", stages, "--time-limit", "150"]) == 5
+    assert run([*ask, "--pipeline", "auto", "--strategy", stages, "--work-limit", "150M"]) == 5
     out = capsys.readouterr().out
     assert "no completion fits" in out and "100.0%" not in out and "which no certificate holds" in out

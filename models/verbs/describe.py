@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from json import dumps
+import json
 from pathlib import Path
 from typing import Final
 
@@ -172,7 +172,7 @@ def import_command(
 def _file_text(graph: Graph, compared: Comparison | None) -> str:
     """The graph as JSON, and what it was compared with: readers pass over that, and identities are without it."""
     text = graph.to_json()
-    return text if compared is None else f"{text[:-1]}, {dumps('compared')}: {dumps(compared.words)}}}"
+    return text if compared is None else f"{text[:-1]}, {json.dumps('compared')}: {json.dumps(compared.words)}}}"
 
 
 def in_precision(graph: Graph, precision: str | None) -> Graph:

@@ -15,12 +15,11 @@ from ...models.machine.machine import load_machine
 from ...models.problem.claims import Verdict
 from ...models.problem.selection_problem import SelectionProblem
 from ...models.program.graph import Graph
-from ...models.terminal.combinations import PLAN_KINDS, Apart, Combinations, Needs
+from ...models.terminal.combinations import Apart, Combinations, Needs
 from ...models.terminal.console import Exit, Watch, emit, say, worst
-from ...models.terminal.options import BATCH, combined, json_option, require_combination
+from ...models.terminal.options import BATCH, combined, json_option
 from ...proofs.container.archive import LIMITS, MANIFEST, Member, read_container, read_file
 from ...proofs.container.canonical import ContainerError
-from ...proofs.container.kinds import plan_kind
 from ...proofs.egraphs.file import EXTRACTION
 from ...proofs.selection.load import problem_of
 from ..budget import Budget
@@ -53,13 +52,7 @@ CHECK: Final = Combinations(
         Needs("loss", ("train",), "it says what a training step minimises"),
         Needs("recompute", ("train",), "it says what a backward pass computes again"),
         Apart("recompute=auto", ("model",), "it is a search: give the blocks that 'plan' says are recomputed"),
-        Apart(
-            "files=other",
-            ("second_opinion", "model", "machine", "show_machine"),
-            "there is no plan to compare, to look at more closely, or whose machine could be shown",
-        ),
     ),
-    kinds={"files": PLAN_KINDS},
     neutral={"recompute": "none"},
     unmeasured={
         "large": "permits what takes more than a minute or 2 GiB",
@@ -121,9 +114,6 @@ def check_command(
     """Check plans, rule libraries (.spz) and certificates; a certificate needs its problem file beside it on the
     command line.
     """
-    kinds = {plan_kind(path) for path in files}
-    if "other" in kinds and kinds <= {"other", None}:
-        require_combination(CHECK, files="other")
     own = _own(door, model, machine, train, loss, recompute, batch)
     collecting = gc.isenabled()
     # problems and certificates are trees of many small arrays: looking for cycles in them takes a seventh of the time

@@ -17,12 +17,7 @@ if TYPE_CHECKING:
 
 
 def unreadable(tensor: torch.Tensor) -> str:
-    """What a tensor is that no operator can read; empty if one can.
-
-    >>> import torch
-    >>> unreadable(torch.eye(2).to_sparse()), unreadable(torch.eye(2).T)
-    ('a sparse tensor (torch.sparse_coo); give it as .to_dense()', '')
-    """
+    """What a tensor is that no operator can read; empty if one can."""
     import torch
 
     if tensor.is_nested:
