@@ -159,7 +159,7 @@ def test_only_plans_can_be_compared(tmp_path: Path, capsys: pytest.CaptureFixtur
     path = str(tmp_path / "placements.spz")
     assert run(["place", "--hierarchy", "2x2", "--axes", "2,2", "-o", path]) == 0
     assert run(["check", path, "--machine", "cloud-a100:2x2"]) == 3
-    assert "there is no plan to compare" in capsys.readouterr().err
+    assert "holds no model, which --machine is about" in capsys.readouterr().err
 
 
 def test_no_frontend_is_loaded_without_a_model(plan_file: str) -> None:

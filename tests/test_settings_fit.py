@@ -355,6 +355,7 @@ def test_nothing_fits_and_the_audit_says_so(tmp_path: Path, capsys: pytest.Captu
     said = json.loads(capsys.readouterr().out)
     assert said["outcome"] == "infeasible" and said["conflict"]["limit"] == 4000
     assert said["strategy_lower_bound"] is None and said["lower_bound"] is None
+    assert "a-step-in-micro-batches-keeps-what-one-micro-batch-keeps" in {*said["assumptions"], *out.split()}
     assert (tmp_path / "c.spz").stat().st_size > 0
 
 

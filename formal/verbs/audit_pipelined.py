@@ -5,6 +5,7 @@ data.
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Final
 
 from ...models.layout.targets.degrees import Flags
 from ...models.pipelines.work import PER_SECOND
@@ -19,6 +20,9 @@ from ..pipelines.case import NO_STEP
 from ..pipelines.request import PipelineRequest
 from ..planning.time_limit import TimeLimit
 from .conflict import conflict, conflict_lines
+
+KEEPS: Final = "a-step-in-micro-batches-keeps-what-one-micro-batch-keeps"
+"""What the proof that nothing fits rests on beside its certificate, which is of one micro-batch."""
 
 
 def audit_pipelined(
@@ -76,9 +80,10 @@ def _nothing_fits(
     certificate, problem = report.nothing[0]
     claim = certificate.claim
     assert isinstance(claim, Infeasible) and problem.limit is not None
+    assumed = [KEEPS] if report.given.case.micro > 1 or len(report.nothing) > 1 else []
     if as_json:
         none = {"lower_bound": None, "strategy_lower_bound": None, "conflict": conflict(problem, claim)}
-        found = {**_document(report, None, checked), **none}
+        found = {**_document(report, None, checked), **none, "assumptions": [*problem.assumptions, *assumed]}
         spent = {"seconds": round(clock.elapsed_s, 3), "processor_seconds": round(clock.processor_s, 3)}
         emit({**found, "settings": settings.to_json(), **spent})
         return code
@@ -89,6 +94,7 @@ def _nothing_fits(
         if checked
         else "undecided: the checker did not confirm that nothing fits",
         *(f"  {line}" for line in conflict_lines(problem, claim, steps)),
+        *(f"  assumed: {a}" for a in assumed),
         settings.line(),
     )
     return code
