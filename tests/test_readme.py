@@ -52,9 +52,6 @@ WITH_COMMANDS = [p for p in PAGES if commands(p.read_text(encoding="utf-8"))]
 
 NEEDS_TORCH = ("tutorial.md",)
 
-DEAR = ("README.md", "schedules.md", "exports.md", "training.md", "audit.md")
-"""Pages whose commands take more than ten seconds; that these can be understood is tested without running them."""
-
 
 def marked(pages: list[Path]) -> list[object]:
     """Pages as parameters, those with PyTorch models marked."""
@@ -62,7 +59,7 @@ def marked(pages: list[Path]) -> list[object]:
         pytest.param(
             p,
             id=p.relative_to(ROOT).as_posix(),
-            marks=[pytest.mark.torch] if p.name in NEEDS_TORCH else [pytest.mark.slow] if p.name in DEAR else [],
+            marks=[pytest.mark.torch] if p.name in NEEDS_TORCH else [],
         )
         for p in pages
     ]
