@@ -332,7 +332,7 @@ def test_settings_say_what_they_leave_out() -> None:
     from shardproof.backends.export.flags import batch_of, megatron_text
     from shardproof.backends.export.torchtitan import torchtitan_file
     from shardproof.models.layout.targets.degrees import Flags
-    from shardproof.models.sources.frameworks.flags import read_flags
+    from shardproof.models.sources.frameworks.flags import read_settings
     from shardproof.proofs.publishing.publisher import Nearest
 
     sizes = {"layers": 1, "sequence": 16, "width": 32, "heads": 4, "kv_heads": 2, "hidden": 64, "vocabulary": 32}
@@ -344,5 +344,5 @@ def test_settings_say_what_they_leave_out() -> None:
     for text in (megatron_text(made, 8), torchtitan_file(made, 8)):
         for words in ("precision", "bf16-master", "layer0", "micro-batches", "adamw lr 0.001"):
             assert words in text
-    flags = read_flags(megatron_text(made, 8))
-    assert flags is not None and flags.tp == 2 and flags.global_batch == 8
+    read = read_settings(megatron_text(made, 8))
+    assert read is not None and read.flags.tp == 2 and read.flags.global_batch == 8
