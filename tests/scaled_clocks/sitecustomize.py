@@ -10,6 +10,8 @@ import os
 import time
 
 CLOCKS = ("monotonic", "perf_counter", "process_time", "thread_time", "time")
+SHARED = ("monotonic", "perf_counter")
+"""Clocks that are one for all processes of a machine: ranks compare theirs, so these count from its start."""
 
 
 def scale(factor: float) -> None:
@@ -19,7 +21,7 @@ def scale(factor: float) -> None:
     time.scaled = True  # type: ignore[attr-defined]
     for name in CLOCKS:
         clock = getattr(time, name)
-        begun = clock()
+        begun = 0.0 if name in SHARED else clock()
         setattr(time, name, lambda clock=clock, begun=begun: begun + factor * (clock() - begun))
 
 
