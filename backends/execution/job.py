@@ -33,7 +33,7 @@ from ..kernels import Array
 from ..lowering.fusion import fuse
 from ..lowering.overlap import overlap
 from ..lowering.program import Program, lower
-from . import consent, progress
+from . import consent, progress, segments
 from .interpreter import RankError
 
 _FORMAT = "shardproof-job/1"
@@ -143,7 +143,10 @@ def read_job(folder: Path) -> Job:
 
 
 def write_error(folder: Path, error: RankError) -> None:
-    """Leave word of a failure; the first rank to fail wins."""
+    """Leave word of a failure; the first rank to fail wins.  Collectives open shared files of their own, so what this
+    rank has open is noted again.
+    """
+    segments.note(folder)
     try:
         with (folder / "error.json").open("x") as file:
             json.dump({"rank": error.rank, "place": error.place, "reason": error.reason}, file)
