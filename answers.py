@@ -1,4 +1,4 @@
-"""What the Python way in hands back: checked plans, and why there is none."""
+"""What the Python way in hands back: a checked plan, what it computed, and why there is none."""
 
 from __future__ import annotations
 
@@ -16,8 +16,9 @@ from shardproof.models.layout.view import View
 from shardproof.models.machine.machine import Machine
 from shardproof.models.program.graph import Graph
 from shardproof.models.text import InputError
+from shardproof.proofs.pipelines.certificate import PipelineCertificate
 from shardproof.proofs.plan.bundle import Plan as Bundle
-from shardproof.proofs.plan.bundle import write_plan
+from shardproof.proofs.publishing.placed import placed_plan
 
 if TYPE_CHECKING:
     from shardproof.backends.kernels.blocks import Array
@@ -25,21 +26,24 @@ if TYPE_CHECKING:
     from shardproof.formal.explain.constraints import Constraints
     from shardproof.formal.explain.cost_table import CostRow
     from shardproof.formal.explain.deviation import Deviation
+    from shardproof.formal.explain.differing import Differing
     from shardproof.formal.explain.explain import Explanation
     from shardproof.formal.explain.parallel_graph import PricedGraph
     from shardproof.formal.explain.sensitivity import Sensitivity
     from shardproof.formal.explain.stored_state import StoredState
+    from shardproof.formal.explain.views import Branches
+    from shardproof.formal.overlap.explain import OverlapReport
     from shardproof.formal.pipelines.explain import PipelineReport
     from shardproof.formal.selection.model.clock import Clock
     from shardproof.models.cost.selection import Planning
-    from shardproof.proofs.pipelines.certificate import PipelineCertificate
-    from shardproof.proofs.views.certificate import ViewsCertificate
-    from shardproof.verify.plan.plan import PlanCheck
-    from shardproof.verify.verdict import CheckResult
+    from shardproof.proofs.publishing.publisher import AnyPlan, Opened
+    from shardproof.verify.verbs.kinds import Judged
 
 
 Limit = float | Literal["default"] | None
 """Seconds of the wall; None: any number; "default": those of the function, and none where steps of work are given."""
+
+Status = Literal["optimal", "within-gap", "feasible", "infeasible"]
 
 
 class NoPlan(ValueError):
@@ -52,7 +56,9 @@ class NoPlan(ValueError):
 
 @dataclass(frozen=True, eq=False)
 class Plan:
-    """A checked plan.  `bundle` is what its file holds: graph, machine, choices, certificate.
+    """A checked plan, whatever its parts: placements on the machine or on submeshes, a rewritten program, stages and
+    micro-batches, redistributions beside operators.  `opened`: what its file holds and what the checker said of it;
+    `data`: the bytes of the file.
 
     >>> made = plan("mlp-unity", "localhost:4", batch=64)
     >>> made.status, made.cost_s == made.lower_bound_s
@@ -61,63 +67,110 @@ class Plan:
     [*, ranks]
     """
 
-    bundle: Bundle
-    checked: PlanCheck
+    opened: Opened
+    data: bytes
+
+    @property
+    def certificate(self) -> AnyPlan:
+        """What the file holds."""
+        return self.opened.held
+
+    @property
+    def bundle(self) -> Bundle:
+        """Graph, machine and choices alone.  Raises `InputError` for a plan with stages, which have choices each."""
+        held = self.opened.held
+        if isinstance(held, PipelineCertificate):
+            raise InputError(f"{self.opened.place}: a plan with stages has placements of every stage: see stages")
+        return placed_plan(held)
 
     @property
     def identity(self) -> str:
         """Hash of the content, the same for the same plan whoever made the file."""
-        return self.checked.identity
+        return self.opened.identity
 
     @property
     def graph(self) -> Graph:
         """The graph that was planned, with the training step if there is one."""
-        return self.bundle.graph
+        return self.opened.held.graph
 
     @property
     def machine(self) -> Machine:
         """The machine that it was planned for."""
-        return self.bundle.machine
+        return self.opened.held.machine
 
     @property
     def space(self) -> str:
         """The set of placements over which the plan is (nearly) the cheapest."""
-        return self.bundle.space
+        return self.opened.held.space
+
+    @property
+    def parts(self) -> str:
+        """What the plan has beside placements, in words."""
+        from shardproof.formal.explain.differing import parts_of
+
+        return parts_of(self.opened.held)
 
     @property
     def assumptions(self) -> tuple[str, ...]:
         """What the claim takes for granted, by name."""
-        return self._main.assumptions
+        return self.opened.published.assumptions
 
     @property
-    def status(self) -> Literal["optimal", "within-gap", "feasible"]:
+    def status(self) -> Status:
         """What is proved of the cost."""
-        cost, bound = self._main.cost, self._main.lower_bound
-        if bound is None or cost is None:
+        cost, bound = self.opened.published.cost, self.opened.published.lower_bound
+        if cost is None:
+            return "infeasible"
+        if bound is None:
             return "feasible"
         return "optimal" if bound >= cost else "within-gap"
 
     @property
     def cost_s(self) -> Fraction:
-        """Seconds of a step, exact."""
-        problem = self._planning.problem
-        return Fraction(problem.cost_of(self._solution), problem.scale)
+        """Seconds of a step, exact.  Raises `InputError` where nothing fits."""
+        return self.opened.seconds[0]
+
+    @property
+    def step_s(self) -> Fraction:
+        """The same."""
+        return self.cost_s
 
     @property
     def lower_bound_s(self) -> Fraction | None:
-        """Seconds that no plan of the space goes below, as the checker established; None: nothing finite."""
-        cost, bound = self._main.cost, self._main.lower_bound  # of a joint plan in units of its own
-        return None if bound is None or not cost else self.cost_s * Fraction(bound, cost)
+        """Seconds that no plan that the claim is about goes below, as the checker established; None: nothing finite."""
+        return None if self.opened.published.lower_bound is None else self.opened.seconds[1]
 
     @property
     def placements(self) -> Mapping[str, Placement]:
-        """Operator -> placement matrix."""
-        return dict(self.bundle.choices.operators)
+        """Operator -> placement matrix, on the machine, its stage or its submesh."""
+        from shardproof.formal.explain.differing import placed
+
+        return {name: placement for name, (placement, _) in placed(self.opened.held).items()}
+
+    @property
+    def views(self) -> Mapping[str, View | None]:
+        """Operator -> the submesh that it runs on; None: the whole machine, or its stage."""
+        return {name: placement.view for name, placement in self.placements.items()}
+
+    @property
+    def stages(self) -> tuple[Mapping[str, Placement], ...]:
+        """Of every stage (virtual stage, where stages have several) operator -> placement matrix; none without
+        stages.
+        """
+        held = self.opened.held
+        stages = held.stages if isinstance(held, PipelineCertificate) else ()
+        return tuple(dict(stage.choices.operators) for stage in stages)
+
+    @property
+    def micro_batches(self) -> int:
+        """Equal parts of the batch that go through the stages; 1 without stages."""
+        held = self.opened.held
+        return held.micro if isinstance(held, PipelineCertificate) else 1
 
     @cached_property
     def shardings(self) -> PlanShardings:
         """All layouts over one mesh of named dimensions: what operators read and write, where tensors rest.  Raises
-        `MeshError` if no mesh holds them.
+        `MeshError` if no mesh holds them, `InputError` for a plan with stages.
         """
         levels = [level.name for level in self.machine.levels]
         return plan_shardings(self.graph, self.machine.hierarchy, levels, self.bundle.choices)
@@ -127,20 +180,29 @@ class Plan:
         """Tensor -> where it rests: mesh dimensions per dimension of the tensor, and those it is partial over."""
         return self.shardings.rests
 
-    def check(self) -> PlanCheck:
-        """Check every claim again, from the bytes: tables rebuilt, certificate replayed."""
-        from shardproof.verify.joint.plan import check_any_plan
+    def check(self) -> Judged[object]:
+        """Check every claim again, from the bytes: tables rebuilt, certificates replayed."""
+        from shardproof.proofs.container.archive import read_container
+        from shardproof.verify.verbs.kinds import Effort, require_known
 
-        return check_any_plan(write_plan(None, self.bundle))
+        members = read_container(self.data)
+        return require_known(members, self.opened.place).judge(members, Effort(), {})
 
     def explain(
         self, operator: str | None = None, time_limit_s: Limit = "default", work_limit: int | None = None
-    ) -> Explanation:
-        """Where the time goes and what other choices would cost; exactly, for one `operator`."""
+    ) -> Explanation | PipelineReport | OverlapReport | Branches:
+        """Where the time goes and what other choices would cost; exactly, for one `operator` of a plan of placements
+        alone.  Of stages, streams and branches what each of them does.
+        """
         from shardproof.formal.explain.explain import explain
+        from shardproof.formal.report.explained import explain_parts
 
+        if self.opened.planning is None:
+            if operator is not None:
+                raise InputError(f"{self.opened.place}: has {self.parts}, and is explained as a whole")
+            return explain_parts(self.opened).report
         clock = _clock(time_limit_s, work_limit)
-        return explain(self._planning, self._solution, self.bundle.certificate, operator, clock=clock)
+        return explain(self._planning, self._solution, self._alone.certificate, operator, clock=clock)
 
     def instead(
         self, operator: str, placement: str, time_limit_s: Limit = "default", work_limit: int | None = None
@@ -156,7 +218,7 @@ class Plan:
         """What each rank reads and writes at an operator, as formulas in the process coordinates."""
         from shardproof.formal.explain.constraints import plan_constraints
 
-        return plan_constraints(self.bundle, operator)
+        return plan_constraints(self._alone, operator)
 
     def state(self) -> tuple[StoredState, ...]:
         """How a training step keeps weights, gradients and moments, and what synchronises them."""
@@ -181,34 +243,43 @@ class Plan:
         from shardproof.formal.explain.sensitivity import sensitivity
 
         return sensitivity(
-            self._planning, self._solution, self.bundle.certificate, clock=_clock(time_limit_s, work_limit, 300.0)
+            self._planning, self._solution, self._alone.certificate, clock=_clock(time_limit_s, work_limit, 300.0)
         )
 
-    def diff(self, other: Plan) -> Comparison:
-        """Every term in which the two plans differ, priced.  Raises `InputError` if they answer different problems."""
+    def diff(self, other: Plan) -> Comparison | Differing:
+        """Every term in which the two plans differ, priced.  Of plans with stages, streams or submeshes: what a step
+        takes, and every operator that is placed otherwise.  Raises `InputError` if they answer different problems.
+        """
         from shardproof.formal.explain.compare import compare
+        from shardproof.formal.explain.differing import differing
         from shardproof.formal.explain.terms import PlanTerms
 
+        if self.opened.planning is None or other.opened.planning is None:
+            return differing(self.opened, other.opened)
         if self._planning.problem.sha256() != other._planning.problem.sha256():
             raise InputError("the plans are of different problems (model, machine, space or limit): nothing to compare")
-        ours, theirs = (p._planning.solution(p.bundle.choices) for p in (self, other))
-        return compare(self._planning.problem, PlanTerms(self._planning), ours, theirs)
+        return compare(self._planning.problem, PlanTerms(self._planning), self._solution, other._solution)
 
     def report(
         self, path: Path | str | None = None, time_limit_s: Limit = "default", work_limit: int | None = None
     ) -> str:
-        """One page of HTML that loads nothing: placements, memory, communication, prices, certificate.  Written to
-        `path` if there is one.
+        """One page of HTML that loads nothing: placements, memory, communication, prices, certificate; stages, streams
+        and branches with their schedule.  Written to `path` if there is one.
         """
+        from shardproof.formal.explain.explain import explain
         from shardproof.formal.planning.remarks import remarks
         from shardproof.formal.report.page import Shown, plan_page
-        from shardproof.front_door import FrontDoor
+        from shardproof.formal.report.parts import parts_page
         from shardproof.models.files.output import check_target, write_file
 
         target = None if path is None else check_target(Path(path), force=True, replaces_results=True)
-        published = FrontDoor().plan(None, self.bundle)
-        said = remarks(self._planning, self._solution, clock=_clock(time_limit_s, work_limit))
-        page = plan_page(Shown(self.bundle, published, self.explain(None, time_limit_s, work_limit), said))
+        if self.opened.planning is None:
+            page = parts_page(self.opened)
+        else:
+            said = remarks(self._planning, self._solution, clock=_clock(time_limit_s, work_limit))
+            clock = _clock(time_limit_s, work_limit)
+            found = explain(self._planning, self._solution, self._alone.certificate, clock=clock)
+            page = plan_page(Shown(self._alone, self.opened.published, found, said))
         if target is not None:
             write_file(target, page.encode())
         return page
@@ -219,54 +290,80 @@ class Plan:
         nothing but where tensors lie; otherwise a plan that a target cannot do is an `InputError`.
         """
         from shardproof.backends.export.flags import batch_of
-        from shardproof.backends.verbs.export import SETTINGS, TARGETS
+        from shardproof.backends.verbs.export import SETTINGS, TARGETS, layouts_text
         from shardproof.front_door import FrontDoor
 
         if to in SETTINGS and layouts_only:
             raise InputError(f"{to} files hold settings, no layouts of tensors: leave out layouts_only")
         if to in SETTINGS:
-            return SETTINGS[to](FrontDoor().nearest_to(self.checked, to, None), batch_of(self.graph))
+            return SETTINGS[to](FrontDoor().nearest(self.opened, to, None), batch_of(self.graph))
         if to not in TARGETS:
             raise InputError(f"there is no export to {to!r}; choose one of {', '.join((*TARGETS, *SETTINGS))}")
-        return TARGETS[to](self.bundle, self.identity, layouts_only).text
+        return layouts_text(self.opened, to, layouts_only).text
 
     def run(self, seed: int = 0, timeout_s: float = 600.0) -> Run:
         """Execute the plan on virtual ranks in this process, with random inputs, and compare with one process."""
-        return _run(self.bundle, seed, timeout_s)
+        from shardproof.backends.execution.any_plan import execute
+        from shardproof.backends.execution.comparison import allowed
+        from shardproof.backends.execution.conditioning import compare
+        from shardproof.backends.execution.consent import check_consent
+        from shardproof.backends.execution.reference import random_inputs, run_graph
+
+        held = self.opened.held
+        graph = held.asked if isinstance(held, Bundle) else held.graph
+        check_consent(self.graph)
+        arrays = random_inputs(graph, seed, "float64")
+        ended = execute(held, self.opened.scale, arrays, timeout_s)
+        found = compare(graph, arrays, ended.outputs, run_graph(graph, arrays), allowed(["float64"]))
+        undetermined = tuple(name for name, _, _ in found.undetermined)
+        moved = len(ended.traffic)
+        return Run(ended.outputs, found.worst, found.equal, moved, ended.mismatched, undetermined)
 
     def save(self, path: Path | str, force: bool = False) -> None:
         """Write the `.spz` file.  Raises `OutputError` where something else than a plan stands, unless `force`."""
         from shardproof.models.files.output import check_target, write_file
 
         target = check_target(Path(path), force=force, replaces_results=True)
-        write_file(target, write_plan(None, self.bundle))
+        write_file(target, self.data)
 
     def __repr__(self) -> str:
         gap = ""
         if self.lower_bound_s is not None and self.status == "within-gap":
             gap = f" ({float(1 - self.lower_bound_s / self.cost_s):.3%})"
+        step = "nothing fits" if self.status == "infeasible" else f"{float(self.cost_s):.6g} s, {self.status}{gap}"
+        parts = f", {self.parts}" if self.opened.planning is None else ""
         return (
-            f"<Plan {self.graph.name} on {self.machine.name} {'x'.join(map(str, self.machine.hierarchy))}: "
-            f"{float(self.cost_s):.6g} s, {self.status}{gap}, {self.identity[:12]}>"
+            f"<Plan {self.graph.name} on {self.machine.name} {'x'.join(map(str, self.machine.hierarchy))}{parts}: "
+            f"{step}, {self.identity[:12]}>"
         )
 
     def _repr_html_(self) -> str:
         """What a notebook shows."""
         from shardproof.formal.report.notebook import plan_view
 
-        return plan_view(self.bundle, repr(self)[1:-1])
+        return plan_view(self.machine, self.placements, repr(self)[1:-1])
 
     @property
-    def _solution(self) -> tuple[int, ...]:
-        return self._planning.solution(self.bundle.choices)
+    def _alone(self) -> Bundle:
+        """The plan where it is one of placements alone.  Raises `InputError`."""
+        held = self.opened.held
+        if not isinstance(held, Bundle):
+            raise InputError(f"{self.opened.place}: has {self.parts}; this is said of plans of placements alone")
+        return held
 
     @property
     def _planning(self) -> Planning:
-        return self.checked.planning
+        from shardproof.formal.explain.request import problem_of
+
+        return problem_of(self.opened, self._alone)[0]
 
     @property
-    def _main(self) -> CheckResult:
-        return next(r for r in self.checked.results if r.kind in ("Optimal", "WithinGap", "LowerBound"))
+    def _solution(self) -> tuple[int, ...]:
+        return self._planning.solution(self._alone.choices)
+
+
+Pipeline = PlanWithViews = Plan
+"""Names of before plans had parts."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -288,162 +385,3 @@ def _clock(seconds: Limit, steps: int | None, default_s: float = 60.0) -> Clock:
     from shardproof.formal.selection.model.clock import budget
 
     return budget(seconds, steps, default_s)
-
-
-def _run(bundle: Bundle, seed: int, timeout_s: float) -> Run:
-    from shardproof.backends.execution.comparison import allowed
-    from shardproof.backends.execution.conditioning import compare
-    from shardproof.backends.execution.consent import check_consent
-    from shardproof.backends.execution.job import Options, prepared
-    from shardproof.backends.execution.reference import random_inputs, run_graph
-    from shardproof.backends.execution.run import run_virtual
-
-    check_consent(bundle.graph)
-    arrays = random_inputs(bundle.asked, seed, "float64")
-    program = prepared(bundle.graph, bundle.machine.hierarchy, bundle.choices, Options())
-    ended = run_virtual(program, arrays, timeout_s=timeout_s, trace=True)
-    found = compare(bundle.asked, arrays, ended.outputs, run_graph(bundle.asked, arrays), allowed(["float64"]))
-    wrong = tuple(t.place for t in ended.traffic if not t.fits)
-    undetermined = tuple(name for name, _, _ in found.undetermined)
-    return Run(ended.outputs, found.worst, found.equal, len(ended.traffic), wrong, undetermined)
-
-
-@dataclass(frozen=True, eq=False)
-class PlanWithViews:
-    """A checked plan whose branches may run beside each other.  `certificate` is what its file holds; `scale`: units
-    of its costs in a second; times in seconds, exact.
-
-    >>> made = plan("candle-uno:batch=16,width=512,tower=2,layers=1", "cloud-a100:2x2", views=True)
-    >>> made.status, len(set(made.views.values()) - {None})
-    ('optimal', 4)
-    """
-
-    certificate: ViewsCertificate
-    results: tuple[CheckResult, ...]
-    scale: int
-
-    @property
-    def status(self) -> Literal["optimal", "within-gap", "feasible"]:
-        """What is proved of the cost, over the placements on the machine and on the views that were open."""
-        if self.lower_bound_s is None:
-            return "feasible"
-        return "optimal" if self.lower_bound_s >= self.cost_s else "within-gap"
-
-    @property
-    def cost_s(self) -> Fraction:
-        """Seconds of a step, as the checker priced the choices."""
-        cost = self._main.cost
-        if cost is None:
-            raise InputError(f"{self.certificate.graph.name}: the certificate claims a lower bound only")
-        return Fraction(cost, self.scale)
-
-    @property
-    def lower_bound_s(self) -> Fraction | None:
-        """Seconds that no plan with these views goes below; None: nothing finite."""
-        bound = self._main.lower_bound
-        return None if bound is None else Fraction(bound, self.scale)
-
-    @property
-    def assumptions(self) -> tuple[str, ...]:
-        """What the claim takes for granted, by name; `views(..)` says over which regions and divisions it holds."""
-        return self._main.assumptions
-
-    @property
-    def placements(self) -> Mapping[str, Placement]:
-        """Operator -> placement matrix, on the machine or on its view."""
-        return dict(self.certificate.choices.operators)
-
-    @property
-    def views(self) -> Mapping[str, View | None]:
-        """Operator -> the part of the machine that it runs on; None: the whole."""
-        return {name: placement.view for name, placement in self.certificate.choices.operators}
-
-    def run(self, seed: int = 0, timeout_s: float = 600.0) -> Run:
-        """Execute on virtual ranks, as `Plan.run` does."""
-        from shardproof.proofs.views.certificate import as_plan
-
-        return _run(as_plan(self.certificate), seed, timeout_s)
-
-    def save(self, path: Path | str, force: bool = False) -> None:
-        """Write the `.spz` file, as `Plan.save` does."""
-        from shardproof.models.files.output import check_target, write_file
-        from shardproof.proofs.views.file import write_views
-
-        target = check_target(Path(path), force=force, replaces_results=True)
-        write_file(target, write_views(None, self.certificate))
-
-    def __repr__(self) -> str:
-        c = self.certificate
-        used = len(set(self.views.values()) - {None})
-        where = f"{c.graph.name} on {c.machine.name}"
-        return f"<PlanWithViews {where}: {float(self.cost_s):.6g} s, {self.status}, views: {used}>"
-
-    @property
-    def _main(self) -> CheckResult:
-        return next(r for r in self.results if r.kind in ("Optimal", "WithinGap", "LowerBound"))
-
-
-@dataclass(frozen=True, eq=False)
-class Pipeline:
-    """A checked pipelined training step.  `certificate` is what its file holds; times in seconds, exact."""
-
-    certificate: PipelineCertificate
-    results: tuple[CheckResult, ...]
-
-    @property
-    def step_s(self) -> Fraction:
-        """Seconds of a step."""
-        return Fraction(self.certificate.step, 10**12)
-
-    @property
-    def lower_bound_s(self) -> Fraction:
-        """Seconds that no enumerated pair of stages and micro-batches goes below."""
-        return Fraction(self.certificate.lower_bound, 10**12)
-
-    @property
-    def micro_batches(self) -> int:
-        """Equal parts of the batch."""
-        return self.certificate.micro
-
-    @property
-    def placements(self) -> tuple[Mapping[str, Placement], ...]:
-        """Per stage (chunk, where stages have several), operator -> placement matrix on its part of the machine."""
-        return tuple(dict(stage.choices.operators) for stage in self.certificate.stages)
-
-    @property
-    def identity(self) -> str:
-        """Hash of the file's content."""
-        from shardproof.proofs.container.archive import identity, read_container
-        from shardproof.proofs.pipelines.file import write_pipeline
-
-        return identity(read_container(write_pipeline(None, self.certificate)))
-
-    def explain(self) -> PipelineReport:
-        """Per stage its placements in the field's words, where its time goes, what fills its memory; the schedule."""
-        from shardproof.formal.pipelines.explain import explain_pipeline
-
-        return explain_pipeline(self.certificate)
-
-    def export(self, to: str, layouts_only: bool = False) -> str:
-        """The text of a file that runs the stages as planned: "dtensor", for torch's own pipelining.  `layouts_only`:
-        stages and where tensors lie alone; otherwise a plan that such a file cannot do is an `InputError`.
-        """
-        from shardproof.backends.verbs.export_pipelined import pipelined_text
-
-        return pipelined_text(self.certificate, self.identity, to, layouts_only).text
-
-    def save(self, path: Path | str, force: bool = False) -> None:
-        """Write the `.spz` file, as `Plan.save` does."""
-        from shardproof.models.files.output import check_target, write_file
-        from shardproof.proofs.pipelines.file import write_pipeline
-
-        target = check_target(Path(path), force=force, replaces_results=True)
-        write_file(target, write_pipeline(None, self.certificate))
-
-    def __repr__(self) -> str:
-        c = self.certificate
-        chunks = f" of {c.chunks} chunks" if c.chunks > 1 else ""
-        return (
-            f"<Pipeline {c.graph.name} on {c.machine.name}: {c.views} stages{chunks}, {c.micro} micro-batches, "
-            f"{float(self.step_s):.6g} s, at least {float(self.lower_bound_s):.6g} s>"
-        )

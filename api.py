@@ -18,9 +18,9 @@ from dataclasses import replace
 from fractions import Fraction
 from math import inf
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal, overload
+from typing import TYPE_CHECKING, Literal
 
-from shardproof.answers import Limit, NoPlan, Pipeline, Plan, PlanWithViews
+from shardproof.answers import Limit, NoPlan, Plan
 from shardproof.models.layout.placement import space
 from shardproof.models.machine.machine import Machine, load_machine
 from shardproof.models.problem.claims import Verdict
@@ -28,7 +28,7 @@ from shardproof.models.program.graph import Graph
 from shardproof.models.sources.objects import graph_of_object
 from shardproof.models.terminal.combinations import require_keywords
 from shardproof.models.text import InputError, parse_fraction, parse_memory
-from shardproof.proofs.plan.bundle import read_plan, write_plan
+from shardproof.proofs.plan.bundle import write_plan
 
 if TYPE_CHECKING:
     from shardproof.formal.explain.audit import AuditReport
@@ -41,56 +41,8 @@ if TYPE_CHECKING:
     from shardproof.models.sources.building.original import Original
     from shardproof.models.sources.load import Attention
     from shardproof.models.sources.training import TrainingStep
-    from shardproof.verify.verdict import CheckResult
 
 Engine = Literal["native", "ilp", "smt"]
-
-
-@overload
-def plan(
-    model: object,
-    machine: Machine | str,
-    *,
-    inputs: object = None,
-    batch: int | None = None,
-    train: str | None = None,
-    loss: str | None = None,
-    recompute: str = "none",
-    precision: str | None = None,
-    micro_batch: int | str = 1,
-    memory: int | str | None = None,
-    space_name: str | None = None,
-    vocabulary: str | None = None,
-    attention: Attention | None = None,
-    compare: bool = True,
-    strategy: Path | str | Splits | None = None,
-    joint: bool = False,
-    views: Literal[False] = False,
-    engine: Engine = "native",
-    time_limit_s: Limit = "default",
-    work_limit: int | None = None,
-    gap: Fraction = Fraction(0),
-    threads: int = 2,
-) -> Plan: ...
-
-
-@overload
-def plan(
-    model: object,
-    machine: Machine | str,
-    *,
-    inputs: object = None,
-    batch: int | None = None,
-    precision: str | None = None,
-    space_name: str | None = None,
-    attention: Attention | None = None,
-    compare: bool = True,
-    views: Literal[True],
-    time_limit_s: Limit = "default",
-    work_limit: int | None = None,
-    gap: Fraction = Fraction(0),
-    threads: int = 2,
-) -> PlanWithViews: ...
 
 
 def plan(
@@ -112,12 +64,13 @@ def plan(
     strategy: Path | str | Splits | None = None,
     joint: bool = False,
     views: bool = False,
+    overlap: bool = False,
     engine: Engine = "native",
     time_limit_s: Limit = "default",
     work_limit: int | None = None,
     gap: Fraction = Fraction(0),
     threads: int = 2,
-) -> Plan | PlanWithViews:
+) -> Plan:
     """The best plan found for a model on a machine, checked.
 
     `model`: what the command line takes (a zoo name, with sizes or without, a file, FILE.py:NAME), a `Graph`, a NumPy
@@ -126,8 +79,8 @@ def plan(
     `vocabulary`: the framework that must be able to say every placement.  `strategy`: schedules to be carried to the
     rest instead of a search, a file or {operator: {axis: {level: degree}}}.  `joint`: algebra and placement together.
     `compare`: run what is imported beside the program that it came from, and refuse it where they differ.
-    `views`: branches beside each other on parts of the machine, in forward passes and training steps; a
-    `PlanWithViews`.
+    `views`: branches beside each other on submeshes, in forward passes and training steps.  `overlap`: redistributions
+    beside operators.
     `time_limit_s`: seconds of the wall for tables and search, 300 by default, None for any number; `work_limit`: steps
     of work instead (a million take about a second), so that every machine gives the same plan.
 
@@ -139,7 +92,6 @@ def plan(
     from shardproof.formal.planning.request import carry_out
     from shardproof.formal.planning.strategy import Strategy
     from shardproof.formal.verbs.combinations import PLAN
-    from shardproof.verify.joint.plan import check_any_plan
 
     require_keywords(PLAN, plan, locals())
     graph, target = _graph(model, inputs, batch, attention, compare, train is not None), _machine(machine)
@@ -153,22 +105,22 @@ def plan(
             "or plan without them"
         )
     request = replace(request, strategy=given, engine=engine, gap=_share(gap), threads=threads, vocabulary=vocabulary)
+    limit = _limit(time_limit_s, work_limit)
     if views:
-        return _with_views(request, _limit(time_limit_s, work_limit))
+        return _answer(_with_views(request, limit))
+    if overlap:
+        return _answer(_overlapped(request, limit))
     if joint:
-        found = carry_out_jointly(request, _limit(time_limit_s, work_limit))
-        made, answer = found.plan, found.found.answer
+        found = carry_out_jointly(request, limit)
+        made = found.plan
     else:
-        planned = carry_out(request, _limit(time_limit_s, work_limit)).planned
-        made, answer = planned.plan, planned.answer
-        if made is None:
-            raise _no_plan(planned.planning, answer.certificate)
+        planned = carry_out(request, limit).planned
+        if planned.plan is None:
+            raise _no_plan(planned.planning, planned.answer.certificate)
         made = with_bars(planned)
     if made is None:
         raise NoPlan(f"{graph.name}: no joint plan found within the time limit; give it more time", infeasible=False)
-    checked = check_any_plan(write_plan(None, made))
-    _refuse(checked.results)
-    return Plan(checked.plan, checked)
+    return _answer(write_plan(None, made))
 
 
 def pipeline(
@@ -190,7 +142,7 @@ def pipeline(
     time_limit_s: Limit = "default",
     work_limit: int | None = None,
     gap: Fraction = Fraction(0),
-) -> Pipeline:
+) -> Plan:
     """A training step cut into stages, each with placements of its own on an equal part of the machine, checked.
 
     `stages`: "auto", or "P:M" for P stages and M micro-batches, or "P:M:V" with V chunks of the model on every stage;
@@ -205,10 +157,7 @@ def pipeline(
     from shardproof.formal.planning.request import program_of
     from shardproof.formal.verbs.combinations import PLAN
     from shardproof.models.sources.training.recompute import blocks
-    from shardproof.proofs.container.archive import read_container
     from shardproof.proofs.pipelines.file import write_pipeline
-    from shardproof.verify.pipelines.certificate import check_members
-    from shardproof.verify.plan.tables import CELLS
 
     require_keywords(PLAN, pipeline, locals(), pipeline=stages)
     graph, target = _graph(model, inputs, batch, None, compare, True), _machine(machine)
@@ -232,18 +181,14 @@ def pipeline(
         found = audit_pipeline(asked, settings.flags, limit).configuration
     if found.best is None:
         raise NoPlan(f"{graph.name}: no pipeline was found that fits; more time or memory may help", infeasible=False)
-    certificate, results = check_members(read_container(write_pipeline(None, found.certificate())), 1_000, CELLS)
-    _refuse(results)
-    return Pipeline(certificate, results)
+    return _answer(write_pipeline(None, found.certificate()))
 
 
 def load(path: Path | str) -> Plan:
-    """A plan from its file, checked.  Raises `RefutedPlan`, or `ContainerError` for what is no plan."""
-    from shardproof.verify.joint.plan import check_any_plan
+    """A plan of whatever kind from its file, checked.  Raises `RefutedPlan`, `ContainerError` for what is no plan."""
+    from shardproof.front_door import FrontDoor
 
-    checked = check_any_plan(Path(path))
-    _refuse(checked.results)
-    return Plan(read_plan(Path(path))[0], checked)
+    return Plan(FrontDoor().open(Path(path)), Path(path).read_bytes())
 
 
 def audit(
@@ -332,19 +277,36 @@ def _limit(seconds: Limit, steps: int | None, default_s: float = 300.0) -> TimeL
     return TimeLimit(budget(seconds, steps, default_s))
 
 
-def _with_views(request: PlanRequest, limit: TimeLimit) -> PlanWithViews:
+def _answer(data: bytes) -> Plan:
+    """The plan in these bytes, checked."""
+    from shardproof.front_door import FrontDoor
+
+    return Plan(FrontDoor().read(data), data)
+
+
+def _with_views(request: PlanRequest, limit: TimeLimit) -> bytes:
     from shardproof.formal.views.request import carry_out_on_views
-    from shardproof.proofs.container.archive import read_container
     from shardproof.proofs.views.file import write_views
-    from shardproof.verify.plan.tables import CELLS
-    from shardproof.verify.views.certificate import check_members
 
     found = carry_out_on_views(request, limit)
     if found.certificate is None:
         raise NoPlan(f"{found.graph.name}: no plan found within the time limit; give it more time", infeasible=False)
-    certificate, results = check_members(read_container(write_views(None, found.certificate)), 1_000, CELLS)
-    _refuse(results)
-    return PlanWithViews(certificate, results, found.found.planning.problem.scale)
+    return write_views(None, found.certificate)
+
+
+def _overlapped(request: PlanRequest, limit: TimeLimit) -> bytes:
+    from shardproof.formal.overlap.request import carry_out_overlapped
+    from shardproof.formal.overlap.search import Unfit
+    from shardproof.front_door import FrontDoor
+    from shardproof.proofs.overlap.file import write_overlap
+
+    _, found = carry_out_overlapped(request, limit)
+    if found is None:
+        raise NoPlan(f"{request.graph.name}: no plan found within the time limit; give it more time", infeasible=False)
+    data = write_overlap(None, found.certificate())
+    if isinstance(found, Unfit) and FrontDoor().read(data).published.verdict is Verdict.PROVED:
+        raise NoPlan(f"{request.graph.name}: proved that no plan fits {request.memory} bytes in any order", True)
+    return data
 
 
 def _strategy(strategy: str | Path | Splits, graph: Graph, machine: Machine) -> Strategy | TensorLayouts:
@@ -408,21 +370,14 @@ def _bytes(memory: int | str | None) -> int | None:
     return None if memory is None else parse_memory(memory)
 
 
-def _refuse(results: tuple[CheckResult, ...]) -> None:
-    from shardproof.proofs.publishing.publisher import RefutedPlan
-
-    for r in results:
-        if r.verdict is Verdict.REFUTED:
-            raise RefutedPlan(f"{r.kind} is refuted: {r.reason}")
-
-
 def _no_plan(planning: Planning, certificate: object) -> NoPlan:
     from shardproof.front_door import FrontDoor
     from shardproof.models.problem.claims import Infeasible
     from shardproof.proofs.selection.certificates import SelectionCertificate
+    from shardproof.proofs.selection.file import write_certificate
 
     if isinstance(certificate, SelectionCertificate) and isinstance(certificate.claim, Infeasible):
-        published = FrontDoor().certificate(None, certificate, planning.problem)
+        published = FrontDoor().publish(None, write_certificate(None, certificate), planning.problem)
         if published.verdict is Verdict.PROVED:
             least = certificate.claim.least_limit
             known = "" if least is None else f"; the least limit for which a plan is known is {least} bytes"

@@ -8,10 +8,10 @@ the checker's.
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Final, TypeVar
+from typing import TYPE_CHECKING, cast
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Callable, Sequence
 
     from shardproof.models.collective_programs.programs import Program, ReductionSystem
     from shardproof.models.communication.choices import Choices
@@ -20,97 +20,63 @@ if TYPE_CHECKING:
     from shardproof.models.problem.selection_problem import SelectionProblem
     from shardproof.models.program.graph import Graph
     from shardproof.models.sources.building.original import Comparison, Original
-    from shardproof.proofs.collective_programs.certificate import PlacementCertificate, ReductionCertificate
-    from shardproof.proofs.container.archive import Member
-    from shardproof.proofs.egraphs.certificate import ExtractionCertificate
-    from shardproof.proofs.overlap.certificate import OverlapCertificate
-    from shardproof.proofs.pipelines.certificate import PipelineCertificate
     from shardproof.proofs.plan.bars import Bars
-    from shardproof.proofs.plan.bundle import Plan
-    from shardproof.proofs.publishing.publisher import Nearest, Published, Restricted
+    from shardproof.proofs.publishing.publisher import AnyPlan, Nearest, Opened, Published, Restricted
     from shardproof.proofs.rewrites.library import Library
-    from shardproof.proofs.schedules.certificate import ScheduleCertificate
-    from shardproof.proofs.selection.certificates import SelectionCertificate
-    from shardproof.proofs.views.certificate import ViewsCertificate
-    from shardproof.verify.budget import Budget
-    from shardproof.verify.plan.plan import PlanCheck
-    from shardproof.verify.verdict import CheckResult
+    from shardproof.verify.verbs.kinds import Effort, Judged
 
-T = TypeVar("T")
-
-SAMPLES: Final = 1_000
-"""Samples that a checker takes of what it cannot enumerate."""
+    Times = list[tuple[int, int, tuple[float, ...]]]
 
 
 class FrontDoor:
     """Implements `proofs.publishing.publisher.Publisher`."""
 
-    def plan(self, path: Path | None, plan: Plan, notify: Callable[[int, int], None] | None = None) -> Published:
-        """Publish a plan: what the checker says of its bytes; the file appears only if nothing is refuted."""
-        from shardproof.proofs.plan.bundle import write_plan
-        from shardproof.verify.budget import Budget
-        from shardproof.verify.joint.plan import check_any_plan
+    def publish(
+        self,
+        path: Path | None,
+        data: bytes,
+        about: SelectionProblem | EGraph | None = None,
+        notify: Callable[[int, int], None] | None = None,
+    ) -> Published:
+        """What the checker says of the bytes; the file appears only if nothing is refuted."""
+        from shardproof.models.files.output import write_file
+        from shardproof.proofs.container.archive import read_container
+        from shardproof.proofs.publishing.publisher import SelfCheckFailed
+        from shardproof.verify.verbs.kinds import Effort, hashed, require_known
 
-        data, budget = write_plan(None, plan), Budget.asked()
-        checked = check_any_plan(data, notify=notify, budget=budget)
-        main = next(r for r in checked.results if r.kind in ("Optimal", "WithinGap", "LowerBound", "Infeasible"))
-        return _publish(path, data, checked.identity, checked.results, main, budget)
+        members, effort = read_container(data), Effort(notify=notify)
+        judged = require_known(members, "our own result").judge(members, effort, hashed(about))
+        if (bad := judged.refuted) is not None:
+            why = f"({bad.kind}: {bad.reason}); nothing was written. Please report this."
+            raise SelfCheckFailed(f"our own checker refuted our own result {why}")
+        if path is not None:
+            write_file(path, data)
+        return published(judged, effort, path, len(data))
 
-    def certificate(self, path: Path | None, certificate: SelectionCertificate, problem: SelectionProblem) -> Published:
-        """Publish a certificate of a selection problem."""
-        from shardproof.proofs.container.archive import identity, read_container
-        from shardproof.proofs.selection.file import decode_certificate, write_certificate
-        from shardproof.verify.budget import Budget
-        from shardproof.verify.selection.certificate import check_selection
+    def open(self, path: Path) -> Opened:
+        """Read and check a plan of whatever kind: nothing is done with one that is refuted."""
+        from shardproof.proofs.container.archive import LIMITS, read_file
+        from shardproof.proofs.container.canonical import ContainerError
 
-        data, budget = write_certificate(None, certificate), Budget.asked()
-        members = read_container(data)
-        result = check_selection(problem, decode_certificate(members), None, budget)
-        return _publish(path, data, identity(members), (result,), result, budget)
+        try:
+            return self.read(read_file(path, LIMITS.file), path)
+        except ContainerError as error:
+            raise ContainerError(f"{path}, {error.place}", error.message) from None
 
-    def extraction(self, path: Path | None, certificate: ExtractionCertificate, egraph: EGraph) -> Published:
-        """Publish an extraction from an e-graph."""
-        from shardproof.proofs.container.archive import identity, read_container
-        from shardproof.proofs.egraphs.file import decode_extraction, write_extraction
-        from shardproof.verify.budget import Budget
-        from shardproof.verify.egraphs.extraction import check_extraction
+    def read(self, data: bytes, path: Path | None = None) -> Opened:
+        """The same of the bytes of a plan; `path`: where they stand."""
+        from shardproof.proofs.container.archive import read_container
+        from shardproof.proofs.container.kinds import require_plan
+        from shardproof.proofs.publishing.publisher import RefutedPlan
+        from shardproof.verify.verbs.kinds import Effort, require_known
 
-        data, budget = write_extraction(None, certificate), Budget.asked()
-        members = read_container(data)
-        result = check_extraction(egraph, decode_extraction(members), budget)
-        return _publish(path, data, identity(members), (result,), result, budget)
-
-    def reduction(self, path: Path | None, certificate: ReductionCertificate | PlacementCertificate) -> Published:
-        """Publish placements, or reduction programs with their proofs."""
-        from shardproof.proofs.collective_programs.certificate import ReductionCertificate
-        from shardproof.proofs.collective_programs.file import write_placement, write_reduction
-        from shardproof.proofs.container.archive import identity, read_container
-        from shardproof.verify.budget import Budget
-        from shardproof.verify.collective_programs.program import check_members
-
-        data = (
-            write_reduction(None, certificate)
-            if isinstance(certificate, ReductionCertificate)
-            else write_placement(None, certificate)
-        )
-        members, budget = read_container(data), Budget.asked()
-        results = check_members(members, budget)
-        main = next(
-            (r for kind in ("Best", "Cheapest", "Impossible", "Count") for r in results if r.kind == kind), results[0]
-        )
-        return _publish(path, data, identity(members), results, main, budget)
-
-    def schedule(self, path: Path | None, certificate: ScheduleCertificate) -> Published:
-        """Publish a schedule with its lower bound."""
-        from shardproof.proofs.container.archive import identity, read_container
-        from shardproof.proofs.schedules.file import write_schedule
-        from shardproof.verify.budget import Budget
-        from shardproof.verify.schedules.certificate import check_members
-
-        data, budget = write_schedule(None, certificate), Budget.asked()
-        members = read_container(data)
-        _, result = check_members(members, budget)
-        return _publish(path, data, identity(members), (result,), result, budget)
+        members, effort = read_container(data), Effort()
+        require_plan(members)
+        judged = require_known(members, "plan").judge(members, effort, {})
+        if (bad := judged.refuted) is not None:
+            where = "" if path is None else f"{path}: "
+            raise RefutedPlan(f"{where}{bad.kind} is refuted: {bad.reason}")
+        return opened(judged, effort, path, len(data))
 
     def bars(self, planning: Planning, x: tuple[int, ...], bars: Bars, bound: int | None) -> Published:
         """What the checker says of the machines within a machine's error bars."""
@@ -121,42 +87,6 @@ class FrontDoor:
         wrong = wrong_bars(planning, x, bars, bound)
         verdict = Verdict.REFUTED if wrong else Verdict.PROVED
         return Published(verdict, "Bars", planning.problem.cost_of(x), None, wrong, "", None, 0)
-
-    def pipeline(
-        self,
-        path: Path | None,
-        certificate: PipelineCertificate,
-        notify: Callable[[int, int], None] | None = None,
-    ) -> Published:
-        """Publish a pipelined training step."""
-        from shardproof.proofs.pipelines.file import write_pipeline
-        from shardproof.verify.pipelines.certificate import check_members
-
-        return _judged(path, write_pipeline(None, certificate), check_members, notify)
-
-    def overlap(
-        self,
-        path: Path | None,
-        certificate: OverlapCertificate,
-        notify: Callable[[int, int], None] | None = None,
-    ) -> Published:
-        """Publish an overlapped plan."""
-        from shardproof.proofs.overlap.file import write_overlap
-        from shardproof.verify.overlap.certificate import check_members
-
-        return _judged(path, write_overlap(None, certificate), check_members, notify)
-
-    def views(
-        self,
-        path: Path | None,
-        certificate: ViewsCertificate,
-        notify: Callable[[int, int], None] | None = None,
-    ) -> Published:
-        """Publish a plan with views."""
-        from shardproof.proofs.views.file import write_views
-        from shardproof.verify.views.certificate import check_members
-
-        return _judged(path, write_views(None, certificate), check_members, notify)
 
     def rules(self, path: Path | None, library: Library) -> dict[str, str]:
         """Publish judgements of rules: rule -> what the checker says of it (proved, refuted, vacuous, undecided,
@@ -174,7 +104,7 @@ class FrontDoor:
         from shardproof.verify.rewrites.library import check_members
 
         data = write_library(None, library)
-        _, results = check_members(read_container(data))
+        results = check_members(read_container(data)).rules
         words = {r.name: r.word for r in results}
         if any(words[d.rule.name] == "rejected" for d in library.derivations):
             kept = tuple(d for d in library.derivations if words[d.rule.name] != "rejected")
@@ -202,154 +132,33 @@ class FrontDoor:
         step = training_of(graph, train, loss, recompute)
         return graph if step is None else step.graph
 
-    def checked_plan(self, path: Path) -> tuple[Plan, str]:
-        """Read a plan and check it: nothing is done with a plan that is refuted."""
-        from shardproof.models.problem.claims import Verdict
-        from shardproof.proofs.container.archive import LIMITS, read_file
-        from shardproof.proofs.container.canonical import ContainerError
-        from shardproof.proofs.plan.bundle import read_plan
-        from shardproof.proofs.publishing.publisher import RefutedPlan
-        from shardproof.verify.joint.plan import check_any_plan
-
-        data = read_file(path, LIMITS.file)
-        try:
-            plan, name = read_plan(data)
-        except ContainerError as error:
-            raise ContainerError(f"{path}, {error.place}", error.message) from None
-        for r in check_any_plan(data).results:
-            if r.verdict is Verdict.REFUTED:
-                raise RefutedPlan(f"{path}: {r.kind} is refuted: {r.reason}")
-        return plan, name
-
-    def checked_pipeline(self, path: Path) -> tuple[PipelineCertificate, str] | None:
-        """Read a pipelined step and check it; None if the file is something else."""
-        from shardproof.proofs.pipelines.file import PIPELINE
-        from shardproof.verify.pipelines.certificate import judged
-
-        return _checked(path, PIPELINE, lambda *given: judged(*given)[:2])
-
-    def checked_overlap(self, path: Path) -> tuple[OverlapCertificate, str, int] | None:
-        """Read an overlapped plan and check it; None if the file is something else."""
-        from shardproof.proofs.overlap.file import OVERLAP
-        from shardproof.verify.overlap.certificate import judged
-
-        def both(
-            members: Mapping[str, Member], samples: int, cells: int
-        ) -> tuple[tuple[OverlapCertificate, int], tuple[CheckResult, ...]]:
-            found, results, rounding = judged(members, samples, cells)
-            return (found, rounding[0].scale if rounding else 0), results
-
-        read = _checked(path, OVERLAP, both)
-        return None if read is None else (read[0][0], read[1], read[0][1])
-
-    def checked_views(self, path: Path) -> tuple[ViewsCertificate, str] | None:
-        """Read a plan with views and check it; None if the file is something else."""
-        from shardproof.proofs.views.file import VIEWS
-        from shardproof.verify.views.certificate import judged
-
-        return _checked(path, VIEWS, lambda *given: judged(*given)[:2])
-
     def restricted(
-        self, path: Path, vocabulary: str, time_limit_s: float | None, work_limit: int | None = None
+        self, found: Opened, vocabulary: str, time_limit_s: float | None, work_limit: int | None = None
     ) -> Restricted:
-        """Plan again within what a framework says (`formal.planning.vocabulary`); both plans are checked."""
-        from fractions import Fraction
-
-        from shardproof.formal.planning.vocabulary import plan_within
+        """See `formal.planning.vocabulary`."""
+        from shardproof.formal.planning.vocabulary import restricted
         from shardproof.formal.selection.model.clock import budget
-        from shardproof.models.problem.claims import Verdict
-        from shardproof.models.text import InputError
-        from shardproof.proofs.plan.bundle import write_plan
-        from shardproof.proofs.publishing.publisher import Restricted, SelfCheckFailed
-        from shardproof.verify.plan.plan import check_plan
 
-        def proved(checked: PlanCheck) -> tuple[Fraction, Fraction]:
-            main = next(r for r in checked.results if r.kind in ("Optimal", "WithinGap"))
-            scale = checked.planning.problem.scale
-            return Fraction(main.cost or 0, scale), Fraction(main.lower_bound or 0, scale)
+        clock = budget("default" if time_limit_s is None else time_limit_s, work_limit)
+        return restricted(self, found, vocabulary, clock)
 
-        plan, _ = self.checked_plan(path)
-        if not plan.choices.operators:
-            raise InputError(f"{path} has no choices: nothing was found that fits its memory limit")
-        if plan.joint is not None:
-            raise InputError(
-                f"{path}: is a joint plan, which is not planned again within a vocabulary; plan its model without "
-                f"--joint: plan MODEL --vocabulary {vocabulary}"
-            )
-        planned = plan_within(plan, vocabulary, budget("default" if time_limit_s is None else time_limit_s, work_limit))
-        if planned.plan is None:
-            raise InputError(
-                f"{path}: no plan within what {vocabulary} says was found; give it more time or more memory"
-            )
-        checked = check_plan(write_plan(None, planned.plan))
-        bad = next((r for r in checked.results if r.verdict is Verdict.REFUTED), None)
-        if bad is not None:
-            why = f"({bad.kind}: {bad.reason}); nothing was written. Please report this."
-            raise SelfCheckFailed(f"our own checker refuted our own result {why}")
-        return Restricted(vocabulary, checked.plan, checked.identity, proved(check_plan(path)), proved(checked))
-
-    def nearest(self, path: Path, framework: str, time_limit_s: float | None, work_limit: int | None = None) -> Nearest:
-        """The settings of a framework nearest to a plan (`formal.explain.nearest`); all certificates are checked."""
-        from shardproof.models.text import InputError
-        from shardproof.verify.plan.plan import check_plan
-
-        plan, _ = self.checked_plan(path)
-        if plan.joint is not None:
-            raise InputError(f"{path}: settings are compared with plans of one program; plan its model without --joint")
-        return self.nearest_to(check_plan(path), framework, time_limit_s, work_limit)
-
-    def nearest_to(
-        self, checked: PlanCheck, framework: str, time_limit_s: float | None, work_limit: int | None = None
+    def nearest(
+        self, found: Opened, framework: str, time_limit_s: float | None, work_limit: int | None = None
     ) -> Nearest:
-        """`nearest` of a plan that was checked."""
-        from fractions import Fraction
-
-        from shardproof.formal.explain.nearest import nearest
+        """See `formal.explain.nearest`."""
+        from shardproof.formal.explain.nearest import nearest_settings
         from shardproof.formal.selection.model.clock import budget
-        from shardproof.models.problem.claims import Verdict
-        from shardproof.models.text import InputError
-        from shardproof.proofs.publishing.publisher import Nearest
 
-        plan, name = checked.plan, checked.plan.graph.name
-        if not plan.choices.operators:
-            raise InputError(f"{name}: the plan has no choices: nothing was found that fits its memory limit")
-        main = next(r for r in checked.results if r.kind in ("Optimal", "WithinGap", "LowerBound"))
-        scale, least = checked.planning.problem.scale, main.lower_bound or 0
-        found, excluded = nearest(
-            checked.planning, framework, budget("default" if time_limit_s is None else time_limit_s, work_limit)
-        )
-        proved = []
-        for s in found:
-            known = s.certificate is not None and (
-                self.certificate(None, s.certificate, s.restricted).verdict is Verdict.PROVED
-            )
-            proved.append(max(least, s.bound or 0) if known else least)
-        best = next((s for s in found if s.cost is not None), None)
-        if best is None or best.cost is None or main.cost is None:
-            why = "; ".join(f"{setting}: {reason}" for setting, reason in excluded[:3])
-            raise InputError(f"{name}: no settings of {framework} fit the plan's model and machine ({why})")
-        return Nearest(
-            framework,
-            best.flags,
-            plan,
-            checked.identity,
-            (Fraction(main.cost, scale), Fraction(least, scale)),
-            (Fraction(best.cost, scale), Fraction(min(proved), scale)),
-            len(found),
-            tuple(excluded),
-        )
+        clock = budget("default" if time_limit_s is None else time_limit_s, work_limit)
+        return nearest_settings(self, found, framework, clock)
 
     def measure(
         self, system: ReductionSystem, programs: Sequence[Program], payload: int, repeats: int, timeout_s: float
     ) -> list[tuple[float, ...]]:
-        """Times of reduction programs on MPI ranks, for `machine calibrate`; see `formal.verbs.calibrate.Measurer`."""
-        from shardproof.backends.execution.collective_programs import run_mpi
-        from shardproof.backends.execution.launch import LaunchError
+        """Times of reduction programs on MPI ranks, for `formal.verbs.calibrate.Measurer`."""
+        from shardproof.backends.execution.collective_programs import seconds_on_ranks
 
-        outcomes = run_mpi(programs, system, payload // (8 * system.chunks), repeats=repeats, timeout_s=timeout_s)
-        if not all(o.correct for o in outcomes):
-            raise LaunchError("MPI returned a wrong sum; nothing can be calibrated with it")
-        return [o.seconds for o in outcomes]
+        return seconds_on_ranks(system, programs, payload, repeats, timeout_s)
 
     def measure_parts(
         self,
@@ -359,90 +168,36 @@ class FrontDoor:
         rounds: int,
         timeout_s: float,
         backend: str,
-    ) -> tuple[list[tuple[int, int, tuple[float, ...]]], list[tuple[int, int, tuple[float, ...]]]]:
-        """Times of the distinct operators and redistributions of plans on MPI ranks; see
-        `formal.verbs.calibrate.PartsMeasurer`.
-        """
-        from shardproof.backends.execution.job import Options
-        from shardproof.backends.execution.timing import measure
+    ) -> tuple[Times, Times]:
+        """Times of operators and redistributions on MPI ranks, for `formal.verbs.calibrate.PartsMeasurer`."""
+        from shardproof.backends.execution.timing import seconds_of_parts
 
-        options = Options(fuse=False, overlap=False, backend=backend)
-        times = measure(
-            graph, hierarchy, candidates, rounds=rounds, wholes=False, parts=True, options=options, timeout_s=timeout_s
-        )
-        return [(p.candidate, p.number, p.seconds) for p in times.operators], [
-            (p.candidate, p.number, p.seconds) for p in times.movements
-        ]
+        return seconds_of_parts(graph, hierarchy, candidates, rounds, timeout_s, backend)
 
 
-def _judged(
-    path: Path | None,
-    data: bytes,
-    check: Callable[
-        [Mapping[str, Member], int, int, Callable[[int, int], None] | None, Budget],
-        tuple[object, tuple[CheckResult, ...]],
-    ],
-    notify: Callable[[int, int], None] | None,
-) -> Published:
-    """Publish a container of a kind of its own, after its checker has read it."""
-    from shardproof.proofs.container.archive import identity, read_container
-    from shardproof.verify.budget import Budget
-    from shardproof.verify.plan.tables import CELLS
-
-    members, budget = read_container(data), Budget.asked()
-    _, results = check(members, SAMPLES, CELLS, notify, budget)
-    main = next((r for r in results if r.kind in ("Optimal", "WithinGap", "Infeasible")), results[0])
-    return _publish(path, data, identity(members), results, main, budget)
-
-
-def _checked(
-    path: Path,
-    member: str,
-    check: Callable[[Mapping[str, Member], int, int], tuple[T, tuple[CheckResult, ...]]],
-) -> tuple[T, str] | None:
-    """What the container at `path` holds under `member`, as `check` read it, and its identity; None if the file is
-    something else, `RefutedPlan` if one of its claims is refuted.
-    """
+def published(judged: Judged[object], effort: Effort, path: Path | None, size: int) -> Published:
+    """What was found, for whoever made or reads the file: the weakest of its claims decides."""
     from shardproof.models.problem.claims import Verdict
-    from shardproof.proofs.container.archive import LIMITS, identity, read_container, read_file
-    from shardproof.proofs.container.canonical import ContainerError
-    from shardproof.proofs.publishing.publisher import RefutedPlan
-    from shardproof.verify.plan.tables import CELLS
+    from shardproof.proofs.publishing.publisher import Published
 
-    try:
-        members = read_container(read_file(path, LIMITS.file))
-        if member not in members:
-            return None
-        found, results = check(members, SAMPLES, CELLS)
-    except ContainerError as error:
-        raise ContainerError(f"{path}, {error.place}", error.message) from None
-    for r in results:
-        if r.verdict is Verdict.REFUTED:
-            raise RefutedPlan(f"{path}: {r.kind} is refuted: {r.reason}")
-    return found, identity(members)
+    main = judged.main
+    weakest = next((r for r in (main, *judged.results) if r.verdict is not Verdict.PROVED), main)
+    return Published(
+        weakest.verdict,
+        main.kind,
+        main.cost,
+        main.lower_bound,
+        weakest.reason,
+        judged.identity,
+        path,
+        size,
+        main.assumptions,
+        effort.budget.needs_large,
+    )
 
 
-def _publish(
-    path: Path | None,
-    data: bytes,
-    name: str,
-    results: tuple[CheckResult, ...],
-    main: CheckResult,
-    budget: Budget,
-) -> Published:
-    from shardproof.models.files.output import write_file
-    from shardproof.models.problem.claims import Verdict
-    from shardproof.proofs.publishing.publisher import Published, SelfCheckFailed
+def opened(judged: Judged[object], effort: Effort, path: Path | None, size: int) -> Opened:
+    """A plan with what was found."""
+    from shardproof.proofs.publishing.publisher import Opened
 
-    bad = [r for r in results if r.verdict is Verdict.REFUTED]
-    if bad:
-        raise SelfCheckFailed(
-            f"our own checker refuted our own result ({bad[0].kind}: {bad[0].reason}); nothing was written. "
-            f"Please report this."
-        )
-    if path is not None:
-        write_file(path, data)
-    weakest = next((r for r in (main, *results) if r.verdict is not Verdict.PROVED), main)
-    verdict, reason, large = weakest.verdict, weakest.reason, budget.needs_large
-    claimed = (main.kind, main.cost, main.lower_bound, reason)
-    return Published(verdict, *claimed, name, path, len(data), main.assumptions, large)
+    return Opened(cast("AnyPlan", judged.held), published(judged, effort, path, size), judged.scale, judged.planning)

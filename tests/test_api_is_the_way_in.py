@@ -24,7 +24,6 @@ WORDS = {
     "formal.explain.constraints.to_json": "text",
     "formal.explain.parallel_graph.picture": "a drawing",
     "formal.explain.request.carry_out_audit_of_choices": "selection problems, which hold no model",
-    "formal.explain.request.rebuilt": "the problem of a plan; the Python way in has the checker's",
     "formal.explain.views.views_json_of": "text",
     "formal.explain.views.views_lines_of": "text",
     "formal.joint.gains.gains": "remarks about rewritings",
@@ -35,11 +34,9 @@ WORDS = {
     "formal.planning.layouts.tensor_layouts": "the same",
     "formal.planning.strategy.load_strategy": "the same",
     "formal.report.page.diff_page": "text",
-    "formal.schedules.drawing.picture": "a drawing",
+    "formal.report.parts.parts_diff_page": "text",
     "formal.selection.engines.consult.conversation": "text",
     "formal.selection.tree.infeasible.least_use": "names the rows of a conflict",
-    "verify.collective_programs.program.check_reduction": "reduction programs, whose costs hold machines",
-    "verify.rewrites.library.library_result": "rule libraries",
     "verify.verdict.report": "text",
     "verify.verdict.worst": "the verdict of several files",
 }
@@ -91,5 +88,5 @@ def test_the_listed_words_are_used() -> None:
 def test_it_can_say_no() -> None:
     """A verb of selection problems does search by itself, and is seen."""
     assert private(ROOT / "formal/verbs/solve.py") >= {"formal.selection.solve.solve"}
-    assert {"formal.planning.request.carry_out", "verify.joint.plan.check_any_plan"} <= OURS
+    assert {"formal.planning.request.carry_out", "verify.verbs.kinds.require_known"} <= OURS
     assert "formal.planning.plan.plan_graph" not in OURS

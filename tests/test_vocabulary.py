@@ -227,7 +227,6 @@ def test_joint_and_pipelined_plans_say_the_next_step(tmp_path: Path, capsys: pyt
     assert run([*words, "--work-limit", "30M", "-o", piped]) in (0, 5)
     for verb in (
         ["sensitivity", piped],
-        ["report", piped, "-o", out + "2"],
         ["export", piped, "--to", "jax", "-o", out + "1"],
     ):
         capsys.readouterr()

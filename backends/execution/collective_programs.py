@@ -230,6 +230,18 @@ def run_mpi(
     return [_outcome(dict(enumerate(good)), tuple(seconds)) for good, seconds in results]
 
 
+def seconds_on_ranks(
+    system: ReductionSystem, programs: Sequence[Program], payload: int, repeats: int, timeout_s: float
+) -> list[tuple[float, ...]]:
+    """Seconds of every repetition of each program on MPI ranks; `payload`: bytes per device.  Raises `LaunchError`
+    where MPI returns a wrong sum: nothing can be calibrated with it.
+    """
+    outcomes = run_mpi(programs, system, payload // (8 * system.chunks), repeats=repeats, timeout_s=timeout_s)
+    if not all(o.correct for o in outcomes):
+        raise LaunchError("MPI returned a wrong sum; nothing can be calibrated with it")
+    return [o.seconds for o in outcomes]
+
+
 def _encode(system: ReductionSystem, programs: Sequence[Program]) -> dict[str, object]:
     return {
         "blocks": [[list(b) for b in level] for level in system.tree.blocks],

@@ -132,6 +132,25 @@ def measure(
     )
 
 
+def seconds_of_parts(
+    graph: Graph,
+    hierarchy: tuple[int, ...],
+    candidates: Sequence[Choices],
+    rounds: int,
+    timeout_s: float,
+    backend: str,
+) -> tuple[list[tuple[int, int, tuple[float, ...]]], list[tuple[int, int, tuple[float, ...]]]]:
+    """(candidate, number, seconds) of the distinct operators of plans, and of their redistributions."""
+    options = Options(fuse=False, overlap=False, backend=backend)
+    times = measure(
+        graph, hierarchy, candidates, rounds=rounds, wholes=False, parts=True, options=options, timeout_s=timeout_s
+    )
+    operators, movements = (
+        [(p.candidate, p.number, p.seconds) for p in parts] for parts in (times.operators, times.movements)
+    )
+    return operators, movements
+
+
 def operator_key(op: Operator, graph: Graph, boxes: Sequence[Mapping[str, tuple[int, int]]]) -> tuple[object, ...]:
     """Equal for operators that do the same work: function, attributes, boxes of all ranks, accesses, element types."""
     order = {a.name: k for k, a in enumerate(op.axes)}

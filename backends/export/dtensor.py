@@ -39,17 +39,18 @@ RUNTIME: Final = tuple(
 )
 
 
-def export_dtensor(plan: Plan, identity: str, layouts_only: bool = False) -> Exported:
-    """The file for a plan.  `layouts_only`: what else the plan says of a step is left to the job.  Raises `MeshError`
-    where no mesh holds the plan, `InputError` for parts of it that no such file does.
+def export_dtensor(plan: Plan, identity: str, layouts_only: bool = False, beside: Parts = ()) -> Exported:
+    """The file for a plan.  `layouts_only`: what else the plan says of a step is left to the job; `beside`: what it
+    says that no such file does.  Raises `MeshError` where no mesh holds the plan, `InputError` for parts of it that no
+    such file does.
     """
     how = recipe(plan.graph)
-    required("dtensor", how.refused, layouts_only)
+    required("dtensor", (*how.refused, *beside), layouts_only)
     found = plan_shardings(plan.graph, plan.machine.hierarchy, [v.name for v in plan.machine.levels], plan.choices)
     refused = refusals(plan.graph, found)
     data = document(plan.graph, plan.machine.name, identity, found, refused)
     whole = runs_whole(plan.graph, found)
-    words = how.words() if how.trained else ()
+    words = (*(how.words() if how.trained else ()), *beside)
     data["program"] = None if layouts_only or not how.trained else program_document(plan.graph, how)
     data["left_out"] = [list(part) for part in words] if layouts_only else []
     data["runs_whole"] = [[w.operator, w.function, w.bytes] for w in whole]

@@ -29,7 +29,7 @@ from ...models.layout.targets.jax import specification
 from ...models.layout.targets.shardy import mesh_text, sharding_text
 from ...models.program.graph import Graph, Role
 from ...proofs.plan.bundle import Plan
-from .exported import Exported, in_docstring, left_text
+from .exported import Exported, Parts, in_docstring, left_text, required
 from .recipe import recipe
 
 _FUNCTIONS = '''
@@ -60,12 +60,14 @@ def constrain(name, x, mesh):
 '''
 
 
-def export_jax(plan: Plan, identity: str, layouts_only: bool = False) -> Exported:
+def export_jax(plan: Plan, identity: str, layouts_only: bool = False, beside: Parts = ()) -> Exported:
     """The file for a plan: layouts, whether they alone are asked for or not; what else a training step of the plan does
-    is left to the jitted function, and named.  Raises `MeshError` where no mesh holds the plan.
+    is left to the jitted function, and named.  `beside`: what the plan says that no such file does.  Raises `MeshError`
+    where no mesh holds the plan.
     """
     graph = plan.graph
-    left = recipe(graph).words() if graph.state else ()
+    required("jax", beside, layouts_only)
+    left = (*(recipe(graph).words() if graph.state else ()), *beside)
     found = plan_shardings(graph, plan.machine.hierarchy, [v.name for v in plan.machine.levels], plan.choices)
     refused = list(found.refused)
     parameters: dict[str, list[list[str]]] = {}

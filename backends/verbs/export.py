@@ -12,6 +12,7 @@ from typing import Final
 import click
 
 from ...models.files.output import write_file
+from ...models.schedules.problem import ScheduleProblem
 from ...models.terminal.combinations import FORCE, LIMIT, OUTPUT, PLAN_KINDS, Apart, Combinations, Needs
 from ...models.terminal.console import Exit, emit, say
 from ...models.terminal.options import (
@@ -23,18 +24,22 @@ from ...models.terminal.options import (
     output_option,
     require_combination,
 )
-from ...models.text import seconds_text
+from ...models.text import InputError, seconds_text
 from ...proofs.container.kinds import plan_kind
-from ...proofs.plan.bundle import Plan
-from ...proofs.publishing.publisher import Nearest, Publisher, Restricted
+from ...proofs.overlap.certificate import OverlapCertificate
+from ...proofs.pipelines.certificate import PipelineCertificate
+from ...proofs.plan.bundle import Plan, write_plan
+from ...proofs.publishing.placed import placed_plan
+from ...proofs.publishing.publisher import Nearest, Opened, Publisher, Restricted
+from ...proofs.views.certificate import ViewsCertificate
 from ..export.dtensor import export_dtensor
-from ..export.exported import Exported, parts_json, said_parts, said_whole
+from ..export.exported import Exported, Parts, parts_json, said_parts, said_whole
 from ..export.flags import batch_of, left_to_settings, megatron_text
 from ..export.jax import export_jax
 from ..export.torchtitan import torchtitan_file
-from .export_pipelined import ACTIONS, PIPELINED, export_actions, export_pipelined
+from .export_pipelined import ACTIONS, PIPELINED, export_actions, export_pipelined, pipelined_text
 
-TARGETS: Final[dict[str, Callable[[Plan, str, bool], Exported]]] = {"dtensor": export_dtensor, "jax": export_jax}
+TARGETS: Final[dict[str, Callable[[Plan, str, bool, Parts], Exported]]] = {"dtensor": export_dtensor, "jax": export_jax}
 SETTINGS: Final[dict[str, Callable[[Nearest, int], str]]] = {"megatron": megatron_text, "torchtitan": torchtitan_file}
 """Targets that are told degrees: what is written is the nearest that they can be told."""
 
@@ -135,22 +140,22 @@ def export_command(
     """Write PLAN for another framework; the file needs nothing of ours."""
     if (kind := plan_kind(plan_file)) is not None:
         require_combination(EXPORT, plan_file=kind)
-    pipelined = publisher.checked_pipeline(plan_file)
-    if pipelined is not None:
+    found = publisher.open(plan_file)
+    if isinstance(found.held, PipelineCertificate):
         if target == ACTIONS:
-            return export_actions(*pipelined, output, as_json)
-        return export_pipelined(*pipelined, target, csv, output, as_json, layouts_only)
+            return export_actions(found.held, found.identity, output, as_json)
+        return export_pipelined(found.held, found.identity, target, csv, output, as_json, layouts_only)
     if target in SETTINGS:
-        return _settings(publisher.nearest(plan_file, target, time_limit, work_limit), target, output, as_json)
+        return _settings(publisher.nearest(found, target, time_limit, work_limit), target, output, as_json)
     again: Restricted | None = None
     if resolve:
-        again = publisher.restricted(plan_file, target, time_limit, work_limit)
+        again = publisher.restricted(found, target, time_limit, work_limit)
         plan, identity = again.plan, again.identity
         if resolved is not None:
-            publisher.plan(resolved, plan)
+            publisher.publish(resolved, write_plan(None, plan))
+        made = TARGETS[target](plan, identity, layouts_only, ())
     else:
-        plan, identity = publisher.checked_plan(plan_file)
-    made = TARGETS[target](plan, identity, layouts_only)
+        identity, made = found.identity, layouts_text(found, target, layouts_only)
     write_file(output, made.text.encode())
     if as_json:
         emit(
@@ -168,7 +173,7 @@ def export_command(
         )
         return Exit.DONE
     mesh = " x ".join(f"{name} {size}" for name, size in made.mesh)
-    say(f"{plan.graph.name}: {made.said} layouts over the mesh {mesh}")
+    say(f"{found.held.graph.name}: {made.said} layouts over the mesh {mesh}")
     slices = [r for r in made.refused if r.reason.startswith("slice:")]
     others = [r for r in made.refused if not r.reason.startswith("slice:")]
     if slices:
@@ -188,6 +193,35 @@ def export_command(
             say(f"wrote {resolved}")
     say(f"wrote {output}")
     return Exit.DONE
+
+
+def layouts_text(found: Opened, target: str, layouts_only: bool) -> Exported:
+    """The file of a checked plan for a target that is told layouts.  Raises `InputError` for what the target does not
+    do, unless only layouts are asked for, and for plans whose layouts it cannot say.
+    """
+    match found.held:
+        case PipelineCertificate() as pipelined:
+            return pipelined_text(pipelined, found.identity, target, layouts_only)
+        case ViewsCertificate():
+            raise InputError(
+                f"{found.place}: {target} has no operators on parts of a mesh, and this plan has: "
+                "plan the model without --views for what it can say"
+            )
+        case OverlapCertificate() as overlapped:
+            plan, beside = placed_plan(overlapped), _order(overlapped, found.scale)
+        case Plan() as plan:
+            beside = ()
+    return TARGETS[target](plan, found.identity, layouts_only, beside)
+
+
+def _order(c: OverlapCertificate, scale: int) -> Parts:
+    """What the order of an overlapped plan is worth to a job that runs one thing after another."""
+    if c.schedule is None:
+        raise InputError("the plan has no choices: nothing was found that fits its memory limit")
+    tasks = c.schedule.subject.tasks if isinstance(c.schedule.subject, ScheduleProblem) else ()
+    whole = seconds_text(sum(t.time for t in tasks) * c.quantum, scale)
+    step = seconds_text(c.makespan, scale)
+    return (("order", f"redistributions beside operators, a step of {step}; one after another it takes {whole}"),)
 
 
 def _settings(found: Nearest, target: str, output: Path, as_json: bool) -> int:

@@ -32,9 +32,12 @@ from ...models.terminal.options import (
 )
 from ...models.text import InputError, bytes_text
 from ...proofs.container.kinds import plan_kind
+from ...proofs.overlap.certificate import OverlapCertificate
+from ...proofs.pipelines.certificate import PipelineCertificate
 from ...proofs.plan.bundle import Plan
+from ...proofs.publishing.placed import placed_plan
 from ...proofs.publishing.publisher import Publisher
-from ...proofs.views.certificate import as_plan
+from ...proofs.views.certificate import ViewsCertificate
 from ..execution import comparison
 from ..execution.array_files import read_inputs
 from ..execution.conditioning import compare
@@ -174,25 +177,21 @@ def run_command(
         require_combination(RUN, plan_file=kind_of_plan)
     asked = Asked(ranks, virtual, inputs, seed, dtype, timeout, trace, output, write_arrays, as_json, pace or 0.0)
     with Watch("checking the plan"):
-        pipelined = publisher.checked_pipeline(plan_file)
-    if pipelined is not None:
-        cut, name = pipelined
-        _check_ranks(cut.machine.devices, ranks)
+        found = publisher.open(plan_file)
+    _check_ranks(found.held.machine.devices, ranks)
+    if not communication:
         _check_mpi(virtual, ranks)
-        return run_pipelined(cut, name, asked)
-    with Watch("checking the plan"):
-        beside = publisher.checked_overlap(plan_file)
-    if beside is not None:
-        _check_ranks(beside[0].machine.devices, ranks)
-        _check_mpi(virtual, ranks)
-        return run_overlapped(*beside, asked)
-    with Watch("checking the plan"):
-        viewed = publisher.checked_views(plan_file)
-        plan, identity = publisher.checked_plan(plan_file) if viewed is None else (as_plan(viewed[0]), viewed[1])
-    _check_ranks(plan.machine.devices, ranks)
+    match found.held:
+        case PipelineCertificate() as pipelined:
+            return run_pipelined(pipelined, found.identity, asked)
+        case OverlapCertificate() as overlapped:
+            return run_overlapped(overlapped, found.identity, found.scale, asked)
+        case ViewsCertificate() as viewed:
+            plan, identity = placed_plan(viewed), found.identity
+        case Plan() as plan:
+            identity = found.identity
     if communication:
         return _communication(plan, identity, as_json)
-    _check_mpi(virtual, ranks)
     try:
         for name in kernels:
             allow(name)

@@ -20,8 +20,11 @@ from ...models.terminal.combinations import Combinations
 from ...models.terminal.console import Exit, emit, say
 from ...models.terminal.options import combined, json_option
 from ...models.text import InputError, bytes_text
+from ...proofs.pipelines.certificate import PipelineCertificate
 from ...proofs.plan.bundle import Plan
+from ...proofs.publishing.placed import placed_plan
 from ...proofs.publishing.publisher import Publisher
+from ...proofs.views.certificate import ViewsCertificate
 from ..export.hlo import compared
 from ..export.rows import Traffic
 
@@ -47,7 +50,7 @@ def verify_job_command(publisher: Publisher, plan_file: Path, model: str, as_jso
     placed arguments, or of the HLO text in FILE.hlo, the compiled collectives are read.
     """
     if model.endswith((".hlo", ".txt")):
-        plan, identity = publisher.checked_plan(plan_file)
+        plan, identity = _plan(publisher, plan_file)
         with regular(Path(model)).open("rb") as f:
             return _say(plan, identity, compared(plan, f.read(MAX_TEXT).decode(errors="replace")), as_json)
     named = re.fullmatch(r"(?P<file>.+\.py):(?P<name>[A-Za-z_][A-Za-z_0-9.]*)", model)
@@ -55,7 +58,7 @@ def verify_job_command(publisher: Publisher, plan_file: Path, model: str, as_jso
         raise InputError(
             f"{model[:200]!r} is not FILE.py:NAME, a function that returns (module, example inputs), nor FILE.hlo"
         )
-    plan, identity = publisher.checked_plan(plan_file)
+    plan, identity = _plan(publisher, plan_file)
     path = Path(named["file"])
     devices = f"--xla_force_host_platform_device_count={plan.machine.devices}"
     os.environ["XLA_FLAGS"] = f"{os.environ.get('XLA_FLAGS', '')} {devices}".strip()  # read when JAX is first imported
@@ -78,6 +81,14 @@ def verify_job_command(publisher: Publisher, plan_file: Path, model: str, as_jso
     except ValueError as error:
         raise InputError(f"{model} is not the model of {plan_file}: {error}") from None
     return _say(plan, identity, found, as_json)
+
+
+def _plan(publisher: Publisher, path: Path) -> tuple[Plan, str]:
+    """A checked plan of which a job is made, and its identity; `InputError` for one with stages or submeshes."""
+    found = publisher.open(path)
+    if isinstance(found.held, PipelineCertificate | ViewsCertificate):
+        raise InputError(f"{path}: a job is compared with a plan whose operators all run on all devices")
+    return placed_plan(found.held), found.identity
 
 
 def _compiled(function: Any, inputs: object, devices: int) -> str:

@@ -16,19 +16,24 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
+from fractions import Fraction
 
 from ...models.cost.selection import Planning
 from ...models.layout.placement import SpaceError
 from ...models.layout.targets.degrees import Flags
-from ...models.problem.claims import Status
+from ...models.problem.claims import Status, Verdict
 from ...models.problem.selection_problem import SelectionProblem
 from ...models.text import InputError
+from ...proofs.plan.bundle import Plan
+from ...proofs.publishing.publisher import Nearest, Opened, Publisher
 from ...proofs.selection.certificates import SelectionCertificate
+from ...proofs.selection.file import write_certificate
 from ..planning.frameworks import strategy_of_flags
 from ..planning.strategy import StrategyError, resolve
 from ..selection.model.clock import Clock, Progress
 from ..selection.model.restrict import restrict
 from ..selection.solve import solve
+from .request import problem_of
 from .stored_state import stored_state
 
 
@@ -63,6 +68,33 @@ def settings(framework: str, devices: int, trained: bool) -> Iterator[Flags]:
                 plain = framework == "megatron" or tp * cp == 1
                 for zero in (0, 1) if trained and plain else (1,) if trained else (0,):
                     yield Flags(source, tp=tp, cp=cp, sequence_parallel=split, zero=zero)
+
+
+def nearest_settings(publisher: Publisher, found: Opened, framework: str, clock: Clock) -> Nearest:
+    """The settings nearest to a checked plan, with the certificates of all of them checked.  Raises `InputError` for a
+    plan with parts that settings are not compared with, and where none fits.
+    """
+    plan = found.held
+    if not isinstance(plan, Plan) or plan.joint is not None:
+        raise InputError(
+            f"{found.place}: settings are compared with plans of one program on the whole machine; plan its model "
+            "without --joint, --views, --overlap and --pipeline"
+        )
+    cost, least = found.seconds
+    planning, _ = problem_of(found, plan)
+    tried, excluded = nearest(planning, framework, clock)
+    proved = []
+    for s in tried:
+        known = s.certificate is not None and (
+            publisher.publish(None, write_certificate(None, s.certificate), s.restricted).verdict is Verdict.PROVED
+        )
+        proved.append(max(least, Fraction(s.bound or 0, found.scale)) if known else least)
+    best = next((s for s in tried if s.cost is not None), None)
+    if best is None or best.cost is None:
+        why = "; ".join(f"{setting}: {reason}" for setting, reason in excluded[:3])
+        raise InputError(f"{plan.graph.name}: no settings of {framework} fit the plan's model and machine ({why})")
+    own = Fraction(best.cost, found.scale), min(proved)
+    return Nearest(framework, best.flags, plan, found.identity, (cost, least), own, len(tried), tuple(excluded))
 
 
 def nearest(

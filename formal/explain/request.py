@@ -23,7 +23,9 @@ from ...models.problem.selection_problem import SelectionProblem
 from ...models.program.graph import Graph
 from ...models.text import InputError
 from ...proofs.plan.bundle import Plan
-from ...proofs.publishing.publisher import Publisher
+from ...proofs.publishing.publisher import Opened, Publisher
+from ...proofs.selection.certificates import SelectionCertificate
+from ...proofs.selection.file import write_certificate
 from ..planning.frameworks import framework_settings, strategy_of_settings
 from ..planning.layouts import TensorLayouts, tensor_layouts
 from ..planning.plan import fitting_space
@@ -134,6 +136,13 @@ def _inside(strategy: Strategy | TensorLayouts, planning: Planning) -> bool:
     return True
 
 
+def proved(
+    publisher: Publisher, certificate: SelectionCertificate, problem: SelectionProblem, output: Path | None = None
+) -> bool:
+    """Whether the checker accepts a certificate about a problem; it is written to `output`."""
+    return publisher.publish(output, write_certificate(None, certificate), problem).verdict is Verdict.PROVED
+
+
 def confirmed(publisher: Publisher, report: AuditReport, output: Path | None = None) -> bool:
     """Whether the checker accepted the certificate behind an answer; it is written to `output`.
 
@@ -146,21 +155,27 @@ def confirmed(publisher: Publisher, report: AuditReport, output: Path | None = N
         if publisher.bars(report.planning, report.held, report.bars, bound).verdict is not Verdict.PROVED:
             return False
     if report.outcome is Outcome.UNDECIDED:  # its bound is said too
-        return (
-            report.certificate is None
-            or publisher.certificate(output, report.certificate, report.problem).verdict is Verdict.PROVED
-        )
+        return report.certificate is None or proved(publisher, report.certificate, report.problem, output)
     if report.certificate is not None:
-        published = publisher.certificate(output, report.certificate, report.problem)
-        if published.verdict is not Verdict.PROVED and report.outcome is not Outcome.REFUTED:
+        known = proved(publisher, report.certificate, report.problem, output)
+        if not known and report.outcome is not Outcome.REFUTED:
             return False
     elif report.outcome is not Outcome.REFUTED:
         return False
     if report.outcome is Outcome.REFUTED and report.free:
         if report.completion_certificate is None:
             return False
-        return publisher.certificate(None, report.completion_certificate, report.restricted).verdict is Verdict.PROVED
+        return (
+            publisher.publish(None, write_certificate(None, report.completion_certificate), report.restricted).verdict
+            is Verdict.PROVED
+        )
     return True
+
+
+def problem_of(found: Opened, plan: Plan) -> tuple[Planning, tuple[int, ...]]:
+    """The problem of an opened plan of placements alone, and the plan as a solution of it."""
+    planning = found.planning or rebuilt(plan)[0]
+    return planning, planning.solution(plan.choices)
 
 
 def rebuilt(plan: Plan) -> tuple[Planning, tuple[int, ...]]:

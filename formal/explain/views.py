@@ -22,6 +22,9 @@ class Branched:
     view: View | None
 
 
+Branches = tuple[Branched, ...]
+
+
 def branched(c: ViewsCertificate) -> tuple[Branched, ...]:
     """Every branch, in order."""
     placed = dict(c.choices.operators)

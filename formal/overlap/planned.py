@@ -41,35 +41,43 @@ class Planned:
     @property
     def peak(self) -> int | None:
         """Most bytes that a device holds at a moment; None without a limit."""
-        if self.problem.limits == (None,):
-            return None
-        starts = self.found.starts
-        ends = starts + np.array([t.time for t in self.problem.tasks], dtype=np.int64)
-        change: dict[int, int] = {}
-        for h in self.problem.holdings:
-            begin = 0 if h.first is None else int(starts[h.first])
-            end = max((int(ends[t]) for t in h.last), default=1 << 62)
-            if end > begin:
-                change[begin] = change.get(begin, 0) + h.amount
-                change[end] = change.get(end, 0) - h.amount
-        return max(accumulate(change[moment] for moment in sorted(change)), default=0)
+        return most_held(self.problem, self.found.starts)
 
     def exposed(self) -> Ints:
         """Per task, in units of the schedule: the time of a redistribution while no operator runs; 0 for operators."""
-        starts = self.found.starts
-        ends = starts + np.array([t.time for t in self.problem.tasks], dtype=np.int64)
-        computing = np.array([t.streams == (COMPUTE,) for t in self.problem.tasks], dtype=bool)
-        order = np.lexsort((ends[computing], starts[computing]))
-        begins, done = starts[computing][order], ends[computing][order]
-        passed = np.concatenate([[0], np.cumsum(done - begins)])
+        return exposed_times(self.problem, self.found.starts)
 
-        def busy(moments: Ints) -> Ints:
-            """Time of operators before each moment; they run one after another."""
-            k = np.searchsorted(begins, moments, side="right")
-            running = np.where(k > 0, np.maximum(0, done[k - 1] - moments), 0) if len(done) else 0
-            return np.asarray(passed[k] - running, dtype=np.int64)
 
-        return np.where(computing, 0, ends - starts - busy(ends) + busy(starts))
+def most_held(problem: ScheduleProblem, starts: Ints) -> int | None:
+    """Most bytes that a device holds at a moment of a schedule; None without a limit."""
+    if problem.limits == (None,):
+        return None
+    ends = starts + np.array([t.time for t in problem.tasks], dtype=np.int64)
+    change: dict[int, int] = {}
+    for h in problem.holdings:
+        begin = 0 if h.first is None else int(starts[h.first])
+        end = max((int(ends[t]) for t in h.last), default=1 << 62)
+        if end > begin:
+            change[begin] = change.get(begin, 0) + h.amount
+            change[end] = change.get(end, 0) - h.amount
+    return max(accumulate(change[moment] for moment in sorted(change)), default=0)
+
+
+def exposed_times(problem: ScheduleProblem, starts: Ints) -> Ints:
+    """Per task, in units of the schedule: the time of a redistribution while no operator runs; 0 for operators."""
+    ends = starts + np.array([t.time for t in problem.tasks], dtype=np.int64)
+    computing = np.array([t.streams == (COMPUTE,) for t in problem.tasks], dtype=bool)
+    order = np.lexsort((ends[computing], starts[computing]))
+    begins, done = starts[computing][order], ends[computing][order]
+    passed = np.concatenate([[0], np.cumsum(done - begins)])
+
+    def busy(moments: Ints) -> Ints:
+        """Time of operators before each moment; they run one after another."""
+        k = np.searchsorted(begins, moments, side="right")
+        running = np.where(k > 0, np.maximum(0, done[k - 1] - moments), 0) if len(done) else 0
+        return np.asarray(passed[k] - running, dtype=np.int64)
+
+    return np.where(computing, 0, ends - starts - busy(ends) + busy(starts))
 
 
 def solved(

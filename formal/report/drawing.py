@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from math import log2
+from math import log2, prod
 
 from ...models.layout.placement import Placement
 from .words import escape
@@ -27,6 +27,11 @@ class Palette:
     def of(self, axis: str) -> str:
         """The colour of an axis."""
         return self.colours.setdefault(axis, COLOURS[len(self.colours) % len(COLOURS)])
+
+
+def degrees(placement: Placement) -> tuple[int, ...]:
+    """Devices per level that a placement is on: of the machine, its stage or its submesh."""
+    return tuple(prod(column) for column in zip(*placement.matrix, strict=True))
 
 
 def strip(

@@ -78,7 +78,7 @@ def plan_page(shown: Shown) -> str:
         ("decides", "What decides", _decides(shown, groups)),
         ("certificate", "Certificate and assumptions", _certificate(shown)),
     ]
-    return _page(f"{plan.graph.name} on {plan.machine.name}", sections)
+    return page(f"{plan.graph.name} on {plan.machine.name}", sections)
 
 
 def diff_page(first: Shown, second: Shown, compared: Comparison) -> str:
@@ -95,7 +95,7 @@ def diff_page(first: Shown, second: Shown, compared: Comparison) -> str:
         '<table><tr><th>term</th><th></th><th>first</th><th>second</th><th class="n">second costs more</th></tr>'
         f"{rows}</table>" + (f'<p class="soft">and {other} rows more</p>' if other > 0 else "")
     )
-    facts = _facts(
+    numbers = facts(
         [
             ("first", amount(compared.first_cost, p)),
             ("second", amount(compared.second_cost, p)),
@@ -103,16 +103,17 @@ def diff_page(first: Shown, second: Shown, compared: Comparison) -> str:
         ]
     )
     sections = [
-        ("summary", "", facts),
+        ("summary", "", numbers),
         ("terms", "Every term in which they differ", table),
         ("first", "The first in memory", _memory(first.plan)),
         ("second", "The second in memory", _memory(second.plan)),
         ("certificate", "Certificates", _certificate(first) + _certificate(second)),
     ]
-    return _page(f"two plans of {first.plan.graph.name} on {first.plan.machine.name}", sections)
+    return page(f"two plans of {first.plan.graph.name} on {first.plan.machine.name}", sections)
 
 
-def _page(title: str, sections: list[tuple[str, str, str]]) -> str:
+def page(title: str, sections: list[tuple[str, str, str]]) -> str:
+    """HTML of sections: anchor, head and text of each."""
     links = "".join(f'<a href="#{name}">{escape(head)}</a>' for name, head, _ in sections if head)
     body = "".join(
         f'<section id="{name}">{f"<h2>{escape(head)}</h2>" if head else ""}{text}</section>'
@@ -125,7 +126,8 @@ def _page(title: str, sections: list[tuple[str, str, str]]) -> str:
     )
 
 
-def _facts(pairs: Sequence[tuple[str, str]]) -> str:
+def facts(pairs: Sequence[tuple[str, str]]) -> str:
+    """Boxes of a name and a value each."""
     return (
         '<div class="facts">'
         + "".join(f"<div><b>{escape(b)}</b><span>{escape(a)}</span></div>" for a, b in pairs)
@@ -153,7 +155,7 @@ def _summary(shown: Shown) -> str:
     levels = " x ".join(f"{level.size} {level.name}" for level in plan.machine.levels)
     held = held_over_time(plan.graph, plan.machine, plan.choices)
     peak = max((int(v.max()) for v in held.values() if v.size), default=0)
-    facts = [
+    rows = [
         ("a step takes", amount(e.cost, p)),
         ("status", _status(shown)),
         ("machine", f"{plan.machine.name}, {levels}"),
@@ -162,7 +164,7 @@ def _summary(shown: Shown) -> str:
         ("most memory on a device", memory_text(peak)),
         ("memory limit", "none" if plan.memory_limit is None else memory_text(plan.memory_limit)),
     ]
-    return _facts(facts) + f'<p class="soft">plan <code>{escape(shown.published.identity)}</code></p>'
+    return facts(rows) + f'<p class="soft">plan <code>{escape(shown.published.identity)}</code></p>'
 
 
 def _groups(e: Explanation) -> list[list[OperatorTerms]]:

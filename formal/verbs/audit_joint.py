@@ -13,9 +13,10 @@ from ...models.problem.claims import Verdict
 from ...models.program.graph import Graph
 from ...models.terminal.console import Exit, Watch, emit, say
 from ...models.text import InputError, seconds_text
+from ...proofs.plan.bundle import write_plan
 from ...proofs.publishing.publisher import Publisher
 from ..explain.audit import Outcome
-from ..explain.request import AuditRequest, carried
+from ..explain.request import AuditRequest, carried, proved
 from ..joint.audit import JointAudit, audit_jointly
 from ..joint.gains import gains, lines
 from ..joint.request import SEARCH_SHARE
@@ -54,7 +55,7 @@ def audit_program(
     plan = joint_plan(report.found)
     with Watch("checking"), clock.phase("check"):
         checked = _confirmed(publisher, report)
-        published = None if plan is None else publisher.plan(output, plan)
+        published = None if plan is None else publisher.publish(output, write_plan(None, plan))
         checked &= published is not None and published.verdict is Verdict.PROVED
     code = Exit(report.outcome.exit_code) if checked else Exit.UNDECIDED
     cost = Fraction(report.found.answer.cost or 0, report.found.planning.problem.scale)
@@ -99,7 +100,7 @@ def _confirmed(publisher: Publisher, report: JointAudit) -> bool:
     certificate = report.completed.certificate
     if certificate is None:
         return False
-    return publisher.certificate(None, certificate, report.restricted).verdict is Verdict.PROVED
+    return proved(publisher, certificate, report.restricted)
 
 
 def _words(report: JointAudit, program: Graph, checked: bool) -> list[str]:

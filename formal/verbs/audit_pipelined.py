@@ -13,8 +13,11 @@ from ...models.problem.claims import Infeasible, Verdict
 from ...models.sources.frameworks.settings import Settings
 from ...models.terminal.console import Exit, Watch, emit, say
 from ...models.text import bytes_text, seconds_text
+from ...proofs.pipelines.file import write_pipeline
 from ...proofs.publishing.publisher import Published, Publisher
+from ...proofs.selection.file import write_certificate
 from ..explain.audit import Outcome
+from ..explain.request import proved
 from ..pipelines.audit import PipelineAudit, audit_pipeline
 from ..pipelines.case import NO_STEP
 from ..pipelines.request import PipelineRequest
@@ -41,8 +44,8 @@ def audit_pipelined(
     plan, published = report.plan, None
     with Watch("checking") as watch, clock.phase("check"):
         if plan.best is not None:
-            published = publisher.pipeline(output, plan.certificate(), watch.count)
-        checked = published is not None and published.verdict is Verdict.PROVED and proved(publisher, report)
+            published = publisher.publish(output, write_pipeline(None, plan.certificate()), notify=watch.count)
+        checked = published is not None and published.verdict is Verdict.PROVED and confirmed(publisher, report)
     code = Exit(report.outcome.exit_code) if checked else Exit.UNDECIDED
     if as_json:
         found = _document(report, published, checked)
@@ -72,7 +75,7 @@ def _nothing_fits(
     """Say that nothing fits, and what fills the memory; the first certificate is written."""
     with Watch("checking"), clock.phase("check"):
         published = [
-            publisher.certificate(output if k == 0 else None, certificate, problem)
+            publisher.publish(output if k == 0 else None, write_certificate(None, certificate), problem)
             for k, (certificate, problem) in enumerate(report.nothing)
         ]
     checked = all(p.verdict is Verdict.PROVED for p in published)
@@ -100,18 +103,16 @@ def _nothing_fits(
     return code
 
 
-def proved(publisher: Publisher, report: PipelineAudit) -> bool:
+def confirmed(publisher: Publisher, report: PipelineAudit) -> bool:
     """Whether the checker accepts every leaf that the configuration's bound rests on; and the configuration itself,
     where it is near enough to a bound and a better plan is what is written.
     """
     if report.outcome is Outcome.WITHIN_GAP and report.plan is report.found:
-        return publisher.pipeline(None, report.configuration.certificate()).verdict is Verdict.PROVED
+        data = write_pipeline(None, report.configuration.certificate())
+        return publisher.publish(None, data).verdict is Verdict.PROVED
     if report.outcome is not Outcome.REFUTED:
         return True
-    return all(
-        publisher.certificate(None, leaf.certificate, problem).verdict is Verdict.PROVED
-        for leaf, problem in report.given.proofs
-    )
+    return all(proved(publisher, leaf.certificate, problem) for leaf, problem in report.given.proofs)
 
 
 def words(flags: Flags, micro: int) -> str:

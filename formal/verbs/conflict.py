@@ -13,6 +13,7 @@ from ...models.problem.claims import Infeasible, Verdict
 from ...models.problem.selection_problem import SelectionProblem, Usage
 from ...models.terminal.console import Exit, emit, say
 from ...proofs.publishing.publisher import Publisher
+from ...proofs.selection.file import write_certificate
 from ..planning.time_limit import TimeLimit
 from ..selection.answer import Answer
 from ..selection.tree.infeasible import least_use
@@ -29,7 +30,8 @@ def no_solution(
     steps: Sequence[str] = (),
 ) -> int:
     with clock.phase("check"):
-        published = None if answer.certificate is None else publisher.certificate(output, answer.certificate, problem)
+        data = None if answer.certificate is None else write_certificate(None, answer.certificate)
+        published = None if data is None else publisher.publish(output, data, problem)
     claim = None if answer.certificate is None else answer.certificate.claim
     infeasible = published is not None and published.verdict is Verdict.PROVED and isinstance(claim, Infeasible)
     status = "infeasible" if infeasible else "unknown"

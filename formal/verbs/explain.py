@@ -23,24 +23,25 @@ from ...models.terminal.options import (
 )
 from ...models.text import InputError
 from ...proofs.container.kinds import plan_kind
-from ...proofs.publishing.publisher import Publisher
+from ...proofs.plan.bundle import Plan
+from ...proofs.publishing.publisher import Opened, Publisher
 from ..calibration.parts import calibration_errors
 from ..explain.bars import bar_lines, bars_json
 from ..explain.constraints import plan_constraints, render, to_json
 from ..explain.cost_table import cost_table, render_cost_table
 from ..explain.deviation import forced, render_deviation
+from ..explain.differing import parts_of
 from ..explain.explain import DEFAULT_ERRORS, explain, render_explanation
 from ..explain.parallel_graph import picture, priced_graph, render_parallel
-from ..explain.request import rebuilt
+from ..explain.request import problem_of
 from ..explain.sensitivity import render_sensitivity, sensitivity
 from ..explain.stored_state import render_stored_state, stored_state
 from ..joint.gains import gains, lines
 from ..planning.remarks import remarks
 from ..planning.strategy import parse_config
+from ..report.explained import explain_parts
 from .combinations import EXPLAIN, SENSITIVITY
-from .pipelined import explain_pipelined
 from .search_options import asked, limit_options
-from .viewed import explain_views
 
 GAINS_S = 20.0
 """Seconds at most for planning the program of a joint plan again with a rewriting undone."""
@@ -103,11 +104,10 @@ def explain_command(
     """Show what PLAN decided, where its time goes, and what the best alternative to a choice costs."""
     if (kind := plan_kind(plan_file)) is not None:
         require_combination(EXPLAIN, plan_file=kind)
-    if (pipelined := publisher.checked_pipeline(plan_file)) is not None:
-        return explain_pipelined(*pipelined, svg, as_json)
-    if (viewed := publisher.checked_views(plan_file)) is not None:
-        return explain_views(*viewed, as_json)
-    plan, identity = publisher.checked_plan(plan_file)
+    opened = publisher.open(plan_file)
+    plan, identity = opened.held, opened.identity
+    if not isinstance(plan, Plan):
+        return _parts(opened, svg, as_json)
     notice = builtin_notice(plan.machine)
     about: dict[str, object] = {"identity": identity, **({"machine_notice": notice} if notice else {})}
     if notice and not as_json:
@@ -121,7 +121,7 @@ def explain_command(
         return Exit.DONE
     clock = asked(time_limit, work_limit)
     with Watch("explaining") as watch:
-        planning, x = rebuilt(plan)
+        planning, x = problem_of(opened, plan)
         if pcg:
             parallel = priced_graph(planning, x)
             if svg is not None:
@@ -177,6 +177,19 @@ def explain_command(
     return Exit.DONE
 
 
+def _parts(opened: Opened, svg: Path | None, as_json: bool) -> int:
+    """Say what stages, streams or branches do, and draw the schedule."""
+    with Watch("explaining"):
+        explained = explain_parts(opened)
+    if svg is not None:
+        write_file(svg, explained.drawing().encode())
+    if as_json:
+        emit({"identity": opened.identity, **explained.to_json()})
+    else:
+        say(*explained.lines())
+    return Exit.DONE
+
+
 @click.command("sensitivity")
 @plan_argument
 @click.option(
@@ -199,13 +212,19 @@ def sensitivity_command(
     as_json: bool,
 ) -> int:
     """Show how far each machine constant may move before PLAN stops being proved optimal."""
-    plan, identity = publisher.checked_plan(plan_file)
+    opened = publisher.open(plan_file)
+    plan, identity = opened.held, opened.identity
+    if not isinstance(plan, Plan):
+        raise InputError(
+            f"{plan_file}: is {parts_of(plan)}: its proof rests on several problems, and constants are moved in one; "
+            "give a plan made without --pipeline, --overlap and --views"
+        )
     if plan.joint is not None:
         raise InputError(
             f"{plan_file}: is a joint plan, whose proof is about all programs; give a plan made without --joint"
         )
     with Watch("testing constants") as watch:
-        planning, x = rebuilt(plan)
+        planning, x = problem_of(opened, plan)
 
         def progress(done: int, total: int, stage: str) -> None:
             watch.label = f"testing constants, {stage}"

@@ -11,6 +11,7 @@ from ...models.egraphs.egraph import EGraph
 from ...models.problem.claims import Verdict
 from ...models.terminal.console import Exit, Watch, emit, say
 from ...proofs.egraphs.certificate import Extraction
+from ...proofs.egraphs.file import write_extraction
 from ...proofs.publishing.publisher import Publisher
 from ..planning.time_limit import TimeLimit
 
@@ -28,7 +29,7 @@ def solve_extraction(
     with Watch("extracting"), clock.phase("search"):
         found = extract(egraph, clock.clock.at_most(None), allowed)
     with Watch("checking"), clock.phase("check"):
-        published = publisher.extraction(output, found.certificate, egraph)
+        published = publisher.publish(output, write_extraction(None, found.certificate), egraph)
     claim = found.certificate.claim
     infeasible = not isinstance(claim, Extraction) and published.verdict is Verdict.PROVED
     cost, bound = published.cost, published.lower_bound

@@ -11,6 +11,7 @@ from ...models.machine.bars import scaled_words
 from ...models.problem.unit import rounding_bound, rounding_text
 from ...models.terminal.console import Watch, emit, say
 from ...models.text import bytes_text, seconds_text
+from ...proofs.plan.bundle import write_plan
 from ...proofs.publishing.publisher import Publisher
 from ..joint.gains import gains, lines
 from ..joint.request import carry_out_jointly
@@ -35,7 +36,7 @@ def run_joint(
     if plan is None:
         return no_solution(publisher, problem, answer, None, as_json, clock, [])
     with Watch("checking") as watch, clock.phase("check"):
-        published = publisher.plan(output, plan, watch.count)
+        published = publisher.publish(output, write_plan(None, plan), notify=watch.count)
     code, status = outcome(published, request.gap)
     cost = Fraction(answer.cost or 0, problem.scale)
     with Watch("undoing rewritings"), clock.phase("remarks"):

@@ -1,89 +1,42 @@
-"""This module holds `plan --overlap`: placements with redistributions beside operators, for people and as data."""
+"""`plan --overlap`: placements with redistributions beside operators, for people and as data."""
 
 from __future__ import annotations
 
-from bisect import bisect_left
-from dataclasses import dataclass, replace
-from fractions import Fraction
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 
 from ...models.cost.selection import Planning
-from ...models.layout.placement import Space
-from ...models.machine.machine import Machine
 from ...models.problem.claims import Infeasible, Verdict
-from ...models.program.graph import Graph
 from ...models.terminal.console import Exit, Watch, emit, say
 from ...models.text import bytes_text, seconds_text
+from ...proofs.overlap.file import write_overlap
 from ...proofs.publishing.publisher import Published, Publisher
-from ..overlap.planned import Planned
-from ..overlap.search import Overlapped, Unfit, every_order, overlapped
-from ..overlap.tasks import COMPUTE, LINKS
-from ..planning.plan import default_space
-from ..planning.time_limit import TimeLimit, plan_check_seconds, tables_in_time
+from ..overlap.explain import Exposed, exposures, stream_lines
+from ..overlap.request import carry_out_overlapped
+from ..overlap.search import Overlapped, Unfit, every_order
+from ..planning.request import PlanRequest
+from ..planning.time_limit import TimeLimit
 from ..selection.tree.infeasible import least_use
 from .conflict import conflict, conflict_lines
 from .results import outcome
 
-CHECK_SHARE = 0.3
-"""Of the time limit, kept for the checker."""
 
-SHOWN = 5
-"""Redistributions that are printed, the most exposed first."""
-
-
-@dataclass(frozen=True)
-class Exposed:
-    """A redistribution: its time, and how much of it runs while no operator does, in units of the problem; the operator
-    that begins when it has ended, which waited for it.
-    """
-
-    name: str
-    time: int
-    exposed: int
-    waiting: str
-
-
-def exposures(planned: Planned) -> list[Exposed]:
-    """Every redistribution of a schedule, the most exposed first."""
-    tasks, starts, exposed = planned.problem.tasks, planned.found.starts, planned.exposed().tolist()
-    computing = sorted((int(starts[k]), k) for k, t in enumerate(tasks) if t.streams == (COMPUTE,))
-    out = []
-    for k, t in enumerate(tasks):
-        if t.streams == (LINKS,):
-            after = bisect_left(computing, (int(starts[k]) + t.time, -1))
-            waiting = tasks[computing[after][1]].name if after < len(computing) else ""
-            out.append(Exposed(t.name, t.time * planned.quantum, exposed[k] * planned.quantum, waiting))
-    return sorted(out, key=lambda e: (-e.exposed, e.name))
-
-
-def plan_overlap(
-    publisher: Publisher,
-    graph: Graph,
-    machine: Machine,
-    where: Space | None,
-    memory: int | None,
-    gap: Fraction,
-    clock: TimeLimit,
-    output: Path,
-    as_json: bool,
-) -> int:
+def plan_overlap(publisher: Publisher, request: PlanRequest, clock: TimeLimit, output: Path, as_json: bool) -> int:
     """Plan, check, publish and say."""
     with Watch("planning") as watch:
-        planning = tables_in_time(graph, machine, where, default_space(machine), memory, clock, watch.count)
-        clock.hold_back(plan_check_seconds(planning, clock))
-        with clock.phase("search"):
-            limit = clock.clock.share(1 - CHECK_SHARE)
-            found = overlapped(planning, limit, gap, lambda words: watch.update(words, None, None))
+        planning, found = carry_out_overlapped(
+            request, clock, watch.count, lambda words: watch.update(words, None, None)
+        )
     if found is None:
         return _nothing(planning, as_json)
     with Watch("checking") as watch, clock.phase("check"):
-        published = publisher.overlap(output, found.certificate(), watch.count)
+        published = publisher.publish(output, write_overlap(None, found.certificate()), notify=watch.count)
     if isinstance(found, Unfit):
         return _infeasible(found, published, output, clock, as_json)
-    code, status = outcome(published, gap)
-    rows = exposures(found.best)
+    code, status = outcome(published, request.gap)
+    rows = tuple(exposures(found.best.problem, found.best.found.starts, found.best.quantum))
     if as_json:
         data = _document(found, rows, published, status)
         emit(
@@ -152,7 +105,7 @@ def _infeasible(found: Unfit, published: Published, output: Path, clock: TimeLim
     return Exit.INFEASIBLE
 
 
-def _document(found: Overlapped, rows: list[Exposed], published: Published, status: str) -> dict[str, object]:
+def _document(found: Overlapped, rows: tuple[Exposed, ...], published: Published, status: str) -> dict[str, object]:
     scale, best = found.planning.problem.scale, found.best
     bound = found.lower_bound if published.lower_bound is None else published.lower_bound
     return {
@@ -176,24 +129,12 @@ def _document(found: Overlapped, rows: list[Exposed], published: Published, stat
     }
 
 
-def _lines(found: Overlapped, rows: list[Exposed], published: Published) -> list[str]:
+def _lines(found: Overlapped, rows: tuple[Exposed, ...], published: Published) -> list[str]:
     planning, best, scale = found.planning, found.best, found.planning.problem.scale
     machine = planning.machine
-    shown, hidden = sum(e.exposed for e in rows), sum(e.time - e.exposed for e in rows)
     sizes, counted = "x".join(map(str, machine.hierarchy)), len(planning.graph.operators)
     named = f"{planning.graph.name} on {machine.name} {sizes}: {counted} operators"
-    apart = f"{seconds_text(hidden, scale)} are hidden and {seconds_text(shown, scale)} exposed"
-    both = [seconds_text(t, scale) for t in best.sums]
-    lines = [
-        f"{named}, {len(rows)} redistributions that take time",
-        f"operators {both[0]}; redistributions {both[1]}, of which {apart}",
-    ]
-    lines += [
-        f"  exposed {seconds_text(e.exposed, scale)} of {seconds_text(e.time, scale)}: {e.name}"
-        + (f"; {e.waiting} waits" if e.waiting else "; nothing is left to run")
-        for e in rows[:SHOWN]
-        if e.exposed
-    ]
+    lines = [f"{named}, {len(rows)} redistributions that take time", *stream_lines(best.sums, rows, scale)]
     if best.peak is not None and planning.problem.limit is not None:
         limit = bytes_text(planning.problem.limit)
         lines.append(f"memory {bytes_text(best.peak)} at most, of {limit}, with what is fetched ahead")

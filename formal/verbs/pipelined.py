@@ -4,24 +4,20 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from ...models.files.output import write_file
 from ...models.machine.bars import scaled_words
 from ...models.pipelines.work import PER_SECOND
-from ...models.schedules.pipeline import Pipeline
 from ...models.sources.frameworks.settings import Settings
 from ...models.terminal.console import Exit, Watch, emit, say
 from ...models.text import bytes_text, seconds_text
-from ...proofs.pipelines.certificate import PipelineCertificate
+from ...proofs.pipelines.file import write_pipeline
 from ...proofs.publishing.publisher import Published, Publisher
 from ..pipelines.audit import audit_pipeline
 from ..pipelines.case import NO_STEP, Case
-from ..pipelines.explain import explain_pipeline, render_pipeline
 from ..pipelines.recompute import Tried
 from ..pipelines.request import PipelineRequest, carry_out_pipelined
 from ..pipelines.scheduled import Scheduled
 from ..pipelines.search import Searched
 from ..planning.time_limit import TimeLimit
-from ..schedules.drawing import picture
 from .results import outcome
 
 MOST_NAMED = 4
@@ -49,7 +45,7 @@ def plan_pipeline(
     if found.best is None:
         return _nothing(found, as_json)
     with Watch("checking") as watch, clock.phase("check"):
-        published = publisher.pipeline(output, found.certificate(), watch.count)
+        published = publisher.publish(output, write_pipeline(None, found.certificate()), notify=watch.count)
     code, status = outcome(published, request.gap)
     data = _document(found, found.best, published, status)
     rows = sorted(tried, key=lambda t: t.blocks)
@@ -82,23 +78,6 @@ def plan_pipeline(
     say(f"identity {published.identity}")
     say(f"wrote {output} ({published.size} bytes) in {clock.words()}", *published.advice)
     return code
-
-
-def explain_pipelined(c: PipelineCertificate, identity: str, svg: Path | None, as_json: bool) -> Exit:
-    """Say what every stage does, and draw the schedule."""
-    with Watch("explaining"):
-        report = explain_pipeline(c)
-    if svg is not None:
-        pipe = c.schedule.subject
-        assert isinstance(pipe, Pipeline)
-        chunks = f" of {c.chunks} chunks" if c.chunks > 1 else ""
-        title = f"{c.graph.name} on {c.machine.name}, {c.views} stages{chunks}; units of {c.quantum} ps"
-        write_file(svg, picture(pipe.problem(), c.schedule.starts, title).encode())
-    if as_json:
-        emit({"identity": identity, **report.to_json()})
-    else:
-        say(*render_pipeline(report))
-    return Exit.DONE
 
 
 def _nothing(found: Searched, as_json: bool) -> Exit:

@@ -17,6 +17,7 @@ from ...models.terminal.console import Watch, say
 from ...models.terminal.options import combined, force_option, gathered, json_option
 from ...models.text import seconds_text
 from ...proofs.collective_programs.certificate import CostSpec, PlacementCertificate, ReductionCertificate, Term
+from ...proofs.collective_programs.file import write_placement, write_reduction
 from ...proofs.publishing.publisher import Publisher
 from ..collective_programs.placement import Engine, find_matrices
 from ..collective_programs.synthesize import Cost, best_placement
@@ -89,7 +90,7 @@ def place_command(publisher: Publisher, options: PlaceOptions) -> int:
     }
     counted = f"{len(placement.matrices)} placements of axes {options.axes} over {options.hierarchy}"
     if not options.reductions:
-        published = publisher.reduction(options.output, placement)
+        published = publisher.publish(options.output, write_placement(None, placement))
         if not options.as_json:
             say(f"{counted}; that there are no others is {published.verdict.value}")
             for m in placement.matrices:
@@ -105,7 +106,9 @@ def place_command(publisher: Publisher, options: PlaceOptions) -> int:
         best, parts, found = best_placement(
             placement, costs, terms, orders(options.order), options.reading, options.engine
         )
-        published = publisher.reduction(options.output, ReductionCertificate(specs, parts, placement, best))
+        published = publisher.publish(
+            options.output, write_reduction(None, ReductionCertificate(specs, parts, placement, best))
+        )
     scale = costs[0].model.scale
     totals = [
         sum(t.weight * min(s.cost or 0 for s in tried) for t, tried in zip(terms, row, strict=True)) for row in found

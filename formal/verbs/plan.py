@@ -35,6 +35,7 @@ from ...models.text import bytes_text
 from ...models.verbs.describe import training_of
 from ...models.verbs.optimizer import LOSS, MICRO, MICRO_HELP, OPTIMIZER, PRECISION, PRECISION_HELP
 from ...proofs.pipelines.certificate import FORBIDDEN_WORDS
+from ...proofs.plan.bundle import write_plan
 from ...proofs.publishing.publisher import Publisher
 from ..explain.bars import bar_lines, bars_json, with_bars
 from ..explain.cost_table import CostRow, cost_table, render_cost_table
@@ -44,7 +45,7 @@ from ..planning.given import render_given
 from ..planning.micro import render_counts
 from ..planning.recompute import render_attempts
 from ..planning.remarks import Batch, Remark, remarks
-from ..planning.request import PlanOutcome, PlanRequest, carry_out, program_of
+from ..planning.request import PlanOutcome, PlanRequest, carry_out
 from ..selection.solve import Engine
 from .combinations import PLAN
 from .conflict import no_solution
@@ -195,17 +196,7 @@ def plan_command(publisher: Publisher, options: PlanOptions) -> int:
     if (options.overlap or options.pipeline is not None) and not options.as_json:
         say(*(f"note: {note}" for note in notes))
     if options.overlap:
-        return plan_overlap(
-            publisher,
-            program_of(request)[0],
-            request.machine,
-            request.space,
-            options.memory,
-            options.gap,
-            clock,
-            options.output,
-            options.as_json,
-        )
+        return plan_overlap(publisher, request, clock, options.output, options.as_json)
     if options.pipeline is not None:
         where, text, types, settings = request.space, options.pipeline, options.precision, None
         if options.strategy is not None:
@@ -245,7 +236,7 @@ def plan_command(publisher: Publisher, options: PlanOptions) -> int:
         return no_solution(publisher, problem, answer, None, options.as_json, clock, steps)
     whole = with_bars(found.planned)
     with Watch("checking") as watch, clock.phase("check"):
-        published = publisher.plan(options.output, whole, watch.count)
+        published = publisher.publish(options.output, write_plan(None, whole), notify=watch.count)
     code, status = outcome(published, options.gap)
     rows: tuple[CostRow, ...] = ()
     said: tuple[Remark, ...] = ()

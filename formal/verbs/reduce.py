@@ -24,6 +24,7 @@ from ...models.terminal.console import Exit, Watch, say
 from ...models.terminal.options import AMOUNT, combined, force_option, gathered, json_option, output_option
 from ...models.text import bytes_text, seconds_text
 from ...proofs.collective_programs.certificate import CostSpec, PlacementCertificate, ReductionCertificate, Term
+from ...proofs.collective_programs.file import write_reduction
 from ...proofs.publishing.publisher import Published, Publisher
 from ..collective_programs.placement import Engine, find_matrices
 from ..collective_programs.synthesize import Cost, best_placement, considered, synthesize
@@ -137,7 +138,7 @@ def reduce_command(publisher: Publisher, options: ReduceOptions) -> int:
             certificate = ReductionCertificate(
                 (spec,), tuple(p for f in rows for one in f.tried for p in one.parts(0)), placement
             )
-        published = publisher.reduction(options.output, certificate)
+        published = publisher.publish(options.output, write_reduction(None, certificate))
     return _show(options, rows, spec, published, problem.hierarchy, start)
 
 
@@ -148,7 +149,8 @@ def _between_nodes(publisher: Publisher, options: ReduceOptions, nodes: str, sta
     )
     with Watch("synthesizing"):
         one = synthesize(request, spec.model(), options.engine)
-        published = publisher.reduction(options.output, ReductionCertificate((spec,), one.parts(0)))
+        data = write_reduction(None, ReductionCertificate((spec,), one.parts(0)))
+        published = publisher.publish(options.output, data)
     return _show(options, [found([one])], spec, published, request.nodes, start)
 
 

@@ -12,13 +12,16 @@ from ...models.files.output import write_file
 from ...models.terminal.console import Exit, Watch, emit, say
 from ...models.terminal.options import combined, force_option, json_option, output_option
 from ...models.text import InputError, bytes_text
-from ...proofs.publishing.publisher import Publisher
+from ...proofs.plan.bundle import Plan
+from ...proofs.publishing.publisher import Opened, Publisher
 from ..explain.compare import compare, render_comparison
+from ..explain.differing import differing, render_differing
 from ..explain.explain import explain
-from ..explain.request import rebuilt
+from ..explain.request import problem_of
 from ..explain.terms import PlanTerms
 from ..planning.remarks import remarks
 from ..report.page import Shown, diff_page, plan_page
+from ..report.parts import parts_diff_page, parts_page
 from ..selection.model.clock import Clock
 from .combinations import DIFF, REPORT
 from .explain import plan_argument
@@ -42,14 +45,17 @@ def report_command(
     as_json: bool,
 ) -> int:
     """Write PLAN as one page to look at: placements, memory, communication, prices of alternatives, certificate."""
-    with Watch("reading") as watch:
-        shown = _shown(publisher, plan_file, asked(time_limit, work_limit), watch)
-    page = plan_page(shown).encode()
+    with Watch("reading"):
+        found = publisher.open(plan_file)
+        if isinstance(found.held, Plan):
+            page = plan_page(_shown(found, found.held, asked(time_limit, work_limit))).encode()
+        else:
+            page = parts_page(found).encode()
     write_file(output, page)
     if as_json:
-        emit({"identity": shown.published.identity, "file": str(output), "bytes": len(page)})
+        emit({"identity": found.identity, "file": str(output), "bytes": len(page)})
         return Exit.DONE
-    say(f"wrote {output}: {shown.plan.graph.name} on {shown.plan.machine.name}, {bytes_text(len(page))}")
+    say(f"wrote {output}: {found.held.graph.name} on {found.held.machine.name}, {bytes_text(len(page))}")
     return Exit.DONE
 
 
@@ -71,11 +77,16 @@ def diff_command(
     work_limit: int | None,
     as_json: bool,
 ) -> int:
-    """Every term in which two plans of one problem differ, priced; the rows add up to the difference."""
-    with Watch("reading") as watch:
+    """Every term in which two plans of one problem differ, priced; the rows add up to the difference.  Of plans with
+    stages, streams or submeshes: what a step takes, and every operator that is placed otherwise.
+    """
+    with Watch("reading"):
+        one, other = publisher.open(first), publisher.open(second)
+        if not (isinstance(one.held, Plan) and isinstance(other.held, Plan)):
+            return _apart(one, other, output, as_json)
         a, b = (
-            _shown(publisher, path, asked(time_limit, work_limit), watch, output is not None)
-            for path in (first, second)
+            _shown(found, plan, asked(time_limit, work_limit), output is not None)
+            for found, plan in ((one, one.held), (other, other.held))
         )
     ours, theirs = a.explanation.planning.problem, b.explanation.planning.problem
     if ours.sha256() != theirs.sha256():
@@ -95,13 +106,25 @@ def diff_command(
     return Exit.DONE
 
 
-def _shown(publisher: Publisher, path: Path, clock: Clock, watch: Watch, whole: bool = True) -> Shown:
-    """The plan of a file, rebuilt and explained; `whole`: with remarks."""
-    plan, _ = publisher.checked_plan(path)
+def _apart(one: Opened, other: Opened, output: Path | None, as_json: bool) -> int:
+    """Two plans of which not both are of placements alone."""
+    found = differing(one, other)
+    if output is not None:
+        write_file(output, parts_diff_page(one, other, found).encode())
+    if as_json:
+        emit({"first": one.identity, "second": other.identity, **found.to_json()})
+        return Exit.DONE
+    say(render_differing(found, one.place, other.place))
+    if output is not None:
+        say(f"wrote {output}")
+    return Exit.DONE
+
+
+def _shown(found: Opened, plan: Plan, clock: Clock, whole: bool = True) -> Shown:
+    """A checked plan, rebuilt and explained; `whole`: with remarks."""
     if not plan.choices.operators:
-        raise InputError(f"{path} has no choices: nothing was found that fits its memory limit")
-    published = publisher.plan(None, plan, watch.count)
-    planning, x = rebuilt(plan)
-    found = explain(planning, x, plan.certificate, clock=clock)
+        raise InputError(f"{found.place} has no choices: nothing was found that fits its memory limit")
+    planning, x = problem_of(found, plan)
+    explained = explain(planning, x, plan.certificate, clock=clock)
     said = remarks(planning, x, clock=clock) if whole else ()
-    return Shown(plan, published, found, said)
+    return Shown(plan, found.published, explained, said)

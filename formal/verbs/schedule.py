@@ -35,6 +35,7 @@ from ...models.terminal.options import (
 from ...models.text import InputError, seconds_text
 from ...proofs.publishing.publisher import Published, Publisher
 from ...proofs.schedules.certificate import ScheduleCertificate
+from ...proofs.schedules.file import write_schedule
 from ..planning.time_limit import TimeLimit
 from ..schedules.chunks import search_chunks
 from ..schedules.drawing import peaks, picture, text
@@ -255,7 +256,7 @@ def _publish(
     if not answer.fits:
         return _unfit(answer, document, as_json, limit)
     with Watch("checking"), limit.phase("check"):
-        published = publisher.schedule(output, answer.certificate())
+        published = publisher.publish(output, write_schedule(None, answer.certificate()))
     status, code = _outcome(published, answer)
     document |= {
         "status": status,

@@ -14,6 +14,7 @@ from ...models.egraphs.egraph import EGraph
 from ...models.terminal.console import Watch, emit, say
 from ...models.terminal.options import combined, force_option, json_option, output_option, require_combination
 from ...proofs.publishing.publisher import Publisher
+from ...proofs.selection.file import write_certificate
 from ...proofs.selection.load import load_problem
 from ..planning.time_limit import check_seconds
 from ..selection.solve import Engine, solve
@@ -77,7 +78,7 @@ def solve_command(
     if answer.solution is None or answer.certificate is None:
         return no_solution(publisher, problem, answer, output, as_json, clock)
     with Watch("checking"), clock.phase("check"):
-        published = publisher.certificate(output, answer.certificate, problem)
+        published = publisher.publish(output, write_certificate(None, answer.certificate), problem)
     code, status = outcome(published, allowed)
     if as_json:
         emit(

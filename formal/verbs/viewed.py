@@ -5,10 +5,10 @@ from __future__ import annotations
 from pathlib import Path
 
 from ...models.problem.unit import rounding_bound, rounding_text
-from ...models.terminal.console import Exit, Watch, emit, say
+from ...models.terminal.console import Watch, emit, say
 from ...models.text import seconds_text
 from ...proofs.publishing.publisher import Publisher
-from ...proofs.views.certificate import ViewsCertificate
+from ...proofs.views.file import write_views
 from ..explain.views import views_json_of, views_lines_of
 from ..planning.request import PlanRequest
 from ..planning.time_limit import TimeLimit
@@ -28,7 +28,7 @@ def run_views(
     if certificate is None:
         return no_solution(publisher, problem, answer, None, as_json, clock, [])
     with Watch("checking") as watch, clock.phase("check"):
-        published = publisher.views(output, certificate, watch.count)
+        published = publisher.publish(output, write_views(None, certificate), notify=watch.count)
     code, status = outcome(published, request.gap)
     plain, scale = found.plain, problem.scale
     if as_json:
@@ -67,12 +67,3 @@ def run_views(
     say(f"identity {published.identity}")
     say(f"wrote {output} ({published.size} bytes) in {clock.words()}", *published.advice)
     return code
-
-
-def explain_views(c: ViewsCertificate, identity: str, as_json: bool) -> int:
-    """Say which branches run where."""
-    if as_json:
-        emit({"identity": identity, "branches": views_json_of(c)})
-        return Exit.DONE
-    say(f"{c.graph.name} on {c.machine.name}, plan with views {identity[:16]}", *views_lines_of(c))
-    return Exit.DONE

@@ -1,5 +1,5 @@
-"""This module says what a container holds, told by its members: so that the wrong kind of file is called by its name,
-with the verbs that take it.
+"""What a container holds, told by its members: so that the wrong kind of file is called by its name, with the verbs
+that take it.  Who checks a kind stands a floor higher (`verify.verbs.kinds`).
 """
 
 from __future__ import annotations
@@ -11,23 +11,16 @@ from typing import Final
 from .archive import LIMITS, MANIFEST, Member, member_names, read_file
 from .canonical import ContainerError
 
+_PLAN: Final = "run, explain, report, diff, export and check take it"
+
 KINDS: Final[Mapping[str, tuple[str, str]]] = {
-    "plan.json": ("a plan", "run, explain, sensitivity and check take it"),
+    "plan.json": ("a plan", "run, explain, report, diff, export, sensitivity and check take it"),
     "library.json": ("a rule library", "rules check, rules show and check take it"),
     "reduction.json": ("reduction programs", "check takes it"),
     "placement.json": ("placements of axes", "check takes it"),
-    "pipeline.json": (
-        "a pipelined training step",
-        "run, explain, export and check take it; the other verbs take what plan makes without --pipeline",
-    ),
-    "overlap.json": (
-        "an overlapped plan",
-        "run and check take it; the other verbs take what plan makes without --overlap",
-    ),
-    "views.json": (
-        "a plan with views",
-        "run, explain and check take it; the other verbs take what plan makes without --views",
-    ),
+    "pipeline.json": ("a pipelined training step", _PLAN),
+    "overlap.json": ("an overlapped plan", _PLAN),
+    "views.json": ("a plan with views", _PLAN),
     "schedule.json": ("a schedule", "check takes it"),
     "extraction.json": ("an extraction from an e-graph", "check takes it, with the file of its e-graph beside it"),
     "certificate.json": (
@@ -37,6 +30,16 @@ KINDS: Final[Mapping[str, tuple[str, str]]] = {
     "problem.json": ("a selection problem", "solve, audit and check take it"),
 }
 """Member that gives a kind away (the first one counts: a plan holds a certificate too) -> what it is, who takes it."""
+
+
+PLANS: Final = ("plan.json", "pipeline.json", "overlap.json", "views.json")
+"""Kinds that are plans: every verb that takes a plan takes these."""
+
+
+def require_plan(members: Mapping[str, Member]) -> None:
+    """Nothing for a plan of whatever kind; else a `ContainerError` that says what the file is."""
+    if not any(member in members for member in PLANS):
+        require_kind(members, "plan.json")
 
 
 def require_kind(members: Mapping[str, Member], member: str) -> None:

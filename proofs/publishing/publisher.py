@@ -1,7 +1,8 @@
-"""This module holds the contract of `publish`: nothing appears under its final name before the checker has accepted it.
+"""The contract of the front door: nothing appears under its final name before the checker has accepted it, and nothing
+is done with a file that the checker refutes.
 
 Only the front door sees both `formal` and `verify`, so it implements this protocol and hands it to whoever makes
-results.
+results or reads them.
 """
 
 from __future__ import annotations
@@ -10,7 +11,9 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from fractions import Fraction
 from pathlib import Path
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Protocol, cast
+
+from ...models.text import InputError
 
 if TYPE_CHECKING:  # signatures only: a verb that publishes placements does not load joint plans
     from ...models.cost.selection import Planning
@@ -20,16 +23,14 @@ if TYPE_CHECKING:  # signatures only: a verb that publishes placements does not 
     from ...models.problem.selection_problem import SelectionProblem
     from ...models.program.graph import Graph
     from ...models.sources.building.original import Comparison, Original
-    from ..collective_programs.certificate import PlacementCertificate, ReductionCertificate
-    from ..egraphs.certificate import ExtractionCertificate
     from ..overlap.certificate import OverlapCertificate
     from ..pipelines.certificate import PipelineCertificate
     from ..plan.bars import Bars
     from ..plan.bundle import Plan
     from ..rewrites.library import Library
-    from ..schedules.certificate import ScheduleCertificate
-    from ..selection.certificates import SelectionCertificate
     from ..views.certificate import ViewsCertificate
+
+    AnyPlan = Plan | PipelineCertificate | OverlapCertificate | ViewsCertificate
 
 
 @dataclass(frozen=True)
@@ -55,6 +56,42 @@ class Published:
         if not self.large or self.path is None:
             return ()
         return (f"check it with: shardproof check --large {self.path} (it takes more than a minute or 2 GiB)",)
+
+
+@dataclass(frozen=True, eq=False)
+class Opened:
+    """A plan of whatever kind that somebody wrote, and what the checker said of it.  `scale`: units of its costs in a
+    second; `planning`: of a plan of placements alone, its problem as the checker built it.
+    """
+
+    held: AnyPlan
+    published: Published
+    scale: int
+    planning: Planning | None = None
+
+    @property
+    def identity(self) -> str:
+        """Hash of its content."""
+        return self.published.identity
+
+    @property
+    def place(self) -> str:
+        """What errors name: the file, or the graph of a plan that was never written."""
+        return self.held.graph.name if self.published.path is None else str(self.published.path)
+
+    @property
+    def seconds(self) -> tuple[Fraction, Fraction]:
+        """Of a step: what it costs, and what no plan that the claim is about goes below (0: nothing was proved).
+        Raises `InputError` for a file that says that nothing fits.
+        """
+        cost, bound = self.published.cost, self.published.lower_bound
+        if cost is None:
+            raise InputError(f"{self.place} has no choices: nothing was found that fits its memory limit")
+        step = Fraction(cost, self.scale)
+        if self.planning is not None:  # the claim of a joint plan is in units of its own
+            problem, choices = self.planning.problem, cast("Plan", self.held).choices
+            step = Fraction(problem.cost_of(self.planning.solution(choices)), problem.scale)
+        return step, step * Fraction(bound or 0, cost) if cost else Fraction(0)
 
 
 @dataclass(frozen=True)
@@ -139,40 +176,26 @@ Notify = Callable[[int, int], None]
 class Publisher(Protocol):
     """Encodes, decodes again, checks, and only then renames into place.  Raises `SelfCheckFailed` on a refutation."""
 
-    def plan(self, path: Path | None, plan: Plan, notify: Notify | None = None) -> Published:
-        """Publish a plan; `notify(done, total)` is told how far its check is."""
+    def publish(
+        self,
+        path: Path | None,
+        data: bytes,
+        about: SelectionProblem | EGraph | None = None,
+        notify: Notify | None = None,
+    ) -> Published:
+        """What the checker says of the bytes of a container; `path` appears only if nothing is refuted.  `about`: the
+        problem of a certificate that stands alone; `notify(done, total)` is told how far the check is.
+        """
         ...
 
-    def certificate(self, path: Path | None, certificate: SelectionCertificate, problem: SelectionProblem) -> Published:
-        """Publish a certificate of a selection problem."""
-        ...
-
-    def extraction(self, path: Path | None, certificate: ExtractionCertificate, egraph: EGraph) -> Published:
-        """Publish an extraction from an e-graph."""
-        ...
-
-    def reduction(self, path: Path | None, certificate: ReductionCertificate | PlacementCertificate) -> Published:
-        """Publish placements, or reduction programs with their proofs."""
-        ...
-
-    def schedule(self, path: Path | None, certificate: ScheduleCertificate) -> Published:
-        """Publish a schedule with its lower bound."""
+    def open(self, path: Path) -> Opened:
+        """Read and check a plan of whatever kind: `RefutedPlan` if any of its claims is refuted, `ContainerError` for
+        what is no plan.
+        """
         ...
 
     def bars(self, planning: Planning, x: tuple[int, ...], bars: Bars, bound: int | None) -> Published:
         """What the checker says of the machines within error bars; `bound`: proved on the machine itself."""
-        ...
-
-    def pipeline(self, path: Path | None, certificate: PipelineCertificate, notify: Notify | None = None) -> Published:
-        """Publish a pipelined training step; times in picoseconds."""
-        ...
-
-    def overlap(self, path: Path | None, certificate: OverlapCertificate, notify: Notify | None = None) -> Published:
-        """Publish an overlapped plan; times in units of its problem."""
-        ...
-
-    def views(self, path: Path | None, certificate: ViewsCertificate, notify: Notify | None = None) -> Published:
-        """Publish a plan with views; times in units of its problem."""
         ...
 
     def rules(self, path: Path | None, library: Library) -> dict[str, str]:
@@ -183,32 +206,18 @@ class Publisher(Protocol):
         """An imported graph beside the program that it came from; raises `Differs`."""
         ...
 
-    def checked_plan(self, path: Path) -> tuple[Plan, str]:
-        """Read a plan that somebody wrote, and its identity; `RefutedPlan` if the checker refutes any of its claims."""
-        ...
-
-    def checked_pipeline(self, path: Path) -> tuple[PipelineCertificate, str] | None:
-        """The same for a pipelined training step; None if the file is something else."""
-        ...
-
-    def checked_overlap(self, path: Path) -> tuple[OverlapCertificate, str, int] | None:
-        """The same for an overlapped plan, and units of its problem per second."""
-        ...
-
-    def checked_views(self, path: Path) -> tuple[ViewsCertificate, str] | None:
-        """The same for a plan with views; None if the file is something else."""
-        ...
-
     def restricted(
-        self, path: Path, vocabulary: str, time_limit_s: float | None, work_limit: int | None = None
+        self, found: Opened, vocabulary: str, time_limit_s: float | None, work_limit: int | None = None
     ) -> Restricted:
-        """Plan again within what a framework says, and have both plans checked; ValueError if nothing is found.
+        """Plan again within what a framework says, and have the new plan checked; ValueError if nothing is found.
         No limit of time or work: 300 s.
         """
         ...
 
-    def nearest(self, path: Path, framework: str, time_limit_s: float | None, work_limit: int | None = None) -> Nearest:
-        """The settings of a framework nearest to a plan, with both certificates checked; ValueError if none fits."""
+    def nearest(
+        self, found: Opened, framework: str, time_limit_s: float | None, work_limit: int | None = None
+    ) -> Nearest:
+        """The settings of a framework nearest to a plan, with all certificates checked; ValueError if none fits."""
         ...
 
 

@@ -13,7 +13,6 @@ from ...models.communication.choices import Choices
 from ...models.machine.machine import Machine
 from ...models.program.graph import Graph
 from ...models.views.regions import Region
-from ..plan.bundle import Plan
 from ..selection.certificates import SelectionCertificate
 
 
@@ -27,10 +26,3 @@ class ViewsCertificate:
     regions: tuple[Region, ...]
     choices: Choices
     least: SelectionCertificate
-
-
-def as_plan(c: ViewsCertificate) -> Plan:
-    """Its graph, machine and choices as a plan, to be executed: its certificate is about another problem than that of
-    plans, so it is not to be checked as one.
-    """
-    return Plan(c.graph, c.machine, c.space, None, c.choices, (), c.least, ())

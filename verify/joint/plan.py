@@ -15,6 +15,7 @@ A joint plan holds, besides the plan of one program, an e-graph with the user's 
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 
@@ -22,13 +23,14 @@ from ...models.cost.limits import Counter, TooLarge
 from ...models.joint.problem import JointPlanning, build_joint
 from ...models.layout.placement import space
 from ...models.problem.claims import Optimal, Verdict, WithinGap
+from ...proofs.container.archive import Member
 from ...proofs.container.canonical import ContainerError
 from ...proofs.joint.file import Jointly
 from ...proofs.plan.bundle import Plan
 from ..budget import Budget
 from ..plan.assumptions import assumed
 from ..plan.effort import ENTRY, charge_tables
-from ..plan.plan import PlanCheck, Progress, check_plan, read_checked
+from ..plan.plan import PlanCheck, Progress, check_plan, check_single, read_checked
 from ..plan.tables import CELLS
 from ..selection.certificate import check_selection
 from ..verdict import CheckResult
@@ -43,7 +45,7 @@ PAIR = 1 << 11
 
 
 def check_any_plan(
-    source: Path | bytes,
+    source: Path | bytes | Mapping[str, Member],
     *,
     samples: int = 1000,
     cells: int = CELLS,
@@ -54,7 +56,7 @@ def check_any_plan(
     plan, name = read_checked(source)
     budget = Budget.asked() if budget is None else budget
     if plan.joint is None:
-        return check_plan(source, samples=samples, cells=cells, notify=notify, budget=budget)
+        return check_single(plan, name, samples, cells, notify, budget)
     try:
         return _check(plan, plan.joint, name, samples, cells, notify, budget)
     except TooLarge as error:

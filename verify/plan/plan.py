@@ -27,7 +27,7 @@ checked, is a `ContainerError`; sizes are bounded before memory is taken (`model
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from math import prod
 from pathlib import Path
@@ -43,7 +43,7 @@ from ...models.layout.layout import Layout
 from ...models.layout.placement import SpaceError, space
 from ...models.problem.claims import Infeasible, LowerBound, Optimal, Verdict, WithinGap
 from ...models.program.graph import Graph
-from ...proofs.container.archive import identity, read_container
+from ...proofs.container.archive import Member, identity, read_container
 from ...proofs.container.canonical import ContainerError
 from ...proofs.plan.bundle import Moved, Plan, decode_plan
 from ..budget import Budget
@@ -106,11 +106,16 @@ def check_plan(
     """
     plan, name = (source, "") if isinstance(source, Plan) else read_checked(source)
     budget = Budget.asked() if budget is None else budget
-    if plan.joint is not None and not alone:
+    if alone:
+        return _alone(plan, _build(plan, notify, budget), samples, cells, name, notify, budget)
+    return check_single(plan, name, samples, cells, notify, budget)
+
+
+def check_single(plan: Plan, name: str, samples: int, cells: int, notify: Progress | None, budget: Budget) -> PlanCheck:
+    """The same of a plan that was read already; `name`: its identity."""
+    if plan.joint is not None:
         raise ContainerError("plan", "is a joint plan, which is checked together with its e-graph")
     whole = _build(plan, notify, budget)
-    if alone:
-        return _alone(plan, whole, samples, cells, name, notify, budget)
     where = space(plan.space)  # known: the problem was built over it
     planning = restrict(whole, where, plan.memory_limit, budget) if where.vocabulary else whole
     results = [_parts(plan, planning), space_result(planning)]
@@ -147,9 +152,9 @@ def _alone(
     return PlanCheck(name, tuple(results), plan, planning)
 
 
-def read_checked(source: Path | bytes) -> tuple[Plan, str]:
+def read_checked(source: Path | bytes | Mapping[str, Member]) -> tuple[Plan, str]:
     """The plan and its identity; whatever is wrong with the content is a `ContainerError`."""
-    members = read_container(source)
+    members = read_container(source) if isinstance(source, Path | bytes) else source
     for member in ("plan.json", "graph.json"):
         value = members.get(member)
         if isinstance(value, bytes) and len(value) > MOST_TEXT:

@@ -8,7 +8,7 @@ left undecided.  Derived rules may use proved rules and derived rules that stand
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 from ...models.problem.claims import Verdict
@@ -111,7 +111,7 @@ def check_library(
     return out
 
 
-def library_result(results: list[RuleResult]) -> CheckResult:
+def library_result(results: Sequence[RuleResult]) -> CheckResult:
     """One claim for the whole library: `Rules` if all of them hold, `Judgements` if some were refuted or say
     nothing, `Refutations` if none holds.
     """
@@ -135,10 +135,26 @@ def library_result(results: list[RuleResult]) -> CheckResult:
     )
 
 
-def check_members(members: Mapping[str, Member], budget: Budget | None = None) -> tuple[Library, list[RuleResult]]:
+@dataclass(frozen=True, eq=False)
+class CheckedLibrary:
+    """A library, and what was found of each of its rules."""
+
+    library: Library
+    rules: tuple[RuleResult, ...]
+
+
+def check_members(members: Mapping[str, Member], budget: Budget | None = None) -> CheckedLibrary:
     """Decode and check the library in a container."""
     library = decode_library(members)
-    return library, check_library(library, budget=budget)
+    return CheckedLibrary(library, tuple(check_library(library, budget=budget)))
 
 
-__all__ = ["HEAD", "RuleResult", "check_judgement", "check_library", "check_members", "library_result"]
+__all__ = [
+    "HEAD",
+    "CheckedLibrary",
+    "RuleResult",
+    "check_judgement",
+    "check_library",
+    "check_members",
+    "library_result",
+]

@@ -1,4 +1,4 @@
-"""This module holds the verb `check`: plans, and certificates together with their problems.  No solver is loaded."""
+"""The verb `check`: plans, and certificates together with their problems.  No solver is loaded."""
 
 from __future__ import annotations
 
@@ -18,17 +18,15 @@ from ...models.program.graph import Graph
 from ...models.terminal.combinations import Apart, Combinations, Needs
 from ...models.terminal.console import Exit, Watch, emit, say, worst
 from ...models.terminal.options import BATCH, combined, json_option
-from ...proofs.container.archive import LIMITS, MANIFEST, Member, read_container, read_file
-from ...proofs.container.canonical import ContainerError
-from ...proofs.egraphs.file import EXTRACTION
+from ...proofs.container.archive import LIMITS, Member, read_container, read_file
 from ...proofs.selection.load import problem_of
 from ..budget import Budget
 from ..plan.own import Own
 from ..plan.tables import CELLS, MORE_CELLS
 from ..verdict import report
 from ..verdict import worst as worst_verdict
-from .others import OTHERS, read_certificate
-from .programs import PROGRAMS
+from .kinds import Effort, Kind, require_known
+from .programs import TELL
 from .request import Request, charge_reading
 from .subject import Subject, joined, subject_document, subject_lines
 
@@ -147,7 +145,7 @@ def _check(
     errors: list[str] = []
     codes: list[Exit] = []
     problems: dict[str, SelectionProblem | EGraph] = {}
-    certificates: list[tuple[Path, Mapping[str, Member], Request]] = []
+    apart: list[tuple[Path, Mapping[str, Member], Request, Kind]] = []  # certificates, told when all problems are read
     samples, cells = (10_000, MORE_CELLS) if second_opinion else (1_000, CELLS)
 
     def failed(path: Path, error: ValueError) -> None:
@@ -157,31 +155,24 @@ def _check(
     for path in files:
         try:
             data = read_file(path, LIMITS.file)
-            members = read_container(data) if data[:2] == b"PK" or path.suffix == ".spz" else {}
+            members: Mapping[str, Member] = read_container(data) if data[:2] == b"PK" or path.suffix == ".spz" else {}
             with Watch(f"checking {path.name}") as watch:
                 budget = Budget.asked() if large else Budget.unasked()
-                request = Request(samples, cells, second_opinion, own, show_machine, budget, watch.count)
+                effort = Effort(samples, cells, watch.count, budget)
+                request = Request(effort, second_opinion, own, show_machine, problems)
                 charge_reading(members, budget)
-                if program := next((kind for kind in PROGRAMS if kind in members), ""):
-                    told.append((path, PROGRAMS[program](data, members, request)))
-                elif other := next((kind for kind in OTHERS if kind in members), ""):
-                    told.append((path, OTHERS[other](str(path), members, request)))
-                elif "certificate.json" in members or EXTRACTION in members:
-                    certificates.append((path, members, request))
-                elif members and "problem.json" not in members:
-                    raise ContainerError(
-                        str(path),
-                        f"holds nothing that this version knows (members: "
-                        f"{', '.join(sorted(set(members) - {MANIFEST})[:5])})",
-                    )
-                else:
+                if not members or "problem.json" in members:
                     problem = problem_of(data, str(path))
                     problems[problem.sha256()] = problem
+                elif (kind := require_known(members, str(path))).apart:
+                    apart.append((path, members, request, kind))
+                else:
+                    told.append((path, TELL[kind.member](str(path), members, request, kind)))
         except ValueError as error:
             failed(path, error)
-    for path, held, request in certificates:
+    for path, members, request, kind in apart:
         try:
-            told.append((path, read_certificate(path, held, problems, request)))
+            told.append((path, TELL[kind.member](str(path), members, request, kind)))
         except ValueError as error:
             failed(path, error)
     results = [r for _, subject in told for r in subject.results]

@@ -1,101 +1,79 @@
-"""This module reads the kinds of files that hold no program, for `check`: placements, reduction programs, schedules,
-rule libraries, and certificates together with their problems.
+"""What `check` says of files that hold no program: placements, reduction programs, schedules, rule libraries, and
+certificates together with their problems.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from pathlib import Path
-from typing import Final
+from collections.abc import Mapping
+from typing import Final, TypeVar
 
 from ...models.egraphs.egraph import EGraph
 from ...models.problem.selection_problem import SelectionProblem
-from ...proofs.collective_programs.file import PLACEMENT, REDUCTION, decode_reduction
-from ...proofs.container.archive import Member, identity
-from ...proofs.container.canonical import ContainerError
-from ...proofs.egraphs.file import EXTRACTION, decode_extraction
+from ...proofs.collective_programs.file import decode_reduction
+from ...proofs.container.archive import Member
+from ...proofs.egraphs.certificate import ExtractionCertificate
 from ...proofs.schedules.certificate import ScheduleCertificate
-from ...proofs.schedules.file import SCHEDULE
-from ...proofs.selection.file import decode_certificate
-from ..collective_programs.program import check_members, check_reduction
-from ..egraphs.extraction import check_extraction
-from ..rewrites.library import HEAD as RULES
-from ..rewrites.library import check_members as check_library_members
-from ..rewrites.library import library_result
-from ..schedules.certificate import check_members as check_schedule_members
-from ..selection.certificate import check_selection
+from ...proofs.selection.certificates import SelectionCertificate
+from ..rewrites.library import CheckedLibrary
 from ..verdict import CheckResult
+from .kinds import Kind
 from .request import MACHINE, Request, claim_line
-from .subject import Subject
+from .subject import Subject, held
 
 NOTHING: Final = frozenset[str]()
+ABOUT = TypeVar("ABOUT")
 
 
-def read_placements(path: str, members: Mapping[str, Member], request: Request) -> Subject:
-    """Check a list of placements."""
+def tell_placements(path: str, members: Mapping[str, Member], request: Request, kind: Kind) -> Subject:
+    """A list of placements."""
     request.refuse(path, "a list of placements", NOTHING)
-    return Subject("placements", identity(members), check_members(members, request.budget), claim_line)
+    found = kind.judge(members, request.effort, request.about)
+    return Subject("placements", found.identity, found.results, claim_line)
 
 
-def read_reduction(path: str, members: Mapping[str, Member], request: Request) -> Subject:
-    """Check reduction programs; their cost models hold machines."""
-    certificate = decode_reduction(members)
-    machines = tuple({spec.machine.sha256(): spec.machine for spec in certificate.costs}.values())
+def tell_reduction(path: str, members: Mapping[str, Member], request: Request, kind: Kind) -> Subject:
+    """Reduction programs; their cost models hold machines."""
+    specs = decode_reduction(members).costs
+    machines = tuple({spec.machine.sha256(): spec.machine for spec in specs}.values())
     request.refuse(path, "a file of reduction programs", frozenset({MACHINE} if machines else ()))
-    results = check_reduction(certificate, request.budget)
-    return Subject("reduction programs", identity(members), results, claim_line, machines=machines)
+    found = kind.judge(members, request.effort, request.about)
+    return Subject("reduction programs", found.identity, found.results, claim_line, machines=machines)
 
 
-def read_schedule(path: str, members: Mapping[str, Member], request: Request) -> Subject:
-    """Check a schedule."""
+def tell_schedule(path: str, members: Mapping[str, Member], request: Request, kind: Kind) -> Subject:
+    """A schedule."""
     request.refuse(path, "a schedule", NOTHING)
-    schedule, claim = check_schedule_members(members, request.budget)
-    assumed = tuple(f"assumed: {a}" for a in claim.assumptions)
-    return Subject("schedule", identity(members), (claim,), lambda r: _schedule_line(r, schedule), rest=assumed)
+    found = kind.judge(members, request.effort, request.about)
+    schedule = held(found, ScheduleCertificate)
+    assumed = tuple(f"assumed: {a}" for a in found.main.assumptions)
+    return Subject("schedule", found.identity, found.results, lambda r: _schedule_line(r, schedule), rest=assumed)
 
 
-def read_library(path: str, members: Mapping[str, Member], request: Request) -> Subject:
-    """Check a rule library."""
+def tell_library(path: str, members: Mapping[str, Member], request: Request, kind: Kind) -> Subject:
+    """A rule library."""
     request.refuse(path, "a rule library", NOTHING)
-    library, rules = check_library_members(members, request.budget)
-    narrow = tuple(f"{r.name}: {r.word} at degree 1 only" for r in rules if r.degree_one)
+    found = kind.judge(members, request.effort, request.about)
+    checked = held(found, CheckedLibrary)
+    narrow = tuple(f"{r.name}: {r.word} at degree 1 only" for r in checked.rules if r.degree_one)
     return Subject(
-        library.title,
-        identity(members),
-        (library_result(rules),),
-        lambda r: f"{claim_line(r)}; {r.space}",
-        rest=narrow,
+        checked.library.title, found.identity, found.results, lambda r: f"{claim_line(r)}; {r.space}", rest=narrow
     )
 
 
-OTHERS: Final[Mapping[str, Callable[[str, Mapping[str, Member], Request], Subject]]] = {
-    REDUCTION: read_reduction,
-    PLACEMENT: read_placements,
-    SCHEDULE: read_schedule,
-    RULES: read_library,
-}
-"""Member that gives the kind away -> who reads it."""
+def tell_extraction(path: str, members: Mapping[str, Member], request: Request, kind: Kind) -> Subject:
+    """An extraction from one of the e-graphs that were given."""
+    request.refuse(path, "an extraction", NOTHING)
+    found = kind.judge(members, request.effort, request.about)
+    egraph = _about(request, held(found, ExtractionCertificate).egraph_sha256, EGraph)
+    rest = tuple(f"assumed: {a}" for a in found.main.assumptions)
+    return Subject("extraction", found.identity, found.results, lambda r: _extraction_line(r, egraph), rest=rest)
 
 
-def read_certificate(
-    path: Path, held: Mapping[str, Member], problems: Mapping[str, SelectionProblem | EGraph], request: Request
-) -> Subject:
-    """Check a certificate about one of the problems."""
-    if EXTRACTION in held:
-        request.refuse(str(path), "an extraction", NOTHING)
-        extraction = decode_extraction(held)
-        egraph = _about(path, extraction.egraph_sha256, problems, "an extraction from the e-graph", "e-graph")
-        if not isinstance(egraph, EGraph):
-            raise ContainerError(str(path), "is an extraction, and the problem with its hash is no e-graph")
-        result = check_extraction(egraph, extraction, request.budget)
-        rest = tuple(f"assumed: {a}" for a in result.assumptions)
-        return Subject("extraction", identity(held), (result,), lambda r: _extraction_line(r, egraph), rest=rest)
-    request.refuse(str(path), "a certificate of a selection problem", NOTHING)
-    certificate = decode_certificate(held)
-    problem = _about(path, certificate.problem_sha256, problems, "a certificate of the problem", "problem")
-    if isinstance(problem, EGraph):
-        raise ContainerError(str(path), "is a certificate of a selection problem, and its hash is that of an e-graph")
-    result = check_selection(problem, certificate, certificate.problem_sha256, request.budget)  # loaded, so checked
+def tell_certificate(path: str, members: Mapping[str, Member], request: Request, kind: Kind) -> Subject:
+    """A certificate about one of the problems that were given."""
+    request.refuse(path, "a certificate of a selection problem", NOTHING)
+    found = kind.judge(members, request.effort, request.about)
+    problem = _about(request, held(found, SelectionCertificate).problem_sha256, SelectionProblem)
     assumed = f", assumptions {', '.join(problem.assumptions)}" if problem.assumptions else ""
     unit = f"unit 1/{problem.scale} {problem.unit_name}"
     told: dict[str, object] = {
@@ -106,20 +84,18 @@ def read_certificate(
     }
     return Subject(
         "certificate",
-        identity(held),
-        (result,),
+        found.identity,
+        found.results,
         lambda r: claim_line(r, problem.scale, problem.unit_name == "s"),
         rest=(f"stated by the problem file, not checked: space {problem.space}, {unit}{assumed}",),
         told=told,
     )
 
 
-def _about(
-    path: Path, digest: str, problems: Mapping[str, SelectionProblem | EGraph], what: str, kind: str
-) -> SelectionProblem | EGraph:
-    if digest not in problems:
-        raise ContainerError(str(path), f"is {what} with sha256 {digest[:16]}..; give that {kind}'s file too")
-    return problems[digest]
+def _about(request: Request, digest: str, wanted: type[ABOUT]) -> ABOUT:
+    problem = request.about[digest]
+    assert isinstance(problem, wanted)  # the checker has looked
+    return problem
 
 
 def _extraction_line(result: CheckResult, egraph: EGraph) -> str:

@@ -1,5 +1,5 @@
-"""This module reads the kinds of files that hold programs on a machine, for `check`: plans, joint or not, pipelined,
-overlapped, with views; what each of them says of itself beside what all say (`subject.py`).
+"""What `check` says of files that hold programs on a machine: plans, joint or not, pipelined, overlapped, with views;
+what each says of itself beside what all say (`subject.py`).
 """
 
 from __future__ import annotations
@@ -11,27 +11,27 @@ from typing import Final, Generic, Protocol, TypeVar
 from ...models.joint.problem import stated
 from ...models.machine.machine import Machine
 from ...models.problem.claims import Verdict
-from ...models.problem.unit import rounding_bound
 from ...models.program.graph import Graph
 from ...models.text import bytes_text, seconds_text
-from ...proofs.container.archive import Member, identity
+from ...proofs.container.archive import Member
 from ...proofs.joint.file import Jointly
 from ...proofs.overlap.certificate import OverlapCertificate
-from ...proofs.overlap.file import OVERLAP
 from ...proofs.pipelines.certificate import PipelineCertificate
-from ...proofs.pipelines.file import PIPELINE
+from ...proofs.plan.bundle import Plan
 from ...proofs.views.certificate import ViewsCertificate
-from ...proofs.views.file import VIEWS
-from ..joint.plan import check_any_plan
-from ..overlap.certificate import judged as judged_overlap
 from ..pipelines.bound import PICO
-from ..pipelines.certificate import judged as judged_pipeline
-from ..verdict import CheckResult, Rounding
-from ..views.certificate import judged as judged_views
+from ..verdict import CheckResult
+from .kinds import Kind
+from .others import (
+    tell_certificate,
+    tell_extraction,
+    tell_library,
+    tell_placements,
+    tell_reduction,
+    tell_schedule,
+)
 from .request import Request, claim_line
-from .subject import Subject
-
-PLAN: Final = "plan.json"
+from .subject import Subject, held
 
 
 class _Program(Protocol):
@@ -49,28 +49,29 @@ C = TypeVar("C", bound=_Program)
 
 
 @dataclass(frozen=True)
-class Kind(Generic[C]):
-    """How one kind of file is checked and told.  `cost`: what its costs are called, in units of 1/`scale` s (0: of the
-    problem); `extra`: a line of its own, then lines behind the claims.
+class Words(Generic[C]):
+    """How one kind of plan is told.  `cost`: what its costs are called, in units of 1/`scale` s (0: of the problem);
+    `extra`: a line of its own, then lines behind the claims.
     """
 
+    holds: type[C]
     title: str
     cost: str
     scale: int
-    judge: Callable[..., tuple[C, tuple[CheckResult, ...], tuple[Rounding, ...]]]
     memory: Callable[[C], int | None]
     extra: Callable[[C], list[str]]
     document: Callable[[C], dict[str, object]]
 
-    def read(self, data: bytes, members: Mapping[str, Member], request: Request) -> Subject:
+    def tell(self, path: str, members: Mapping[str, Member], request: Request, kind: Kind) -> Subject:
         """Check it; `ContainerError` for what is malformed."""
-        c, results, rounding = self.judge(members, request.samples, request.cells, request.notify, request.budget)
-        scale = self.scale or (rounding[0].scale if rounding else 1)
+        found = kind.judge(members, request.effort, request.about)
+        c = held(found, self.holds)
+        scale = self.scale or found.scale or 1
         own, *rest = self.extra(c)
         return Subject(
             self.title,
-            identity(members),
-            (*request.own.results(c.graph, c.machine), *results),
+            found.identity,
+            (*request.own.results(c.graph, c.machine), *found.results),
             lambda r: _claim(r, self.cost, scale),
             c.graph,
             c.space,
@@ -78,7 +79,7 @@ class Kind(Generic[C]):
             (c.machine,),
             own=(own,),
             rest=tuple(rest),
-            rounding=rounding,
+            rounding=found.rounding,
             document=self.document(c),
         )
 
@@ -94,18 +95,17 @@ def _claim(r: CheckResult, cost: str, scale: int) -> str:
     return line if r.verdict is Verdict.PROVED else f"{line}: {r.reason}"
 
 
-def read_plan(data: bytes, members: Mapping[str, Member], request: Request) -> Subject:
-    """Check a plan, joint or not."""
-    checked = check_any_plan(
-        data, samples=request.samples, cells=request.cells, notify=request.notify, budget=request.budget
-    )
-    plan, problem = checked.plan, checked.planning.problem
-    joint = plan.joint
+def tell_plan(path: str, members: Mapping[str, Member], request: Request, kind: Kind) -> Subject:
+    """A plan, joint or not."""
+    found = kind.judge(members, request.effort, request.about)
+    plan, joint = held(found, Plan), held(found, Plan).joint
+    assert found.planning is not None
+    problem = found.planning.problem
     of = () if joint is None else stated(joint.egraph, joint.derivation.rounds)
     return Subject(
         "plan",
-        checked.identity,
-        (*request.own.results(plan.asked, plan.machine), *checked.results),
+        found.identity,
+        (*request.own.results(plan.asked, plan.machine), *found.results),
         lambda r: claim_line(r, problem.scale, problem.unit_name == "s"),
         plan.graph,
         plan.space,
@@ -113,7 +113,7 @@ def read_plan(data: bytes, members: Mapping[str, Member], request: Request) -> S
         (plan.machine,),
         asked=() if joint is None else (_asked_line(joint),),
         stated=(*problem.assumptions, *of) if joint is None else of,
-        rounding=(Rounding(problem.scale, rounding_bound(problem)),),
+        rounding=found.rounding,
         versions=plan.versions,
         document={} if joint is None else {"asked": _asked(joint)},
     )
@@ -179,16 +179,28 @@ def _views_document(c: ViewsCertificate) -> dict[str, object]:
     }
 
 
-Reader = Callable[[bytes, Mapping[str, Member], Request], Subject]
+Teller = Callable[[str, Mapping[str, Member], Request, Kind], Subject]
 
-PROGRAMS: Final[Mapping[str, Reader]] = {
-    PLAN: read_plan,
-    PIPELINE: Kind(
-        "pipelined training step", "step", PICO, judged_pipeline, lambda c: c.memory, _pipelined, _pipeline_document
-    ).read,
-    OVERLAP: Kind(
-        "overlapped plan", "time", 0, judged_overlap, lambda c: c.memory, _overlapped, _overlap_document
-    ).read,
-    VIEWS: Kind("plan with views", "cost", 0, judged_views, lambda c: None, _viewed, _views_document).read,
+TELL: Final[Mapping[str, Teller]] = {
+    "plan.json": tell_plan,
+    "library.json": tell_library,
+    "reduction.json": tell_reduction,
+    "placement.json": tell_placements,
+    "pipeline.json": Words(
+        PipelineCertificate,
+        "pipelined training step",
+        "step",
+        PICO,
+        lambda c: c.memory,
+        _pipelined,
+        _pipeline_document,
+    ).tell,
+    "overlap.json": Words(
+        OverlapCertificate, "overlapped plan", "time", 0, lambda c: c.memory, _overlapped, _overlap_document
+    ).tell,
+    "views.json": Words(ViewsCertificate, "plan with views", "cost", 0, lambda c: None, _viewed, _views_document).tell,
+    "schedule.json": tell_schedule,
+    "extraction.json": tell_extraction,
+    "certificate.json": tell_certificate,
 }
-"""Member that gives the kind away -> who reads it."""
+"""Member that gives a kind away (`verify.verbs.kinds`) -> who tells what was found."""

@@ -1,10 +1,10 @@
-"""This module says what is asked of `check` for one file, and which kinds of files cannot do it: an option that a file
-has nothing for is refused by name.
+"""What is asked of `check` for one file, and which kinds of files cannot do it: an option that a file has nothing for
+is refused by name.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 from ...models.text import seconds_text
@@ -13,6 +13,7 @@ from ...proofs.container.canonical import ContainerError
 from ..budget import Budget
 from ..plan.own import Own
 from ..verdict import CheckResult
+from .kinds import Effort, Problems
 
 LETTER = 1 << 6
 """Cells of one letter of a JSON text."""
@@ -23,17 +24,15 @@ ENTRIES, MODEL, MACHINE = "entries of tables that are drawn", "model", "machine"
 
 @dataclass(frozen=True)
 class Request:
-    """`samples`, `cells`: of entries that are recomputed; `again`: as many more as `--second-opinion` asks for; `own`:
-    what the reader means; `show`: the constants of machines; `budget`: of this file.
+    """`effort`: what is recomputed of the file, with its budget; `again`: that it is what `--second-opinion` asks for;
+    `own`: what the reader means; `show`: the constants of machines; `about`: problems that were given.
     """
 
-    samples: int
-    cells: int
+    effort: Effort
     again: bool
     own: Own
     show: bool
-    budget: Budget
-    notify: Callable[[int, int], None]
+    about: Problems
 
     def refuse(self, path: str, words: str, holds: frozenset[str]) -> None:
         """`ContainerError` for an option for which a file that holds these has nothing."""

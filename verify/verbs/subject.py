@@ -1,4 +1,4 @@
-"""This module says what a checked file is about, for its reader, the same for every kind of file: model and machine
+"""What a checked file is about, for its reader, the same for every kind of file: model and machine
 with the hashes that tell two of one name apart, what a machine is called and is not, limit, space and assumptions,
 claims, how times are rounded, versions, and kernels that no claim covers.
 """
@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from typing import TypeVar
 
 from ...models.files.json_text import parse_json
 from ...models.machine.difference import builtin_notice
@@ -17,6 +18,15 @@ from ...models.program.graph import Graph
 from ...models.program.opaque import kernels_of
 from ...models.text import bytes_text
 from ..verdict import CheckResult, Rounding
+from .kinds import Judged
+
+HELD = TypeVar("HELD")
+
+
+def held(found: Judged[object], wanted: type[HELD]) -> HELD:
+    """What a file holds, as the type that its kind says."""
+    assert isinstance(found.held, wanted)
+    return found.held
 
 
 @dataclass(frozen=True)

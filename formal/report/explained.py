@@ -1,0 +1,72 @@
+"""What a plan with stages, streams or submeshes decided, as a report for people, as data and as a drawing."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from ...models.schedules.pipeline import Pipeline
+from ...models.schedules.problem import ScheduleProblem
+from ...models.text import InputError
+from ...proofs.overlap.certificate import OverlapCertificate
+from ...proofs.pipelines.certificate import PipelineCertificate
+from ...proofs.publishing.publisher import Opened
+from ...proofs.views.certificate import ViewsCertificate
+from ..explain.views import Branches, branched, views_json_of, views_lines_of
+from ..overlap.explain import OverlapReport, explain_overlap, render_overlap
+from ..pipelines.explain import PipelineReport, explain_pipeline, render_pipeline
+from ..schedules.drawing import picture
+
+
+@dataclass(frozen=True, eq=False)
+class Explained:
+    """`report`: of the parts of the plan."""
+
+    opened: Opened
+    report: PipelineReport | OverlapReport | Branches
+
+    def lines(self) -> list[str]:
+        """For people."""
+        held = self.opened.held
+        if isinstance(self.report, PipelineReport):
+            return render_pipeline(self.report)
+        if isinstance(self.report, OverlapReport):
+            return render_overlap(self.report)
+        assert isinstance(held, ViewsCertificate)
+        title = f"{held.graph.name} on {held.machine.name}, plan with views {self.opened.identity[:16]}"
+        return [title, *views_lines_of(held)]
+
+    def to_json(self) -> dict[str, object]:
+        """Plain data."""
+        if isinstance(self.report, PipelineReport | OverlapReport):
+            return self.report.to_json()
+        assert isinstance(self.opened.held, ViewsCertificate)
+        return {"branches": views_json_of(self.opened.held)}
+
+    def drawing(self) -> str:
+        """The schedule as SVG.  Raises `InputError` for a plan without one."""
+        held, subject, starts, problem = self.opened.held, None, None, None
+        if isinstance(held, PipelineCertificate | OverlapCertificate) and held.schedule is not None:
+            subject, starts = held.schedule.subject, held.schedule.starts
+            problem = subject.problem() if isinstance(subject, Pipeline) else subject
+        if starts is None or not isinstance(problem, ScheduleProblem):
+            raise InputError(f"{self.opened.place}: there is no schedule to draw")
+        unit = f"{held.quantum} ps" if isinstance(held, PipelineCertificate) else f"1/{self.opened.scale} s"
+        name = f"{held.graph.name} on {held.machine.name}"
+        if isinstance(held, PipelineCertificate):
+            chunks = f" of {held.chunks} chunks" if held.chunks > 1 else ""
+            return picture(problem, starts, f"{name}, {held.views} stages{chunks}; units of {unit}")
+        times = held.quantum if isinstance(held, OverlapCertificate) else 1
+        return picture(problem, starts, f"{name}; units of {times} of {unit}")
+
+
+def explain_parts(found: Opened) -> Explained:
+    """Raises TypeError for a plan of placements alone, which is explained operator by operator."""
+    match found.held:
+        case PipelineCertificate() as pipelined:
+            return Explained(found, explain_pipeline(pipelined))
+        case OverlapCertificate() as overlapped:
+            return Explained(found, explain_overlap(overlapped, found.scale))
+        case ViewsCertificate() as viewed:
+            return Explained(found, branched(viewed))
+        case _:
+            raise TypeError("a plan of placements alone is explained operator by operator")

@@ -1,0 +1,234 @@
+"""Registry of the kinds of files: the member that gives a kind away, and who checks what it holds.  `check`, the front
+door, `shardproof.load` and every verb that takes a plan ask here; what a kind is called, for messages, stands a floor
+lower (`proofs.container.kinds`), where readers need it.
+
+A checker is imported when the first file of its kind comes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Final, Generic, TypeVar
+
+from ...models.problem.claims import Verdict
+from ...proofs.container.archive import MANIFEST, Member, identity
+from ...proofs.container.canonical import ContainerError
+from ...proofs.container.kinds import KINDS as NAMES
+from ..budget import Budget
+from ..plan.tables import CELLS
+from ..verdict import CheckResult, Rounding, worst
+
+if TYPE_CHECKING:
+    from ...models.cost.selection import Planning
+    from ...models.egraphs.egraph import EGraph
+    from ...models.problem.selection_problem import SelectionProblem
+    from ...proofs.collective_programs.certificate import PlacementCertificate, ReductionCertificate
+    from ...proofs.egraphs.certificate import ExtractionCertificate
+    from ...proofs.overlap.certificate import OverlapCertificate
+    from ...proofs.pipelines.certificate import PipelineCertificate
+    from ...proofs.plan.bundle import Plan
+    from ...proofs.schedules.certificate import ScheduleCertificate
+    from ...proofs.selection.certificates import SelectionCertificate
+    from ...proofs.views.certificate import ViewsCertificate
+    from ..rewrites.library import CheckedLibrary
+
+H_co = TypeVar("H_co", covariant=True)
+
+Problems = Mapping[str, "SelectionProblem | EGraph"]
+"""Hash -> a problem that a certificate may be about."""
+
+SAMPLES: Final = 1_000
+"""Entries of tables that are drawn and recomputed from index sets."""
+
+MAIN: Final = ("Optimal", "WithinGap", "LowerBound", "Infeasible", "Best", "Cheapest", "Impossible", "Count")
+"""Kinds of claims that say what a file is for, the first that it has counts; otherwise the first claim does."""
+
+
+@dataclass(frozen=True)
+class Effort:
+    """`samples` entries are drawn and `cells` recomputed; `notify(done, total)`; what `check --large` allows, unless
+    another `budget` is given.
+    """
+
+    samples: int = SAMPLES
+    cells: int = CELLS
+    notify: Callable[[int, int], None] | None = None
+    budget: Budget = field(default_factory=Budget.asked)
+
+
+@dataclass(frozen=True, eq=False)
+class Judged(Generic[H_co]):
+    """What a file holds, one result per claim, how its times are rounded; the rebuilt problem of a plan."""
+
+    held: H_co
+    identity: str
+    results: tuple[CheckResult, ...]
+    rounding: tuple[Rounding, ...] = ()
+    planning: Planning | None = None
+
+    @property
+    def verdict(self) -> Verdict:
+        """The worst of the results."""
+        return worst(r.verdict for r in self.results)
+
+    @property
+    def main(self) -> CheckResult:
+        """The claim that the file is for."""
+        return next((r for kind in MAIN for r in self.results if r.kind == kind), self.results[0])
+
+    @property
+    def refuted(self) -> CheckResult | None:
+        """The first claim that does not hold."""
+        return next((r for r in self.results if r.verdict is Verdict.REFUTED), None)
+
+    @property
+    def scale(self) -> int:
+        """Units of its costs in a second; 0 where they are no times."""
+        return self.rounding[0].scale if self.rounding else 0
+
+
+@dataclass(frozen=True)
+class Kind:
+    """One kind of file.  `apart`: it is about a problem in a file of its own."""
+
+    member: str
+    judge: Callable[[Mapping[str, Member], Effort, Problems], Judged[object]]
+    apart: bool = False
+
+    @property
+    def words(self) -> str:
+        """What it is called."""
+        return NAMES[self.member][0]
+
+
+def kind_of(members: Mapping[str, Member]) -> Kind | None:
+    """The kind of a container; None for one that only holds a problem, or nothing known."""
+    return next((kind for kind in KINDS if kind.member in members), None)
+
+
+def require_known(members: Mapping[str, Member], place: str) -> Kind:
+    """The kind of a container; `ContainerError` for one that holds nothing that claims something."""
+    if (kind := kind_of(members)) is not None:
+        return kind
+    names = ", ".join(sorted(set(members) - {MANIFEST})[:5]) or "none"
+    raise ContainerError(place, f"holds nothing that this version knows (members: {names})")
+
+
+def hashed(about: SelectionProblem | EGraph | None) -> Problems:
+    """One problem under its hash; ValueError for one that is malformed."""
+    from ...models.problem.selection_problem import SelectionProblem
+
+    if about is None:
+        return {}
+    checked = about.check() if isinstance(about, SelectionProblem) else about
+    return {checked.sha256(): checked}
+
+
+def _plan(members: Mapping[str, Member], effort: Effort, about: Problems) -> Judged[Plan]:
+    from ...models.problem.unit import rounding_bound
+    from ..joint.plan import check_any_plan
+
+    checked = check_any_plan(
+        members, samples=effort.samples, cells=effort.cells, notify=effort.notify, budget=effort.budget
+    )
+    problem = checked.planning.problem
+    rounding = (Rounding(problem.scale, rounding_bound(problem)),)
+    return Judged(checked.plan, checked.identity, checked.results, rounding, checked.planning)
+
+
+def _pipeline(members: Mapping[str, Member], effort: Effort, about: Problems) -> Judged[PipelineCertificate]:
+    from ..pipelines.certificate import judged
+
+    found = judged(members, effort.samples, effort.cells, effort.notify, effort.budget)
+    return Judged(found[0], identity(members), *found[1:])
+
+
+def _overlap(members: Mapping[str, Member], effort: Effort, about: Problems) -> Judged[OverlapCertificate]:
+    from ..overlap.certificate import judged
+
+    found = judged(members, effort.samples, effort.cells, effort.notify, effort.budget)
+    return Judged(found[0], identity(members), *found[1:])
+
+
+def _views(members: Mapping[str, Member], effort: Effort, about: Problems) -> Judged[ViewsCertificate]:
+    from ..views.certificate import judged
+
+    found = judged(members, effort.samples, effort.cells, effort.notify, effort.budget)
+    return Judged(found[0], identity(members), *found[1:])
+
+
+def _library(members: Mapping[str, Member], effort: Effort, about: Problems) -> Judged[CheckedLibrary]:
+    from ..rewrites.library import check_members, library_result
+
+    checked = check_members(members, effort.budget)
+    return Judged(checked, identity(members), (library_result(checked.rules),))
+
+
+def _reduction(members: Mapping[str, Member], effort: Effort, about: Problems) -> Judged[ReductionCertificate]:
+    from ...proofs.collective_programs.file import decode_reduction
+    from ..collective_programs.program import check_reduction
+
+    certificate = decode_reduction(members)
+    return Judged(certificate, identity(members), check_reduction(certificate, effort.budget))
+
+
+def _placement(members: Mapping[str, Member], effort: Effort, about: Problems) -> Judged[PlacementCertificate]:
+    from ...proofs.collective_programs.file import decode_placement
+    from ..collective_programs.placement import check_placement
+
+    certificate = decode_placement(members)
+    return Judged(certificate, identity(members), (check_placement(certificate, effort.budget),))
+
+
+def _schedule(members: Mapping[str, Member], effort: Effort, about: Problems) -> Judged[ScheduleCertificate]:
+    from ..schedules.certificate import check_members
+
+    certificate, result = check_members(members, effort.budget)
+    return Judged(certificate, identity(members), (result,))
+
+
+def _extraction(members: Mapping[str, Member], effort: Effort, about: Problems) -> Judged[ExtractionCertificate]:
+    from ...models.egraphs.egraph import EGraph
+    from ...proofs.egraphs.file import decode_extraction
+    from ..egraphs.extraction import check_extraction
+
+    certificate = decode_extraction(members)
+    egraph = _about(about, certificate.egraph_sha256, "an extraction from the e-graph", "e-graph")
+    if not isinstance(egraph, EGraph):
+        raise ContainerError("file", "is an extraction, and the problem with its hash is no e-graph")
+    return Judged(certificate, identity(members), (check_extraction(egraph, certificate, effort.budget),))
+
+
+def _certificate(members: Mapping[str, Member], effort: Effort, about: Problems) -> Judged[SelectionCertificate]:
+    from ...models.problem.selection_problem import SelectionProblem
+    from ...proofs.selection.file import decode_certificate
+    from ..selection.certificate import check_selection
+
+    certificate = decode_certificate(members)
+    digest = certificate.problem_sha256
+    problem = _about(about, digest, "a certificate of the problem", "problem")
+    if not isinstance(problem, SelectionProblem):
+        raise ContainerError("file", "is a certificate of a selection problem, and its hash is that of an e-graph")
+    return Judged(certificate, identity(members), (check_selection(problem, certificate, digest, effort.budget),))
+
+
+def _about(about: Problems, digest: str, what: str, kind: str) -> SelectionProblem | EGraph:
+    if digest not in about:
+        raise ContainerError("file", f"is {what} with sha256 {digest[:16]}..; give that {kind}'s file too")
+    return about[digest]
+
+
+KINDS: Final = (
+    Kind("plan.json", _plan),
+    Kind("library.json", _library),
+    Kind("reduction.json", _reduction),
+    Kind("placement.json", _placement),
+    Kind("pipeline.json", _pipeline),
+    Kind("overlap.json", _overlap),
+    Kind("views.json", _views),
+    Kind("schedule.json", _schedule),
+    Kind("extraction.json", _extraction, apart=True),
+    Kind("certificate.json", _certificate, apart=True),
+)
+"""In the order in which members give a kind away: a plan holds a certificate, too."""
