@@ -569,6 +569,8 @@ def test_kinks() -> None:
     np.testing.assert_array_equal(summed("relu", at), [0, 0, 1])
     np.testing.assert_array_equal(summed("abs", at), [-1, 0, 1])
     np.testing.assert_array_equal(summed("clip", at, low=0.0, high=1.0), [0, 1, 1])
+    np.testing.assert_array_equal(summed("clip", at, low=0.0, high=1.0, flat=1), [0, 0, 0])
+    np.testing.assert_array_equal(summed("clip", at, low=-1.0, high=2.0, flat=1), [0, 1, 1])
     np.testing.assert_array_equal(summed("maximum", at, np.zeros(3)), [0, 0.5, 1])
     np.testing.assert_array_equal(summed("minimum", at, np.zeros(3)), [1, 0.5, 0])
 

@@ -196,8 +196,7 @@ def parametric(d: Draw) -> Call:
         ("softmin", {"dim": d.dim(shape)}),
         ("normalize", {"dim": d.dim(shape), "p": d.pick(1.0, 2.0, 3.0), "eps": d.pick(1e-12, 0.1)}),
     )
-    odd = name not in ("softshrink", "hardshrink")  # PyTorch's own decomposition makes 0 of NaN
-    return call(f"{name} {options}", lambda x: getattr(F, name)(x, **options), d.x(shape, odd))
+    return call(f"{name} {options}", lambda x: getattr(F, name)(x, **options), d.x(shape))
 
 
 def binary(d: Draw) -> Call:
@@ -281,8 +280,6 @@ def reduced(d: Draw) -> Call:
     name = d.pick(*["sum", "mean", "amax", "amin", "prod", "var", "std", "logsumexp", "norm", "max", "min", "any", "all", "cumsum", "cumprod", "argmax", "argmin", "median"],
                   *["count_nonzero", "nansum", "var_mean", "std_mean", "aminmax", "logcumsumexp", "cummax", "cummin", "nanmean"])  # fmt: skip
     x = d.x(shape) if d.chance(0.85) or name in ("logsumexp", "norm", "median") else d.whole(shape)
-    if name in ("median", "argmin", "min"):  # NaN is PyTorch's least and median; where positions are sorted it is last
-        x = d.x(shape, False)
     if name in ("any", "all") and d.chance():
         x = d.mask(shape)
     if name in ("mean", "var", "std", "var_mean", "std_mean", "nanmean", "logcumsumexp") and not x.is_floating_point():
@@ -521,11 +518,11 @@ def indexed(d: Draw) -> Call:
         (f"embedding {padding}", lambda t, i: F.embedding(i, t, padding_idx=padding), (table, words)),
         ("one_hot", lambda i: F.one_hot(i, 6), (words,)),
         ("masked_scatter", lambda x, m, s: x.masked_scatter(m, s), (x, m, d.x(shape))),
-        (f"topk {count} {k} {largest}", lambda x: x.topk(count, k, largest=largest)[0], (d.x(shape, False),)),
-        (f"sort {k} {largest}", lambda x: x.sort(k, descending=largest)[0], (d.x(shape, False),)),
-        (f"argsort {k} {largest}", lambda x: x.argsort(k, descending=largest, stable=True), (d.x(shape, False),)),
-        (f"bucketize {largest}", lambda x, b: torch.bucketize(x, b.sort()[0], right=largest), (d.x(shape, False), d.x([4], False))),
-        (f"searchsorted {largest}", lambda x, b: torch.searchsorted(b.sort()[0], x, right=largest), (d.x(shape, False), d.x([4], False))),
+        (f"topk {count} {k} {largest}", lambda x: x.topk(count, k, largest=largest)[0], (d.x(shape),)),
+        (f"sort {k} {largest}", lambda x: x.sort(k, descending=largest)[0], (d.x(shape),)),
+        (f"argsort {k} {largest}", lambda x: x.argsort(k, descending=largest, stable=True), (d.x(shape),)),
+        (f"bucketize {largest}", lambda x, b: torch.bucketize(x, b.sort()[0], right=largest), (d.x(shape), d.x([4], False))),
+        (f"searchsorted {largest}", lambda x, b: torch.searchsorted(b.sort()[0], x, right=largest), (d.x(shape), d.x([4], False))),
         ("index_put", lambda x, i, s: x.index_put((i,), s, accumulate=True), (x, signed, d.x([len(signed), *shape[1:]]))),
         (f"select_scatter {k}", lambda x, s: x.select_scatter(s, k, 0), (x, d.x([*shape[: k % len(shape)], *shape[k % len(shape) + 1 :]]))),
         (f"diagonal {k}", lambda x: torch.diag_embed(x), (x,)),

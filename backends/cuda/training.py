@@ -33,9 +33,9 @@ def _silu(a: Sequence[str], c: Scalar) -> str:
 
 def _clip(a: Sequence[str], c: Scalar) -> str:
     named = dict(c.operator.attributes)
-    inside = [f"{a[1]} >= {c.number('low', 0.0)}"] * ("low" in named) + [f"{a[1]} <= {c.number('high', 0.0)}"] * (
-        "high" in named
-    )
+    equal = "" if number(c.operator, "flat", 0) else "="
+    inside = [f"{a[1]} >{equal} {c.number('low', 0.0)}"] * ("low" in named)
+    inside += [f"{a[1]} <{equal} {c.number('high', 0.0)}"] * ("high" in named)
     return f"({' && '.join(inside)} ? {a[0]} : {c.lit(0.0)})" if inside else a[0]
 
 

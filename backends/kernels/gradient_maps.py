@@ -4,7 +4,7 @@
 
     gelu_gradient(g, x)     g (Phi(x) + x phi(x));  attribute approximate = "tanh": the derivative of the tanh formula
     silu_gradient(g, x)     g s (1 + x (1 - s)),  s = sigmoid(x)
-    clip_gradient(g, x)     g where low <= x <= high
+    clip_gradient(g, x)     g where low <= x <= high;  attribute flat = 1: where low < x < high
     maximum_gradient(g, x, y)   g where x > y, g / 2 where x = y        (minimum_gradient: <)
     divide_gradient(g, q, y)    - g q / y,  q = x / y
     sqrt_gradient(g, y)     g / 2 y;  attribute flat = 1: 0 where y = 0 (norms)
@@ -51,7 +51,8 @@ def _silu(xp: ModuleType, a: Sequence[Array], op: Operator) -> Array:
 
 def _clip(xp: ModuleType, a: Sequence[Array], op: Operator) -> Array:
     g, x = a
-    inside = (x >= number(op, "low", -inf)) & (x <= number(op, "high", inf))
+    low, high = number(op, "low", -inf), number(op, "high", inf)
+    inside = (x > low) & (x < high) if number(op, "flat", 0) else (x >= low) & (x <= high)
     return xp.where(inside, g, xp.zeros((), dtype=g.dtype))  # type: ignore[no-any-return]
 
 

@@ -186,6 +186,11 @@ def _with_number(c: Context, node: Node, function: str, x: Ref, number: float, r
             _affine(c, node, x, 1.0, number)
         case "subtract":
             _affine(c, node, x, -1.0, number)
+        case "multiply" if number == 0.0 and node.dtype.startswith(("float", "bfloat")):  # NaN, of NaN and infinity
+            tensor, shape = c.operand(cast(c, node, x, node.dtype) or x)
+            c.put(
+                node, spread(c, node, pointwise(c, node, "", "scale", [(tensor, shape)], node.dtype, scale=0.0), shape)
+            )
         case "multiply":
             _affine(c, node, x, number, 0.0)
         case "divide" if not reverse and number != 0:
@@ -271,12 +276,15 @@ def fill(c: Context, node: Node) -> None:
 
 
 def _clipped(c: Context, node: Node, x: Ref, low: float, high: float) -> None:
+    flat = short_kind(node) == "hardtanh"  # no gradient at its bounds, as relu at 0; clamp passes it there
     if (low, high) == (-inf, inf):
         _same(c, node, x)
-    elif (low, high) == (0.0, inf):
+    elif flat and (low, high) == (0.0, inf):
         elementwise(c, node, "relu", [x])
     else:
-        bounds = {k: v for k, v in (("low", low), ("high", high)) if not isinf(v)}
+        bounds: dict[str, Value] = {k: v for k, v in (("low", low), ("high", high)) if not isinf(v)}
+        if flat:
+            bounds["flat"] = 1
         tensor, shape = c.operand(cast(c, node, x, node.dtype) or x)
         c.put(node, pointwise(c, node, "", "clip", [(tensor, shape)], node.dtype, **bounds))
 

@@ -5,7 +5,7 @@ local gradient.
 
 Operands of h_j: `g` the incoming gradient, `0`, `1`, .. the inputs, `y` the output.  PASS: h_j = g.  NOTHING: the
 derivative is zero almost everywhere, or the input is no number.  Kinks follow PyTorch: relu, abs and sign take 0 at 0,
-maximum and minimum share ties evenly, clip passes the gradient at both ends.
+maximum and minimum share ties evenly, clip passes the gradient at both ends, or with `flat` = 1 at none.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ MAP_RULES: Final[Mapping[str, tuple[Local | None, ...]]] = MappingProxyType(
         "scale": (Local("scale", ("g",), ("scale",)),),
         "abs": (Local("abs_gradient", ("g", "0")),),
         "reciprocal": (Local("reciprocal_gradient", ("g", "y")),),
-        "clip": (Local("clip_gradient", ("g", "0"), ("low", "high")),),
+        "clip": (Local("clip_gradient", ("g", "0"), ("low", "high", "flat")),),
         "tanh": (Local("tanh_gradient", ("g", "y")),),
         "sigmoid": (Local("sigmoid_gradient", ("g", "y")),),
         "exp": (Local("multiply", ("g", "y")),),
