@@ -153,7 +153,8 @@ def everyone() -> list[Every]:
         steps = [step_of(n) for n in names]
         if names is plain:
             steps += [step_of("gelu", tanh), step_of("gelu_gradient", tanh)]
-            steps += [step_of("clip_gradient", ends), step_of("clip_gradient", (("flat", 1), *ends))]
+            steps += [step_of("clip_gradient", (("tie", share), *ends)) for share in (0.0, 0.5, 1.0)]
+            steps += [step_of(f"{n}_gradient", (("tie", 1.0),)) for n in ("maximum", "minimum")]
         else:
             steps.append(step_of("mask_fill", (("value", -np.inf),)))
         operands = (Operand(dtype, dense(shape)),) * 10 + (

@@ -3,6 +3,7 @@
 elu(x)             scale relu(x) + alpha scale (exp(a min(x, 0)) - 1)
 leaky_relu(x)      relu(x) + slope min(x, 0), whose gradient at 0 is the slope
 logsigmoid(x)      -softplus(-x)
+logit(x)           2 (log sqrt x - log sqrt(1 - x)), whose gradient outside of [0, 1] is NaN as well
 hardsigmoid(x)     min(max(x + 3, 0), 6) / 6, and hardswish x times that; no gradient of it at -3 and 3
 expm1, log2, tan, sinh, atanh, ..   by exp, log, sin, cos
 isinf(x)           |x| = inf
@@ -69,10 +70,24 @@ def log_sigmoid(c: Context, node: Node) -> None:
     c.put(node, step("negate", step("softplus", step("negate", x, part="opposite")), part=""))
 
 
+def logit(c: Context, node: Node) -> None:
+    """logit, of numbers that are first moved into [eps, 1 - eps] where `eps` is given."""
+    x, step = _start(c, node)
+    eps = node.number("eps", -1.0)
+    if eps > 0.5:
+        raise Unsupported(f"eps={eps:g} (at most 0.5)")
+    if eps >= 0.0:
+        x = step("clip", x, low=eps, high=1.0 - eps)
+    more = step("log", step("sqrt", x, part="root"))
+    rest = step("shift", step("negate", x), part="rest", shift=1.0)
+    less = step("log", step("sqrt", rest, part="rest_root"), part="rest_log")
+    c.put(node, step("scale", step("subtract", more, less), part="", scale=2.0))
+
+
 def hard_gate(c: Context, node: Node) -> None:
     """hardsigmoid, hardswish."""
     x, step = _start(c, node)
-    gate = step("clip", step("shift", x, shift=3.0), low=0.0, high=6.0, flat=1)
+    gate = step("clip", step("shift", x, shift=3.0), low=0.0, high=6.0, tie=0.0)
     if "hardswish" in node.kind:
         gate = step("multiply", x, gate)
     c.put(node, step("scale", gate, part="", scale=1.0 / 6.0))
@@ -242,6 +257,7 @@ HANDLERS: dict[str, Handler] = {
     "elu": elu,
     "leaky_relu": leaky,
     "log_sigmoid_forward": log_sigmoid,
+    "logit": logit,
     **dict.fromkeys(("hardsigmoid", "hardswish"), hard_gate),
     "expm1": less_one,
     "log2": _logarithm(2.0),

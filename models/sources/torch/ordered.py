@@ -10,6 +10,8 @@ histc        the number of elements in each of `bins` intervals of [min, max]; i
 
 from __future__ import annotations
 
+from math import inf
+
 from ...program.index import Affine
 from ..building.flat import Unsupported, normalised, part_of, pointwise, reduced
 from .context import Context, Handler, Node, Ref, dimension
@@ -125,14 +127,21 @@ def median(c: Context, node: Node) -> None:
     order = normalised(c, node, "order", "argsort", [(tensor, shape)], [dim], "int64")
     kept = tuple(1 if k == dim else n for k, n in enumerate(shape))
     middle = part_of(c, node, "middle", order, kept, {dim: (1, (shape[dim] - 1) // 2)})
-    if _real(c, node):
-        first = _first_position(c, node, _no_number(c, node, tensor, shape), shape, dim)
+    real, nan = _real(c, node), ""
+    if real:
+        nan = _no_number(c, node, tensor, shape)
+        first = _first_position(c, node, nan, shape, dim)
         held = pointwise(c, node, "held", "less", [(first, kept)], "bool", value=shape[dim])
         middle = pointwise(c, node, "chosen", "where", [(held, kept), (first, kept), (middle, kept)], "int64")
     value = picked_along(c, node, "values", (tensor, shape), (middle, kept), dim)
-    c.put(node, c.view(node, "value", value, node.shapes[0] or (1,)))
     if isinstance(given, int):
         c.put(node, c.view(node, "position", middle, node.shapes[1] or (1,)), 1)
+    elif real:  # all elements that are equal to it share its gradient
+        equal = pointwise(c, node, "equal", "equal", [(tensor, shape), (value, kept)], "bool")
+        equal = pointwise(c, node, "shown", "logical_or", [(equal, shape), (nan, shape)], "bool")
+        alike = pointwise(c, node, "alike", "mask_fill", [(tensor, shape), (equal, shape)], None, value=-inf)
+        value = reduced(c, node, "median", alike, shape, [dim], "max", 1.0, True)
+    c.put(node, c.view(node, "value", value, node.shapes[0] or (1,)))
 
 
 def bucketize(c: Context, node: Node) -> None:

@@ -49,7 +49,12 @@ _ALLOCATIONS: Final = 200_000
 _TENSORS_ONLY: Final = "TORCH_FORCE_WEIGHTS_ONLY_LOAD"
 """PyTorch's switch, read at every load."""
 
-KEPT: Final = frozenset({"detach", "select_scatter", "log_sigmoid_forward", "hardsigmoid", "hardswish", *UPSAMPLING})
+KEPT: Final = frozenset(
+    {
+        *("detach", "select_scatter", "log_sigmoid_forward", "hardsigmoid", "hardswish", "logit", "std", "std_mean"),
+        *UPSAMPLING,
+    }
+)
 """ATen operators that stay whole: an upsampling, one linear map per dimension, would become a hundred operators,
 `detach` an `alias`, which does not stop gradients, a row that is written a mask of all rows, and functions with
 corners what has other gradients there.

@@ -57,6 +57,7 @@ def division(c: Context, node: Node) -> None:
     if by_zero:  # as the exact quotient: infinite, or nan
         zero = pointwise(c, node, "by_zero", "equal", [y], "bool", value=0.0), y[1]
         exact = pointwise(c, node, "exact", "divide", [given, y], element), node.shape
+        exact = pointwise(c, node, "stopped", "stop_gradient", [exact], element), node.shape
         part = "" if element == node.dtype else "chosen"
         whole = pointwise(c, node, part, "where", [zero, exact, (whole, node.shape)], element)
     if element != node.dtype:
