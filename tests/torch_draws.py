@@ -31,6 +31,8 @@ from shardproof.models.sources.training import build_step
 
 F = nn.functional
 PACK = 24
+UNKNOWN: set[str] = set()
+"""Calls of operators without a handler, which need not be tried again."""
 TOLERANCE = 1e-7
 """Relative: constants of a program are float32 where PyTorch's defaults are."""
 
@@ -49,6 +51,7 @@ class Draw:
 
     def __init__(self, seed: int, special: bool) -> None:
         self.random, self.special = np.random.default_rng(seed), special
+        self.fixed: list[int] | None = None
 
     def pick(self, *choices: Any) -> Any:
         return choices[int(self.random.integers(len(choices)))]
@@ -60,6 +63,8 @@ class Draw:
         return int(self.random.integers(low, high + 1))
 
     def shape(self, low: int = 1, high: int = 4) -> list[int]:
+        if self.fixed is not None:
+            return self.fixed
         return [int(self.pick(1, 2, 3, 4, 5)) for _ in range(self.integer(low, high))]
 
     def dim(self, shape: Sequence[int]) -> int:
@@ -217,8 +222,13 @@ def binary(d: Draw) -> Call:
 
 
 def with_number(d: Draw) -> Call:
-    name = d.pick("add", "sub", "mul", "div", "pow", "remainder", "fmod", "floor_divide", "rsub", "eq", "lt", "ge")
+    names = ("add", "sub", "mul", "div", "pow", "remainder", "fmod", "floor_divide", "rsub", "eq", "lt", "ge")
+    name = d.pick(*names, "maximum", "minimum")
     number = d.pick(0, 1, 2, -1, 0.5, -2.5, 3)
+    if name in ("maximum", "minimum"):
+        return call(
+            f"{name} {number}", lambda x: getattr(torch, name)(x, torch.tensor(number, dtype=x.dtype)), d.x(d.shape(0))
+        )
     if name in ("div", "remainder", "fmod", "floor_divide") and number == 0:
         number = 2
     x = d.x(d.shape(0)) if d.chance(0.8) else d.whole(d.shape(0))
@@ -626,8 +636,22 @@ def attended(d: Draw) -> Call:
     return call(words, lambda q, k, v, m=None: F.scaled_dot_product_attention(q, k, v, m, **options), *given)
 
 
+def chained(d: Draw) -> Call:
+    """A call of what another one gives."""
+    first = d.pick(unary, binary, reduced, moved, moved, indexed, products, pooled, norms, padded)(d)
+    made = next(t for t in _leaves(first.function(*first.given)) if t.is_floating_point())
+    d.fixed = list(made.shape)
+    second = d.pick(unary, parametric, with_number, clamped, reduced, reduced, moved, moved)(d)
+
+    def both(*given: Tensor) -> Any:
+        inner = next(t for t in _leaves(first.function(*given[: len(first.given)])) if t.is_floating_point())
+        return second.function(inner, *given[len(first.given) :])
+
+    return call(f"{first.words.split()[0]}>{second.words} of {first.words}", both, *first.given, *second.given[1:])
+
+
 MAKERS = (
-    unary, unary, parametric, binary, binary, with_number, rounded, clamped, chosen, reduced, reduced, reduced, norms, convolved,
+    chained, chained, chained, chained, chained, chained, unary, unary, parametric, binary, binary, with_number, rounded, clamped, chosen, reduced, reduced, reduced, norms, convolved,
     pooled, pooled, padded, resampled, moved, moved, indexed, indexed, products, losses, losses, attended,
 )  # fmt: skip
 
@@ -763,7 +787,6 @@ def main(arguments: list[str]) -> int:
     limit = float(arguments[arguments.index("--seconds") + 1]) if "--seconds" in arguments else 1e9
     counts: Counter[str] = Counter()
     reasons: Counter[str] = Counter()
-    unknown: set[str] = set()  # calls of operators without a handler, which need not be tried again
     start, pack, last = time.process_time(), [], first
     for seed in range(first, first + count):
         last = seed
@@ -771,7 +794,7 @@ def main(arguments: list[str]) -> int:
         counts["drawn"] += 1
         if made is None:
             counts["no program"] += 1
-        elif _kind(made) in unknown:
+        elif _kind(made) in UNKNOWN:
             counts["refused as before"] += 1
         else:
             pack.append(made)
@@ -781,7 +804,7 @@ def main(arguments: list[str]) -> int:
                 if found.startswith("refused"):
                     reasons[found[:60]] += 1
                     if found.startswith("refused: aten.") and " with " not in found:
-                        unknown.add(_kind(c))
+                        UNKNOWN.add(_kind(c))
                 elif found:
                     print(f"{c.words[:300]}\n    {found}", flush=True)
             pack = []
