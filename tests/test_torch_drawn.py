@@ -122,7 +122,6 @@ DERIVED: dict[str, tuple[Callable[..., Any], Any]] = {
     "logit of moved numbers": (lambda x: torch.logit(x, 0.25), double(-2.0, 0.0, 0.25, 0.3, 0.75, 1.5)),
     "deviation of one element": (lambda x: x[..., :1].std(3, correction=0), TIES),
     "deviation of equal elements": (lambda x: torch.stack((x[..., 0], x[..., 0], x[..., 1] * 0)).std(0)[0], TIES),
-    "deviation and mean": (lambda x: torch.std_mean(x, (1, 2), keepdim=True), TIES),
     "quotient by zero, floored": (lambda x: torch.div(x + 1.0, x, rounding_mode="floor"), CORNERS),
     "quotient of two, floored": (lambda x: torch.div(x, x[:, :1], rounding_mode="floor"), TIES),
 }

@@ -124,7 +124,7 @@ def reduction(c: Context, node: Node) -> None:
 
 
 def variance(c: Context, node: Node) -> None:
-    """var, the mean square distance from the mean; std, its root, whose gradient is 0 at 0; std_mean, with the mean."""
+    """var, the mean square distance from the mean; std, its root, whose gradient is 0 at 0."""
     x, shape = c.operand(node.ref("self"))
     dims = sorted({dimension(node, k, len(shape)) for k in node.integers("dim") or range(len(shape))})
     count = prod(shape[k] for k in dims)
@@ -143,8 +143,6 @@ def variance(c: Context, node: Node) -> None:
     y = c.view(node, "scalar", y, (1,)) if not node.shape else y
     if kind != "var":
         y = pointwise(c, node, "", "sqrt", [(y, c.g.tensors[y].shape)], None, flat=1)
-    if kind == "std_mean":
-        c.put(node, c.view(node, "middle", mean, node.shapes[1] or (1,)), 1)
     c.put(node, y)
 
 
@@ -174,6 +172,6 @@ HANDLERS: dict[str, Handler] = {
         batch_norm,
     ),
     **dict.fromkeys(("sum", "mean", "amax", "amin", "any", "max", "min"), reduction),
-    **dict.fromkeys(("var", "std", "std_mean"), variance),
+    **dict.fromkeys(("var", "std"), variance),
     "cumsum": cumulative,
 }
