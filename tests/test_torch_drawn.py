@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Callable
 from typing import Any
 
@@ -76,6 +77,45 @@ FOUND |= {
 def test_what_draws_found(name: str) -> None:
     function, given = FOUND[name]
     assert judged([Call(f"x: {name}", function, given)]) == ""
+
+
+WIDE = double(NAN, float("inf"), float("-inf"), 0.0, -0.0, 1.5, -2.0, 7.0)
+INTEGERS, TRUTH = torch.tensor([-2, 0, 3, 7]), torch.tensor([True, False])
+
+ENDS: dict[str, tuple[Callable[..., Any], tuple[Any, ...]]] = {
+    **{
+        f"{x.dtype} {name} {number}": (lambda x, f=f, n=number: f(x, n), (x,))
+        for x in (TRUTH, INTEGERS, WIDE)
+        for name, f in {"%": operator.mod, "//": operator.floordiv}.items()
+        for number in (2, -1, 1.5)
+    },
+    "truth values by infinity": (lambda x: x % float("inf"), (TRUTH,)),
+    "floored quotients of all signs": (lambda x, y: torch.div(x[:, None], y, rounding_mode="floor"), (WIDE, WIDE)),
+    "a number over computed ones": (lambda x: 7.5 // x, (WIDE,)),
+    "2 to numbers": (lambda x: 2.0**x, (WIDE,)),
+    "1 to numbers": (lambda x: torch.stack((1.0**x, x)), (WIDE,)),
+}
+NOT_READ: dict[str, tuple[Callable[..., Any], Any]] = {
+    "a quotient by inf": (lambda x: torch.stack((x / float("inf"), x)), WIDE),
+    "a quotient by 9.9": (lambda x: x / 1e-320, WIDE),
+    "a rounded quotient by -inf": (lambda x: x // float("-inf"), WIDE),
+    "a computed exponent": (lambda x: 2**x, INTEGERS),
+    "computed exponent": (lambda x: 2**x, TRUTH),
+    "exponent": (lambda x: float("inf") ** x, WIDE),
+}
+"""What is refused in these words."""
+
+
+def test_numbers_at_their_ends() -> None:
+    said = {c.words: found for c, found in outcomes([Call(k, f, x) for k, (f, x) in ENDS.items()])}
+    assert {k: v for k, v in said.items() if v} == {}
+
+
+@pytest.mark.parametrize("words", NOT_READ)
+def test_numbers_that_are_refused(words: str) -> None:
+    function, given = NOT_READ[words]
+    found = judged([Call("x", function, (given,))])
+    assert found.startswith("refused: aten.") and words in found
 
 
 CORNERS = double(-3.0, 3.0, -1.0, 1.0, 0.0, 6.0, 0.5, -0.5, 2.0, -2.0)

@@ -221,7 +221,9 @@ def power(c: Context, node: Node) -> None:
     known, whole = c.known(base), c.known(exponent)
     if isinstance(base, Ref) and c.uniform(exponent) is not None:
         pointwise_power(c, node)
-    elif isinstance(exponent, Ref) and known is not None and bool(np.all(np.greater(known, 0))):
+    elif isinstance(exponent, Ref) and known is not None and bool(np.all(known == 1)) and "int" not in node.dtype:
+        c.fill(node, 1.0)
+    elif isinstance(exponent, Ref) and known is not None and _has_logarithm(known) and "int" not in node.dtype:
         logs = Ref(f"{node.name}/log")
         c.constants[logs] = np.log(known.astype("float64"))
         c.shapes[logs], c.dtypes[logs] = known.shape, node.dtype
@@ -244,6 +246,12 @@ def power(c: Context, node: Node) -> None:
             c.put(node, total[0])
     else:
         raise Unsupported("a computed exponent of a base that may be negative (write exp(y * log(x)))")
+
+
+def _has_logarithm(base: Constant) -> bool:
+    """Whether base ** y is exp(y log base) for every y, NaN and infinities among them: 1 ** NaN is 1."""
+    number = np.asarray(base, dtype=np.float64)
+    return bool(np.all((number > 0) & (number != 1) & np.isfinite(number)))
 
 
 def _counts(exponent: Constant) -> bool:

@@ -58,6 +58,8 @@ BINARY = {
 """ATen operator (x, y) -> our function."""
 
 _COMPARISONS = ("equal", "not_equal", "less", "less_equal", "greater", "greater_equal")
+_OF_NUMBERS = frozenset({"remainder", "fmod", "floor_divide", "power"})
+"""Functions that have other values of truth values than of 0 and 1."""
 _MIRRORED = {"less": "greater", "less_equal": "greater_equal", "greater": "less", "greater_equal": "less_equal"}
 
 
@@ -92,7 +94,9 @@ def elementwise(c: Context, node: Node, function: str, values: Sequence[Ref], **
     for v in values:
         promoted = (
             v
-            if function in _COMPARISONS or node.dtype == "bool" or c.dtypes[v] == "bool"
+            if function in _COMPARISONS
+            or node.dtype == "bool"
+            or (c.dtypes[v] == "bool" and function not in _OF_NUMBERS)
             else cast(c, node, v, node.dtype) or v
         )
         operands.append(c.operand(promoted))
@@ -194,6 +198,8 @@ def _with_number(c: Context, node: Node, function: str, x: Ref, number: float, r
         case "multiply":
             _affine(c, node, x, number, 0.0)
         case "divide" if not reverse and number != 0:
+            if not (isfinite(number) and isfinite(1.0 / number)):
+                raise Unsupported(f"a quotient by {number:g}")
             _affine(c, node, x, 1.0 / number, 0.0)
         case "divide":
             tensor, shape = c.operand(cast(c, node, x, node.dtype) or x)
