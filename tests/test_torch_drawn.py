@@ -60,6 +60,8 @@ FOUND |= {
     "median of all with NaN": (torch.median, (ROWS,)),
     "softshrink of NaN": (nn.functional.softshrink, (ODD,)),
     "hardshrink of NaN": (nn.functional.hardshrink, (ODD,)),
+    "sign of NaN": (torch.sign, (ODD,)),
+    "sgn of NaN": (torch.sgn, (ODD,)),
     "zero times NaN and infinity": (lambda x: x * 0, (ODD,)),
     "bucketize of NaN": (lambda x: torch.bucketize(x, double(-1.0, 0.0, 1.0)), (ODD,)),
     "bucketize of NaN, right": (lambda x: torch.bucketize(x, double(-1.0, 0.0, 1.0), right=True), (ODD,)),

@@ -70,6 +70,17 @@ def log_sigmoid(c: Context, node: Node) -> None:
     c.put(node, step("negate", step("softplus", step("negate", x, part="opposite")), part=""))
 
 
+def sign(c: Context, node: Node) -> None:
+    """sign, which PyTorch has at 0 for NaN as well."""
+    x = c.operand(node.ref("self"))
+    real = c.dtypes[node.ref("self")].startswith(("float", "bfloat"))
+    y = pointwise(c, node, "sign" if real else "", "sign", [x], node.dtype)
+    if real:
+        number = pointwise(c, node, "number", "equal", [x, x], "bool"), x[1]
+        y = pointwise(c, node, "", "mask_fill", [(y, x[1]), number], node.dtype, value=0.0)
+    c.put(node, y)
+
+
 def logit(c: Context, node: Node) -> None:
     """logit, of numbers that are first moved into [eps, 1 - eps] where `eps` is given."""
     x, step = _start(c, node)
@@ -266,6 +277,7 @@ HANDLERS: dict[str, Handler] = {
     "leaky_relu": leaky,
     "log_sigmoid_forward": log_sigmoid,
     "logit": logit,
+    "sign": sign,
     **dict.fromkeys(("hardsigmoid", "hardswish"), hard_gate),
     "expm1": less_one,
     "log2": _logarithm(2.0),

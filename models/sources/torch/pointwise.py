@@ -30,7 +30,6 @@ UNARY = {
     "sin": "sin",
     "atan": "atan",
     "abs": "abs",
-    "sign": "sign",
     "floor": "floor",
     "reciprocal": "reciprocal",
     "silu": "silu",
