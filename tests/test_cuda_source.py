@@ -144,7 +144,7 @@ def everyone() -> list[Every]:
     truth = {n for n in EXPRESSIONS if FUNCTIONS[n].logical}
     plain = tuple(sorted(n for n in EXPRESSIONS if not masks(n) and n not in truth))
     rest = tuple(sorted(set(EXPRESSIONS) - set(plain)))
-    tanh = (("approximate", "tanh"),)
+    tanh, ends = (("approximate", "tanh"),), (("high", 0.5), ("low", -0.4))
     out = []
     for names, (dtype, shape) in [
         *product((plain,), (("float32", ODD), ("float32", EVEN), ("float64", EVEN))),
@@ -153,6 +153,8 @@ def everyone() -> list[Every]:
         steps = [step_of(n) for n in names]
         if names is plain:
             steps += [step_of("gelu", tanh), step_of("gelu_gradient", tanh)]
+            steps += [step_of("clip_gradient", (("tie", share), *ends)) for share in (0.0, 0.5, 1.0)]
+            steps += [step_of(f"{n}_gradient", (("tie", 1.0),)) for n in ("maximum", "minimum")]
         else:
             steps.append(step_of("mask_fill", (("value", -np.inf),)))
         operands = (Operand(dtype, dense(shape)),) * 10 + (

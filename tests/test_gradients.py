@@ -556,12 +556,12 @@ def gradient_of(graph: Graph, values: dict[str, np.ndarray], name: str) -> np.nd
     return run_graph(step, {**inputs_of(step, 0), **values}, keep=[b[name]])[b[name]]
 
 
-def summed(function: str, x: np.ndarray, *more: np.ndarray, **attributes: float) -> np.ndarray:
+def summed(function: str, x: np.ndarray, *more: np.ndarray, wanted: str = "x", **attributes: float) -> np.ndarray:
     g = Builder("g", "float64")
     tensors = [g.parameter("x", x.shape), *(g.parameter(f"x{j}", m.shape) for j, m in enumerate(more))]
     y = g.map("y", function, *tensors, **attributes)
     graph = g.build(g.reduce("total", "i -> ", y))
-    return gradient_of(graph, {"x": x, **{f"x{j}": m for j, m in enumerate(more)}}, "x")
+    return gradient_of(graph, {"x": x, **{f"x{j}": m for j, m in enumerate(more)}}, wanted)
 
 
 def test_kinks() -> None:
@@ -569,8 +569,33 @@ def test_kinks() -> None:
     np.testing.assert_array_equal(summed("relu", at), [0, 0, 1])
     np.testing.assert_array_equal(summed("abs", at), [-1, 0, 1])
     np.testing.assert_array_equal(summed("clip", at, low=0.0, high=1.0), [0, 1, 1])
+    np.testing.assert_array_equal(summed("clip", at, low=0.0, high=1.0, tie=0.0), [0, 0, 0])
+    np.testing.assert_array_equal(summed("clip", at, low=-1.0, high=2.0, tie=0.0), [0, 1, 1])
+    np.testing.assert_array_equal(summed("clip", at, low=0.0, high=1.0, tie=0.5), [0, 0.5, 0.5])
+    np.testing.assert_array_equal(summed("clip", at, low=0.0, tie=0.5), [0, 0.5, 1])
     np.testing.assert_array_equal(summed("maximum", at, np.zeros(3)), [0, 0.5, 1])
     np.testing.assert_array_equal(summed("minimum", at, np.zeros(3)), [1, 0.5, 0])
+    np.testing.assert_array_equal(summed("maximum", at, np.zeros(3), tie=1.0), [0, 1, 1])
+    np.testing.assert_array_equal(summed("minimum", at, np.zeros(3), tie=0.0), [1, 0, 0])
+    np.testing.assert_array_equal(summed("maximum", np.zeros(3), at, wanted="x0", tie=1.0), [0, 0, 1])
+    np.testing.assert_array_equal(summed("minimum", np.zeros(3), at, wanted="x0", tie=0.0), [1, 1, 0])
+
+
+@pytest.mark.parametrize("combine", [Combine.MAX, Combine.MIN])
+def test_the_first_extreme_of_several_axes(combine: Combine) -> None:
+    """Along reduced axes together, row-major; NaN is the extreme where there is one."""
+    g = Builder("g", "float64")
+    y = g.reduce("y", "a b c -> b", g.parameter("x", (2, 3, 2)), combine)
+    graph = g.build(g.reduce("total", "b -> ", y))
+    first = replace(graph.operators[0], attributes=(("first", 1),))
+    graph = replace(graph, operators=(first, *graph.operators[1:])).check()
+    x = np.array([[[1, 2], [np.nan, 1], [2, 2]], [[2, 1], [0, np.nan], [2, 2]]], dtype=np.float64)
+    wanted = np.zeros((2, 3, 2))
+    for b in range(3):
+        column = x[:, b].reshape(-1)
+        at = np.argmax(column) if combine is Combine.MAX else np.argmin(column)
+        wanted[at // 2, b, at % 2] = 1
+    np.testing.assert_array_equal(gradient_of(graph, {"x": x}, "x"), wanted)
 
 
 def test_extremes_are_shared_by_those_that_attain_them() -> None:

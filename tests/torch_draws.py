@@ -31,6 +31,8 @@ from shardproof.models.sources.training import build_step
 
 F = nn.functional
 PACK = 24
+UNKNOWN: set[str] = set()
+"""Calls of operators without a handler, which need not be tried again."""
 TOLERANCE = 1e-7
 """Relative: constants of a program are float32 where PyTorch's defaults are."""
 
@@ -49,6 +51,7 @@ class Draw:
 
     def __init__(self, seed: int, special: bool) -> None:
         self.random, self.special = np.random.default_rng(seed), special
+        self.fixed: list[int] | None = None
 
     def pick(self, *choices: Any) -> Any:
         return choices[int(self.random.integers(len(choices)))]
@@ -60,6 +63,8 @@ class Draw:
         return int(self.random.integers(low, high + 1))
 
     def shape(self, low: int = 1, high: int = 4) -> list[int]:
+        if self.fixed is not None:
+            return self.fixed
         return [int(self.pick(1, 2, 3, 4, 5)) for _ in range(self.integer(low, high))]
 
     def dim(self, shape: Sequence[int]) -> int:
@@ -196,8 +201,7 @@ def parametric(d: Draw) -> Call:
         ("softmin", {"dim": d.dim(shape)}),
         ("normalize", {"dim": d.dim(shape), "p": d.pick(1.0, 2.0, 3.0), "eps": d.pick(1e-12, 0.1)}),
     )
-    odd = name not in ("softshrink", "hardshrink")  # PyTorch's own decomposition makes 0 of NaN
-    return call(f"{name} {options}", lambda x: getattr(F, name)(x, **options), d.x(shape, odd))
+    return call(f"{name} {options}", lambda x: getattr(F, name)(x, **options), d.x(shape))
 
 
 def binary(d: Draw) -> Call:
@@ -218,8 +222,13 @@ def binary(d: Draw) -> Call:
 
 
 def with_number(d: Draw) -> Call:
-    name = d.pick("add", "sub", "mul", "div", "pow", "remainder", "fmod", "floor_divide", "rsub", "eq", "lt", "ge")
+    names = ("add", "sub", "mul", "div", "pow", "remainder", "fmod", "floor_divide", "rsub", "eq", "lt", "ge")
+    name = d.pick(*names, "maximum", "minimum")
     number = d.pick(0, 1, 2, -1, 0.5, -2.5, 3)
+    if name in ("maximum", "minimum"):
+        return call(
+            f"{name} {number}", lambda x: getattr(torch, name)(x, torch.tensor(number, dtype=x.dtype)), d.x(d.shape(0))
+        )
     if name in ("div", "remainder", "fmod", "floor_divide") and number == 0:
         number = 2
     x = d.x(d.shape(0)) if d.chance(0.8) else d.whole(d.shape(0))
@@ -281,8 +290,6 @@ def reduced(d: Draw) -> Call:
     name = d.pick(*["sum", "mean", "amax", "amin", "prod", "var", "std", "logsumexp", "norm", "max", "min", "any", "all", "cumsum", "cumprod", "argmax", "argmin", "median"],
                   *["count_nonzero", "nansum", "var_mean", "std_mean", "aminmax", "logcumsumexp", "cummax", "cummin", "nanmean"])  # fmt: skip
     x = d.x(shape) if d.chance(0.85) or name in ("logsumexp", "norm", "median") else d.whole(shape)
-    if name in ("median", "argmin", "min"):  # NaN is PyTorch's least and median; where positions are sorted it is last
-        x = d.x(shape, False)
     if name in ("any", "all") and d.chance():
         x = d.mask(shape)
     if name in ("mean", "var", "std", "var_mean", "std_mean", "nanmean", "logcumsumexp") and not x.is_floating_point():
@@ -521,11 +528,11 @@ def indexed(d: Draw) -> Call:
         (f"embedding {padding}", lambda t, i: F.embedding(i, t, padding_idx=padding), (table, words)),
         ("one_hot", lambda i: F.one_hot(i, 6), (words,)),
         ("masked_scatter", lambda x, m, s: x.masked_scatter(m, s), (x, m, d.x(shape))),
-        (f"topk {count} {k} {largest}", lambda x: x.topk(count, k, largest=largest)[0], (d.x(shape, False),)),
-        (f"sort {k} {largest}", lambda x: x.sort(k, descending=largest)[0], (d.x(shape, False),)),
-        (f"argsort {k} {largest}", lambda x: x.argsort(k, descending=largest, stable=True), (d.x(shape, False),)),
-        (f"bucketize {largest}", lambda x, b: torch.bucketize(x, b.sort()[0], right=largest), (d.x(shape, False), d.x([4], False))),
-        (f"searchsorted {largest}", lambda x, b: torch.searchsorted(b.sort()[0], x, right=largest), (d.x(shape, False), d.x([4], False))),
+        (f"topk {count} {k} {largest}", lambda x: x.topk(count, k, largest=largest)[0], (d.x(shape),)),
+        (f"sort {k} {largest}", lambda x: x.sort(k, descending=largest)[0], (d.x(shape),)),
+        (f"argsort {k} {largest}", lambda x: x.argsort(k, descending=largest, stable=True), (d.x(shape),)),
+        (f"bucketize {largest}", lambda x, b: torch.bucketize(x, b.sort()[0], right=largest), (d.x(shape), d.x([4], False))),
+        (f"searchsorted {largest}", lambda x, b: torch.searchsorted(b.sort()[0], x, right=largest), (d.x(shape), d.x([4], False))),
         ("index_put", lambda x, i, s: x.index_put((i,), s, accumulate=True), (x, signed, d.x([len(signed), *shape[1:]]))),
         (f"select_scatter {k}", lambda x, s: x.select_scatter(s, k, 0), (x, d.x([*shape[: k % len(shape)], *shape[k % len(shape) + 1 :]]))),
         (f"diagonal {k}", lambda x: torch.diag_embed(x), (x,)),
@@ -629,8 +636,22 @@ def attended(d: Draw) -> Call:
     return call(words, lambda q, k, v, m=None: F.scaled_dot_product_attention(q, k, v, m, **options), *given)
 
 
+def chained(d: Draw) -> Call:
+    """A call of what another one gives."""
+    first = d.pick(unary, binary, reduced, moved, moved, indexed, products, pooled, norms, padded)(d)
+    made = next(t for t in _leaves(first.function(*first.given)) if t.is_floating_point())
+    d.fixed = list(made.shape)
+    second = d.pick(unary, parametric, with_number, clamped, reduced, reduced, moved, moved)(d)
+
+    def both(*given: Tensor) -> Any:
+        inner = next(t for t in _leaves(first.function(*given[: len(first.given)])) if t.is_floating_point())
+        return second.function(inner, *given[len(first.given) :])
+
+    return call(f"{first.words.split()[0]}>{second.words} of {first.words}", both, *first.given, *second.given[1:])
+
+
 MAKERS = (
-    unary, unary, parametric, binary, binary, with_number, rounded, clamped, chosen, reduced, reduced, reduced, norms, convolved,
+    chained, chained, chained, chained, chained, chained, unary, unary, parametric, binary, binary, with_number, rounded, clamped, chosen, reduced, reduced, reduced, norms, convolved,
     pooled, pooled, padded, resampled, moved, moved, indexed, indexed, products, losses, losses, attended,
 )  # fmt: skip
 
@@ -766,7 +787,6 @@ def main(arguments: list[str]) -> int:
     limit = float(arguments[arguments.index("--seconds") + 1]) if "--seconds" in arguments else 1e9
     counts: Counter[str] = Counter()
     reasons: Counter[str] = Counter()
-    unknown: set[str] = set()  # calls of operators without a handler, which need not be tried again
     start, pack, last = time.process_time(), [], first
     for seed in range(first, first + count):
         last = seed
@@ -774,7 +794,7 @@ def main(arguments: list[str]) -> int:
         counts["drawn"] += 1
         if made is None:
             counts["no program"] += 1
-        elif _kind(made) in unknown:
+        elif _kind(made) in UNKNOWN:
             counts["refused as before"] += 1
         else:
             pack.append(made)
@@ -784,7 +804,7 @@ def main(arguments: list[str]) -> int:
                 if found.startswith("refused"):
                     reasons[found[:60]] += 1
                     if found.startswith("refused: aten.") and " with " not in found:
-                        unknown.add(_kind(c))
+                        UNKNOWN.add(_kind(c))
                 elif found:
                     print(f"{c.words[:300]}\n    {found}", flush=True)
             pack = []

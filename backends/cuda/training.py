@@ -32,11 +32,16 @@ def _silu(a: Sequence[str], c: Scalar) -> str:
 
 
 def _clip(a: Sequence[str], c: Scalar) -> str:
-    named = dict(c.operator.attributes)
-    inside = [f"{a[1]} >= {c.number('low', 0.0)}"] * ("low" in named) + [f"{a[1]} <= {c.number('high', 0.0)}"] * (
-        "high" in named
-    )
-    return f"({' && '.join(inside)} ? {a[0]} : {c.lit(0.0)})" if inside else a[0]
+    named, share, zero = dict(c.operator.attributes), number(c.operator, "tie", 1.0), c.lit(0.0)
+    bounds = [(sign, c.number(end, 0.0)) for sign, end in ((">", "low"), ("<", "high")) if end in named]
+    if not bounds:
+        return a[0]
+    equal = "=" * (share == 1.0)
+    inside = " && ".join(f"{a[1]} {sign}{equal} {bound}" for sign, bound in bounds)
+    if share not in (0.0, 1.0):
+        at = " || ".join(f"{a[1]} == {bound}" for _, bound in bounds)
+        zero = f"({at} ? {c.lit(share)} * {a[0]} : {zero})"
+    return f"({inside} ? {a[0]} : {zero})"
 
 
 def _power(a: Sequence[str], c: Scalar) -> str:
@@ -51,9 +56,11 @@ def _sqrt(a: Sequence[str], c: Scalar) -> str:
 
 
 def _extreme(sign: str) -> Row:
-    return lambda a, c: (
-        f"({a[1]} == {a[2]} ? {c.lit(0.5)} * {a[0]} : {a[1]} {sign} {a[2]} ? {a[0]} : {c.lit(0.0)} * {a[0]})"
-    )
+    def row(a: Sequence[str], c: Scalar) -> str:
+        share = c.lit(number(c.operator, "tie", 0.5))
+        return f"({a[1]} == {a[2]} ? {share} * {a[0]} : {a[1]} {sign} {a[2]} ? {a[0]} : {c.lit(0.0)} * {a[0]})"
+
+    return row
 
 
 def _moment(name: str, default: float, square: bool) -> Row:

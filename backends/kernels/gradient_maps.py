@@ -4,8 +4,8 @@
 
     gelu_gradient(g, x)     g (Phi(x) + x phi(x));  attribute approximate = "tanh": the derivative of the tanh formula
     silu_gradient(g, x)     g s (1 + x (1 - s)),  s = sigmoid(x)
-    clip_gradient(g, x)     g where low <= x <= high
-    maximum_gradient(g, x, y)   g where x > y, g / 2 where x = y        (minimum_gradient: <)
+    clip_gradient(g, x)     g where low < x < high, tie g where x = low or x = high;  attribute tie: 1
+    maximum_gradient(g, x, y)   g where x > y, tie g where x = y;  attribute tie: 1/2        (minimum_gradient: <)
     divide_gradient(g, q, y)    - g q / y,  q = x / y
     sqrt_gradient(g, y)     g / 2 y;  attribute flat = 1: 0 where y = 0 (norms)
     remainder_gradient(g, x, y)   - g floor(x / y)           fmod_gradient(g, x, y)   - g trunc(x / y)
@@ -51,8 +51,19 @@ def _silu(xp: ModuleType, a: Sequence[Array], op: Operator) -> Array:
 
 def _clip(xp: ModuleType, a: Sequence[Array], op: Operator) -> Array:
     g, x = a
-    inside = (x >= number(op, "low", -inf)) & (x <= number(op, "high", inf))
-    return xp.where(inside, g, xp.zeros((), dtype=g.dtype))  # type: ignore[no-any-return]
+    low, high = number(op, "low", -inf), number(op, "high", inf)
+    share = number(op, "tie", 1.0)
+    inside, zero = (x > low) & (x < high), xp.zeros((), dtype=g.dtype)
+    if share == 1.0:
+        inside = (x >= low) & (x <= high)
+    elif share != 0.0:
+        zero = xp.where((x == low) | (x == high), (share * g).astype(g.dtype), zero)
+    return xp.where(inside, g, zero)  # type: ignore[no-any-return]
+
+
+def _larger(xp: ModuleType, a: Sequence[Array], op: Operator) -> Array:
+    x, y = a[1:] if op.function == "maximum_gradient" else (a[2], a[1])
+    return a[0] * ((x > y) + number(op, "tie", 0.5) * (x == y)).astype(a[0].dtype)  # type: ignore[no-any-return]
 
 
 def _power(xp: ModuleType, a: Sequence[Array], op: Operator) -> Array:
@@ -125,8 +136,8 @@ GRADIENT_MAPS: Final = MappingProxyType[str, Elementwise](
         "gelu_gradient": _gelu,
         "silu_gradient": _silu,
         "power_gradient": _power,
-        "maximum_gradient": lambda xp, a, op: a[0] * ((a[1] > a[2]) + 0.5 * (a[1] == a[2])).astype(a[0].dtype),
-        "minimum_gradient": lambda xp, a, op: a[0] * ((a[1] < a[2]) + 0.5 * (a[1] == a[2])).astype(a[0].dtype),
+        "maximum_gradient": _larger,
+        "minimum_gradient": _larger,
         "divide_gradient": lambda xp, a, op: -a[0] * a[1] / a[2],
         "batch_norm_gradient": lambda xp, a, op: a[0] * a[1] / xp.sqrt(a[2] + number(op, "epsilon", 1e-5)),
         "batch_norm_scale_gradient": lambda xp, a, op: (

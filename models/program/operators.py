@@ -151,7 +151,7 @@ _ROWS: Final[list[Function]] = [
     *_maps(1, 1, "shift"),  # attribute shift: x + shift
     *_maps(1, 1, "abs", "sign", "floor", "reciprocal"),
     *_maps(1, 1, "ceil", "round", "trunc"),  # round: halves to the even neighbour
-    *_maps(1, 2, "clip"),  # attributes low, high
+    *_maps(1, 2, "clip"),  # attributes low, high; tie: the share of the gradient that x has at them, else all of it
     *_maps(1, 0, "stop_gradient"),  # x, from which no gradient comes back
     *_maps(1, 0, "cast"),  # attribute dtype, the element type of the result
     *_maps(1, 8, "tanh", "sigmoid", "exp", "erf", "sqrt", "rsqrt", "log", "cos", "sin", "atan"),

@@ -211,14 +211,15 @@ def reduced(
     function: str,
     scale: float,
     keep: bool,
+    **more: Value,
 ) -> str:
     """Combine the dimensions `dims` by `function` (sum, max, min); a sum is multiplied by `scale`; `keep` leaves
-    extent 1.
+    extent 1; `more`: attributes.
     """
     names, combine = letters(len(shape)), Combine(function)
     kept = [k for k in range(len(shape)) if k not in dims]
     order = [*(Axis(names[k], shape[k]) for k in kept), *(Axis(names[k], shape[k], combine) for k in sorted(dims))]
-    attributes: dict[str, Value] = {} if scale == 1.0 else {"scale": scale}
+    attributes: dict[str, Value] = more if scale == 1.0 else {"scale": scale, **more}
     y = c.operator(
         node, part, function, order, [broadcast(tensor, shape, names, shape)], [names[k] for k in kept], attributes
     )

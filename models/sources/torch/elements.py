@@ -1,7 +1,10 @@
 """This module translates core ATen operators that are a few elementwise operators here, or a few steps of them.
 
 elu(x)             scale relu(x) + alpha scale (exp(a min(x, 0)) - 1)
-leaky_relu(x)      relu(x) - slope relu(-x)
+leaky_relu(x)      relu(x) + slope min(x, 0), whose gradient at 0 is the slope
+logsigmoid(x)      -softplus(-x)
+logit(x)           2 (log sqrt x - log sqrt(1 - x)), whose gradient outside of [0, 1] is NaN as well
+hardsigmoid(x)     min(max(x + 3, 0), 6) / 6, and hardswish x times that; no gradient of it at -3 and 3
 expm1, log2, tan, sinh, atanh, ..   by exp, log, sin, cos
 isinf(x)           |x| = inf
 cumprod            y[i] = y[i] y[i - 2^k], k = 0, 1, ..;   prod multiplies halves
@@ -11,7 +14,7 @@ cdist(x, y)        (sum |x - y|^2)^(1/2)
 from __future__ import annotations
 
 from collections.abc import Callable
-from math import inf, log
+from math import inf, log, sqrt
 
 import numpy as np
 
@@ -56,8 +59,49 @@ def elu(c: Context, node: Node) -> None:
 def leaky(c: Context, node: Node) -> None:
     """leaky_relu."""
     x, step = _start(c, node)
-    low = step("scale", step("relu", step("negate", x), part="low"), scale=node.number("negative_slope", 0.01))
-    c.put(node, step("subtract", step("relu", x), low, part=""))
+    low = step("scale", step("clip", x, high=0.0), scale=node.number("negative_slope", 0.01))
+    c.put(node, step("add", step("relu", x), low, part=""))
+
+
+def log_sigmoid(c: Context, node: Node) -> None:
+    """log_sigmoid_forward; its buffer is for the backward pass alone."""
+    c.unused(node, 1)
+    x, step = _start(c, node)
+    c.put(node, step("negate", step("softplus", step("negate", x, part="opposite")), part=""))
+
+
+def sign(c: Context, node: Node) -> None:
+    """sign, which PyTorch has at 0 for NaN as well."""
+    x = c.operand(node.ref("self"))
+    real = c.dtypes[node.ref("self")].startswith(("float", "bfloat"))
+    y = pointwise(c, node, "sign" if real else "", "sign", [x], node.dtype)
+    if real:
+        number = pointwise(c, node, "number", "equal", [x, x], "bool"), x[1]
+        y = pointwise(c, node, "", "mask_fill", [(y, x[1]), number], node.dtype, value=0.0)
+    c.put(node, y)
+
+
+def logit(c: Context, node: Node) -> None:
+    """logit, of numbers that are first moved into [eps, 1 - eps] where `eps` is given."""
+    x, step = _start(c, node)
+    eps = node.number("eps", -1.0)
+    if eps > 0.5:
+        raise Unsupported(f"eps={eps:g} (at most 0.5)")
+    if eps >= 0.0:
+        x = step("clip", x, low=eps, high=1.0 - eps)
+    more = step("log", step("sqrt", x, part="root"))
+    rest = step("shift", step("negate", x), part="rest", shift=1.0)
+    less = step("log", step("sqrt", rest, part="rest_root"), part="rest_log")
+    c.put(node, step("scale", step("subtract", more, less), part="", scale=2.0))
+
+
+def hard_gate(c: Context, node: Node) -> None:
+    """hardsigmoid, hardswish."""
+    x, step = _start(c, node)
+    gate = step("clip", step("shift", x, shift=3.0), low=0.0, high=6.0, tie=0.0)
+    if "hardswish" in node.kind:
+        gate = step("multiply", x, gate)
+    c.put(node, step("scale", gate, part="", scale=1.0 / 6.0))
 
 
 def _of_exponentials(function: str) -> Handler:
@@ -102,16 +146,16 @@ def area(c: Context, node: Node) -> None:
 
 
 def arc(c: Context, node: Node) -> None:
-    """asin(x) = atan(x / sqrt(1 - x^2)), acos(x) = 2 atan(sqrt((1 - x) / (1 + x)))."""
+    """With s = sqrt(1 - x) and m = sqrt(1 + x), s^2 + m^2 = 2:  asin(x) = 2 atan(x / (1 + s m)) and
+    acos(x) = 4 atan(s / (m + sqrt 2)).  No divisor is 0, so that the derivatives at -1 and 1 are infinite and not NaN.
+    """
     x, step = _start(c, node)
-    less = step("shift", step("negate", x), part="less", shift=1.0)
-    more = step("shift", x, part="more", shift=1.0)
-    if "acos" in node.kind:
-        root = step("sqrt", step("divide", less, more, part="ratio"))
-        c.put(node, step("scale", step("atan", root), part="", scale=2.0))
-        return
-    root = step("sqrt", step("multiply", less, more, part="rest"))
-    c.put(node, step("atan", step("divide", x, root), part=""))
+    s = step("sqrt", step("shift", step("negate", x), part="less", shift=1.0), part="less_root")
+    m = step("sqrt", step("shift", x, part="more", shift=1.0), part="more_root")
+    acos = "acos" in node.kind
+    base = step("shift", m, shift=sqrt(2.0)) if acos else step("shift", step("multiply", s, m), shift=1.0)
+    angle = step("atan", step("divide", s if acos else x, base))
+    c.put(node, step("scale", angle, part="", scale=4.0 if acos else 2.0))
 
 
 def infinite(c: Context, node: Node) -> None:
@@ -188,7 +232,9 @@ def power(c: Context, node: Node) -> None:
     known, whole = c.known(base), c.known(exponent)
     if isinstance(base, Ref) and c.uniform(exponent) is not None:
         pointwise_power(c, node)
-    elif isinstance(exponent, Ref) and known is not None and bool(np.all(np.greater(known, 0))):
+    elif isinstance(exponent, Ref) and known is not None and bool(np.all(known == 1)) and "int" not in node.dtype:
+        c.fill(node, 1.0)
+    elif isinstance(exponent, Ref) and known is not None and _has_logarithm(known) and "int" not in node.dtype:
         logs = Ref(f"{node.name}/log")
         c.constants[logs] = np.log(known.astype("float64"))
         c.shapes[logs], c.dtypes[logs] = known.shape, node.dtype
@@ -213,6 +259,12 @@ def power(c: Context, node: Node) -> None:
         raise Unsupported("a computed exponent of a base that may be negative (write exp(y * log(x)))")
 
 
+def _has_logarithm(base: Constant) -> bool:
+    """Whether base ** y is exp(y log base) for every y, NaN and infinities among them: 1 ** NaN is 1."""
+    number = np.asarray(base, dtype=np.float64)
+    return bool(np.all((number > 0) & (number != 1) & np.isfinite(number)))
+
+
 def _counts(exponent: Constant) -> bool:
     """Whether all are whole numbers from 0 to 65535."""
     number = np.asarray(exponent, dtype=np.float64)
@@ -223,6 +275,10 @@ HANDLERS: dict[str, Handler] = {
     "pow": power,
     "elu": elu,
     "leaky_relu": leaky,
+    "log_sigmoid_forward": log_sigmoid,
+    "logit": logit,
+    "sign": sign,
+    **dict.fromkeys(("hardsigmoid", "hardswish"), hard_gate),
     "expm1": less_one,
     "log2": _logarithm(2.0),
     "log10": _logarithm(10.0),

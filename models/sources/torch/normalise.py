@@ -118,12 +118,13 @@ def reduction(c: Context, node: Node) -> None:
         c.put(node, tensor)
         return
     scale = scale_of_mean(shape, dims) if kind == "mean" else 1.0
-    y = reduced(c, node, "", tensor, shape, dims, function, scale, bool(node.integer("keepdim", 0)))
+    more: dict[str, Value] = {"first": 1} if kind in ("max", "min") and "dim" in node.arguments else {}
+    y = reduced(c, node, "", tensor, shape, dims, function, scale, bool(node.integer("keepdim", 0)), **more)
     c.put(node, c.view(node, "scalar", y, (1,)) if not node.shape else y)
 
 
 def variance(c: Context, node: Node) -> None:
-    """var.correction and var.dim: the mean square distance from the mean."""
+    """var, the mean square distance from the mean; std, its root, whose gradient is 0 at 0."""
     x, shape = c.operand(node.ref("self"))
     dims = sorted({dimension(node, k, len(shape)) for k in node.integers("dim") or range(len(shape))})
     count = prod(shape[k] for k in dims)
@@ -136,8 +137,13 @@ def variance(c: Context, node: Node) -> None:
     mean = reduced(c, node, "mean", x, shape, dims, "sum", 1.0 / count, True)
     centred = pointwise(c, node, "centred", "subtract", [(x, shape), (mean, kept)])
     square = pointwise(c, node, "square", "power", [(centred, shape)], None, exponent=2.0)
-    y = reduced(c, node, "", square, shape, dims, "sum", 1.0 / (count - free), bool(node.integer("keepdim", 0)))
-    c.put(node, c.view(node, "scalar", y, (1,)) if not node.shape else y)
+    kind = short_kind(node)
+    part = "" if kind == "var" else "variance"
+    y = reduced(c, node, part, square, shape, dims, "sum", 1.0 / (count - free), bool(node.integer("keepdim", 0)))
+    y = c.view(node, "scalar", y, (1,)) if not node.shape else y
+    if kind != "var":
+        y = pointwise(c, node, "", "sqrt", [(y, c.g.tensors[y].shape)], None, flat=1)
+    c.put(node, y)
 
 
 def cumulative(c: Context, node: Node) -> None:
@@ -166,6 +172,6 @@ HANDLERS: dict[str, Handler] = {
         batch_norm,
     ),
     **dict.fromkeys(("sum", "mean", "amax", "amin", "any", "max", "min"), reduction),
-    "var": variance,
+    **dict.fromkeys(("var", "std"), variance),
     "cumsum": cumulative,
 }

@@ -2,13 +2,15 @@
 made from numbers alone.
 
 sort, topk   order = argsort(x), equal elements by position (PyTorch leaves them open); values = x[order]; the first k
-argmax       MIN of the positions i with x[i] = MAX x: the first one, as PyTorch says
-median       values[(n - 1) // 2] of the sorted elements, the lower one of two
-bucketize    how many boundaries are less than x, or with `right` not greater
+argmax       MIN of the positions i with x[i] = MAX x, or NaN: the first one, as PyTorch says
+median       values[(n - 1) // 2] of the sorted elements, the lower one of two; the first NaN where there is one
+bucketize    how many boundaries are less than x, or with `right` not greater; all of them for NaN
 histc        the number of elements in each of `bins` intervals of [min, max]; integers of as many bins are counted
 """
 
 from __future__ import annotations
+
+from math import inf
 
 from ...program.index import Affine
 from ..building.flat import Unsupported, normalised, part_of, pointwise, reduced
@@ -66,14 +68,34 @@ def extreme_position(c: Context, node: Node, dim: int | None, largest: bool, res
     tensor, shape = c.operand(node.ref("self"))
     if dim is None or not shape:
         tensor, shape, dim = c.view(node, "all", tensor, (max(1, _size(shape)),)), (max(1, _size(shape)),), 0
-    n, kept = shape[dim], tuple(1 if k == dim else m for k, m in enumerate(shape))
+    kept = tuple(1 if k == dim else m for k, m in enumerate(shape))
     best = reduced(c, node, "best", tensor, shape, [dim], "max" if largest else "min", 1.0, True)
     hit = pointwise(c, node, "hit", "equal", [(tensor, shape), (best, kept)], "bool")
-    column = tuple(n if k == dim else 1 for k in range(len(shape)))
-    place = (c.view(node, "place", positions(c, node, "positions", n), column), column)
-    here = pointwise(c, node, "here", "mask_fill", [place, (hit, shape)], "int64", value=n)
-    y = reduced(c, node, "first", here, shape, [dim], "min", 1.0, True)
+    if _real(c, node):  # the largest of numbers with NaN is NaN, which equals nothing
+        hit = pointwise(
+            c, node, "hit", "logical_or", [(hit, shape), (_no_number(c, node, tensor, shape), shape)], "bool"
+        )
+    y = _first_position(c, node, hit, shape, dim)
     c.put(node, c.view(node, "position", y, node.shapes[result] or (1,)), result)
+
+
+def _real(c: Context, node: Node) -> bool:
+    """Whether the operand may hold NaN."""
+    return c.dtypes[node.ref("self")].startswith(("float", "bfloat"))
+
+
+def _no_number(c: Context, node: Node, tensor: str, shape: tuple[int, ...]) -> str:
+    """Where NaN is: it alone differs from itself."""
+    return pointwise(c, node, "nan", "not_equal", [(tensor, shape), (tensor, shape)], "bool")
+
+
+def _first_position(c: Context, node: Node, mask: str, shape: tuple[int, ...], dim: int) -> str:
+    """The first position along a dimension, which stays with extent 1, where the mask is true; the extent where there
+    is none."""
+    n, column = shape[dim], tuple(m if k == dim else 1 for k, m in enumerate(shape))
+    place = (c.view(node, "place", positions(c, node, "positions", n), column), column)
+    here = pointwise(c, node, "here", "mask_fill", [place, (mask, shape)], "int64", value=n)
+    return reduced(c, node, "first", here, shape, [dim], "min", 1.0, True)
 
 
 def _size(shape: tuple[int, ...]) -> int:
@@ -105,10 +127,21 @@ def median(c: Context, node: Node) -> None:
     order = normalised(c, node, "order", "argsort", [(tensor, shape)], [dim], "int64")
     kept = tuple(1 if k == dim else n for k, n in enumerate(shape))
     middle = part_of(c, node, "middle", order, kept, {dim: (1, (shape[dim] - 1) // 2)})
+    real, nan = _real(c, node), ""
+    if real:
+        nan = _no_number(c, node, tensor, shape)
+        first = _first_position(c, node, nan, shape, dim)
+        held = pointwise(c, node, "held", "less", [(first, kept)], "bool", value=shape[dim])
+        middle = pointwise(c, node, "chosen", "where", [(held, kept), (first, kept), (middle, kept)], "int64")
     value = picked_along(c, node, "values", (tensor, shape), (middle, kept), dim)
-    c.put(node, c.view(node, "value", value, node.shapes[0] or (1,)))
     if isinstance(given, int):
         c.put(node, c.view(node, "position", middle, node.shapes[1] or (1,)), 1)
+    elif real:  # all elements that are equal to it share its gradient
+        equal = pointwise(c, node, "equal", "equal", [(tensor, shape), (value, kept)], "bool")
+        equal = pointwise(c, node, "shown", "logical_or", [(equal, shape), (nan, shape)], "bool")
+        alike = pointwise(c, node, "alike", "mask_fill", [(tensor, shape), (equal, shape)], None, value=-inf)
+        value = reduced(c, node, "median", alike, shape, [dim], "max", 1.0, True)
+    c.put(node, c.view(node, "value", value, node.shapes[0] or (1,)))
 
 
 def bucketize(c: Context, node: Node) -> None:
@@ -123,7 +156,11 @@ def bucketize(c: Context, node: Node) -> None:
     right = bool(node.integer("right", 0)) or node.arguments.get("side") == "right"
     whole, column = (*shape, *many), (*shape, 1)
     operands = [(bounds, many), (c.view(node, "column", tensor, column), column)]
-    below = pointwise(c, node, "below", "less_equal" if right else "less", operands, "bool")
+    if _real(c, node):  # NaN lies behind every boundary
+        above = pointwise(c, node, "above", "greater" if right else "greater_equal", operands, "bool")
+        below = pointwise(c, node, "below", "logical_not", [(above, whole)], "bool")
+    else:
+        below = pointwise(c, node, "below", "less_equal" if right else "less", operands, "bool")
     ones = pointwise(c, node, "ones", "cast", [(below, whole)], node.dtype, dtype=node.dtype)
     y = reduced(c, node, "", ones, whole, [len(shape)], "sum", 1.0, False)
     c.put(node, c.view(node, "scalar", y, (1,)) if not node.shape else y)

@@ -30,7 +30,6 @@ UNARY = {
     "sin": "sin",
     "atan": "atan",
     "abs": "abs",
-    "sign": "sign",
     "floor": "floor",
     "reciprocal": "reciprocal",
     "silu": "silu",
@@ -58,6 +57,8 @@ BINARY = {
 """ATen operator (x, y) -> our function."""
 
 _COMPARISONS = ("equal", "not_equal", "less", "less_equal", "greater", "greater_equal")
+_OF_NUMBERS = frozenset({"remainder", "fmod", "floor_divide", "power"})
+"""Functions that have other values of truth values than of 0 and 1."""
 _MIRRORED = {"less": "greater", "less_equal": "greater_equal", "greater": "less", "greater_equal": "less_equal"}
 
 
@@ -92,7 +93,9 @@ def elementwise(c: Context, node: Node, function: str, values: Sequence[Ref], **
     for v in values:
         promoted = (
             v
-            if function in _COMPARISONS or node.dtype == "bool" or c.dtypes[v] == "bool"
+            if function in _COMPARISONS
+            or node.dtype == "bool"
+            or (c.dtypes[v] == "bool" and function not in _OF_NUMBERS)
             else cast(c, node, v, node.dtype) or v
         )
         operands.append(c.operand(promoted))
@@ -186,9 +189,16 @@ def _with_number(c: Context, node: Node, function: str, x: Ref, number: float, r
             _affine(c, node, x, 1.0, number)
         case "subtract":
             _affine(c, node, x, -1.0, number)
+        case "multiply" if number == 0.0 and node.dtype.startswith(("float", "bfloat")):  # NaN, of NaN and infinity
+            tensor, shape = c.operand(cast(c, node, x, node.dtype) or x)
+            c.put(
+                node, spread(c, node, pointwise(c, node, "", "scale", [(tensor, shape)], node.dtype, scale=0.0), shape)
+            )
         case "multiply":
             _affine(c, node, x, number, 0.0)
         case "divide" if not reverse and number != 0:
+            if not (isfinite(number) and isfinite(1.0 / number)):
+                raise Unsupported(f"a quotient by {number:g}")
             _affine(c, node, x, 1.0 / number, 0.0)
         case "divide":
             tensor, shape = c.operand(cast(c, node, x, node.dtype) or x)
@@ -200,8 +210,8 @@ def _with_number(c: Context, node: Node, function: str, x: Ref, number: float, r
                 else pointwise(c, node, "scale", "scale", [(inverse, shape)], node.dtype, scale=number),
             )
         case "maximum" | "minimum":
-            bounds = {"low": number} if function == "maximum" else {"high": number}
-            _clipped(c, node, x, bounds.get("low", -inf), bounds.get("high", inf))
+            low, high = (number, inf) if function == "maximum" else (-inf, number)
+            _clipped(c, node, x, low, high, 0.5)
         case "floor_divide" if reverse:
             raise Unsupported("a number divided by what is computed, rounding_mode=floor")
         case "logical_and" | "logical_or":
@@ -270,35 +280,50 @@ def fill(c: Context, node: Node) -> None:
     c.fill(node, number)
 
 
-def _clipped(c: Context, node: Node, x: Ref, low: float, high: float) -> None:
+def _clipped(c: Context, node: Node, x: Ref, low: float, high: float, tie: float) -> None:
+    """x between two numbers; at them it has the share `tie` of the gradient."""
     if (low, high) == (-inf, inf):
         _same(c, node, x)
-    elif (low, high) == (0.0, inf):
+    elif (low, high, tie) == (0.0, inf, 0.0):
         elementwise(c, node, "relu", [x])
     else:
         bounds = {k: v for k, v in (("low", low), ("high", high)) if not isinf(v)}
+        if tie != 1.0:
+            bounds["tie"] = tie
         tensor, shape = c.operand(cast(c, node, x, node.dtype) or x)
         c.put(node, pointwise(c, node, "", "clip", [(tensor, shape)], node.dtype, **bounds))
 
 
 def clip(c: Context, node: Node) -> None:
-    """clamp and hardtanh."""
+    """clamp, which passes the gradient at its bounds, and hardtanh, which has none there."""
     low, high = (node.arguments.get(a, node.arguments.get(b)) for a, b in (("min", "min_val"), ("max", "max_val")))
     if any(isinstance(v, Ref) and c.uniform(v) is None for v in (low, high)):
         _clipped_by_tensors(c, node, node.ref("self"), low, high)
         return
     least, most = (d if v is None else _number(c.uniform(v)) for v, d in ((low, -inf), (high, inf)))
-    _clipped(c, node, node.ref("self"), least, most)
+    _clipped(c, node, node.ref("self"), least, most, 0.0 if short_kind(node) == "hardtanh" else 1.0)
 
 
 def _clipped_by_tensors(c: Context, node: Node, x: Ref, low: Argument, high: Argument) -> None:
-    """At least one computed limit; one that is a number everywhere is read as a constant."""
+    """At least one computed limit; one that is a number everywhere is read as a constant.  At a limit x has the
+    gradient; where both limits are equal the lower one has none.
+    """
     tensor = c.operand(cast(c, node, x, node.dtype) or x)
-    for part, limit in (("maximum", low), ("minimum", high)):
-        if isinstance(limit, Ref):
-            found = c.operand(cast(c, node, limit, node.dtype) or limit)
-            made = pointwise(c, node, part, part, [tensor, found], node.dtype)
-            tensor = made, c.g.tensors[made].shape
+    ends = {
+        part: c.operand(cast(c, node, limit, node.dtype) or limit)
+        for part, limit in (("maximum", low), ("minimum", high))
+        if isinstance(limit, Ref)
+    }
+    if len(ends) == 2 and isinstance(low, Ref) and c.uniform(low) is None:
+        least = ends["maximum"]
+        fixed = pointwise(c, node, "fixed", "stop_gradient", [least], node.dtype), least[1]
+        narrow = pointwise(c, node, "narrow", "equal", [least, ends["minimum"]], "bool")
+        whole = c.g.tensors[narrow].shape
+        made = pointwise(c, node, "low", "where", [(narrow, whole), fixed, least], node.dtype)
+        ends["maximum"] = made, c.g.tensors[made].shape
+    for part, limit in ends.items():
+        made = pointwise(c, node, part, part, [tensor, limit], node.dtype, tie=1.0)
+        tensor = made, c.g.tensors[made].shape
     c.put(node, spread(c, node, *tensor))
 
 

@@ -37,7 +37,7 @@ from .scans import written_out
 from .shadow import hollow, watched
 from .stopped import mark_regions, plain_checkpoints
 from .train_step import Stepping, optimizers, stepping
-from .unreadable import unreadable, withhold
+from .unreadable import QUANTIZED, unreadable, withhold
 
 if TYPE_CHECKING:
     import torch
@@ -49,9 +49,15 @@ _ALLOCATIONS: Final = 200_000
 _TENSORS_ONLY: Final = "TORCH_FORCE_WEIGHTS_ONLY_LOAD"
 """PyTorch's switch, read at every load."""
 
-KEPT: Final = frozenset({"detach", "select_scatter", *UPSAMPLING})
+KEPT: Final = frozenset(
+    {
+        *("detach", "select_scatter", "log_sigmoid_forward", "hardsigmoid", "hardswish", "logit", "std"),
+        *UPSAMPLING,
+    }
+)
 """ATen operators that stay whole: an upsampling, one linear map per dimension, would become a hundred operators,
-`detach` an `alias`, which does not stop gradients, and a row that is written a mask of all rows.
+`detach` an `alias`, which does not stop gradients, a row that is written a mask of all rows, and functions with
+corners what has other gradients there.
 """
 
 
@@ -195,13 +201,13 @@ def build(
             raise TorchError(place, f"{why}; nor with its weights in memory: {_first(again)}") from again
         notes.append(f"its weights were in memory for a moment: it {why}")
     own = hooks_of(module)
-    withhold(module)
+    withhold(module, shadow.quantized)
     buffers = [*module.named_buffers(remove_duplicate=False)]
     contents = {k: v for k, b in buffers if (v := shadow.value(b) if b.is_meta else b) is not None}
     mode = FakeTensorMode(shape_env=ShapeEnv(), allow_non_fake_inputs=True)
     fake = hollow(module, mode, shadow.value)
     for key, t in [*_leaves(positional), *_leaves(keyword)]:
-        if reason := unreadable(t):
+        if reason := QUANTIZED if shadow.quantized(t) else unreadable(t):
             raise TorchError(place, f"example input {key} is {reason}")
     # every input is a tensor of its own, also where the example passes one tensor twice
     args, kwargs = tree_map_only(torch.Tensor, lambda t: fake(t.detach().to("meta").clone()), (positional, keyword))

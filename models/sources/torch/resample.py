@@ -17,11 +17,14 @@ Source: PyTorch, aten/src/ATen/native/UpSample.h and AdaptivePooling.h.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import numpy as np
 import numpy.typing as npt
 
 from ...program.index import Access, Affine, Axis, Combine
 from ..building.flat import gathered, letters, reduced
+from ..building.flat_window import pooled, window
 from .context import Context, Handler, Node, Ref
 from .pointwise import short_kind
 
@@ -110,19 +113,22 @@ def windows(n: int, m: int) -> list[tuple[int, int]]:
     return [(o * n // m, -(-(o + 1) * n // m)) for o in range(m)]
 
 
-def adaptive_mean(c: Context, node: Node, x: str) -> None:
-    """An adaptive average pool of x[b, c, ..] to the node's shape."""
-    for k, (n, m) in enumerate(zip(c.g.tensors[x].shape[2:], node.shape[2:], strict=True)):
+def adaptive_mean(c: Context, node: Node, x: str, sizes: Sequence[int]) -> str:
+    """An adaptive average pool of x[b, c, ..] to [b, c, *sizes]."""
+    for k, (n, m) in enumerate(zip(c.g.tensors[x].shape[2:], sizes, strict=True)):
         weights = np.zeros((m, n))
         for o, (low, high) in enumerate(windows(n, m)):
             weights[o, low:high] = 1.0 / (high - low)
         x = _combined(c, node, x, 2 + k, weights)
-    c.put(node, x)
+    return x
 
 
-def adaptive_max(c: Context, node: Node, x: str) -> None:
-    """An adaptive max pool; the shorter windows name their last element more than once."""
-    for k, (n, m) in enumerate(zip(c.g.tensors[x].shape[2:], node.shape[2:], strict=True)):
+def adaptive_max(c: Context, node: Node, x: str, sizes: Sequence[int]) -> str:
+    """An adaptive max pool; the shorter windows name their last element more than once.  Of equal elements the first,
+    row-major, has the gradient: so the last dimension comes first.
+    """
+    for k, m in reversed(list(enumerate(sizes))):
+        n = c.g.tensors[x].shape[2 + k]
         if n == m:
             continue
         found, dim = windows(n, m), 2 + k
@@ -131,8 +137,13 @@ def adaptive_max(c: Context, node: Node, x: str) -> None:
         shape = c.g.tensors[x].shape
         ids = _constant(c, node, f"windows{k}", rows, "int64")
         x = gathered(c, node, f"windows{k}", (x, shape), dim, (ids, rows.shape))
-        x = reduced(c, node, f"max{k}", x, c.g.tensors[x].shape, [dim + 1], "max", 1.0, False)
-    c.put(node, x)
+        merged = (*shape[:dim], m * longest, *shape[dim + 1 :])
+        x = c.view(node, f"merge{k}", x, merged)
+        names = letters(len(shape))[2:]
+        kernel = [longest if d == k else 1 for d in range(len(sizes))]
+        wins = [window(a, e, size, size, 1, 0, 0, False) for a, e, size in zip(names, merged[2:], kernel, strict=True)]
+        x = pooled(c, node, x, wins, "max_pool", {})
+    return x
 
 
 def _constant(c: Context, node: Node, part: str, array: Rows | Weights, dtype: str) -> str:

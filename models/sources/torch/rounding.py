@@ -2,16 +2,21 @@
 
     remainder(x, y) = x - y floor(x / y)        fmod(x, y) = x - y trunc(x / y)
     x // y          = round((x - remainder(x, y)) / y), since floor(x / y) is one too large where x / y rounds up;
-                      x / y where y is 0
+                      of computed y, which may be infinite, round((x - fmod(x, y)) / y), less 1 where the signs of
+                      fmod(x, y) and y differ;  x / y where y is 0
 
 Rounded values have no gradient; remainders pass theirs.
 """
 
 from __future__ import annotations
 
+from math import isfinite
+
 from ..building.flat import Unsupported, pointwise
 from .context import Context, Handler, Node, Ref
 from .pointwise import binary, cast, elementwise, short_kind, spread
+
+Shaped = tuple[str, tuple[int, ...]]
 
 
 def rounded(c: Context, node: Node) -> None:
@@ -47,16 +52,23 @@ def division(c: Context, node: Node) -> None:
         return
     element = "float64" if "int" in node.dtype else node.dtype
     x, y = (_floating(c, node, k, element) for k in ("self", "other"))
-    given, by_zero = x, mode == "floor" and c.uniform(node.arguments["other"]) in (None, 0.0)
+    number = c.uniform(node.arguments["other"])
+    if number is not None and not isfinite(number):
+        raise Unsupported(f"a rounded quotient by {number:g}")
+    given, by_zero, wrong = x, mode == "floor" and number in (None, 0.0), None
     if mode == "floor":
-        rest = pointwise(c, node, "rest", "remainder", [x, y], element)
-        x = pointwise(c, node, "multiple", "subtract", [x, (rest, node.shape)], element), node.shape
+        rest = pointwise(c, node, "rest", "remainder" if number is not None else "fmod", [x, y], element), node.shape
+        x = pointwise(c, node, "multiple", "subtract", [x, rest], element), node.shape
+        wrong = _too_large(c, node, rest, y, element) if number is None else None
     quotient = pointwise(c, node, "quotient", "divide", [x, y], element), node.shape
     function, last = "round" if mode == "floor" else "trunc", element == node.dtype and not by_zero
     whole = pointwise(c, node, "" if last else function, function, [quotient], element)
+    if wrong is not None:
+        whole = pointwise(c, node, "lower", "subtract", [(whole, node.shape), (wrong, node.shape)], element)
     if by_zero:  # as the exact quotient: infinite, or nan
         zero = pointwise(c, node, "by_zero", "equal", [y], "bool", value=0.0), y[1]
         exact = pointwise(c, node, "exact", "divide", [given, y], element), node.shape
+        exact = pointwise(c, node, "stopped", "stop_gradient", [exact], element), node.shape
         part = "" if element == node.dtype else "chosen"
         whole = pointwise(c, node, part, "where", [zero, exact, (whole, node.shape)], element)
     if element != node.dtype:
@@ -64,7 +76,16 @@ def division(c: Context, node: Node) -> None:
     c.put(node, spread(c, node, whole, c.g.tensors[whole].shape))
 
 
-def _floating(c: Context, node: Node, key: str, element: str) -> tuple[str, tuple[int, ...]]:
+def _too_large(c: Context, node: Node, rest: Shaped, divisor: Shaped, element: str) -> str:
+    """1 where the quotient without the rest of fmod is no floor: where the rest has the other sign than the divisor."""
+    signs = [pointwise(c, node, f"negative{k}", "less", [t], "bool", value=0.0) for k, t in enumerate((rest, divisor))]
+    apart = pointwise(c, node, "apart", "not_equal", [(signs[0], rest[1]), (signs[1], divisor[1])], "bool")
+    some = pointwise(c, node, "some", "not_equal", [rest], "bool", value=0.0)
+    both = pointwise(c, node, "wrong", "logical_and", [(apart, rest[1]), (some, rest[1])], "bool")
+    return pointwise(c, node, "one", "cast", [(both, rest[1])], element, dtype=element)
+
+
+def _floating(c: Context, node: Node, key: str, element: str) -> Shaped:
     """An operand in the element type of the division; a number is a constant of one element."""
     value = node.arguments[key]
     if isinstance(value, Ref):

@@ -6,7 +6,7 @@ tensors that are made from numbers alone (position ids, masks, rotary frequencie
 the operators of the construction and computes those beside the meta tensors, on the CPU.  An operator has a shadow if
 all its tensors have one, it draws no random numbers, and its result is small; what an unknown value is written into
 loses its shadow, with all its views.  A tensor that is overwritten entirely (`zero_`, `fill_`, `copy_`) gets one, and
-`tolist` and `numpy` read it.
+`tolist` and `numpy` read it.  The meta device also forgets that a tensor is quantized: `Shadow` remembers.
 
 `hollow` then replaces the meta tensors by fake tensors of the CPU, so that code that names no device can be exported.
 """
@@ -29,12 +29,19 @@ Options = dict[str, object]
 MOST_ELEMENTS = 1 << 22
 """Largest tensor that a shadow computes."""
 
+_QUANTIZES = ("aten::quantize_per_", "aten::_empty_affine_quantized", "aten::_empty_per_channel_affine_quantized")
+_LEAVES_QUANTIZED = frozenset({"aten::dequantize", "aten::int_repr", "aten::copy_"})
+"""Operators whose result is no quantized tensor, whatever they read."""
+
 
 class Shadow(Protocol):
     """What the construction knows."""
 
     def value(self, tensor: torch.Tensor) -> torch.Tensor | None:
         """Contents of a meta tensor, if it was computed from nothing and not written since."""
+
+    def quantized(self, tensor: torch.Tensor) -> bool:
+        """Whether a tensor, which on the meta device looks like a plain one, is quantized."""
 
 
 def watched() -> tuple[AbstractContextManager[object], Shadow]:
@@ -51,12 +58,16 @@ def watched() -> tuple[AbstractContextManager[object], Shadow]:
         def __init__(self) -> None:
             super().__init__()
             self._known = WeakIdKeyDictionary()
+            self._quantized = WeakIdKeyDictionary()
             self._lost: set[int] = set()  # storages of shadows that something unknown was written into
             self._shadow_of: dict[int, int] = {}  # storages of tensors that were overwritten, and of their shadows
 
         def value(self, tensor: torch.Tensor) -> torch.Tensor | None:
             found = self._known.get(tensor)
             return None if found is None or found.untyped_storage()._cdata in self._lost else found
+
+        def quantized(self, tensor: torch.Tensor) -> bool:
+            return tensor in self._quantized
 
         def __torch_dispatch__(
             self,
@@ -75,6 +86,11 @@ def watched() -> tuple[AbstractContextManager[object], Shadow]:
                     raise RuntimeError("a number is read of a tensor whose contents are random or were never set")
                 return only.item()
             out = func(*args, **named)
+            kind = func._schema.name  # type: ignore[attr-defined]
+            if kind.startswith(_QUANTIZES) or (kind not in _LEAVES_QUANTIZED and any(map(self.quantized, tensors))):
+                for t in tree_flatten(out)[0]:
+                    if isinstance(t, torch.Tensor):
+                        self._quantized[t] = True
             if complete and self._worth(func, out):
                 given = tree_map_only(torch.Tensor, lambda t: shadows[id(t)], (args, named))
                 self._keep(out, func(*given[0], **{**given[1], **({"device": "cpu"} if "device" in named else {})}))

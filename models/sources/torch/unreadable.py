@@ -7,13 +7,17 @@ a calibration).  So it is replaced, before the export, by an object that names i
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, NoReturn
+from typing import TYPE_CHECKING, Final, NoReturn
 
 from .context import TorchError
 
 if TYPE_CHECKING:
     import torch
+
+
+QUANTIZED: Final = "a quantized tensor; give it as .dequantize()"
 
 
 def unreadable(tensor: torch.Tensor) -> str:
@@ -23,7 +27,7 @@ def unreadable(tensor: torch.Tensor) -> str:
     if tensor.is_nested:
         return "a nested tensor; pad it, and mask"
     if tensor.is_quantized or str(tensor.dtype).startswith(("torch.q", "torch.bits")):
-        return "a quantized tensor; give it as .dequantize()"
+        return QUANTIZED
     if tensor.layout is not torch.strided:
         return f"a sparse tensor ({tensor.layout}); give it as .to_dense()"
     plain = (torch.Tensor, torch.nn.Parameter)
@@ -72,13 +76,17 @@ class Unreadable:
     __matmul__ = __rmatmul__ = __pow__ = __rpow__ = __neg__ = __len__ = __iter__ = __bool__ = __float__ = _read
 
 
-def withhold(module: torch.nn.Module) -> None:
-    """Replace what no operator can read among parameters, buffers and attributes of a module and its parts."""
+def withhold(module: torch.nn.Module, quantized: Callable[[torch.Tensor], bool]) -> None:
+    """Replace what no operator can read among parameters, buffers and attributes of a module and its parts;
+    `quantized` says which tensors are, that do not say so themselves.
+    """
     import torch
 
     for path, part in module.named_modules():
         for held in (part._parameters, part._buffers, part.__dict__):
             for key, value in list(held.items()):
-                if isinstance(value, torch.Tensor) and (reason := unreadable(value)):
+                if not isinstance(value, torch.Tensor):
+                    continue
+                if reason := QUANTIZED if quantized(value) else unreadable(value):
                     del held[key]
                     part.__dict__[key] = Unreadable(f"{path}.{key}".strip("."), reason)

@@ -83,34 +83,24 @@ def pool(c: Context, node: Node) -> None:
 def adaptive(c: Context, node: Node) -> None:
     """Adaptive pools; equal windows (every extent is a multiple of the size asked for) are ordinary ones."""
     c.unused(node, 1)
-    x = c.tensor(node.ref("self"))
-    shape, sizes = c.g.tensors[x].shape, node.shape[2:]
-    average = "avg" in node.kind
+    x, rank = c.tensor(node.ref("self")), int(node.kind.partition("pool")[2][0])
+    sizes, average = node.shape[-rank:], "avg" in node.kind
+    if single := len(node.shape) == rank + 1:  # one example, without a batch dimension
+        x = c.view(node, "batch", x, (1, *c.g.tensors[x].shape))
+    shape = c.g.tensors[x].shape
     if any(n % m for n, m in zip(shape[2:], sizes, strict=True)):
-        (adaptive_mean if average else adaptive_max)(c, node, x)
+        y = (adaptive_mean if average else adaptive_max)(c, node, x, sizes)
     elif shape[2:] == sizes:
-        c.put(node, x)
-    elif all(m == 1 for m in sizes):
+        y = x
+    elif average and all(m == 1 for m in sizes):
         dims = range(2, len(shape))
-        c.put(
-            node,
-            reduced(
-                c,
-                node,
-                "",
-                x,
-                shape,
-                dims,
-                "sum" if average else "max",
-                scale_of_mean(shape, dims) if average else 1.0,
-                True,
-            ),
-        )
+        y = reduced(c, node, "", x, shape, dims, "sum", scale_of_mean(shape, dims), True)
     else:
         kernel = [n // m for n, m in zip(shape[2:], sizes, strict=True)]
         wins = _windows(shape[2:], kernel, kernel, [0] * len(kernel), [1] * len(kernel), False)
         attributes: dict[str, Value] = {"count_include_pad": 0} if average else {}
-        c.put(node, pooled(c, node, x, wins, "average_pool" if average else "max_pool", attributes))
+        y = pooled(c, node, x, wins, "average_pool" if average else "max_pool", attributes)
+    c.put(node, c.view(node, "example", y, node.shape) if single else y)
 
 
 HANDLERS: dict[str, Handler] = {

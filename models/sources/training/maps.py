@@ -5,7 +5,8 @@ local gradient.
 
 Operands of h_j: `g` the incoming gradient, `0`, `1`, .. the inputs, `y` the output.  PASS: h_j = g.  NOTHING: the
 derivative is zero almost everywhere, or the input is no number.  Kinks follow PyTorch: relu, abs and sign take 0 at 0,
-maximum and minimum share ties evenly, clip passes the gradient at both ends.
+maximum and minimum share ties evenly, clip passes the gradient at both ends, unless `tie` says which share the first
+operand has there.
 """
 
 from __future__ import annotations
@@ -25,13 +26,14 @@ from .contributions import Pending
 @dataclass(frozen=True)
 class Local:
     """`function` of `operands`; `keep`: attributes of the forward operator that it needs; `fixed`: attributes of
-    its own.
+    its own; `rest`: of the attribute `tie` it takes what is left of 1.
     """
 
     function: str
     operands: tuple[str, ...] = ("g",)
     keep: tuple[str, ...] = ()
     fixed: tuple[tuple[str, Value], ...] = ()
+    rest: bool = False
 
 
 PASS: Final = Local("")
@@ -50,7 +52,7 @@ MAP_RULES: Final[Mapping[str, tuple[Local | None, ...]]] = MappingProxyType(
         "scale": (Local("scale", ("g",), ("scale",)),),
         "abs": (Local("abs_gradient", ("g", "0")),),
         "reciprocal": (Local("reciprocal_gradient", ("g", "y")),),
-        "clip": (Local("clip_gradient", ("g", "0"), ("low", "high")),),
+        "clip": (Local("clip_gradient", ("g", "0"), ("low", "high", "tie")),),
         "tanh": (Local("tanh_gradient", ("g", "y")),),
         "sigmoid": (Local("sigmoid_gradient", ("g", "y")),),
         "exp": (Local("multiply", ("g", "y")),),
@@ -71,8 +73,14 @@ MAP_RULES: Final[Mapping[str, tuple[Local | None, ...]]] = MappingProxyType(
         "divide": (Local("divide", ("g", "1")), Local("divide_gradient", ("g", "y", "1"))),
         "remainder": (PASS, Local("remainder_gradient", ("g", "0", "1"))),
         "fmod": (PASS, Local("fmod_gradient", ("g", "0", "1"))),
-        "maximum": (Local("maximum_gradient", ("g", "0", "1")), Local("maximum_gradient", ("g", "1", "0"))),
-        "minimum": (Local("minimum_gradient", ("g", "0", "1")), Local("minimum_gradient", ("g", "1", "0"))),
+        "maximum": (
+            Local("maximum_gradient", ("g", "0", "1"), ("tie",)),
+            Local("maximum_gradient", ("g", "1", "0"), ("tie",), rest=True),
+        ),
+        "minimum": (
+            Local("minimum_gradient", ("g", "0", "1"), ("tie",)),
+            Local("minimum_gradient", ("g", "1", "0"), ("tie",), rest=True),
+        ),
         "mask_fill": (Local("mask_fill", ("g", "1"), (), (("value", 0.0),)), NOTHING),
         "where": (NOTHING, Local("mask_fill", ("g", "0"), (), (("value", 0.0),)), Local("mask_clear", ("g", "0"))),
         "fused_scale_shift": (_TIMES_1, _TIMES_0, PASS),
@@ -127,6 +135,8 @@ def differentiate_map(b: Backward, op: Operator) -> None:
         a, out = op.inputs[j], op.output.axes
         inputs = tuple(_operand(b, op, name) for name in local.operands)
         kept = dict(op.attributes)
+        if local.rest and isinstance(share := kept.get("tie"), float):
+            kept["tie"] = 1.0 - share
         attributes = tuple((name, kept[name]) for name in local.keep if name in kept) + local.fixed
         if local.function == "cast":
             attributes = (("dtype", b.tensors[a.tensor].dtype),)

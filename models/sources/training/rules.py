@@ -1,7 +1,8 @@
 """This module gives derivatives of everything that is no map: one rule per function, the table `RULES` at the end.
 
 product           `products`
-sum, max, min     g spread over the reduced axes; max and min: shared evenly by the elements that attain the extreme
+sum, max, min     g spread over the reduced axes; max and min: shared evenly by the elements that attain the extreme,
+or with attribute `first` = 1 given to the first of them
 softmax           y (g - sum g y)                    log_softmax   g - exp(y) sum g
 layer_norm        with h = g gamma, x^ = (x - mean) / s:   (h - mean h - x^ mean(h x^)) / s;  gamma: sum g x^;  beta:
 sum g
@@ -19,11 +20,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import replace
+from math import prod
 from types import MappingProxyType
 from typing import Final
 
 from ...program.graph import GraphError
-from ...program.index import Access, Affine, Axis, access
+from ...program.index import Access, Affine, Axis, Combine, access
 from ...program.operators import BY_DATA, Operator, Value
 from .adjoint import pull
 from .attention import attention
@@ -45,17 +47,51 @@ def _sum(b: Backward, op: Operator) -> None:
 
 def _extreme(b: Backward, op: Operator) -> None:
     over = tuple(a.name for a in op.reduced)
-    _spread(b, op, "extreme_gradient", (b.forward(op.inputs[0]), b.forward(op.output)), over)
+    if op.attribute("first", 0) and b.wants(op, 0):
+        _spread(b, op, "mask_fill", (_first(b, op),), (), (("value", 0.0),))
+    else:
+        _spread(b, op, "extreme_gradient", (b.forward(op.inputs[0]), b.forward(op.output)), over)
 
 
-def _spread(b: Backward, op: Operator, function: str, more: tuple[Access, ...], over: tuple[str, ...]) -> None:
+def _first(b: Backward, op: Operator) -> Access:
+    """Where the first element is, along the reduced axes together, that is the extreme, or NaN: true there alone."""
+    x, y, every = b.forward(op.inputs[0]), b.forward(op.output), tuple(a.name for a in op.axes)
+    whole = tuple(parallel(op, every))
+    count = prod(a.extent for a in op.reduced)
+
+    def mask(part: str, function: str, *reads: Access) -> Access:
+        return access(b.emit(f"grad:{op.name}/{part}", function, whole, reads, every, (), "bool"), *every)
+
+    hit = mask("hit", "logical_or", mask("equal", "equal", x, y), mask("nan", "not_equal", x, x))
+    steps = (("along", "n"), ("start", 0), ("step", 1))
+    order = b.emit(f"grad:{op.name}/positions", "iota", [Axis("n", count)], [], ["n"], steps, "int64")
+    place, left = Affine(), count
+    for a in op.reduced:
+        left //= a.extent
+        place = place.plus(a.name, left)
+    filled = (("value", count),)
+    reads = (Access(order, (place,)), hit)
+    at = b.emit(f"grad:{op.name}/place", "mask_fill", whole, reads, every, filled, "int64")
+    least = tuple(replace(a, combine=Combine.MIN if a.combine is not None else None) for a in op.axes)
+    first = b.emit(f"grad:{op.name}/first", "min", least, [access(at, *every)], op.output.axes, (), "int64")
+    return mask("chosen", "equal", access(at, *every), access(first, *op.output.axes))
+
+
+def _spread(
+    b: Backward,
+    op: Operator,
+    function: str,
+    more: tuple[Access, ...],
+    over: tuple[str, ...],
+    fixed: tuple[tuple[str, Value], ...] = (),
+) -> None:
     """A gradient over the whole iteration space, then the adjoint of reading it."""
     if not b.wants(op, 0):
         return
     a = op.inputs[0]
     names = tuple(x.name for x in op.axes)
     axes = tuple(parallel(op, names))
-    attributes = (*((k, v) for k, v in op.attributes if k == "scale"), *((("over", over),) if over else ()))
+    attributes = (*((k, v) for k, v in op.attributes if k == "scale"), *((("over", over),) if over else ()), *fixed)
     inputs = (b.incoming(op), *more)
     singles = tuple(i.single for i in a.index)
     shape = b.tensors[a.tensor].shape
