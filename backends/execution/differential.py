@@ -174,7 +174,7 @@ def difference(
             ours = own[name].reshape(their.shape)
             if kind == "large":
                 their = np.where(np.isfinite(their), their, double[name].reshape(their.shape))
-            their = np.where(np.isnan(ours), ours, their) if skipped else their
+            their = np.where(np.isnan(ours) | np.isnan(their), ours, their) if skipped else their
         elif skipped:
             continue
         found = unlike(their, own[name], double[name], unit)

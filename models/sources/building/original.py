@@ -36,7 +36,8 @@ class Original:
     their product by parameter; None where the framework has none.  `parts`: the same program with every value that it
     computes as an output, and its graph, whose outputs are called by where they come from.  `ties`: whether the order
     of equal elements is said.  `casts`: whether it is said which integer a real number becomes that is none.  `zeros`:
-    whether its products of arrays make NaN of 0 times infinity (libraries of linear algebra skip zeros).
+    whether its products of arrays make NaN of 0 times infinity just where the program has both (libraries of linear
+    algebra skip zeros, or bring zeros of their own).
     """
 
     framework: str

@@ -34,7 +34,7 @@ from ..numpy.array import TracedArray
 from ..numpy.recorder import Recorder, TraceError, own_error
 from ..numpy.trace import digits_of
 from ..patterns.recognise import recognise
-from .ir import Module, text
+from .ir import Module, holds, text
 from .operators import Machine
 from .original import Argument, Lowered, original_of
 
@@ -79,7 +79,8 @@ def graph_of(
     """The graph of a function of these example arguments; errors as of `load_jax`."""
     lowered, module, names, kept = _lowered(place, function, arguments)
     if original is not None:
-        original(original_of(place, name, function, arguments, lowered, names))
+        zeros = not holds(module, "stablehlo.convolution")
+        original(original_of(place, name, function, arguments, lowered, names, zeros))
     recorder = Recorder(name)
     arrays = [
         TracedArray.of(recorder, recorder.input(n, shape, dtype, Role.PARAMETER if stored else Role.INPUT))

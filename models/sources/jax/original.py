@@ -36,8 +36,11 @@ def original_of(
     arguments: Sequence[object],
     lowered: Lowered,
     names: Sequence[Argument],
+    zeros: bool = True,
 ) -> Original:
-    """The function as JAX runs it; `names`: the leaves of its arguments in order, read or not."""
+    """The function as JAX runs it; `names`: the leaves of its arguments in order, read or not; `zeros`: see `Original`
+    (XLA's convolutions skip the zeros of padding, and make groups with zeros).
+    """
     import jax
 
     treedef = jax.tree_util.tree_structure(tuple(arguments))
@@ -89,7 +92,7 @@ def original_of(
         graph = graph_of(place, name, named, arguments, False, held.append)
         return graph, held[0].run
 
-    return Original(f"JAX {jax.__version__}", run, gradients, parts, casts=True)
+    return Original(f"JAX {jax.__version__}", run, gradients, parts, casts=True, zeros=zeros)
 
 
 def _every(
