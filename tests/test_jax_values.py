@@ -25,10 +25,10 @@ from shardproof.models.sources.jax.importer import graph_of
 F32, I32, BOOL = "float32", "int32", "bool"
 
 
-def of(function: Callable[..., object], *arguments: tuple[tuple[int, ...], str]) -> tuple[Graph, Comparison]:
+def of(function: Callable[..., object], *arguments: object) -> tuple[Graph, Comparison]:
     """The graph, compared with JAX."""
     taken: list[Original] = []
-    shapes = [jax.ShapeDtypeStruct(*a) for a in arguments]
+    shapes = [jax.ShapeDtypeStruct(*a) if isinstance(a, tuple) else a for a in arguments]
     graph = graph_of("here", "program", function, shapes, original=taken.append)
     return graph, compare(graph, taken[0], trained=True)
 
@@ -144,8 +144,16 @@ def test_indices_that_lie_inside_are_not_pushed() -> None:
 def test_a_wrong_import_is_found_with_its_first_operator(monkeypatch: pytest.MonkeyPatch) -> None:
     wrong = {**handlers.HANDLERS, "stablehlo.sine": handlers.HANDLERS["stablehlo.cosine"]}
     monkeypatch.setattr(handlers, "HANDLERS", wrong)
-    with pytest.raises(Differs, match=r"generic numbers.*it appears first in equation 0001.0 \(sin\)"):
+    with pytest.raises(
+        Differs, match=r"generic numbers.*it appears first in equation 1 \(sin\) at test_jax_values.py:\d+"
+    ):
         of(lambda x: jnp.tanh(jnp.sin(x * 2)) + 1, ROW)
+    with pytest.raises(Differs, match=r"it appears first in equation 1 \(sin\) at"):  # inside of a function of its own
+        of(
+            lambda p, x: jax.jit(lambda y: (jnp.sin(p["w"] * y), jax.nn.relu(y)))(x),
+            {"w": jax.ShapeDtypeStruct(*ROW)},
+            ROW,
+        )
 
 
 def test_gradients_that_jax_stops_are_refused() -> None:

@@ -33,6 +33,7 @@ from ...models.program.index import Axis, Combine, access
 from ...models.program.operators import BY_DATA, Operator
 from ...models.sources.building.original import Comparison, Differs, Original, Undefined, Values
 from ...models.sources.training import build_step
+from ...models.text import InputError
 from ..kernels import KernelError, execution_dtype
 from .reference import random_inputs, run_graph
 
@@ -56,7 +57,7 @@ _SPECIAL: Final = (np.inf, -np.inf, np.nan, 0.0, -0.0)
 
 def compare(graph: Graph, original: Original, wanted: bool = True, trained: bool = False) -> Comparison:
     """The comparison of a graph, and of its gradients where it is to be `trained`.  Raises `Differs` naming the sample,
-    the output, and of JAX programs the first equation where the difference appears.
+    the output, and the first operator of the program where the difference appears.
     """
     try:
         return _compared(graph, original, wanted, trained)
@@ -159,8 +160,16 @@ def _sources(graph: Graph, values: Mapping[str, Values]) -> dict[str, Values]:
 def difference(
     graph: Graph, values: Mapping[str, Values], theirs: Mapping[str, Values], kind: str, zeros: bool = True
 ) -> str | None:
-    """Where the first tensor differs, in words; None where all match.  Of large numbers the program may overflow where
-    ours, which has functions instead of what they are composed of, does not; `zeros`: see `Original`.
+    """Where the first tensor differs, in words; None where all match; `zeros`: see `Original`."""
+    found = _differing(graph, values, theirs, kind, zeros)
+    return None if found is None else "".join(found)
+
+
+def _differing(
+    graph: Graph, values: Mapping[str, Values], theirs: Mapping[str, Values], kind: str, zeros: bool
+) -> tuple[str, str] | None:
+    """The first tensor that differs, and how.  Of large numbers the program may overflow where ours, which has
+    functions instead of what they are composed of, does not.
     """
     unit, doubled = _unit(graph), {n: _double(v) for n, v in values.items()}
     with np.errstate(all="ignore"):
@@ -188,7 +197,7 @@ def difference(
                     moved = run_graph(graph, near, keep=theirs)
             found = unlike(their, moved[name], double[name], unit)
         if found is not None:
-            return f"{name}{found}"
+            return name, found
     return None
 
 
@@ -285,15 +294,28 @@ def _first(graph: Graph, original: Original, values: Mapping[str, Values], kind:
     if original.parts is None:
         return ""
     try:
-        every, run = original.parts()
-        theirs = run(_sources(every, {t.name: values[t.name] for t in every.tensors if t.role is not Role.VALUE}))
-    except (Undefined, ValueError, KeyError):
-        return ""
-    given = {t.name: values[t.name].reshape(t.shape) for t in every.tensors if t.role is not Role.VALUE}
-    for name, their in zip(every.outputs, theirs, strict=True):
-        if difference(every, given, {name: their}, kind, original.zeros) is not None:
-            return f"; it appears first in {name}"
-    return ""
+        parts = original.parts()
+        every = parts.graph
+        own = {n: values.get(n, x).reshape(x.shape) for n, x in sample(every, kind).items()}
+        theirs = dict(zip(every.outputs, parts.run(_sources(every, own)), strict=True))
+        behind = set[str]() if original.ties else _behind_orders(every)
+        theirs = {n: theirs[n] for n in sorted(theirs, key=lambda n: n in behind)}
+        found = _differing(every, own, theirs, kind, original.zeros)
+    except (Undefined, InputError, ValueError, KeyError, KernelError) as error:
+        return f"; its operators one by one cannot be had ({type(error).__name__}: {str(error)[:200]})"
+    if found is None:
+        return "; its operators one by one compute the same: what several of them were taken for does not"
+    open_order = ", behind an order of equal elements that is open" if found[0] in behind else ""
+    return f"; it appears first in {parts.places[found[0]]}{open_order}"
+
+
+def _behind_orders(graph: Graph) -> set[str]:
+    """Tensors that depend on where equal elements come."""
+    found = set[str]()
+    for op in graph.operators:
+        if op.function in _ORDERS or any(a.tensor in found for a in op.inputs):
+            found.add(op.output.tensor)
+    return found
 
 
 PROBE: Final = "probe"
