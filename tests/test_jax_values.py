@@ -19,7 +19,7 @@ from shardproof.backends.execution.differential import compare
 from shardproof.backends.execution.reference import run_graph
 from shardproof.models.program.graph import Graph, GraphError, UnsupportedOperators
 from shardproof.models.sources.building.original import Comparison, Differs, Original
-from shardproof.models.sources.jax import handlers
+from shardproof.models.sources.jax import handlers, original
 from shardproof.models.sources.jax.importer import graph_of
 
 F32, I32, BOOL = "float32", "int32", "bool"
@@ -154,6 +154,12 @@ def test_a_wrong_import_is_found_with_its_first_operator(monkeypatch: pytest.Mon
             {"w": jax.ShapeDtypeStruct(*ROW)},
             ROW,
         )
+
+
+def test_an_xla_without_our_options_compares_too(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(original, "PLAIN", {"xla_disable_hlo_passes": "algsimp", "xla_option_of_tomorrow": 1})
+    found = of(lambda w, x: jnp.tanh(x @ w), ((4, 3), F32), ((2, 4), F32))[1]
+    assert (found.samples, found.gradients) == (6, 1)
 
 
 def test_gradients_that_jax_stops_are_refused() -> None:

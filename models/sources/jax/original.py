@@ -17,9 +17,16 @@ Argument = tuple[str, tuple[int, ...], str, bool]
 
 
 PLAIN: Final[Mapping[str, bool | int | str]] = MappingProxyType(
-    {"xla_disable_hlo_passes": "algsimp", "xla_backend_optimization_level": 0}
+    {
+        "xla_disable_hlo_passes": "algsimp",
+        "xla_backend_optimization_level": 0,
+        "xla_cpu_use_fusion_emitters": False,
+        "xla_cpu_parallel_codegen_split_count": 1,
+    }
 )
-"""How XLA is to compile: its algebra makes 0 of 0 / sqrt(0), and what runs once needs no optimisation."""
+"""How XLA is to compile: its algebra makes 0 of 0 / sqrt(0), and what runs once needs no optimisation (a third of the
+time).
+"""
 
 
 class Lowered(Protocol):
@@ -27,6 +34,17 @@ class Lowered(Protocol):
 
     def compile(self, compiler_options: Mapping[str, bool | int | str] | None = None) -> Callable[..., object]:
         """What runs it."""
+
+
+def compiled(lowered: Lowered) -> Callable[..., object]:
+    """What runs a function as it stands; an XLA that lacks options of ours gets the first one alone."""
+    try:
+        return lowered.compile(dict(PLAIN))
+    except Exception as error:
+        if "option" not in str(error):
+            raise
+        first = next(iter(PLAIN))
+        return lowered.compile({first: PLAIN[first]})
 
 
 def original_of(
@@ -55,12 +73,12 @@ def original_of(
     def leaves_of(made: object) -> tuple[Values, ...]:
         return tuple(np.asarray(leaf) for leaf in jax.tree_util.tree_leaves(made))
 
-    compiled: list[Callable[..., object]] = []
+    made: list[Callable[..., object]] = []
 
     def run(values: Mapping[str, Values]) -> tuple[Values, ...]:
-        if not compiled:
-            compiled.append(lowered.compile(dict(PLAIN)))
-        return leaves_of(compiled[0](*given(values)))
+        if not made:
+            made.append(compiled(lowered))
+        return leaves_of(made[0](*given(values)))
 
     def gradients(values: Mapping[str, Values], output: int, weights: Values) -> Mapping[str, Values]:
         stored = [k for k, argument in enumerate(names) if argument[3]]
@@ -76,7 +94,8 @@ def original_of(
         if not stored:
             raise Undefined
         reverse = jax.grad(probed, argnums=tuple(range(len(stored))))
-        slopes = jax.jit(reverse, compiler_options=dict(PLAIN))(*[leaves[k] for k in stored])
+        chosen = [leaves[k] for k in stored]
+        slopes = jax.tree_util.tree_leaves(compiled(jax.jit(reverse).lower(*chosen))(*chosen))
         return {names[k][0]: np.asarray(g) for k, g in zip(stored, slopes, strict=True)}
 
     def parts() -> Parts:
