@@ -176,6 +176,7 @@ def _differing(
         own = run_graph(graph, values, keep=theirs, stored=_half(graph))
         double = run_graph(graph, doubled, keep=theirs)
     skipped = not zeros and kind == "special" and any(op.function in _PRODUCTS for op in graph.operators)
+    reals = any(_from_reals(graph, op) for op in graph.operators)
     moved: dict[str, Values] | None = None
     for name, given in theirs.items():
         their: Values = np.asarray(given)
@@ -186,7 +187,7 @@ def _differing(
             their = np.where(np.isnan(ours) | np.isnan(their), ours, their) if skipped else their
         elif skipped:
             continue
-        found = unlike(their, own[name], double[name], unit)
+        found = unlike(their, own[name], double[name], unit, reals=reals)
         if found is not None and unit == _DOUBLE:  # no coarser arithmetic shows what rounding does: other numbers do
             if moved is None:
                 rng = np.random.default_rng(0)
@@ -195,26 +196,37 @@ def _differing(
                 }
                 with np.errstate(all="ignore"):
                     moved = run_graph(graph, near, keep=theirs)
-            found = unlike(their, moved[name], double[name], unit)
+            found = unlike(their, moved[name], double[name], unit, reals=reals)
         if found is not None:
             return name, found
     return None
+
+
+def _from_reals(graph: Graph, op: Operator) -> bool:
+    """Whether an operator makes integers of real numbers."""
+    inputs = [graph.tensor(a.tensor) for a in op.inputs]
+    return _whole(graph.tensor(op.output.tensor)) and any(t.dtype != "bool" and not _whole(t) for t in inputs)
 
 
 def _real(x: Values) -> bool:
     return x.dtype.kind == "f"
 
 
-def unlike(theirs: Values, own: Values, double: Values, unit: float, floor: float = 1.0) -> str | None:
+def unlike(
+    theirs: Values, own: Values, double: Values, unit: float, floor: float = 1.0, reals: bool = True
+) -> str | None:
     """The first element that matches neither of ours, in words; `unit`: that of the last place of numbers of the size
-    of the element and of `floor`, that of what it is computed from.
+    of the element and of `floor`, that of what it is computed from; `reals`: whether integers
+    were made of real numbers.
     """
     if theirs.size != double.size:
         return f" has {theirs.size} elements, ours {double.size}"
     a, b, c = (np.asarray(x).reshape(-1) for x in (theirs, own, double))
     if a.dtype.kind not in "fc" or c.dtype.kind not in "fc":
         bad = (a != b) & (a != c)
-        if a.dtype.kind in "iu" and c.dtype.kind in "iu":  # integers that reals were made, beyond what those tell apart
+        if (
+            reals and a.dtype.kind in "iu" and c.dtype.kind in "iu"
+        ):  # integers that reals were made, beyond what those tell apart
             wide = c.astype(np.float64)
             bad &= np.abs(a.astype(np.float64) - wide) > _UNITS[unit != _DOUBLE] * unit * np.abs(wide)
     else:

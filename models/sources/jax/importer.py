@@ -148,7 +148,7 @@ def _made(place: str, found: object, batch: int | None) -> tuple[Callable[..., o
 def _lowered(
     place: str, function: Callable[..., object], arguments: Sequence[object]
 ) -> tuple[Callable[..., object], Lowered, Module, list[Argument], list[str]]:
-    """The function that JAX traced, what it lowered, its module in StableHLO, its arguments, and names of its results."""
+    """The function that JAX traced, what it lowered, its module in StableHLO, arguments and names of results."""
     import jax
 
     def structure(leaf: object) -> object:
