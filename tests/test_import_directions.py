@@ -57,6 +57,7 @@ EXCEPTIONS = {  # files that read a foreign format with the library of that form
             "branches",
             "importer",
             "original",
+            "parts",
             "reader",
             "scans",
             "fold",

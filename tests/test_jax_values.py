@@ -19,15 +19,16 @@ from shardproof.backends.execution.differential import compare
 from shardproof.backends.execution.reference import run_graph
 from shardproof.models.program.graph import Graph, GraphError, UnsupportedOperators
 from shardproof.models.sources.building.original import Comparison, Differs, Original
+from shardproof.models.sources.jax import handlers, original
 from shardproof.models.sources.jax.importer import graph_of
 
 F32, I32, BOOL = "float32", "int32", "bool"
 
 
-def of(function: Callable[..., object], *arguments: tuple[tuple[int, ...], str]) -> tuple[Graph, Comparison]:
+def of(function: Callable[..., object], *arguments: object) -> tuple[Graph, Comparison]:
     """The graph, compared with JAX."""
     taken: list[Original] = []
-    shapes = [jax.ShapeDtypeStruct(*a) for a in arguments]
+    shapes = [jax.ShapeDtypeStruct(*a) if isinstance(a, tuple) else a for a in arguments]
     graph = graph_of("here", "program", function, shapes, original=taken.append)
     return graph, compare(graph, taken[0], trained=True)
 
@@ -103,6 +104,7 @@ REFUSED: dict[str, tuple[str, Callable[..., object], tuple[tuple[int, ...], str]
     "bits reduced": ("of the bits of int32", lambda i: lax.reduce(i, np.int32(-1), lax.bitwise_and, (0,)), IDS),
     "unsigned": ("element type 'uint32' is not supported", lambda i: i.astype("uint32") + 1, IDS),
     "scatter that adds": ("combines by a region of stablehlo.add", lambda x: x.at[1].add(2.0), TABLE),
+    "clamped truth": ("a clamp of truth values", lambda m: lax.clamp(True, m, False), ((5,), BOOL)),
     "total order": ("total order", lambda x: lt_to_p.bind(x, x + 1), ROW),
 }  # fmt: skip
 
@@ -140,12 +142,24 @@ def test_indices_that_lie_inside_are_not_pushed() -> None:
 
 
 def test_a_wrong_import_is_found_with_its_first_operator(monkeypatch: pytest.MonkeyPatch) -> None:
-    from shardproof.models.sources.jax import handlers
-
     wrong = {**handlers.HANDLERS, "stablehlo.sine": handlers.HANDLERS["stablehlo.cosine"]}
     monkeypatch.setattr(handlers, "HANDLERS", wrong)
-    with pytest.raises(Differs, match=r"generic numbers.*it appears first in equation 0001.0 \(sin\)"):
+    with pytest.raises(
+        Differs, match=r"generic numbers.*it appears first in equation 1 \(sin\) at test_jax_values.py:\d+"
+    ):
         of(lambda x: jnp.tanh(jnp.sin(x * 2)) + 1, ROW)
+    with pytest.raises(Differs, match=r"it appears first in equation 1 \(sin\) at"):  # inside of a function of its own
+        of(
+            lambda p, x: jax.jit(lambda y: (jnp.sin(p["w"] * y), jax.nn.relu(y)))(x),
+            {"w": jax.ShapeDtypeStruct(*ROW)},
+            ROW,
+        )
+
+
+def test_an_xla_without_our_options_compares_too(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(original, "PLAIN", {"xla_disable_hlo_passes": "algsimp", "xla_option_of_tomorrow": 1})
+    found = of(lambda w, x: jnp.tanh(x @ w), ((4, 3), F32), ((2, 4), F32))[1]
+    assert (found.samples, found.gradients) == (6, 1)
 
 
 def test_gradients_that_jax_stops_are_refused() -> None:
@@ -154,8 +168,32 @@ def test_gradients_that_jax_stops_are_refused() -> None:
         of(lambda w, x: x @ lax.stop_gradient(w) + jnp.tanh(x @ w), ((4, 3), F32), ((2, 4), F32))
 
 
+def test_convolutions_are_compared_on_infinities_too() -> None:
+    """XLA skips the zeros of padding and makes groups with zeros, so 0 times infinity is NaN in one of the two only."""
+    edges = (lambda x, w: lax.conv_general_dilated(x, w, (1,), "SAME"), ((2, 2, 4), F32), ((2, 2, 3), F32))
+    groups = (
+        lambda x, w: lax.conv_general_dilated(x, w, (1,), "SAME", feature_group_count=2),
+        ((1, 2, 3), "float64"),
+        ((2, 1, 2), "float64"),
+    )
+    for function, *arguments in (edges, groups):
+        with jax.enable_x64(True):
+            assert of(function, *arguments)[1].samples == 6
+
+
 def test_a_part_of_the_fuzzer() -> None:
     found = fuzz_jax.Found()
     with jax.enable_x64(True):
         fuzz_jax.fuzz(range(50), found)
     assert found.wrong == [] and found.broken == [] and found.accepted > 20
+
+
+@pytest.mark.slow
+def test_the_fuzzer_draws_every_operator_that_is_read() -> None:
+    """What it never draws is read unseen."""
+    found = fuzz_jax.Found()
+    with jax.enable_x64(True):
+        for first in range(0, 3000, 50):
+            fuzz_jax.fuzz(range(first, first + 50), found)
+    assert found.wrong == [] and found.broken == []
+    assert {*handlers.HANDLERS} - {*found.operators} <= {"stablehlo.logistic"}  # JAX of today writes it out

@@ -13,7 +13,8 @@ from torch import nn
 from torch.nn import functional as F
 
 import shardproof
-from shardproof.backends.execution.differential import compare
+from shardproof.__main__ import run
+from shardproof.backends.execution.differential import compare, difference, sample
 from shardproof.models.program.graph import Graph
 from shardproof.models.sources.building.original import Comparison, Differs, Original
 from shardproof.models.sources.load import load_model
@@ -133,3 +134,56 @@ def test_training_steps_of_their_own_are_said_to_be_left_out(tmp_path: Path) -> 
     taken: list[Original] = []
     graph = load_model(f"{file}:made", original=taken.append)
     assert "a training step of its own" in compare(graph, taken[0]).left_out
+
+
+def test_a_wrong_operator_is_named(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file = tmp_path / "wave.py"
+    file.write_text(
+        "import torch\n"
+        "from torch import nn\n"
+        "class Wave(nn.Module):\n"
+        "    def forward(self, x):\n"
+        "        return torch.sin(x) + 1\n"
+        "def made():\n"
+        "    return nn.Sequential(nn.Linear(4, 5), nn.LayerNorm(5), Wave(), nn.Linear(5, 3)), torch.zeros(2, 4)\n"
+    )
+    assert run(["import", f"{file}:made"]) == 0
+    right = importer.HANDLERS["sin"]
+    wrong = {"sin": lambda c, node: right(c, replace(node, kind="aten.cos.default"))}
+    monkeypatch.setattr(importer, "HANDLERS", {**importer.HANDLERS, **wrong})
+    assert run(["import", f"{file}:made"]) == 3
+    assert "it appears first in aten.sin.default (sin) of '2' at wave.py:5" in capsys.readouterr().err
+
+
+class Chosen(nn.Module):
+    """Sorted rows, a loop, a constant, a scalar, two results of one call."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.cell = nn.GRUCell(4, 4)
+        self.register_buffer("part", torch.tensor(0.5))
+
+    def forward(self, x: torch.Tensor, ids: torch.Tensor) -> torch.Tensor:
+        values, places = torch.topk(x, 2, -1)
+        h = torch.zeros(x.shape[0], 4)
+        for k in range(3):
+            h = self.cell(x[:, :4] * torch.arange(4) + k, h)
+        return (h * self.part).sum() + values.sum() + x.gather(1, places).mean() + x[ids].sum()
+
+
+@pytest.mark.parametrize("module", [Layer(nn.Identity()).eval(), Chosen()])
+def test_every_node_computes_what_pytorch_does(module: nn.Module) -> None:
+    """Nothing is named where nothing is wrong: every node as an output."""
+    inputs = INPUTS if isinstance(module, Layer) else (torch.zeros(3, 5), torch.zeros(2, dtype=torch.int64))
+    taken: list[Original] = []
+    graph = load_module(module, inputs, lambda note: None, None, taken.append)
+    assert taken[0].parts is not None
+    parts = taken[0].parts()
+    assert len(parts.places) >= 5
+    own = {n: x.reshape(parts.graph.tensor(n).shape) for n, x in sample(graph, "generic").items()}
+    own = {**sample(parts.graph, "generic"), **own}
+    shaped = {n: x.reshape(parts.graph.tensor(n).source_shape or x.shape) for n, x in own.items()}
+    theirs = dict(zip(parts.graph.outputs, parts.run(shaped), strict=True))
+    assert difference(parts.graph, own, theirs, "generic") is None

@@ -33,6 +33,7 @@ from ...models.program.index import Axis, Combine, access
 from ...models.program.operators import BY_DATA, Operator
 from ...models.sources.building.original import Comparison, Differs, Original, Undefined, Values
 from ...models.sources.training import build_step
+from ...models.text import InputError
 from ..kernels import KernelError, execution_dtype
 from .reference import random_inputs, run_graph
 
@@ -56,7 +57,7 @@ _SPECIAL: Final = (np.inf, -np.inf, np.nan, 0.0, -0.0)
 
 def compare(graph: Graph, original: Original, wanted: bool = True, trained: bool = False) -> Comparison:
     """The comparison of a graph, and of its gradients where it is to be `trained`.  Raises `Differs` naming the sample,
-    the output, and of JAX programs the first equation where the difference appears.
+    the output, and the first operator of the program where the difference appears.
     """
     try:
         return _compared(graph, original, wanted, trained)
@@ -159,14 +160,23 @@ def _sources(graph: Graph, values: Mapping[str, Values]) -> dict[str, Values]:
 def difference(
     graph: Graph, values: Mapping[str, Values], theirs: Mapping[str, Values], kind: str, zeros: bool = True
 ) -> str | None:
-    """Where the first tensor differs, in words; None where all match.  Of large numbers the program may overflow where
-    ours, which has functions instead of what they are composed of, does not; `zeros`: see `Original`.
+    """Where the first tensor differs, in words; None where all match; `zeros`: see `Original`."""
+    found = _differing(graph, values, theirs, kind, zeros)
+    return None if found is None else "".join(found)
+
+
+def _differing(
+    graph: Graph, values: Mapping[str, Values], theirs: Mapping[str, Values], kind: str, zeros: bool
+) -> tuple[str, str] | None:
+    """The first tensor that differs, and how.  Of large numbers the program may overflow where ours, which has
+    functions instead of what they are composed of, does not.
     """
     unit, doubled = _unit(graph), {n: _double(v) for n, v in values.items()}
     with np.errstate(all="ignore"):
         own = run_graph(graph, values, keep=theirs, stored=_half(graph))
         double = run_graph(graph, doubled, keep=theirs)
     skipped = not zeros and kind == "special" and any(op.function in _PRODUCTS for op in graph.operators)
+    reals = any(_from_reals(graph, op) for op in graph.operators)
     moved: dict[str, Values] | None = None
     for name, given in theirs.items():
         their: Values = np.asarray(given)
@@ -174,10 +184,10 @@ def difference(
             ours = own[name].reshape(their.shape)
             if kind == "large":
                 their = np.where(np.isfinite(their), their, double[name].reshape(their.shape))
-            their = np.where(np.isnan(ours), ours, their) if skipped else their
+            their = np.where(np.isnan(ours) | np.isnan(their), ours, their) if skipped else their
         elif skipped:
             continue
-        found = unlike(their, own[name], double[name], unit)
+        found = unlike(their, own[name], double[name], unit, reals=reals)
         if found is not None and unit == _DOUBLE:  # no coarser arithmetic shows what rounding does: other numbers do
             if moved is None:
                 rng = np.random.default_rng(0)
@@ -186,26 +196,37 @@ def difference(
                 }
                 with np.errstate(all="ignore"):
                     moved = run_graph(graph, near, keep=theirs)
-            found = unlike(their, moved[name], double[name], unit)
+            found = unlike(their, moved[name], double[name], unit, reals=reals)
         if found is not None:
-            return f"{name}{found}"
+            return name, found
     return None
+
+
+def _from_reals(graph: Graph, op: Operator) -> bool:
+    """Whether an operator makes integers of real numbers."""
+    inputs = [graph.tensor(a.tensor) for a in op.inputs]
+    return _whole(graph.tensor(op.output.tensor)) and any(t.dtype != "bool" and not _whole(t) for t in inputs)
 
 
 def _real(x: Values) -> bool:
     return x.dtype.kind == "f"
 
 
-def unlike(theirs: Values, own: Values, double: Values, unit: float, floor: float = 1.0) -> str | None:
+def unlike(
+    theirs: Values, own: Values, double: Values, unit: float, floor: float = 1.0, reals: bool = True
+) -> str | None:
     """The first element that matches neither of ours, in words; `unit`: that of the last place of numbers of the size
-    of the element and of `floor`, that of what it is computed from.
+    of the element and of `floor`, that of what it is computed from; `reals`: whether integers
+    were made of real numbers.
     """
     if theirs.size != double.size:
         return f" has {theirs.size} elements, ours {double.size}"
     a, b, c = (np.asarray(x).reshape(-1) for x in (theirs, own, double))
     if a.dtype.kind not in "fc" or c.dtype.kind not in "fc":
         bad = (a != b) & (a != c)
-        if a.dtype.kind in "iu" and c.dtype.kind in "iu":  # integers that reals were made, beyond what those tell apart
+        if (
+            reals and a.dtype.kind in "iu" and c.dtype.kind in "iu"
+        ):  # integers that reals were made, beyond what those tell apart
             wide = c.astype(np.float64)
             bad &= np.abs(a.astype(np.float64) - wide) > _UNITS[unit != _DOUBLE] * unit * np.abs(wide)
     else:
@@ -285,15 +306,28 @@ def _first(graph: Graph, original: Original, values: Mapping[str, Values], kind:
     if original.parts is None:
         return ""
     try:
-        every, run = original.parts()
-        theirs = run(_sources(every, {t.name: values[t.name] for t in every.tensors if t.role is not Role.VALUE}))
-    except (Undefined, ValueError, KeyError):
-        return ""
-    given = {t.name: values[t.name].reshape(t.shape) for t in every.tensors if t.role is not Role.VALUE}
-    for name, their in zip(every.outputs, theirs, strict=True):
-        if difference(every, given, {name: their}, kind, original.zeros) is not None:
-            return f"; it appears first in {name}"
-    return ""
+        parts = original.parts()
+        every = parts.graph
+        own = {n: values.get(n, x).reshape(x.shape) for n, x in sample(every, kind).items()}
+        theirs = dict(zip(every.outputs, parts.run(_sources(every, own)), strict=True))
+        behind = set[str]() if original.ties else _behind_orders(every)
+        theirs = {n: theirs[n] for n in sorted(theirs, key=lambda n: n in behind)}
+        found = _differing(every, own, theirs, kind, original.zeros)
+    except (Undefined, InputError, ValueError, KeyError, KernelError) as error:
+        return f"; its operators one by one cannot be had ({type(error).__name__}: {str(error)[:200]})"
+    if found is None:
+        return "; its operators one by one compute the same: what several of them were taken for does not"
+    open_order = ", behind an order of equal elements that is open" if found[0] in behind else ""
+    return f"; it appears first in {parts.places[found[0]]}{open_order}"
+
+
+def _behind_orders(graph: Graph) -> set[str]:
+    """Tensors that depend on where equal elements come."""
+    found = set[str]()
+    for op in graph.operators:
+        if op.function in _ORDERS or any(a.tensor in found for a in op.inputs):
+            found.add(op.output.tensor)
+    return found
 
 
 PROBE: Final = "probe"

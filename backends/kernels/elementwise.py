@@ -29,11 +29,21 @@ Elementwise = Callable[[ModuleType, Sequence[Array], Operator], Array]
 
 
 def number(op: Operator, name: str, default: float) -> float:
-    """A numeric attribute; `KernelError` if it is something else."""
+    """A numeric attribute, a whole one that no float is as it stands; `KernelError` if it is something else."""
     value = op.attribute(name, default)
     if isinstance(value, (int, float)):
-        return float(value)
+        return value if isinstance(value, int) and int(float(value)) != value else float(value)
     raise KernelError(f"operator {op.name!r}", f"attribute {name} must be a number, not {value!r}")
+
+
+def fitting(x: Array, value: float) -> float:
+    """A number as it meets an array: whole where both are, since floats do not tell integers beyond 2 to the 53 apart.
+
+    >>> import numpy
+    >>> fitting(numpy.zeros(2, "int64"), 3.0), fitting(numpy.zeros(2), 3.0)
+    (3, 3.0)
+    """
+    return int(value) if x.dtype.kind == "i" and x.dtype.itemsize == 8 and float(value).is_integer() else value
 
 
 def _polynomial(x: Array, coefficients: Sequence[float]) -> Array:
@@ -157,7 +167,11 @@ def _sum_inputs(xp: ModuleType, a: Sequence[Array], op: Operator) -> Array:
 
 
 def _bounded(xp: ModuleType, x: Array, op: Operator) -> Array:
-    return xp.clip(x, number(op, "low", -inf), number(op, "high", inf)).astype(x.dtype)  # type: ignore[no-any-return]
+    low, high = (fitting(x, number(op, n, default)) for n, default in (("low", -inf), ("high", inf)))
+    if isinstance(low, float) and isinstance(high, float):
+        return xp.clip(x, low, high).astype(x.dtype)  # type: ignore[no-any-return]
+    x = x if low == -inf else xp.maximum(x, low).astype(x.dtype)
+    return x if high == inf else xp.minimum(x, high).astype(x.dtype)
 
 
 def _sigmoid(xp: ModuleType, x: Array) -> Array:
@@ -198,12 +212,13 @@ def _power(xp: ModuleType, x: Array, op: Operator) -> Array:
         return x * x
     if exponent == 0.5:  # a root, but for -inf, of which NumPy makes NaN
         return xp.where(x == -inf, inf, xp.sqrt(x)).astype(x.dtype)  # type: ignore[no-any-return]
-    return (x**exponent).astype(x.dtype)
+    whole = x.dtype.kind in "iu" and exponent >= 0 and float(exponent).is_integer()
+    return (x ** (int(exponent) if whole else exponent)).astype(x.dtype)
 
 
 def _scaled(x: Array, factor: float) -> Array:
     """x times a number, in the element type of x: whole numbers times a whole number stay exact."""
-    return x * x.dtype.type(factor) if x.dtype.kind in "iu" and factor.is_integer() else x * factor
+    return x * x.dtype.type(factor) if x.dtype.kind in "iu" and float(factor).is_integer() else x * factor
 
 
 def _divisor(xp: ModuleType, a: Sequence[Array], op: Operator) -> Array:
@@ -215,7 +230,11 @@ def _compared(name: str) -> Elementwise:
     """NumPy's comparison `name`, the second operand possibly the attribute `value`."""
 
     def compare(xp: ModuleType, a: Sequence[Array], op: Operator) -> Array:
-        return getattr(xp, name)(a[0], a[1] if len(a) > 1 else number(op, "value", 0.0))  # type: ignore[no-any-return]
+        if len(a) > 1:
+            return getattr(xp, name)(a[0], a[1])  # type: ignore[no-any-return]
+        value = number(op, "value", 0.0)
+        whole = isinstance(op.attribute("value", 0.0), int)
+        return getattr(xp, name)(a[0], fitting(a[0], value) if whole else value)  # type: ignore[no-any-return]
 
     return compare
 
@@ -259,7 +278,7 @@ MAPS: Final = MappingProxyType[str, Elementwise](
         "remainder": lambda xp, a, op: xp.remainder(a[0], _divisor(xp, a, op)),
         "fmod": lambda xp, a, op: xp.fmod(a[0], _divisor(xp, a, op)),
         "reciprocal": lambda xp, a, op: 1 / a[0],
-        "shift": lambda xp, a, op: (a[0] + number(op, "shift", 0.0)).astype(a[0].dtype),
+        "shift": lambda xp, a, op: (a[0] + fitting(a[0], number(op, "shift", 0.0))).astype(a[0].dtype),
         "clip": lambda xp, a, op: _bounded(xp, a[0], op),
         "cast": lambda xp, a, op: _cast(xp, a[0], op),
         "power": lambda xp, a, op: _power(xp, a[0], op),

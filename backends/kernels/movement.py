@@ -95,8 +95,10 @@ def iota(xp: ModuleType, op: Operator, graph: Graph, box: dict[str, tuple[int, i
     if along not in out:
         raise KernelError(f"operator {op.name!r}", f"attribute along must name an axis of the result, not {along!r}")
     start, step = number(op, "start", 0), number(op, "step", 1)
-    values = start + step * xp.arange(*box[along]) if step else xp.full(box[along][1] - box[along][0], start)
     dtype = execution_dtype(graph.tensor(op.output.tensor).dtype)
+    if dtype.startswith(("int", "uint")) and float(start).is_integer() and float(step).is_integer():
+        start, step = int(start), int(step)
+    values = start + step * xp.arange(*box[along]) if step else xp.full(box[along][1] - box[along][0], start)
     return spread(xp, align(values.astype(dtype), (along,), out), lengths(box, out))
 
 

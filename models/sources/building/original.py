@@ -29,20 +29,32 @@ class Undefined(Exception):
 
 
 @dataclass(frozen=True)
+class Parts:
+    """A program whose every value is an output: its `graph`; `run`: values of inputs and parameters to those of the
+    graph's outputs, in order; `places`: the operator of the program that makes an output, and its line.
+    """
+
+    graph: Graph
+    run: Run
+    places: Mapping[str, str]
+
+
+@dataclass(frozen=True)
 class Original:
     """`framework`: name and version.  `run`: values of the graph's inputs and parameters by name, as arrays of their
     source shape and element type (bfloat16 as float32), to its outputs and next states in order; raises `Undefined`.
     `gradients`: the same values, the number of an output and an array of its shape, to the gradients of the sum of
-    their product by parameter; None where the framework has none.  `parts`: the same program with every value that it
-    computes as an output, and its graph, whose outputs are called by where they come from.  `ties`: whether the order
+    their product by parameter; None where the framework has none.  `parts`: the same program operator by operator;
+    raises `Undefined` and the errors of imports where it cannot be had.  `ties`: whether the order
     of equal elements is said.  `casts`: whether it is said which integer a real number becomes that is none.  `zeros`:
-    whether its products of arrays make NaN of 0 times infinity (libraries of linear algebra skip zeros).
+    whether its products of arrays make NaN of 0 times infinity just where the program has both (libraries of linear
+    algebra skip zeros, or bring zeros of their own).
     """
 
     framework: str
     run: Run
     gradients: Gradients | None = None
-    parts: Callable[[], tuple[Graph, Run]] | None = None
+    parts: Callable[[], Parts] | None = None
     ties: bool = True
     casts: bool = False
     zeros: bool = True

@@ -299,6 +299,10 @@ def select(m: Machine, op: Op, operands: list[Value]) -> list[Value]:
 def clamp(m: Machine, op: Op, operands: list[Value]) -> list[Value]:
     """min(max(x, low), high)."""
     low, x, high = (v.array for v in operands)
+    if x.dtype == bool:
+        raise TraceError(
+            m.place, "a clamp of truth values, which XLA carries out in several ways; write it with & and |"
+        )
     bounds = [b if (n := uniform(b)) is None else n for b in (low, high)]
     return [Value(apply(np.minimum, np.maximum(x, bounds[0]), bounds[1]), "clamp", tuple(operands))]
 

@@ -34,7 +34,7 @@ from ..numpy.array import TracedArray
 from ..numpy.recorder import Recorder, TraceError, own_error
 from ..numpy.trace import digits_of
 from ..patterns.recognise import recognise
-from .ir import Module, text
+from .ir import Module, holds, text
 from .operators import Machine
 from .original import Argument, Lowered, original_of
 
@@ -77,9 +77,10 @@ def graph_of(
     original: Callable[[Original], None] | None = None,
 ) -> Graph:
     """The graph of a function of these example arguments; errors as of `load_jax`."""
-    lowered, module, names, kept = _lowered(place, function, arguments)
+    function, lowered, module, names, kept = _lowered(place, function, arguments)
     if original is not None:
-        original(original_of(place, name, function, arguments, lowered, names))
+        zeros = not holds(module, "stablehlo.convolution")
+        original(original_of(place, name, function, arguments, lowered, names, zeros))
     recorder = Recorder(name)
     arrays = [
         TracedArray.of(recorder, recorder.input(n, shape, dtype, Role.PARAMETER if stored else Role.INPUT))
@@ -146,8 +147,8 @@ def _made(place: str, found: object, batch: int | None) -> tuple[Callable[..., o
 
 def _lowered(
     place: str, function: Callable[..., object], arguments: Sequence[object]
-) -> tuple[Lowered, Module, list[Argument], list[str]]:
-    """What JAX lowered, its module in StableHLO, its arguments, and the names of its results."""
+) -> tuple[Callable[..., object], Lowered, Module, list[Argument], list[str]]:
+    """The function that JAX traced, what it lowered, its module in StableHLO, arguments and names of results."""
     import jax
 
     def structure(leaf: object) -> object:
@@ -155,8 +156,9 @@ def _lowered(
 
     try:
         shapes = jax.tree_util.tree_map(structure, tuple(arguments))
-        lowered = jax.jit(function, keep_unused=True).lower(*shapes)
-        out = jax.tree_util.tree_leaves_with_path(jax.eval_shape(function, *shapes))
+        jitted = jax.jit(function, keep_unused=True)  # traced once: its gradients and its results ask it again
+        lowered = jitted.lower(*shapes)
+        out = jax.tree_util.tree_leaves_with_path(jax.eval_shape(jitted, *shapes))
     except Exception as error:
         raise GraphError(place, f"JAX cannot lower it: {type(error).__name__}: {str(error)[:300]}") from error
     try:
@@ -172,6 +174,7 @@ def _lowered(
     results = [_dotted("", jax.tree_util.keystr(path)) for path, _ in out]
     label = getattr(function, "__name__", "output")
     return (
+        cast("Callable[..., object]", jitted),
         cast("Lowered", lowered),
         cast("Module", lowered.compiler_ir("stablehlo")),
         names,

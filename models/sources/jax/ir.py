@@ -144,3 +144,17 @@ def returns_argument(op: Op, number: int) -> bool:
     block = op.regions[0].blocks[0]
     inside = [view.operation for view in block.operations]
     return len(inside) == 1 and list(inside[0].operands) == [block.arguments[number]]
+
+
+def holds(module: Module, name: str) -> bool:
+    """Whether a program has an operator of this name."""
+    return any(o.name == name for f in module.body.operations for o in inside(f.operation))
+
+
+def inside(op: Op) -> Iterator[Op]:
+    """All operators of its regions, and of theirs."""
+    for region in op.regions:
+        for block in region.blocks:
+            for view in block.operations:
+                yield view.operation
+                yield from inside(view.operation)

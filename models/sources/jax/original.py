@@ -4,22 +4,29 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from functools import wraps
+from pathlib import Path
 from types import MappingProxyType
 from typing import Final, Protocol, cast
 
 import numpy as np
 
-from ...program.graph import Graph
-from ..building.original import Original, Run, Undefined, Values
+from ..building.original import Original, Parts, Undefined, Values
 
 Argument = tuple[str, tuple[int, ...], str, bool]
 """Name, shape, element type, whether it is a stored weight."""
 
 
 PLAIN: Final[Mapping[str, bool | int | str]] = MappingProxyType(
-    {"xla_disable_hlo_passes": "algsimp", "xla_backend_optimization_level": 0}
+    {
+        "xla_disable_hlo_passes": "algsimp",
+        "xla_backend_optimization_level": 0,
+        "xla_cpu_use_fusion_emitters": False,
+        "xla_cpu_parallel_codegen_split_count": 1,
+    }
 )
-"""How XLA is to compile: its algebra makes 0 of 0 / sqrt(0), and what runs once needs no optimisation."""
+"""How XLA is to compile: its algebra makes 0 of 0 / sqrt(0), and what runs once needs no optimisation (a third of the
+time).
+"""
 
 
 class Lowered(Protocol):
@@ -29,6 +36,17 @@ class Lowered(Protocol):
         """What runs it."""
 
 
+def compiled(lowered: Lowered) -> Callable[..., object]:
+    """What runs a function as it stands; an XLA that lacks options of ours gets the first one alone."""
+    try:
+        return lowered.compile(dict(PLAIN))
+    except Exception as error:
+        if "option" not in str(error):
+            raise
+        first = next(iter(PLAIN))
+        return lowered.compile({first: PLAIN[first]})
+
+
 def original_of(
     place: str,
     name: str,
@@ -36,8 +54,11 @@ def original_of(
     arguments: Sequence[object],
     lowered: Lowered,
     names: Sequence[Argument],
+    zeros: bool = True,
 ) -> Original:
-    """The function as JAX runs it; `names`: the leaves of its arguments in order, read or not."""
+    """The function as JAX runs it; `names`: the leaves of its arguments in order, read or not; `zeros`: see `Original`
+    (XLA's convolutions skip the zeros of padding, and make groups with zeros).
+    """
     import jax
 
     treedef = jax.tree_util.tree_structure(tuple(arguments))
@@ -52,12 +73,12 @@ def original_of(
     def leaves_of(made: object) -> tuple[Values, ...]:
         return tuple(np.asarray(leaf) for leaf in jax.tree_util.tree_leaves(made))
 
-    compiled: list[Callable[..., object]] = []
+    made: list[Callable[..., object]] = []
 
     def run(values: Mapping[str, Values]) -> tuple[Values, ...]:
-        if not compiled:
-            compiled.append(lowered.compile(dict(PLAIN)))
-        return leaves_of(compiled[0](*given(values)))
+        if not made:
+            made.append(compiled(lowered))
+        return leaves_of(made[0](*given(values)))
 
     def gradients(values: Mapping[str, Values], output: int, weights: Values) -> Mapping[str, Values]:
         stored = [k for k, argument in enumerate(names) if argument[3]]
@@ -73,53 +94,80 @@ def original_of(
         if not stored:
             raise Undefined
         reverse = jax.grad(probed, argnums=tuple(range(len(stored))))
-        slopes = jax.jit(reverse, compiler_options=dict(PLAIN))(*[leaves[k] for k in stored])
+        chosen = [leaves[k] for k in stored]
+        slopes = jax.tree_util.tree_leaves(compiled(jax.jit(reverse).lower(*chosen))(*chosen))
         return {names[k][0]: np.asarray(g) for k, g in zip(stored, slopes, strict=True)}
 
-    def parts() -> tuple[Graph, Run]:
+    def parts() -> Parts:
         from .importer import graph_of
 
-        labels, every = _every(function, arguments)
+        labels = list[str]()
+        every = _every(function, arguments, labels)
         held: list[Original] = []
 
         @wraps(function)
         def named(*given: object) -> dict[str, object]:
-            return dict(zip(labels, every(*given), strict=True))
+            return {f"equation {k:05}": x for k, x in enumerate(every(*given))}
 
         graph = graph_of(place, name, named, arguments, False, held.append)
-        return graph, held[0].run
+        return Parts(graph, held[0].run, dict(zip(graph.outputs, labels, strict=True)))
 
-    return Original(f"JAX {jax.__version__}", run, gradients, parts, casts=True)
+    return Original(f"JAX {jax.__version__}", run, gradients, parts, casts=True, zeros=zeros)
+
+
+_WITHIN: Final = ("jit", "pjit", "closed_call", "custom_jvp_call", "custom_vjp_call")
+"""Primitives that do what their jaxpr does."""
 
 
 def _every(
-    function: Callable[..., object], arguments: Sequence[object]
-) -> tuple[list[str], Callable[..., list[object]]]:
-    """A function that returns the value of every equation of another one, and what those are called."""
+    function: Callable[..., object], arguments: Sequence[object], labels: list[str]
+) -> Callable[..., list[object]]:
+    """A function that returns the value of every equation of another one; what those are called is written to `labels`
+    whenever it runs.
+    """
     import jax
-    from jax.extend.core import Literal
+    from jax.extend.core import ClosedJaxpr, Literal
 
     def structure(leaf: object) -> object:
         return leaf if isinstance(leaf, jax.ShapeDtypeStruct) else jax.eval_shape(lambda: leaf)
 
     shapes = jax.tree_util.tree_map(structure, tuple(arguments))
-    closed = jax.make_jaxpr(function)(*shapes)
-    labels = [
-        f"equation {k:04}.{n} ({e.primitive.name})"
-        for k, e in enumerate(closed.jaxpr.eqns)
-        for n in range(len(e.outvars))
-    ]
+    whole = jax.make_jaxpr(function)(*shapes)
 
-    def every(*given: object) -> list[object]:
+    def walked(closed: ClosedJaxpr, given: Sequence[object], out: list[object]) -> list[object]:
         known = dict(zip(closed.jaxpr.constvars, closed.consts, strict=True))
-        known.update(zip(closed.jaxpr.invars, jax.tree_util.tree_leaves(given), strict=True))
-        out: list[object] = []
+        known.update(zip(closed.jaxpr.invars, given, strict=True))
         for e in closed.jaxpr.eqns:
             operands = [v.val if isinstance(v, Literal) else known[v] for v in e.invars]
-            made = e.primitive.bind(*operands, **e.params)
+            inner = e.params.get("jaxpr", e.params.get("call_jaxpr"))
+            if e.primitive.name in _WITHIN and isinstance(inner, ClosedJaxpr):
+                known.update(zip(e.outvars, walked(inner, operands, out), strict=True))
+                continue
+            bound = e.primitive.get_bind_params(e.params)
+            functions, params = bound if isinstance(bound, tuple) else ((), bound)  # older JAX hands functions apart
+            made = e.primitive.bind(*functions, *operands, **params)
             results = made if e.primitive.multiple_results else [made]
             known.update(zip(e.outvars, results, strict=True))
-            out += results
+            for v, x in zip(e.outvars, results, strict=True):
+                if not jax.dtypes.issubdtype(v.aval.dtype, jax.dtypes.extended):  # keys of random numbers
+                    labels.append(f"equation {len(labels)} ({e.primitive.name}){_line(e.source_info)}")
+                    out.append(x)
+        return [v.val if isinstance(v, Literal) else known[v] for v in closed.jaxpr.outvars]
+
+    def every(*given: object) -> list[object]:
+        labels.clear()
+        out: list[object] = []
+        walked(whole, jax.tree_util.tree_leaves(given), out)
         return out
 
-    return labels, every
+    return every
+
+
+def _line(source: object) -> str:
+    """Where the program wrote it, as far as JAX says."""
+    import jax
+
+    traceback = getattr(source, "traceback", None)
+    own = str(Path(jax.__file__).parent)
+    frames = [] if traceback is None else [f for f in traceback.frames if not f.file_name.startswith(own)]
+    return f" at {Path(frames[0].file_name).name}:{frames[0].line_num}" if frames else ""

@@ -8,13 +8,13 @@ counter does than count, end the loop and say places, makes turns differ, and is
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
 import numpy as np
 
-from .ir import Block, Op, Result, dialect, elements, text
+from .ir import Block, Op, Result, dialect, elements, inside, text
 
 Number = int | bool
 Function = Callable[..., Number]
@@ -184,17 +184,9 @@ def _walked(
             moving |= {known[op.results[0]]} if counts else set()
         elif counts:
             raise Differs(f"{op.name} of a counter")
-        elif any(_reads(region_op, moving, known) for region_op in _inside(op)):
+        elif any(_reads(region_op, moving, known) for region_op in inside(op)):
             raise Differs(f"{op.name} around a counter")
     return []
-
-
-def _inside(op: Op) -> Iterator[Op]:
-    for region in op.regions:
-        for block in region.blocks:
-            for view in block.operations:
-                yield view.operation
-                yield from _inside(view.operation)
 
 
 def _reads(op: Op, moving: set[int], known: Mapping[Result, int]) -> bool:

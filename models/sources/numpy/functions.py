@@ -9,7 +9,7 @@ import numpy as np
 
 from . import contract
 from .array import TracedArray
-from .elementwise import cast, elementwise, number, shapes, view_of
+from .elementwise import as_real, cast, elementwise, number, shapes, view_of
 from .gather import positions, take
 from .recorder import Recorder, TraceError, place
 from .reductions import axes_of, cumulative, mean, reduced
@@ -165,7 +165,7 @@ def _where(recorder: Recorder, condition: object, x: object = None, y: object = 
             return new(
                 recorder,
                 elementwise(
-                    recorder, "mask_fill", "where", [broadcast(kept, shape), chosen], dtype, {"value": float(c)}
+                    recorder, "mask_fill", "where", [broadcast(kept, shape), chosen], dtype, {"value": as_real(c)}
                 ),
             )
     views = [cast(recorder, view_of(recorder, v), dtype) for v in (x, y)]

@@ -9,6 +9,7 @@ from typing import cast
 import numpy as np
 
 from ..building.original import Original, Undefined, Values
+from .parts import parts_of
 from .program import ArraySpec, arguments_of
 
 
@@ -20,7 +21,7 @@ def original_of(
     """
     specs = arguments_of(program, arguments)
 
-    def run(values: Mapping[str, Values]) -> tuple[Values, ...]:
+    def called(function: Callable[..., object], values: Mapping[str, Values]) -> tuple[Values, ...]:
         given = {
             n: np.array(values[n]).astype(s.dtype).reshape(s.shape) if n in values else np.zeros(s.shape, s.dtype)
             for n, s in specs.items()
@@ -28,12 +29,17 @@ def original_of(
         with np.errstate(all="ignore"), warnings.catch_warnings():
             warnings.simplefilter("ignore")
             try:
-                returned = program(**given)
+                returned = function(**given)
             except Exception as error:
                 raise Undefined(f"{type(error).__name__}: {str(error)[:200]}") from error
         return (*_arrays(returned), *(given[n] for n in state))
 
-    return Original(f"NumPy {np.__version__}", run, zeros=False)
+    return Original(
+        f"NumPy {np.__version__}",
+        lambda values: called(program, values),
+        parts=lambda: parts_of(program, specs, called),
+        zeros=False,
+    )
 
 
 def _arrays(returned: object) -> Iterator[Values]:

@@ -103,7 +103,7 @@ def _traced(
     views = [r.view for r in results]
     names = [label if len(views) == 1 else f"{label}_{k}" for k in range(len(views))]
     graph, tensors = recorder.finish(views, names, state)
-    final, stored = _in_digits(graph)
+    final, stored = digits_and_tensors(graph)
     out = tuple((stored[t], r.shape) for t, r in zip(tensors, results, strict=True))
     return Traced(final, tuple(specs), out), recorder.lines
 
@@ -155,11 +155,11 @@ def _results(returned: object) -> list[TracedArray]:
 
 def digits_of(graph: Graph) -> Graph:
     """The graph with reshapes removed where digits allow it."""
-    return _in_digits(graph)[0]
+    return digits_and_tensors(graph)[0]
 
 
-def _in_digits(graph: Graph) -> tuple[Graph, dict[str, str]]:
-    """Reshapes removed where digits allow it; the tensor that holds every result."""
+def digits_and_tensors(graph: Graph) -> tuple[Graph, dict[str, str]]:
+    """The graph of `digits_of`: reshapes removed where digits allow it; the tensor that holds every result."""
     if graph.state or not any(is_view(op) for op in graph.operators):
         return graph, {t: t for t in graph.outputs}
     done = split_digits(graph)

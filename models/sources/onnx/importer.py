@@ -96,7 +96,7 @@ def load_onnx(path: str | Path, batch: int | None = None, original: Callable[[Or
     """
     graph = import_onnx(path, batch).graph
     if original is not None:
-        original(original_of(_read(Path(path))))
+        original(original_of(_read(Path(path)), lambda model: imported(model, Path(path).stem, batch)))
     return graph
 
 
@@ -104,7 +104,14 @@ def import_onnx(path: str | Path, batch: int | None = None) -> Imported:
     """Like `load_onnx`, with the way back to the file."""
     if batch is not None and batch < 1:
         raise OnnxError("batch", f"must be at least 1, got {batch}")
-    model = _read(Path(path))
+    try:
+        return imported(_read(Path(path)), Path(path).stem, batch)
+    except GraphError as e:
+        raise e if isinstance(e, OnnxError) else OnnxError(f"{path}", str(e)) from None
+
+
+def imported(model: ModelProto, name: str, batch: int | None = None) -> Imported:
+    """`import_onnx` of a model that was read.  Raises `GraphError` for what makes no graph."""
     own = _own_batch(model.graph, batch)
     context = _convert(model, own, None)
     if batch is not None and own is not None and batch != own:
@@ -114,17 +121,13 @@ def import_onnx(path: str | Path, batch: int | None = None) -> Imported:
     lost = [o for o in outputs if o not in context.values]
     if lost:
         raise OnnxError(f"output {lost[0]!r}", "is a constant or is not computed by any node")
-    name = Path(path).stem
-    try:
-        flat = Graph(
-            name,
-            tuple(context.g.tensors.values()),
-            tuple(context.g.operators),
-            tuple(context.values[o] for o in outputs),
-        )
-        digits = split_digits(used(flat).check())
-    except GraphError as e:
-        raise OnnxError(f"{path}", str(e)) from None
+    flat = Graph(
+        name,
+        tuple(context.g.tensors.values()),
+        tuple(context.g.operators),
+        tuple(context.values[o] for o in outputs),
+    )
+    digits = split_digits(used(flat).check())
     kept = {op.name for op in digits.graph.operators}
     values = {v: digits.stored[t] for v, t in context.values.items() if t in digits.stored}
     return Imported(digits.graph, {k: v for k, v in context.where.items() if k in kept}, values, digits)

@@ -4,25 +4,55 @@ contradict the specification (`repaired`).
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING, Protocol
 
 import numpy as np
 
-from ..building.original import Original, Undefined, Values
+from ...program.graph import Graph, Role
+from ..building.original import Original, Parts, Run, Undefined, Values
 
 if TYPE_CHECKING:
     from onnx import ModelProto
 
 
-def original_of(model: ModelProto) -> Original:
+class Imported(Protocol):
+    """What an import says of a model: its graph, and the tensors that hold its values."""
+
+    @property
+    def graph(self) -> Graph: ...
+    @property
+    def values(self) -> Mapping[str, str]: ...
+
+
+def original_of(model: ModelProto, again: Callable[[ModelProto], Imported]) -> Original:
     """The file as the reference evaluator runs it; what it refuses, and weights that are kept elsewhere and that the
-    graph does not read either, are undefined.
+    graph does not read either, are undefined.  `again` imports a model.
     """
     import onnx
 
-    outputs = [o.name for o in model.graph.output]
+    def parts() -> Parts:
+        """Every node of the file: its outputs that have a tensor of their own."""
+        found = again(model)
+        held = {t.name for t in found.graph.tensors if t.role is not Role.VALUE}
+        shown: dict[str, str] = {}
+        for k, node in enumerate(model.graph.node):
+            for o in node.output:
+                if found.values.get(o) not in {None, *held}:
+                    held.add(found.values[o])
+                    shown[o] = f"node {k} {node.op_type}{f' ({node.name})' if node.name else ''}, value {o!r}"
+        opened = onnx.ModelProto()
+        opened.CopyFrom(model)
+        del opened.graph.output[:]
+        opened.graph.output.extend(onnx.helper.make_empty_tensor_value_info(o) for o in shown)
+        graph = again(opened).graph
+        return Parts(graph, _run(model, list(shown)), dict(zip(graph.outputs, shown.values(), strict=True)))
 
+    run = _run(model, [o.name for o in model.graph.output])
+    return Original(f"ONNX {onnx.__version__}", run, parts=parts, ties=False)
+
+
+def _run(model: ModelProto, outputs: Sequence[str]) -> Run:
     def run(values: Mapping[str, Values]) -> tuple[Values, ...]:
         try:
             with np.errstate(all="ignore"):
@@ -31,7 +61,7 @@ def original_of(model: ModelProto) -> Original:
             raise Undefined(f"the evaluator refuses it: {type(error).__name__}: {str(error)[:200]}") from error
         return tuple(a.astype(np.float32) if a.dtype.kind not in "fiub" else a for a in made)
 
-    return Original(f"ONNX {onnx.__version__}", run, ties=False)
+    return run
 
 
 def evaluated(model: ModelProto, feed: Mapping[str, Values], wanted: Sequence[str]) -> list[Values]:

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from ..building.original import Original, Undefined, Values
+from .parts import parts_of
 from .program import Program, example
 
 if TYPE_CHECKING:
@@ -84,7 +85,7 @@ def original_of(program: Program, results: Sequence[int], factory: Callable[[], 
         slopes = torch.autograd.grad((y * _tensor(weights, y)).sum(), leaves, allow_unused=True)
         return {n: _array(g) for n, g in zip(names, slopes, strict=True) if g is not None}
 
-    return Original(f"PyTorch {torch.__version__.partition('+')[0]}", run, gradients, ties=False)
+    return Original(f"PyTorch {torch.__version__.partition('+')[0]}", run, gradients, lambda: parts_of(program), False)
 
 
 def _names(program: Program) -> tuple[list[str], list[str]]:

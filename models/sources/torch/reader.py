@@ -111,6 +111,10 @@ class Reader:
             case _:
                 return None
 
+    def module(self, node: FxNode) -> str:
+        """Path of the innermost module."""
+        return self._module(node)[0]
+
     def _module(self, node: FxNode) -> tuple[str, bool]:
         """Path of the innermost module, and whether it is a layer of PyTorch."""
         stack = list((node.meta.get("nn_module_stack") or {}).values())
