@@ -130,6 +130,23 @@ def test_names_stay_in_their_comment(found: Nearest) -> None:
     assert "os" not in code.co_names
 
 
+def test_what_a_configuration_leaves_out_stays_in_its_comments(found: Nearest, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Words of a plan come from its file: a comment of the TOML, and of the text of Python around it, holds them all."""
+    from shardproof.backends.export import flags as module
+
+    evil = 'x\n[parallelism]\ntensor_parallel_degree = 64\n"""\nimport os\n\\'
+    plain = degrees(torchtitan_toml(found, 8))
+    monkeypatch.setattr(module, "left_to_settings", lambda _: (("loss", evil), ("precision", '"' * 7 + "\\n")))
+    text = torchtitan_toml(found, 8)
+    assert degrees(text) == plain and text.count("# not in these settings, and yours to give: ") == 2
+    names: dict[str, object] = {}
+    code = compile(torchtitan_file(found, 8), "x.py", "exec")
+    assert "os" not in code.co_names
+    pytest.importorskip("torch")
+    exec(code, names)  # noqa: S102
+    assert names["CONFIG"] == "\n" + text
+
+
 def test_the_verb(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     plan, out = str(tmp_path / "p.spz"), str(tmp_path / "x")
     shardproof.plan(llama(2), "localhost:2", space_name="one-per-level").save(tmp_path / "p.spz")

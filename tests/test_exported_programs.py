@@ -337,7 +337,7 @@ def test_what_will_run_whole_is_foretold(tmp_path: Path) -> None:
 def test_settings_say_what_they_leave_out() -> None:
     from fractions import Fraction
 
-    from shardproof.backends.export.flags import batch_of, megatron_text
+    from shardproof.backends.export.flags import batch_of, megatron_text, torchtitan_toml
     from shardproof.backends.export.torchtitan import torchtitan_file
     from shardproof.models.layout.targets.degrees import Flags
     from shardproof.models.sources.frameworks.flags import read_settings
@@ -349,8 +349,11 @@ def test_settings_say_what_they_leave_out() -> None:
     plan = replace(drawn(Case(), 0), graph=step.graph)
     one = (Fraction(1), Fraction(1))
     made = Nearest("megatron", Flags("Megatron", tp=2), plan, "0" * 64, one, one, 1)
-    for text in (megatron_text(made, 8), torchtitan_file(made, 8)):
+    for text in (megatron_text(made, 8), torchtitan_file(made, 8), torchtitan_toml(made, 8)):
         for words in ("precision", "bf16-master", "layer0", "micro-batches", "adamw lr 0.001"):
             assert words in text
+    names: dict[str, Any] = {}
+    exec(compile(torchtitan_file(made, 8), "x.py", "exec"), names)  # noqa: S102
+    assert names["CONFIG"] == "\n" + torchtitan_toml(made, 8)
     read = read_settings(megatron_text(made, 8))
     assert read is not None and read.flags.tp == 2 and read.flags.global_batch == 8

@@ -50,7 +50,7 @@ def megatron_text(found: Nearest, batch: int) -> str:
 
 
 def torchtitan_toml(found: Nearest, batch: int) -> str:
-    """The tables `[training]` and `[parallelism]` of torchtitan's configuration."""
+    """The tables `[training]` and `[parallelism]` of torchtitan's configuration; comments say what they leave out."""
     f = found.flags
     copies = f.copies(found.plan.machine.devices)
     shards, replicas = (copies, 1) if f.zero or f.cp > 1 else (1, copies)  # context ranks shard what copies do
@@ -64,7 +64,7 @@ def torchtitan_toml(found: Nearest, batch: int) -> str:
         f'fsdp_reshard_after_forward = "{"always" if f.zero == 3 else "never"}"\n'
         f"tensor_parallel_degree = {f.tp}\n"
         f"context_parallel_degree = {f.cp}\n"
-        f"pipeline_parallel_degree = {f.pp}\n"
+        f"pipeline_parallel_degree = {f.pp}\n" + _commented(_left_out(found))
     )
 
 
@@ -92,6 +92,15 @@ def _comments(found: Nearest) -> str:
             if found.flags.zero in _SHARDING
             else ()
         ),
-        *(f"not in these settings, and yours to give: {part}: {words}" for part, words in left_to_settings(plan.graph)),
+        *_left_out(found),
     )
-    return "".join(f"# {escaped(line)}\n" for line in said)
+    return _commented(said)
+
+
+def _left_out(found: Nearest) -> tuple[str, ...]:
+    parts = left_to_settings(found.plan.graph)
+    return tuple(f"not in these settings, and yours to give: {part}: {words}" for part, words in parts)
+
+
+def _commented(lines: tuple[str, ...]) -> str:
+    return "".join(f"# {escaped(line)}\n" for line in lines)
