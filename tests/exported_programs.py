@@ -6,6 +6,7 @@ import json
 import os
 import subprocess
 import sys
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cache
 from pathlib import Path
@@ -15,6 +16,7 @@ import numpy as np
 from test_run import draw_choices
 
 from shardproof.backends.export.dtensor import export_dtensor
+from shardproof.models.communication.choices import Choices
 from shardproof.models.machine.machine import load_machine
 from shardproof.models.program.graph import Graph
 from shardproof.models.sources.training import build_step
@@ -91,23 +93,40 @@ def forward(kind: str, attention: str) -> Graph:
     return with_fused_gradients(graph) if attention == "fused" else graph
 
 
-def drawn(case: Case, seed: int, ranks: int = 2) -> Plan:
-    """A plan with placements that are drawn: any is a plan, if not a good one."""
+def planned_step(case: Case) -> Graph:
+    """The step of a case, without placements."""
     graph = forward(case.kind, case.attention)
     loss = "squared-error" if case.kind == "numbers" else None
     step = build_step(graph, case.optimizer, loss, None, case.recompute, case.precision)
-    made = accumulated(step, *case.micro).graph
-    machine = load_machine(f"localhost:{ranks}")
+    return accumulated(step, *case.micro).graph
+
+
+def drawn(case: Case, seed: int, ranks: int = 2) -> Plan:
+    """A plan with placements that are drawn: any is a plan, if not a good one.
+
+    With one seed, cases that differ in their recomputed blocks place alike what they have in common.
+    """
+    made, machine = planned_step(case), load_machine(f"localhost:{ranks}")
     choices = draw_choices(made, machine.hierarchy, np.random.default_rng(seed))
+    if case.recompute != "all":
+        widest = planned_step(replace(case, recompute="all"))
+        common = draw_choices(widest, machine.hierarchy, np.random.default_rng(seed))
+        operators, copies = dict(common.operators), dict(common.copies)
+        choices = Choices(
+            tuple((name, operators.get(name, p)) for name, p in choices.operators),
+            tuple((name, copies.get(name, p)) for name, p in choices.copies),
+        )
     return Plan(made, machine, "complete,uneven", None, choices, (), None, ())  # type: ignore[arg-type]
 
 
-def ran(cases: list[Case], folder: Path, ranks: int = 2, timeout: float = 550) -> list[dict[str, Any]]:
-    """What the jobs of the cases' files did, one process group for all."""
+def ran(
+    cases: list[Case], folder: Path, ranks: int = 2, timeout: float = 550, seeds: Sequence[int] = ()
+) -> list[dict[str, Any]]:
+    """What the jobs of the cases' files did, one process group for all.  `seeds`: of placements, else the numbers."""
     given = []
     for i, case in enumerate(cases):
         file = folder / f"case{i}.py"
-        file.write_text(export_dtensor(drawn(case, i, ranks), "0" * 64).text)
+        file.write_text(export_dtensor(drawn(case, seeds[i] if seeds else i, ranks), "0" * 64).text)
         optimizer, numbers, clip = OPTIMIZERS[case.optimizer]
         given.append(
             {"file": str(file), "kind": case.kind, "rule": case.rule, "optimizer": optimizer, "numbers": numbers,

@@ -27,7 +27,17 @@ from shardproof.models.program.graph import Graph
 from shardproof.models.terminal.combinations import Combinations
 
 TIMES = frozenset(
-    ("seconds", "phases", "overlap", "measured", "compute_seconds", "wait_seconds", "flight_seconds", "at")
+    (
+        "seconds",
+        "processor_seconds",
+        "phases",
+        "overlap",
+        "measured",
+        "compute_seconds",
+        "wait_seconds",
+        "flight_seconds",
+        "at",
+    )
 )
 """JSON entries that are times of this run, or hold some."""
 
@@ -81,9 +91,9 @@ def plain(value: object) -> object:
         case Machine():
             return value.sha256()
         case TimeLimit():
-            return value.limit_s
+            return plain(value.clock)
         case Clock():
-            return None if value.limit_s is None else round(value.limit_s, 1)
+            return [None if s is None else round(s, 1) for s in (value.limit_s, value.wall.limit_s)]
         case _ if is_dataclass(value) and not isinstance(value, type):
             return {f.name: plain(getattr(value, f.name)) for f in fields(value)}
         case dict():

@@ -26,6 +26,7 @@ from shardproof.proofs.selection.certificates import Elimination
 from shardproof.proofs.selection.file import read_certificate, write_certificate
 from shardproof.verify.budget import Budget
 from shardproof.verify.selection.certificate import check_selection
+from shardproof.verify.selection.elimination import SLOWER
 
 
 @pytest.mark.parametrize("seed", range(150))
@@ -73,6 +74,10 @@ def test_an_eliminated_vertex_costs_a_step_however_few_its_entries(monkeypatch: 
     monkeypatch.setattr(Budget, "of", staticmethod(lambda *_: given))
     assert check_selection(problem, certified(problem, Optimal((0,) * n, 2 * n - 1), record)).verdict is Verdict.PROVED
     assert Budget().work - given.work >= n * ELIMINATED + PART * (2 * n - 1)
+    format_alone, check = Budget().work - given.work, Budget.unasked()
+    given = Budget(whole=check)
+    assert check_selection(problem, certified(problem, Optimal((0,) * n, 2 * n - 1), record)).verdict is Verdict.PROVED
+    assert Budget.unasked().work - check.work >= format_alone + SLOWER * n * ELIMINATED, "as long as they take"
 
 
 def test_absurd_effort_is_refused_before_memory_is_taken() -> None:

@@ -101,6 +101,25 @@ def test_both_files_are_read_back(found: Nearest, tp: int, cp: int, zero: int) -
         assert titan == replace(wanted, source="torchtitan", dp=copies, zero=zero if copies * cp > 1 else 0)
 
 
+@pytest.mark.parametrize("zero", [0, 1, 2, 3])
+def test_megatron_gets_what_its_sharding_requires_and_a_launcher_the_flags_alone(
+    found: Nearest, zero: int, tmp_path: Path
+) -> None:
+    """Its user guide: five arguments together; a strategy alone is one that Megatron never reads."""
+    text = megatron_text(replace(found, flags=Flags("Megatron", zero=zero)), 8)
+    words = [w for line in text.splitlines() if not line.startswith("#") for w in line.split()]
+    together = {"--use-megatron-fsdp", "--data-parallel-sharding-strategy", "--no-gradient-accumulation-fusion"}
+    together |= {"--ckpt-format", "fsdp_dtensor"}
+    assert together & {*words} == (together if zero > 1 else set())
+    assert ("--use-distributed-optimizer" in words) == (zero > 0)
+    assert ("CUDA_DEVICE_MAX_CONNECTIONS" in text) == (zero > 1)
+    (tmp_path / "args.txt").write_text(text)
+    hint = next(line for line in text.splitlines() if line.startswith("# behind a launcher: ")).partition(": ")[2]
+    line = f"printf '%s\\n' {hint.replace('FILE', 'args.txt')}"
+    done = subprocess.run(["bash", "-c", line], capture_output=True, check=True, text=True, cwd=tmp_path)
+    assert done.stdout.split("\n")[:-1] == words
+
+
 def test_names_stay_in_their_comment(found: Nearest) -> None:
     evil = replace(found.plan.graph, name='x\n--tensor-model-parallel-size 64\n"""\nimport os\n')
     made = replace(found, plan=replace(found.plan, graph=evil))
@@ -109,6 +128,23 @@ def test_names_stay_in_their_comment(found: Nearest) -> None:
     assert degrees(megatron_text(made, 8)) == degrees(megatron_text(found, 8))
     code = compile(torchtitan_file(made, 8), "x.py", "exec")
     assert "os" not in code.co_names
+
+
+def test_what_a_configuration_leaves_out_stays_in_its_comments(found: Nearest, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Words of a plan come from its file: a comment of the TOML, and of the text of Python around it, holds them all."""
+    from shardproof.backends.export import flags as module
+
+    evil = 'x\n[parallelism]\ntensor_parallel_degree = 64\n"""\nimport os\n\\'
+    plain = degrees(torchtitan_toml(found, 8))
+    monkeypatch.setattr(module, "left_to_settings", lambda _: (("loss", evil), ("precision", '"' * 7 + "\\n")))
+    text = torchtitan_toml(found, 8)
+    assert degrees(text) == plain and text.count("# not in these settings, and yours to give: ") == 2
+    names: dict[str, object] = {}
+    code = compile(torchtitan_file(found, 8), "x.py", "exec")
+    assert "os" not in code.co_names
+    pytest.importorskip("torch")
+    exec(code, names)  # noqa: S102
+    assert names["CONFIG"] == "\n" + text
 
 
 def test_the_verb(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

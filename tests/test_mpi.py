@@ -113,6 +113,13 @@ def test_every_pattern_over_mpi(tmp_path: Path) -> None:
     launch([str(script)], 4, 60)
 
 
+def left_behind(folder: Path) -> list[str]:
+    """Shared memory that ranks of a job noted and that is still there; they must have noted some."""
+    noted = [line.split(" ", 1) for f in folder.glob("segments-*") for line in f.read_text().splitlines()]
+    assert noted or not Path("/proc/self/maps").exists(), "no rank noted its shared memory"
+    return [name for number, name in noted if Path(name).exists() and str(Path(name).stat().st_ino) == number]
+
+
 FAILING = """
 import sys
 from pathlib import Path
@@ -139,7 +146,8 @@ def test_one_failing_rank_ends_the_job_and_is_named(tmp_path: Path) -> None:
     write_job(tmp_path / "job", graph, (4,), split(graph, (4,), ("k",)), random_inputs(graph, 0))
     (tmp_path / "failing.py").write_text(FAILING)
     with pytest.raises(LaunchError, match="mpiexec ended with code"):
-        launch([str(tmp_path / "failing.py"), str(tmp_path / "job")], 4, 60)
+        launch([str(tmp_path / "failing.py"), str(tmp_path / "job")], 4, 60, tmp_path / "job")
+    assert not left_behind(tmp_path / "job")
     error = read_error(tmp_path / "job")
     assert isinstance(error, RankError)
     assert (error.rank, error.place, error.reason) == (
@@ -191,7 +199,8 @@ def test_a_wrong_number_of_ranks_is_refused(tmp_path: Path) -> None:
     graph = build("mlp-unity", batch=8, inputs=8, hidden=8, classes=8, dtype="float64")
     write_job(tmp_path, graph, (4,), split(graph, (4,), ("k",)), random_inputs(graph, 0))
     with pytest.raises(LaunchError):
-        launch(["-m", "shardproof.backends.execution.rank", str(tmp_path)], 2, 60)
+        launch(["-m", "shardproof.backends.execution.rank", str(tmp_path)], 2, 60, tmp_path)
+    assert not left_behind(tmp_path)
     assert "the plan has 4 devices, MPI started 2 ranks" in str(read_error(tmp_path))
 
 
@@ -202,7 +211,8 @@ def test_a_launcher_of_another_mpi_is_named(tmp_path: Path) -> None:
     graph = build("mlp-unity", batch=8, inputs=8, hidden=8, classes=8, dtype="float64")
     write_job(tmp_path, graph, (4,), split(graph, (4,), ("k",)), random_inputs(graph, 0))
     with pytest.raises(LaunchError):
-        launch(["-m", "shardproof.backends.execution.rank", str(tmp_path)], 1, 60)
+        launch(["-m", "shardproof.backends.execution.rank", str(tmp_path)], 1, 60, tmp_path)
+    assert not left_behind(tmp_path)
     message = str(read_error(tmp_path))
     assert "MPI started 1 rank; if mpiexec was told 4, it belongs to another MPI than mpi4py, which uses " in message
     assert re.search(r"which uses \w+", message)

@@ -6,14 +6,14 @@ import contextlib
 import io
 import json
 import shutil
-from collections.abc import Mapping
+from collections.abc import Callable, Iterator, Mapping
 from fractions import Fraction
 from functools import cache
 from itertools import combinations
 from pathlib import Path
 
 import pytest
-from option_pairs import Recorded, Start, Tried, commands, once, options_of, recorded, table_of
+from option_pairs import Recorded, Start, Tried, command, commands, once, options_of, recorded, table_of
 
 import shardproof
 import shardproof.api
@@ -26,6 +26,8 @@ from shardproof.proofs.container.archive import read_container
 from shardproof.proofs.overlap.file import decode_overlap
 from shardproof.proofs.pipelines.file import decode_pipeline
 from shardproof.proofs.plan.bundle import read_plan
+from shardproof.proofs.rewrites.judgement import Undecided
+from shardproof.proofs.rewrites.library import Library, read_library, write_library
 
 from .test_schedule_overlap import document
 
@@ -107,9 +109,9 @@ def planners(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_every_option_is_in_the_table_of_its_verb() -> None:
     """A new option without an entry fails here, at the verb's door (`Combinations.refusal`) it would be a gap."""
-    for verb, command in commands():
-        table = table_of(command)
-        assert table.verb == " ".join(verb) and set(table.options) == set(options_of(command)), verb
+    for verb, found in commands():
+        table = table_of(found)
+        assert table.verb == " ".join(verb) and set(table.options) == set(options_of(found)), verb
 
 
 STARTS = {
@@ -128,8 +130,25 @@ STARTS = {
 }  # fmt: skip
 
 
+NOT_TRIED: Mapping[tuple[str, str], str] = {
+    ("plan", "explain_cost"): "printed behind the plan; rows of the table refuse it beside what prints otherwise",
+    ("import", "expert_places"): "of modules with experts: tests/test_torch_experts.py",
+    ("run", "kernels"): "consent to run code of the file, of plans that have some: tests/test_consent.py",
+    ("machine calibrate", "files"): "another beginning, apart from most others: tests/test_calibrate_files.py",
+    ("machine calibrate", "plan"): "of files alone: tests/test_calibrate_files.py",
+}
+ALONE = {"doctor", "machine show", "rules check", "verify-job"}
+"""Verbs with no option but `--json`."""
+
 DEAR = {"of a step that must fit", "recomputed", "cut", "searched", "interleaved", "run a pipelined plan"} | {
-    *("schedule a pipeline", "schedule a graph", "solve an e-graph", "explain a joint plan", "run an overlapped plan")
+    *(
+        "generate",
+        "schedule a pipeline",
+        "schedule a graph",
+        "solve an e-graph",
+        "explain a joint plan",
+        "run an overlapped plan",
+    )
 }
 
 
@@ -154,10 +173,16 @@ def files(tmp_path_factory: pytest.TempPathFactory) -> Path:
     with contextlib.chdir(here), contextlib.redirect_stdout(io.StringIO()):
         line = ["plan", PLAIN, "--machine", "localhost:2"]
         assert run([*line, "--train", "sgd", "-o", "plan.spz"]) == 0
+        Path("split.json").write_text(json.dumps({"fc1": {"b": {"ranks": 2}}}))
+        assert run([*line, "--train", "sgd", "--strategy", "split.json", "-o", "other.spz"]) == 5  # no optimum
         assert run([*line, "-o", "forward.spz"]) == 0
         assert run([*line, "--joint", "--train", "sgd", "-o", "joint.spz"]) == 0
-        for name in ("overlap-chain", "pipeline-two", "views-beside", "schedule-path"):
+        for name in ("overlap-chain", "pipeline-two", "views-beside", "schedule-path", "rules-derived"):
             shutil.copy(KEPT / f"{name}.spz", f"{name}.spz")
+        kept, _ = read_library(KEPT / "rules-derived.spz")
+        swap = read_library(KEPT / "rules-proved.spz")[0].judgements[0]
+        steps = Undecided(kept.derivations[0].rule, "not judged yet")
+        write_library(Path("two-steps.spz"), Library("two steps", (swap, steps), (), "tests"))
         for name in ("chain.json", "egraph.json"):
             shutil.copy(PROBLEMS / name, name)
         assert run(["import", PLAIN, "-o", "graph.json"]) == 0
@@ -180,6 +205,7 @@ def files(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return here
 
 
+LIMITS: Mapping[str, tuple[str, ...]] = {name: PLAN[name] for name in ("time_limit", "work_limit")}
 EXPLAIN: Mapping[str, tuple[str, ...]] = {
     "op": ("--op", "fc1"),
     "instead": ("--instead", "b over ranks"),
@@ -189,7 +215,7 @@ EXPLAIN: Mapping[str, tuple[str, ...]] = {
     "state": ("--state",),
     "pcg": ("--pcg",),
     "svg": ("--svg", "x.svg"),
-    "time_limit": ("--time-limit", "50"),
+    **LIMITS,
 }
 RUN: Mapping[str, tuple[str, ...]] = {
     "backend": ("--backend", "numpy"),
@@ -206,10 +232,13 @@ RUN: Mapping[str, tuple[str, ...]] = {
 }
 EXPORT: Mapping[str, tuple[str, ...]] = {
     "resolve": ("--resolve",),
-    "time_limit": ("--time-limit", "50"),
+    **LIMITS,
+    "layouts_only": ("--layouts-only",),
     "resolved": ("--resolved", "r.spz"),
     "csv": ("--csv", "y.csv"),
 }
+LAID_OUT = {name: typed for name, typed in EXPORT.items() if name != "layouts_only"}
+"""For a target whose files hold layouts alone, whatever is asked."""
 REDUCTION: Mapping[str, tuple[str, ...]] = {
     "machine": ("--machine", "dgx-a100"),
     "algorithm": ("--algorithm", "tree"),
@@ -224,7 +253,7 @@ SCHEDULE: Mapping[str, tuple[str, ...]] = {
     "memory": ("--memory", "2"),
     "kind": ("--kind", "gpipe"),
     "engine": ("--engine", "smt"),
-    "time_limit": ("--time-limit", "50"),
+    **LIMITS,
     "machine": ("--machine", "cloud-a100"),
     "output": ("-o", "out.spz"),
     "svg": ("--svg", "x.svg"),
@@ -236,7 +265,7 @@ IMPORT: Mapping[str, tuple[str, ...]] = {
     "list_ops": ("--list-ops",),
 }
 SOLVE: Mapping[str, tuple[str, ...]] = {
-    **{name: PLAN[name] for name in ("engine", "time_limit", "gap", "threads")},
+    **{name: PLAN[name] for name in ("engine", "effort", "time_limit", "work_limit", "gap", "threads")},
     "output": ("-o", "out.spz"),
 }
 CHECK: Mapping[str, tuple[str, ...]] = {
@@ -250,6 +279,12 @@ CHECK: Mapping[str, tuple[str, ...]] = {
     "batch": ("--batch", "8"),
     "show_machine": ("--show-machine",),
 }
+CHECK_FILE: Mapping[str, tuple[str, ...]] = {
+    name: CHECK[name] for name in ("second_opinion", "large", "model", "machine", "show_machine")
+}
+"""What is asked of a file; how the model that is meant is made is the same for all kinds."""
+RULES: Mapping[str, tuple[str, ...]] = {**LIMITS, "jobs": ("--jobs", "1")}
+JUDGE: Mapping[str, tuple[str, ...]] = {**RULES, "degree": ("--degree", "3")}
 CALIBRATE: Mapping[str, tuple[str, ...]] = {
     "operation": ("--operation", "all_gather"),
     "keep": ("--keep", "x"),
@@ -274,7 +309,7 @@ OTHERS: Mapping[str, Start] = {
     "run a pipelined plan": Start(("run",), ("pipeline-two.spz", "-n", "2", "--virtual"), {**RUN, "inputs": ("--inputs", "stages.npz")}),
     "run an overlapped plan": Start(("run",), ("overlap-chain.spz", "-n", "2", "--virtual"), {**RUN, "inputs": ("--inputs", "chain.npz")}),
     "export for dtensor": Start(("export",), ("plan.spz", "--to", "dtensor", "-o", "x.py"), EXPORT),
-    "export a joint plan": Start(("export",), ("joint.spz", "--to", "jax", "-o", "x.py"), EXPORT),
+    "export a joint plan": Start(("export",), ("joint.spz", "--to", "jax", "-o", "x.py"), LAID_OUT),
     "export a pipelined plan": Start(("export",), ("pipeline-two.spz", "--to", "dtensor", "-o", "x.py"), EXPORT),
     "export actions": Start(("export",), ("pipeline-two.spz", "--to", "actions", "-o", "x.csv"), EXPORT),
     "place": Start(("place",), ("--hierarchy", "2x4", "--axes", "2,4"), {"reductions": ("--reduce", "0,1:1GiB"), **REDUCTION}),
@@ -304,8 +339,26 @@ OTHERS: Mapping[str, Start] = {
     "print options": Start(("solve",), ("--options",), SOLVE),
     "check a plan": Start(("check",), ("forward.spz",), CHECK),
     "check a schedule": Start(("check",), ("schedule-path.spz",), {"large": ("--large",)}),  # others: test_check_says_alike
+    "check an overlapped plan": Start(("check",), ("overlap-chain.spz",), CHECK_FILE),
+    "check a pipelined plan": Start(("check",), ("pipeline-two.spz",), CHECK_FILE),
+    "check a plan with views": Start(("check",), ("views-beside.spz",), CHECK_FILE),
+    "check a joint plan": Start(("check",), ("joint.spz",), CHECK_FILE),
+    "report": Start(("report",), ("plan.spz", "-o", "x.html"), LIMITS),
+    "diff": Start(("diff",), ("plan.spz", "other.spz"), {**LIMITS, "output": ("-o", "x.html")}),
+    "sensitivity": Start(("sensitivity",), ("forward.spz",), {**LIMITS, "solve_limit": ("--solve-limit", "9")}),
     "calibrate from timings": Start(("machine", "calibrate"), ("p2-a100", "--timings", "timings.csv"), CALIBRATE),
-    "prove": Start(("rules", "prove"), ("rules.json", "-o", "out.spz"), {"degree": ("--degree", "3"), "jobs": ("--jobs", "1"), "time_limit": ("--time-limit", "9")}),
+    "prove": Start(("rules", "prove"), ("rules.json", "-o", "out.spz"), JUDGE),
+    "refute": Start(("rules", "refute"), ("rules.json", "-o", "out.spz"), JUDGE),
+    "derive": Start(
+        ("rules", "derive"),
+        ("two-steps.spz", "--from", "rules-derived.spz"),
+        {**RULES, "steps": ("--steps", "1"), "only": ("--only", "derived"), "output": ("-o", "out.spz")},
+    ),
+    "generate": Start(
+        ("rules", "generate"),
+        ("--operators", "2", "-o", "out.spz"),
+        {"most": ("--operators", "1"), "jobs": ("--jobs", "1"), "journal": ("--journal", "j.json")},
+    ),
     "show rules": Start(("rules", "show"), ("--library", "rules.json"), {"svg": ("--svg", "x.svg"), "flexflow": ("--flexflow", "f.json"), "smtlib": ("--smtlib", "s.smt")}),
 }  # fmt: skip
 
@@ -318,10 +371,11 @@ def test_verbs(verb: str, files: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 AUDIT: Mapping[str, tuple[str, ...]] = {
     **{name: PLAN[name] for name in ("train", "recompute", "batch", "attention", "memory", "space_name", "pipeline")},
+    "precision": PLAN["precision"],
     "carry": ("--propagate",),
     "joint": ("--joint",),
     "rewritten": ("--rewritten", MODEL.replace("layers=2", "layers=3")),
-    **{name: PLAN[name] for name in ("engine", "time_limit", "gap")},
+    **{name: PLAN[name] for name in ("engine", "effort", "time_limit", "work_limit", "gap")},
 }
 MACHINE = ("--machine", "localhost:2")
 
@@ -396,6 +450,107 @@ def test_pairs_of_keywords_in_python(always: dict[str, object], folder: Path, mo
     for one, other in combinations(probes, 2):
         both = outcome(one, other)
         assert both == "refused" or both not in (alone[one], alone[other]), (one, other)
+
+
+def outcomes(
+    call: Callable[..., object], always: Mapping[str, object], probes: Mapping[str, object], *given: object
+) -> Iterator[tuple[str, str]]:
+    """Pairs of keywords of a function of ours that drops one of the two; a refusal names what was given in Python."""
+
+    def outcome(*names: str) -> str:
+        try:
+            call(MODEL, "localhost:2", *given, **always, **{name: probes[name] for name in names})
+        except Recorded as what:
+            return repr(what.what)
+        except InputError as error:
+            assert any(name in str(error) for name in (*names, *always)) and "--" not in str(error), (names, error)
+            return "refused"
+        raise AssertionError(f"{names} reached no planner")
+
+    base, alone = outcome(), {name: outcome(name) for name in probes}
+    for name in probes:
+        if alone[name] == base:
+            yield name, "nothing"
+    for one, other in combinations(probes, 2):
+        both = outcome(one, other)
+        if both != "refused" and both in (alone[one], alone[other]):
+            yield one, other
+
+
+def read_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The same of models that Python names."""
+    from shardproof.models.sources import objects
+
+    load = cache(objects.load_model)
+    monkeypatch.setattr(
+        objects, "load_model", lambda spec, batch, _, attention, *__: load(spec, batch, None, attention)
+    )
+
+
+PIPELINE: Mapping[str, object] = {
+    "stages": "2:2",
+    "interleave": 2,
+    "strategy": "settings.json",
+    **{name: KEYWORDS[name] for name in ("batch", "loss", "recompute", "precision", "memory", "space_name")},
+    **{name: KEYWORDS[name] for name in ("time_limit_s", "gap")},
+    "work_limit": 40_000_000,
+}
+
+
+@pytest.mark.usefixtures("planners", "folder")
+@pytest.mark.parametrize(
+    "always",
+    [
+        {},
+        {"stages": "2:2"},
+        {"stages": "2:2:2"},
+        {"strategy": "settings.json", "stages": "2:2"},
+        {"recompute": "auto", "memory": "1GiB"},
+    ],
+    ids=["searched", "of stages", "of chunks", "configured", "recomputed"],
+)
+def test_pairs_of_keywords_of_pipelines_in_python(always: dict[str, object], monkeypatch: pytest.MonkeyPatch) -> None:
+    from shardproof.formal.pipelines import audit as audited
+
+    read_once(monkeypatch)
+    monkeypatch.setattr(audited, "audit_pipeline", recorded("audit_pipeline"))
+    probes = {name: value for name, value in PIPELINE.items() if name not in always}
+    assert not list(outcomes(shardproof.pipeline, always, probes, "sgd"))
+
+
+@pytest.mark.usefixtures("folder")
+@pytest.mark.parametrize("strategy", ["strategy.json", "any-batch.json", "layouts.json"])
+def test_pairs_of_keywords_of_audits_in_python(strategy: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    from shardproof.formal.explain import request
+
+    read_once(monkeypatch)
+    Path("any-batch.json").write_text(json.dumps({"zero_optimization": {"stage": 1}}))
+    Path("layouts.json").write_text(json.dumps({"mesh": {"x": 2}, "specs": {"*query.weight": ["x", None]}}))
+    monkeypatch.setattr(request, "carry_out_audit", recorded("carry_out_audit"))
+    names = ("batch", "attention", "memory", "space_name", "engine", "time_limit_s", "gap")
+    probes = {**{name: KEYWORDS[name] for name in names}, "carry": True, "work_limit": 40_000_000}
+    assert not list(outcomes(shardproof.audit, {}, probes, strategy))
+
+
+def test_every_option_is_tried() -> None:
+    """What no beginning types is here, with the reason: a new option fails until it is tried."""
+    typed: dict[str, set[str]] = {}
+    for start in (
+        *OTHERS.values(),
+        Start(("plan",), LINE, PLAN),
+        Start(("audit",), (*MACHINE, "--strategy", "x"), AUDIT),
+    ):
+        words = {p: name for name, p in options_of(command(start.verb)).items()}
+        found = typed.setdefault(" ".join(start.verb), set())
+        found |= {*start.probes} | {words[w] for w in start.line if w in words}
+    missing, alone = set(), set()
+    for path, tried in commands():
+        verb, names = " ".join(path), {*table_of(tried).options} - {"force", "as_json", "compare", "output"}
+        missing |= {(verb, name) for name in names if verb in typed and name not in typed[verb]}
+        alone |= {verb} - typed.keys() if not names else set()
+        assert verb in typed or not names, verb
+    assert missing == NOT_TRIED.keys()
+    assert alone == ALONE
 
 
 @pytest.mark.parametrize(

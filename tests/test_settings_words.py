@@ -50,6 +50,8 @@ READ: Final[dict[str, object]] = {
 """Our name -> a value that is right, where the kind alone does not say one."""
 
 NEEDS: Final[dict[str, tuple[Pair, ...]]] = {
+    "--data-parallel-sharding-strategy": (("--use-megatron-fsdp", True),),
+    "--use-megatron-fsdp": (("--data-parallel-sharding-strategy", "optim"),),
     "--num-query-groups": (("--group-query-attention", True),),
     "--torch-fsdp2-no-reshard-after-forward": (("--use-torch-fsdp2", True),),
     "--recompute-granularity": (("--recompute-method", "uniform"), ("--recompute-num-layers", 1)),

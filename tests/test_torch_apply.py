@@ -56,6 +56,56 @@ def test_what_differs_is_named_by_place(tmp_path: Path) -> None:
         assert r.planned != r.received and (r.collectives or r.verdict == "plan only"), r
 
 
+CUT = """
+import torch
+from torch import nn
+
+class Words(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.embed, self.head = nn.Embedding(512, 16), nn.Linear(16, 512, bias=False)
+
+    def forward(self, ids, labels):
+        x = self.head(self.embed(ids)).flatten(0, 1)
+        return nn.functional.cross_entropy(x.float(), labels.flatten())
+
+def net():
+    return Words(), (torch.randint(512, (8, 6)), torch.randint(512, (8, 6)))
+"""
+
+
+@pytest.mark.parametrize("nodes", [1, 2])
+def test_a_loss_inside_has_one_place_with_what_is_planned_for_it(nodes: int, tmp_path: Path) -> None:
+    """Logits cut along the vocabulary: the operators of the plan's cross entropy are one function of the job.  Said
+    before: `plan only` for each of them, and `job only` for the function.
+    """
+    names: dict[str, object] = {}
+    exec(CUT, names)  # noqa: S102
+    (tmp_path / "machine.toml").write_text(MACHINE.format(nodes=nodes, rate="0.2"))
+    net = names["net"]
+    module, inputs = net()  # type: ignore[operator]
+    graph = shardproof.plan(module, "localhost:1", inputs=inputs, train="sgd").bundle.graph
+    line = {name: {axis_of(graph, name, 512): {"gpu": 2, "node": nodes}} for name in ("head", "log_softmax")}
+    (tmp_path / "strategy.json").write_text(json.dumps(line))
+    plan = shardproof.plan(
+        module, str(tmp_path / "machine.toml"), inputs=inputs, train="sgd", strategy=tmp_path / "strategy.json"
+    )
+    found = shardproof.torch.verify(plan, *net())  # type: ignore[operator]
+    row = next(r for r in found.rows if r.place == "loss inside, function cross_entropy")
+    assert row.planned > 0 and row.received > 0 and row.verdict != "job only"
+    # 48 positions; a maximum and a sum of each in float32, reduced in parts that are gathered, are the plan's at least
+    ranks = 2 * nodes
+    assert row.planned >= 2 * 4 * 2 * (48 // ranks) * (ranks - 1)
+    assert row.received == 3 * 4 * 48 * 2 * sum((n - 1) / n for n in (nodes, 2)), row
+    assert not any(r.place.startswith(("gather", "log_softmax", "function cross")) for r in found.rows), found.rows
+
+
+def axis_of(graph: object, name: str, extent: int) -> str:
+    """The axis of an operator's result that is so long."""
+    op = next(op for op in graph.operators if op.name == name)  # type: ignore[attr-defined]
+    return next(a for a in op.output.axes if op.axis(a).extent == extent)
+
+
 def test_a_module_that_sends_more_is_seen(tmp_path: Path) -> None:
     """A layer gathers its result once more than planned: `verify` names it."""
     plan = planned("mlp", 2, tmp_path, "complete,dtensor")

@@ -84,6 +84,13 @@ class Budget:
             self.whole.charge(cells, place)
         self.work -= cells
 
+    def charge_check(self, cells: int, place: str) -> None:
+        """Take `cells` off the budget of the check alone: what a certificate may spend is a part of the format, and its
+        cells of Python are fewer than the time that they take.
+        """
+        if self.whole is not None:
+            self.whole.charge(cells, place)
+
     def hold(self, entries: int, place: str) -> None:
         """`ContainerError` if so many entries may not be held at a time."""
         if entries > self.held:

@@ -12,6 +12,8 @@ from .exported import Parts
 from .recipe import batch_cut, recipe
 
 _SHARDING = {2: "optim_grads", 3: "optim_grads_params"}
+_FSDP = ("--use-megatron-fsdp", "--no-gradient-accumulation-fusion", "--ckpt-format fsdp_dtensor")
+"""What Megatron-LM requires where more than the optimizer's state is sharded (its Megatron-FSDP User Guide)."""
 
 
 def batch_of(graph: Graph) -> int:
@@ -27,7 +29,8 @@ def left_to_settings(graph: Graph) -> Parts:
 
 
 def megatron_text(found: Nearest, batch: int) -> str:
-    """Flags of Megatron-LM, one per line, as an argument file or behind `$(cat FILE)`.  `batch`: examples of a step.
+    """Flags of Megatron-LM, one per line, and comments, which no shell takes out: `$(grep -v '^#' FILE)`.  `batch`:
+    examples of a step.
 
     >>> from fractions import Fraction as F
     >>> from shardproof.models.layout.targets.degrees import Flags
@@ -47,7 +50,7 @@ def megatron_text(found: Nearest, batch: int) -> str:
 
 
 def torchtitan_toml(found: Nearest, batch: int) -> str:
-    """The tables `[training]` and `[parallelism]` of torchtitan's configuration."""
+    """The tables `[training]` and `[parallelism]` of torchtitan's configuration; comments say what they leave out."""
     f = found.flags
     copies = f.copies(found.plan.machine.devices)
     shards, replicas = (copies, 1) if f.zero or f.cp > 1 else (1, copies)  # context ranks shard what copies do
@@ -61,7 +64,7 @@ def torchtitan_toml(found: Nearest, batch: int) -> str:
         f'fsdp_reshard_after_forward = "{"always" if f.zero == 3 else "never"}"\n'
         f"tensor_parallel_degree = {f.tp}\n"
         f"context_parallel_degree = {f.cp}\n"
-        f"pipeline_parallel_degree = {f.pp}\n"
+        f"pipeline_parallel_degree = {f.pp}\n" + _commented(_left_out(found))
     )
 
 
@@ -72,7 +75,7 @@ def _flags(found: Nearest, devices: int, batch: int) -> str:
     lines += ["--sequence-parallel"] if f.sequence_parallel else []
     lines += [f"--context-parallel-size {f.cp}", f"--pipeline-model-parallel-size {f.pp}"]
     lines += ["--use-distributed-optimizer"] if f.zero else []
-    lines += [f"--data-parallel-sharding-strategy {_SHARDING[f.zero]}"] if f.zero in _SHARDING else []
+    lines += [f"--data-parallel-sharding-strategy {_SHARDING[f.zero]}", *_FSDP] if f.zero in _SHARDING else []
     lines += [f"--micro-batch-size {max(1, batch // copies)}", f"--global-batch-size {batch}"]
     return "\n".join(lines)
 
@@ -83,6 +86,21 @@ def _comments(found: Nearest) -> str:
         f"Megatron-LM: the settings nearest to plan {found.identity[:16]}",
         f"{plan.graph.name} on {plan.machine.name} {'x'.join(map(str, plan.machine.hierarchy))}",
         found.words,
-        *(f"not in these settings, and yours to give: {part}: {words}" for part, words in left_to_settings(plan.graph)),
+        "behind a launcher: $(grep -v '^#' FILE)",
+        *(
+            ("Megatron-FSDP wants CUDA_DEVICE_MAX_CONNECTIONS unset, or above 1",)
+            if found.flags.zero in _SHARDING
+            else ()
+        ),
+        *_left_out(found),
     )
-    return "".join(f"# {escaped(line)}\n" for line in said)
+    return _commented(said)
+
+
+def _left_out(found: Nearest) -> tuple[str, ...]:
+    parts = left_to_settings(found.plan.graph)
+    return tuple(f"not in these settings, and yours to give: {part}: {words}" for part, words in parts)
+
+
+def _commented(lines: tuple[str, ...]) -> str:
+    return "".join(f"# {escaped(line)}\n" for line in lines)

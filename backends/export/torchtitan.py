@@ -92,10 +92,11 @@ def context(mesh: DeviceMesh, tokens: list[torch.Tensor], tables: list[torch.Ten
     """Run a step inside it: sequences are split where the settings say so."""
     return titan_context(DEGREES, mesh, tokens, tables)
 '''
+    config = torchtitan_toml(found, batch).replace("\\", "\\\\").replace('"""', r"\"\"\"")  # names are no code
     data = pprint.pformat(degrees, width=118, sort_dicts=False, compact=True)
     return (
         f"{head}from __future__ import annotations\n{body.rstrip()}\n{tail}\n\nDEGREES: dict[str, Any] = {data}\n\n"
-        f'CONFIG = """\n{torchtitan_toml(found, batch)}"""\n'
+        f'CONFIG = """\n{config}"""\n'
     )
 
 

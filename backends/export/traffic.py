@@ -10,7 +10,9 @@ rank receives over a group of g ranks:
 
 which is what the plan counts at its innermost level.  Redistributions that the plan asked for are known by tensor and
 reader, on the way forward and (PyTorch keeps the name with the gradient's node) on the way back; what DTensor does
-besides is known by the function that it does it for.
+besides is known by the function that it does it for.  A loss that the model computes is one function of the job and
+several operators of the plan: they have one place together, with what the plan moves between them and for the maxima
+and sums of its log-softmax.
 """
 
 from __future__ import annotations
@@ -19,6 +21,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from fractions import Fraction
+from math import prod
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -26,16 +29,22 @@ import torch.distributed as dist
 from torch.distributed.tensor import DTensor
 from torch.utils._python_dispatch import TorchDispatchMode
 
+from ...models.cost.cost import STATISTIC_BYTES
+from ...models.layout.placement import Placement
+from ...models.program.operators import FUNCTIONS, NodeKind, Operator
 from ...models.sources.training.recompute import PREFIX
 from ...proofs.plan.bundle import Plan
 from .dtensor_functions import PLACE
 from .modules import PART, forward_operators, micro_batches
+from .recipe import recipe
 from .rows import Row, Traffic
 
 if TYPE_CHECKING:
     from torch import Tensor, nn
 
 GRADIENT = "gradient of "
+LOSS = "loss inside, function cross_entropy"
+_LOSSES = frozenset(f"function {name}" for name in ("cross_entropy", "nll_loss"))
 
 
 class _Count(TorchDispatchMode):  # type: ignore[misc]
@@ -115,7 +124,13 @@ def traffic(
             return f"{GRADIENT}function {_function(node.name())}"
         return GRADIENT + passed.get(known.partition(" -> ")[0], known.partition(" -> ")[0])
 
-    count = _Count(lambda: _whole(here()))
+    inside = loss_operators(plan)
+
+    def place() -> str:
+        at = here()
+        return LOSS if inside and at in _LOSSES else _whole(at)
+
+    count = _Count(place)
     with count:
         for part in _parts(inputs, micro_batches(plan.graph)):
             out = planned(**part) if isinstance(part, Mapping) else planned(*part)
@@ -125,8 +140,8 @@ def traffic(
         if value.requires_grad:
             collect()
     wanted: dict[str, int] = {}
-    for place, moved in _movements(plan).items():
-        wanted[_whole(place)] = wanted.get(_whole(place), 0) + moved
+    for at, moved in _movements(plan, inside).items():
+        wanted[_whole(at)] = wanted.get(_whole(at), 0) + moved
     places = list(dict.fromkeys([*wanted, *count.bytes]))
     rows = tuple(Row(p, wanted.get(p, 0), count.bytes[p], tuple(count.calls.get(p, ()))) for p in places)
     return Traffic(tuple(r for r in rows if r.planned or r.received), tuple(sorted(functions.whole.items())))
@@ -178,20 +193,57 @@ def _passed_on(plan: Plan) -> dict[str, str]:
     return out
 
 
-def _movements(plan: Plan) -> dict[str, int]:
+def loss_operators(plan: Plan) -> dict[str, Operator]:
+    """Operators of a cross entropy that the model itself computes, by name: a log-softmax of which labels pick, and all
+    that is computed of it.  Empty where the step's loss was added to the model.
+    """
+    graph, loss = plan.graph, recipe(plan.graph).loss
+    if loss is not None and loss.kind != "returned":
+        return {}
+    forward = list(forward_operators(graph))
+    picked = {op.inputs[0].tensor for op in forward if op.kind is NodeKind.GATHER}
+    out: dict[str, Operator] = {}
+    made: set[str] = set()
+    for op in forward:
+        first = op.function == "log_softmax" and op.output.tensor in picked
+        if first or any(a.tensor in made for a in op.inputs):
+            out[op.name] = op
+            made.add(op.output.tensor)
+    return out
+
+
+def _statistics(op: Operator, placement: Placement) -> int:
+    """Bytes that a device receives for the statistics of an operator, as they are priced: each is reduced in parts, and
+    the parts are gathered (`models.cost.cost.statistics_terms`, innermost level).
+    """
+    ways = {a: prod(row) for a, row in zip(placement.axes, placement.matrix, strict=False)}
+    shared = prod(n for a, n in ways.items() if a in op.over)
+    own = prod(-(-a.extent // ways.get(a.name, 1)) for a in op.axes if a.name not in op.over)
+    return len(FUNCTIONS[op.function].statistics) * STATISTIC_BYTES * 2 * -(-own // shared) * (shared - 1)
+
+
+def _movements(plan: Plan, inside: Mapping[str, Operator]) -> dict[str, int]:
     """Bytes that a device receives in the plan, by place: what moves in the forward pass by tensor and reader, what
-    moves of gradients by the tensor that they belong to.  Movements of optimizers are no part of a pass.
+    moves of gradients by the tensor that they belong to.  Movements of optimizers are no part of a pass.  `inside`:
+    operators that are one function of the job.
     """
     graph, passed = plan.graph, _passed_on(plan)
     forward = {op.name for op in forward_operators(graph)}
     forward |= {op.name for op in graph.operators if op.name.startswith(PREFIX)}
     written = {op.output.tensor: op.name for op in graph.operators}
     tensors = {t.name for t in graph.tensors}
+    placements = dict(plan.choices.operators)
     out: dict[str, int] = {}
+    for op in inside.values():
+        if op.function == "log_softmax" and (moved := _statistics(op, placements[op.name])):
+            out[LOSS] = out.get(LOSS, 0) + moved
     for m in plan.communication:
         if not m.loads[-1]:
             continue
         writer, base = written.get(m.tensor), m.tensor.removeprefix("grad:")
+        if m.reader in inside or writer in inside or written.get(base) in inside:
+            out[LOSS] = out.get(LOSS, 0) + m.loads[-1] * graph.tensor(m.tensor).element_bytes
+            continue
         if m.tensor.startswith("grad:"):
             known = base if base in tensors else base.partition("/")[0].partition("#")[0]
             place = GRADIENT + passed.get(known, known)

@@ -122,7 +122,11 @@ SOLVE: Final = Combinations(
     ),
     kinds={"problem": {"egraph": "an e-graph", "selection": "a problem", "unread": "a PROBLEM"}},
     neutral={"engine": "native"},
-    unmeasured={**_SEARCH, "gap": "what is proved optimal is within every gap"},
+    unmeasured={
+        **_SEARCH,
+        "gap": "what is proved optimal is within every gap",
+        "effort": "it is a gap and a time, where these are not given",
+    },
 )
 
 PLACE: Final = Combinations(

@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 
 OPERATOR: Final = 1 << 16
 """Cells of one operator: what is read of it in every part of a check."""
-ENTRY, OVERLAP, SEGMENT, COUPLED, BOX, STEP = 1 << 6, 1 << 2, 1, 1, 1 << 3, 1 << 11
+ENTRY, OVERLAP, SEGMENT, COUPLED, BOX, STEP = 1 << 6, 1 << 2, 2, 1, 1 << 3, 1 << 11
 ALONE: Final = 1 << 16
 """Cells of one entry that is recomputed alone, on one device; and of every device and dimension more:"""
 EACH: Final = 1 << 9

@@ -20,7 +20,7 @@ from .settings import Settings, Size, Stated, sizes_of_words
 from .words import Sorted, Value, Vocabulary, sorted_words, typed, vocabulary
 
 SHARDING: Final = {"no_shard": 0, "optim": 1, "optim_grads": 2, "optim_grads_params": 3}
-"""Values of `--data-parallel-sharding-strategy` as stages of ZeRO."""
+"""Values of `--data-parallel-sharding-strategy` as stages of ZeRO; Megatron reads it under `--use-megatron-fsdp`."""
 
 _FRAMEWORK: Final = "Megatron"
 _VARIABLE: Final = re.compile(r"\$[\w{(]")
@@ -77,6 +77,15 @@ def _contradictions(said: Sorted) -> None:
     batch, micro = said.count("global_batch", 0), said.count("micro_batch", 0)
     if batch and micro and batch % micro:
         raise said.wrong("global_batch", f"is no multiple of {said.word('micro_batch')} {micro}")
+    strategy = said.text("sharding")
+    if strategy not in ("", "no_shard") and not said.flag("megatron_fsdp"):
+        raise said.wrong("sharding", "counts only with --use-megatron-fsdp; give both, or leave it out")
+    if said.flag("megatron_fsdp") and not strategy:
+        raise said.wrong(
+            "megatron_fsdp",
+            "what it shards by itself depends on the version of Megatron; give --data-parallel-sharding-strategy "
+            f"{' or '.join(SHARDING)}",
+        )
     if said.flag("gathered_once") and not said.flag("fsdp2"):
         raise said.wrong("gathered_once", "counts only with --use-torch-fsdp2; give both, or leave it out")
 
@@ -86,7 +95,9 @@ def _zero(said: Sorted) -> int:
     if name and name not in SHARDING:
         raise said.wrong("sharding", f"is none of {', '.join(SHARDING)}")
     fsdp2 = (2 if said.flag("gathered_once") else 3) if said.flag("fsdp2") else 0
-    return max(SHARDING.get(name, 0), fsdp2, 1 if said.flag("distributed_optimizer") else 0)
+    if said.flag("megatron_fsdp"):  # the optimizer then lies as its strategy says
+        return max(SHARDING[name], fsdp2)
+    return max(fsdp2, 1 if said.flag("distributed_optimizer") else 0)
 
 
 def _recompute(said: Sorted) -> Stated | None:
