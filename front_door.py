@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from shardproof.models.communication.choices import Choices
     from shardproof.models.cost.selection import Planning
     from shardproof.models.egraphs.egraph import EGraph
+    from shardproof.models.problem.claims import SelectionClaim
     from shardproof.models.problem.selection_problem import SelectionProblem
     from shardproof.models.program.graph import Graph
     from shardproof.models.sources.building.original import Comparison, Original
@@ -36,56 +37,128 @@ if TYPE_CHECKING:
     from shardproof.verify.plan.plan import PlanCheck
     from shardproof.verify.verdict import CheckResult
 
+    Notify = Callable[[int, int], None]
+
 T = TypeVar("T")
 
 SAMPLES: Final = 1_000
 """Samples that a checker takes of what it cannot enumerate."""
 
 
-class FrontDoor:
-    """Implements `proofs.publishing.publisher.Publisher`."""
+class OutOfTime(Exception):
+    """The time for our own check is over; raised where it looks, so that there is no verdict."""
 
-    def plan(self, path: Path | None, plan: Plan, notify: Callable[[int, int], None] | None = None) -> Published:
+
+class FrontDoor:
+    """Implements `proofs.publishing.publisher.Publisher`; see there what `late` and `keep` mean."""
+
+    def __init__(self, late: Callable[[], bool] | None = None, keep: bool = True) -> None:
+        self._late, self._keep = late, keep
+
+    def within(self, late: Callable[[], bool], keep: bool = True) -> FrontDoor:
+        """One whose checks end when `late` says so."""
+        return FrontDoor(late, keep)
+
+    def _look(self) -> None:
+        if self._late is not None and self._late():
+            raise OutOfTime
+
+    def _publish(
+        self,
+        path: Path | None,
+        data: bytes,
+        cost: int | SelectionClaim | None,
+        check: Callable[[Notify, Budget], tuple[str, tuple[CheckResult, ...]]],
+        notify: Notify | None,
+    ) -> Published:
+        """Publish bytes after `check` has said what they are (identity, results); without a verdict where the time is
+        over, or an interrupt arrives meanwhile.  `cost`: of what was made, or its claim.
+        """
+        from shardproof.models.files.output import write_file
+        from shardproof.models.problem.claims import Verdict
+        from shardproof.proofs.publishing.publisher import Published, SelfCheckFailed
+        from shardproof.proofs.publishing.unchecked import unchecked
+        from shardproof.verify.budget import Budget
+
+        def told(done: int, total: int) -> None:
+            self._look()
+            if notify is not None:
+                notify(done, total)
+
+        budget = Budget.asked(self._look)
+        try:
+            told(0, 0)
+            name, results = check(told, budget)
+        except (OutOfTime, KeyboardInterrupt):
+            if self._late is None:  # nobody limits it
+                raise
+            return unchecked(path if self._keep else None, data, cost)
+        for r in results:
+            if r.verdict is Verdict.REFUTED:
+                raise SelfCheckFailed.of(r.kind, r.reason)
+        if path is not None:
+            write_file(path, data)
+        main = next((r for kind in MAIN for r in results if r.kind == kind), results[0])
+        weakest = next((r for r in (main, *results) if r.verdict is not Verdict.PROVED), main)
+        claimed = (main.kind, main.cost, main.lower_bound, weakest.reason)
+        return Published(weakest.verdict, *claimed, name, path, len(data), main.assumptions, budget.needs_large)
+
+    def _members(
+        self,
+        path: Path | None,
+        data: bytes,
+        cost: int | SelectionClaim | None,
+        check: Callable[[Mapping[str, Member], Notify, Budget], tuple[CheckResult, ...]],
+        notify: Notify | None = None,
+    ) -> Published:
+        """Publish a container whose checker reads members."""
+        from shardproof.proofs.container.archive import identity, read_container
+
+        def whole(told: Notify, budget: Budget) -> tuple[str, tuple[CheckResult, ...]]:
+            members = read_container(data)
+            return identity(members), check(members, told, budget)
+
+        return self._publish(path, data, cost, whole, notify)
+
+    def plan(self, path: Path | None, plan: Plan, notify: Notify | None = None) -> Published:
         """Publish a plan: what the checker says of its bytes; the file appears only if nothing is refuted."""
         from shardproof.proofs.plan.bundle import write_plan
-        from shardproof.verify.budget import Budget
         from shardproof.verify.joint.plan import check_any_plan
 
-        data, budget = write_plan(None, plan), Budget.asked()
-        checked = check_any_plan(data, notify=notify, budget=budget)
-        main = next(r for r in checked.results if r.kind in ("Optimal", "WithinGap", "LowerBound", "Infeasible"))
-        return _publish(path, data, checked.identity, checked.results, main, budget)
+        data = write_plan(None, plan)
+
+        def check(told: Notify, budget: Budget) -> tuple[str, tuple[CheckResult, ...]]:
+            checked = check_any_plan(data, notify=told, budget=budget)
+            return checked.identity, checked.results
+
+        return self._publish(path, data, plan.certificate.claim, check, notify)
 
     def certificate(self, path: Path | None, certificate: SelectionCertificate, problem: SelectionProblem) -> Published:
         """Publish a certificate of a selection problem."""
-        from shardproof.proofs.container.archive import identity, read_container
         from shardproof.proofs.selection.file import decode_certificate, write_certificate
-        from shardproof.verify.budget import Budget
         from shardproof.verify.selection.certificate import check_selection
 
-        data, budget = write_certificate(None, certificate), Budget.asked()
-        members = read_container(data)
-        result = check_selection(problem, decode_certificate(members), None, budget)
-        return _publish(path, data, identity(members), (result,), result, budget)
+        def check(members: Mapping[str, Member], told: Notify, budget: Budget) -> tuple[CheckResult, ...]:
+            return (check_selection(problem, decode_certificate(members), None, budget),)
+
+        return self._members(path, write_certificate(None, certificate), certificate.claim, check)
 
     def extraction(self, path: Path | None, certificate: ExtractionCertificate, egraph: EGraph) -> Published:
         """Publish an extraction from an e-graph."""
-        from shardproof.proofs.container.archive import identity, read_container
+        from shardproof.proofs.egraphs.certificate import Extraction
         from shardproof.proofs.egraphs.file import decode_extraction, write_extraction
-        from shardproof.verify.budget import Budget
         from shardproof.verify.egraphs.extraction import check_extraction
 
-        data, budget = write_extraction(None, certificate), Budget.asked()
-        members = read_container(data)
-        result = check_extraction(egraph, decode_extraction(members), budget)
-        return _publish(path, data, identity(members), (result,), result, budget)
+        def check(members: Mapping[str, Member], told: Notify, budget: Budget) -> tuple[CheckResult, ...]:
+            return (check_extraction(egraph, decode_extraction(members), budget),)
+
+        cost = certificate.claim.cost if isinstance(certificate.claim, Extraction) else None
+        return self._members(path, write_extraction(None, certificate), cost, check)
 
     def reduction(self, path: Path | None, certificate: ReductionCertificate | PlacementCertificate) -> Published:
         """Publish placements, or reduction programs with their proofs."""
         from shardproof.proofs.collective_programs.certificate import ReductionCertificate
         from shardproof.proofs.collective_programs.file import write_placement, write_reduction
-        from shardproof.proofs.container.archive import identity, read_container
-        from shardproof.verify.budget import Budget
         from shardproof.verify.collective_programs.program import check_members
 
         data = (
@@ -93,70 +166,55 @@ class FrontDoor:
             if isinstance(certificate, ReductionCertificate)
             else write_placement(None, certificate)
         )
-        members, budget = read_container(data), Budget.asked()
-        results = check_members(members, budget)
-        main = next(
-            (r for kind in ("Best", "Cheapest", "Impossible", "Count") for r in results if r.kind == kind), results[0]
-        )
-        return _publish(path, data, identity(members), results, main, budget)
+        return self._members(path, data, None, lambda members, _, budget: check_members(members, budget))
 
     def schedule(self, path: Path | None, certificate: ScheduleCertificate) -> Published:
         """Publish a schedule with its lower bound."""
-        from shardproof.proofs.container.archive import identity, read_container
         from shardproof.proofs.schedules.file import write_schedule
-        from shardproof.verify.budget import Budget
         from shardproof.verify.schedules.certificate import check_members
 
-        data, budget = write_schedule(None, certificate), Budget.asked()
-        members = read_container(data)
-        _, result = check_members(members, budget)
-        return _publish(path, data, identity(members), (result,), result, budget)
+        def check(members: Mapping[str, Member], told: Notify, budget: Budget) -> tuple[CheckResult, ...]:
+            return (check_members(members, budget)[1],)
+
+        return self._members(path, write_schedule(None, certificate), certificate.makespan, check)
 
     def bars(self, planning: Planning, x: tuple[int, ...], bars: Bars, bound: int | None) -> Published:
         """What the checker says of the machines within a machine's error bars."""
         from shardproof.models.problem.claims import Verdict
         from shardproof.proofs.publishing.publisher import Published
+        from shardproof.verify.budget import Budget
         from shardproof.verify.plan.bars import wrong_bars
 
-        wrong = wrong_bars(planning, x, bars, bound)
+        try:
+            self._look()
+            wrong = wrong_bars(planning, x, bars, bound, Budget.asked(self._look))
+        except OutOfTime:
+            return Published(Verdict.UNDECIDED, "Bars", None, None, "not checked here", "", None, 0, checked=False)
         verdict = Verdict.REFUTED if wrong else Verdict.PROVED
         return Published(verdict, "Bars", planning.problem.cost_of(x), None, wrong, "", None, 0)
 
-    def pipeline(
-        self,
-        path: Path | None,
-        certificate: PipelineCertificate,
-        notify: Callable[[int, int], None] | None = None,
-    ) -> Published:
+    def pipeline(self, path: Path | None, certificate: PipelineCertificate, notify: Notify | None = None) -> Published:
         """Publish a pipelined training step."""
         from shardproof.proofs.pipelines.file import write_pipeline
         from shardproof.verify.pipelines.certificate import check_members
 
-        return _judged(path, write_pipeline(None, certificate), check_members, notify)
+        return self._members(path, write_pipeline(None, certificate), certificate.step, _sampled(check_members), notify)
 
-    def overlap(
-        self,
-        path: Path | None,
-        certificate: OverlapCertificate,
-        notify: Callable[[int, int], None] | None = None,
-    ) -> Published:
+    def overlap(self, path: Path | None, certificate: OverlapCertificate, notify: Notify | None = None) -> Published:
         """Publish an overlapped plan."""
         from shardproof.proofs.overlap.file import write_overlap
         from shardproof.verify.overlap.certificate import check_members
 
-        return _judged(path, write_overlap(None, certificate), check_members, notify)
+        cost = None if certificate.schedule is None else certificate.makespan
+        return self._members(path, write_overlap(None, certificate), cost, _sampled(check_members), notify)
 
-    def views(
-        self,
-        path: Path | None,
-        certificate: ViewsCertificate,
-        notify: Callable[[int, int], None] | None = None,
-    ) -> Published:
+    def views(self, path: Path | None, certificate: ViewsCertificate, notify: Notify | None = None) -> Published:
         """Publish a plan with views."""
         from shardproof.proofs.views.file import write_views
         from shardproof.verify.views.certificate import check_members
 
-        return _judged(path, write_views(None, certificate), check_members, notify)
+        data, claim = write_views(None, certificate), certificate.least.claim
+        return self._members(path, data, claim, _sampled(check_members), notify)
 
     def rules(self, path: Path | None, library: Library) -> dict[str, str]:
         """Publish judgements of rules: rule -> what the checker says of it (proved, refuted, vacuous, undecided,
@@ -181,8 +239,7 @@ class FrontDoor:
             return words | self.rules(path, replace(library, derivations=kept))
         for r in results:
             if r.word == "rejected":
-                why = f"({r.name}: {r.reason}); nothing was written. Please report this."
-                raise SelfCheckFailed(f"our own checker rejected our own proof {why}")
+                raise SelfCheckFailed.of(r.name, r.reason)
         if path is not None:
             write_file(path, data)
         return words
@@ -284,8 +341,7 @@ class FrontDoor:
         checked = check_plan(write_plan(None, planned.plan))
         bad = next((r for r in checked.results if r.verdict is Verdict.REFUTED), None)
         if bad is not None:
-            why = f"({bad.kind}: {bad.reason}); nothing was written. Please report this."
-            raise SelfCheckFailed(f"our own checker refuted our own result {why}")
+            raise SelfCheckFailed.of(bad.kind, bad.reason)
         return Restricted(vocabulary, checked.plan, checked.identity, proved(check_plan(path)), proved(checked))
 
     def nearest(self, path: Path, framework: str, time_limit_s: float | None, work_limit: int | None = None) -> Nearest:
@@ -302,42 +358,17 @@ class FrontDoor:
         self, checked: PlanCheck, framework: str, time_limit_s: float | None, work_limit: int | None = None
     ) -> Nearest:
         """`nearest` of a plan that was checked."""
-        from fractions import Fraction
-
-        from shardproof.formal.explain.nearest import nearest
+        from shardproof.formal.explain.nearest import nearest_to
         from shardproof.formal.selection.model.clock import budget
         from shardproof.models.problem.claims import Verdict
-        from shardproof.models.text import InputError
-        from shardproof.proofs.publishing.publisher import Nearest
 
-        plan, name = checked.plan, checked.plan.graph.name
-        if not plan.choices.operators:
-            raise InputError(f"{name}: the plan has no choices: nothing was found that fits its memory limit")
-        main = next(r for r in checked.results if r.kind in ("Optimal", "WithinGap", "LowerBound"))
-        scale, least = checked.planning.problem.scale, main.lower_bound or 0
-        found, excluded = nearest(
-            checked.planning, framework, budget("default" if time_limit_s is None else time_limit_s, work_limit)
-        )
-        proved = []
-        for s in found:
-            known = s.certificate is not None and (
-                self.certificate(None, s.certificate, s.restricted).verdict is Verdict.PROVED
-            )
-            proved.append(max(least, s.bound or 0) if known else least)
-        best = next((s for s in found if s.cost is not None), None)
-        if best is None or best.cost is None or main.cost is None:
-            why = "; ".join(f"{setting}: {reason}" for setting, reason in excluded[:3])
-            raise InputError(f"{name}: no settings of {framework} fit the plan's model and machine ({why})")
-        return Nearest(
-            framework,
-            best.flags,
-            plan,
-            checked.identity,
-            (Fraction(main.cost, scale), Fraction(least, scale)),
-            (Fraction(best.cost, scale), Fraction(min(proved), scale)),
-            len(found),
-            tuple(excluded),
-        )
+        def confirmed(certificate: SelectionCertificate, problem: SelectionProblem) -> bool:
+            return self.certificate(None, certificate, problem).verdict is Verdict.PROVED
+
+        main = next((r for r in checked.results if r.kind in ("Optimal", "WithinGap", "LowerBound")), None)
+        claimed = (None, None) if main is None else (main.cost, main.lower_bound)
+        clock = budget("default" if time_limit_s is None else time_limit_s, work_limit)
+        return nearest_to(checked.planning, checked.plan, checked.identity, claimed, framework, clock, confirmed)
 
     def measure(
         self, system: ReductionSystem, programs: Sequence[Program], payload: int, repeats: int, timeout_s: float
@@ -375,26 +406,6 @@ class FrontDoor:
         ]
 
 
-def _judged(
-    path: Path | None,
-    data: bytes,
-    check: Callable[
-        [Mapping[str, Member], int, int, Callable[[int, int], None] | None, Budget],
-        tuple[object, tuple[CheckResult, ...]],
-    ],
-    notify: Callable[[int, int], None] | None,
-) -> Published:
-    """Publish a container of a kind of its own, after its checker has read it."""
-    from shardproof.proofs.container.archive import identity, read_container
-    from shardproof.verify.budget import Budget
-    from shardproof.verify.plan.tables import CELLS
-
-    members, budget = read_container(data), Budget.asked()
-    _, results = check(members, SAMPLES, CELLS, notify, budget)
-    main = next((r for r in results if r.kind in ("Optimal", "WithinGap", "Infeasible")), results[0])
-    return _publish(path, data, identity(members), results, main, budget)
-
-
 def _checked(
     path: Path,
     member: str,
@@ -422,27 +433,14 @@ def _checked(
     return found, identity(members)
 
 
-def _publish(
-    path: Path | None,
-    data: bytes,
-    name: str,
-    results: tuple[CheckResult, ...],
-    main: CheckResult,
-    budget: Budget,
-) -> Published:
-    from shardproof.models.files.output import write_file
-    from shardproof.models.problem.claims import Verdict
-    from shardproof.proofs.publishing.publisher import Published, SelfCheckFailed
+def _sampled(
+    check: Callable[[Mapping[str, Member], int, int, Notify | None, Budget], tuple[object, tuple[CheckResult, ...]]],
+) -> Callable[[Mapping[str, Member], Notify, Budget], tuple[CheckResult, ...]]:
+    """A checker of a kind of its own, with as many samples and cells as everybody takes."""
+    from shardproof.verify.plan.tables import CELLS
 
-    bad = [r for r in results if r.verdict is Verdict.REFUTED]
-    if bad:
-        raise SelfCheckFailed(
-            f"our own checker refuted our own result ({bad[0].kind}: {bad[0].reason}); nothing was written. "
-            f"Please report this."
-        )
-    if path is not None:
-        write_file(path, data)
-    weakest = next((r for r in (main, *results) if r.verdict is not Verdict.PROVED), main)
-    verdict, reason, large = weakest.verdict, weakest.reason, budget.needs_large
-    claimed = (main.kind, main.cost, main.lower_bound, reason)
-    return Published(verdict, *claimed, name, path, len(data), main.assumptions, large)
+    return lambda members, told, budget: check(members, SAMPLES, CELLS, told, budget)[1]
+
+
+MAIN: Final = ("Optimal", "WithinGap", "LowerBound", "Infeasible", "Best", "Cheapest", "Impossible", "Count")
+"""Kinds of results, those first that say most of a file."""

@@ -14,8 +14,9 @@ excluded with their reason; one that time did not suffice for counts with the bo
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
+from fractions import Fraction
 
 from ...models.cost.selection import Planning
 from ...models.layout.placement import SpaceError
@@ -23,6 +24,8 @@ from ...models.layout.targets.degrees import Flags
 from ...models.problem.claims import Status
 from ...models.problem.selection_problem import SelectionProblem
 from ...models.text import InputError
+from ...proofs.plan.bundle import Plan
+from ...proofs.publishing.publisher import Nearest
 from ...proofs.selection.certificates import SelectionCertificate
 from ..planning.frameworks import strategy_of_flags
 from ..planning.strategy import StrategyError, resolve
@@ -101,6 +104,43 @@ def nearest(
         found.append(Setting(own, answer.cost, answer.lower_bound, x, small.inner, answer.certificate))
     found.sort(key=lambda s: (s.cost is None, s.cost or 0, s.flags.tp * s.flags.cp))
     return found, excluded
+
+
+def nearest_to(
+    planning: Planning,
+    plan: Plan,
+    identity: str,
+    claimed: tuple[int | None, int | None],
+    framework: str,
+    clock: Clock,
+    confirmed: Callable[[SelectionCertificate, SelectionProblem], bool],
+) -> Nearest:
+    """`nearest` of a checked plan, whose cost and bound are `claimed`; `confirmed`: what the checker says of a
+    setting's certificate.  Raises `InputError` where no setting fits.
+    """
+    name, scale, (cost, bound) = plan.graph.name, planning.problem.scale, claimed
+    if not plan.choices.operators:
+        raise InputError(f"{name}: the plan has no choices: nothing was found that fits its memory limit")
+    found, excluded = nearest(planning, framework, clock)
+    least = bound or 0
+    proved = []
+    for s in found:
+        known = s.certificate is not None and confirmed(s.certificate, s.restricted)
+        proved.append(max(least, s.bound or 0) if known else least)
+    best = next((s for s in found if s.cost is not None), None)
+    if best is None or best.cost is None or cost is None:
+        why = "; ".join(f"{setting}: {reason}" for setting, reason in excluded[:3])
+        raise InputError(f"{name}: no settings of {framework} fit the plan's model and machine ({why})")
+    return Nearest(
+        framework,
+        best.flags,
+        plan,
+        identity,
+        (Fraction(cost, scale), Fraction(least, scale)),
+        (Fraction(best.cost, scale), Fraction(min(proved), scale)),
+        len(found),
+        tuple(excluded),
+    )
 
 
 def _stage(planning: Planning, x: tuple[int, ...], framework: str) -> int:

@@ -91,7 +91,8 @@ def plan_graph(
     limit = limit or TimeLimit(Clock(time_limit_s))
     clock = limit.clock.at_most(time_limit_s)
     default = default_space(machine) if where else fitting_space(graph, machine)
-    check_sizes(graph, machine, where or default)
+    if where is not None:
+        check_sizes(graph, machine, where)
     first = None
     if where is None and engine == "native":
         first = first_plan(graph, machine, default, memory_limit, limit, gap, threads, notify)

@@ -2,7 +2,9 @@
 
     S              tables and search, from the first line of the command on, in seconds of the wall
     after it       writing and our own check of what was written; S ends earlier where these need it, so that everything
-                   ends within 1.1 S + 10 s wherever the check alone does not take longer
+                   ends within 1.1 S + 10 s
+    the check      ends there too, without a verdict: what was found is then written, said to be unchecked, and the
+                   command that checks it is named (exit 5); it is not begun where it could not end by far
     tables         the default space gives way to a smaller one when its tables and their check do not fit; a space that
                    was asked for stays
     compiling      of kernels, which only the first commands in a new environment do, is not counted and said apart: up
@@ -68,6 +70,15 @@ them: 1.2 s.)
 SEARCH_SHARE: Final = 0.1
 """Of the limit, what the search gets however long the check takes: a plan without any is seldom worth a check."""
 
+HOPELESS: Final = 2
+"""A check that is estimated to take so many times what is left for it is not begun."""
+
+SLACK_S: Final = 1e-6
+"""Rounding of sums of seconds."""
+
+WRITING_S: Final = 2.0
+"""Seconds for writing what was not checked, and saying so."""
+
 TABLES_SHARE: Final = 0.7
 """Of all the time, what the tables of a default space and their check may take; then a smaller space is tried."""
 
@@ -106,6 +117,8 @@ class TimeLimit:
     """Seconds of the wall per second of the processor while tables were built, the largest so far."""
     tables_s: float = 0.0
     """Seconds for the last tables."""
+    hopeless: bool = False
+    """The check of what is found is not begun: it cannot end in time."""
 
     def __post_init__(self) -> None:
         self.limit_s = self.clock.wall.limit_s if self.clock.counts else self.clock.limit_s
@@ -133,6 +146,14 @@ class TimeLimit:
             return float("inf") if self.clock.limit_s is None else self.clock.limit_s
         return float("inf") if self.limit_s is None else (1 + BEYOND) * self.limit_s + BEYOND_S
 
+    def late(self) -> bool:
+        """Whether a check has to end without a verdict.  Where work is counted, only a limit of seconds beside it
+        says so.
+        """
+        if self.limit_s is None:
+            return False
+        return self.hopeless or self.elapsed_s > (1 + BEYOND) * self.limit_s + BEYOND_S - self.load * WRITING_S
+
     @contextmanager
     def phase(self, name: str) -> Iterator[None]:
         """Count what happens inside as a phase."""
@@ -151,18 +172,23 @@ class TimeLimit:
         return _Counted(self, notify)
 
     def hold_back(self, check_s: float) -> None:
-        """Let the clock end so early that a check of `check_s` seconds still ends in time; announce it if it cannot.
-        Where steps are counted, nothing is held back: what is estimated by seconds would decide the answer.
+        """Let the clock end so early that a check of `check_s` seconds still ends in time; announce it if it cannot,
+        and do without where it cannot by far.  Where steps are counted, nothing is held back: what is estimated by
+        seconds would decide the answer.
         """
         if self.limit_s is None or not self.checks or self.clock.counts:
             return
         ends = self.load * END_S
-        end = max(self.room - check_s - ends, min(self.limit_s, self.clock.seconds() + SEARCH_SHARE * self.limit_s))
-        late = end + check_s + ends - self.room
-        if late > 0:
+        least = min(self.limit_s, self.clock.seconds() + SEARCH_SHARE * self.limit_s)
+        end = max(self.room - check_s - ends, least)
+        left = max(0.0, self.room - end)
+        self.hopeless = check_s / SAFE > HOPELESS * left
+        if self.hopeless:
+            end = self.limit_s
+        if check_s + ends > left + SLACK_S:
             self.announce(
-                f"the check will take about {check_s:.0f} s, so that everything ends {late:.0f} s later than the "
-                f"time limit allows"
+                f"the check will take about {check_s:.0f} s, and the time limit leaves {left:.0f} s: "
+                + ("it is left to you" if self.hopeless else "what is not confirmed by then is left to you")
             )
         if self.clock.limit_s is not None:  # an interrupt may have ended it
             self.clock.limit_s = max(0.0, min(self.clock.limit_s, end))

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from fractions import Fraction
 from pathlib import Path
+from typing import Final
 
 import click
 
@@ -44,6 +45,7 @@ from ..explain.request import (
 from ..pipelines.request import PipelineRequest
 from ..planning.frameworks import framework_settings, settings_of_step
 from ..planning.layouts import tensor_layouts
+from ..planning.report import amount
 from ..planning.strategy import ChoiceList, load_strategy
 from ..selection.solve import Engine
 from .audit_joint import audit_program
@@ -51,6 +53,17 @@ from .audit_pipelined import audit_pipelined
 from .combinations import AUDIT
 from .results import asked_json, asked_lines
 from .search_options import effort_option, engine_option, gap_option, limit_options, started
+
+UNCONFIRMED: Final[dict[str, object]] = {
+    "outcome": Outcome.UNDECIDED.value,
+    "strategy_lower_bound": None,
+    "strategy_status": "unknown",
+    "lower_bound": None,
+    "status": "unknown",
+    "gap": None,
+    "bars": None,
+}
+"""What is left of an answer that the checker has not confirmed: costs, which are evaluated."""
 
 
 @click.command("audit")
@@ -135,6 +148,7 @@ def audit_command(
 ) -> int:
     """Say whether a strategy for a MODEL or a selection PROBLEM is optimal."""
     clock = started(time_limit, work_limit)
+    publisher = publisher.within(clock.late)
     notes: list[str] = []
     settings = framework_settings(strategy)
     layouts = None if settings is not None else tensor_layouts(strategy)
@@ -183,14 +197,16 @@ def audit_command(
                 return audit_program(publisher, program, request, clock, output, as_json)
             report = carry_out_audit(request, clock, watch, watch.count)
     with Watch("checking"), clock.phase("check"):
-        checked = confirmed(publisher, report, output)
+        checked = confirmed(publisher.within(clock.late, keep=False), report, output)
     written = output if checked and report.certificate is not None else None
     code = Exit(report.exit_code) if checked else Exit.UNDECIDED
     if as_json:
         emit(
             {
                 **report.to_json(),
+                **({} if checked else UNCONFIRMED),
                 **asked_json(report.best),
+                "checked": checked,
                 "certificate": None if written is None else str(written),
                 "seconds": round(clock.elapsed_s, 3),
                 "processor_seconds": round(clock.processor_s, 3),
@@ -200,10 +216,14 @@ def audit_command(
             }
         )
         return code
-    say(render_audit(report, strategy.name), *asked_lines(report.best, report.problem))
+    if checked:
+        say(render_audit(report, strategy.name))
+    else:
+        user, best = (amount(a.cost, report.problem) for a in (report.completed, report.best))
+        say(f"undecided: {strategy.name} costs {user}, the best known {best}, as the search says; nothing is confirmed")
+        say("the check did not end in time: raise --time-limit" if clock.late() else "the checker did not confirm it")
+    say(*asked_lines(report.best, report.problem))
     say(*(f"note: {note}" for note in notes))
-    if not checked and report.outcome is not Outcome.UNDECIDED:
-        say("the checker did not confirm the certificate: undecided")
-    elif written is not None:
+    if written is not None:
         say(f"wrote {written}")
     return code

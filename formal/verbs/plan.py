@@ -190,6 +190,7 @@ def plan_command(publisher: Publisher, options: PlanOptions) -> int:
     plan.
     """
     clock = started(options.time_limit, options.work_limit)
+    publisher = publisher.within(clock.late)
     notes: list[str] = []
     request = options.request(publisher, notes)
     if (options.overlap or options.pipeline is not None) and not options.as_json:
@@ -243,7 +244,7 @@ def plan_command(publisher: Publisher, options: PlanOptions) -> int:
             say(*render_attempts(found.attempts, problem), *render_counts(found.counts, problem))
         steps = [op.name for op in found.graph.operators]
         return no_solution(publisher, problem, answer, None, options.as_json, clock, steps)
-    whole = with_bars(found.planned)
+    whole = with_bars(found.planned, clock)
     with Watch("checking") as watch, clock.phase("check"):
         published = publisher.plan(options.output, whole, watch.count)
     code, status = outcome(published, options.gap)

@@ -54,7 +54,7 @@ def check_any_plan(
     plan, name = read_checked(source)
     budget = Budget.asked() if budget is None else budget
     if plan.joint is None:
-        return check_plan(source, samples=samples, cells=cells, notify=notify, budget=budget)
+        return check_plan((plan, name), samples=samples, cells=cells, notify=notify, budget=budget)
     try:
         return _check(plan, plan.joint, name, samples, cells, notify, budget)
     except TooLarge as error:

@@ -90,7 +90,7 @@ class PlanCheck:
 
 
 def check_plan(
-    source: Path | bytes | Plan,
+    source: Path | bytes | Plan | tuple[Plan, str],
     *,
     samples: int = 1000,
     cells: int = CELLS,
@@ -101,10 +101,14 @@ def check_plan(
     """Check every claim of a plan file.  Raises `ContainerError` for what is malformed, unsupported or too large, or
     needs more than `budget` (what `check --large` allows, unless one is given).
 
+    `source`: a file, its bytes, or what `read_checked` made of them.
+
     `notify(done, total)` is called while tables are built and again while entries are recomputed.  `alone`: of a joint
     plan (`verify/joint/plan.py`) what is about its program, not what is about all programs.
     """
-    plan, name = (source, "") if isinstance(source, Plan) else read_checked(source)
+    if isinstance(source, Plan):
+        source = source, ""
+    plan, name = source if isinstance(source, tuple) else read_checked(source)
     budget = Budget.asked() if budget is None else budget
     if plan.joint is not None and not alone:
         raise ContainerError("plan", "is a joint plan, which is checked together with its e-graph")
