@@ -28,6 +28,7 @@ from ...models.layout.placement import Space, space
 from ...models.machine.machine import Machine
 from ...models.problem.selection_problem import SelectionProblem
 from ...models.program.graph import Graph
+from ...models.text import NoAnswer
 from ..compiling import compiled_s, monotonic
 from ..selection.model.clock import Clock
 
@@ -97,8 +98,8 @@ SMALLER: Final = ("complete", "two-per-level", "one-per-level")
 Announce = Callable[[str], None]
 
 
-class TooSlow(Exception):
-    """Tables do not fit into the time."""
+class TooSlow(NoAnswer):
+    """Tables do not fit into the time; where no smaller space is left, the text says what to do."""
 
 
 @dataclass(eq=False)
@@ -267,6 +268,25 @@ def tables_in_time(
     return planning
 
 
+def tables_or_none(
+    graph: Graph, machine: Machine, where: Space, memory: int | None, limit: TimeLimit, notify: Notify | None
+) -> Planning:
+    """The problem over a space that nothing smaller can stand for; `TooSlow` where its tables end later than everything
+    has to.
+    """
+    begun = limit.clock.seconds()
+    with limit.phase("tables"):
+        try:
+            planning = build(graph, machine, where, memory, _Guard(limit, notify, whole=True))
+        except TooSlow:
+            raise TooSlow(
+                f"the tables of the space {where.name!r} do not fit into the time limit: raise --time-limit, or "
+                f"--space {where.name} insists"
+            ) from None
+    limit.tables_s = limit.clock.seconds() - begun
+    return planning
+
+
 def late_tables(gone_s: float, tables_s: float, check_s: float, limit: TimeLimit) -> str:
     """What is said when the last tables that may be built will not be ready in time.
 
@@ -299,16 +319,17 @@ class _Counted:
 
 
 class _Guard(_Counted):
-    """Ends the building of tables that will not fit; of the last ones, which are needed whatever they take, it says
-    so.
+    """Ends the building of tables that will not fit; of the `last` ones, which are needed whatever they take, it says
+    so.  `whole`: they may take all the time, as they are not built again by a check.
     """
 
-    def __init__(self, limit: TimeLimit, notify: Notify | None, last: bool = False) -> None:
+    def __init__(self, limit: TimeLimit, notify: Notify | None, last: bool = False, whole: bool = False) -> None:
         super().__init__(limit, notify)
         self.last = last
         self.begun = limit.clock.seconds()
         self.priced_from: float | None = None
-        self.room = TABLES_SHARE * (limit.room - self.begun)
+        self.again = 1 + AGAIN if limit.checks and not whole else 1.0
+        self.room = (1.0 if whole else TABLES_SHARE) * (limit.room - self.begun)
         self.said = False
 
     def __call__(self, done: int, total: int) -> None:
@@ -320,7 +341,7 @@ class _Guard(_Counted):
                 self.priced_from = now
             elif done and now - self.priced_from > SOON_S:
                 expected += (now - self.priced_from) * (total - done) / done
-        again = 1 + AGAIN if self.limit.checks else 1.0
+        again = self.again
         if self.last:
             if not self.said and expected * again > self.limit.room - self.begun:
                 self.said = True

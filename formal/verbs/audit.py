@@ -34,7 +34,7 @@ from ...models.verbs.describe import training_of
 from ...models.verbs.optimizer import OPTIMIZER, PRECISION, PRECISION_HELP
 from ...proofs.publishing.publisher import Publisher
 from ...proofs.selection.load import load_selection_problem
-from ..explain.audit import Outcome, render_audit
+from ..explain.audit import Outcome, render_audit, render_unconfirmed
 from ..explain.request import (
     AuditRequest,
     carry_out_audit,
@@ -45,7 +45,6 @@ from ..explain.request import (
 from ..pipelines.request import PipelineRequest
 from ..planning.frameworks import framework_settings, settings_of_step
 from ..planning.layouts import tensor_layouts
-from ..planning.report import amount
 from ..planning.strategy import ChoiceList, load_strategy
 from ..selection.solve import Engine
 from .audit_joint import audit_program
@@ -219,9 +218,7 @@ def audit_command(
     if checked:
         say(render_audit(report, strategy.name))
     else:
-        user, best = (amount(a.cost, report.problem) for a in (report.completed, report.best))
-        say(f"undecided: {strategy.name} costs {user}, the best known {best}, as the search says; nothing is confirmed")
-        say("the check did not end in time: raise --time-limit" if clock.late() else "the checker did not confirm it")
+        say(render_unconfirmed(report, strategy.name, clock.late()))
     say(*asked_lines(report.best, report.problem))
     say(*(f"note: {note}" for note in notes))
     if written is not None:
