@@ -5,15 +5,25 @@ from __future__ import annotations
 import json
 import shlex
 from collections.abc import Iterator
+from fractions import Fraction
 from pathlib import Path
 
 import pytest
 from random_problems import grid_with_rows
 
 from shardproof.__main__ import run
-from shardproof.formal.planning.time_limit import TimeLimit
+from shardproof.formal.pipelines.case import Case
+from shardproof.formal.pipelines.job import Job
+from shardproof.formal.pipelines.search import planned
+from shardproof.formal.planning.time_limit import TimeLimit, TooSlow
+from shardproof.formal.selection.model.clock import Clock
 from shardproof.front_door import FrontDoor
+from shardproof.models.layout.placement import space
+from shardproof.models.machine.machine import load_machine
+from shardproof.models.pipelines.division import divide
 from shardproof.models.problem.claims import Verdict
+from shardproof.models.sources.training import build_step
+from shardproof.models.sources.zoo import build as zoo
 from shardproof.proofs.selection.problem_file import problem_json
 from shardproof.verify.budget import Budget
 
@@ -133,3 +143,50 @@ def test_the_checker_itself_knows_no_time() -> None:
     budget.charge(5, "here")
     assert seen == [1] and Budget.asked().work - budget.work == 5
     assert Budget.unasked().look is None and Verdict.UNDECIDED.value == "undecided"
+
+
+# ------------------------------------------------------------------ tables by the clock
+
+
+def test_an_audit_whose_tables_do_not_fit_says_so(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Two rows on one level are in no smaller space than `two-per-level`; without time for that there is no answer."""
+    Path("s.json").write_text(json.dumps({"fc1": {"b": {"gpus": 2}, "n": {"gpus": 2}}}))
+    words = ["audit", "mlp-unity", "--machine", "cloud-a100:2x4", "--strategy", "s.json", "--json"]
+    assert run([*words, "--work-limit", "1"]) == 5
+    told = capsys.readouterr()
+    assert "do not fit into the time limit: raise --time-limit" in json.loads(told.out)["error"]
+    assert "on to 'two-per-level'" in told.err
+    assert run([*words, "--work-limit", "3000000"]) in (0, 10)
+
+
+def job() -> Job:
+    step = build_step(zoo("mlp-8192", batch=64), "sgd")
+    return Job(step.graph, divide(step.graph, step.passes), load_machine("cloud-a100:2x2"), space("complete"), None)
+
+
+def test_pipelines_build_no_tables_when_the_time_is_over() -> None:
+    """A clock that passes while tables are built ends them; the plan of a case with tables stays."""
+    case = Case(job(), 2, 4)
+    case.guard = Clock(0.0)
+    with pytest.raises(TooSlow, match="raise it"):
+        assert case.pieces
+    case.guard = Clock()
+    assert case.pieces.planning.problem.vertices
+
+
+@pytest.mark.parametrize("after", [1, 40])
+def test_a_search_whose_tables_end_early_has_an_answer(after: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    clock, built = Clock(3600.0), [0]
+    real = Case.in_time
+
+    def in_time(self: Case, done: int, total: int) -> None:
+        built[0] += 1
+        if built[0] == after:
+            clock.stop()
+        real(self, done, total)
+
+    monkeypatch.setattr(Case, "in_time", in_time)
+    found = planned(job(), [(1, 4), (2, 4)], clock, Fraction(0))
+    assert found.best is not None and found.lower_bound <= found.best.step
