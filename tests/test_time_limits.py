@@ -281,19 +281,27 @@ def test_time_is_held_back_for_the_check() -> None:
     limit.load = 2.0
     limit.hold_back(30.0)  # ending takes twice as long beside other programs
     assert clock.left() == pytest.approx(10.0) and not said
-    limit.hold_back(100.0)
-    assert clock.left() == pytest.approx(6.0) and not limit.hopeless
+    limit.hold_back(90.0)
+    assert clock.left() == pytest.approx(6.0) and not limit.late()
     assert len(said) == 1 and "what is not confirmed by then is left to you" in said[0]
 
 
 def test_a_check_that_cannot_end_in_time_is_left_to_the_user() -> None:
-    """The search has its time then, and nothing is begun that only waits."""
-    seconds = [20.0]
-    said: list[str] = []
-    limit = TimeLimit(Clock(60.0, now=lambda: seconds[0]), checks=True, announce=said.append)
-    limit.hold_back(300.0)
-    assert limit.hopeless and limit.late() and limit.clock.left() == 60.0
-    assert len(said) == 1 and "is left to you" in said[0]
+    """The search has its time then; and nothing is begun that only waits, or ended that was begun, before its time."""
+    for check_s, search_s, ended, late in (
+        (200.0, 60.0, 60.0, True),
+        (120.0, 6.0, 50.0, True),
+        (120.0, 6.0, 6.0, False),
+    ):
+        seconds = [0.0]
+        said: list[str] = []
+        limit = TimeLimit(Clock(60.0, now=lambda seconds=seconds: seconds[0]), checks=True, announce=said.append)  # type: ignore[misc]
+        limit.hold_back(check_s)
+        assert limit.clock.left() == pytest.approx(search_s) and len(said) == 1 and "is left to you" in said[0]
+        seconds[0] = ended
+        assert limit.late() == late
+        seconds[0] = 73.0
+        assert limit.late() == late
 
 
 def test_a_check_ends_where_the_limit_does() -> None:

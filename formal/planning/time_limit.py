@@ -71,7 +71,7 @@ them: 1.2 s.)
 SEARCH_SHARE: Final = 0.1
 """Of the limit, what the search gets however long the check takes: a plan without any is seldom worth a check."""
 
-HOPELESS: Final = 2
+HOPELESS: Final = 1.5
 """A check that is estimated to take so many times what is left for it is not begun."""
 
 SLACK_S: Final = 1e-6
@@ -118,8 +118,10 @@ class TimeLimit:
     """Seconds of the wall per second of the processor while tables were built, the largest so far."""
     tables_s: float = 0.0
     """Seconds for the last tables."""
-    hopeless: bool = False
-    """The check of what is found is not begun: it cannot end in time."""
+    check_s: float = 0.0
+    """Seconds that the check of what is found was estimated to take."""
+    begun: bool | None = None
+    """Whether that check was begun, once it is its turn: not where it cannot end in time by far."""
 
     def __post_init__(self) -> None:
         self.limit_s = self.clock.wall.limit_s if self.clock.counts else self.clock.limit_s
@@ -153,7 +155,13 @@ class TimeLimit:
         """
         if self.limit_s is None:
             return False
-        return self.hopeless or self.elapsed_s > (1 + BEYOND) * self.limit_s + BEYOND_S - self.load * WRITING_S
+        left = (1 + BEYOND) * self.limit_s + BEYOND_S - self.load * WRITING_S - self.elapsed_s
+        if self.begun is None:
+            self.begun = not self._hopeless(left)
+        return not self.begun or left < 0
+
+    def _hopeless(self, left: float) -> bool:
+        return self.check_s / SAFE > HOPELESS * left
 
     @contextmanager
     def phase(self, name: str) -> Iterator[None]:
@@ -182,15 +190,14 @@ class TimeLimit:
         ends = self.load * END_S
         least = min(self.limit_s, self.clock.seconds() + SEARCH_SHARE * self.limit_s)
         end = max(self.room - check_s - ends, least)
-        left = max(0.0, self.room - end)
-        self.hopeless = check_s / SAFE > HOPELESS * left
-        if self.hopeless:
-            end = self.limit_s
+        self.check_s, left = check_s, max(0.0, self.room - end)
         if check_s + ends > left + SLACK_S:
             self.announce(
-                f"the check will take about {check_s:.0f} s, and the time limit leaves {left:.0f} s: "
-                + ("it is left to you" if self.hopeless else "what is not confirmed by then is left to you")
+                f"the check will take about {check_s:.0f} s, and the time limit leaves {left:.0f} s: what is not "
+                f"confirmed by then is left to you"
             )
+        if self._hopeless(left):
+            end = self.limit_s
         if self.clock.limit_s is not None:  # an interrupt may have ended it
             self.clock.limit_s = max(0.0, min(self.clock.limit_s, end))
 
