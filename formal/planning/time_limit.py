@@ -197,7 +197,7 @@ class TimeLimit:
                 f"confirmed by then is left to you"
             )
         if self._hopeless(left):
-            end = self.limit_s
+            end = max(least, min(self.limit_s, self.room - ends))
         if self.clock.limit_s is not None:  # an interrupt may have ended it
             self.clock.limit_s = max(0.0, min(self.clock.limit_s, end))
 

@@ -157,6 +157,10 @@ class Graph:
 
     def to_json(self) -> str:
         """Canonical JSON text (sorted keys, no spaces): equal graphs give equal bytes."""
+        return self._text
+
+    @cached_property  # its bytes and its hash are asked for in turn
+    def _text(self) -> str:
         return graph_text(self)
 
     def sha256(self) -> str:
