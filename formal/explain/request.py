@@ -14,7 +14,6 @@ from dataclasses import dataclass, replace
 from fractions import Fraction
 from pathlib import Path
 
-from ...models.cost.limits import check_sizes
 from ...models.cost.selection import Notify, Planning, build
 from ...models.layout.placement import Space, SpaceError, space
 from ...models.machine.machine import Machine
@@ -26,7 +25,7 @@ from ...proofs.plan.bundle import Plan
 from ...proofs.publishing.publisher import Publisher
 from ..planning.frameworks import framework_settings, strategy_of_settings
 from ..planning.layouts import TensorLayouts, tensor_layouts
-from ..planning.plan import fitting_space
+from ..planning.plan import fitting_space, require_size
 from ..planning.schedules import propagate
 from ..planning.strategy import ChoiceList, Strategy, StrategyError, load_strategy, read_strategy
 from ..planning.time_limit import SMALLER, TimeLimit, check_seconds, tables_in_time, tables_or_none
@@ -94,7 +93,7 @@ def carry_out_audit(
     """
     graph, machine, where, strategy = request.graph, request.machine, request.space, request.strategy
     default = fitting_space(graph, machine)
-    check_sizes(graph, machine, where or default)
+    require_size(graph, machine, where or default)
     if request.carry:
         strategy = carried(strategy, graph, machine)
     planning = tables_in_time(graph, machine, where, default, request.memory, limit, notify)
