@@ -242,6 +242,7 @@ def run(arguments: list[str] | None = None) -> int:
     """Run one command line and return its exit code (`models.terminal.console.Exit`)."""
     with starting():
         from shardproof.models.terminal.console import Exit, say
+        from shardproof.models.text import NoAnswer
         from shardproof.proofs.publishing.publisher import RefutedPlan, SelfCheckFailed
 
     as_json = asks_json(sys.argv[1:] if arguments is None else arguments)
@@ -261,6 +262,8 @@ def run(arguments: list[str] | None = None) -> int:
         return _report("interrupted; the last checked result, if any, is untouched", Exit.UNDECIDED, as_json)
     except click.ClickException as error:
         return _report(error.format_message(), Exit.BAD_INPUT, as_json)
+    except NoAnswer as error:
+        return _report(str(error), Exit.UNDECIDED, as_json)
     except SelfCheckFailed as error:
         return _report(str(error), Exit.INTERNAL, as_json)
     except RefutedPlan as error:

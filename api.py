@@ -33,6 +33,7 @@ from shardproof.proofs.plan.bundle import write_plan
 if TYPE_CHECKING:
     from shardproof.formal.explain.audit import AuditReport
     from shardproof.formal.explain.request import Splits
+    from shardproof.formal.planning.effort import EffortName
     from shardproof.formal.planning.layouts import TensorLayouts
     from shardproof.formal.planning.request import PlanRequest
     from shardproof.formal.planning.strategy import Strategy
@@ -68,7 +69,8 @@ def plan(
     engine: Engine = "native",
     time_limit_s: Limit = "default",
     work_limit: int | None = None,
-    gap: Fraction = Fraction(0),
+    gap: Fraction | None = None,
+    effort: EffortName = "normal",
     threads: int = 2,
 ) -> Plan:
     """The best plan found for a model on a machine, checked.
@@ -81,8 +83,9 @@ def plan(
     `compare`: run what is imported beside the program that it came from, and refuse it where they differ.
     `views`: branches beside each other on submeshes, in forward passes and training steps.  `overlap`: redistributions
     beside operators.
-    `time_limit_s`: seconds of the wall for tables and search, 300 by default, None for any number; `work_limit`: steps
-    of work instead (a million take about a second), so that every machine gives the same plan.
+    `time_limit_s`: seconds of the wall for tables and search, None for any number; `work_limit`: steps of work instead
+    (a million: about a second): the same plan on every machine.  `effort`: what counts where limit, `gap`, `space_name`
+    are not given: "quick" (60 s, 3 %, one-per-level), "normal" (300 s, 0, the default space), "thorough" (3600 s).
 
     Raises `NoPlan`, `InputError`, and the errors of the frontends.
     """
@@ -94,6 +97,7 @@ def plan(
     from shardproof.formal.verbs.combinations import PLAN
 
     require_keywords(PLAN, plan, locals())
+    space_name, share, limit = _counting(effort, space_name, gap, time_limit_s, work_limit)
     graph, target = _graph(model, inputs, batch, attention, compare, train is not None), _machine(machine)
     request = _request(graph, target, train, loss, recompute, precision, micro_batch, memory, space_name)
     given = None if strategy is None else _strategy(strategy, graph, target)
@@ -104,8 +108,7 @@ def plan(
             f"{given.place}: settings of a framework are of a training step in micro-batches; give them to pipeline, "
             "or plan without them"
         )
-    request = replace(request, strategy=given, engine=engine, gap=_share(gap), threads=threads, vocabulary=vocabulary)
-    limit = _limit(time_limit_s, work_limit)
+    request = replace(request, strategy=given, engine=engine, gap=share, threads=threads, vocabulary=vocabulary)
     if views:
         return _answer(_with_views(request, limit))
     if overlap:
@@ -141,7 +144,8 @@ def pipeline(
     space_name: str | None = None,
     time_limit_s: Limit = "default",
     work_limit: int | None = None,
-    gap: Fraction = Fraction(0),
+    gap: Fraction | None = None,
+    effort: EffortName = "normal",
 ) -> Plan:
     """A training step cut into stages, each with placements of its own on an equal part of the machine, checked.
 
@@ -160,8 +164,8 @@ def pipeline(
     from shardproof.proofs.pipelines.file import write_pipeline
 
     require_keywords(PLAN, pipeline, locals(), pipeline=stages)
-    graph, target = _graph(model, inputs, batch, None, compare, True), _machine(machine)
-    limit, settings = _limit(time_limit_s, work_limit), None
+    space_name, share, limit = _counting(effort, space_name, gap, time_limit_s, work_limit)
+    graph, target, settings = _graph(model, inputs, batch, None, compare, True), _machine(machine), None
     if strategy is not None:
         said = pipelined_settings(strategy)
         precision = precision or said.precision
@@ -173,7 +177,7 @@ def pipeline(
 
     names = tuple(blocks(graph)) if recompute == "auto" else ()
     asked = PipelineRequest(
-        make, target, stages, recompute, names, request.space, request.memory, _share(gap), interleave=interleave
+        make, target, stages, recompute, names, request.space, request.memory, share, interleave=interleave
     )
     if settings is None:
         found, _ = carry_out_pipelined(asked, limit)
@@ -206,25 +210,26 @@ def audit(
     engine: Engine = "native",
     time_limit_s: Limit = "default",
     work_limit: int | None = None,
-    gap: Fraction = Fraction(0),
+    gap: Fraction | None = None,
+    effort: EffortName = "normal",
 ) -> AuditReport:
     """Whether a strategy is optimal, refuted by a better one, or undecided.
 
     `strategy`: {operator or glob: {axis: {level: degree}}}, a file of that, or a framework's settings, as a file or as
-    text ("FULL_SHARD").
-    `carry`: take it to the operators that its own are joined to, instead of leaving those to the solver.  What is said
-    was accepted by the checker.
+    text ("FULL_SHARD").  `carry`: take it to the operators that its own are joined to, instead of leaving those to the
+    solver; `effort` as for `plan`, but for the space.  What is said was accepted by the checker.
     """
     from shardproof.formal.explain.request import AuditRequest, carry_out_audit, confirmed
     from shardproof.formal.verbs.combinations import AUDIT
     from shardproof.front_door import FrontDoor
 
     require_keywords(AUDIT, audit, locals())
+    _, share, limit = _counting(effort, space_name, gap, time_limit_s, work_limit)
     graph, target = _graph(model, inputs, batch, attention, compare), _machine(machine)
     where = None if space_name is None else space(space_name)
     given = _strategy(strategy, graph, target)
-    request = AuditRequest(graph, target, given, where, _bytes(memory), carry, engine, _share(gap))
-    report = carry_out_audit(request, _limit(time_limit_s, work_limit))
+    request = AuditRequest(graph, target, given, where, _bytes(memory), carry, engine, share)
+    report = carry_out_audit(request, limit)
     if not confirmed(FrontDoor(), report):
         raise RuntimeError("our own checker did not confirm the audit; please report it")
     return report
@@ -266,6 +271,16 @@ def _share(gap: Fraction | float | str) -> Fraction:
     if share >= 1:
         raise InputError(f"gap {gap} is not less than 1 (100 %); for {gap} percent write '{gap}%'")
     return share
+
+
+def _counting(
+    effort: EffortName, space_name: str | None, gap: Fraction | None, seconds: Limit, steps: int | None
+) -> tuple[str | None, Fraction, TimeLimit]:
+    """Space, gap and limit: what was given, else what the effort says."""
+    from shardproof.formal.planning.effort import effort_of
+
+    usual = effort_of(effort)
+    return space_name or usual.space, usual.gap if gap is None else _share(gap), _limit(seconds, steps, usual.seconds)
 
 
 def _limit(seconds: Limit, steps: int | None, default_s: float = 300.0) -> TimeLimit:

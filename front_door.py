@@ -28,8 +28,23 @@ if TYPE_CHECKING:
     Times = list[tuple[int, int, tuple[float, ...]]]
 
 
+class OutOfTime(Exception):
+    """The time for our own check is over; raised where it looks, so that there is no verdict."""
+
+
 class FrontDoor:
-    """Implements `proofs.publishing.publisher.Publisher`."""
+    """Implements `proofs.publishing.publisher.Publisher`; see there what `late` and `keep` mean."""
+
+    def __init__(self, late: Callable[[], bool] | None = None, keep: bool = True) -> None:
+        self._late, self._keep = late, keep
+
+    def within(self, late: Callable[[], bool], keep: bool = True) -> FrontDoor:
+        """One whose checks end when `late` says so."""
+        return FrontDoor(late, keep)
+
+    def _look(self) -> None:
+        if self._late is not None and self._late():
+            raise OutOfTime
 
     def publish(
         self,
@@ -38,17 +53,32 @@ class FrontDoor:
         about: SelectionProblem | EGraph | None = None,
         notify: Callable[[int, int], None] | None = None,
     ) -> Published:
-        """What the checker says of the bytes; the file appears only if nothing is refuted."""
+        """What the checker says of the bytes; the file appears only if nothing is refuted, or without a verdict where
+        the time is over, or an interrupt arrives meanwhile.
+        """
         from shardproof.models.files.output import write_file
         from shardproof.proofs.container.archive import read_container
         from shardproof.proofs.publishing.publisher import SelfCheckFailed
+        from shardproof.proofs.publishing.unchecked import unchecked
+        from shardproof.verify.budget import Budget
         from shardproof.verify.verbs.kinds import Effort, hashed, require_known
 
-        members, effort = read_container(data), Effort(notify=notify)
-        judged = require_known(members, "our own result").judge(members, effort, hashed(about))
+        def told(done: int, total: int) -> None:
+            self._look()
+            if notify is not None:
+                notify(done, total)
+
+        effort = Effort(notify=told, budget=Budget.asked(self._look))
+        try:
+            told(0, 0)
+            members = read_container(data)
+            judged = require_known(members, "our own result").judge(members, effort, hashed(about))
+        except (OutOfTime, KeyboardInterrupt):
+            if self._late is None:  # nobody limits it
+                raise
+            return unchecked(path if self._keep else None, data)
         if (bad := judged.refuted) is not None:
-            why = f"({bad.kind}: {bad.reason}); nothing was written. Please report this."
-            raise SelfCheckFailed(f"our own checker refuted our own result {why}")
+            raise SelfCheckFailed.of(bad.kind, bad.reason)
         if path is not None:
             write_file(path, data)
         return published(judged, effort, path, len(data))
@@ -111,8 +141,7 @@ class FrontDoor:
             return words | self.rules(path, replace(library, derivations=kept))
         for r in results:
             if r.word == "rejected":
-                why = f"({r.name}: {r.reason}); nothing was written. Please report this."
-                raise SelfCheckFailed(f"our own checker rejected our own proof {why}")
+                raise SelfCheckFailed.of(r.name, r.reason)
         if path is not None:
             write_file(path, data)
         return words

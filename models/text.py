@@ -13,6 +13,10 @@ from fractions import Fraction
 from typing import Final
 
 
+class NoAnswer(Exception):
+    """The time given does not suffice for any answer; the text says what to do."""
+
+
 class InputError(ValueError):
     """Bad or unsupported input; exit 3.  The message names the place and the next step."""
 

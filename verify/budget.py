@@ -15,6 +15,7 @@ What is beyond a budget is a `ContainerError`: too large to be checked is not re
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Final
 
@@ -33,7 +34,7 @@ HELD_UNASKED: Final = 1 << 27
 class Budget:
     """`work`: cells left; `held`: entries that may be held at a time.  `whole`: the budget of the check that this is a
     part of; `large`: what `--large` allows, so that there is no more to ask for; `asks`: something was met that
-    `--large` alone allows.
+    `--large` alone allows.  `look` is called before work is done; what it raises ends the check without a verdict.
     """
 
     work: int = WORK
@@ -41,6 +42,7 @@ class Budget:
     whole: Budget | None = None
     large: bool = True
     asks: bool = False
+    look: Callable[[], None] | None = None
 
     @property
     def needs_large(self) -> bool:
@@ -62,16 +64,18 @@ class Budget:
         return Budget(UNASKED, HELD_UNASKED, None, False)
 
     @staticmethod
-    def asked() -> Budget:
+    def asked(look: Callable[[], None] | None = None) -> Budget:
         """Of a check with `--large`.
 
         >>> Budget.asked().work > 100 * Budget.unasked().work // 4
         True
         """
-        return Budget(ASKED, 1 << 29)
+        return Budget(ASKED, 1 << 29, look=look)
 
     def charge(self, cells: int, place: str) -> None:
         """Take `cells` off; `ContainerError` if they are not there."""
+        if self.look is not None:
+            self.look()
         if cells > self.work:
             if not self.large:
                 raise beyond(place, f"it takes {cells} more steps, {self.work} are left")

@@ -371,3 +371,10 @@ def _open_gap(report: AuditReport) -> str:
     if user.cost is None or best.lower_bound is None:
         return ""
     return f" (gap {percent(user.cost - best.lower_bound, user.cost)})"
+
+
+def render_unconfirmed(report: AuditReport, name: str, late: bool) -> str:
+    """What is said of an answer that the checker has not confirmed; `late`: as the time was over."""
+    user, best = (amount(a.cost, report.problem) for a in (report.completed, report.best))
+    why = "the check did not end in time: raise --time-limit" if late else "the checker did not confirm it"
+    return f"undecided: {name} costs {user}, the best known {best}, as the search says; nothing is confirmed\n{why}"

@@ -28,7 +28,7 @@ from typing import Final
 
 from ...models.cost.attention import direction
 from ...models.cost.collectives import step_times
-from ...models.cost.cost import FORMULAS, Formula
+from ...models.cost.cost import FORMULAS, Formula, OperatorCosts
 from ...models.cost.forms import operator_form
 from ...models.cost.products import product_axes
 from ...models.cost.selection import DecisionKind, Planning
@@ -45,11 +45,15 @@ from ..planning.linear import values
 from ..planning.plan import Planned
 from ..planning.report import amount
 from ..planning.simple import named_plans
+from ..planning.time_limit import TimeLimit
 from .envelopes import Constants, Envelope, Placed, placed
 from .terms import PlanTerms
 
 MOST_ROUNDINGS: Final = 64
 """Of one entry: an all-reduce per statistic on each of at most eight levels, in at most three collectives each."""
+
+Counts = list[tuple[int, int]]
+"""Numbers of vertices or edges, each with how many are like it."""
 
 Other = tuple[str, tuple[int, ...]]
 """A name and a solution."""
@@ -76,13 +80,16 @@ def bars_of(planning: Planning, x: tuple[int, ...], bound: int | None, others: I
     return Bars(box.cost(x), lowered(bound or 0, planning), tuple(against))
 
 
-def with_bars(planned: Planned) -> Plan:
+def with_bars(planned: Planned, limit: TimeLimit | None = None) -> Plan:
     """The plan that was found, with what holds of it within its machine's error bars: beside the plans that people
-    compare with, as far as they fit.
+    compare with, as far as they fit.  Where `limit` leaves no time for the check, without, which is announced.
     """
     plan, planning, answer = planned.plan, planned.planning, planned.answer
     assert plan is not None
     if answer.solution is None or not planning.machine.bars:
+        return plan
+    if limit is not None and limit.late():
+        limit.announce("nothing is said of the machine's error bars: the time limit leaves no time for them")
         return plan
     problem = planning.problem
     fits = [
@@ -107,6 +114,8 @@ class Box:
         self.known: dict[tuple[int, int, int], tuple[Fraction, Fraction]] = {}
         self.priced: dict[int, list[Envelope]] = {}
         self.lacking = 1 + step_bar(planning.machine)
+        self.products: dict[tuple[int, int], Placed | None] = {}
+        self.pairs: dict[tuple[tuple[int, ...], tuple[int, ...]], tuple[Counts, Counts]] = {}
 
     def cost(self, x: tuple[int, ...]) -> tuple[int, int]:
         """Units on the fastest and on the slowest machine."""
@@ -128,6 +137,27 @@ class Box:
             least, most = min(least, low), max(most, high)
         return least, most, measure if least < most else ""
 
+    def _changed(self, z: tuple[int, ...], other: tuple[int, ...]) -> tuple[Counts, Counts]:
+        """Operators and redistributions that `z` does otherwise than `other`, alike operators left out: the first of
+        each structure and placements, and how many of them there are.
+        """
+        if (z, other) in self.pairs:
+            return self.pairs[z, other]
+        planning = self.planning
+        operators, moved = dict[object, list[int]](), dict[object, list[int]]()
+        for v, decision in enumerate(planning.decisions):
+            if decision.kind is DecisionKind.OPERATOR and z[v] != other[v]:
+                costs = planning.costs[v]  # one object for all operators of one form
+                key = (v,) if costs is None else (id(costs), z[v], other[v])
+                operators.setdefault(key, [v, 0])[1] += 1
+        for e, edge in enumerate(planning.problem.edges):
+            if z[edge.u] != other[edge.u] or z[edge.v] != other[edge.v]:
+                moved.setdefault(id(self.terms.priced_edge(e, z)[1]), [e, 0])[1] += 1
+        own = [(v, n) for v, n in operators.values() if not self._alike(v, z[v], other[v])]
+        found = own, [(e, n) for e, n in moved.values()]
+        self.pairs[z, other] = found
+        return found
+
     def _jointly(self, x: tuple[int, ...], y: tuple[int, ...]) -> tuple[int, int, str]:
         """Every constant moved once for both plans."""
         box, blame = self.constants, dict[str, Fraction]()
@@ -138,21 +168,19 @@ class Box:
             if width:
                 blame[name] = blame.get(name, Fraction(0)) + width
 
-        for v, decision in enumerate(self.planning.decisions):
-            if decision.kind is not DecisionKind.OPERATOR or x[v] == y[v] or self._alike(v, x[v], y[v]):
-                continue
+        for v, n in self._changed(x, y)[0]:
             products = self._product(v, x[v]), self._product(v, y[v])
             if products[0] is not None and products[1] is not None:
                 low, high = self._product_difference(v, x[v], y[v], products[0], products[1])
-                least, most = least + low, most + high
-                blamed(self._name(v, x[v]), high - low)
+                least, most = least + n * low, most + n * high
+                blamed(self._name(v, x[v]), n * (high - low))
         for sign, z, other in ((1, y, x), (-1, x, y)):
-            for e in (*self._operator_envelopes(z, other), *self._edge_envelopes(z, other)):
+            for n, e in (*self._operator_envelopes(z, other), *self._edge_envelopes(z, other)):
                 for path, c in e.linear.items():
-                    together[path] = together.get(path, Fraction(0)) + sign * c
-                ends = sign * e.low, sign * (e.high + bool(e.linear))  # rounded up once
+                    together[path] = together.get(path, Fraction(0)) + sign * n * c
+                ends = sign * n * e.low, sign * n * (e.high + bool(e.linear))  # rounded up once
                 least, most = least + min(ends), most + max(ends)
-                blamed(e.name, e.high - e.low)
+                blamed(e.name, n * (e.high - e.low))
         least, most = least + box.bottom(together), most + box.top(together)
         for path, c in together.items():
             blamed(measured_name(path), abs(c) * (box.high[path] - box.low[path]))
@@ -160,10 +188,16 @@ class Box:
 
     def _product(self, v: int, choice: int) -> Placed | None:
         """A product with a measured form, in boxes of one size; None for other operators."""
-        planning, costs = self.planning, self.planning.costs[v]
-        machine, decision = planning.machine, planning.decisions[v]
+        machine, costs = self.planning.machine, self.planning.costs[v]
         if costs is None or machine.others or machine.profiles:
             return None
+        key = (id(costs), choice)
+        if key not in self.products:
+            self.products[key] = self._placed(v, costs, choice)
+        return self.products[key]
+
+    def _placed(self, v: int, costs: OperatorCosts, choice: int) -> Placed | None:
+        planning, machine, decision = self.planning, self.planning.machine, self.planning.decisions[v]
         form = operator_form(planning.graph.operator(decision.name), planning.graph, decision.axes)
         axes, table = product_axes(form), machine.device.product(form.computed_in)
         degrees = [prod(row) for row in decision.placement(choice).matrix[:-1]]
@@ -185,13 +219,12 @@ class Box:
             self.known[key] = max(least, Fraction(fast_b - slow_a)), min(most, Fraction(slow_b - fast_a))
         return self.known[key]
 
-    def _operator_envelopes(self, z: tuple[int, ...], other: tuple[int, ...]) -> Iterable[Envelope]:
-        """Of operators that are no measured products."""
+    def _operator_envelopes(self, z: tuple[int, ...], other: tuple[int, ...]) -> Iterable[tuple[int, Envelope]]:
+        """Of operators that are no measured products, and how often each occurs."""
         planning = self.planning
         machine = planning.machine
-        for v, decision in enumerate(planning.decisions):
-            if decision.kind is not DecisionKind.OPERATOR or z[v] == other[v] or self._alike(v, z[v], other[v]):
-                continue
+        for v, n in self._changed(z, other)[0]:
+            decision = planning.decisions[v]
             if self._product(v, z[v]) is not None and self._product(v, other[v]) is not None:
                 continue
             costs, op = planning.costs[v], planning.graph.operator(decision.name)
@@ -205,39 +238,37 @@ class Box:
             loop = op.kind is NodeKind.SCAN  # launches as often as its body runs
             if costs is None or machine.others or machine.profiles or measured or exchanged or loop:
                 low, high = (Fraction(self.terms.operator_at(v, z[v], m)) for m in (self.fast, self.slow))
-                yield Envelope({}, low, high, self._name(v, z[v]))
+                yield n, Envelope({}, low, high, self._name(v, z[v]))
                 continue
             device, flops, moved = f"device_class.{machine.device.name}", costs.flops[z[v]], costs.bytes[z[v]]
-            yield self.constants.roofline(device, form.computed_in, int(flops), int(moved))
+            yield n, self.constants.roofline(device, form.computed_in, int(flops), int(moved))
 
-    def _edge_envelopes(self, z: tuple[int, ...], other: tuple[int, ...]) -> Iterable[Envelope]:
+    def _edge_envelopes(self, z: tuple[int, ...], other: tuple[int, ...]) -> Iterable[tuple[int, Envelope]]:
         machine = self.planning.machine
-        for e, edge in enumerate(self.planning.problem.edges):
-            if z[edge.u] == other[edge.u] and z[edge.v] == other[edge.v]:
-                continue
+        for e, n in self._changed(z, other)[1]:
             parts, pair = self.terms.priced_edge(e, z)
             linear = link_form(parts.loads, parts.phases, parts.element_bytes, machine)
             if linear:
-                yield Envelope(linear)
+                yield n, Envelope(linear)
             if id(pair) not in self.priced:
                 self.priced[id(pair)] = list(self.constants.collectives(pair.steps, parts.element_bytes, machine))
-            yield from self.priced[id(pair)]
+            yield from ((n, envelope) for envelope in self.priced[id(pair)])
 
     def _apart(self, x: tuple[int, ...], y: tuple[int, ...]) -> tuple[int, int, str]:
         """What is not linear on either side at ends of its own."""
         together: dict[str, Fraction] = {}
         least, most, blame = Fraction(0), Fraction(0), dict[str, Fraction]()
         for sign, z, other in ((1, y, x), (-1, x, y)):
-            for linear, low, high, name in (*self._operators(z, other), *self._edges(z, other)):
+            for n, linear, low, high, name in (*self._operators(z, other), *self._edges(z, other)):
                 rounding = 0
                 if linear is not None:
                     rounding = 1
                     for path, c in linear.items():
-                        together[path] = together.get(path, Fraction(0)) + sign * c
-                least += low if sign > 0 else -(high + rounding)
-                most += (high + rounding) if sign > 0 else -low
+                        together[path] = together.get(path, Fraction(0)) + sign * n * c
+                least += n * low if sign > 0 else -n * (high + rounding)
+                most += n * (high + rounding) if sign > 0 else -n * low
                 if high > low:
-                    blame[name] = blame.get(name, Fraction(0)) + high - low
+                    blame[name] = blame.get(name, Fraction(0)) + n * (high - low)
         for path, c in together.items():
             ends = c * self.low[path], c * self.high[path]
             least, most = least + min(ends), most + max(ends)
@@ -247,18 +278,15 @@ class Box:
 
     def _operators(
         self, z: tuple[int, ...], other: tuple[int, ...]
-    ) -> Iterable[tuple[dict[str, Fraction] | None, int, int, str]]:
-        """Of operators whose time is not the same function in both: linear form, or values at both ends."""
-        planning = self.planning
-        for v, decision in enumerate(planning.decisions):
-            if decision.kind is not DecisionKind.OPERATOR or z[v] == other[v] or self._alike(v, z[v], other[v]):
-                continue
+    ) -> Iterable[tuple[int, dict[str, Fraction] | None, int, int, str]]:
+        """Of operators whose time is not the same function in both: how often, linear form, or values at both ends."""
+        for v, n in self._changed(z, other)[0]:
             linear = self._linear(v, z[v])
             if linear is not None:
-                yield linear, 0, 0, ""
+                yield n, linear, 0, 0, ""
                 continue
             low, high = (self.terms.operator_at(v, z[v], m) for m in (self.fast, self.slow))
-            yield None, low, high, self._name(v, z[v])
+            yield n, None, low, high, self._name(v, z[v])
 
     def _alike(self, v: int, a: int, b: int) -> bool:
         """Do both placements give every device a box of the same sizes, and nothing to bring together?"""
@@ -291,21 +319,18 @@ class Box:
 
     def _edges(
         self, z: tuple[int, ...], other: tuple[int, ...]
-    ) -> Iterable[tuple[dict[str, Fraction] | None, int, int, str]]:
-        planning = self.planning
-        for e, edge in enumerate(planning.problem.edges):
-            if z[edge.u] == other[edge.u] and z[edge.v] == other[edge.v]:
-                continue
+    ) -> Iterable[tuple[int, dict[str, Fraction] | None, int, int, str]]:
+        for e, n in self._changed(z, other)[1]:
             parts, pair = self.terms.priced_edge(e, z)
-            linear = link_form(parts.loads, parts.phases, parts.element_bytes, planning.machine)
+            linear = link_form(parts.loads, parts.phases, parts.element_bytes, self.planning.machine)
             if linear:
-                yield linear, 0, 0, ""
+                yield n, linear, 0, 0, ""
             low, high = (
                 int(step_times(pair.steps, (1, 1), parts.element_bytes, m, self.unit)[0, 0])
                 for m in (self.fast, self.slow)
             )
             if high:
-                yield None, low, high, self._collective(e, z)
+                yield n, None, low, high, self._collective(e, z)
 
     def _collective(self, e: int, z: tuple[int, ...]) -> str:
         """The measured form that a redistribution waits for most."""

@@ -14,7 +14,6 @@ from dataclasses import dataclass, replace
 from fractions import Fraction
 from pathlib import Path
 
-from ...models.cost.limits import check_sizes
 from ...models.cost.selection import Notify, Planning, build
 from ...models.layout.placement import Space, SpaceError, space
 from ...models.machine.machine import Machine
@@ -28,10 +27,10 @@ from ...proofs.selection.certificates import SelectionCertificate
 from ...proofs.selection.file import write_certificate
 from ..planning.frameworks import framework_settings, strategy_of_settings
 from ..planning.layouts import TensorLayouts, tensor_layouts
-from ..planning.plan import fitting_space
+from ..planning.plan import fitting_space, require_size
 from ..planning.schedules import propagate
 from ..planning.strategy import ChoiceList, Strategy, StrategyError, load_strategy, read_strategy
-from ..planning.time_limit import TimeLimit, check_seconds, tables_in_time
+from ..planning.time_limit import SMALLER, TimeLimit, check_seconds, tables_in_time, tables_or_none
 from ..selection.model.clock import Progress
 from ..selection.solve import Engine
 from .audit import AuditReport, Outcome, applied_strategy, audit, audit_problem
@@ -91,16 +90,21 @@ def _plain(axes: Mapping[str, Mapping[str, int]]) -> dict[str, dict[str, int]]:
 def carry_out_audit(
     request: AuditRequest, limit: TimeLimit, progress: Progress | None = None, notify: Notify | None = None
 ) -> AuditReport:
-    """Whether the strategy is optimal, within `limit`.  Raises `StrategyError`, `SpaceError`, or `TooLarge`."""
+    """Whether the strategy is optimal, within `limit`.  Raises `StrategyError`, `SpaceError`, `TooLarge`, or `TooSlow`
+    where the tables that it needs do not fit into the time.
+    """
     graph, machine, where, strategy = request.graph, request.machine, request.space, request.strategy
     default = fitting_space(graph, machine)
-    check_sizes(graph, machine, where or default)
+    require_size(graph, machine, where or default)
     if request.carry:
         strategy = carried(strategy, graph, machine)
     planning = tables_in_time(graph, machine, where, default, request.memory, limit, notify)
-    if where is None and planning.space != default and not _inside(strategy, planning):
-        limit.announce(f"the strategy is not in the space {planning.space.name!r}; back to {default.name!r}")
-        planning = tables_in_time(graph, machine, default, default, request.memory, limit, notify)
+    larger = [] if where is not None else SMALLER[SMALLER.index(default.name) : SMALLER.index(planning.space.name)]
+    for name in reversed(larger):
+        if _inside(strategy, planning):
+            break
+        limit.announce(f"the strategy is not in the space {planning.space.name!r}; on to {name!r}")
+        planning = tables_or_none(graph, machine, space(name), request.memory, limit, notify)
     limit.hold_back(check_seconds(planning.problem, limit))
     with limit.phase("search"):
         report = audit(planning, strategy, None, request.gap, request.engine, progress, clock=limit.clock)

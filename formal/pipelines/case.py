@@ -24,6 +24,7 @@ from ...models.problem.selection_problem import SelectionProblem
 from ...models.text import InputError
 from ...proofs.pipelines.certificate import Leaf
 from ..planning.simple import simple_plans
+from ..planning.time_limit import TooSlow
 from ..selection.model.clock import Clock
 from ..selection.relax_resources import relax_resources
 from ..selection.solve import solve
@@ -77,7 +78,7 @@ class StagePlan:
 class Case:
     """`stages` stages and `micro` micro-batches.  `bound`: picoseconds that a step takes at least; `coarse`: what least
     work alone says; `chunks`: on each of `stages` views (`interleaved`);
-    `begins`: cuts from which better ones are looked for.
+    `begins`: cuts from which better ones are looked for.  `guard`: until when tables may be built.
     """
 
     job: Job
@@ -92,6 +93,7 @@ class Case:
     looked: bool = False
     chunks: int = 1
     begins: tuple[tuple[int, ...], ...] = ()
+    guard: Clock | None = None
     _pieces: Pieces | None = None
     _joined: Pieces | None = None
     _menus: Menus | None = None
@@ -121,7 +123,7 @@ class Case:
         """The problem on one view, built when it is first needed."""
         if self._pieces is None:
             limit = NO_LIMIT if self.job.memory is None else self.job.memory
-            planning = build(self.graph, self.machine, self.job.where, limit)
+            planning = build(self.graph, self.machine, self.job.where, limit, self.in_time)
             planning = without(planning, self.job.division, self.job.forbidden)
             self._pieces = Pieces(planning, self.job.division)
         return self._pieces
@@ -131,9 +133,14 @@ class Case:
         """The problem in which every node of the view is one device; only where there are `nodes`."""
         if self._joined is None:
             assert self.nodes is not None
-            planning = build(self.graph, self.nodes, self.job.where)
+            planning = build(self.graph, self.nodes, self.job.where, None, self.in_time)
             self._joined = Pieces(planning, self.job.division, loose(planning), True)
         return self._joined
+
+    def in_time(self, done: int, total: int) -> None:
+        """Hears of tables that are built; `TooSlow` when their time is over."""
+        if self.guard is not None and self.guard.left() <= 0:
+            raise TooSlow(f"tables of {self.job.where.name!r} do not fit into the time limit: raise it, or cut --space")
 
     def forget(self) -> None:
         """Give the tables back; leaves and bound stay."""

@@ -85,7 +85,7 @@ class GivenCase(Case):
         """See `Case`."""
         if self._pieces is None:
             limit = NO_LIMIT if self.job.memory is None else self.job.memory
-            planning = build(self.graph, self.machine, self.job.where, limit)
+            planning = build(self.graph, self.machine, self.job.where, limit, self.in_time)
             allowed = {} if self.strategy is None else resolve(self.strategy, planning).allowed
             self._pieces = GivenPieces(planning, self.job.division, allowed)
         return self._pieces
@@ -170,11 +170,11 @@ def layer_starts(job: Job, stages: int) -> tuple[int, ...]:
 
 def configured(job: Job, flags: Flags, micro: int, clock: Clock) -> Configured:
     """The configuration's best completion within the time, and its bound.  Raises `InputError` for degrees that do not
-    fit the machine, the model or the space.
+    fit the machine, the model or the space, `TooSlow` where its tables do not fit into the time.
     """
     cases(job, [(flags.pp, micro)])  # says what is wrong with the pair
     starts = layer_starts(job, flags.pp)
-    case = GivenCase(job, flags.pp, micro)
+    case = GivenCase(job, flags.pp, micro, guard=clock)
     case.strategy = strategy_of_flags(replace(flags, pp=1), case.graph, case.machine, flags.source)
     try:
         assert case.pieces is not None  # built here: what the space does not have is said by name

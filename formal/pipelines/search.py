@@ -9,6 +9,7 @@ or nothing raises it.  A plan without pipelines is the case (1, 1), so that no a
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from fractions import Fraction
 from typing import Protocol
@@ -18,6 +19,7 @@ from ...models.cost.selection import DecisionKind
 from ...models.pipelines.views import cut_levels
 from ...models.schedules.pipeline import Pipeline
 from ...proofs.pipelines.certificate import PipelineCertificate, Stage
+from ..planning.time_limit import TooSlow
 from ..schedules.search import search
 from ..schedules.shop import shop
 from ..selection.model.clock import Clock
@@ -37,6 +39,9 @@ MOST_TRIED = 128
 MOST_MOVES = 12
 """Moves of cuts."""
 
+
+LAST_SHARE, LAST_S = 0.2, 10.0
+"""Of the time of the search, and at least so many seconds, beyond it, for tables where there is no plan yet."""
 
 TIGHT = Fraction(1, 20)
 """Of the gap that is asked for: stages that are nearer to their leaves than this need no longer leaves."""
@@ -171,9 +176,13 @@ def planned(
         if isinstance(case, InterleavedCase):
             case.coarse_weights = case.weights
     search_of = _Search(found, clock, gap, tell or (lambda words: None))
-    search_of.begin()
-    search_of.close()
-    search_of.improve()
+    try:
+        search_of.begin()
+        search_of.close()
+        search_of.improve()
+    except TooSlow:  # no more tables: what is known by now is the answer
+        pass
+    search_of.at_last()
     best, most = search_of.best, search_of.most
     return Searched(job, best, found, min([most, *(c.bound for c in found)]))
 
@@ -188,6 +197,12 @@ class _Search:
         self.slack: dict[int, Fraction] = {}
         self.tried: set[int] = set()
         self.last: Case | None = None
+        self.let(clock)
+
+    def let(self, guard: Clock) -> None:
+        """Tables may be built until that clock is over."""
+        for case in self.found:
+            case.guard = case.home.guard = guard
 
     def open(self, case: Case) -> bool:
         """Whether a case may still have a plan that is better by more than the gap."""
@@ -279,8 +294,13 @@ class _Search:
                     self.attempt(case)
             else:
                 break
-        if self.best is None and self.clock.over():  # even then: what is found without any search
-            self.attempt(min(self.found, key=lambda c: (c.size == 0, c.stages, c.micro)))
+
+    def at_last(self) -> None:
+        """Where the time has brought no plan, what is found without any search, if its tables are ready soon."""
+        if self.best is None and self.clock.over():
+            self.let(self.clock.beside(max(LAST_S, LAST_SHARE * (self.clock.limit_s or 0.0))))
+            with suppress(TooSlow):
+                self.attempt(min(self.found, key=lambda c: (c.size == 0, c.stages, c.micro)))
 
     def helpful(self, case: Case) -> bool:
         """Whether longer leaves could raise a bound much: not where stages take what these say already."""

@@ -14,6 +14,8 @@ from dataclasses import dataclass
 from fractions import Fraction
 from typing import Final, Literal, get_args
 
+from ...models.text import InputError
+
 EffortName = Literal["quick", "normal", "thorough"]
 
 
@@ -34,7 +36,7 @@ EFFORTS: Final[dict[EffortName, Effort]] = {
 
 
 def effort_of(name: str) -> Effort:
-    """The effort of a name.
+    """The effort of a name; `InputError` lists the names.
 
     >>> effort_of("quick").space
     'one-per-level'
@@ -42,4 +44,4 @@ def effort_of(name: str) -> Effort:
     for known in get_args(EffortName):
         if name == known:
             return EFFORTS[known]
-    raise ValueError(f"effort {name[:40]!r}: choose {', '.join(get_args(EffortName))}")
+    raise InputError(f"effort {name[:40]!r}: choose {', '.join(get_args(EffortName))}")

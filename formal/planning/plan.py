@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from fractions import Fraction
+from functools import lru_cache
 from importlib import metadata
 from platform import python_version
 from typing import Final
@@ -18,7 +19,7 @@ from ...models.cost.limits import TooLarge, check_sizes
 from ...models.cost.selection import Notify, Planning
 from ...models.layout.placement import Space, space
 from ...models.machine.machine import Machine
-from ...models.program.graph import Graph
+from ...models.program.graph import Graph, SameGraph
 from ...proofs.plan.bundle import Moved, Plan
 from ..selection.answer import Answer
 from ..selection.model.clock import Clock, Progress
@@ -53,16 +54,26 @@ def default_space(machine: Machine) -> Space:
     return space("complete" if machine.devices <= COMPLETE_UP_TO else "two-per-level")
 
 
+def require_size(graph: Graph, machine: Machine, where: Space) -> None:
+    """`models.cost.limits.check_sizes`, which looks at every movement, once for everybody who asks."""
+    _require_size(SameGraph(graph), machine, where)
+
+
+@lru_cache(maxsize=4)
+def _require_size(same: SameGraph, machine: Machine, where: Space) -> None:
+    check_sizes(same.graph, machine, where)
+
+
 def fitting_space(graph: Graph, machine: Machine) -> Space:
     """The default space, or `one-per-level` where only that is small enough to be planned and checked
     (`models.cost.limits`).
     """
     where = default_space(machine)
     try:
-        check_sizes(graph, machine, where)
+        require_size(graph, machine, where)
     except TooLarge:
         narrow = space("one-per-level")
-        check_sizes(graph, machine, narrow)
+        require_size(graph, machine, narrow)
         return narrow
     return where
 
@@ -91,7 +102,7 @@ def plan_graph(
     limit = limit or TimeLimit(Clock(time_limit_s))
     clock = limit.clock.at_most(time_limit_s)
     default = default_space(machine) if where else fitting_space(graph, machine)
-    check_sizes(graph, machine, where or default)
+    require_size(graph, machine, where or default)
     first = None
     if where is None and engine == "native":
         first = first_plan(graph, machine, default, memory_limit, limit, gap, threads, notify)

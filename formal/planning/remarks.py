@@ -20,13 +20,13 @@ from fractions import Fraction
 from math import gcd
 from typing import Final
 
-from ...models.cost.limits import TooLarge, check_sizes
+from ...models.cost.limits import TooLarge
 from ...models.cost.selection import Planning
 from ...models.layout.placement import space
 from ...models.program.graph import Role
 from ...models.text import LEAST_BARE_BYTES, bytes_text, seconds_text
 from ..selection.model.clock import Clock
-from .plan import default_space
+from .plan import default_space, require_size
 from .remark_prices import ALL_S, Price, fewer_devices, in_words, least_memory, peak_bytes, uneven_price, waste
 
 MOST: Final = 5
@@ -191,7 +191,7 @@ def _space(planning: Planning) -> list[Remark]:
     if mine >= other:
         return []
     try:
-        check_sizes(planning.graph, machine, usual)
+        require_size(planning.graph, machine, usual)
     except TooLarge:
         return []
     words = (

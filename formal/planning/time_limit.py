@@ -2,7 +2,9 @@
 
     S              tables and search, from the first line of the command on, in seconds of the wall
     after it       writing and our own check of what was written; S ends earlier where these need it, so that everything
-                   ends within 1.1 S + 10 s wherever the check alone does not take longer
+                   ends within 1.1 S + 10 s
+    the check      ends there too, without a verdict: what was found is then written, said to be unchecked, and the
+                   command that checks it is named (exit 5); it is not begun where it could not end by far
     tables         the default space gives way to a smaller one when its tables and their check do not fit; a space that
                    was asked for stays
     compiling      of kernels, which only the first commands in a new environment do, is not counted and said apart: up
@@ -26,6 +28,7 @@ from ...models.layout.placement import Space, space
 from ...models.machine.machine import Machine
 from ...models.problem.selection_problem import SelectionProblem
 from ...models.program.graph import Graph
+from ...models.text import NoAnswer
 from ..compiling import compiled_s, monotonic
 from ..selection.model.clock import Clock
 
@@ -68,6 +71,15 @@ them: 1.2 s.)
 SEARCH_SHARE: Final = 0.1
 """Of the limit, what the search gets however long the check takes: a plan without any is seldom worth a check."""
 
+HOPELESS: Final = 1.5
+"""A check that is estimated to take so many times what is left for it is not begun."""
+
+SLACK_S: Final = 1e-6
+"""Rounding of sums of seconds."""
+
+WRITING_S: Final = 2.0
+"""Seconds for writing what was not checked, and saying so."""
+
 TABLES_SHARE: Final = 0.7
 """Of all the time, what the tables of a default space and their check may take; then a smaller space is tried."""
 
@@ -86,8 +98,8 @@ SMALLER: Final = ("complete", "two-per-level", "one-per-level")
 Announce = Callable[[str], None]
 
 
-class TooSlow(Exception):
-    """Tables do not fit into the time."""
+class TooSlow(NoAnswer):
+    """Tables do not fit into the time; where no smaller space is left, the text says what to do."""
 
 
 @dataclass(eq=False)
@@ -106,6 +118,10 @@ class TimeLimit:
     """Seconds of the wall per second of the processor while tables were built, the largest so far."""
     tables_s: float = 0.0
     """Seconds for the last tables."""
+    check_s: float = 0.0
+    """Seconds that the check of what is found was estimated to take."""
+    begun: bool | None = None
+    """Whether that check was begun, once it is its turn: not where it cannot end in time by far."""
 
     def __post_init__(self) -> None:
         self.limit_s = self.clock.wall.limit_s if self.clock.counts else self.clock.limit_s
@@ -133,6 +149,20 @@ class TimeLimit:
             return float("inf") if self.clock.limit_s is None else self.clock.limit_s
         return float("inf") if self.limit_s is None else (1 + BEYOND) * self.limit_s + BEYOND_S
 
+    def late(self) -> bool:
+        """Whether a check has to end without a verdict.  Where work is counted, only a limit of seconds beside it
+        says so.
+        """
+        if self.limit_s is None:
+            return False
+        left = (1 + BEYOND) * self.limit_s + BEYOND_S - self.load * WRITING_S - self.elapsed_s
+        if self.begun is None:
+            self.begun = not self._hopeless(left)
+        return not self.begun or left < 0
+
+    def _hopeless(self, left: float) -> bool:
+        return self.check_s / SAFE > HOPELESS * left
+
     @contextmanager
     def phase(self, name: str) -> Iterator[None]:
         """Count what happens inside as a phase."""
@@ -151,19 +181,23 @@ class TimeLimit:
         return _Counted(self, notify)
 
     def hold_back(self, check_s: float) -> None:
-        """Let the clock end so early that a check of `check_s` seconds still ends in time; announce it if it cannot.
-        Where steps are counted, nothing is held back: what is estimated by seconds would decide the answer.
+        """Let the clock end so early that a check of `check_s` seconds still ends in time; announce it if it cannot,
+        and do without where it cannot by far.  Where steps are counted, nothing is held back: what is estimated by
+        seconds would decide the answer.
         """
         if self.limit_s is None or not self.checks or self.clock.counts:
             return
         ends = self.load * END_S
-        end = max(self.room - check_s - ends, min(self.limit_s, self.clock.seconds() + SEARCH_SHARE * self.limit_s))
-        late = end + check_s + ends - self.room
-        if late > 0:
+        least = min(self.limit_s, self.clock.seconds() + SEARCH_SHARE * self.limit_s)
+        end = max(self.room - check_s - ends, least)
+        self.check_s, left = check_s, max(0.0, self.room - end)
+        if check_s + ends > left + SLACK_S:
             self.announce(
-                f"the check will take about {check_s:.0f} s, so that everything ends {late:.0f} s later than the "
-                f"time limit allows"
+                f"the check will take about {check_s:.0f} s, and the time limit leaves {left:.0f} s: what is not "
+                f"confirmed by then is left to you"
             )
+        if self._hopeless(left):
+            end = max(least, min(self.limit_s, self.room - ends))
         if self.clock.limit_s is not None:  # an interrupt may have ended it
             self.clock.limit_s = max(0.0, min(self.clock.limit_s, end))
 
@@ -241,6 +275,25 @@ def tables_in_time(
     return planning
 
 
+def tables_or_none(
+    graph: Graph, machine: Machine, where: Space, memory: int | None, limit: TimeLimit, notify: Notify | None
+) -> Planning:
+    """The problem over a space that nothing smaller can stand for; `TooSlow` where its tables end later than everything
+    has to.
+    """
+    begun = limit.clock.seconds()
+    with limit.phase("tables"):
+        try:
+            planning = build(graph, machine, where, memory, _Guard(limit, notify, whole=True))
+        except TooSlow:
+            raise TooSlow(
+                f"the tables of the space {where.name!r} do not fit into the time limit: raise --time-limit, or "
+                f"--space {where.name} insists"
+            ) from None
+    limit.tables_s = limit.clock.seconds() - begun
+    return planning
+
+
 def late_tables(gone_s: float, tables_s: float, check_s: float, limit: TimeLimit) -> str:
     """What is said when the last tables that may be built will not be ready in time.
 
@@ -273,16 +326,17 @@ class _Counted:
 
 
 class _Guard(_Counted):
-    """Ends the building of tables that will not fit; of the last ones, which are needed whatever they take, it says
-    so.
+    """Ends the building of tables that will not fit; of the `last` ones, which are needed whatever they take, it says
+    so.  `whole`: they may take all the time, as they are not built again by a check.
     """
 
-    def __init__(self, limit: TimeLimit, notify: Notify | None, last: bool = False) -> None:
+    def __init__(self, limit: TimeLimit, notify: Notify | None, last: bool = False, whole: bool = False) -> None:
         super().__init__(limit, notify)
         self.last = last
         self.begun = limit.clock.seconds()
         self.priced_from: float | None = None
-        self.room = TABLES_SHARE * (limit.room - self.begun)
+        self.again = 1 + AGAIN if limit.checks and not whole else 1.0
+        self.room = (1.0 if whole else TABLES_SHARE) * (limit.room - self.begun)
         self.said = False
 
     def __call__(self, done: int, total: int) -> None:
@@ -294,7 +348,7 @@ class _Guard(_Counted):
                 self.priced_from = now
             elif done and now - self.priced_from > SOON_S:
                 expected += (now - self.priced_from) * (total - done) / done
-        again = 1 + AGAIN if self.limit.checks else 1.0
+        again = self.again
         if self.last:
             if not self.said and expected * again > self.limit.room - self.begun:
                 self.said = True

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from fractions import Fraction
 from pathlib import Path
+from typing import Final
 
 import click
 
@@ -33,7 +34,7 @@ from ...models.verbs.describe import training_of
 from ...models.verbs.optimizer import OPTIMIZER, PRECISION, PRECISION_HELP
 from ...proofs.publishing.publisher import Publisher
 from ...proofs.selection.load import load_selection_problem
-from ..explain.audit import Outcome, render_audit
+from ..explain.audit import Outcome, render_audit, render_unconfirmed
 from ..explain.request import (
     AuditRequest,
     carry_out_audit,
@@ -51,6 +52,17 @@ from .audit_pipelined import audit_pipelined
 from .combinations import AUDIT
 from .results import asked_json, asked_lines
 from .search_options import effort_option, engine_option, gap_option, limit_options, started
+
+UNCONFIRMED: Final[dict[str, object]] = {
+    "outcome": Outcome.UNDECIDED.value,
+    "strategy_lower_bound": None,
+    "strategy_status": "unknown",
+    "lower_bound": None,
+    "status": "unknown",
+    "gap": None,
+    "bars": None,
+}
+"""What is left of an answer that the checker has not confirmed: costs, which are evaluated."""
 
 
 @click.command("audit")
@@ -135,6 +147,7 @@ def audit_command(
 ) -> int:
     """Say whether a strategy for a MODEL or a selection PROBLEM is optimal."""
     clock = started(time_limit, work_limit)
+    publisher = publisher.within(clock.late)
     notes: list[str] = []
     settings = framework_settings(strategy)
     layouts = None if settings is not None else tensor_layouts(strategy)
@@ -183,14 +196,16 @@ def audit_command(
                 return audit_program(publisher, program, request, clock, output, as_json)
             report = carry_out_audit(request, clock, watch, watch.count)
     with Watch("checking"), clock.phase("check"):
-        checked = confirmed(publisher, report, output)
+        checked = confirmed(publisher.within(clock.late, keep=False), report, output)
     written = output if checked and report.certificate is not None else None
     code = Exit(report.exit_code) if checked else Exit.UNDECIDED
     if as_json:
         emit(
             {
                 **report.to_json(),
+                **({} if checked else UNCONFIRMED),
                 **asked_json(report.best),
+                "checked": checked,
                 "certificate": None if written is None else str(written),
                 "seconds": round(clock.elapsed_s, 3),
                 "processor_seconds": round(clock.processor_s, 3),
@@ -200,10 +215,12 @@ def audit_command(
             }
         )
         return code
-    say(render_audit(report, strategy.name), *asked_lines(report.best, report.problem))
+    if checked:
+        say(render_audit(report, strategy.name))
+    else:
+        say(render_unconfirmed(report, strategy.name, clock.late()))
+    say(*asked_lines(report.best, report.problem))
     say(*(f"note: {note}" for note in notes))
-    if not checked and report.outcome is not Outcome.UNDECIDED:
-        say("the checker did not confirm the certificate: undecided")
-    elif written is not None:
+    if written is not None:
         say(f"wrote {written}")
     return code

@@ -76,6 +76,7 @@ def audit_program(
                 "rewrites": [r for g in gained for r in g.to_json()],
                 "assumptions": list(report.found.planning.problem.assumptions),
                 "plan": None if output is None or plan is None else str(output),
+                **({} if published is None else published.to_json()),
                 "seconds": round(clock.elapsed_s, 3),
                 **({} if settings is None else {"settings": settings.to_json()}),
                 "processor_seconds": round(clock.processor_s, 3),
@@ -89,7 +90,7 @@ def audit_program(
         say(settings.line())
     say(f"assumptions: {', '.join(report.found.planning.problem.assumptions)}")
     if output is not None and plan is not None:
-        say(f"wrote {output}")
+        say(f"wrote {output}", *(() if published is None else published.advice))
     return code
 
 

@@ -4,6 +4,7 @@ data.
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Final
 
@@ -47,13 +48,18 @@ def audit_pipelined(
             published = publisher.publish(output, write_pipeline(None, plan.certificate()), notify=watch.count)
         checked = published is not None and published.verdict is Verdict.PROVED and confirmed(publisher, report)
     code = Exit(report.outcome.exit_code) if checked else Exit.UNDECIDED
+    report = report if checked else replace(report, outcome=Outcome.UNDECIDED)
     if as_json:
         found = _document(report, published, checked)
         spent = {"seconds": round(clock.elapsed_s, 3), "processor_seconds": round(clock.processor_s, 3)}
         emit({**found, "settings": settings.to_json(), **spent})
         return code
-    say(*_lines(report), settings.line())
     if plan.best is not None and not checked:
+        say("not confirmed by the checker, so as the search says:")
+    say(*_lines(report), settings.line())
+    if published is not None and not published.checked:
+        say(published.reason, *published.advice)
+    elif plan.best is not None and not checked:
         say("the checker did not confirm it: undecided")
     elif output is not None and published is not None:
         say(
@@ -191,4 +197,6 @@ def _document(report: PipelineAudit, published: Published | None, checked: bool)
         "lower_bound": found.lower_bound if found.lower_bound < NO_STEP else None,
         "enumerated": [[c.stages, c.micro] for c in found.cases],
         "identity": None if published is None else published.identity,
+        **({} if published is None else published.to_json()),
+        "checked": checked,
     }

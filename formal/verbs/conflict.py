@@ -28,7 +28,9 @@ def no_solution(
     as_json: bool,
     clock: TimeLimit,
     steps: Sequence[str] = (),
+    beside: tuple[Path, ...] = (),
 ) -> int:
+    """Publish what is known and say it.  `beside`: files that are checked together with what was written."""
     with clock.phase("check"):
         data = None if answer.certificate is None else write_certificate(None, answer.certificate)
         published = None if data is None else publisher.publish(output, data, problem)
@@ -46,6 +48,7 @@ def no_solution(
         "phases": clock.rounded(),
         "certificate": None if published is None or published.path is None else str(published.path),
         "problem_sha256": problem.sha256(),
+        **({} if published is None else published.to_json(*beside)),
     }
     if isinstance(claim, Infeasible) and infeasible:
         document["conflict"] = conflict(problem, claim)
@@ -64,6 +67,8 @@ def no_solution(
         say(f"{problem.name}: no solution found within the time limit; {known}. Give it more time with --time-limit.")
         for line in _room(problem, steps):
             say("  " + line)
+        if published is not None and not published.checked:
+            say(published.reason, *published.advised(*beside))
     return Exit.INFEASIBLE if infeasible else Exit.UNDECIDED
 
 

@@ -20,7 +20,13 @@ CHECK_S = 2e-5
 
 
 def solve_extraction(
-    publisher: Publisher, egraph: EGraph, clock: TimeLimit, allowed: Fraction, output: Path | None, as_json: bool
+    publisher: Publisher,
+    egraph: EGraph,
+    file: Path,
+    clock: TimeLimit,
+    allowed: Fraction,
+    output: Path | None,
+    as_json: bool,
 ) -> int:
     """Extract, publish, say; the exit code as of `solve`."""
     from ..egraphs.solve import extract  # HiGHS and compiled kernels: a second that other problems need not wait
@@ -58,6 +64,7 @@ def solve_extraction(
                 "assumptions": list(egraph.assumptions),
                 "cases": found.cases,
                 "cuts": found.cuts,
+                **published.to_json(file),
                 "solution": {egraph.classes[egraph.owner[n]]: egraph.nodes[n] for n in chosen},
             }
         )
@@ -71,6 +78,8 @@ def solve_extraction(
     )
     if infeasible:
         say("proved infeasible: some root needs itself, whatever is chosen")
+    elif cost is not None and not published.checked:
+        say(f"cost {egraph.decimal(cost)} with {len(chosen)} nodes, as the search says: {published.reason}")
     elif cost is not None and bound is not None and cost == bound:
         say(f"cost {egraph.decimal(cost)} with {len(chosen)} nodes, proved optimal")
     elif cost is not None and bound is not None and gap is not None:
@@ -79,5 +88,5 @@ def solve_extraction(
             f"(lower bound {egraph.decimal(bound)})"
         )
     if published.path is not None:
-        say(f"wrote {published.path} ({published.size} bytes) in {clock.words()}", *published.advice)
+        say(f"wrote {published.path} ({published.size} bytes) in {clock.words()}", *published.advised(file))
     return code

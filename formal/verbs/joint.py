@@ -79,7 +79,8 @@ def run_joint(
         say(f"{request.train}: {step.loss}; {len(step.trained)} weights are updated")
     say(sentence(published, problem), *asked_lines(answer, problem))
     if plain is not None:
-        proved = "proved optimal" if found.plain.status.value == "optimal" else "best found"
+        optimal = published.checked and found.plain.status.value == "optimal"
+        proved = "proved optimal" if optimal else "best found"
         less = "" if plain <= cost or not plain else f": {float((plain - cost) / plain):.3%} more than jointly"
         say(f"the graph as it is: {seconds_text(found.plain.cost or 0, found.plain_scale)}, {proved}{less}")
         if plain < cost:

@@ -77,9 +77,9 @@ def _infeasible(found: Unfit, published: Published, output: Path, clock: TimeLim
     claim = found.least.claim
     if published.verdict is not Verdict.PROVED or not isinstance(claim, Infeasible):
         if as_json:
-            emit({"status": "unknown", "cost": None, "lower_bound": None})
+            emit({"status": "unknown", "cost": None, "lower_bound": None, **published.to_json()})
         else:
-            say(f"the checker says {published.verdict.value}: {published.reason}")
+            say(f"the checker says {published.verdict.value}: {published.reason}", *published.advice)
         return Exit.UNDECIDED
     claim = replace(claim, least_limit=None)  # known of the rows, not of schedules
     if as_json:
@@ -111,9 +111,9 @@ def _document(found: Overlapped, rows: tuple[Exposed, ...], published: Published
     return {
         "status": status,
         "cost": best.makespan,
-        "lower_bound": bound / scale,
+        "lower_bound": bound / scale if published.checked else None,
         "makespan": best.makespan / scale,
-        "gap": 1 - bound / best.makespan if best.makespan else 0.0,
+        "gap": None if not published.checked else 1 - bound / best.makespan if best.makespan else 0.0,
         "scale": scale,
         "schedule_lower_bound": best.found.lower_bound * best.quantum / scale,
         "operators": best.sums[0] / scale,
@@ -126,6 +126,7 @@ def _document(found: Overlapped, rows: tuple[Exposed, ...], published: Published
         "space": found.planning.space.name,
         "verdict": published.verdict.value,
         "identity": published.identity,
+        **published.to_json(),
     }
 
 

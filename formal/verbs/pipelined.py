@@ -96,9 +96,9 @@ def _document(found: Searched, best: Scheduled, published: Published, status: st
     return {
         "status": status,
         "cost": best.step,
-        "lower_bound": bound / PER_SECOND,
+        "lower_bound": bound / PER_SECOND if published.checked else None,
         "makespan": best.step / PER_SECOND,
-        "gap": 1 - bound / best.step,
+        "gap": 1 - bound / best.step if published.checked else None,
         "scale": PER_SECOND,
         "stages": best.case.stages,
         "micro_batches": best.case.micro,
@@ -112,6 +112,7 @@ def _document(found: Searched, best: Scheduled, published: Published, status: st
         "space": found.job.where.name,
         "verdict": published.verdict.value,
         "identity": published.identity,
+        **published.to_json(),
     }
 
 

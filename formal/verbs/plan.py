@@ -191,6 +191,7 @@ def plan_command(publisher: Publisher, options: PlanOptions) -> int:
     plan.
     """
     clock = started(options.time_limit, options.work_limit)
+    publisher = publisher.within(clock.late)
     notes: list[str] = []
     request = options.request(publisher, notes)
     if (options.overlap or options.pipeline is not None) and not options.as_json:
@@ -234,7 +235,7 @@ def plan_command(publisher: Publisher, options: PlanOptions) -> int:
             say(*render_attempts(found.attempts, problem), *render_counts(found.counts, problem))
         steps = [op.name for op in found.graph.operators]
         return no_solution(publisher, problem, answer, None, options.as_json, clock, steps)
-    whole = with_bars(found.planned)
+    whole = with_bars(found.planned, clock)
     with Watch("checking") as watch, clock.phase("check"):
         published = publisher.publish(options.output, write_plan(None, whole), notify=watch.count)
     code, status = outcome(published, options.gap)

@@ -5,6 +5,7 @@ for people and as data.
 from __future__ import annotations
 
 from fractions import Fraction
+from pathlib import Path
 
 from ...models.problem.claims import Verdict
 from ...models.problem.selection_problem import SelectionProblem
@@ -44,8 +45,14 @@ def outcome(published: Published, allowed: Fraction) -> tuple[Exit, str]:
 
 
 def document(
-    status: str, published: Published, problem: SelectionProblem, allowed: Fraction, clock: TimeLimit
+    status: str,
+    published: Published,
+    problem: SelectionProblem,
+    allowed: Fraction,
+    clock: TimeLimit,
+    beside: tuple[Path, ...] = (),
 ) -> dict[str, object]:
+    """What is said of an answer as data.  `beside`: files that are checked together with what was written."""
     gap = None
     if published.cost is not None and published.lower_bound is not None:
         gap = (
@@ -65,6 +72,7 @@ def document(
         "work": clock.work,
         "certificate": None if published.path is None else str(published.path),
         "problem_sha256": problem.sha256(),
+        **published.to_json(*beside),
     }
 
 
@@ -72,6 +80,8 @@ def sentence(published: Published, problem: SelectionProblem) -> str:
     if published.cost is None:
         return f"the checker says {published.verdict.value}: {published.reason}"
     cost = cost_text(published.cost, problem)
+    if not published.checked:
+        return f"cost {cost}, as the search says: {published.reason}"
     if published.lower_bound is None:
         return f"cost {cost}; no lower bound proved"
     if published.lower_bound >= published.cost:

@@ -139,6 +139,7 @@ def schedule_command(
     the shortest schedule of a GRAPH of operators and collectives (.json).
     """
     limit = started(time_limit, work_limit, SCHEDULE_S)
+    publisher = publisher.within(limit.late)
     clock = limit.clock.share(1 - CHECK_SHARE)
     require_combination(SCHEDULE, subject="pipeline" if graph is None else "graph")
     if graph is not None:
@@ -265,6 +266,7 @@ def _publish(
         "verdict": published.verdict.value,
         "identity": published.identity,
         "certificate": None if published.path is None else str(published.path),
+        **published.to_json(),
         "seconds": round(limit.elapsed_s, 3),
         "processor_seconds": round(limit.processor_s, 3),
         "phases": limit.rounded(),
@@ -333,6 +335,8 @@ def _outcome(published: Published, answer: Answer) -> tuple[str, Exit]:
 
 
 def _sentence(published: Published, answer: Answer) -> str:
+    if not published.checked:
+        return f"makespan {answer.time(answer.found.makespan)}, as the search says: {published.reason}"
     if published.cost is None or published.lower_bound is None:
         return f"the checker says {published.verdict.value}: {published.reason}"
     makespan, bound = answer.time(published.cost), answer.time(published.lower_bound)

@@ -19,7 +19,8 @@ from ..selection.model.interrupt import interruptible
 _EFFORT_S: Final = "shardproof.effort_s"
 
 INTERRUPTED = (
-    "\ninterrupted: the best answer so far is checked and written (once more: end at once, nothing is written)\n"
+    "\ninterrupted: the best answer so far is checked and written (once more: end at once; what is being checked is "
+    "written unchecked, what is searched for not at all)\n"
 )
 """Said when the first Ctrl-C or SIGTERM arrives; the exit code is 5 unless the answer is proved."""
 

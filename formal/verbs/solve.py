@@ -59,12 +59,13 @@ def solve_command(
     if problem_file is None:
         raise click.MissingParameter(param_type="argument", param_hint="'PROBLEM'")
     clock = started(time_limit, work_limit)
+    publisher = publisher.within(clock.late)
     with clock.phase("tables"):
         problem = load_problem(problem_file)
     allowed = gap
     if isinstance(problem, EGraph):
         require_combination(SOLVE, problem="egraph")
-        return solve_extraction(publisher, problem, clock, allowed, output, as_json)
+        return solve_extraction(publisher, problem, problem_file, clock, allowed, output, as_json)
     clock.hold_back(check_seconds(problem, clock))
     with Watch("solving", problem.scale) as watch, clock.phase("search"):
         answer = solve(
@@ -76,14 +77,14 @@ def solve_command(
             threads=threads,
         )
     if answer.solution is None or answer.certificate is None:
-        return no_solution(publisher, problem, answer, output, as_json, clock)
+        return no_solution(publisher, problem, answer, output, as_json, clock, beside=(problem_file,))
     with Watch("checking"), clock.phase("check"):
         published = publisher.publish(output, write_certificate(None, answer.certificate), problem)
     code, status = outcome(published, allowed)
     if as_json:
         emit(
             {
-                **document(status, published, problem, allowed, clock),
+                **document(status, published, problem, allowed, clock, (problem_file,)),
                 "solution": list(answer.solution),
                 **asked_json(answer),
             }
@@ -92,5 +93,5 @@ def solve_command(
     say(f"{problem.name}: {len(problem.vertices)} vertices, {len(problem.edges)} edges")
     say(sentence(published, problem), *asked_lines(answer, problem))
     if published.path is not None:
-        say(f"wrote {published.path} ({published.size} bytes) in {clock.words()}", *published.advice)
+        say(f"wrote {published.path} ({published.size} bytes) in {clock.words()}", *published.advised(problem_file))
     return code

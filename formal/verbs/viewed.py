@@ -59,7 +59,7 @@ def run_views(
         say(f"{request.train}: {made.step.loss}; {len(made.step.trained)} weights are updated")
     say(sentence(published, problem), *views_lines_of(certificate))
     if plain.cost is not None and answer.cost is not None:
-        proved = "proved optimal" if plain.status.value == "optimal" else "best found"
+        proved = "proved optimal" if published.checked and plain.status.value == "optimal" else "best found"
         more = f": {plain.cost / answer.cost - 1:.3%} more than with views" if plain.cost > answer.cost else ""
         say(f"everything on the whole machine: {seconds_text(plain.cost, scale)}, {proved}{more}")
     say(f"space {problem.space}; assumptions: {', '.join(problem.assumptions)}")

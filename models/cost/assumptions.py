@@ -26,7 +26,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Final
 
-from ..layout.classes import axis_orders, operator_key
+from ..layout.classes import axis_orders
 from ..layout.placement import Space
 from ..machine.machine import Machine
 from ..program.attention import band
@@ -34,7 +34,7 @@ from ..program.graph import Graph
 from ..program.operators import NodeKind
 from . import cost, memory
 from .attention import direction
-from .forms import OperatorForm, operator_form
+from .forms import OperatorForm, operator_forms
 from .products import product_axes
 
 MOST_NAMED: Final = 3
@@ -79,9 +79,8 @@ def measured(graph: Graph, machine: Machine) -> set[str]:
     found |= {f"links-by-bandwidth({' '.join(linear)})"} if linear else set()
     found |= {f"measured-products({' '.join(sorted(types))})"} if types else set()
     found |= {f"measured-attention({' '.join(sorted(attended))})"} if attended else set()
-    orders = axis_orders(graph)
-    forms = [(op.name, operator_form(op, graph, orders[operator_key(op.name)])) for op in graph.operators]
-    by_roofline = [name for name, form in forms if form.flops and not _by_form(form, machine)]
+    forms = operator_forms(graph, axis_orders(graph))
+    by_roofline = [name for name, form in forms.items() if form.flops and not _by_form(form, machine)]
     if by_roofline:
         found.add(f"roofline-work({len(by_roofline)}: {_named(by_roofline)})")
     return found

@@ -8,12 +8,15 @@ and element type.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import lru_cache
+from types import MappingProxyType
 
+from ..layout.classes import operator_key
 from ..program import fused, scan
 from ..program.attention import Band, band, inner
-from ..program.graph import ELEMENT_BYTES, Graph
+from ..program.graph import ELEMENT_BYTES, Graph, SameGraph
 from ..program.index import Access, Affine, Axis
 from ..program.operators import FUNCTIONS, Function, NodeKind, Operator
 
@@ -133,6 +136,19 @@ def operator_form(op: Operator, graph: Graph, order: Sequence[str]) -> OperatorF
         fused.operations(op) if graph.flops_per_point(op) else 0,
         tuple((tuple(number[r] for r in t.rows), t.bytes) for t in scan.traffic(op, graph.body(op))) if loop else (),
         scan.launches(op, graph.body(op)) if loop else 1,
+    )
+
+
+def operator_forms(graph: Graph, orders: Mapping[str, tuple[str, ...]]) -> Mapping[str, OperatorForm]:
+    """Operator -> its form, for class orders as `axis_orders` gives them."""
+    return _operator_forms(SameGraph(graph), tuple(orders[operator_key(op.name)] for op in graph.operators))
+
+
+@lru_cache(maxsize=4)
+def _operator_forms(same: SameGraph, orders: tuple[tuple[str, ...], ...]) -> Mapping[str, OperatorForm]:
+    graph = same.graph
+    return MappingProxyType(
+        {op.name: operator_form(op, graph, order) for op, order in zip(graph.operators, orders, strict=True)}
     )
 
 

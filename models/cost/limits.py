@@ -291,20 +291,23 @@ def _check_tables(graph: Graph, counter: Counter, devices: int, budget: Budget) 
             )
         _check_budget(repr(name), Budget(0, 0, 0, 0, 0, 0, 0, boxes, 0), budget)
 
-    uneven = counter.where.uneven
+    uneven, ends = counter.where.uneven, dict[object, _End]()
 
     def end(access: Access | None, owner: str) -> _End:
         order, bound = orders[owner], limits[owner]
+        written = owner in ops and access is ops[owner].output
+        combined = tuple(a.name for a in ops[owner].axes if a.combine is not None) if written else ()
+        known = (None if access is None else access.index, order, tuple(bound), combined)
+        if known not in ends:
+            ends[known] = new_end(access, order, bound, set(combined))
+        return ends[known]
+
+    def new_end(access: Access | None, order: tuple[str, ...], bound: list[int], reduced: set[str]) -> _End:
         if access is None:
             touched, whole = [{k} for k in sorted(order, key=int)], [True] * len(order)
         else:
             touched = [{name for name, _ in index.terms} for index in access.index]
             whole = [len(i.terms) < 2 and all(c == 1 for _, c in i.terms) and not i.offset for i in access.index]
-        reduced = (
-            {a.name for a in ops[owner].axes if a.combine is not None}
-            if owner in ops and access is ops[owner].output
-            else set[str]()
-        )
         involved = reduced.union(*touched)
         pattern = [n in involved for n in order]
         parts = [[n in names for n in order] for names in touched]

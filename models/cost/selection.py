@@ -21,7 +21,7 @@ Source: Alpa (OSDI 2022), section 4.2, with a vertex per layout of a tensor.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import Enum
 from fractions import Fraction
 from typing import TypeVar
@@ -58,10 +58,15 @@ class Decision:
     name: str
     axes: tuple[str, ...]
     placements: Ints
+    _known: dict[int, Placement] = field(default_factory=dict, repr=False)
 
     def placement(self, choice: int) -> Placement:
         """The placement behind a choice."""
-        return Placement(self.axes, tuple(tuple(int(x) for x in row) for row in self.placements[choice]))
+        found = self._known.get(choice)
+        if found is None:
+            found = Placement(self.axes, tuple(map(tuple, self.placements[choice].tolist())))
+            self._known[choice] = found
+        return found
 
     def choice(self, placement: Placement) -> int:
         """The choice behind a placement; `SpaceError` names the nearest one inside the space."""

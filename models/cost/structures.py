@@ -25,7 +25,7 @@ from ..program.index import Axis
 from ..program.operators import Operator
 from . import cost
 from .collectives import measured_levels
-from .forms import LayoutForm, OperatorForm, copy_form, layout_form, operator_form
+from .forms import LayoutForm, OperatorForm, copy_form, layout_form, operator_forms
 
 Extents = tuple[tuple[int, bool], ...]
 """Extent of every axis and whether it may be split."""
@@ -52,7 +52,7 @@ class Structures:
     ) -> None:
         self.graph, self.machine, self.where, self.orders, self.unit = graph, machine, where, orders, unit
         self._measured = measured_levels(machine)
-        self._forms = {op.name: operator_form(op, graph, orders[operator_key(op.name)]) for op in graph.operators}
+        self._forms = operator_forms(graph, orders)
         self._axes: dict[Extents, AxisTables] = {}
         self._layouts: dict[LayoutForm, LayoutSet] = {}
         self._costs: dict[OperatorForm, cost.OperatorCosts] = {}

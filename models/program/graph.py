@@ -32,7 +32,7 @@ from types import MappingProxyType
 
 from . import attention, attention_pairs, scan
 from .graph_file import graph_fields, graph_text
-from .invariants import first_broken
+from .invariants import Broken, first_broken
 from .operators import NodeKind, Operator
 from .tensor import ELEMENT_BYTES, STATED, GraphError, Role, Tensor, UnsupportedOperators
 
@@ -147,13 +147,20 @@ class Graph:
         """Return self if every invariant of `invariants.INVARIANTS` holds, else raise `GraphError`; its note is the
         operator in index notation.
         """
-        broken = first_broken(self)
-        if broken is not None:
-            raise GraphError(broken.place, broken.message, broken.notation)
+        if self._broken is not None:
+            raise GraphError(self._broken.place, self._broken.message, self._broken.notation)
         return self
+
+    @cached_property  # everybody who is given a graph asks
+    def _broken(self) -> Broken | None:
+        return first_broken(self)
 
     def to_json(self) -> str:
         """Canonical JSON text (sorted keys, no spaces): equal graphs give equal bytes."""
+        return self._text
+
+    @cached_property  # its bytes and its hash are asked for in turn
+    def _text(self) -> str:
         return graph_text(self)
 
     def sha256(self) -> str:
@@ -164,6 +171,21 @@ class Graph:
     def from_json(text: str) -> Graph:
         """Read `to_json` text.  Raises `GraphError` naming the place of the first problem."""
         return Graph(*graph_fields(text)).check()
+
+
+class SameGraph:
+    """A graph by identity: the key of what is remembered about it, which its content would take long to compare."""
+
+    __slots__ = ("graph",)
+
+    def __init__(self, graph: Graph) -> None:
+        self.graph = graph
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, SameGraph) and self.graph is other.graph
+
+    def __hash__(self) -> int:
+        return id(self.graph)
 
 
 @lru_cache(maxsize=256)

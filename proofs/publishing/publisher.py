@@ -1,5 +1,6 @@
-"""The contract of the front door: nothing appears under its final name before the checker has accepted it, and nothing
-is done with a file that the checker refutes.
+"""The contract of the front door: nothing appears under its final name before the checker has accepted it, but where a
+time limit ends the check (then the file is written, and said to be unchecked), and nothing is done with a file that the
+checker refutes.
 
 Only the front door sees both `formal` and `verify`, so it implements this protocol and hands it to whoever makes
 results or reads them.
@@ -7,6 +8,7 @@ results or reads them.
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Callable
 from dataclasses import dataclass
 from fractions import Fraction
@@ -36,7 +38,8 @@ if TYPE_CHECKING:  # signatures only: a verb that publishes placements does not 
 @dataclass(frozen=True)
 class Published:
     """What the checker said of the bytes.  `path` is None if nothing was written; `identity` names the content.
-    `assumptions`: those of the claim.  `large`: checking it takes what `check --large` allows.
+    `assumptions`: those of the claim.  `large`: checking it takes what `check --large` allows.  `checked`: False where
+    the time limit was over before the verdict; `cost` is then the search's own word and nothing else is said.
     """
 
     verdict: Verdict
@@ -49,13 +52,40 @@ class Published:
     size: int
     assumptions: tuple[str, ...] = ()
     large: bool = False
+    checked: bool = True
 
     @property
     def advice(self) -> tuple[str, ...]:
         """How to check the file, where that is not what anybody would try."""
-        if not self.large or self.path is None:
+        return self.advised()
+
+    def advised(self, *beside: Path) -> tuple[str, ...]:
+        """`advice`, for a certificate that is checked together with the file of its problem.
+
+        >>> from pathlib import Path
+        >>> from shardproof.models.problem.claims import Verdict
+        >>> late = Published(Verdict.UNDECIDED, "Unchecked", 7, None, "", "", Path("a.spz"), 1, checked=False)
+        >>> late.advised(Path("a.json"))
+        ('written, not checked here: run shardproof check --large a.spz a.json',)
+        """
+        command = self.command(*beside)
+        if command is None or (self.checked and not self.large):
             return ()
-        return (f"check it with: shardproof check --large {self.path} (it takes more than a minute or 2 GiB)",)
+        if not self.checked:
+            return (f"written, not checked here: run {command}",)
+        return (f"check it with: {command} (it takes more than a minute or 2 GiB)",)
+
+    def command(self, *beside: Path) -> str | None:
+        """What checks the file; None if nothing was written."""
+        if self.path is None:
+            return None
+        large = "--large " if self.large or not self.checked else ""
+        return f"shardproof check {large}{' '.join(shlex.quote(str(f)) for f in (self.path, *beside))}"
+
+    def to_json(self, *beside: Path) -> dict[str, object]:
+        """Whether the checker has seen it, and what checks what was written."""
+        command = self.command(*beside)
+        return {"checked": self.checked} | ({} if command is None else {"check_with": command})
 
 
 @dataclass(frozen=True, eq=False)
@@ -176,6 +206,12 @@ Notify = Callable[[int, int], None]
 class Publisher(Protocol):
     """Encodes, decodes again, checks, and only then renames into place.  Raises `SelfCheckFailed` on a refutation."""
 
+    def within(self, late: Callable[[], bool], keep: bool = True) -> Publisher:
+        """One whose checks end when `late` says so: what was made is written without a verdict then (`unchecked`), or
+        not at all where nobody could check it later (`keep` False).
+        """
+        ...
+
     def publish(
         self,
         path: Path | None,
@@ -227,3 +263,10 @@ class RefutedPlan(ValueError):
 
 class SelfCheckFailed(RuntimeError):
     """Our own checker refuted our own result; the last checked file is untouched.  A defect: please report it."""
+
+    @classmethod
+    def of(cls, what: str, reason: str) -> SelfCheckFailed:
+        """The error about one claim, or rule."""
+        return cls(
+            f"our own checker refuted our own result ({what}: {reason}); nothing was written. Please report this."
+        )

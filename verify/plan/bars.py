@@ -54,6 +54,9 @@ FREE: Final = Fraction(10) ** 60
 KERNEL: Final = 1 << 20
 """Cells of comparing the kernels of one tile: 11 parts of the sum with each other, in fractions."""
 
+Counts = list[tuple[int, int]]
+"""Numbers of operators or movements, each with how many are like it."""
+
 Part = tuple[dict[str, Fraction] | None, int, int]
 """Coefficients of constants (rounded up once), or None and the units on the fastest and the slowest machine."""
 
@@ -115,11 +118,43 @@ class _Box:
         self.spans = Spans(self.machine, self.scale)
         self.step = next((1 + bar for path, bar in self.machine.bars if path == STEP), Fraction(1))
         self.gaps: dict[object, tuple[Fraction, Fraction]] = {}
+        numbers: dict[object, int] = {}
+        self.kinds = {
+            op.name: numbers.setdefault(self.entries.structure(op), len(numbers)) for op in self.graph.operators
+        }
+        self.pairs: dict[tuple[tuple[int, ...], tuple[int, ...]], tuple[Counts, Counts]] = {}
+
+    def changed(self, x: Sequence[int], y: Sequence[int]) -> tuple[Counts, Counts]:
+        """Operators and movements that two solutions do differently: the first of each kind, and how many are alike in
+        structure and in both placements, so that what one takes all do.
+        """
+        pair = tuple(x), tuple(y)
+        if pair in self.pairs:
+            return self.pairs[pair]
+        operators, movements = dict[object, list[int]](), dict[object, list[int]]()
+        for v, decision in enumerate(self.planning.decisions):
+            if decision.kind is DecisionKind.OPERATOR and x[v] != y[v]:
+                key = (self.kinds[decision.name], *(self.entries.placement(v, z[v]) for z in (x, y)))
+                operators.setdefault(key, [v, 0])[1] += 1
+        for number, edge in enumerate(self.planning.problem.edges):
+            if (x[edge.u], x[edge.v]) != (y[edge.u], y[edge.v]):
+                both = [self.entries.placement(w, z[w]) for z in (x, y) for w in (edge.u, edge.v)]
+                movements.setdefault((self.moved(number), *both), [number, 0])[1] += 1
+        alike = {v for v, _ in operators.values() if self._alike(v, x[v], y[v])}
+        found = [(v, n) for v, n in operators.values() if v not in alike], [(e, n) for e, n in movements.values()]
+        self.pairs[pair] = found
+        return found
+
+    def moved(self, number: int) -> tuple[object, ...]:
+        """What a movement depends on, beside the placements of its ends."""
+        move = self.entries.moves[number]
+        tensor, ends = self.graph.tensor(move.tensor), (move.writer, move.reader)
+        return (*(name and self.kinds[name] for name in ends), move.position, tensor.shape, tensor.element_bytes)
 
     def operator(self, v: int, choice: int, machines: Sequence[Machine], scale: int) -> tuple[int, ...]:
         """Units of an operator on each of the machines."""
         op, placement = self.operators[self.planning.decisions[v].name], self.entries.placement(v, choice)
-        key = (placement, machines, scale, *self.entries.structure(op))
+        key = (placement, machines, scale, self.kinds[op.name])
         self.budget.charge(AGAIN, "error bars")
         if key not in self.known:
             dimensions = len(op.axes) + sum(len(a.index) for a in (*op.inputs, op.output))
@@ -138,10 +173,12 @@ class _Box:
         for number, edge in enumerate(self.planning.problem.edges):
             move = self.entries.moves[number]
             size = self.graph.tensor(move.tensor).element_bytes
-            held = self.entries.ends(move, x[edge.u], x[edge.v])
-            self.entries.charge(*held)
-            key = (held, size)
+            self.budget.charge(AGAIN, "error bars")
+            places = [self.entries.placement(w, x[w]) for w in (edge.u, edge.v)]
+            key = (self.moved(number), *places)
             if key not in self.known:
+                held = self.entries.ends(move, x[edge.u], x[edge.v])
+                self.entries.charge(*held)
                 self.known[key] = tuple(movement_entry(size, *held, m, self.scale) for m in self.ends)
             fast, slow = self.known[key]
             low, high = low + fast, high + slow
@@ -169,24 +206,22 @@ class _Box:
         """Every constant has one value for both plans."""
         net: dict[str, Fraction] = {}
         least = most = Fraction(0)
-        for v, decision in enumerate(self.planning.decisions):
-            if decision.kind is not DecisionKind.OPERATOR or x[v] == y[v] or self._alike(v, x[v], y[v]):
-                continue
+        operators, movements = self.changed(x, y)
+        for v, n in operators:
             a, b = self._product(v, x[v]), self._product(v, y[v])
             if a and b:
                 low, high = self._gap(v, x[v], y[v], a, b)
-                least, most = least + low, most + high
+                least, most = least + n * low, most + n * high
                 continue
-            for sign, part in ((-1, self._bounded(v, x[v])), (1, self._bounded(v, y[v]))):
+            for sign, part in ((-n, self._bounded(v, x[v])), (n, self._bounded(v, y[v]))):
                 low, high = _added(net, sign, part)
                 least, most = least + low, most + high
-        for number, edge in enumerate(self.planning.problem.edges):
-            ends = (x[edge.u], x[edge.v]), (y[edge.u], y[edge.v])
-            if ends[0] != ends[1]:
-                for sign, (u, w) in zip((-1, 1), ends, strict=True):
-                    for part in self._moved(number, u, w):
-                        low, high = _added(net, sign, part)
-                        least, most = least + low, most + high
+        for number, n in movements:
+            edge = self.planning.problem.edges[number]
+            for sign, z in ((-n, x), (n, y)):
+                for part in self._moved(number, z[edge.u], z[edge.v]):
+                    low, high = _added(net, sign, part)
+                    least, most = least + low, most + high
         for path, c in net.items():
             least, most = least + self.spans.of[path].down(c), most + self.spans.of[path].up(c)
         return least, most
@@ -209,7 +244,7 @@ class _Box:
     def _gap(self, v: int, a: int, b: int, x: Product, y: Product) -> tuple[Fraction, Fraction]:
         """Of a product placed as `b` less the same placed as `a`."""
         op = self.operators[self.planning.decisions[v].name]
-        key = (self.entries.placement(v, a), self.entries.placement(v, b), *self.entries.structure(op))
+        key = (self.entries.placement(v, a), self.entries.placement(v, b), self.kinds[op.name])
         if key not in self.gaps:
             tiles = len(x.form.tiles)
             self.budget.charge(KERNEL * tiles + OBJECT * (11 * tiles) ** 2, "error bars")
@@ -263,16 +298,14 @@ class _Box:
         """Only links, and operators with one resource, have one value for both plans."""
         shared: dict[str, Fraction] = {}
         least = most = Fraction(0)
-        for linear, low, high in self._parts(y, x):
-            least, most = least + low, most + high
+        for n, linear, low, high in self._parts(y, x):
+            least, most = least + n * low, most + n * (high + (linear is not None))
             for path, c in (linear or {}).items():
-                shared[path] = shared.get(path, Fraction(0)) + c
-            most += linear is not None
-        for linear, low, high in self._parts(x, y):
-            least, most = least - high, most - low
+                shared[path] = shared.get(path, Fraction(0)) + n * c
+        for n, linear, low, high in self._parts(x, y):
+            least, most = least - n * (high + (linear is not None)), most - n * low
             for path, c in (linear or {}).items():
-                shared[path] = shared.get(path, Fraction(0)) - c
-            least -= linear is not None
+                shared[path] = shared.get(path, Fraction(0)) - n * c
         fast, slow = (self._units_of(m) for m in self.ends)
         for path, c in shared.items():
             least += min(c * fast[path], c * slow[path])
@@ -289,16 +322,16 @@ class _Box:
         found[f"device_class.{device.name}.launch"] = self.scale * device.launch
         return found | {f"device_class.{device.name}.peaks.{d}": self.scale / rate for d, rate in device.peaks}
 
-    def _parts(self, z: Sequence[int], other: Sequence[int]) -> Iterator[Part]:
-        """Of every entry of `z` that is not alike in `other`."""
-        for v, decision in enumerate(self.planning.decisions):
-            if decision.kind is DecisionKind.OPERATOR and z[v] != other[v] and not self._alike(v, z[v], other[v]):
-                linear = self._linear(v, z[v])
-                ends = (0, 0) if linear else self.operator(v, z[v], self.ends, self.scale)
-                yield linear, ends[0], ends[1]
-        for number, edge in enumerate(self.planning.problem.edges):
-            if (z[edge.u], z[edge.v]) != (other[edge.u], other[edge.v]):
-                yield from self._movement(number, z[edge.u], z[edge.v])
+    def _parts(self, z: Sequence[int], other: Sequence[int]) -> Iterator[tuple[int, *Part]]:
+        """Of every entry of `z` that is not alike in `other`, as often as it occurs."""
+        operators, movements = self.changed(z, other)
+        for v, n in operators:
+            linear = self._linear(v, z[v])
+            ends = (0, 0) if linear else self.operator(v, z[v], self.ends, self.scale)
+            yield n, linear, ends[0], ends[1]
+        for number, n in movements:
+            edge = self.planning.problem.edges[number]
+            yield from ((n, *part) for part in self._movement(number, z[edge.u], z[edge.v]))
 
     def _alike(self, v: int, a: int, b: int) -> bool:
         """Every device has a box of the same sizes under both placements, and there are no statistics or bands."""
@@ -352,9 +385,9 @@ class _Box:
                 yield None, fast, slow
 
 
-def _added(net: dict[str, Fraction], sign: int, part: Bounded) -> tuple[Fraction, Fraction]:
-    """Counts a form; what it leaves, with the unit that rounding up can add."""
+def _added(net: dict[str, Fraction], times: int, part: Bounded) -> tuple[Fraction, Fraction]:
+    """Counts a form so many times (below 0: takes it off); what it leaves, with the unit that rounding up can add."""
     for path, c in part.form.items():
-        net[path] = net.get(path, Fraction(0)) + sign * c
+        net[path] = net.get(path, Fraction(0)) + times * c
     low, high = part.low, part.high + bool(part.form)
-    return (low, high) if sign > 0 else (-high, -low)
+    return (times * low, times * high) if times > 0 else (times * high, times * low)

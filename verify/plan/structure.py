@@ -89,6 +89,7 @@ def replaces(graph: Graph) -> dict[str, str]:
 def wrong_state(graph: Graph) -> str:
     """Why storing next values in place of their parameters is not sound; empty if it is."""
     computed = {op.output.tensor: i for i, op in enumerate(graph.operators)}
+    last_read = {a.tensor: i for i, op in enumerate(graph.operators) for a in op.inputs}
     names = [name for pair in graph.state for name in pair]
     if len(set(names)) != len(names):
         return "a tensor occurs in two pairs of the state"
@@ -96,7 +97,7 @@ def wrong_state(graph: Graph) -> str:
         old, new = graph.tensor(parameter), graph.tensor(value)
         if old.role is not Role.PARAMETER or value not in computed or (old.shape, old.dtype) != (new.shape, new.dtype):
             return f"{value!r} cannot be the next value of {parameter!r}"
-        if any(a.tensor == parameter for op in graph.operators[computed[value] + 1 :] for a in op.inputs):
+        if last_read.get(parameter, -1) > computed[value]:
             return f"{parameter!r} is read after {value!r} has replaced it"
     return ""
 
