@@ -21,12 +21,12 @@ from ...models.cost.selection import DecisionKind, Planning
 from ...models.pipelines.division import Division
 from ...models.problem.selection_problem import FORBIDDEN, Edge, Ints, SelectionProblem, Vertex
 from ...models.program.graph import Role
-from ...proofs.container.canonical import ContainerError
 from ...proofs.container.effort import PART
 from ..budget import Budget
 from ..plan.effort import ENTRY
 from ..plan.structure import Kept, Received, memory_rows, replaces, uses
 from ..plan.used_entries import Entries
+from ..selection.multiples import multiple
 
 Number = tuple[int, int, int]
 
@@ -279,15 +279,3 @@ def _free(values: Ints) -> Ints:
 
 def _multiple(values: Ints, factor: int) -> Ints:
     return values if factor == 1 else multiple(values, factor)
-
-
-def multiple(values: Ints, factor: int) -> Ints:
-    """Costs `factor` times as large; forbidden ones stay so.  `ContainerError` for what would look forbidden.
-
-    >>> multiple(np.array([3, FORBIDDEN]), 2).tolist() == [6, FORBIDDEN]
-    True
-    """
-    most = int(values[values < FORBIDDEN].max(initial=0))
-    if most * factor >= FORBIDDEN:
-        raise ContainerError("costs", f"{factor} times {most} is too large to be checked")
-    return np.where(values >= FORBIDDEN, FORBIDDEN, np.where(values >= FORBIDDEN, 0, values) * factor)
