@@ -16,7 +16,7 @@ from ...models.text import bytes_text, seconds_text
 from ...proofs.publishing.publisher import Published, Publisher
 from ..explain.audit import Outcome
 from ..pipelines.audit import PipelineAudit, audit_pipeline
-from ..pipelines.case import NO_STEP
+from ..pipelines.bounded import NO_STEP
 from ..pipelines.request import PipelineRequest
 from ..planning.time_limit import TimeLimit
 from .conflict import conflict, conflict_lines

@@ -14,7 +14,8 @@ from ...models.text import bytes_text, seconds_text
 from ...proofs.pipelines.certificate import PipelineCertificate
 from ...proofs.publishing.publisher import Published, Publisher
 from ..pipelines.audit import audit_pipeline
-from ..pipelines.case import NO_STEP, Case
+from ..pipelines.bounded import NO_STEP
+from ..pipelines.case import Case
 from ..pipelines.explain import explain_pipeline, render_pipeline
 from ..pipelines.recompute import Tried
 from ..pipelines.request import PipelineRequest, carry_out_pipelined
