@@ -133,6 +133,7 @@ def pipeline(
     *,
     stages: str = "auto",
     interleave: int = 1,
+    overlap: bool = False,
     strategy: str | Path | None = None,
     inputs: object = None,
     batch: int | None = None,
@@ -150,7 +151,8 @@ def pipeline(
     """A training step cut into stages, each with placements of its own on an equal part of the machine, checked.
 
     `stages`: "auto", or "P:M" for P stages and M micro-batches, or "P:M:V" with V chunks of the model on every stage;
-    `interleave`: with "auto" or "P:M", up to so many chunks are tried and in the claim; `strategy`: a framework's
+    `interleave`: with "auto" or "P:M", up to so many chunks are tried and in the claim; `overlap`: redistributions run
+    beside operators inside every forward and backward pass and the updates of a stage; `strategy`: a framework's
     settings (stages, tensor, context and data parallel degrees, micro-batches), as a file or as text, whose best
     completion is taken instead of the best plan, beside the bound of all plans; the other arguments are those of
     `plan`.
@@ -177,7 +179,16 @@ def pipeline(
 
     names = tuple(blocks(graph)) if recompute == "auto" else ()
     asked = PipelineRequest(
-        make, target, stages, recompute, names, request.space, request.memory, share, interleave=interleave
+        make,
+        target,
+        stages,
+        recompute,
+        names,
+        request.space,
+        request.memory,
+        share,
+        interleave=interleave,
+        overlap=overlap,
     )
     if settings is None:
         found, _ = carry_out_pipelined(asked, limit)

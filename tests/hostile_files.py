@@ -24,8 +24,9 @@ from pathlib import Path
 
 import numpy as np
 
-from shardproof.formal.pipelines.case import Case, StagePlan
+from shardproof.formal.pipelines.case import Case
 from shardproof.formal.pipelines.job import Job
+from shardproof.formal.pipelines.phases import StagePlan
 from shardproof.formal.pipelines.scheduled import scheduled
 from shardproof.formal.pipelines.search import Searched
 from shardproof.formal.selection.model.clock import Clock

@@ -105,7 +105,7 @@ def read(module: str) -> set[str]:
         ("proofs/joint/file", ("joint",), set()),
         ("proofs/schedules/file", ("schedule",), set()),
         ("proofs/egraphs/file", ("extraction",), set()),
-        ("proofs/pipelines/file", ("pipeline",), set()),
+        ("proofs/pipelines/file", ("pipeline", "orders"), set()),
         ("proofs/overlap/file", ("overlap",), set()),
         ("proofs/views/file", ("views", "region"), set()),
     ],

@@ -47,8 +47,9 @@ from shardproof.verify.pipelines.certificate import _Check as Checker
 from shardproof.verify.pipelines.certificate import check_pipeline
 from shardproof.verify.pipelines.division import shortened, wrong_division
 from shardproof.verify.pipelines.held import crossing
-from shardproof.verify.pipelines.leaves import Units, multiple
+from shardproof.verify.pipelines.leaves import Units
 from shardproof.verify.plan.tables import CELLS
+from shardproof.verify.selection.multiples import multiple
 
 B, D = 4, 6
 

@@ -43,7 +43,7 @@ def test_no_order_of_any_cut_is_below_the_bound(seed: int, most: int, monkeypatc
         both, there = [sum(lag) for lag in lags], [lag[0] for lag in lags]
         forward = [f for f, _, _ in units]
         for value in (best, best + 1):
-            found = least_step(n, p, m, (one, updated, step), both, None, (value, forward, there))
+            found = least_step(n, p, m, ([one], [updated], [step]), both, None, (value, forward, there))
             assert found <= best, (units, lags, p, m)
             reached_it += found == value == best
         known = Bounds(closure(n, one), closure(n, updated), closure(n, step))

@@ -207,7 +207,9 @@ def test_the_program_over_cuts_equals_enumeration() -> None:
                 values.append(worst)
                 alone.append(max(step[i][j] for i, j in itertools.pairwise(bounds)))
             value, starts = least(Bounds(one, updated, step), m, sends, p, 1 << 40)
-            assert value == max(min(values), min(alone)) == least_step(n, p, m, (runs[0], runs[1], runs[2]), sends)
+            assert (
+                value == max(min(values), min(alone)) == least_step(n, p, m, ([runs[0]], [runs[1]], [runs[2]]), sends)
+            )
             assert len(starts) == p
 
 

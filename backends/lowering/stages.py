@@ -8,6 +8,9 @@ those of its operators, a movement where both its ends are the stage's:
     B   backward operators, once per micro-batch       then the gradient of the left cut is sent
     U   updates, and the way of finished gradients to them, once per step
 
+Where redistributions run beside operators, the instructions of a phase run in the order in which its tasks begin as
+planned, on one thread: an order of both streams at once.
+
 What U reads of F and B adds up over the micro-batches as it is written, open sums included.  Values live until the
 stage's last reader of them; blocks of inputs are cut out when they are first read.
 """
@@ -156,6 +159,8 @@ def _stage(c: PipelineCertificate, s: int, graph: Graph, hierarchy: tuple[int, .
         if where:
             steps[where].append(position)
     first = program.ranks[0]
+    if c.overlap is not None:
+        steps = {p: _begun(program, found, c.overlap.of(s, p)) for p, found in steps.items()}
     early = [p for x in "FB" for p in steps[x]]
     written: dict[str, str] = {}
     for p in early:
@@ -193,6 +198,25 @@ def _stage(c: PipelineCertificate, s: int, graph: Graph, hierarchy: tuple[int, .
         {"F": right[0], "B": left[1]},
         {p: tuple(found) for p, found in results.items()},
     )
+
+
+def _begun(program: Program, positions: list[int], order: tuple[int, ...]) -> list[int]:
+    """Instructions of a phase as its tasks begin: operators in the graph's order are the first tasks, then come
+    movements in theirs.
+    """
+    number = {}
+    for position in positions:
+        match program.ranks[0][position]:
+            case Compute(operator=n):
+                number[0, n] = position
+            case Move(movement=n):
+                number[1, n] = position
+            case _:
+                pass
+    tasks = [number[key] for key in sorted(number)]
+    if order and sorted(order) != list(range(len(tasks))):
+        raise InputError("an order of this file does not list the tasks of its phase")
+    return [tasks[t] for t in order] if order else positions
 
 
 def _completed(c: PipelineCertificate, s: int) -> Choices:

@@ -89,6 +89,11 @@ def pipelined_text(c: PipelineCertificate, identity: str, target: str, layouts_o
             f"the plan has {c.chunks} chunks of the model on every stage, {target} files hold one a stage; "
             "--to actions writes its schedule"
         )
+    if c.overlap is not None and not layouts_only:
+        raise InputError(
+            f"the plan says in which order redistributions run beside operators, {target} files do not; plan without "
+            "--overlap, or take --layouts-only"
+        )
     return PIPELINED[target](c, identity, layouts_only)
 
 

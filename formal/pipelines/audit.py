@@ -25,7 +25,7 @@ from ..planning.plan import default_space
 from ..planning.time_limit import TimeLimit
 from ..selection.model.clock import Clock
 from ..selection.solve import solve
-from .case import NO_STEP
+from .bounded import NO_STEP
 from .given import Configured, configured, micro_batches
 from .job import Job
 from .request import AUTO, PipelineRequest, pairs_of, triple_of

@@ -22,7 +22,8 @@ from ..schedules.published import orders, starts_of
 from ..schedules.search import Found, search
 from ..schedules.shop import shop
 from ..selection.model.clock import Clock
-from .case import Case, StagePlan
+from .case import Case
+from .phases import StagePlan
 from .weights import moved
 
 MOST_IMPROVED = 1000

@@ -23,9 +23,10 @@ from ...proofs.pipelines.certificate import PipelineCertificate, Stage
 from ..explain.scheme import LevelScheme, scheme
 from ..planning.report import table_text
 from ..schedules.drawing import text
-from .case import Case, StagePlan
+from .case import Case
 from .chunked import kept_by_chunk, view_peaks
 from .job import Job
+from .phases import StagePlan, given
 from .scheduled import waiting
 
 COLUMNS = 100
@@ -95,10 +96,10 @@ class PipelineReport:
 
 def explain_pipeline(c: PipelineCertificate) -> PipelineReport:
     """What a checked certificate holds, with its problem built again."""
-    job = Job(c.graph, c.division, c.machine, space(c.space), c.memory, c.forbidden)
+    job = Job(c.graph, c.division, c.machine, space(c.space), c.memory, c.forbidden, c.overlap is not None)
     case, pipe = Case(job, c.views, c.micro, chunks=c.chunks), c.schedule.subject
     assert isinstance(pipe, Pipeline)
-    stages = [_planned(case, stage) for stage in c.stages]
+    stages = [_planned(case, c, s) for s in range(len(c.stages))]
     problem = pipe.problem()
     kept = kept_by_chunk(pipe, c.schedule.starts)
     queued = waiting(case, stages, pipe, c.schedule.starts)
@@ -111,13 +112,16 @@ def explain_pipeline(c: PipelineCertificate) -> PipelineReport:
     return PipelineReport(c, tuple(rows), tuple(text(problem, c.schedule.starts, COLUMNS)))
 
 
-def _planned(case: Case, stage: Stage) -> StagePlan:
-    planning = case.pieces.planning
+def _planned(case: Case, c: PipelineCertificate, s: int) -> StagePlan:
+    planning, stage = case.pieces.planning, c.stages[s]
     named = [
         *((planning.operators[n], p) for n, p in stage.choices.operators),
         *((planning.copies[n], p) for n, p in stage.choices.copies),
     ]
     choices = {v: planning.decisions[v].choice(placement) for v, placement in named}
+    if c.overlap is not None:
+        found = (c.overlap.of(s, "F"), c.overlap.of(s, "B"), c.overlap.of(s, "U"))
+        return given(case.pieces, (stage.first, stage.end), choices, c.memory is not None, found)
     return StagePlan(stage.first, stage.end, choices, case.pieces.seconds(stage.first, stage.end, choices))
 
 

@@ -28,7 +28,7 @@ from ...models.cost.selection import Planning, build
 from ...models.layout.placement import SpaceError
 from ...models.layout.targets.degrees import Flags
 from ...models.pipelines.division import Division
-from ...models.pipelines.pieces import Part, Pieces
+from ...models.pipelines.pieces import NO_CHAIN, Chain, Part, Pieces
 from ...models.problem.selection_problem import FORBIDDEN, SelectionProblem, Vertex
 from ...models.text import InputError
 from ...proofs.pipelines.certificate import Leaf
@@ -41,8 +41,10 @@ from ..schedules.published import starts_of
 from ..schedules.search import search
 from ..schedules.shop import shop
 from ..selection.model.clock import Clock
-from .case import NO_LIMIT, Case, StagePlan, cases, orders
+from .bounded import NO_LIMIT
+from .case import Case, cases, orders
 from .job import Job
+from .phases import StagePlan
 from .scheduled import Scheduled, pipeline_of, step_of, waiting
 
 LAYER = re.compile(r"layer(\d+)\.")
@@ -62,8 +64,16 @@ class GivenPieces(Pieces):
         vertices = self.leaf_vertices(first, end, once)
         return (*super().key(first, end, once), tuple(self.allowed.get(v) for v in vertices))
 
-    def _part(self, vertices: list[int], micro: int, once: int, fixed: Mapping[int, int], phase: str = "") -> Part:
-        part = super()._part(vertices, micro, once, fixed, phase)
+    def _part(
+        self,
+        vertices: list[int],
+        micro: int,
+        once: int,
+        fixed: Mapping[int, int],
+        phase: str = "",
+        chain: Chain | None = NO_CHAIN,
+    ) -> Part:
+        part = super()._part(vertices, micro, once, fixed, phase, chain)
         rows = list(part.problem.vertices)
         for k, v in enumerate(part.vertices):
             if v in self.allowed and v not in fixed:

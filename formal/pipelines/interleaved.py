@@ -13,7 +13,8 @@ from ...models.pipelines.pieces import Pieces
 from ...models.text import InputError
 from ...proofs.pipelines.certificate import Interleaved, Leaf
 from ..selection.model.clock import Clock
-from .case import NO_STEP, Case
+from .bounded import NO_STEP
+from .case import Case
 from .weights import weigh
 
 
@@ -29,6 +30,7 @@ class InterleavedCase(Case):
     def __post_init__(self) -> None:
         super().__post_init__()
         self.leaves, self.passes = self.home.leaves, self.home.passes
+        self.weighed, self.channels = self.home.weighed, self.home.channels
 
     @property
     def home(self) -> Case:
@@ -58,7 +60,7 @@ class InterleavedCase(Case):
 
     def update_bound(self, most: int) -> None:
         """The bound again, after leaves came in; weights are looked for anew where no plan is better yet."""
-        count = len(self.leaves) + len(self.passes)
+        count = len(self.leaves) + len(self.passes) + len(self.weighed)
         if count == self.known:
             return
         self.known = count
@@ -89,6 +91,8 @@ class InterleavedCase(Case):
         self, pieces: Pieces, run: tuple[int, int], times: int, once: bool, phase: str, clock: Clock
     ) -> Leaf | None:
         known = self.passes.get((*run, phase)) if phase else self.leaves.get((*run, times, once))
+        if pieces.channels is not None:
+            known = self.weighed.get((*run, times, once, phase, pieces.channels), (None, 0, 0))[0]
         if known is not None and (pieces.joined or not known.nodes):
             return known
         return super()._solved(pieces, run, times, once, phase, clock)

@@ -14,11 +14,14 @@ from ...models.pipelines.micro import Along, batched, micro_batch
 from ...models.pipelines.nodes import single
 from ...models.pipelines.work import Amounts, amounts, unit_bytes
 from ...models.program.graph import Graph
+from .phases import Memo
 
 
 @dataclass(frozen=True)
 class Job:
-    """What is planned: a training step, divided, on a machine; `forbidden`: what it goes without."""
+    """What is planned: a training step, divided, on a machine; `forbidden`: what it goes without; `overlap`: whether
+    redistributions run beside operators inside a phase.
+    """
 
     graph: Graph
     division: Division
@@ -26,6 +29,8 @@ class Job:
     where: Space
     memory: int | None
     forbidden: tuple[str, ...] = ()
+    overlap: bool = False
+    orders: Memo = field(default_factory=dict, compare=False, repr=False)
     _graphs: dict[int, Graph] = field(default_factory=dict, compare=False, repr=False)
     _bytes: dict[int, list[int]] = field(default_factory=dict, compare=False, repr=False)
     _amounts: dict[int, Amounts] = field(default_factory=dict, compare=False, repr=False)

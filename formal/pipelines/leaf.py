@@ -10,6 +10,7 @@ from ...models.problem.selection_problem import ProblemError
 from ...proofs.pipelines.certificate import Leaf
 from ..selection.model.clock import Clock
 from ..selection.solve import solve
+from .channels import Names, chain_of, chains
 
 LEAF_GAP = Fraction(1, 1000)
 """Leaves are proved to this gap."""
@@ -27,14 +28,20 @@ def solved(
     """
     if clock.over():
         return None
-    joined = pieces.joined
+    joined, channels = pieces.joined, pieces.channels
+    names: Names = ((), ()) if channels is None else chains(pieces, *run)
+    if channels is not None:  # a chain that counts nothing is not said
+        names = (names[0] if channels.forward[2] else (), names[1] if channels.backward[2] else ())
+        names = (names[0] if phase != "B" else (), names[1] if phase != "F" else ())
+    chain = chain_of(pieces, names)
     try:
-        part = pieces.one_pass(*run, phase) if phase else pieces.leaf(*run, times, int(once))
+        part = pieces.one_pass(*run, phase, chain) if phase else pieces.leaf(*run, times, int(once), chain)
     except ProblemError:  # costs too large for their unit
         return None
     answer = solve(part.problem, clock=clock.at_most(LEAF_SECONDS), gap=LEAF_GAP)
     if answer.certificate is None or answer.lower_bound is None:
         return None
-    rounded = times * (len(part.problem.vertices) + len(part.problem.edges)) if joined else 0
-    value = max(0, answer.lower_bound - rounded) * PER_SECOND // part.problem.scale
-    return Leaf(*pair, *run, times, once, value, answer.certificate, phase, joined)
+    whole = 1 if channels is None else channels.whole
+    rounded = whole * times * (len(part.problem.vertices) + len(part.problem.edges)) if joined else 0
+    value = -(-max(0, answer.lower_bound - rounded) // whole) * PER_SECOND // part.problem.scale
+    return Leaf(*pair, *run, times, once, value, answer.certificate, phase, joined, channels, names)

@@ -88,7 +88,7 @@ class PipelineRequest:
     """What is asked.  `make`: the step with these blocks recomputed (a `recompute` text, as `build_step` takes it);
     `recompute`: such a text, or "auto" for the best number of `blocks` from the first stage on; `stages`: auto, P:M or
     P:M:V; `without`: placements that are forbidden, in order of `FORBIDDEN_WORDS`; `interleave`: chunks that a stage
-    may have.
+    may have; `overlap`: redistributions run beside operators inside a phase.
     """
 
     make: Callable[[str], TrainingStep | None]
@@ -101,6 +101,7 @@ class PipelineRequest:
     gap: Fraction = Fraction(0)
     without: tuple[str, ...] = ()
     interleave: int = 1
+    overlap: bool = False
 
 
 def uncut(step: TrainingStep) -> str:
@@ -137,7 +138,7 @@ def carry_out_pipelined(
         made = request.make(which) or step
         cut = divide(made.graph, made.passes)
         where = request.space or default_space(request.machine)
-        job = Job(made.graph, cut, request.machine, where, request.memory, request.without)
+        job = Job(made.graph, cut, request.machine, where, request.memory, request.without, request.overlap)
         fits = [(p, m) for p, m in pairs if p <= cut.units]
         more = triples_of(request, fits, cut.units)
         return planned(job, fits, within, request.gap, tell or (lambda words: None), more)

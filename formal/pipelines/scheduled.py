@@ -21,8 +21,9 @@ from ..schedules.published import starts_of
 from ..schedules.search import search
 from ..schedules.shop import shop
 from ..selection.model.clock import Clock
-from .case import Case, StagePlan, picoseconds
+from .case import Case, picoseconds
 from .chunked import fitted, found_within, kept_by_chunk, limits, view_peaks
+from .phases import StagePlan
 
 LARGEST_TIME = 1 << 31
 """Times of a schedule stay below this."""

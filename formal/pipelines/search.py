@@ -18,15 +18,17 @@ from ...models.communication.choices import Choices
 from ...models.cost.selection import DecisionKind
 from ...models.pipelines.views import cut_levels
 from ...models.schedules.pipeline import Pipeline
-from ...proofs.pipelines.certificate import PipelineCertificate, Stage
+from ...proofs.pipelines.certificate import Overlap, PipelineCertificate, Stage
 from ..planning.time_limit import TooSlow
 from ..schedules.search import search
 from ..schedules.shop import shop
 from ..selection.model.clock import Clock
-from .case import FAR, NO_STEP, Case, StagePlan, cases, orders
+from .bounded import NO_STEP
+from .case import FAR, Case, cases, orders
 from .chunked import best_chunk_cut
 from .interleaved import InterleavedCase, interleaved
 from .job import Job
+from .phases import StagePlan
 from .scheduled import Scheduled, scheduled
 
 TRY_SECONDS, SCHEDULE_SECONDS = 0.2, 5.0
@@ -74,7 +76,8 @@ class Searched:
         if best is None:
             raise ValueError("only a plan has a certificate")
         needed = [case for case in self.cases if case.coarse < self.lower_bound]
-        distinct = {id(leaf): leaf for case in needed for leaf in (*case.leaves.values(), *case.passes.values())}
+        found = [leaf for c in needed for leaf in (*c.leaves.values(), *c.passes.values(), *c.weighed_leaves)]
+        distinct = {id(leaf): leaf for leaf in found}
         return PipelineCertificate(
             job.graph,
             job.machine,
@@ -93,7 +96,15 @@ class Searched:
             job.forbidden,
             best.case.chunks,
             tuple(c.claimed(c.coarse >= self.lower_bound) for c in self.cases if isinstance(c, InterleavedCase)),
+            _orders(best.stages) if job.overlap else None,
         )
+
+
+def _orders(stages: Sequence[StagePlan]) -> Overlap:
+    """The orders of all phases, equal ones once."""
+    number: dict[tuple[int, ...], int] = {}
+    rows = [tuple(number.setdefault(order, len(number)) for order in stage.orders) for stage in stages]
+    return Overlap(tuple(number), tuple((f, b, u) for f, b, u in rows))
 
 
 def _choices(case: Case, stage: StagePlan) -> Choices:
@@ -244,14 +255,19 @@ class _Search:
     def attempt_cut(self, case: Case, cut: tuple[int, ...]) -> bool:
         """A plan with this cut; whether one fits."""
         for order in orders(case):
-            stages = case.plan(cut, self.clock, order)
-            if stages is None:
-                continue
-            self.slack[id(case)] = min(case.slack(stages), self.slack.get(id(case), FAR))
-            made = scheduled(case, stages, TRY_SECONDS, self.clock)
-            if made is not None and made.step < self.most:
-                self.best, self.most = made, made.step
-            return made is not None
+            planned_once, made_once = False, False
+            for channels in (None, *case.channels):
+                stages = case.plan(cut, self.clock, order, channels)
+                if stages is None:
+                    continue
+                planned_once = True
+                self.slack[id(case)] = min(case.slack(stages), self.slack.get(id(case), FAR))
+                made = scheduled(case, stages, TRY_SECONDS, self.clock)
+                made_once |= made is not None
+                if made is not None and made.step < self.most:
+                    self.best, self.most = made, made.step
+            if planned_once:
+                return made_once
         return False
 
     def say(self, case: Case) -> None:

@@ -20,7 +20,7 @@ from ...proofs.selection.file import write_certificate
 from ..explain.audit import Outcome
 from ..explain.request import proved
 from ..pipelines.audit import PipelineAudit, audit_pipeline
-from ..pipelines.case import NO_STEP
+from ..pipelines.bounded import NO_STEP
 from ..pipelines.request import PipelineRequest
 from ..planning.time_limit import TimeLimit
 from .conflict import conflict, conflict_lines

@@ -43,7 +43,7 @@ PLAN: Final = Combinations(
             ("engine", "recompute=auto", "micro_batch=auto", "interleave", "without", "overlap", "views", "joint"),
             "a strategy is taken as it is, and nothing is searched",
         ),
-        Apart("pipeline", ("overlap", "views", "joint"), "pipelined steps have no such parts yet"),
+        Apart("pipeline", ("views", "joint"), "pipelined steps have no such parts yet"),
         Apart("pipeline", ("micro_batch",), "it has micro-batches of its own: {pipeline} STAGES:MICRO-BATCHES"),
         Apart("pipeline", _VOCABULARY, "its stages are searched over whole spaces"),
         Apart("pipeline", ("engine", "threads"), "its stages are searched natively, with one thread"),

@@ -12,7 +12,8 @@ from ...models.text import bytes_text, seconds_text
 from ...proofs.pipelines.file import write_pipeline
 from ...proofs.publishing.publisher import Published, Publisher
 from ..pipelines.audit import audit_pipeline
-from ..pipelines.case import NO_STEP, Case
+from ..pipelines.bounded import NO_STEP
+from ..pipelines.case import Case
 from ..pipelines.recompute import Tried
 from ..pipelines.request import PipelineRequest, carry_out_pipelined
 from ..pipelines.scheduled import Scheduled

@@ -168,7 +168,8 @@ class PlanOptions:
 @click.option(
     "--overlap",
     is_flag=True,
-    help="Let redistributions run beside operators: placements and a schedule, with a bound over both.",
+    help="Let redistributions run beside operators: placements and a schedule, with a bound over both; with --pipeline "
+    "inside every forward and backward pass and the updates of a stage.",
 )
 @click.option(
     "--views",
@@ -196,7 +197,7 @@ def plan_command(publisher: Publisher, options: PlanOptions) -> int:
     request = options.request(publisher, notes)
     if (options.overlap or options.pipeline is not None) and not options.as_json:
         say(*(f"note: {note}" for note in notes))
-    if options.overlap:
+    if options.overlap and options.pipeline is None:
         return plan_overlap(publisher, request, clock, options.output, options.as_json)
     if options.pipeline is not None:
         where, text, types, settings = request.space, options.pipeline, options.precision, None
@@ -221,6 +222,7 @@ def plan_command(publisher: Publisher, options: PlanOptions) -> int:
             options.gap,
             without,
             options.interleave,
+            options.overlap,
         )
         return plan_pipeline(publisher, asked, clock, options.output, options.as_json, settings)
     if options.views:

@@ -6,6 +6,8 @@ Everything is a part of one problem, that of the whole training step of a micro-
               to them, is a solution that costs no more, because no cost is negative: a lower bound of a leaf is one for
               every stage that contains its units, whatever its boundaries.  Leaves side by side add up.
     pass      a leaf in which forward or backward operators cost nothing, without the edges to them
+    weighed   a leaf whose operators and edges count with the weights of `channels`, more on a chain; edges that count
+              nothing are left out
     stage     the leaf, what arrives (x_i from the left, g_j from the right, inputs), the constants that it reads, and
               the four tensors of its cuts in given layouts
 
@@ -19,13 +21,16 @@ Costs are counted so often: what runs for every micro-batch `micro` times, what 
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping
+from copy import copy
 from dataclasses import dataclass, replace
+from functools import cached_property
 
 import numpy as np
 
 from ..cost.selection import DecisionKind, Planning
 from ..problem.selection_problem import FORBIDDEN, Edge, Ints, SelectionProblem, Usage, Vertex
 from ..program.graph import Graph, Role
+from .channels import Channels
 from .division import SHARED, Division
 
 NOBODY = -2
@@ -41,6 +46,17 @@ class Part:
 
 
 @dataclass(frozen=True)
+class Chain:
+    """What a leaf counts on its chains: vertices and edges of the whole problem."""
+
+    vertices: frozenset[int]
+    edges: frozenset[int]
+
+
+NO_CHAIN = Chain(frozenset(), frozenset())
+
+
+@dataclass(frozen=True)
 class Seconds:
     """What a stage takes, in units of the problem: forward and backward of one micro-batch, updates of a step."""
 
@@ -53,6 +69,9 @@ class Pieces:
     """The parts of one planning problem.  `planning.graph` is that of the micro-batch, divided as `division` says;
     `joined`: nodes are its devices; `loose`: edges that are left out then.
     """
+
+    channels: Channels | None = None
+    """Weights of what a leaf counts; None: all of it."""
 
     def __init__(
         self, planning: Planning, division: Division, loose: frozenset[int] = frozenset(), joined: bool = False
@@ -150,15 +169,76 @@ class Pieces:
         )
         return tuple((id(problem.vertices[v].cost), self.phase[v] == "U") for v in vertices), edges
 
-    def leaf(self, first: int, end: int, micro: int, once: int) -> Part:
+    def weighing(self, channels: Channels | None) -> Pieces:
+        """The same parts with these weights; tables are shared."""
+        other = copy(self)
+        other.channels = channels
+        return other
+
+    def weighed_key(self, first: int, end: int, once: bool) -> tuple[object, ...]:
+        """Equal for runs of units whose weighed problems are equal, and whose chains lie alike."""
+        vertices = self.leaf_vertices(first, end, once)
+        local = {v: k for k, v in enumerate(vertices)}
+        edges = self._edges(local)
+        cuts, operators = self.division.cuts, self.planning.operators
+        ends: list[tuple[int, ...]] = []
+        for c in (first, end):
+            for name in cuts[c - 1] if 0 < c <= len(cuts) else ():
+                near = [self.writer[name], *(i for i, _ in self.readers[name])]
+                places = (operators[self.graph.operators[i].name] for i in near)
+                ends.append(tuple(sorted(local[v] for v in places if v in local)))
+        return (
+            *self.key(first, end, once),
+            tuple(self.phase[v] for v in vertices),
+            tuple(self.edge_phase[k] for k in edges),
+            first > 0,
+            tuple(ends),
+        )
+
+    @cached_property
+    def joins(self) -> bool:
+        """Whether chains of units side by side are one chain: what crosses a cut depends on what crosses the one
+        before it, and gradients likewise.
+        """
+        division, cuts = self.division, self.division.cuts
+        reached = {("F", u): {cuts[u - 1][0]} for u in range(1, len(cuts))}
+        reached |= {("B", u): {cuts[u][1]} for u in range(1, len(cuts))}
+        for op, u, phase in zip(self.graph.operators, division.unit, division.phase, strict=True):
+            near = reached.get((phase, u), set())
+            if any(a.tensor in near for a in op.inputs):
+                near.add(op.output.tensor)
+        inner = range(1, len(cuts))
+        return all(cuts[u][0] in reached["F", u] and cuts[u - 1][1] in reached["B", u] for u in inner)
+
+    def edges_between(self, vertices: Collection[int]) -> list[int]:
+        """Numbers of the edges between these vertices."""
+        return self._edges(vertices)
+
+    def leaf(self, first: int, end: int, micro: int, once: int, chain: Chain = NO_CHAIN) -> Part:
         """Units first .. end-1 alone.  Raises `ProblemError` if costs get too large."""
-        return self._part(self.leaf_vertices(first, end, once > 0), micro, once, {})
+        return self._part(self.leaf_vertices(first, end, once > 0), micro, once, {}, chain=chain)
 
-    def one_pass(self, first: int, end: int, phase: str) -> Part:
+    def one_pass(self, first: int, end: int, phase: str, chain: Chain = NO_CHAIN) -> Part:
         """Units first .. end-1 alone, where only the forward ("F") or backward ("B") pass of a micro-batch costs."""
-        return self._part(self.leaf_vertices(first, end, False), 1, 0, {}, phase)
+        return self._part(self.leaf_vertices(first, end, False), 1, 0, {}, phase, chain)
 
-    def _part(self, vertices: list[int], micro: int, once: int, fixed: Mapping[int, int], phase: str = "") -> Part:
+    def weight(self, phase: str, moves: bool, chained: bool) -> int:
+        """How often an operator, or an edge (`moves`), of F, B or U counts, on a chain or not."""
+        if self.channels is None:
+            return 1
+        operators, edges, chain = self.channels.of(phase)
+        return (edges if moves else operators) + (chain if chained else 0)
+
+    def _part(
+        self,
+        vertices: list[int],
+        micro: int,
+        once: int,
+        fixed: Mapping[int, int],
+        phase: str = "",
+        chain: Chain | None = NO_CHAIN,
+    ) -> Part:
+        """`chain` None: everything may be on one, and counts for the search."""
         whole = self.planning.problem
         local = {v: k for k, v in enumerate(vertices)}
         tables: list[Ints] = []
@@ -166,13 +246,22 @@ class Pieces:
         edges = []
         for k in self._edges(local):
             e, times = whole.edges[k], once if self.once[k] else micro
+            mine = "U" if self.once[k] else self.edge_phase[k]
+            times *= self.weight(mine, True, chain is None or k in chain.edges) or int(chain is None)
             if times and phase in ("", self.edge_phase[k]):
                 at = (e.table, times)
                 if at not in number:
                     number[at] = len(tables)
                     tables.append(self._times(whole.tables[e.table], times))
                 edges.append(Edge(local[e.u], local[e.v], number[at], e.rows, e.cols))
-        costs = [self._times(whole.vertices[v].cost, once if self.phase[v] == "U" else micro) for v in vertices]
+        costs = [
+            self._times(
+                whole.vertices[v].cost,
+                (once if self.phase[v] == "U" else micro)
+                * self.weight(self.phase[v], False, chain is None or v in chain.vertices),
+            )
+            for v in vertices
+        ]
         for k, v in enumerate(vertices):
             if phase and self.phase[v] != phase:
                 costs[k] = np.where(costs[k] >= FORBIDDEN, FORBIDDEN, 0)
@@ -235,7 +324,11 @@ class Pieces:
     def stage(self, first: int, end: int, micro: int, once: int, layouts: Mapping[str, int]) -> Part:
         """A stage, with the copies of what crosses its cuts in the layouts `layouts` (tensor -> choice)."""
         fixed = {self.planning.copies[t]: layouts[t] for t in self.crossing(first, end)}
-        return self._part(self.stage_vertices(first, end), micro, once, fixed)
+        return self._part(self.stage_vertices(first, end), micro, once, fixed, chain=None)
+
+    def stage_edges(self, first: int, end: int) -> list[int]:
+        """Edges inside a stage, in the order of the problem."""
+        return self._edges(set(self.stage_vertices(first, end)))
 
     def seconds(self, first: int, end: int, x: Mapping[int, int]) -> Seconds:
         """What a stage takes under choices x (vertex of the whole problem -> choice)."""

@@ -14,6 +14,7 @@ from dataclasses import dataclass
 
 from ...models.communication.choices import Choices
 from ...models.machine.machine import Machine
+from ...models.pipelines.channels import Channels
 from ...models.pipelines.division import Division
 from ...models.program.graph import Graph
 from ..schedules.certificate import ScheduleCertificate
@@ -28,7 +29,9 @@ class Leaf:
     """Units first .. end-1 on a view of `stages`, with `micro` micro-batches, and all runs of units equal to them, take
     at least `bound` picoseconds for forward and backward of `times` micro-batches (1 or all), with `once` and the
     updates of a step.  `phase`: "F" or "B" of one micro-batch alone, of one without updates.  `nodes`: the certificate
-    is about the problem in which every node of the view is one device (`models.pipelines.nodes`).
+    is about the problem in which every node of the view is one device (`models.pipelines.nodes`).  `channels`: where
+    redistributions run beside operators, the weights of the problem, and `chains`: names of the operators of its chain
+    forward and backward; leaves with other weights do not add up with it (`models.pipelines.channels`).
     """
 
     stages: int
@@ -41,6 +44,8 @@ class Leaf:
     certificate: SelectionCertificate
     phase: str = ""
     nodes: bool = False
+    channels: Channels | None = None
+    chains: tuple[tuple[str, ...], tuple[str, ...]] = ((), ())
 
 
 @dataclass(frozen=True)
@@ -69,13 +74,29 @@ class Stage:
     choices: Choices
 
 
+@dataclass(frozen=True)
+class Overlap:
+    """Redistributions run beside operators inside every phase.  `stages[s]`: the numbers of the orders of its forward
+    and backward pass and of its updates; an order lists all tasks of the phase, its operators in the graph's order,
+    then its redistributions in the problem's, as they begin; an empty one: one after another.
+    """
+
+    orders: tuple[tuple[int, ...], ...]
+    stages: tuple[tuple[int, int, int], ...]
+
+    def of(self, stage: int, phase: str) -> tuple[int, ...]:
+        """The order of a phase F, B or U."""
+        return self.orders[self.stages[stage]["FBU".index(phase)]]
+
+
 @dataclass(frozen=True, eq=False)
 class PipelineCertificate:
     """`graph`: one training step with its whole batch.  `pairs`: what is enumerated.  `quantum`: picoseconds per unit
     of the schedule.  `step` and `lower_bound` in picoseconds.  `ordered`: stages lie on the views in the machine's
     order, so a send takes what the boundary that it crosses takes; else the farthest for the plan, the nearest for the
     bound.  `forbidden`: placements that the plan and everything enumerated go without.  `chunks`: stages on each view,
-    stage k on view k mod `views`; `interleaved`: what is enumerated beside `pairs`.
+    stage k on view k mod `views`; `interleaved`: what is enumerated beside `pairs`.  `overlap`: None where a phase
+    takes the sum of its operators and redistributions.
     """
 
     graph: Graph
@@ -95,6 +116,7 @@ class PipelineCertificate:
     forbidden: tuple[str, ...] = ()
     chunks: int = 1
     interleaved: tuple[Interleaved, ...] = ()
+    overlap: Overlap | None = None
 
     @property
     def views(self) -> int:

@@ -2,14 +2,16 @@
 
     pipeline.json    {"format", "graph_sha256", "machine_sha256", "space", "memory_limit", "units", "phases", "cuts",
                       "pairs", "micro_batches", "stages": [[first, end, operators, copies], ..], "quantum", "step",
-                      "lower_bound", "leaves": [[stages, micro, first, end, times, once, bound(, phase)(, "nodes")],
-                      ..], ("ordered": true), ("forbidden": [word, ..]), ("chunks": V),
-                      ("interleaved": [[stages, micro, chunks, [weight, ..]], ..])}
+                      "lower_bound", "leaves": [[stages, micro, first, end, times, once, bound(, phase)(, "nodes")
+                      (, channels)], ..], ("ordered": true), ("forbidden": [word, ..]), ("chunks": V),
+                      ("interleaved": [[stages, micro, chunks, [weight, ..]], ..]),
+                      ("overlap": {"orders": [[task, ..], ..], "stages": [[F, B, U], ..]})}
     graph.json (the step with its whole batch), machine.json, constants/..     as in plans
     schedule.*       the schedule of the chosen pipeline
     leaves/K.*       the selection certificate of leaf K
 
-Placements are rows [name, axes, matrix] as in plans.  Decoding checks types and structure; `verify` says what is true.
+Placements are rows [name, axes, matrix] as in plans.  Channels are [[c, m, p] of F, of B, of U, [name, ..] of the
+chain of F, of B].  Decoding checks types and structure; `verify` says what is true.
 """
 
 from __future__ import annotations
@@ -19,6 +21,7 @@ from pathlib import Path
 from typing import Final
 
 from ...models.communication.choices import Choices
+from ...models.pipelines.channels import Channels, Phase
 from ...models.pipelines.division import Division
 from ..container.archive import Member, read_json, write_container
 from ..container.canonical import Reader, canonical
@@ -28,13 +31,15 @@ from ..plan.subject import HASHES, read_subject, subject_hashes, subject_members
 from ..schedules.file import decode_schedule, encode_schedule
 from ..selection.certificates import SelectionCertificate
 from ..selection.file import decode_certificate, encode_certificate
-from .certificate import Interleaved, Leaf, PipelineCertificate, Stage
+from .certificate import Interleaved, Leaf, Overlap, PipelineCertificate, Stage
 
 PIPELINE: Final = "pipeline.json"
 FORMAT: Final = "shardproof-pipeline/1"
 MOST_LEAVES: Final = 2000
 MOST_PAIRS: Final = 1 << 10
 MOST_CHUNKS: Final = 64
+MOST_WEIGHT: Final = 1 << 10
+_OPTIONAL: Final = ("ordered", "forbidden", "chunks", "interleaved", "overlap")
 _FIELDS: Final = [
     "format",
     *HASHES,
@@ -78,11 +83,13 @@ def encode_pipeline(c: PipelineCertificate) -> dict[str, Member]:
         **({"forbidden": list(c.forbidden)} if c.forbidden else {}),
         **({"chunks": c.chunks} if c.chunks > 1 else {}),
         **({"interleaved": rows} if (rows := [_row(x) for x in c.interleaved]) else {}),
+        **({} if c.overlap is None else {"overlap": _orders(c.overlap)}),
         "leaves": [
             [
                 *(x.stages, x.micro, x.first, x.end, x.times, x.once, x.bound),
                 *([x.phase] if x.phase else []),
                 *(["nodes"] if x.nodes else []),
+                *([] if x.channels is None else [_channels(x.channels, x.chains)]),
             ]
             for x in c.leaves
         ],
@@ -100,7 +107,7 @@ def encode_pipeline(c: PipelineCertificate) -> dict[str, Member]:
 def decode_pipeline(members: Mapping[str, Member]) -> PipelineCertificate:
     """Inverse of `encode_pipeline`; `ContainerError` names what is wrong."""
     require_kind(members, PIPELINE)
-    head = read_json(members, PIPELINE).fields(*_FIELDS, optional=("ordered", "forbidden", "chunks", "interleaved"))
+    head = read_json(members, PIPELINE).fields(*_FIELDS, optional=_OPTIONAL)
     if head["format"].text() != FORMAT:
         head["format"].fail(f"this version reads {FORMAT!r} only")
     graph, machine = read_subject(head, members)
@@ -141,6 +148,7 @@ def decode_pipeline(members: Mapping[str, Member]) -> PipelineCertificate:
         tuple(word.text(20) for word in head["forbidden"].items(8)) if head.has("forbidden") else (),
         head["chunks"].integer(2, MOST_CHUNKS) if head.has("chunks") else 1,
         tuple(map(_interleaved, head["interleaved"].items(MOST_PAIRS))) if head.has("interleaved") else (),
+        _overlap(head["overlap"], len(stages)) if head.has("overlap") else None,
     )
 
 
@@ -161,14 +169,46 @@ def _interleaved(reader: Reader) -> Interleaved:
     return found
 
 
+def _orders(x: Overlap) -> dict[str, object]:
+    return {"orders": [list(order) for order in x.orders], "stages": [list(row) for row in x.stages]}
+
+
+def _overlap(reader: Reader, count: int) -> Overlap:
+    head = reader.fields("orders", "stages")
+    orders = tuple(tuple(row.integers(0, 1 << 26, 1 << 22)) for row in head["orders"].items(3 * count))
+    rows = [row.integers(0, len(orders) - 1, 3) for row in head["stages"].items(count)]
+    if len(rows) != count or any(len(row) != 3 for row in rows):
+        head["stages"].fail(f"must have the numbers of three orders for each of {count} stages")
+    return Overlap(orders, tuple((f, b, u) for f, b, u in rows))
+
+
+def _channels(x: Channels, chains: tuple[tuple[str, ...], ...]) -> list[object]:
+    return [*(list(x.of(phase)) for phase in "FBU"), *map(list, chains)]
+
+
+def _weighed(reader: Reader) -> tuple[Channels, tuple[tuple[str, ...], tuple[str, ...]]]:
+    *weights, forward, backward = reader.parts(5)
+    rows: list[Phase] = []
+    for x in weights:
+        c, m, p = (y.integer(0, MOST_WEIGHT) for y in x.parts(3))
+        rows.append((c, m, p))
+    found = Channels(*rows)
+    if found.whole == 0 or {sum(row) for row in rows} != {found.whole} or found.update[2]:
+        reader.fail("weights of every pass must add up to the same number above 0; updates have no chain")
+    return found, (forward.texts(1 << 16), backward.texts(1 << 16))
+
+
 def _leaf(reader: Reader, certificate: SelectionCertificate) -> Leaf:
     row = tuple(reader.items())
+    weighed = _weighed(row[-1]) if len(row) > 7 and type(row[-1].value) is list else (None, ((), ()))
+    row = row if weighed[0] is None else row[:-1]
     if len(row) not in (7, 8, 9):
-        reader.fail("must have 7 parts, and behind them a phase, or nodes, or both")
+        reader.fail("must have 7 parts, and behind them a phase, nodes, channels, or several of these in this order")
     words = [word.text(5) for word in row[7:]]
     phase = words[0] if words and words[0] in ("F", "B") else ""
     nodes = words == [*([phase] if phase else []), "nodes"]
     if words != [*([phase] if phase else []), *(["nodes"] if nodes else [])]:
         row[7].fail("must be F or B, or nodes behind it")
     stages, micro, first, end, times = (x.integer(0, 1 << 20) for x in row[:5])
-    return Leaf(stages, micro, first, end, times, row[5].flag(), row[6].integer(0, 1 << 62), certificate, phase, nodes)
+    once, bound = row[5].flag(), row[6].integer(0, 1 << 62)
+    return Leaf(stages, micro, first, end, times, once, bound, certificate, phase, nodes, *weighed)

@@ -9,9 +9,10 @@ from dataclasses import replace
 from fractions import Fraction
 
 from conformance.writing import Head, Suite, changed, container
-from shardproof.formal.pipelines.case import Case, StagePlan
+from shardproof.formal.pipelines.case import Case
 from shardproof.formal.pipelines.interleaved import interleaved
 from shardproof.formal.pipelines.job import Job
+from shardproof.formal.pipelines.phases import StagePlan
 from shardproof.formal.pipelines.scheduled import scheduled
 from shardproof.formal.pipelines.search import Searched
 from shardproof.formal.selection.model.clock import Clock

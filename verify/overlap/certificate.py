@@ -37,7 +37,6 @@ from ...proofs.overlap.certificate import OverlapCertificate
 from ...proofs.overlap.file import decode_overlap
 from ...proofs.schedules.certificate import ScheduleCertificate
 from ..budget import Budget
-from ..pipelines.leaves import multiple
 from ..plan.assumptions import wrong_assumptions
 from ..plan.effort import AGAIN, BOX, ENTRY, charge_tables
 from ..plan.plan import entries_result, space_result
@@ -45,6 +44,7 @@ from ..plan.structure import replaces, uses
 from ..plan.used_entries import Entries, wrong_structure
 from ..schedules.certificate import check_schedule
 from ..selection.certificate import check_selection
+from ..selection.multiples import multiple
 from ..verdict import CheckResult, Rounding
 from .memory import blocks, inescapable, unavoidable
 

@@ -8,6 +8,8 @@ the plan's views and of the sends between them.
     of sends      only where there is a second stage: they delay and do not wait; sends-by-bandwidth(level ..) names the
                   levels whose collectives are measured and that sends cross by bandwidth and latency all the same
     of batches    only where there is a second micro-batch: gradients are added in the products that make them
+    of overlap    where redistributions run beside operators: inside a phase alone, on one stream, and statistics are
+                  exchanged in their operators; then nothing says `no-overlap`
 """
 
 from __future__ import annotations
@@ -23,13 +25,14 @@ from ..plan.assumptions import measured, unmeasured
 from .bound import parts
 
 ALWAYS = ("backward-in-one-piece", "synchronous-weights", "updates-after-the-last-backward")
+OVERLAP = ("one-stream-of-redistributions", "phases-one-after-another", "statistics-in-their-operator")
 SENDS, BATCHES = "sends-do-not-wait", "accumulation-in-the-product"
 
 
 def worded(c: PipelineCertificate) -> set[str]:
     """What a file assumes whatever its numbers are."""
     counts = [*c.pairs, *((x.stages, x.micro) for x in c.interleaved)]
-    found = {*ALWAYS, *(f"no-{word}" for word in c.forbidden)}
+    found = {*ALWAYS, *(f"no-{word}" for word in c.forbidden), *(OVERLAP if c.overlap is not None else ())}
     found |= (
         {SENDS, *(["stages-in-the-machines-order"] if c.ordered else [])} if any(p > 1 for p, _ in counts) else set()
     )
@@ -51,7 +54,7 @@ def assumptions(c: PipelineCertificate, where: Space, graph_of: Callable[[int], 
         found |= unmeasured(graph, c.machine, where, c.memory) | (said := measured(graph, used))
         odd = [c.machine.levels[k].name for k in sorted(crossed) if c.machine.levels[k].collectives]
         found |= {f"sends-by-bandwidth({' '.join(odd)})"} if said and odd else set()
-    return tuple(sorted(found))
+    return tuple(sorted(found - {"no-overlap" if c.overlap is not None else ""}))
 
 
 def levels_crossed(machine: Machine, stages: int) -> range:

@@ -18,6 +18,7 @@ on its devices; the last backward there is followed by the backwards before it, 
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from fractions import Fraction
 from itertools import accumulate
 
@@ -172,18 +173,13 @@ def least_bytes(graph: Graph, division: Division, micro: int) -> list[int]:
     return found
 
 
-def table(units: int, runs: Runs, memory: tuple[list[int], int] | None, budget: Budget) -> list[list[int]]:
-    """[i][j]: the best sum of what runs side by side in units i .. j-1 take at least; beyond any number for what does
-    not fit `memory` (as in `least_step`).
+def table(units: int, groups: Sequence[Runs], memory: tuple[list[int], int] | None, budget: Budget) -> list[list[int]]:
+    """[i][j]: the best sum of what runs side by side in units i .. j-1 take at least, all of one group; beyond any
+    number for what does not fit `memory` (as in `least_step`).
     """
-    budget.charge(RUN * units * (2 * units + len(runs)), PLACE)
-    begins: dict[int, list[tuple[int, int]]] = {}
-    for (a, b), value in runs.items():
-        begins.setdefault(a, []).append((b, value))
-    rows = [[0] * (units + 1) for _ in range(units + 1)]
-    for i in range(units - 1, -1, -1):
-        for j in range(i + 1, units + 1):
-            rows[i][j] = max(rows[i + 1][j], *(value + rows[b][j] for b, value in begins.get(i, []) if b <= j), 0)
+    rows = _sums(units, groups[0], budget)
+    for runs in groups[1:]:
+        rows = [list(map(max, a, b)) for a, b in zip(rows, _sums(units, runs, budget), strict=True)]
     if memory is not None:
         for i in range(units):
             held = 0
@@ -193,19 +189,32 @@ def table(units: int, runs: Runs, memory: tuple[list[int], int] | None, budget: 
     return rows
 
 
+def _sums(units: int, runs: Runs, budget: Budget) -> list[list[int]]:
+    """The best sums of one group."""
+    budget.charge(RUN * units * (2 * units + len(runs)), PLACE)
+    begins: dict[int, list[tuple[int, int]]] = {}
+    for (a, b), value in runs.items():
+        begins.setdefault(a, []).append((b, value))
+    rows = [[0] * (units + 1) for _ in range(units + 1)]
+    for i in range(units - 1, -1, -1):
+        for j in range(i + 1, units + 1):
+            rows[i][j] = max(rows[i + 1][j], *(value + rows[b][j] for b, value in begins.get(i, []) if b <= j), 0)
+    return rows
+
+
 def least_step(
     units: int,
     stages: int,
     micro: int,
-    known: tuple[Runs, Runs, Runs],
+    known: tuple[Sequence[Runs], Sequence[Runs], Sequence[Runs]],
     sends: list[int],
     memory: tuple[list[int], int] | None = None,
     wanted: tuple[int, list[int], list[int]] | None = None,
     budget: Budget | None = None,
 ) -> int:
-    """The least bound over all cuts.  `known`: (A, W, V) of runs; those side by side add up.  `sends[c]`: there and
-    back at cut c.  `memory`: bytes per unit and what a stage may hold.  `wanted`: a value, which is the result too if
-    no cut has both lines below it; least forward times of units; sends there.
+    """The least bound over all cuts.  `known`: (A, W, V) of runs; those side by side add up in a group.  `sends[c]`:
+    there and back at cut c.  `memory`: bytes per unit and what a stage may hold.  `wanted`: a value, which is the
+    result too if no cut has both lines below it; least forward times of units; sends there.
     """
 
     budget = Budget.asked() if budget is None else budget

@@ -3,7 +3,8 @@
 Pipeline   units, phases and cuts are the graph's; the batch may be cut; every stage has the placements of its
            operators and copies, the same even layouts at both sides of a cut, and fits the memory with as many
            activations as the schedule keeps there; its times are the schedule's; the step ends with the last update,
-               each right behind the last backward of its stage
+               each right behind the last backward of its stage; with orders of phases their times are those of
+               operators and redistributions on two streams (`phases`)
 Schedule   the schedule obeys its times, order and memory (`verify.schedules`)
 Space, Entries   per pair that has leaves or is chosen: the choices are the space's, the entries those of index sets
 WithinGap  for every enumerated pair, least work and the leaves give a bound that is not below the stated one
@@ -42,7 +43,6 @@ from ..verdict import CheckResult, Rounding
 from .assumptions import assumptions, worded
 from .bound import (
     PICO,
-    Runs,
     Work,
     cells_of,
     crossed,
@@ -62,9 +62,10 @@ from .division import shortened, wrong_division
 from .forbidden import allowed, forbid
 from .held import held
 from .interleaved import least_mean
-from .leaf_bounds import proved
 from .leaves import Units
 from .nodes import free, joined, simple
+from .phases import in_flight, tasks_of
+from .runs import Groups, learn, least_work_group, weighed_group
 
 NO_LIMIT = 1 << 50
 """Bytes for which memory rows are built where no limit was given."""
@@ -256,6 +257,10 @@ class _Check:
         known = {*c.pairs, *(t[:2] for t in triples)}
         if any((x.stages, x.micro) not in known for x in c.leaves):
             return "a leaf belongs to none of the pairs that are enumerated"
+        if c.overlap is not None and len(c.overlap.stages) != len(c.stages):
+            return "the orders of phases are those of other stages"
+        if any((x.channels is None) != (c.overlap is None) for x in c.leaves):
+            return "leaves have weights of channels where redistributions run beside operators, and only there"
         pipe = c.schedule.subject
         if not isinstance(pipe, Pipeline) or pipe.chunks != c.chunks or pipe.wave or pipe.uneven != (c.chunks > 1):
             chunks = "one chunk" if c.chunks == 1 else f"{c.chunks} chunks"
@@ -267,6 +272,7 @@ class _Check:
     def _wrong_stages(self, units: Units) -> str:
         c, pipe = self.c, self.pipe()
         scale, layouts, updates = units.planning.problem.scale, dict[str, int](), list[int]()
+        extras = list[list[int]]()
         net, _ = pipeline_network(pipe, True)
         sizes = len(units.graph.operators) + len(units.entries.moves)
         self.budget.charge(OBJECT * 256 * len(c.stages) * sizes, "stages")
@@ -276,15 +282,15 @@ class _Check:
         for s, (stage, x) in enumerate(zip(c.stages, chosen, strict=True)):
             if wrong := self._wrong_choices(units, stage, x, layouts):
                 return f"stage {s}: {wrong}"
-            forward, backward, update = (
-                ceil(Fraction(t * PICO, scale)) for t in units.seconds(stage.first, stage.end, x)
-            )
+            times, more = self.phases(units, s, x)
+            extras.append(more)
+            forward, backward, update = (ceil(Fraction(t * PICO, scale)) for t in times)
             updates.append(update)
             expected = (-(-forward // c.quantum), -(-backward // c.quantum), 0)
             if pipe.times[s] != expected:
                 return f"stage {s}: takes {expected} of {c.quantum} ps, the schedule says {pipe.times[s]}"
         for view in range(c.views):
-            peak = 0 if c.memory is None else held(c, units, chosen, net.times, self.lags(), view)
+            peak = 0 if c.memory is None else held(c, units, chosen, net.times, self.lags(), view, extras)
             if c.memory is not None and peak > c.memory:
                 return f"stage {view}: needs {peak} bytes with the activations of the schedule, the limit is {c.memory}"
         for s in range(1, len(c.stages)):
@@ -300,6 +306,18 @@ class _Check:
             int(ends[view :: c.views].max()) * c.quantum + sum(updates[view :: c.views]) for view in range(c.views)
         )
         return "" if step == c.step else f"the step takes {step} ps, the claim says {c.step}"
+
+    def phases(self, units: Units, s: int, x: Mapping[int, int]) -> tuple[tuple[int, int, int], list[int]]:
+        """What the phases of a stage take, and per operator the bytes that redistributions beside it add."""
+        stage, overlap = self.c.stages[s], self.c.overlap
+        if overlap is None:
+            return units.seconds(stage.first, stage.end, x), []
+        times, more = [], list[int]()
+        for phase in "FBU":
+            tasks, order = tasks_of(units, stage.first, stage.end, x, phase), overlap.of(s, phase)
+            times.append(tasks.takes(order))
+            more += [] if self.c.memory is None else in_flight(units, tasks, x, order)
+        return (times[0], times[1], times[2]), more
 
     def pipe(self) -> Pipeline:
         """What is scheduled."""
@@ -367,41 +385,24 @@ class _Check:
                 self.units.pop((*pair, nodes), None)
         return min(found)
 
-    def runs(self, stages: int, micro: int) -> tuple[Runs, Runs, Runs, Runs, Runs]:
-        """Least times of runs of units: forward, backward, both, these with updates, all micro-batches with updates."""
+    def runs(self, stages: int, micro: int) -> Groups:
+        """Least times of runs of units."""
         c, n = self.c, self.c.division.units
         if stages > n:
             raise Wrong(f"{stages} stages of {n} units")
         view = self.view(stages)
         cuts = PART * 16 * n * (1 + len(view.levels)) + OBJECT * len(c.leaves)
         self.budget.charge(cuts + cells_of(self.work(micro), view), "least work")
-        work, first = least_work(self.work(micro), view), least_work(self.work(micro), view, "F")
-        one: Runs = {(u, u + 1): w for u, w in enumerate(work)}
-        forward: Runs = {(u, u + 1): w for u, w in enumerate(first)}
-        backward: Runs = {}
-        updated, step = dict(one), {(u, u + 1): w * micro for u, w in enumerate(work)}
+        both, forward, backward = (least_work(self.work(micro), view, phases) for phases in ("FB", "F", "B"))
         leaves = [leaf for leaf in c.leaves if (leaf.stages, leaf.micro) == (stages, micro)]
-        for nodes in sorted({leaf.nodes for leaf in leaves}):
-            units = self.problem(stages, micro, nodes=nodes)
-            for leaf in (leaf for leaf in leaves if leaf.nodes == nodes):
-                value = proved(units, leaf)
-                alike = min(leaf.end - leaf.first, n - (leaf.end - leaf.first) + 1)
-                self.budget.charge(OBJECT * 16 * alike * (len(units.where) + len(units.updating)), "leaves")
-                size, key = leaf.end - leaf.first, units.alike(leaf.first, leaf.end, leaf.once, leaf.phase)
-                for i in range(n - size + 1):
-                    run = (i, i + size)
-                    if units.alike(*run, leaf.once, leaf.phase) != key:
-                        continue
-                    if leaf.phase:
-                        passes = forward if leaf.phase == "F" else backward
-                        passes[run] = max(passes.get(run, 0), value)
-                        continue
-                    if not leaf.once:
-                        one[run] = max(one.get(run, 0), value)
-                    if leaf.times == 1:
-                        updated[run] = max(updated.get(run, 0), value)
-                    step[run] = max(step.get(run, 0), value if leaf.once else value * micro)
-        return forward, backward, one, updated, step
+        base = least_work_group(forward, backward if c.overlap is not None else (), both, micro)
+        return learn(
+            base,
+            leaves,
+            lambda nodes: self.problem(stages, micro, nodes=nodes),
+            lambda channels: weighed_group(channels, forward, backward, micro),
+            n,
+        )
 
     def memory(self, stages: int, micro: int) -> tuple[list[int], int] | None:
         """Bytes per unit at least, and what the devices of a view may hold; nothing without a limit."""
@@ -409,7 +410,7 @@ class _Check:
             return None
         return least_bytes(self.graph(micro), self.c.division, micro), self.c.memory * self.view(stages).devices
 
-    def least(self, stages: int, micro: int, runs: tuple[Runs, Runs, Runs, Runs, Runs]) -> int:
+    def least(self, stages: int, micro: int, runs: Groups) -> int:
         """Picoseconds of a step on `stages` stages with `micro` micro-batches at least."""
         c, n, graph = self.c, self.c.division.units, self.graph(micro)
         first = least_work(self.work(micro), self.view(stages), "F")
@@ -419,14 +420,15 @@ class _Check:
             sends.append(int(PICO * sum(send(c.machine, stages, size, False) for size in sizes)))
             there.append(int(PICO * send(c.machine, stages, sizes[0], False)))
         memory, wanted = self.memory(stages, micro), (c.lower_bound, first, there)
-        found = least_step(n, stages, micro, runs[2:], sends, memory, wanted, self.budget)
+        known = [g.both for g in runs], [g.updated for g in runs], [g.step for g in runs]
+        found = least_step(n, stages, micro, known, sends, memory, wanted, self.budget)
         phases = any(leaf.phase for leaf in c.leaves if (leaf.stages, leaf.micro) == (stages, micro))
         if found >= c.lower_bound or stages == 1 or not (c.ordered or phases):
             return found
-        known = self.known(stages, micro, stages, runs)
-        return c.lower_bound if none_below(known, stages, micro, c.lower_bound, self.budget) else found
+        tables = self.known(stages, micro, stages, runs)
+        return c.lower_bound if none_below(tables, stages, micro, c.lower_bound, self.budget) else found
 
-    def least_interleaved(self, x: Interleaved, runs: tuple[Runs, Runs, Runs, Runs, Runs]) -> int:
+    def least_interleaved(self, x: Interleaved, runs: Groups) -> int:
         """Picoseconds of a step with several chunks on every view at least."""
         stages = x.stages * x.chunks
         if stages > self.c.division.units or x.stages < 2 or x.chunks < 2:
@@ -436,10 +438,11 @@ class _Check:
         known = self.known(x.stages, x.micro, stages, runs)
         return least_mean(known, x.stages, x.chunks, x.micro, x.weights, self.budget)
 
-    def known(self, views: int, micro: int, stages: int, runs: tuple[Runs, Runs, Runs, Runs, Runs]) -> Known:
+    def known(self, views: int, micro: int, stages: int, runs: Groups) -> Known:
         """Tables of all runs, and sends in front of every stage."""
         n, memory = self.c.division.units, self.memory(views, micro)
-        rows = (table(n, found, memory, self.budget) for found in runs)
+        kinds = zip(*((g.forward, g.backward, g.both, g.updated, g.step) for g in runs), strict=True)
+        rows = (table(n, found, memory, self.budget) for found in kinds)
         self.budget.charge(PART * 8 * stages * n * (1 + len(self.c.machine.levels)), "sends")
         graph = self.graph(micro)
         ways = ([graph.tensor(pair[way]) for pair in self.c.division.cuts] for way in (0, 1))

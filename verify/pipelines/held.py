@@ -3,7 +3,8 @@
 A view works on one task at a time.  When a task of chunk k starts, with n(c) activations of every chunk c from the
 start of their forward to the end of their backward passes, there are on the fullest device no more than
 
-    all that chunk k needs at its fullest operator with n(k)  +  sum over the others of what they rest on with n(c)
+    all that chunk k needs at its fullest operator with n(k), with what redistributions beside it add (`phases`)
+    +  sum over the others of what they rest on with n(c)
     +  sum over the chunks of what has come over their cuts and is not read yet, and of what is being sent
 """
 
@@ -45,8 +46,18 @@ def activations(c: PipelineCertificate, times: Ints, view: int, budget: Budget) 
     return found
 
 
-def held(c: PipelineCertificate, units: Units, chosen: Chosen, times: Ints, lags: Sequence[int], view: int) -> int:
-    """Bytes on the fullest device of a view.  `chosen`: choices of every chunk of the model."""
+def held(
+    c: PipelineCertificate,
+    units: Units,
+    chosen: Chosen,
+    times: Ints,
+    lags: Sequence[int],
+    view: int,
+    extras: Sequence[Sequence[int]],
+) -> int:
+    """Bytes on the fullest device of a view.  `chosen`: choices of every chunk of the model; `extras`: per operator of
+    each what redistributions beside it add, or nothing where they are not beside any.
+    """
     mine = range(view, len(c.stages), c.views)
     known: dict[tuple[bool, int, int], int] = {}
 
@@ -55,6 +66,10 @@ def held(c: PipelineCertificate, units: Units, chosen: Chosen, times: Ints, lags
         if key not in known:
             stage, x = c.stages[chunk], chosen[chunk]
             units.entries.budget.charge(OBJECT * 64 * (len(units.rows) + len(units.graph.operators)), "activations")
+            if works and extras[chunk]:
+                rows = zip(units.moments(stage.first, stage.end, x, kept, c.micro), extras[chunk], strict=True)
+                known[key] = max(amount + more for amount, more in rows)
+                return known[key]
             count = units.peak if works else units.resting
             known[key] = count(stage.first, stage.end, x, kept, c.micro)
         return known[key]

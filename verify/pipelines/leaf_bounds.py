@@ -1,4 +1,6 @@
-"""This module says what a leaf establishes: what a run of units takes at least, by a certificate about its problem."""
+"""This module says what a leaf establishes: what a run of units takes at least, by a certificate about its problem; of
+weights of channels it is the mean, so what the certificate proves is divided by what they add up to.
+"""
 
 from __future__ import annotations
 
@@ -8,6 +10,7 @@ from ..selection.certificate import check_selection
 from .bound import PICO
 from .choices import Wrong
 from .leaves import Units
+from .weighed import chains_of
 
 
 def proved(units: Units, leaf: Leaf) -> int:
@@ -18,7 +21,10 @@ def proved(units: Units, leaf: Leaf) -> int:
         raise Wrong(f"a leaf counts {leaf.times} of {leaf.micro} micro-batches")
     if leaf.phase and (leaf.once or leaf.times != 1):
         raise Wrong(f"a leaf of one pass counts {leaf.times} micro-batches{' and updates' if leaf.once else ''}")
-    problem = units.leaf(leaf.first, leaf.end, leaf.times, leaf.once, leaf.phase)
+    chain = chains_of(units, leaf, leaf.first)
+    if leaf.channels is None and leaf.chains != ((), ()):
+        raise Wrong(f"leaf {leaf.first} to {leaf.end}: has chains and no weights")
+    problem = units.leaf(leaf.first, leaf.end, leaf.times, leaf.once, leaf.phase, leaf.channels, chain)
     found = check_selection(problem, leaf.certificate, budget=units.entries.budget)
     if found.verdict is not Verdict.PROVED or isinstance(leaf.certificate.claim, Infeasible):
         raise Wrong(f"leaf {leaf.first} to {leaf.end} of {leaf.stages}:{leaf.micro}: {found.reason or 'no bound'}")
@@ -26,8 +32,9 @@ def proved(units: Units, leaf: Leaf) -> int:
     if not isinstance(claim, Optimal | WithinGap | LowerBound):
         raise Wrong(f"leaf {leaf.first} to {leaf.end} of {leaf.stages}:{leaf.micro}: no bound")
     value = claim.cost if isinstance(claim, Optimal) else claim.lower_bound
+    whole = 1 if leaf.channels is None else leaf.channels.whole
     if leaf.nodes:  # there every entry may be rounded up by one unit where those of the view are not
-        value -= leaf.times * (len(problem.vertices) + len(problem.edges))
-    if value * PICO // problem.scale < leaf.bound:
+        value -= whole * leaf.times * (len(problem.vertices) + len(problem.edges))
+    if -(-value // whole) * PICO // problem.scale < leaf.bound:
         raise Wrong(f"leaf {leaf.first} to {leaf.end}: its certificate gives less than {leaf.bound} ps")
     return leaf.bound

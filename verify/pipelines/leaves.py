@@ -9,6 +9,8 @@ operator that it runs (forward, backward, updates, each in order of the graph):
                                          once from where it is written (or first read) to its last reader
     gradients that updates read          as they are written, from the beginning to the updates, if m > 1
     everything else, operands received   as in plans, within the stage
+
+Where redistributions run beside operators, a leaf counts either with the weights of its channels (`weighed`).
 """
 
 from __future__ import annotations
@@ -18,17 +20,20 @@ from collections.abc import Collection, Iterator, Mapping
 import numpy as np
 
 from ...models.cost.selection import DecisionKind, Planning
+from ...models.pipelines.channels import Channels
 from ...models.pipelines.division import Division
 from ...models.problem.selection_problem import FORBIDDEN, Edge, Ints, SelectionProblem, Vertex
 from ...models.program.graph import Role
-from ...proofs.container.canonical import ContainerError
 from ...proofs.container.effort import PART
 from ..budget import Budget
 from ..plan.effort import ENTRY
 from ..plan.structure import Kept, Received, memory_rows, replaces, uses
 from ..plan.used_entries import Entries
+from ..selection.multiples import multiple
 
 Number = tuple[int, int, int]
+Chained = tuple[frozenset[int], frozenset[int]]
+"""Vertices and edges of chains, by number."""
 
 
 class Units:
@@ -53,6 +58,7 @@ class Units:
         for v, (u, _) in enumerate(self.where):
             if u is not None and u >= 0:
                 self.in_unit[u].append(v)
+        self.fetches = {(m.tensor, m.reader): k for k, m in reversed(list(enumerate(self.entries.moves)))}
         self.leaving: list[list[int]] = [[] for _ in self.where]
         for k, e in enumerate(planning.problem.edges):
             self.leaving[e.u].append(k)
@@ -82,15 +88,17 @@ class Units:
         ends = [name for name in (move.writer, move.reader) if name is not None]
         return any(self.phase[name] == "U" for name in ends) or self.final(move.tensor)
 
-    def alike(self, first: int, end: int, once: bool, phase: str = "") -> tuple[object, ...]:
+    def alike(self, first: int, end: int, once: bool, phase: str = "", weighed: bool = False) -> tuple[object, ...]:
         """Equal for runs of units whose problems are equal; edges that a leaf leaves out are looked at by neither, or
-        equal leaves would count as different ones.
+        equal leaves would count as different ones.  `weighed`: by what runs in which pass too.
         """
         chosen = self._chosen(first, end, once)
         local = {v: k for k, v in enumerate(chosen)}
         problem = self.planning.problem
         return (
             tuple((id(problem.vertices[v].cost), self.where[v][1], self.costs(v, phase)) for v in chosen),
+            tuple("".join(str(int(self.costs(v, letter))) for letter in "FB") for v in chosen) if weighed else (),
+            tuple(self.pass_of(k) for k, _ in self._between(local)) if weighed else (),
             tuple(
                 (local[e.u], local[e.v], e.table, id(e.rows), id(e.cols), self.updating[k], self.moves_in(k, phase))
                 for k, e in self._between(local)
@@ -114,18 +122,39 @@ class Units:
         move = self.entries.moves[number]
         return not phase or self.phase[move.reader or move.writer or ""] == phase
 
+    def pass_of(self, number: int) -> str:
+        """F, B or U: when a movement runs."""
+        move = self.entries.moves[number]
+        return "U" if self.updating[number] else self.phase[move.reader or move.writer or ""]
+
+    def inside(self, first: int, end: int, once: bool) -> tuple[list[int], list[int]]:
+        """(vertices, movements) of a run of units, in order."""
+        chosen = self._chosen(first, end, once)
+        return chosen, [k for k, _ in self._between(set(chosen))]
+
     def _chosen(self, first: int, end: int, once: bool) -> list[int]:
         return sorted(v for inside in self.in_unit[first:end] for v in inside if once or not self.where[v][1])
 
-    def leaf(self, first: int, end: int, micro: int, once: bool, phase: str = "") -> SelectionProblem:
+    def leaf(
+        self,
+        first: int,
+        end: int,
+        micro: int,
+        once: bool,
+        phase: str = "",
+        channels: Channels | None = None,
+        chain: Chained = (frozenset(), frozenset()),
+    ) -> SelectionProblem:
         """Units first .. end-1: `micro` times what micro-batches do, and with `once` the updates; with a `phase` what
-        is not of it costs nothing.
+        is not of it costs nothing.  With `channels` operators count c times, movements m times, those of `chain` p
+        times more; movements that count nothing are left out.
         """
         problem = self.planning.problem
         chosen = self._chosen(first, end, once)
         local = {v: k for k, v in enumerate(chosen)}
         used = {(e.table, self.updating[k]) for k, e in self._between(local)}
-        size = sum(problem.tables[number].size for number, _ in used)
+        ways = 1 if channels is None else 6  # of F, B or U, on the chain or not
+        size = ways * sum(problem.tables[number].size for number, _ in used)
         size += sum(problem.vertices[v].cost.size for v in chosen)
         self.entries.budget.charge(PART * (1 + len(chosen)) + ENTRY * size, "a leaf")
         self.entries.budget.hold(size, "a leaf")
@@ -136,14 +165,21 @@ class Units:
             if (self.updating[k] and not once) or not self.moves_in(k, phase):
                 continue
             factor = 1 if self.updating[k] else micro
+            if channels is not None:
+                _, moved, along = channels.of(self.pass_of(k))
+                factor *= moved + (along if k in chain[1] else 0)
+            if factor == 0:
+                continue
             if (e.table, factor) not in seen:
                 seen[e.table, factor] = len(tables)
                 tables.append(_multiple(problem.tables[e.table], factor))
             edges.append(Edge(local[e.u], local[e.v], seen[e.table, factor], e.rows, e.cols))
         costs = [problem.vertices[v].cost if self.costs(v, phase) else _free(problem.vertices[v].cost) for v in chosen]
+        factors = [1 if self.where[v][1] else micro for v in chosen]
+        if channels is not None:
+            factors = [n * self._counted(v, channels, chain) for n, v in zip(factors, chosen, strict=True)]
         vertices = tuple(
-            Vertex(str(k), _multiple(cost, 1 if self.where[v][1] else micro))
-            for k, (v, cost) in enumerate(zip(chosen, costs, strict=True))
+            Vertex(str(k), _multiple(cost, n)) for k, (n, cost) in enumerate(zip(factors, costs, strict=True))
         )
         return SelectionProblem(
             "units of a pipeline",
@@ -154,6 +190,14 @@ class Units:
             unit_name=problem.unit_name,
             space=problem.space,
         ).check()
+
+    def _counted(self, vertex: int, channels: Channels, chain: Chained) -> int:
+        """How often an operator's time counts; a copy has none."""
+        d = self.planning.decisions[vertex]
+        if d.kind is not DecisionKind.OPERATOR:
+            return 0
+        operators, _, along = channels.of(self.phase[d.name])
+        return operators + (along if vertex in chain[0] else 0)
 
     def operators(self, first: int, end: int) -> list[str]:
         """What a stage runs, in its order."""
@@ -279,15 +323,3 @@ def _free(values: Ints) -> Ints:
 
 def _multiple(values: Ints, factor: int) -> Ints:
     return values if factor == 1 else multiple(values, factor)
-
-
-def multiple(values: Ints, factor: int) -> Ints:
-    """Costs `factor` times as large; forbidden ones stay so.  `ContainerError` for what would look forbidden.
-
-    >>> multiple(np.array([3, FORBIDDEN]), 2).tolist() == [6, FORBIDDEN]
-    True
-    """
-    most = int(values[values < FORBIDDEN].max(initial=0))
-    if most * factor >= FORBIDDEN:
-        raise ContainerError("costs", f"{factor} times {most} is too large to be checked")
-    return np.where(values >= FORBIDDEN, FORBIDDEN, np.where(values >= FORBIDDEN, 0, values) * factor)
