@@ -32,6 +32,7 @@ MODELS = {
     "plan": ("mlp-unity", *BATCH, "--train", "sgd"),
     "joint": ("mlp-unity", *BATCH, "--joint"),
     "pipelined": ("mlp-8192:layers=4,width=64", *BATCH, "--train", "sgd", "--pipeline", "2:2"),
+    "both": ("mlp-8192:layers=4,width=64", *BATCH, "--train", "sgd", "--pipeline", "2:2", "--overlap"),
     "overlapped": ("mlp-unity", *BATCH, "--train", "sgd", "--overlap", "--memory", "1GiB"),
     "views": ("candle-uno:batch=16,width=64,tower=2,layers=1", "--views"),
 }
@@ -39,6 +40,7 @@ HOLDS = {
     "plan": Bundle,
     "joint": Bundle,
     "pipelined": PipelineCertificate,
+    "both": PipelineCertificate,
     "overlapped": OverlapCertificate,
     "views": ViewsCertificate,
 }
@@ -61,7 +63,8 @@ def test_the_registry_knows_every_kind_once() -> None:
 
 @pytest.mark.parametrize("kind", MODELS)
 def test_the_door_opens_it(kind: str, plans: dict[str, str]) -> None:
-    assert plan_kind(Path(plans[kind])) == kind and kind in PLAN_KINDS
+    told = "pipelined" if kind == "both" else kind
+    assert plan_kind(Path(plans[kind])) == told and told in PLAN_KINDS
     found = FrontDoor().open(Path(plans[kind]))
     assert isinstance(found.held, HOLDS[kind]) and found.published.verdict is Verdict.PROVED
     step, bound = found.seconds
@@ -106,14 +109,16 @@ def test_layouts_are_written_or_refused_by_name(
     capsys.readouterr()
     code = run(words)
     error = capsys.readouterr().err
-    if (
-        kind == "overlapped"
-    ):  # no such file says what runs beside what: refused with what that costs, unless left to the job
+    # no such file says what runs beside what: refused with what that costs, unless it is left to the job
+    if kind == "overlapped":
         assert code == 3 and "order: redistributions beside operators, a step of" in error and "takes" in error
         assert run([*words, "--layouts-only"]) == 0 and "order" in Path(tmp_path / "x.py").read_text()
+    elif kind == "both" and target == "dtensor":
+        assert code == 3 and "overlap" in error
+        assert run([*words, "--layouts-only"]) == 0
     elif kind == "views":
         assert code == 3 and "no operators on parts of a mesh" in error and "without --views" in error
-    elif kind == "pipelined" and target == "jax":
+    elif kind in ("pipelined", "both") and target == "jax":
         assert code != 0 and "without --pipeline" in error
     else:
         assert code == 0 and not error.startswith("error")
@@ -134,7 +139,7 @@ def test_python_has_the_same_methods(kind: str, plans: dict[str, str], tmp_path:
     assert made.check().verdict is Verdict.PROVED and made.identity == made.check().identity
     assert made.lower_bound_s is not None and 0 < made.lower_bound_s <= made.cost_s == made.step_s
     assert set(made.placements) == {op.name for op in made.graph.operators} == set(made.views)
-    assert (len(made.stages), made.micro_batches) == ((2, 2) if kind == "pipelined" else (0, 1))
+    assert (len(made.stages), made.micro_batches) == ((2, 2) if kind in ("pipelined", "both") else (0, 1))
     assert made.explain() and made.report().startswith("<!doctype") and made.diff(made) is not None
     ended = made.run()
     assert ended.equal and not ended.mismatched

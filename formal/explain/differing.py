@@ -76,7 +76,8 @@ def parts_of(held: AnyPlan) -> str:
     match held:
         case PipelineCertificate():
             chunks = f" of {held.chunks} chunks" if held.chunks > 1 else ""
-            return f"{held.views} stages{chunks}, {held.micro} micro-batches"
+            beside = "" if held.overlap is None else ", redistributions beside operators"
+            return f"{held.views} stages{chunks}, {held.micro} micro-batches{beside}"
         case ViewsCertificate():
             used = len({p.view for _, p in held.choices.operators} - {None})
             return f"{used} submeshes in use"
