@@ -756,7 +756,7 @@ def _compared(graph: Graph, names: dict[str, np.ndarray], module: Packed, theirs
             wanted = torch.zeros_like(p) if p.grad is None else p.grad
             pairs.append((f"gradient of {name}", got[trained[name]] if name in trained else np.zeros(p.shape), wanted))
     for words, mine, wanted in pairs:
-        y = wanted.detach().numpy().astype(np.float64)
+        y = wanted.detach().numpy(force=True).astype(np.float64)  # a gradient may be a ZeroTensor
         if mine.size != y.size:
             return f"{words} has shape {mine.shape}, wanted {y.shape}"
         x = mine.reshape(y.shape).astype(np.float64)

@@ -14,7 +14,7 @@ cdist(x, y)        (sum |x - y|^2)^(1/2)
 from __future__ import annotations
 
 from collections.abc import Callable
-from math import inf, log, sqrt
+from math import inf, log, pi, sqrt
 
 import numpy as np
 
@@ -79,6 +79,14 @@ def sign(c: Context, node: Node) -> None:
         number = pointwise(c, node, "number", "equal", [x, x], "bool"), x[1]
         y = pointwise(c, node, "", "mask_fill", [(y, x[1]), number], node.dtype, value=0.0)
     c.put(node, y)
+
+
+def sinc(c: Context, node: Node) -> None:
+    """sinc(x) = sin(pi x) / (pi x), and at 0 one, without a gradient: there nothing is divided by 0."""
+    x, step = _start(c, node)
+    away = pointwise(c, node, "away", "not_equal", [(x, node.shape)], "bool", value=0.0)
+    angle = step("mask_fill", step("scale", x, scale=pi), away, part="angle", value=1.0)
+    c.put(node, step("mask_fill", step("divide", step("sin", angle), angle), away, part="", value=1.0))
 
 
 def logit(c: Context, node: Node) -> None:
@@ -277,6 +285,7 @@ HANDLERS: dict[str, Handler] = {
     "leaky_relu": leaky,
     "log_sigmoid_forward": log_sigmoid,
     "logit": logit,
+    "sinc": sinc,
     "sign": sign,
     **dict.fromkeys(("hardsigmoid", "hardswish"), hard_gate),
     "expm1": less_one,

@@ -51,7 +51,7 @@ _TENSORS_ONLY: Final = "TORCH_FORCE_WEIGHTS_ONLY_LOAD"
 
 KEPT: Final = frozenset(
     {
-        *("detach", "select_scatter", "log_sigmoid_forward", "hardsigmoid", "hardswish", "logit", "std"),
+        *("detach", "select_scatter", "log_sigmoid_forward", "hardsigmoid", "hardswish", "logit", "std", "sinc"),
         *UPSAMPLING,
     }
 )
