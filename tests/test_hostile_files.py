@@ -58,6 +58,7 @@ def test_nothing_to_spend_is_enough_to_refuse(kind: str) -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.timeout(1800)
 @pytest.mark.parametrize("kind", hostile_files.KINDS)
 def test_two_hundred_attempts_take_a_minute_and_two_gibibytes_at_most(kind: str) -> None:
     """With a 16th of the budget, a 16th of the time; the cells that were charged are as many as the work is worth."""

@@ -15,6 +15,7 @@ from shardproof.front_door import FrontDoor
 
 torch = pytest.importorskip("torch")
 
+HERE = Path(__file__).parent
 pytestmark = [pytest.mark.torch, pytest.mark.filterwarnings("ignore")]
 
 BESIDES = {"results", "loss.picked -> loss", "loss -> its place", "gradient of 2.bias"}
@@ -182,3 +183,17 @@ def test_micro_batches_are_counted_one_after_another(tmp_path: Path) -> None:
     found = shardproof.torch.verify(plan, *net("mlp"))
     equal = [r for r in found.rows if r.verdict == "equal"]
     assert not any("@" in r.place for r in found.rows) and any(len(r.collectives) >= 4 for r in equal), found.rows
+
+
+@pytest.mark.parametrize("model", ["mlp", pytest.param("gpt2", marks=pytest.mark.slow)])
+def test_the_page_has_the_rows_that_its_command_prints(
+    model: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """docs/exports.md, ten models on eight pretended ranks: stale once, as nobody looked."""
+    monkeypatch.syspath_prepend(str(HERE / "benchmarks"))
+    monkeypatch.syspath_prepend(str(HERE / "torch_models"))
+    import fake_ranks
+
+    (tmp_path / "m.toml").write_text(MACHINE.format(nodes=4, rate="0.2"))
+    row = fake_ranks.table([fake_ranks.counted(model, str(tmp_path / "m.toml"))]).splitlines()[-1]
+    assert row in fake_ranks.PAGE.read_text(encoding="utf-8").splitlines(), "python tests/benchmarks/fake_ranks.py"

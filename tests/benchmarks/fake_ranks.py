@@ -51,7 +51,7 @@ def counted(name: str, machine: str) -> dict[str, object]:
     began = time.process_time()
     module, inputs = getattr(ten, name)()
     plan = shardproof.plan(
-        module, machine, inputs=inputs, train="adam", space_name="one-per-level,dtensor", time_limit_s=40
+        module, machine, inputs=inputs, train="adam", space_name="one-per-level,dtensor", work_limit=40_000_000
     )
     torch.manual_seed(0)
     module, inputs = getattr(ten, name)()
@@ -105,10 +105,11 @@ def main() -> None:
 
     words = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else "")
     words.add_argument("--only", nargs="*")
-    words.add_argument("--keep", type=Path, default=Path("fake_ranks.json"))
+    words.add_argument("--keep", type=Path, default=HERE.parent.parent / "out" / "fake_ranks.json")
     given = words.parse_args()
     warnings.simplefilter("ignore")
     done: dict[str, dict[str, object]] = json.loads(given.keep.read_text()) if given.keep.exists() else {}
+    given.keep.parent.mkdir(parents=True, exist_ok=True)
     machine = given.keep.with_suffix(".toml")
     machine.write_text(MACHINE.format(nodes=4, rate="0.2"))
     names = [f.__name__ for f in ten.TEN]
