@@ -12,6 +12,7 @@ from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from fractions import Fraction
+from time import process_time
 from typing import Protocol
 
 from ...models.communication.choices import Choices
@@ -43,7 +44,9 @@ MOST_MOVES = 12
 
 
 LAST_SHARE, LAST_S = 0.2, 10.0
-"""Of the time of the search, and at least so many seconds, beyond it, for tables where there is no plan yet."""
+"""Of the time of the search, and at least so many seconds, for tables where there is no plan yet, beyond it: of the
+processor, as beside many other programs a late answer is better than none.
+"""
 
 TIGHT = Fraction(1, 20)
 """Of the gap that is asked for: stages that are nearer to their leaves than this need no longer leaves."""
@@ -314,7 +317,7 @@ class _Search:
     def at_last(self) -> None:
         """Where the time has brought no plan, what is found without any search, if its tables are ready soon."""
         if self.best is None and self.clock.over():
-            self.let(self.clock.beside(max(LAST_S, LAST_SHARE * (self.clock.limit_s or 0.0))))
+            self.let(Clock(max(LAST_S, LAST_SHARE * (self.clock.limit_s or 0.0)), now=process_time))
             with suppress(TooSlow):
                 self.attempt(min(self.found, key=lambda c: (c.size == 0, c.stages, c.micro)))
 

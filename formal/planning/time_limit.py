@@ -77,6 +77,9 @@ HOPELESS: Final = 1.5
 SLACK_S: Final = 1e-6
 """Rounding of sums of seconds."""
 
+MOST_LOAD: Final = 8.0
+"""So much slower than the processor the wall is thought to be at most: a process also waits for others of ours."""
+
 WRITING_S: Final = 2.0
 """Seconds for writing what was not checked, and saying so."""
 
@@ -125,7 +128,7 @@ class TimeLimit:
 
     def __post_init__(self) -> None:
         self.limit_s = self.clock.wall.limit_s if self.clock.counts else self.clock.limit_s
-        self._processor, self._compiled_s = time.process_time(), compiled_s()
+        self._processor, self._compiled_s, self._begun = time.process_time(), compiled_s(), monotonic()
 
     @property
     def elapsed_s(self) -> float:
@@ -155,10 +158,15 @@ class TimeLimit:
         """
         if self.limit_s is None:
             return False
-        left = (1 + BEYOND) * self.limit_s + BEYOND_S - self.load * WRITING_S - self.elapsed_s
+        left = (1 + BEYOND) * self.limit_s + BEYOND_S - self._slowness() * WRITING_S - self.elapsed_s
         if self.begun is None:
             self.begun = not self._hopeless(left)
         return not self.begun or left < 0
+
+    def _slowness(self) -> float:
+        """Seconds of the wall per second of the processor, where there is something to measure."""
+        wall, processor = monotonic() - self._begun, self.processor_s
+        return self.load if wall < SOON_S else max(self.load, min(MOST_LOAD, wall / max(processor, wall / MOST_LOAD)))
 
     def _hopeless(self, left: float) -> bool:
         return self.check_s / SAFE > HOPELESS * left

@@ -13,7 +13,7 @@ from ...models.terminal.console import Watch, emit, say
 from ...models.text import bytes_text, seconds_text
 from ...proofs.plan.bundle import write_plan
 from ...proofs.publishing.publisher import Publisher
-from ..joint.gains import gains, lines
+from ..joint.gains import Gain, gains, lines
 from ..joint.request import carry_out_jointly
 from ..planning.request import PlanRequest
 from ..planning.time_limit import TimeLimit
@@ -39,8 +39,10 @@ def run_joint(
         published = publisher.publish(output, write_plan(None, plan), notify=watch.count)
     code, status = outcome(published, request.gap)
     cost = Fraction(answer.cost or 0, problem.scale)
-    with Watch("undoing rewritings"), clock.phase("remarks"):
-        gained = list(gains(plan, cost, clock.clock.beside(min(GAINS_S, 0.1 * (clock.clock.limit_s or GAINS_S)))))
+    gained: list[Gain] | None = None
+    if published.checked:  # else the time is over
+        with Watch("undoing rewritings"), clock.phase("remarks"):
+            gained = list(gains(plan, cost, clock.clock.beside(min(GAINS_S, 0.1 * (clock.clock.limit_s or GAINS_S)))))
     plain = None if found.plain.cost is None else Fraction(found.plain.cost, found.plain_scale)
     if as_json:
         data = document(status, published, problem, request.gap, clock)
@@ -50,7 +52,7 @@ def run_joint(
             "space": problem.space,
             "assumptions": list(problem.assumptions),
             "rounding_bound": rounding_bound(problem),
-            "rewrites": [r for g in gained for r in g.to_json()],
+            "rewrites": None if gained is None else [r for g in gained for r in g.to_json()],
             "graphs": {
                 "library": LIBRARY,
                 "rounds": found.planning.rounds,
@@ -90,7 +92,8 @@ def run_joint(
         say(f"memory: {room} of {bytes_text(request.memory)} on the fullest device, by the rows of all programs")
     if bars := scaled_words(machine):
         say(bars)
-    say("rewritten:", *lines(gained))
+    if gained is not None:
+        say("rewritten:", *lines(gained))
     say(f"space {problem.space}; assumptions: {', '.join(problem.assumptions)}")
     say(rounding_text(problem))
     say(f"identity {published.identity}")

@@ -379,8 +379,8 @@ def page(store: dict[str, dict[str, object]]) -> str:
         "# Time limits",
         "",
         (
-            f"`python tests/benchmarks/time_limits.py`, `--load 3`; {os.cpu_count()} cores.  Wall seconds from the "
-            f"start of the process to its end; allowed: 1.1 S + 10 s."
+            f"`python tests/benchmarks/time_limits.py`, `--load 3`; {os.cpu_count()} cores.  Wall seconds from the start "
+            f"of the process to its end; allowed: 1.1 S + 10 s; load: of the machine, at the start and at the end."
         ),
     ]
     for kind in kinds:
