@@ -1,4 +1,4 @@
-"""This module writes numbers of programs as attributes: floats, but for whole numbers beyond 2 to the 53 that none is."""
+"""This module writes numbers as attributes: floats, but for whole numbers beyond 2 to the 53 that no float is."""
 
 from __future__ import annotations
 
