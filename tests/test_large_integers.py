@@ -31,7 +31,7 @@ PLACES: dict[str, Callable[[Any, int], Any]] = {
     "maximum": lambda x, c: np.maximum(x, c), "minimum": lambda x, c: np.minimum(x, c), "clip": lambda x, c: np.clip(x, c - 1, c),
     "where": lambda x, c: np.where(x > 0, x, np.int64(c)), "where not": lambda x, c: np.where(x > 0, np.int64(c), x),
     "full": lambda x, c: np.full_like(x, c) + x * 0, "written": _written, "listed": lambda x, c: x + np.array([c, 1, c, c, 3, 4]),
-    "cube": lambda x, c: x**3 + c, "square": lambda x, c: x**2 - c, "range": lambda x, c: x + np.arange(6) * c, "negated": lambda x, c: -x * c,
+    "square": lambda x, c: x**2 - c, "range": lambda x, c: x + np.arange(6) * c, "negated": lambda x, c: -x * c,
 }  # fmt: skip
 
 

@@ -43,7 +43,8 @@ def fitting(x: Array, value: float) -> float:
     >>> fitting(numpy.zeros(2, "int64"), 3.0), fitting(numpy.zeros(2), 3.0)
     (3, 3.0)
     """
-    return int(value) if x.dtype.kind == "i" and x.dtype.itemsize == 8 and float(value).is_integer() else value
+    whole = x.dtype.kind == "i" and x.dtype.itemsize == 8 and float(value).is_integer()
+    return int(value) if whole and -(1 << 63) <= int(value) < 1 << 63 else value
 
 
 def _polynomial(x: Array, coefficients: Sequence[float]) -> Array:

@@ -32,15 +32,6 @@ def number(x: object) -> Number | None:
     return None
 
 
-def as_real(x: Number) -> Number:
-    """A number as a float, where there is one.
-
-    >>> as_real(3), as_real(2**53 + 1)
-    (3.0, 9007199254740993)
-    """
-    return x if isinstance(x, int) and int(float(x)) != x else float(x)
-
-
 def view_of(recorder: Recorder, x: object) -> View:
     """The view of any operand; arrays and numbers that are not traced become constants."""
     if isinstance(x, TracedArray):

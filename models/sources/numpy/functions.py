@@ -7,9 +7,10 @@ from math import prod
 
 import numpy as np
 
+from ..building.exact import as_real
 from . import contract
 from .array import TracedArray
-from .elementwise import as_real, cast, elementwise, number, shapes, view_of
+from .elementwise import cast, elementwise, number, shapes, view_of
 from .gather import positions, take
 from .recorder import Recorder, TraceError, place
 from .reductions import axes_of, cumulative, mean, reduced
