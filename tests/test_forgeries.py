@@ -31,6 +31,7 @@ def test_no_false_forgery_is_accepted(kind: str) -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.timeout(1800)
 def test_no_false_forgery_is_accepted_of_70_000() -> None:
     tally = Tally()
     for judge, _, many in JUDGES.values():
