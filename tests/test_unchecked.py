@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import shlex
 from collections.abc import Iterator
+from dataclasses import replace
 from fractions import Fraction
 from pathlib import Path
 
@@ -15,9 +16,12 @@ from shardproof.__main__ import run
 from shardproof.formal.pipelines.case import Case
 from shardproof.formal.pipelines.job import Job
 from shardproof.formal.pipelines.search import planned
+from shardproof.formal.planning.first import First
 from shardproof.formal.planning.time_limit import TimeLimit, TooSlow
 from shardproof.formal.selection.model.clock import Clock
+from shardproof.formal.selection.relax_resources import relax_resources
 from shardproof.front_door import FrontDoor
+from shardproof.models.cost.selection import build
 from shardproof.models.layout.placement import space
 from shardproof.models.machine.machine import load_machine
 from shardproof.models.pipelines.division import divide
@@ -190,3 +194,12 @@ def test_a_search_whose_tables_end_early_has_an_answer(after: int, monkeypatch: 
     monkeypatch.setattr(Case, "in_time", in_time)
     found = planned(job(), [(1, 4), (2, 4)], clock, Fraction(0))
     assert found.best is not None and found.lower_bound <= found.best.step
+
+
+def test_the_smallest_space_is_not_searched_twice_without_time() -> None:
+    planning = build(zoo("mlp-unity"), load_machine("cloud-a100:2x2"), space("one-per-level"))
+    answer = relax_resources(planning.problem)
+    first = First(planning, replace(answer, lower_bound=0))
+    assert not first.enough(Fraction(0), Clock()) and first.enough(Fraction(0), Clock(0.0))
+    assert First(planning, answer).enough(Fraction(0), Clock())
+    assert not First(planning, replace(answer, solution=None)).enough(Fraction(0), Clock(0.0))

@@ -18,6 +18,7 @@ from ...models.machine.machine import Machine
 from ...models.program.graph import Graph
 from ...models.text import seconds_text
 from ..selection.answer import Answer
+from ..selection.model.clock import Clock
 from ..selection.relax_resources import relax_resources
 from .simple import simple_plans
 from .time_limit import SMALLER, TimeLimit
@@ -41,6 +42,12 @@ class First:
 
     planning: Planning
     answer: Answer
+
+    def enough(self, gap: Fraction, clock: Clock) -> bool:
+        """Whether there is no need, or no time, to search the same space again."""
+        if self.answer.solution is None or self.answer.certificate is None:
+            return False
+        return self.answer.gap() <= gap or clock.left() <= 0
 
     def lifted(self, planning: Planning) -> tuple[tuple[int, ...], ...]:
         """The plan among the solutions of a larger space; nothing if there is none."""

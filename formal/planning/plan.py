@@ -111,7 +111,7 @@ def plan_graph(
     )
     known = () if first is None else first.lifted(planning)
     limit.hold_back(plan_check_seconds(planning, limit))
-    if first is not None and planning is first.planning and first.answer.gap() <= gap:
+    if first is not None and planning is first.planning and first.enough(gap, clock):
         answer = first.answer
         return Planned(planning, answer, bundle(planning, answer))
     with limit.phase("search"):
