@@ -10,7 +10,7 @@ The chain is the one whose operators take longest when each takes its least: wha
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from fractions import Fraction
 from itertools import pairwise
 
@@ -98,8 +98,22 @@ def chain_of(pieces: Pieces, names: Names) -> Chain:
     return Chain(frozenset(planning.operators[name] for chain in names for name in chain), frozenset(edges))
 
 
-def weights(pieces: Pieces, micro: int, clock: Clock) -> Channels:
-    """Weights whose bound is large, of a step in so many micro-batches."""
+def whole_chain(pieces: Pieces, first: int, end: int) -> Chain:
+    """The chains of a run of units, with what moves at its cuts on their way."""
+    names, planning = chains(pieces, first, end), pieces.planning
+    inner, edges = chain_of(pieces, names), set[int]()
+    ends = {row[0] for row in names if row} | {row[-1] for row in names if row}
+    crossing = set(pieces.crossing(first, end))
+    for k, route in enumerate(planning.routes):
+        decisions = [planning.decisions[v] for v in (route.source, route.target)]
+        named = {d.name for d in decisions if d.kind is DecisionKind.OPERATOR}
+        if route.tensor in crossing and named & ends:
+            edges.add(k)
+    return Chain(inner.vertices, inner.edges | edges)
+
+
+def weights(pieces: Pieces, micro: int, clock: Clock) -> list[Channels]:
+    """Weights of a step in so many micro-batches: first those whose bound is largest, then others that were tried."""
     units = pieces.division.units
     alike: dict[object, list[int]] = {}
     for u in range(units):
@@ -120,23 +134,23 @@ def weights(pieces: Pieces, micro: int, clock: Clock) -> Channels:
         if (value := Fraction(answer.lower_bound, WHOLE)) > best:
             best, chosen = value, now
         x = dict(zip(part.vertices, answer.solution, strict=True))
-        known.append(_sums(pieces, unit, chain, x) * np.array([micro, micro, 1.0])[:, None])
+        known.append(sums(pieces, x, chain) * np.array([micro, micro, 1.0])[:, None])
         following, most = _best(known)
         if following in tried or clock.over() or most <= best * (1 + NEAR):
             break
         now = following
-    return chosen
+    return [chosen, *sorted(tried - {chosen})]
 
 
-def _sums(pieces: Pieces, unit: int, chain: Chain, x: dict[int, int]) -> NDArray[np.float64]:
-    """[F, B, U][C, M, P] of a unit under these choices."""
+def sums(pieces: Pieces, x: Mapping[int, int], chain: Chain) -> NDArray[np.float64]:
+    """[F, B, U][C, M, P] of the vertices that are chosen, and the edges between them."""
     problem, found = pieces.planning.problem, np.zeros((3, 3))
     for v in x:
         time = int(problem.vertices[v].cost[x[v]])
         row = found["FBU".index(pieces.phase[v])]
         row[0] += time if time < FORBIDDEN else 0
         row[2] += time if v in chain.vertices and time < FORBIDDEN else 0
-    for k in pieces.edges_between(x):
+    for k in pieces.edges_between(set(x)):
         e = problem.edges[k]
         r = x[e.u] if e.rows is None else int(e.rows[x[e.u]])
         c = x[e.v] if e.cols is None else int(e.cols[x[e.v]])
