@@ -121,9 +121,15 @@ class Case(Bounded):
             return []
         self._menus, options = found
         runs = _runs(starts, self.job.division.units)
+
+        def stage(i: int, j: int, update: float) -> StagePlan:
+            made = [self.timed(i, j, x) for x in options.ways(i, j, update)]
+            return min(
+                made, key=lambda s: self.micro * (s.seconds.forward + s.seconds.backward) + update * s.seconds.update
+            )
+
         return [
-            [self.timed(i, j, options.best(i, j, 1.0 if i == 0 else other)) for i, j in runs]
-            for other in dict.fromkeys((1.0, LATE) if len(runs) > 1 else (1.0,))
+            [stage(i, j, late if i else 1.0) for i, j in runs] for late in ((1.0, LATE) if len(runs) > 1 else (1.0,))
         ]
 
     def timed(
