@@ -213,12 +213,15 @@ def in_flight(pieces: Pieces, net: Network, x: Mapping[int, int], order: Order) 
         parameter = graph.tensor(route.tensor).role is Role.PARAMETER
         if source.kind is DecisionKind.COPY and not made and not parameter:
             blocks.append((size(k, 0), begin, until))
-    found = []
-    for k in range(count):
-        low, high = (spans[k][0] if k else 0), (spans[k + 1][0] if k + 1 < count else 1 << 62)
-        moments = {low, *(b for _, b, _ in blocks if low < b < high)}
-        found.append(max(sum(amount for amount, b, e in blocks if b <= now < e) for now in moments))
-    return found
+    moved = np.array(blocks, dtype=np.int64).reshape(-1, 3)
+    moments, at = np.unique(np.concatenate([[0], moved[:, 1], moved[:, 2]]), return_inverse=True)
+    change = np.zeros(len(moments), dtype=np.int64)
+    np.add.at(change, at[1:], np.concatenate([moved[:, 0], -moved[:, 0]]))
+    level = np.cumsum(change)
+    starts = np.array([0, *(begin for begin, _ in spans[1:count])], dtype=np.int64)
+    first = np.searchsorted(moments, starts, "right") - 1
+    last = np.maximum(np.append(np.searchsorted(moments, starts[1:], "left"), len(moments)), first + 1)
+    return [int(level[a:b].max()) for a, b in zip(first, last, strict=True)]
 
 
 def given(
