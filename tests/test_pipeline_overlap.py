@@ -11,7 +11,7 @@ import random
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from fractions import Fraction
-from functools import cache
+from functools import cache, partial
 from pathlib import Path
 
 import numpy as np
@@ -39,7 +39,7 @@ from shardproof.models.cost.selection import build as build_problem
 from shardproof.models.layout.placement import space
 from shardproof.models.machine.machine import load_machine
 from shardproof.models.pipelines.channels import Channels
-from shardproof.models.pipelines.division import divide
+from shardproof.models.pipelines.division import Division, divide
 from shardproof.models.pipelines.micro import micro_batch
 from shardproof.models.pipelines.pieces import Pieces
 from shardproof.models.problem.claims import Verdict
@@ -52,6 +52,7 @@ from shardproof.proofs.container.canonical import ContainerError, canonical
 from shardproof.proofs.pipelines.certificate import Leaf, Overlap, PipelineCertificate
 from shardproof.proofs.pipelines.file import decode_pipeline, encode_pipeline, write_pipeline
 from shardproof.verify.budget import Budget
+from shardproof.verify.pipelines import certificate, leaf_bounds, runs
 from shardproof.verify.pipelines import phases as checked
 from shardproof.verify.pipelines.bound import table
 from shardproof.verify.pipelines.certificate import check_members, check_pipeline
@@ -450,6 +451,19 @@ def test_memory_is_held_at_every_moment_of_every_phase() -> None:
     assert "the limit is" in reasons(replace(c, memory=need - 1))
 
 
+def test_what_is_in_flight_counts_against_the_limit(monkeypatch: pytest.MonkeyPatch) -> None:
+    best = found(1 << 40).best
+    assert best is not None
+    c = replace(found(1 << 40).certificate(), memory=max(best.memory))
+    count = checked.in_flight
+
+    def one_more(units: Units, tasks: checked.Tasks, x: Mapping[int, int], order: tuple[int, ...]) -> list[int]:
+        return [more + 1 for more in count(units, tasks, x, order)]
+
+    monkeypatch.setattr(certificate, "in_flight", one_more)
+    assert "the limit is" in reasons(c)
+
+
 def test_redistributions_run_as_far_ahead_as_fits() -> None:
     """Random placements under limits between what one after another needs and what the free order needs."""
     step = build_step(build("bert-tiny", batch=16), "adam")
@@ -581,6 +595,94 @@ def test_chains_that_do_not_join_say_nothing() -> None:
     (a, ga), (b, gb), *others = broken.cuts
     broken.cuts = ((b, ga), (a, gb), *others)
     assert "do not add up" in joined(broken)
+
+
+def weighed_leaf(first: int, channels: Channels, names: tuple[tuple[str, ...], tuple[str, ...]] = ((), ())) -> Leaf:
+    return Leaf(1, 4, first, first + 1, 1, False, 7, None, "", False, channels, names)  # type: ignore[arg-type]
+
+
+def alike_pair(units: Units) -> tuple[int, int]:
+    """Two units, neither the first nor the last, with one weighed problem."""
+    inner = range(1, len(units.in_unit) - 1)
+    key = {u: units.alike(u, u + 1, False, "", True) for u in inner}
+    return next((a, b) for a, b in itertools.combinations(inner, 2) if key[a] == key[b])
+
+
+def test_leaves_add_up_in_groups_of_their_weights_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    _, pieces, units = tiny()
+    monkeypatch.setattr(runs, "proved", lambda units, leaf: 1000)
+    n, one, other = (
+        pieces.division.units,
+        Channels((8, 0, 0), (8, 0, 0), (8, 0, 0)),
+        Channels((0, 8, 0), (0, 8, 0), (0, 8, 0)),
+    )
+    none = [0] * n
+    groups = runs.learn(
+        runs.least_work_group(none, none, none, 4),
+        [weighed_leaf(0, one), weighed_leaf(n - 1, other)],
+        lambda _: units,
+        lambda channels: runs.weighed_group(channels, none, none, 4),
+        n,
+    )
+    best = table(n, [g.both for g in groups], None, Budget.asked())
+    assert best[0][1] == best[n - 1][n] == best[0][n] == 1000
+
+
+def test_chains_are_looked_at_wherever_a_leaf_counts(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Units whose cuts say otherwise: a leaf is not about them, and where chains do not join none counts."""
+    _, pieces, units = tiny()
+    monkeypatch.setattr(runs, "proved", lambda units, leaf: 1000)
+    (a, b), channels, n = alike_pair(units), Channels((0, 0, 8), (0, 0, 8), (8, 0, 0)), pieces.division.units
+    leaf, none = weighed_leaf(a, channels, chains(pieces, a, a + 1)), [0] * n
+
+    def known(of: Units) -> set[tuple[int, int]]:
+        first = runs.least_work_group(none, none, none, 4)
+        return set(runs.learn(first, [leaf], lambda _: of, lambda _: runs.Group(), n)[1].both)
+
+    assert {(a, a + 1), (b, b + 1)} <= known(units)
+    broken = Units(units.planning, pieces.division)
+    broken.cuts = (*units.cuts[: b - 1], units.cuts[b], *units.cuts[b:])
+    with pytest.raises(Wrong, match="do not add up"):
+        known(broken)
+    monkeypatch.setattr(runs, "joined", lambda units: "")
+    assert (a, a + 1) in known(broken) and (b, b + 1) not in known(broken)
+    with pytest.raises(Wrong, match="has chains and no weights"):
+        leaf_bounds.proved(units, replace(leaf, channels=None))
+
+
+def other_pass(units: Units, number: int, k: int) -> str:
+    """One movement in the other pass."""
+    return {"F": "B", "B": "F"}[units.pass_of(k)] if k == number else units.pass_of(k)
+
+
+def test_units_are_alike_if_their_passes_are(monkeypatch: pytest.MonkeyPatch) -> None:
+    _, pieces, units = tiny()
+    a, b = alike_pair(units)
+    for kind in ("operators", "movements"):
+        other = Units(units.planning, pieces.division)
+        if kind == "operators":
+            name = next(name for name, u in units.unit.items() if u == b and units.phase[name] == "B")
+            other.phase = {**units.phase, name: "F"}
+        else:
+            number = next(k for k in units.inside(b, b + 1, False)[1] if not units.updating[k])
+            monkeypatch.setattr(other, "pass_of", partial(other_pass, units, number))
+        assert other.alike(a, a + 1, False, "", True) != other.alike(b, b + 1, False, "", True)
+        assert other.alike(a, a + 1, False) == other.alike(b, b + 1, False)
+
+
+def test_a_parameter_is_replaced_behind_all_that_read_it_in_the_pass() -> None:
+    g = Builder("replaced")
+    g.parameter("w", (4, 6))
+    g.map("a", "negate", "w")
+    g.map("n", "relu", "w")
+    graph = replace(g.build("a"), state=(("w", "n"),)).check()
+    planning = build_problem(graph, load_machine("cloud-a100:1x2"), space("complete"), 1 << 40)
+    division = Division((0, 0), ("F", "F"), ())
+    x = dict.fromkeys(range(len(planning.decisions)), 0)
+    tasks = checked.tasks_of(Units(planning, division), 0, 1, x, "F")
+    assert 0 in tasks.waits[1] and (0, 1) in networks(Pieces(planning, division), 0, 1, x)[0].arcs
+    with pytest.raises(Wrong, match="before what it waits for"):
+        tasks.spans(tuple(reversed(range(len(tasks.times)))))
 
 
 def test_malformed_parts_are_named() -> None:
