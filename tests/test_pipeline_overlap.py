@@ -263,8 +263,6 @@ def test_the_bound_is_not_above_the_best_of_all_cuts_placements_and_orders(
                 best = min(best, shortest([(f, b, u) for f, b, u in times], lags, micro))
     assert c.lower_bound <= best <= c.step
     assert c.lower_bound >= 0.6 * best and c.step <= 1.2 * best
-    if c.lower_bound == c.step:
-        assert best == c.step
 
 
 @cache
