@@ -208,7 +208,9 @@ def test_both_count_the_same_bytes() -> None:
         chosen = [solution(units.planning, s.choices) for s in c.stages]
         pipe = check.pipe()
         times = np.repeat(np.array(pipe.times).T.reshape(3, 4, 1), 4, axis=2).reshape(-1)
-        assert [held(c, units, chosen, times, check.lags(), view) for view in (0, 1)] == found.best.memory
+        assert [
+            held(c, units, chosen, times, check.lags(), view, [[]] * len(c.stages)) for view in (0, 1)
+        ] == found.best.memory
         assert judged(c) == (Verdict.PROVED, "")
         assert judged(replace(c, memory=max(found.best.memory)))[0] is Verdict.PROVED
         verdict, reason = judged(replace(c, memory=max(found.best.memory) - 1))

@@ -11,7 +11,7 @@ import random
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from fractions import Fraction
-from functools import cache
+from functools import cache, partial
 from pathlib import Path
 
 import numpy as np
@@ -30,7 +30,7 @@ from shardproof.formal.pipelines.case import Case
 from shardproof.formal.pipelines.channels import chain_of, chains
 from shardproof.formal.pipelines.explain import explain_pipeline
 from shardproof.formal.pipelines.job import Job
-from shardproof.formal.pipelines.phases import StagePlan, in_flight, networks, ordered
+from shardproof.formal.pipelines.phases import Network, StagePlan, in_flight, networks, ordered
 from shardproof.formal.pipelines.search import Searched, planned
 from shardproof.formal.selection.model.clock import Clock
 from shardproof.formal.selection.solve import solve
@@ -39,7 +39,7 @@ from shardproof.models.cost.selection import build as build_problem
 from shardproof.models.layout.placement import space
 from shardproof.models.machine.machine import load_machine
 from shardproof.models.pipelines.channels import Channels
-from shardproof.models.pipelines.division import divide
+from shardproof.models.pipelines.division import Division, divide
 from shardproof.models.pipelines.micro import micro_batch
 from shardproof.models.pipelines.pieces import Pieces
 from shardproof.models.problem.claims import Verdict
@@ -52,6 +52,7 @@ from shardproof.proofs.container.canonical import ContainerError, canonical
 from shardproof.proofs.pipelines.certificate import Leaf, Overlap, PipelineCertificate
 from shardproof.proofs.pipelines.file import decode_pipeline, encode_pipeline, write_pipeline
 from shardproof.verify.budget import Budget
+from shardproof.verify.pipelines import certificate, leaf_bounds, runs
 from shardproof.verify.pipelines import phases as checked
 from shardproof.verify.pipelines.bound import table
 from shardproof.verify.pipelines.certificate import check_members, check_pipeline
@@ -262,8 +263,6 @@ def test_the_bound_is_not_above_the_best_of_all_cuts_placements_and_orders(
                 best = min(best, shortest([(f, b, u) for f, b, u in times], lags, micro))
     assert c.lower_bound <= best <= c.step
     assert c.lower_bound >= 0.6 * best and c.step <= 1.2 * best
-    if c.lower_bound == c.step:
-        assert best == c.step
 
 
 @cache
@@ -331,6 +330,30 @@ def test_phases_take_and_hold_the_same_for_builder_and_checker() -> None:
     assert beside > some
 
 
+def test_orders_are_near_the_best_of_all() -> None:
+    """Random small phases, some of whose redistributions take no time: against every order."""
+    rng, equal = random.Random(11), 0
+    for _ in range(rounds := 150):
+        operators = 4
+        times = [rng.randint(1, 9) for _ in range(operators)] + [
+            rng.choice([0, 0, rng.randint(1, 9)]) for _ in range(5)
+        ]
+        arcs = set[tuple[int, int]]()
+        for move in range(operators, len(times)):
+            after = rng.randrange(operators)
+            arcs.add((move, after))
+            if after and rng.random() < 0.6:
+                arcs.add((rng.randrange(after), move))
+        net = Network(tuple(range(operators)), tuple(range(5)), tuple(times), tuple(sorted(arcs)))
+        waits = [{a for a, b in arcs if b == t} for t in range(len(times))]
+        best, order = shortest_phase(times, waits, operators), ordered(net, work(0.05), False, None)
+        assert best <= net.takes(order) <= sum(times)
+        equal += net.takes(order) == best
+        in_line = ordered(net, work(0.05), True, None)
+        assert best <= net.takes(in_line) and [t for t in in_line if t < operators] in ([], list(range(operators)))
+    assert equal >= 0.9 * rounds
+
+
 def test_no_placement_and_no_order_is_below_what_is_known_of_a_run() -> None:
     """Random placements, and those that compute or move least: C, M and the longest way against all tables."""
     step = build_step(build("bert-tiny", batch=16), "adam")
@@ -341,11 +364,10 @@ def test_no_placement_and_no_order_is_below_what_is_known_of_a_run() -> None:
         Channels((4, 1, 3), (3, 1, 4), (2, 6, 0)),
     ]
     case.prove(1, work(60.0))
-    case.prove(2, work(60.0))
     (forward, backward), both = case.learned()
     pieces, rng, n = case.pieces, random.Random(8), case.job.division.units
     scale, nearest = Fraction(10**12, pieces.planning.problem.scale), Fraction(0)
-    plans = [chosen(pieces, rng) for _ in range(6)]
+    plans = [chosen(pieces, rng) for _ in range(2)]
     for channels in case.channels:
         part = pieces.weighing(channels).leaf(0, n, 4, 1)
         found = solve(part.problem, clock=work(5.0)).solution
@@ -425,6 +447,19 @@ def test_memory_is_held_at_every_moment_of_every_phase() -> None:
     assert reasons(c) == "" and any(any(s.extras) for s in free.best.stages)
     assert reasons(replace(c, memory=need)) == ""
     assert "the limit is" in reasons(replace(c, memory=need - 1))
+
+
+def test_what_is_in_flight_counts_against_the_limit(monkeypatch: pytest.MonkeyPatch) -> None:
+    best = found(1 << 40).best
+    assert best is not None
+    c = replace(found(1 << 40).certificate(), memory=max(best.memory))
+    count = checked.in_flight
+
+    def one_more(units: Units, tasks: checked.Tasks, x: Mapping[int, int], order: tuple[int, ...]) -> list[int]:
+        return [more + 1 for more in count(units, tasks, x, order)]
+
+    monkeypatch.setattr(certificate, "in_flight", one_more)
+    assert "the limit is" in reasons(c)
 
 
 def test_redistributions_run_as_far_ahead_as_fits() -> None:
@@ -560,6 +595,94 @@ def test_chains_that_do_not_join_say_nothing() -> None:
     assert "do not add up" in joined(broken)
 
 
+def weighed_leaf(first: int, channels: Channels, names: tuple[tuple[str, ...], tuple[str, ...]] = ((), ())) -> Leaf:
+    return Leaf(1, 4, first, first + 1, 1, False, 7, None, "", False, channels, names)  # type: ignore[arg-type]
+
+
+def alike_pair(units: Units) -> tuple[int, int]:
+    """Two units, neither the first nor the last, with one weighed problem."""
+    inner = range(1, len(units.in_unit) - 1)
+    key = {u: units.alike(u, u + 1, False, "", True) for u in inner}
+    return next((a, b) for a, b in itertools.combinations(inner, 2) if key[a] == key[b])
+
+
+def test_leaves_add_up_in_groups_of_their_weights_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    _, pieces, units = tiny()
+    monkeypatch.setattr(runs, "proved", lambda units, leaf: 1000)
+    n, one, other = (
+        pieces.division.units,
+        Channels((8, 0, 0), (8, 0, 0), (8, 0, 0)),
+        Channels((0, 8, 0), (0, 8, 0), (0, 8, 0)),
+    )
+    none = [0] * n
+    groups = runs.learn(
+        runs.least_work_group(none, none, none, 4),
+        [weighed_leaf(0, one), weighed_leaf(n - 1, other)],
+        lambda _: units,
+        lambda channels: runs.weighed_group(channels, none, none, 4),
+        n,
+    )
+    best = table(n, [g.both for g in groups], None, Budget.asked())
+    assert best[0][1] == best[n - 1][n] == best[0][n] == 1000
+
+
+def test_chains_are_looked_at_wherever_a_leaf_counts(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Units whose cuts say otherwise: a leaf is not about them, and where chains do not join none counts."""
+    _, pieces, units = tiny()
+    monkeypatch.setattr(runs, "proved", lambda units, leaf: 1000)
+    (a, b), channels, n = alike_pair(units), Channels((0, 0, 8), (0, 0, 8), (8, 0, 0)), pieces.division.units
+    leaf, none = weighed_leaf(a, channels, chains(pieces, a, a + 1)), [0] * n
+
+    def known(of: Units) -> set[tuple[int, int]]:
+        first = runs.least_work_group(none, none, none, 4)
+        return set(runs.learn(first, [leaf], lambda _: of, lambda _: runs.Group(), n)[1].both)
+
+    assert {(a, a + 1), (b, b + 1)} <= known(units)
+    broken = Units(units.planning, pieces.division)
+    broken.cuts = (*units.cuts[: b - 1], units.cuts[b], *units.cuts[b:])
+    with pytest.raises(Wrong, match="do not add up"):
+        known(broken)
+    monkeypatch.setattr(runs, "joined", lambda units: "")
+    assert (a, a + 1) in known(broken) and (b, b + 1) not in known(broken)
+    with pytest.raises(Wrong, match="has chains and no weights"):
+        leaf_bounds.proved(units, replace(leaf, channels=None))
+
+
+def other_pass(units: Units, number: int, k: int) -> str:
+    """One movement in the other pass."""
+    return {"F": "B", "B": "F"}[units.pass_of(k)] if k == number else units.pass_of(k)
+
+
+def test_units_are_alike_if_their_passes_are(monkeypatch: pytest.MonkeyPatch) -> None:
+    _, pieces, units = tiny()
+    a, b = alike_pair(units)
+    for kind in ("operators", "movements"):
+        other = Units(units.planning, pieces.division)
+        if kind == "operators":
+            name = next(name for name, u in units.unit.items() if u == b and units.phase[name] == "B")
+            other.phase = {**units.phase, name: "F"}
+        else:
+            number = next(k for k in units.inside(b, b + 1, False)[1] if not units.updating[k])
+            monkeypatch.setattr(other, "pass_of", partial(other_pass, units, number))
+        assert other.alike(a, a + 1, False, "", True) != other.alike(b, b + 1, False, "", True)
+        assert other.alike(a, a + 1, False) == other.alike(b, b + 1, False)
+
+
+def test_a_parameter_is_replaced_behind_all_that_read_it_in_the_pass() -> None:
+    g = Builder("replaced")
+    g.parameter("w", (4, 6))
+    g.map("a", "negate", "w")
+    g.map("n", "relu", "w")
+    graph = replace(g.build("a"), state=(("w", "n"),)).check()
+    planning = build_problem(graph, load_machine("cloud-a100:1x2"), space("complete"), 1 << 40)
+    division = Division((0, 0), ("F", "F"), ())
+    x = dict.fromkeys(range(len(planning.decisions)), 0)
+    tasks = checked.tasks_of(Units(planning, division), 0, 1, x, "F")
+    assert 0 in tasks.waits[1] and (0, 1) in networks(Pieces(planning, division), 0, 1, x)[0].arcs
+    with pytest.raises(Wrong, match="before what it waits for"):
+        tasks.spans(tuple(reversed(range(len(tasks.times)))))
+
+
 def test_malformed_parts_are_named() -> None:
     members = encode_pipeline(plan())
     head = json.loads(bytes(members["pipeline.json"]))
@@ -595,7 +718,9 @@ def to_run(name: str) -> PipelineCertificate:
     return planned(job_of(step, text), pairs, work(30.0), Fraction(1, 2), None, triples).certificate()
 
 
-@pytest.mark.parametrize("name", RUNS)
+@pytest.mark.parametrize(
+    "name", [pytest.param(n, marks=pytest.mark.slow if n == "2x2 interleaved" else ()) for n in RUNS]
+)
 def test_virtual_ranks_do_what_one_process_does_in_the_planned_order(name: str) -> None:
     c = to_run(name)
     assert reasons(c) == ""

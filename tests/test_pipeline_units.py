@@ -265,7 +265,7 @@ def test_a_value_is_reached_if_every_cut_has_a_line_at_it() -> None:
                         ahead += sum(forward[i:j]) + there[j]
                 best = min(best, worst)
             known = Bounds(one, updated, step)
-            arguments = runs[0], runs[1], runs[2]
+            arguments = [runs[0]], [runs[1]], [runs[2]]
             for value in (best, best + 1):
                 if value >= IMPOSSIBLE:
                     continue

@@ -46,8 +46,8 @@ NO_LIMIT = 1 << 50
 class Bounded:
     """`stages` stages and `micro` micro-batches.  `bound`: picoseconds that a step takes at least; `coarse`: what least
     work alone says; `chunks`: on each of `stages` views (`interleaved`);
-    `begins`: cuts from which better ones are looked for; `weighed`: leaves of `channels`, where phases overlap.
-    `guard`: until when tables may be built.
+    `begins`: cuts from which better ones are looked for; `weighed`: leaves of `channels`, where phases overlap;
+    `tried`: weights that were looked at.  `guard`: until when tables may be built.
     """
 
     job: Job
@@ -57,6 +57,7 @@ class Bounded:
     passes: dict[tuple[int, int, str], Leaf] = field(default_factory=dict)
     weighed: dict[tuple[object, ...], Placed] = field(default_factory=dict)
     channels: list[Channels] = field(default_factory=list)
+    tried: list[Channels] = field(default_factory=list)
     bound: int = 0
     coarse: int = 0
     starts: tuple[int, ...] = ()
@@ -265,7 +266,9 @@ class Bounded:
         if not self.job.overlap:
             return [pieces]
         if not self.channels:
-            self.channels.append(weights(pieces, self.micro, clock.share(WEIGHTS_SHARE)))
+            best, *others = weights(pieces, self.micro, clock.share(WEIGHTS_SHARE))
+            self.channels.append(best)
+            self.tried += [best, *others]
         return [pieces.weighing(channels) for channels in self.channels]
 
     def _kinds(self) -> list[tuple[int, bool, str]]:

@@ -27,6 +27,7 @@ from .job import Job
 from .layouts import even_choices
 from .leaf import LEAF_GAP
 from .menus import Menus
+from .mixed import mixture
 from .phases import AHEAD, StagePlan, timed
 
 MOST_WHOLE = 400
@@ -46,6 +47,9 @@ MENU_SECONDS = 60.0
 
 FIT_SHARE = 0.1
 """Of the time limit, to fit one stage into the memory."""
+
+LATE = 0.02
+"""What a part of the updates counts that other stages do while the first one still works."""
 
 MOST_FITS = 8
 """Attempts to fit a stage with options of its units."""
@@ -95,6 +99,38 @@ class Case(Bounded):
             choices = dict(zip(part.vertices, x, strict=True))
             out.append(self.timed(i, j, choices))
         return out
+
+    def mixed(self, starts: tuple[int, ...], clock: Clock, order: tuple[int, ...]) -> list[list[StagePlan]]:
+        """Stages of placements of units that are mixed so that more is hidden (`mixed`), with all updates counted, and
+        with those of the first stage alone, which come last; none where phases do not overlap, or a unit has no
+        placement.
+        """
+        layouts = even_choices(self.pieces.planning, self.job.division.cuts, order) if self.job.overlap else None
+        if layouts is None:
+            return []
+        limit, times = clock.share(MENU_SHARE), self.micro + self.stages - 1
+
+        def placed(problem: SelectionProblem, known: list[tuple[int, ...]]) -> tuple[int, ...] | None:
+            return solve(problem, clock=limit.at_most(MENU_SECONDS), gap=LEAF_GAP, known=known).solution
+
+        def menus(pieces: Pieces) -> Menus:
+            return Menus(pieces, layouts, times, min(self.stages, self.micro), self.micro > 1, placed)
+
+        found = mixture(self.pieces, menus, self.tried, self.micro)
+        if found is None:
+            return []
+        self._menus, options = found
+        runs = _runs(starts, self.job.division.units)
+
+        def stage(i: int, j: int, update: float) -> StagePlan:
+            made = [self.timed(i, j, x) for x in options.ways(i, j, update)]
+            return min(
+                made, key=lambda s: self.micro * (s.seconds.forward + s.seconds.backward) + update * s.seconds.update
+            )
+
+        return [
+            [stage(i, j, late if i else 1.0) for i, j in runs] for late in ((1.0, LATE) if len(runs) > 1 else (1.0,))
+        ]
 
     def timed(
         self, first: int, end: int, choices: dict[int, int], ahead: int | None = None, clock: Clock | None = None

@@ -3,7 +3,8 @@ goes, what fills its memory.
 
     busy      m (forward + backward) + updates, in parts of the step; the rest a stage waits: filling and emptying,
               sends, cuts that leave others more to do
-    moving    what redistributions and reductions take, in parts of that
+    moving    what redistributions and reductions take, in parts of that; where they run beside operators, what is left
+              of them while no operator runs
     memory    of the fullest device, with as many activations as the schedule keeps there, and with one less
 
 Where views have several chunks of the model every chunk is a stage here; the memory is that of all chunks of its view.

@@ -30,7 +30,7 @@ class InterleavedCase(Case):
     def __post_init__(self) -> None:
         super().__post_init__()
         self.leaves, self.passes = self.home.leaves, self.home.passes
-        self.weighed, self.channels = self.home.weighed, self.home.channels
+        self.weighed, self.channels, self.tried = self.home.weighed, self.home.channels, self.home.tried
 
     @property
     def home(self) -> Case:

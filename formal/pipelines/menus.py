@@ -20,8 +20,9 @@ from fractions import Fraction
 
 import numpy as np
 
-from ...models.pipelines.pieces import Part, Pieces
+from ...models.pipelines.pieces import Chain, Part, Pieces
 from ...models.problem.selection_problem import FORBIDDEN, Ints, SelectionProblem, Usage, Vertex
+from .channels import whole_chain
 
 PRICES = (0.0, 0.003, 0.01, 0.03, 0.1, 0.3, 1.0, 5.0)
 """What a full memory costs, in times of the whole step."""
@@ -71,10 +72,14 @@ class Menus:
     def prepare(self) -> bool:
         """Find the fastest option of every unit; False if one has none."""
         units = self.pieces.division.units
-        self.parts = [self.pieces.stage(u, u + 1, self.times, 1, self.layouts) for u in range(units)]
+        self.parts = [self.pieces.stage(u, u + 1, self.times, 1, self.layouts, self.chain(u)) for u in range(units)]
         count = Counter(v for part in self.parts for v in part.vertices)
         self.shared = {v for v, n in count.items() if n > 1} - {self.pieces.planning.copies[t] for t in self.layouts}
         return self._add(PRICES[:1], 0.0)
+
+    def chain(self, unit: int) -> Chain | None:
+        """What counts more with weights of channels; everything may, where there are none."""
+        return None if self.pieces.channels is None else whole_chain(self.pieces, unit, unit + 1)
 
     def extend(self, limit: int) -> None:
         """Add the options of all prices; `limit`: bytes of a device."""

@@ -14,6 +14,8 @@ from dataclasses import dataclass
 from heapq import heappop, heappush
 from itertools import pairwise
 
+import numpy as np
+
 from ...models.cost.selection import DecisionKind
 from ...models.pipelines.pieces import Pieces, Seconds
 from ...models.program.graph import Role
@@ -142,32 +144,42 @@ def ordered(net: Network, clock: Clock, fixed: bool, ahead: int | None) -> Order
     tasks = tuple(Task("", -(-net.times[t] // quantum), (int(t >= count),)) for t in kept)
     precedences = tuple(Precedence(a, b) for a, b in sorted(arcs))
     problem = ScheduleProblem("a phase", STREAMS, tasks, precedences, (), (None,), "quantum", 1).check()
-    starts = overlap(problem, clock).found.starts
-    order = _listed(net, {t: int(starts[k]) for t, k in number.items()}, fixed)
+    rank = {t: 2 * t + 1 for t in range(count)}  # the program's order, what moves just before what reads it
+    for a, b in net.arcs:
+        if a >= count > b:
+            rank[a] = min(rank.get(a, 2 * b), 2 * b)
+        elif b >= count > a and b not in rank:
+            rank[b] = 2 * a + 2
+    ranks = [rank.get(t, 0) for t in kept]
+    program = np.array(_sorted(len(kept), sorted(arcs), ranks), dtype=np.int64)
+    starts = overlap(problem, clock, order=program).found.starts
+    found = {t: (int(starts[k]), int(starts[k]) + tasks[k].time) for t, k in number.items()}
+    keys = [0] * len(net.times)
+    for t in _sorted(len(keys), list(net.arcs), keys):  # what takes no time: when what it waits for has ended
+        ends = [found[a][1] for a in before.get(t, [])]
+        keys[t] = found.setdefault(t, (max(ends, default=0),) * 2)[0]
+    in_line = pairwise(range(count)) if fixed else ()
+    order = tuple(_sorted(len(net.times), sorted({*net.arcs, *in_line}), keys))
     return order if net.takes(order) < total else ()
 
 
-def _listed(net: Network, starts: dict[int, int], fixed: bool) -> Order:
-    """All tasks by their starts, what waits behind; what takes no time when its reader begins."""
-    arcs = {*net.arcs, *(pairwise(range(len(net.operators))) if fixed else ())}
-    behind: list[list[int]] = [[] for _ in net.times]
-    missing = [0] * len(net.times)
-    for a, b in sorted(arcs):
+def _sorted(count: int, arcs: list[tuple[int, int]], keys: list[int]) -> list[int]:
+    """Tasks by their keys, each behind what it waits for."""
+    behind: list[list[int]] = [[] for _ in range(count)]
+    missing = [0] * count
+    for a, b in arcs:
         behind[a].append(b)
         missing[b] += 1
-    late = {a: starts[b] for a, b in net.arcs if a not in starts and b in starts}
-    key = [starts.get(t, late.get(t, 0)) for t in range(len(net.times))]
-    heap = [(key[t], t) for t in range(len(net.times)) if not missing[t]]
-    heap.sort()
+    heap = sorted((keys[t], t) for t in range(count) if not missing[t])
     order = []
     while heap:
-        now, t = heappop(heap)
+        _, t = heappop(heap)
         order.append(t)
         for b in behind[t]:
             missing[b] -= 1
             if not missing[b]:
-                heappush(heap, (max(now, key[b]), b))
-    return tuple(order)
+                heappush(heap, (keys[b], b))
+    return order
 
 
 def in_flight(pieces: Pieces, net: Network, x: Mapping[int, int], order: Order) -> list[int]:
@@ -201,12 +213,15 @@ def in_flight(pieces: Pieces, net: Network, x: Mapping[int, int], order: Order) 
         parameter = graph.tensor(route.tensor).role is Role.PARAMETER
         if source.kind is DecisionKind.COPY and not made and not parameter:
             blocks.append((size(k, 0), begin, until))
-    found = []
-    for k in range(count):
-        low, high = (spans[k][0] if k else 0), (spans[k + 1][0] if k + 1 < count else 1 << 62)
-        moments = {low, *(b for _, b, _ in blocks if low < b < high)}
-        found.append(max(sum(amount for amount, b, e in blocks if b <= now < e) for now in moments))
-    return found
+    moved = np.array(blocks, dtype=np.int64).reshape(-1, 3)
+    moments, at = np.unique(np.concatenate([[0], moved[:, 1], moved[:, 2]]), return_inverse=True)
+    change = np.zeros(len(moments), dtype=np.int64)
+    np.add.at(change, at[1:], np.concatenate([moved[:, 0], -moved[:, 0]]))
+    level = np.cumsum(change)
+    starts = np.array([0, *(begin for begin, _ in spans[1:count])], dtype=np.int64)
+    first = np.searchsorted(moments, starts, "right") - 1
+    last = np.maximum(np.append(np.searchsorted(moments, starts[1:], "left"), len(moments)), first + 1)
+    return [int(level[a:b].max()) for a, b in zip(first, last, strict=True)]
 
 
 def given(

@@ -8,7 +8,7 @@ or nothing raises it.  A plan without pipelines is the case (1, 1), so that no a
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from fractions import Fraction
@@ -259,10 +259,7 @@ class _Search:
         """A plan with this cut; whether one fits."""
         for order in orders(case):
             planned_once, made_once = False, False
-            for channels in (None, *case.channels):
-                stages = case.plan(cut, self.clock, order, channels)
-                if stages is None:
-                    continue
+            for stages in self.placements(case, cut, order):
                 planned_once = True
                 self.slack[id(case)] = min(case.slack(stages), self.slack.get(id(case), FAR))
                 made = scheduled(case, stages, TRY_SECONDS, self.clock)
@@ -272,6 +269,14 @@ class _Search:
             if planned_once:
                 return made_once
         return False
+
+    def placements(self, case: Case, cut: tuple[int, ...], order: tuple[int, ...]) -> Iterator[list[StagePlan]]:
+        """Placements of all stages: the cheapest by the sum, by weights of channels, mixed."""
+        for channels in (None, *case.channels):
+            stages = case.plan(cut, self.clock, order, channels)
+            if stages is not None:
+                yield stages
+        yield from case.mixed(cut, self.clock, order)
 
     def say(self, case: Case) -> None:
         chunks = f", {case.chunks} chunks each" if case.chunks > 1 else ""

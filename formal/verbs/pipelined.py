@@ -108,6 +108,7 @@ def _document(found: Searched, best: Scheduled, published: Published, status: st
         "kept": list(best.kept),
         "peak_bytes": best.memory,
         "times": [[t / scale for t in (s.seconds.forward, s.seconds.backward, s.seconds.update)] for s in best.stages],
+        **({"hidden": _hidden(best)} if found.job.overlap else {}),
         "enumerated": [[c.stages, c.micro, c.bound / PER_SECOND] for c in found.cases if c.chunks == 1],
         **({"interleaved": several} if several else {}),
         "space": found.job.where.name,
@@ -115,6 +116,16 @@ def _document(found: Searched, best: Scheduled, published: Published, status: st
         "identity": published.identity,
         **published.to_json(),
     }
+
+
+def _hidden(best: Scheduled) -> list[list[float]]:
+    """Seconds of every forward, backward and of the updates of a stage that run beside others."""
+    pieces, out = best.case.pieces, []
+    for s in best.stages:
+        whole, scale = pieces.seconds(s.first, s.end, s.choices), pieces.planning.problem.scale
+        pairs = zip(*((x.forward, x.backward, x.update) for x in (whole, s.seconds)), strict=True)
+        out.append([(one_by_one - beside) / scale for one_by_one, beside in pairs])
+    return out
 
 
 def _lines(found: Searched, best: Scheduled, published: Published) -> list[str]:

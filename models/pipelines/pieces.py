@@ -321,10 +321,20 @@ class Pieces:
         right = cuts[end - 1] if end <= len(cuts) else ()
         return (*left, *right)
 
-    def stage(self, first: int, end: int, micro: int, once: int, layouts: Mapping[str, int]) -> Part:
-        """A stage, with the copies of what crosses its cuts in the layouts `layouts` (tensor -> choice)."""
+    def stage(
+        self,
+        first: int,
+        end: int,
+        micro: int,
+        once: int,
+        layouts: Mapping[str, int],
+        chain: Chain | None = None,
+    ) -> Part:
+        """A stage, with the copies of what crosses its cuts in the layouts `layouts` (tensor -> choice).  `chain`: with
+        weights of channels, what counts more; None: all of it.
+        """
         fixed = {self.planning.copies[t]: layouts[t] for t in self.crossing(first, end)}
-        return self._part(self.stage_vertices(first, end), micro, once, fixed, chain=None)
+        return self._part(self.stage_vertices(first, end), micro, once, fixed, chain=chain)
 
     def stage_edges(self, first: int, end: int) -> list[int]:
         """Edges inside a stage, in the order of the problem."""

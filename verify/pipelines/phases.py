@@ -19,8 +19,10 @@ of them is the last that began, there is what the stage has at it (`leaves`), an
 
 from __future__ import annotations
 
+from bisect import bisect_left, bisect_right
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from itertools import accumulate
 
 from ...models.program.graph import Role
 from ...proofs.container.effort import OBJECT
@@ -134,13 +136,18 @@ def in_flight(units: Units, tasks: Tasks, x: Mapping[int, int], order: Sequence[
             if move.writer is None and not made and units.graph.tensor(move.tensor).role is not Role.PARAMETER:
                 blocks.append((_largest(units, None, None, move.tensor, x), begin, until))
     starts = [spans[k][0] for k in range(count)]
-    units.entries.budget.charge(OBJECT * (count + len(blocks) ** 2), "blocks of a phase")
+    units.entries.budget.charge(OBJECT * 8 * (count + len(blocks)), "blocks of a phase")
+    change = {0: 0}
+    for size, begin, end in blocks:
+        change[begin] = change.get(begin, 0) + size
+        change[end] = change.get(end, 0) - size
+    moments = sorted(change)
+    level = list(accumulate(change[t] for t in moments))  # from each of them to the next
     found = []
     for k in range(count):
-        low = starts[k] if k else 0
-        high = starts[k + 1] if k + 1 < count else 1 << 62
-        moments = {low, *(begin for _, begin, _ in blocks if low < begin < high)}
-        found.append(max(sum(size for size, begin, end in blocks if begin <= t < end) for t in moments))
+        at = bisect_right(moments, starts[k] if k else 0) - 1
+        until = bisect_left(moments, starts[k + 1]) if k + 1 < count else len(moments)
+        found.append(max(level[at : max(until, at + 1)]))
     return found
 
 
