@@ -21,7 +21,7 @@ import pytest
 
 from shardproof.formal.explain.terms import PlanTerms
 from shardproof.formal.planning.plan import plan_graph
-from shardproof.models.cost import structures as structures_module
+from shardproof.models.cost import forms
 from shardproof.models.cost.forms import LayoutForm, OperatorForm
 from shardproof.models.cost.selection import build
 from shardproof.models.cost.structures import Structures
@@ -443,9 +443,10 @@ def test_two_opaque_kernels_of_one_shape(first: Any) -> None:
 @pytest.mark.parametrize("forgotten", ["flops", "rows", "over"])
 def test_a_form_that_forgets_what_counts_is_refuted(forgotten: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Forms that leave out a field for planner and checker alike: index sets say no."""
-    real = structures_module.operator_form
+    real = forms.operator_form
+    forms._operator_forms.cache_clear()
     monkeypatch.setattr(
-        structures_module,
+        forms,
         "operator_form",
         lambda *given: replace(
             real(*given), **{forgotten: 0 if forgotten == "flops" else "" if forgotten == "rows" else ()}
@@ -455,4 +456,5 @@ def test_a_form_that_forgets_what_counts_is_refuted(forgotten: str, monkeypatch:
     found = plan_graph(graph, load_machine("cloud-a100:2x2"))
     assert found.plan is not None
     wrong = [r for r in check_plan(write_plan(None, found.plan)).results if r.verdict is Verdict.REFUTED]
+    forms._operator_forms.cache_clear()
     assert [r.kind for r in wrong] == ["Entries"]

@@ -18,7 +18,6 @@ from test_pipeline_run import plan_of
 
 import shardproof
 from shardproof.__main__ import run
-from shardproof.answers import Pipeline
 from shardproof.backends.export.pipelined import export_pipeline
 from shardproof.backends.lowering.stages import staged
 from shardproof.backends.verbs.export_pipelined import schedule_csv
@@ -97,7 +96,7 @@ def test_the_verb(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     )
     told = json.loads(capsys.readouterr().out)
     assert told["stages"] == 2 and told["said"] > 0 and told["identity"][:16] in out.read_text()
-    assert Pipeline(plan_of("2x2"), ()).export("dtensor") == out.read_text(), "one way for both"
+    assert shardproof.load(plan).export("dtensor") == out.read_text(), "one way for both"
     assert (tmp_path / "s.csv").read_bytes() == schedule_csv(plan_of("2x2"))
     assert run(["export", str(plan), "--to", "dtensor", "-o", str(out), "--force"]) == 0
     assert "cut behind" in capsys.readouterr().out

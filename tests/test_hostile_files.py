@@ -134,15 +134,15 @@ def test_programs_over_cuts_are_counted(part: str) -> None:
     n, stages, micro = 60, 4, 8
     one = {(k, k + 1): 5 + k % 3 for k in range(n)}
     sends = [1] * (n + 1)
-    rows = bound.table(n, one, None, Budget.asked())
+    rows = bound.table(n, [one], None, Budget.asked())
     if part == "table":
         with pytest.raises(ContainerError, match="program over cuts.*--large"):
-            bound.table(n, one, None, little())
+            bound.table(n, [one], None, little())
         return
     if part == "least":
         spare = little(3 * bound.RUN * n * 3 * n + 1)
         with pytest.raises(ContainerError, match="program over cuts.*--large"):
-            bound.least_step(n, stages, micro, (one, one, one), sends, None, None, spare)
+            bound.least_step(n, stages, micro, ([one], [one], [one]), sends, None, None, spare)
         return
     if part == "front":
         with pytest.raises(ContainerError, match="program over cuts.*--large"):
@@ -160,7 +160,7 @@ def test_programs_over_cuts_are_counted(part: str) -> None:
 def test_cuts_are_charged_one_by_one() -> None:
     n = 40
     one = {(k, k + 1): 5 for k in range(n)}
-    rows = bound.table(n, one, None, Budget.asked())
+    rows = bound.table(n, [one], None, Budget.asked())
     hops = [[0] * n for _ in range(n)]
     known = cuts.Known(rows, rows, rows, rows, rows, hops, hops)
     spent = []

@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 
 from shardproof import __main__ as front
-from shardproof.formal.planning import time_limit
+from shardproof.formal.planning import plan, time_limit
 from shardproof.formal.planning.plan import fitting_space, plan_graph
 from shardproof.models.cost import limits
 from shardproof.models.cost.limits import LARGE, SMALL, Budget, OverBudget, TooLarge, check_sizes
@@ -88,8 +88,10 @@ def test_the_default_space_is_one_that_can_be_checked(monkeypatch: pytest.Monkey
     graph, machine = zoo("bert-tiny"), load_machine("cloud-a100:4x8")
     assert fitting_space(graph, machine).name == "complete"
     monkeypatch.setattr(limits, "MOST_PLACEMENTS", 100)
+    plan._require_size.cache_clear()
     assert fitting_space(graph, machine).name == "one-per-level"
     monkeypatch.setattr(limits, "MOST_PLACEMENTS", 2)
+    plan._require_size.cache_clear()
     with pytest.raises(TooLarge, match="placements"):
         fitting_space(graph, machine)
 
@@ -126,6 +128,7 @@ def test_planner_and_checker_refuse_at_the_same_size(limit: str, monkeypatch: py
     def refusals(value: int) -> tuple[str, str]:
         with monkeypatch.context() as patch:
             patch.setattr(limits, limit, value)
+            plan._require_size.cache_clear()
             said = []
             for ask, error in (
                 (lambda: plan_graph(graph, machine, where), TooLarge),

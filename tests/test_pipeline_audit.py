@@ -23,7 +23,7 @@ from shardproof.formal.pipelines.job import Job
 from shardproof.formal.pipelines.search import Searched, planned
 from shardproof.formal.planning.frameworks import pipelined_settings
 from shardproof.formal.planning.strategy import StrategyError, resolve
-from shardproof.formal.verbs.audit_pipelined import proved
+from shardproof.formal.verbs.audit_pipelined import confirmed
 from shardproof.models.layout.placement import space
 from shardproof.models.layout.targets.degrees import Flags
 from shardproof.models.machine.machine import load_machine
@@ -32,7 +32,9 @@ from shardproof.models.problem.claims import Verdict
 from shardproof.models.sources.training import build_step
 from shardproof.models.sources.zoo import build
 from shardproof.models.text import InputError
+from shardproof.proofs.container.archive import read_container
 from shardproof.proofs.pipelines.certificate import PipelineCertificate
+from shardproof.proofs.pipelines.file import decode_pipeline
 from shardproof.verify.pipelines.certificate import check_pipeline
 from shardproof.verify.plan.tables import CELLS
 from shardproof.verify.selection.certificate import check_selection
@@ -210,8 +212,8 @@ class Judging:
     verdict: Verdict
     asked: int = 0
 
-    def pipeline(self, path: Path | None, certificate: PipelineCertificate, notify: object = None) -> Judging:
-        assert path is None and isinstance(certificate, PipelineCertificate)
+    def publish(self, path: Path | None, data: bytes, about: object = None, notify: object = None) -> Judging:
+        assert path is None and isinstance(decode_pipeline(read_container(data)), PipelineCertificate)
         self.asked += 1
         return self
 
@@ -226,7 +228,7 @@ def test_a_configuration_near_the_bound_is_checked_where_another_plan_is_written
     report = PipelineAudit(own, found, Outcome.WITHIN_GAP, Fraction(1, 10))
     judge = Judging(verdict)
     assert report.plan is found
-    assert proved(judge, report) == (verdict is Verdict.PROVED) and judge.asked == 1  # type: ignore[arg-type]
+    assert confirmed(judge, report) == (verdict is Verdict.PROVED) and judge.asked == 1  # type: ignore[arg-type]
 
 
 @pytest.mark.slow

@@ -10,6 +10,7 @@ from fractions import Fraction
 from pathlib import Path
 
 import pytest
+from budgets import work
 from random_problems import grid_with_rows
 
 from shardproof.__main__ import run
@@ -182,7 +183,7 @@ def test_pipelines_build_no_tables_when_the_time_is_over() -> None:
 
 @pytest.mark.parametrize("after", [1, 40])
 def test_a_search_whose_tables_end_early_has_an_answer(after: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    clock, built = Clock(3600.0), [0]
+    clock, built = work(3600.0), [0]
     real = Case.in_time
 
     def in_time(self: Case, done: int, total: int) -> None:

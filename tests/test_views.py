@@ -578,7 +578,7 @@ def test_from_the_command_line(capsys: pytest.CaptureFixture[str], tmp_path) -> 
     assert run(["run", target, "-n", "4", "--virtual"]) == 0
     assert "equal" in capsys.readouterr().out
     assert run(["sensitivity", target]) == 3
-    assert "a plan with views" in capsys.readouterr().err
+    assert "has 2 submeshes in use" in capsys.readouterr().err
 
 
 def test_measured_collectives_are_priced_alike_and_never_divided() -> None:

@@ -214,9 +214,9 @@ def in_flight(pieces: Pieces, net: Network, x: Mapping[int, int], order: Order) 
         if source.kind is DecisionKind.COPY and not made and not parameter:
             blocks.append((size(k, 0), begin, until))
     moved = np.array(blocks, dtype=np.int64).reshape(-1, 3)
-    moments, at = np.unique(np.concatenate([[0], moved[:, 1], moved[:, 2]]), return_inverse=True)
+    moments, index = np.unique(np.concatenate([[0], moved[:, 1], moved[:, 2]]), return_inverse=True)
     change = np.zeros(len(moments), dtype=np.int64)
-    np.add.at(change, at[1:], np.concatenate([moved[:, 0], -moved[:, 0]]))
+    np.add.at(change, index[1:], np.concatenate([moved[:, 0], -moved[:, 0]]))
     level = np.cumsum(change)
     starts = np.array([0, *(begin for begin, _ in spans[1:count])], dtype=np.int64)
     first = np.searchsorted(moments, starts, "right") - 1

@@ -216,7 +216,7 @@ def sensitivity_command(
     plan, identity = opened.held, opened.identity
     if not isinstance(plan, Plan):
         raise InputError(
-            f"{plan_file}: is {parts_of(plan)}: its proof rests on several problems, and constants are moved in one; "
+            f"{plan_file}: has {parts_of(plan)}: its proof rests on several problems, and constants are moved in one; "
             "give a plan made without --pipeline, --overlap and --views"
         )
     if plan.joint is not None:

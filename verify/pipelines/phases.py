@@ -145,9 +145,9 @@ def in_flight(units: Units, tasks: Tasks, x: Mapping[int, int], order: Sequence[
     level = list(accumulate(change[t] for t in moments))  # from each of them to the next
     found = []
     for k in range(count):
-        at = bisect_right(moments, starts[k] if k else 0) - 1
+        begin = bisect_right(moments, starts[k] if k else 0) - 1
         until = bisect_left(moments, starts[k + 1]) if k + 1 < count else len(moments)
-        found.append(max(level[at : max(until, at + 1)]))
+        found.append(max(level[begin : max(until, begin + 1)]))
     return found
 
 

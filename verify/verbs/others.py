@@ -94,7 +94,8 @@ def tell_certificate(path: str, members: Mapping[str, Member], request: Request,
 
 def _about(request: Request, digest: str, wanted: type[ABOUT]) -> ABOUT:
     problem = request.about[digest]
-    assert isinstance(problem, wanted)  # the checker has looked
+    if not isinstance(problem, wanted):  # the checker has looked
+        raise TypeError(f"{type(problem).__name__} is no {wanted.__name__}")
     return problem
 
 

@@ -99,7 +99,8 @@ def tell_plan(path: str, members: Mapping[str, Member], request: Request, kind: 
     """A plan, joint or not."""
     found = kind.judge(members, request.effort, request.about)
     plan, joint = held(found, Plan), held(found, Plan).joint
-    assert found.planning is not None
+    if found.planning is None:
+        raise TypeError("a checked plan comes with its problem")
     problem = found.planning.problem
     of = () if joint is None else stated(joint.egraph, joint.derivation.rounds)
     return Subject(

@@ -25,7 +25,8 @@ HELD = TypeVar("HELD")
 
 def held(found: Judged[object], wanted: type[HELD]) -> HELD:
     """What a file holds, as the type that its kind says."""
-    assert isinstance(found.held, wanted)
+    if not isinstance(found.held, wanted):
+        raise TypeError(f"{type(found.held).__name__} is no {wanted.__name__}")
     return found.held
 
 
