@@ -53,7 +53,7 @@ def found(tmp_path_factory: pytest.TempPathFactory) -> Nearest:
     folder = tmp_path_factory.mktemp("nearest")
     (folder / "m.toml").write_text(MACHINE.format(nodes=2, rate="0.2"))
     shardproof.plan(llama(2), str(folder / "m.toml"), space_name="one-per-level").save(folder / "p.spz")
-    return FrontDoor().nearest(folder / "p.spz", "megatron", 120.0)
+    return FrontDoor().nearest(FrontDoor().open(folder / "p.spz"), "megatron", 120.0)
 
 
 def test_the_nearest_is_the_least_of_all_and_proved(found: Nearest) -> None:
@@ -189,7 +189,7 @@ def test_torchtitans_llama_trains_as_in_one_process(tmp_path: Path) -> None:
     graph = build_step(zoo.build("llama", batch=2, dtype="float32", **sizes), "adamw").graph
     machine = str(tmp_path / "m.toml")
     shardproof.plan(graph, machine, space_name="one-per-level", work_limit=100_000_000).save(tmp_path / "p.spz")
-    best = FrontDoor().nearest(tmp_path / "p.spz", "torchtitan", 200.0)
+    best = FrontDoor().nearest(FrontDoor().open(tmp_path / "p.spz"), "torchtitan", 200.0)
     assert best.flags.tp > 1, "two examples on four devices"
     others = {
         "tensor": Flags("torchtitan", tp=4, sequence_parallel=True),

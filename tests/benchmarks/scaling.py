@@ -31,6 +31,7 @@ from shardproof.models.machine.machine import load_machine
 from shardproof.models.cost.selection import build
 from shardproof.models.sources.training import build_step
 from shardproof.models.sources.zoo import build as zoo
+from shardproof.proofs.plan.bundle import write_plan
 layers, batch, sizes, limit = int(sys.argv[1]), int(sys.argv[2]), sys.argv[3], float(sys.argv[4])
 wall, clock = time.monotonic, time.process_time
 w0, c0 = wall(), clock()
@@ -45,7 +46,7 @@ answer = solve(p, time_limit_s=limit)
 c3, w3 = clock(), wall()
 verdict = "none"
 if answer.solution is not None:
-    verdict = FrontDoor().plan(None, bundle(planning, answer)).verdict.value
+    verdict = FrontDoor().publish(None, write_plan(None, bundle(planning, answer))).verdict.value
 c4, w4 = clock(), wall()
 gap = None if answer.cost is None or answer.lower_bound is None else (answer.cost - answer.lower_bound) / answer.cost
 print(json.dumps({
