@@ -57,8 +57,7 @@ class NoPlan(ValueError):
 @dataclass(frozen=True, eq=False)
 class Plan:
     """A checked plan, whatever its parts: placements on the machine or on submeshes, a rewritten program, stages and
-    micro-batches, redistributions beside operators.  `opened`: what its file holds and what the checker said of it;
-    `data`: the bytes of the file.
+    micro-batches, redistributions beside operators.  `opened`: what its file holds and what the checker said of it.
 
     >>> made = plan("mlp-unity", "localhost:4", batch=64)
     >>> made.status, made.cost_s == made.lower_bound_s
@@ -68,7 +67,6 @@ class Plan:
     """
 
     opened: Opened
-    data: bytes
 
     @property
     def certificate(self) -> AnyPlan:
@@ -185,7 +183,7 @@ class Plan:
         from shardproof.proofs.container.archive import read_container
         from shardproof.verify.verbs.kinds import Effort, require_known
 
-        members = read_container(self.data)
+        members = read_container(self.opened.data)
         return require_known(members, self.opened.place).judge(members, Effort(), {})
 
     def explain(
@@ -324,7 +322,7 @@ class Plan:
         from shardproof.models.files.output import check_target, write_file
 
         target = check_target(Path(path), force=force, replaces_results=True)
-        write_file(target, self.data)
+        write_file(target, self.opened.data)
 
     def __repr__(self) -> str:
         gap = ""

@@ -203,7 +203,7 @@ def load(path: Path | str) -> Plan:
     """A plan of whatever kind from its file, checked.  Raises `RefutedPlan`, `ContainerError` for what is no plan."""
     from shardproof.front_door import FrontDoor
 
-    return Plan(FrontDoor().open(Path(path)), Path(path).read_bytes())
+    return Plan(FrontDoor().open(Path(path)))
 
 
 def audit(
@@ -307,7 +307,7 @@ def _answer(data: bytes) -> Plan:
     """The plan in these bytes, checked."""
     from shardproof.front_door import FrontDoor
 
-    return Plan(FrontDoor().read(data), data)
+    return Plan(FrontDoor().read(data))
 
 
 def _with_views(request: PlanRequest, limit: TimeLimit) -> bytes:

@@ -106,7 +106,7 @@ class FrontDoor:
         if (bad := judged.refuted) is not None:
             where = "" if path is None else f"{path}: "
             raise RefutedPlan(f"{where}{bad.kind} is refuted: {bad.reason}")
-        return opened(judged, effort, path, len(data))
+        return opened(judged, effort, path, data)
 
     def bars(self, planning: Planning, x: tuple[int, ...], bars: Bars, bound: int | None) -> Published:
         """What the checker says of the machines within a machine's error bars."""
@@ -225,8 +225,9 @@ def published(judged: Judged[object], effort: Effort, path: Path | None, size: i
     )
 
 
-def opened(judged: Judged[object], effort: Effort, path: Path | None, size: int) -> Opened:
+def opened(judged: Judged[object], effort: Effort, path: Path | None, data: bytes) -> Opened:
     """A plan with what was found."""
     from shardproof.proofs.publishing.publisher import Opened
 
-    return Opened(cast("AnyPlan", judged.held), published(judged, effort, path, size), judged.scale, judged.planning)
+    said = published(judged, effort, path, len(data))
+    return Opened(cast("AnyPlan", judged.held), said, judged.scale, data, judged.planning)

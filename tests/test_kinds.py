@@ -9,6 +9,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from random_problems import grid_with_rows
 
 import shardproof
 from shardproof.__main__ import run
@@ -17,12 +18,14 @@ from shardproof.front_door import FrontDoor
 from shardproof.models.problem.claims import Verdict
 from shardproof.models.terminal.combinations import PLAN_KINDS
 from shardproof.models.text import InputError
+from shardproof.proofs.container.archive import MANIFEST, read_container, write_container
 from shardproof.proofs.container.kinds import KINDS as NAMES
 from shardproof.proofs.container.kinds import PLANS, plan_kind
 from shardproof.proofs.overlap.certificate import OverlapCertificate
 from shardproof.proofs.pipelines.certificate import PipelineCertificate
 from shardproof.proofs.plan.bundle import Plan as Bundle
 from shardproof.proofs.publishing.publisher import Published
+from shardproof.proofs.selection.problem_file import encode_problem
 from shardproof.proofs.views.certificate import ViewsCertificate
 from shardproof.verify.verbs.kinds import KINDS
 from shardproof.verify.verbs.programs import TELL
@@ -173,6 +176,20 @@ def test_plans_of_different_kinds_are_compared(plans: dict[str, str], capsys: py
     assert "operators one after another" in text and "redistributions beside operators" in text
     assert run(["diff", plans["plan"], plans["views"]]) == 3
     assert "of different models" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("kind", MODELS)
+def test_what_claims_something_is_judged_whatever_lies_beside_it(
+    kind: str, plans: dict[str, str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A file with a problem inside is no file of a problem: beside a good one its claims would go unread."""
+    both = str(tmp_path / "both.spz")
+    members = {name: held for name, held in read_container(Path(plans[kind])).items() if name != MANIFEST}
+    write_container(both, {**members, **encode_problem(grid_with_rows(2, 2))})
+    capsys.readouterr()
+    code = run(["check", both, plans[kind], "--json"])
+    said = json.loads(capsys.readouterr().out)
+    assert code == 3 or [p["file"] for p in said["plans"]] == [both, plans[kind]]
 
 
 def test_what_is_no_plan_is_called_by_its_name(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

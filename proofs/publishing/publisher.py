@@ -91,12 +91,14 @@ class Published:
 @dataclass(frozen=True, eq=False)
 class Opened:
     """A plan of whatever kind that somebody wrote, and what the checker said of it.  `scale`: units of its costs in a
-    second; `planning`: of a plan of placements alone, its problem as the checker built it.
+    second; `data`: the bytes that were checked; `planning`: of a plan of placements alone, its problem as the checker
+    built it.
     """
 
     held: AnyPlan
     published: Published
     scale: int
+    data: bytes
     planning: Planning | None = None
 
     @property

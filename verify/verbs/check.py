@@ -25,7 +25,7 @@ from ..plan.own import Own
 from ..plan.tables import CELLS, MORE_CELLS
 from ..verdict import report
 from ..verdict import worst as worst_verdict
-from .kinds import Effort, Kind, require_known
+from .kinds import Effort, Kind, kind_of, require_known
 from .programs import TELL
 from .request import Request, charge_reading
 from .subject import Subject, joined, subject_document, subject_lines
@@ -161,7 +161,8 @@ def _check(
                 effort = Effort(samples, cells, watch.count, budget)
                 request = Request(effort, second_opinion, own, show_machine, problems)
                 charge_reading(members, budget)
-                if not members or "problem.json" in members:
+                # what claims something is judged, whatever else lies beside it: a problem claims nothing
+                if kind_of(members) is None and (not members or "problem.json" in members):
                     problem = problem_of(data, str(path))
                     problems[problem.sha256()] = problem
                 elif (kind := require_known(members, str(path))).apart:
