@@ -157,7 +157,8 @@ def test_an_engine_that_keeps_no_time_is_ended(
 ) -> None:
     monkeypatch.setattr(child, "GRACE", 0.1)
     monkeypatch.setattr(child, "_CODE", "import time; time.sleep(600)")
-    assert run([*SMALL, "--engine", "ilp", "--time-limit", "1"]) == 0
+    # the engine is what is ended; whether our own search closes its proof in what is left is another matter
+    assert run([*SMALL, "--engine", "ilp", "--time-limit", "1"]) in (0, 5)
     told = capsys.readouterr().out
     assert "it answered 'time is over'" in told and "it proposed nothing" in told
 
