@@ -174,6 +174,7 @@ def test_plans_of_different_kinds_are_compared(plans: dict[str, str], capsys: py
     assert run(["diff", plans["plan"], plans["overlapped"]]) == 0
     text = capsys.readouterr().out
     assert "operators one after another" in text and "redistributions beside operators" in text
+    assert len(text.splitlines()) >= 4 and "\\n" not in text
     assert run(["diff", plans["plan"], plans["views"]]) == 3
     assert "of different models" in capsys.readouterr().err
 

@@ -116,7 +116,7 @@ def _words(held: AnyPlan) -> Mapping[str, str]:
     }
 
 
-def render_differing(found: Differing, first: str, second: str) -> str:
+def render_differing(found: Differing, first: str, second: str) -> list[str]:
     """For people."""
     lines = []
     for name, parts, step, bound in zip((first, second), found.parts, found.steps, found.bounds, strict=True):
@@ -130,4 +130,4 @@ def render_differing(found: Differing, first: str, second: str) -> str:
     lines += [f"  {name}: {mine} | {theirs}" for name, mine, theirs in found.rows[:SHOWN]]
     if len(found.rows) > SHOWN:
         lines.append(f"  and {len(found.rows) - SHOWN} more (--json has all)")
-    return "\n".join(lines)
+    return lines

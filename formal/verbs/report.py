@@ -114,7 +114,7 @@ def _apart(one: Opened, other: Opened, output: Path | None, as_json: bool) -> in
     if as_json:
         emit({"first": one.identity, "second": other.identity, **found.to_json()})
         return Exit.DONE
-    say(render_differing(found, one.place, other.place))
+    say(*render_differing(found, one.place, other.place))
     if output is not None:
         say(f"wrote {output}")
     return Exit.DONE
