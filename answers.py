@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     from shardproof.formal.pipelines.explain import PipelineReport
     from shardproof.formal.selection.model.clock import Clock
     from shardproof.models.cost.selection import Planning
-    from shardproof.proofs.publishing.publisher import AnyPlan, Opened
+    from shardproof.proofs.publishing.publisher import Among, AnyPlan, Opened
     from shardproof.verify.verbs.kinds import Judged
 
 
@@ -104,7 +104,7 @@ class Plan:
     @property
     def parts(self) -> str:
         """What the plan has beside placements, in words."""
-        from shardproof.formal.explain.differing import parts_of
+        from shardproof.proofs.publishing.placed import parts_of
 
         return parts_of(self.opened.held)
 
@@ -137,6 +137,16 @@ class Plan:
     def lower_bound_s(self) -> Fraction | None:
         """Seconds that no plan that the claim is about goes below, as the checker established; None: nothing finite."""
         return None if self.opened.published.lower_bound is None else self.opened.seconds[1]
+
+    @property
+    def among(self) -> tuple[Among, ...]:
+        """Of a plan that is the best of several: each of them, with its step and bound.
+
+        >>> step = plan("mlp-unity", "localhost:2", batch=16, joint=True, overlap=True, work_limit=4_000_000)
+        >>> min(one.step for one in step.among) == step.step_s, len(step.among) > 1
+        (True, True)
+        """
+        return self.opened.published.among
 
     @property
     def placements(self) -> Mapping[str, Placement]:

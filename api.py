@@ -33,6 +33,7 @@ from shardproof.proofs.plan.bundle import write_plan
 if TYPE_CHECKING:
     from shardproof.formal.explain.audit import AuditReport
     from shardproof.formal.explain.request import Splits
+    from shardproof.formal.pipelines.request import PipelineRequest
     from shardproof.formal.planning.effort import EffortName
     from shardproof.formal.planning.layouts import TensorLayouts
     from shardproof.formal.planning.request import PlanRequest
@@ -40,8 +41,8 @@ if TYPE_CHECKING:
     from shardproof.formal.planning.time_limit import TimeLimit
     from shardproof.models.cost.selection import Planning
     from shardproof.models.sources.building.original import Original
+    from shardproof.models.sources.frameworks.settings import Settings
     from shardproof.models.sources.load import Attention
-    from shardproof.models.sources.training import TrainingStep
 
 Engine = Literal["native", "ilp", "smt"]
 
@@ -66,6 +67,7 @@ def plan(
     joint: bool = False,
     views: bool = False,
     overlap: bool = False,
+    stages: str | None = None,
     engine: Engine = "native",
     time_limit_s: Limit = "default",
     work_limit: int | None = None,
@@ -82,7 +84,8 @@ def plan(
     rest instead of a search, a file or {operator: {axis: {level: degree}}}.  `joint`: algebra and placement together.
     `compare`: run what is imported beside the program that it came from, and refuse it where they differ.
     `views`: branches beside each other on submeshes, in forward passes and training steps.  `overlap`: redistributions
-    beside operators.
+    beside operators.  `stages`: of a training step, as `pipeline` takes them.  Of several freedoms the best plan that
+    any of their searches found is taken, and the claim is over all of these (`Plan.among`).
     `time_limit_s`: seconds of the wall for tables and search, None for any number; `work_limit`: steps of work instead
     (a million: about a second): the same plan on every machine.  `effort`: what counts where limit, `gap`, `space_name`
     are not given: "quick" (60 s, 3 %, one-per-level), "normal" (300 s, 0, the default space), "thorough" (3600 s).
@@ -91,12 +94,14 @@ def plan(
     """
     from shardproof.formal.explain.bars import with_bars
     from shardproof.formal.joint.request import carry_out_jointly
+    from shardproof.formal.pipelines.request import pipeline_request
     from shardproof.formal.planning.layouts import TensorLayouts
     from shardproof.formal.planning.request import carry_out
     from shardproof.formal.planning.strategy import Strategy
+    from shardproof.formal.portfolio.search import Freedoms, Searches
     from shardproof.formal.verbs.combinations import PLAN
 
-    require_keywords(PLAN, plan, locals())
+    require_keywords(PLAN, plan, locals(), **({} if stages is None else {"pipeline": stages}))
     space_name, share, limit = _counting(effort, space_name, gap, time_limit_s, work_limit)
     graph, target = _graph(model, inputs, batch, attention, compare, train is not None), _machine(machine)
     request = _request(graph, target, train, loss, recompute, precision, micro_batch, memory, space_name)
@@ -109,6 +114,16 @@ def plan(
             "or plan without them"
         )
     request = replace(request, strategy=given, engine=engine, gap=share, threads=threads, vocabulary=vocabulary)
+    asked = None if stages is None else pipeline_request(request, stages, overlap=overlap)
+    freedoms = Freedoms(overlap, views, joint, asked)
+    if freedoms.several(request):
+        best = Searches(request, freedoms, limit).run()
+        if (data := best.data()) is None:
+            why = "; ".join(f"{x.part}: {x.why}" for x in best.left_out)
+            raise NoPlan(f"{graph.name}: no plan was found ({why}); more time or memory may help", infeasible=False)
+        return _answer(data)
+    if asked is not None:
+        return _answer(_pipelined(graph, asked, None, limit))
     if views:
         return _answer(_with_views(request, limit))
     if overlap:
@@ -157,13 +172,9 @@ def pipeline(
     completion is taken instead of the best plan, beside the bound of all plans; the other arguments are those of
     `plan`.
     """
-    from shardproof.formal.pipelines.audit import audit_pipeline
-    from shardproof.formal.pipelines.request import PipelineRequest, carry_out_pipelined
+    from shardproof.formal.pipelines.request import pipeline_request
     from shardproof.formal.planning.frameworks import pipelined_settings, settings_of_step
-    from shardproof.formal.planning.request import program_of
     from shardproof.formal.verbs.combinations import PLAN
-    from shardproof.models.sources.training.recompute import blocks
-    from shardproof.proofs.pipelines.file import write_pipeline
 
     require_keywords(PLAN, pipeline, locals(), pipeline=stages)
     space_name, share, limit = _counting(effort, space_name, gap, time_limit_s, work_limit)
@@ -172,31 +183,10 @@ def pipeline(
         said = pipelined_settings(strategy)
         precision = precision or said.precision
         settings = settings_of_step(said, graph, train, recompute, precision, str(strategy)[:200])
-    request = _request(graph, target, train, loss, recompute, precision, 1, memory, space_name)
+    request = replace(_request(graph, target, train, loss, recompute, precision, 1, memory, space_name), gap=share)
 
-    def make(which: str) -> TrainingStep | None:
-        return program_of(replace(request, recompute=which))[1]
-
-    names = tuple(blocks(graph)) if recompute == "auto" else ()
-    asked = PipelineRequest(
-        make,
-        target,
-        stages,
-        recompute,
-        names,
-        request.space,
-        request.memory,
-        share,
-        interleave=interleave,
-        overlap=overlap,
-    )
-    if settings is None:
-        found, _ = carry_out_pipelined(asked, limit)
-    else:
-        found = audit_pipeline(asked, settings.flags, limit).configuration
-    if found.best is None:
-        raise NoPlan(f"{graph.name}: no pipeline was found that fits; more time or memory may help", infeasible=False)
-    return _answer(write_pipeline(None, found.certificate()))
+    asked = pipeline_request(request, stages, interleave=interleave, overlap=overlap)
+    return _answer(_pipelined(graph, asked, settings, limit))
 
 
 def load(path: Path | str) -> Plan:
@@ -308,6 +298,20 @@ def _answer(data: bytes) -> Plan:
     from shardproof.front_door import FrontDoor
 
     return Plan(FrontDoor().read(data))
+
+
+def _pipelined(graph: Graph, asked: PipelineRequest, settings: Settings | None, limit: TimeLimit) -> bytes:
+    from shardproof.formal.pipelines.audit import audit_pipeline
+    from shardproof.formal.pipelines.request import carry_out_pipelined
+    from shardproof.proofs.pipelines.file import write_pipeline
+
+    if settings is None:
+        found, _ = carry_out_pipelined(asked, limit)
+    else:
+        found = audit_pipeline(asked, settings.flags, limit).configuration
+    if found.best is None:
+        raise NoPlan(f"{graph.name}: no pipeline was found that fits; more time or memory may help", infeasible=False)
+    return write_pipeline(None, found.certificate())
 
 
 def _with_views(request: PlanRequest, limit: TimeLimit) -> bytes:

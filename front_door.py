@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, cast
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Iterator, Sequence
 
     from shardproof.models.collective_programs.programs import Program, ReductionSystem
     from shardproof.models.communication.choices import Choices
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from shardproof.models.program.graph import Graph
     from shardproof.models.sources.building.original import Comparison, Original
     from shardproof.proofs.plan.bars import Bars
-    from shardproof.proofs.publishing.publisher import AnyPlan, Nearest, Opened, Published, Restricted
+    from shardproof.proofs.publishing.publisher import Among, AnyPlan, Nearest, Opened, Published, Restricted
     from shardproof.proofs.rewrites.library import Library
     from shardproof.verify.verbs.kinds import Effort, Judged
 
@@ -222,12 +222,26 @@ def published(judged: Judged[object], effort: Effort, path: Path | None, size: i
         size,
         main.assumptions,
         effort.budget.needs_large,
+        among=tuple(among(judged)),
     )
 
 
+def among(judged: Judged[object]) -> Iterator[Among]:
+    """The plans of a portfolio."""
+    from fractions import Fraction
+
+    from shardproof.proofs.publishing.placed import parts_of
+    from shardproof.proofs.publishing.publisher import Among
+
+    for one in judged.among:
+        cost, bound = one.main.cost, Fraction(max(0, one.main.lower_bound or 0), one.scale)
+        step = None if cost is None else Fraction(cost, one.scale)
+        yield Among(parts_of(cast("AnyPlan", one.held)), step, bound, one is judged.taken)
+
+
 def opened(judged: Judged[object], effort: Effort, path: Path | None, data: bytes) -> Opened:
-    """A plan with what was found."""
+    """A plan with what was found; of several the one that is taken, with what is claimed beside all of them."""
     from shardproof.proofs.publishing.publisher import Opened
 
     said = published(judged, effort, path, len(data))
-    return Opened(cast("AnyPlan", judged.held), said, judged.scale, data, judged.planning)
+    return Opened(cast("AnyPlan", judged.taken.held), said, judged.scale, data, judged.planning)

@@ -69,6 +69,8 @@ class Found:
     refused: Counter[str] = field(default_factory=Counter)
     broken: list[tuple[int, str, str]] = field(default_factory=list)
     wrong: list[tuple[int, str, str]] = field(default_factory=list)
+    failing: list[tuple[int, str]] = field(default_factory=list)
+    """Programs that import accepts and XLA cannot compile or run: nobody knows what they compute."""
     operators: Counter[str] = field(default_factory=Counter)
 
 
@@ -138,7 +140,16 @@ def _compared(accepted: list[tuple[int, Draw, Graph, Original]], found: Found) -
                     for n, a in zip(names, d.arguments, strict=True)
                 ]
             )
-        made = [np.asarray(y) for y in together(given)]
+        try:
+            made = [np.asarray(y) for y in together(given)]
+        except jax.errors.JaxRuntimeError as error:
+            if len(accepted) > 1:  # XLA fails on one of them: which, and what of the others
+                for one in accepted:
+                    _compared([one], found)
+            else:
+                found.failing.append((accepted[0][0], str(error)[:120]))
+                jax.clear_caches()
+            return
         for (seed, d, graph, original), values, theirs in zip(accepted, drawn, made, strict=True):
             try:
                 told = difference(graph, values, {graph.outputs[0]: theirs}, kind, original.zeros)
@@ -172,9 +183,11 @@ def main() -> None:
         fuzz(range(first, min(first + 50, asked.seed + asked.programs)), found)
     print(
         f"{found.programs} programs from seed {asked.seed}: {found.accepted} accepted, {found.programs - found.accepted} "
-        f"refused, {len({s for s, *_ in found.wrong})} wrong, {len({s for s, *_ in found.broken})} broken, {time.process_time():.0f} s of processor"
+        f"refused, {len({s for s, *_ in found.wrong})} wrong, {len({s for s, *_ in found.broken})} broken, {len({s for s, *_ in found.failing})} fail in XLA, {time.process_time():.0f} s of processor"
     )
     print("operators read:", ", ".join(f"{n} {found.operators[n]}" for n in handlers.HANDLERS))
+    for seed, told in found.failing:
+        print(f"  XLA fails {seed}: {told}")
     seen: Counter[int] = Counter()
     for what, rows in (("wrong", found.wrong), ("broken", found.broken)):
         for seed, words, told in rows:

@@ -109,6 +109,7 @@ CHECKERS = (
         | JOINT
         | {"proofs.selection", "proofs.plan", "verify.selection", "verify.plan", "verify.joint"},
     ),
+    Checker("several plans, beside theirs", "verify.portfolio.certificate", GROUND | PROGRAMS | {"verify.portfolio"}),
 )
 
 

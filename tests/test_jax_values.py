@@ -35,7 +35,19 @@ def of(function: Callable[..., object], *arguments: object) -> tuple[Graph, Comp
 
 TABLE, IDS, ROW = ((4, 2), F32), ((3,), I32), ((2, 4), F32)
 
+I8 = "int8"
 RIGHT: dict[str, tuple[Callable[..., object], ...]] = {
+    "products of bytes summed in a wider type": (
+        lambda a, b: lax.dot_general(a, b, (((1,), (0,)), ((), ())), preferred_element_type="int32"),
+        ((3, 40), I8),
+        ((40, 2), I8),
+    ),
+    "windows of bytes summed in a wider type": (
+        lambda x, w: lax.conv(x, w, (1, 1), "SAME", preferred_element_type="int32"),
+        ((1, 3, 5, 5), I8),
+        ((2, 3, 3, 3), I8),
+    ),
+    "products of bytes": (lambda a, b: a @ b, ((3, 4), I8), ((4, 2), I8)),
     "take clipped": (lambda w, i: jnp.take(w, i, axis=0, mode="clip"), TABLE, IDS),
     "take wrapped": (lambda w, i: jnp.take(w, i, axis=1, mode="fill"), TABLE, IDS),
     "take filled": (lambda w, i: w.at[i].get(mode="fill", fill_value=7), TABLE, IDS),

@@ -92,7 +92,6 @@ def planners(monkeypatch: pytest.MonkeyPatch) -> None:
 
     load_once(monkeypatch)
     monkeypatch.setattr(verb, "load_machine", once(verb.load_machine))
-    monkeypatch.setattr(verb, "training_of", once(verb.training_of))
     for module in (joint, views):
         monkeypatch.setattr(module, "fitting_space", once(module.fitting_space))
     monkeypatch.setattr(planning, "build_step", once(planning.build_step))
@@ -103,6 +102,7 @@ def planners(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(joint, "plan_jointly", recorded("plan_jointly"))
     monkeypatch.setattr(views, "plan_views", recorded("plan_views"))
     monkeypatch.setattr(verb, "plan_overlap", recorded("plan_overlap", 0))
+    monkeypatch.setattr(verb, "plan_portfolio", recorded("plan_portfolio", 0))
     monkeypatch.setattr(pipelines, "planned", recorded("planned"))
     monkeypatch.setattr(pipelined, "audit_pipeline", recorded("audit_pipeline"))
 

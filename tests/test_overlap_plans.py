@@ -196,7 +196,8 @@ def test_the_command_line_says_and_writes_it(
     line = ["plan", "mlp-unity", "--train", "sgd", "--machine", "cloud-a100:1x2", "--overlap", "-o", "o.spz"]
     assert run([*line, "--json"]) in (0, 5)
     said = json.loads(capsys.readouterr().out)
-    assert said["lower_bound"] <= said["makespan"] and said["verdict"] == "proved"
+    assert said["cost"] / 4 < said["lower_bound"] <= said["cost"] and said["verdict"] == "proved"
+    assert said["makespan"] == said["cost"] / said["scale"]
     assert said["hidden"] + sum(e[2] for e in said["exposed"]) == pytest.approx(said["redistributions"], abs=1e-9)
     assert run(["check", "o.spz", "--model", "mlp-unity", "--train", "sgd"]) == 0
     assert "overlapped plan" in capsys.readouterr().out

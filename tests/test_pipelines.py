@@ -453,7 +453,10 @@ def test_the_command_line_says_and_writes_it(
     assert run(line) in (0, 5)
     found = json.loads(capsys.readouterr().out)
     assert (found["stages"], found["micro_batches"]) == (2, 4)
-    assert found["lower_bound"] <= found["makespan"] and len(found["peak_bytes"]) == 2
+    assert (
+        found["cost"] / 4 < found["lower_bound"] <= found["cost"] == found["makespan"] * found["scale"]
+        and len(found["peak_bytes"]) == 2
+    )
     assert run(["check", "p.spz", "--model", "mlp-8192", "--train", "sgd"]) == 0
     said = capsys.readouterr().out
     assert "pipelined training step" in said and "enumerated" in said

@@ -25,10 +25,10 @@ from ...models.terminal.options import (
     require_combination,
 )
 from ...models.text import InputError, seconds_text
-from ...proofs.container.kinds import plan_kind
 from ...proofs.overlap.certificate import OverlapCertificate
 from ...proofs.pipelines.certificate import PipelineCertificate
 from ...proofs.plan.bundle import Plan, write_plan
+from ...proofs.publishing.kind import plan_kind
 from ...proofs.publishing.placed import placed_plan
 from ...proofs.publishing.publisher import Nearest, Opened, Publisher, Restricted
 from ...proofs.views.certificate import ViewsCertificate

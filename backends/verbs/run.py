@@ -31,10 +31,10 @@ from ...models.terminal.options import (
     require_combination,
 )
 from ...models.text import InputError, bytes_text
-from ...proofs.container.kinds import plan_kind
 from ...proofs.overlap.certificate import OverlapCertificate
 from ...proofs.pipelines.certificate import PipelineCertificate
 from ...proofs.plan.bundle import Plan
+from ...proofs.publishing.kind import plan_kind
 from ...proofs.publishing.placed import placed_plan
 from ...proofs.publishing.publisher import Publisher
 from ...proofs.views.certificate import ViewsCertificate

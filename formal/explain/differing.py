@@ -17,6 +17,7 @@ from ...models.text import InputError, seconds_text
 from ...proofs.overlap.certificate import OverlapCertificate
 from ...proofs.pipelines.certificate import PipelineCertificate
 from ...proofs.plan.bundle import Plan
+from ...proofs.publishing.placed import parts_of
 from ...proofs.publishing.publisher import Opened
 from ...proofs.views.certificate import ViewsCertificate
 
@@ -67,24 +68,6 @@ def placed(held: AnyPlan) -> dict[str, tuple[Placement, str]]:
             }
         case Plan() | OverlapCertificate():
             return {name: (placement, "") for name, placement in held.choices.operators}
-        case _:
-            assert_never(held)
-
-
-def parts_of(held: AnyPlan) -> str:
-    """The parts of a plan in words."""
-    match held:
-        case PipelineCertificate():
-            chunks = f" of {held.chunks} chunks" if held.chunks > 1 else ""
-            beside = "" if held.overlap is None else ", redistributions beside operators"
-            return f"{held.views} stages{chunks}, {held.micro} micro-batches{beside}"
-        case ViewsCertificate():
-            used = len({p.view for _, p in held.choices.operators} - {None})
-            return f"{used} submeshes in use"
-        case OverlapCertificate():
-            return "redistributions beside operators"
-        case Plan():
-            return "operators one after another" if held.joint is None else "a rewritten program"
         case _:
             assert_never(held)
 

@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from fractions import Fraction
 from typing import Final
 
@@ -16,8 +16,11 @@ from ...models.pipelines.division import divide, tied
 from ...models.pipelines.micro import batch_of
 from ...models.pipelines.views import view
 from ...models.sources.training import TrainingStep
+from ...models.sources.training.recompute import blocks
 from ...models.text import InputError
+from ...proofs.pipelines.certificate import FORBIDDEN_WORDS
 from ..planning.plan import default_space
+from ..planning.request import PlanRequest, program_of
 from ..planning.time_limit import TimeLimit
 from ..selection.model.clock import Clock
 from .job import Job
@@ -102,6 +105,30 @@ class PipelineRequest:
     without: tuple[str, ...] = ()
     interleave: int = 1
     overlap: bool = False
+
+
+def pipeline_request(
+    request: PlanRequest, stages: str, without: tuple[str, ...] = (), interleave: int = 1, overlap: bool = False
+) -> PipelineRequest:
+    """The same job in stages."""
+
+    def make(which: str) -> TrainingStep | None:
+        return program_of(replace(request, recompute=which))[1]
+
+    names = tuple(blocks(request.graph)) if request.recompute == AUTO else ()
+    return PipelineRequest(
+        make,
+        request.machine,
+        stages,
+        request.recompute,
+        names,
+        request.space,
+        request.memory,
+        request.gap,
+        tuple(word for word in FORBIDDEN_WORDS if word in without),
+        interleave,
+        overlap,
+    )
 
 
 def uncut(step: TrainingStep) -> str:

@@ -70,3 +70,14 @@ def explain_parts(found: Opened) -> Explained:
             return Explained(found, branched(viewed))
         case _:
             raise TypeError("a plan of placements alone is explained operator by operator")
+
+
+def among_lines(found: Opened) -> list[str]:
+    """Of the best of several plans: each of them.  Nothing of others."""
+    several = found.published.among
+    return [f"the best of {len(several)} plans:", *(f"  {one.words}" for one in several)] if several else []
+
+
+def among_json(found: Opened) -> dict[str, object]:
+    """The same as data."""
+    return {"among": [one.to_json() for one in found.published.among]} if found.published.among else {}

@@ -163,8 +163,14 @@ def _summary(shown: Shown) -> str:
         ("operators", f"{len(plan.graph.operators):,}"),
         ("most memory on a device", memory_text(peak)),
         ("memory limit", "none" if plan.memory_limit is None else memory_text(plan.memory_limit)),
+        *among_rows(shown.published),
     ]
     return facts(rows) + f'<p class="soft">plan <code>{escape(shown.published.identity)}</code></p>'
+
+
+def among_rows(published: Published) -> list[tuple[str, str]]:
+    """Of the best of several plans: a row for each."""
+    return [(f"plan {i} of {len(published.among)}", one.words) for i, one in enumerate(published.among)]
 
 
 def _groups(e: Explanation) -> list[list[OperatorTerms]]:

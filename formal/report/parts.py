@@ -21,7 +21,7 @@ from ..overlap.explain import explain_overlap
 from ..pipelines.explain import explain_pipeline
 from ..schedules.drawing import picture
 from .drawing import REPLICATED, Palette, degrees, key, strip
-from .page import MOST_ROWS, facts, page
+from .page import MOST_ROWS, among_rows, facts, page
 from .words import escape, sentence
 
 Section = tuple[str, str, str]
@@ -76,6 +76,7 @@ def _summary(found: Opened) -> str:
         gap = f"proved within {float(1 - bound / cost):.2%} of the least" if cost and bound < cost else "proved optimal"
         step = seconds_text(cost.numerator, cost.denominator)
         rows = [("a step takes", step), ("status", gap if bound else "feasible; no bound is proved"), *rows]
+    rows += among_rows(published)
     return facts(rows) + f'<p class="soft">plan <code>{escape(found.identity)}</code></p>'
 
 

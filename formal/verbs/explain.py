@@ -22,15 +22,15 @@ from ...models.terminal.options import (
     require_combination,
 )
 from ...models.text import InputError
-from ...proofs.container.kinds import plan_kind
 from ...proofs.plan.bundle import Plan
+from ...proofs.publishing.kind import plan_kind
+from ...proofs.publishing.placed import parts_of
 from ...proofs.publishing.publisher import Opened, Publisher
 from ..calibration.parts import calibration_errors
 from ..explain.bars import bar_lines, bars_json
 from ..explain.constraints import plan_constraints, render, to_json
 from ..explain.cost_table import cost_table, render_cost_table
 from ..explain.deviation import forced, render_deviation
-from ..explain.differing import parts_of
 from ..explain.explain import DEFAULT_ERRORS, explain, render_explanation
 from ..explain.parallel_graph import picture, priced_graph, render_parallel
 from ..explain.request import problem_of
@@ -39,7 +39,7 @@ from ..explain.stored_state import render_stored_state, stored_state
 from ..joint.gains import gains, lines
 from ..planning.remarks import remarks
 from ..planning.strategy import parse_config
-from ..report.explained import explain_parts
+from ..report.explained import among_json, among_lines, explain_parts
 from .combinations import EXPLAIN, SENSITIVITY
 from .search_options import asked, limit_options
 
@@ -109,7 +109,13 @@ def explain_command(
     if not isinstance(plan, Plan):
         return _parts(opened, svg, as_json)
     notice = builtin_notice(plan.machine)
-    about: dict[str, object] = {"identity": identity, **({"machine_notice": notice} if notice else {})}
+    about: dict[str, object] = {
+        "identity": identity,
+        **among_json(opened),
+        **({"machine_notice": notice} if notice else {}),
+    }
+    if not as_json:
+        say(*among_lines(opened))
     if notice and not as_json:
         say(f"note: the machine is {notice}")
     if symbolic and op is not None:
@@ -184,9 +190,9 @@ def _parts(opened: Opened, svg: Path | None, as_json: bool) -> int:
     if svg is not None:
         write_file(svg, explained.drawing().encode())
     if as_json:
-        emit({"identity": opened.identity, **explained.to_json()})
+        emit({"identity": opened.identity, **among_json(opened), **explained.to_json()})
     else:
-        say(*explained.lines())
+        say(*among_lines(opened), *explained.lines())
     return Exit.DONE
 
 
@@ -222,6 +228,11 @@ def sensitivity_command(
     if plan.joint is not None:
         raise InputError(
             f"{plan_file}: is a joint plan, whose proof is about all programs; give a plan made without --joint"
+        )
+    if opened.published.among:
+        raise InputError(
+            f"{plan_file}: is the best of several plans, whose proofs are about several problems; give one that was "
+            "made without --pipeline, --overlap, --views and --joint"
         )
     with Watch("testing constants") as watch:
         planning, x = problem_of(opened, plan)

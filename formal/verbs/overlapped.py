@@ -111,7 +111,7 @@ def _document(found: Overlapped, rows: tuple[Exposed, ...], published: Published
     return {
         "status": status,
         "cost": best.makespan,
-        "lower_bound": bound / scale if published.checked else None,
+        "lower_bound": bound if published.checked else None,
         "makespan": best.makespan / scale,
         "gap": None if not published.checked else 1 - bound / best.makespan if best.makespan else 0.0,
         "scale": scale,

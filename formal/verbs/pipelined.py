@@ -97,7 +97,7 @@ def _document(found: Searched, best: Scheduled, published: Published, status: st
     return {
         "status": status,
         "cost": best.step,
-        "lower_bound": bound / PER_SECOND if published.checked else None,
+        "lower_bound": bound if published.checked else None,
         "makespan": best.step / PER_SECOND,
         "gap": 1 - bound / best.step if published.checked else None,
         "scale": PER_SECOND,

@@ -5,7 +5,7 @@ handed back by `publish`.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from fractions import Fraction
 from pathlib import Path
 
@@ -15,9 +15,8 @@ from ...models.layout.placement import VOCABULARIES, space
 from ...models.machine.machine import load_machine
 from ...models.problem.unit import rounding_bound, rounding_text
 from ...models.sources.compared import noted
+from ...models.sources.frameworks.settings import Settings
 from ...models.sources.load import Attention
-from ...models.sources.training import TrainingStep
-from ...models.sources.training.recompute import blocks
 from ...models.sources.zoo import default_batch
 from ...models.terminal.console import Watch, emit, say
 from ...models.terminal.options import (
@@ -32,26 +31,27 @@ from ...models.terminal.options import (
     output_option,
 )
 from ...models.text import bytes_text
-from ...models.verbs.describe import training_of
 from ...models.verbs.optimizer import LOSS, MICRO, MICRO_HELP, OPTIMIZER, PRECISION, PRECISION_HELP
 from ...proofs.pipelines.certificate import FORBIDDEN_WORDS
 from ...proofs.plan.bundle import write_plan
 from ...proofs.publishing.publisher import Publisher
 from ..explain.bars import bar_lines, bars_json, with_bars
 from ..explain.cost_table import CostRow, cost_table, render_cost_table
-from ..pipelines.request import MOST_CHUNKS, PipelineRequest
+from ..pipelines.request import MOST_CHUNKS, PipelineRequest, pipeline_request
 from ..planning.frameworks import pipelined_settings, settings_of_step
 from ..planning.given import render_given
 from ..planning.micro import render_counts
 from ..planning.recompute import render_attempts
 from ..planning.remarks import Batch, Remark, remarks
 from ..planning.request import PlanOutcome, PlanRequest, carry_out
+from ..portfolio.search import Freedoms
 from ..selection.solve import Engine
 from .combinations import PLAN
 from .conflict import no_solution
 from .joint import run_joint
 from .overlapped import plan_overlap
 from .pipelined import plan_pipeline
+from .portfolio import plan_portfolio
 from .results import asked_json, asked_lines, document, outcome, sentence
 from .search_options import effort_option, engine_option, gap_option, limit_options, started, threads_option
 from .viewed import run_views
@@ -108,6 +108,17 @@ class PlanOptions:
             self.micro_batch,
             self.vocabulary,
         )
+
+    def pipelined(self, request: PlanRequest) -> tuple[PipelineRequest | None, Settings | None]:
+        """What is asked of pipelined steps, if anything, and the configuration that is taken instead of a search."""
+        if self.pipeline is None:
+            return None, None
+        settings = None
+        if self.strategy is not None:
+            given, train, place = pipelined_settings(self.strategy), self.train or "", str(self.strategy)
+            request = replace(request, precision=request.precision or given.precision)
+            settings = settings_of_step(given, request.graph, train, self.recompute, request.precision, place)
+        return pipeline_request(request, self.pipeline, self.without, self.interleave, self.overlap), settings
 
 
 @click.command("plan")
@@ -195,35 +206,15 @@ def plan_command(publisher: Publisher, options: PlanOptions) -> int:
     publisher = publisher.within(clock.late)
     notes: list[str] = []
     request = options.request(publisher, notes)
-    if (options.overlap or options.pipeline is not None) and not options.as_json:
+    asked, settings = options.pipelined(request)
+    freedoms = Freedoms(options.overlap, options.views, options.joint, asked)
+    if freedoms.several(request):
+        return plan_portfolio(publisher, request, freedoms, clock, options.output, options.as_json, notes)
+    if (options.overlap or asked is not None) and not options.as_json:
         say(*(f"note: {note}" for note in notes))
-    if options.overlap and options.pipeline is None:
+    if options.overlap:
         return plan_overlap(publisher, request, clock, options.output, options.as_json)
-    if options.pipeline is not None:
-        where, text, types, settings = request.space, options.pipeline, options.precision, None
-        if options.strategy is not None:
-            given, train, place = pipelined_settings(options.strategy), options.train or "", str(options.strategy)
-            types = types or given.precision
-            settings = settings_of_step(given, request.graph, train, options.recompute, types, place)
-
-        def make(which: str) -> TrainingStep | None:
-            return training_of(request.graph, options.train, options.loss, which, types)
-
-        names = tuple(blocks(request.graph)) if options.recompute == "auto" else ()
-        without = tuple(word for word in FORBIDDEN_WORDS if word in options.without)
-        asked = PipelineRequest(
-            make,
-            request.machine,
-            text,
-            options.recompute,
-            names,
-            where,
-            options.memory,
-            options.gap,
-            without,
-            options.interleave,
-            options.overlap,
-        )
+    if asked is not None:
         return plan_pipeline(publisher, asked, clock, options.output, options.as_json, settings)
     if options.views:
         return run_views(publisher, request, options.output, options.as_json, clock, notes)

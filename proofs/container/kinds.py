@@ -5,13 +5,14 @@ that take it.  Who checks a kind stands a floor higher (`verify.verbs.kinds`).
 from __future__ import annotations
 
 from collections.abc import Mapping
-from pathlib import Path
 from typing import Final
 
-from .archive import LIMITS, MANIFEST, Member, member_names, read_file
+from .archive import MANIFEST, Member
 from .canonical import ContainerError
 
 _PLAN: Final = "run, explain, report, diff, export and check take it"
+
+PORTFOLIO: Final = "portfolio.json"
 
 KINDS: Final[Mapping[str, tuple[str, str]]] = {
     "plan.json": ("a plan", "run, explain, report, diff, export, sensitivity and check take it"),
@@ -21,6 +22,7 @@ KINDS: Final[Mapping[str, tuple[str, str]]] = {
     "pipeline.json": ("a pipelined training step", _PLAN),
     "overlap.json": ("an overlapped plan", _PLAN),
     "views.json": ("a plan with views", _PLAN),
+    PORTFOLIO: ("the best of several plans", _PLAN),
     "schedule.json": ("a schedule", "check takes it"),
     "extraction.json": ("an extraction from an e-graph", "check takes it, with the file of its e-graph beside it"),
     "certificate.json": (
@@ -32,7 +34,7 @@ KINDS: Final[Mapping[str, tuple[str, str]]] = {
 """Member that gives a kind away (the first one counts: a plan holds a certificate too) -> what it is, who takes it."""
 
 
-PLANS: Final = ("plan.json", "pipeline.json", "overlap.json", "views.json")
+PLANS: Final = ("plan.json", "pipeline.json", "overlap.json", "views.json", PORTFOLIO)
 """Kinds that are plans: every verb that takes a plan takes these."""
 
 
@@ -52,18 +54,3 @@ def require_kind(members: Mapping[str, Member], member: str) -> None:
             raise ContainerError("file", f"holds {what}, not {wanted}; {takers}")
     names = ", ".join(sorted(set(members) - {MANIFEST})[:5]) or "none"
     raise ContainerError("file", f"does not hold {wanted} (members: {names})")
-
-
-def plan_kind(path: Path) -> str | None:
-    """What kind of plan a file is (`models.terminal.combinations.PLAN_KINDS`), from the names of its members: "other"
-    for what is none; None for what cannot be read, which its reader says better.
-    """
-    try:
-        data = read_file(path, LIMITS.file)
-        names = member_names(data) if data[:2] == b"PK" else frozenset()
-    except ContainerError:
-        return None
-    words = {"pipeline.json": "pipelined", "overlap.json": "overlapped", "views.json": "views"}
-    if "plan.json" in names:
-        return "joint" if "joint.json" in names else "plan"
-    return next((word for member, word in words.items() if member in names), "other")

@@ -1,13 +1,20 @@
-"""The placements of a plan that has other parts, as a plan of placements alone: to be executed, laid out, drawn.
+"""The placements of a plan that has other parts, as a plan of placements alone: to be executed, laid out, drawn; and
+what these parts are called.
 
 Its certificate is about another problem than that of plans, so what is made here is never checked or written.
 """
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING, assert_never
+
 from ..overlap.certificate import OverlapCertificate
+from ..pipelines.certificate import PipelineCertificate
 from ..plan.bundle import Plan
 from ..views.certificate import ViewsCertificate
+
+if TYPE_CHECKING:
+    from .publisher import AnyPlan
 
 
 def placed_plan(held: Plan | OverlapCertificate | ViewsCertificate) -> Plan:
@@ -19,3 +26,22 @@ def placed_plan(held: Plan | OverlapCertificate | ViewsCertificate) -> Plan:
             return Plan(held.graph, held.machine, held.space, held.memory, held.choices, (), held.least, ())
         case ViewsCertificate():
             return Plan(held.graph, held.machine, held.space, None, held.choices, (), held.least, ())
+
+
+def parts_of(held: AnyPlan) -> str:
+    """The parts of a plan in words."""
+    match held:
+        case PipelineCertificate():
+            chunks = f" of {held.chunks} chunks" if held.chunks > 1 else ""
+            beside = "" if held.overlap is None else ", redistributions beside operators"
+            stages = f"{held.views} stage{'s' if held.views > 1 else ''}{chunks}"
+            return f"{stages}, {held.micro} micro-batch{'es' if held.micro > 1 else ''}{beside}"
+        case ViewsCertificate():
+            used = len({p.view for _, p in held.choices.operators} - {None})
+            return f"{used} submeshes in use"
+        case OverlapCertificate():
+            return "redistributions beside operators"
+        case Plan():
+            return "operators one after another" if held.joint is None else "a rewritten program"
+        case _:
+            assert_never(held)

@@ -13,9 +13,9 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from fractions import Fraction
 from pathlib import Path
-from typing import TYPE_CHECKING, Protocol, cast
+from typing import TYPE_CHECKING, Protocol
 
-from ...models.text import InputError
+from ...models.text import InputError, seconds_text
 
 if TYPE_CHECKING:  # signatures only: a verb that publishes placements does not load joint plans
     from ...models.cost.selection import Planning
@@ -36,10 +36,39 @@ if TYPE_CHECKING:  # signatures only: a verb that publishes placements does not 
 
 
 @dataclass(frozen=True)
+class Among:
+    """One plan of several.  `parts` in words; seconds of its `step`, and what no plan that its claim is about goes
+    below; whether it is the one that is taken.
+    """
+
+    parts: str
+    step: Fraction | None
+    bound: Fraction
+    taken: bool
+
+    @property
+    def words(self) -> str:
+        """For a line of text.
+
+        >>> print(Among("2 stages", Fraction(3, 1000), Fraction(1, 500), True).words)
+        2 stages: 3 ms (at least 2 ms), taken
+        """
+        step = "nothing that fits" if self.step is None else seconds_text(self.step.numerator, self.step.denominator)
+        bound = f" (at least {seconds_text(self.bound.numerator, self.bound.denominator)})" if self.bound else ""
+        return f"{self.parts}: {step}{bound}{', taken' if self.taken else ''}"
+
+    def to_json(self) -> dict[str, object]:
+        """Plain data, times in seconds."""
+        step = None if self.step is None else float(self.step)
+        return {"parts": self.parts, "step_s": step, "lower_bound_s": float(self.bound), "taken": self.taken}
+
+
+@dataclass(frozen=True)
 class Published:
     """What the checker said of the bytes.  `path` is None if nothing was written; `identity` names the content.
     `assumptions`: those of the claim.  `large`: checking it takes what `check --large` allows.  `checked`: False where
     the time limit was over before the verdict; `cost` is then the search's own word and nothing else is said.
+    `among`: of a file with several plans, each.
     """
 
     verdict: Verdict
@@ -53,6 +82,7 @@ class Published:
     assumptions: tuple[str, ...] = ()
     large: bool = False
     checked: bool = True
+    among: tuple[Among, ...] = ()
 
     @property
     def advice(self) -> tuple[str, ...]:
@@ -119,11 +149,7 @@ class Opened:
         cost, bound = self.published.cost, self.published.lower_bound
         if cost is None:
             raise InputError(f"{self.place} has no choices: nothing was found that fits its memory limit")
-        step = Fraction(cost, self.scale)
-        if self.planning is not None:  # the claim of a joint plan is in units of its own
-            problem, choices = self.planning.problem, cast("Plan", self.held).choices
-            step = Fraction(problem.cost_of(self.planning.solution(choices)), problem.scale)
-        return step, step * Fraction(bound or 0, cost) if cost else Fraction(0)
+        return Fraction(cost, self.scale), Fraction(max(0, bound or 0), self.scale)
 
 
 @dataclass(frozen=True)

@@ -30,10 +30,12 @@ def claimed_cost(members: Mapping[str, Member]) -> int | None:
     from ..egraphs.file import EXTRACTION, decode_extraction
     from ..overlap.file import OVERLAP, decode_overlap
     from ..pipelines.file import PIPELINE, decode_pipeline
+    from ..portfolio.file import taken_plan
     from ..schedules.file import SCHEDULE, decode_schedule
     from ..selection.file import decode_certificate
     from ..views.file import VIEWS, decode_views
 
+    members = taken_plan(members)
     if PIPELINE in members:
         return decode_pipeline(members).step
     if OVERLAP in members:

@@ -19,7 +19,19 @@ HERE = Path(__file__).parent
 if __name__ == "__main__":  # started as a script: tests/ is where the package `conformance` lies
     sys.path.insert(0, str(HERE.parent))
 
-from conformance import extractions, joint, overlaps, pipelines, plans, programs, rules, schedules, selection, viewed
+from conformance import (
+    extractions,
+    joint,
+    overlaps,
+    pipelines,
+    plans,
+    portfolios,
+    programs,
+    rules,
+    schedules,
+    selection,
+    viewed,
+)
 
 FOLDERS = ("proved", "undecided", "refuted", "malformed", "problems")
 EXITS = {"proved": 0, "undecided": 5, "refuted": 10, "malformed": 3}
@@ -31,6 +43,7 @@ def files() -> dict[str, bytes]:
     out |= extractions.problems()
     suites = [suite, *programs.suites(), rules.suite(), plans.suite(), schedules.suite()]
     suites += [pipelines.suite(), overlaps.suite(), viewed.suite(), extractions.suite(), joint.suite()]
+    suites += [portfolios.suite()]
     expected = []
     for case in (case for part in suites for case in part.cases):
         path = f"{case.verdict}/{case.name}.spz"

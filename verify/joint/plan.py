@@ -121,7 +121,7 @@ def _check(
         results.extend(replace(r, kind="Program") for r in alone.results if r.kind == "Entries" and r.reason)
     else:
         results.append(certified)
-    return PlanCheck(name, tuple(results), plan, alone.planning)
+    return PlanCheck(name, tuple(results), plan, alone.planning, planning.problem.scale)
 
 
 def _of_the_egraph(plan: Plan, joint: Jointly) -> str:

@@ -71,13 +71,14 @@ Progress = Callable[[int, int], None]
 @dataclass(frozen=True)
 class PlanCheck:
     """What the checker says of a plan: one result per claim.  `plan` is what was read; `planning` the rebuilt
-    problem.
+    problem; `scale`: units in a second of the claim of a joint plan, 0 where they are those of the problem.
     """
 
     identity: str
     results: tuple[CheckResult, ...]
     plan: Plan
     planning: Planning
+    scale: int = 0
 
     @property
     def verdict(self) -> Verdict:

@@ -25,9 +25,9 @@ from ..plan.own import Own
 from ..plan.tables import CELLS, MORE_CELLS
 from ..verdict import report
 from ..verdict import worst as worst_verdict
-from .kinds import Effort, Kind, kind_of, require_known
+from .kinds import Effort, Kind, charge_reading, kind_of, require_known
 from .programs import TELL
-from .request import Request, charge_reading
+from .request import Request
 from .subject import Subject, joined, subject_document, subject_lines
 
 _CODES = {Verdict.PROVED: Exit.DONE, Verdict.UNDECIDED: Exit.UNDECIDED, Verdict.REFUTED: Exit.REFUTED}

@@ -8,13 +8,14 @@ A checker is imported when the first file of its kind comes.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Final, Generic, TypeVar
 
 from ...models.problem.claims import Verdict
 from ...proofs.container.archive import MANIFEST, Member, identity
 from ...proofs.container.canonical import ContainerError
 from ...proofs.container.kinds import KINDS as NAMES
+from ...proofs.container.kinds import PORTFOLIO
 from ..budget import Budget
 from ..plan.tables import CELLS
 from ..verdict import CheckResult, Rounding, worst
@@ -22,12 +23,15 @@ from ..verdict import CheckResult, Rounding, worst
 if TYPE_CHECKING:
     from ...models.cost.selection import Planning
     from ...models.egraphs.egraph import EGraph
+    from ...models.machine.machine import Machine
     from ...models.problem.selection_problem import SelectionProblem
+    from ...models.program.graph import Graph
     from ...proofs.collective_programs.certificate import PlacementCertificate, ReductionCertificate
     from ...proofs.egraphs.certificate import ExtractionCertificate
     from ...proofs.overlap.certificate import OverlapCertificate
     from ...proofs.pipelines.certificate import PipelineCertificate
     from ...proofs.plan.bundle import Plan
+    from ...proofs.portfolio.file import Portfolio
     from ...proofs.schedules.certificate import ScheduleCertificate
     from ...proofs.selection.certificates import SelectionCertificate
     from ...proofs.views.certificate import ViewsCertificate
@@ -37,6 +41,9 @@ H_co = TypeVar("H_co", covariant=True)
 
 Problems = Mapping[str, "SelectionProblem | EGraph"]
 """Hash -> a problem that a certificate may be about."""
+
+LETTER: Final = 1 << 6
+"""Cells of one letter of a JSON text."""
 
 SAMPLES: Final = 1_000
 """Entries of tables that are drawn and recomputed from index sets."""
@@ -59,13 +66,24 @@ class Effort:
 
 @dataclass(frozen=True, eq=False)
 class Judged(Generic[H_co]):
-    """What a file holds, one result per claim, how its times are rounded; the rebuilt problem of a plan."""
+    """What a file holds, one result per claim, how its times are rounded; the rebuilt problem of a plan.  `units`: of
+    the claims in a second, where they are not those of the first problem; `among`: of a portfolio, all its
+    plans, and the number of the `chosen` one.
+    """
 
     held: H_co
     identity: str
     results: tuple[CheckResult, ...]
     rounding: tuple[Rounding, ...] = ()
     planning: Planning | None = None
+    units: int = 0
+    among: tuple[Judged[object], ...] = ()
+    chosen: int = 0
+
+    @property
+    def taken(self) -> Judged[object]:
+        """The plan that is taken, of several; else this."""
+        return self.among[self.chosen] if self.among else self
 
     @property
     def verdict(self) -> Verdict:
@@ -85,7 +103,7 @@ class Judged(Generic[H_co]):
     @property
     def scale(self) -> int:
         """Units of its costs in a second; 0 where they are no times."""
-        return self.rounding[0].scale if self.rounding else 0
+        return self.units or (self.rounding[0].scale if self.rounding else 0)
 
 
 @dataclass(frozen=True)
@@ -134,14 +152,15 @@ def _plan(members: Mapping[str, Member], effort: Effort, about: Problems) -> Jud
     )
     problem = checked.planning.problem
     rounding = (Rounding(problem.scale, rounding_bound(problem)),)
-    return Judged(checked.plan, checked.identity, checked.results, rounding, checked.planning)
+    return Judged(checked.plan, checked.identity, checked.results, rounding, checked.planning, checked.scale)
 
 
 def _pipeline(members: Mapping[str, Member], effort: Effort, about: Problems) -> Judged[PipelineCertificate]:
+    from ..pipelines.bound import PICO
     from ..pipelines.certificate import judged
 
     found = judged(members, effort.samples, effort.cells, effort.notify, effort.budget)
-    return Judged(found[0], identity(members), *found[1:])
+    return Judged(found[0], identity(members), *found[1:], units=PICO)
 
 
 def _overlap(members: Mapping[str, Member], effort: Effort, about: Problems) -> Judged[OverlapCertificate]:
@@ -156,6 +175,55 @@ def _views(members: Mapping[str, Member], effort: Effort, about: Problems) -> Ju
 
     found = judged(members, effort.samples, effort.cells, effort.notify, effort.budget)
     return Judged(found[0], identity(members), *found[1:])
+
+
+def _portfolio(members: Mapping[str, Member], effort: Effort, about: Problems) -> Judged[Portfolio]:
+    from ...proofs.portfolio.file import decode_portfolio
+    from ..portfolio.certificate import Checked, check_portfolio
+
+    portfolio, found, plans = decode_portfolio(members), [], []
+    for i, inner in enumerate(portfolio.plans):
+        try:
+            charge_reading(inner, effort.budget)
+            judged = require_known(inner, "plan").judge(inner, effort, {})
+        except ContainerError as error:
+            raise ContainerError(f"plan {i}, {error.place}", error.message) from None
+        asked, derived, machine, memory = _job(judged.held)
+        plans.append(Checked(asked, derived, machine, memory, judged.scale, judged.main, judged.verdict))
+        found.append(judged)
+    inside = (replace(r, kind=f"{i}:{r.kind}") for i, judged in enumerate(found) for r in judged.results)
+    taken = found[portfolio.chosen]
+    results = (check_portfolio(plans, portfolio.chosen), *inside)
+    rounding = tuple(
+        replace(one, name=f"plan {i}{one.name and ', '}{one.name}") for i, f in enumerate(found) for one in f.rounding
+    )
+    return Judged(
+        portfolio, identity(members), results, rounding, taken.planning, taken.scale, tuple(found), portfolio.chosen
+    )
+
+
+def _job(held: object) -> tuple[Graph, Graph, Machine, int | None]:
+    """Program that was asked about, the one that rules made of it, machine and memory limit of a plan."""
+    from ...proofs.overlap.certificate import OverlapCertificate
+    from ...proofs.pipelines.certificate import PipelineCertificate
+    from ...proofs.plan.bundle import Plan
+    from ...proofs.views.certificate import ViewsCertificate
+
+    match held:
+        case Plan():
+            return held.asked, held.graph, held.machine, held.memory_limit
+        case OverlapCertificate() | PipelineCertificate():
+            return held.graph, held.graph, held.machine, held.memory
+        case ViewsCertificate():
+            return held.graph, held.graph, held.machine, None
+        case _:
+            raise TypeError(f"{type(held).__name__} is no plan")
+
+
+def charge_reading(members: Mapping[str, Member], budget: Budget) -> None:
+    """Charge taking the texts of a container apart."""
+    texts = sum(len(content) for content in members.values() if isinstance(content, bytes))
+    budget.charge(LETTER * texts, "container")
 
 
 def _library(members: Mapping[str, Member], effort: Effort, about: Problems) -> Judged[CheckedLibrary]:
@@ -227,6 +295,7 @@ KINDS: Final = (
     Kind("pipeline.json", _pipeline),
     Kind("overlap.json", _overlap),
     Kind("views.json", _views),
+    Kind(PORTFOLIO, _portfolio),
     Kind("schedule.json", _schedule),
     Kind("extraction.json", _extraction, apart=True),
     Kind("certificate.json", _certificate, apart=True),

@@ -14,10 +14,13 @@ from ...models.problem.claims import Verdict
 from ...models.program.graph import Graph
 from ...models.text import bytes_text, seconds_text
 from ...proofs.container.archive import Member
+from ...proofs.container.kinds import PORTFOLIO
 from ...proofs.joint.file import Jointly
 from ...proofs.overlap.certificate import OverlapCertificate
 from ...proofs.pipelines.certificate import PipelineCertificate
 from ...proofs.plan.bundle import Plan
+from ...proofs.portfolio.file import Portfolio
+from ...proofs.publishing.placed import parts_of
 from ...proofs.views.certificate import ViewsCertificate
 from ..pipelines.bound import PICO
 from ..verdict import CheckResult
@@ -107,7 +110,7 @@ def tell_plan(path: str, members: Mapping[str, Member], request: Request, kind: 
         "plan",
         found.identity,
         (*request.own.results(plan.asked, plan.machine), *found.results),
-        lambda r: claim_line(r, problem.scale, problem.unit_name == "s"),
+        lambda r: claim_line(r, found.scale, problem.unit_name == "s"),
         plan.graph,
         plan.space,
         plan.memory_limit,
@@ -180,6 +183,43 @@ def _views_document(c: ViewsCertificate) -> dict[str, object]:
     }
 
 
+def tell_portfolio(path: str, members: Mapping[str, Member], request: Request, kind: Kind) -> Subject:
+    """Several plans of one job, and the one that is taken."""
+    found = kind.judge(members, request.effort, request.about)
+    chosen = held(found, Portfolio).chosen
+    programs = [_program(judged.held) for judged in found.among]
+    taken = programs[chosen]
+    graph = taken.asked if isinstance(taken, Plan) else taken.graph
+    scales = [judged.scale or 1 for judged in found.among]
+
+    def line(r: CheckResult) -> str:
+        inside, colon, _ = r.kind.partition(":")
+        return _claim(r, "step", scales[int(inside)] if colon else scales[chosen])
+
+    return Subject(
+        f"best of {len(programs)} plans, plan {chosen}",
+        found.identity,
+        (*request.own.results(graph, taken.machine), *found.results),
+        line,
+        taken.graph,
+        found.results[0].space,
+        taken.memory_limit if isinstance(taken, Plan) else getattr(taken, "memory", None),
+        (taken.machine,),
+        own=tuple(f"plan {i}: {parts_of(program)}" for i, program in enumerate(programs)),
+        rounding=found.rounding,
+        document={"chosen": chosen, "among": [parts_of(program) for program in programs]},
+    )
+
+
+AnyProgram = Plan | PipelineCertificate | OverlapCertificate | ViewsCertificate
+
+
+def _program(found: object) -> AnyProgram:
+    if not isinstance(found, AnyProgram):
+        raise TypeError(f"{type(found).__name__} is no plan")
+    return found
+
+
 Teller = Callable[[str, Mapping[str, Member], Request, Kind], Subject]
 
 TELL: Final[Mapping[str, Teller]] = {
@@ -200,6 +240,7 @@ TELL: Final[Mapping[str, Teller]] = {
         OverlapCertificate, "overlapped plan", "time", 0, lambda c: c.memory, _overlapped, _overlap_document
     ).tell,
     "views.json": Words(ViewsCertificate, "plan with views", "cost", 0, lambda c: None, _viewed, _views_document).tell,
+    PORTFOLIO: tell_portfolio,
     "schedule.json": tell_schedule,
     "extraction.json": tell_extraction,
     "certificate.json": tell_certificate,

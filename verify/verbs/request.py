@@ -4,19 +4,13 @@ is refused by name.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 
 from ...models.text import seconds_text
-from ...proofs.container.archive import Member
 from ...proofs.container.canonical import ContainerError
-from ..budget import Budget
 from ..plan.own import Own
 from ..verdict import CheckResult
 from .kinds import Effort, Problems
-
-LETTER = 1 << 6
-"""Cells of one letter of a JSON text."""
 
 ENTRIES, MODEL, MACHINE = "entries of tables that are drawn", "model", "machine"
 """What an option needs of a file."""
@@ -65,9 +59,3 @@ def claim_line(result: CheckResult, scale: int = 10**12, timed: bool = True) -> 
     if result.reason:
         parts.append(result.reason)
     return "; ".join(parts)
-
-
-def charge_reading(members: Mapping[str, Member], budget: Budget) -> None:
-    """Charge taking the texts of a container apart."""
-    texts = sum(len(content) for content in members.values() if isinstance(content, bytes))
-    budget.charge(LETTER * texts, "container")

@@ -15,7 +15,7 @@ from ..numpy.elementwise import elementwise
 from ..numpy.recorder import TraceError
 from .indexed import dynamic_slice, dynamic_update, gather, pad, scatter, slice_of, top_k
 from .ir import Op, Plain, body, combined_by, dialect, elements, integer, integers
-from .operators import Array, Handler, Machine, Value, apply, dtype_of, once_each, stretched, uniform
+from .operators import Array, Handler, Machine, Value, apply, dtype_of, once_each, stretched, summed_in, uniform
 from .windows import convolution, neutral, reduce_window
 
 
@@ -196,7 +196,7 @@ def convert(m: Machine, op: Op, operands: list[Value]) -> list[Value]:
 def dot_general(m: Machine, op: Op, operands: list[Value]) -> list[Value]:
     """Batch dimensions, then the others of the left and of the right operand; contracted ones are summed."""
     d = dialect().DotDimensionNumbers(op.attributes["dot_dimension_numbers"])
-    left, right = operands[0].array, operands[1].array
+    left, right = (summed_in(m, op, x) for x in operands)
     a = list(ascii_letters[: left.ndim])
     b = list(ascii_letters[left.ndim : left.ndim + right.ndim])
     for i, j in (

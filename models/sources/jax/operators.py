@@ -270,3 +270,13 @@ def stretched(value: Value) -> Value:
 
 
 Handler = Callable[[Machine, Op, list[Value]], list[Value]]
+
+
+def summed_in(m: Machine, op: Op, operand: Value) -> Array:
+    """An operand of products that are summed, whole numbers in the type of the result: it may be wider than theirs
+    (`preferred_element_type`), and then nothing wraps in theirs.
+    """
+    array, dtype = operand.array, np.dtype(dtype_of(op.results[0].type))
+    if dtype.kind not in "iu" or array.dtype == dtype:
+        return array
+    return m.map_cast(array, dtype.name) if isinstance(array, TracedArray) else array.astype(dtype)

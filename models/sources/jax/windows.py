@@ -11,7 +11,7 @@ from numpy.lib.stride_tricks import sliding_window_view
 from ..numpy.array import TracedArray
 from ..numpy.recorder import TraceError
 from .ir import Op, body, combined_by, dialect, integer, integers, pairs
-from .operators import Array, Machine, Value, apply, uniform
+from .operators import Array, Machine, Value, apply, summed_in, uniform
 
 
 def padded(x: Array, width: list[tuple[int, int]], value: float = 0.0) -> Array:
@@ -41,7 +41,7 @@ def convolution(m: Machine, op: Op, operands: list[Value]) -> list[Value]:
     convolution) and groups of the batch are refused.
     """
     d = dialect().ConvDimensionNumbers(op.attributes["dimension_numbers"])
-    x, w = (v.array for v in operands)
+    x, w = (summed_in(m, op, v) for v in operands)
     rank, groups = x.ndim - 2, integer(op, "feature_group_count")
     stride, dilation = (list(integers(op, n)) or [1] * rank for n in ("window_strides", "rhs_dilation"))
     if any(n != 1 for n in integers(op, "lhs_dilation")) or integer(op, "batch_group_count") != 1:

@@ -1,0 +1,1 @@
+"""Searches of several kinds for one job, and the best of what they find."""

@@ -1,0 +1,245 @@
+"""Several freedoms at once: every search that knows some of them is asked, and the plan of the least step is taken.
+
+    as it is        where recomputation or micro-batches are left open: the plan of placements that settles them
+    joint           rewritten programs; what they give is planned again below, as another program of the job
+    overlap         redistributions beside operators, of the job's program and of the rewritten one
+    submeshes       branches on parts of the machine, of both likewise
+    stages          pipelined steps, with redistributions beside operators inside a phase where that is asked
+
+The claim (`proofs.portfolio.file`) is over the union of what these searches are about.  A freedom that a search does
+not know is named with it (`LeftOut`), and so is one that has nothing to work on.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field, replace
+from fractions import Fraction
+from functools import partial
+from typing import Final
+
+from ...models.cost.selection import Notify
+from ...models.pipelines.work import PER_SECOND
+from ...models.program.graph import Graph
+from ...models.text import InputError, NoAnswer
+from ...proofs.overlap.file import write_overlap
+from ...proofs.pipelines.file import write_pipeline
+from ...proofs.plan.bundle import write_plan
+from ...proofs.portfolio.file import write_portfolio
+from ...proofs.views.file import write_views
+from ..explain.bars import with_bars
+from ..joint.request import carry_out_jointly
+from ..overlap.request import carry_out_overlapped
+from ..overlap.search import Unfit
+from ..pipelines.request import AUTO, PipelineRequest, carry_out_pipelined
+from ..planning.request import PlanRequest, carry_out, program_of
+from ..planning.time_limit import TimeLimit
+from ..selection.model.clock import Progress, Quiet
+from ..views.request import carry_out_on_views
+
+
+@dataclass(frozen=True)
+class Freedoms:
+    """What is left to the searches.  `stages`: what is asked of pipelined steps, or None."""
+
+    overlap: bool = False
+    submeshes: bool = False
+    rewrites: bool = False
+    stages: PipelineRequest | None = None
+
+    @property
+    def count(self) -> int:
+        """How many there are."""
+        return self.overlap + self.submeshes + self.rewrites + (self.stages is not None)
+
+    def several(self, request: PlanRequest) -> bool:
+        """Whether no one search knows all that is asked."""
+        alone = self.overlap or self.submeshes or self.rewrites
+        beside = AUTO in (request.recompute, request.micro_batch) or (self.submeshes and request.memory is not None)
+        return self.count > 1 or (alone and beside)
+
+
+@dataclass(frozen=True, eq=False)
+class Candidate:
+    """`data`: a plan as a file of its own, which claims `cost` in units of 1/`scale` s."""
+
+    data: bytes
+    cost: int
+    scale: int
+
+    @property
+    def step(self) -> Fraction:
+        """Seconds."""
+        return Fraction(self.cost, self.scale)
+
+
+@dataclass(frozen=True)
+class LeftOut:
+    """A part that no plan has, and why."""
+
+    part: str
+    why: str
+
+
+@dataclass(frozen=True, eq=False)
+class Best:
+    """`graph`: the program of the job; plans in the order in which they were searched; what was left out."""
+
+    graph: Graph
+    candidates: tuple[Candidate, ...]
+    left_out: tuple[LeftOut, ...]
+
+    def data(self) -> bytes | None:
+        """The file of all plans, or of the only one; None without any.  Of plans that take as long, the first."""
+        if not self.candidates:
+            return None
+        first = min(range(len(self.candidates)), key=lambda i: self.candidates[i].step)
+        if len(self.candidates) == 1:
+            return self.candidates[0].data
+        return write_portfolio(None, [c.data for c in self.candidates], first)
+
+
+NO_LIMIT: Final = "plans on submeshes keep no memory limit yet"
+NOT_IN_STAGES: Final = "stages are cut from the model's own program, on the whole machine"
+
+
+@dataclass(eq=False)
+class Searches:
+    """One search after the other, each within its part of what is left of the limit."""
+
+    request: PlanRequest
+    freedoms: Freedoms
+    limit: TimeLimit
+    progress: Progress = field(default_factory=Quiet)
+    notify: Notify | None = None
+    tell: Callable[[str], None] = lambda words: None
+
+    def __post_init__(self) -> None:
+        self.found: list[Candidate] = []
+        self.left_out: list[LeftOut] = []
+        self.planned: set[bytes] = set()
+        f = self.freedoms
+        self.coming = self._open + f.rewrites + (2 if f.rewrites else 1) * self._of_one + (f.stages is not None)
+
+    @property
+    def _of_one(self) -> int:
+        """Searches of one program."""
+        return self.freedoms.overlap + (self.freedoms.submeshes and self.request.memory is None)
+
+    @property
+    def _open(self) -> bool:
+        """Whether recomputation or the number of micro-batches is left open."""
+        return AUTO in (self.request.recompute, self.request.micro_batch)
+
+    def run(self) -> Best:
+        """All of them."""
+        request, freedoms = self.request, self.freedoms
+        job = self._settled()
+        programs = [job]
+        if freedoms.rewrites:
+            programs += self._jointly(job)
+            if len(programs) == 1:
+                self.coming = (freedoms.stages is not None) + self._of_one
+        for program in programs:
+            if freedoms.overlap:
+                self._attempt("overlap", partial(self._overlapped, program))
+            if freedoms.submeshes and request.memory is None:
+                self._attempt("submeshes", partial(self._on_submeshes, program))
+        if freedoms.submeshes and request.memory is not None:
+            self.left_out.append(LeftOut("submeshes", NO_LIMIT))
+        if freedoms.stages is not None:
+            self._attempt("stages", partial(self._pipelined, freedoms.stages), must=freedoms.stages.stages != AUTO)
+            if freedoms.rewrites or freedoms.submeshes:
+                both = [w for w, on in (("rewrites", freedoms.rewrites), ("submeshes", freedoms.submeshes)) if on]
+                self.left_out.append(LeftOut(f"{' and '.join(both)} inside stages", NOT_IN_STAGES))
+        if freedoms.submeshes and freedoms.overlap:
+            self.left_out.append(LeftOut("overlap on submeshes", "branches run beside each other, not their messages"))
+        if not self.found and request.memory is not None and not self._open:
+            self.coming += 1
+            self._attempt("placements alone", partial(self._alone, job))
+        return Best(job.graph, tuple(self.found), tuple(self.left_out))
+
+    def _settled(self) -> PlanRequest:
+        """The job as a program of its own: what was left open is settled by the plan of placements."""
+        request = self.request
+        if self._open:
+            outcome = carry_out(request, self._part(), self.progress, self.notify)
+            graph, plan = outcome.graph, outcome.planned.plan
+            if plan is not None:
+                self._keep(
+                    write_plan(None, with_bars(outcome.planned)),
+                    outcome.planned.answer.cost,
+                    outcome.planned.planning.problem.scale,
+                )
+        else:
+            graph = program_of(request)[0]
+        return replace(request, graph=graph, train=None, loss=None, recompute="none", precision=None, micro_batch="1")
+
+    def _jointly(self, job: PlanRequest) -> Iterator[PlanRequest]:
+        """Plan together with rewrites; the program that they gave, if it is another one."""
+        try:
+            made = carry_out_jointly(job, self._part(), self.progress, self.notify)
+        except (InputError, NoAnswer) as error:
+            self.left_out.append(LeftOut("rewrites", str(error)))
+            return
+        if made.plan is None or made.found.answer.cost is None:
+            self.left_out.append(LeftOut("rewrites", "no plan was found in its part of the limit"))
+            return
+        self._keep(write_plan(None, made.plan), made.found.answer.cost, made.found.planning.problem.scale)
+        if made.plan.graph.sha256() != job.graph.sha256():
+            yield replace(job, graph=made.plan.graph)
+
+    def _overlapped(self, job: PlanRequest) -> str:
+        planning, found = carry_out_overlapped(job, self._part(), self.notify, self.tell)
+        if found is None or isinstance(found, Unfit):
+            return "nothing was found that fits in any order" if found else "no plan was found in its part of the limit"
+        self._keep(write_overlap(None, found.certificate()), found.best.makespan, planning.problem.scale)
+        return ""
+
+    def _on_submeshes(self, job: PlanRequest) -> str:
+        made = carry_out_on_views(job, self._part(), self.progress, self.notify)
+        if made.certificate is None:
+            return "no plan was found in its part of the limit"
+        self._keep(write_views(None, made.certificate), made.found.answer.cost, made.found.planning.problem.scale)
+        return ""
+
+    def _pipelined(self, asked: PipelineRequest) -> str:
+        found, _ = carry_out_pipelined(asked, self._part(), self.tell)
+        if found.best is None:
+            return "no pipeline was found that fits"
+        self._keep(write_pipeline(None, found.certificate()), found.best.step, PER_SECOND)
+        return ""
+
+    def _alone(self, job: PlanRequest) -> str:
+        outcome = carry_out(job, self._part(), self.progress, self.notify)
+        if outcome.planned.plan is None:
+            return "nothing was found that fits"
+        self._keep(
+            write_plan(None, with_bars(outcome.planned)),
+            outcome.planned.answer.cost,
+            outcome.planned.planning.problem.scale,
+        )
+        return ""
+
+    def _attempt(self, part: str, search: Callable[[], str], must: bool = False) -> None:
+        """Search; what has nothing to work on is left out.  `must`: what was asked so cannot be left out."""
+        try:
+            why = search()
+        except (InputError, NoAnswer) as error:
+            if must:
+                raise
+            why = str(error)
+        if why:
+            self.left_out.append(LeftOut(part, why))
+
+    def _keep(self, data: bytes, cost: int | None, scale: int) -> None:
+        if cost is not None and data not in self.planned:
+            self.planned.add(data)
+            self.found.append(Candidate(data, cost, scale))
+
+    def _part(self) -> TimeLimit:
+        """An equal part of what is left, for the next of the searches that are still to come."""
+        whole, left = self.limit, self.limit.clock.left()
+        part = None if left == float("inf") else left / max(1, self.coming)
+        self.coming -= 1
+        return TimeLimit(whole.clock.at_most(part), whole.checks, whole.announce, whole.phases, whole.work)

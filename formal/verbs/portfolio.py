@@ -1,0 +1,100 @@
+"""`plan` with several freedoms at once: what each search found, the best of them, and what was left out."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from ...models.machine.bars import scaled_words
+from ...models.terminal.console import Exit, Watch, emit, say
+from ...models.text import seconds_text
+from ...proofs.publishing.publisher import Published, Publisher
+from ..planning.request import PlanRequest
+from ..planning.time_limit import TimeLimit
+from ..portfolio.search import Best, Freedoms, Searches
+from .results import outcome
+
+
+def plan_portfolio(
+    publisher: Publisher,
+    request: PlanRequest,
+    freedoms: Freedoms,
+    clock: TimeLimit,
+    output: Path,
+    as_json: bool,
+    notes: list[str],
+) -> int:
+    """Search all, check, publish and say."""
+    with Watch("planning") as watch:
+        best = Searches(
+            request, freedoms, clock, watch, watch.count, lambda words: watch.update(words, None, None)
+        ).run()
+    data = best.data()
+    if data is None:
+        return _nothing(best, as_json)
+    with Watch("checking") as watch, clock.phase("check"):
+        published = publisher.publish(output, data, notify=watch.count)
+    code, status = outcome(published, request.gap)
+    scale = min(best.candidates, key=lambda c: c.step).scale
+    if as_json:
+        emit(
+            {
+                **_document(best, published, status, scale),
+                **({"notes": notes} if notes else {}),
+                "plan": str(output),
+                "seconds": round(clock.elapsed_s, 3),
+                "processor_seconds": round(clock.processor_s, 3),
+                "phases": clock.rounded(),
+                "work": clock.work,
+            }
+        )
+        return code
+    machine = request.machine
+    named = f"{best.graph.name} on {machine.name} {'x'.join(map(str, machine.hierarchy))}"
+    several = len(best.candidates) > 1
+    say(f"{named}: {f'the best of {len(best.candidates)} plans' if several else 'one plan'}")
+    say(*(f"note: {note}" for note in notes), *(f"  {one.words}" for one in published.among))
+    say(*(f"left out: {x.part}: {x.why}" for x in best.left_out))
+    say(_sentence(published, scale, several))
+    if bars := scaled_words(machine):
+        say(bars)
+    say(f"identity {published.identity}")
+    say(f"wrote {output} ({published.size} bytes) in {clock.words()}", *published.advice)
+    return code
+
+
+def _nothing(best: Best, as_json: bool) -> int:
+    if as_json:
+        left_out = [[x.part, x.why] for x in best.left_out]
+        emit({"status": "unknown", "cost": None, "lower_bound": None, "left_out": left_out})
+    else:
+        say(*(f"{x.part}: {x.why}" for x in best.left_out))
+        say("no plan was found; give it more time with --time-limit, or more --memory")
+    return Exit.UNDECIDED
+
+
+def _document(best: Best, published: Published, status: str, scale: int) -> dict[str, object]:
+    cost, bound = published.cost, published.lower_bound
+    return {
+        "status": status,
+        "cost": cost,
+        "lower_bound": bound,
+        "scale": scale,
+        "gap": None if cost is None or bound is None else 1 - bound / cost if cost else 0.0,
+        "among": [one.to_json() for one in published.among],
+        "left_out": [[x.part, x.why] for x in best.left_out],
+        "assumptions": list(published.assumptions),
+        "verdict": published.verdict.value,
+        "identity": published.identity,
+        **published.to_json(),
+    }
+
+
+def _sentence(published: Published, scale: int, several: bool) -> str:
+    if published.cost is None:
+        return f"the checker says {published.verdict.value}: {published.reason}"
+    step = seconds_text(published.cost, scale)
+    if published.lower_bound is None:
+        return f"step {step}; the checker says {published.verdict.value}: {published.reason}"
+    gap = 1 - published.lower_bound / published.cost if published.cost else 0.0
+    over = "over what these plans are chosen from, none of their parts taken together" if several else "over its space"
+    return f"step {step}; {over} between {seconds_text(published.lower_bound, scale)} and {step} (gap {gap:.2%})"

@@ -1,0 +1,1 @@
+"""Several checked plans of one job, of which one is taken."""

@@ -1,0 +1,239 @@
+"""Several freedoms at once: any combination of them gives one file, which is never worse than any of them alone, and the
+checker believes nothing of what is said about its plans together.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from fractions import Fraction
+from itertools import product
+from pathlib import Path
+
+import pytest
+
+import shardproof
+from shardproof.__main__ import run
+from shardproof.front_door import FrontDoor
+from shardproof.models.machine.machine import load_machine
+from shardproof.models.problem.claims import Verdict
+from shardproof.models.program.graph import Graph
+from shardproof.models.program.tensor import Role
+from shardproof.proofs.container.archive import read_container, write_container
+from shardproof.proofs.container.canonical import ContainerError, canonical
+from shardproof.proofs.container.kinds import PORTFOLIO
+from shardproof.proofs.portfolio.file import decode_portfolio, write_portfolio
+from shardproof.verify.portfolio.certificate import Checked, check_portfolio
+from shardproof.verify.verbs.kinds import Effort, Judged, require_known
+from shardproof.verify.verdict import CheckResult
+
+MODEL, MACHINE = "mlp-8192:layers=4,width=64", "localhost:2"
+LINE = ("plan", MODEL, "--batch", "16", "--train", "sgd", "--machine", MACHINE, "--work-limit", "5M", "--force")
+FLAGS: Mapping[str, tuple[str, ...]] = {
+    "stages": ("--pipeline", "2:2"),
+    "overlap": ("--overlap",),
+    "rewrites": ("--joint",),
+    "submeshes": ("--views",),
+    "memory": ("--memory", "1GiB"),
+    "recompute": ("--recompute", "auto"),
+}
+FREEDOMS = ("stages", "overlap", "rewrites", "submeshes")
+
+
+def combinations() -> list[tuple[str, ...]]:
+    """All that go together: recomputation weighs time against memory, and a model without branches has no submeshes."""
+    found = [tuple(n for n, on in zip(FLAGS, bits, strict=True) if on) for bits in product((0, 1), repeat=len(FLAGS))]
+    alone = {("submeshes",)}
+    return [names for names in found if ("recompute" not in names or "memory" in names) and names not in alone]
+
+
+@pytest.fixture(scope="module")
+def planned(tmp_path_factory: pytest.TempPathFactory) -> Callable[[tuple[str, ...]], Path]:
+    folder, made = tmp_path_factory.mktemp("portfolio"), dict[tuple[str, ...], Path]()
+
+    def plan(names: tuple[str, ...]) -> Path:
+        if names not in made:
+            path = folder / f"{'-'.join(names) or 'plain'}.spz"
+            assert run([*LINE, *(word for n in names for word in FLAGS[n]), "-o", str(path)]) in (0, 5), names
+            made[names] = path
+        return made[names]
+
+    return plan
+
+
+@pytest.mark.parametrize(
+    "names",
+    [
+        pytest.param(names, id="-".join(names) or "plain", marks=() if i % 6 == 5 else pytest.mark.slow)
+        for i, names in enumerate(combinations())
+    ],
+)
+def test_every_combination_gives_one_file_that_is_never_worse(
+    names: tuple[str, ...], planned: Callable[[tuple[str, ...]], Path], capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = planned(names)
+    found = FrontDoor().open(path)
+    assert found.published.verdict is Verdict.PROVED
+    step, bound = found.seconds
+    assert 0 < bound <= step
+    rest = tuple(n for n in names if n not in FREEDOMS)
+    for alone in (n for n in names if n in FREEDOMS and n != "submeshes"):
+        assert step <= FrontDoor().open(planned((alone, *rest))).seconds[0] * Fraction(1001, 1000), alone
+    capsys.readouterr()
+    assert run(["run", str(path), "-n", "2", "--virtual", "--json"]) == 0
+    ran = json.loads(capsys.readouterr().out)
+    assert ran["equal"] and ran["identity"] == found.identity
+    assert run(["explain", str(path), "--json"]) == 0
+    said = json.loads(capsys.readouterr().out)
+    assert said["identity"] == found.identity and len(said.get("among", ())) == len(found.published.among) != 1
+
+
+def test_rewrites_and_overlap_meet_in_one_plan(planned: Callable[[tuple[str, ...]], Path], tmp_path: Path) -> None:
+    """The program that rules derive is overlapped, and is less than either alone; the rules are in the same file."""
+    both = FrontDoor().open(planned(("overlap", "rewrites")))
+    alone = [FrontDoor().open(planned((n,))).seconds[0] for n in ("overlap", "rewrites")]
+    assert both.seconds[0] < min(alone)
+    assert not any(flag.startswith("same-function") for flag in both.published.assumptions)
+    members = read_container(planned(("overlap", "rewrites")))
+    plans = [content for name, content in members.items() if name.startswith("plans/") and isinstance(content, bytes)]
+    overlapped = [p for p in plans if "overlap.json" in read_container(p)]
+    # without the plan that derives it nobody knows that the rewritten program computes the same
+    without = FrontDoor().read(write_portfolio(None, overlapped, 1))
+    assert any(flag.startswith("same-function(") for flag in without.published.assumptions)
+
+
+def test_the_json_has_one_scale(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    for names in (("overlap",), ("stages",), ("overlap", "rewrites", "stages")):
+        capsys.readouterr()
+        words = [word for n in names for word in FLAGS[n]]
+        assert run([*LINE, *words, "--json", "-o", str(tmp_path / "p.spz")]) in (0, 5)
+        said = json.loads(capsys.readouterr().out)
+        opened = FrontDoor().open(tmp_path / "p.spz")
+        assert (Fraction(said["cost"], said["scale"]), Fraction(said["lower_bound"], said["scale"])) == opened.seconds
+        assert said["status"] in ("optimal", "feasible") and said["gap"] == pytest.approx(
+            float(1 - opened.seconds[1] / opened.seconds[0])
+        )
+
+
+def test_python_takes_them_together() -> None:
+    made = shardproof.plan(MODEL, MACHINE, batch=16, train="sgd", joint=True, overlap=True, work_limit=5_000_000)
+    assert len(made.among) == 3 and made.step_s == min(one.step for one in made.among if one.step is not None)
+    assert made.lower_bound_s == min(one.bound for one in made.among) and made.check().verdict is Verdict.PROVED
+    staged = shardproof.plan(MODEL, MACHINE, batch=16, train="sgd", stages="2:2", work_limit=5_000_000)
+    assert len(staged.stages) == 2 and not staged.among
+
+
+@pytest.fixture(scope="module")
+def parts(planned: Callable[[tuple[str, ...]], Path]) -> list[bytes]:
+    return [planned((n,)).read_bytes() for n in ("overlap", "rewrites", "stages")]
+
+
+def judged(data: bytes) -> Judged[object]:
+    members = read_container(data)
+    return require_known(members, "test").judge(members, Effort(), {})
+
+
+def test_the_least_is_taken_and_the_least_bound_counts(parts: list[bytes]) -> None:
+    each = [judged(p) for p in parts]
+    steps = [Fraction(j.main.cost or 0, j.scale) for j in each]
+    bounds = [Fraction(j.main.lower_bound or 0, j.scale) for j in each]
+    for chosen in range(len(parts)):
+        found = judged(write_portfolio(None, parts, chosen))
+        if steps[chosen] > min(steps):
+            assert found.verdict is Verdict.REFUTED and "takes less" in found.main.reason
+            continue
+        assert found.verdict is Verdict.PROVED and found.main.cost == each[chosen].main.cost
+        assert found.scale == each[chosen].scale
+        assert found.main.lower_bound == min(bounds) * found.scale // 1
+        assert {a for j in each for a in j.main.assumptions} <= set(found.main.assumptions)
+
+
+def test_what_is_wrong_inside_is_wrong_outside(parts: list[bytes]) -> None:
+    """A plan inside that its own checker refutes refutes the file, whichever is taken."""
+    from shardproof.proofs.overlap.file import decode_overlap, write_overlap
+
+    certificate = decode_overlap(read_container(parts[0]))
+    forged = write_overlap(None, replace(certificate, lower_bound=certificate.makespan))
+    assert judged(forged).verdict is Verdict.REFUTED
+    for chosen in (0, 1):
+        assert judged(write_portfolio(None, [forged, parts[1]], chosen)).verdict is Verdict.REFUTED
+
+
+def _checked(**changed: object) -> Checked:
+    graph, machine = shardproof.plan("mlp-unity", MACHINE, batch=16).graph, load_machine(MACHINE)
+    claim = CheckResult("WithinGap", Verdict.PROVED, 100, 90, "complete", ("a",))
+    return replace(Checked(graph, graph, machine, None, 10, claim, Verdict.PROVED), **changed)  # type: ignore[arg-type]
+
+
+def _claim(cost: int | None, bound: int | None) -> CheckResult:
+    return CheckResult("WithinGap", Verdict.PROVED, cost, bound, "complete", ("b",))
+
+
+def _renamed(graph: Graph, role: Role) -> Graph:
+    t = next(t for t in graph.tensors if t.role is role)
+    tensors = tuple(replace(x, dtype="float64") if x.name == t.name else x for x in graph.tensors)
+    return replace(graph, tensors=tensors)
+
+
+def test_every_condition_can_say_no() -> None:
+    good = _checked()
+    assert check_portfolio([good, replace(good, claim=_claim(110, 80))], 0).lower_bound == 80
+    wrong: Mapping[str, Checked] = {
+        "another machine": replace(good, machine=load_machine("localhost:4")),
+        "another memory limit": replace(good, memory=1 << 30),
+        "other inputs": replace(good, asked=_renamed(good.asked, Role.INPUT)),
+        "parameters": replace(good, asked=_renamed(good.asked, Role.PARAMETER)),
+        "takes less": replace(good, claim=_claim(99, 90)),
+    }
+    for words, other in wrong.items():
+        result = check_portfolio([good, other], 0)
+        assert result.verdict is Verdict.REFUTED and words in result.reason
+        assert result.cost is result.lower_bound is None
+    assert check_portfolio([replace(good, claim=_claim(None, None)), good], 0).verdict is Verdict.REFUTED
+    open_ = replace(good, verdict=Verdict.UNDECIDED)
+    for plans in ([good, open_], [open_, good]):
+        assert check_portfolio(plans, 0).verdict is Verdict.UNDECIDED
+    nothing = check_portfolio([good, replace(good, claim=_claim(120, None))], 0)
+    assert nothing.lower_bound == 0
+    scaled = check_portfolio([good, replace(good, scale=7, claim=_claim(80, 60))], 0)
+    assert scaled.lower_bound == 85  # 60 / 7 s, rounded down to tenths
+
+
+def test_programs_that_no_rule_derives_are_an_assumption() -> None:
+    good = _checked()
+    other = replace(good.asked, name="other")
+    assert check_portfolio([good, replace(good, asked=other)], 0).assumptions != check_portfolio([good], 0).assumptions
+    derived = replace(good, derived=other)
+    assert not any("same" in a for a in check_portfolio([derived, replace(good, asked=other)], 0).assumptions)
+    doubtful = replace(derived, verdict=Verdict.UNDECIDED)
+    assert any("same" in a for a in check_portfolio([doubtful, replace(good, asked=other)], 0).assumptions)
+
+
+def test_malformed_files_name_the_place(parts: list[bytes]) -> None:
+    good = dict(read_container(write_portfolio(None, parts[:2], 0)))
+    head = json.loads(bytes(good[PORTFOLIO]))
+    nested = write_portfolio(None, [write_portfolio(None, parts[:2], 0), parts[2]], 0)
+    cases = {
+        "belongs to no plan": {**good, "plans/2.spz": parts[2]},
+        "is missing": {k: v for k, v in good.items() if k != "plans/1.spz"},
+        "is another one": {**good, "plans/1.spz": parts[2]},
+        "different plans": {**good, PORTFOLIO: canonical({**head, "plans": [head["plans"][0]] * 2})},
+        "out of range": {**good, PORTFOLIO: canonical({**head, "chosen": 2})},
+        "reads 'shardproof": {**good, PORTFOLIO: canonical({**head, "format": "shardproof-portfolio/2"})},
+        "holds several plans itself": dict(read_container(nested)),
+    }
+    for words, members in cases.items():
+        members.pop("manifest.json", None)
+        with pytest.raises(ContainerError, match=words):
+            decode_portfolio(read_container(write_container(None, members)))
+
+
+def test_what_is_inside_spends_the_room_of_the_file(parts: list[bytes]) -> None:
+    from shardproof.proofs.container.archive import LIMITS
+
+    members = read_container(write_portfolio(None, parts, 0))
+    size = sum(len(m) if isinstance(m, bytes) else m.nbytes for p in parts for m in read_container(p).values())
+    decode_portfolio(members, replace(LIMITS, total=size))
+    with pytest.raises(ContainerError, match="would expand"):
+        decode_portfolio(members, replace(LIMITS, total=size - 1))

@@ -1,0 +1,1 @@
+"""Checker of several plans of one job, of which one is taken."""
