@@ -1,10 +1,10 @@
 """Several freedoms at once: every search that knows some of them is asked, and the plan of the least step is taken.
 
     as it is        where recomputation or micro-batches are left open: the plan of placements that settles them
-    joint           rewritten programs; what they give is planned again below, as another program of the job
-    overlap         redistributions beside operators, of the job's program and of the rewritten one
-    submeshes       branches on parts of the machine, of both likewise
     stages          pipelined steps, with redistributions beside operators inside a phase where that is asked
+    overlap         redistributions beside operators of the job's program
+    submeshes       its branches on parts of the machine
+    rewrites        programs that rules derive; the one that is chosen is overlapped and put on submeshes again
 
 The claim (`proofs.portfolio.file`) is over the union of what these searches are about.  A freedom that a search does
 not know is named with it (`LeftOut`), and so is one that has nothing to work on.
@@ -12,7 +12,7 @@ not know is named with it (`LeftOut`), and so is one that has nothing to work on
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from fractions import Fraction
 from functools import partial
@@ -118,6 +118,7 @@ class Searches:
         self.found: list[Candidate] = []
         self.left_out: list[LeftOut] = []
         self.planned: set[bytes] = set()
+        self.derived: list[PlanRequest] = []
         f = self.freedoms
         self.coming = self._open + f.rewrites + (2 if f.rewrites else 1) * self._of_one + (f.stages is not None)
 
@@ -135,23 +136,18 @@ class Searches:
         """All of them."""
         request, freedoms = self.request, self.freedoms
         job = self._settled()
-        programs = [job]
-        if freedoms.rewrites:
-            programs += self._jointly(job)
-            if len(programs) == 1:
-                self.coming = (freedoms.stages is not None) + self._of_one
-        for program in programs:
-            if freedoms.overlap:
-                self._attempt("overlap", partial(self._overlapped, program))
-            if freedoms.submeshes and request.memory is None:
-                self._attempt("submeshes", partial(self._on_submeshes, program))
-        if freedoms.submeshes and request.memory is not None:
-            self.left_out.append(LeftOut("submeshes", NO_LIMIT))
         if freedoms.stages is not None:
             self._attempt("stages", partial(self._pipelined, freedoms.stages), must=freedoms.stages.stages != AUTO)
-            if freedoms.rewrites or freedoms.submeshes:
-                both = [w for w, on in (("rewrites", freedoms.rewrites), ("submeshes", freedoms.submeshes)) if on]
-                self.left_out.append(LeftOut(f"{' and '.join(both)} inside stages", NOT_IN_STAGES))
+        self._beside(job)
+        if freedoms.rewrites:
+            self._attempt("rewrites", partial(self._jointly, job))
+            for program in self.derived:
+                self._beside(program)
+        if freedoms.submeshes and request.memory is not None:
+            self.left_out.append(LeftOut("submeshes", NO_LIMIT))
+        if freedoms.stages is not None and (freedoms.rewrites or freedoms.submeshes):
+            both = [w for w, on in (("rewrites", freedoms.rewrites), ("submeshes", freedoms.submeshes)) if on]
+            self.left_out.append(LeftOut(f"{' and '.join(both)} inside stages", NOT_IN_STAGES))
         if freedoms.submeshes and freedoms.overlap:
             self.left_out.append(LeftOut("overlap on submeshes", "branches run beside each other, not their messages"))
         if not self.found and request.memory is not None and not self._open:
@@ -175,19 +171,22 @@ class Searches:
             graph = program_of(request)[0]
         return replace(request, graph=graph, train=None, loss=None, recompute="none", precision=None, micro_batch="1")
 
-    def _jointly(self, job: PlanRequest) -> Iterator[PlanRequest]:
-        """Plan together with rewrites; the program that they gave, if it is another one."""
-        try:
-            made = carry_out_jointly(job, self._part(), self.progress, self.notify)
-        except (InputError, NoAnswer) as error:
-            self.left_out.append(LeftOut("rewrites", str(error)))
-            return
+    def _beside(self, program: PlanRequest) -> None:
+        """What runs beside what, in one program."""
+        if self.freedoms.overlap:
+            self._attempt("overlap", partial(self._overlapped, program))
+        if self.freedoms.submeshes and program.memory is None:
+            self._attempt("submeshes", partial(self._on_submeshes, program))
+
+    def _jointly(self, job: PlanRequest) -> str:
+        """Plan together with rewrites; keep the program that they gave, if it is another one."""
+        made = carry_out_jointly(job, self._part(), self.progress, self.notify)
         if made.plan is None or made.found.answer.cost is None:
-            self.left_out.append(LeftOut("rewrites", "no plan was found in its part of the limit"))
-            return
+            return "no plan was found in its part of the limit"
         self._keep(write_plan(None, made.plan), made.found.answer.cost, made.found.planning.problem.scale)
         if made.plan.graph.sha256() != job.graph.sha256():
-            yield replace(job, graph=made.plan.graph)
+            self.derived.append(replace(job, graph=made.plan.graph))
+        return ""
 
     def _overlapped(self, job: PlanRequest) -> str:
         planning, found = carry_out_overlapped(job, self._part(), self.notify, self.tell)
@@ -222,7 +221,12 @@ class Searches:
         return ""
 
     def _attempt(self, part: str, search: Callable[[], str], must: bool = False) -> None:
-        """Search; what has nothing to work on is left out.  `must`: what was asked so cannot be left out."""
+        """Search; what has nothing to work on is left out, and so is what comes when the limit has passed and there is
+        a plan.  `must`: what was asked so cannot be left out.
+        """
+        if self.found and self.limit.clock.over():
+            self.left_out.append(LeftOut(part, "the limit had passed before it was its turn"))
+            return
         try:
             why = search()
         except (InputError, NoAnswer) as error:
