@@ -86,6 +86,7 @@ FOUND |= {
     "acosh in single precision": (torch.acosh, (FAR.float(),)),
     "sinh in single precision": (torch.sinh, (torch.tensor([89.0, -89.2, 88.9, 1.0]),)),
     "one over asinh": (lambda x: 1 / torch.asinh(x), (double(1e-6, -1e-6, 1e300, -1e300),)),
+    "logarithm of a small sigmoid": (lambda x: torch.log(torch.sigmoid(x)), (double(-700.0, -50.0, -38.0, 0.0, 40.0),)),
     "the last above": (lambda x: x.topk(1)[0], (torch.tensor([1, 0, 255], dtype=torch.uint8),)),
 }
 

@@ -730,7 +730,6 @@ def _step(d: Draw, shape: Sequence[int]) -> tuple[str, Callable[[Tensor, Tensor]
         (f"constant {t}", lambda x, y: x - torch.tensor(held).to(t)[: x.shape[-1]]),
         ("matmul", lambda x, y: x @ y.mT if x.dim() > 1 and x.dtype == y.dtype and x.shape[-1] == x.shape[-2] else x),
         ("addcmul", lambda x, y: torch.addcmul(x, x, y, value=3)),
-        ("bits", lambda x, y: x & 6),
     ]
     d_real = d.pick(torch.float32, torch.float64)
     held = [d.pick(*NUMBERS) * d.pick(1, -1) for _ in range(5)]

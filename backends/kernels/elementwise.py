@@ -189,8 +189,15 @@ def _bounded(xp: ModuleType, x: Array, op: Operator) -> Array:
     return x if high == inf else xp.minimum(x, high).astype(x.dtype)
 
 
-def _sigmoid(xp: ModuleType, x: Array) -> Array:
-    return 0.5 + 0.5 * xp.tanh(0.5 * x)  # type: ignore[no-any-return]  # this form cannot overflow
+def sigmoid(xp: ModuleType, x: Array) -> Array:
+    """1 / (1 + exp(-x)), in the form that cannot overflow, exact to the last places also where it is small.
+
+    >>> import numpy
+    >>> sigmoid(numpy, numpy.array([-800.0, -50.0, 0.0])).tolist()
+    [0.0, 1.9287498479639178e-22, 0.5]
+    """
+    less = xp.exp(-xp.abs(x))
+    return xp.where(x < 0, less, xp.asarray(1, dtype=x.dtype)) / (1 + less)  # type: ignore[no-any-return]
 
 
 def _cast(xp: ModuleType, x: Array, op: Operator) -> Array:
@@ -275,7 +282,7 @@ MAPS: Final = MappingProxyType[str, Elementwise](
         "relu_gradient_mask": lambda xp, a, op: (a[0] > 0).astype(a[0].dtype),
         "scale": lambda xp, a, op: _scaled(a[0], number(op, "scale", 1.0)),
         "tanh": lambda xp, a, op: xp.tanh(a[0]),
-        "sigmoid": lambda xp, a, op: _sigmoid(xp, a[0]),
+        "sigmoid": lambda xp, a, op: sigmoid(xp, a[0]),
         "exp": lambda xp, a, op: xp.exp(a[0]),
         "erf": lambda xp, a, op: erf(xp, a[0]),
         "sqrt": lambda xp, a, op: xp.sqrt(a[0]),
@@ -298,7 +305,7 @@ MAPS: Final = MappingProxyType[str, Elementwise](
         "cast": lambda xp, a, op: _cast(xp, a[0], op),
         "power": lambda xp, a, op: _power(xp, a[0], op),
         "softplus": lambda xp, a, op: xp.maximum(a[0], 0) + xp.log1p(xp.exp(-xp.abs(a[0]))),
-        "silu": lambda xp, a, op: a[0] * _sigmoid(xp, a[0]),
+        "silu": lambda xp, a, op: a[0] * sigmoid(xp, a[0]),
         "gelu": lambda xp, a, op: _gelu(xp, a[0], op),
         "add": lambda xp, a, op: a[0] + a[1],
         "subtract": lambda xp, a, op: a[0] - a[1],
