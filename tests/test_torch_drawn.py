@@ -76,6 +76,21 @@ FOUND |= {
 }
 
 
+FAR = double(
+    -1e300, -1e200, -1e154, -1e100, -1e30, -1e16, -1e8, -1e7, -5.0, -1.0, -1e-3, 0.0, 1e-6, 1.0, 1.0 + 1e-9, 2.0
+)
+FAR = torch.cat((FAR, double(1e8, 1e154, 1e200, 1.7e308, float("inf"), float("-inf"), NAN, 709.9, -710.2, 710.4)))
+FOUND |= {name: (getattr(torch, name), (FAR,)) for name in ("asinh", "acosh", "atanh", "sinh", "cosh")}
+FOUND |= {
+    "asinh in single precision": (torch.asinh, (FAR.float(),)),
+    "acosh in single precision": (torch.acosh, (FAR.float(),)),
+    "sinh in single precision": (torch.sinh, (torch.tensor([89.0, -89.2, 88.9, 1.0]),)),
+    "one over asinh": (lambda x: 1 / torch.asinh(x), (double(1e-6, -1e-6, 1e300, -1e300),)),
+    "logarithm of a small sigmoid": (lambda x: torch.log(torch.sigmoid(x)), (double(-700.0, -50.0, -38.0, 0.0, 40.0),)),
+    "the last above": (lambda x: x.topk(1)[0], (torch.tensor([1, 0, 255], dtype=torch.uint8),)),
+}
+
+
 @pytest.mark.parametrize("name", FOUND)
 def test_what_draws_found(name: str) -> None:
     function, given = FOUND[name]
@@ -167,6 +182,10 @@ DERIVED: dict[str, tuple[Callable[..., Any], Any]] = {
     "deviation of one element": (lambda x: x[..., :1].std(3, correction=0), TIES),
     "deviation of equal elements": (lambda x: torch.stack((x[..., 0], x[..., 0], x[..., 1] * 0)).std(0)[0], TIES),
     "quotient by zero, floored": (lambda x: torch.div(x + 1.0, x, rounding_mode="floor"), CORNERS),
+    "asinh": (torch.asinh, double(-1e300, -1e154, -1e8, -5.0, -1.0, -0.5, 0.0, 0.3, 1.0, 2.0, 1e8, 1e200)),
+    "acosh": (torch.acosh, double(1.0, 1.0001, 1.5, 2.0, 1e8, 1e154, 1e200)),
+    "sinh": (torch.sinh, CORNERS * 200.0),
+    "cosh": (torch.cosh, CORNERS * 200.0),
     "quotient of two, floored": (lambda x: torch.div(x, x[:, :1], rounding_mode="floor"), TIES),
 }
 """Functions at their corners, where PyTorch chooses one of the possible gradients."""

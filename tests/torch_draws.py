@@ -3,7 +3,7 @@
     python tests/torch_draws.py FIRST COUNT [--gradients] [--seconds S]
 
 A draw is one call with its keywords on shapes that hold 1 and numbers that hold ties, negative zeros, infinities and NaN
-(none of the last where gradients are taken).  `PACK` of them make one module, for an export costs more than a call; a
+(none of the last where gradients are taken), integers of every type at its ends, and real numbers up to 1e300.  `PACK` of them make one module, for an export costs more than a call; a
 pack that is refused or differs is halved.
 """
 
@@ -35,6 +35,8 @@ UNKNOWN: set[str] = set()
 """Calls of operators without a handler, which need not be tried again."""
 TOLERANCE = 1e-7
 """Relative: constants of a program are float32 where PyTorch's defaults are."""
+SINGLE = 1e-6
+"""Of results in float32."""
 
 
 @dataclass(frozen=True)
@@ -636,6 +638,148 @@ def attended(d: Draw) -> Call:
     return call(words, lambda q, k, v, m=None: F.scaled_dot_product_attention(q, k, v, m, **options), *given)
 
 
+WHOLE = (torch.int8, torch.uint8, torch.int16, torch.int32, torch.int64)
+NUMBERS = (0, 1, 2, 3, -1, -3, 7, 100, 127, 128, 200, 255, 300, -129, 40000, 1 << 24, (1 << 31) - 1, 1 << 31, 1 << 40,
+           (1 << 53) - 1, 1 << 53, (1 << 53) + 1, 1 << 62)  # fmt: skip
+
+
+def typed(d: Draw, shape: Sequence[int], dtype: torch.dtype, small: bool = False) -> Tensor:
+    """Integers of a type: small ones, its ends, those that floating-point numbers do not tell apart."""
+    info = torch.iinfo(dtype)
+    near = d.random.integers(max(info.min, -9), 10, tuple(shape))
+    if small or d.chance(0.3):
+        return torch.tensor(near).to(dtype)
+    ends = [info.min, info.max, info.min + 1, info.max - 1, 0, 1, *(n for n in NUMBERS if info.min <= n <= info.max)]
+    ends += [-n for n in NUMBERS if info.min <= -n]
+    far = d.random.integers(info.min, info.max, tuple(shape), endpoint=True, dtype=np.int64)
+    chosen = d.random.choice(np.array(ends, dtype=np.int64), tuple(shape))
+    return torch.tensor(np.where(d.random.random(tuple(shape)) < 0.5, chosen, far)).to(dtype)
+
+
+def _step(d: Draw, shape: Sequence[int]) -> tuple[str, Callable[[Tensor, Tensor], Tensor]]:
+    """Of integers x and others y, something that has the shape of x."""
+    t, n, k = d.pick(*WHOLE), d.pick(*NUMBERS), d.dim(shape)
+    divisor, edge = d.pick(2, 3, 7, -3, 100, 300, (1 << 53) + 1), d.pick(3, -2, 0, 100, 2.5, -0.5, 16777216.0, 1e9)
+    ways: list[tuple[str, Callable[[Tensor, Tensor], Tensor]]] = [
+        (f"to {t}", lambda x, y: x.to(t)),
+        (f"to {t}", lambda x, y: x.to(t)),
+        (f"to {t}", lambda x, y: x.to(t)),
+        (f"bool to {t}", lambda x, y: x.bool().to(t)),
+        (f"real to {t}", lambda x, y: (x.double().clamp(-2e9, 2e9) * 0.75).to(t)),
+        (f"{t} of a part", lambda x, y: (torch.sigmoid(x.double()) * 300 - 20).to(t)),
+        ("long", lambda x, y: x.long()),
+        (f"+ {n}", lambda x, y: x + n),
+        (f"- {n}", lambda x, y: x - n),
+        (f"{n} -", lambda x, y: n - x),
+        (f"* {n}", lambda x, y: x * n),
+        ("+ y", lambda x, y: x + y),
+        ("- y", lambda x, y: x - y),
+        ("* y", lambda x, y: x * y),
+        (f"+ y alpha {n}", lambda x, y: torch.add(x, y, alpha=n)),
+        ("neg", lambda x, y: -x),
+        ("abs", lambda x, y: x.abs()),
+        ("square", lambda x, y: x.square()),
+        ("cube", lambda x, y: x**3),
+        ("sign", lambda x, y: x.sign()),
+        ("relu", lambda x, y: x.relu()),
+        ("floor", lambda x, y: x.floor()),
+        (f"// {divisor}", lambda x, y: x // divisor),
+        (f"% {divisor}", lambda x, y: x % divisor),
+        (f"fmod {divisor}", lambda x, y: torch.fmod(x, divisor)),
+        (f"trunc {divisor}", lambda x, y: torch.div(x, divisor, rounding_mode="trunc")),
+        ("% y", lambda x, y: x % y.clamp(2, 50)),
+        ("// y", lambda x, y: x // y.clamp(2, 50)),
+        ("trunc y", lambda x, y: torch.div(x, y.clamp(2, 50), rounding_mode="trunc")),
+        (f"{n} // x", lambda x, y: n // x.clamp(1, 100)),
+        (f"clamp {n}", lambda x, y: x.clamp(max=n)),
+        (f"clamp from {n}", lambda x, y: x.clamp(min=n)),
+        ("clamp y", lambda x, y: torch.clamp(x, min=y)),
+        ("maximum", lambda x, y: torch.maximum(x, y)),
+        ("minimum", lambda x, y: torch.minimum(x, y)),
+        (f"mask {n}", lambda x, y: x.masked_fill(y > 2, n)),
+        (f"where {n}", lambda x, y: torch.where(y > 2, x, n)),
+        ("where y", lambda x, y: torch.where(x > 2, x, y)),
+        (f"less {edge}", lambda x, y: (x < edge).to(t) * y),
+        (f"equals {edge}", lambda x, y: x * (x == edge)),
+        ("equals y", lambda x, y: x + (x == y)),
+        ("equals real y", lambda x, y: x + (x >= y.to(d_real)).to(t)),
+        (f"greater {n}", lambda x, y: x - (x >= n).to(t)),
+        ("cumsum", lambda x, y: x.cumsum(k)),
+        (f"cumsum {t}", lambda x, y: x.cumsum(k, dtype=t)),
+        ("cumprod", lambda x, y: x.cumprod(k)),
+        ("sum", lambda x, y: x + x.sum(k, keepdim=True)),
+        (f"sum {t}", lambda x, y: y + x.sum(k, keepdim=True, dtype=t)),
+        ("prod", lambda x, y: x - x.prod(k, keepdim=True)),
+        ("amax", lambda x, y: x + x.amax(k, keepdim=True)),
+        ("min", lambda x, y: x * x.min(k, keepdim=True)[1]),
+        ("sort", lambda x, y: x.sort(k, descending=True)[0]),
+        ("argsort", lambda x, y: x.argsort(k, stable=True).to(t)),
+        ("flip", lambda x, y: x.flip(k)),
+        ("roll", lambda x, y: x.roll(1, k)),
+        ("cat", lambda x, y: torch.cat((x, y), k).narrow(k, 1, x.shape[k])),
+        ("stack", lambda x, y: torch.stack((y, x)).sum(0)),
+        (f"pad {n}", lambda x, y: F.pad(x, (1, 0), value=n)[..., : x.shape[-1]]),
+        ("scatter_add", lambda x, y: x.scatter_add(k, (y.long() % x.shape[k]), x)),
+        ("index_add", lambda x, y: x.index_add(k, torch.zeros(x.shape[k], dtype=torch.int64), x, alpha=3)),
+        ("gather", lambda x, y: x.gather(k, y.long() % x.shape[k])),
+        (f"scatter {n}", lambda x, y: x.scatter(k, y.long() % x.shape[k], n)),
+        ("write", lambda x, y: _written(x, k)),
+        (f"full {n}", lambda x, y: x + torch.full_like(x, n)),
+        (f"arange {n}", lambda x, y: x + torch.arange(n, n + x.shape[-1])),
+        (f"arange {t}", lambda x, y: x * torch.arange(x.shape[-1], dtype=t)),
+        (f"constant {t}", lambda x, y: x - torch.tensor(held).to(t)[: x.shape[-1]]),
+        ("matmul", lambda x, y: x @ y.mT if x.dim() > 1 and x.dtype == y.dtype and x.shape[-1] == x.shape[-2] else x),
+        ("addcmul", lambda x, y: torch.addcmul(x, x, y, value=3)),
+    ]
+    d_real = d.pick(torch.float32, torch.float64)
+    held = [d.pick(*NUMBERS) * d.pick(1, -1) for _ in range(5)]
+    return d.pick(*ways)
+
+
+def whole(d: Draw) -> Call:
+    """Casts to, and arithmetic in, all integer types."""
+    shape, one, other = d.shape(1, 3), d.pick(*WHOLE), d.pick(*WHOLE)
+    steps = [_step(d, shape) for _ in range(d.integer(1, 4))]
+    ending = d.pick("", "", "", "float", "double", "half", "bool", "sum")
+
+    def function(x: Tensor, y: Tensor) -> Tensor:
+        for _, step in steps:
+            x = step(x, y)
+        match ending:
+            case "float":
+                return x.float() * 0.5
+            case "double":
+                return x.double() / 3
+            case "half":
+                return x / 2
+            case "bool":
+                return x.bool()
+            case "sum":
+                return x.sum()
+            case _:
+                return x
+
+    words = f"{steps[0][0].split()[0]}|{' | '.join(w for w, _ in steps)} {ending} of {one} {other} {shape}"
+    return call(words, function, typed(d, shape, one), typed(d, shape, other))
+
+
+def far(d: Draw) -> Call:
+    """Functions that are logarithms of squares, or exponentials, at numbers from 1e-8 to 1e300."""
+    name = d.pick("asinh", "asinh", "acosh", "atanh", "sinh", "cosh", "tanh", "expm1", "log1p", "logit", "atan", "tan")
+    shape = d.shape(1, 2)
+    size = 10.0 ** d.random.uniform(-8, d.pick(2, 9, 160, 300), tuple(shape))
+    if name in ("sinh", "cosh"):
+        size = d.random.uniform(0, 710, tuple(shape))
+    if name in ("atanh", "logit"):
+        size = 1 - 10.0 ** d.random.uniform(-12, 0, tuple(shape))
+    if name == "acosh":
+        size = 1 + size
+    if name in ("tan", "expm1"):
+        size = np.minimum(size, 100.0)
+    signs = d.random.choice([1.0, -1.0], tuple(shape)) if name not in ("acosh", "log1p", "logit") else 1.0
+    return call(f"{name} far", getattr(torch, name), torch.tensor(size * signs))
+
+
 def chained(d: Draw) -> Call:
     """A call of what another one gives."""
     first = d.pick(unary, binary, reduced, moved, moved, indexed, products, pooled, norms, padded)(d)
@@ -653,6 +797,7 @@ def chained(d: Draw) -> Call:
 MAKERS = (
     chained, chained, chained, chained, chained, chained, unary, unary, parametric, binary, binary, with_number, rounded, clamped, chosen, reduced, reduced, reduced, norms, convolved,
     pooled, pooled, padded, resampled, moved, moved, indexed, indexed, products, losses, losses, attended,
+    whole, whole, whole, whole, whole, whole, whole, whole, far, far,
 )  # fmt: skip
 
 
@@ -756,11 +901,16 @@ def _compared(graph: Graph, names: dict[str, np.ndarray], module: Packed, theirs
             wanted = torch.zeros_like(p) if p.grad is None else p.grad
             pairs.append((f"gradient of {name}", got[trained[name]] if name in trained else np.zeros(p.shape), wanted))
     for words, mine, wanted in pairs:
-        y = wanted.detach().numpy(force=True).astype(np.float64)  # a gradient may be a ZeroTensor
+        y = wanted.detach().numpy(force=True)  # a gradient may be a ZeroTensor
         if mine.size != y.size:
             return f"{words} has shape {mine.shape}, wanted {y.shape}"
-        x = mine.reshape(y.shape).astype(np.float64)
-        same = (x == y) | (np.isnan(x) & np.isnan(y)) | (np.abs(x - y) <= TOLERANCE * np.maximum(1.0, np.abs(y)))
+        x = mine.reshape(y.shape)
+        if x.dtype.kind in "iub" and y.dtype.kind in "iub":
+            same = x == y
+        else:
+            bar = TOLERANCE if y.dtype.itemsize == 8 else SINGLE
+            x, y = x.astype(np.float64), y.astype(np.float64)
+            same = (x == y) | (np.isnan(x) & np.isnan(y)) | (np.abs(x - y) <= bar * np.maximum(1.0, np.abs(y)))
         if not bool(np.all(same)):
             at = tuple(int(i[0]) for i in np.nonzero(np.atleast_1d(~same)))[: x.ndim]
             return f"{words} at {at}: {x[at]!r}, wanted {y[at]!r}"

@@ -42,6 +42,6 @@ def smaller(a: str, b: str) -> str:
 
 
 def sigmoid(x: str, c: Scalar) -> str:
-    """1 / (1 + exp(-x)), in the form that cannot overflow."""
-    half = c.lit(0.5)
-    return f"({half} + {half} * tanh{c.f}({half} * {x}))"
+    """1 / (1 + exp(-x)), which is 0 where the divisor is infinite."""
+    one = c.lit(1.0)
+    return f"({one} / ({one} + exp{c.f}(-({x}))))"

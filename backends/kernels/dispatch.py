@@ -14,7 +14,7 @@ from ...models.program.fused import FUSED
 from ...models.program.graph import Graph
 from ...models.program.operators import NodeKind, Operator
 from .attention import ATTENTION
-from .blocks import Array, Block, Box, KernelError, StatisticsReducer, align, lengths, spread, view
+from .blocks import Array, Block, Box, KernelError, StatisticsReducer, align, execution_dtype, lengths, spread, view
 from .contract import contract
 from .elementwise import MAPS
 from .epilogue import fused_product
@@ -96,7 +96,14 @@ def execute(
             result = opaque(xp, op, graph, exact, operands)
         case _:
             assert_never(op.kind)
-    return _own(xp, result, operands)
+    return _own(xp, _in_type(result, graph.tensor(op.output.tensor).dtype), operands)
+
+
+def _in_type(result: Array, dtype: str) -> Array:
+    """Integers in the element type of the tensor, in which they wrap around."""
+    wanted = execution_dtype(dtype)
+    whole = result.dtype.kind in "iu" and wanted.startswith(("int", "uint"))
+    return result.astype(wanted) if whole and result.dtype.name != wanted else result
 
 
 def _own(xp: ModuleType, result: Array, operands: Sequence[Block]) -> Array:

@@ -47,6 +47,20 @@ def fitting(x: Array, value: float) -> float:
     return int(value) if whole and -(1 << 63) <= int(value) < 1 << 63 else value
 
 
+def in_type_of(x: Array, value: float) -> float:
+    """A whole number in the element type of integers, where it wraps around; every other as it is.
+
+    >>> import numpy
+    >>> int(in_type_of(numpy.zeros(2, "int8"), 200.0)), in_type_of(numpy.zeros(2), 200.0)
+    (-56, 200.0)
+    """
+    if x.dtype.kind not in "iu" or not float(value).is_integer():
+        return value
+    bits = 8 * x.dtype.itemsize
+    low = -(1 << bits - 1) if x.dtype.kind == "i" else 0
+    return x.dtype.type((int(value) - low) % (1 << bits) + low)  # type: ignore[return-value]
+
+
 def _polynomial(x: Array, coefficients: Sequence[float]) -> Array:
     out = x * coefficients[-1] + coefficients[-2]
     for c in coefficients[-3::-1]:
@@ -175,8 +189,15 @@ def _bounded(xp: ModuleType, x: Array, op: Operator) -> Array:
     return x if high == inf else xp.minimum(x, high).astype(x.dtype)
 
 
-def _sigmoid(xp: ModuleType, x: Array) -> Array:
-    return 0.5 + 0.5 * xp.tanh(0.5 * x)  # type: ignore[no-any-return]  # this form cannot overflow
+def sigmoid(xp: ModuleType, x: Array) -> Array:
+    """1 / (1 + exp(-x)), in the form that cannot overflow, exact to the last places also where it is small.
+
+    >>> import numpy
+    >>> sigmoid(numpy, numpy.array([-800.0, -50.0, 0.0])).tolist()
+    [0.0, 1.9287498479639178e-22, 0.5]
+    """
+    less = xp.exp(-xp.abs(x))
+    return xp.where(x < 0, less, xp.asarray(1, dtype=x.dtype)) / (1 + less)  # type: ignore[no-any-return]
 
 
 def _cast(xp: ModuleType, x: Array, op: Operator) -> Array:
@@ -204,7 +225,7 @@ def saturated(xp: ModuleType, x: Array, dtype: str) -> Array:
 
 
 def _fill(xp: ModuleType, x: Array, mask: Array, op: Operator) -> Array:
-    return xp.where(mask != 0, x, xp.asarray(number(op, "value", 0.0), dtype=x.dtype))  # type: ignore[no-any-return]
+    return xp.where(mask != 0, x, xp.asarray(in_type_of(x, number(op, "value", 0.0)), dtype=x.dtype))  # type: ignore[no-any-return]
 
 
 def _power(xp: ModuleType, x: Array, op: Operator) -> Array:
@@ -213,18 +234,18 @@ def _power(xp: ModuleType, x: Array, op: Operator) -> Array:
         return x * x
     if exponent == 0.5:  # a root, but for -inf, of which NumPy makes NaN
         return xp.where(x == -inf, inf, xp.sqrt(x)).astype(x.dtype)  # type: ignore[no-any-return]
-    whole = x.dtype.kind in "iu" and exponent >= 0 and float(exponent).is_integer()
-    return (x ** (int(exponent) if whole else exponent)).astype(x.dtype)
+    counts = x.dtype.kind in "iu" and exponent >= 0 and float(exponent).is_integer()
+    return (x ** (int(exponent) if counts else exponent)).astype(x.dtype)
 
 
 def _scaled(x: Array, factor: float) -> Array:
     """x times a number, in the element type of x: whole numbers times a whole number stay exact."""
-    return x * x.dtype.type(factor) if x.dtype.kind in "iu" and float(factor).is_integer() else x * factor
+    return x * in_type_of(x, factor)
 
 
 def _divisor(xp: ModuleType, a: Sequence[Array], op: Operator) -> Array:
     """The second operand, or the attribute `value` in the element type of the first."""
-    return a[1] if len(a) > 1 else xp.asarray(number(op, "value", 1.0), dtype=a[0].dtype)
+    return a[1] if len(a) > 1 else xp.asarray(in_type_of(a[0], number(op, "value", 1.0)), dtype=a[0].dtype)
 
 
 def _compared(name: str) -> Elementwise:
@@ -234,8 +255,8 @@ def _compared(name: str) -> Elementwise:
         if len(a) > 1:
             return getattr(xp, name)(a[0], a[1])  # type: ignore[no-any-return]
         value = number(op, "value", 0.0)
-        whole = isinstance(op.attribute("value", 0.0), int)
-        return getattr(xp, name)(a[0], fitting(a[0], value) if whole else value)  # type: ignore[no-any-return]
+        exact = isinstance(op.attribute("value", 0.0), int)
+        return getattr(xp, name)(a[0], fitting(a[0], value) if exact else value)  # type: ignore[no-any-return]
 
     return compare
 
@@ -261,7 +282,7 @@ MAPS: Final = MappingProxyType[str, Elementwise](
         "relu_gradient_mask": lambda xp, a, op: (a[0] > 0).astype(a[0].dtype),
         "scale": lambda xp, a, op: _scaled(a[0], number(op, "scale", 1.0)),
         "tanh": lambda xp, a, op: xp.tanh(a[0]),
-        "sigmoid": lambda xp, a, op: _sigmoid(xp, a[0]),
+        "sigmoid": lambda xp, a, op: sigmoid(xp, a[0]),
         "exp": lambda xp, a, op: xp.exp(a[0]),
         "erf": lambda xp, a, op: erf(xp, a[0]),
         "sqrt": lambda xp, a, op: xp.sqrt(a[0]),
@@ -279,12 +300,12 @@ MAPS: Final = MappingProxyType[str, Elementwise](
         "remainder": lambda xp, a, op: xp.remainder(a[0], _divisor(xp, a, op)),
         "fmod": lambda xp, a, op: xp.fmod(a[0], _divisor(xp, a, op)),
         "reciprocal": lambda xp, a, op: 1 / a[0],
-        "shift": lambda xp, a, op: (a[0] + fitting(a[0], number(op, "shift", 0.0))).astype(a[0].dtype),
+        "shift": lambda xp, a, op: (a[0] + in_type_of(a[0], number(op, "shift", 0.0))).astype(a[0].dtype),
         "clip": lambda xp, a, op: _bounded(xp, a[0], op),
         "cast": lambda xp, a, op: _cast(xp, a[0], op),
         "power": lambda xp, a, op: _power(xp, a[0], op),
         "softplus": lambda xp, a, op: xp.maximum(a[0], 0) + xp.log1p(xp.exp(-xp.abs(a[0]))),
-        "silu": lambda xp, a, op: a[0] * _sigmoid(xp, a[0]),
+        "silu": lambda xp, a, op: a[0] * sigmoid(xp, a[0]),
         "gelu": lambda xp, a, op: _gelu(xp, a[0], op),
         "add": lambda xp, a, op: a[0] + a[1],
         "subtract": lambda xp, a, op: a[0] - a[1],

@@ -27,11 +27,7 @@ from typing import Final
 
 from ...models.program.operators import Operator
 from .blocks import Array
-from .elementwise import Elementwise, erf, number, where_allowed
-
-
-def _sigmoid(xp: ModuleType, x: Array) -> Array:
-    return 0.5 + 0.5 * xp.tanh(0.5 * x)  # type: ignore[no-any-return]
+from .elementwise import Elementwise, erf, number, sigmoid, where_allowed
 
 
 def _gelu(xp: ModuleType, a: Sequence[Array], op: Operator) -> Array:
@@ -45,7 +41,7 @@ def _gelu(xp: ModuleType, a: Sequence[Array], op: Operator) -> Array:
 
 def _silu(xp: ModuleType, a: Sequence[Array], op: Operator) -> Array:
     g, x = a
-    s = _sigmoid(xp, x)
+    s = sigmoid(xp, x)
     return g * s * (1 + x * (1 - s))
 
 
@@ -132,7 +128,7 @@ GRADIENT_MAPS: Final = MappingProxyType[str, Elementwise](
         "cos_gradient": lambda xp, a, op: -a[0] * xp.sin(a[1]),
         "sin_gradient": lambda xp, a, op: a[0] * xp.cos(a[1]),
         "atan_gradient": lambda xp, a, op: a[0] / (1 + a[1] * a[1]),
-        "softplus_gradient": lambda xp, a, op: a[0] * _sigmoid(xp, a[1]),
+        "softplus_gradient": lambda xp, a, op: a[0] * sigmoid(xp, a[1]),
         "gelu_gradient": _gelu,
         "silu_gradient": _silu,
         "power_gradient": _power,

@@ -42,7 +42,7 @@ from .blocks import (
     spread,
     view,
 )
-from .elementwise import number
+from .elementwise import in_type_of, number
 
 _COMBINES = {"sum": Combine.SUM, "max": Combine.MAX, "min": Combine.MIN}
 
@@ -79,7 +79,7 @@ def reduce(
     if combine is Combine.SUM:
         factor = prod(lengths(box, [a for a in reduced if a not in axes])) * number(op, "scale", 1.0)
         if factor != 1.0:
-            result = (result * factor).astype(dtype)
+            result = (result * in_type_of(result, factor)).astype(dtype)
     return spread(xp, result, shape)
 
 
@@ -145,7 +145,7 @@ def _along(
         total = xp.cumsum(x, axis=dim, dtype=dtype)
         return spread(xp, total - x if number(op, "exclusive", 0) else total, shape)
     # rank of an element: how many stand before it; a stable descending order puts equal ones in index order
-    order = xp.argsort(-x, axis=dim, kind="stable")
+    order = ordered(xp, x, dim, True) if x.dtype.kind in "iu" else xp.argsort(-x, axis=dim, kind="stable")
     rank = xp.argsort(order, axis=dim, kind="stable")
     return spread(xp, rank < number(op, "k", 1), shape)
 

@@ -6,7 +6,7 @@ import numpy as np
 
 from ...program.index import Access, Affine, Axis, Combine
 from ..building.flat import Unsupported, gathered, matrix_product, pointwise
-from ..building.signs import never_negative
+from ..building.intervals import never_negative
 from .context import Context, Handler, Node, OnnxError
 from .pointwise import operand
 

@@ -103,6 +103,8 @@ def progression(run: Constant) -> tuple[float, float] | None:
         if len(run) == 1
         else (int(run[1]) - int(run[0]) if whole else (float(run[-1]) - float(run[0])) / (len(run) - 1))
     )
+    if whole and abs(step) > np.iinfo(np.int64).max:
+        return None
     if len(run) == 2 and not (float(start).is_integer() and float(step).is_integer()):
         return None  # any two numbers are one; 1, 0.1 is rather the start of a formula
     wanted = start + step * np.arange(len(run))

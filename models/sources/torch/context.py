@@ -8,7 +8,7 @@ becomes an input of the graph, with its contents beside it (`Context.stated`).
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from math import prod
 from typing import Final
@@ -17,8 +17,13 @@ import numpy as np
 import numpy.typing as npt
 
 from ...program.graph import GraphError
+from ...program.index import Access, Affine, Axis
+from ...program.operators import Value
 from ..building.builder import Builder
-from ..building.flat import Flat, Named, Unsupported
+from ..building.exact import INTEGERS, as_real, wrapped
+from ..building.flat import Flat, Named, Unsupported, letters
+from ..building.intervals import Interval, interval
+from .integers import common_type, contents_within, wider_operands
 
 Constant = npt.NDArray[np.generic]
 
@@ -108,12 +113,12 @@ class Node:
         raise Unsupported(f"computed {name}")
 
     def number(self, name: str, default: float) -> float:
-        """A number."""
+        """A number, a whole one from 2 to the 53 on as it stands."""
         value = self.arguments.get(name)
         if value is None:
             return default
         if isinstance(value, (int, float)):
-            return float(value)
+            return as_real(value)
         raise Unsupported(f"computed {name}")
 
     def text(self, name: str, default: str) -> str:
@@ -161,6 +166,8 @@ class Context(Flat):
     places: dict[str, Node] = field(default_factory=dict)
     bands: dict[Ref, object] = field(default_factory=dict)
     shared: dict[tuple[tuple[int, ...], str, bytes], str] = field(default_factory=dict)
+    casts: dict[tuple[str, str], str] = field(default_factory=dict)
+    spans: dict[str, Interval] = field(default_factory=dict)
 
     def name(self, node: Named, part: str = "") -> str:
         """Names follow the modules: `encoder.layer.0.query`, `encoder.layer.0.query.bias_add`."""
@@ -172,6 +179,48 @@ class Context(Flat):
         name = self.unique(".".join(filter(None, (path, ending))))
         self.where[name] = node.name
         return name
+
+    def operator(
+        self,
+        node: Named,
+        part: str,
+        function: str,
+        axes: Sequence[Axis],
+        inputs: Sequence[Access],
+        out: Sequence[str],
+        attributes: Mapping[str, Value] | None = None,
+        dtype: str | None = None,
+    ) -> str:
+        """Add an operator of the node, whose integers are computed in the element type of the result (`integers`)."""
+        own = dtype or (self.places[node.name].dtype if node.name in self.places else "")
+        if function in ("copy", "update") and dtype is None:
+            dtype = common_type(self.g, inputs)
+        if own in INTEGERS:
+            for k in wider_operands(self.g, function, axes, inputs, attributes or {}, own, self._given()):
+                inputs = [Access(self.converted(node, a.tensor, own), a.index) if j == k else a
+                          for j, a in enumerate(inputs)]  # fmt: skip
+        return super().operator(node, part, function, axes, inputs, out, attributes, dtype)
+
+    def converted(self, node: Named, tensor: str, dtype: str) -> str:
+        """A tensor in another element type, made once."""
+        if (tensor, dtype) not in self.casts:
+            shape = self.g.tensors[tensor].shape
+            names = letters(len(shape))
+            axes = [Axis(a, n) for a, n in zip(names, shape, strict=True)]
+            read = Access(tensor, tuple(map(Affine.axis, names)))
+            made = self.g.operator(self.name(node, "cast"), "cast", axes, [read], names, {"dtype": dtype}, dtype)
+            self.casts[tensor, dtype] = made
+        return self.casts[tensor, dtype]
+
+    def within(self, value: Ref) -> Interval:
+        """Between which numbers the elements of a value lie."""
+        found = self.constants.get(value)
+        if found is not None and found.dtype.kind in "iu" and found.size:
+            return int(found.min()), int(found.max())
+        return interval(self.g.operators, self.g.tensors, self.tensor(value), self._given())
+
+    def _given(self) -> Mapping[str, Interval]:
+        return contents_within(self.g, self.contents, self.spans)
 
     def tensor(self, value: Ref) -> str:
         """Our tensor of a value; weights and constants become tensors at their first use."""
@@ -218,7 +267,7 @@ class Context(Flat):
             return None
         small = found[tuple(slice(0, 1) if n == 0 else slice(None) for n in found.strides)]
         first = small[(0,) * small.ndim]
-        return float(first) if bool(np.all(small == first)) else None
+        return as_real(first.item()) if bool(np.all(small == first)) else None
 
     def put(self, node: Node, tensor: str, result: int = 0) -> None:
         """Let a result of the node be `tensor`.  Raises `TorchError` if PyTorch says that it has another shape."""
@@ -240,7 +289,7 @@ class Context(Flat):
     def fill(self, node: Node, number: float) -> None:
         """Let the result be the constant `number` everywhere; takes no memory."""
         kind = np.dtype("bool" if node.dtype == "bool" else "int64" if "int" in node.dtype else "float64")
-        self.constants[Ref(node.name)] = np.broadcast_to(np.asarray(number, kind), node.shape)
+        self.constants[Ref(node.name)] = np.broadcast_to(np.asarray(wrapped(number, node.dtype), kind), node.shape)
 
     def unused(self, node: Node, first: int) -> None:
         """Refuse results from number `first` on if anybody reads them."""

@@ -5,7 +5,11 @@ leaky_relu(x)      relu(x) + slope min(x, 0), whose gradient at 0 is the slope
 logsigmoid(x)      -softplus(-x)
 logit(x)           2 (log sqrt x - log sqrt(1 - x)), whose gradient outside of [0, 1] is NaN as well
 hardsigmoid(x)     min(max(x + 3, 0), 6) / 6, and hardswish x times that; no gradient of it at -3 and 3
-expm1, log2, tan, sinh, atanh, ..   by exp, log, sin, cos
+expm1, log2, tan, atanh, ..   by exp, log, sin, cos
+sinh, cosh         (e^(x/2) e^(x/2) -+ e^(-x/2) e^(-x/2)) / 2, which is finite wherever they are
+asinh(x)           log(y + sqrt(y^2 + 1)), y = x cut to [-1, 1], and with z = max(|x|, 1), where no square overflows and
+                   nothing cancels, sign(x) (log z + log(1 + sqrt(1 + z^-2)) - asinh 1)
+acosh(x)           2 log(sqrt((x + 1) / 2) + sqrt((x - 1) / 2))
 isinf(x)           |x| = inf
 cumprod            y[i] = y[i] y[i - 2^k], k = 0, 1, ..;   prod multiplies halves
 cdist(x, y)        (sum |x - y|^2)^(1/2)
@@ -14,15 +18,16 @@ cdist(x, y)        (sum |x - y|^2)^(1/2)
 from __future__ import annotations
 
 from collections.abc import Callable
-from math import inf, log, pi, sqrt
+from math import asinh, inf, log, pi, sqrt
 
 import numpy as np
 
 from ...program.operators import Value
+from ..building.exact import INTEGERS
 from ..building.flat import Unsupported, joined, part_of, pointwise, reduced
 from .context import Constant, Context, Handler, Node, Ref, dimension
-from .pointwise import cast
 from .pointwise import power as pointwise_power
+from .promoted import cast
 
 Step = Callable[..., str]
 """Adds an elementwise operator over tensors of the node's shape."""
@@ -115,8 +120,10 @@ def hard_gate(c: Context, node: Node) -> None:
 def _of_exponentials(function: str) -> Handler:
     def convert(c: Context, node: Node) -> None:
         x, step = _start(c, node)
-        up, down = step("exp", x), step("exp", step("negate", x), part="exp_negative")
-        c.put(node, step("scale", step(function, up, down), part="", scale=0.5))
+        half = step("scale", x, part="half", scale=0.5)
+        up, down = step("exp", half), step("exp", step("negate", half), part="exp_negative")
+        more, less = (step("multiply", step("scale", t, scale=0.5), t) for t in (up, down))
+        c.put(node, step(function, more, less, part=""))
 
     return convert
 
@@ -141,16 +148,34 @@ def tangent(c: Context, node: Node) -> None:
     c.put(node, step("divide", step("sin", x), step("cos", x), part=""))
 
 
-def area(c: Context, node: Node) -> None:
-    """asinh, acosh: log(x + sqrt(x^2 +- 1)); atanh: (log(1 + x) - log(1 - x)) / 2."""
+def area_sine(c: Context, node: Node) -> None:
+    """asinh: see above."""
     x, step = _start(c, node)
-    if "atanh" in node.kind:
-        above = step("log", step("shift", x, part="above", shift=1.0), part="log_above")
-        below = step("log", step("shift", step("negate", x), part="below", shift=1.0), part="log_below")
-        c.put(node, step("scale", step("subtract", above, below), part="", scale=0.5))
-        return
-    square = step("shift", step("power", x, exponent=2.0), shift=1.0 if "asinh" in node.kind else -1.0)
-    c.put(node, step("log", step("add", x, step("sqrt", square)), part=""))
+    near = step("clip", x, part="near", low=-1.0, high=1.0)
+    square = step("shift", step("power", near, exponent=2.0), shift=1.0)
+    inner = step("log", step("add", near, step("sqrt", square)), part="inner")
+    far = step("clip", step("abs", x), part="far", low=1.0, tie=0.0)
+    small = step("power", step("reciprocal", far), part="small", exponent=2.0)
+    more = step("shift", step("sqrt", step("shift", small, part="more", shift=1.0)), part="more", shift=1.0)
+    outer = step("add", step("log", far), step("log", more), part="outer")
+    beyond = step("shift", outer, part="beyond", shift=-asinh(1.0))
+    c.put(node, step("add", inner, step("multiply", step("sign", x), beyond), part=""))
+
+
+def area_cosine(c: Context, node: Node) -> None:
+    """acosh: see above."""
+    x, step = _start(c, node)
+    half = step("scale", x, scale=0.5)
+    roots = [step("sqrt", step("shift", half, part="moved", shift=s)) for s in (0.5, -0.5)]
+    c.put(node, step("scale", step("log", step("add", *roots)), part="", scale=2.0))
+
+
+def area_tangent(c: Context, node: Node) -> None:
+    """atanh: (log(1 + x) - log(1 - x)) / 2."""
+    x, step = _start(c, node)
+    above = step("log", step("shift", x, part="above", shift=1.0), part="log_above")
+    below = step("log", step("shift", step("negate", x), part="below", shift=1.0), part="log_below")
+    c.put(node, step("scale", step("subtract", above, below), part="", scale=0.5))
 
 
 def arc(c: Context, node: Node) -> None:
@@ -190,7 +215,8 @@ def _slice(c: Context, node: Node, part: str, tensor: str, k: int, low: int, cou
 
 
 def _times(c: Context, node: Node, a: str, b: str) -> str:
-    return pointwise(c, node, "multiply", "multiply", [(t, c.g.tensors[t].shape) for t in (a, b)])
+    element = node.dtype if node.dtype in INTEGERS else None
+    return pointwise(c, node, "multiply", "multiply", [(t, c.g.tensors[t].shape) for t in (a, b)], element)
 
 
 def running_product(c: Context, node: Node) -> None:
@@ -294,7 +320,9 @@ HANDLERS: dict[str, Handler] = {
     "tan": tangent,
     "sinh": _of_exponentials("subtract"),
     "cosh": _of_exponentials("add"),
-    **dict.fromkeys(("asinh", "acosh", "atanh"), area),
+    "asinh": area_sine,
+    "acosh": area_cosine,
+    "atanh": area_tangent,
     **dict.fromkeys(("asin", "acos"), arc),
     "isinf": infinite,
     **dict.fromkeys(("logical_xor", "bitwise_xor"), either),

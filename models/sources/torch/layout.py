@@ -12,7 +12,8 @@ from ...program.index import Access, Affine, Axis
 from ...program.operators import Value
 from ..building.flat import Unsupported, gathered, joined, letters, part_of, permuted
 from .context import Context, Handler, Node, Ref, dimension
-from .pointwise import cast, elementwise, spread
+from .pointwise import elementwise, spread
+from .promoted import cast
 
 
 def view(c: Context, node: Node) -> None:

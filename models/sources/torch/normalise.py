@@ -12,7 +12,8 @@ from ...program.operators import Value
 from ..building.flat import Unsupported, letters, normalised, pointwise, reduced, scale_of_mean
 from .context import Context, Handler, Node, Ref, TorchError, dimension
 from .ordered import extreme_position
-from .pointwise import cast, short_kind
+from .pointwise import short_kind
+from .promoted import cast
 
 
 def softmax(c: Context, node: Node) -> None:

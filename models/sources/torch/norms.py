@@ -12,7 +12,8 @@ from math import inf
 
 from ..building.flat import pointwise, reduced
 from .context import Context, Handler, Node, dimension
-from .pointwise import cast, short_kind
+from .pointwise import short_kind
+from .promoted import cast
 
 
 def vector_norm(c: Context, node: Node) -> None:

@@ -13,8 +13,10 @@ import numpy as np
 
 from ...program.index import Access, Affine, Axis
 from ...program.operators import Value
+from ..building.exact import DIGITS, INTEGERS, wrapped
 from ..building.flat import Unsupported, letters, pointwise
 from .context import Argument, Context, Handler, Node, Ref
+from .promoted import as_compared, cast, compared_number, product
 
 UNARY = {
     "relu": "relu",
@@ -75,21 +77,13 @@ def spread(c: Context, node: Node, tensor: str, shape: Sequence[int]) -> str:
     return c.operator(node, "expand", "copy", axes, [Access(tensor, index)], names)
 
 
-def cast(c: Context, node: Node, value: Ref, dtype: str) -> Ref | None:
-    """The operand in the element type of the result; None if it has it (or integers meet integers)."""
-    have = c.dtypes[value]
-    if have == dtype or ("int" in have and "int" in dtype):
-        return None
-    tensor, shape = c.operand(value)
-    made = Ref(f"{node.name}/{dtype}", len(c.values))
-    c.values[made] = pointwise(c, node, "cast", "cast", [(tensor, shape)], dtype, dtype=dtype)
-    c.shapes[made], c.dtypes[made] = shape, dtype
-    return made
-
-
 def elementwise(c: Context, node: Node, function: str, values: Sequence[Ref], **attributes: Value) -> None:
     """One elementwise operator over the values, the result in the node's element type and shape."""
     operands = []
+    if function in _COMPARISONS:
+        values = as_compared(c, node, values)
+    elif "value" in attributes:
+        attributes = {**attributes, "value": wrapped(_number(attributes["value"]), node.dtype)}
     for v in values:
         promoted = (
             v
@@ -104,7 +98,10 @@ def elementwise(c: Context, node: Node, function: str, values: Sequence[Ref], **
 
 
 def unary(c: Context, node: Node) -> None:
-    """A row of `UNARY`."""
+    """A row of `UNARY`; integers are rounded already."""
+    if node.dtype in INTEGERS and short_kind(node) == "floor":
+        _same(c, node, node.ref("self"))
+        return
     elementwise(c, node, UNARY[short_kind(node)], [node.ref("self")])
 
 
@@ -138,9 +135,10 @@ def binary(c: Context, node: Node) -> None:
         right = _times(c, node, right, alpha)
         alpha = 1.0
     if numbers[1] is not None and isinstance(left, Ref):
-        _with_number(c, node, function, left, numbers[1] * alpha, False)
+        number = numbers[1] if alpha == 1.0 else product(numbers[1], alpha)
+        _with_number(c, node, function, *_against(c, node, function, left, right, number), False)
     elif numbers[0] is not None and isinstance(right, Ref) and alpha == 1.0:
-        _with_number(c, node, function, right, numbers[0], True)
+        _with_number(c, node, function, *_against(c, node, function, right, left, numbers[0]), True)
     elif isinstance(left, Ref) and isinstance(right, Ref):
         if function == "add" and alpha == 1.0 and (_masked(c, node, left, right) or _masked(c, node, right, left)):
             return
@@ -149,10 +147,13 @@ def binary(c: Context, node: Node) -> None:
         raise Unsupported("two numbers")
 
 
+def _against(c: Context, node: Node, function: str, x: Ref, other: Argument, number: float) -> tuple[Ref, float]:
+    return compared_number(c, node, x, other, number) if function in _COMPARISONS else (x, number)
+
+
 def _times(c: Context, node: Node, value: Ref, number: float) -> Ref:
     """What `alpha` multiplies, in the type of the result."""
-    real = not c.dtypes[value].startswith(("float", "bfloat")) and node.dtype.startswith(("float", "bfloat"))
-    kind = node.dtype if real else c.dtypes[value]
+    kind = node.dtype if c.dtypes[value] not in DIGITS else c.dtypes[value]
     tensor, shape = c.operand(cast(c, node, value, kind) or value)
     scaled = Ref(f"{node.name}/alpha")
     c.values[scaled] = pointwise(c, node, "alpha", "scale", [(tensor, shape)], kind, scale=number)
@@ -225,6 +226,7 @@ def _with_number(c: Context, node: Node, function: str, x: Ref, number: float, r
 
 def _affine(c: Context, node: Node, x: Ref, scale: float, shift: float) -> None:
     """x * scale + shift."""
+    scale, shift = scale if scale == -1.0 else wrapped(scale, node.dtype), wrapped(shift, node.dtype)
     if scale == 0.0 and isfinite(shift):
         c.fill(node, shift)
         return
@@ -287,7 +289,7 @@ def _clipped(c: Context, node: Node, x: Ref, low: float, high: float, tie: float
     elif (low, high, tie) == (0.0, inf, 0.0):
         elementwise(c, node, "relu", [x])
     else:
-        bounds = {k: v for k, v in (("low", low), ("high", high)) if not isinf(v)}
+        bounds = {k: wrapped(v, node.dtype) for k, v in (("low", low), ("high", high)) if not isinf(v)}
         if tie != 1.0:
             bounds["tie"] = tie
         tensor, shape = c.operand(cast(c, node, x, node.dtype) or x)
@@ -327,7 +329,7 @@ def _clipped_by_tensors(c: Context, node: Node, x: Ref, low: Argument, high: Arg
     c.put(node, spread(c, node, *tensor))
 
 
-def _number(value: Argument) -> float:
+def _number(value: Argument | Value) -> float:
     if isinstance(value, (int, float)):
         return value
     raise Unsupported(f"{value!r} for a number")

@@ -3,7 +3,8 @@
     remainder(x, y) = x - y floor(x / y)        fmod(x, y) = x - y trunc(x / y)
     x // y          = round((x - remainder(x, y)) / y), since floor(x / y) is one too large where x / y rounds up;
                       of computed y, which may be infinite, round((x - fmod(x, y)) / y), less 1 where the signs of
-                      fmod(x, y) and y differ;  x / y where y is 0
+                      fmod(x, y) and y differ;  x / y where y is 0;  of integers the floor of the quotient, which is
+                      exact, of x, or of x - fmod(x, y) where it is cut
 
 Rounded values have no gradient; remainders pass theirs.
 """
@@ -12,9 +13,13 @@ from __future__ import annotations
 
 from math import isfinite
 
+import numpy as np
+
+from ..building.exact import INTEGERS, wrapped
 from ..building.flat import Unsupported, pointwise
 from .context import Context, Handler, Node, Ref
-from .pointwise import binary, cast, elementwise, short_kind, spread
+from .pointwise import binary, elementwise, short_kind, spread
+from .promoted import cast
 
 Shaped = tuple[str, tuple[int, ...]]
 
@@ -45,13 +50,16 @@ def remainder(c: Context, node: Node) -> None:
 
 
 def division(c: Context, node: Node) -> None:
-    """div and floor_divide: exact, or with a rounding mode; integers through float64."""
+    """div and floor_divide: exact, or with a rounding mode."""
     mode = node.text("rounding_mode", "floor" if short_kind(node) == "floor_divide" else "")
     if not mode or (mode == "floor" and "int" in node.dtype and isinstance(node.arguments["self"], Ref)):
         binary(c, node)
         return
-    element = "float64" if "int" in node.dtype else node.dtype
-    x, y = (_floating(c, node, k, element) for k in ("self", "other"))
+    element = node.dtype
+    x, y = (_in_type(c, node, k, element) for k in ("self", "other"))
+    if element in INTEGERS:
+        _whole_quotient(c, node, mode, x, y)
+        return
     number = c.uniform(node.arguments["other"])
     if number is not None and not isfinite(number):
         raise Unsupported(f"a rounded quotient by {number:g}")
@@ -61,18 +69,24 @@ def division(c: Context, node: Node) -> None:
         x = pointwise(c, node, "multiple", "subtract", [x, rest], element), node.shape
         wrong = _too_large(c, node, rest, y, element) if number is None else None
     quotient = pointwise(c, node, "quotient", "divide", [x, y], element), node.shape
-    function, last = "round" if mode == "floor" else "trunc", element == node.dtype and not by_zero
-    whole = pointwise(c, node, "" if last else function, function, [quotient], element)
+    function = "round" if mode == "floor" else "trunc"
+    whole = pointwise(c, node, function if by_zero else "", function, [quotient], element)
     if wrong is not None:
         whole = pointwise(c, node, "lower", "subtract", [(whole, node.shape), (wrong, node.shape)], element)
     if by_zero:  # as the exact quotient: infinite, or nan
         zero = pointwise(c, node, "by_zero", "equal", [y], "bool", value=0.0), y[1]
         exact = pointwise(c, node, "exact", "divide", [given, y], element), node.shape
         exact = pointwise(c, node, "stopped", "stop_gradient", [exact], element), node.shape
-        part = "" if element == node.dtype else "chosen"
-        whole = pointwise(c, node, part, "where", [zero, exact, (whole, node.shape)], element)
-    if element != node.dtype:
-        whole = pointwise(c, node, "", "cast", [(whole, node.shape)], node.dtype, dtype=node.dtype)
+        whole = pointwise(c, node, "", "where", [zero, exact, (whole, node.shape)], element)
+    c.put(node, spread(c, node, whole, c.g.tensors[whole].shape))
+
+
+def _whole_quotient(c: Context, node: Node, mode: str, x: Shaped, y: Shaped) -> None:
+    """The quotient of integers, rounded down or towards zero."""
+    if mode != "floor":
+        rest = pointwise(c, node, "rest", "fmod", [x, y], node.dtype)
+        x = pointwise(c, node, "multiple", "subtract", [x, (rest, node.shape)], node.dtype), node.shape
+    whole = pointwise(c, node, "", "floor_divide", [x, y], node.dtype)
     c.put(node, spread(c, node, whole, c.g.tensors[whole].shape))
 
 
@@ -85,7 +99,7 @@ def _too_large(c: Context, node: Node, rest: Shaped, divisor: Shaped, element: s
     return pointwise(c, node, "one", "cast", [(both, rest[1])], element, dtype=element)
 
 
-def _floating(c: Context, node: Node, key: str, element: str) -> Shaped:
+def _in_type(c: Context, node: Node, key: str, element: str) -> Shaped:
     """An operand in the element type of the division; a number is a constant of one element."""
     value = node.arguments[key]
     if isinstance(value, Ref):
@@ -94,7 +108,8 @@ def _floating(c: Context, node: Node, key: str, element: str) -> Shaped:
     if known is None:
         raise Unsupported(f"computed {key}")
     made = Ref(f"{node.name}/{key}")
-    c.constants[made], c.shapes[made], c.dtypes[made] = known.astype("float64"), (), element
+    plain = np.asarray(wrapped(known.item(), element), "int64") if element in INTEGERS else known.astype("float64")
+    c.constants[made], c.shapes[made], c.dtypes[made] = plain, (), element
     return c.operand(made)
 
 

@@ -24,10 +24,11 @@ import numpy as np
 from ...program.index import Access, Affine, Axis, Combine
 from ...program.operators import Value
 from ..building.flat import Unsupported, broadcast, gathered, joined, letters, normalised, part_of, permuted, pointwise
-from ..building.signs import never_negative
+from ..building.intervals import never_negative
 from .context import Context, Handler, Node, Ref, dimension
 from .layout import slice_scatter as replaced_part
-from .pointwise import cast, spread
+from .pointwise import spread
+from .promoted import cast
 
 Shaped = tuple[str, tuple[int, ...]]
 """A tensor of the graph and the shape that its node gives it."""
@@ -43,7 +44,7 @@ def value_of(c: Context, node: Node, value: Ref, dtype: str) -> Shaped:
 
 def indices_of(c: Context, value: Ref, extent: int) -> Shaped:
     """Positions along a dimension; constant ones may count from the end.  Raises `Unsupported` for masks."""
-    if c.dtypes[value] == "bool":
+    if c.dtypes[value] in ("bool", "uint8"):  # PyTorch takes both for masks
         raise Unsupported("a mask as index (write where(mask, value, x))")
     known = c.constants.get(value)
     places = None if known is None else known.astype(np.int64)
