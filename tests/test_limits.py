@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from dataclasses import replace
+from dataclasses import fields, replace
 from pathlib import Path
 
 import numpy as np
@@ -162,6 +162,8 @@ SIZES = {
     "entries": zoo("mlp-unity"),
     "overlaps": zoo("mlp-unity"),
     "boxes": zoo("mlp-unity"),
+    "tables": zoo("mlp-unity"),
+    "compared": zoo("mlp-unity"),
     "steps": zoo("mlp-unity"),
     "segments": zoo("conv-stack"),
     "coupled": diagonal(16),
@@ -169,11 +171,14 @@ SIZES = {
 }
 """What is counted, and a graph that has some of it."""
 
+SPACE = {"compared": "complete,uneven"}
+"""Of that graph, where it is not `complete`."""
+
 
 @pytest.mark.parametrize("part", SIZES)
 def test_budgets_are_exact(part: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    graph, machine, where = SIZES[part], load_machine("cloud-a100:2x4"), space("complete")
-    bound = needed(graph, "cloud-a100:2x4", "complete")
+    graph, machine, where = SIZES[part], load_machine("cloud-a100:2x4"), space(SPACE.get(part, "complete"))
+    bound = needed(graph, "cloud-a100:2x4", where.name)
     assert getattr(bound, part) > 0
     check_sizes(graph, machine, where, bound)
     less = replace(bound, **{part: getattr(bound, part) - 1})
@@ -191,11 +196,11 @@ def test_budgets_are_exact(part: str, monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.parametrize("part", SIZES)
 def test_the_checker_asks_for_consent_by_name(part: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Each of the sizes of a problem ends a check without `--large`, and not one with it."""
-    graph, machine = SIZES[part], load_machine("cloud-a100:2x4")
-    planned = plan_graph(graph, machine, space("complete"))
+    graph, machine, where = SIZES[part], load_machine("cloud-a100:2x4"), space(SPACE.get(part, "complete"))
+    planned = plan_graph(graph, machine, where)
     assert planned.plan is not None
     data = write_plan(None, planned.plan)
-    most = 3 if part == "steps" else getattr(needed(graph, "cloud-a100:2x4", "complete"), part) - 1
+    most = 3 if part == "steps" else getattr(needed(graph, "cloud-a100:2x4", where.name), part) - 1
     monkeypatch.setattr(effort, "SMALL", replace(effort.SMALL, **{part: most}))
     with pytest.raises(ContainerError, match=r"more than a minute or 2 GiB.*'shardproof check --large' takes its time"):
         check_plan(data, samples=5, budget=CheckBudget.unasked())
@@ -262,3 +267,18 @@ def test_diagonals_are_bounded_before_they_are_built() -> None:
         check_sizes(diagonal(4096), load_machine("cloud-a100:512x8"), space("two-per-level"))
     assert limits.MOST_CELLS == MOST_CELLS
     assert np.iinfo(np.int64).max > 2 * limits.MOST_NUMBER
+
+
+def test_every_size_that_takes_time_is_charged(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A size that is bounded alone and free in the sum is how 1/16 of a budget took 5 s (pairs of uneven layouts)."""
+    graph, machine, where = zoo("mlp-unity"), load_machine("cloud-a100:2x4"), space("complete")
+    nothing = Budget(**{f.name: 0 for f in fields(Budget)})
+
+    def charged(sizes: Budget) -> int:
+        monkeypatch.setattr(effort, "check_sizes", lambda *of: sizes)
+        budget = CheckBudget.unasked()
+        effort.charge_tables(graph, machine, where, budget, "plan")
+        return budget.work
+
+    free = {f.name for f in fields(Budget) if charged(replace(nothing, **{f.name: 1000})) == charged(nothing)}
+    assert free == {"cells", "cells_at_once", "at_once"}  # movements charge their own cells; the last is memory

@@ -12,7 +12,7 @@ from random_problems import rows_some_bind
 from shardproof.formal.planning.plan import plan_graph
 from shardproof.formal.selection import relax_resources as relaxing
 from shardproof.formal.selection.answer import Answer
-from shardproof.formal.selection.fallback import plain_dual
+from shardproof.formal.selection.bound.plain import plain_dual
 from shardproof.formal.selection.options import Options
 from shardproof.formal.selection.options.solve import SolveOptions
 from shardproof.formal.selection.relax_resources import WithoutRows, relax_resources

@@ -8,6 +8,7 @@ from fractions import Fraction
 from ...models.problem.claims import LowerBound, Optimal, Status, WithinGap
 from ...models.problem.selection_problem import SelectionProblem
 from ...proofs.selection.certificates import Record, SelectionCertificate
+from .bound.plain import at_least_plain
 from .engines.consult import Asked
 from .model.infinity import INFINITY, NOTHING
 from .tree.infeasible import infeasible
@@ -40,7 +41,11 @@ class Answer:
 def claimed(
     problem: SelectionProblem, x: tuple[int, ...], cost: int, record: Record, bound: int, seconds: float
 ) -> Answer:
-    """`x` at its cost, with a record that establishes `bound`, both in units of the problem."""
+    """`x` at its cost, with a record that establishes `bound`, both in units of the problem, or with the plain bound
+    where that says more.
+    """
+    if bound < cost:
+        record, bound = at_least_plain(problem, record, bound)
     lower = min(bound, cost)
     claim = Optimal(x, cost) if lower >= cost else WithinGap(x, cost, lower)
     status = Status.OPTIMAL if lower >= cost else Status.FEASIBLE
@@ -64,5 +69,6 @@ def answer_of(run: Run, record: Record, bound: int) -> Answer:
         return Answer(Status.INFEASIBLE, certificate, None, None, None, run.clock.seconds())
     if bound <= NOTHING:
         return Answer(Status.UNKNOWN, None, None, None, None, seconds)
+    record, bound = at_least_plain(problem, record, bound)
     certificate = SelectionCertificate(problem.sha256(), LowerBound(bound), record)
     return Answer(Status.UNKNOWN, certificate, bound, None, None, seconds)

@@ -1,7 +1,7 @@
 """This module gives what can always be answered, however little time there was: a solution that needs no search, and
 a bound that needs no messages.
 
-    bound      constant + sum_v min c_v + sum_e min T_e: messages that are all zero (`Dual`)
+    bound      that of messages that are all zero (`bound.plain`)
     solution   the cheapest that fits of those brought along, of one read off without messages, and of the one whose
                choices use least; moves of one vertex at a time, for a moment, make it fit where none does, and cheaper
 
@@ -13,43 +13,21 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import replace
 
-import numpy as np
-
 from ...models.problem.claims import LowerBound, Optimal, Status
-from ...models.problem.selection_problem import FORBIDDEN, SelectionProblem
+from ...models.problem.selection_problem import SelectionProblem
 from ...proofs.selection.certificates import Dual, Elimination, Record, SelectionCertificate
 from .answer import Answer, claimed
 from .bound.decode import decode
 from .bound.dual import score_of
+from .bound.plain import plain_dual
 from .bound.trws import Sweeper
 from .model.clock import Clock
-from .model.factored import INFINITE, Base, allowed, build, exact_cost, whole
+from .model.factored import Base, allowed, build, exact_cost, whole
 from .model.infinity import INFINITY
 from .options import OPTIONS, Options
 from .primal.incumbent import Incumbent
 from .tree.branch_and_bound import new_run
 from .tree.infeasible import leanest
-
-
-def plain_dual(problem: SelectionProblem) -> tuple[Dual, int]:
-    """Messages that are all zero, and the bound they establish in units of the coarse tables (INFINITY: nothing is
-    allowed).
-
-    >>> from ...models.problem.selection_problem import Edge, Vertex
-    >>> p = SelectionProblem("two", (Vertex("a", np.array([1, 2])), Vertex("b", np.array([0, 5]))), (np.array([[3, 9],
-    ...     [9, 4]]),), (Edge(0, 1, 0),))
-    >>> plain_dual(p)[1]
-    4
-    """
-    least = [int(table.min(initial=FORBIDDEN)) for table in problem.tables]
-    costs = [int(v.cost.min()) for v in problem.vertices]
-    used = [least[e.table] for e in problem.edges]
-    rows = [np.zeros(table.shape[0], dtype=np.int64) for table in problem.tables]
-    columns = [np.zeros(table.shape[1], dtype=np.int64) for table in problem.tables]
-    record = Dual(tuple(rows[e.table] for e in problem.edges), tuple(columns[e.table] for e in problem.edges))
-    if max((*costs, *used), default=0) >= INFINITE:
-        return record, INFINITY
-    return record, problem.constant + sum(costs) + sum(used)
 
 
 def certified(problem: SelectionProblem, x: tuple[int, ...], cost: int, best: Answer) -> Answer:

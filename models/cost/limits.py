@@ -64,6 +64,8 @@ class Budget:
     of them, of which `segments` where unions have gaps; `coupled`: cells of the grids of all pairs of layouts of
     operands in which an axis runs through two dimensions; `steps` of counting placements; `boxes` of all placements of
     distinct operators on all devices, times their axes; `at_once`: overlaps of one tensor with segments, held.
+    `tables`: of redistribution times, distinct ones, however small; `compared`: subtrees of pairs of layouts that are
+    looked at one by one, where splits may be uneven, times dimensions.
 
     `cells`: of the boxes of all distinct movements that a plan causes together, `cells_at_once` of one, which is held
     in memory.
@@ -78,11 +80,13 @@ class Budget:
     steps: int = MOST_STEPS
     boxes: int = 1 << 36
     at_once: int = 1 << 30
+    tables: int = 1 << 19
+    compared: int = 1 << 36
 
 
 LARGE: Final = Budget(1 << 29, 1 << 32)
 """What is planned: minutes, and up to 8 GiB; an exchange of all with all between 4,096 devices has 2**24 cells."""
-SMALL: Final = Budget(1 << 27, 1 << 30, 1 << 24, 1 << 22, 1 << 32, 1 << 32, 1 << 21, 1 << 31, 1 << 25)
+SMALL: Final = Budget(1 << 27, 1 << 30, 1 << 24, 1 << 22, 1 << 32, 1 << 32, 1 << 21, 1 << 31, 1 << 25, 1 << 13, 1 << 30)
 """What `check` does unasked, each alone: about a minute, and 2 GiB (exchanges of all with all: 1,024 devices 2**20
 cells, 3 s, 0.3 GiB; 2,048 four times each).  Together they are counted in one unit (`verify/plan/effort.py`).
 """
@@ -198,18 +202,16 @@ class Listing:
 
 
 def check_sizes(graph: Graph, machine: Machine, where: Space, budget: Budget = LARGE) -> Budget:
-    """What building the problem takes, at most.  Raises `TooLarge` if that could be too much memory or time, or could
-    leave int64; `OverBudget` if it is more than `budget`.
+    """What building the problem takes, at most.  Raises `TooLarge` if that could be too much, or could leave int64;
+    `OverBudget` if it is more than `budget`.
     """
     devices = machine.devices
     if devices > MOST_DEVICES:
         raise TooLarge(f"machine {machine.name!r}: {devices} devices, at most {MOST_DEVICES} are planned and checked")
     for t in graph.tensors:
         if len(t.shape) > MOST_AXES or 4 * t.elements * (devices + 1) > MOST_NUMBER:
-            raise TooLarge(
-                f"tensor {t.name!r}: {len(t.shape)} dimensions of {t.elements} elements on {devices} devices are "
-                f"too many"
-            )
+            size = f"{len(t.shape)} dimensions of {t.elements} elements on {devices} devices"
+            raise TooLarge(f"tensor {t.name!r}: {size} are too many")
     for op in graph.operators:
         _check_operator(op, graph)
     return _check_tables(
@@ -256,16 +258,10 @@ def _check_tables(graph: Graph, counter: Counter, devices: int, budget: Budget) 
     shapes = {t.name: t.shape for t in graph.tensors}
     copied = needs_copy(graph)
     limits = {
-        **{
-            name: [a.extent if a.splittable else 1 for a in (op.axis(n) for n in orders[name])]
-            for name, op in ops.items()
-        },
-        **{
-            copy_key(t.name): [t.shape[int(k)] for k in orders[copy_key(t.name)]]
-            for t in graph.tensors
-            if t.name in copied
-        },
+        name: [a.extent if a.splittable else 1 for a in (op.axis(n) for n in orders[name])] for name, op in ops.items()
     }
+    copies = [(copy_key(t.name), t.shape) for t in graph.tensors if t.name in copied]
+    limits |= {key: [shape[int(k)] for k in orders[key]] for key, shape in copies}
     most = 1
     listing = Listing(counter.hierarchy, counter.where, counter.steps)
     for width in {*map(len, limits.values())}:
@@ -286,12 +282,12 @@ def _check_tables(graph: Graph, counter: Counter, devices: int, budget: Budget) 
         if number > MOST_PLACEMENTS or number * devices > MOST_PER_DEVICE:
             raise TooLarge(
                 f"{name!r} has {number} placements on {devices} devices; at most {MOST_PLACEMENTS}, times devices "
-                f"{MOST_PER_DEVICE}, "
-                "are planned and checked; try a smaller --space"
+                f"{MOST_PER_DEVICE}, are planned and checked; try a smaller --space"
             )
-        _check_budget(repr(name), Budget(0, 0, 0, 0, 0, 0, 0, boxes, 0), budget)
+        _check_budget(repr(name), Budget(0, 0, 0, 0, 0, 0, 0, boxes, 0, 0, 0), budget)
 
     uneven, ends = counter.where.uneven, dict[object, _End]()
+    below = sum(prod(counter.hierarchy[: j + 1]) for j in range(len(counter.hierarchy)))
 
     def end(access: Access | None, owner: str) -> _End:
         order, bound = orders[owner], limits[owner]
@@ -324,8 +320,9 @@ def _check_tables(graph: Graph, counter: Counter, devices: int, budget: Budget) 
             coupled,
         )
 
-    found, seen, seen_pairs, resting = (
-        Budget(0, 0, 0, 0, 0, 0, 0, boxes, 0),
+    found, seen, seen_pairs, tables, resting = (
+        Budget(0, 0, 0, 0, 0, 0, 0, boxes, 0, 0, 0),
+        set[object](),
         set[object](),
         set[object](),
         resting_places(graph),
@@ -334,10 +331,12 @@ def _check_tables(graph: Graph, counter: Counter, devices: int, budget: Budget) 
         copy = copy_key(resting.get(tensor, tensor))
         a = end(ops[writer].output, writer) if writer else end(None, copy)
         b = end(ops[reader].inputs[position], reader) if reader else end(None, copy)
+        tables.add((id(a), id(b), shapes[tensor], graph.tensor(tensor).element_bytes))  # ends are kept: `ends`
+        found = replace(found, tables=len(tables))
         if (a.key, b.key) in seen:
             continue
         seen.add((a.key, b.key))
-        overlaps = segments = at_once = 0
+        overlaps = segments = at_once = compared = 0
         for k, pair in enumerate(zip(a.intervals, b.intervals, strict=True)):
             gaps, extent = a.gaps[k] or b.gaps[k], shapes[tensor][k]
             at_once += prod(pair) * devices if gaps else 0
@@ -347,6 +346,10 @@ def _check_tables(graph: Graph, counter: Counter, devices: int, budget: Budget) 
                 segments += prod(pair) * devices * min(extent, 4 * devices) if gaps else 0
         if at_once:  # pairs whose subtrees differ are sorted, dimension by dimension
             segments += 16 * a.layouts * b.layouts * len(shapes[tensor])
+            different = min(
+                a.layouts * b.layouts, prod(1 + prod(n) for n in zip(a.intervals, b.intervals, strict=True))
+            )
+            compared = different * below * len(shapes[tensor]) if uneven else 0  # else few pairs differ
         _check_pair(f"tensor {tensor!r}", a, b, shapes[tensor], counter.hierarchy)
         found = replace(
             found,
@@ -355,6 +358,7 @@ def _check_tables(graph: Graph, counter: Counter, devices: int, budget: Budget) 
             segments=found.segments + segments,
             coupled=found.coupled + _coupled(a, b, counter.hierarchy),
             at_once=max(found.at_once, at_once),
+            compared=found.compared + compared,
         )
         _check_budget(f"tensor {tensor!r}", found, budget)
     return replace(found, steps=counter.steps.taken)
@@ -370,13 +374,8 @@ def _coupled(a: _End, b: _End, hierarchy: tuple[int, ...]) -> int:
     if not (a.coupled or b.coupled):
         return 0
     ends = prod(m + n for m, n in zip(a.blocks, b.blocks, strict=True))
-    return (
-        a.layouts
-        * b.layouts
-        * ends
-        * prod(hierarchy)
-        * sum(prod(hierarchy[j + 1 :]) > 1 for j in range(len(hierarchy)))
-    )
+    levels = sum(prod(hierarchy[j + 1 :]) > 1 for j in range(len(hierarchy)))
+    return a.layouts * b.layouts * ends * prod(hierarchy) * levels
 
 
 def _check_budget(place: str, needed: Budget, given: Budget) -> None:
@@ -387,6 +386,8 @@ def _check_budget(place: str, needed: Budget, given: Budget) -> None:
         (needed.at_once, "overlaps of intervals with gaps, of one tensor,", LARGE.at_once, given.at_once),
         (needed.boxes, "boxes of placements", LARGE.boxes, given.boxes),
         (needed.coupled, "cells of diagonals", LARGE.coupled, given.coupled),
+        (needed.tables, "tables of redistributions", LARGE.tables, given.tables),
+        (needed.compared, "subtrees of uneven layouts", LARGE.compared, given.compared),
     ):
         if amount > most:
             raise TooLarge(
@@ -423,9 +424,8 @@ def _check_pair(place: str, a: _End, b: _End, shape: Sequence[int], hierarchy: t
         )
         if table * devices > MOST_COUPLED or cells > MOST_CELLS:
             raise TooLarge(
-                f"{place}: an axis runs through two dimensions of it; {table} pairs of layouts on {devices} "
-                f"devices, {cells} cells each, are too many; "
-                f"at most {MOST_COUPLED} pairs times devices, {MOST_CELLS} cells"
+                f"{place}: an axis runs through two dimensions of it; {table} pairs of layouts on {devices} devices, "
+                f"{cells} cells each, are too many; at most {MOST_COUPLED} pairs times devices, {MOST_CELLS} cells"
             )
 
 

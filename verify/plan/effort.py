@@ -1,8 +1,9 @@
 """This module says what it takes to rebuild the tables of a problem and to recompute them, in cells of the budget of a
 check, before either is done.
 
-    building      entries of tables, overlaps and segments of intervals, boxes of placements: bounds from above, counted
-                  by the function that the planner asks first (`models/cost/limits.py`)
+    building      entries of tables, overlaps and segments of intervals, subtrees that are compared, boxes of
+                  placements, and tables however small: bounds from above, counted by the function that the planner
+                  asks first (`models/cost/limits.py`)
     entries       a movement, an operator or a row of memory alone takes some calls of numpy and a walk over its devices
     movements     cells of the grid of end points of all boxes
 
@@ -33,6 +34,7 @@ if TYPE_CHECKING:
 OPERATOR: Final = 1 << 16
 """Cells of one operator: what is read of it in every part of a check."""
 ENTRY, OVERLAP, SEGMENT, COUPLED, BOX, STEP = 1 << 6, 1 << 2, 2, 1, 1 << 3, 1 << 11
+TABLE, COMPARED = 1 << 20, 1 << 3
 ALONE: Final = 1 << 16
 """Cells of one entry that is recomputed alone, on one device; and of every device and dimension more:"""
 EACH: Final = 1 << 9
@@ -68,7 +70,9 @@ def charge_tables(graph: Graph, machine: Machine, where: Space, budget: Budget, 
         + SEGMENT * needed.segments
         + COUPLED * needed.coupled
         + BOX * needed.boxes
-        + STEP * needed.steps,
+        + STEP * needed.steps
+        + TABLE * needed.tables
+        + COMPARED * needed.compared,
         place,
     )
 
