@@ -24,6 +24,10 @@ if os.environ.get("SHARDPROOF_TEST_CLOCK_SCALE"):
     os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, (str(SCALED), os.environ.get("PYTHONPATH"))))
     runpy.run_path(str(SCALED / "sitecustomize.py"))
 
+# Tests start hundreds of commands and ranks.  Where bytecode may not be written each of them compiles the package again.
+os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
+sys.dont_write_bytecode = False
+
 # Shells ignore SIGINT in what they start with `&`, and so would every command that a test starts and interrupts.
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN and threading.current_thread() is threading.main_thread():
     signal.signal(signal.SIGINT, signal.default_int_handler)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import re
 from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
 
 import click
@@ -26,23 +27,25 @@ sheet.
 """
 
 
-def texts() -> Iterator[tuple[str, int, str]]:
+@cache
+def texts() -> list[tuple[str, int, str]]:
     """Every string of the package that is no documentation: (file, line, text)."""
+    found = []
     for path in [ROOT / "__main__.py", *(p for room in ROOMS for p in sorted((ROOT / room).rglob("*.py")))]:
         if any(path.is_relative_to(other) for other in OTHERS):
             continue
-        tree = ast.parse(path.read_text(encoding="utf-8"))
+        nodes = list(ast.walk(ast.parse(path.read_text(encoding="utf-8"))))
         documentation = {
             id(n.body[0].value)
-            for n in ast.walk(tree)
+            for n in nodes
             if isinstance(n, ast.Module | ast.ClassDef | ast.FunctionDef) and n.body and isinstance(n.body[0], ast.Expr)
         }
-        for node in ast.walk(tree):
-            if isinstance(node, ast.Constant) and isinstance(node.value, str) and id(node) not in documentation:
-                yield str(path.relative_to(ROOT)), node.lineno, node.value
-
-
-TEXTS = tuple(texts())
+        found += [
+            (str(path.relative_to(ROOT)), n.lineno, n.value)
+            for n in nodes
+            if isinstance(n, ast.Constant) and isinstance(n.value, str) and id(n) not in documentation
+        ]
+    return found
 
 
 def commands(
@@ -68,7 +71,7 @@ OPTIONS = {
 def test_options_that_texts_name_exist() -> None:
     wrong = [
         (path, line, option)
-        for path, line, text in TEXTS
+        for path, line, text in texts()
         for option in re.findall(r"(?<![\w-])--[a-z][a-z-]+", text)
         if option not in OPTIONS | FOREIGN
     ]
@@ -77,7 +80,7 @@ def test_options_that_texts_name_exist() -> None:
 
 def test_verbs_that_texts_name_exist() -> None:
     wrong = []
-    for path, line, text in TEXTS:
+    for path, line, text in texts():
         for verb, word in re.findall(r"(?<![\w./-])shardproof ([a-z]+)(?: ([a-z]+))?", text):
             known = (verb,) in COMMANDS and (
                 not isinstance(COMMANDS[verb,], click.Group) or not word or (verb, word) in COMMANDS

@@ -68,7 +68,7 @@ def test_equal_to_numpy_and_fewest_bytes(name: str, ranks: int) -> None:
 
 
 @pytest.mark.mpi
-@pytest.mark.parametrize("ranks", [1, 2, 4, 8])
+@pytest.mark.parametrize("ranks", [2, 4, *(pytest.param(k, marks=pytest.mark.slow) for k in (1, 8))])
 def test_mpi_ranks_give_the_same(ranks: int, tmp_path: Path) -> None:
     """All programs in one job, because starting 8 ranks takes longer than running them."""
     work = []

@@ -173,7 +173,11 @@ def test_no_frontend_is_loaded_without_a_model(plan_file: str) -> None:
     assert done.stdout.splitlines()[-1] == "[]"
 
 
-@pytest.mark.parametrize("name", builtin_names())
+ALIKE = {"dgx-a100-40", "dgx-h100"}
+"""Machines with the fields of another one, dgx-a100 and dgx-h200, and other numbers."""
+
+
+@pytest.mark.parametrize("name", [pytest.param(n, marks=[pytest.mark.slow] * (n in ALIKE)) for n in builtin_names()])
 def test_every_constant_of_a_built_in_machine(name: str) -> None:
     machine, count = load_machine(name), 0
     assert builtin_notice(machine) == ""

@@ -171,7 +171,7 @@ def test_a_vertex_of_many_neighbours_costs_its_degree_not_its_pairs() -> None:
     """A weight that thousands of unrolled steps read: its fill-in was counted anew, pair by pair, whenever a step
     went (94 s for RNNLM).
     """
-    n = 3000
+    n = 1500
     vertices = tuple(Vertex(f"v{v}", np.zeros(2, dtype=np.int64)) for v in range(n + 1))
     edges = tuple(Edge(0, v, 0) for v in range(1, n + 1)) + tuple(Edge(v, v + 1, 0) for v in range(1, n))
     problem = SelectionProblem("star", vertices, (np.zeros((2, 2), dtype=np.int64),), edges)

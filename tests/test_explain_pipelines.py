@@ -27,7 +27,7 @@ from shardproof.proofs.pipelines.file import write_pipeline
 
 @pytest.fixture(scope="module")
 def made() -> tuple[Scheduled, PipelineCertificate]:
-    step = build_step(build("bert-tiny", batch=8), "adam")
+    step = build_step(build("bert-tiny", batch=8, layers=1), "adam")
     job = Job(step.graph, divide(step.graph, step.passes), load_machine("cloud-a100:2x2"), space("complete"), 1 << 24)
     found = planned(job, [(2, 4)], work(60.0), Fraction(1, 10))
     assert found.best is not None

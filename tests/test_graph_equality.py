@@ -143,7 +143,11 @@ def mutants(graph: Graph, draw: random.Random) -> list[tuple[str, Graph]]:
 
 
 @pytest.mark.parametrize(
-    "model", ["bert-tiny", "conv-stack", "dlrm", "mlp-unity", "mlp-unity-training", "moe", "transformer", "vit"]
+    "model",
+    [
+        *("bert-tiny", "conv-stack", "dlrm", "mlp-unity", "mlp-unity-training", "moe"),
+        *(pytest.param(name, marks=pytest.mark.slow) for name in ("transformer", "vit")),
+    ],
 )
 def test_every_mutant_differs_and_the_difference_is_named(model: str) -> None:
     graph, draw = build(model, **TINY[model]), random.Random(model)

@@ -161,7 +161,7 @@ def job(memory: int | None = None, machine: str = "cloud-a100:2x1") -> Job:
 
 @cache
 def searched(memory: int | None = None) -> Searched:
-    return planned(job(memory), [], work(30.0), Fraction(1, 2), None, [(2, 4, 2)])
+    return planned(job(memory), [], work(3.0), Fraction(1, 2), None, [(2, 4, 2)])
 
 
 @cache
@@ -271,16 +271,17 @@ def test_mutants_are_refuted() -> None:
     assert len(names) == 18
 
 
-def test_two_chunks_of_a_view_at_once_are_seen() -> None:
+@pytest.mark.parametrize("step", some_or_all(3, 1))
+def test_two_chunks_of_a_view_at_once_are_seen(step: int) -> None:
     """Every task a moment earlier: what needs nothing then runs beside the task before it."""
     c, reasons = good(), list[str]()
-    for t in range(len(c.schedule.starts) * 2 // 3):  # F and B
+    for t in range(0, len(c.schedule.starts) * 2 // 3, step):  # F and B
         starts = c.schedule.starts.copy()
         starts[t] -= 1
         verdict, reason = judged(replace(c, schedule=replace(c.schedule, starts=starts)))
         assert verdict is Verdict.REFUTED, t
         reasons.append(reason.split()[0])
-    assert reasons.count("stream") > 3 and set(reasons) <= {"stream", "precedence", "task", "the"}, set(reasons)
+    assert reasons.count("stream") > 3 // step and set(reasons) <= {"stream", "precedence", "task", "the"}, set(reasons)
 
 
 def test_chunks_beside_a_pair_share_leaves_and_the_claim_is_of_both() -> None:

@@ -51,7 +51,7 @@ def peaks(graph: Graph, seed: int) -> tuple[int, int]:
     return predicted, max(measured)
 
 
-@settings(max_examples=12, deadline=None)
+@settings(max_examples=8, deadline=None)
 @given(name=st.sampled_from(sorted(STEPS)), seed=st.integers(0, 1000))
 def test_predicted_memory_is_never_below_what_is_held(name: str, seed: int) -> None:
     predicted, measured = peaks(STEPS[name], seed)
@@ -59,16 +59,19 @@ def test_predicted_memory_is_never_below_what_is_held(name: str, seed: int) -> N
 
 
 def test_the_prediction_is_exact_somewhere() -> None:
-    found = [peaks(STEPS[name], seed) for name in ("mlp-unity", "xdl", "attention") for seed in range(6)]
-    assert any(predicted == measured for predicted, measured in found)
-    assert any(predicted > measured for predicted, measured in found)  # an operand read in place is counted twice
+    found = (peaks(STEPS[name], seed) for name in ("mlp-unity", "xdl", "attention") for seed in range(6))
+    seen = set[bool]()
+    for predicted, measured in found:
+        seen.add(predicted > measured)  # an operand read in place is counted twice
+        if len(seen) == 2:
+            return
+    raise AssertionError(seen)
 
 
 def test_without_the_buffers_of_operands_the_prediction_would_be_too_low() -> None:
     """The rows are needed: leaving them out, as before, predicts less than is held."""
     graph = STEPS["attention"]
     planning = build(graph, load_machine("cloud-a100:2x2"), space("complete,uneven"), 1 << 60)
-    low = 0
     for seed in range(6):
         choices = draw_choices(graph, (2, 2), np.random.default_rng(seed))
         x = planning.solution(choices)
@@ -76,8 +79,9 @@ def test_without_the_buffers_of_operands_the_prediction_would_be_too_low() -> No
         predicted = max(
             sum(int(u.amount[x[u.vertex]]) for u in rows if u.start <= t < u.end) for t in planning.problem.events()
         )
-        low += predicted < max(run_virtual(lower(graph, (2, 2), choices), random_inputs(graph, 0), measure=True).peaks)
-    assert low > 0
+        if predicted < max(run_virtual(lower(graph, (2, 2), choices), random_inputs(graph, 0), measure=True).peaks):
+            return
+    raise AssertionError("never too low")
 
 
 def test_views_count_as_what_they_keep_alive() -> None:

@@ -17,10 +17,12 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from fractions import Fraction
 from functools import cache
+from itertools import islice
 from typing import Any
 
 import numpy as np
 import pytest
+from budgets import some_or_all
 
 from shardproof.formal.planning.plan import plan_graph
 from shardproof.models.cost.selection import build
@@ -288,10 +290,19 @@ def changed_totals() -> Iterator[tuple[str, Plan]]:
         yield "nothing moves", replace(plan, communication=())
 
 
-@pytest.mark.parametrize("maker", [changed_parts, changed_choices, changed_claims, changed_totals])
-def test_changed_plans_are_rejected(maker: Callable[[], Iterator[tuple[str, Plan]]]) -> None:
+@pytest.mark.parametrize(
+    ("maker", "step"),
+    [
+        (changed_parts, 1),
+        (changed_choices, 1),
+        (changed_claims, 1),
+        *some_or_all((changed_totals, 3), (changed_totals, 1)),
+    ],
+)
+def test_changed_plans_are_rejected(maker: Callable[[], Iterator[tuple[str, Plan]]], step: int) -> None:
+    """Every third total in an ordinary run: a movement has 14 changes, so that each kind of them is met somewhere."""
     seen = set()
-    for name, plan in maker():
+    for name, plan in islice(maker(), 0, None, step):
         data = write_plan(None, plan)
         assert exit_code(data) in (3, 10), name
         seen.add(data)
@@ -541,9 +552,13 @@ def changed_texts() -> Iterator[Mutant]:
         yield Mutant(f"no {member}", write_container(None, {k: v for k, v in base.items() if k != member}))
 
 
-def test_changed_texts_are_rejected() -> None:
+@pytest.mark.parametrize("step", some_or_all(3, 1))
+def test_changed_texts_are_rejected(step: int) -> None:
+    """An ordinary run takes a third of the values of each field; what is left out, or is no JSON, always."""
     count = 0
-    for mutant in changed_texts():
+    for k, mutant in enumerate(changed_texts()):
+        if k % step and " = " in mutant.name:
+            continue
         if mutant.watched:
             tracemalloc.start()
         try:
@@ -552,7 +567,7 @@ def test_changed_texts_are_rejected() -> None:
         finally:
             tracemalloc.stop()
         count += 1
-    assert count > 600
+    assert count > 600 // step
 
 
 def test_truncated_files_are_rejected() -> None:

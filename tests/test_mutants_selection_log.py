@@ -18,6 +18,7 @@ import numpy as np
 import pytest
 import selection_cases as cases
 import selection_reduction_cases as tiny
+from budgets import some_or_all
 from random_problems import reducible
 from selection_log_oracle import State
 from test_mutants_selection import Mutant, Original, changed, edited, exit_code
@@ -55,9 +56,10 @@ def entries_about(problem: SelectionProblem) -> Iterator[tuple[Rule, int, int, i
             yield from ((Rule.OVERFULL, i, a, t) for t in range(-2, 7))
 
 
-def test_the_replay_accepts_exactly_what_the_rules_say() -> None:
+@pytest.mark.parametrize("seeds", some_or_all(50, 110))
+def test_the_replay_accepts_exactly_what_the_rules_say(seeds: int) -> None:
     seen = Counter[tuple[str, bool]]()
-    for seed in range(110):
+    for seed in range(seeds):
         problem = reducible(seed, n=4, k=3)
         reduction = presolve(problem) if seed % 2 else None
         if reduction is not None and reduction.problem is not None and reduction.problem.edges:

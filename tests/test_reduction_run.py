@@ -174,9 +174,9 @@ class TestMpi:
 
     def test_three_levels_uneven_nodes_and_eight_ranks(self) -> None:
         for request, n in (
-            (ReductionRequest((2, 2, 2), ((2, 2, 2),), (0,)), 25),
-            (UnevenRequest((3, 2)), 25),
-            (SMALL[3][0], 47),
+            (ReductionRequest((2, 2, 2), ((2, 2, 2),), (0,)), 10),
+            (UnevenRequest((3, 2)), 10),
+            (SMALL[3][0], 10),
         ):
             assert all(o.correct for o in run_mpi(sample(programs(request), n), request.system(), timeout_s=90))
 

@@ -24,7 +24,7 @@ from .rule_forgeries import forgeries
 from .substitution_cases import differences
 from .test_rule_functions import CASES
 
-FEW, MANY, PARTS = 400, 30_000, 10
+FEW, MANY, PARTS = 160, 30_000, 10
 """Forgeries in `make test` and, in parts, in `make test-slow`."""
 INSTANCES = 8
 IRRATIONAL = {"sigmoid", "tanh", "exp", "gelu", "softmax", "layer_norm"}

@@ -62,6 +62,7 @@ def test_a_rank_that_goes_wrong_is_named(way: str, tmp_path: Path, monkeypatch: 
     how, reason = WAYS[way]
     script = tmp_path / "dying.py"
     script.write_text(DYING.replace("{how}", how))
+    monkeypatch.setattr(launching, "GRACE_S", 1.0)
     real, limit = launching.launch, 4.0 if way == "hangs" else 60.0
     monkeypatch.setattr(launching, "launch", lambda arguments, *rest: real([str(script), arguments[-1]], *rest))
     graph = build("mlp-unity", batch=8, inputs=24, hidden=16, classes=8, dtype="float64")

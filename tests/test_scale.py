@@ -115,7 +115,7 @@ def test_ctrl_c_leaves_the_best_answer() -> None:
         signal.SIGINT, signal.default_int_handler
     )  # a suite started in the background of a shell inherits "ignore"
     problem = contest_problem(5, 150, 4)
-    timer = threading.Timer(2.0, os.kill, (os.getpid(), signal.SIGINT))
+    timer = threading.Timer(1.0, os.kill, (os.getpid(), signal.SIGINT))
     timer.start()
     answer = solve(problem, clock=work(300))
     timer.join()
@@ -190,5 +190,5 @@ def test_two_batches_of_overfull_labels_replay() -> None:
     refuted our own log.
     """
     problem = contest_problem(2, 40, 3, tight=0.3)
-    answer = solve(problem, clock=work(5.0))
+    answer = solve(problem, clock=work(1.0))
     assert answer.certificate is not None and check_selection(problem, answer.certificate).verdict is Verdict.PROVED

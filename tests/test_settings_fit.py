@@ -301,7 +301,8 @@ def test_the_answer_lists_all_groups(capsys: pytest.CaptureFixture[str]) -> None
 
 
 def test_settings_decide_recomputation_of_the_step(capsys: pytest.CaptureFixture[str]) -> None:
-    words = ["audit", SPEC, "--batch", "8", "--machine", "localhost:2", "--train", "adam", "--json", "--strategy"]
+    words = ["audit", SPEC, "--batch", "8", "--machine", "localhost:2", "--train", "sgd", "--json"]
+    words += ["--work-limit", "500k", "--strategy"]
     text = f"--micro-batch-size 4 --global-batch-size 8 {FULL}"
     assert run([*words, text]) in (0, 5, 10)
     assert FULL.split()[0] in json.loads(capsys.readouterr().out)["settings"]["read"]
@@ -347,7 +348,8 @@ SECONDS = re.compile(r"[0-9.]+e\+[0-9]+ m?s\b")
 def test_nothing_fits_and_the_audit_says_so(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """Before: "no completion takes less than 1.181e+09 s", exit 5."""
     zero3 = '{"zero_optimization": {"stage": 3}, "train_micro_batch_size_per_gpu": 1, "train_batch_size": 4}'
-    words = ["audit", SPEC, "--batch", "4", "--machine", "localhost:2", "--train", "adam", "--memory", "4kB"]
+    words = ["audit", SPEC, "--batch", "4", "--machine", "localhost:2", "--train", "sgd", "--memory", "4kB"]
+    words += ["--work-limit", "1M"]
     assert run([*words, "--strategy", zero3, "-o", str(tmp_path / "c.spz")]) == 20
     out = capsys.readouterr().out
     assert "infeasible (proved): nothing fits" in out and "limit is 4000" in out and not SECONDS.search(out)

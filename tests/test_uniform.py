@@ -48,7 +48,7 @@ def test_without_rows_the_start_is_near_the_optimum(seed: int) -> None:
     assert check_selection(problem, start.certificate).verdict is Verdict.PROVED
 
 
-@pytest.mark.parametrize("seed", [0, 3, *(pytest.param(k, marks=pytest.mark.slow) for k in (1, 2, 4, 5))])
+@pytest.mark.parametrize("seed", [0, *(pytest.param(k, marks=pytest.mark.slow) for k in range(1, 6))])
 def test_under_a_limit_that_binds_it_fits(seed: int) -> None:
     """The limit halfway between what the best plan uses and the least that any uses."""
     free = repeated_blocks(40, seed, limit=1 << 40)
@@ -63,7 +63,7 @@ def test_under_a_limit_that_binds_it_fits(seed: int) -> None:
     assert problem.peak_of(start.solution)[0] <= (problem.limit or 0)
     assert start.cost - start.lower_bound <= start.cost * 0.15
     assert check_selection(problem, start.certificate).verdict is Verdict.PROVED
-    found = relax_resources(problem, options=EARLY, clock=work(5.0))
+    found = relax_resources(problem, options=EARLY, clock=work(1.0))
     assert found.cost is not None and found.cost <= start.cost and (found.lower_bound or 0) >= start.lower_bound
     assert found.certificate is not None
     assert check_selection(problem, found.certificate).verdict is Verdict.PROVED

@@ -94,8 +94,8 @@ def test_bytes_and_files_are_checked_alike(tmp_path: Path) -> None:
 
 @pytest.mark.timeout(150)
 def test_bert_on_4x8_is_checked() -> None:
-    """Six layers: everything that 24 layers have, each structure once."""
-    data = write_plan(None, planned("bert-large", "cloud-a100:4x8", batch=8, layers=6))
+    """Three layers: a first, a last and one between, all structures of 24, which README plans and checks."""
+    data = write_plan(None, planned("bert-large", "cloud-a100:4x8", batch=8, layers=3))
     assert check_plan(data).verdict is Verdict.PROVED
 
 

@@ -351,7 +351,7 @@ def test_the_command(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None
         "--train",
         "sgd",
         "--machine",
-        "cloud-a100:1x5",
+        "cloud-a100:1x3",
     ]
     assert run(["plan", *model, "--views", "--json", "-o", target]) == 0
     said = json.loads(capsys.readouterr().out)
@@ -360,5 +360,5 @@ def test_the_command(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None
     assert run(["check", target]) == 0
     assert run(["explain", target]) == 0
     assert "forward and backward" in capsys.readouterr().out
-    assert run(["run", target, "-n", "5", "--virtual"]) == 0
+    assert run(["run", target, "-n", "3", "--virtual"]) == 0
     assert "equal" in capsys.readouterr().out

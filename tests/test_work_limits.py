@@ -231,7 +231,7 @@ def test_steps_are_refused_by_name(value: str, tmp_path: Path, capsys: pytest.Ca
 
 def test_the_command_line_gives_the_same_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A limit that ends the search; two threads, which share no clock."""
-    asked = ["plan", "bert-tiny:layers=1", "--machine", "cloud-a100:2x4", "--train", "sgd", "--batch", "8"]
+    asked = ["plan", "mlp-8192:layers=3", "--machine", "cloud-a100:2x4", "--train", "sgd", "--batch", "64"]
     files = {}
     for name, make in MACHINES.items():
         out = tmp_path / f"{name}.spz"

@@ -251,7 +251,7 @@ class _Search:
         self.turn_to(case)
         self.tried.add(id(case))
         for cut in dict.fromkeys([_best_cut(case), *case.begins]):
-            if self.attempt_cut(case, cut):
+            if cut and self.attempt_cut(case, cut):  # none: leaves say that no cut fits
                 break
         self.say(case)
 
