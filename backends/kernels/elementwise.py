@@ -58,7 +58,7 @@ def in_type_of(x: Array, value: float) -> float:
         return value
     bits = 8 * x.dtype.itemsize
     low = -(1 << bits - 1) if x.dtype.kind == "i" else 0
-    return x.dtype.type((int(value) - low) % (1 << bits) + low)  # type: ignore[return-value]
+    return x.dtype.type((int(value) - low) % (1 << bits) + low)
 
 
 def _polynomial(x: Array, coefficients: Sequence[float]) -> Array:
