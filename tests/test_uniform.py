@@ -97,3 +97,17 @@ def test_a_decoder_under_a_limit_has_a_plan_however_short_the_time() -> None:
     assert tight.peak_of(answer.solution)[0] <= (tight.limit or 0)
     assert answer.cost >= free.cost and answer.cost - answer.lower_bound <= answer.cost * 0.25
     assert check_selection(tight, answer.certificate).verdict is Verdict.PROVED
+
+
+def test_late_in_a_command_the_start_does_not_take_what_is_not_there(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Llama-3 70B under a limit of 60 s beside other work searched 85 s longer: twice 23 s began whatever was left."""
+    from shardproof.formal.selection import uniform
+
+    at, given, seconds = EARLY.decomposition, [], [0.0]
+    monkeypatch.setattr(uniform, "begin", lambda run: given.append(run.clock.left()))
+    problem = repeated_blocks(40, 0)
+    whole = Clock(60.0, now=lambda: seconds[0])
+    for moment in (0.0, 30.0, 45.0, 59.0, 200.0):
+        seconds[0] = moment
+        uniform_start(new_run(problem, Incumbent(problem), whole.share(0.15), EARLY))
+    assert given == [at.uniform_s, at.uniform_s, 15.0, at.uniform_late_s, at.uniform_late_s]

@@ -31,7 +31,7 @@ def uniform_start(given: Run) -> Answer | None:
         return None
     until = given.clock.share(at.uniform_share)
     if until.left() < at.uniform_s:
-        until = given.clock.beside(at.uniform_s)
+        until = given.clock.beside(min(at.uniform_s, max(given.clock.outermost.left(), at.uniform_late_s)))
     hurried = replace(given.options, tree=replace(given.options.tree, nodes=1), decomposition=replace(at, repaired=0))
     run = replace(given, clock=until, incumbent=Incumbent(problem), options=hurried)
     record = begin(run)

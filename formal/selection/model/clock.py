@@ -129,6 +129,16 @@ class Clock:
         """The outermost clock, which is the one of the wall where steps are counted too."""
         return self if self._whole is None else self._whole.wall
 
+    @property
+    def outermost(self) -> Clock:
+        """The clock that this one is the innermost part of, in the same measure: that of the whole command.
+
+        >>> Clock(60.0).share(0.5).share(0.1).outermost.limit_s, Clock(work=3 * STEPS).share(0.5).outermost.limit_s
+        (60.0, 3.0)
+        """
+        whole = self._whole
+        return self if whole is None or whole.counts != self.counts else whole.outermost
+
     def charge(self, steps: int) -> None:
         """Count so many steps of work."""
         self.meter.steps += steps

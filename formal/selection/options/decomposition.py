@@ -88,7 +88,9 @@ class DecompositionOptions:
     uniform_share: float = 0.25
     """share of the time limit: for that"""
     uniform_s: float = 23.0
-    """seconds: of that at least, even beyond the limit: nothing else finds a plan"""
+    """seconds: of that at least, beyond its part of the limit: nothing else finds a plan"""
+    uniform_late_s: float = 8.0
+    """seconds: the same where the time of the whole command is over before"""
 
 
 DECOMPOSITION: Final = DecompositionOptions()
