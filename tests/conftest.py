@@ -8,7 +8,7 @@ import shutil
 import signal
 import sys
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Generator
 from functools import cache
 from importlib.util import find_spec
 from pathlib import Path
@@ -94,7 +94,26 @@ def _lacks(marker: str) -> str | None:
     return None
 
 
+def _from_the_end() -> bool:
+    """Whether this is the second of two processes: it reads the files from the last to the first, so that each of them
+    compiles one half, and finds the other compiled, where none was (a fresh clone).
+    """
+    return os.environ.get("PYTEST_XDIST_WORKER", "gw0") == "gw1"
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_make_collect_report(
+    collector: pytest.Collector,
+) -> Generator[None, pytest.CollectReport, pytest.CollectReport]:
+    report = yield
+    if isinstance(collector, pytest.Dir) and _from_the_end():
+        report.result = list(reversed(report.result or []))
+    return report
+
+
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    if "PYTEST_XDIST_WORKER" in os.environ:  # which wants one order in all of them
+        items.sort(key=lambda item: item.path)
     for item in items:
         for marker in ("mpi", "torch", "coq", "gpu"):
             if item.get_closest_marker(marker) and (reason := _lacks(marker)):

@@ -478,7 +478,7 @@ def broken_structure() -> Iterator[Mutant]:
     yield each("shape of 33 axes", lambda h: h["shapes"].__setitem__(0, [1] * 33))
     yield each("shape of empty axes", lambda h: h["shapes"].__setitem__(0, [0, 1 << 40, 1 << 40]))
     yield each("numbers left over", lambda h: h["shapes"].pop() and None)
-    yield each("a million shapes more", lambda h: h["shapes"].extend([[1]] * 1_000_000))
+    yield each("many shapes more", lambda h: h["shapes"].extend([[1]] * 200_000))
     yield each("lengths do not fit", lambda h: h["records"][0].update(parts=h["records"][0]["parts"][::-1]))
     d = originals()["dual"][0]
     yield edited(

@@ -26,9 +26,7 @@ GRID = tuple(Fraction(n, 10) for n in (11, 15, 20, 40, 80, 200))
 
 @pytest.fixture(scope="module")
 def planning() -> Planning:
-    return build(
-        zoo.build("transformer-layer", batch=2, width=2048, heads=16), load_machine("cloud-a100:2x2"), space("complete")
-    )
+    return build(zoo.build("mlp-8192", batch=64, layers=2), load_machine("cloud-a100:2x2"), space("complete"))
 
 
 @pytest.fixture(scope="module")

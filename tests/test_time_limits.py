@@ -537,7 +537,10 @@ def test_sigterm_is_a_first_ctrl_c(name: str, tmp_path: Path) -> None:
     assert run(["check", str(tmp_path / "out.spz"), *([str(tmp_path / "g.json")] if name == "solve" else [])]) == 0
 
 
-@pytest.mark.parametrize("signals", ["SIGTERM,SIGTERM", "SIGTERM,SIGINT", "SIGINT,SIGTERM"])
+@pytest.mark.parametrize(
+    "signals",
+    ["SIGTERM,SIGINT", *(pytest.param(s, marks=pytest.mark.slow) for s in ("SIGTERM,SIGTERM", "SIGINT,SIGTERM"))],
+)
 def test_a_second_signal_of_either_kind_ends_at_once(signals: str, tmp_path: Path) -> None:
     (tmp_path / "g.json").write_bytes(problem_json(grid_with_rows(12, 8)))
     ended = interrupted(tmp_path, "60,61", "solve", "g.json", "-o", "out.spz", signals=signals)

@@ -55,7 +55,8 @@ def test_a_plan_on_eight_ranks_equals_one_process(name: str) -> None:
 @pytest.mark.parametrize(
     "name",
     names(
-        SLOW | {"bert-tiny", "llama", "moe", "resnext50", "rnnlm", "transformer", "vit"}, WITHOUT_LOSS | {"bert-large"}
+        SLOW | {"alexnet", "bert-tiny", "llama", "moe", "resnext50", "rnnlm", "transformer", "vit"},
+        WITHOUT_LOSS | {"bert-large"},
     ),
 )
 def test_a_training_step_on_eight_ranks_equals_one_process(name: str) -> None:
