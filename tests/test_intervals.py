@@ -100,6 +100,17 @@ def test_what_wraps_around_lies_anywhere(dtype: str, wanted: tuple[int, int]) ->
     assert never_negative(g.operators, g.tensors, x) == (wanted[0] == 0)
 
 
+def test_real_numbers_that_are_rounded_may_lie_outside() -> None:
+    """127.4, upwards, is no number of int8; nor is what bfloat16 makes of 32767 one of int16."""
+    g = Builder("g")
+    near = g.map("near", "clip", g.input("x", (4,)), low=-0.5, high=127.4)
+    assert interval(g.operators, g.tensors, g.map("up", "ceil", near)) == (-1, 128)
+    coarse = g.map("coarse", "cast", g.input("i", (4,), "int16"), dtype="bfloat16")
+    assert interval(g.operators, g.tensors, coarse) == (-np.inf, np.inf)
+    fine = g.map("fine", "cast", "i", dtype="float32")
+    assert interval(g.operators, g.tensors, fine) == (-32768, 32767)
+
+
 def test_numbers_that_are_none_say_nothing() -> None:
     g = Builder("g")
     g.map("y", "shift", g.input("x", (4,)), shift=float("nan"))

@@ -16,7 +16,7 @@ from typing import Final
 
 from ...program.graph import Tensor
 from ...program.operators import Operator
-from .exact import INTEGERS
+from .exact import DIGITS, INTEGERS
 
 Interval = tuple[float, float]
 """The least and the greatest; whole numbers of integers, infinite where nothing is known."""
@@ -41,6 +41,12 @@ def inside(interval: Interval, dtype: str) -> bool:
     return low <= interval[0] and interval[1] <= high
 
 
+def exactly(interval: Interval, dtype: str) -> bool:
+    """Whether a floating-point type has every whole number of an interval."""
+    most = 1 << DIGITS.get(dtype, 0)
+    return -most <= interval[0] and interval[1] <= most
+
+
 def _number(op: Operator, name: str, default: float | None = None) -> float | None:
     value = op.attribute(name, "")
     if not isinstance(value, (int, float)) or isnan(value):
@@ -54,6 +60,10 @@ def _hull(*parts: Interval) -> Interval:
 
 def _plus(a: Interval, b: Interval) -> Interval:
     return a[0] + b[0], a[1] + b[1]
+
+
+def _outward(a: Interval) -> Interval:
+    return floor(a[0]) if isfinite(a[0]) else a[0], ceil(a[1]) if isfinite(a[1]) else a[1]
 
 
 def _times(a: Interval, b: Interval) -> Interval:
@@ -175,9 +185,8 @@ _Rule = Callable[[Operator, Sequence[Interval]], Interval]
 
 _RULES: Final[Mapping[str, _Rule]] = MappingProxyType(
     {
-        **dict.fromkeys(
-            ("cast", "identity", "stop_gradient", "max", "min", "floor", "ceil", "round", "trunc", "max_pool"), _each
-        ),
+        **dict.fromkeys(("cast", "identity", "stop_gradient", "max", "min"), _each),
+        **dict.fromkeys(("floor", "ceil", "round", "trunc"), lambda op, r: _outward(r[0])),
         "argsort": lambda op, r: (0, _over(op, op.over) - 1),
         "abs": _size,
         "relu": lambda op, r: (max(r[0][0], 0), max(r[0][1], 0)),
@@ -228,9 +237,9 @@ def kept(interval: Interval, op: Operator, dtype: str) -> Interval:
     """Between which numbers they lie in it: integers that it does not hold wrap around."""
     low, high = interval
     if dtype in INTEGERS or dtype == "bool":
-        low, high = low if low == -inf else floor(low), high if high == inf else ceil(high)
+        low, high = _outward(interval)
         return (low, high) if inside((low, high), dtype) else of_type(dtype)
-    if op.function in _ROUNDED:
+    if op.function in _ROUNDED or (op.function == "cast" and not exactly(interval, dtype)):
         return (0 if low >= 0 else -inf), (0 if high <= 0 else inf)
     return low, high
 

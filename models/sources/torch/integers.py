@@ -18,7 +18,7 @@ from ...program.graph import Role
 from ...program.index import Access, Axis, access
 from ...program.operators import FUNCTIONS, NodeKind, Operator, Value
 from ..building.builder import Builder
-from ..building.exact import DIGITS, INTEGERS
+from ..building.exact import INTEGERS
 from ..building.intervals import Interval, inside, interval, made
 
 Constant = npt.NDArray[np.generic]
@@ -75,9 +75,3 @@ def contents_within(g: Builder, contents: Mapping[str, Constant], known: dict[st
         if name not in known and array.dtype.kind in "iu" and array.size and g.tensors[name].role is Role.INPUT:
             known[name] = int(array.min()), int(array.max())
     return known
-
-
-def exactly(interval: Interval, dtype: str) -> bool:
-    """Whether a floating-point type has every whole number of an interval."""
-    most = 1 << DIGITS.get(dtype, 0)
-    return -most <= interval[0] and interval[1] <= most

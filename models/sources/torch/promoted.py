@@ -8,9 +8,8 @@ import numpy as np
 
 from ..building.exact import DIGITS, INTEGERS, as_real, wrapped
 from ..building.flat import pointwise
-from ..building.intervals import inside
+from ..building.intervals import exactly, inside
 from .context import Argument, Context, Node, Ref
-from .integers import exactly
 
 
 def cast(c: Context, node: Node, value: Ref, dtype: str) -> Ref | None:
