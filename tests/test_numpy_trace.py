@@ -256,6 +256,13 @@ def test_gathers_by_arguments() -> None:
     check(lambda t, i: (t[i], t[:, i[0]], np.take(t, i, axis=1).sum(axis=-1), t[i[1:, ::2]]), t=(9, 9), i=ids)
 
 
+def test_constants_further_apart_than_integers_reach_are_no_run() -> None:
+    """-2**63 after 2**62 is a step that no integer type has."""
+    far = np.array([1 << 62, -(1 << 63)])
+    for constant in (far, far + 1, np.array([1 << 62, 0])):
+        check(lambda i, c=constant: i < c, i=ArraySpec((2,), "int64"))
+
+
 def test_float32_stays_float32() -> None:
     traced = check(lambda x: (x * 2 + 1, np.maximum(x, 0) / 3, x.mean()), x=ArraySpec((5,), "float32"))
     assert {t.dtype for t in traced.graph.tensors} == {"float32"}

@@ -277,6 +277,6 @@ def summed_in(m: Machine, op: Op, operand: Value) -> Array:
     (`preferred_element_type`), and then nothing wraps in theirs.
     """
     array, dtype = operand.array, np.dtype(dtype_of(op.results[0].type))
-    if dtype.kind not in "iu" or array.dtype == dtype:
+    if dtype.kind not in "iu" or array.dtype.kind not in "iu" or array.dtype == dtype:
         return array
     return m.map_cast(array, dtype.name) if isinstance(array, TracedArray) else array.astype(dtype)

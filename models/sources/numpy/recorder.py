@@ -187,8 +187,9 @@ class Recorder:
             if not flat[0]:
                 self.zeros.add(one.tensor)
             return View(one.tensor, (Affine(),), values.shape, (1,))
-        if values.ndim == 1 and dtype.kind in "iu" and bool((np.diff(flat) == flat[1] - flat[0]).all()):
-            step = int(flat[1]) - int(flat[0])
+        step = int(flat[1]) - int(flat[0]) if dtype.kind in "iu" else 0
+        even = values.ndim == 1 and dtype.kind in "iu" and bool((np.diff(flat) == np.diff(flat[:2])).all())
+        if even and abs(step) < 1 << 63:  # further apart than any int64 says: a constant
             return self.emit(
                 "iota",
                 "arange",
