@@ -31,7 +31,7 @@ from shardproof.models.sources.torch.program import build
 from shardproof.models.sources.training import build_step
 
 F = nn.functional
-PACK = 24
+PACK = 48
 UNKNOWN: set[str] = set()
 """Calls of operators without a handler, which need not be tried again."""
 TOLERANCE = 1e-7
