@@ -714,7 +714,9 @@ def _step(d: Draw, shape: Sequence[int]) -> tuple[str, Callable[[Tensor, Tensor]
         ("amax", lambda x, y: x + x.amax(k, keepdim=True)),
         ("min", lambda x, y: x * x.min(k, keepdim=True)[1]),
         ("sort", lambda x, y: x.sort(k, descending=True)[0]),
-        ("argsort", lambda x, y: x.argsort(k, stable=True).to(t)),
+        ("argsort", lambda x, y: x.argsort(dim=k, stable=True).to(t)),
+        (f"places to {t}", lambda x, y: (x.argsort(dim=k, stable=True) * 25).to(t)),
+        (f"powers {t}", lambda x, y: x.to(t) ** torch.tensor(powers)[: x.shape[-1]].to(t)),
         ("flip", lambda x, y: x.flip(k)),
         ("roll", lambda x, y: x.roll(1, k)),
         ("cat", lambda x, y: torch.cat((x, y), k).narrow(k, 1, x.shape[k])),
@@ -733,6 +735,7 @@ def _step(d: Draw, shape: Sequence[int]) -> tuple[str, Callable[[Tensor, Tensor]
         ("addcmul", lambda x, y: torch.addcmul(x, x, y, value=3)),
     ]
     d_real = d.pick(torch.float32, torch.float64)
+    powers = [d.integer(0, 9) for _ in range(5)]
     held = [d.pick(*NUMBERS) * d.pick(1, -1) for _ in range(5)]
     return d.pick(*ways)
 
