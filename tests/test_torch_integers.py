@@ -68,6 +68,26 @@ EXAMPLES: dict[str, tuple[Function, Any]] = {
     **{f"positions {t}": (lambda x, t=t: x + torch.arange(125, 130).to(t), torch.zeros(5, dtype=t)) for t in TYPES},
     **{f"{n}, {x.dtype}": (f, x) for x in TYPED.values() for n, f in ARITHMETIC.items()},
 }
+EXAMPLES |= {
+    "products of places": (lambda x: x.argsort().to(torch.int8).cumprod(0, dtype=torch.int8) + x, BYTES),
+    "powers of places": (lambda x: (x.argsort().to(torch.int8) + 3) ** torch.tensor([1, 9, 2, 7, 5]), BYTES),
+    "powers of places in their type": (
+        lambda x: (x.argsort() + 3).to(torch.int8) ** torch.tensor([1, 9, 2, 7, 5], dtype=torch.int8),
+        BYTES,
+    ),
+    "total of places": (lambda x: (x.argsort() * 20).to(torch.int8).sum(dtype=torch.int8) + x, BYTES),
+    "places added where": (
+        lambda x: torch.zeros(3, dtype=torch.int8).index_add(
+            0, torch.tensor([1, 1, 1, 2, 2]), (x.argsort() * 20).to(torch.int8)
+        ),
+        BYTES,
+    ),
+    "inner product of places": (
+        lambda x: (x.argsort() * 20).to(torch.int8)[None] @ (x.argsort() * 20).to(torch.int8)[:, None],
+        BYTES,
+    ),
+    "sums of places": (lambda x: (x.argsort() * 20).to(torch.int8) + (x.argsort() * 20).to(torch.int8), BYTES),
+}
 BEYOND: dict[str, tuple[Function, Any]] = {
     "sum": (lambda x: x + MORE, LARGE),
     "product": (lambda x: x * MORE, LARGE),

@@ -9,6 +9,7 @@ pack that is refused or differs is halved.
 
 from __future__ import annotations
 
+import re
 import sys
 import time
 import warnings
@@ -30,7 +31,7 @@ from shardproof.models.sources.torch.program import build
 from shardproof.models.sources.training import build_step
 
 F = nn.functional
-PACK = 24
+PACK = 48
 UNKNOWN: set[str] = set()
 """Calls of operators without a handler, which need not be tried again."""
 TOLERANCE = 1e-7
@@ -713,7 +714,9 @@ def _step(d: Draw, shape: Sequence[int]) -> tuple[str, Callable[[Tensor, Tensor]
         ("amax", lambda x, y: x + x.amax(k, keepdim=True)),
         ("min", lambda x, y: x * x.min(k, keepdim=True)[1]),
         ("sort", lambda x, y: x.sort(k, descending=True)[0]),
-        ("argsort", lambda x, y: x.argsort(k, stable=True).to(t)),
+        ("argsort", lambda x, y: x.argsort(dim=k, stable=True).to(t)),
+        (f"places to {t}", lambda x, y: (x.argsort(dim=k, stable=True) * 25).to(t)),
+        (f"powers {t}", lambda x, y: x.to(t) ** torch.tensor(powers)[: x.shape[-1]].to(t)),
         ("flip", lambda x, y: x.flip(k)),
         ("roll", lambda x, y: x.roll(1, k)),
         ("cat", lambda x, y: torch.cat((x, y), k).narrow(k, 1, x.shape[k])),
@@ -732,6 +735,7 @@ def _step(d: Draw, shape: Sequence[int]) -> tuple[str, Callable[[Tensor, Tensor]
         ("addcmul", lambda x, y: torch.addcmul(x, x, y, value=3)),
     ]
     d_real = d.pick(torch.float32, torch.float64)
+    powers = [d.integer(0, 9) for _ in range(5)]
     held = [d.pick(*NUMBERS) * d.pick(1, -1) for _ in range(5)]
     return d.pick(*ways)
 
@@ -825,21 +829,33 @@ def _leaves(out: object) -> list[Tensor]:
     return [t for t in torch.utils._pytree.tree_flatten(out)[0] if isinstance(t, Tensor)]
 
 
+class One(nn.Module):
+    """A call, whose operators bear its number in a pack."""
+
+    def __init__(self, made: Call) -> None:
+        super().__init__()
+        self.made = made
+
+    def forward(self, *given: Tensor) -> list[Tensor]:
+        return _leaves(self.made.function(*given))
+
+
 class Packed(nn.Module):
     """Calls side by side; with gradients their floating operands are parameters, and the result is one number."""
 
     def __init__(self, calls: Sequence[Call], gradients: bool) -> None:
         super().__init__()
         self.calls, self.gradients = tuple(calls), gradients
+        self.part = nn.ModuleList(One(c) for c in calls)
         own = [t for c in calls for t in c.given if gradients and t.is_floating_point()]
         self.weights = nn.ParameterList(nn.Parameter(torch.empty(t.shape, dtype=t.dtype)) for t in own)
 
     def forward(self, *given: Tensor) -> Any:
         fed, own = iter(given), iter(self.weights)
         outs = []
-        for c in self.calls:
+        for c, one in zip(self.calls, self.part, strict=True):
             operands = [next(own) if self.gradients and t.is_floating_point() else next(fed) for t in c.given]
-            outs.append(_leaves(c.function(*operands)))
+            outs.append(one(*operands))
         if not self.gradients:
             return tuple(t for listed in outs for t in listed)
         total = torch.zeros((), dtype=torch.float64)
@@ -852,6 +868,11 @@ class Packed(nn.Module):
 
 def judged(calls: Sequence[Call], gradients: bool = False) -> str:
     """Empty where all numbers agree; `refused` and why; else the first difference."""
+    return _judged(calls, gradients)[0]
+
+
+def _judged(calls: Sequence[Call], gradients: bool) -> tuple[str, dict[int, str]]:
+    """What `judged` says, and which of the calls are refused, and why."""
     fed = [t for c in calls for t in c.given if not (gradients and t.is_floating_point())]
     own = [t for c in calls for t in c.given if gradients and t.is_floating_point()]
     try:
@@ -859,11 +880,14 @@ def judged(calls: Sequence[Call], gradients: bool = False) -> str:
         graph = carried(found.graph, found.stated)
         step = build_step(graph, "sgd") if gradients else None
     except UnsupportedOperators as error:
-        return f"refused: {str(error)[23:150]}"
+        kinds = [(p.split("."), kind) for kind, places in error.missing.items() for p in places]
+        apart = {int(at[1]): f"refused: {kind}" for at, kind in kinds if at[0] == "part" and at[1].isdigit()}
+        return f"refused: {str(error)[23:150]}", apart
     except (TorchError, GraphError) as error:
-        return f"refused: {type(error).__name__} {str(error)[:170]}"
+        found = f"refused: {type(error).__name__} {str(error)[:170]}"
+        return found, {int(at): found for at in re.findall(r"\(in part\.(\d+)", str(error))}
     except Exception as error:  # noqa: BLE001  # which is a fault
-        return f"{type(error).__name__} {str(error)[:200]}"
+        return f"{type(error).__name__} {str(error)[:200]}", {}
     graph = graph if step is None else step.graph
     values = {f"given_{k}": t.numpy() for k, t in enumerate(fed)} | {
         f"weights.{k}": t.numpy() for k, t in enumerate(own)
@@ -876,7 +900,7 @@ def judged(calls: Sequence[Call], gradients: bool = False) -> str:
     with warnings.catch_warnings(), np.errstate(all="ignore"):
         warnings.simplefilter("ignore")
         theirs = module(*[t.clone() for t in fed])
-        return _compared(graph, names, module, theirs, step)
+        return _compared(graph, names, module, theirs, step), {}
 
 
 def _compared(graph: Graph, names: dict[str, np.ndarray], module: Packed, theirs: Any, step: Any) -> str:
@@ -919,9 +943,12 @@ def _compared(graph: Graph, names: dict[str, np.ndarray], module: Packed, theirs
 
 def outcomes(calls: Sequence[Call], gradients: bool = False) -> list[tuple[Call, str]]:
     """What is said of every call: of a pack at once where it agrees."""
-    found = judged(calls, gradients)
+    found, apart = _judged(calls, gradients)
     if not found or len(calls) == 1:
         return [(c, found) for c in calls]
+    if apart and len(apart) < len(calls):
+        rest = [c for k, c in enumerate(calls) if k not in apart]
+        return [*((calls[k], why) for k, why in apart.items()), *outcomes(rest, gradients)]
     half = len(calls) // 2
     return [*outcomes(calls[:half], gradients), *outcomes(calls[half:], gradients)]
 

@@ -22,7 +22,7 @@ from ...program.operators import Value
 from ..building.builder import Builder
 from ..building.exact import INTEGERS, as_real, wrapped
 from ..building.flat import Flat, Named, Unsupported, letters
-from ..building.intervals import Interval, interval
+from ..building.intervals import Interval, inside, interval
 from .integers import common_type, contents_within, wider_operands
 
 Constant = npt.NDArray[np.generic]
@@ -270,13 +270,19 @@ class Context(Flat):
         return as_real(first.item()) if bool(np.all(small == first)) else None
 
     def put(self, node: Node, tensor: str, result: int = 0) -> None:
-        """Let a result of the node be `tensor`.  Raises `TorchError` if PyTorch says that it has another shape."""
+        """Let a result of the node be `tensor`, integers as PyTorch's element type has them.  Raises `TorchError` if
+        PyTorch says that it has another shape.
+        """
         shape, ours = node.shapes[result], self.g.tensors[tensor].shape
         if ours != (shape or (1,)) and not (shape == () and prod(ours) == 1):
             raise TorchError(
                 f"node {node.name!r}",
                 f"{node.kind} has shape {shape}, the import makes {ours}; this is an error of the importer",
             )
+        own, wanted = self.g.tensors[tensor].dtype, node.dtypes[result]
+        wider = own in INTEGERS and wanted in INTEGERS and not inside(INTEGERS[own], wanted)
+        if wider and not inside(interval(self.g.operators, self.g.tensors, tensor, self._given()), wanted):
+            tensor = self.converted(node, tensor, wanted)
         self.values[Ref(node.name, result)] = tensor
 
     def alias(self, node: Node, value: Ref) -> None:

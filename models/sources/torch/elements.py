@@ -215,8 +215,12 @@ def _slice(c: Context, node: Node, part: str, tensor: str, k: int, low: int, cou
 
 
 def _times(c: Context, node: Node, a: str, b: str) -> str:
-    element = node.dtype if node.dtype in INTEGERS else None
-    return pointwise(c, node, "multiply", "multiply", [(t, c.g.tensors[t].shape) for t in (a, b)], element)
+    return pointwise(c, node, "multiply", "multiply", [(t, c.g.tensors[t].shape) for t in (a, b)], _whole_type(node))
+
+
+def _whole_type(node: Node) -> str | None:
+    """The element type of the result, if it is one of integers: what fits a narrower one may be in a wider one."""
+    return node.dtype if node.dtype in INTEGERS else None
 
 
 def running_product(c: Context, node: Node) -> None:
@@ -277,14 +281,17 @@ def power(c: Context, node: Node) -> None:
         c.put(node, pointwise(c, node, "", "exp", [(turned, node.shape)]))
     elif isinstance(base, Ref) and whole is not None and _counts(whole):
         square, total, bits = c.operand(cast(c, node, base, node.dtype) or base), None, whole.astype("int64")
+        element = _whole_type(node)
         for bit in range(int(bits.max()).bit_length()):
             if bit:
-                square = pointwise(c, node, "square", "power", [square], exponent=2.0), square[1]
+                square = pointwise(c, node, "square", "power", [square], element, exponent=2.0), square[1]
             mask = Ref(f"{node.name}/bit{bit}")
             c.constants[mask] = (bits >> bit) % 2 == 1
             c.shapes[mask], c.dtypes[mask] = bits.shape, "bool"
             factor = pointwise(c, node, "factor", "mask_fill", [square, c.operand(mask)], value=1.0), node.shape
-            total = factor if total is None else (pointwise(c, node, "", "multiply", [total, factor]), node.shape)
+            total = (
+                factor if total is None else (pointwise(c, node, "", "multiply", [total, factor], element), node.shape)
+            )
         if total is None:
             c.fill(node, 1.0)
         else:
