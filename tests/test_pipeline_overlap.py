@@ -718,9 +718,7 @@ def to_run(name: str) -> PipelineCertificate:
     return planned(job_of(step, text), pairs, work(30.0), Fraction(1, 2), None, triples).certificate()
 
 
-@pytest.mark.parametrize(
-    "name", [pytest.param(n, marks=pytest.mark.slow if n.startswith("2x2") else ()) for n in RUNS]
-)
+@pytest.mark.parametrize("name", [pytest.param(n, marks=pytest.mark.slow if n.startswith("2x2") else ()) for n in RUNS])
 def test_virtual_ranks_do_what_one_process_does_in_the_planned_order(name: str) -> None:
     c = to_run(name)
     assert reasons(c) == ""
