@@ -183,7 +183,7 @@ DERIVED: dict[str, tuple[Callable[..., Any], Any]] = {
     "deviation of equal elements": (lambda x: torch.stack((x[..., 0], x[..., 0], x[..., 1] * 0)).std(0)[0], TIES),
     "quotient by zero, floored": (lambda x: torch.div(x + 1.0, x, rounding_mode="floor"), CORNERS),
     "asinh": (torch.asinh, double(-1e300, -1e154, -1e8, -5.0, -1.0, -0.5, 0.0, 0.3, 1.0, 2.0, 1e8, 1e200)),
-    "acosh": (torch.acosh, double(1.0, 1.0001, 1.5, 2.0, 1e8, 1e154, 1e200)),
+    "acosh": (torch.acosh, double(-3.0, -1.5, -1.0, -0.5, 0.0, 1.0, 1.0001, 1.5, 2.0, 1e8, 1e154, 1e200)),
     "sinh": (torch.sinh, CORNERS * 200.0),
     "cosh": (torch.cosh, CORNERS * 200.0),
     "quotient of two, floored": (lambda x: torch.div(x, x[:, :1], rounding_mode="floor"), TIES),

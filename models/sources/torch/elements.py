@@ -9,7 +9,7 @@ expm1, log2, tan, atanh, ..   by exp, log, sin, cos
 sinh, cosh         (e^(x/2) e^(x/2) -+ e^(-x/2) e^(-x/2)) / 2, which is finite wherever they are
 asinh(x)           log(y + sqrt(y^2 + 1)), y = x cut to [-1, 1], and with z = max(|x|, 1), where no square overflows and
                    nothing cancels, sign(x) (log z + log(1 + sqrt(1 + z^-2)) - asinh 1)
-acosh(x)           2 log(sqrt((x + 1) / 2) + sqrt((x - 1) / 2))
+acosh(x)           log x + log(1 + sign(x) sqrt(1 - x^-2)), whose gradient below -1 is PyTorch's, of a NaN
 isinf(x)           |x| = inf
 cumprod            y[i] = y[i] y[i - 2^k], k = 0, 1, ..;   prod multiplies halves
 cdist(x, y)        (sum |x - y|^2)^(1/2)
@@ -165,9 +165,10 @@ def area_sine(c: Context, node: Node) -> None:
 def area_cosine(c: Context, node: Node) -> None:
     """acosh: see above."""
     x, step = _start(c, node)
-    half = step("scale", x, scale=0.5)
-    roots = [step("sqrt", step("shift", half, part="moved", shift=s)) for s in (0.5, -0.5)]
-    c.put(node, step("scale", step("log", step("add", *roots)), part="", scale=2.0))
+    square = step("power", step("reciprocal", x), part="small", exponent=2.0)
+    root = step("sqrt", step("shift", step("negate", square), part="less", shift=1.0), part="root")
+    more = step("shift", step("multiply", step("sign", x), root), part="more", shift=1.0)
+    c.put(node, step("add", step("log", x), step("log", more), part=""))
 
 
 def area_tangent(c: Context, node: Node) -> None:
