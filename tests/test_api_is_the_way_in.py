@@ -12,7 +12,18 @@ import pytest
 ROOT = Path(__file__).resolve().parent.parent
 WAYS_IN = ("api.py", "answers.py", "front_door.py")
 VERBS = {
-    "formal": ("plan", "joint", "pipelined", "viewed", "conflict", "audit", "explain", "report", "results"),
+    "formal": (
+        "plan",
+        "joint",
+        "pipelined",
+        "portfolio",
+        "viewed",
+        "conflict",
+        "audit",
+        "explain",
+        "report",
+        "results",
+    ),
     "verify": ("check", "programs", "others", "request", "subject"),
     "backends": ("export",),
 }
@@ -33,6 +44,8 @@ WORDS = {
     "formal.planning.frameworks.settings_of_step": "compares them with the options of a step",
     "formal.planning.layouts.tensor_layouts": "the same",
     "formal.planning.strategy.load_strategy": "the same",
+    "formal.report.explained.among_json": "text",
+    "formal.report.explained.among_lines": "text",
     "formal.report.page.diff_page": "text",
     "formal.report.parts.parts_diff_page": "text",
     "formal.selection.engines.consult.conversation": "text",

@@ -554,10 +554,8 @@ def test_machines_without_views_are_refused_by_name(capsys: pytest.CaptureFixtur
     model = "dlrm:batch=8,tables=3,rows=20,width=4,bag=2,dense=6,bottom=8-4,top=16-8-1"
     assert run(["plan", "mlp-unity", "--machine", "cloud-a100:2x2", "--views", "-o", target]) == 3
     assert "no branches" in capsys.readouterr().err
-    assert run(["plan", model, "--machine", "cloud-a100:2x2", "--views", "--memory", "1GiB", "-o", target]) == 2
-    assert "memory" in capsys.readouterr().err
-    assert run(["plan", model, "--machine", "cloud-a100:2x2", "--views", "--joint", "-o", target]) == 2
-    assert "--views" in capsys.readouterr().err
+    assert run(["plan", model, "--machine", "cloud-a100:2x2", "--views", "--memory", "1GiB", "-o", target]) == 0
+    assert "left out: submeshes: plans on submeshes keep no memory limit yet" in capsys.readouterr().out
 
 
 def test_from_the_command_line(capsys: pytest.CaptureFixture[str], tmp_path) -> None:  # type: ignore[no-untyped-def]

@@ -146,7 +146,7 @@ PLAN_KINDS: Final[Mapping[str, str]] = {
     "views": "a plan with views",
     "other": "a file that is no plan",
 }
-"""What a file of a plan may be (`proofs.container.kinds.plan_kind`), and how it is said."""
+"""What a file of a plan may be (`proofs.publishing.kind.plan_kind`), and how it is said."""
 
 OUTPUT: Final = ("output", "force", "as_json")
 FORCE: Final[Mapping[str, str]] = {"force": "permits to replace a file, where there is one"}
