@@ -317,8 +317,7 @@ class Plan:
         from shardproof.backends.execution.consent import check_consent
         from shardproof.backends.execution.reference import random_inputs, run_graph
 
-        held = self.opened.held
-        graph = held.asked if isinstance(held, Bundle) else held.graph
+        held, graph = self.opened.held, self.opened.asked
         check_consent(self.graph)
         arrays = random_inputs(graph, seed, "float64")
         ended = execute(held, self.opened.scale, arrays, timeout_s)

@@ -244,4 +244,6 @@ def opened(judged: Judged[object], effort: Effort, path: Path | None, data: byte
     from shardproof.proofs.publishing.publisher import Opened
 
     said = published(judged, effort, path, len(data))
-    return Opened(cast("AnyPlan", judged.taken.held), said, judged.scale, data, judged.planning)
+    first = cast("AnyPlan", judged.among[0].held) if judged.among else None
+    job = None if first is None else getattr(first, "asked", first.graph)
+    return Opened(cast("AnyPlan", judged.taken.held), said, judged.scale, data, judged.planning, job)

@@ -103,6 +103,22 @@ def test_rewrites_and_overlap_meet_in_one_plan(planned: Callable[[tuple[str, ...
     assert any(flag.startswith("same-function(") for flag in without.published.assumptions)
 
 
+def test_the_job_is_the_program_that_was_asked_about(
+    planned: Callable[[tuple[str, ...]], Path], capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Whatever program is taken: `check --model`, `diff` and the run beside one process are about the user's."""
+    best = planned(("overlap", "rewrites"))
+    found = FrontDoor().open(best)
+    assert found.held.graph.name.endswith("+rewritten") and found.asked.name == "mlp-8192+sgd"
+    step = ["--model", MODEL, "--batch", "16", "--train", "sgd"]
+    assert run(["check", str(best), *step]) == 0
+    assert run(["check", str(best), "--model", MODEL, "--batch", "32", "--train", "sgd"]) == 10
+    assert run(["diff", str(best), str(planned(("stages",)))]) == 0
+    capsys.readouterr()
+    assert run(["run", str(best), "-n", "2", "--virtual"]) == 0
+    assert capsys.readouterr().out.startswith("mlp-8192+sgd: ")
+
+
 def test_the_json_has_one_scale(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     for names in (("overlap",), ("stages",), ("overlap", "rewrites", "stages")):
         capsys.readouterr()

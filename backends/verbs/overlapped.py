@@ -7,6 +7,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import replace
 
+from ...models.program.graph import Graph
 from ...proofs.overlap.certificate import OverlapCertificate
 from ..execution.streams import measured, run_streams_virtual
 from ..execution.streams_rank import run_streams_job
@@ -19,8 +20,10 @@ KIND = ("compute", "communication")
 STREAM = ("operators", "redistributions")
 
 
-def run_overlapped(c: OverlapCertificate, identity: str, scale: int, asked: Asked) -> int:
-    """Execute an overlapped plan and say what came of it.  `scale`: units of its problem per second."""
+def run_overlapped(c: OverlapCertificate, identity: str, scale: int, asked: Asked, job: Graph) -> int:
+    """Execute an overlapped plan and say what came of it.  `scale`: units of its problem per second; `job`: what one
+    process runs, whatever program was planned.
+    """
     program = streams_program(c, scale)
 
     def execute(arrays: Mapping[str, Array], stored: bool) -> Ended:
@@ -33,7 +36,7 @@ def run_overlapped(c: OverlapCertificate, identity: str, scale: int, asked: Aske
 
     moved = len(program.order[LINKS])
     subject = Subject(
-        c.graph,
+        job,
         identity,
         f"overlapped plan {identity[:16]}, {len(program.order[0])} operators and {moved} redistributions beside them",
         {"operators": len(program.order[0]), "redistributions": moved},

@@ -185,7 +185,7 @@ def run_command(
         case PipelineCertificate() as pipelined:
             return run_pipelined(pipelined, found.identity, asked)
         case OverlapCertificate() as overlapped:
-            return run_overlapped(overlapped, found.identity, found.scale, asked)
+            return run_overlapped(overlapped, found.identity, found.scale, asked, found.asked)
         case ViewsCertificate() as viewed:
             plan, identity = placed_plan(viewed), found.identity
         case Plan() as plan:
@@ -199,7 +199,7 @@ def run_command(
     except OpaqueError as error:
         raise InputError(str(error)) from None
     xp = _library(backend)
-    model = plan.asked  # what one process runs is the user's graph, whatever program was planned
+    model = found.asked  # what one process runs is the user's graph, whatever program was planned
     stored = dtype == "own" or (dtype is None and rounds(plan.graph))
     kind = None if stored else dtype or "float64"
     arrays = (

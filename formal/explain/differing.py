@@ -75,7 +75,7 @@ def placed(held: AnyPlan) -> dict[str, tuple[Placement, str]]:
 def differing(first: Opened, second: Opened) -> Differing:
     """Compare.  Raises `InputError` for plans of different models or machines, and for one without choices."""
     a, b = first.held, second.held
-    graphs = [held.asked.sha256() if isinstance(held, Plan) else held.graph.sha256() for held in (a, b)]
+    graphs = [opened.asked.sha256() for opened in (first, second)]
     for what, same in (
         ("models", graphs[0] == graphs[1]),
         ("machines", a.machine.sha256() == b.machine.sha256()),

@@ -122,7 +122,7 @@ class Published:
 class Opened:
     """A plan of whatever kind that somebody wrote, and what the checker said of it.  `scale`: units of its costs in a
     second; `data`: the bytes that were checked; `planning`: of a plan of placements alone, its problem as the checker
-    built it.
+    built it; `job`: of the best of several plans, the program that all of them are for.
     """
 
     held: AnyPlan
@@ -130,6 +130,14 @@ class Opened:
     scale: int
     data: bytes
     planning: Planning | None = None
+    job: Graph | None = None
+
+    @property
+    def asked(self) -> Graph:
+        """The program that was asked about, which the plan's is equal to."""
+        own = self.held.graph if self.job is not None else getattr(self.held, "asked", self.held.graph)
+        job = own if self.job is None else self.job
+        return job if (job.outputs, job.state) == (own.outputs, own.state) else own
 
     @property
     def identity(self) -> str:

@@ -188,8 +188,8 @@ def tell_portfolio(path: str, members: Mapping[str, Member], request: Request, k
     found = kind.judge(members, request.effort, request.about)
     chosen = held(found, Portfolio).chosen
     programs = [_program(judged.held) for judged in found.among]
-    taken = programs[chosen]
-    graph = taken.asked if isinstance(taken, Plan) else taken.graph
+    taken, first = programs[chosen], programs[0]
+    graph = first.asked if isinstance(first, Plan) else first.graph
     scales = [judged.scale or 1 for judged in found.among]
 
     def line(r: CheckResult) -> str:
@@ -201,7 +201,7 @@ def tell_portfolio(path: str, members: Mapping[str, Member], request: Request, k
         found.identity,
         (*request.own.results(graph, taken.machine), *found.results),
         line,
-        taken.graph,
+        graph,
         found.results[0].space,
         taken.memory_limit if isinstance(taken, Plan) else getattr(taken, "memory", None),
         (taken.machine,),
