@@ -250,6 +250,8 @@ class Plan:
         """How far each machine constant may move before another plan wins."""
         from shardproof.formal.explain.sensitivity import sensitivity
 
+        if self.among:
+            raise InputError(f"{self.opened.place}: is the best of several plans, whose proofs are of several problems")
         return sensitivity(
             self._planning, self._solution, self._alone.certificate, clock=_clock(time_limit_s, work_limit, 300.0)
         )

@@ -230,20 +230,24 @@ def among(judged: Judged[object]) -> Iterator[Among]:
     """The plans of a portfolio."""
     from fractions import Fraction
 
-    from shardproof.proofs.publishing.placed import parts_of
+    from shardproof.proofs.publishing.placed import asked_of, parts_among
     from shardproof.proofs.publishing.publisher import Among
 
+    if not judged.among:
+        return
+    job = asked_of(cast("AnyPlan", judged.among[0].held))
     for one in judged.among:
         cost, bound = one.main.cost, Fraction(max(0, one.main.lower_bound or 0), one.scale)
         step = None if cost is None else Fraction(cost, one.scale)
-        yield Among(parts_of(cast("AnyPlan", one.held)), step, bound, one is judged.taken)
+        parts = parts_among(cast("AnyPlan", one.held), job)
+        yield Among(parts, step, bound, one is judged.taken)
 
 
 def opened(judged: Judged[object], effort: Effort, path: Path | None, data: bytes) -> Opened:
     """A plan with what was found; of several the one that is taken, with what is claimed beside all of them."""
+    from shardproof.proofs.publishing.placed import asked_of
     from shardproof.proofs.publishing.publisher import Opened
 
     said = published(judged, effort, path, len(data))
-    first = cast("AnyPlan", judged.among[0].held) if judged.among else None
-    job = None if first is None else getattr(first, "asked", first.graph)
+    job = asked_of(cast("AnyPlan", judged.among[0].held)) if judged.among else None
     return Opened(cast("AnyPlan", judged.taken.held), said, judged.scale, data, judged.planning, job)

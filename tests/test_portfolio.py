@@ -20,11 +20,14 @@ from shardproof.models.machine.machine import load_machine
 from shardproof.models.problem.claims import Verdict
 from shardproof.models.program.graph import Graph
 from shardproof.models.program.tensor import Role
+from shardproof.models.text import InputError
 from shardproof.proofs.container.archive import read_container, write_container
 from shardproof.proofs.container.canonical import ContainerError, canonical
 from shardproof.proofs.container.kinds import PORTFOLIO
+from shardproof.proofs.pipelines.certificate import PipelineCertificate
 from shardproof.proofs.portfolio.file import decode_portfolio, write_portfolio
 from shardproof.verify.portfolio.certificate import Checked, check_portfolio
+from shardproof.verify.verbs import kinds
 from shardproof.verify.verbs.kinds import Effort, Judged, require_known
 from shardproof.verify.verdict import CheckResult
 
@@ -163,6 +166,8 @@ def test_the_least_is_taken_and_the_least_bound_counts(parts: list[bytes]) -> No
         assert found.scale == each[chosen].scale
         assert found.main.lower_bound == min(bounds) * found.scale // 1
         assert {a for j in each for a in j.main.assumptions} <= set(found.main.assumptions)
+        wanted = [f"{i}:{r.kind}" for i, j in enumerate(each) for r in j.results]
+        assert [r.kind for r in found.results] == [found.main.kind, *wanted]
 
 
 def test_what_is_wrong_inside_is_wrong_outside(parts: list[bytes]) -> None:
@@ -249,7 +254,71 @@ def test_what_is_inside_spends_the_room_of_the_file(parts: list[bytes]) -> None:
     from shardproof.proofs.container.archive import LIMITS
 
     members = read_container(write_portfolio(None, parts, 0))
-    size = sum(len(m) if isinstance(m, bytes) else m.nbytes for p in parts for m in read_container(p).values())
+    inside = (m for p in parts for m in read_container(p).values())
+    size = sum(len(m) if isinstance(m, bytes) else m.nbytes for m in [*members.values(), *inside])
     decode_portfolio(members, replace(LIMITS, total=size))
     with pytest.raises(ContainerError, match="would expand"):
         decode_portfolio(members, replace(LIMITS, total=size - 1))
+
+
+def test_what_stages_do_without_nobody_takes(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """A search that cannot do without tensor splits is not asked: its plan would have them."""
+    words = [*LINE, *FLAGS["stages"], *FLAGS["overlap"], "--without", "tensor", "-o", str(tmp_path / "p.spz")]
+    assert run(words) in (0, 5)
+    held = FrontDoor().open(tmp_path / "p.spz").held
+    assert isinstance(held, PipelineCertificate) and held.forbidden == ("tensor",) and held.overlap is not None
+    for other in ("rewrites", "submeshes"):
+        capsys.readouterr()
+        assert run([*words, *FLAGS[other]]) == 2
+        assert "--without and" in capsys.readouterr().err
+
+
+def test_the_model_of_an_assumed_program_is_not_proved(
+    planned: Callable[[tuple[str, ...]], Path], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Whoever swaps the cheaper plan's program for another of the same interface gets no `proved` for the user's."""
+    members = read_container(planned(("overlap", "rewrites")))
+    plans = [content for name, content in members.items() if name.startswith("plans/") and isinstance(content, bytes)]
+    path, step = tmp_path / "p.spz", ["--model", MODEL, "--batch", "16", "--train", "sgd"]
+    for chosen, code in ((1, 5), (0, 0)):
+        kept = [p for p in plans if "overlap.json" in read_container(p)]
+        write_portfolio(path, kept if chosen else kept[:1], chosen)
+        capsys.readouterr()
+        assert run(["check", str(path), *step]) == code
+        told = capsys.readouterr().out
+        assert ("assumed and not proved" in told) is bool(chosen)
+        assert run(["check", str(path)]) == 0  # under an assumption with a name
+
+
+def test_tables_are_kept_of_the_plan_that_is_taken_alone(parts: list[bytes]) -> None:
+    plain = shardproof.plan(MODEL, MACHINE, batch=16, train="sgd", work_limit=5_000_000).opened.data
+    order = [parts[1], plain]
+    costs = [Fraction(j.main.cost or 0, j.scale) for j in map(judged, order)]
+    found = judged(write_portfolio(None, order, costs.index(min(costs))))
+    assert [one.planning is not None for one in found.among] == [c == min(costs) for c in costs]
+
+
+def test_the_same_steps_give_the_same_bytes(tmp_path: Path) -> None:
+    files = [tmp_path / "a.spz", tmp_path / "b.spz"]
+    for file in files:
+        assert run([*LINE, *FLAGS["overlap"], *FLAGS["rewrites"], "--work-limit", "2M", "-o", str(file)]) in (0, 5)
+    assert files[0].read_bytes() == files[1].read_bytes()
+
+
+def test_constants_are_not_moved_in_several_problems_at_once(
+    planned: Callable[[tuple[str, ...]], Path], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    plain = shardproof.plan(MODEL, MACHINE, batch=16, train="sgd", work_limit=5_000_000).opened.data
+    path = tmp_path / "p.spz"
+    write_portfolio(path, [plain], 0)
+    with pytest.raises(InputError, match="the best of several plans"):
+        shardproof.load(path).sensitivity()
+    assert run(["sensitivity", str(path)]) == 3
+    assert "the best of several plans" in capsys.readouterr().err
+
+
+def test_reading_what_is_inside_is_charged(parts: list[bytes], monkeypatch: pytest.MonkeyPatch) -> None:
+    read: list[int] = []
+    monkeypatch.setattr(kinds, "charge_reading", lambda members, budget: read.append(len(members)))
+    judged(write_portfolio(None, parts, 0))
+    assert read == [len(read_container(p)) for p in parts]

@@ -32,6 +32,7 @@ from ..joint.request import carry_out_jointly
 from ..overlap.request import carry_out_overlapped
 from ..overlap.search import Unfit
 from ..pipelines.request import AUTO, PipelineRequest, carry_out_pipelined
+from ..planning.plan import Planned
 from ..planning.request import PlanRequest, carry_out, program_of
 from ..planning.time_limit import TimeLimit
 from ..selection.model.clock import Progress, Quiet
@@ -53,7 +54,11 @@ class Freedoms:
         return self.overlap + self.submeshes + self.rewrites + (self.stages is not None)
 
     def several(self, request: PlanRequest) -> bool:
-        """Whether no one search knows all that is asked."""
+        """Whether no one search knows all that is asked.  What stages do without, no other search does without: then
+        stages alone are searched.
+        """
+        if self.stages is not None and self.stages.without:
+            return False
         alone = self.overlap or self.submeshes or self.rewrites
         beside = AUTO in (request.recompute, request.micro_batch) or (self.submeshes and request.memory is not None)
         return self.count > 1 or (alone and beside)
@@ -89,14 +94,16 @@ class Best:
     candidates: tuple[Candidate, ...]
     left_out: tuple[LeftOut, ...]
 
+    @property
+    def taken(self) -> Candidate | None:
+        """The plan of the least step, of plans that take as long the first; None without any."""
+        return min(self.candidates, key=lambda c: c.step, default=None)
+
     def data(self) -> bytes | None:
-        """The file of all plans, or of the only one; None without any.  Of plans that take as long, the first."""
-        if not self.candidates:
-            return None
-        first = min(range(len(self.candidates)), key=lambda i: self.candidates[i].step)
-        if len(self.candidates) == 1:
-            return self.candidates[0].data
-        return write_portfolio(None, [c.data for c in self.candidates], first)
+        """The file of all plans, or of the only one; None without any."""
+        if self.taken is None or len(self.candidates) == 1:
+            return None if self.taken is None else self.taken.data
+        return write_portfolio(None, [c.data for c in self.candidates], self.candidates.index(self.taken))
 
 
 NO_LIMIT: Final = "plans on submeshes keep no memory limit yet"
@@ -160,13 +167,8 @@ class Searches:
         request = self.request
         if self._open:
             outcome = carry_out(request, self._part(), self.progress, self.notify)
-            graph, plan = outcome.graph, outcome.planned.plan
-            if plan is not None:
-                self._keep(
-                    write_plan(None, with_bars(outcome.planned)),
-                    outcome.planned.answer.cost,
-                    outcome.planned.planning.problem.scale,
-                )
+            graph = outcome.graph
+            self._keep_placements(outcome.planned)
         else:
             graph = program_of(request)[0]
         return replace(request, graph=graph, train=None, loss=None, recompute="none", precision=None, micro_batch="1")
@@ -211,14 +213,8 @@ class Searches:
 
     def _alone(self, job: PlanRequest) -> str:
         outcome = carry_out(job, self._part(), self.progress, self.notify)
-        if outcome.planned.plan is None:
-            return "nothing was found that fits"
-        self._keep(
-            write_plan(None, with_bars(outcome.planned)),
-            outcome.planned.answer.cost,
-            outcome.planned.planning.problem.scale,
-        )
-        return ""
+        self._keep_placements(outcome.planned)
+        return "" if self.found else "nothing was found that fits"
 
     def _attempt(self, part: str, search: Callable[[], str], must: bool = False) -> None:
         """Search; what has nothing to work on is left out, and so is what comes when the limit has passed and there is
@@ -235,6 +231,10 @@ class Searches:
             why = str(error)
         if why:
             self.left_out.append(LeftOut(part, why))
+
+    def _keep_placements(self, planned: Planned) -> None:
+        if planned.plan is not None:
+            self._keep(write_plan(None, with_bars(planned)), planned.answer.cost, planned.planning.problem.scale)
 
     def _keep(self, data: bytes, cost: int | None, scale: int) -> None:
         if cost is not None and data not in self.planned:

@@ -32,7 +32,6 @@ from ...models.terminal.options import (
 from ...models.text import InputError
 from ...models.verbs.describe import training_of
 from ...models.verbs.optimizer import OPTIMIZER, PRECISION, PRECISION_HELP
-from ...proofs.publishing.publisher import Publisher
 from ...proofs.selection.load import load_selection_problem
 from ..explain.audit import Outcome, render_audit, render_unconfirmed
 from ..explain.request import (
@@ -50,6 +49,7 @@ from ..selection.solve import Engine
 from .audit_joint import audit_program
 from .audit_pipelined import audit_pipelined
 from .combinations import AUDIT
+from .door import Door
 from .results import asked_json, asked_lines
 from .search_options import effort_option, engine_option, gap_option, limit_options, started
 
@@ -122,7 +122,7 @@ UNCONFIRMED: Final[dict[str, object]] = {
 @click.pass_obj
 @combined(AUDIT)
 def audit_command(
-    publisher: Publisher,
+    publisher: Door,
     subject: str,
     strategy: Path,
     machine: str | None,

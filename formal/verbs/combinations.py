@@ -35,6 +35,7 @@ PLAN: Final = Combinations(
         Needs("micro_batch=auto", ("memory",), "it weighs time against memory"),
         Needs("interleave", ("pipeline",), "it lets stages have several chunks of the model"),
         Needs("without", ("pipeline",), "it forbids placements of pipelined steps"),
+        Apart("without", ("views", "joint"), "it forbids placements of stages alone"),
         Apart("recompute=auto", ("micro_batch=auto",), "each is a search with the other settled"),
         Apart("vocabulary", _SAID, "the space says its vocabulary already: leave out one of the two"),
         Apart("vocabulary", ("space_name=*,uneven*",), "no vocabulary says uneven blocks: leave out one of the two"),

@@ -20,7 +20,7 @@ from ..planning.request import PlanRequest
 from ..planning.time_limit import TimeLimit
 from ..selection.tree.infeasible import least_use
 from .conflict import conflict, conflict_lines
-from .results import outcome
+from .results import outcome, spent
 
 
 def plan_overlap(publisher: Publisher, request: PlanRequest, clock: TimeLimit, output: Path, as_json: bool) -> int:
@@ -42,11 +42,7 @@ def plan_overlap(publisher: Publisher, request: PlanRequest, clock: TimeLimit, o
         emit(
             {
                 **data,
-                "plan": str(output),
-                "seconds": round(clock.elapsed_s, 3),
-                "processor_seconds": round(clock.processor_s, 3),
-                "phases": clock.rounded(),
-                "work": clock.work,
+                **spent(clock, output),
             }
         )
         return code
@@ -84,15 +80,12 @@ def _infeasible(found: Unfit, published: Published, output: Path, clock: TimeLim
     claim = replace(claim, least_limit=None)  # known of the rows, not of schedules
     if as_json:
         data = {"status": "infeasible", "cost": None, "lower_bound": None, "conflict": conflict(found.rows, claim)}
-        more = {"verdict": published.verdict.value, "identity": published.identity, "plan": str(output)}
+        more = {"verdict": published.verdict.value, "identity": published.identity}
         emit(
             {
                 **data,
                 **more,
-                "seconds": round(clock.elapsed_s, 3),
-                "processor_seconds": round(clock.processor_s, 3),
-                "phases": clock.rounded(),
-                "work": clock.work,
+                **spent(clock, output),
             }
         )
         return Exit.INFEASIBLE

@@ -19,7 +19,7 @@ from ..pipelines.request import PipelineRequest, carry_out_pipelined
 from ..pipelines.scheduled import Scheduled
 from ..pipelines.search import Searched
 from ..planning.time_limit import TimeLimit
-from .results import outcome
+from .results import outcome, spent
 
 MOST_NAMED = 4
 """Pairs that stay open and are named."""
@@ -58,11 +58,7 @@ def plan_pipeline(
         emit(
             {
                 **data,
-                "plan": str(output),
-                "seconds": round(clock.elapsed_s, 3),
-                "processor_seconds": round(clock.processor_s, 3),
-                "phases": clock.rounded(),
-                "work": clock.work,
+                **spent(clock, output),
             }
         )
         return code

@@ -34,7 +34,6 @@ from ...models.text import bytes_text
 from ...models.verbs.optimizer import LOSS, MICRO, MICRO_HELP, OPTIMIZER, PRECISION, PRECISION_HELP
 from ...proofs.pipelines.certificate import FORBIDDEN_WORDS
 from ...proofs.plan.bundle import write_plan
-from ...proofs.publishing.publisher import Publisher
 from ..explain.bars import bar_lines, bars_json, with_bars
 from ..explain.cost_table import CostRow, cost_table, render_cost_table
 from ..pipelines.request import MOST_CHUNKS, PipelineRequest, pipeline_request
@@ -48,6 +47,7 @@ from ..portfolio.search import Freedoms
 from ..selection.solve import Engine
 from .combinations import PLAN
 from .conflict import no_solution
+from .door import Door
 from .joint import run_joint
 from .overlapped import plan_overlap
 from .pipelined import plan_pipeline
@@ -90,7 +90,7 @@ class PlanOptions:
     output: Path
     as_json: bool
 
-    def request(self, publisher: Publisher, notes: list[str]) -> PlanRequest:
+    def request(self, publisher: Door, notes: list[str]) -> PlanRequest:
         """What is asked of the planner; `notes` takes what the frontend and the comparison with it say."""
         return PlanRequest(
             noted(publisher, self.model, self.batch, notes, self.attention, self.compare, self.train is not None),
@@ -198,7 +198,7 @@ class PlanOptions:
 @click.pass_obj
 @combined(PLAN)
 @gathered(PlanOptions)
-def plan_command(publisher: Publisher, options: PlanOptions) -> int:
+def plan_command(publisher: Door, options: PlanOptions) -> int:
     """Plan MODEL (zoo name, ONNX file, FILE.py:NAME or JSON graph) on a machine and prove what is said about the
     plan.
     """
@@ -212,10 +212,10 @@ def plan_command(publisher: Publisher, options: PlanOptions) -> int:
         return plan_portfolio(publisher, request, freedoms, clock, options.output, options.as_json, notes)
     if (options.overlap or asked is not None) and not options.as_json:
         say(*(f"note: {note}" for note in notes))
-    if options.overlap:
-        return plan_overlap(publisher, request, clock, options.output, options.as_json)
     if asked is not None:
         return plan_pipeline(publisher, asked, clock, options.output, options.as_json, settings)
+    if options.overlap:
+        return plan_overlap(publisher, request, clock, options.output, options.as_json)
     if options.views:
         return run_views(publisher, request, options.output, options.as_json, clock, notes)
     if options.joint:

@@ -11,7 +11,7 @@ from ...proofs.publishing.publisher import Published, Publisher
 from ..planning.request import PlanRequest
 from ..planning.time_limit import TimeLimit
 from ..portfolio.search import Best, Freedoms, Searches
-from .results import outcome
+from .results import outcome, spent
 
 
 def plan_portfolio(
@@ -28,23 +28,18 @@ def plan_portfolio(
         best = Searches(
             request, freedoms, clock, watch, watch.count, lambda words: watch.update(words, None, None)
         ).run()
-    data = best.data()
-    if data is None:
+    data, taken = best.data(), best.taken
+    if data is None or taken is None:
         return _nothing(best, as_json)
     with Watch("checking") as watch, clock.phase("check"):
         published = publisher.publish(output, data, notify=watch.count)
     code, status = outcome(published, request.gap)
-    scale = min(best.candidates, key=lambda c: c.step).scale
     if as_json:
         emit(
             {
-                **_document(best, published, status, scale),
+                **_document(best, published, status, taken.scale),
                 **({"notes": notes} if notes else {}),
-                "plan": str(output),
-                "seconds": round(clock.elapsed_s, 3),
-                "processor_seconds": round(clock.processor_s, 3),
-                "phases": clock.rounded(),
-                "work": clock.work,
+                **spent(clock, output),
             }
         )
         return code
@@ -54,7 +49,7 @@ def plan_portfolio(
     say(f"{named}: {f'the best of {len(best.candidates)} plans' if several else 'one plan'}")
     say(*(f"note: {note}" for note in notes), *(f"  {one.words}" for one in published.among))
     say(*(f"left out: {x.part}: {x.why}" for x in best.left_out))
-    say(_sentence(published, scale, several))
+    say(_sentence(published, taken.scale, several))
     if bars := scaled_words(machine):
         say(bars)
     say(f"identity {published.identity}")

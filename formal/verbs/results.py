@@ -76,6 +76,17 @@ def document(
     }
 
 
+def spent(clock: TimeLimit, output: Path) -> dict[str, object]:
+    """Where the answer was written, and what it took, as data."""
+    return {
+        "plan": str(output),
+        "seconds": round(clock.elapsed_s, 3),
+        "processor_seconds": round(clock.processor_s, 3),
+        "phases": clock.rounded(),
+        "work": clock.work,
+    }
+
+
 def sentence(published: Published, problem: SelectionProblem) -> str:
     if published.cost is None:
         return f"the checker says {published.verdict.value}: {published.reason}"

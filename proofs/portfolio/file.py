@@ -56,7 +56,7 @@ def decode_portfolio(members: Mapping[str, Member], limits: Limits = LIMITS) -> 
     if set(members) != wanted:
         odd = min(set(members) ^ wanted)
         raise ContainerError(f"member {odd!r}", "is missing" if odd in wanted else "belongs to no plan of the file")
-    plans, left = [], limits.total
+    plans, left = [], limits.total - sum(len(m) for m in members.values() if isinstance(m, bytes))
     for i, name in enumerate(names):
         content = members[_member(i)]
         if not isinstance(content, bytes):

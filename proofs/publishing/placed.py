@@ -14,6 +14,7 @@ from ..plan.bundle import Plan
 from ..views.certificate import ViewsCertificate
 
 if TYPE_CHECKING:
+    from ...models.program.graph import Graph
     from .publisher import AnyPlan
 
 
@@ -26,6 +27,17 @@ def placed_plan(held: Plan | OverlapCertificate | ViewsCertificate) -> Plan:
             return Plan(held.graph, held.machine, held.space, held.memory, held.choices, (), held.least, ())
         case ViewsCertificate():
             return Plan(held.graph, held.machine, held.space, None, held.choices, (), held.least, ())
+
+
+def asked_of(held: AnyPlan) -> Graph:
+    """The program that a plan is about: of a joint plan the user's, which its own is equal to."""
+    return held.asked if isinstance(held, Plan) else held.graph
+
+
+def parts_among(held: AnyPlan, job: Graph) -> str:
+    """`parts_of` one plan of several, with its program where that is neither the job's nor said by the parts."""
+    other = not isinstance(held, Plan) and held.graph.sha256() != job.sha256()
+    return f"{parts_of(held)}, of {held.graph.name}" if other else parts_of(held)
 
 
 def parts_of(held: AnyPlan) -> str:

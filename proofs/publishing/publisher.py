@@ -24,7 +24,6 @@ if TYPE_CHECKING:  # signatures only: a verb that publishes placements does not 
     from ...models.problem.claims import Verdict
     from ...models.problem.selection_problem import SelectionProblem
     from ...models.program.graph import Graph
-    from ...models.sources.building.original import Comparison, Original
     from ..overlap.certificate import OverlapCertificate
     from ..pipelines.certificate import PipelineCertificate
     from ..plan.bars import Bars
@@ -37,8 +36,8 @@ if TYPE_CHECKING:  # signatures only: a verb that publishes placements does not 
 
 @dataclass(frozen=True)
 class Among:
-    """One plan of several.  `parts` in words; seconds of its `step`, and what no plan that its claim is about goes
-    below; whether it is the one that is taken.
+    """One plan of several.  `parts` in words, with the program's name where it is another one than the job's; seconds
+    of its `step`, and what no plan that its claim is about goes below; whether it is the one that is taken.
     """
 
     parts: str
@@ -135,7 +134,9 @@ class Opened:
     @property
     def asked(self) -> Graph:
         """The program that was asked about, which the plan's is equal to."""
-        own = self.held.graph if self.job is not None else getattr(self.held, "asked", self.held.graph)
+        from .placed import asked_of
+
+        own = self.held.graph if self.job is not None else asked_of(self.held)
         job = own if self.job is None else self.job
         return job if (job.outputs, job.state) == (own.outputs, own.state) else own
 
@@ -272,10 +273,6 @@ class Publisher(Protocol):
 
     def rules(self, path: Path | None, library: Library) -> dict[str, str]:
         """Publish judgements of rules: rule -> what the checker says (proved, refuted, vacuous, undecided, derived)."""
-        ...
-
-    def compared(self, graph: Graph, original: Original, wanted: bool, trained: bool) -> Comparison:
-        """An imported graph beside the program that it came from; raises `Differs`."""
         ...
 
     def restricted(

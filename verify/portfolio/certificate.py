@@ -96,10 +96,17 @@ def unproved(plans: Sequence[Checked]) -> list[str]:
     """Assumptions: programs that are said to compute what the job's does, by no rule of the file."""
     job = plans[0].asked.sha256()
     derived = {p.derived.sha256() for p in plans if p.asked.sha256() == job and p.verdict is Verdict.PROVED}
-    others = {p.asked.sha256(): p.asked.name for p in plans}
-    return [
-        f"same-function({name}, {digest[:SHOWN]})" for digest, name in others.items() if digest not in {job, *derived}
-    ]
+    others = {p.asked.sha256(): p.asked for p in plans}
+    return [_flag(graph) for digest, graph in others.items() if digest not in {job, *derived}]
+
+
+def _flag(graph: Graph) -> str:
+    return f"same-function({graph.name}, {graph.sha256()[:SHOWN]})"
+
+
+def assumed_program(graph: Graph, assumptions: Sequence[str]) -> bool:
+    """Whether a claim with these assumptions rests on the program's computing what the job's does, unproved."""
+    return _flag(graph) in assumptions
 
 
 def interface(graph: Graph) -> tuple[object, ...]:

@@ -190,7 +190,7 @@ def _portfolio(members: Mapping[str, Member], effort: Effort, about: Problems) -
             raise ContainerError(f"plan {i}, {error.place}", error.message) from None
         asked, derived, machine, memory = _job(judged.held)
         plans.append(Checked(asked, derived, machine, memory, judged.scale, judged.main, judged.verdict))
-        found.append(judged)
+        found.append(judged if i == portfolio.chosen else replace(judged, planning=None))  # tables are large
     inside = (replace(r, kind=f"{i}:{r.kind}") for i, judged in enumerate(found) for r in judged.results)
     taken = found[portfolio.chosen]
     results = (check_portfolio(plans, portfolio.chosen), *inside)

@@ -20,9 +20,10 @@ from ...proofs.overlap.certificate import OverlapCertificate
 from ...proofs.pipelines.certificate import PipelineCertificate
 from ...proofs.plan.bundle import Plan
 from ...proofs.portfolio.file import Portfolio
-from ...proofs.publishing.placed import parts_of
+from ...proofs.publishing.placed import asked_of, parts_among
 from ...proofs.views.certificate import ViewsCertificate
 from ..pipelines.bound import PICO
+from ..portfolio.certificate import assumed_program
 from ..verdict import CheckResult
 from .kinds import Kind
 from .others import (
@@ -188,9 +189,11 @@ def tell_portfolio(path: str, members: Mapping[str, Member], request: Request, k
     found = kind.judge(members, request.effort, request.about)
     chosen = held(found, Portfolio).chosen
     programs = [_program(judged.held) for judged in found.among]
-    taken, first = programs[chosen], programs[0]
-    graph = first.asked if isinstance(first, Plan) else first.graph
+    taken, graph = programs[chosen], asked_of(programs[0])
     scales = [judged.scale or 1 for judged in found.among]
+
+    assumed = [assumed_program(asked_of(program), found.results[0].assumptions) for program in programs]
+    unknown = [_assumed(chosen, graph)] if assumed[chosen] and request.own.graph is not None else []
 
     def line(r: CheckResult) -> str:
         inside, colon, _ = r.kind.partition(":")
@@ -199,16 +202,28 @@ def tell_portfolio(path: str, members: Mapping[str, Member], request: Request, k
     return Subject(
         f"best of {len(programs)} plans, plan {chosen}",
         found.identity,
-        (*request.own.results(graph, taken.machine), *found.results),
+        (*request.own.results(graph, taken.machine), *unknown, *found.results),
         line,
         graph,
         found.results[0].space,
         taken.memory_limit if isinstance(taken, Plan) else getattr(taken, "memory", None),
         (taken.machine,),
-        own=tuple(f"plan {i}: {parts_of(program)}" for i, program in enumerate(programs)),
+        own=tuple(
+            f"plan {i}: {parts_among(program, graph)}{NOT_PROVED if assumed[i] else ''}"
+            for i, program in enumerate(programs)
+        ),
         rounding=found.rounding,
-        document={"chosen": chosen, "among": [parts_of(program) for program in programs]},
+        document={"chosen": chosen, "among": [parts_among(program, graph) for program in programs]},
     )
+
+
+NOT_PROVED: Final = ", which is assumed and not proved to compute what the program of plan 0 does"
+
+
+def _assumed(chosen: int, job: Graph) -> CheckResult:
+    """The user's model is that of plan 0; whether the plan that is taken computes it nobody has proved."""
+    reason = f"plan {chosen} is of another program than {job.name}{NOT_PROVED}"
+    return CheckResult("Model", Verdict.UNDECIDED, None, None, "", (), reason)
 
 
 AnyProgram = Plan | PipelineCertificate | OverlapCertificate | ViewsCertificate
