@@ -50,6 +50,7 @@ WORDS = {
     "formal.report.parts.parts_diff_page": "text",
     "formal.selection.engines.consult.conversation": "text",
     "formal.selection.tree.infeasible.least_use": "names the rows of a conflict",
+    "verify.portfolio.certificate.assumed_program": "reads an assumption",
     "verify.verdict.report": "text",
     "verify.verdict.worst": "the verdict of several files",
 }
