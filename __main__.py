@@ -9,11 +9,15 @@ from __future__ import annotations
 import os
 import signal
 import sys
+import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from importlib import import_module
 from pathlib import Path
 from typing import Any
+
+_BEGUN = time.monotonic() - time.process_time()
+"""When this process began, as far as Python knows: a time limit counts from then on."""
 
 
 @contextmanager
@@ -225,7 +229,9 @@ class _Verbs(_Group):
 def cli(ctx: click.Context) -> None:
     """Plan how a deep-learning program is split over a machine, and prove what is said about the plan."""
     from shardproof.front_door import FrontDoor
+    from shardproof.models.terminal.console import BEGUN
 
+    ctx.meta[BEGUN] = ctx.obj
     ctx.obj = FrontDoor()
 
 
@@ -238,8 +244,11 @@ def _report(message: str, code: int, as_json: bool, notes: Sequence[str] = ()) -
     return code
 
 
-def run(arguments: list[str] | None = None) -> int:
-    """Run one command line and return its exit code (`models.terminal.console.Exit`)."""
+def run(arguments: list[str] | None = None, begun: float | None = None) -> int:
+    """Run one command line and return its exit code (`models.terminal.console.Exit`).  `begun`: the moment
+    (`time.monotonic`) from which time limits count, None for now.
+    """
+    begun = time.monotonic() if begun is None else begun
     with starting():
         from shardproof.models.terminal.console import Exit, say
         from shardproof.models.text import NoAnswer
@@ -247,7 +256,7 @@ def run(arguments: list[str] | None = None) -> int:
 
     as_json = asks_json(sys.argv[1:] if arguments is None else arguments)
     try:
-        result: Any = cli.main(args=arguments, prog_name="shardproof", standalone_mode=False)
+        result: Any = cli.main(args=arguments, prog_name="shardproof", standalone_mode=False, obj=begun)
     except click.UsageError as error:
         if isinstance(
             error, getattr(click.exceptions, "NoArgsIsHelpError", ())
@@ -287,7 +296,7 @@ def main() -> None:
     set.
     """
     try:
-        code = run()
+        code = run(begun=_BEGUN)
     except Exception as error:  # the last line of defence: anything that reaches here is a defect of ours
         if os.environ.get("SHARDPROOF_DEBUG"):
             raise

@@ -56,7 +56,10 @@ class FrontDoor:
         """What the checker says of the bytes; the file appears only if nothing is refuted, or without a verdict where
         the time is over, or an interrupt arrives meanwhile.
         """
+        from contextlib import nullcontext
+
         from shardproof.models.files.output import write_file
+        from shardproof.models.terminal.ticks import ticking
         from shardproof.proofs.container.archive import read_container
         from shardproof.proofs.publishing.publisher import SelfCheckFailed
         from shardproof.proofs.publishing.unchecked import unchecked
@@ -70,9 +73,10 @@ class FrontDoor:
 
         effort = Effort(notify=told, budget=Budget.asked(self._look))
         try:
-            told(0, 0)
-            members = read_container(data)
-            judged = require_known(members, "our own result").judge(members, effort, hashed(about))
+            with nullcontext() if self._late is None else ticking(self._look):  # a check may be long between two looks
+                told(0, 0)
+                members = read_container(data)
+                judged = require_known(members, "our own result").judge(members, effort, hashed(about))
         except (OutOfTime, KeyboardInterrupt):
             if self._late is None:  # nobody limits it
                 raise

@@ -19,7 +19,8 @@ class _Counted:
     """Seconds of the wall in which something is being compiled, in whichever threads."""
 
     def __init__(self) -> None:
-        self._lock, self._under_way, self._since, self._before = threading.Lock(), 0, 0.0, 0.0
+        # of a kind that a signal's handler may take again: it asks for the time too
+        self._lock, self._under_way, self._since, self._before = threading.RLock(), 0, 0.0, 0.0
 
     def on_start(self, event: object) -> None:
         """Called by numba before a kernel, or what it calls, is compiled."""

@@ -27,7 +27,8 @@ from shardproof.formal.explain.audit import audit_problem
 from shardproof.formal.planning.plan import plan_graph
 from shardproof.formal.planning.simple import simple_plans
 from shardproof.formal.planning.strategy import ChoiceList
-from shardproof.formal.planning.time_limit import TimeLimit, tables_in_time
+from shardproof.formal.planning.tables import tables_in_time
+from shardproof.formal.planning.time_limit import END_PART_S, END_S, TimeLimit
 from shardproof.formal.selection.answer import Answer, answer_of, claimed
 from shardproof.formal.selection.bound.dual import score_of
 from shardproof.formal.selection.bound.plain import plain_dual
@@ -308,11 +309,15 @@ def test_time_is_held_back_for_the_check() -> None:
     limit.hold_back(5.0)
     assert clock.left() == 60.0 and not said
     seconds[0] = 20.0
-    limit.hold_back(30.0)  # 1.1 * 60 + 10 - 30 - END_S = 38
-    assert clock.left() == pytest.approx(18.0) and not said
+    limit.hold_back(30.0)  # 1.1 * 60 + 10 - 30 - 20 are left but for the end
+    assert clock.left() == pytest.approx(26.0 - END_S) and not said
     limit.load = 2.0
     limit.hold_back(30.0)  # ending takes twice as long beside other programs
-    assert clock.left() == pytest.approx(10.0) and not said
+    assert clock.left() == pytest.approx(26.0 - 2 * END_S) and not said
+    many = shared_tables(17, n=6, k=4, rows=False)
+    limit.hold_back(30.0, many)  # what is written is longer where there are more parts
+    parts = len(many.vertices) + len(many.edges)
+    assert clock.left() == pytest.approx(26.0 - 2 * (END_S + END_PART_S * parts)) and not said
     limit.hold_back(90.0)
     assert clock.left() == pytest.approx(6.0) and not limit.late()
     assert len(said) == 1 and "what is not confirmed by then is left to you" in said[0]

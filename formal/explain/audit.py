@@ -40,7 +40,7 @@ from ..planning.layouts import TensorLayouts, resolve_layouts
 from ..planning.report import amount, percent
 from ..planning.strategy import Applied, ChoiceList, Derived, Strategy, choices_of, resolve
 from ..selection.answer import Answer
-from ..selection.model.clock import Clock, Progress
+from ..selection.model.clock import Clock, Overdue, Progress
 from ..selection.model.restrict import restrict
 from ..selection.solve import Engine, solve
 from .bars import bar_lines, bars_json, bars_of
@@ -174,7 +174,13 @@ def audit(
     """Audit a strategy for a model.  Raises `StrategyError` or `SpaceError` when the strategy does not fit."""
     applied = applied_strategy(strategy, planning)
     report = _audit(planning.problem, PlanTerms(planning), applied, time_limit, gap, engine, progress, clock)
-    return report if not planning.machine.bars else within_bars(report, planning)
+    if not planning.machine.bars:
+        return report
+    try:
+        return within_bars(report, planning)
+    except Overdue:  # without them nothing is refuted
+        open_ = report.outcome is Outcome.REFUTED
+        return replace(report, planning=planning, outcome=Outcome.UNDECIDED if open_ else report.outcome)
 
 
 def within_bars(report: AuditReport, planning: Planning) -> AuditReport:

@@ -30,7 +30,8 @@ from ..planning.layouts import TensorLayouts, tensor_layouts
 from ..planning.plan import fitting_space, require_size
 from ..planning.schedules import propagate
 from ..planning.strategy import ChoiceList, Strategy, StrategyError, load_strategy, read_strategy
-from ..planning.time_limit import SMALLER, TimeLimit, check_seconds, tables_in_time, tables_or_none
+from ..planning.tables import SMALLER, tables_in_time, tables_or_none
+from ..planning.time_limit import TimeLimit, check_seconds
 from ..selection.model.clock import Progress
 from ..selection.solve import Engine
 from .audit import AuditReport, Outcome, applied_strategy, audit, audit_problem

@@ -37,8 +37,8 @@ from ...proofs.plan.bundle import Plan
 from ..planning.plan import communication, versions
 from ..planning.simple import simple_plans
 from ..selection.answer import Answer
-from ..selection.fallback import certified
-from ..selection.model.clock import Clock, Progress
+from ..selection.fallback import certified, fallback
+from ..selection.model.clock import Clock, Overdue, Progress
 from ..selection.model.restrict import restrict
 from ..selection.relax_resources import relax_resources
 from ..selection.solve import Engine, solve
@@ -55,6 +55,8 @@ NARROWER: Final = (
 """Rules that are tried where more give too large an e-graph."""
 RULES_SHARE: Final = 0.15
 """Share of the time for one set of rules; what they have added by then is the e-graph."""
+ALL_RULES_SHARE: Final = 0.3
+"""Share of the time for all sets of rules that are tried."""
 TABLES_SHARE: Final = 0.5
 """Share of the time for the first tables of all programs; beyond, the graph stays as it is."""
 LARGE_SHARE: Final = 0.2
@@ -152,15 +154,20 @@ def plan_jointly(
     def more(planning: JointPlanning, level: int) -> JointPlanning:
         return larger(planning, level, kept.share(LARGE_SHARE), notify) or planning
 
-    if level is not None:
-        known += search.starts(first, plain, base, kept.share(STARTS_SHARE))
-        attempt(first, kept)
-    elif first.skeleton.level > SMALL or not attempt(first, kept.share(FIRST_SHARE)):
-        middle = first if first.skeleton.level > SMALL else more(first, MIDDLE)
-        known += search.apart(middle, kept.share(APART_SHARE))
-        if not attempt(middle, kept.share(FIRST_SHARE).at_most(first_s)):
-            known += search.starts(middle, plain, base, kept.share(STARTS_SHARE))
-            attempt(more(middle, LARGE), kept)
+    try:
+        if level is not None:
+            known += search.starts(first, plain, base, kept.share(STARTS_SHARE))
+            attempt(first, kept)
+        elif first.skeleton.level > SMALL or not attempt(first, kept.share(FIRST_SHARE)):
+            middle = first if first.skeleton.level > SMALL else more(first, MIDDLE)
+            known += search.apart(middle, kept.share(APART_SHARE))
+            if not attempt(middle, kept.share(FIRST_SHARE).at_most(first_s)):
+                known += search.starts(middle, plain, base, kept.share(STARTS_SHARE))
+                attempt(more(middle, LARGE), kept)
+    except Overdue:
+        if not found:
+            nothing = Answer(Status.UNKNOWN, None, None, None, None, clock.seconds())
+            found.append((first, fallback(first.problem, nothing, clock, search.fitting(first, known))))
     known += [_program(planning, a.solution) for planning, a in found if a.solution is not None]
     planning, answer = min(
         ((p, _runnable(p, a, search.fitting(p, known))) for p, a in found),
@@ -215,8 +222,10 @@ def safe(
     left out: where it is too large, all but some (`NARROWER`); else one, if that is enough, else the last ones.
     """
 
+    until = (clock or Clock()).share(ALL_RULES_SHARE)
+
     def over() -> Callable[[], bool]:
-        return (clock or Clock()).share(RULES_SHARE).over
+        return until.share(RULES_SHARE / ALL_RULES_SHARE).over
 
     left = dict(rules)
     egraph, derivation = saturate(graph, left, over=over(), pays=pays)

@@ -7,7 +7,8 @@ from collections.abc import Callable
 from ...models.cost.selection import Notify, Planning
 from ..planning.plan import default_space
 from ..planning.request import PlanRequest, program_of
-from ..planning.time_limit import TimeLimit, plan_check_seconds, tables_in_time
+from ..planning.tables import tables_in_time
+from ..planning.time_limit import TimeLimit, plan_check_seconds
 from .search import Overlapped, Unfit, overlapped
 
 CHECK_SHARE = 0.3
@@ -23,6 +24,6 @@ def carry_out_overlapped(
     """(the problem, an overlapped plan of it, or the proof that none fits, or None: neither was found in time)."""
     graph, machine = program_of(request)[0], request.machine
     planning = tables_in_time(graph, machine, request.space, default_space(machine), request.memory, limit, notify)
-    limit.hold_back(plan_check_seconds(planning, limit))
+    limit.hold_back(plan_check_seconds(planning, limit), planning.problem)
     with limit.phase("search"):
         return planning, overlapped(planning, limit.clock.share(1 - CHECK_SHARE), request.gap, tell)

@@ -11,6 +11,7 @@ is the plan.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from fractions import Fraction
 from itertools import chain as chained
@@ -28,7 +29,7 @@ from ...models.program.graph import Graph
 from ...proofs.overlap.certificate import OverlapCertificate
 from ...proofs.schedules.certificate import ScheduleCertificate
 from ...proofs.selection.certificates import SelectionCertificate
-from ..selection.model.clock import Clock
+from ..selection.model.clock import Clock, Overdue
 from ..selection.relax_resources import may_fit
 from .exposed import less_exposed
 from .memory import MOST_OPERATORS, kept_past, rows_of_every_order
@@ -247,75 +248,106 @@ def overlapped(
     """The best plan within the time, or the proof that nothing fits; None if neither was found."""
     if (nothing := unfit(planning, clock, thoroughly=False)) is not None:
         return nothing
-    best: Planned | None = None
-    bound: tuple[int, Weights, SelectionCertificate] | None = None
-    known: list[tuple[int, ...]] = []
-    chains: list[Chain] = []
-    tried: set[Weights] = set()
-    weights: Weights = (1, 1)
-    limited = planning.problem.limit is not None
-    for _ in range(ROUNDS):
-        tried.add(weights)
-        try:
-            part = weighted(planning, chains, weights)
-        except ProblemError:
-            break
-        answer = solved(part, clock.share(SOLVE_SHARE), gap / 4, planning, known)
-        answers = [answer]
-        found = [] if answer.solution is None else [answer.solution]
-        if limited and found and fitted(planning, found[0], Clock(0.0)) is None:  # not in the orders that were tried
-            for in_order in (True, False):
-                if clock.over():
-                    break
-                close = weighted(planning, chains, weights, rows="program" if in_order else "every")
-                other = solved(close, clock.share(SOLVE_SHARE), gap / 4, planning, known)
-                answers += [] if in_order else [other]
-                found += [] if other.solution is None else [other.solution]
-        for a in answers:
-            if a.certificate is not None and a.lower_bound is not None:
-                value = -(-a.lower_bound // sum(weights))
-                if bound is None or value > bound[0]:
-                    bound = value, weights, a.certificate
-        if answer.solution is None:
-            break
-        for x in found:
-            if x in known:
-                continue
-            known.append(x)
-            made = fitted(
-                planning, x, clock.at_most(max(min(1.0, clock.left()), min(60.0, clock.left() * SCHEDULE_SHARE)))
-            )
-            if made is not None and (best is None or made.makespan < best.makespan):
-                best = made
-            chain = chain_of(planning, x)
-            if len(chains) < MOST_CHAINS and chain.operators and chain not in chains:
-                chains.append(chain)
-                tried = {(*w, 0) for w in tried}
-                bound = None if bound is None else (bound[0], (*bound[1], 0), bound[2])
-        if tell is not None and best is not None and bound is not None:
-            scale = planning.problem.scale / 1e3
-            tell(f"at least {bound[0] / scale:.4g} ms, found {best.makespan / scale:.4g} ms")
-        if clock.over() or (best is not None and bound is not None and bound[0] >= best.makespan * (1 - gap)):
-            break
-        following = _next([sums_of(planning, chains, x) for x in known], tried)
-        if following is None:
-            break
-        weights = following
-    if best is None:
+    found = _Found(planning, gap, tell)
+    with suppress(Overdue):
+        found.weigh(clock)
+    if found.best is None:
         return unfit(planning, clock, thoroughly=True)
-    if bound is None:
+    if found.bound is None:
         return None
-    enough = bound[0]
-    free = less_exposed(planning, clock, gap / 4)
-    for made in free if limited else chained(free, _within(planning, best.x, clock, gap / 4)):
-        best = made if made.makespan < best.makespan else best
-        if tell is not None:
-            scale = planning.problem.scale / 1e3
-            tell(f"at least {enough / scale:.4g} ms, found {best.makespan / scale:.4g} ms")
-        if enough >= best.makespan * (1 - gap):
-            break
-    weights = (*bound[1], *(0 for _ in range(len(chains) + 2 - len(bound[1]))))
-    return Overlapped(planning, best, tuple(c.operators for c in chains), weights, bound[0], bound[2])
+    with suppress(Overdue):
+        found.hide(clock)
+    chains, (bound, weights, least) = found.chains, found.bound
+    weights = (*weights, *(0 for _ in range(len(chains) + 2 - len(weights))))
+    return Overlapped(planning, found.best, tuple(c.operators for c in chains), weights, bound, least)
+
+
+class _Found:
+    """What is known of a problem: the best plan, and the best bound with its weights and proof."""
+
+    def __init__(self, planning: Planning, gap: Fraction, tell: Callable[[str], None] | None) -> None:
+        self.planning, self.gap, self.tell = planning, gap, tell
+        self.limited = planning.problem.limit is not None
+        self.best: Planned | None = None
+        self.bound: tuple[int, Weights, SelectionCertificate] | None = None
+        self.known: list[tuple[int, ...]] = []
+        self.chains: list[Chain] = []
+
+    def say(self) -> None:
+        """What is known, for people who wait."""
+        if self.tell is not None and self.best is not None and self.bound is not None:
+            scale = self.planning.problem.scale / 1e3
+            self.tell(f"at least {self.bound[0] / scale:.4g} ms, found {self.best.makespan / scale:.4g} ms")
+
+    def enough(self) -> bool:
+        """Whether the bound is near enough."""
+        best, bound = self.best, self.bound
+        return best is not None and bound is not None and bound[0] >= best.makespan * (1 - self.gap)
+
+    def offer(self, made: Planned | None) -> None:
+        """Keep a plan that is better."""
+        if made is not None and (self.best is None or made.makespan < self.best.makespan):
+            self.best = made
+
+    def weigh(self, clock: Clock) -> None:
+        """Least weighted sums, each with the schedules of its solutions, until the bound is near enough."""
+        planning, known, chains = self.planning, self.known, self.chains
+        tried: set[Weights] = set()
+        weights: Weights = (1, 1)
+        for _ in range(ROUNDS):
+            tried.add(weights)
+            try:
+                part = weighted(planning, chains, weights)
+            except ProblemError:
+                break
+            answer = solved(part, clock.share(SOLVE_SHARE), self.gap / 4, planning, known)
+            answers = [answer]
+            found = [] if answer.solution is None else [answer.solution]
+            if self.limited and found and fitted(planning, found[0], Clock(0.0)) is None:  # not in the orders tried
+                for in_order in (True, False):
+                    if clock.over():
+                        break
+                    close = weighted(planning, chains, weights, rows="program" if in_order else "every")
+                    other = solved(close, clock.share(SOLVE_SHARE), self.gap / 4, planning, known)
+                    answers += [] if in_order else [other]
+                    found += [] if other.solution is None else [other.solution]
+            for a in answers:
+                if a.certificate is not None and a.lower_bound is not None:
+                    value = -(-a.lower_bound // sum(weights))
+                    if self.bound is None or value > self.bound[0]:
+                        self.bound = value, weights, a.certificate
+            if answer.solution is None:
+                break
+            for x in found:
+                if x in known:
+                    continue
+                known.append(x)
+                seconds = max(min(1.0, clock.left()), min(60.0, clock.left() * SCHEDULE_SHARE))
+                self.offer(fitted(planning, x, clock.at_most(seconds)))
+                chain = chain_of(planning, x)
+                if len(chains) < MOST_CHAINS and chain.operators and chain not in chains:
+                    chains.append(chain)
+                    tried = {(*w, 0) for w in tried}
+                    self.bound = None if self.bound is None else (self.bound[0], (*self.bound[1], 0), self.bound[2])
+            self.say()
+            if clock.over() or self.enough():
+                break
+            following = _next([sums_of(planning, chains, x) for x in known], tried)
+            if following is None:
+                break
+            weights = following
+
+    def hide(self, clock: Clock) -> None:
+        """Plans whose redistributions hide better, beside those that are known."""
+        if self.best is None:
+            return
+        free = less_exposed(self.planning, clock, self.gap / 4)
+        within = _within(self.planning, self.best.x, clock, self.gap / 4)
+        for made in free if self.limited else chained(free, within):
+            self.offer(made)
+            self.say()
+            if self.enough():
+                break
 
 
 def _within(planning: Planning, x: tuple[int, ...], clock: Clock, gap: Fraction) -> Iterator[Planned]:

@@ -23,7 +23,7 @@ from ...proofs.pipelines.certificate import Overlap, PipelineCertificate, Stage
 from ..planning.time_limit import TooSlow
 from ..schedules.search import search
 from ..schedules.shop import shop
-from ..selection.model.clock import Clock
+from ..selection.model.clock import Clock, Overdue
 from .bounded import NO_STEP
 from .case import FAR, Case, cases, orders
 from .chunked import best_chunk_cut
@@ -194,7 +194,7 @@ def planned(
         search_of.begin()
         search_of.close()
         search_of.improve()
-    except TooSlow:  # no more tables: what is known by now is the answer
+    except (TooSlow, Overdue):  # no more tables, no more search: what is known by now is the answer
         pass
     search_of.at_last()
     best, most = search_of.best, search_of.most
@@ -323,7 +323,7 @@ class _Search:
         """Where the time has brought no plan, what is found without any search, if its tables are ready soon."""
         if self.best is None and self.clock.over():
             self.let(Clock(max(LAST_S, LAST_SHARE * (self.clock.limit_s or 0.0)), now=process_time))
-            with suppress(TooSlow):
+            with suppress(TooSlow, Overdue):
                 self.attempt(min(self.found, key=lambda c: (c.size == 0, c.stages, c.micro)))
 
     def helpful(self, case: Case) -> bool:

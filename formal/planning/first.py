@@ -21,7 +21,8 @@ from ..selection.answer import Answer
 from ..selection.model.clock import Clock
 from ..selection.relax_resources import relax_resources
 from .simple import simple_plans
-from .time_limit import SMALLER, TimeLimit
+from .tables import SMALLER, Counted
+from .time_limit import TimeLimit
 
 FROM_DEVICES: Final = 9
 """Up to eight devices the tables of all spaces are small."""
@@ -72,7 +73,7 @@ def first_plan(
         return None
     begun = limit.clock.seconds()
     with limit.phase("tables"):
-        planning = build(graph, machine, small, memory, limit.counted(notify))
+        planning = build(graph, machine, small, memory, Counted(limit, notify))
     limit.tables_s = limit.clock.seconds() - begun
     with limit.phase("search"):
         answer = relax_resources(

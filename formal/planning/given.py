@@ -27,7 +27,8 @@ from .frameworks import framework_settings
 from .plan import Planned, bundle, fitting_space
 from .schedules import Propagated, propagate
 from .strategy import ChoiceList, Strategy, StrategyError, load_strategy, resolve
-from .time_limit import TimeLimit, plan_check_seconds, tables_in_time
+from .tables import tables_in_time
+from .time_limit import TimeLimit, plan_check_seconds
 
 
 def plan_strategy(
@@ -54,7 +55,7 @@ def plan_strategy(
     where = where or _fitting(fitting_space(graph, machine), graph, carried)
     check_sizes(graph, machine, where)
     planning = tables_in_time(graph, machine, where, None, memory_limit, limit, notify)
-    limit.hold_back(plan_check_seconds(planning, limit))
+    limit.hold_back(plan_check_seconds(planning, limit), planning.problem)
     problem = planning.problem
     allowed = resolve(carried.strategy(machine), planning).allowed
     x = tuple(allowed[v][0] for v in range(len(problem.vertices)))

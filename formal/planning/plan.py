@@ -27,7 +27,8 @@ from ..selection.relax_resources import relax_resources
 from ..selection.solve import Engine
 from .first import first_plan
 from .simple import simple_plans
-from .time_limit import TimeLimit, plan_check_seconds, tables_in_time
+from .tables import tables_in_time
+from .time_limit import TimeLimit, plan_check_seconds
 
 COMPLETE_UP_TO: Final = 64
 """Number of devices up to which the complete space is the default: its tables stay below about 10 M entries per
@@ -110,7 +111,7 @@ def plan_graph(
         graph, machine, where, default, memory_limit, limit, notify, None if first is None else first.planning
     )
     known = () if first is None else first.lifted(planning)
-    limit.hold_back(plan_check_seconds(planning, limit))
+    limit.hold_back(plan_check_seconds(planning, limit), planning.problem)
     if first is not None and planning is first.planning and first.enough(gap, clock):
         answer = first.answer
         return Planned(planning, answer, bundle(planning, answer))

@@ -27,7 +27,7 @@ from ..selection.model.clock import Clock
 from ..selection.relax_resources import relax_resources
 from ..selection.tree.infeasible import least_use
 from .simple import simple_plans
-from .time_limit import SMALLER
+from .tables import SMALLER
 
 MOMENT: Final = Budget(1 << 18, 1 << 24)
 """What a problem that is priced for a remark may take: its tables are built in about a second."""

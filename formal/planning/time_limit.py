@@ -1,8 +1,10 @@
 """This module says what `--time-limit S` means, and how it is kept.
 
-    S              tables and search, from the first line of the command on, in seconds of the wall
+    S              tables and search, from the start of the process on, in seconds of the wall
     after it       writing and our own check of what was written; S ends earlier where these need it, so that everything
                    ends within 1.1 S + 10 s
+    given up       what is still under way when only the end would fit (`Overdue`): what looks at no clock, and what
+                   ends only as a whole; the best answer known without it counts, and without any there is none
     the check      ends there too, without a verdict: what was found is then written, said to be unchecked, and the
                    command that checks it is named (exit 5); it is not begun where it could not end by far
     tables         the default space gives way to a smaller one when its tables and their check do not fit; a space that
@@ -11,34 +13,37 @@
                    to some 20 s of the processor for one command
     announced      a smaller space, and an end that will come later than that, on stderr
 
-How long the check takes is estimated from what it goes through, by rates that were measured, times how much slower than
-the processor the wall has been so far (other programs on the machine).
+How long check and end take is estimated from what they go through, by rates that were measured, times how much slower
+than the processor the wall has been so far (other programs on the machine).
 """
 
 from __future__ import annotations
 
+import os
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Final
 
-from ...models.cost.selection import Notify, Planning, build
-from ...models.layout.placement import Space, space
-from ...models.machine.machine import Machine
+from ...models.cost.selection import Planning
 from ...models.problem.selection_problem import SelectionProblem
-from ...models.program.graph import Graph
+from ...models.terminal.ticks import ticking
 from ...models.text import NoAnswer
 from ..compiling import compiled_s, monotonic
-from ..selection.model.clock import Clock
+from ..selection.model.clock import Clock, Overdue
 
 BEYOND: Final = 0.1
 BEYOND_S: Final = 10.0
 """How much later than the limit the end may come: a share of it, and seconds."""
 
-END_S: Final = 8.0
-"""Seconds for what is in no estimate: starting Python, assembling a certificate, records that a proof has more than one
-of, remarks, ending.  (Training steps of 5,000 to 12,000 parts: 3 to 8 s.)"""
+END_S: Final = 3.0
+"""Seconds of the processor for what is in no estimate: assembling a certificate, records that a proof has more than one
+of, writing, ending."""
+
+END_PART_S: Final = 0.2e-3
+"""Seconds of the processor per vertex and edge between the search and the check: which redistributions there are, and
+what is written.  (Training steps of ....)"""
 
 SAFE: Final = 1.3
 """Estimates of checks are taken so many times: eleven checks took 0.6 to 1.3 times what was estimated."""
@@ -83,20 +88,20 @@ MOST_LOAD: Final = 8.0
 WRITING_S: Final = 2.0
 """Seconds for writing what was not checked, and saying so."""
 
-TABLES_SHARE: Final = 0.7
-"""Of all the time, what the tables of a default space and their check may take; then a smaller space is tried."""
+AGAIN_S: Final = 2.0
+"""Seconds of the processor from one giving up to the next, in which an answer is made without what was given up."""
+
+SEARCHING: Final = ("tables", "search")
+"""Phases in which there is something to give up."""
+
+BEFORE: Final = "before"
+"""What is under way before the first phase: programs are read and made."""
 
 SOON_S: Final = 1.0
 """Seconds of pricing before its rate is believed."""
 
 SHOWN_S: Final = 0.1
 """Seconds of compiling that are said."""
-
-PART: Final = 100
-"""Steps of work of a vertex, edge or table that is looked at; an entry that is priced is one."""
-
-SMALLER: Final = ("complete", "two-per-level", "one-per-level")
-"""Default spaces, largest first."""
 
 Announce = Callable[[str], None]
 
@@ -125,20 +130,28 @@ class TimeLimit:
     """Seconds that the check of what is found was estimated to take."""
     begun: bool | None = None
     """Whether that check was begun, once it is its turn: not where it cannot end in time by far."""
+    whole: TimeLimit | None = None
+    """The limit that this is a part of, which has the check of what is found."""
+    gone_s: float = 0.0
+    """Seconds of the wall that were over before."""
 
     def __post_init__(self) -> None:
         self.limit_s = self.clock.wall.limit_s if self.clock.counts else self.clock.limit_s
-        self._processor, self._compiled_s, self._begun = time.process_time(), compiled_s(), monotonic()
+        self._processor, self._compiled_s, self._begun = _processor_s(), compiled_s(), monotonic() - self.gone_s
+        self._processor -= min(self._processor, self.gone_s)
+        self._end_s = END_S
+        self._under_way, self._next_s = BEFORE, 0.0
+        self._part: TimeLimit | None = None
 
     @property
     def elapsed_s(self) -> float:
         """Seconds of the wall since the start, without those in which kernels were compiled."""
-        return self.clock.wall.seconds()
+        return (self.clock.wall if self.whole is None else self.clock).seconds()
 
     @property
     def processor_s(self) -> float:
-        """Seconds of the processor since the start, kernels compiled among them."""
-        return time.process_time() - self._processor
+        """Seconds of the processor since the start, kernels compiled and other processes' among them."""
+        return _processor_s() - self._processor
 
     @property
     def compiled_s(self) -> float:
@@ -147,10 +160,64 @@ class TimeLimit:
 
     @property
     def room(self) -> float:
-        """Seconds from the start of the clock to the latest end; counted ones are for tables and search alone."""
+        """Seconds from the start of the clock to the latest end; counted ones are for tables and search alone, and so
+        are those of a part.
+        """
         if self.clock.counts:
             return float("inf") if self.clock.limit_s is None else self.clock.limit_s
-        return float("inf") if self.limit_s is None else (1 + BEYOND) * self.limit_s + BEYOND_S
+        return self._latest_s
+
+    @property
+    def _latest_s(self) -> float:
+        if self.limit_s is None:
+            return float("inf")
+        return self.limit_s if self.whole is not None else (1 + BEYOND) * self.limit_s + BEYOND_S
+
+    @property
+    def ends_s(self) -> float:
+        """Seconds of the wall that follow tables and search, but for the check."""
+        return 0.0 if self.whole is not None else self.slowness() * self._end_s
+
+    def rest(self, seconds: float) -> Clock:
+        """A clock over `seconds` for what is said beside the answer, or until the latest end."""
+        left = self._latest_s - self.elapsed_s - self.slowness() * WRITING_S
+        return self.clock.beside(max(0.0, min(seconds, left)))
+
+    def part(self, seconds: float | None) -> TimeLimit:
+        """The limit of a part of a command, over as many seconds of what is left.  What it finds is checked with all
+        the rest; where it is overdue it alone is given up, until the next part or `settle`.
+        """
+        made = TimeLimit(self.clock.at_most(seconds), self.checks, self.announce, self.phases, self.work, self.load)
+        made.whole, made.limit_s = self, None if made.clock.counts else made.clock.limit_s
+        self._part = made
+        return made
+
+    def settle(self) -> None:
+        """There is an answer, or there will be none: nothing is given up any more."""
+        self._under_way, self._part = "", None
+
+    @contextmanager
+    def kept(self) -> Iterator[None]:
+        """Give up what is under way when it is overdue, whether it looks at a clock or not."""
+        if self.limit_s is None:
+            yield
+            return
+        with ticking(self.look):
+            yield
+
+    def look(self) -> None:
+        """Raise `Overdue` where only the end of the command would fit into the time: in tables and searches, and before
+        them; again only after a while, in which an answer is made without what was given up.
+        """
+        of, now = self if self._part is None else self._part, self.elapsed_s
+        late = of.elapsed_s >= of._latest_s - of.ends_s or now >= self._latest_s - self.ends_s
+        if not late or now < self._next_s or of._under_way not in (BEFORE, *SEARCHING):
+            return
+        self._next_s = now + self.slowness() * AGAIN_S
+        raise Overdue(
+            f"the time limit of {self.limit_s or 0.0:g} s was over before there was an answer: raise --time-limit, or "
+            f"ask for less (a smaller --space, --effort quick)"
+        )
 
     def late(self) -> bool:
         """Whether a check has to end without a verdict.  Where work is counted, only a limit of seconds beside it
@@ -158,13 +225,15 @@ class TimeLimit:
         """
         if self.limit_s is None:
             return False
-        left = (1 + BEYOND) * self.limit_s + BEYOND_S - self._slowness() * WRITING_S - self.elapsed_s
+        left = self._latest_s - self.slowness() * WRITING_S - self.elapsed_s
         if self.begun is None:
             self.begun = not self._hopeless(left)
         return not self.begun or left < 0
 
-    def _slowness(self) -> float:
+    def slowness(self) -> float:
         """Seconds of the wall per second of the processor, where there is something to measure."""
+        if self.whole is not None:
+            return self.whole.slowness()
         wall, processor = monotonic() - self._begun, self.processor_s
         return self.load if wall < SOON_S else max(self.load, min(MOST_LOAD, wall / max(processor, wall / MOST_LOAD)))
 
@@ -174,28 +243,31 @@ class TimeLimit:
     @contextmanager
     def phase(self, name: str) -> Iterator[None]:
         """Count what happens inside as a phase."""
-        wall, processor, steps = monotonic(), time.process_time(), self.clock.meter.steps
+        wall, processor, steps = monotonic(), _processor_s(), self.clock.meter.steps
+        outer = "" if self._under_way == BEFORE else self._under_way
+        self._under_way = name
         try:
             yield
         finally:
-            wall, processor = monotonic() - wall, time.process_time() - processor
+            self._under_way = outer
+            wall, processor = monotonic() - wall, _processor_s() - processor
             self.phases[name] = self.phases.get(name, 0.0) + wall
             self.work[name] = self.work.get(name, 0) + self.clock.meter.steps - steps
             if name == "tables" and wall > SOON_S / 10:
                 self.load = max(self.load, wall / max(processor, 0.1 * wall))
 
-    def counted(self, notify: Notify | None) -> Notify:
-        """`notify`, with the work of tables counted."""
-        return _Counted(self, notify)
-
-    def hold_back(self, check_s: float) -> None:
+    def hold_back(self, check_s: float, problem: SelectionProblem | None = None) -> None:
         """Let the clock end so early that a check of `check_s` seconds still ends in time; announce it if it cannot,
         and do without where it cannot by far.  Where steps are counted, nothing is held back: what is estimated by
-        seconds would decide the answer.
+        seconds would decide the answer.  `problem`: that of a plan, which grows until it is a file.
         """
+        if problem is not None:
+            self._end_s = END_S + END_PART_S * (len(problem.vertices) + len(problem.edges))
         if self.limit_s is None or not self.checks or self.clock.counts:
             return
-        ends = self.load * END_S
+        if self.whole is not None:
+            self.whole.check_s += check_s
+        ends = self.ends_s
         least = min(self.limit_s, self.clock.seconds() + SEARCH_SHARE * self.limit_s)
         end = max(self.room - check_s - ends, least)
         self.check_s, left = check_s, max(0.0, self.room - end)
@@ -225,6 +297,12 @@ class TimeLimit:
         return said if (compiling := self.compiled_s) < SHOWN_S else {**said, "compiling": round(compiling, 3)}
 
 
+def _processor_s() -> float:
+    """Seconds of the processor of this process, and of those that it has waited for."""
+    spent = os.times()
+    return time.process_time() + spent.children_user + spent.children_system
+
+
 def plan_check_seconds(planning: Planning, limit: TimeLimit) -> float:
     """About how long the check of a plan takes: tables again, entries and movements (those of equal structures
     once), and the certificate.
@@ -241,125 +319,3 @@ def check_seconds(problem: SelectionProblem, limit: TimeLimit) -> float:
     entries = sum(problem.tables[e.table].size for e in problem.edges)
     messages = sum(sum(problem.tables[e.table].shape) for e in problem.edges)
     return SAFE * limit.load * (NUMBER_PART_S * parts + ENTRY_S * entries + MESSAGE_S * messages)
-
-
-def tables_in_time(
-    graph: Graph,
-    machine: Machine,
-    where: Space | None,
-    default: Space | None,
-    memory: int | None,
-    limit: TimeLimit,
-    notify: Notify | None,
-    smallest: Planning | None = None,
-) -> Planning:
-    """The problem over `where`; without one over the default space, or over the largest smaller one whose tables
-    and check fit into the time.  `smallest`: that of the smallest space, if it is known.
-    """
-    names = (
-        [where.name] if where is not None else [] if default is None else list(SMALLER[SMALLER.index(default.name) :])
-    )
-    with limit.phase("tables"):
-        for name in names[:-1]:
-            guard = _Guard(limit, notify)
-            begun = limit.clock.seconds()
-            try:
-                planning = build(graph, machine, space(name), memory, guard)
-            except TooSlow:
-                smaller = names[names.index(name) + 1]
-                limit.announce(
-                    f"the tables of the space {name!r} do not fit into the time limit; the space is {smaller!r} "
-                    f"(--space {name} insists)"
-                )
-                continue
-            break
-        else:
-            last = where or space(names[-1])
-            if smallest is not None and smallest.space == last:
-                return smallest
-            begun = limit.clock.seconds()
-            planning = build(graph, machine, last, memory, _Guard(limit, notify, last=True))
-    limit.tables_s = limit.clock.seconds() - begun
-    return planning
-
-
-def tables_or_none(
-    graph: Graph, machine: Machine, where: Space, memory: int | None, limit: TimeLimit, notify: Notify | None
-) -> Planning:
-    """The problem over a space that nothing smaller can stand for; `TooSlow` where its tables end later than everything
-    has to.
-    """
-    begun = limit.clock.seconds()
-    with limit.phase("tables"):
-        try:
-            planning = build(graph, machine, where, memory, _Guard(limit, notify, whole=True))
-        except TooSlow:
-            raise TooSlow(
-                f"the tables of the space {where.name!r} do not fit into the time limit: raise --time-limit, or "
-                f"--space {where.name} insists"
-            ) from None
-    limit.tables_s = limit.clock.seconds() - begun
-    return planning
-
-
-def late_tables(gone_s: float, tables_s: float, check_s: float, limit: TimeLimit) -> str:
-    """What is said when the last tables that may be built will not be ready in time.
-
-    >>> print(late_tables(131.2, 1.4, 1.8, TimeLimit(Clock(120.0), checks=True)))
-    131 s of the time limit of 120 s were over before the tables, which take about 1.4 s and their check 1.8 s
-    """
-    words = "" if not limit.checks else f" and their check {_about(check_s)}"
-    kind = "work" if limit.clock.counts else "time"
-    return (
-        f"{_about(gone_s)} of the {kind} limit of {_about(limit.clock.limit_s or 0.0)} were "
-        f"over before the tables, which take about {_about(tables_s)}{words}"
-    )
-
-
-def _about(seconds: float) -> str:
-    return f"{seconds:.0f} s" if seconds >= 10 else f"{seconds:.1f} s"
-
-
-class _Counted:
-    """Counts the work of tables while they are built."""
-
-    def __init__(self, limit: TimeLimit, notify: Notify | None) -> None:
-        self.limit, self.notify, self.done = limit, notify, 0
-
-    def __call__(self, done: int, total: int) -> None:
-        if self.notify is not None:
-            self.notify(done, total)
-        self.limit.clock.charge(PART + max(0, done - self.done))
-        self.done = done
-
-
-class _Guard(_Counted):
-    """Ends the building of tables that will not fit; of the `last` ones, which are needed whatever they take, it says
-    so.  `whole`: they may take all the time, as they are not built again by a check.
-    """
-
-    def __init__(self, limit: TimeLimit, notify: Notify | None, last: bool = False, whole: bool = False) -> None:
-        super().__init__(limit, notify)
-        self.last = last
-        self.begun = limit.clock.seconds()
-        self.priced_from: float | None = None
-        self.again = 1 + AGAIN if limit.checks and not whole else 1.0
-        self.room = (1.0 if whole else TABLES_SHARE) * (limit.room - self.begun)
-        self.said = False
-
-    def __call__(self, done: int, total: int) -> None:
-        super().__call__(done, total)
-        now = self.limit.clock.seconds()
-        expected = now - self.begun
-        if total:
-            if self.priced_from is None:
-                self.priced_from = now
-            elif done and now - self.priced_from > SOON_S:
-                expected += (now - self.priced_from) * (total - done) / done
-        again = self.again
-        if self.last:
-            if not self.said and expected * again > self.limit.room - self.begun:
-                self.said = True
-                self.limit.announce(late_tables(self.begun, expected, expected * (again - 1), self.limit))
-        elif expected * again > self.room or self.limit.clock.over():
-            raise TooSlow

@@ -35,7 +35,7 @@ from ..pipelines.request import AUTO, PipelineRequest, carry_out_pipelined
 from ..planning.plan import Planned
 from ..planning.request import PlanRequest, carry_out, program_of
 from ..planning.time_limit import TimeLimit
-from ..selection.model.clock import Progress, Quiet
+from ..selection.model.clock import Overdue, Progress, Quiet
 from ..views.request import carry_out_on_views
 
 
@@ -160,6 +160,7 @@ class Searches:
         if not self.found and request.memory is not None and not self._open:
             self.coming += 1
             self._attempt("placements alone", partial(self._alone, job))
+        self.limit.settle()
         return Best(job.graph, tuple(self.found), tuple(self.left_out))
 
     def _settled(self) -> PlanRequest:
@@ -225,6 +226,8 @@ class Searches:
             return
         try:
             why = search()
+        except Overdue:
+            why = "nothing was found in its part of the limit"
         except (InputError, NoAnswer) as error:
             if must:
                 raise
@@ -243,7 +246,7 @@ class Searches:
 
     def _part(self) -> TimeLimit:
         """An equal part of what is left, for the next of the searches that are still to come."""
-        whole, left = self.limit, self.limit.clock.left()
+        left = self.limit.clock.left()
         part = None if left == float("inf") else left / max(1, self.coming)
         self.coming -= 1
-        return TimeLimit(whole.clock.at_most(part), whole.checks, whole.announce, whole.phases, whole.work)
+        return self.limit.part(part)

@@ -14,6 +14,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from fractions import Fraction
+from itertools import chain
 
 import numpy as np
 
@@ -34,13 +35,14 @@ from ...proofs.selection.presolve_log import Rule
 from .answer import Answer
 from .engines.consult import Asked
 from .fallback import certified, fallback
-from .model.clock import Clock, Progress, Quiet
+from .model.clock import Clock, Overdue, Progress, Quiet
 from .model.factored import exact_cost
 from .options import OPTIONS, Options
 from .primal.incumbent import Incumbent
-from .solve import Engine, searched
+from .solve import Engine, given_up, searched
 from .tree.branch_and_bound import new_run
 from .tree.infeasible import overfull
+from .tree.run import Run
 from .uniform import uniform_start
 
 
@@ -98,8 +100,16 @@ def relax_resources(
     with rows.  `clock`, `brought`: as in `solve`.
     """
     clock, options = (clock or Clock()).at_most(time_limit_s), options or OPTIONS
-
     run = new_run(problem, Incumbent(problem), clock, options, gap, progress or Quiet(), threads)
+    try:
+        return _relaxed(run, engine, brought)
+    except Overdue:
+        return fallback(problem, given_up(run), clock, brought, options)
+
+
+def _relaxed(run: Run, engine: Engine, brought: Iterable[tuple[int, ...]]) -> Answer:
+    """`relax_resources` in a run on its problem, which is offered what was found on the way."""
+    problem, clock, options, gap = run.problem, run.clock, run.options, run.gap
     start = uniform_start(run) if engine == "native" else None
     if start is not None and _closed(start, gap):
         return replace(start, seconds=clock.seconds())
@@ -108,7 +118,11 @@ def relax_resources(
 
     def attempt(part: SelectionProblem, until: Clock) -> Answer:
         began = clock.seconds()
-        answer = searched(replace(run, problem=part, clock=until, incumbent=Incumbent(part)), engine, known)
+        whole = part is problem
+        inner = run.again(until) if whole else replace(run, problem=part, clock=until, incumbent=Incumbent(part))
+        answer = searched(inner, engine, known)
+        if answer.solution is not None and answer.certificate is None:  # given up
+            run.incumbent.offer(answer.solution)
         asked.extend(replace(a, at=began + a.at) for a in answer.asked)
         return answer
 
@@ -124,7 +138,11 @@ def relax_resources(
                 kept = longer
     if kept is None:
         kept = attempt(problem, clock.at_most(None))
-    answer = kept if start is not None else fallback(problem, kept, clock, brought, options)
+    found = () if run.incumbent.solution is None else (run.incumbent.solution,)
+    if start is None or found:
+        answer = fallback(problem, kept, clock, chain(found, brought), options)
+    else:
+        answer = kept
     answer = _best(problem, answer, start, loose)
     return replace(answer, seconds=clock.seconds(), asked=tuple(asked))
 

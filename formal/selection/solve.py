@@ -14,6 +14,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from fractions import Fraction
 from functools import partial
+from itertools import chain
 from typing import Final, Literal, get_args
 
 from ...models.problem.claims import Status
@@ -24,7 +25,7 @@ from .decomposition.quotient import quotient
 from .elimination.dense import Size, eliminate_dense, plain
 from .engines.consult import Asked, consult
 from .fallback import fallback
-from .model.clock import Clock, Progress, Quiet
+from .model.clock import Clock, Overdue, Progress, Quiet
 from .model.dense import cells_of
 from .model.factored import whole
 from .model.infinity import INFINITY
@@ -77,18 +78,22 @@ def solve(
     run = new_run(
         problem, Incumbent(problem), until, options, gap, progress or Quiet(), threads, forced=limits is not None
     )
-    return fallback(problem, searched(run, engine, known), until, brought, options)
+    known = tuple(known)
+    try:
+        return fallback(problem, searched(run, engine, known), until, brought, options)
+    except Overdue:
+        return fallback(problem, given_up(run), until, chain(known, brought), options)
 
 
 def searched(run: Run, engine: Engine = "native", known: Iterable[tuple[int, ...]] = ()) -> Answer:
     """`solve` without what can always be answered: nothing if the search found nothing before the clock was over."""
     if engine not in get_args(Engine):
         raise ValueError(f"engine {engine!r}: choose native, ilp or smt")
-    run.problem.check()
     if (conflict := overfull(run.problem)) is not None:
         return answer_of(run, conflict, INFINITY)
     if run.clock.over():
         return Answer(Status.UNKNOWN, None, None, None, None, run.clock.seconds())
+    run.problem.check()
     for x in known:
         run.incumbent.offer(x)
     asked = tuple[Asked, ...]()
@@ -98,11 +103,22 @@ def searched(run: Run, engine: Engine = "native", known: Iterable[tuple[int, ...
         run = replace(run, warm=warm)
     for search in SEARCHES:
         if search.accepts(run):
-            with interruptible(run.clock), _deep(run.options.solve.recursion):
-                answer = search.run(run)
+            try:
+                with interruptible(run.clock), _deep(run.options.solve.recursion):
+                    answer = search.run(run)
+            except Overdue:
+                return replace(given_up(run), asked=asked)
             if answer is not None:
                 return replace(answer, asked=asked)
     raise AssertionError("the last search accepts everything")
+
+
+def given_up(run: Run) -> Answer:
+    """What is known without what was given up: a solution, perhaps, and nothing proved."""
+    x = run.incumbent.solution
+    if x is None:
+        return Answer(Status.UNKNOWN, None, None, None, None, run.clock.seconds())
+    return Answer(Status.FEASIBLE, None, None, run.problem.cost_of(x), x, run.clock.seconds())
 
 
 def suits_dense_search(problem: SelectionProblem, options: Options) -> bool:

@@ -16,8 +16,8 @@ from dataclasses import replace
 from .answer import Answer, claimed
 from .bound.dual import score_of
 from .decomposition.blocks import begin
+from .model.clock import Overdue
 from .model.factored import whole
-from .primal.incumbent import Incumbent
 from .tree.run import Run
 
 
@@ -33,8 +33,14 @@ def uniform_start(given: Run) -> Answer | None:
     if until.left() < at.uniform_s:
         until = given.clock.beside(min(at.uniform_s, max(given.clock.outermost.left(), at.uniform_late_s)))
     hurried = replace(given.options, tree=replace(given.options.tree, nodes=1), decomposition=replace(at, repaired=0))
-    run = replace(given, clock=until, incumbent=Incumbent(problem), options=hurried)
-    record = begin(run)
+    run = given.again(until)
+    run.options = hurried
+    try:
+        record = begin(run)
+    except Overdue:
+        if run.incumbent.solution is not None:
+            given.incumbent.offer(run.incumbent.solution)
+        raise
     if record is None or run.incumbent.solution is None:
         return None
     bound = score_of(run.base, whole(problem), record).lower()

@@ -41,7 +41,7 @@ from ..planning.remarks import remarks
 from ..planning.strategy import parse_config
 from ..report.explained import among_json, among_lines, explain_parts
 from .combinations import EXPLAIN, SENSITIVITY
-from .search_options import asked, limit_options
+from .search_options import limit_options, reading
 
 GAINS_S = 20.0
 """Seconds at most for planning the program of a joint plan again with a rewriting undone."""
@@ -104,6 +104,7 @@ def explain_command(
     """Show what PLAN decided, where its time goes, and what the best alternative to a choice costs."""
     if (kind := plan_kind(plan_file)) is not None:
         require_combination(EXPLAIN, plan_file=kind)
+    clock = reading(time_limit, work_limit)
     opened = publisher.open(plan_file)
     plan, identity = opened.held, opened.identity
     if not isinstance(plan, Plan):
@@ -125,7 +126,6 @@ def explain_command(
         else:
             say(*render(formulas))
         return Exit.DONE
-    clock = asked(time_limit, work_limit)
     with Watch("explaining") as watch:
         planning, x = problem_of(opened, plan)
         if pcg:
@@ -218,6 +218,7 @@ def sensitivity_command(
     as_json: bool,
 ) -> int:
     """Show how far each machine constant may move before PLAN stops being proved optimal."""
+    clock = reading(time_limit, work_limit)
     opened = publisher.open(plan_file)
     plan, identity = opened.held, opened.identity
     if not isinstance(plan, Plan):
@@ -245,7 +246,7 @@ def sensitivity_command(
             planning,
             x,
             plan.certificate,
-            clock=asked(time_limit, work_limit),
+            clock=clock,
             solve_limit=solve_limit,
             progress=progress,
         )

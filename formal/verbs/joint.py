@@ -42,7 +42,7 @@ def run_joint(
     gained: list[Gain] | None = None
     if published.checked:  # else the time is over
         with Watch("undoing rewritings"), clock.phase("remarks"):
-            gained = list(gains(plan, cost, clock.clock.beside(min(GAINS_S, 0.1 * (clock.clock.limit_s or GAINS_S)))))
+            gained = list(gains(plan, cost, clock.rest(min(GAINS_S, 0.1 * (clock.clock.limit_s or GAINS_S)))))
     plain = None if found.plain.cost is None else Fraction(found.plain.cost, found.plain_scale)
     if as_json:
         data = document(status, published, problem, request.gap, clock)

@@ -25,7 +25,7 @@ from ..report.parts import parts_diff_page, parts_page
 from ..selection.model.clock import Clock
 from .combinations import DIFF, REPORT
 from .explain import plan_argument
-from .search_options import asked, limit_options
+from .search_options import asked, limit_options, reading
 
 
 @click.command("report")
@@ -45,10 +45,11 @@ def report_command(
     as_json: bool,
 ) -> int:
     """Write PLAN as one page to look at: placements, memory, communication, prices of alternatives, certificate."""
+    clock = reading(time_limit, work_limit)
     with Watch("reading"):
         found = publisher.open(plan_file)
         if isinstance(found.held, Plan):
-            page = plan_page(_shown(found, found.held, asked(time_limit, work_limit))).encode()
+            page = plan_page(_shown(found, found.held, clock)).encode()
         else:
             page = parts_page(found).encode()
     write_file(output, page)
@@ -80,14 +81,14 @@ def diff_command(
     """Every term in which two plans of one problem differ, priced; the rows add up to the difference.  Of plans with
     stages, streams or submeshes: what a step takes, and every operator that is placed otherwise.
     """
+    clock = reading(time_limit, work_limit)
     with Watch("reading"):
         one, other = publisher.open(first), publisher.open(second)
         if not (isinstance(one.held, Plan) and isinstance(other.held, Plan)):
             return _apart(one, other, output, as_json)
-        a, b = (
-            _shown(found, plan, asked(time_limit, work_limit), output is not None)
-            for found, plan in ((one, one.held), (other, other.held))
-        )
+        again = clock if work_limit is None else asked(None, work_limit)
+        a = _shown(one, one.held, clock.share(0.5) if work_limit is None else clock, output is not None)
+        b = _shown(other, other.held, again, output is not None)
     ours, theirs = a.explanation.planning.problem, b.explanation.planning.problem
     if ours.sha256() != theirs.sha256():
         raise InputError(

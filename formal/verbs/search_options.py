@@ -4,12 +4,13 @@ the clock of a command.
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable
 from typing import Final, get_args
 
 import click
 
-from ...models.terminal.console import say
+from ...models.terminal.console import BEGUN, say
 from ...models.terminal.options import SECONDS, SHARE, STEPS, THREADS, Command
 from ..planning.effort import EffortName, effort_of
 from ..planning.time_limit import TimeLimit
@@ -92,15 +93,35 @@ threads_option = click.option(
 )
 
 
-def asked(time_limit: float | None, work_limit: int | None, default_s: float = DEFAULT_S) -> Clock:
+def asked(time_limit: float | None, work_limit: int | None, default_s: float = DEFAULT_S, gone_s: float = 0.0) -> Clock:
     """The clock of a command line, where None stands for an option that was not given."""
-    return budget("default" if time_limit is None else time_limit, work_limit, default_s)
+    return budget("default" if time_limit is None else time_limit, work_limit, default_s, gone_s)
 
 
 def started(time_limit: float | None, work_limit: int | None, default_s: float = DEFAULT_S) -> TimeLimit:
-    """The limit of a command, from its first line on.  Ctrl-C or SIGTERM lets it pass, until the command ends."""
-    context = click.get_current_context()
-    clock = asked(time_limit, work_limit, context.meta.get(_EFFORT_S, default_s))
-    limit = TimeLimit(clock, checks=True, announce=lambda text: say(f"note: {text}", err=True))
+    """The limit of a command, from the start of its process on.  Ctrl-C or SIGTERM lets it pass, until the command
+    ends.
+    """
+    context, gone_s = click.get_current_context(), _gone_s()
+    clock = asked(time_limit, work_limit, context.meta.get(_EFFORT_S, default_s), gone_s)
+    limit = TimeLimit(clock, checks=True, announce=lambda text: say(f"note: {text}", err=True), gone_s=gone_s)
     context.with_resource(interruptible(limit.clock, INTERRUPTED))
+    context.with_resource(limit.kept())
     return limit
+
+
+def reading(time_limit: float | None, work_limit: int | None) -> Clock:
+    """The clock of a command that reads an answer and says more about it.  With seconds it ends with them: what it was
+    about to say then is not said, and neither is what it knows nothing about before.
+    """
+    gone_s = _gone_s()
+    clock = asked(time_limit, work_limit, gone_s=gone_s)
+    if time_limit is not None:
+        click.get_current_context().with_resource(TimeLimit(clock, gone_s=gone_s).kept())
+    return clock
+
+
+def _gone_s() -> float:
+    """Seconds since the process of a command line began."""
+    now = time.monotonic()
+    return max(0.0, now - click.get_current_context().meta.get(BEGUN, now))

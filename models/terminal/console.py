@@ -40,6 +40,9 @@ class Exit(IntEnum):
     INFEASIBLE = 20
 
 
+BEGUN = "shardproof.begun"
+"""Where the context of a command line keeps the moment (`time.monotonic`) at which its process began."""
+
 SEVERITY = (Exit.DONE, Exit.UNDECIDED, Exit.REFUTED, Exit.BAD_INPUT)
 """Of several files the worst decides: 3, 10, 5, 0."""
 

@@ -23,6 +23,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Final, Literal, Protocol
 
+from ....models.text import NoAnswer
 from ...compiling import monotonic
 
 STEPS: Final = 1_000_000
@@ -82,6 +83,12 @@ ANY: Final = Allowance(None)
 """As much as it takes."""
 
 
+class Overdue(NoAnswer):
+    """The time is over by so much that whatever is under way is given up; raised in the midst of it
+    (`formal.planning.time_limit`).  Who has an answer without it catches it.
+    """
+
+
 class Meter:
     """Steps of work done under one clock and its parts."""
 
@@ -98,6 +105,7 @@ class Clock:
 
     `work`: steps until it is over; its seconds are then counted ones, and `limit_s` ends it beside that.  `whole`: the
     clock that this one is a part of.  `now`: seconds of a clock that never goes back (tests bring their own).
+    `gone_s`: seconds that were over before.
 
     >>> counted = Clock(work=3 * STEPS)
     >>> counted.charge(2 * STEPS)
@@ -112,15 +120,16 @@ class Clock:
         work: int | None = None,
         whole: Clock | None = None,
         now: Callable[[], float] | None = None,
+        gone_s: float = 0.0,
     ) -> None:
         self.meter: Meter = Meter() if whole is None else whole.meter
         self.counts: bool = work is not None or (whole is not None and whole.counts)
         if work is not None:
-            whole = Clock(limit_s, now=now)
+            whole = Clock(limit_s, now=now, gone_s=gone_s)
             whole.meter = self.meter
             now, limit_s = self.meter.seconds, work / STEPS
         self._now: Callable[[], float] = now if now is not None else monotonic if whole is None else whole._now
-        self._start = self._now()
+        self._start = self._now() - (0.0 if work is not None else gone_s)
         self._whole = whole
         self.limit_s = limit_s
 
@@ -206,13 +215,17 @@ class Clock:
 
 
 def budget(
-    time_limit_s: float | Literal["default"] | None, work_limit: int | None, default_s: float | None = DEFAULT_S
+    time_limit_s: float | Literal["default"] | None,
+    work_limit: int | None,
+    default_s: float | None = DEFAULT_S,
+    gone_s: float = 0.0,
 ) -> Clock:
     """The clock of what was asked for: seconds, steps, or both; "default": the default seconds, none beside steps.
+    `gone_s`: seconds that were over before.
 
     >>> clocks = budget("default", None), budget("default", 2_000_000), budget(8.0, 2_000_000), budget(None, None)
     >>> [(c.limit_s, c.wall.limit_s) for c in clocks]
     [(300.0, 300.0), (2.0, None), (2.0, 8.0), (None, None)]
     """
     seconds = (default_s if work_limit is None else None) if time_limit_s == "default" else time_limit_s
-    return Clock(seconds, work=work_limit)
+    return Clock(seconds, work=work_limit, gone_s=gone_s)

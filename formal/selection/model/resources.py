@@ -47,9 +47,13 @@ class Rows:
             first, last = bisect_left(self.events, usage.start), bisect_left(self.events, usage.end)
             if first < last and int(usage.amount.max()) > 0:
                 spans[usage.vertex].append((first, last, usage.amount))
+        distinct: dict[tuple[int, ...], tuple[Ints, Ints]] = {}
         for v, parts in enumerate(spans):
             if parts:
-                self.kinds[v] = _kinds(parts)
+                amounts = tuple(id(amount) for _, _, amount in parts)
+                if amounts not in distinct:
+                    distinct[amounts] = _distinct([amount for _, _, amount in parts])
+                self.kinds[v] = _kinds(parts, *distinct[amounts])
 
     def least(self, domains: Domains) -> Ints:
         """Least possible usage per event when every vertex is taken alone, shape (events,)."""
@@ -137,14 +141,18 @@ class Kinds:
         return self.usage[np.unique(self.of[labels])]
 
 
-def _kinds(parts: list[tuple[int, int, Ints]]) -> Kinds:
-    amounts = np.stack([amount for _, _, amount in parts], axis=1)
-    values, of = np.unique(amounts, axis=0, return_inverse=True)
+def _distinct(amounts: list[Ints]) -> tuple[Ints, Ints]:
+    """The distinct rows of amounts side by side, and which of them every label has."""
+    values, of = np.unique(np.stack(amounts, axis=1), axis=0, return_inverse=True)
+    return values, of.astype(np.int64).reshape(-1)
+
+
+def _kinds(parts: list[tuple[int, int, Ints]], values: Ints, of: Ints) -> Kinds:
     first, last = min(p[0] for p in parts), max(p[1] for p in parts)
     usage = np.zeros((values.shape[0], last - first), dtype=np.int64)
     for column, (a, b, _) in enumerate(parts):
         usage[:, a - first : b - first] += values[:, column][:, None]
-    return Kinds(slice(first, last), usage, of.astype(np.int64).reshape(-1))
+    return Kinds(slice(first, last), usage, of)
 
 
 def added_up(events: Ints, usages: Sequence[tuple[Usage, int]]) -> Ints:

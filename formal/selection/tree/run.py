@@ -9,7 +9,7 @@ as `explorer`, so that no two modules import each other.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from fractions import Fraction
 from functools import cached_property
 from typing import Final
@@ -66,11 +66,13 @@ class Run:
     """Of the eliminations once the search is over."""
     held: int = 0
     """Bytes of messages in the proof tree."""
+    same: Run | None = None
+    """A run on the same problem, which has its numbers."""
 
     @cached_property
     def unit(self) -> Base:
         """The numbers of the problem."""
-        return Base(self.problem)
+        return Base(self.problem) if self.same is None else self.same.unit
 
     @cached_property
     def denominator(self) -> int:
@@ -80,12 +82,14 @@ class Run:
     @cached_property
     def base(self) -> Base:
         """The numbers of the problem in the units of the messages."""
+        if self.same is not None:
+            return self.same.base
         return self.unit if self.denominator == 1 else Base(self.problem, self.denominator)
 
     @cached_property
     def rows(self) -> Rows | None:
         """The resource rows that can bind; None: none can."""
-        return binding_rows(self.problem, self.options.bound)
+        return binding_rows(self.problem, self.options.bound) if self.same is None else self.same.rows
 
     @cached_property
     def holes(self) -> bool:
@@ -96,6 +100,10 @@ class Run:
     def replay(self) -> int:
         """Cells that checking further eliminations may take: a proof that nobody may check is none."""
         return spare(self.problem, self.options.elimination)
+
+    def again(self, until: Clock) -> Run:
+        """A run on the same problem, with nothing found yet; the numbers of the problem are made once."""
+        return replace(self, clock=until, incumbent=Incumbent(self.problem), same=self)
 
     def part(self, problem: SelectionProblem, until: Clock) -> Run:
         """A run on another problem with the same settings, nearer to its bound."""
