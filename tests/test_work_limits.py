@@ -21,7 +21,7 @@ from shardproof.formal.joint.solve import plan_jointly
 from shardproof.formal.overlap.search import Overlapped, overlapped
 from shardproof.formal.pipelines.job import Job
 from shardproof.formal.pipelines.search import planned
-from shardproof.formal.planning import first, time_limit
+from shardproof.formal.planning import first, tables
 from shardproof.formal.planning.plan import plan_graph
 from shardproof.formal.rewrites.prove import judge
 from shardproof.formal.schedules.search import search
@@ -287,7 +287,7 @@ def test_a_first_plan_is_there_before_larger_tables_are_begun(monkeypatch: pytes
 def monkeypatch_builds(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """The spaces whose tables are begun, in order."""
     begun: list[str] = []
-    for module in (first, time_limit):
+    for module in (first, tables):
         real = module.build
 
         def noted(graph, machine, where, *rest, real=real, **more):  # type: ignore[no-untyped-def]

@@ -42,6 +42,9 @@ MOST_TRIED = 128
 MOST_MOVES = 12
 """Moves of cuts."""
 
+LOOKS_SHARE = 0.4
+"""Of the time: after it a plan is made, whatever cases were not looked at."""
+
 
 LAST_SHARE, LAST_S = 0.2, 10.0
 """Of the time of the search, and at least so many seconds, for tables where there is no plan yet, beyond it: of the
@@ -288,8 +291,9 @@ class _Search:
         what cannot be better end early then.
         """
         seeds = [case for case in _seeds(self.found) if case.bound < NO_STEP]
+        looking = self.clock.share(LOOKS_SHARE)
         for case in seeds:
-            if len(seeds) > 1 and not self.clock.over():
+            if len(seeds) > 1 and not looking.over():
                 self.look(case)
         while seeds and self.best is None and not self.clock.over():
             case = min(seeds, key=lambda c: c.bound)

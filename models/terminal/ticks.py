@@ -1,28 +1,34 @@
 """This module asks a question several times a second whatever the main thread is doing: for what has to end in time
 although not every loop looks at a clock.
 
-The timer of the process (`SIGALRM`) interrupts Python between two of its steps, as Ctrl-C does; what the question
-raises comes out of the work that was under way, which must be thrown away then.
+The timer of the process (`SIGALRM`) asks.  What the question raises comes out of the next line of our own code that is
+executed, and not out of the signal's handler: compiled code that is interrupted there loses an exception or turns it
+into another one.  What was under way must be thrown away then.
 """
 
 from __future__ import annotations
 
 import signal
+import sys
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from inspect import CO_GENERATOR
+from pathlib import Path
 from types import FrameType
 from typing import Final
 
 EVERY_S: Final = 0.25
 """Seconds between two questions."""
 
+_ROOT: Final = str(Path(__file__).resolve().parents[2])
+
 
 @contextmanager
-def ticking(look: Callable[[], None], every_s: float = EVERY_S) -> Iterator[None]:
-    """Call `look` every so many seconds in the main thread; what it raises ends what is inside.  One inside another
-    asks alone until it is left.  Nothing happens in another thread, where there is no such timer, or where somebody
-    else uses it.
+def ticking(look: Callable[[], None], every_s: float = EVERY_S, root: str = _ROOT) -> Iterator[None]:
+    """Call `look` every so many seconds in the main thread; what it raises ends what is inside, in a file below `root`.
+    One inside another asks alone until it is left.  Nothing happens in another thread, where there is no such timer,
+    or where somebody else uses it, or traces the program (a debugger).
 
     >>> asked = []
     >>> with ticking(lambda: asked.append(1), 60.0):
@@ -35,14 +41,13 @@ def ticking(look: Callable[[], None], every_s: float = EVERY_S) -> Iterator[None
         return
     before = signal.getsignal(signal.SIGALRM)
     ours = getattr(before, "ticks", False)
-    if not ours and before not in (signal.SIG_DFL, signal.SIG_IGN):
+    if sys.gettrace() is not None or not (ours or before in (signal.SIG_DFL, signal.SIG_IGN)):
         yield
         return
-    over = False
+    ring = _Ring(look, root)
 
     def tick(number: int, frame: FrameType | None) -> None:
-        if not over:
-            look()
+        ring.tick(frame)
 
     tick.ticks = True  # type: ignore[attr-defined]
     signal.signal(signal.SIGALRM, tick)
@@ -50,6 +55,57 @@ def ticking(look: Callable[[], None], every_s: float = EVERY_S) -> Iterator[None
     try:
         yield
     finally:
-        over = True  # before anything else: a tick on the way out would leave its handler behind
+        ring.silence()  # before anything else: a tick on the way out would leave its handler behind
         signal.setitimer(signal.ITIMER_REAL, *((outer[1], outer[1]) if ours else (0.0, 0.0)))
         signal.signal(signal.SIGALRM, before)
+
+
+class _Ring:
+    """What was raised by the question, until a line of our own code is reached."""
+
+    def __init__(self, look: Callable[[], None], root: str) -> None:
+        self.look, self.root = look, root
+        self.raised: BaseException | None = None
+        self.line = 0
+        self.over = False
+
+    def tick(self, frame: FrameType | None) -> None:
+        """Ask, unless an answer is on its way."""
+        if self.over or self.raised is not None:
+            return
+        try:
+            self.look()
+        except Exception as error:  # noqa: BLE001, it is raised again
+            while frame is not None and not self.own(frame):
+                frame = frame.f_back
+            if frame is not None:
+                self.raised, self.line, frame.f_trace = error, frame.f_lineno, self.trace
+                sys.settrace(self.trace)
+
+    def own(self, frame: FrameType) -> bool:
+        """Whether a line of that frame may raise."""
+        name = frame.f_code.co_filename
+        return name.startswith(self.root) and name != __file__ and ".venv" not in name
+
+    def trace(self, frame: FrameType, event: str, argument: object) -> Callable[..., object] | None:
+        """Called by Python at every new call, and at every line of a frame that was under way.
+
+        A step back to an earlier line may be the end of a `with`, which has to be left as if nothing were; a generator
+        may be called to be closed, by whoever loses its exceptions.
+        """
+        made = event == "call" and frame.f_code.co_flags & CO_GENERATOR
+        if self.raised is None or event not in ("call", "line") or made or not self.own(frame):
+            return None
+        if event == "line" and frame.f_lineno <= self.line:
+            self.line = frame.f_lineno
+            return self.trace
+        error = self.raised
+        self.silence(over=False)
+        raise error
+
+    def silence(self, over: bool = True) -> None:
+        """Raise nothing any more; `over`: and ask nothing."""
+        self.over = over
+        if self.raised is not None:
+            self.raised = None
+            sys.settrace(None)
