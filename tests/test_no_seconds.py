@@ -19,6 +19,7 @@ SECONDS = {
     "test_calibrate.py": "seconds for a start of MPI",
     "test_compiling.py": "is about what a clock of the wall leaves out",
     "test_external_engines.py": "an engine without end is ended by a clock outside of it",
+    "test_given_up.py": "a limit whose process began long before, which nothing waits for",
     "test_no_seconds.py": "the examples below",
     "test_option_pairs.py": "planners only record what they are given",
     "test_schedule_engines.py": "an engine without end is ended by a clock outside of it",

@@ -240,7 +240,7 @@ def plan_command(publisher: Door, options: PlanOptions) -> int:
         taken = default_batch(options.model) if options.batch is None else options.batch
         batch = None if taken is None else Batch(taken, options.batch is None)
         with Watch("looking beyond the proof"), clock.phase("remarks"):
-            said = () if clock.late() else remarks(found.planned.planning, answer.solution, batch, clock.clock)
+            said = () if clock.ended() else remarks(found.planned.planning, answer.solution, batch, clock.clock)
     if options.as_json:
         data = document(status, published, problem, options.gap, clock)
         if options.explain_cost:
