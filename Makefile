@@ -48,8 +48,9 @@ format: $(READY)
 typecheck: $(READY)
 	$(PY) .ci/typecheck.py
 
+# A slow test may take half an hour: two minutes of processor are more than the usual five of wall time on a busy machine.
 test-slow: $(READY)
-	$(PY) -m pytest -n $(JOBS) -m "slow and not gpu and not torch and not coq" $(PYTEST)
+	$(PY) -m pytest -n $(JOBS) --timeout 1800 -m "slow and not gpu and not torch and not coq" $(PYTEST)
 
 # Checkers without asserts: what a verdict rests on must not be one (pytest keeps those of the tests themselves).
 CHECKERS = tests/test_optimized.py tests/test_conformance.py tests/test_forgeries.py tests/test_verify_*.py tests/test_mutants_selection*.py \
@@ -82,10 +83,10 @@ test-gpu: $(READY)
 # PyTorch's CPU build is named by number: without it pip takes gigabytes of CUDA packages.
 test-torch: $(READY)
 	$(PY) -m pip install --quiet --disable-pip-version-check torch==2.13.0 transformers jax
-	$(PY) -m pytest -m torch $(PYTEST)
+	$(PY) -m pytest --timeout 1800 -m torch $(PYTEST)
 
 test-all: lint typecheck
-	$(PY) -m pytest -n $(JOBS) $(PYTEST)
+	$(PY) -m pytest -n $(JOBS) --timeout 1800 $(PYTEST)
 
 # Static pages in docs/_build/html; a warning is an error, and the reference must be what the code says.
 docs: $(READY)

@@ -10,11 +10,15 @@ takes as many more.
 
 from __future__ import annotations
 
+import hashlib
+import io
+import json
 import random
 import resource
 import sys
 import time
-from collections.abc import Callable, Iterator, Mapping
+import zipfile
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from fractions import Fraction
 from functools import cache
@@ -49,18 +53,23 @@ from shardproof.models.sources.training import build_step
 from shardproof.models.sources.zoo import build as zoo
 from shardproof.models.views.regions import Region
 from shardproof.proofs.collective_programs.certificate import PlacementCertificate
-from shardproof.proofs.container.archive import read_container
-from shardproof.proofs.container.canonical import ContainerError
+from shardproof.proofs.container.archive import Limits, Member, identity, read_container, write_container
+from shardproof.proofs.container.canonical import ContainerError, canonical
+from shardproof.proofs.container.kinds import PORTFOLIO
 from shardproof.proofs.egraphs.certificate import Dual as CutDual
 from shardproof.proofs.egraphs.certificate import Extraction, ExtractionCertificate
 from shardproof.proofs.overlap.certificate import OverlapCertificate
+from shardproof.proofs.overlap.file import encode_overlap
 from shardproof.proofs.pipelines.certificate import Interleaved, PipelineCertificate
-from shardproof.proofs.plan.bundle import Plan, decode_plan
+from shardproof.proofs.pipelines.file import encode_pipeline
+from shardproof.proofs.plan.bundle import Plan, decode_plan, encode_plan
+from shardproof.proofs.portfolio.file import FORMAT as PORTFOLIO_FORMAT
 from shardproof.proofs.rewrites.library import Library, read_library
 from shardproof.proofs.schedules.certificate import Path as LongestPath
 from shardproof.proofs.schedules.certificate import Refutation, ScheduleCertificate
 from shardproof.proofs.selection.certificates import Open, SelectionCertificate
 from shardproof.proofs.views.certificate import ViewsCertificate
+from shardproof.proofs.views.file import encode_views
 from shardproof.verify import budget as budgets
 from shardproof.verify.budget import Budget
 from shardproof.verify.collective_programs.placement import check_placement
@@ -74,6 +83,7 @@ from shardproof.verify.plan.tables import CELLS
 from shardproof.verify.rewrites.library import check_library
 from shardproof.verify.schedules.certificate import check_schedule
 from shardproof.verify.selection.certificate import check_selection
+from shardproof.verify.verbs.kinds import Effort, charge_reading, require_known
 from shardproof.verify.views.certificate import check_views
 
 PROVED = Path(__file__).parent / "conformance" / "proved"
@@ -172,7 +182,7 @@ def nothing(digest: str = "0" * 64) -> SelectionCertificate:
     return SelectionCertificate(digest, LowerBound(0), Open())
 
 
-def plans(rnd: random.Random) -> Attempt:
+def plan_of(rnd: random.Random) -> Plan:
     g, m, where = subject(rnd)
     words = where + rnd.choice(("", "", "", ",dtensor", ",jax")) if "uneven" not in where else where
     memory = rnd.choice((None, 1 << 50))
@@ -191,11 +201,15 @@ def plans(rnd: random.Random) -> Attempt:
             words = where
         except (ContainerError, TooLarge, ValueError):
             pass
-    plan = Plan(g, m, words, memory, choices, (), certificate, ())
+    return Plan(g, m, words, memory, choices, (), certificate, ())
+
+
+def plans(rnd: random.Random) -> Attempt:
+    plan = plan_of(rnd)
     return lambda budget: check_plan(plan, samples=1000, cells=CELLS, budget=budget)
 
 
-def joint_plans(rnd: random.Random) -> Attempt:
+def joint_of(rnd: random.Random) -> Plan:
     plan = decode_plan(
         read_container(PROVED / rnd.choice(("joint-layer.spz", "joint-layer-2.spz", "joint-layer-3.spz")))
     )
@@ -204,21 +218,27 @@ def joint_plans(rnd: random.Random) -> Attempt:
     if rnd.random() < 0.3:
         steps = joint.derivation.steps * rnd.choice((1, 10, 1000))
         joint = replace(joint, derivation=replace(joint.derivation, steps=steps))
-    plan = replace(
+    return replace(
         plan,
         joint=joint,
         machine=machine(rnd.choice(HIERARCHIES), rnd.random() < 0.2),
         space=rnd.choice(SPACES),
         memory_limit=rnd.choice((None, 1 << 50)),
     )
+
+
+def joint_plans(rnd: random.Random) -> Attempt:
+    plan = joint_of(rnd)
+    joint = plan.joint
+    assert joint is not None
     return lambda budget: check_joint(plan, joint, "seed", 1000, CELLS, None, budget)
 
 
-def overlapped(rnd: random.Random) -> Attempt:
+def overlap_of(rnd: random.Random) -> OverlapCertificate:
     g, m, where = subject(rnd)
     names = [op.name for op in g.operators]
     chains = tuple(tuple(names[: rnd.randrange(1, len(names) + 1)]) for _ in range(rnd.choice((0, 1, 16))))
-    c = OverlapCertificate(
+    return OverlapCertificate(
         g,
         m,
         where,
@@ -232,6 +252,10 @@ def overlapped(rnd: random.Random) -> Attempt:
         SelectionCertificate("0" * 64, Infeasible((), (), None, None), Open()),
         rnd.choice((1, 1 << 20, 1 << 50)),
     )
+
+
+def overlapped(rnd: random.Random) -> Attempt:
+    c = overlap_of(rnd)
     return lambda budget: check_overlap(c, "seed", 1000, CELLS, None, budget)
 
 
@@ -253,7 +277,7 @@ def branched(rnd: random.Random) -> tuple[Graph, tuple[str, ...]]:
     return g.build(ends[0]), tuple(names)
 
 
-def viewed(rnd: random.Random) -> Attempt:
+def views_of(rnd: random.Random) -> ViewsCertificate:
     g, names = branched(rnd)
     if rnd.random() < 0.2:
         g = build_step(g, "sgd").graph
@@ -291,7 +315,11 @@ def viewed(rnd: random.Random) -> Attempt:
     except (ContainerError, TooLarge, ValueError):
         pass
     least = SelectionCertificate("0" * 64, Optimal((), cost), Open())
-    c = ViewsCertificate(g, m, where, (region,), choices, least)
+    return ViewsCertificate(g, m, where, (region,), choices, least)
+
+
+def viewed(rnd: random.Random) -> Attempt:
+    c = views_of(rnd)
     return lambda budget: check_views(c, "seed", 1000, CELLS, None, budget)
 
 
@@ -313,7 +341,7 @@ def step(layers: int, hierarchy: tuple[int, ...], stages: int, memory: int | Non
     return replace(Searched(job, best, [case], case.bound).certificate(), leaves=())
 
 
-def pipelined(rnd: random.Random) -> Attempt:
+def pipeline_of(rnd: random.Random) -> PipelineCertificate:
     stages = rnd.choice((2, 2, 4))
     hierarchy = rnd.choice(((2, 1), (4, 1), (4, 2), (8, 1)))
     if hierarchy[0] % stages:
@@ -331,7 +359,8 @@ def pipelined(rnd: random.Random) -> Attempt:
         for m in (1, 2, 4)
         for v in (2, 3, 6, 20)
     )
-    c = replace(
+    assert mine
+    return replace(
         c,
         pairs=pairs,
         interleaved=rnd.sample(chunks, k=min(len(chunks), rnd.choice((0, 0, 2, 8))))
@@ -340,8 +369,100 @@ def pipelined(rnd: random.Random) -> Attempt:
         lower_bound=rnd.choice((c.lower_bound, c.step, c.lower_bound + 1, (c.lower_bound + c.step) // 2)),
         machine=replace(c.machine, levels=c.machine.levels),
     )
-    assert mine
+
+
+def pipelined(rnd: random.Random) -> Attempt:
+    c = pipeline_of(rnd)
     return lambda budget: check_pipeline(c, "seed", 1000, CELLS, None, budget)
+
+
+@cache
+def real() -> Mapping[str, Member]:
+    """Members of a plan that is what it says."""
+    return read_container(PROVED / "plan-layer.spz")
+
+
+def stored(members: Mapping[str, Member], plain: bool) -> bytes:
+    """A container of any expansion; `plain`: not deflated, so that the container around it is the one that expands."""
+    data = write_container(None, members, Limits(ratio=1 << 30))
+    if not plain:
+        return data
+    out = io.BytesIO()
+    with zipfile.ZipFile(io.BytesIO(data)) as packed, zipfile.ZipFile(out, "w") as archive:
+        for info in packed.infolist():
+            archive.writestr(info, packed.read(info), compress_type=zipfile.ZIP_STORED)
+    return out.getvalue()
+
+
+def long(rnd: random.Random, size: int) -> dict[str, Member]:
+    """Members of a plan of which a list, a text or an array takes about `size` bytes; what a row says differs."""
+    members = dict(real())
+    head = json.loads(bytes(members["plan.json"]))
+    match rnd.randrange(6):
+        case 0:
+            row = rnd.choice(
+                (["t", "w", "r", 0, "c", [], []], ["", "", "", 0, "", [], []], ["", None, None, 0, "", [1], [1]])
+            )
+            head["communication"] = [row] * (size // len(json.dumps(row)))
+        case 1:
+            head["decisions"]["operators"] = [["", [], rnd.choice(([[1]], [], [[1, 1], [1, 1]]))]] * (size // 14)
+        case 2:
+            head["versions"] = {f"{k:x}": "" for k in range(size // 9)}
+        case 3:
+            head["communication"] = [["t", "w", "r", 0, "c", [1] * (size // 4), [1] * (size // 4)]]
+        case 4:
+            members[rnd.choice(("certificate.i64", "x"))] = np.zeros(size // 8, dtype=np.int64)
+        case 5:
+            graph = json.loads(bytes(members["graph.json"]))
+            graph["tensors"] += [{**graph["tensors"][0], "name": f"n{k:x}"} for k in range(size // 60)]
+            members["graph.json"] = canonical(graph)
+            head["graph_sha256"] = hashlib.sha256(bytes(members["graph.json"])).hexdigest()
+    members["plan.json"] = canonical(head)
+    return members
+
+
+def drawn_plan(rnd: random.Random) -> dict[str, Member]:
+    """Members of a plan of any kind that asks for much."""
+    match rnd.randrange(5):
+        case 0:
+            return encode_plan(plan_of(rnd))
+        case 1:
+            return encode_plan(joint_of(rnd))
+        case 2:
+            return encode_overlap(overlap_of(rnd))
+        case 3:
+            return encode_views(views_of(rnd))
+        case _:
+            return encode_pipeline(pipeline_of(rnd))
+
+
+def portfolios(rnd: random.Random) -> Attempt:
+    """Many plans, alike but for a number; long ones, of up to 64 MiB in all; portfolios in portfolios."""
+    count = rnd.choice((1, 2, 8, 27, 64))
+    if rnd.random() < 0.5:
+        given = long(rnd, min(1 << 24, rnd.choice((1 << 18, 1 << 22, 1 << 26)) // count))
+    else:
+        given = drawn_plan(rnd)
+    deflated = rnd.random() < 0.7
+    plain = [stored({**given, "number": np.array([k])}, not deflated) for k in range(count)]
+    for _ in range(rnd.choice((0, 0, 0, 0, 1, 5))):
+        plain = [portfolio(plain)]
+    data = portfolio(plain)
+
+    def attempt(budget: Budget) -> object:
+        members = read_container(data)
+        charge_reading(members, budget)
+        return require_known(members, "file").judge(members, Effort(budget=budget), {})
+
+    return attempt
+
+
+def portfolio(plain: Sequence[bytes]) -> bytes:
+    """A file of these plans, as small as it may be: what it expands to decides that."""
+    names = [identity(read_container(data)) for data in plain]
+    head = canonical({"format": PORTFOLIO_FORMAT, "chosen": 0, "plans": names})
+    members: dict[str, Member] = {f"plans/{k}.spz": data for k, data in enumerate(plain)}
+    return write_container(None, {PORTFOLIO: head, **members})
 
 
 def schedules(rnd: random.Random) -> Attempt:
@@ -489,6 +610,7 @@ KINDS: Mapping[str, Callable[[random.Random], Attempt]] = {
     "overlap": overlapped,
     "views": viewed,
     "pipelined": pipelined,
+    "portfolio": portfolios,
     "schedule": schedules,
     "selection": selections,
     "reduction": reductions,
@@ -543,7 +665,7 @@ def main(kind: str, count: int = 200, seed: int = 0, share: int = 16, most: floa
     for *_, end in found:
         ends[end.split(" ")[0]] = ends.get(end.split(" ")[0], 0) + 1
     worst = max(found)
-    paces = [(s / c * 1e9, s, n, e) for s, c, _, n, e in found if s > 0.3]
+    paces = [(s / max(c, 1) * 1e9, s, n, e) for s, c, _, n, e in found if s > 0.3]
     print(
         f"{kind}: {len(found)} attempts, {ends}; slowest {worst[0]:.2f} s of 1/{share} ({worst[3]}: {worst[4]}); "
         f"most memory {resource.getrusage(resource.RUSAGE_SELF).ru_maxrss >> 10} MiB; "

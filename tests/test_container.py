@@ -23,7 +23,15 @@ from random_problems import shared_tables
 
 from shardproof.models.problem.claims import Infeasible, LowerBound, Optimal
 from shardproof.models.problem.selection_problem import ProblemError
-from shardproof.proofs.container.archive import Limits, identity, read_array, read_container, read_json, write_container
+from shardproof.proofs.container.archive import (
+    PIECE,
+    Limits,
+    identity,
+    read_array,
+    read_container,
+    read_json,
+    write_container,
+)
 from shardproof.proofs.container.arrays import ArrayPool
 from shardproof.proofs.container.canonical import ContainerError, canonical, parse
 from shardproof.proofs.selection.certificates import Dual, Open, Point, Split
@@ -188,16 +196,20 @@ def hostile() -> list[tuple[str, bytes]]:
     return out
 
 
-def bomb() -> bytes:
-    """1 GiB of zeros in about 1 MB, with honest headers."""
-    packer = zlib.compressobj(9, zlib.DEFLATED, -15)
-    packed = b"".join(packer.compress(bytes(1 << 20)) for _ in range(64)) + packer.flush()
-    name, crc = b"bomb", 0
-    size = 900 << 20  # more than it holds; the cap must stop it before anything is inflated
+def alone(name: bytes, packed: bytes, size: int, crc: int = 0) -> bytes:
+    """A zip of one member, whose headers agree with each other."""
     head = struct.pack("<5H3L2H", 20, 0, 8, 0, 33, crc, len(packed), size, len(name), 0)
     local = b"PK\3\4" + head + name + packed
     central = b"PK\1\2" + struct.pack("<H", 20) + head + struct.pack("<3H2L", 0, 0, 0, 0, 0) + name
     return local + central + b"PK\5\6" + struct.pack("<4H2LH", 0, 0, 1, 1, len(central), len(local), 0)
+
+
+def bomb() -> bytes:
+    """1 GiB of zeros in about 1 MB, with honest headers."""
+    packer = zlib.compressobj(9, zlib.DEFLATED, -15)
+    packed = b"".join(packer.compress(bytes(1 << 20)) for _ in range(64)) + packer.flush()
+    # more than it holds; the cap must stop it before anything is inflated
+    return alone(b"bomb", packed, 900 << 20)
 
 
 def test_hostile_containers_are_refused_with_bounded_memory() -> None:
@@ -218,6 +230,48 @@ def test_hostile_containers_are_refused_with_bounded_memory() -> None:
 def test_the_bomb_is_refused_for_its_size() -> None:
     with pytest.raises(ContainerError, match="would expand"):
         read_container(bomb())
+
+
+def test_members_of_many_pieces_end_where_their_headers_say() -> None:
+    """Longer than what is unpacked at once: no piece is left out, none is behind the end, none is too many."""
+    content = random.Random(3).randbytes(3 * PIECE + 5)
+    packer = zlib.compressobj(1, zlib.DEFLATED, -15)
+    packed = packer.compress(content) + packer.flush()
+    assert len(packed) > 3 * PIECE
+    whole, right = write_container(None, {"x": content}), zlib.crc32(content)
+    assert read_container(whole)["x"] == content
+    zeros = zlib.compressobj(9, zlib.DEFLATED, -15)
+    many = zeros.compress(bytes(100 * PIECE)) + zeros.flush()
+    ends = "does not end where its header says"
+    for name, data, size, words in (
+        ("cut", packed[: 2 * PIECE], len(content), ends),
+        ("cut in a piece", packed[:-1], len(content), ends),
+        ("more pieces behind", packed + bytes(2 * PIECE), len(content), ends),
+        ("a letter behind", packed + b"x", len(content), ends),
+        ("a piece less", packed, len(content) - PIECE, ends),
+        ("a letter less", packed, len(content) - 1, "size or checksum differs"),
+        ("a letter more", packed, len(content) + 1, "size or checksum differs"),
+        ("nothing", packed, 0, ends),
+        ("much more than it says", many, PIECE, ends),
+        ("other content", packed, len(content), "size or checksum differs"),
+    ):
+        with pytest.raises(ContainerError, match=words):
+            read_container(alone(b"manifest.json", data, size, right + (name == "other content")))
+
+
+def test_long_members_are_read_and_named_without_a_copy() -> None:
+    """What a file unpacks to is there once: zlib, arrays and hashes make no second one."""
+    size = 48 << 20
+    data = write_container(None, {"a": np.zeros(size >> 3, dtype=np.int64)}, wide := Limits(ratio=1 << 20))
+    tracemalloc.start()
+    try:
+        members = read_container(data, wide)
+        assert tracemalloc.get_traced_memory()[1] < 1.3 * size
+        tracemalloc.reset_peak()
+        identity(members)
+        assert tracemalloc.get_traced_memory()[1] < 1.3 * size
+    finally:
+        tracemalloc.stop()
 
 
 @given(st.data())

@@ -20,7 +20,7 @@ from shardproof.models.machine.machine import load_machine
 from shardproof.models.views.regions import Region
 from shardproof.proofs.collective_programs.certificate import PlacementCertificate
 from shardproof.proofs.container.canonical import ContainerError
-from shardproof.verify.budget import UNASKED, Budget
+from shardproof.verify.budget import ASKED, UNASKED, Budget
 from shardproof.verify.collective_programs.placement import count_matrices
 from shardproof.verify.pipelines import bound, cuts
 from shardproof.verify.pipelines.interleaved import least_mean
@@ -228,3 +228,17 @@ def test_what_needs_large_is_known_to_who_writes() -> None:
     budget = Budget.asked()
     budget.charge(UNASKED, "x")
     assert not budget.needs_large and Fraction(budget.work, UNASKED) > 1
+
+
+def test_tensors_that_nobody_reads_are_counted() -> None:
+    """20,000 inputs without a reader take seconds in every plan of a file, and no table."""
+    spent = []
+    for more in (0, 1000):
+        g = hostile_files.Builder("inputs", "float32")
+        for k in range(more):
+            g.input(f"n{k}", (4,))
+        x = g.map("m", "relu", g.input("x", (4,)), text="i -> i")
+        budget = Budget.asked()
+        effort.charge_tables(g.build(x), load_machine("cloud-a100:2x2"), space("complete"), budget, "plan")
+        spent.append(ASKED - budget.work)
+    assert 1000 * effort.TENSOR <= spent[1] - spent[0] < 2000 * effort.TENSOR

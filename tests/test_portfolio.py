@@ -11,6 +11,7 @@ from fractions import Fraction
 from itertools import product
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 import shardproof
@@ -24,11 +25,13 @@ from shardproof.models.text import InputError
 from shardproof.proofs.container.archive import read_container, write_container
 from shardproof.proofs.container.canonical import ContainerError, canonical
 from shardproof.proofs.container.kinds import PORTFOLIO
+from shardproof.proofs.container.room import needs
 from shardproof.proofs.pipelines.certificate import PipelineCertificate
 from shardproof.proofs.portfolio.file import decode_portfolio, write_portfolio
+from shardproof.verify.budget import HELD_UNASKED, UNASKED, Budget
 from shardproof.verify.portfolio.certificate import Checked, check_portfolio
 from shardproof.verify.verbs import kinds
-from shardproof.verify.verbs.kinds import Effort, Judged, require_known
+from shardproof.verify.verbs.kinds import KEPT, Effort, Judged, require_known
 from shardproof.verify.verdict import CheckResult
 
 MODEL, MACHINE = "mlp-8192:layers=4,width=64", "localhost:2"
@@ -148,9 +151,9 @@ def parts(planned: Callable[[tuple[str, ...]], Path]) -> list[bytes]:
     return [planned((n,)).read_bytes() for n in ("overlap", "rewrites", "stages")]
 
 
-def judged(data: bytes) -> Judged[object]:
+def judged(data: bytes, effort: Effort | None = None) -> Judged[object]:
     members = read_container(data)
-    return require_known(members, "test").judge(members, Effort(), {})
+    return require_known(members, "test").judge(members, effort or Effort(), {})
 
 
 def test_the_least_is_taken_and_the_least_bound_counts(parts: list[bytes]) -> None:
@@ -319,6 +322,37 @@ def test_constants_are_not_moved_in_several_problems_at_once(
 
 def test_reading_what_is_inside_is_charged(parts: list[bytes], monkeypatch: pytest.MonkeyPatch) -> None:
     read: list[int] = []
-    monkeypatch.setattr(kinds, "charge_reading", lambda members, budget: read.append(len(members)))
+    monkeypatch.setattr(kinds, "charge_reading", lambda members, budget: read.append(len(members)) or 0)
     judged(write_portfolio(None, parts, 0))
     assert read == [len(read_container(p)) for p in parts]
+
+
+def test_short_lists_cost_what_it_takes_to_read_them() -> None:
+    """`["",[],[]]` takes as long as a hundred letters: it is charged by what its values take, not by its letters."""
+    spent = []
+    for text in (b"x" * 1100, b'["",[],[]],' * 100):
+        budget = Budget.unasked()
+        kinds.charge_reading({"a.json": text}, budget)
+        spent.append(UNASKED - budget.work)
+    assert 1100 * 10 < spent[0] < spent[1] // 10
+
+
+def test_what_plans_hold_together_is_counted(parts: list[bytes]) -> None:
+    """Each alone is held, all of them are not: they are kept until the last is judged."""
+    data = write_portfolio(None, parts, 0)
+    entries = [sum(needs(m) for m in read_container(p).values() if isinstance(m, bytes)) // KEPT for p in parts]
+    with pytest.raises(ContainerError, match="plan 1, .*tables have"):
+        judged(data, Effort(budget=Budget(held=max(entries))))
+
+
+def test_a_file_of_many_long_plans_is_refused_before_it_is_read(parts: list[bytes]) -> None:
+    """6 MB of rows of nothing in each of 27 took 72 s and 1.7 GiB."""
+    members = dict(read_container(next(p for p in parts if "plan.json" in read_container(p))))
+    head = json.loads(bytes(members["plan.json"]))
+    row = ["t", "w", "r", 0, "c", [], []]
+    members["plan.json"] = canonical({**head, "communication": [row] * 100_000})
+    plans = [write_container(None, {**members, "n": np.array([k])}) for k in range(3)]
+    share = 16
+    budget = Budget(UNASKED // share, HELD_UNASKED // share, None, False)
+    with pytest.raises(ContainerError, match="plan 1, container.*--large"):
+        judged(write_portfolio(None, plans, 0), Effort(budget=budget))

@@ -34,7 +34,7 @@ from ...proofs.pipelines.certificate import Interleaved, PipelineCertificate, St
 from ...proofs.pipelines.file import decode_pipeline
 from ..budget import Budget
 from ..plan.assumptions import wrong_assumptions
-from ..plan.effort import OPERATOR, charge_tables
+from ..plan.effort import charge_graph, charge_tables
 from ..plan.plan import entries_result, space_result
 from ..plan.used_entries import wrong_structure
 from ..schedules.certificate import check_schedule
@@ -163,7 +163,7 @@ class _Check:
 
     def graph(self, micro: int) -> Graph:
         if micro not in self.graphs:
-            self.budget.charge(OPERATOR * len(self.c.graph.operators), "pipeline")
+            charge_graph(self.c.graph, self.budget, "pipeline")
             graph, reason = shortened(self.c.graph, micro, self.c.division)
             if reason:
                 raise Wrong(reason)

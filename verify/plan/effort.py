@@ -33,6 +33,8 @@ if TYPE_CHECKING:
 
 OPERATOR: Final = 1 << 16
 """Cells of one operator: what is read of it in every part of a check."""
+TENSOR: Final = 1 << 14
+"""Cells of one tensor, which parts of a check list however little is done with it."""
 ENTRY, OVERLAP, SEGMENT, COUPLED, BOX, STEP = 1 << 6, 1 << 2, 2, 1, 1 << 3, 1 << 11
 TABLE, COMPARED = 1 << 20, 1 << 3
 ALONE: Final = 1 << 16
@@ -53,11 +55,16 @@ def sizes_of(budget: Budget) -> Sizes:
     return LARGE if budget.large else SMALL
 
 
+def charge_graph(graph: Graph, budget: Budget, place: str) -> None:
+    """Charge what every part of a check reads of a graph."""
+    budget.charge(OPERATOR * len(graph.operators) + TENSOR * len(graph.tensors), place)
+
+
 def charge_tables(graph: Graph, machine: Machine, where: Space, budget: Budget, place: str) -> None:
     """Charge building the problem of a graph.  `TooLarge` for what nobody plans, `ContainerError` for what is beyond
     the budget.
     """
-    budget.charge(OPERATOR * len(graph.operators), place)
+    charge_graph(graph, budget, place)
     sizes = sizes_of(budget)
     try:
         needed = check_sizes(graph, machine, where, replace(sizes, steps=min(sizes.steps, budget.work // STEP)))

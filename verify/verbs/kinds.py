@@ -16,6 +16,7 @@ from ...proofs.container.archive import MANIFEST, Member, identity
 from ...proofs.container.canonical import ContainerError
 from ...proofs.container.kinds import KINDS as NAMES
 from ...proofs.container.kinds import PORTFOLIO
+from ...proofs.container.room import needs
 from ..budget import Budget
 from ..plan.tables import CELLS
 from ..verdict import CheckResult, Rounding, worst
@@ -42,8 +43,13 @@ H_co = TypeVar("H_co", covariant=True)
 Problems = Mapping[str, "SelectionProblem | EGraph"]
 """Hash -> a problem that a certificate may be about."""
 
-LETTER: Final = 1 << 6
-"""Cells of one letter of a JSON text."""
+READING: Final = 3
+"""Cells of one byte that the values of a JSON text take at most: short lists of nothing take longest to read."""
+
+KEPT: Final = 1 << 5
+"""Bytes of that for one entry that is held: plans of one file are kept together, and what is left of a text takes a
+quarter of the most at most.
+"""
 
 SAMPLES: Final = 1_000
 """Entries of tables that are drawn and recomputed from index sets."""
@@ -181,10 +187,11 @@ def _portfolio(members: Mapping[str, Member], effort: Effort, about: Problems) -
     from ...proofs.portfolio.file import decode_portfolio
     from ..portfolio.certificate import Checked, check_portfolio
 
-    portfolio, found, plans = decode_portfolio(members), [], []
+    portfolio, found, plans, kept = decode_portfolio(members), [], [], 0
     for i, inner in enumerate(portfolio.plans):
         try:
-            charge_reading(inner, effort.budget)
+            kept += charge_reading(inner, effort.budget)
+            effort.budget.hold(kept // KEPT, "container")
             judged = require_known(inner, "plan").judge(inner, effort, {})
         except ContainerError as error:
             raise ContainerError(f"plan {i}, {error.place}", error.message) from None
@@ -220,10 +227,11 @@ def _job(held: object) -> tuple[Graph, Graph, Machine, int | None]:
             raise TypeError(f"{type(held).__name__} is no plan")
 
 
-def charge_reading(members: Mapping[str, Member], budget: Budget) -> None:
-    """Charge taking the texts of a container apart."""
-    texts = sum(len(content) for content in members.values() if isinstance(content, bytes))
-    budget.charge(LETTER * texts, "container")
+def charge_reading(members: Mapping[str, Member], budget: Budget) -> int:
+    """Charge taking the texts of a container apart; bytes that their values take at most."""
+    needed = sum(needs(content) for content in members.values() if isinstance(content, bytes))
+    budget.charge(READING * needed, "container")
+    return needed
 
 
 def _library(members: Mapping[str, Member], effort: Effort, about: Problems) -> Judged[CheckedLibrary]:
