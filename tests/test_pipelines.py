@@ -131,11 +131,6 @@ def test_a_batch_that_cannot_be_cut_is_refused() -> None:
     assert found is step.graph and "cannot be cut into 3" in reason
 
 
-def test_clipping_joins_all_stages() -> None:
-    step = build_step(build("bert-tiny"), "sgd:clip=1")
-    assert divide(step.graph, step.passes).units == 1
-
-
 @cache
 def tiny() -> tuple[TrainingStep, Pieces, Units]:
     step = step_of("bert-tiny", "adam", 16)
