@@ -52,7 +52,7 @@ from shardproof.proofs.container.canonical import ContainerError, canonical
 from shardproof.proofs.pipelines.certificate import Leaf, Overlap, PipelineCertificate
 from shardproof.proofs.pipelines.file import decode_pipeline, encode_pipeline, write_pipeline
 from shardproof.verify.budget import Budget
-from shardproof.verify.pipelines import certificate, leaf_bounds, runs
+from shardproof.verify.pipelines import leaf_bounds, runs
 from shardproof.verify.pipelines import phases as checked
 from shardproof.verify.pipelines.bound import table
 from shardproof.verify.pipelines.certificate import check_members, check_pipeline
@@ -458,7 +458,7 @@ def test_what_is_in_flight_counts_against_the_limit(monkeypatch: pytest.MonkeyPa
     def one_more(units: Units, tasks: checked.Tasks, x: Mapping[int, int], order: tuple[int, ...]) -> list[int]:
         return [more + 1 for more in count(units, tasks, x, order)]
 
-    monkeypatch.setattr(certificate, "in_flight", one_more)
+    monkeypatch.setattr(checked, "in_flight", one_more)
     assert "the limit is" in reasons(c)
 
 

@@ -9,7 +9,6 @@ from collections.abc import Callable
 from dataclasses import replace
 from fractions import Fraction
 from functools import cache
-from pathlib import Path
 from types import SimpleNamespace
 from typing import cast
 
@@ -130,11 +129,6 @@ def test_a_batch_that_cannot_be_cut_is_refused() -> None:
     step = step_of("bert-tiny", "sgd", 16)
     found, reason = shortened(step.graph, 3, divide(step.graph, step.passes))
     assert found is step.graph and "cannot be cut into 3" in reason
-
-
-def test_clipping_joins_all_stages() -> None:
-    step = build_step(build("bert-tiny"), "sgd:clip=1")
-    assert divide(step.graph, step.passes).units == 1
 
 
 @cache
@@ -470,7 +464,6 @@ def test_the_command_line_says_and_writes_it(
         (["--train", "sgd", "--pipeline", "3:2"], "no equal parts"),
         (["--train", "sgd", "--pipeline", "2:3"], "cannot be cut into 3"),
         (["--train", "sgd", "--pipeline", "2"], "STAGES:MICRO-BATCHES"),
-        (["--train", "sgd:clip=1", "--pipeline", "2:2"], "cannot be cut into stages"),
     ],
 )
 def test_what_cannot_be_is_said(
@@ -483,14 +476,6 @@ def test_what_cannot_be_is_said(
     monkeypatch.chdir(str(tmp_path))
     assert run(["plan", "mlp-8192", "--machine", "cloud-a100:2x2", *words, "-o", "p.spz"]) in (2, 3)
     assert message in capsys.readouterr().err
-
-
-def test_tied_weights_are_named_and_untied_ones_are_cut(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    out = ["--train", "sgd", "--machine", "cloud-a100:2x2", "--pipeline", "2:2", "-o", str(tmp_path / "p.spz")]
-    sizes = "gpt-3-175b:batch=4,depth=2,width=16,heads=2,sequence=8,vocabulary=32"
-    assert run(["plan", sizes, *out]) == 3
-    assert "'embedding.table', read by 'embedding' and 'logits'" in capsys.readouterr().err
-    assert run(["plan", f"{sizes},tables=2", *out, "--work-limit", "500k"]) in (0, 5)
 
 
 def test_recomputed_blocks_are_searched_from_the_first_stage_on() -> None:

@@ -29,10 +29,11 @@ from shardproof.backends.execution.launch import mpi_available, run_job
 from shardproof.backends.execution.reference import random_inputs, run_graph
 from shardproof.backends.execution.run import run_virtual
 from shardproof.formal.selection.solve import solve
+from shardproof.formal.views.memory import held_bytes
 from shardproof.formal.views.problem import ViewsPlanning, build_views
 from shardproof.formal.views.regions import branches_of, grids, regions_of
 from shardproof.formal.views.search import Viewed, plan_views
-from shardproof.models.communication.choices import Choices
+from shardproof.models.communication.choices import Choices, copy_layout, needs_copy, output_layout
 from shardproof.models.cost.selection import DecisionKind
 from shardproof.models.cost.selection import build as build_problem
 from shardproof.models.layout.placement import Placement, space
@@ -44,13 +45,16 @@ from shardproof.models.program.graph import Graph
 from shardproof.models.sources.building.attention import attention
 from shardproof.models.sources.building.builder import Builder
 from shardproof.models.sources.zoo import build
+from shardproof.models.text import NoAnswer
 from shardproof.models.views.regions import Region
 from shardproof.proofs.container.archive import read_container, write_container
 from shardproof.proofs.container.canonical import ContainerError, canonical
 from shardproof.proofs.views.certificate import ViewsCertificate
 from shardproof.proofs.views.file import decode_views, encode_views, write_views
+from shardproof.verify.budget import Budget
 from shardproof.verify.plan.tables import CELLS
 from shardproof.verify.plan.used_entries import Entries
+from shardproof.verify.views import memory as counted
 from shardproof.verify.views.certificate import _Chosen, check_members, check_views
 from shardproof.verify.views.prices import Prices
 from shardproof.verify.views.problem import rebuilt
@@ -555,7 +559,56 @@ def test_machines_without_views_are_refused_by_name(capsys: pytest.CaptureFixtur
     assert run(["plan", "mlp-unity", "--machine", "cloud-a100:2x2", "--views", "-o", target]) == 3
     assert "no branches" in capsys.readouterr().err
     assert run(["plan", model, "--machine", "cloud-a100:2x2", "--views", "--memory", "1GiB", "-o", target]) == 0
-    assert "left out: submeshes: plans on submeshes keep no memory limit yet" in capsys.readouterr().out
+    capsys.readouterr()
+    assert run(["check", target, "--json"]) == 0
+    assert "1073741824" in capsys.readouterr().out
+    assert run(["plan", model, "--machine", "cloud-a100:2x2", "--views", "--memory", "2KiB", "-o", target]) == 0
+    assert "submeshes: the fastest plan on submeshes holds" in capsys.readouterr().out
+
+
+def in_order(graph: Graph, machine: Machine, choices: Choices) -> int:
+    """Bytes of the fullest device, steps in the graph's order: what it has at least."""
+    placements, copies = dict(choices.operators), dict(choices.copies)
+    total = np.zeros((len(graph.operators), machine.devices), dtype=np.int64)
+    writer, readers, copied = graph.writer(), graph.readers(), needs_copy(graph)
+    for t in graph.tensors:
+        uses, at = [i for i, _ in readers[t.name]], writer.get(t.name)
+        if t.name in copied:
+            layout = copy_layout(t.name, graph, copies[t.name], machine.hierarchy)
+        elif at is not None:
+            op = graph.operators[at]
+            layout = output_layout(op, graph, placements[op.name], machine.hierarchy)
+        else:
+            continue
+        for step in range(at or 0, 1 + max([at or 0, *uses])):
+            total[step] += layout.volumes() * t.element_bytes
+    return int(total.max())
+
+
+@pytest.mark.parametrize("seed", range(4))
+@pytest.mark.parametrize("plan", [uno, dlrm])
+def test_memory_is_counted_twice_alike_and_nothing_is_left_out(plan: Callable[[], Viewed], seed: int) -> None:
+    planning = plan().planning
+    choices, p = on_views(planning, seed), planning.planning
+    held = held_bytes(p.graph, p.machine, planning.regions, choices)
+    placements = [*dict(choices.operators).values(), *dict(choices.copies).values()]
+    of = dict(zip([*p.operators.values(), *p.copies.values()], placements, strict=True))
+    entries = Entries(p, Budget.asked())
+    assert held == counted.held(entries, planning.regions, [of[v] for v in range(len(p.decisions))])
+    assert held >= in_order(p.graph, p.machine, choices) > 0
+
+
+def test_a_limit_is_kept_to_the_byte() -> None:
+    c = certificate(uno())
+    held = held_bytes(c.graph, c.machine, c.regions, c.choices)
+    assert uno().certificate(held) is not None
+    with pytest.raises(NoAnswer, match="the fastest plan on submeshes holds"):
+        uno().certificate(held - 1)
+    exact = replace(c, memory=held)
+    assert reasons(exact) == "" and reasons_of(write_views(None, exact)) == ""
+    assert f"the plan holds {held} bytes on a device" in reasons(replace(c, memory=held - 1))
+    flags = check_views(exact, "seed", 100, CELLS)[0].assumptions
+    assert "no-memory-limit" not in flags and "every-operand-received" in flags
 
 
 def test_from_the_command_line(capsys: pytest.CaptureFixture[str], tmp_path) -> None:  # type: ignore[no-untyped-def]

@@ -2,7 +2,8 @@
 
     F(i)   receive x from the stage before, run the forward instructions, send x on
     B(i)   receive the gradient from the stage behind, run the backward instructions, send it on; sums add up
-    U      after all of them, once, stage by stage of the view
+    U      after all of them, once, stage by stage of the view; where updates read what another stage has, round by
+           round: receive, run, send
 
 A view has one stage, or several chunks of the model, which are stages too.  Ranks of neighbouring stages have the same
 block of what crosses a cut, so rank r sends to rank r.  A send does not wait; a receive does.  Results of micro-batches
@@ -32,11 +33,15 @@ from .reference import as_stored, check_inputs
 from .run import Traffic, assemble, slices, traffic
 
 Results = dict[tuple[str, int], Array]
-"""(result, micro-batch): a rank's block; -1 for what a step has once."""
+"""(result, micro-batch): a rank's block; `ONCE` for what a step has once."""
+
+
+ONCE = -1
+"""The micro-batch of what a step has, or sends, once."""
 
 
 class Post(Protocol):
-    """Carries blocks between neighbouring stages."""
+    """Carries blocks between stages: of a micro-batch between neighbours, once a step between any."""
 
     def send(self, stage: int, rank: int, tensor: str, micro_batch: int, block: Array) -> None:
         """To `rank` of `stage`; does not wait."""
@@ -50,7 +55,7 @@ class Post(Protocol):
 @dataclass(frozen=True, eq=False)
 class PipelineResult:
     """`outputs`: whole tensors in digit shape.  `traffic`: of every movement that ran, per stage; `sent`: (tensor that
-    crosses a cut, elements that all ranks sent in the step, elements that the plan's price counts).
+    goes from stage to stage, elements that all ranks sent in the step, elements that the plan's price counts).
     """
 
     outputs: dict[str, Array]
@@ -82,8 +87,11 @@ def run_view(
             if told is not None:
                 told(number)
             results |= works[s].task(phase, i, post, pace)
+        for number in range(len(staged.stages[view].rounds)):
+            for work in works.values():
+                work.update(number, post)
         for work in works.values():
-            results |= work.updates()
+            results |= work.updated()
     except RankError as e:
         raise RankError(view * staged.devices + rank, e.place, e.reason) from e
     return results
@@ -109,10 +117,11 @@ class _Work:
         self.ends = last_uses(self.stage, (*self.stage.summed, *self.stage.kept, *early))
         self.total: dict[str, Array] = {}
         self.base: dict[str, Array] = {}
+        self.late: dict[str, Array] = {}
         self.halves: set[str] = set()  # 16 bits add up in 32
 
-    def perform(self, phase: str, here: dict[str, Array], micro_batch: int) -> None:
-        """The instructions of a phase on blocks that are here."""
+    def perform(self, phase: str, here: dict[str, Array], micro_batch: int, steps: tuple[int, ...]) -> None:
+        """Instructions of a phase on blocks that are here."""
         stage, rank, xp = self.stage, self.rank, self.xp
         exact: dict[str, Array] = {}
 
@@ -126,7 +135,7 @@ class _Work:
                     here.pop(slot, None)
                     exact.pop(slot, None)
 
-        for position in stage.steps[phase]:
+        for position in steps:
             for slot in stage.used(rank, position):
                 if slot not in here and slot in stage.loads[rank]:
                     load = stage.loads[rank][slot]
@@ -149,7 +158,7 @@ class _Work:
         if recorder is not None and came is not None:
             recorder.add(f"receive {came} of micro-batch {i}", "communication", begun)
         task, clock = 0.0 if recorder is None else recorder.now(), time.perf_counter()
-        self.perform(phase, here, i)
+        self.perform(phase, here, i, stage.steps[phase])
         time.sleep(max(0.0, clock + pace * staged.seconds[s][phase] - time.perf_counter()))
         if recorder is not None:
             recorder.add(f"{phase}{i} of stage {s}", "data", task)
@@ -165,18 +174,33 @@ class _Work:
             del self.slots[i]
         return results
 
-    def updates(self) -> Results:
-        """What runs once a step."""
-        stage, recorder = self.stage, self.recorder
+    def update(self, number: int, post: Post) -> None:
+        """A round of what runs once a step."""
+        stage, recorder, once = self.stage, self.recorder, self.stage.rounds[number]
+        if number == 0:
+            tensor_of, graph = Slots(stage.program.graph).tensor_of, stage.program.graph
+            for slot in self.halves:
+                self.total[slot] = narrowed(self.xp, self.total[slot], graph.tensor(tensor_of[slot]).dtype)
+            self.late = {**self.base, **self.total}
         begun = 0.0 if recorder is None else recorder.now()
-        tensor_of, graph = Slots(stage.program.graph).tensor_of, stage.program.graph
-        for slot in self.halves:
-            self.total[slot] = narrowed(self.xp, self.total[slot], graph.tensor(tensor_of[slot]).dtype)
-        here = {**self.base, **self.total}
-        self.perform("U", here, 0)
-        if recorder is not None:
+        for letter in once.arrives:
+            try:
+                self.late[letter.slot] = self.xp.asarray(post.receive(self.number, self.rank, letter.tensor, ONCE)[0])
+            except Exception as e:
+                place = f"receiving {letter.tensor!r} from stage {letter.stage}"
+                raise RankError(self.rank, place, f"{type(e).__name__}: {e}") from e
+        if recorder is not None and once.arrives:
+            recorder.add(f"receive {', '.join(x.tensor for x in once.arrives[:2])}", "communication", begun)
+        begun = 0.0 if recorder is None else recorder.now()
+        self.perform("U", self.late, 0, once.steps)
+        if recorder is not None and once.steps:
             recorder.add(f"updates of stage {self.number}", "data", begun)
-        return {(t, -1): here[t] for t in stage.results["U"]}
+        for letter in once.leaves:
+            post.send(letter.stage, self.rank, letter.tensor, ONCE, self.late[letter.slot])
+
+    def updated(self) -> Results:
+        """Results of all rounds."""
+        return {(t, ONCE): self.late[t] for t in self.stage.results["U"]}
 
 
 class Letters:
@@ -270,6 +294,8 @@ def run_pipeline(
         for t in stage.leaves.values()
         if t is not None
     }
+    for letter in (x for stage in staged.stages for once in stage.rounds for x in once.leaves):
+        priced[letter.tensor] = priced.get(letter.tensor, 0) + letter.elements
     return PipelineResult(
         whole_results(staged, arrays, results),
         tuple(found),
@@ -305,7 +331,7 @@ def whole_results(staged: StagedProgram, arrays: Mapping[str, Array], found: lis
             return assemble(np, name, shape, stage.boxes(name), [b[name, i] for b in blocks])
 
         for name in stage.results["U"]:
-            out[name] = put(name, -1)
+            out[name] = put(name, ONCE)
         for name in (*stage.results["F"], *stage.results["B"]):
             parts = [put(name, i) for i in range(staged.micro)]
             if name in staged.batched:

@@ -2,7 +2,7 @@
 shardproof.backends.execution.pipeline_rank FOLDER`.
 
 The folder is that of `container_job`, with the pipelined step in `plan.spz`.  Views are consecutive ranks with a
-communicator each; what crosses a cut goes from rank to rank with `isend`.
+communicator each; what goes from stage to stage goes from rank to rank with `isend`.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from . import progress
 from .container_job import read_options, run_container_job
 from .interpreter import RankError
 from .job import write_error
-from .pipeline import Results, run_view, whole_results
+from .pipeline import ONCE, Results, run_view, whole_results
 
 if TYPE_CHECKING:
     from mpi4py import MPI
@@ -44,23 +44,29 @@ class Mail:
     def _forward(self, tensor: str) -> bool:
         return any(stage.leaves["F"] == tensor for stage in self._staged.stages)
 
-    def _tag(self, stage: int, tensor: str, micro_batch: int) -> int:
-        """Of a letter to a stage: several of a view may have letters from one rank."""
-        way = 0 if self._forward(tensor) else 1
-        return (stage // self._staged.views * 2 + way) * self._staged.micro + micro_batch
+    def _way(self, stage: int, tensor: str, micro_batch: int) -> tuple[int, int]:
+        """(stage that a letter comes from, its tag): several of a view may have letters from one rank."""
+        staged = self._staged
+        if micro_batch == ONCE:
+            known = [x for once in staged.stages[stage].rounds for x in once.arrives if x.tensor == tensor]
+            chunks = len(staged.stages) // staged.views
+            return known[0].stage, 2 * chunks * staged.micro + known[0].number
+        forward = self._forward(tensor)
+        tag = (stage // staged.views * 2 + (0 if forward else 1)) * staged.micro + micro_batch
+        return (stage - 1 if forward else stage + 1), tag
 
     def send(self, stage: int, rank: int, tensor: str, micro_batch: int, block: Array) -> None:
         """See `Post`."""
         self._under_way = [r for r in self._under_way if not r.Test()]
         goal = stage % self._staged.views * self._staged.devices + rank
-        letter = np.ascontiguousarray(block), time.perf_counter()
-        self._under_way.append(self._world.isend(letter, goal, self._tag(stage, tensor, micro_batch)))
+        letter = np.asarray(block, order="C"), time.perf_counter()
+        self._under_way.append(self._world.isend(letter, goal, self._way(stage, tensor, micro_batch)[1]))
 
     def receive(self, stage: int, rank: int, tensor: str, micro_batch: int) -> tuple[Array, float]:
         """See `Post`."""
-        sender = stage - 1 if self._forward(tensor) else stage + 1
+        sender, tag = self._way(stage, tensor, micro_batch)
         source = sender % self._staged.views * self._staged.devices + rank
-        letter: tuple[Array, float] = self._world.recv(source=source, tag=self._tag(stage, tensor, micro_batch))
+        letter: tuple[Array, float] = self._world.recv(source=source, tag=tag)
         return letter
 
     def settle(self) -> None:

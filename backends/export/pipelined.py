@@ -20,6 +20,7 @@ from ...models.communication.choices import Choices
 from ...models.communication.shardings import NotASharding, PlanShardings, plan_shardings
 from ...models.layout.placement import Placement
 from ...models.layout.sharding import ShardingError, unfold
+from ...models.pipelines.exchange import exchange
 from ...models.pipelines.micro import micro_batch
 from ...models.pipelines.views import view_sizes
 from ...models.program.graph import Graph
@@ -56,6 +57,11 @@ def export_pipeline(c: PipelineCertificate, identity: str, layouts_only: bool = 
     how = recipe(c.graph)
     required("pipelined dtensor", _refused(how), layouts_only)
     graph = micro_batch(c.graph, c.micro)
+    if several := shared_weights(c):
+        raise InputError(
+            f"dtensor: {several[0]!r} is a parameter of several stages; torch's pipelining gives each one of its own "
+            "and adds no gradients up.  Plan a model with two parameters instead, or take --to actions"
+        )
     stages = [stage_layouts(c, graph, s) for s in range(len(c.stages))]
     data = document(c, graph, identity, stages)
     words = {**dict(how.words()), "micro-batches": str(c.micro)}
@@ -71,6 +77,13 @@ def export_pipeline(c: PipelineCertificate, identity: str, layouts_only: bool = 
     view = prod(view_sizes(c.machine, len(c.stages)) or ())
     text = _file(c, data, identity, done, left)
     return Exported(text, (("stage", len(c.stages)), ("rank", view)), said, refused, done, left)
+
+
+def shared_weights(c: PipelineCertificate) -> list[str]:
+    """Parameters whose next values go to other stages than the one that writes them, in order."""
+    following = {value: name for name, value in c.graph.state}
+    found = exchange(c.graph, c.division, tuple(stage.end for stage in c.stages)).letters
+    return list(dict.fromkeys(following[x.tensor] for x in found if x.tensor in following))
 
 
 def _refused(how: Recipe) -> Parts:

@@ -8,6 +8,9 @@ those of its operators, a movement where both its ends are the stage's:
     B   backward operators, once per micro-batch       then the gradient of the left cut is sent
     U   updates, and the way of finished gradients to them, once per step
 
+Where updates read what another stage has, they run round by round: what comes, instructions, what goes
+(`models.pipelines.exchange`).
+
 Where redistributions run beside operators, the instructions of a phase run in the order in which its tasks begin as
 planned, on one thread: an order of both streams at once.
 
@@ -17,7 +20,7 @@ stage's last reader of them; blocks of inputs are cut out when they are first re
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from math import prod
 
@@ -25,15 +28,38 @@ import numpy as np
 
 from ...models.communication.choices import Choices
 from ...models.layout.placement import Placement
+from ...models.pipelines.exchange import Exchange, exchange
 from ...models.pipelines.micro import micro_batch
 from ...models.pipelines.views import view_sizes
 from ...models.program.graph import Graph
 from ...models.schedules.pipeline import Pipeline
 from ...models.text import InputError
 from ...proofs.pipelines.certificate import PipelineCertificate
-from .program import Box, Compute, Free, Instruction, Load, Move, Program, lower
+from .program import Box, Compute, Free, Instruction, Load, Move, Program, Slots, lower
 
 PHASES = ("F", "B", "U")
+
+
+@dataclass(frozen=True)
+class Handed:
+    """What goes between two stages once a step: `tensor`, which lies in `slot` on both sides; `stage`: the other one;
+    `number`: of it among all of the step; `elements`: of the blocks of all ranks.
+    """
+
+    tensor: str
+    slot: str
+    stage: int
+    number: int
+    elements: int
+
+
+@dataclass(frozen=True)
+class Round:
+    """Updates that need no more than what comes before them: positions of instructions."""
+
+    arrives: tuple[Handed, ...]
+    steps: tuple[int, ...]
+    leaves: tuple[Handed, ...]
 
 
 @dataclass(frozen=True, eq=False)
@@ -42,6 +68,7 @@ class StageProgram:
     runs in it, the same on all ranks.  `loads[rank][slot]`: how a slot that nobody writes is filled.  `summed`: slots
     that add up over micro-batches for the updates; `kept`: slots of the last micro-batch that the updates read as they
     are.  `arrives`, `leaves`: per phase F and B the tensor received before it and sent behind it, None at the ends.
+    `rounds`: the updates again, with what comes and goes; as many on every stage.
     """
 
     program: Program
@@ -51,6 +78,7 @@ class StageProgram:
     kept: tuple[str, ...]
     arrives: dict[str, str | None]
     leaves: dict[str, str | None]
+    rounds: tuple[Round, ...]
     results: dict[str, tuple[str, ...]]
     """Results of the graph that the stage has: of F and B (of every micro-batch), of U (of the step)."""
 
@@ -131,7 +159,8 @@ def staged(c: PipelineCertificate, stored: bool = False) -> StagedProgram:
         small = graph.tensor(t.name).shape
         if different := [k for k, n in enumerate(t.shape) if n != small[k]]:
             batched[t.name] = different[0]
-    stages = tuple(_stage(c, s, graph, hierarchy, stored) for s in range(len(c.stages)))
+    once = exchange(graph, c.division, tuple(stage.end for stage in c.stages))
+    stages = tuple(_stage(c, s, graph, hierarchy, stored, once) for s in range(len(c.stages)))
     unit = c.quantum / 1e12
     seconds = tuple({phase: t * unit for phase, t in zip("FB", stage, strict=False)} for stage in pipe.times)
     sends = 0.0, *(pipe.lag(s) * unit for s in range(1, len(c.stages)))
@@ -147,7 +176,9 @@ def _added(graph: Graph, batched: dict[str, int]) -> frozenset[str]:
     return frozenset(t for t in graph.results if t in touched and t not in batched)
 
 
-def _stage(c: PipelineCertificate, s: int, graph: Graph, hierarchy: tuple[int, ...], stored: bool) -> StageProgram:
+def _stage(
+    c: PipelineCertificate, s: int, graph: Graph, hierarchy: tuple[int, ...], stored: bool, once: Exchange
+) -> StageProgram:
     mine = c.stages[s].choices
     program = lower(graph, hierarchy, _completed(c, s))
     program = Program(graph, hierarchy, program.movements, program.ranks, program.outputs, stored)
@@ -161,6 +192,8 @@ def _stage(c: PipelineCertificate, s: int, graph: Graph, hierarchy: tuple[int, .
     first = program.ranks[0]
     if c.overlap is not None:
         steps = {p: _begun(program, found, c.overlap.of(s, p)) for p, found in steps.items()}
+    rounds = _rounds(program, s, steps["U"], names, once)
+    steps["U"] = [p for found in rounds for p in found.steps]
     early = [p for x in "FB" for p in steps[x]]
     written: dict[str, str] = {}
     for p in early:
@@ -196,8 +229,51 @@ def _stage(c: PipelineCertificate, s: int, graph: Graph, hierarchy: tuple[int, .
         tuple(slot for slot in read if slot not in summed),
         {"F": left[0], "B": right[1]},
         {"F": right[0], "B": left[1]},
+        rounds,
         {p: tuple(found) for p, found in results.items()},
     )
+
+
+def _rounds(program: Program, s: int, positions: Sequence[int], names: set[str], once: Exchange) -> tuple[Round, ...]:
+    """The updates of stage s in rounds, with what brings letters into the layout of their readers behind each."""
+    graph, slots, writer = program.graph, Slots(program.graph), program.graph.writer()
+    at = {op.name: i for i, op in enumerate(graph.operators)}
+    found: list[tuple[list[Handed], list[int], list[Handed]]] = [([], [], []) for _ in range(once.rounds)]
+    for p in positions:
+        match program.ranks[0][p]:
+            case Compute(operator=n):
+                found[once.depth.get(n, 0)][1].append(p)
+            case Move(movement=n):
+                m = program.movements[n]
+                found[once.depth.get(at[m.reader or m.writer or ""], 0)][1].append(p)
+            case _:
+                pass
+    for number, x in enumerate(once.letters):
+        slot, moved = x.tensor, None
+        if x.reader is not None:
+            op = graph.operators[x.reader]
+            j = [a.tensor for a in op.inputs].index(x.tensor)
+            slot, moved = slots.operand[op.name, j], (graph.operators[writer[x.tensor]].name, op.name)
+        elements = sum(prod(hi - lo for lo, hi in box) for box in _boxes(program, x.tensor, slot))
+        if x.sender == s:
+            for p, instruction in enumerate(program.ranks[0]) if moved is not None else ():
+                if isinstance(instruction, Move) and instruction.target == slot:
+                    found[x.depth][1].append(p)
+            found[x.depth][2].append(Handed(x.tensor, slot, x.receiver, number, elements))
+        if x.receiver == s:
+            readers = [i for i, _ in graph.readers()[x.tensor] if graph.operators[i].name in names]
+            before = min((once.depth[i] for i in readers if i in once.depth), default=x.depth + 1)
+            found[before][0].append(Handed(x.tensor, slot, x.sender, number, elements))
+    return tuple(Round(tuple(a), tuple(p), tuple(b)) for a, p, b in found)
+
+
+def _boxes(program: Program, tensor: str, slot: str) -> list[Box]:
+    """Where the blocks lie that all ranks have in a slot that is moved to."""
+    for instruction in program.ranks[0]:
+        if isinstance(instruction, Move) and instruction.target == slot:
+            layout = program.movements[instruction.movement].plan.target
+            return [layout.box(d) for d in range(len(program.ranks))]
+    raise InputError(f"{tensor!r} is sent to another stage and nothing brings it there")
 
 
 def _begun(program: Program, positions: list[int], order: tuple[int, ...]) -> list[int]:

@@ -16,6 +16,7 @@ from ...models.cost.selection import build
 from ...models.pipelines.bound import IMPOSSIBLE, Bounds, Triangle, least, reached
 from ...models.pipelines.channels import Channels
 from ...models.pipelines.cuts import Hops, Passes, least_cut
+from ...models.pipelines.exchange import Exchange
 from ...models.pipelines.forbidden import without
 from ...models.pipelines.nodes import loose, nodes
 from ...models.pipelines.pieces import Pieces
@@ -151,6 +152,10 @@ class Bounded:
                     for rows in found:
                         rows[i][j] = IMPOSSIBLE
         return (forward, backward), Bounds(*found)
+
+    def exchange(self, ends: tuple[int, ...]) -> Exchange:
+        """What stages that end before these units send each other once a step."""
+        return self.job.exchange(ends)
 
     def hops(self) -> Hops:
         """Sends in front of every stage, in picoseconds."""

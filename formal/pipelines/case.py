@@ -82,6 +82,7 @@ class Case(Bounded):
         known: dict[str, tuple[int, ...] | None] = {}
         self._menus = None
         runs = _runs(starts, self.job.division.units)
+        agreed, settled = self.agreed, dict[int, int]()
         if max(len(self.pieces.stage_vertices(i, j)) for i, j in runs) > MOST_WHOLE:
             stages = self._by_units(pieces, starts, clock.share(MENU_SHARE), layouts)
             if stages is None or self.slack(stages) <= FAR:
@@ -89,7 +90,7 @@ class Case(Bounded):
             self._menus = None
         clock = clock.share(PLAN_SHARE)
         for i, j in runs:
-            part = pieces.stage(i, j, self.micro + self.stages - 1, 1, layouts)
+            part = pieces.stage(i, j, self.micro + self.stages - 1, 1, layouts, settled=settled)
             key = part.problem.sha256()
             if key not in known:
                 known[key] = self._answer(part, clock)
@@ -97,8 +98,16 @@ class Case(Bounded):
             if x is None:
                 return None
             choices = dict(zip(part.vertices, x, strict=True))
+            settled |= {v: choices[v] for v in agreed & choices.keys()}  # by the first stage that has it
             out.append(self.timed(i, j, choices))
         return out
+
+    @property
+    def agreed(self) -> frozenset[int]:
+        """Vertices of copies that have one layout on all stages: of what these may send each other once a step."""
+        units = self.job.division.units
+        found = self.exchange(tuple(range(1, units + 1)) if self.parts > 1 else (units,))
+        return frozenset(self.pieces.planning.copies[t] for t in found.layouts(self.graph))
 
     def mixed(self, starts: tuple[int, ...], clock: Clock, order: tuple[int, ...]) -> list[list[StagePlan]]:
         """Stages of placements of units that are mixed so that more is hidden (`mixed`), with all updates counted, and
@@ -219,10 +228,11 @@ class Case(Bounded):
         return out
 
     def _fit_whole(self, stage: StagePlan, kept: int, limit: int, clock: Clock) -> dict[int, int] | None:
-        """Choices of a stage under rows of memory, with the layouts at its cuts as they are."""
+        """Choices of a stage under rows of memory, with the layouts at its cuts and those that stages agree on."""
         i, j = stage.first, stage.end
         fixed = {t: stage.choices[self.pieces.planning.copies[t]] for t in self.pieces.crossing(i, j)}
-        part = self.pieces.stage(i, j, self.micro + self.stages - 1, 1, fixed)
+        agreed = {v: stage.choices[v] for v in self.agreed & stage.choices.keys()}
+        part = self.pieces.stage(i, j, self.micro + self.stages - 1, 1, fixed, settled=agreed)
         limited = self.pieces.limited(part, self.pieces.usages(i, j, kept, self.micro > 1), limit)
         answer = relax_resources(limited.problem, clock=clock.share(FIT_SHARE), gap=LEAF_GAP)
         return None if answer.solution is None else dict(zip(part.vertices, answer.solution, strict=True))

@@ -17,6 +17,7 @@ from dataclasses import dataclass
 from fractions import Fraction
 
 from ...models.layout.placement import space
+from ...models.pipelines.exchange import Letter
 from ...models.pipelines.work import PER_SECOND
 from ...models.schedules.pipeline import Pipeline
 from ...models.text import bytes_text, seconds_text
@@ -26,6 +27,7 @@ from ..planning.report import table_text
 from ..schedules.drawing import text
 from .case import Case
 from .chunked import kept_by_chunk, view_peaks
+from .exchanged import exchanged
 from .job import Job
 from .phases import StagePlan, given
 from .scheduled import waiting
@@ -75,11 +77,14 @@ class StageReport:
 
 @dataclass(frozen=True)
 class PipelineReport:
-    """All stages of a plan, and its schedule as text, a line per stage."""
+    """All stages of a plan, and its schedule as text, a line per stage.  `exchange`: what stages send each other once a
+    step, with the bytes of a device's block.
+    """
 
     certificate: PipelineCertificate
     stages: tuple[StageReport, ...]
     drawing: tuple[str, ...]
+    exchange: tuple[tuple[Letter, int], ...] = ()
 
     def to_json(self) -> dict[str, object]:
         """Plain data."""
@@ -92,7 +97,25 @@ class PipelineReport:
             **({"chunks": c.chunks} if c.chunks > 1 else {}),
             **({"interleaved": [[x.stages, x.micro, x.chunks] for x in c.interleaved]} if c.interleaved else {}),
             "stages": [stage.to_json() for stage in self.stages],
+            "exchange": [
+                {"tensor": x.tensor, "from": x.sender, "to": x.receiver, "bytes": size} for x, size in self.exchange
+            ],
         }
+
+    def exchanged(self) -> list[str]:
+        """A line per pair of stages that exchange something once a step."""
+        pairs: dict[tuple[int, int], list[tuple[str, int]]] = {}
+        for x, size in self.exchange:
+            pairs.setdefault((x.sender, x.receiver), []).append((x.tensor, size))
+        lines = []
+        for (one, other), sent in pairs.items():
+            most = max(sent, key=lambda row: row[1])[0]
+            more = f" and {len(sent) - 1} more" if len(sent) > 1 else ""
+            lines.append(
+                f"once a step stage {one} sends stage {other} {most}{more}: "
+                f"{bytes_text(sum(size for _, size in sent))} per device"
+            )
+        return lines
 
 
 def explain_pipeline(c: PipelineCertificate) -> PipelineReport:
@@ -110,7 +133,9 @@ def explain_pipeline(c: PipelineCertificate) -> PipelineReport:
         _row(c, case, s, plan, stage, kept[s], held[s % c.views])
         for s, (plan, stage) in enumerate(zip(stages, c.stages, strict=True))
     ]
-    return PipelineReport(c, tuple(rows), tuple(text(problem, c.schedule.starts, COLUMNS)))
+    return PipelineReport(
+        c, tuple(rows), tuple(text(problem, c.schedule.starts, COLUMNS)), exchanged(case, stages).blocks
+    )
 
 
 def _planned(case: Case, c: PipelineCertificate, s: int) -> StagePlan:
@@ -200,6 +225,7 @@ def render_pipeline(report: PipelineReport) -> list[str]:
     sends = [seconds_text(pipe.lag(s) * c.quantum, PER_SECOND) for s in range(1, len(c.stages))]
     if sends:
         lines.append(f"a send to the next stage, or back, takes {', '.join(dict.fromkeys(sends))}")
+    lines += report.exchanged()
     lines.append("schedule, time from left to right; digits: forward, letters: backward of a micro-batch")
     return [*lines, *report.drawing]
 

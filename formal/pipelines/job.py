@@ -10,6 +10,7 @@ from functools import cached_property
 from ...models.layout.placement import Space
 from ...models.machine.machine import Machine
 from ...models.pipelines.division import Division, check_sums
+from ...models.pipelines.exchange import Exchange, exchange
 from ...models.pipelines.micro import Along, batched, micro_batch
 from ...models.pipelines.nodes import single
 from ...models.pipelines.work import Amounts, amounts, unit_bytes
@@ -34,6 +35,7 @@ class Job:
     _graphs: dict[int, Graph] = field(default_factory=dict, compare=False, repr=False)
     _bytes: dict[int, list[int]] = field(default_factory=dict, compare=False, repr=False)
     _amounts: dict[int, Amounts] = field(default_factory=dict, compare=False, repr=False)
+    _exchanges: dict[tuple[int, ...], Exchange] = field(default_factory=dict, compare=False, repr=False)
 
     def micro_batch(self, micro: int) -> Graph:
         """The graph of a micro-batch, made once.  `InputError` names what stands in the way."""
@@ -57,6 +59,12 @@ class Job:
         if micro not in self._amounts:
             self._amounts[micro] = amounts(self.micro_batch(micro), self.division)
         return self._amounts[micro]
+
+    def exchange(self, ends: tuple[int, ...]) -> Exchange:
+        """What stages that end before these units send each other once a step."""
+        if ends not in self._exchanges:
+            self._exchanges[ends] = exchange(self.graph, self.division, ends)
+        return self._exchanges[ends]
 
     def unit_bytes(self, micro: int) -> list[int]:
         """Least bytes per unit with micro-batches of this number."""

@@ -224,6 +224,14 @@ def in_flight(pieces: Pieces, net: Network, x: Mapping[int, int], order: Order) 
     return [int(level[a:b].max()) for a, b in zip(first, last, strict=True)]
 
 
+def waits(pieces: Pieces, first: int, end: int) -> bool:
+    """Whether updates of a stage read what another stage sends once a step."""
+    unit, operators = pieces.division.unit, pieces.graph.operators
+    updates = [i for i in pieces.stage_operators(first, end) if pieces.division.phase[i] == "U"]
+    read = (pieces.writer.get(a.tensor) for i in updates for a in operators[i].inputs)
+    return any(w is not None and unit[w] >= 0 and not first <= unit[w] < end for w in read)
+
+
 def given(
     pieces: Pieces, run: tuple[int, int], x: dict[int, int], memory: bool, orders: tuple[Order, Order, Order]
 ) -> StagePlan:
@@ -252,7 +260,10 @@ def timed(
     whether there is a limit; `ahead`: see `ordered`.
     """
     orders = list[Order]()
-    for net in networks(pieces, *run, x):
+    for phase, net in zip("FBU", networks(pieces, *run, x), strict=True):
+        if phase == "U" and waits(pieces, *run):  # round by round, one after another
+            orders.append(())
+            continue
         key = net, memory, ahead
         if key not in memo or clock is not None:
             found = ordered(net, clock or Clock(0.0), memory, ahead)

@@ -12,7 +12,7 @@ from typing import Final
 
 from ...models.layout.placement import Space
 from ...models.machine.machine import Machine
-from ...models.pipelines.division import divide, tied
+from ...models.pipelines.division import divide
 from ...models.pipelines.micro import batch_of
 from ...models.pipelines.views import view
 from ...models.sources.training import TrainingStep
@@ -132,17 +132,11 @@ def pipeline_request(
 
 
 def uncut(step: TrainingStep) -> str:
-    """Why a step has no cuts, and what to change: known are weights shared by distant layers."""
-    weight = tied(step.graph, step.passes)
-    joins = (
-        f"the parameter {weight}, would lie in several stages: give each of them a parameter of its own (an output "
-        f"layer that is not tied to the embedding; the zoo's GPTs: tables=2)"
-        if weight
-        else "clipping by the norm of all gradients and scaled losses join all stages"
-    )
+    """Why a step has no cuts, and what to change."""
     return (
         f"--pipeline: {step.graph.name} cannot be cut into stages: nowhere does one tensor alone go on and one "
-        f"gradient come back; {joins}"
+        "gradient come back (two tensors between layers, running statistics, or a weight whose readers share one "
+        "gradient operator join them); plan it without --pipeline"
     )
 
 

@@ -23,6 +23,7 @@ from ..schedules.shop import shop
 from ..selection.model.clock import Clock
 from .case import Case, picoseconds
 from .chunked import fitted, found_within, kept_by_chunk, limits, view_peaks
+from .exchanged import exchanged, last_ends
 from .phases import StagePlan
 
 LARGEST_TIME = 1 << 31
@@ -83,24 +84,23 @@ def step_of(case: Case, stages: Sequence[StagePlan], quantum: int, schedule: Sch
 
 
 def _step_of(case: Case, stages: Sequence[StagePlan], quantum: int, pipe: Pipeline, starts: Ints) -> int:
-    scale, times = case.pieces.planning.problem.scale, np.array(pipe.times, dtype=np.int64).T[:, :, None]
+    times = np.array(pipe.times, dtype=np.int64).T[:, :, None]
     ends = (starts.reshape(3, len(stages), case.micro) + times).max(axis=(0, 2))
-    updates = [picoseconds(s.seconds.update, scale) for s in stages]
-    views = [slice(view, None, pipe.stages) for view in range(pipe.stages)]
-    return max(int(ends[mine].max()) * quantum + sum(updates[mine]) for mine in views)
+    views = [int(ends[view :: pipe.stages].max()) * quantum for view in range(pipe.stages)]
+    return max(last_ends(case, exchanged(case, stages), views, pipe.stages))
 
 
 def waiting(case: Case, stages: Sequence[StagePlan], pipe: Pipeline, starts: Ints) -> tuple[int, ...]:
     """Per stage the bytes on a device of what crosses its cuts: what has come and is not read yet, what is being sent.
 
     A block is there from the end of its task on one side to the start of its task on the other; the sender has it
-    until the send is over.
+    until the send is over.  What goes once a step counts all the time.
     """
     begin = starts.reshape(3, len(stages), case.micro)
     times = np.array(pipe.times, dtype=np.int64).T[:, :, None]
-    end, out = begin + times, []
+    end, out, once = begin + times, [], exchanged(case, stages)
     for s, stage in enumerate(stages):
-        total = 0
+        total = once.held(s)
         for k, beside in ((0, s - 1), (1, s + 1)):
             if 0 <= beside < len(stages):  # what comes from there
                 name = case.job.division.cuts[max(stage.first, stages[beside].first) - 1][k]

@@ -106,7 +106,6 @@ class Best:
         return write_portfolio(None, [c.data for c in self.candidates], self.candidates.index(self.taken))
 
 
-NO_LIMIT: Final = "plans on submeshes keep no memory limit yet"
 NOT_IN_STAGES: Final = "stages are cut from the model's own program, on the whole machine"
 
 
@@ -132,7 +131,7 @@ class Searches:
     @property
     def _of_one(self) -> int:
         """Searches of one program."""
-        return self.freedoms.overlap + (self.freedoms.submeshes and self.request.memory is None)
+        return self.freedoms.overlap + self.freedoms.submeshes
 
     @property
     def _open(self) -> bool:
@@ -150,8 +149,6 @@ class Searches:
             self._attempt("rewrites", partial(self._jointly, job))
             for program in self.derived:
                 self._beside(program)
-        if freedoms.submeshes and request.memory is not None:
-            self.left_out.append(LeftOut("submeshes", NO_LIMIT))
         if freedoms.stages is not None and (freedoms.rewrites or freedoms.submeshes):
             both = [w for w, on in (("rewrites", freedoms.rewrites), ("submeshes", freedoms.submeshes)) if on]
             self.left_out.append(LeftOut(f"{' and '.join(both)} inside stages", NOT_IN_STAGES))
@@ -178,7 +175,7 @@ class Searches:
         """What runs beside what, in one program."""
         if self.freedoms.overlap:
             self._attempt("overlap", partial(self._overlapped, program))
-        if self.freedoms.submeshes and program.memory is None:
+        if self.freedoms.submeshes:
             self._attempt("submeshes", partial(self._on_submeshes, program))
 
     def _jointly(self, job: PlanRequest) -> str:

@@ -45,4 +45,4 @@ def carry_out_on_views(
             progress=progress,
             notify=notify,
         )
-    return ViewsOutcome(graph, step, found, found.certificate())
+    return ViewsOutcome(graph, step, found, found.certificate(request.memory))

@@ -12,13 +12,14 @@ from ...models.cost.selection import Notify, build
 from ...models.layout.placement import Space
 from ...models.machine.machine import Machine
 from ...models.program.graph import Graph
-from ...models.text import InputError
+from ...models.text import InputError, NoAnswer, bytes_text
 from ...models.views.regions import Region
 from ...proofs.views.certificate import ViewsCertificate
 from ..planning.simple import simple_plans
 from ..selection.answer import Answer
 from ..selection.model.clock import Clock, Progress
 from ..selection.solve import solve
+from .memory import held_bytes
 from .problem import Views, ViewsPlanning, build_views
 from .regions import branches_of, regions_of
 
@@ -36,14 +37,20 @@ class Viewed:
     answer: Answer
     plain: Answer
 
-    def certificate(self) -> ViewsCertificate | None:
-        """What is claimed; None where nothing was found."""
+    def certificate(self, limit: int | None = None) -> ViewsCertificate | None:
+        """What is claimed; None where nothing was found.  Raises `NoAnswer` where it holds more than `limit` bytes on a
+        device: the search looks at time alone.
+        """
         p = self.planning.planning
         if self.answer.solution is None or self.answer.certificate is None:
             return None
         choices = self.planning.choices(self.answer.solution)
+        if limit is not None and (held := held_bytes(p.graph, p.machine, self.planning.regions, choices)) > limit:
+            raise NoAnswer(
+                f"the fastest plan on submeshes holds {bytes_text(held)} on a device, the limit is {bytes_text(limit)}"
+            )
         return ViewsCertificate(
-            p.graph, p.machine, p.space.name, self.planning.regions, choices, self.answer.certificate
+            p.graph, p.machine, p.space.name, self.planning.regions, choices, self.answer.certificate, limit
         )
 
 

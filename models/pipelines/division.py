@@ -7,9 +7,11 @@ Operators of the forward pass, in order, are cut wherever one tensor goes on and
     gradient g_c:        written by unit c, read before it
 
 An operator of the backward pass belongs to the unit of the forward operator whose adjoint it is part of, an update to
-the unit of its parameter.  Constants that are computed (positions, masks) belong to no unit: every stage computes those
-that it reads.  A cut is possible if nothing else crosses it, no parameter is read on both sides, and both tensors have
-a layout of their own (several readers).  A step whose forward pass changes state has one unit.
+the unit of its parameter, which is that of its first reader.  Constants that are computed (positions, masks) belong to
+no unit: every stage computes those that it reads.  A cut is possible if nothing else crosses it that every micro-batch
+has, and both tensors have a layout of their own (several readers).  What crosses once a step (gradients of parameters
+that several units read, norms of all gradients, next values) is for `exchange`.  A step whose forward pass changes
+state has one unit.
 """
 
 from __future__ import annotations
@@ -113,7 +115,9 @@ def constants(graph: Graph) -> set[int]:
 
 
 def _places(graph: Graph, passes: Sequence[tuple[str, int]], shared: set[int]) -> list[int]:
-    """Per operator the position of its forward operator; of an update, the first reader of a parameter that it has."""
+    """Per operator the position of its forward operator; of an update, the first reader of the largest parameter, or of
+    the largest of what other updates read, that it has.
+    """
     place = [p for _, p in passes]
     at: dict[str, int] = {}
     for i, op in enumerate(graph.operators):
@@ -121,18 +125,19 @@ def _places(graph: Graph, passes: Sequence[tuple[str, int]], shared: set[int]) -
             if passes[i][0] == "F" and i not in shared:
                 at.setdefault(a.tensor, place[i])
     following = {value: name for name, value in graph.state}
+    late: dict[str, int] = {}
     for i in reversed(range(len(graph.operators))):  # an update that only another update reads goes with that one
         if passes[i][0] != "U":
             continue
         op = graph.operators[i]
         out = op.output.tensor
-        known = [at[n] for n in (out, following.get(out, ""), *(a.tensor for a in op.inputs)) if n in at]
-        if known:
-            place[i] = min(known)
-            for a in op.inputs:
-                at.setdefault(a.tensor, place[i])
-            if out in following:
-                at.setdefault(following[out], place[i])
+        near = {n: at.get(n, late.get(n)) for n in (out, following.get(out, ""), *(a.tensor for a in op.inputs)) if n}
+        known = [(-graph.tensor(n).elements, p) for n, p in near.items() if p is not None]
+        if known:  # where the largest of them is: norms of gradients come to these, not these to the norm
+            place[i] = min(known)[1]
+            for n in (*(a.tensor for a in op.inputs), *([following[out]] if out in following else [])):
+                if n not in at:
+                    late[n] = min(late.get(n, place[i]), place[i])
     return place
 
 
@@ -154,16 +159,12 @@ def _crossings(
 
     for t in graph.tensors:
         uses = [i for i, _ in readers[t.name] if i not in shared]
-        if t.role is Role.INPUT or not uses:
-            continue
-        low, high = min(place[i] for i in uses), max(place[i] for i in uses)
-        if t.role is Role.PARAMETER:
-            bar(low, high)
+        if t.name not in writer or not uses or writer[t.name] in shared:
             continue
         w = writer[t.name]
-        if w in shared:
-            continue
-        here = place[w]
+        if passes[w][0] != "F" and all(passes[i][0] == "U" for i in uses):
+            continue  # once a step
+        here, low, high = place[w], min(place[i] for i in uses), max(place[i] for i in uses)
         if passes[w][0] == "F":
             bar(low, here)  # nobody before its writer may read it
             if high > here:
@@ -172,7 +173,7 @@ def _crossings(
                         forward[p].append(t.name)
                 else:
                     bar(here, high)
-        elif passes[w][0] == "B" and t.name not in following:
+        elif t.name not in following:
             bar(here, high)
             if low < here:
                 if t.name in copied:
@@ -191,26 +192,6 @@ def _crossings(
             found[p] = forward[p][0], backward[p][0]
             used |= set(found[p])
     return found
-
-
-def tied(graph: Graph, passes: Sequence[tuple[str, int]]) -> str:
-    """The parameter that joins most of a forward pass, with its first and last reader there; empty if none has two.
-
-    >>> from ..sources.training import build_step
-    >>> from ..sources.zoo.gpt import gpt
-    >>> step = build_step(gpt(batch=2, depth=2, sequence=8, width=8, heads=2, vocabulary=16), "sgd")
-    >>> tied(step.graph, step.passes)
-    "'embedding.table', read by 'embedding' and 'logits'"
-    """
-    found: list[tuple[int, str, int, int]] = []
-    for t in graph.tensors:
-        ends = [i for i, _ in graph.readers()[t.name] if passes[i][0] == "F"] if t.role is Role.PARAMETER else []
-        if len(ends) > 1:
-            found.append((passes[max(ends)][1] - passes[min(ends)][1], t.name, min(ends), max(ends)))
-    if not found:
-        return ""
-    _, name, first, last = max(found, key=lambda f: (f[0], f[1]))
-    return f"{name!r}, read by {graph.operators[first].name!r} and {graph.operators[last].name!r}"
 
 
 def check_division(graph: Graph, division: Division) -> Division:

@@ -118,7 +118,7 @@ class Pieces:
             and all(phase[i] == "U" for i, _ in uses)
         )
 
-    def _ends(self, edge: int) -> tuple[int | None, int | None]:
+    def ends(self, edge: int) -> tuple[int | None, int | None]:
         """Operators that write and read on an edge; None for a copy."""
         r, d = self.planning.routes[edge], self.planning.decisions
         ends = (d[v].name if d[v].kind is DecisionKind.OPERATOR else None for v in (r.source, r.target))
@@ -126,14 +126,14 @@ class Pieces:
         return a, b
 
     def _edge_once(self, edge: int) -> bool:
-        a, b = self._ends(edge)
+        a, b = self.ends(edge)
         phase = self.division.phase
         if any(i is not None and phase[i] == "U" for i in (a, b)):
             return True
         return self.gradient_of_update(self.planning.routes[edge].tensor)
 
     def _edge_phase(self, edge: int) -> str:
-        a, b = self._ends(edge)
+        a, b = self.ends(edge)
         i = b if b is not None else a
         assert i is not None  # no edge joins two copies
         return self.division.phase[i]
@@ -329,12 +329,16 @@ class Pieces:
         once: int,
         layouts: Mapping[str, int],
         chain: Chain | None = None,
+        settled: Mapping[int, int] | None = None,
     ) -> Part:
-        """A stage, with the copies of what crosses its cuts in the layouts `layouts` (tensor -> choice).  `chain`: with
-        weights of channels, what counts more; None: all of it.
+        """A stage, with the copies of what crosses its cuts in the layouts `layouts` (tensor -> choice), and other
+        vertices as they are `settled`, where it has them.  `chain`: with weights of channels, what counts more; None:
+        all of it.
         """
-        fixed = {self.planning.copies[t]: layouts[t] for t in self.crossing(first, end)}
-        return self._part(self.stage_vertices(first, end), micro, once, fixed, chain=chain)
+        vertices = self.stage_vertices(first, end)
+        fixed = {v: choice for v, choice in (settled or {}).items() if v in set(vertices)}
+        fixed |= {self.planning.copies[t]: layouts[t] for t in self.crossing(first, end)}
+        return self._part(vertices, micro, once, fixed, chain=chain)
 
     def stage_edges(self, first: int, end: int) -> list[int]:
         """Edges inside a stage, in the order of the problem."""
@@ -347,11 +351,15 @@ class Pieces:
         for v in inside:
             total[self.phase[v]] += int(whole.vertices[v].cost[x[v]])
         for k in self._edges(inside):
-            e = whole.edges[k]
-            r = x[e.u] if e.rows is None else int(e.rows[x[e.u]])
-            c = x[e.v] if e.cols is None else int(e.cols[x[e.v]])
-            total["U" if self.once[k] else self.edge_phase[k]] += int(whole.tables[e.table][r, c])
+            total["U" if self.once[k] else self.edge_phase[k]] += self.moving(k, x, x)
         return Seconds(total["F"], total["B"], total["U"])
+
+    def moving(self, edge: int, x: Mapping[int, int], there: Mapping[int, int]) -> int:
+        """What an edge costs from choices x to choices `there`."""
+        e = self.planning.problem.edges[edge]
+        r = x[e.u] if e.rows is None else int(e.rows[x[e.u]])
+        c = there[e.v] if e.cols is None else int(e.cols[there[e.v]])
+        return int(self.planning.problem.tables[e.table][r, c])
 
     def usages(self, first: int, end: int, kept: int, accumulated: bool) -> list[Usage]:
         """Memory rows of a stage that keeps activations of `kept` micro-batches at once, over vertices of the whole

@@ -81,6 +81,19 @@ def send_between(machine: Machine, stages: int, size: int, boundary: int) -> Fra
     return _time(machine, stages, size, boundary_level(machine, stages, boundary))
 
 
+def send_across(machine: Machine, stages: int, size: int, one: int, other: int) -> Fraction:
+    """Seconds for `size` bytes between parts `one` and `other`, in the machine's order; none within a part.
+
+    >>> from ..machine.machine import load_machine
+    >>> [round(1e6 * send_across(load_machine("cloud-a100:4x8"), 8, 9 * 10**6, 0, s)) for s in (0, 1, 7)]  # us
+    [0, 13, 1023]
+    """
+    if one == other:
+        return Fraction(0)
+    between = range(min(one, other) + 1, max(one, other) + 1)
+    return _time(machine, stages, size, min(boundary_level(machine, stages, b) for b in between))
+
+
 def boundary_level(machine: Machine, stages: int, boundary: int) -> int:
     """The outermost level that separates parts `boundary` - 1 and `boundary`."""
     sizes = view_sizes(machine, stages)

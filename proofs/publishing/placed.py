@@ -26,7 +26,7 @@ def placed_plan(held: Plan | OverlapCertificate | ViewsCertificate) -> Plan:
         case OverlapCertificate():
             return Plan(held.graph, held.machine, held.space, held.memory, held.choices, (), held.least, ())
         case ViewsCertificate():
-            return Plan(held.graph, held.machine, held.space, None, held.choices, (), held.least, ())
+            return Plan(held.graph, held.machine, held.space, held.memory, held.choices, (), held.least, ())
 
 
 def asked_of(held: AnyPlan) -> Graph:

@@ -18,7 +18,9 @@ from ..selection.certificates import SelectionCertificate
 
 @dataclass(frozen=True, eq=False)
 class ViewsCertificate:
-    """`least`: about the selection problem with views (docs/certificate-format.md, section 15)."""
+    """`least`: about the selection problem with views (docs/certificate-format.md, section 15), which knows no limit.
+    `memory`: bytes that no device holds more than.
+    """
 
     graph: Graph
     machine: Machine
@@ -26,3 +28,4 @@ class ViewsCertificate:
     regions: tuple[Region, ...]
     choices: Choices
     least: SelectionCertificate
+    memory: int | None = None

@@ -1,6 +1,7 @@
 """This module writes plans with views as container members.
 
-    views.json       {"format", "graph_sha256", "machine_sha256", "space", "regions", "operators", "copies"}
+    views.json       {"format", "graph_sha256", "machine_sha256", "space", "regions", "operators", "copies"},
+                     "memory_limit" (bytes per device) where there is a limit
                      regions: [{"branches": [[[operator, ..] per phase] per branch], "divisions": [[view per branch]]}]
                      placements: [name, axes, matrix, view], view: [starts, counts] or null
     graph.json, machine.json, constants/..     as in plans      least.*     the certificate
@@ -47,6 +48,7 @@ def encode_views(c: ViewsCertificate) -> dict[str, Member]:
         "regions": regions_json(c.regions),
         "operators": _listed(c.choices.operators),
         "copies": _listed(c.choices.copies),
+        **({} if c.memory is None else {"memory_limit": c.memory}),
     }
     return {
         VIEWS: canonical(head),
@@ -70,7 +72,7 @@ def _listed(items: Placements) -> list[object]:
 def decode_views(members: Mapping[str, Member]) -> ViewsCertificate:
     """Inverse of `encode_views`; `ContainerError` names what is wrong."""
     require_kind(members, VIEWS)
-    head = read_json(members, VIEWS).fields(*_FIELDS)
+    head = read_json(members, VIEWS).fields(*_FIELDS, optional=("memory_limit",))
     if head["format"].text() != FORMAT:
         head["format"].fail(f"this version reads {FORMAT!r} only")
     graph, machine = read_subject(head, members)
@@ -81,6 +83,7 @@ def decode_views(members: Mapping[str, Member]) -> ViewsCertificate:
         tuple(_region(row) for row in head["regions"].items()),
         Choices(_placements(head["operators"]), _placements(head["copies"])),
         decode_certificate(members, "least"),
+        head["memory_limit"].integer(0, 1 << 60) if head.has("memory_limit") else None,
     )
 
 

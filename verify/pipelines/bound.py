@@ -110,13 +110,18 @@ def send(machine: Machine, stages: int, size: int, far: bool) -> Fraction:
 
 
 def crossed(machine: Machine, stages: int, boundary: int) -> int:
-    """The outermost level at which equal parts `boundary` - 1 and `boundary` differ, counted in the machine's order."""
+    """The outermost level at which equal parts `boundary` - 1 and `boundary` differ."""
+    return differ(machine, stages, boundary - 1, boundary)
+
+
+def differ(machine: Machine, stages: int, one: int, other: int) -> int:
+    """The outermost level at which two equal parts differ, counted in the machine's order."""
     sizes = parts(machine, stages)
     if sizes is None:
         raise ValueError(f"{machine.name} does not divide into {stages} parts")
     counts = [whole // here for whole, here in zip(machine.hierarchy, sizes, strict=True)]
     places = []
-    for number in (boundary - 1, boundary):
+    for number in (one, other):
         digits = []
         for count in reversed(counts):
             digits.append(number % count)

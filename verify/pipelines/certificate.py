@@ -3,7 +3,8 @@
 Pipeline   units, phases and cuts are the graph's; the batch may be cut; every stage has the placements of its
            operators and copies, the same even layouts at both sides of a cut, and fits the memory with as many
            activations as the schedule keeps there; its times are the schedule's; the step ends with the last update,
-               each right behind the last backward of its stage; with orders of phases their times are those of
+               each right behind the last backward of its stage, or behind what another one sends it once a step
+               (`exchange`); with orders of phases their times are those of
                operators and redistributions on two streams (`phases`)
 Schedule   the schedule obeys its times, order and memory (`verify.schedules`)
 Space, Entries   per pair that has leaves or is chosen: the choices are the space's, the entries those of index sets
@@ -59,12 +60,13 @@ from .bound import (
 from .choices import Wrong, solution
 from .cuts import Known, none_below
 from .division import shortened, wrong_division
+from .exchange import Rounds
 from .forbidden import allowed, forbid
 from .held import held
 from .interleaved import least_mean
 from .leaves import Units
 from .nodes import free, joined, simple
-from .phases import in_flight, tasks_of
+from .phases import phases
 from .runs import Groups, learn, least_work_group, weighed_group
 
 NO_LIMIT = 1 << 50
@@ -271,26 +273,32 @@ class _Check:
 
     def _wrong_stages(self, units: Units) -> str:
         c, pipe = self.c, self.pipe()
-        scale, layouts, updates = units.planning.problem.scale, dict[str, int](), list[int]()
-        extras = list[list[int]]()
+        scale, layouts, updates = units.planning.problem.scale, dict[str, int](), list[list[int]]()
+        extras, later = list[list[int]](), list[int]()
         net, _ = pipeline_network(pipe, True)
         sizes = len(units.graph.operators) + len(units.entries.moves)
         self.budget.charge(OBJECT * 256 * len(c.stages) * sizes, "stages")
         if len(pipe.times) != len(c.stages) or pipe.micro_batches != c.micro:
             return "the schedule has other stages or micro-batches"
         chosen = [solution(units.planning, stage.choices) for stage in c.stages]
+        rounds = Rounds(c, units)
+        if wrong := rounds.wrong_layouts(chosen):
+            return wrong
         for s, (stage, x) in enumerate(zip(c.stages, chosen, strict=True)):
             if wrong := self._wrong_choices(units, stage, x, layouts):
                 return f"stage {s}: {wrong}"
-            times, more = self.phases(units, s, x)
+            times, more = phases(c, units, s, x, rounds.late(s))
             extras.append(more)
-            forward, backward, update = (ceil(Fraction(t * PICO, scale)) for t in times)
-            updates.append(update)
+            forward, backward = (ceil(Fraction(t * PICO, scale)) for t in times[:2])
+            later.append(times[2])
             expected = (-(-forward // c.quantum), -(-backward // c.quantum), 0)
             if pipe.times[s] != expected:
                 return f"stage {s}: takes {expected} of {c.quantum} ps, the schedule says {pipe.times[s]}"
+        for s, update in enumerate(later):
+            updates.append([ceil(Fraction(t * PICO, scale)) for t in rounds.takes(chosen, s, update)])
         for view in range(c.views):
             peak = 0 if c.memory is None else held(c, units, chosen, net.times, self.lags(), view, extras)
+            peak += sum(rounds.held(s, chosen) for s in range(view, len(c.stages), c.views))
             if c.memory is not None and peak > c.memory:
                 return f"stage {view}: needs {peak} bytes with the activations of the schedule, the limit is {c.memory}"
         for s in range(1, len(c.stages)):
@@ -302,22 +310,9 @@ class _Check:
                 if self.lags()[s] * c.quantum < seconds * PICO:
                     return f"sending {name!r} takes longer than the schedule says"
         ends = (c.schedule.starts + net.times).reshape(3, len(c.stages), c.micro).max(axis=(0, 2))
-        step = max(
-            int(ends[view :: c.views].max()) * c.quantum + sum(updates[view :: c.views]) for view in range(c.views)
-        )
+        last = [int(ends[view :: c.views].max()) * c.quantum for view in range(c.views)]
+        step = max(rounds.ends(chosen, last, updates))
         return "" if step == c.step else f"the step takes {step} ps, the claim says {c.step}"
-
-    def phases(self, units: Units, s: int, x: Mapping[int, int]) -> tuple[tuple[int, int, int], list[int]]:
-        """What the phases of a stage take, and per operator the bytes that redistributions beside it add."""
-        stage, overlap = self.c.stages[s], self.c.overlap
-        if overlap is None:
-            return units.seconds(stage.first, stage.end, x), []
-        times, more = [], list[int]()
-        for phase in "FBU":
-            tasks, order = tasks_of(units, stage.first, stage.end, x, phase), overlap.of(s, phase)
-            times.append(tasks.takes(order))
-            more += [] if self.c.memory is None else in_flight(units, tasks, x, order)
-        return (times[0], times[1], times[2]), more
 
     def pipe(self) -> Pipeline:
         """What is scheduled."""

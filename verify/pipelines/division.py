@@ -3,13 +3,14 @@ micro-batches.
 
 Units.  An operator of no unit depends on constants alone.  Of the others, from writer to reader:
 
-    F -> F, F -> B   the reader's unit is not before the writer's        B -> B, B -> U  not behind it
-    F, B, U in order: nothing reads a later phase                        U -> U          equal
-    a parameter is read in one unit, where its next value is written
+    F -> F, F -> B   the reader's unit is not before the writer's        B -> B          not behind it
+    F -> U           equal                                               B -> U, U -> U  any, if updates alone read it
+    F, B, U in order: nothing reads a later phase                        an update is where what it is about is
 
-and what crosses cut c (units < c to units >= c, or back) is one forward tensor of unit c - 1 and one backward tensor of
-unit c, both with a layout of their own.  What may run once per step does: next values are written by updates, and so is
-what updates alone read and no axis along the batch has.
+and what crosses cut c (units < c to units >= c, or back) for every micro-batch is one forward tensor of unit c - 1 and
+one backward tensor of unit c, both with a layout of their own.  What updates alone read, and parameters, may cross cuts
+once per step (`exchange`).  What may run once per step does: next values are written by updates, and so is what updates
+alone read and no axis along the batch has.
 
 Batch.  Axes that run along the batch are those that indices of one axis alone join to the first dimension of the
 inputs.  An operator has one such axis at most, whose only use is to index dimensions along the batch, alone; nothing
@@ -47,13 +48,14 @@ def wrong_division(graph: Graph, division: Division) -> str:
     unit = dict(zip((op.name for op in graph.operators), division.unit, strict=True))
     phase = dict(zip((op.name for op in graph.operators), division.phase, strict=True))
     writer = {op.output.tensor: op.name for op in graph.operators}
-    used, own, next_of = uses(graph), set(copied(graph)), replaces(graph)
+    used, own = uses(graph), set(copied(graph))
     last = max(division.unit)
     if last + 1 != division.units or min(division.unit) < -1 or last >= MOST_UNITS:
         return f"there are {last + 1} units and {len(division.cuts)} cuts"
     if wrong := _not_updating(graph, division):
         return wrong
     plain = {t.name for t in graph.tensors if t.role is Role.INPUT and t.contents is not None}
+    once = {t for t, w in writer.items() if phase[w] != "F" and all(phase[name] == "U" for name, _ in used[t])}
     for op in graph.operators:
         if unit[op.name] == -1 and phase[op.name] != "F":
             return f"operator {op.name!r} is of no unit and not of the forward pass"
@@ -63,10 +65,6 @@ def wrong_division(graph: Graph, division: Division) -> str:
             return f"operator {op.name!r} is of no unit and depends on more than constants"
     for t in graph.tensors:
         readers = [name for name, _ in used[t.name] if unit[name] >= 0]
-        if t.role is Role.PARAMETER:
-            here = {unit[name] for name in readers} | {unit[writer[v]] for v, p in next_of.items() if p == t.name}
-            if len(here) > 1:
-                return f"parameter {t.name!r} is used in units {sorted(here)[:4]}"
         if t.name not in writer or unit[writer[t.name]] == -1:
             continue
         w = writer[t.name]
@@ -74,13 +72,15 @@ def wrong_division(graph: Graph, division: Division) -> str:
             if "FBU".index(phase[r]) < "FBU".index(phase[w]):
                 return f"operator {r!r} reads {t.name!r} of a later phase"
             a, b = unit[w], unit[r]
+            if t.name in once:
+                continue
             backwards = b < a if phase[w] == "F" else b > a if phase[w] == "B" else a != b
-            if backwards or (phase[w] == "F" and phase[r] == "U" and a != b):
+            if backwards or (phase[r] == "U" and a != b):
                 return f"operator {r!r} of unit {b} reads {t.name!r} of unit {a}"
     for c, pair in enumerate(division.cuts, 1):
         crossing: tuple[set[str], set[str]] = (set(), set())
         for tensor, w in writer.items():
-            if unit[w] == -1:
+            if unit[w] == -1 or tensor in once:
                 continue
             ends = [unit[name] for name, _ in used[tensor] if unit[name] >= 0]
             if unit[w] < c and any(u >= c for u in ends):
@@ -93,7 +93,7 @@ def wrong_division(graph: Graph, division: Division) -> str:
             return f"cut {c}: {list(pair)} are not written beside it"
         if not set(pair) <= own:
             return f"cut {c}: {list(pair)} have no layouts of their own"
-    return ""
+    return _updated_elsewhere(graph, unit, phase)
 
 
 def shortened(graph: Graph, count: int, division: Division) -> tuple[Graph, str]:
@@ -192,6 +192,32 @@ def _not_updating(graph: Graph, division: Division) -> str:
         readers = {phase[name] for name, _ in used[op.output.tensor]}
         if tensors and readers == {"U"} and op.name not in along:
             return f"operator {op.name!r} is read by updates alone, does not run along the batch and is no update"
+    return ""
+
+
+def _updated_elsewhere(graph: Graph, unit: Mapping[str, int], phase: Mapping[str, str]) -> str:
+    """Which update lies in another unit than the largest thing that it is about: a parameter is of the unit that first
+    reads it in the forward pass, what updates alone read of the first update that reads it; of several as large, of the
+    first unit.
+    """
+    next_of, of = replaces(graph), dict[str, int]()
+    for op in graph.operators:
+        if phase[op.name] == "F" and unit[op.name] != -1:
+            for a in op.inputs:
+                of.setdefault(a.tensor, unit[op.name])
+    first = dict(of)
+    for op in reversed(graph.operators):
+        if phase[op.name] != "U":
+            continue
+        about = [op.output.tensor, *(a.tensor for a in op.inputs)]
+        about += [next_of[t] for t in about[:1] if t in next_of]
+        known = [(-graph.tensor(t).elements, of[t]) for t in about if t in of]
+        here = min(known)[1] if known else 0
+        if unit[op.name] != here:
+            return f"operator {op.name!r} of unit {unit[op.name]} updates what unit {here} has"
+        for t in about[1:]:
+            if t not in first:
+                of[t] = min(of.get(t, here), here)
     return ""
 
 

@@ -26,6 +26,7 @@ from itertools import accumulate
 
 from ...models.program.graph import Role
 from ...proofs.container.effort import OBJECT
+from ...proofs.pipelines.certificate import PipelineCertificate
 from .choices import Wrong
 from .leaves import Units
 
@@ -73,6 +74,25 @@ class Tasks:
     def takes(self, order: Sequence[int]) -> int:
         """Units of the problem from the first start to the last end."""
         return max((end for _, end in self.spans(order)), default=0) if order else sum(self.times)
+
+
+def phases(
+    c: PipelineCertificate, units: Units, s: int, x: Mapping[int, int], late: bool
+) -> tuple[tuple[int, int, int], list[int]]:
+    """What the phases of stage s take, and per operator the bytes that redistributions beside it add.  `late`: whether
+    updates wait for another stage (`exchange`).
+    """
+    stage, overlap = c.stages[s], c.overlap
+    if overlap is None:
+        return units.seconds(stage.first, stage.end, x), []
+    if late and overlap.of(s, "U"):
+        raise Wrong(f"stage {s}: updates that wait for another stage have no order of their own")
+    times, more = [], list[int]()
+    for phase in "FBU":
+        tasks, order = tasks_of(units, stage.first, stage.end, x, phase), overlap.of(s, phase)
+        times.append(tasks.takes(order))
+        more += [] if c.memory is None else in_flight(units, tasks, x, order)
+    return (times[0], times[1], times[2]), more
 
 
 def tasks_of(units: Units, first: int, end: int, x: Mapping[int, int], phase: str) -> Tasks:

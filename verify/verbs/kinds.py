@@ -222,7 +222,7 @@ def _job(held: object) -> tuple[Graph, Graph, Machine, int | None]:
         case OverlapCertificate() | PipelineCertificate():
             return held.graph, held.graph, held.machine, held.memory
         case ViewsCertificate():
-            return held.graph, held.graph, held.machine, None
+            return held.graph, held.graph, held.machine, held.memory
         case _:
             raise TypeError(f"{type(held).__name__} is no plan")
 

@@ -254,7 +254,9 @@ TELL: Final[Mapping[str, Teller]] = {
     "overlap.json": Words(
         OverlapCertificate, "overlapped plan", "time", 0, lambda c: c.memory, _overlapped, _overlap_document
     ).tell,
-    "views.json": Words(ViewsCertificate, "plan with views", "cost", 0, lambda c: None, _viewed, _views_document).tell,
+    "views.json": Words(
+        ViewsCertificate, "plan with views", "cost", 0, lambda c: c.memory, _viewed, _views_document
+    ).tell,
     PORTFOLIO: tell_portfolio,
     "schedule.json": tell_schedule,
     "extraction.json": tell_extraction,

@@ -2,7 +2,8 @@
 
 Views      regions and divisions are sound (`structure`); the choices are placements of the space, those of a branch on
            the view that one of its region's divisions gives it or all on the whole machine; the time of exactly these
-           choices, operator by operator and movement by movement, is the claimed cost
+           choices, operator by operator and movement by movement, is the claimed cost; no device holds more than the
+           limit (`memory`)
 Optimal..  the problem over all of them, built again (`problem`), is the one that the certificate is about, and the
            certificate holds: no choice of {whole machine, a division} for every region and of placements takes less
 Space      the choices of every decision on the machine are the space's (those on views are counted as they are listed)
@@ -33,7 +34,7 @@ from ...proofs.views.certificate import ViewsCertificate
 from ...proofs.views.file import decode_views
 from ..budget import Budget
 from ..plan.assumptions import wrong_assumptions
-from ..plan.boxes import Held, copy_of, read_by, written_by
+from ..plan.boxes import Held
 from ..plan.communication import check_bytes, check_delivers, held
 from ..plan.effort import charge_entry, charge_steps, charge_tables
 from ..plan.entries import movement_entry, movement_loads, operator_entry
@@ -43,9 +44,11 @@ from ..plan.structure import Move
 from ..plan.used_entries import Entries, wrong_structure
 from ..selection.certificate import check_selection
 from ..verdict import CheckResult, Rounding
+from . import memory
+from .lies import lies
 from .prices import Prices, part_of
 from .problem import assumptions, rebuilt
-from .structure import Parts, devices, parts_of, wrong_divisions, wrong_names, wrong_regions, wrong_view
+from .structure import Parts, parts_of, wrong_divisions, wrong_names, wrong_regions, wrong_view
 
 Progress = Callable[[int, int], None]
 
@@ -121,7 +124,11 @@ def _checked(
         wrong = f"the claim {type(claim).__name__} says nothing about a plan"
     if not wrong and isinstance(claim, Optimal | WithinGap) and (time := plan.time()) != claim.cost:
         wrong = f"the choices take {time}, the claim says {claim.cost}"
-    flags = assumptions(entries, c.regions)
+    flags = assumptions(entries, c.regions, c.memory)
+    if not wrong and c.memory is not None:
+        chosen = [plan.placement(v) for v in range(len(planning.decisions))]
+        peak = memory.held(entries, c.regions, chosen)
+        wrong = f"the plan holds {peak} bytes on a device, the limit is {c.memory}" if peak > c.memory else ""
     if wrong:
         return (replace(_refuted(c, wrong), assumptions=flags),), ()
     first = CheckResult("Views", Verdict.PROVED, None, None, c.space, flags)
@@ -224,21 +231,8 @@ class _Chosen:
         """What every device holds at one end of a movement; `whole`: of the machine, not of the view."""
         name = move.reader if side else move.writer
         p = self.placement(self.prices.ends(move)[side])
-        hierarchy = self.hierarchy if p.view is None else p.view.counts
-        inside = replace(p, view=None)
-        if name is None:
-            home = self.entries.planning.decisions[self.prices.ends(move)[side]].name
-            found = copy_of(home, self.graph, inside, hierarchy)
-        elif side:
-            found = read_by(self.entries.operators[name], move.position, self.graph, inside, hierarchy)
-        else:
-            found = written_by(self.entries.operators[name], self.graph, inside, hierarchy)
-        if p.view is None or not whole:
-            return found
-        boxes = [tuple((0, 0) for _ in found.shape)] * self.machine.devices
-        for k, device in enumerate(devices(p.view, self.machine)):
-            boxes[device] = found.boxes[k]
-        return Held.of(self.hierarchy, found.shape, boxes, found.open)
+        home = self.entries.replaced.get(move.tensor, move.tensor) if name is None else move.tensor
+        return lies(self.entries, name, move.position if side else None, home, p, whole)
 
     def delivers(self) -> CheckResult:
         """Owners and movements."""

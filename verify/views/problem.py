@@ -23,10 +23,10 @@ from .prices import MOST_LABELS, Branch, Prices, numbered
 from .structure import Parts, divided
 
 
-def assumptions(entries: Entries, regions: Sequence[Region]) -> tuple[str, ...]:
-    """What a plan with views assumes, sorted."""
+def assumptions(entries: Entries, regions: Sequence[Region], limit: int | None = None) -> tuple[str, ...]:
+    """What a plan with views, that keeps a limit, assumes, sorted.  Its problem knows no limit."""
     space = entries.planning.space
-    found = assumed(entries.graph, entries.machine, space, None) - {"no-overlap"}
+    found = assumed(entries.graph, entries.machine, space, limit) - {"no-overlap"}
     said = [
         {
             "branches": [[list(names) for names in branch] for branch in region.branches],

@@ -44,6 +44,7 @@ class Backward:
         self.names = dimension_names(graph)
         self.seed = ""
         self.taken: dict[str, list[tuple[Operator, Result, str]]] = {}
+        self.adjoint_of: dict[str, str] = {}
         self._parts: dict[str, list[Contribution]] = {}
 
     def wants(self, op: Operator, position: int) -> bool:
@@ -110,6 +111,8 @@ class Backward:
                 labels[part.label] = labels.get(part.label, 0) + 1
                 again = f".{labels[part.label]}" if labels[part.label] > 1 else ""
                 names.append(self._add(f"grad:{tensor}/{part.label}{again}", part, t))
+                if t.role is Role.PARAMETER:
+                    self.adjoint_of[names[-1]] = part.label
         out = self.names[tensor]
         axes = [Axis(a, n) for a, n in zip(out, t.shape, strict=True)]
         self.gradient[tensor] = self.emit(

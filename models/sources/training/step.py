@@ -205,6 +205,7 @@ def _reverse(b: Backward, graph: Graph, again: Blocks) -> dict[str, int]:
     origin = {op.name: len(graph.operators) - 1 for op in b.operators}
     block_of = {i: name for name, at in again.items() for i in at}
     waiting = set(again)
+    position = {op.name: i for i, op in enumerate(graph.operators)}
     first: dict[str, int] = {}
     for i, op in enumerate(graph.operators):
         for a in op.inputs:
@@ -218,7 +219,8 @@ def _reverse(b: Backward, graph: Graph, again: Blocks) -> dict[str, int]:
         done = [t for t in dict.fromkeys(a.tensor for a in op.inputs) if first[t] == i and t in b.active]
         for t in sorted(done, key=lambda t: graph.tensor(t).role is not Role.PARAMETER):
             b.finish(t)
-        origin |= {op.name: i for op in b.operators[len(origin) :]}
+        for more in b.operators[len(origin) :]:  # where a parameter was read, there its gradient is made
+            origin[more.name] = position.get(b.adjoint_of.get(more.name, ""), i)
     return origin
 
 
