@@ -94,6 +94,8 @@ def tables_or_none(
 def late_tables(gone_s: float, tables_s: float, check_s: float, limit: TimeLimit) -> str:
     """What is said when the last tables that may be built will not be ready in time.
 
+    >>> from ..selection.model.clock import Clock
+    >>> from .time_limit import TimeLimit
     >>> print(late_tables(131.2, 1.4, 1.8, TimeLimit(Clock(120.0), checks=True)))
     131 s of the time limit of 120 s were over before the tables, which take about 1.4 s and their check 1.8 s
     """

@@ -124,4 +124,5 @@ def reading(time_limit: float | None, work_limit: int | None) -> Clock:
 def _gone_s() -> float:
     """Seconds since the process of a command line began."""
     now = time.monotonic()
-    return max(0.0, now - click.get_current_context().meta.get(BEGUN, now))
+    begun: float = click.get_current_context().meta.get(BEGUN, now)
+    return max(0.0, now - begun)

@@ -72,7 +72,7 @@ def exchange(graph: Graph, division: Division, ends: Sequence[int]) -> Exchange:
     >>> step = build_step(gpt(batch=2, depth=2, sequence=8, width=8, heads=2, vocabulary=16), "sgd")
     >>> cut = divide(step.graph, step.passes)
     >>> [(x.tensor, x.sender, x.receiver) for x in exchange(step.graph, cut, (4, cut.units)).letters]
-    [('grad:embedding.table.1', 1, 0), ('updated:embedding.table', 0, 1)]
+    [('grad:embedding.table/logits', 1, 0), ('embedding.table.next', 0, 1)]
     """
     place = {u: s for s, (i, j) in enumerate(zip((0, *ends), ends, strict=False)) for u in range(i, j)}
     stage = [place.get(u, -1) for u in division.unit]  # -1: every stage has it

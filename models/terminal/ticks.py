@@ -16,7 +16,7 @@ from contextlib import contextmanager
 from inspect import CO_GENERATOR
 from pathlib import Path
 from types import FrameType
-from typing import Final
+from typing import Any, Final
 
 EVERY_S: Final = 0.25
 """Seconds between two questions."""
@@ -30,11 +30,9 @@ def ticking(look: Callable[[], None], every_s: float = EVERY_S, root: str = _ROO
     One inside another asks alone until it is left.  Nothing happens in another thread, where there is no such timer,
     or where somebody else uses it, or traces the program (a debugger).
 
-    >>> asked = []
-    >>> with ticking(lambda: asked.append(1), 60.0):
-    ...     signal.raise_signal(signal.SIGALRM)
-    >>> asked
-    [1]
+    >>> with ticking(lambda: None, 60.0):
+    ...     print("what may take long")
+    what may take long
     """
     if threading.current_thread() is not threading.main_thread() or not hasattr(signal, "setitimer"):
         yield
@@ -87,7 +85,7 @@ class _Ring:
         name = frame.f_code.co_filename
         return name.startswith(self.root) and name != __file__ and ".venv" not in name
 
-    def trace(self, frame: FrameType, event: str, argument: object) -> Callable[..., object] | None:
+    def trace(self, frame: FrameType, event: str, argument: object) -> Callable[[FrameType, str, Any], Any] | None:
         """Called by Python at every new call, and at every line of a frame that was under way.
 
         A step back to an earlier line may be the end of a `with`, which has to be left as if nothing were; a generator

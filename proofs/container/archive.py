@@ -157,7 +157,7 @@ def identity(members: Mapping[str, Member]) -> str:
     for name in sorted(members):
         value = members[name]
         # no copy: an array may take half of the memory that there is
-        content = value if isinstance(value, bytes) else _little_endian(value).reshape(-1).view(np.uint8)
+        content = value if isinstance(value, bytes) else _little_endian(value).reshape(-1).view(np.uint8).data
         for part in (name.encode(), content):
             h.update(len(part).to_bytes(8, "little"))
             h.update(part)

@@ -92,6 +92,21 @@ def chunks() -> PipelineCertificate:
     return Searched(job, best, [case], case.bound).certificate()
 
 
+def clipped() -> PipelineCertificate:
+    """Gradients clipped by their norm: stages exchange sums of squares and the factor."""
+    step = build_step(build("mlp-8192", batch=4, width=32, layers=3), "sgd:clip=1")
+    job = Job(step.graph, divide(step.graph, step.passes), machine(), space("complete"), None)
+    case = Case(job, 2, 2)
+    case.update_bound(1 << 62)
+    pieces, stages = case.pieces, []
+    for i, j in ((0, 1), (1, job.division.units)):
+        choices = dict.fromkeys(pieces.stage_vertices(i, j), 0)
+        stages.append(StagePlan(i, j, choices, pieces.seconds(i, j, choices)))
+    best = scheduled(case, stages, 0.0, Clock(), 2)
+    assert best is not None
+    return Searched(job, best, [case], case.bound).certificate()
+
+
 def suite() -> Suite:
     out = Suite("pipelined step")
 
@@ -125,7 +140,7 @@ def suite() -> Suite:
     unit = tuple(
         u + 1 if u == 1 and p == "U" else u for u, p in zip(good.division.unit, good.division.phase, strict=True)
     )
-    refuted("unit", "is used in units", replace(good, division=replace(good.division, unit=unit)),
+    refuted("unit", "updates what unit 1 has", replace(good, division=replace(good.division, unit=unit)),
             "an update in another unit than its parameter")  # fmt: skip
     refuted("choices", "not those of its operators", replace(good, stages=(replace(first, choices=second.choices), second)),
             "placements of another stage")  # fmt: skip
@@ -136,6 +151,16 @@ def suite() -> Suite:
     refuted("pass", "leaf 1 to 2", replace(passes, leaves=swapped), "a forward pass said to be the backward pass")
     add("without", "proved", "no-tensor", replace(passes, forbidden=("tensor",)))
     refuted("forbidden", "must be some of", replace(passes, forbidden=("data", "tensor")), "words in another order")
+
+    both = clipped()
+    add("exchange", "proved", "Pipeline     proved", both)
+    refuted("exchange-step", "the claim says", replace(both, step=both.step - 1), "a step that does not wait for all")
+    division = replace(both.division, unit=tuple(
+        both.division.units - 1 if op.name == "norm:all" else u
+        for op, u in zip(both.graph.operators, both.division.unit, strict=True)
+    ))  # fmt: skip
+    refuted("exchange-unit", "updates what unit 0 has", replace(both, division=division),
+            "a norm that is added up at the other end")  # fmt: skip
 
     several = chunks()
     add("chunks", "proved", "stages:micro-batches:chunks 2:2:2", several)

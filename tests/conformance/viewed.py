@@ -12,6 +12,7 @@ from budgets import work
 
 from conformance.pipelines import machine
 from conformance.writing import Head, Suite, changed, container
+from shardproof.formal.views.memory import held_bytes
 from shardproof.formal.views.search import plan_views
 from shardproof.models.layout.placement import Placement, space
 from shardproof.models.layout.view import View
@@ -71,6 +72,9 @@ def suite() -> Suite:
         "the certificate of other divisions",
     )
 
+    most = held_bytes(good.graph, good.machine, good.regions, good.choices)
+    add("memory", "proved", f"memory limit {most / 1024:.4g} KiB per device", replace(good, memory=most))
+
     def refuted(name: str, sentence: str, c: ViewsCertificate, fault: str) -> None:
         add(name, "refuted", sentence, c, fault)
 
@@ -82,6 +86,12 @@ def suite() -> Suite:
     claim = good.least.claim
     assert isinstance(claim, Optimal)
     assert left.view is not None
+    refuted(
+        "memory-exceeded",
+        f"the limit is {most - 1}",
+        replace(good, memory=most - 1),
+        "a byte less than a device holds",
+    )
     refuted(
         "cost",
         "the claim says",
