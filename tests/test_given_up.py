@@ -31,7 +31,7 @@ from shardproof.formal.pipelines.request import carry_out_pipelined, pipeline_re
 from shardproof.formal.planning.plan import plan_graph
 from shardproof.formal.planning.request import PlanRequest
 from shardproof.formal.planning.tables import tables_in_time
-from shardproof.formal.planning.time_limit import AGAIN_S, END_S, TimeLimit
+from shardproof.formal.planning.time_limit import END_S, TimeLimit
 from shardproof.formal.portfolio.search import Freedoms, Searches
 from shardproof.formal.selection.model.clock import Clock, Overdue, budget
 from shardproof.formal.selection.relax_resources import relax_resources
@@ -206,20 +206,20 @@ def test_only_tables_and_searches_and_what_is_before_them_are_given_up() -> None
     with pytest.raises(Overdue, match="the time limit of 60 s was over before there was an answer"):
         limit.look()
     limit.look()  # an answer is being made without it
-    seconds[0] = last + AGAIN_S
+    seconds[0] = last + END_S
     with pytest.raises(Overdue):
         limit.look()
     for name, given_up in (("tables", True), ("search", True), ("check", False), ("remarks", False)):
-        seconds[0] += AGAIN_S
+        seconds[0] += END_S
         with limit.phase(name):
             if given_up:
                 with pytest.raises(Overdue):
                     limit.look()
             else:
                 limit.look()
-        seconds[0] += AGAIN_S
+        seconds[0] += END_S
         limit.look()  # there is an answer
-    seconds[0] += AGAIN_S
+    seconds[0] += END_S
     with limit.phase("search"):
         limit.settle()
         limit.look()

@@ -75,6 +75,7 @@ def first_plan(
     with limit.phase("tables"):
         planning = build(graph, machine, small, memory, Counted(limit, notify))
     limit.tables_s = limit.clock.seconds() - begun
+    limit.expect(planning.problem)
     with limit.phase("search"):
         answer = relax_resources(
             planning.problem,

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from fractions import Fraction
 from functools import lru_cache
 from importlib import metadata
+from itertools import chain
 from platform import python_version
 from typing import Final
 
@@ -22,7 +23,7 @@ from ...models.machine.machine import Machine
 from ...models.program.graph import Graph, SameGraph
 from ...proofs.plan.bundle import Moved, Plan
 from ..selection.answer import Answer
-from ..selection.model.clock import Clock, Progress
+from ..selection.model.clock import Clock, Overdue, Progress
 from ..selection.relax_resources import relax_resources
 from ..selection.solve import Engine
 from .first import first_plan
@@ -115,16 +116,21 @@ def plan_graph(
     if first is not None and planning is first.planning and first.enough(gap, clock):
         answer = first.answer
         return Planned(planning, answer, bundle(planning, answer))
-    with limit.phase("search"):
-        answer = relax_resources(
-            planning.problem,
-            clock=clock,
-            gap=gap,
-            engine=engine,
-            progress=progress,
-            threads=threads,
-            brought=(*known, *simple_plans(planning)),
-        )
+    try:
+        with limit.phase("search"):
+            answer = relax_resources(
+                planning.problem,
+                clock=clock,
+                gap=gap,
+                engine=engine,
+                progress=progress,
+                threads=threads,
+                brought=chain(known, simple_plans(planning)),
+            )
+    except Overdue:
+        if first is None or first.answer.certificate is None:
+            raise
+        planning, answer = first.planning, first.answer
     if answer.solution is None or answer.certificate is None:
         return Planned(planning, answer, None)
     return Planned(planning, answer, bundle(planning, answer, engine if answer.asked else "native"))

@@ -222,7 +222,7 @@ class TimeLimit:
         late = of.elapsed_s >= of._latest_s - of.ends_s or now >= self._latest_s - self.ends_s
         if not late or now < self._next_s or of._under_way not in (BEFORE, *SEARCHING):
             return
-        self._next_s = now + self.slowness() * AGAIN_S
+        self._next_s = now + max(self.ends_s, self.slowness() * AGAIN_S)
         raise Overdue(
             f"the time limit of {self.limit_s or 0.0:g} s was over before there was an answer: raise --time-limit, or "
             f"ask for less (a smaller --space, --effort quick)"
@@ -265,13 +265,17 @@ class TimeLimit:
             if name == "tables" and wall > SOON_S / 10:
                 self.load = max(self.load, wall / max(processor, 0.1 * wall))
 
+    def expect(self, problem: SelectionProblem) -> None:
+        """Keep time for making a file of a plan of this problem."""
+        self._end_s = END_S + END_PART_S * (len(problem.vertices) + len(problem.edges))
+
     def hold_back(self, check_s: float, problem: SelectionProblem | None = None) -> None:
         """Let the clock end so early that a check of `check_s` seconds still ends in time; announce it if it cannot,
         and do without where it cannot by far.  Where steps are counted, nothing is held back: what is estimated by
         seconds would decide the answer.  `problem`: that of a plan, which grows until it is a file.
         """
         if problem is not None:
-            self._end_s = END_S + END_PART_S * (len(problem.vertices) + len(problem.edges))
+            self.expect(problem)
         if self.limit_s is None or not self.checks or self.clock.counts:
             return
         if self.whole is not None:

@@ -124,6 +124,7 @@ class Searches:
         self.found: list[Candidate] = []
         self.left_out: list[LeftOut] = []
         self.planned: set[bytes] = set()
+        self.joined = False
         self.derived: list[PlanRequest] = []
         f = self.freedoms
         self.coming = self._open + f.rewrites + (2 if f.rewrites else 1) * self._of_one + (f.stages is not None)
@@ -154,7 +155,7 @@ class Searches:
             self.left_out.append(LeftOut(f"{' and '.join(both)} inside stages", NOT_IN_STAGES))
         if freedoms.submeshes and freedoms.overlap:
             self.left_out.append(LeftOut("overlap on submeshes", "branches run beside each other, not their messages"))
-        if not self.found and request.memory is not None and not self._open:
+        if not self.found and not self._open:
             self.coming += 1
             self._attempt("placements alone", partial(self._alone, job))
         self.limit.settle()
@@ -180,7 +181,8 @@ class Searches:
 
     def _jointly(self, job: PlanRequest) -> str:
         """Plan together with rewrites; keep the program that they gave, if it is another one."""
-        made = carry_out_jointly(job, self._part(), self.progress, self.notify)
+        part, self.joined = self._part(), True
+        made = carry_out_jointly(job, part, self.progress, self.notify)
         if made.plan is None or made.found.answer.cost is None:
             return "no plan was found in its part of the limit"
         self._keep(write_plan(None, made.plan), made.found.answer.cost, made.found.planning.problem.scale)
@@ -243,7 +245,9 @@ class Searches:
 
     def _part(self) -> TimeLimit:
         """An equal part of what is left, for the next of the searches that are still to come."""
-        left = self.limit.clock.left()
-        part = None if left == float("inf") else left / max(1, self.coming)
+        left, coming = self.limit.clock.left(), self.coming
+        if not self.limit.clock.counts and not self.joined:  # programs that nobody has derived yet may never come
+            coming -= self._of_one * self.freedoms.rewrites
+        part = None if left == float("inf") else left / max(1, coming)
         self.coming -= 1
         return self.limit.part(part)
