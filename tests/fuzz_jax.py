@@ -5,17 +5,25 @@ numbers.
 
 A program is one to four operators with attributes, shapes and constants drawn from a seed.  What import refuses is
 counted; what it accepts must compute what JAX does, on every set of numbers of `backends.execution.differential`.  JAX
-compiles many programs at once, so that compiling costs little.
+compiles many programs at once, so that compiling costs little.  XLA itself dies on some (an integer divided by zero
+while it folds constants), so programs run in a process of their own, which writes what it found after every pack; a
+pack in which it dies is run again program by program, and the program that kills it is counted apart.
 """
 
 from __future__ import annotations
 
 import argparse
+import json
 import random
+import resource
+import signal
+import subprocess
+import sys
 import time
 from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -71,7 +79,18 @@ class Found:
     wrong: list[tuple[int, str, str]] = field(default_factory=list)
     failing: list[tuple[int, str]] = field(default_factory=list)
     """Programs that import accepts and XLA cannot compile or run: nobody knows what they compute."""
+    died: list[tuple[int, str]] = field(default_factory=list)
+    """Programs that end the process in which XLA compiles or runs them, and by which signal."""
     operators: Counter[str] = field(default_factory=Counter)
+
+    def add(self, made: dict[str, Any]) -> None:
+        """What another process found, as JSON has it."""
+        self.programs += made["programs"]
+        self.accepted += made["accepted"]
+        self.refused.update(made["refused"])
+        self.operators.update(made["operators"])
+        for rows, more in ((self.broken, "broken"), (self.wrong, "wrong"), (self.failing, "failing")):
+            rows.extend(tuple(row) for row in made[more])
 
 
 class _Reads(dict[str, operators.Handler]):
@@ -162,12 +181,42 @@ def _compared(accepted: list[tuple[int, Draw, Graph, Original]], found: Found) -
     jax.clear_caches()  # thousands of programs would fill the memory
 
 
+def fuzz_apart(seeds: range, found: Found, seconds: float, pack: int = 50) -> None:
+    """The programs of some seeds in a process of their own, and in another one behind each that kills it."""
+    end = time.monotonic() + seconds
+    while seeds and time.monotonic() < end:
+        words = [sys.executable, __file__, "--seed", str(seeds[0]), "--programs", str(len(seeds)), "--pack", str(pack)]
+        with subprocess.Popen(words, stdout=subprocess.PIPE, text=True) as process:
+            assert process.stdout is not None
+            for line in process.stdout:
+                if line.startswith("{"):
+                    found.add(json.loads(line))
+                    seeds = seeds[pack:]
+                if time.monotonic() >= end:
+                    process.kill()
+                    return
+        if process.returncode == 0 and not seeds:
+            return
+        if process.returncode >= 0:
+            raise RuntimeError(f"the process that runs seeds {seeds} ended with {process.returncode}")
+        if pack == 1:
+            found.programs += 1
+            found.died.append(
+                (seeds[0], f"{signal.Signals(-process.returncode).name}: {', '.join(draw(seeds[0]).words)}")
+            )
+            seeds = seeds[1:]
+        else:
+            fuzz_apart(seeds[:pack], found, end - time.monotonic(), 1)
+            seeds = seeds[pack:]
+
+
 def main() -> None:
     """See the module docstring."""
     parser = argparse.ArgumentParser()
     parser.add_argument("--programs", type=int, default=20_000)
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--seconds", type=float, default=600.0)
+    parser.add_argument("--pack", type=int, default=0, help="run here, so many at a time; a line of JSON for each pack")
     parser.add_argument("--show", type=int, help="print the program of this seed")
     asked = parser.parse_args()
     jax.config.update("jax_enable_x64", True)
@@ -176,18 +225,25 @@ def main() -> None:
         print(d.arguments, d.words)
         print(jax.jit(lambda *a: run_steps(d, a, d.steps)[-1]).lower(*d.arguments).as_text())
         return
-    found, start = Found(), time.monotonic()
-    for first in range(asked.seed, asked.seed + asked.programs, 50):
-        if time.monotonic() - start > asked.seconds:
-            break
-        fuzz(range(first, min(first + 50, asked.seed + asked.programs)), found)
+    seeds = range(asked.seed, asked.seed + asked.programs)
+    if asked.pack:
+        for first in seeds[:: asked.pack]:
+            part = Found()
+            fuzz(seeds[first - asked.seed :][: asked.pack], part)
+            print(json.dumps(vars(part)), flush=True)
+        return
+    found = Found()
+    fuzz_apart(seeds, found, asked.seconds)
+    spent = resource.getrusage(resource.RUSAGE_CHILDREN)
     print(
         f"{found.programs} programs from seed {asked.seed}: {found.accepted} accepted, {found.programs - found.accepted} "
-        f"refused, {len({s for s, *_ in found.wrong})} wrong, {len({s for s, *_ in found.broken})} broken, {len({s for s, *_ in found.failing})} fail in XLA, {time.process_time():.0f} s of processor"
+        f"refused, {len({s for s, *_ in found.wrong})} wrong, {len({s for s, *_ in found.broken})} broken, {len({s for s, *_ in found.failing})} fail in XLA, {len(found.died)} kill XLA, {spent.ru_utime + spent.ru_stime:.0f} s of processor"
     )
     print("operators read:", ", ".join(f"{n} {found.operators[n]}" for n in handlers.HANDLERS))
     for seed, told in found.failing:
         print(f"  XLA fails {seed}: {told}")
+    for seed, told in found.died:
+        print(f"  XLA dies {seed}: {told}")
     seen: Counter[int] = Counter()
     for what, rows in (("wrong", found.wrong), ("broken", found.broken)):
         for seed, words, told in rows:

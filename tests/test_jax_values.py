@@ -4,6 +4,9 @@ has its name here, and a part of the fuzzer runs.
 
 from __future__ import annotations
 
+import signal
+import subprocess
+import sys
 from collections.abc import Callable
 
 import numpy as np
@@ -209,3 +212,30 @@ def test_the_fuzzer_draws_every_operator_that_is_read() -> None:
             fuzz_jax.fuzz(range(first, first + 50), found)
     assert found.wrong == [] and found.broken == []
     assert {*handlers.HANDLERS} - {*found.operators} <= {"stablehlo.logistic"}  # JAX of today writes it out
+
+
+@pytest.mark.slow
+def test_the_fuzzer_goes_on_behind_a_program_that_kills_xla() -> None:
+    """XLA divides integers by zero while it folds constants."""
+    found = fuzz_jax.Found()
+    fuzz_jax.fuzz_apart(range(84_594, 84_597), found, 300.0, 3)
+    assert found.programs == 3 and not found.wrong
+    assert [(seed, told.partition(":")[0]) for seed, told in found.died] == [(84_595, "SIGFPE")]
+
+
+def test_a_process_that_xla_ends_leaves_a_line() -> None:
+    program = (
+        "import os, signal\nfrom shardproof.models.sources.jax.original import watched\nwith watched('net'):\n    {}\n"
+    )
+
+    def told(line: str) -> tuple[int, str]:
+        words = [sys.executable, "-c", program.format(line)]
+        ran = subprocess.run(words, check=False, capture_output=True, text=True, timeout=60)
+        return ran.returncode, ran.stderr
+
+    code, text = told("os.kill(os.getpid(), signal.SIGFPE)")
+    assert code == -signal.SIGFPE
+    assert text.startswith("shardproof: the process ended while JAX compiled or ran 'net'") and "--no-compare" in text
+    assert told("pass") == (0, "")
+    code, text = told("raise ValueError('of the program')")
+    assert code == 1 and "the process ended" not in text

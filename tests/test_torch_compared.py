@@ -20,6 +20,8 @@ from shardproof.models.sources.building.original import Comparison, Differs, Ori
 from shardproof.models.sources.load import load_model
 from shardproof.models.sources.torch import importer
 from shardproof.models.sources.torch.module import load_module
+from shardproof.models.sources.training import maps
+from shardproof.models.sources.training.maps import Local
 
 
 def of(module: nn.Module, *inputs: torch.Tensor) -> tuple[Graph, Comparison]:
@@ -49,7 +51,7 @@ INPUTS = torch.zeros(5, 6), torch.zeros(5, dtype=torch.int64), torch.zeros(5, dt
 
 def test_forward_and_gradients_are_compared() -> None:
     _, found = of(Layer(nn.Dropout(0.5)).eval(), *INPUTS)
-    assert (found.samples, found.undefined, found.gradients) == (4, 2, 1)  # PyTorch refuses indices outside
+    assert (found.samples, found.undefined, found.gradients) == (4, 2, 3)  # PyTorch refuses indices outside
 
 
 def test_tensors_that_are_neither_parameters_nor_buffers_are_replaced_too() -> None:
@@ -65,7 +67,7 @@ def test_tensors_that_are_neither_parameters_nor_buffers_are_replaced_too() -> N
 
     module = Shifted()
     _, found = of(module, torch.zeros(3, 4))
-    assert (found.samples, found.gradients) == (6, 1)
+    assert (found.samples, found.gradients) == (6, 3)
     assert module.shift.tolist() == [0, 1, 2, 3]
 
 
@@ -78,7 +80,55 @@ def test_a_gradient_that_is_zero_but_for_rounding_is_no_difference() -> None:
         def forward(self, x: torch.Tensor) -> torch.Tensor:
             return F.softmax(self.q(x) @ self.k(x).mT, -1) @ self.v(x)
 
-    assert of(Attention(), torch.zeros(2, 6, 8))[1].gradients == 1  # that of the bias of k
+    assert of(Attention(), torch.zeros(2, 6, 8))[1].gradients == 2  # that of the bias of k
+
+
+class Bounded(nn.Module):
+    """A bound that passes no gradient where it is met, behind a product."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.w = nn.Parameter(torch.zeros(4, 6))
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return F.hardtanh(self.w * 2.0, -1.0, 1.0) * x
+
+
+def test_gradients_at_ties_are_compared(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Generic numbers do not meet a bound."""
+    assert of(Bounded(), torch.zeros(4, 6))[1].gradients == 3
+    wrong = {"clip": (Local("clip_gradient", ("g", "0"), ("low", "high")),)}  # without the share that a bound has
+    monkeypatch.setattr(maps, "MAP_RULES", {**maps.MAP_RULES, **wrong})
+    place = r"\(ties numbers\): that of w\[.*; it appears first in aten.hardtanh.default \(hardtanh\) at test_torch_compared.py"
+    with pytest.raises(Differs, match=place):
+        of(Bounded(), torch.zeros(4, 6))
+
+
+def test_a_corner_behind_rounding_is_no_difference(monkeypatch: pytest.MonkeyPatch) -> None:
+    taken: list[Original] = []
+    graph = load_module(Bounded(), (torch.zeros(4, 6),), lambda note: None, None, taken.append)
+    assert taken[0].parts is not None
+    parts = taken[0].parts()
+    moved = replace(parts, run=lambda values: tuple(x * (1 + 1e-7) for x in parts.run(values)))
+    wrong = {"clip": (Local("clip_gradient", ("g", "0"), ("low", "high")),)}
+    monkeypatch.setattr(maps, "MAP_RULES", {**maps.MAP_RULES, **wrong})
+    assert compare(graph, replace(taken[0], parts=lambda: moved), trained=True).gradients == 3
+    with pytest.raises(Differs, match="ties numbers"):
+        compare(graph, replace(taken[0], parts=lambda: parts), trained=True)
+
+
+def test_infinite_gradients_are_no_difference() -> None:
+    class Quotient(nn.Module):
+        """x over its norm: at 0 PyTorch makes NaN, ours infinity."""
+
+        def __init__(self) -> None:
+            super().__init__()
+            self.w = nn.Parameter(torch.zeros(4, 3))
+
+        def forward(self) -> torch.Tensor:
+            return self.w / torch.linalg.vector_norm(self.w, dim=1, keepdim=True)
+
+    assert of(Quotient())[1].gradients == 3
 
 
 def test_dropout_is_off_and_the_module_stays_as_it_is() -> None:

@@ -872,7 +872,7 @@ def judged(calls: Sequence[Call], gradients: bool = False) -> str:
 
 
 def _judged(calls: Sequence[Call], gradients: bool) -> tuple[str, dict[int, str]]:
-    """What `judged` says, and which of the calls are refused, and why."""
+    """What `judged` says, and which of the calls are refused or differ, and why."""
     fed = [t for c in calls for t in c.given if not (gradients and t.is_floating_point())]
     own = [t for c in calls for t in c.given if gradients and t.is_floating_point()]
     try:
@@ -900,21 +900,24 @@ def _judged(calls: Sequence[Call], gradients: bool) -> tuple[str, dict[int, str]
     with warnings.catch_warnings(), np.errstate(all="ignore"):
         warnings.simplefilter("ignore")
         theirs = module(*[t.clone() for t in fed])
-        return _compared(graph, names, module, theirs, step), {}
+        return _compared(graph, names, module, theirs, step)
 
 
-def _compared(graph: Graph, names: dict[str, np.ndarray], module: Packed, theirs: Any, step: Any) -> str:
+def _compared(
+    graph: Graph, names: dict[str, np.ndarray], module: Packed, theirs: Any, step: Any
+) -> tuple[str, dict[int, str]]:
+    """The first difference, and of every call that differs its own."""
     try:
         feed = {t.name: names[t.name].reshape(t.shape) for t in graph.tensors if t.role is not Role.VALUE}
     except KeyError as error:
-        return f"refused: reads {error}"  # random numbers
+        return f"refused: reads {error}", {}  # random numbers
     try:
         got = run_graph(graph, feed, keep=[] if step is None else [g for _, g in step.trained])
     except Exception as error:  # noqa: BLE001
-        return f"run: {type(error).__name__} {str(error)[:200]}"
+        return f"run: {type(error).__name__} {str(error)[:200]}", {}
     if step is None:
         if len(theirs) != len(graph.outputs):
-            return f"refused: {len(graph.outputs)} outputs of {len(theirs)}"  # constants, or one tensor twice
+            return f"refused: {len(graph.outputs)} outputs of {len(theirs)}", {}  # constants, or one tensor twice
         pairs = [(f"output {k}", got[o], t) for k, (o, t) in enumerate(zip(graph.outputs, theirs, strict=True))]
     else:
         theirs.backward()
@@ -924,20 +927,33 @@ def _compared(graph: Graph, names: dict[str, np.ndarray], module: Packed, theirs
         for name, p in weights.items():
             wanted = torch.zeros_like(p) if p.grad is None else p.grad
             pairs.append((f"gradient of {name}", got[trained[name]] if name in trained else np.zeros(p.shape), wanted))
-    for words, mine, wanted in pairs:
-        y = wanted.detach().numpy(force=True)  # a gradient may be a ZeroTensor
-        if mine.size != y.size:
-            return f"{words} has shape {mine.shape}, wanted {y.shape}"
-        x = mine.reshape(y.shape)
-        if x.dtype.kind in "iub" and y.dtype.kind in "iub":
-            same = x == y
-        else:
-            bar = TOLERANCE if y.dtype.itemsize == 8 else SINGLE
-            x, y = x.astype(np.float64), y.astype(np.float64)
-            same = (x == y) | (np.isnan(x) & np.isnan(y)) | (np.abs(x - y) <= bar * np.maximum(1.0, np.abs(y)))
-        if not bool(np.all(same)):
-            at = tuple(int(i[0]) for i in np.nonzero(np.atleast_1d(~same)))[: x.ndim]
-            return f"{words} at {at}: {x[at]!r}, wanted {y[at]!r}"
+    first, found = "", dict[int, str]()
+    if step is None:
+        owners = [k for k, c in enumerate(module.calls) for _ in _leaves(c.function(*c.given))]
+    else:
+        owners = [-1, *(k for k, c in enumerate(module.calls) for t in c.given if t.is_floating_point())]
+    for owner, (words, mine, wanted) in zip(owners, pairs, strict=True):
+        told = _difference(words, mine, wanted)
+        first = first or told
+        if told and owner >= 0:
+            found.setdefault(owner, told)
+    return first, found
+
+
+def _difference(words: str, mine: np.ndarray, wanted: Tensor) -> str:
+    y = wanted.detach().numpy(force=True)  # a gradient may be a ZeroTensor
+    if mine.size != y.size:
+        return f"{words} has shape {mine.shape}, wanted {y.shape}"
+    x = mine.reshape(y.shape)
+    if x.dtype.kind in "iub" and y.dtype.kind in "iub":
+        same = x == y
+    else:
+        bar = TOLERANCE if y.dtype.itemsize == 8 else SINGLE
+        x, y = x.astype(np.float64), y.astype(np.float64)
+        same = (x == y) | (np.isnan(x) & np.isnan(y)) | (np.abs(x - y) <= bar * np.maximum(1.0, np.abs(y)))
+    if not bool(np.all(same)):
+        at = tuple(int(i[0]) for i in np.nonzero(np.atleast_1d(~same)))[: x.ndim]
+        return f"{words} at {at}: {x[at]!r}, wanted {y[at]!r}"
     return ""
 
 

@@ -111,7 +111,7 @@ EXPRESSIONS: Final = MappingProxyType[str, Row](
         "divide": lambda a, c: f"({a[0]} / {a[1]})",
         "maximum": lambda a, c: larger(a[0], a[1]),
         "minimum": lambda a, c: smaller(a[0], a[1]),
-        "relu_gradient": lambda a, c: f"({a[1]} > {c.lit(0.0)} ? {a[0]} : {c.lit(0.0)})",
+        "relu_gradient": lambda a, c: f"({a[1]} <= {c.lit(0.0)} ? {c.lit(0.0)} : {a[0]})",
         "where": lambda a, c: f"({a[0]} != 0 ? {a[1]} : {a[2]})",
         "mask_fill": lambda a, c: f"({a[1]} != 0 ? {a[0]} : {c.number('value', 0.0)})",
         "fused_scale_shift": lambda a, c: f"({a[0]} * {a[1]} + {a[2]})",

@@ -41,13 +41,17 @@ def _clip(a: Sequence[str], c: Scalar) -> str:
     if share not in (0.0, 1.0):
         at = " || ".join(f"{a[1]} == {bound}" for _, bound in bounds)
         zero = f"({at} ? {c.lit(share)} * {a[0]} : {zero})"
+        inside = f"({inside}) || {a[1]} != {a[1]}"
     return f"({inside} ? {a[0]} : {zero})"
 
 
 def _power(a: Sequence[str], c: Scalar) -> str:
     e = number(c.operator, "exponent", 1.0)
+    if e == 0.0:
+        return c.lit(0.0)
     slope = a[1] if e == 2.0 else f"pow{c.f}({a[1]}, {c.lit(e - 1)})"
-    return f"({a[0]} * ({c.lit(e)} * {slope}))"
+    found = f"({a[0]} * ({c.lit(e)} * {slope}))"
+    return f"({a[1]} == 0 ? {c.lit(0.0)} : {found})" if number(c.operator, "flat", 0) else found
 
 
 def _sqrt(a: Sequence[str], c: Scalar) -> str:
@@ -57,8 +61,9 @@ def _sqrt(a: Sequence[str], c: Scalar) -> str:
 
 def _extreme(sign: str) -> Row:
     def row(a: Sequence[str], c: Scalar) -> str:
-        share = c.lit(number(c.operator, "tie", 0.5))
-        return f"({a[1]} == {a[2]} ? {share} * {a[0]} : {a[1]} {sign} {a[2]} ? {a[0]} : {c.lit(0.0)} * {a[0]})"
+        share = number(c.operator, "tie", 0.5)
+        more = f"{a[1]} {sign} {a[2]}" if share in (0.0, 1.0) else f"!({a[1]} {'<' if sign == '>' else '>'} {a[2]})"
+        return f"({a[1]} == {a[2]} ? {c.lit(share)} * {a[0]} : {more} ? {a[0]} : {c.lit(0.0)} * {a[0]})"
 
     return row
 
@@ -96,7 +101,9 @@ TRAINING: Final = MappingProxyType[str, Row](
         "mask_clear": lambda a, c: f"({a[1]} != 0 ? {c.lit(0.0)} : {a[0]})",
         "squared_difference": lambda a, c: f"(({a[0]} - {a[1]}) * ({a[0]} - {a[1]}))",
         "squared_difference_gradient": lambda a, c: f"({c.lit(2.0)} * {a[0]} * ({a[1]} - {a[2]}))",
-        "abs_gradient": lambda a, c: f"({a[0]} * ({a[1]} > 0 ? {c.lit(1.0)} : {a[1]} < 0 ? {c.lit(-1.0)} : {a[1]}))",
+        "abs_gradient": lambda a, c: (
+            f"({a[0]} * ({a[1]} > 0 ? {c.lit(1.0)} : {a[1]} < 0 ? {c.lit(-1.0)} : {c.lit(0.0)}))"
+        ),
         "clip_gradient": _clip,
         "sqrt_gradient": _sqrt,
         "fmod_gradient": lambda a, c: f"(-{a[0]} * trunc{c.f}({a[1]} / {a[2]}))",

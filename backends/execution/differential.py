@@ -10,7 +10,7 @@ same numbers, and what differs by more than rounding is a fault of the import.
 
 The program runs in its own element types.  Ours runs in them (a) and in double precision (b); how far a and b are
 apart is what rounding does here (of a program in double precision: how far b moves with its numbers by a unit in the
-last place), and the bar is that, and `_UNITS` in the last place of the numbers themselves.  A value that matches a or b
+last place), and the bar is that, and `UNITS` in the last place of the numbers themselves.  A value that matches a or b
 within the bar matches; NaN matches NaN, infinities those of their sign.
 
 Work is counted before it is done: what one evaluation would cost more than `MOST_POINTS` or `MOST_BYTES` is not
@@ -20,33 +20,26 @@ compared, and that is said; it never hangs on seconds.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import replace
 from math import prod
 from typing import Final
 from zlib import crc32
 
 import numpy as np
-import numpy.typing as npt
 
-from ...models.program.graph import Graph, GraphError, Role, Tensor, UnsupportedOperators
-from ...models.program.index import Axis, Combine, access
+from ...models.program.graph import Graph, Role, Tensor
 from ...models.program.operators import BY_DATA, Operator
 from ...models.sources.building.original import Comparison, Differs, Original, Undefined, Values
-from ...models.sources.training import build_step
 from ...models.text import InputError
 from ..kernels import KernelError, execution_dtype
+from .gradient_check import CORNERS, Slopes
 from .reference import random_inputs, run_graph
+from .tolerance import DOUBLE, UNITS, doubled, of_source_shape, real, unit_of, unlike
 
 SAMPLES: Final = ("generic", "ties", "negative", "outside", "special", "large")
 MOST_POINTS: Final = 4 * 10**8
 """Floating-point operations of all evaluations together: about a second."""
 MOST_BYTES: Final = 1 << 28
 """Bytes of all tensors of one evaluation, in double precision."""
-_UNITS: Final = (1000, 100)
-"""Units in the last place that are no difference: in double precision, where nothing else shows what rounding does, and
-in coarser types.
-"""
-_DOUBLE: Final = 2.0**-53
 _PRODUCTS: Final = frozenset({"product", "multiply"})
 _TIED: Final = (-2.0, -1.0, -1.0, -0.5, -0.0, 0.0, 0.0, 0.5, 1.0, 1.0, 2.0, 3.0)
 _UNSIGNED: Final = frozenset({"argsort", "top_k_mask", "max", "min", "maximum", "minimum", "max_pool", "clip", "relu"})
@@ -79,6 +72,7 @@ def _compared(graph: Graph, original: Original, wanted: bool, trained: bool) -> 
         return Comparison(original.framework, left_out="the values of its constants are not at hand")
     many = max(1, min(len(SAMPLES), MOST_POINTS // (3 * max(1, points))))
     done = undefined = slopes = 0
+    compared = Slopes(graph, original)
     untold = ""
     why = "it makes integers of numbers that are none, or orders NaN"
     for kind in SAMPLES[:many]:
@@ -90,7 +84,7 @@ def _compared(graph: Graph, original: Original, wanted: bool, trained: bool) -> 
             undefined += 1
             continue
         try:
-            theirs = original.run(_sources(graph, values))
+            theirs = original.run(of_source_shape(graph, values))
         except Undefined as error:
             undefined, why = undefined + 1, str(error)
             continue
@@ -104,8 +98,10 @@ def _compared(graph: Graph, original: Original, wanted: bool, trained: bool) -> 
                 f"{_first(graph, original, values, kind)}; please report it (--no-compare takes the graph as it is)"
             )
         done += 1
-        if trained and original.gradients is not None and kind == "generic":
-            slopes += _compared_gradients(graph, original, values, kind)
+        corner = kind in CORNERS and original.corners and (original.ties or not _ordered(graph))
+        if trained and (kind == "generic" or corner):
+            finite = [bool(np.isfinite(y).any()) for y in theirs]
+            slopes += compared.on(values, kind, finite)
     if not done:
         return Comparison(original.framework, undefined=undefined, left_out=untold or why)
     left = f"{many} of {len(SAMPLES)} sets, one takes {points:.2g} operations" if many < len(SAMPLES) else untold
@@ -113,7 +109,7 @@ def _compared(graph: Graph, original: Original, wanted: bool, trained: bool) -> 
 
 
 def _bar(graph: Graph) -> str:
-    return f"{_UNITS[_unit(graph) != _DOUBLE] * _unit(graph):.0e} and what rounding does"
+    return f"{UNITS[unit_of(graph) != DOUBLE] * unit_of(graph):.0e} and what rounding does"
 
 
 def sample(graph: Graph, kind: str) -> dict[str, Values]:
@@ -148,15 +144,6 @@ def sample(graph: Graph, kind: str) -> dict[str, Values]:
     return out
 
 
-def _sources(graph: Graph, values: Mapping[str, Values]) -> dict[str, Values]:
-    """Arrays as the program knows them."""
-    return {
-        n: v.reshape(t.shape if t.source_shape is None else t.source_shape)
-        for n, v in values.items()
-        for t in (graph.tensor(n),)
-    }
-
-
 def difference(
     graph: Graph, values: Mapping[str, Values], theirs: Mapping[str, Values], kind: str, zeros: bool = True
 ) -> str | None:
@@ -171,16 +158,16 @@ def _differing(
     """The first tensor that differs, and how.  Of large numbers the program may overflow where ours, which has
     functions instead of what they are composed of, does not.
     """
-    unit, doubled = _unit(graph), {n: _double(v) for n, v in values.items()}
+    unit, wide = unit_of(graph), {n: doubled(v) for n, v in values.items()}
     with np.errstate(all="ignore"):
         own = run_graph(graph, values, keep=theirs, stored=_half(graph))
-        double = run_graph(graph, doubled, keep=theirs)
+        double = run_graph(graph, wide, keep=theirs)
     skipped = not zeros and kind == "special" and any(op.function in _PRODUCTS for op in graph.operators)
     reals = any(_from_reals(graph, op) for op in graph.operators)
     moved: dict[str, Values] | None = None
     for name, given in theirs.items():
         their: Values = np.asarray(given)
-        if _real(their) and their.size == own[name].size:
+        if real(their) and their.size == own[name].size:
             ours = own[name].reshape(their.shape)
             if kind == "large":
                 their = np.where(np.isfinite(their), their, double[name].reshape(their.shape))
@@ -188,12 +175,10 @@ def _differing(
         elif skipped:
             continue
         found = unlike(their, own[name], double[name], unit, reals=reals)
-        if found is not None and unit == _DOUBLE:  # no coarser arithmetic shows what rounding does: other numbers do
+        if found is not None and unit == DOUBLE:  # no coarser arithmetic shows what rounding does: other numbers do
             if moved is None:
                 rng = np.random.default_rng(0)
-                near = {
-                    n: x * (1 + 4 * unit * rng.choice((-1, 1), x.shape)) if _real(x) else x for n, x in doubled.items()
-                }
+                near = {n: x * (1 + 4 * unit * rng.choice((-1, 1), x.shape)) if real(x) else x for n, x in wide.items()}
                 with np.errstate(all="ignore"):
                     moved = run_graph(graph, near, keep=theirs)
             found = unlike(their, moved[name], double[name], unit, reals=reals)
@@ -208,59 +193,8 @@ def _from_reals(graph: Graph, op: Operator) -> bool:
     return _whole(graph.tensor(op.output.tensor)) and any(t.dtype != "bool" and not _whole(t) for t in inputs)
 
 
-def _real(x: Values) -> bool:
-    return x.dtype.kind == "f"
-
-
-def unlike(
-    theirs: Values, own: Values, double: Values, unit: float, floor: float = 1.0, reals: bool = True
-) -> str | None:
-    """The first element that matches neither of ours, in words; `unit`: that of the last place of numbers of the size
-    of the element and of `floor`, that of what it is computed from; `reals`: whether integers
-    were made of real numbers.
-    """
-    if theirs.size != double.size:
-        return f" has {theirs.size} elements, ours {double.size}"
-    a, b, c = (np.asarray(x).reshape(-1) for x in (theirs, own, double))
-    if a.dtype.kind not in "fc" or c.dtype.kind not in "fc":
-        bad = (a != b) & (a != c)
-        if (
-            reals and a.dtype.kind in "iu" and c.dtype.kind in "iu"
-        ):  # integers that reals were made, beyond what those tell apart
-            wide = c.astype(np.float64)
-            bad &= np.abs(a.astype(np.float64) - wide) > _UNITS[unit != _DOUBLE] * unit * np.abs(wide)
-    else:
-        a, b, c = (x.astype(np.float64) for x in (a, b, c))
-        with np.errstate(all="ignore"):
-            gap = np.where(np.isfinite(b) & np.isfinite(c), np.abs(b - c), 0.0)
-            size = np.where(np.isfinite(c), np.abs(c), 0.0)
-            bar = _UNITS[unit != _DOUBLE] * unit * (size + floor) + np.maximum(64 * gap, 4 * gap.max(initial=0.0))
-            bad = ~(_near(a, b, bar) | _near(a, c, bar))
-    if not bad.any():
-        return None
-    k = int(np.argmax(bad))
-    place = tuple(int(n) for n in np.unravel_index(k, theirs.shape)) if theirs.ndim else ()
-    at = f"[{', '.join(map(str, place))}]" if place else ""
-    return f"{at} is {a[k].item():.7g}, ours {c[k].item():.7g} ({int(bad.sum())} of {bad.size} elements differ)"
-
-
-def _near(a: Values, b: Values, bar: Values) -> npt.NDArray[np.bool_]:
-    same = (a == b) | (np.isnan(a) & np.isnan(b))
-    return np.where(np.isfinite(a) & np.isfinite(b), np.abs(a - b) <= bar, same)
-
-
-def _double(x: Values) -> Values:
-    return x.astype(np.float64) if _real(x) else x
-
-
 def _half(graph: Graph) -> bool:
     return any(t.dtype in ("bfloat16", "float16") for t in graph.tensors)
-
-
-def _unit(graph: Graph) -> float:
-    """The unit in the last place of the coarsest floating type of a graph."""
-    units = {"bfloat16": 2.0**-8, "float16": 2.0**-11, "float32": 2.0**-24}
-    return max((units.get(t.dtype, _DOUBLE) for t in graph.tensors), default=_DOUBLE)
 
 
 def _ordered(graph: Graph) -> bool:
@@ -309,7 +243,7 @@ def _first(graph: Graph, original: Original, values: Mapping[str, Values], kind:
         parts = original.parts()
         every = parts.graph
         own = {n: values.get(n, x).reshape(x.shape) for n, x in sample(every, kind).items()}
-        theirs = dict(zip(every.outputs, parts.run(_sources(every, own)), strict=True))
+        theirs = dict(zip(every.outputs, parts.run(of_source_shape(every, own)), strict=True))
         behind = set[str]() if original.ties else _behind_orders(every)
         theirs = {n: theirs[n] for n in sorted(theirs, key=lambda n: n in behind)}
         found = _differing(every, own, theirs, kind, original.zeros)
@@ -328,55 +262,3 @@ def _behind_orders(graph: Graph) -> set[str]:
         if op.function in _ORDERS or any(a.tensor in found for a in op.inputs):
             found.add(op.output.tensor)
     return found
-
-
-PROBE: Final = "probe"
-_SCALAR: Final = "probe.loss"
-
-
-def _compared_gradients(graph: Graph, original: Original, values: Mapping[str, Values], kind: str) -> int:
-    """1 where gradients of every floating output agree, 0 where there are none to compare."""
-    compared = 0
-    for k, name in enumerate(graph.outputs):
-        t = graph.tensor(name)
-        if not t.dtype.startswith(("float", "bfloat")) or original.gradients is None:
-            continue
-        try:
-            step = build_step(_probed(graph, name), "sgd:rate=1", _SCALAR).graph
-        except (UnsupportedOperators, GraphError):  # said where the step itself is asked for
-            continue
-        probe = np.random.default_rng(k).standard_normal(t.shape).astype(execution_dtype(t.dtype))
-        try:
-            theirs = original.gradients(_sources(graph, values), k, probe)
-        except Undefined:
-            continue
-        given = {n: v for n, v in {**values, PROBE: probe}.items() if step.holds(n)}
-        with np.errstate(all="ignore"):
-            own = run_graph(step, given)
-            double = run_graph(step, {n: _double(v) for n, v in given.items()})
-        slopes = {
-            weight: (given[weight] - own[after], _double(given[weight]) - double[after])
-            for weight, after in step.state
-            if weight in theirs
-        }
-        # what rounding leaves of large gradients (that of a bias of keys is 0) is measured by the large ones
-        size = max((float(np.abs(g[np.isfinite(g)]).max(initial=0.0)) for _, g in slopes.values()), default=0.0)
-        for weight, ours in slopes.items():
-            found = unlike(theirs[weight].reshape(ours[0].shape), *ours, _unit(graph), min(1.0, size))
-            if found is not None:
-                raise Differs(
-                    f"{graph.name}: its gradients are not those of {original.framework} ({kind} numbers): that of "
-                    f"{weight}{found}; please report it (--no-compare takes the graph as it is)"
-                )
-        compared = 1
-    return compared
-
-
-def _probed(graph: Graph, name: str) -> Graph:
-    """The graph with the sum of an output times a new input, whose gradient is that of every element at once."""
-    t = graph.tensor(name)
-    names = [f"p{k}" for k in range(len(t.shape))]
-    axes = tuple(Axis(a, n, Combine.SUM) for a, n in zip(names, t.shape, strict=True))
-    op = Operator(_SCALAR, "product", axes, (access(name, *names), access(PROBE, *names)), access(_SCALAR))
-    tensors = (*graph.tensors, Tensor(PROBE, t.shape, t.dtype, Role.INPUT), Tensor(_SCALAR, (), t.dtype))
-    return replace(graph, tensors=tensors, operators=(*graph.operators, op), outputs=(_SCALAR,)).check()

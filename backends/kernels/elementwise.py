@@ -1,7 +1,7 @@
 """This module computes elementwise functions: one row per `map` name of the function table, y = f(x_1, .., x_n) point
 by point.
 
-    relu_gradient(g, x) = g where x > 0, else 0           (x: the input or the output of relu, the mask is the same)
+    relu_gradient(g, x) = 0 where x <= 0, else g          (x: the input or the output of relu, the mask is the same)
     where(c, a, b)      = a where c != 0, else b
     batch_norm(x, gamma, beta, mean, variance) = (x - mean) / sqrt(variance + epsilon) * gamma + beta   (inference)
     silu(x)             = x sigmoid(x);  softplus(x) = log(1 + exp(x)), in the form that cannot overflow
@@ -317,7 +317,7 @@ MAPS: Final = MappingProxyType[str, Elementwise](
         **{name: _compared(name) for name in (*_COMPARISONS, "logical_and", "logical_or")},
         "floor_divide": lambda xp, a, op: xp.floor_divide(a[0], _divisor(xp, a, op)),
         "logical_not": lambda xp, a, op: xp.logical_not(a[0]),
-        "relu_gradient": lambda xp, a, op: xp.where(a[1] > 0, a[0], xp.zeros((), dtype=a[0].dtype)),
+        "relu_gradient": lambda xp, a, op: xp.where(a[1] <= 0, xp.zeros((), dtype=a[0].dtype), a[0]),
         "where": lambda xp, a, op: xp.where(a[0] != 0, a[1], a[2]),
         "fused_scale_shift": lambda xp, a, op: a[0] * a[1] + a[2],
         "batch_norm": lambda xp, a, op: (a[0] - a[3]) / xp.sqrt(a[4] + number(op, "epsilon", 1e-5)) * a[1] + a[2],

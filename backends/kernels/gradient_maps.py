@@ -6,6 +6,9 @@
     silu_gradient(g, x)     g s (1 + x (1 - s)),  s = sigmoid(x)
     clip_gradient(g, x)     g where low < x < high, tie g where x = low or x = high;  attribute tie: 1
     maximum_gradient(g, x, y)   g where x > y, tie g where x = y;  attribute tie: 1/2        (minimum_gradient: <)
+                            of NaN both pass g where ties are divided, nothing where one operand has them
+    abs_gradient(g, x)      g sign(x), 0 of NaN
+    power_gradient(g, x)    g e x^(e - 1), 0 for e = 0;  attribute flat = 1: 0 where x = 0 (norms)
     divide_gradient(g, q, y)    - g q / y,  q = x / y
     sqrt_gradient(g, y)     g / 2 y;  attribute flat = 1: 0 where y = 0 (norms)
     remainder_gradient(g, x, y)   - g floor(x / y)           fmod_gradient(g, x, y)   - g trunc(x / y)
@@ -49,24 +52,32 @@ def _clip(xp: ModuleType, a: Sequence[Array], op: Operator) -> Array:
     g, x = a
     low, high = number(op, "low", -inf), number(op, "high", inf)
     share = number(op, "tie", 1.0)
-    inside, zero = (x > low) & (x < high), xp.zeros((), dtype=g.dtype)
-    if share == 1.0:
-        inside = (x >= low) & (x <= high)
-    elif share != 0.0:
-        zero = xp.where((x == low) | (x == high), (share * g).astype(g.dtype), zero)
+    inside, zero = (x >= low) & (x <= high), xp.zeros((), dtype=g.dtype)
+    if share != 1.0:
+        ends = [number(op, end, 0.0) for end in ("low", "high") if op.attribute(end, None) is not None]
+        at = sum((x == end for end in ends), xp.zeros(x.shape, dtype=bool))
+        zero = xp.where(at, (share * g).astype(g.dtype), zero)
+        inside &= ~at
+    if share not in (0.0, 1.0):
+        inside |= xp.isnan(x)
     return xp.where(inside, g, zero)  # type: ignore[no-any-return]
 
 
 def _larger(xp: ModuleType, a: Sequence[Array], op: Operator) -> Array:
     x, y = a[1:] if op.function == "maximum_gradient" else (a[2], a[1])
-    return a[0] * ((x > y) + number(op, "tie", 0.5) * (x == y)).astype(a[0].dtype)  # type: ignore[no-any-return]
+    share = number(op, "tie", 0.5)
+    more = x > y if share in (0.0, 1.0) else ~((x < y) | (x == y))
+    return a[0] * (more + share * (x == y)).astype(a[0].dtype)  # type: ignore[no-any-return]
 
 
 def _power(xp: ModuleType, a: Sequence[Array], op: Operator) -> Array:
     g, x = a
     e = number(op, "exponent", 1.0)
+    if e == 0.0:
+        return xp.zeros_like(g)  # type: ignore[no-any-return]
     slope = x if e == 2.0 else x ** (e - 1)
-    return (g * (e * slope)).astype(g.dtype)
+    found = (g * (e * slope)).astype(g.dtype)
+    return xp.where(x == 0, xp.zeros((), dtype=g.dtype), found) if number(op, "flat", 0) else found  # type: ignore[no-any-return]
 
 
 def _sqrt(xp: ModuleType, a: Sequence[Array], op: Operator) -> Array:
@@ -115,7 +126,7 @@ GRADIENT_MAPS: Final = MappingProxyType[str, Elementwise](
         "mask_clear": lambda xp, a, op: xp.where(a[1] != 0, xp.zeros((), dtype=a[0].dtype), a[0]),
         "squared_difference": lambda xp, a, op: (a[0] - a[1]) * (a[0] - a[1]),
         "squared_difference_gradient": lambda xp, a, op: 2 * a[0] * (a[1] - a[2]),
-        "abs_gradient": lambda xp, a, op: a[0] * xp.sign(a[1]),
+        "abs_gradient": lambda xp, a, op: a[0] * xp.where(xp.isnan(a[1]), 0, xp.sign(a[1])).astype(a[1].dtype),
         "clip_gradient": _clip,
         "sqrt_gradient": _sqrt,
         "remainder_gradient": lambda xp, a, op: -a[0] * xp.floor_divide(a[1], a[2]),

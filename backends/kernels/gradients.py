@@ -8,7 +8,7 @@ With g the incoming gradient, sums over `over` (all-reduced where the box holds 
     layer_norm_gradient     h = g gamma, x^ = (x - SUM x / n) / s, s^2 = SUM (x - mean)^2 / n + epsilon:
                             (h - SUM h / n - x^ SUM h x^ / n) / s
     rms_norm_gradient       x^ = x / s, s^2 = SUM x^2 / n + epsilon:   (h - x^ SUM h x^ / n) / s
-    extreme_gradient        g [x = y] / SUM [x = y]
+    extreme_gradient        g [x = y] / SUM [x = y];  attribute nan = 1: NaN is equal to NaN
     reverse_cumulative_sum  SUM over j >= i of g[j];  exclusive = 1: j > i
     embedding_gradient      SUM [ids = v] g
 
@@ -97,7 +97,10 @@ def _norm(t: Task) -> Array:
 
 def _extreme(t: Task) -> Array:
     total, g, x, y = _statistics(t), t.operand(0), t.operand(1), t.operand(2)
-    hit = t.xp.broadcast_to(x == y, t.shape).astype(g.dtype)
+    hit = x == y
+    if t.op.attribute("nan", 0):
+        hit |= t.xp.isnan(x) & t.xp.isnan(y)
+    hit = t.xp.broadcast_to(hit, t.shape).astype(g.dtype)
     return g * hit / total(hit)  # type: ignore[no-any-return]
 
 

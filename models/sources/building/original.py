@@ -31,12 +31,14 @@ class Undefined(Exception):
 @dataclass(frozen=True)
 class Parts:
     """A program whose every value is an output: its `graph`; `run`: values of inputs and parameters to those of the
-    graph's outputs, in order; `places`: the operator of the program that makes an output, and its line.
+    graph's outputs, in order; `places`: the operator of the program that makes an output, and its line; `gradients`:
+    as those of an `Original`.
     """
 
     graph: Graph
     run: Run
     places: Mapping[str, str]
+    gradients: Gradients | None = None
 
 
 @dataclass(frozen=True)
@@ -48,7 +50,8 @@ class Original:
     raises `Undefined` and the errors of imports where it cannot be had.  `ties`: whether the order
     of equal elements is said.  `casts`: whether it is said which integer a real number becomes that is none.  `zeros`:
     whether its products of arrays make NaN of 0 times infinity just where the program has both (libraries of linear
-    algebra skip zeros, or bring zeros of their own).
+    algebra skip zeros, or bring zeros of their own).  `corners`: whether it chooses as our operators do where a
+    function has several gradients.
     """
 
     framework: str
@@ -58,6 +61,7 @@ class Original:
     ties: bool = True
     casts: bool = False
     zeros: bool = True
+    corners: bool = False
 
 
 def not_run(framework: str, why: str) -> Original:

@@ -45,7 +45,7 @@ gradient."""
 
 def decompositions(attention: bool) -> CustomDecompTable:
     """What is decomposed: all that is not core ATen, `attention` not if it is wanted as an operator, nor
-    recurrent layers: they are loops."""
+    recurrent layers: they are loops, nor what has another gradient then."""
     import torch
 
     table = torch.export.default_decompositions()
@@ -53,6 +53,8 @@ def decompositions(attention: bool) -> CustomDecompTable:
         if hasattr(torch.ops.aten, name):
             kept: OpOverload = getattr(torch.ops.aten, name).default
             table.pop(kept, None)
+    for name in ("Tensor", "Scalar_Other"):  # becomes a choice whose gradient is NaN at 0
+        table.pop(getattr(torch.ops.aten.xlogy, name), None)
     for name in LOOPS:
         table.pop(getattr(torch.ops.aten, name).input, None)
     table[torch.ops.aten.bilinear.default] = _bilinear

@@ -13,6 +13,7 @@ acosh(x)           log x + log(1 + sign(x) sqrt(1 - x^-2)), whose gradient below
 isinf(x)           |x| = inf
 cumprod            y[i] = y[i] y[i - 2^k], k = 0, 1, ..;   prod multiplies halves
 cdist(x, y)        (sum |x - y|^2)^(1/2)
+xlogy(x, y)        x log y, and 0 where x = 0 and y is no positive number
 """
 
 from __future__ import annotations
@@ -27,6 +28,7 @@ from ..building.exact import INTEGERS
 from ..building.flat import Unsupported, joined, part_of, pointwise, reduced
 from .context import Constant, Context, Handler, Node, Ref, dimension
 from .pointwise import power as pointwise_power
+from .pointwise import spread
 from .promoted import cast
 
 Step = Callable[..., str]
@@ -252,7 +254,7 @@ def whole_product(c: Context, node: Node) -> None:
 
 
 def distances(c: Context, node: Node) -> None:
-    """_cdist_forward with p = 2."""
+    """_cdist_forward with p = 2, whose gradient is 0 where points agree."""
     if node.number("p", 2.0) != 2.0:
         raise Unsupported(f"p={node.number('p', 2.0):g}")
     (x, left), (y, right) = (c.operand(node.ref(k)) for k in ("x1", "x2"))
@@ -262,7 +264,30 @@ def distances(c: Context, node: Node) -> None:
     shape = c.g.tensors[apart].shape
     square = pointwise(c, node, "square", "power", [(apart, shape)], exponent=2.0)
     total = reduced(c, node, "sum", square, shape, [len(shape) - 1], "sum", 1.0, False)
-    c.put(node, pointwise(c, node, "", "sqrt", [(total, node.shape)]))
+    c.put(node, pointwise(c, node, "", "sqrt", [(total, node.shape)], flat=1))
+
+
+def times_logarithm(c: Context, node: Node) -> None:
+    """xlogy: where nothing is multiplied by the logarithm of what has none, that is 0."""
+    x, y = node.ref("self"), node.arguments["other"]
+    left = c.operand(cast(c, node, x, node.dtype) or x)
+    if not isinstance(y, Ref):
+        if not (number := node.number("other", 1.0)) > 0.0:
+            raise Unsupported(f"other={number:g}")
+        c.put(node, spread(c, node, pointwise(c, node, "", "scale", [left], node.dtype, scale=log(number)), left[1]))
+        return
+    right = c.operand(cast(c, node, y, node.dtype) or y)
+    something = pointwise(c, node, "something", "not_equal", [left], "bool", value=0.0), left[1]
+    ends = {"positive": ("greater", 0.0), "finite": ("not_equal", inf)}
+    more, less = ((pointwise(c, node, p, f, [right], "bool", value=v), right[1]) for p, (f, v) in ends.items())
+    usual = pointwise(c, node, "usual", "logical_and", [more, less], "bool"), right[1]
+    number = pointwise(c, node, "nan", "not_equal", [right, right], "bool"), right[1]
+    usual = pointwise(c, node, "known", "logical_or", [usual, number], "bool"), right[1]
+    kept = pointwise(c, node, "kept", "logical_or", [something, usual], "bool")
+    logarithm = pointwise(c, node, "log", "log", [right], node.dtype), right[1]
+    shape = c.g.tensors[kept].shape
+    chosen = pointwise(c, node, "chosen", "mask_fill", [logarithm, (kept, shape)], node.dtype, value=0.0), shape
+    c.put(node, spread(c, node, pointwise(c, node, "", "multiply", [left, chosen], node.dtype), shape))
 
 
 def power(c: Context, node: Node) -> None:
@@ -337,4 +362,5 @@ HANDLERS: dict[str, Handler] = {
     "cumprod": running_product,
     "prod": whole_product,
     "_cdist_forward": distances,
+    "xlogy": times_logarithm,
 }

@@ -119,7 +119,7 @@ def reduction(c: Context, node: Node) -> None:
         c.put(node, tensor)
         return
     scale = scale_of_mean(shape, dims) if kind == "mean" else 1.0
-    more: dict[str, Value] = {"first": 1} if kind in ("max", "min") and "dim" in node.arguments else {}
+    more: dict[str, Value] = {"first" if "dim" in node.arguments else "nan": 1} if kind in ("max", "min") else {}
     y = reduced(c, node, "", tensor, shape, dims, function, scale, bool(node.integer("keepdim", 0)), **more)
     c.put(node, c.view(node, "scalar", y, (1,)) if not node.shape else y)
 

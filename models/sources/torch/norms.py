@@ -3,7 +3,7 @@ values.
 
 ord 2          sqrt(sum x^2), whose gradient is 0 at 0          ord 0        the number of elements that are not 0
 ord 1          sum |x|                                          ord inf      max |x|        ord -inf   min |x|
-ord p          (sum |x|^p)^(1/p)
+ord p          (sum |x|^p)^(1/p), whose gradient is 0 at 0, and at a number that is 0
 """
 
 from __future__ import annotations
@@ -27,6 +27,9 @@ def vector_norm(c: Context, node: Node) -> None:
     def each(part: str, function: str, tensor: str, **attributes: float) -> str:
         return pointwise(c, node, part, function, [(tensor, shape)], None, **attributes)
 
+    def flat(here: bool) -> dict[str, int]:
+        return {"flat": 1} if here else {}
+
     combine, root = "sum", 1.0
     if order == 2.0:
         value, root = each("square", "power", value, exponent=2.0), 0.5
@@ -38,10 +41,11 @@ def vector_norm(c: Context, node: Node) -> None:
         if abs(order) == inf:
             combine = "max" if order > 0 else "min"
         elif order != 1.0:
-            value, root = each("power", "power", value, exponent=order), 1.0 / order
+            value, root = each("power", "power", value, exponent=order, **flat(order < 1.0)), 1.0 / order
     if dims:
         last = root == 1.0
-        value = reduced(c, node, "" if last else combine, value, shape, dims, combine, 1.0, keep)
+        more = {} if combine == "sum" else {"nan": 1}
+        value = reduced(c, node, "" if last else combine, value, shape, dims, combine, 1.0, keep, **more)
     if not c.g.tensors[value].shape:
         value = c.view(node, "scalar", value, (1,))
     if root != 1.0:
@@ -49,7 +53,7 @@ def vector_norm(c: Context, node: Node) -> None:
         if root == 0.5:
             value = pointwise(c, node, "", "sqrt", [final], node.dtype, flat=1)
         else:
-            value = pointwise(c, node, "", "power", [final], node.dtype, exponent=root)
+            value = pointwise(c, node, "", "power", [final], node.dtype, exponent=root, **flat(order > 1.0))
     c.put(node, value)
 
 

@@ -140,7 +140,7 @@ def median(c: Context, node: Node) -> None:
         equal = pointwise(c, node, "equal", "equal", [(tensor, shape), (value, kept)], "bool")
         equal = pointwise(c, node, "shown", "logical_or", [(equal, shape), (nan, shape)], "bool")
         alike = pointwise(c, node, "alike", "mask_fill", [(tensor, shape), (equal, shape)], None, value=-inf)
-        value = reduced(c, node, "median", alike, shape, [dim], "max", 1.0, True)
+        value = reduced(c, node, "median", alike, shape, [dim], "max", 1.0, True, nan=1)
     c.put(node, c.view(node, "value", value, node.shapes[0] or (1,)))
 
 

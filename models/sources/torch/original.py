@@ -85,7 +85,9 @@ def original_of(program: Program, results: Sequence[int], factory: Callable[[], 
         slopes = torch.autograd.grad((y * _tensor(weights, y)).sum(), leaves, allow_unused=True)
         return {n: _array(g) for n, g in zip(names, slopes, strict=True) if g is not None}
 
-    return Original(f"PyTorch {torch.__version__.partition('+')[0]}", run, gradients, lambda: parts_of(program), False)
+    return Original(
+        f"PyTorch {torch.__version__.partition('+')[0]}", run, gradients, lambda: parts_of(program), False, corners=True
+    )
 
 
 def _names(program: Program) -> tuple[list[str], list[str]]:

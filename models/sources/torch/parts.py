@@ -27,6 +27,7 @@ def parts_of(program: Program) -> Parts:
     not at hand, `TorchError` for what is not imported so.
     """
     import torch
+    from torch.export.graph_signature import InputKind
 
     from .importer import convert
 
@@ -44,20 +45,38 @@ def parts_of(program: Program) -> Parts:
             given = {k: torch.device("cpu") if isinstance(v, torch.device) else v for k, v in kwargs.items()}
             return super().call_function(target, args, given)
 
-    def run(values: Mapping[str, Values]) -> tuple[Values, ...]:
+    def outputs(given: list[object]) -> list[object]:
         try:
-            with torch.no_grad():
-                results = OnProcessor(exported.graph_module).run(*_given(program, exported, values))
+            results = OnProcessor(exported.graph_module).run(*given)
         except Undefined:
             raise
         except Exception as error:  # whatever its operators raise
             raise Undefined(f"PyTorch refuses a node: {type(error).__name__}: {str(error)[:200]}") from error
         made = {str(s.arg.name): x for s, x in zip(exported.graph_signature.output_specs, results, strict=True)}
-        return tuple(_array(made[n.name]) for n in kept)
+        return [made[n.name] for n in kept]
+
+    def run(values: Mapping[str, Values]) -> tuple[Values, ...]:
+        with torch.no_grad():
+            return tuple(map(_array, outputs(_given(program, exported, values))))
+
+    def gradients(values: Mapping[str, Values], output: int, weights: Values) -> Mapping[str, Values]:
+        given, specs = _given(program, exported, values), exported.graph_signature.input_specs
+        trained = {s.target for s in specs if s.kind is InputKind.PARAMETER}
+        leaves = {
+            s.target: t.clone().requires_grad_()
+            for s, t in zip(specs, given, strict=True)
+            if s.target in trained and s.target in values and isinstance(t, torch.Tensor) and t.is_floating_point()
+        }
+        y = outputs([leaves.get(s.target, t) for s, t in zip(specs, given, strict=True)])[output]
+        if not isinstance(y, torch.Tensor) or not y.requires_grad:
+            raise Undefined("a node that depends on no weight")
+        probe = torch.from_numpy(np.array(weights)).reshape(y.shape).to(y.dtype)
+        slopes = torch.autograd.grad((y * probe).sum(), list(leaves.values()), allow_unused=True)
+        return {str(n): _array(g) for n, g in zip(leaves, slopes, strict=True) if g is not None}
 
     reader = Reader(exported)
     places = {t: _place(n, reader.module(n)) for t, n in zip(graph.outputs, kept, strict=True)}
-    return Parts(graph, run, places)
+    return Parts(graph, run, places, gradients)
 
 
 def _opened(exported: ExportedProgram) -> ExportedProgram:

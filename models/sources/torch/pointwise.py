@@ -308,7 +308,8 @@ def clip(c: Context, node: Node) -> None:
 
 def _clipped_by_tensors(c: Context, node: Node, x: Ref, low: Argument, high: Argument) -> None:
     """At least one computed limit; one that is a number everywhere is read as a constant.  At a limit x has the
-    gradient; where both limits are equal the lower one has none.
+    gradient; where both limits are equal the lower one has none; where they are crossed the upper one has it, whatever
+    x is, NaN too.
     """
     tensor = c.operand(cast(c, node, x, node.dtype) or x)
     ends = {
@@ -323,8 +324,22 @@ def _clipped_by_tensors(c: Context, node: Node, x: Ref, low: Argument, high: Arg
         whole = c.g.tensors[narrow].shape
         made = pointwise(c, node, "low", "where", [(narrow, whole), fixed, least], node.dtype)
         ends["maximum"] = made, c.g.tensors[made].shape
+    crossed = None
+    if len(ends) == 2:
+        highest, real = ends["minimum"], node.dtype.startswith(("float", "bfloat"))
+        less = pointwise(c, node, "crossed", "less", [highest, ends["maximum"]], "bool")
+        crossed = (less, c.g.tensors[less].shape) if real else None
+    given = tensor
     for part, limit in ends.items():
         made = pointwise(c, node, part, part, [tensor, limit], node.dtype, tie=1.0)
+        tensor = made, c.g.tensors[made].shape
+    if crossed is not None:
+        none = pointwise(c, node, "none", "not_equal", [given, given], "bool"), given[1]
+        spot = pointwise(c, node, "spot", "mask_fill", [given, none], node.dtype, value=0.0), given[1]
+        fixed = pointwise(c, node, "spot_fixed", "stop_gradient", [spot], node.dtype), given[1]
+        beside = pointwise(c, node, "beside", "add", [highest, fixed], node.dtype)
+        above = beside, c.g.tensors[beside].shape
+        made = pointwise(c, node, "chosen", "where", [crossed, above, tensor], node.dtype)
         tensor = made, c.g.tensors[made].shape
     c.put(node, spread(c, node, *tensor))
 

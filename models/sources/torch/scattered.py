@@ -216,20 +216,21 @@ def _reduced(c: Context, node: Node, how: str, with_self: bool) -> None:
     else:
         ids, written = _same_shape(c, node, dim)
         src = _source(c, node, node.ref("src"), ids)
-    base = c.uniform(node.arguments["self"])
-    scattered = (along(c, node, "" if base == 0 and how == "sum" else "gone", function, src, ids, dim, extent), written)
+    base, extreme = c.uniform(node.arguments["self"]), how in ("amax", "amin")
     if how == "sum" and base == 0.0 and written == node.shape:  # whether self counts makes no difference
-        c.put(node, scattered[0])
+        c.put(node, along(c, node, "", function, src, ids, dim, extent))
         return
     old = value_of(c, node, node.ref("self"), node.dtype)
     part = _begin(c, node, "begin", old, written)
+    reads = _beside(c, node, src, ids, part, dim) if with_self and extreme else (src, ids)
+    first = "" if base == 0 and how == "sum" else "gone"
+    scattered = (along(c, node, first, function, *reads, dim, extent), written)
     count = None
     if how == "mean" or not with_self:
         ones = (pointwise(c, node, "one", "fill", [src], node.dtype, value=1.0), ids[1])
         count = (along(c, node, "count", "scatter_add", ones, ids, dim, extent), written)
-    if with_self:
-        merge = {"sum": "add", "mean": "add", "amax": "maximum", "amin": "minimum"}[how]
-        scattered = (pointwise(c, node, "with", merge, [part, scattered], node.dtype), written)
+    if with_self and not extreme:
+        scattered = (pointwise(c, node, "with", "add", [part, scattered], node.dtype), written)
     if how == "mean" and count is not None:
         bound: dict[str, float] = {"shift": 1.0} if with_self else {"low": 1.0}
         least = pointwise(c, node, "least", "shift" if with_self else "clip", [count], node.dtype, **bound)
@@ -239,6 +240,16 @@ def _reduced(c: Context, node: Node, how: str, with_self: bool) -> None:
         here = pointwise(c, node, "here", "greater", [count], "bool", value=0)
         new = pointwise(c, node, "new", "where", [(here, written), scattered, part], node.dtype)
     c.put(node, _replaced(c, node, old, new, written))
+
+
+def _beside(c: Context, node: Node, src: Shaped, ids: Shaped, old: Shaped, dim: int) -> tuple[Shaped, Shaped]:
+    """Sources and indices, and behind them what was there before: all that attain the extreme share its gradient."""
+    names = letters(len(old[1]))
+    order, axes = positions(c, node, "order", old[1][dim]), [Axis(a, n) for a, n in zip(names, old[1], strict=True)]
+    own = c.operator(node, "own", "copy", axes, [Access(order, (Affine.axis(names[dim]),))], names)
+    places = joined(c, node, "places", [ids[0], own], dim)
+    every = joined(c, node, "every", [src[0], old[0]], dim)
+    return (every, c.g.tensors[every].shape), (places, c.g.tensors[places].shape)
 
 
 def _rows(c: Context, node: Node, dim: int) -> Shaped:

@@ -66,7 +66,7 @@ MAP_RULES: Final[Mapping[str, tuple[Local | None, ...]]] = MappingProxyType(
         "gelu": (Local("gelu_gradient", ("g", "0"), ("approximate",)),),
         "silu": (Local("silu_gradient", ("g", "0")),),
         "softplus": (Local("softplus_gradient", ("g", "0")),),
-        "power": (Local("power_gradient", ("g", "0"), ("exponent",)),),
+        "power": (Local("power_gradient", ("g", "0"), ("exponent", "flat")),),
         "add": (PASS, PASS),
         "subtract": (PASS, Local("negate")),
         "multiply": (_TIMES_1, _TIMES_0),

@@ -2,7 +2,7 @@
 
 product           `products`
 sum, max, min     g spread over the reduced axes; max and min: shared evenly by the elements that attain the extreme,
-or with attribute `first` = 1 given to the first of them
+or with attribute `first` = 1 given to the first of them; with attribute `nan` = 1 a NaN attains it
 softmax           y (g - sum g y)                    log_softmax   g - exp(y) sum g
 layer_norm        with h = g gamma, x^ = (x - mean) / s:   (h - mean h - x^ mean(h x^)) / s;  gamma: sum g x^;  beta:
 sum g
@@ -50,7 +50,8 @@ def _extreme(b: Backward, op: Operator) -> None:
     if op.attribute("first", 0) and b.wants(op, 0):
         _spread(b, op, "mask_fill", (_first(b, op),), (), (("value", 0.0),))
     else:
-        _spread(b, op, "extreme_gradient", (b.forward(op.inputs[0]), b.forward(op.output)), over)
+        nan: tuple[tuple[str, Value], ...] = (("nan", 1),) if op.attribute("nan", 0) else ()
+        _spread(b, op, "extreme_gradient", (b.forward(op.inputs[0]), b.forward(op.output)), over, nan)
 
 
 def _first(b: Backward, op: Operator) -> Access:
