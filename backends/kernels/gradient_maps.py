@@ -54,7 +54,7 @@ def _clip(xp: ModuleType, a: Sequence[Array], op: Operator) -> Array:
     share = number(op, "tie", 1.0)
     inside, zero = (x >= low) & (x <= high), xp.zeros((), dtype=g.dtype)
     if share != 1.0:
-        ends = [number(op, end, 0.0) for end in ("low", "high") if op.attribute(end, None) is not None]
+        ends = [number(op, end, 0.0) for end in ("low", "high") if end in dict(op.attributes)]
         at = sum((x == end for end in ends), xp.zeros(x.shape, dtype=bool))
         zero = xp.where(at, (share * g).astype(g.dtype), zero)
         inside &= ~at
@@ -77,7 +77,8 @@ def _power(xp: ModuleType, a: Sequence[Array], op: Operator) -> Array:
         return xp.zeros_like(g)  # type: ignore[no-any-return]
     slope = x if e == 2.0 else x ** (e - 1)
     found = (g * (e * slope)).astype(g.dtype)
-    return xp.where(x == 0, xp.zeros((), dtype=g.dtype), found) if number(op, "flat", 0) else found  # type: ignore[no-any-return]
+    flat: Array = xp.where(x == 0, xp.zeros((), dtype=g.dtype), found) if number(op, "flat", 0) else found
+    return flat
 
 
 def _sqrt(xp: ModuleType, a: Sequence[Array], op: Operator) -> Array:

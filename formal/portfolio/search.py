@@ -141,7 +141,7 @@ class Searches:
 
     def run(self) -> Best:
         """All of them."""
-        request, freedoms = self.request, self.freedoms
+        freedoms = self.freedoms
         job = self._settled()
         if freedoms.stages is not None:
             self._attempt("stages", partial(self._pipelined, freedoms.stages), must=freedoms.stages.stages != AUTO)

@@ -281,8 +281,8 @@ def times_logarithm(c: Context, node: Node) -> None:
     ends = {"positive": ("greater", 0.0), "finite": ("not_equal", inf)}
     more, less = ((pointwise(c, node, p, f, [right], "bool", value=v), right[1]) for p, (f, v) in ends.items())
     usual = pointwise(c, node, "usual", "logical_and", [more, less], "bool"), right[1]
-    number = pointwise(c, node, "nan", "not_equal", [right, right], "bool"), right[1]
-    usual = pointwise(c, node, "known", "logical_or", [usual, number], "bool"), right[1]
+    no_number = pointwise(c, node, "nan", "not_equal", [right, right], "bool"), right[1]
+    usual = pointwise(c, node, "known", "logical_or", [usual, no_number], "bool"), right[1]
     kept = pointwise(c, node, "kept", "logical_or", [something, usual], "bool")
     logarithm = pointwise(c, node, "log", "log", [right], node.dtype), right[1]
     shape = c.g.tensors[kept].shape
