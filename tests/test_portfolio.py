@@ -5,6 +5,7 @@ checker believes nothing of what is said about its plans together.
 from __future__ import annotations
 
 import json
+import random
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from fractions import Fraction
@@ -16,17 +17,23 @@ import pytest
 
 import shardproof
 from shardproof.__main__ import run
+from shardproof.formal.portfolio.passes import derived_step
 from shardproof.front_door import FrontDoor
 from shardproof.models.machine.machine import load_machine
+from shardproof.models.pipelines.division import divide
 from shardproof.models.problem.claims import Verdict
 from shardproof.models.program.graph import Graph
 from shardproof.models.program.tensor import Role
+from shardproof.models.sources.training import build_step
+from shardproof.models.sources.zoo import build
+from shardproof.models.sources.zoo.gpt import gpt
 from shardproof.models.text import InputError
 from shardproof.proofs.container.archive import read_container, write_container
 from shardproof.proofs.container.canonical import ContainerError, canonical
 from shardproof.proofs.container.kinds import PORTFOLIO
 from shardproof.proofs.container.room import needs
 from shardproof.proofs.pipelines.certificate import PipelineCertificate
+from shardproof.proofs.pipelines.file import decode_pipeline
 from shardproof.proofs.portfolio.file import decode_portfolio, write_portfolio
 from shardproof.verify.budget import HELD_UNASKED, UNASKED, Budget
 from shardproof.verify.portfolio.certificate import Checked, check_portfolio
@@ -107,6 +114,41 @@ def test_rewrites_and_overlap_meet_in_one_plan(planned: Callable[[tuple[str, ...
     # without the plan that derives it nobody knows that the rewritten program computes the same
     without = FrontDoor().read(write_portfolio(None, overlapped, 1))
     assert any(flag.startswith("same-function(") for flag in without.published.assumptions)
+
+
+def test_a_rewritten_program_is_cut_into_stages(tmp_path: Path) -> None:
+    """Of the same file, whose derivation says that it computes what the step does; it takes less than the step's own
+    stages, and runs in its stages.
+    """
+    target, path = tmp_path / "both.spz", tmp_path / "derived.spz"
+    ask = ["bert-tiny:layers=1", "--batch", "8", "--train", "adam", "--machine", "localhost:4", "--work-limit", "5M"]
+    assert run(["plan", *ask, "--pipeline", "2:2", "--joint", "-o", str(target)]) in (0, 5)
+    both, members = FrontDoor().open(target), read_container(target)
+    assert both.published.verdict is Verdict.PROVED
+    assert not any(flag.startswith("same-function") for flag in both.published.assumptions)
+    plans = [content for name, content in members.items() if name.startswith("plans/") and isinstance(content, bytes)]
+    staged = [p for p in plans if "pipeline.json" in read_container(p)]
+    own, derived = (decode_pipeline(read_container(p)) for p in staged)
+    assert derived.graph.name == f"{own.graph.name}+rewritten" and derived.step < own.step
+    path.write_bytes(staged[1])
+    assert run(["run", str(path), "-n", "4", "--virtual"]) == 0
+
+
+@pytest.mark.parametrize("optimizer", ["sgd", "adam:clip=1"])
+@pytest.mark.parametrize("model", ["bert-tiny", "gpt"])
+def test_passes_are_found_from_the_graph(model: str, optimizer: str) -> None:
+    """Operators whose names rules have changed: their pass is found again, and so are all cuts but next to them."""
+    tied = gpt(batch=4, depth=1, sequence=4, width=8, heads=2, vocabulary=16)
+    step = build_step(tied if model == "gpt" else build(model), optimizer)
+    before = divide(step.graph, step.passes)
+    rng = random.Random(3)
+    for _ in range(12):
+        new = set(rng.sample(range(len(step.graph.operators)), 4))
+        operators = [replace(op, name=f"{op.name}'") if i in new else op for i, op in enumerate(step.graph.operators)]
+        graph = replace(step.graph, operators=tuple(operators)).check()
+        after = divide(graph, derived_step(step, graph).passes)
+        assert after.phase == before.phase
+        assert before.units - 2 * len(new) <= after.units <= before.units
 
 
 def test_the_job_is_the_program_that_was_asked_about(

@@ -4,7 +4,7 @@
     stages          pipelined steps, with redistributions beside operators inside a phase where that is asked
     overlap         redistributions beside operators of the job's program
     submeshes       its branches on parts of the machine
-    rewrites        programs that rules derive; the one that is chosen is overlapped and put on submeshes again
+    rewrites        programs that rules derive; the one that is chosen is cut into stages, overlapped, put on submeshes
 
 The claim (`proofs.portfolio.file`) is over the union of what these searches are about.  A freedom that a search does
 not know is named with it (`LeftOut`), and so is one that has nothing to work on.
@@ -21,6 +21,7 @@ from typing import Final
 from ...models.cost.selection import Notify
 from ...models.pipelines.work import PER_SECOND
 from ...models.program.graph import Graph
+from ...models.sources.training import TrainingStep
 from ...models.text import InputError, NoAnswer
 from ...proofs.overlap.file import write_overlap
 from ...proofs.pipelines.file import write_pipeline
@@ -37,6 +38,7 @@ from ..planning.request import PlanRequest, carry_out, program_of
 from ..planning.time_limit import TimeLimit
 from ..selection.model.clock import Overdue, Progress, Quiet
 from ..views.request import carry_out_on_views
+from .passes import derived_step
 
 
 @dataclass(frozen=True)
@@ -106,7 +108,7 @@ class Best:
         return write_portfolio(None, [c.data for c in self.candidates], self.candidates.index(self.taken))
 
 
-NOT_IN_STAGES: Final = "stages are cut from the model's own program, on the whole machine"
+NOT_IN_STAGES: Final = "a stage has the whole of its part of the machine"
 
 
 @dataclass(eq=False)
@@ -125,14 +127,15 @@ class Searches:
         self.left_out: list[LeftOut] = []
         self.planned: set[bytes] = set()
         self.joined = False
+        self.step: TrainingStep | None = None
         self.derived: list[PlanRequest] = []
         f = self.freedoms
-        self.coming = self._open + f.rewrites + (2 if f.rewrites else 1) * self._of_one + (f.stages is not None)
+        self.coming = self._open + f.rewrites + (2 if f.rewrites else 1) * self._of_one
 
     @property
     def _of_one(self) -> int:
         """Searches of one program."""
-        return self.freedoms.overlap + self.freedoms.submeshes
+        return self.freedoms.overlap + self.freedoms.submeshes + (self.freedoms.stages is not None)
 
     @property
     def _open(self) -> bool:
@@ -149,10 +152,12 @@ class Searches:
         if freedoms.rewrites:
             self._attempt("rewrites", partial(self._jointly, job))
             for program in self.derived:
+                if freedoms.stages is not None and self.step is not None:
+                    asked = self._in_stages(freedoms.stages, self.step, program.graph)
+                    self._attempt("stages of the rewritten program", partial(self._pipelined, asked))
                 self._beside(program)
-        if freedoms.stages is not None and (freedoms.rewrites or freedoms.submeshes):
-            both = [w for w, on in (("rewrites", freedoms.rewrites), ("submeshes", freedoms.submeshes)) if on]
-            self.left_out.append(LeftOut(f"{' and '.join(both)} inside stages", NOT_IN_STAGES))
+        if freedoms.stages is not None and freedoms.submeshes:
+            self.left_out.append(LeftOut("submeshes inside stages", NOT_IN_STAGES))
         if freedoms.submeshes and freedoms.overlap:
             self.left_out.append(LeftOut("overlap on submeshes", "branches run beside each other, not their messages"))
         if not self.found and not self._open:
@@ -166,10 +171,10 @@ class Searches:
         request = self.request
         if self._open:
             outcome = carry_out(request, self._part(), self.progress, self.notify)
-            graph = outcome.graph
+            graph, self.step = outcome.graph, outcome.step
             self._keep_placements(outcome.planned)
         else:
-            graph = program_of(request)[0]
+            graph, self.step = program_of(request)
         return replace(request, graph=graph, train=None, loss=None, recompute="none", precision=None, micro_batch="1")
 
     def _beside(self, program: PlanRequest) -> None:
@@ -203,6 +208,11 @@ class Searches:
             return "no plan was found in its part of the limit"
         self._keep(write_views(None, made.certificate), made.found.answer.cost, made.found.planning.problem.scale)
         return ""
+
+    def _in_stages(self, asked: PipelineRequest, step: TrainingStep, graph: Graph) -> PipelineRequest:
+        """The same stages of the program that rules made of the step; nothing of it is recomputed once more."""
+        derived = derived_step(step, graph)
+        return replace(asked, make=lambda which: derived, recompute="none", blocks=())
 
     def _pipelined(self, asked: PipelineRequest) -> str:
         found, _ = carry_out_pipelined(asked, self._part(), self.tell)
