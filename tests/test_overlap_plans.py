@@ -175,7 +175,7 @@ MUTANTS: tuple[tuple[str, Callable[[OverlapCertificate], OverlapCertificate]], .
     ("says otherwise", lambda c: replace(c, quantum=c.quantum * 2)),
     ("decided", lambda c: replace(c, choices=replace(c.choices, copies=c.choices.copies[1:]))),
     ("decided", lambda c: replace(c, choices=replace(c.choices, copies=(*c.choices.copies, c.choices.copies[0])))),
-    ("vocabularies", lambda c: replace(c, space=f"{c.space},dtensor")),
+    ("hash differs", lambda c: replace(c, space=f"{c.space},dtensor")),
 )
 
 

@@ -13,7 +13,6 @@ import numpy as np
 import pytest
 from budgets import work
 
-from shardproof.__main__ import run
 from shardproof.formal.pipelines.case import Case
 from shardproof.formal.pipelines.job import Job
 from shardproof.formal.pipelines.scheduled import waiting
@@ -491,26 +490,32 @@ def test_more_stages_than_units_are_refused() -> None:
     assert f"8 stages of {job.division.units} units" in reasons(replace(c, pairs=(*c.pairs, (8, 2))))
 
 
-def test_a_space_with_a_vocabulary_is_refused(
-    tmp_path: object, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    monkeypatch.chdir(str(tmp_path))
-    words = [
-        "plan",
-        "mlp-8192",
-        "--train",
-        "sgd",
-        "--machine",
-        "cloud-a100:2x2",
-        "--pipeline",
-        "2:2",
-        "--vocabulary",
-        "dtensor",
-    ]
-    assert run([*words, "-o", "p.spz"]) == 2
-    assert "--pipeline and --vocabulary do not go together" in capsys.readouterr().err
-    c = certified()
-    assert "vocabularies are for plans without a pipeline" in reasons(replace(c, space=f"{c.space},dtensor"))
+def test_stages_are_planned_within_a_vocabulary() -> None:
+    """Every placement of a stage is one that the framework says; another one, or another space, is refuted."""
+    sizes = {"heads": 4, "kv_heads": 2, "hidden": 64, "vocabulary": 64, "sequence": 8}
+    step = build_step(build("llama", batch=4, layers=1, width=32, **sizes), "sgd")
+    machine, division = load_machine("cloud-a100:1x4"), divide(step.graph, step.passes)
+    job = Job(step.graph, division, machine, space("complete,dtensor"), None)
+    c = planned(job, [(1, 2)], work(2.0), Fraction(1, 10)).certificate()
+    assert reasons(c) == ""
+    flags = check_pipeline(c, "seed", 50, CELLS)[0].assumptions
+    assert "said-by-dtensor" in flags
+    planning = build_problem(micro_batch(step.graph, 2), machine, space("complete,dtensor"), None)
+    (stage,), tried = c.stages, 0
+    for k, (name, _) in enumerate(stage.choices.operators):
+        v = planning.operators[name]
+        cost = planning.problem.vertices[v].cost
+        for choice in np.flatnonzero(cost >= FORBIDDEN)[:1]:
+            unsaid = (name, planning.decisions[v].placement(int(choice)))
+            rows = (*stage.choices.operators[:k], unsaid, *stage.choices.operators[k + 1 :])
+            wrong = replace(stage, choices=replace(stage.choices, operators=rows))
+            assert "one of those that are forbidden" in reasons(replace(c, stages=(wrong,)))
+            tried += 1
+        if tried == 3:
+            break
+    assert tried == 3
+    assert reasons(replace(c, space="complete")) != ""
+    assert reasons(replace(certified(), space="complete,dtensor")) != ""
 
 
 def test_no_stage_needs_less_than_its_least_bytes() -> None:

@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 from ...models.cost.selection import Notify, Planning
 from ..planning.plan import default_space
-from ..planning.request import PlanRequest, program_of
+from ..planning.request import PlanRequest, asked_space, program_of
 from ..planning.tables import tables_in_time
 from ..planning.time_limit import TimeLimit, plan_check_seconds
 from .search import Overlapped, Unfit, overlapped
@@ -23,7 +23,8 @@ def carry_out_overlapped(
 ) -> tuple[Planning, Overlapped | Unfit | None]:
     """(the problem, an overlapped plan of it, or the proof that none fits, or None: neither was found in time)."""
     graph, machine = program_of(request)[0], request.machine
-    planning = tables_in_time(graph, machine, request.space, default_space(machine), request.memory, limit, notify)
+    where = asked_space(request, graph)
+    planning = tables_in_time(graph, machine, where, default_space(machine), request.memory, limit, notify)
     limit.hold_back(plan_check_seconds(planning, limit), planning.problem)
     with limit.phase("search"):
         return planning, overlapped(planning, limit.clock.share(1 - CHECK_SHARE), request.gap, tell)

@@ -20,7 +20,7 @@ from ...models.sources.training.recompute import blocks
 from ...models.text import InputError
 from ...proofs.pipelines.certificate import FORBIDDEN_WORDS
 from ..planning.plan import default_space
-from ..planning.request import PlanRequest, program_of
+from ..planning.request import PlanRequest, asked_space, program_of
 from ..planning.time_limit import TimeLimit
 from ..selection.model.clock import Clock
 from .job import Job
@@ -122,7 +122,7 @@ def pipeline_request(
         stages,
         request.recompute,
         names,
-        request.space,
+        asked_space(request, request.graph),
         request.memory,
         request.gap,
         tuple(word for word in FORBIDDEN_WORDS if word in without),

@@ -93,7 +93,7 @@ def carry_out(
         return plan_graph(
             graph,
             request.machine,
-            _space(request, graph),
+            asked_space(request, graph),
             request.memory,
             engine=request.engine,
             time_limit_s=seconds,
@@ -117,7 +117,7 @@ def carry_out(
         graph,
         request.machine,
         request.strategy if isinstance(request.strategy, Strategy) else given_schedules(request.strategy),
-        _space(request, graph),
+        asked_space(request, graph),
         request.memory,
         gap=request.gap,
         threads=request.threads,
@@ -169,7 +169,7 @@ def _forward(request: PlanRequest) -> Graph:
     return request.graph if request.precision is None else mixed(request.graph, parsed(request.precision))
 
 
-def _space(request: PlanRequest, graph: Graph) -> Space | None:
+def asked_space(request: PlanRequest, graph: Graph) -> Space | None:
     """The space asked for, or the one that fits the size of the program, as far as the vocabulary says it."""
     if request.vocabulary is None:
         return request.space

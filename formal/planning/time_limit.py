@@ -86,7 +86,7 @@ SLACK_S: Final = 1e-6
 MOST_LOAD: Final = 8.0
 """So much slower than the processor the wall is thought to be at most: a process also waits for others of ours."""
 
-WRITING_S: Final = 2.0
+WRITING_S: Final = 4.0
 """Seconds for writing what was not checked, and saying so."""
 
 AGAIN_S: Final = 2.0

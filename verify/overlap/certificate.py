@@ -27,7 +27,7 @@ from ...models.cost.limits import TooLarge
 from ...models.cost.selection import Planning, build
 from ...models.layout.placement import SpaceError, space
 from ...models.problem.claims import Infeasible, LowerBound, Optimal, Verdict, WithinGap
-from ...models.problem.selection_problem import Edge, Ints, Vertex
+from ...models.problem.selection_problem import FORBIDDEN, Edge, Ints, Vertex
 from ...models.problem.unit import rounding_bound
 from ...models.schedules.problem import ScheduleProblem
 from ...proofs.container.archive import Member, identity
@@ -42,6 +42,7 @@ from ..plan.effort import AGAIN, BOX, ENTRY, charge_tables
 from ..plan.plan import entries_result, space_result
 from ..plan.structure import replaces, uses
 from ..plan.used_entries import Entries, wrong_structure
+from ..plan.vocabulary import restrict
 from ..schedules.certificate import check_schedule
 from ..selection.certificate import check_selection
 from ..selection.multiples import multiple
@@ -104,10 +105,9 @@ def _checked(
     budget = Budget.asked() if budget is None else budget
     try:
         where = space(c.space)
-        if where.vocabulary:
-            return (_refuted("Overlap", c, f"space {c.space!r}: vocabularies are for plans that overlap nothing"),), ()
-        charge_tables(c.graph, c.machine, where, budget, "overlap")
-        planning = build(c.graph, c.machine, where, c.memory, notify)
+        charge_tables(c.graph, c.machine, where.unrestricted, budget, "overlap")
+        whole = build(c.graph, c.machine, where.unrestricted, c.memory, notify)
+        planning = restrict(whole, where, c.memory, budget) if where.vocabulary else whole
     except TooLarge as error:
         raise ContainerError("overlap", f"is too large to be checked: {error}") from None
     except ContainerError:
@@ -119,7 +119,7 @@ def _checked(
     entries = Entries(planning, budget)
     wrong = wrong_structure(entries) or wrong_assumptions(planning.problem, c.graph, c.machine, where, c.memory)
     if c.schedule is None:
-        return _infeasible(entries, wrong, c, flags, samples, cells, seed, notify), rounding
+        return _infeasible(entries, whole, wrong, c, flags, samples, cells, seed, notify), rounding
     moves, bits = len(entries.moves), len(c.graph.operators) ** 2 >> 3
     budget.charge((AGAIN + 4 * BOX * c.machine.devices) * (moves + len(c.chains)) + bits, "tasks of the plan")
     x = () if wrong else _solution(planning, c)
@@ -131,7 +131,7 @@ def _checked(
         return (replace(_refuted("Overlap", c, wrong), assumptions=flags),), rounding
     first = CheckResult("Overlap", Verdict.PROVED, None, None, c.space, flags, "")
     schedule = replace(check_schedule(made, budget), kind="Schedule")
-    said = entries_result(planning, x, samples, cells, seed, notify, budget)
+    said = entries_result(whole, x, samples, cells, seed, notify, budget)
     bound = _bounded(entries, c)
     found = (first, schedule, bound, space_result(planning), said)
     return tuple(replace(r, assumptions=flags) for r in found), rounding
@@ -139,6 +139,7 @@ def _checked(
 
 def _infeasible(
     entries: Entries,
+    whole: Planning,
     wrong: str,
     c: OverlapCertificate,
     flags: tuple[str, ...],
@@ -164,7 +165,7 @@ def _infeasible(
     except ValueError as error:
         raise ContainerError("overlap", f"rows: {str(error)[:200]}") from None
     first = CheckResult("Overlap", Verdict.PROVED, None, None, c.space, flags, "")
-    said = entries_result(entries.planning, None, samples, cells, seed, notify, entries.budget)
+    said = entries_result(whole, None, samples, cells, seed, notify, entries.budget)
     claim = replace(found, kind="Infeasible", cost=None, space=c.space)
     return tuple(replace(r, assumptions=flags) for r in (first, claim, space_result(entries.planning), said))
 
@@ -186,6 +187,9 @@ def _solution(planning: Planning, c: OverlapCertificate) -> tuple[int, ...] | st
                 return f"choices: {error}"
     if len(found) < len(planning.decisions):
         return "choices: something is not decided"
+    for v, choice in found.items():
+        if int(planning.problem.vertices[v].cost[choice]) >= FORBIDDEN:
+            return f"choices: the placement of {planning.decisions[v].name!r} is none that {planning.space.name!r} has"
     return tuple(found[v] for v in range(len(found)))
 
 

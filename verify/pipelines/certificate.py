@@ -38,6 +38,7 @@ from ..plan.assumptions import wrong_assumptions
 from ..plan.effort import charge_graph, charge_tables
 from ..plan.plan import entries_result, space_result
 from ..plan.used_entries import wrong_structure
+from ..plan.vocabulary import restrict
 from ..schedules.certificate import check_schedule
 from ..schedules.pipeline import pipeline_network
 from ..verdict import CheckResult, Rounding
@@ -195,10 +196,9 @@ class _Check:
             graph, machine, where = self.graph(micro).check(), self.view(stages), space(c.space)
             if nodes:
                 machine, limit = self.on_nodes(graph, machine, where), None
-            if where.vocabulary:  # the problem below holds all placements of the space
-                raise Wrong(f"space {where.name!r}: vocabularies are for plans without a pipeline")
-            charge_tables(graph, machine, where, self.budget, "pipeline")
-            planning = build(graph, machine, where, limit, self.notify)
+            charge_tables(graph, machine, where.unrestricted, self.budget, "pipeline")
+            everything = build(graph, machine, where.unrestricted, limit, self.notify)
+            planning = restrict(everything, where, limit, self.budget) if where.vocabulary else everything
         except TooLarge as error:
             raise ContainerError("pipeline", f"is too large to be checked: {error}") from None
         except ContainerError:
@@ -217,7 +217,7 @@ class _Check:
             for v, choice in solution(planning, chosen).items():
                 whole[v] = choice
         entries = entries_result(
-            planning,
+            everything,
             tuple(whole) if choices else None,
             self.samples,
             self.cells,
