@@ -83,7 +83,9 @@ def test_small_problems_and_such_as_do_not_repeat_are_left_to_the_search() -> No
 
 @pytest.mark.slow
 def test_a_decoder_under_a_limit_has_a_plan_however_short_the_time() -> None:
-    """Layers with Adam and recomputation; a quarter of the memory gone: a plan that the search alone does not find."""
+    """Layers with Adam and recomputation; a quarter of the memory gone: a plan that the search alone does not find, and
+    near its bound where the command has the time that a start takes.
+    """
     forward = zoo("llama", layers=14, width=64, heads=4, kv_heads=2, hidden=128, vocabulary=512, batch=8, sequence=32)
     graph = build_step(forward, "adam", recompute="all").graph
     machine = load_machine("cloud-a100:2x2")
@@ -91,12 +93,13 @@ def test_a_decoder_under_a_limit_has_a_plan_however_short_the_time() -> None:
     free = _start(problem, EARLY)
     assert free is not None and free.solution is not None and free.cost is not None
     tight = replace(problem, limit=problem.peak_of(free.solution)[0] * 3 // 4)
-    answer = relax_resources(tight, clock=work(0.01), options=EARLY)
-    assert answer.solution is not None and answer.certificate is not None
-    assert answer.cost is not None and answer.lower_bound is not None
-    assert tight.peak_of(answer.solution)[0] <= (tight.limit or 0)
-    assert answer.cost >= free.cost and answer.cost - answer.lower_bound <= answer.cost * 0.25
-    assert check_selection(tight, answer.certificate).verdict is Verdict.PROVED
+    for limit, gap in ((0.01, 0.7), (EARLY.decomposition.uniform_s, 0.25)):
+        answer = relax_resources(tight, clock=work(limit), options=EARLY)
+        assert answer.solution is not None and answer.certificate is not None
+        assert answer.cost is not None and answer.lower_bound is not None
+        assert tight.peak_of(answer.solution)[0] <= (tight.limit or 0)
+        assert answer.cost >= free.cost and answer.cost - answer.lower_bound <= answer.cost * gap
+        assert check_selection(tight, answer.certificate).verdict is Verdict.PROVED
 
 
 def test_late_in_a_command_the_start_does_not_take_what_is_not_there(monkeypatch: pytest.MonkeyPatch) -> None:
