@@ -263,5 +263,5 @@ def test_python_plans_the_configuration(tmp_path: Path) -> None:
     made = shardproof.pipeline(
         SMALL, "cloud-a100:2x4", "adam", stages="2:4", strategy=tmp_path / "flags.txt", batch=8, work_limit=60_000_000
     )
-    assert len(made.placements) == 2 and made.micro_batches == 4
+    assert len(made.stages) == 2 and made.micro_batches == 4
     assert 0 < made.lower_bound_s <= made.step_s
