@@ -231,7 +231,8 @@ def cli(ctx: click.Context) -> None:
     from shardproof.front_door import FrontDoor
     from shardproof.models.terminal.console import BEGUN
 
-    ctx.meta[BEGUN] = ctx.obj
+    if isinstance(ctx.obj, float):  # who invokes the group has begun just now
+        ctx.meta[BEGUN] = ctx.obj
     ctx.obj = FrontDoor()
 
 

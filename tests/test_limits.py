@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 
 from shardproof import __main__ as front
-from shardproof.formal.planning import plan, time_limit
+from shardproof.formal.planning import plan, tables
 from shardproof.formal.planning.plan import fitting_space, plan_graph
 from shardproof.models.cost import limits
 from shardproof.models.cost.limits import LARGE, SMALL, Budget, OverBudget, TooLarge, check_sizes
@@ -78,7 +78,7 @@ def test_large_models_on_large_machines_are_admitted(options: dict[str, int], tr
 def test_what_cannot_be_checked_is_refused_before_anything_is_built(
     machine: str, what: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(time_limit, "build", lambda *args, **options: pytest.fail("built"))
+    monkeypatch.setattr(tables, "build", lambda *args, **options: pytest.fail("built"))
     graph = case("llama", LLAMA_405B, None)
     with pytest.raises(TooLarge, match=what):
         plan_graph(graph, load_machine(machine), space("two-per-level"))
