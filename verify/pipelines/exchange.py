@@ -45,7 +45,8 @@ class Rounds:
 
     def __init__(self, c: PipelineCertificate, units: Units) -> None:
         self.c, self.units = c, units
-        units.entries.budget.charge(OBJECT * 16 * len(c.stages) * len(c.graph.operators), "what goes once a step")
+        sizes = 16 * len(c.stages) * len(c.graph.operators) + 4 * len(units.entries.moves)
+        units.entries.budget.charge(OBJECT * sizes, "what goes once a step")
         home = {u: s for s, stage in enumerate(c.stages) for u in range(stage.first, stage.end)}
         self.stage = {name: home.get(u) for name, u in units.unit.items()}
         self.round: dict[str, int] = {}
@@ -53,6 +54,10 @@ class Rounds:
             if units.phase[op.name] == "U":
                 self.round[op.name] = max([0, *(self._after(a.tensor, op.name) for a in op.inputs)])
         self.sent = [x for t in c.graph.tensors for x in self._sent(t.name)]
+        self.brought: dict[tuple[str, str], list[int]] = {}
+        for number, move in enumerate(units.entries.moves):
+            if move.writer is not None and move.reader is not None:
+                self.brought.setdefault((move.tensor, move.reader), []).append(number)
         self.count = 1 + max([*self.round.values(), *(x.behind + 1 for x in self.sent)], default=0)
 
     def _after(self, tensor: str, reader: str) -> int:
@@ -114,9 +119,8 @@ class Rounds:
                     total[n] += self._time(number, chosen[s], chosen[s])
         for x in self.sent:
             if x.source == s and x.reader is not None:
-                for number, move in enumerate(units.entries.moves):
-                    if move.tensor == x.tensor and move.reader == x.reader and move.writer is not None:
-                        total[x.behind] += self._time(number, chosen[s], chosen[x.target])
+                for number in self.brought.get((x.tensor, x.reader), ()):
+                    total[x.behind] += self._time(number, chosen[s], chosen[x.target])
         return total
 
     def _time(self, number: int, x: Mapping[int, int], there: Mapping[int, int]) -> int:
