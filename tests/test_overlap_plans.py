@@ -24,6 +24,7 @@ from shardproof.models.cost.selection import build as build_problem
 from shardproof.models.layout.placement import space
 from shardproof.models.machine.machine import load_machine
 from shardproof.models.problem.claims import Verdict
+from shardproof.models.problem.selection_problem import FORBIDDEN
 from shardproof.models.program.graph import Graph
 from shardproof.models.schedules.pipeline import Pipeline
 from shardproof.models.schedules.problem import ScheduleProblem
@@ -177,6 +178,28 @@ MUTANTS: tuple[tuple[str, Callable[[OverlapCertificate], OverlapCertificate]], .
     ("decided", lambda c: replace(c, choices=replace(c.choices, copies=(*c.choices.copies, c.choices.copies[0])))),
     ("hash differs", lambda c: replace(c, space=f"{c.space},dtensor")),
 )
+
+
+def test_a_vocabulary_says_every_placement() -> None:
+    """Within what DTensor says; a placement that it does not say is refuted, however long the schedule takes it for."""
+    sizes = {"heads": 4, "kv_heads": 2, "hidden": 64, "vocabulary": 64, "sequence": 8}
+    graph = build_step(build("llama", batch=4, layers=1, width=32, **sizes), "sgd").graph
+    planning = build_problem(graph, load_machine("cloud-a100:1x4"), space("complete,dtensor"), None)
+    plan = overlapped(planning, work(1.0), Fraction(1, 2))
+    assert isinstance(plan, Overlapped)
+    c = plan.certificate()
+    assert reasons(c) == ""
+    assert "said-by-dtensor" in check_overlap(c, "seed", 100, CELLS)[0].assumptions
+    for k, (name, _) in enumerate(c.choices.operators):
+        v = planning.operators[name]
+        unsaid = np.flatnonzero(planning.problem.vertices[v].cost >= FORBIDDEN)
+        if len(unsaid):
+            other = (name, planning.decisions[v].placement(int(unsaid[0])))
+            rows = (*c.choices.operators[:k], other, *c.choices.operators[k + 1 :])
+            wrong = replace(c, choices=replace(c.choices, operators=rows))
+            assert f"the placement of {name!r} is none that 'complete,dtensor' has" in reasons(wrong)
+            return
+    pytest.fail("everything is said")
 
 
 @pytest.mark.parametrize(("words", "mutant"), MUTANTS, ids=range(len(MUTANTS)))

@@ -22,17 +22,20 @@ from shardproof.backends.execution.reference import random_inputs, run_graph
 from shardproof.backends.lowering.stages import staged
 from shardproof.formal.pipelines.bounded import NO_STEP
 from shardproof.formal.pipelines.case import Case, orders
-from shardproof.formal.pipelines.exchanged import exchanged, last_ends
+from shardproof.formal.pipelines.exchange_costs import exchange_costs, last_ends
 from shardproof.formal.pipelines.job import Job
 from shardproof.formal.pipelines.scheduled import scheduled
 from shardproof.formal.pipelines.search import Searched, planned
+from shardproof.models.cost.selection import build as build_problem
 from shardproof.models.layout.placement import space
 from shardproof.models.machine.machine import load_machine
 from shardproof.models.pipelines.division import divide
 from shardproof.models.pipelines.exchange import exchange
+from shardproof.models.pipelines.micro import micro_batch
 from shardproof.models.pipelines.views import send_across
 from shardproof.models.problem.claims import Verdict
 from shardproof.models.program.graph import Graph
+from shardproof.models.sources.building.builder import Builder
 from shardproof.models.sources.training import TrainingStep, build_step
 from shardproof.models.sources.zoo import build
 from shardproof.models.sources.zoo.gpt import gpt
@@ -84,7 +87,7 @@ def reasons(c: PipelineCertificate) -> str:
 def test_what_is_planned_is_proved_and_equal_to_one_process(job: str) -> None:
     c = found(job).certificate()
     assert reasons(c) == ""
-    assert exchange(c.graph, c.division, tuple(s.end for s in c.stages)).letters
+    assert exchange(c.graph, c.division, tuple(s.end for s in c.stages)).messages
     inputs = random_inputs(c.graph, 5)
     if "loss_scale" in inputs:
         inputs |= {"loss_scale": np.float64(1024.0), "loss_scale.steps": np.float64(0.0)}
@@ -129,7 +132,7 @@ def test_messages_are_waited_for() -> None:
     """Rounds of two views by hand: the embedding's gradient comes, its update, the table goes back."""
     made = found("tied").best
     assert made is not None
-    once = exchanged(made.case, made.stages)
+    once = exchange_costs(made.case, made.stages)
     assert once.exchange.rounds == 3
     assert [(x.sender, x.receiver, x.depth) for x, _ in once.blocks] == [(1, 0, 0), (0, 1, 1)]
     gradient, table = (
@@ -208,6 +211,52 @@ def test_a_weight_of_several_stages_reaches_no_file_that_would_not_add_its_gradi
     assert run(["export", "p.spz", "--to", "dtensor", "--layouts-only", "-o", "p.py"]) != 0
     assert "'embedding.table' is a parameter of several stages" in capsys.readouterr().err
     assert run(["export", "p.spz", "--to", "actions", "-o", "p.csv"]) == 0
+    assert "shared weights (embedding.table of several stages" in capsys.readouterr().out
+
+
+def read_ahead() -> TrainingStep:
+    """The update of the second weight reads the next value of the first, which lies in the stage before."""
+    g = Builder("ahead")
+    x, small = g.input("x", (8, 6)), g.parameter("small", (6,))
+    wide = g.parameter("wide", (6, 6))
+    g.map("a", "multiply", x, small, text="b d, d -> b d")
+    g.contract("z", "b d, d e -> b e", "a", wide)
+    g.map("top", "negate", "z")
+    g.map("grad", "negate", "top")
+    g.contract("back", "b e, d e -> b d", "grad", wide)
+    g.contract("grad.wide", "b d, b e -> d e", "a", "grad")
+    g.contract("grad.small", "b d, b d -> d", "back", x)
+    g.map("small.next", "sgd_update", small, "grad.small")
+    g.map("scaled", "multiply", "grad.wide", "small.next", text="d e, d -> d e")
+    g.map("wide.next", "sgd_update", wide, "scaled")
+    graph = replace(g.build("back"), state=(("small", "small.next"), ("wide", "wide.next"))).check()
+    phases = ("F", 0), ("F", 1), ("F", 2), ("B", 2), ("B", 1), ("B", 1), ("B", 0), ("U", -1), ("U", -1), ("U", -1)
+    return TrainingStep(graph, "", (), (), (), phases)
+
+
+def test_a_next_value_that_another_stage_reads_lies_as_its_parameter_does() -> None:
+    """Its copy is the parameter's: the other stage has it too, in one layout, and pays for what it reads of it."""
+    step = read_ahead()
+    cut = divide(step.graph, step.passes)
+    assert cut.units == 2
+    (sent,) = exchange(step.graph, cut, (1, 2)).messages
+    assert (sent.tensor, sent.sender, sent.receiver, sent.reader) == ("small.next", 0, 1, None)
+    job = Job(step.graph, cut, load_machine("cloud-a100:2x2"), space("complete"), None)
+    c = planned(job, [(2, 2)], work(1.0), Fraction(1, 2)).certificate()
+    assert reasons(c) == "" and all("small" in dict(stage.choices.copies) for stage in c.stages)
+    first, second = c.stages
+    placement = dict(second.choices.copies)["small"]
+    planning = build_problem(micro_batch(step.graph, 2), load_machine("cloud-a100:1x2"), space("complete"), None)
+    decision = planning.decisions[planning.copies["small"]]
+    others = [decision.placement(k) for k in range(len(decision.placements))]
+    for other in (p for p in others if p != placement):
+        copies = tuple((t, other if t == "small" else p) for t, p in second.choices.copies)
+        wrong = replace(second, choices=replace(second.choices, copies=copies))
+        assert "'small.next' has another layout" in reasons(replace(c, stages=(first, wrong)))
+    inputs = random_inputs(c.graph, 5)
+    ran, expected = run_pipeline(staged(c), inputs), run_graph(c.graph, inputs)
+    for name, value in expected.items():
+        np.testing.assert_allclose(ran.outputs[name], value, rtol=1e-9, atol=1e-11, err_msg=name)
 
 
 def test_other_models_are_cut_as_before() -> None:
@@ -216,4 +265,4 @@ def test_other_models_are_cut_as_before() -> None:
         cut = divide(step.graph, step.passes)
         assert cut.units > 4
         once = exchange(step.graph, cut, tuple(range(1, cut.units + 1)))
-        assert once.letters == () and once.rounds == 1
+        assert once.messages == () and once.rounds == 1

@@ -82,7 +82,7 @@ def export_pipeline(c: PipelineCertificate, identity: str, layouts_only: bool = 
 def shared_weights(c: PipelineCertificate) -> list[str]:
     """Parameters whose next values go to other stages than the one that writes them, in order."""
     following = {value: name for name, value in c.graph.state}
-    found = exchange(c.graph, c.division, tuple(stage.end for stage in c.stages)).letters
+    found = exchange(c.graph, c.division, tuple(stage.end for stage in c.stages)).messages
     return list(dict.fromkeys(following[x.tensor] for x in found if x.tensor in following))
 
 

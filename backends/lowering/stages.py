@@ -41,7 +41,7 @@ PHASES = ("F", "B", "U")
 
 
 @dataclass(frozen=True)
-class Handed:
+class ExchangeEnd:
     """What goes between two stages once a step: `tensor`, which lies in `slot` on both sides; `stage`: the other one;
     `number`: of it among all of the step; `elements`: of the blocks of all ranks.
     """
@@ -57,9 +57,9 @@ class Handed:
 class Round:
     """Updates that need no more than what comes before them: positions of instructions."""
 
-    arrives: tuple[Handed, ...]
+    arrives: tuple[ExchangeEnd, ...]
     steps: tuple[int, ...]
-    leaves: tuple[Handed, ...]
+    leaves: tuple[ExchangeEnd, ...]
 
 
 @dataclass(frozen=True, eq=False)
@@ -235,10 +235,10 @@ def _stage(
 
 
 def _rounds(program: Program, s: int, positions: Sequence[int], names: set[str], once: Exchange) -> tuple[Round, ...]:
-    """The updates of stage s in rounds, with what brings letters into the layout of their readers behind each."""
+    """The updates of stage s in rounds, with what brings messages into the layout of their readers behind each."""
     graph, slots, writer = program.graph, Slots(program.graph), program.graph.writer()
     at = {op.name: i for i, op in enumerate(graph.operators)}
-    found: list[tuple[list[Handed], list[int], list[Handed]]] = [([], [], []) for _ in range(once.rounds)]
+    found: list[tuple[list[ExchangeEnd], list[int], list[ExchangeEnd]]] = [([], [], []) for _ in range(once.rounds)]
     for p in positions:
         match program.ranks[0][p]:
             case Compute(operator=n):
@@ -248,7 +248,7 @@ def _rounds(program: Program, s: int, positions: Sequence[int], names: set[str],
                 found[once.depth.get(at[m.reader or m.writer or ""], 0)][1].append(p)
             case _:
                 pass
-    for number, x in enumerate(once.letters):
+    for number, x in enumerate(once.messages):
         slot, moved = x.tensor, None
         if x.reader is not None:
             op = graph.operators[x.reader]
@@ -259,11 +259,11 @@ def _rounds(program: Program, s: int, positions: Sequence[int], names: set[str],
             for p, instruction in enumerate(program.ranks[0]) if moved is not None else ():
                 if isinstance(instruction, Move) and instruction.target == slot:
                     found[x.depth][1].append(p)
-            found[x.depth][2].append(Handed(x.tensor, slot, x.receiver, number, elements))
+            found[x.depth][2].append(ExchangeEnd(x.tensor, slot, x.receiver, number, elements))
         if x.receiver == s:
             readers = [i for i, _ in graph.readers()[x.tensor] if graph.operators[i].name in names]
             before = min((once.depth[i] for i in readers if i in once.depth), default=x.depth + 1)
-            found[before][0].append(Handed(x.tensor, slot, x.sender, number, elements))
+            found[before][0].append(ExchangeEnd(x.tensor, slot, x.sender, number, elements))
     return tuple(Round(tuple(a), tuple(p), tuple(b)) for a, p, b in found)
 
 

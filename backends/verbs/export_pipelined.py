@@ -15,7 +15,7 @@ from ...models.terminal.console import Exit, emit, say
 from ...models.text import InputError
 from ...proofs.pipelines.certificate import PipelineCertificate
 from ..export.exported import Exported, parts_json
-from ..export.pipelined import export_pipeline
+from ..export.pipelined import export_pipeline, shared_weights
 from ..export.recipe import recipe
 
 PIPELINED: Final[dict[str, Callable[[PipelineCertificate, str, bool], Exported]]] = {"dtensor": export_pipeline}
@@ -101,6 +101,9 @@ def export_actions(c: PipelineCertificate, identity: str, output: Path, as_json:
     """Write the schedule alone: a row per view; numbers are those of torch's stages, which are chunks of the model."""
     write_file(output, schedule_csv(c))
     left = tuple((part, words) for part, words in recipe(c.graph).words() if part != "micro-batches")
+    if shared := shared_weights(c):
+        several = f"{', '.join(shared)} of several stages: gradients are to be added up once a step"
+        left += (("shared weights", several),)
     if as_json:
         sizes = {"stages": c.views, "chunks": c.chunks, "micro_batches": c.micro}
         emit({"identity": identity, "target": ACTIONS, "file": str(output), **sizes, "left_out": dict(left)})

@@ -82,7 +82,7 @@ class Case(Bounded):
         known: dict[str, tuple[int, ...] | None] = {}
         self._menus = None
         runs = _runs(starts, self.job.division.units)
-        agreed, settled = self.agreed, dict[int, int]()
+        common, settled = self.common_copies, dict[int, int]()
         if max(len(self.pieces.stage_vertices(i, j)) for i, j in runs) > MOST_WHOLE:
             stages = self._by_units(pieces, starts, clock.share(MENU_SHARE), layouts)
             if stages is None or self.slack(stages) <= FAR:
@@ -98,12 +98,12 @@ class Case(Bounded):
             if x is None:
                 return None
             choices = dict(zip(part.vertices, x, strict=True))
-            settled |= {v: choices[v] for v in agreed & choices.keys()}  # by the first stage that has it
+            settled |= {v: choices[v] for v in common & choices.keys()}  # by the first stage that has it
             out.append(self.timed(i, j, choices))
         return out
 
     @property
-    def agreed(self) -> frozenset[int]:
+    def common_copies(self) -> frozenset[int]:
         """Vertices of copies that have one layout on all stages: of what these may send each other once a step."""
         units = self.job.division.units
         found = self.exchange(tuple(range(1, units + 1)) if self.parts > 1 else (units,))
@@ -228,11 +228,11 @@ class Case(Bounded):
         return out
 
     def _fit_whole(self, stage: StagePlan, kept: int, limit: int, clock: Clock) -> dict[int, int] | None:
-        """Choices of a stage under rows of memory, with the layouts at its cuts and those that stages agree on."""
+        """Choices of a stage under rows of memory, with the layouts at its cuts and those in common."""
         i, j = stage.first, stage.end
         fixed = {t: stage.choices[self.pieces.planning.copies[t]] for t in self.pieces.crossing(i, j)}
-        agreed = {v: stage.choices[v] for v in self.agreed & stage.choices.keys()}
-        part = self.pieces.stage(i, j, self.micro + self.stages - 1, 1, fixed, settled=agreed)
+        common = {v: stage.choices[v] for v in self.common_copies & stage.choices.keys()}
+        part = self.pieces.stage(i, j, self.micro + self.stages - 1, 1, fixed, settled=common)
         limited = self.pieces.limited(part, self.pieces.usages(i, j, kept, self.micro > 1), limit)
         answer = relax_resources(limited.problem, clock=clock.share(FIT_SHARE), gap=LEAF_GAP)
         return None if answer.solution is None else dict(zip(part.vertices, answer.solution, strict=True))

@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from fractions import Fraction
 
 from ...models.layout.placement import space
-from ...models.pipelines.exchange import Letter
+from ...models.pipelines.exchange import Message
 from ...models.pipelines.work import PER_SECOND
 from ...models.schedules.pipeline import Pipeline
 from ...models.text import bytes_text, seconds_text
@@ -27,7 +27,7 @@ from ..planning.report import table_text
 from ..schedules.drawing import text
 from .case import Case
 from .chunked import kept_by_chunk, view_peaks
-from .exchanged import exchanged
+from .exchange_costs import exchange_costs
 from .job import Job
 from .phases import StagePlan, given
 from .scheduled import waiting
@@ -84,7 +84,7 @@ class PipelineReport:
     certificate: PipelineCertificate
     stages: tuple[StageReport, ...]
     drawing: tuple[str, ...]
-    exchange: tuple[tuple[Letter, int], ...] = ()
+    exchange: tuple[tuple[Message, int], ...] = ()
 
     def to_json(self) -> dict[str, object]:
         """Plain data."""
@@ -102,7 +102,7 @@ class PipelineReport:
             ],
         }
 
-    def exchanged(self) -> list[str]:
+    def exchange_lines(self) -> list[str]:
         """A line per pair of stages that exchange something once a step."""
         pairs: dict[tuple[int, int], list[tuple[str, int]]] = {}
         for x, size in self.exchange:
@@ -134,7 +134,7 @@ def explain_pipeline(c: PipelineCertificate) -> PipelineReport:
         for s, (plan, stage) in enumerate(zip(stages, c.stages, strict=True))
     ]
     return PipelineReport(
-        c, tuple(rows), tuple(text(problem, c.schedule.starts, COLUMNS)), exchanged(case, stages).blocks
+        c, tuple(rows), tuple(text(problem, c.schedule.starts, COLUMNS)), exchange_costs(case, stages).blocks
     )
 
 
@@ -225,7 +225,7 @@ def render_pipeline(report: PipelineReport) -> list[str]:
     sends = [seconds_text(pipe.lag(s) * c.quantum, PER_SECOND) for s in range(1, len(c.stages))]
     if sends:
         lines.append(f"a send to the next stage, or back, takes {', '.join(dict.fromkeys(sends))}")
-    lines += report.exchanged()
+    lines += report.exchange_lines()
     lines.append("schedule, time from left to right; digits: forward, letters: backward of a micro-batch")
     return [*lines, *report.drawing]
 

@@ -23,7 +23,7 @@ from ..schedules.shop import shop
 from ..selection.model.clock import Clock
 from .case import Case, picoseconds
 from .chunked import fitted, found_within, kept_by_chunk, limits, view_peaks
-from .exchanged import exchanged, last_ends
+from .exchange_costs import exchange_costs, last_ends
 from .phases import StagePlan
 
 LARGEST_TIME = 1 << 31
@@ -87,7 +87,7 @@ def _step_of(case: Case, stages: Sequence[StagePlan], quantum: int, pipe: Pipeli
     times = np.array(pipe.times, dtype=np.int64).T[:, :, None]
     ends = (starts.reshape(3, len(stages), case.micro) + times).max(axis=(0, 2))
     views = [int(ends[view :: pipe.stages].max()) * quantum for view in range(pipe.stages)]
-    return max(last_ends(case, exchanged(case, stages), views, pipe.stages))
+    return max(last_ends(case, exchange_costs(case, stages), views, pipe.stages))
 
 
 def waiting(case: Case, stages: Sequence[StagePlan], pipe: Pipeline, starts: Ints) -> tuple[int, ...]:
@@ -98,7 +98,7 @@ def waiting(case: Case, stages: Sequence[StagePlan], pipe: Pipeline, starts: Int
     """
     begin = starts.reshape(3, len(stages), case.micro)
     times = np.array(pipe.times, dtype=np.int64).T[:, :, None]
-    end, out, once = begin + times, [], exchanged(case, stages)
+    end, out, once = begin + times, [], exchange_costs(case, stages)
     for s, stage in enumerate(stages):
         total = once.held(s)
         for k, beside in ((0, s - 1), (1, s + 1)):

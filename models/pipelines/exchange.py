@@ -7,11 +7,11 @@ the new table back; clipping by the norm of all gradients sends sums of squares 
 
     depth of an operator of the updates  =  0, or the largest of   depth of the writer of an operand in its stage
                                                                    depth of such a writer in another stage, plus 1
-    letter    a tensor, from a stage behind its operators of some depth, to another stage before those of a larger one
-    round n   of a view: what comes for it, then the operators of depth n of its stages, with their redistributions;
-              the letters behind it to one stage are one message
+    message   a tensor, from a stage behind its operators of some depth, to another stage before those of a larger one
+    round n   of a view: what has come for it, then the operators of depth n of its stages, with their redistributions;
+              what goes behind it to one view is sent together
 
-    end of round n of view v  =  U_v[n] + max( end of round n-1 of v,  end of round m of w + message )    m < n, from w
+    end of round n of view v  =  U_v[n] + max( end of round n-1 of v,  end of round m of w + sending )    m < n, from w
 
 Blocks are those of the copy's layout, or of the reader's operand, equal on both sides, so rank r sends to rank r.
 """
@@ -28,7 +28,7 @@ from .division import Division
 
 
 @dataclass(frozen=True)
-class Letter:
+class Message:
     """`tensor` goes from stage `sender`, behind its updates of this depth, to stage `receiver`.  `reader`: the operator
     (its position) whose operand the block is; None: the tensor, or the parameter whose next value it is, has a layout
     of its own.
@@ -42,25 +42,25 @@ class Letter:
 
 
 class Exchange(NamedTuple):
-    """`depth[i]`: of the updates, by position in the graph; letters by depth, tensor and receiver."""
+    """`depth[i]`: of the updates, by position in the graph; messages by depth, tensor and receiver."""
 
     depth: Mapping[int, int]
-    letters: tuple[Letter, ...]
+    messages: tuple[Message, ...]
 
     @property
     def rounds(self) -> int:
         """How many there are; what comes last is waited for."""
-        behind = [letter.depth + 1 for letter in self.letters]
+        behind = [letter.depth + 1 for letter in self.messages]
         return 1 + max([*self.depth.values(), *behind], default=0)
 
-    def of(self, stage: int) -> tuple[Letter, ...]:
+    def of(self, stage: int) -> tuple[Message, ...]:
         """What a stage sends or is sent."""
-        return tuple(x for x in self.letters if stage in (x.sender, x.receiver))
+        return tuple(x for x in self.messages if stage in (x.sender, x.receiver))
 
     def layouts(self, graph: Graph) -> frozenset[str]:
         """Tensors whose copies have one layout on all stages that have them."""
         following = {value: name for name, value in graph.state}
-        return frozenset(following.get(x.tensor, x.tensor) for x in self.letters if x.reader is None)
+        return frozenset(following.get(x.tensor, x.tensor) for x in self.messages if x.reader is None)
 
 
 def exchange(graph: Graph, division: Division, ends: Sequence[int]) -> Exchange:
@@ -71,7 +71,7 @@ def exchange(graph: Graph, division: Division, ends: Sequence[int]) -> Exchange:
     >>> from .division import divide
     >>> step = build_step(gpt(batch=2, depth=2, sequence=8, width=8, heads=2, vocabulary=16), "sgd")
     >>> cut = divide(step.graph, step.passes)
-    >>> [(x.tensor, x.sender, x.receiver) for x in exchange(step.graph, cut, (4, cut.units)).letters]
+    >>> [(x.tensor, x.sender, x.receiver) for x in exchange(step.graph, cut, (4, cut.units)).messages]
     [('grad:embedding.table/logits', 1, 0), ('embedding.table.next', 0, 1)]
     """
     place = {u: s for s, (i, j) in enumerate(zip((0, *ends), ends, strict=False)) for u in range(i, j)}
@@ -84,19 +84,19 @@ def exchange(graph: Graph, division: Division, ends: Sequence[int]) -> Exchange:
         if phase[i] == "U":
             made = [writer[a.tensor] for a in op.inputs if a.tensor in writer]
             depth[i] = max((depth.get(w, 0) + (stage[w] not in (stage[i], -1)) for w in made), default=0)
-    letters: set[Letter] = set()
+    messages: set[Message] = set()
     for t in graph.tensors:
         uses = [i for i, _ in readers[t.name]]
         if t.role is Role.PARAMETER or t.name not in writer or stage[writer[t.name]] < 0:
             continue
         w = writer[t.name]
-        here, own = stage[w], t.name in copied
+        here, own = stage[w], t.name in copied or t.name in following  # which rests in its parameter's copy
         if phase[w] != "F" and uses and all(phase[i] == "U" for i in uses):
-            letters |= {
-                Letter(t.name, here, stage[i], depth.get(w, 0), None if own else i) for i in uses if stage[i] != here
+            messages |= {
+                Message(t.name, here, stage[i], depth.get(w, 0), None if own else i) for i in uses if stage[i] != here
             }
         if t.name in following:
             others = {stage[i] for i, _ in readers[following[t.name]]} - {here, -1}
-            letters |= {Letter(t.name, here, s, depth.get(w, 0), None) for s in others}
+            messages |= {Message(t.name, here, s, depth.get(w, 0), None) for s in others}
     order = {t.name: k for k, t in enumerate(graph.tensors)}
-    return Exchange(depth, tuple(sorted(letters, key=lambda x: (x.depth, order[x.tensor], x.receiver))))
+    return Exchange(depth, tuple(sorted(messages, key=lambda x: (x.depth, order[x.tensor], x.receiver))))

@@ -294,7 +294,7 @@ class Pieces:
         read = {a.tensor for i in ops for a in self.graph.operators[i].inputs}
         written = {self.graph.operators[i].output.tensor for i in ops}
         following = {value: name for name, value in self.graph.state}
-        places = read | written | {following[t] for t in written if t in following}
+        places = read | written | {following[t] for t in read | written if t in following}
         return [
             v
             for v, d in enumerate(self.planning.decisions)

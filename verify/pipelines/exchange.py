@@ -3,7 +3,7 @@
 A tensor that updates alone read and no micro-batch has for itself goes from the stage that writes it to every other one
 that reads it, and the next value of a parameter to every other stage that reads the parameter.  It lies there as in the
 stage it comes from: in the layout of its copy, which is the same on both sides, or as its one reader wants it, where
-the stage it comes from brings it (`handing`).
+the stage it comes from reshards it.
 
     round of an update  =  the most of 0, the round of what it reads in its own stage, 1 + the round of what it reads
                            of another one; a gradient is of round 0
@@ -54,10 +54,10 @@ class Rounds:
             if units.phase[op.name] == "U":
                 self.round[op.name] = max([0, *(self._after(a.tensor, op.name) for a in op.inputs)])
         self.sent = [x for t in c.graph.tensors for x in self._sent(t.name)]
-        self.brought: dict[tuple[str, str], list[int]] = {}
+        self.reshards: dict[tuple[str, str], list[int]] = {}
         for number, move in enumerate(units.entries.moves):
             if move.writer is not None and move.reader is not None:
-                self.brought.setdefault((move.tensor, move.reader), []).append(number)
+                self.reshards.setdefault((move.tensor, move.reader), []).append(number)
         self.count = 1 + max([*self.round.values(), *(x.behind + 1 for x in self.sent)], default=0)
 
     def _after(self, tensor: str, reader: str) -> int:
@@ -76,7 +76,7 @@ class Rounds:
         if all(units.phase[name] == "U" for name in readers):
             for name in readers:
                 if (target := self.stage[name]) is not None and target != source:
-                    alone = None if tensor in units.planning.copies else name
+                    alone = None if self.copy(tensor) in units.planning.copies else name
                     found.setdefault(target, Sent(tensor, source, target, behind, alone))
         for name, _ in units.used[units.next_of[tensor]] if tensor in units.next_of else ():
             if (target := self.stage[name]) is not None and target != source:
@@ -119,7 +119,7 @@ class Rounds:
                     total[n] += self._time(number, chosen[s], chosen[s])
         for x in self.sent:
             if x.source == s and x.reader is not None:
-                for number in self.brought.get((x.tensor, x.reader), ()):
+                for number in self.reshards.get((x.tensor, x.reader), ()):
                     total[x.behind] += self._time(number, chosen[s], chosen[x.target])
         return total
 

@@ -217,7 +217,7 @@ class Units:
         by_name = {op.name: op for op in self.graph.operators}
         touched = {a.tensor for name in names for a in by_name[name].inputs}
         touched |= {by_name[name].output.tensor for name in names}
-        # Next values are read where they are written: updates of one unit write and read them (`wrong_division`).
+        # A next value rests in its parameter's copy, in the stage that writes it and in those that it is sent to.
         touched |= {self.next_of[t] for t in list(touched) if t in self.next_of}
         return set(names), {t for t in touched if t in self.planning.copies}
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from math import ceil
 
 from ...models.communication.choices import copy_layout, input_layout
-from ...models.pipelines.exchange import Exchange, Letter
+from ...models.pipelines.exchange import Exchange, Message
 from ...models.pipelines.pieces import Pieces
 from ...models.pipelines.views import send_across
 from ...models.pipelines.work import PER_SECOND
@@ -16,34 +16,34 @@ from .phases import StagePlan, waits
 
 
 @dataclass(frozen=True)
-class Exchanged:
-    """`updates[s]`: picoseconds of every round of stage s; `blocks`: letters with the bytes of a device's block."""
+class ExchangeCosts:
+    """`updates[s]`: picoseconds of every round of stage s; `blocks`: messages with the bytes of a device's block."""
 
     exchange: Exchange
     updates: tuple[tuple[int, ...], ...]
-    blocks: tuple[tuple[Letter, int], ...]
+    blocks: tuple[tuple[Message, int], ...]
 
     def held(self, stage: int) -> int:
         """Bytes on a device of all that a stage sends or is sent."""
-        return sum(size for letter, size in self.blocks if stage in (letter.sender, letter.receiver))
+        return sum(size for message, size in self.blocks if stage in (message.sender, message.receiver))
 
 
-def exchanged(case: Bounded, stages: Sequence[StagePlan]) -> Exchanged:
+def exchange_costs(case: Bounded, stages: Sequence[StagePlan]) -> ExchangeCosts:
     """What the rounds of these stages take, and what is sent."""
     pieces, found = case.pieces, case.exchange(tuple(s.end for s in stages))
     scale = pieces.planning.problem.scale
     rows = []
     for s, stage in enumerate(stages):
         units = [stage.seconds.update] + [0] * (found.rounds - 1)
-        if found.letters and waits(pieces, stage.first, stage.end):
+        if found.messages and waits(pieces, stage.first, stage.end):
             units = _by_round(pieces, stage, found)
-        for letter in found.letters:
-            if letter.sender == s and letter.reader is not None:
-                there = stages[letter.receiver].choices
-                units[letter.depth] += _brought(pieces, letter.tensor, letter.reader, stage.choices, there)
+        for message in found.messages:
+            if message.sender == s and message.reader is not None:
+                there = stages[message.receiver].choices
+                units[message.depth] += _resharding(pieces, message.tensor, message.reader, stage.choices, there)
         rows.append(tuple(-(-PER_SECOND * t // scale) for t in units))
-    blocks = tuple((letter, _block(pieces, letter, stages)) for letter in found.letters)
-    return Exchanged(found, tuple(rows), blocks)
+    blocks = tuple((message, _block(pieces, message, stages)) for message in found.messages)
+    return ExchangeCosts(found, tuple(rows), blocks)
 
 
 def _by_round(pieces: Pieces, stage: StagePlan, found: Exchange) -> list[int]:
@@ -62,7 +62,7 @@ def _by_round(pieces: Pieces, stage: StagePlan, found: Exchange) -> list[int]:
     return total
 
 
-def _brought(pieces: Pieces, tensor: str, reader: int, x: Mapping[int, int], there: Mapping[int, int]) -> int:
+def _resharding(pieces: Pieces, tensor: str, reader: int, x: Mapping[int, int], there: Mapping[int, int]) -> int:
     """What a stage with choices x takes to bring a tensor into the layout in which `reader` of another stage, with
     choices `there`, reads it.
     """
@@ -72,31 +72,31 @@ def _brought(pieces: Pieces, tensor: str, reader: int, x: Mapping[int, int], the
     return sum(pieces.moving(k, x, there) for k in found)
 
 
-def _block(pieces: Pieces, letter: Letter, stages: Sequence[StagePlan]) -> int:
-    """Bytes of the largest block of a letter."""
+def _block(pieces: Pieces, message: Message, stages: Sequence[StagePlan]) -> int:
+    """Bytes of the largest block of a message."""
     planning, graph = pieces.planning, pieces.graph
-    x, hierarchy = stages[letter.receiver].choices, planning.machine.hierarchy
-    if letter.reader is None:
-        resting = {value: name for name, value in graph.state}.get(letter.tensor, letter.tensor)
+    x, hierarchy = stages[message.receiver].choices, planning.machine.hierarchy
+    if message.reader is None:
+        resting = {value: name for name, value in graph.state}.get(message.tensor, message.tensor)
         v = planning.copies[resting]
         layout = copy_layout(resting, graph, planning.decisions[v].placement(x[v]), hierarchy)
     else:
-        op = graph.operators[letter.reader]
-        v, position = planning.operators[op.name], [a.tensor for a in op.inputs].index(letter.tensor)
+        op = graph.operators[message.reader]
+        v, position = planning.operators[op.name], [a.tensor for a in op.inputs].index(message.tensor)
         layout = input_layout(op, position, graph, planning.decisions[v].placement(x[v]), hierarchy)
-    return int(layout.volumes().max()) * graph.tensor(letter.tensor).element_bytes
+    return int(layout.volumes().max()) * graph.tensor(message.tensor).element_bytes
 
 
-def last_ends(case: Bounded, found: Exchanged, ends: Sequence[int], views: int) -> list[int]:
+def last_ends(case: Bounded, found: ExchangeCosts, ends: Sequence[int], views: int) -> list[int]:
     """Picoseconds until every view has done its last round; `ends`: of its last backward."""
-    messages: dict[tuple[int, int, int], int] = {}
-    for letter, size in found.blocks:
-        way = letter.depth, letter.sender % views, letter.receiver % views
-        messages[way] = messages.get(way, 0) + size
+    together: dict[tuple[int, int, int], int] = {}
+    for message, size in found.blocks:
+        way = message.depth, message.sender % views, message.receiver % views
+        together[way] = together.get(way, 0) + size
     rounds = [list(ends)]
     for n in range(found.exchange.rounds):
         now = list(rounds[-1])
-        for (depth, one, other), size in messages.items():
+        for (depth, one, other), size in together.items():
             if depth < n:
                 size *= case.machine.devices
                 takes = ceil(PER_SECOND * send_across(case.job.machine, views, size, one, other))
