@@ -68,6 +68,8 @@ def plan(
     views: bool = False,
     overlap: bool = False,
     stages: str | None = None,
+    best: bool = False,
+    without: tuple[str, ...] = (),
     engine: Engine = "native",
     time_limit_s: Limit = "default",
     work_limit: int | None = None,
@@ -85,7 +87,9 @@ def plan(
     `compare`: run what is imported beside the program that it came from, and refuse it where they differ.
     `views`: branches beside each other on submeshes, in forward passes and training steps.  `overlap`: redistributions
     beside operators.  `stages`: of a training step, as `pipeline` takes them.  Of several freedoms the best plan that
-    any of their searches found is taken, and the claim is over all of these (`Plan.among`).
+    any of their searches found is taken, and the claim is over all of these (`Plan.among`).  `best`: all of them that
+    apply, and recomputation under a limit, but `without` some ("overlap", "stages", "submeshes", "rewrites",
+    "recompute"); with `stages` alone `without` is as `pipeline` takes it.
     `time_limit_s`: seconds of the wall for tables and search, None for any number; `work_limit`: steps of work instead
     (a million: about a second): the same plan on every machine.  `effort`: what counts where limit, `gap`, `space_name`
     are not given: "quick" (60 s, 3 %, one-per-level), "normal" (300 s, 0, the default space), "thorough" (3600 s).
@@ -98,7 +102,8 @@ def plan(
     from shardproof.formal.planning.layouts import TensorLayouts
     from shardproof.formal.planning.request import carry_out
     from shardproof.formal.planning.strategy import Strategy
-    from shardproof.formal.portfolio.search import Freedoms, Searches
+    from shardproof.formal.portfolio.freedoms import Freedoms, everything
+    from shardproof.formal.portfolio.search import Searches
     from shardproof.formal.verbs.combinations import PLAN
 
     require_keywords(PLAN, plan, locals(), **({} if stages is None else {"pipeline": stages}))
@@ -114,12 +119,14 @@ def plan(
             "or plan without them"
         )
     request = replace(request, strategy=given, engine=engine, gap=share, threads=threads, vocabulary=vocabulary)
-    asked = None if stages is None else pipeline_request(request, stages, overlap=overlap)
+    asked = None if stages is None else pipeline_request(request, stages, () if best else without, overlap=overlap)
     freedoms = Freedoms(overlap, views, joint, asked)
+    if best:
+        request, freedoms = everything(request, without, stages)
     if freedoms.several(request):
-        best = Searches(request, freedoms, limit).run()
-        if (data := best.data()) is None:
-            why = "; ".join(f"{x.part}: {x.why}" for x in best.left_out)
+        found = Searches(request, freedoms, limit).run()
+        if (data := found.data()) is None:
+            why = "; ".join(f"{x.part}: {x.why}" for x in found.left_out)
             raise NoPlan(f"{graph.name}: no plan was found ({why}); more time or memory may help", infeasible=False)
         return _answer(data)
     if asked is not None:
@@ -129,8 +136,7 @@ def plan(
     if overlap:
         return _answer(_overlapped(request, limit))
     if joint:
-        found = carry_out_jointly(request, limit)
-        made = found.plan
+        made = carry_out_jointly(request, limit).plan
     else:
         planned = carry_out(request, limit).planned
         if planned.plan is None:

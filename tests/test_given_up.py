@@ -32,7 +32,8 @@ from shardproof.formal.planning.plan import plan_graph
 from shardproof.formal.planning.request import PlanRequest
 from shardproof.formal.planning.tables import tables_in_time
 from shardproof.formal.planning.time_limit import END_S, TimeLimit
-from shardproof.formal.portfolio.search import Freedoms, Searches
+from shardproof.formal.portfolio.freedoms import Freedoms
+from shardproof.formal.portfolio.search import Searches
 from shardproof.formal.selection.model.clock import Clock, Overdue, budget
 from shardproof.formal.selection.relax_resources import relax_resources
 from shardproof.formal.selection.solve import solve

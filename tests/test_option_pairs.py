@@ -59,6 +59,7 @@ PLAN: Mapping[str, tuple[str, ...]] = {
     "overlap": ("--overlap",),
     "views": ("--views",),
     "joint": ("--joint",),
+    "best": ("--best",),
 }
 
 
@@ -127,6 +128,7 @@ STARTS = {
     "overlapped": (("--train", "sgd", "--overlap"), ("train", "overlap")),
     "with views": (("--train", "sgd", "--views"), ("train", "views")),
     "joint": (("--train", "sgd", "--joint"), ("train", "joint")),
+    "best": (("--train", "sgd", "--memory", "1GiB", "--best"), ("train", "memory", "best")),
 }  # fmt: skip
 
 
@@ -159,6 +161,8 @@ def test_plan(start: str, folder: Path) -> None:
     probes = {k: v for k, v in PLAN.items() if k not in given}
     if "pipeline" in given and "strategy" in probes:
         probes["strategy"] = ("--strategy", "settings.json")
+    if "best" in given:
+        probes["without"] = ("--without", "overlap")
     assert not list(Tried(Start(("plan",), (*LINE, *more), probes), folder).faults())
 
 

@@ -182,3 +182,9 @@ def test_at_infinities_and_nan() -> None:
     calls += [Call(f"x: {n} turned", TWO[n], (FINITE[5:6].expand(10, 3) * 1.0, rows)) for n in BEYOND_OF_TWO]
     calls += [Call(f"x: {n} of itself", TWO[n], (rows, rows * 1.0)) for n in BEYOND_OF_TWO]
     assert told(calls) == {}
+
+
+def test_where_a_function_is_near_the_greatest_number() -> None:
+    """sinh and cosh of 710: e^710 is infinite, its half is not, and neither is the gradient (found by drawn programs)."""
+    far = torch.tensor([710.0, -710.0, 709.9, -709.9, 1.0], dtype=torch.float64)
+    assert told([Call(f"x: {n}", ONE[n], (far,)) for n in ("sinh", "cosh")]) == {}

@@ -1,6 +1,7 @@
 """Several freedoms at once: every search that knows some of them is asked, and the plan of the least step is taken.
 
-    as it is        where recomputation or micro-batches are left open: the plan of placements that settles them
+    as it is        the plan of placements, where recomputation or micro-batches are left open and it settles them, or
+                    where all that applies is searched (`freedoms.everything`): one sees what each part gains
     stages          pipelined steps, with redistributions beside operators inside a phase where that is asked
     overlap         redistributions beside operators of the job's program
     submeshes       its branches on parts of the machine
@@ -38,32 +39,8 @@ from ..planning.request import PlanRequest, carry_out, program_of
 from ..planning.time_limit import TimeLimit
 from ..selection.model.clock import Overdue, Progress, Quiet
 from ..views.request import carry_out_on_views
+from .freedoms import Freedoms, LeftOut
 from .passes import derived_step
-
-
-@dataclass(frozen=True)
-class Freedoms:
-    """What is left to the searches.  `stages`: what is asked of pipelined steps, or None."""
-
-    overlap: bool = False
-    submeshes: bool = False
-    rewrites: bool = False
-    stages: PipelineRequest | None = None
-
-    @property
-    def count(self) -> int:
-        """How many there are."""
-        return self.overlap + self.submeshes + self.rewrites + (self.stages is not None)
-
-    def several(self, request: PlanRequest) -> bool:
-        """Whether no one search knows all that is asked.  What stages do without, no other search does without: then
-        stages alone are searched.
-        """
-        if self.stages is not None and self.stages.without:
-            return False
-        alone = self.overlap or self.submeshes or self.rewrites
-        beside = AUTO in (request.recompute, request.micro_batch) or (self.submeshes and request.memory is not None)
-        return self.count > 1 or (alone and beside)
 
 
 @dataclass(frozen=True, eq=False)
@@ -78,14 +55,6 @@ class Candidate:
     def step(self) -> Fraction:
         """Seconds."""
         return Fraction(self.cost, self.scale)
-
-
-@dataclass(frozen=True)
-class LeftOut:
-    """A part that no plan has, and why."""
-
-    part: str
-    why: str
 
 
 @dataclass(frozen=True, eq=False)
@@ -124,13 +93,13 @@ class Searches:
 
     def __post_init__(self) -> None:
         self.found: list[Candidate] = []
-        self.left_out: list[LeftOut] = []
+        self.left_out = [*self.freedoms.left_out]
         self.planned: set[bytes] = set()
         self.joined = False
         self.step: TrainingStep | None = None
         self.derived: list[PlanRequest] = []
         f = self.freedoms
-        self.coming = self._open + f.rewrites + (2 if f.rewrites else 1) * self._of_one
+        self.coming = (self._open or f.placements) + f.rewrites + (2 if f.rewrites else 1) * self._of_one
 
     @property
     def _of_one(self) -> int:
@@ -146,6 +115,8 @@ class Searches:
         """All of them."""
         freedoms = self.freedoms
         job = self._settled()
+        if freedoms.placements and not self._open:
+            self._attempt("placements alone", partial(self._alone, job))
         if freedoms.stages is not None:
             self._attempt("stages", partial(self._pipelined, freedoms.stages), must=freedoms.stages.stages != AUTO)
         self._beside(job)
@@ -160,7 +131,7 @@ class Searches:
             self.left_out.append(LeftOut("submeshes inside stages", NOT_IN_STAGES))
         if freedoms.submeshes and freedoms.overlap:
             self.left_out.append(LeftOut("overlap on submeshes", "branches run beside each other, not their messages"))
-        if not self.found and not self._open:
+        if not self.found and not self._open and not freedoms.placements:
             self.coming += 1
             self._attempt("placements alone", partial(self._alone, job))
         self.limit.settle()

@@ -10,6 +10,8 @@ from typing import Final
 
 from ...models.layout.placement import VOCABULARIES
 from ...models.terminal.combinations import FORCE, LIMIT, OUTPUT, PLAN_KINDS, TIME, Apart, Combinations, Needs
+from ...proofs.pipelines.certificate import FORBIDDEN_WORDS
+from ..portfolio.words import FREEDOM_WORDS
 
 _SAID: Final = tuple(f"space_name=*,{v}" for v in VOCABULARIES)
 _VOCABULARY: Final = ("vocabulary", *_SAID)
@@ -24,7 +26,8 @@ PLAN: Final = Combinations(
     (
         *("machine", "train", "loss", "recompute", "batch", "precision", "micro_batch", "attention", "compare"),
         *("memory", "space_name", "vocabulary", "engine", "effort", "time_limit", "work_limit", "gap", "threads"),
-        *("explain_cost", "strategy", "pipeline", "interleave", "without", "overlap", "views", "joint", *OUTPUT),
+        *("explain_cost", "strategy", "pipeline", "interleave", "without", "overlap", "views", "joint", "best"),
+        *OUTPUT,
     ),
     (
         Needs("loss", ("train",), "it says what a training step minimises; {train} sgd or {train} adam"),
@@ -33,15 +36,27 @@ PLAN: Final = Combinations(
         Needs("pipeline", ("train",), "it cuts training steps; {train} sgd or {train} adam"),
         Needs("recompute=auto", ("memory",), "it weighs time against memory"),
         Needs("micro_batch=auto", ("memory",), "it weighs time against memory"),
-        Needs("interleave", ("pipeline",), "it lets stages have several chunks of the model"),
-        Needs("without", ("pipeline",), "it forbids placements of pipelined steps"),
+        Needs("interleave", ("pipeline", "best"), "it lets stages have several chunks of the model"),
+        Apart("interleave", ("micro_batch",), "it is of stages, which have micro-batches of their own"),
+        Needs("interleave", ("train",), "only training steps have stages; {train} sgd or {train} adam"),
+        *(Needs(f"without={w}", ("best",), "it says what is not searched of all that applies") for w in FREEDOM_WORDS),
+        *(Apart(f"without={word}", ("best",), "it forbids placements of stages alone") for word in FORBIDDEN_WORDS),
+        Needs("without", ("pipeline", "best"), "it forbids placements of pipelined steps"),
         Apart("without", ("views", "joint"), "it forbids placements of stages alone"),
+        Apart("without=stages", ("pipeline", "interleave"), "one asks for them, the other does without"),
+        Apart("without=recompute", ("recompute",), "one asks for it, the other does without"),
+        Apart("best", ("overlap", "views", "joint"), "it searches this already"),
+        Apart("best", ("engine", "threads"), "stages and streams are searched natively, with one thread"),
+        Apart("best", ("explain_cost",), "costs of operators are those of one plan: 'shardproof explain PLAN --cost'"),
         Apart("recompute=auto", ("micro_batch=auto",), "each is a search with the other settled"),
         Apart("vocabulary", _SAID, "the space says its vocabulary already: leave out one of the two"),
         Apart("vocabulary", ("space_name=*,uneven*",), "no vocabulary says uneven blocks: leave out one of the two"),
         Apart(
             "strategy",
-            ("engine", "recompute=auto", "micro_batch=auto", "interleave", "without", "overlap", "views", "joint"),
+            (
+                *("engine", "recompute=auto", "micro_batch=auto", "interleave", "without"),
+                *("overlap", "views", "joint", "best"),
+            ),
             "a strategy is taken as it is, and nothing is searched",
         ),
         Apart("pipeline", ("micro_batch",), "it has micro-batches of its own: {pipeline} STAGES:MICRO-BATCHES"),

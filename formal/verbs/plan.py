@@ -43,7 +43,8 @@ from ..planning.micro import render_counts
 from ..planning.recompute import render_attempts
 from ..planning.remarks import Batch, Remark, remarks
 from ..planning.request import PlanOutcome, PlanRequest, carry_out
-from ..portfolio.search import Freedoms
+from ..portfolio.freedoms import Freedoms, everything
+from ..portfolio.words import FREEDOM_WORDS
 from ..selection.solve import Engine
 from .combinations import PLAN
 from .conflict import no_solution
@@ -87,6 +88,7 @@ class PlanOptions:
     interleave: int
     overlap: bool
     views: bool
+    best: bool
     output: Path
     as_json: bool
 
@@ -119,6 +121,12 @@ class PlanOptions:
             request = replace(request, precision=request.precision or given.precision)
             settings = settings_of_step(given, request.graph, train, self.recompute, request.precision, place)
         return pipeline_request(request, self.pipeline, self.without, self.interleave, self.overlap), settings
+
+    def freedoms(self, request: PlanRequest, asked: PipelineRequest | None) -> tuple[PlanRequest, Freedoms]:
+        """What is left to the searches, and the job with that open."""
+        if self.best:
+            return everything(request, self.without, self.pipeline, self.interleave)
+        return request, Freedoms(self.overlap, self.views, self.joint, asked)
 
 
 @click.command("plan")
@@ -167,14 +175,15 @@ class PlanOptions:
     type=click.IntRange(1, MOST_CHUNKS),
     default=1,
     show_default=True,
-    help="With --pipeline auto or P:M: up to so many chunks of the model on every stage are tried, and in the claim.",
+    help="With --pipeline auto or P:M, or --best: up to so many chunks of the model on every stage are tried, and are "
+    "in the claim.",
 )
 @click.option(
     "--without",
-    type=click.Choice(FORBIDDEN_WORDS),
+    type=click.Choice((*FORBIDDEN_WORDS, *FREEDOM_WORDS)),
     multiple=True,
     help="With --pipeline, what plan and bound do without: splits of other axes than the batch (tensor), of the batch "
-    "(data), of parameters and states (sharding).",
+    "(data), of parameters and states (sharding). With --best, which freedom is not searched.",
 )
 @click.option(
     "--overlap",
@@ -192,6 +201,12 @@ class PlanOptions:
     is_flag=True,
     help="Optimise algebra and placement together: one proof over all equal programs that the rules give.",
 )
+@click.option(
+    "--best",
+    is_flag=True,
+    help="Search all that applies: stages, overlap, submeshes, rewrites and, under a memory limit, recomputation; say "
+    "what each gains and why what is left out is left out. --without leaves out more.",
+)
 @output_option("-o", "--output", required=True, help="The plan file.", replaces_results=True)
 @force_option
 @json_option
@@ -207,7 +222,7 @@ def plan_command(publisher: Door, options: PlanOptions) -> int:
     notes: list[str] = []
     request = options.request(publisher, notes)
     asked, settings = options.pipelined(request)
-    freedoms = Freedoms(options.overlap, options.views, options.joint, asked)
+    request, freedoms = options.freedoms(request, asked)
     if freedoms.several(request):
         return plan_portfolio(publisher, request, freedoms, clock, options.output, options.as_json, notes)
     if (options.overlap or asked is not None) and not options.as_json:

@@ -10,7 +10,8 @@ from ...models.text import seconds_text
 from ...proofs.publishing.publisher import Published, Publisher
 from ..planning.request import PlanRequest
 from ..planning.time_limit import TimeLimit
-from ..portfolio.search import Best, Freedoms, Searches
+from ..portfolio.freedoms import Freedoms
+from ..portfolio.search import Best, Searches
 from .results import outcome, spent
 
 
@@ -47,7 +48,10 @@ def plan_portfolio(
     named = f"{best.graph.name} on {machine.name} {'x'.join(map(str, machine.hierarchy))}"
     several = len(best.candidates) > 1
     say(f"{named}: {f'the best of {len(best.candidates)} plans' if several else 'one plan'}")
-    say(*(f"note: {note}" for note in notes), *(f"  {one.words}" for one in published.among))
+    gains = _gains(best) if freedoms.placements else ()
+    lines = [one.words for one in published.among]
+    lines = [line + gain for line, gain in zip(lines, gains, strict=True)] if len(gains) == len(lines) else lines
+    say(*(f"note: {note}" for note in notes), *(f"  {line}" for line in lines))
     say(*(f"left out: {x.part}: {x.why}" for x in best.left_out))
     say(_sentence(published, taken.scale, several))
     if bars := scaled_words(machine):
@@ -55,6 +59,12 @@ def plan_portfolio(
     say(f"identity {published.identity}")
     say(f"wrote {output} ({published.size} bytes) in {clock.words()}", *published.advice)
     return code
+
+
+def _gains(best: Best) -> tuple[str, ...]:
+    """What each plan gains over the first, which has no freedom but placements."""
+    first, *rest = [candidate.step for candidate in best.candidates]
+    return ("", *(f", {float(1 - step / first):.1%} less" if step < first else ", no gain" for step in rest))
 
 
 def _nothing(best: Best, as_json: bool) -> int:

@@ -6,7 +6,8 @@ logsigmoid(x)      -softplus(-x)
 logit(x)           2 (log sqrt x - log sqrt(1 - x)), whose gradient outside of [0, 1] is NaN as well
 hardsigmoid(x)     min(max(x + 3, 0), 6) / 6, and hardswish x times that; no gradient of it at -3 and 3
 expm1, log2, tan, atanh, ..   by exp, log, sin, cos
-sinh, cosh         (e^(x/2) e^(x/2) -+ e^(-x/2) e^(-x/2)) / 2, which is finite wherever they are
+sinh, cosh         (e^(x/2) e^(x/2) -+ e^(-x/2) e^(-x/2)) / 2, which is finite wherever they are, and so are their
+                   gradients, as every e^(x/2) is an operator of its own
 asinh(x)           log(y + sqrt(y^2 + 1)), y = x cut to [-1, 1], and with z = max(|x|, 1), where no square overflows and
                    nothing cancels, sign(x) (log z + log(1 + sqrt(1 + z^-2)) - asinh 1)
 acosh(x)           log x + log(1 + sign(x) sqrt(1 - x^-2)), whose gradient below -1 is PyTorch's, of a NaN
@@ -122,9 +123,15 @@ def hard_gate(c: Context, node: Node) -> None:
 def _of_exponentials(function: str) -> Handler:
     def convert(c: Context, node: Node) -> None:
         x, step = _start(c, node)
-        half = step("scale", x, part="half", scale=0.5)
-        up, down = step("exp", half), step("exp", step("negate", half), part="exp_negative")
-        more, less = (step("multiply", step("scale", t, scale=0.5), t) for t in (up, down))
+        factors = list[str]()
+        for scale in (
+            0.5,
+            0.5,
+            -0.5,
+            -0.5,
+        ):  # one exponential squared would have the gradient e^x, which may be infinite
+            factors.append(step("exp", step("scale", x, scale=scale)))
+        more, less = (step("multiply", step("scale", a, scale=0.5), b) for a, b in (factors[:2], factors[2:]))
         c.put(node, step(function, more, less, part=""))
 
     return convert

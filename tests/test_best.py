@@ -1,0 +1,84 @@
+"""`plan --best`: all that applies is searched, what does not apply is named, and `--without` leaves out what it says."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+import shardproof
+from shardproof.__main__ import run
+from shardproof.formal.planning.request import PlanRequest
+from shardproof.formal.portfolio.freedoms import everything
+from shardproof.formal.portfolio.words import FREEDOM_WORDS
+from shardproof.front_door import FrontDoor
+from shardproof.models.layout.placement import space
+from shardproof.models.machine.machine import load_machine
+from shardproof.models.problem.claims import Verdict
+from shardproof.models.sources.zoo import build
+
+MODEL = "mlp-8192:layers=3,width=64"
+LINE = ("plan", MODEL, "--batch", "16", "--train", "sgd", "--machine", "localhost:2", "--work-limit", "2M", "--json")
+
+
+def test_it_is_never_above_placements_and_says_what_each_part_gains(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    best, alone = tmp_path / "best.spz", tmp_path / "alone.spz"
+    assert run([*LINE, "--best", "--memory", "1GiB", "-o", str(best)]) in (0, 5)
+    said = json.loads(capsys.readouterr().out)
+    assert run([*LINE, "--memory", "1GiB", "-o", str(alone)]) == 0
+    plain = json.loads(capsys.readouterr().out)
+    assert said["verdict"] == "proved"
+    assert said["cost"] / said["scale"] < plain["cost"] / plain["scale"]
+    assert said["among"][0]["parts"] == "operators one after another"
+    assert {part for part, _ in said["left_out"]} >= {"submeshes"}
+    assert FrontDoor().open(best).published.verdict is Verdict.PROVED
+    assert run([*LINE[:-1], "--best", "--memory", "1GiB", "-o", str(best), "--force"]) in (0, 5)
+    assert "% less" in capsys.readouterr().out
+
+
+def test_what_it_does_without_is_not_searched(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    words = [w for word in FREEDOM_WORDS for w in ("--without", word)]
+    assert run([*LINE, "--best", *words, "-o", str(tmp_path / "p.spz")]) == 0
+    said = json.loads(capsys.readouterr().out)
+    assert said["among"] == [] and sorted(said["left_out"]) == sorted([word, "--without"] for word in FREEDOM_WORDS)
+    made = shardproof.plan(MODEL, "localhost:2", batch=16, train="sgd", best=True, without=FREEDOM_WORDS[:4])
+    assert made.identity == said["identity"] and not made.among
+
+
+def test_what_applies() -> None:
+    """Reasons are those of the job."""
+    graph, four, one = build("bert-tiny", 4), load_machine("localhost:4"), load_machine("localhost:1")
+
+    def left(request: PlanRequest, *without: str) -> dict[str, str]:
+        return {x.part: x.why for x in everything(request, without)[1].left_out}
+
+    step = PlanRequest(graph, four, "adam", memory=1 << 30)
+    assert left(step) == {}
+    assert everything(step)[0].recompute == "auto"
+    assert left(step, "stages") == {"stages": "--without"}
+    assert everything(step, ("overlap",))[1].stages is not None and not everything(step, ("overlap",))[1].overlap
+    assert set(left(PlanRequest(graph, four))) == {"stages", "recompute"}
+    assert set(left(PlanRequest(graph, one, "adam"))) == {"stages", "overlap", "submeshes", "recompute"}
+    assert set(left(PlanRequest(graph, four, "adam", micro_batch="2", memory=1 << 30))) == {"stages", "submeshes"}
+    for said in (PlanRequest(graph, four, vocabulary="jax"), PlanRequest(graph, four, space=space("complete,jax"))):
+        assert left(said)["rewrites"] == left(said)["submeshes"] == "no placement of jax says it"
+    assert left(PlanRequest(graph, four, "adam", recompute="all", memory=1 << 30))["recompute"].startswith(
+        "--recompute"
+    )
+
+
+@pytest.mark.parametrize(
+    ("words", "told"),
+    [
+        (("--without", "overlap"), "--without overlap needs --best"),
+        (("--best", "--without", "tensor"), "it forbids placements of stages alone"),
+        (("--best", "--overlap"), "it searches this already"),
+        (("--best", "--pipeline", "2:2", "--without", "stages"), "one asks for them, the other does without"),
+    ],
+)
+def test_what_does_not_go_together(words: tuple[str, ...], told: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run([*LINE, *words, "-o", "p.spz"]) != 0
+    assert told in capsys.readouterr().err
