@@ -14,6 +14,7 @@ from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
+from dear_tests import DEAR
 from hypothesis import settings
 
 GOLDEN = Path(__file__).parent / "golden"
@@ -111,10 +112,18 @@ def pytest_make_collect_report(
     return report
 
 
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     if "PYTEST_XDIST_WORKER" in os.environ:  # which wants one order in all of them
         items.sort(key=lambda item: item.path)
+    names = {item.nodeid.removeprefix("tests/") for item in items}
+    collected = {name.partition("[")[0] for name in names}
+    gone = [n for n in DEAR if n.partition("[")[0] in collected and n not in names]
+    if gone and not any("::" in word for word in config.args):
+        raise pytest.UsageError(f"tests/dear_tests.py lists tests that are gone: {', '.join(gone)}")
     for item in items:
+        if item.nodeid.removeprefix("tests/") in DEAR:
+            item.add_marker("slow")
         for marker in ("mpi", "torch", "coq", "gpu"):
             if item.get_closest_marker(marker) and (reason := _lacks(marker)):
                 item.add_marker(pytest.mark.skip(reason=reason))

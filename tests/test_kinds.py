@@ -56,10 +56,10 @@ def plans(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
     folder = tmp_path_factory.mktemp("kinds")
     out = {kind: str(folder / f"{kind}.spz") for kind in HOLDS}
     model, machine = "mlp-8192:layers=4,width=64", "localhost:2"
-    both = shardproof.pipeline(model, machine, "sgd", stages="2:2", batch=16, overlap=True, work_limit=30_000_000)
+    both = shardproof.pipeline(model, machine, "sgd", stages="2:2", batch=16, overlap=True, work_limit=3_000_000)
     both.save(out["both"])
     for kind, words in MODELS.items():
-        assert run(["plan", *words, "--machine", "localhost:2", "--work-limit", "30M", "-o", out[kind]]) in (0, 5)
+        assert run(["plan", *words, "--machine", "localhost:2", "--work-limit", "3M", "-o", out[kind]]) in (0, 5)
     return out
 
 

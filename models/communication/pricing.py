@@ -45,6 +45,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..layout.layout import LayoutSet, OpenDigit, OpenDigits
+from ..layout.rows import distinct_rows
 from ..problem.selection_problem import Ints, ProblemError
 from .collective_steps import Step, fetch_steps, reduction_steps
 
@@ -206,7 +207,7 @@ def _fetch_loads(a: LayoutSet, b: LayoutSet) -> tuple[list[Ints], Ints]:
     """(L1) for every box of A, per level, and the box of every layout of A: rows that differ in open digits alone are
     computed once.
     """
-    boxes, of_row = np.unique(a.codes, axis=0, return_inverse=True)
+    boxes, of_row = distinct_rows(a.codes)
     out = []
     for level in range(len(a.hierarchy)):
         width = subtrees(a.hierarchy, level)
@@ -214,7 +215,7 @@ def _fetch_loads(a: LayoutSet, b: LayoutSet) -> tuple[list[Ints], Ints]:
             out.append(_coupled_load(boxes, a.dims, b, width))
         else:
             out.append(_level_load(boxes, a.dims, b, width))
-    return out, of_row.reshape(-1)
+    return out, of_row
 
 
 def _level_load(codes: Ints, dims: Sequence[Ints], b: LayoutSet, width: int) -> Ints:

@@ -19,6 +19,7 @@ from fractions import Fraction
 import numpy as np
 
 from ..layout.layout import AxisTables
+from ..layout.rows import distinct_rows
 from ..layout.volumes import device_volumes
 from ..machine.measured import AttentionForm
 from ..machine.parts import DeviceClass
@@ -69,14 +70,14 @@ class AttentionBoxes:
         amounts = [x[:, ranks] for x in (self.pairs, self.rows, self.keys, self.moved)]
         shape = amounts[0].shape
         columns = [*amounts, *(np.broadcast_to(n[:, None], shape) for _, n in extra)]
-        distinct, of = np.unique(np.stack(columns, axis=2).reshape(-1, len(columns)), axis=0, return_inverse=True)
+        distinct, of = distinct_rows(np.stack(columns, axis=2).reshape(-1, len(columns)))
         pairs, rows, keys, moved, *more = distinct.T
         each = form.each(self.operations) / unit
         both = [(form.launch / unit, np.ones_like(pairs)), *((c, n) for (c, _), n in zip(extra, more, strict=True))]
         waits = ceil_sum([*both, (1 / device.bandwidth / unit, moved)])
         idle = form.idle(self.banded) * each
         computes = ceil_sum([*both, (each, pairs), (idle, keys * (pairs > 0)), (form.row / unit, rows)])
-        return waits[of.reshape(-1)].reshape(shape), computes[of.reshape(-1)].reshape(shape)
+        return waits[of].reshape(shape), computes[of].reshape(shape)
 
 
 def attention_boxes(form: OperatorForm, tables: AxisTables, points: Ints, moved: Ints) -> AttentionBoxes | None:

@@ -40,6 +40,7 @@ import numpy as np
 from ..communication.collective_steps import Step, reduction_steps
 from ..communication.pricing import PairLoads, check_reduction
 from ..layout.layout import AxisTables, OpenDigits, intervals, prime_digits, strides, subtrees_below
+from ..layout.rows import distinct_rows
 from ..layout.volumes import device_volumes
 from ..machine.machine import DeviceClass, Machine
 from ..machine.measured import ProductForm
@@ -256,12 +257,12 @@ class _Products:
         """Units (placements, ranks) of waiting for the bytes, and of computing; equal boxes are priced once."""
         shape = self.moved[:, ranks].shape
         keys = np.concatenate([self.sizes[:, ranks], self.moved[:, ranks, None]], axis=2).reshape(-1, 5)
-        each, of = np.unique(keys, axis=0, return_inverse=True)
+        each, of = distinct_rows(keys)
         sizes, moved = each[:, :4], each[:, 4]
         waits = result_times(table, sizes, moved, device.bandwidth, unit)
         finish = self.finish * sizes[:, :3].prod(axis=1)
         computes = product_times(table, sizes, finish, device.peak(table.dtype), unit)
-        return waits[of.reshape(-1)].reshape(shape), computes[of.reshape(-1)].reshape(shape)
+        return waits[of].reshape(shape), computes[of].reshape(shape)
 
 
 def _ranks(machine: Machine) -> list[tuple[DeviceClass, Ints]]:

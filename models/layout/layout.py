@@ -26,6 +26,7 @@ import numpy as np
 
 from ..problem.selection_problem import Ints
 from ..program.index import Access, Affine, Axis, Combine
+from .rows import distinct_rows
 
 
 @dataclass(frozen=True, order=True)
@@ -150,12 +151,12 @@ def axis_tables(axes: tuple[Axis, ...], placements: Ints, hierarchy: tuple[int, 
     for i, axis in enumerate(axes):
         degree = placements[:, i, :]
         key = np.concatenate([degree, np.where(degree > 1, below[:, i, :], 1)], axis=1)
-        distinct, inverse = np.unique(key, axis=0, return_inverse=True)
+        distinct, inverse = distinct_rows(key)
         levels = len(hierarchy)
         tables.append(
             np.stack([blocks(axis.extent, k[:levels].tolist(), k[levels:].tolist(), hierarchy) for k in distinct])
         )
-        codes[:, i] = inverse.reshape(-1)
+        codes[:, i] = inverse
     return AxisTables(hierarchy, axes, placements, tuple(tables), codes)
 
 
@@ -211,7 +212,7 @@ def intervals(access: Access, shape: tuple[int, ...], tables: AxisTables) -> tup
     for k, index in enumerate(access.index):
         involved = sorted({position[a] for a, _ in index.terms})
         if involved:
-            distinct, inverse = np.unique(tables.codes[:, involved], axis=0, return_inverse=True)
+            distinct, inverse = distinct_rows(tables.codes[:, involved])
         else:
             distinct, inverse = np.zeros((1, 0), dtype=np.int64), np.zeros(codes.shape[0], dtype=np.int64)
         low = np.full((distinct.shape[0], devices), index.offset, dtype=np.int64)
@@ -231,7 +232,7 @@ def intervals(access: Access, shape: tuple[int, ...], tables: AxisTables) -> tup
         table[empty] = 0
         unique, back = _unique_rows(table)
         dims.append(unique)
-        codes[:, k] = back[inverse.reshape(-1)]
+        codes[:, k] = back[inverse]
     return tuple(dims), codes
 
 
@@ -253,7 +254,7 @@ def layout_set(access: Access, shape: tuple[int, ...], tables: AxisTables, reduc
     dims, codes = intervals(access, shape, tables)
     signatures, signature = _signatures(tables, reduced)
     key = np.concatenate([codes, signature[:, None]], axis=1)
-    distinct, inverse = np.unique(key, axis=0, return_inverse=True)
+    distinct, inverse = distinct_rows(key)
     combine = next((a.combine for a in tables.axes if a.name in reduced), None)
     return LayoutSet(
         tables.hierarchy,
@@ -262,7 +263,7 @@ def layout_set(access: Access, shape: tuple[int, ...], tables: AxisTables, reduc
         np.ascontiguousarray(distinct[:, :-1]),
         signatures,
         np.ascontiguousarray(distinct[:, -1]),
-        inverse.reshape(-1).astype(np.int64),
+        inverse,
         combine,
         is_coupled(access),
     )
@@ -377,7 +378,7 @@ def _signatures(tables: AxisTables, reduced: Sequence[str]) -> tuple[tuple[OpenD
     degree = tables.placements[:, rows, :].reshape(count, -1)
     below = strides(tables.placements)[:, rows, :].reshape(count, -1)
     key = np.concatenate([degree, np.where(degree > 1, below, 1)], axis=1)
-    distinct, inverse = np.unique(key, axis=0, return_inverse=True)
+    distinct, inverse = distinct_rows(key)
     levels, width = len(tables.hierarchy), degree.shape[1]
     seen: dict[OpenDigits, int] = {}
     number = np.empty(distinct.shape[0], dtype=np.int64)
@@ -387,4 +388,4 @@ def _signatures(tables: AxisTables, reduced: Sequence[str]) -> tuple[tuple[OpenD
             digits.extend(prime_digits(c % levels, int(row[c]), int(row[width + c])))
         ordered = tuple(sorted(digits, key=lambda d: (d.level, -d.stride)))
         number[n] = seen.setdefault(ordered, len(seen))
-    return tuple(seen), number[inverse.reshape(-1)]
+    return tuple(seen), number[inverse]
