@@ -11,7 +11,7 @@ FAST := not slow and not gpu and not torch and not coq
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help install plan test lint format typecheck test-slow test-optimized test-pythons test-mpi test-gpu test-torch test-all docs bench clean distclean
+.PHONY: help install plan test lint format typecheck kernels test-slow test-optimized test-pythons test-mpi test-gpu test-torch test-all docs bench clean distclean
 
 help:
 	@echo "make plan       plan BERT-Large on 4x8, check the plan, explain it, run a small model of the same structure on 8 ranks"
@@ -23,7 +23,7 @@ install: $(READY)
 $(READY): pyproject.toml
 	@$(PYTHON) -c 'import sys; v = sys.version_info; sys.exit(None if v >= (3, 11) else "shardproof needs Python 3.11 or newer, $(PYTHON) is %d.%d; name another: make PYTHON=python3.12" % v[:2])'
 	test -x $(PY) || $(PYTHON) -m venv .venv
-	$(PY) -m pip install --quiet --disable-pip-version-check --editable '.[mpi,dev]'
+	$(PY) -m pip install --quiet --disable-pip-version-check --no-compile --editable '.[mpi,dev]'
 	@touch $(READY)
 
 plan: $(READY)
@@ -35,7 +35,8 @@ plan: $(READY)
 	$(PY) -m shardproof plan bert-tiny --batch 1 --machine localhost:8 -o out/bert-tiny.spz
 	$(PY) -m shardproof run out/bert-tiny.spz -n 8
 
-test: lint typecheck
+test: $(READY)
+	@$(MAKE) --no-print-directory -j 2 lint typecheck kernels
 	$(PY) -m pytest -n $(JOBS) -m "$(FAST)" $(PYTEST)
 
 lint: $(READY)
@@ -47,6 +48,11 @@ format: $(READY)
 
 typecheck: $(READY)
 	$(PY) .ci/typecheck.py
+
+# Numba compiles the loops of searches at their first run and keeps them beside the sources: here beside the types, which
+# take one core, so that both processes of the tests need not.  What fails here fails in the tests too, and is said there.
+kernels: $(READY)
+	-@$(PY) -m pytest -q -p no:cacheprovider tests/test_doctests.py -k 'egraphs or schedules or selection' >/dev/null 2>&1
 
 # A slow test may take half an hour: two minutes of processor are more than the usual five of wall time on a busy machine.
 test-slow: $(READY)
