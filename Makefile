@@ -37,7 +37,7 @@ plan: $(READY)
 
 test: $(READY)
 	@$(MAKE) --no-print-directory -j 2 lint typecheck kernels
-	$(PY) -m pytest -n $(JOBS) -m "$(FAST)" $(PYTEST)
+	$(PY) -m pytest -n $(JOBS) --dist worksteal -m "$(FAST)" $(PYTEST)
 
 lint: $(READY)
 	$(PY) -m ruff check .
