@@ -12,7 +12,6 @@ from fractions import Fraction
 from itertools import product
 from pathlib import Path
 
-import numpy as np
 import pytest
 
 import shardproof
@@ -392,8 +391,8 @@ def test_a_file_of_many_long_plans_is_refused_before_it_is_read(parts: list[byte
     members = dict(read_container(next(p for p in parts if "plan.json" in read_container(p))))
     head = json.loads(bytes(members["plan.json"]))
     row = ["t", "w", "r", 0, "c", [], []]
-    members["plan.json"] = canonical({**head, "communication": [row] * 100_000})
-    plans = [write_container(None, {**members, "n": np.array([k])}) for k in range(3)]
+    heads = [{**head, "communication": [row] * 100_000, "versions": {"n": str(k)}} for k in range(3)]
+    plans = [write_container(None, {**members, "plan.json": canonical(one)}) for one in heads]
     share = 16
     budget = Budget(UNASKED // share, HELD_UNASKED // share, None, False)
     with pytest.raises(ContainerError, match="plan 1, container.*--large"):

@@ -154,8 +154,7 @@ def identity(members: Mapping[str, Member]) -> str:
     if MANIFEST not in members:
         raise ContainerError("container", f"has no {MANIFEST}; the identity is that of a container that was read")
     h = hashlib.sha256()
-    for name in sorted(members):
-        value = members[name]
+    for name, value in sorted(members.items(), key=lambda item: item[0]):
         # no copy: an array may take half of the memory that there is
         content = value if isinstance(value, bytes) else _little_endian(value).reshape(-1).view(np.uint8).data
         for part in (name.encode(), content):

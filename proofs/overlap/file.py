@@ -82,9 +82,8 @@ def decode_overlap(members: Mapping[str, Member]) -> OverlapCertificate:
     weights = tuple(head["weights"].integers(0, MOST_WEIGHT, 2 + MOST_CHAINS))
     if len(weights) != 2 + len(chains) or sum(weights) == 0:
         head["weights"].fail("must be two integers and one per chain, not all 0")
-    scheduled = {k: v for k, v in members.items() if k.startswith("schedule.")}
     nothing = head["makespan"].is_null()
-    if nothing and scheduled:
+    if nothing and any(name.startswith("schedule.") for name in members):
         head["makespan"].fail("is null, and there is a schedule")
     return OverlapCertificate(
         graph,
@@ -92,7 +91,7 @@ def decode_overlap(members: Mapping[str, Member]) -> OverlapCertificate:
         head["space"].text(100),
         Choices(read_placements(head["operators"]), read_placements(head["copies"])),
         head["quantum"].integer(1, 1 << 40),
-        None if nothing else decode_schedule(scheduled),
+        None if nothing else decode_schedule(members),
         chains,
         weights,
         0 if nothing else head["makespan"].integer(0, 1 << 62),

@@ -140,7 +140,7 @@ def decode_pipeline(members: Mapping[str, Member]) -> PipelineCertificate:
         head["micro_batches"].integer(1, 1 << 20),
         stages,
         head["quantum"].integer(1, 1 << 40),
-        decode_schedule({k: v for k, v in members.items() if k.startswith("schedule.")}),
+        decode_schedule(members),
         head["step"].integer(0, 1 << 62),
         head["lower_bound"].integer(0, 1 << 62),
         leaves,

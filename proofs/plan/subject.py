@@ -59,7 +59,7 @@ def same_hash(stated: Reader, found: str) -> None:
 
 
 def _with_constants(graph: Graph, members: Mapping[str, Member]) -> Graph:
-    held = {name.removeprefix("constants/"): m for name, m in members.items() if name.startswith("constants/")}
+    held = {name.removeprefix("constants/"): members[name] for name in members if name.startswith("constants/")}
     if not held.keys() <= constants(graph).keys():
         raise ContainerError("constants", f"{min(held.keys() - constants(graph).keys())!r} is none of the graph")
     try:

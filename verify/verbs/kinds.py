@@ -17,6 +17,7 @@ from ...proofs.container.canonical import ContainerError
 from ...proofs.container.kinds import KINDS as NAMES
 from ...proofs.container.kinds import PORTFOLIO
 from ...proofs.container.room import needs
+from ...proofs.container.unread import Members
 from ..budget import Budget
 from ..plan.tables import CELLS
 from ..verdict import CheckResult, Rounding, worst
@@ -117,8 +118,15 @@ class Kind:
     """One kind of file.  `apart`: it is about a problem in a file of its own."""
 
     member: str
-    judge: Callable[[Mapping[str, Member], Effort, Problems], Judged[object]]
+    checker: Callable[[Mapping[str, Member], Effort, Problems], Judged[object]]
     apart: bool = False
+
+    def judge(self, members: Mapping[str, Member], effort: Effort, about: Problems) -> Judged[object]:
+        """What its checker says; `ContainerError` for what is malformed, and for a member that nobody has read."""
+        read = Members(members)
+        judged = self.checker(read, effort, about)
+        read.require_read()
+        return judged
 
     @property
     def words(self) -> str:
