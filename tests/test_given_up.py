@@ -401,10 +401,10 @@ def test_a_check_that_does_not_look_is_ended_all_the_same(
     def judge(*arguments: object) -> object:
         over[0] = True
         signal.raise_signal(signal.SIGALRM)
-        return of.judge(*arguments)  # type: ignore[arg-type]
+        return of.checker(*arguments)  # type: ignore[arg-type]
 
     monkeypatch.setattr(
-        kinds, "KINDS", tuple(replace(kind, judge=judge) if kind is of else kind for kind in kinds.KINDS)
+        kinds, "KINDS", tuple(replace(kind, checker=judge) if kind is of else kind for kind in kinds.KINDS)
     )
     assert run(["solve", "g.json", "--work-limit", "1000000", "-o", "g.spz", "--json"]) == 5
     assert json.loads(capsys.readouterr().out)["checked"] is False and Path("g.spz").exists()
