@@ -107,8 +107,13 @@ class Identity:
             )
             tilings = self.t.leaves(vertex) if position is None else self.t.wants(vertex, position)
         maps = tuple((tuple((rows[a], c) for a, c in i.terms), i.offset, i.whole) for i in index.index)
-        form = (extents, maps, shape, tuple(reduced), kind == "copy")
+        left = () if kind == "copy" else tuple(r for _, r in self._own_order(name, rows) if r in reduced)
+        form = (extents, maps, shape, left, kind == "copy")
         return form, layouts(chosen.matrices, tilings, index, rows, reduced), tilings
+
+    def _own_order(self, name: str, rows: dict[str, int]) -> list[tuple[str, int]]:
+        """Rows of an operator's axes, in the order in which it lists them."""
+        return [(axis, rows[axis]) for axis in self.t.operators[name].axes if axis in rows]
 
     def edges(self) -> list[Edge]:
         """Copied inputs and parameters to their uses; then per operator into the copy, and on to the uses."""
