@@ -62,7 +62,7 @@ from ..verdict import CheckResult
 from .placement import check_placement
 from .replay import MAX_CELLS, ReplayError, replay
 
-STEP = PART >> 3
+STEP = 3 * PART >> 4
 """Cells of one position in one step of a state: a few operations on sets kept as integers."""
 
 
