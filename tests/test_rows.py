@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from shardproof.models.layout.rows import distinct_rows
+from shardproof.models.problem.rows import distinct_rows
 
 
 @pytest.mark.parametrize("ends", [(0, 2), (0, 1 << 20), (0, 1 << 40), (-3, 3)], ids=str)

@@ -45,7 +45,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..layout.layout import LayoutSet, OpenDigit, OpenDigits
-from ..layout.rows import distinct_rows
+from ..problem.rows import distinct_rows
 from ..problem.selection_problem import Ints, ProblemError
 from .collective_steps import Step, fetch_steps, reduction_steps
 

@@ -19,10 +19,10 @@ from fractions import Fraction
 import numpy as np
 
 from ..layout.layout import AxisTables
-from ..layout.rows import distinct_rows
 from ..layout.volumes import device_volumes
 from ..machine.measured import AttentionForm
 from ..machine.parts import DeviceClass
+from ..problem.rows import distinct_rows
 from ..problem.selection_problem import Ints
 from ..program.attention import FORWARD
 from ..program.operators import NodeKind

@@ -40,10 +40,10 @@ import numpy as np
 from ..communication.collective_steps import Step, reduction_steps
 from ..communication.pricing import PairLoads, check_reduction
 from ..layout.layout import AxisTables, OpenDigits, intervals, prime_digits, strides, subtrees_below
-from ..layout.rows import distinct_rows
 from ..layout.volumes import device_volumes
 from ..machine.machine import DeviceClass, Machine
 from ..machine.measured import ProductForm
+from ..problem.rows import distinct_rows
 from ..problem.selection_problem import Ints
 from ..program.attention import Band
 from ..program.attention_pairs import count

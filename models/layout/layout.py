@@ -24,9 +24,9 @@ from math import prod
 
 import numpy as np
 
+from ..problem.rows import distinct_rows
 from ..problem.selection_problem import Ints
 from ..program.index import Access, Affine, Axis, Combine
-from .rows import distinct_rows
 
 
 @dataclass(frozen=True, order=True)

@@ -27,6 +27,7 @@ from typing import Final
 
 import numpy as np
 
+from ...models.problem.rows import first_rows
 from ...models.problem.selection_problem import FORBIDDEN, Ints
 from ...proofs.container.effort import ELIMINATED, OBJECT
 from ...proofs.selection.certificates import Elimination
@@ -202,7 +203,7 @@ def _exact_message(
     for w in axes:
         shown = [factor.indices[factor.scope.index(w)] for factor in wide if w in factor.scope]
         shown = shown or [np.zeros(domains[w].size, dtype=np.int64)]
-        _, first, members[w] = np.unique(np.stack(shown), axis=1, return_index=True, return_inverse=True)
+        first, members[w] = first_rows(np.stack(shown, axis=1))
         shape.append(first.size)
         wide = [
             Factor(
@@ -222,14 +223,14 @@ def _exact_message(
                 (values >= FORBIDDEN) | (own >= FORBIDDEN), FORBIDDEN, own + np.where(values >= FORBIDDEN, 0, values)
             )
     best = np.full(shape[-1], FORBIDDEN, dtype=np.int64)
-    np.minimum.at(best, members[v].reshape(-1), own)
+    np.minimum.at(best, members[v], own)
     budget.hold(sum(prod(index.size for index in f.indices) for f in wide), place)
     wide = [Factor(f.scope, f.table[np.ix_(*f.indices)] if f.indices else f.table, (), f.size, f.holes) for f in wide]
     wide.append(Factor((v,), best, (), *size_of(best)))
     table = np.empty(shape[:-1], dtype=np.int64)
     for part, low in _minima(axes, tuple(shape), wide, 1 << 60, budget, place):
         table[part] = np.where(low >= 1 << 59, FORBIDDEN, low)
-    return Factor(axes[:-1], table, tuple(members[w].reshape(-1) for w in axes[:-1]), *size_of(table))
+    return Factor(axes[:-1], table, tuple(members[w] for w in axes[:-1]), *size_of(table))
 
 
 def top_of(reach: int) -> int:

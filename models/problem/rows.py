@@ -10,7 +10,7 @@ from math import prod
 
 import numpy as np
 
-from ..problem.selection_problem import Ints
+from .selection_problem import Ints
 
 
 def distinct_rows(table: Ints) -> tuple[Ints, Ints]:
@@ -20,6 +20,16 @@ def distinct_rows(table: Ints) -> tuple[Ints, Ints]:
     >>> distinct.tolist(), of.tolist()
     ([[0, 2], [1, 0]], [1, 0, 1])
     """
+    first, of = first_rows(table)
+    return np.ascontiguousarray(table[first]), of
+
+
+def first_rows(table: Ints) -> tuple[Ints, Ints]:
+    """Where each distinct row comes first, in lexicographic order of the rows, and which of them every row is.
+
+    >>> [x.tolist() for x in first_rows(np.array([[1, 0], [0, 2], [1, 0]]))]
+    [[1, 0], [1, 0, 1]]
+    """
     rows, columns = table.shape
     if rows and columns:
         sizes = [int(n) + 1 for n in table.max(axis=0)]
@@ -28,6 +38,6 @@ def distinct_rows(table: Ints) -> tuple[Ints, Ints]:
             for k in range(1, columns):
                 number = number * sizes[k] + table[:, k]
             _, first, of = np.unique(number, return_index=True, return_inverse=True)
-            return np.ascontiguousarray(table[first]), of.reshape(-1).astype(np.int64, copy=False)
-    distinct, of = np.unique(table, axis=0, return_inverse=True)
-    return distinct, of.reshape(-1).astype(np.int64, copy=False)
+            return first, of.reshape(-1).astype(np.int64, copy=False)
+    _, first, of = np.unique(table, axis=0, return_index=True, return_inverse=True)
+    return first, of.reshape(-1).astype(np.int64, copy=False)
