@@ -21,6 +21,14 @@ class InputError(ValueError):
     """Bad or unsupported input; exit 3.  The message names the place and the next step."""
 
 
+class Inapplicable(InputError):
+    """What was asked has nothing to work on: `fact` says why, `advice` what to change if it was asked for by name."""
+
+    def __init__(self, fact: str, advice: str) -> None:
+        super().__init__(f"{fact}; {advice}")
+        self.fact = fact
+
+
 def escaped(text: str) -> str:
     """`text` on one line, whatever a terminal would not print as a character (controls, line ends, directions of
     writing) as an escape.

@@ -11,12 +11,15 @@ import shardproof
 from shardproof.__main__ import run
 from shardproof.formal.planning.request import PlanRequest
 from shardproof.formal.portfolio.freedoms import everything
+from shardproof.formal.portfolio.search import Best, Candidate
 from shardproof.formal.portfolio.words import FREEDOM_WORDS
+from shardproof.formal.verbs.portfolio import gains
 from shardproof.front_door import FrontDoor
 from shardproof.models.layout.placement import space
 from shardproof.models.machine.machine import load_machine
 from shardproof.models.problem.claims import Verdict
 from shardproof.models.sources.zoo import build
+from shardproof.models.text import InputError
 
 MODEL = "mlp-8192:layers=3,width=64"
 LINE = ("plan", MODEL, "--batch", "16", "--train", "sgd", "--machine", "localhost:2", "--work-limit", "2M", "--json")
@@ -70,12 +73,36 @@ def test_what_applies() -> None:
     )
 
 
+def test_misspelled_words_are_refused() -> None:
+    """The command line has choices; Python has the same words."""
+    for more in (
+        {"best": True, "without": ("overlpa",)},
+        {"best": True, "without": ("tensor",)},
+        {"stages": "2:2", "without": ("tensr",)},
+    ):
+        with pytest.raises(InputError, match="without"):
+            shardproof.plan(MODEL, "localhost:2", batch=16, train="sgd", **more)  # type: ignore[arg-type]
+
+
+def test_gains_are_over_placements_alone_and_reasons_name_no_option_that_nobody_typed(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert run([*LINE[:-1], "--best", "--without", "stages", "-o", str(tmp_path / "p.spz")]) in (0, 5)
+    said = capsys.readouterr().out
+    assert "% less than placements alone" in said and "--views" not in said and "--pipeline" not in said
+    ten, nine = Candidate(b"", 10, 1, alone=True), Candidate(b"", 9, 1)
+    graph = build("bert-tiny", 4)
+    assert gains(Best(graph, (nine, ten), ())) == (", 10.0% less than placements alone", "")
+    assert gains(Best(graph, (nine, nine), ())) == ("", "")
+
+
 @pytest.mark.parametrize(
     ("words", "told"),
     [
         (("--without", "overlap"), "--without overlap needs --best"),
         (("--best", "--without", "tensor"), "it forbids placements of stages alone"),
         (("--best", "--overlap"), "it searches this already"),
+        (("--best", "--memory", "1GiB", "--recompute", "none"), "unless --without recompute says no"),
         (("--best", "--pipeline", "2:2", "--without", "stages"), "one asks for them, the other does without"),
     ],
 )

@@ -5,7 +5,7 @@ alike.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, replace
 from fractions import Fraction
 from typing import Final
@@ -17,7 +17,7 @@ from ...models.pipelines.micro import batch_of
 from ...models.pipelines.views import view
 from ...models.sources.training import TrainingStep
 from ...models.sources.training.recompute import blocks
-from ...models.text import InputError
+from ...models.text import Inapplicable, InputError
 from ...proofs.pipelines.certificate import FORBIDDEN_WORDS
 from ..planning.plan import default_space
 from ..planning.request import PlanRequest, asked_space, program_of
@@ -107,10 +107,17 @@ class PipelineRequest:
     overlap: bool = False
 
 
+def require_words(without: Collection[str], known: Collection[str]) -> None:
+    """Nothing if all that is to be left out is `known`; else an `InputError` that names the first word that is not."""
+    if (odd := next((word for word in without if word not in known), None)) is not None:
+        raise InputError(f"without {odd[:40]!r}: write {', '.join(known)}")
+
+
 def pipeline_request(
     request: PlanRequest, stages: str, without: tuple[str, ...] = (), interleave: int = 1, overlap: bool = False
 ) -> PipelineRequest:
-    """The same job in stages."""
+    """The same job in stages.  Raises `InputError` for a word of `without` that is none of `FORBIDDEN_WORDS`."""
+    require_words(without, FORBIDDEN_WORDS)
 
     def make(which: str) -> TrainingStep | None:
         return program_of(replace(request, recompute=which))[1]
@@ -131,12 +138,13 @@ def pipeline_request(
     )
 
 
-def uncut(step: TrainingStep) -> str:
+def uncut(step: TrainingStep) -> Inapplicable:
     """Why a step has no cuts, and what to change."""
-    return (
-        f"--pipeline: {step.graph.name} cannot be cut into stages: nowhere does one tensor alone go on and one "
+    return Inapplicable(
+        f"{step.graph.name} cannot be cut into stages: nowhere does one tensor alone go on and one "
         "gradient come back (two tensors between layers, running statistics, or a weight whose readers share one "
-        "gradient operator join them); plan it without --pipeline"
+        "gradient operator join them)",
+        "plan it without --pipeline",
     )
 
 
@@ -153,7 +161,7 @@ def carry_out_pipelined(
     division = divide(step.graph, step.passes)
     pairs = pairs_of(request.stages, step, request.machine, division.units)
     if division.units == 1:
-        raise InputError(uncut(step))
+        raise uncut(step)
 
     def plan(which: str, within: Clock) -> Searched:
         made = request.make(which) or step

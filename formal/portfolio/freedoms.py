@@ -14,7 +14,7 @@ from __future__ import annotations
 from collections.abc import Collection
 from dataclasses import dataclass, replace
 
-from ..pipelines.request import AUTO, PipelineRequest, pipeline_request
+from ..pipelines.request import AUTO, PipelineRequest, pipeline_request, require_words
 from ..planning.request import PlanRequest
 from .words import FREEDOM_WORDS
 
@@ -62,8 +62,10 @@ def everything(
     request: PlanRequest, without: Collection[str] = (), stages: str | None = None, interleave: int = 1
 ) -> tuple[PlanRequest, Freedoms]:
     """The job with all left open that applies to it.  `without`: of `FREEDOM_WORDS`; `stages` and `interleave`: as
-    `pipeline_request` takes them; what is said cannot be left out.
+    `pipeline_request` takes them; what is said cannot be left out.  Raises
+    `InputError` for another word.
     """
+    require_words(without, FREEDOM_WORDS)
     left = {word: "--without" for word in without}
 
     def applies(word: str, *obstacles: str | None) -> bool:

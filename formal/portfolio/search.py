@@ -23,7 +23,7 @@ from ...models.cost.selection import Notify
 from ...models.pipelines.work import PER_SECOND
 from ...models.program.graph import Graph
 from ...models.sources.training import TrainingStep
-from ...models.text import InputError, NoAnswer
+from ...models.text import Inapplicable, InputError, NoAnswer
 from ...proofs.overlap.file import write_overlap
 from ...proofs.pipelines.file import write_pipeline
 from ...proofs.plan.bundle import write_plan
@@ -45,11 +45,12 @@ from .passes import derived_step
 
 @dataclass(frozen=True, eq=False)
 class Candidate:
-    """`data`: a plan as a file of its own, which claims `cost` in units of 1/`scale` s."""
+    """`data`: a plan as a file of its own, which claims `cost` in units of 1/`scale` s; `alone`: placements only."""
 
     data: bytes
     cost: int
     scale: int
+    alone: bool = False
 
     @property
     def step(self) -> Fraction:
@@ -211,18 +212,19 @@ class Searches:
         except (InputError, NoAnswer) as error:
             if must:
                 raise
-            why = str(error)
+            why = error.fact if isinstance(error, Inapplicable) else str(error)
         if why:
             self.left_out.append(LeftOut(part, why))
 
     def _keep_placements(self, planned: Planned) -> None:
         if planned.plan is not None:
-            self._keep(write_plan(None, with_bars(planned)), planned.answer.cost, planned.planning.problem.scale)
+            scale = planned.planning.problem.scale
+            self._keep(write_plan(None, with_bars(planned)), planned.answer.cost, scale, alone=True)
 
-    def _keep(self, data: bytes, cost: int | None, scale: int) -> None:
+    def _keep(self, data: bytes, cost: int | None, scale: int, alone: bool = False) -> None:
         if cost is not None and data not in self.planned:
             self.planned.add(data)
-            self.found.append(Candidate(data, cost, scale))
+            self.found.append(Candidate(data, cost, scale, alone))
 
     def _part(self) -> TimeLimit:
         """An equal part of what is left, for the next of the searches that are still to come."""

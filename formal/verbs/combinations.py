@@ -45,6 +45,7 @@ PLAN: Final = Combinations(
         Apart("without", ("views", "joint"), "it forbids placements of stages alone"),
         Apart("without=stages", ("pipeline", "interleave"), "one asks for them, the other does without"),
         Apart("without=recompute", ("recompute",), "one asks for it, the other does without"),
+        Apart("best", ("recompute=none",), "it weighs recomputation unless {without} recompute says no"),
         Apart("best", ("overlap", "views", "joint"), "it searches this already"),
         Apart("best", ("engine", "threads"), "stages and streams are searched natively, with one thread"),
         Apart("best", ("explain_cost",), "costs of operators are those of one plan: 'shardproof explain PLAN --cost'"),

@@ -120,7 +120,8 @@ class PlanOptions:
             given, train, place = pipelined_settings(self.strategy), self.train or "", str(self.strategy)
             request = replace(request, precision=request.precision or given.precision)
             settings = settings_of_step(given, request.graph, train, self.recompute, request.precision, place)
-        return pipeline_request(request, self.pipeline, self.without, self.interleave, self.overlap), settings
+        without = () if self.best else self.without
+        return pipeline_request(request, self.pipeline, without, self.interleave, self.overlap), settings
 
     def freedoms(self, request: PlanRequest, asked: PipelineRequest | None) -> tuple[PlanRequest, Freedoms]:
         """What is left to the searches, and the job with that open."""

@@ -11,7 +11,7 @@ from ...proofs.publishing.publisher import Published, Publisher
 from ..planning.request import PlanRequest
 from ..planning.time_limit import TimeLimit
 from ..portfolio.freedoms import Freedoms
-from ..portfolio.search import Best, Searches
+from ..portfolio.search import Best, Candidate, Searches
 from .results import outcome, spent
 
 
@@ -48,10 +48,8 @@ def plan_portfolio(
     named = f"{best.graph.name} on {machine.name} {'x'.join(map(str, machine.hierarchy))}"
     several = len(best.candidates) > 1
     say(f"{named}: {f'the best of {len(best.candidates)} plans' if several else 'one plan'}")
-    gains = _gains(best) if freedoms.placements else ()
-    lines = [one.words for one in published.among]
-    lines = [line + gain for line, gain in zip(lines, gains, strict=True)] if len(gains) == len(lines) else lines
-    say(*(f"note: {note}" for note in notes), *(f"  {line}" for line in lines))
+    among = zip(published.among, gains(best), strict=True) if several else ()
+    say(*(f"note: {note}" for note in notes), *(f"  {one.words}{gain}" for one, gain in among))
     say(*(f"left out: {x.part}: {x.why}" for x in best.left_out))
     say(_sentence(published, taken.scale, several))
     if bars := scaled_words(machine):
@@ -61,10 +59,17 @@ def plan_portfolio(
     return code
 
 
-def _gains(best: Best) -> tuple[str, ...]:
-    """What each plan gains over the first, which has no freedom but placements."""
-    first, *rest = [candidate.step for candidate in best.candidates]
-    return ("", *(f", {float(1 - step / first):.1%} less" if step < first else ", no gain" for step in rest))
+def gains(best: Best) -> tuple[str, ...]:
+    """What each plan gains over the one of placements alone; nothing where there is none."""
+    base = next((c.step for c in best.candidates if c.alone), None)
+    if not base:
+        return ("",) * len(best.candidates)
+
+    def words(candidate: Candidate) -> str:
+        gain = float(1 - candidate.step / base)
+        return f", {gain:.1%} less than placements alone" if gain > 0 else ", no gain"
+
+    return tuple("" if c.alone else words(c) for c in best.candidates)
 
 
 def _nothing(best: Best, as_json: bool) -> int:

@@ -12,7 +12,7 @@ from ...models.cost.selection import Notify, build
 from ...models.layout.placement import Space
 from ...models.machine.machine import Machine
 from ...models.program.graph import Graph
-from ...models.text import InputError, NoAnswer, bytes_text
+from ...models.text import Inapplicable, InputError, NoAnswer, bytes_text
 from ...models.views.regions import Region
 from ...proofs.views.certificate import ViewsCertificate
 from ..planning.simple import simple_plans
@@ -75,11 +75,13 @@ def plan_views(
     try:
         found = regions_of(base, branches_of(graph), views, until.over) if regions is None else regions
         if not found:
-            raise InputError(
-                f"{graph.name} has no branches that could run beside each other on parts of {machine.name!r}; leave "
-                "out --views"
+            raise Inapplicable(
+                f"{graph.name} has no branches that could run beside each other on parts of {machine.name!r}",
+                "leave out --views",
             )
         planning = build_views(base, found, views)
+    except Inapplicable:
+        raise
     except ValueError as error:
         raise InputError(str(error)) from None
     known = simple_plans(base)

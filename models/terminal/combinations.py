@@ -77,9 +77,9 @@ class Combinations:
         for row in self.rows:
             match row:
                 case Apart(first, others, reason):
-                    other = next((o for o in others if _holds(o, asked)), None)
+                    other = next((o for o in others if _holds(o, given if self._is_neutral(o) else asked)), None)
                     if other is not None and _holds(first, asked):
-                        pair = " and ".join(self._written(t, asked, spelled) for t in (first, other))
+                        pair = " and ".join(self._written(t, given, spelled) for t in (first, other))
                         return f"{pair} do not go together: {reason.format_map(spelled)}"
                 case Needs(option, one_of, reason):
                     later = any(_name(t) in self.kinds and _name(t) not in given for t in one_of)
@@ -88,6 +88,11 @@ class Combinations:
                         written = self._written(option, asked, spelled)
                         return f"{written} needs {wanted}: {reason.format_map(spelled)}"
         return None
+
+    def _is_neutral(self, term: str) -> bool:
+        """Whether a term is a neutral value, which counts where a row names it."""
+        name, _, pattern = term.partition("=")
+        return self.neutral.get(name) == pattern
 
     def _written(self, term: str, given: Mapping[str, object], spelled: Mapping[str, str]) -> str:
         """A term that holds, as the user wrote it."""

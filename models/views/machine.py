@@ -8,6 +8,7 @@ from math import prod
 
 from ..layout.view import View
 from ..machine.machine import Machine
+from ..text import Inapplicable
 
 
 def view_machine(machine: Machine, view: View) -> Machine:
@@ -17,9 +18,9 @@ def view_machine(machine: Machine, view: View) -> Machine:
     if not view.fits(machine.hierarchy):
         raise ValueError(f"view {view.starts} {view.counts} is no box of the machine {machine.hierarchy}")
     if machine.others:
-        raise ValueError(
-            f"machine {machine.name!r} has several classes of devices; views are priced on machines of one class: "
-            "leave out --views, or take another machine"
+        raise Inapplicable(
+            f"machine {machine.name!r} has several classes of devices; views are priced on machines of one class",
+            "leave out --views, or take another machine",
         )
     if view.divides_links(machine.hierarchy) and any(level.collectives for level in machine.levels):
         raise ValueError(

@@ -123,14 +123,8 @@ def hard_gate(c: Context, node: Node) -> None:
 def _of_exponentials(function: str) -> Handler:
     def convert(c: Context, node: Node) -> None:
         x, step = _start(c, node)
-        factors = list[str]()
-        for scale in (
-            0.5,
-            0.5,
-            -0.5,
-            -0.5,
-        ):  # one exponential squared would have the gradient e^x, which may be infinite
-            factors.append(step("exp", step("scale", x, scale=scale)))
+        # one exponential squared would have the gradient e^x, which may be infinite
+        factors = [step("exp", step("scale", x, scale=scale)) for scale in (0.5, 0.5, -0.5, -0.5)]
         more, less = (step("multiply", step("scale", a, scale=0.5), b) for a, b in (factors[:2], factors[2:]))
         c.put(node, step(function, more, less, part=""))
 
