@@ -73,6 +73,14 @@ def test_what_applies() -> None:
     )
 
 
+def test_nothing_fits_and_every_part_says_why(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Placements too, whether recomputation settles them or not."""
+    for more in ((), ("--without", "recompute")):
+        assert run([*LINE, "--best", "--memory", "30KiB", *more, "-o", str(tmp_path / "p.spz")]) == 5
+        said = dict(json.loads(capsys.readouterr().out)["left_out"])
+        assert said["placements alone"].startswith("no placements fit the limit") and {"stages", "overlap"} <= set(said)
+
+
 def test_misspelled_words_are_refused() -> None:
     """The command line has choices; Python has the same words."""
     for more in (
@@ -93,6 +101,8 @@ def test_gains_are_over_placements_alone_and_reasons_name_no_option_that_nobody_
     ten, nine = Candidate(b"", 10, 1, alone=True), Candidate(b"", 9, 1)
     graph = build("bert-tiny", 4)
     assert gains(Best(graph, (nine, ten), ())) == (", 10.0% less than placements alone", "")
+    almost = Candidate(b"", 99_999, 10_000)
+    assert gains(Best(graph, (almost, ten), ())) == (", no gain", "")
     assert gains(Best(graph, (nine, nine), ())) == ("", "")
 
 

@@ -21,6 +21,7 @@ from typing import Final
 
 from ...models.cost.selection import Notify
 from ...models.pipelines.work import PER_SECOND
+from ...models.problem.claims import Infeasible
 from ...models.program.graph import Graph
 from ...models.sources.training import TrainingStep
 from ...models.text import Inapplicable, InputError, NoAnswer
@@ -144,7 +145,8 @@ class Searches:
         if self._open:
             outcome = carry_out(request, self._part(), self.progress, self.notify)
             graph, self.step = outcome.graph, outcome.step
-            self._keep_placements(outcome.planned)
+            if why := self._keep_placements(outcome.planned):
+                self.left_out.append(LeftOut("placements alone", why))
         else:
             graph, self.step = program_of(request)
         return replace(request, graph=graph, train=None, loss=None, recompute="none", precision=None, micro_batch="1")
@@ -195,8 +197,7 @@ class Searches:
 
     def _alone(self, job: PlanRequest) -> str:
         outcome = carry_out(job, self._part(), self.progress, self.notify)
-        self._keep_placements(outcome.planned)
-        return "" if self.found else "nothing was found that fits"
+        return self._keep_placements(outcome.planned)
 
     def _attempt(self, part: str, search: Callable[[], str], must: bool = False) -> None:
         """Search; what has nothing to work on is left out, and so is what comes when the limit has passed and there is
@@ -216,10 +217,16 @@ class Searches:
         if why:
             self.left_out.append(LeftOut(part, why))
 
-    def _keep_placements(self, planned: Planned) -> None:
+    def _keep_placements(self, planned: Planned) -> str:
+        """Keep the plan; why there is none otherwise."""
         if planned.plan is not None:
             scale = planned.planning.problem.scale
             self._keep(write_plan(None, with_bars(planned)), planned.answer.cost, scale, alone=True)
+            return ""
+        certificate = planned.answer.certificate
+        if certificate is not None and isinstance(certificate.claim, Infeasible):
+            return "no placements fit the limit; 'shardproof plan' with no other freedom prints the proof"
+        return "no placements were found that fit"
 
     def _keep(self, data: bytes, cost: int | None, scale: int, alone: bool = False) -> None:
         if cost is not None and data not in self.planned:

@@ -60,14 +60,14 @@ def plan_portfolio(
 
 
 def gains(best: Best) -> tuple[str, ...]:
-    """What each plan gains over the one of placements alone; nothing where there is none."""
+    """What each plan gains over the one of placements alone, to a tenth of a percent; nothing where there is none."""
     base = next((c.step for c in best.candidates if c.alone), None)
     if not base:
         return ("",) * len(best.candidates)
 
     def words(candidate: Candidate) -> str:
         gain = float(1 - candidate.step / base)
-        return f", {gain:.1%} less than placements alone" if gain > 0 else ", no gain"
+        return f", {gain:.1%} less than placements alone" if gain >= 0.0005 else ", no gain"
 
     return tuple("" if c.alone else words(c) for c in best.candidates)
 
