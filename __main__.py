@@ -71,6 +71,11 @@ VERBS = {
     "check": ("verify.verbs.check", "check_command", "Check plans and certificates; trusts no solver."),
     "diff": ("formal.verbs.report", "diff_command", "Every term in which two plans of one problem differ, priced."),
     "doctor": ("backends.verbs.doctor", "doctor_command", "What is installed, and what is missing for which verb."),
+    "equal": (
+        "formal.verbs.equal",
+        "equal_command",
+        "Does a program on ranks compute what one device computes? A proof, or numbers that differ.",
+    ),
     "explain": ("formal.verbs.explain", "explain_command", "What a plan decided, why, and what alternatives cost."),
     "export": ("backends.verbs.export", "export_command", "Write a checked plan for PyTorch's DTensor or for JAX."),
     "import": ("models.verbs.describe", "import_command", "Read a model and write it as a JSON graph."),

@@ -48,6 +48,8 @@ EXCEPTIONS = {  # files that read a foreign format with the library of that form
     "models/sources/onnx/importer.py": frozenset({"onnx", "google"}),
     "models/sources/onnx/original.py": frozenset({"onnx"}),
     "models/sources/onnx/repaired.py": frozenset({"onnx"}),
+    "models/sources/distributed/collectives.py": frozenset({"torch"}),
+    "models/sources/distributed/storage.py": frozenset({"torch"}),
     "models/sources/jax/importer.py": frozenset({"jax"}),
     "models/sources/jax/original.py": frozenset({"jax"}),
     **{
@@ -87,6 +89,10 @@ JOBS = {
 }
 """Text that is copied into exported files, and what counts the traffic of a live module: loaded by `shardproof.torch`
 alone, so they take their library at the top.
+"""
+CAPTURE = {f"models/sources/distributed/{f}.py": frozenset({"torch"}) for f in ("capture", "operators", "recorder")}
+"""What runs a user's PyTorch program and writes it down: loaded by verb `equal` alone, inside a function, so that these
+take PyTorch at the top.
 """
 COMMAND_LINE = frozenset({"click", "rich"})
 """The verbs of a room (`verbs/`) and what they share (`models/terminal/`) talk to people; nothing else does."""
@@ -128,7 +134,7 @@ def violations(path: str, source: str) -> list[str]:
                 continue
             elif top not in sys.stdlib_module_names and top not in table.theirs:
                 late_ones = table.late | EXCEPTIONS.get(path, frozenset())
-                if not (late and top in late_ones) and top not in JOBS.get(path, frozenset()):
+                if not (late and top in late_ones) and top not in (JOBS | CAPTURE).get(path, frozenset()):
                     out.append(f"{place}: {room} imports {top}" + ("" if late else " at its top"))
             elif top in {"importlib", "runpy"} and room == "verify":
                 out.append(f"{place}: verify imports {top}, which hides what it loads")
@@ -213,7 +219,7 @@ def import_all(room: str) -> str:
     names = [
         ".".join(("shardproof", *Path(f).with_suffix("").parts)).removesuffix(".__init__")
         for f in FILES
-        if f.startswith(f"{room}/")
+        if f.startswith(f"{room}/") and f not in CAPTURE
     ]
     return "import importlib\nfor n in " + repr(names) + ":\n    importlib.import_module(n)"
 

@@ -170,6 +170,11 @@ REDUCE: Final = Combinations(
     },
 )
 
+EQUAL: Final = Combinations(
+    "equal",
+    ("ranks", "grad", "layouts", "seed", "output", "force", "as_json"),
+)
+
 SCHEDULE: Final = Combinations(
     "schedule",
     (

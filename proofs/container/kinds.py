@@ -24,6 +24,7 @@ KINDS: Final[Mapping[str, tuple[str, str]]] = {
     "views.json": ("a plan with views", _PLAN),
     PORTFOLIO: ("the best of several plans", _PLAN),
     "schedule.json": ("a schedule", "check takes it"),
+    "equality.json": ("a proof that two programs are equal", "check takes it"),
     "extraction.json": ("an extraction from an e-graph", "check takes it, with the file of its e-graph beside it"),
     "certificate.json": (
         "a certificate of a selection problem",

@@ -20,6 +20,7 @@ if __name__ == "__main__":  # started as a script: tests/ is where the package `
     sys.path.insert(0, str(HERE.parent))
 
 from conformance import (
+    equalities,
     extractions,
     joint,
     overlaps,
@@ -43,7 +44,7 @@ def files() -> dict[str, bytes]:
     out |= extractions.problems()
     suites = [suite, *programs.suites(), rules.suite(), plans.suite(), schedules.suite()]
     suites += [pipelines.suite(), overlaps.suite(), viewed.suite(), extractions.suite(), joint.suite()]
-    suites += [portfolios.suite()]
+    suites += [portfolios.suite(), equalities.suite()]
     expected = []
     for case in (case for part in suites for case in part.cases):
         path = f"{case.verdict}/{case.name}.spz"

@@ -25,6 +25,7 @@ from ..verdict import CheckResult, Rounding, worst
 if TYPE_CHECKING:
     from ...models.cost.selection import Planning
     from ...models.egraphs.egraph import EGraph
+    from ...models.equality.pair import Pair
     from ...models.machine.machine import Machine
     from ...models.problem.selection_problem import SelectionProblem
     from ...models.program.graph import Graph
@@ -272,6 +273,13 @@ def _schedule(members: Mapping[str, Member], effort: Effort, about: Problems) ->
     return Judged(certificate, identity(members), (result,))
 
 
+def _equality(members: Mapping[str, Member], effort: Effort, about: Problems) -> Judged[Pair]:
+    from ..equality.certificate import check_members
+
+    pair, result = check_members(members, effort.budget)
+    return Judged(pair, identity(members), (result,))
+
+
 def _extraction(members: Mapping[str, Member], effort: Effort, about: Problems) -> Judged[ExtractionCertificate]:
     from ...models.egraphs.egraph import EGraph
     from ...proofs.egraphs.file import decode_extraction
@@ -313,6 +321,7 @@ KINDS: Final = (
     Kind("views.json", _views),
     Kind(PORTFOLIO, _portfolio),
     Kind("schedule.json", _schedule),
+    Kind("equality.json", _equality),
     Kind("extraction.json", _extraction, apart=True),
     Kind("certificate.json", _certificate, apart=True),
 )

@@ -49,6 +49,14 @@ def tell_schedule(path: str, members: Mapping[str, Member], request: Request, ki
     return Subject("schedule", found.identity, found.results, lambda r: _schedule_line(r, schedule), rest=assumed)
 
 
+def tell_equality(path: str, members: Mapping[str, Member], request: Request, kind: Kind) -> Subject:
+    """Two programs that are equal."""
+    request.refuse(path, "a proof that two programs are equal", NOTHING)
+    found = kind.judge(members, request.effort, request.about)
+    assumed = tuple(f"assumed: {a}" for a in found.main.assumptions)
+    return Subject("equality", found.identity, found.results, claim_line, rest=assumed)
+
+
 def tell_library(path: str, members: Mapping[str, Member], request: Request, kind: Kind) -> Subject:
     """A rule library."""
     request.refuse(path, "a rule library", NOTHING)

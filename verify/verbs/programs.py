@@ -28,6 +28,7 @@ from ..verdict import CheckResult
 from .kinds import Kind
 from .others import (
     tell_certificate,
+    tell_equality,
     tell_extraction,
     tell_library,
     tell_placements,
@@ -259,6 +260,7 @@ TELL: Final[Mapping[str, Teller]] = {
     ).tell,
     PORTFOLIO: tell_portfolio,
     "schedule.json": tell_schedule,
+    "equality.json": tell_equality,
     "extraction.json": tell_extraction,
     "certificate.json": tell_certificate,
 }

@@ -1,0 +1,147 @@
+"""Finds in which part of a whole tensor a rank's tensor lies, from shapes and values.
+
+A block of the whole at the place where shapes let it lie; else, along one dimension, rows that are found one by one
+(interleaved, zigzag).  Tensors in which nothing tells rows apart (zeros, ones) lie where the others of this rank that
+are split into as many parts lie.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from itertools import product
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ...models.equality.pair import Part, Runs
+
+Array = NDArray[np.generic]
+NEAR = 1e-6
+"""Differences between tensors that are the same, as a part of their greatest element."""
+
+
+def alike(a: Array, b: Array) -> bool:
+    """Whether two arrays are the same up to rounding.
+
+    >>> alike(np.array([1.0, 2.0]), np.array([1.0, 2.0 + 1e-9]))
+    True
+    """
+    if a.shape != b.shape:
+        return False
+    if not a.size:
+        return True
+    x, y = a.astype(np.float64), b.astype(np.float64)
+    good = np.isfinite(y)
+    if not np.array_equal(good, np.isfinite(x)):
+        return False
+    most = float(np.max(np.abs(y[good]), initial=0.0))
+    return bool(np.all(np.abs(x[good] - y[good]) <= NEAR * most))
+
+
+class Places:
+    """What is learnt of a rank: which part it has of tensors that fall into so many."""
+
+    def __init__(self, rank: int, ranks: int) -> None:
+        self.rank, self.ranks = rank, ranks
+        self.known: dict[int, int] = {}
+        self.seen: dict[int, set[int]] = {}
+        self.rows = set[Runs]()
+
+    def expected(self, parts: int) -> int:
+        """Which of so many parts this rank has, as far as is known."""
+        return self.known.get(parts, self.rank % parts if parts > 0 else 0)
+
+    def learn(self, shape: Sequence[int], whole: Sequence[int], place: tuple[Runs, ...]) -> None:
+        """Keep in mind a place that values have told."""
+        for n, m, runs in zip(shape, whole, place, strict=True):
+            if n and n < m and m % n == 0 and len(runs) == 1 and runs[0][1] % n == 0:
+                self.known.setdefault(m // n, runs[0][1] // n)
+                self.seen.setdefault(m // n, set()).add(runs[0][1] // n)
+            elif len(runs) > 1:
+                self.rows.add(runs)
+
+    def usual(self, shape: Sequence[int], whole: Sequence[int], place: tuple[Runs, ...]) -> bool:
+        """Whether a result may lie there: as an input does, or in the block of this rank."""
+        for n, m, runs in zip(shape, whole, place, strict=True):
+            if len(runs) > 1 and runs not in self.rows:
+                return False
+            if len(runs) == 1 and 0 < n < m:
+                parts = -(-m // n)
+                if runs[0][1] not in {k * n for k in {self.expected(parts), *self.seen.get(parts, ())}}:
+                    return False
+        return True
+
+    def find(self, a: Array, whole: Array) -> tuple[tuple[Runs, ...], bool] | None:
+        """The place of `a` in `whole`, and whether values alone tell it; None if it is no part."""
+        if a.ndim != whole.ndim or any(n > m for n, m in zip(a.shape, whole.shape, strict=True)):
+            return None
+        blocks = [place for place in self._offsets(a.shape, whole.shape) if alike(a, whole[_block(place, a.shape)])]
+        if blocks:
+            best = blocks[0]
+            return tuple(((0, first, n),) for first, n in zip(best, a.shape, strict=True)), len(blocks) == 1
+        for dim in range(a.ndim):
+            if any(n != m for d, (n, m) in enumerate(zip(a.shape, whole.shape, strict=True)) if d != dim):
+                continue
+            if (runs := _rows(np.moveaxis(a, dim, 0), np.moveaxis(whole, dim, 0))) is not None:
+                place: list[Runs] = [((0, 0, n),) for n in a.shape]
+                place[dim] = runs
+                return tuple(place), True
+        return None
+
+    def _offsets(self, shape: Sequence[int], whole: Sequence[int]) -> Iterator[tuple[int, ...]]:
+        """First positions where a block may lie, the expected one first."""
+        choices = []
+        for n, m in zip(shape, whole, strict=True):
+            if n == m or not n:
+                choices.append([0])
+                continue
+            first = self.expected(-(-m // n)) * n
+            near = [first] if first + n <= m else []
+            choices.append([*near, *(k for k in range(m - n + 1) if k != first)])
+        yield from product(*choices)
+
+
+def _block(first: Sequence[int], shape: Sequence[int]) -> tuple[slice, ...]:
+    return tuple(slice(k, k + n) for k, n in zip(first, shape, strict=True))
+
+
+def _rows(a: Array, whole: Array) -> Runs | None:
+    """Where each row of one array stands in another, as runs."""
+    found = list[int]()
+    for row in a:
+        near = found[-1] + 1 if found else 0
+        order = [near, *(k for k in range(len(whole)) if k != near)]
+        at = next((k for k in order if k < len(whole) and alike(row, whole[k])), None)
+        if at is None:
+            return None
+        found.append(at)
+    runs = list[tuple[int, int, int]]()
+    for here, there in enumerate(found):
+        if runs and there == runs[-1][1] + runs[-1][2]:
+            runs[-1] = (runs[-1][0], runs[-1][1], runs[-1][2] + 1)
+        else:
+            runs.append((here, there, 1))
+    return tuple(runs)
+
+
+def taken(whole: Array, part: Part) -> Array:
+    """The elements of a part."""
+    for dim, runs in enumerate(part.runs):
+        index = [there + k for _, there, many in runs for k in range(many)]
+        whole = np.take(whole, index, axis=dim)
+    return whole
+
+
+def first_difference(a: Array, b: Array) -> tuple[tuple[int, ...], float, float]:
+    """Where two arrays of one shape differ most, and both numbers there."""
+    x, y = a.astype(np.float64), b.astype(np.float64)
+    apart = np.where(np.isfinite(x) & np.isfinite(y), np.abs(x - y), np.inf)
+    apart = np.where((x == y) | (np.isnan(x) & np.isnan(y)), 0, apart)
+    at = np.unravel_index(int(np.argmax(apart)), apart.shape) if apart.size else ()
+    place = tuple(int(i) for i in at)
+    return place, float(x[place]), float(y[place])
+
+
+def named_first(name: str, wholes: Mapping[str, Array]) -> list[str]:
+    """Names of whole tensors, that of this name first."""
+    return [name, *(n for n in wholes if n != name)] if name in wholes else list(wholes)

@@ -1,0 +1,202 @@
+"""Verb `equal`: does the program that runs on ranks compute what one device computes?
+
+Both are run once on small inputs, ranks under process groups that send nothing, and written down step by step.  Numbers
+look for a difference; what they do not find is proved by normal forms, in the checker, and kept with `-o`.
+Exit codes: 0 equal, 10 different, 5 undecided, 3 not readable.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import cast
+
+import click
+
+from ...models.equality.pair import Given, Known, Part
+from ...models.problem.claims import Verdict
+from ...models.sources.building.python_file import load_object
+from ...models.terminal.console import Exit, Watch, emit, say
+from ...models.terminal.options import Count, combined, force_option, json_option, output_option
+from ...models.text import InputError
+from ...proofs.equality.file import write_equality
+from ...proofs.publishing.publisher import Publisher
+from ..equality.layouts import Layouts, read_layouts, summed
+from ..equality.question import Difference, Held, Question, Unmatched
+from .combinations import EQUAL
+
+MOST_RANKS = 512
+
+
+@click.command("equal")
+@click.argument("single")
+@click.argument("distributed")
+@click.option("--ranks", type=Count(1, MOST_RANKS), required=True, help="Ranks on which DISTRIBUTED runs.")
+@click.option("--grad", is_flag=True, help="Compare gradients of all floating-point inputs and parameters too.")
+@click.option(
+    "--layouts",
+    type=click.Path(path_type=Path),
+    help="JSON: where tensors lie that values do not tell, and outputs that are parts of a sum.",
+)
+@click.option("--seed", type=Count(0, 1 << 31), default=0, show_default=True, help="Of the numbers that are drawn.")
+@output_option("-o", "--output", help="Write the proof (.spz).")
+@force_option
+@json_option
+@click.pass_obj
+@combined(EQUAL)
+def equal_command(
+    publisher: Publisher,
+    single: str,
+    distributed: str,
+    ranks: int,
+    grad: bool,
+    layouts: Path | None,
+    seed: int,
+    output: Path | None,
+    as_json: bool,
+) -> int:
+    """Whether DISTRIBUTED (FILE.py:NAME, called with rank and ranks) computes on every rank what SINGLE (FILE.py:NAME)
+    computes on one device.  Both return what is called and its inputs.
+    """
+    said = read_layouts(layouts)
+    with Watch("running both programs"):
+        question = _question(single, distributed, ranks, grad, said)
+    with Watch("comparing numbers"):
+        try:
+            found = question.differs(seed)
+        except Unmatched as error:
+            found = Difference("", None, str(error))
+    if found is not None:
+        return _different(found, question, as_json)
+    with Watch("proving"):
+        published = publisher.publish(output, write_equality(question.pair()))
+    proved = published.verdict is Verdict.PROVED
+    document: dict[str, object] = {
+        "verdict": "equal" if proved else "undecided",
+        "ranks": ranks,
+        "reason": published.reason,
+        **_described(question),
+        "assumptions": list(published.assumptions),
+        "identity": published.identity,
+        "certificate": None if published.path is None else str(published.path),
+    }
+    if as_json:
+        emit(document)
+    else:
+        for line in _lines(question):
+            say(line)
+        if proved:
+            count = sum(len(r) for r in question.results)
+            say(f"equal: {count} outputs on {ranks} ranks, proved over the real numbers")
+            say(f"assumed: {', '.join(published.assumptions)}")
+        else:
+            say(f"undecided: {published.reason}; numbers do not differ")
+        if published.path is not None:
+            say(f"wrote {published.path}")
+    return Exit.DONE if proved else Exit.UNDECIDED
+
+
+def _question(single: str, distributed: str, ranks: int, grad: bool, said: Layouts) -> Question:
+    try:
+        from ...models.sources.distributed.capture import Unreadable, capture
+    except ModuleNotFoundError as error:
+        raise InputError(f"equal runs PyTorch programs; install the extra [torch] ({error})") from error
+    makers = [_maker(single), _maker(distributed)]
+    try:
+        one = capture(makers[0], None, 1, grad)
+        many = [capture(makers[1], rank, ranks, grad) for rank in range(ranks)]
+    except Unreadable as error:
+        raise InputError(str(error)) from error
+    partial = [name for name, layout in said.outputs.items() if layout.partial]
+    programs = []
+    for rank, held in enumerate(many):
+        names = dict(held.program.outputs)
+        for name in said.outputs:
+            if name not in names:
+                raise InputError(f"--layouts: rank {rank} has no output {name!r}; it has {', '.join(names)}")
+        programs.append(Held(summed(held.program, partial, ranks), held.arrays))
+    try:
+        return Question(Held(one.program, one.arrays), programs, said)
+    except Unmatched as error:
+        raise InputError(str(error)) from error
+
+
+def _maker(place: str) -> Callable[..., object]:
+    path, colon, name = place.rpartition(":")
+    if not colon:
+        raise InputError(f"{place!r}: write FILE.py:NAME")
+    found = load_object(Path(path), name)
+    if not callable(found):
+        raise InputError(f"{place}: is not called; write a function that returns what is called and its inputs")
+    return cast("Callable[..., object]", found)
+
+
+def _different(found: Difference, question: Question, as_json: bool) -> int:
+    where = f"{found.output} of rank {found.rank}" if found.output else ""
+    if as_json:
+        emit(
+            {
+                "verdict": "different",
+                "ranks": len(question.ranks),
+                "output": found.output,
+                "rank": found.rank,
+                "reason": found.reason,
+                "line": found.line,
+                "numbers": None if found.numbers is None else [repr(x) for x in found.numbers],
+                **_described(question),
+            }
+        )
+        return Exit.REFUTED
+    for line in _lines(question):
+        say(line)
+    say(f"different: {where}{where and ' '}{found.reason}")
+    if found.numbers is not None:
+        say(f"  there {found.numbers[0]!r}, on one device {found.numbers[1]!r}")
+    if found.line:
+        say(f"  at {found.line}")
+    return Exit.REFUTED
+
+
+def _described(question: Question) -> dict[str, object]:
+    rows = list[dict[str, object]]()
+    for rank, (held, given) in enumerate(zip(question.ranks, question.given, strict=True)):
+        for source in held.program.sources:
+            if (what := given.get(source.number)) is not None:
+                rows.append({"rank": rank, "tensor": source.name, "is": _words(question, what)})
+    outputs = [
+        {"rank": rank, "tensor": name, "is": _words(question, part, True)}
+        for rank, results in enumerate(question.results)
+        for name, part in results
+    ]
+    return {"inputs": rows, "outputs": outputs}
+
+
+def _words(question: Question, given: Given, output: bool = False) -> str:
+    if isinstance(given, Known):
+        return f"constant {given.number}" if given.number is not None else "a constant of its own"
+    return part_words(given, question.shape(given.of, output))
+
+
+def part_words(part: Part, shape: tuple[int, ...]) -> str:
+    """A part as people say it.
+
+    >>> part_words(Part("w", (((0, 4, 4),), ((0, 0, 3),))), (8, 3))
+    'w, 4:8 of dimension 0'
+    """
+    cut = [
+        f"{', '.join(f'{there}:{there + many}' for _, there, many in runs)} of dimension {dim}"
+        for dim, (runs, n) in enumerate(zip(part.runs, shape, strict=True))
+        if runs != ((0, 0, n),)
+    ]
+    return f"{part.of}, {'; '.join(cut)}" if cut else f"{part.of}, whole"
+
+
+def _lines(question: Question) -> list[str]:
+    """What ranks are given and make, one line for each tensor of rank 0 and how many others are like it."""
+    found = list[str]()
+    for title, rows in (("given", question.given[0]), ("makes", dict(question.results[0]))):
+        names = {s.number: s.name for s in question.ranks[0].program.sources}
+        for key, what in list(rows.items())[:24]:
+            name = names.get(key, str(key)) if isinstance(key, int) else key
+            found.append(f"  {title:6} {name}: {_words(question, what, title == 'makes')} (rank 0)")
+    return found

@@ -1,0 +1,1 @@
+"""Describes what runs on ranks: one list of steps per rank, for `shardproof equal`."""

@@ -1,0 +1,52 @@
+"""A question of equality: a program on one device, programs on ranks, and which part of what every rank is given.
+
+runs       of one dimension: (first here, first there, how many): where a rank's positions lie in the whole tensor
+part       the name of the whole and the runs of every dimension
+known      a constant of one number, or the hash of one's bytes: equal hashes are equal constants
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from .program import RankProgram
+
+Runs = tuple[tuple[int, int, int], ...]
+
+
+@dataclass(frozen=True)
+class Part:
+    """A rank's tensor as a part of a whole one."""
+
+    of: str
+    runs: tuple[Runs, ...]
+
+    def whole(self, shape: tuple[int, ...]) -> bool:
+        """Whether it is all of a tensor of this shape, in order."""
+        return all(r == ((0, 0, n),) for r, n in zip(self.runs, shape, strict=True))
+
+
+@dataclass(frozen=True)
+class Known:
+    """A constant: one number, or the hash of its bytes."""
+
+    number: float | None
+    content: str
+
+
+Given = Part | Known
+
+
+@dataclass(frozen=True)
+class Pair:
+    """`given`: for one device and for every rank, what its sources are, by number; `results`: for every rank, in which
+    part of which output of the one device each of its outputs lies; `floors`: integer inputs of one device that are
+    never below 0.
+    """
+
+    single: RankProgram
+    ranks: tuple[RankProgram, ...]
+    constants: tuple[tuple[int, Known], ...]
+    given: tuple[tuple[tuple[int, Given], ...], ...]
+    results: tuple[tuple[tuple[str, Part], ...], ...]
+    floors: tuple[str, ...]

@@ -1,0 +1,95 @@
+"""Runs programs of ranks beside one another: which step is next, who waits for whom, and what never ends.
+
+Steps of a rank run in order.  Ranks of a group meet at a collective; a message is received after it was sent, the first
+of one sender, receiver and tag first.  What cannot go on is `Stuck`: another collective than the others of the group
+have, a message that nobody sends.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+from .program import COLLECTIVES, RankProgram, Step
+
+Meeting = tuple[tuple[int, Step], ...]
+"""Ranks with their steps: one for a local step, all of a group for a collective, sender and receiver of a message."""
+
+
+@dataclass(frozen=True)
+class Stuck(Exception):
+    """Ranks that wait for ever, each with the step at which it does."""
+
+    waiting: Meeting
+    reason: str
+
+    def __str__(self) -> str:
+        places = "; ".join(f"rank {r} at {s.operator}{s.line and f' ({s.line})'}" for r, s in self.waiting[:4])
+        return f"{self.reason}: {places}"
+
+
+def group(step: Step) -> tuple[int, ...]:
+    """Ranks of the group of a collective."""
+    ranks = step.word("ranks")
+    return ranks if isinstance(ranks, tuple) else ()
+
+
+def meetings(programs: Sequence[RankProgram]) -> Iterator[Meeting]:
+    """Steps in an order in which they can run.  Raises `Stuck`."""
+    at = [0] * len(programs)
+    sent: dict[tuple[object, ...], deque[tuple[int, Step]]] = {}
+    while True:
+        moved = False
+        for rank, program in enumerate(programs):
+            while at[rank] < len(program.steps):
+                step = program.steps[at[rank]]
+                if step.operator == "send":
+                    sent.setdefault((rank, step.word("to"), step.word("tag")), deque()).append((rank, step))
+                elif step.operator == "recv":
+                    queue = sent.get((step.word("of"), rank, step.word("tag")))
+                    if not queue:
+                        break
+                    yield queue.popleft(), (rank, step)
+                elif step.operator in COLLECTIVES or step.operator == "barrier":
+                    together = _together(programs, at, group(step))
+                    if together is None:
+                        break
+                    if step.operator != "barrier":
+                        yield together
+                    for other, _ in together:
+                        at[other] += 1
+                    moved = True
+                    continue
+                else:
+                    yield ((rank, step),)
+                at[rank] += 1
+                moved = True
+        if not moved:
+            break
+    waiting = tuple((r, p.steps[at[r]]) for r, p in enumerate(programs) if at[r] < len(p.steps))
+    if waiting:
+        raise Stuck(waiting, "ranks wait for one another for ever")
+    if left := [one for queue in sent.values() for one in queue]:
+        raise Stuck(tuple(left), "messages are never received")
+
+
+def _together(programs: Sequence[RankProgram], at: Sequence[int], ranks: tuple[int, ...]) -> Meeting | None:
+    """The collective at which all ranks of a group stand; None if one of them is not there yet."""
+    found = list[tuple[int, Step]]()
+    for rank in ranks:
+        if rank >= len(programs) or at[rank] >= len(programs[rank].steps):
+            return None
+        step = programs[rank].steps[at[rank]]
+        if (step.operator not in COLLECTIVES and step.operator != "barrier") or group(step) != ranks:
+            return None
+        found.append((rank, step))
+    first = found[0][1]
+    for _, step in found[1:]:
+        if step.operator != first.operator or dict(step.words).get("op") != dict(first.words).get("op"):
+            raise Stuck(tuple(found), "ranks of a group call different collectives")
+        if len(programs[0].tensors) and step.operator != "all_to_all":
+            shapes = {programs[r].tensors[s.reads[0]].shape for r, s in found}
+            if len(shapes) > 1 and step.operator != "all_gather":
+                raise Stuck(tuple(found), f"ranks of a group send different shapes {sorted(shapes)[:2]}")
+    return tuple(found)

@@ -1,0 +1,244 @@
+"""Runs a PyTorch program once, on one device or as one rank of many, and writes it down for `shardproof equal`.
+
+Ranks run one after another in this process, under a process group of the right size that sends nothing (PyTorch's
+`fake` backend): shapes are those of the job, values after the first collective are not, and nobody reads them.
+"""
+
+from __future__ import annotations
+
+import functools
+import inspect
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch.nn.attention import SDPBackend, sdpa_kernel
+
+from ...equality.program import COLLECTIVES, RankProgram, Step
+from .collectives import noting_reductions
+from .recorder import Recorder
+from .storage import Unreadable
+
+__all__ = ["Captured", "Unreadable", "capture"]
+
+KEPT = COLLECTIVES | {"send", "recv", "barrier"}
+"""Steps that stay, whether or not anything reads what they make."""
+
+
+@dataclass(frozen=True, eq=False)
+class Captured:
+    """A program with the values of its sources, and what the run itself gave for its outputs (of a rank: before any
+    communication counted).
+    """
+
+    program: RankProgram
+    arrays: Mapping[int, NDArray[np.generic]]
+    results: tuple[NDArray[np.generic], ...]
+
+
+def capture(make: Callable[..., object], rank: int | None, ranks: int, gradients: bool) -> Captured:
+    """Run `make()`, or `make(rank, ranks)` as one rank, and what it returns: what is called, and its inputs.
+
+    `gradients`: of all floating-point inputs and parameters are outputs too, of the one number that comes out, or of
+    all outputs times cotangents that are further inputs.  Raises `Unreadable`, naming operator and line.
+    """
+    with _group(rank, ranks), noting_reductions():
+        try:
+            called, inputs = _made(make() if rank is None else make(rank, ranks))
+            return _run(called, inputs, gradients)
+        except Unreadable:
+            raise
+        except Exception as error:
+            raise Unreadable(
+                f"{'SINGLE' if rank is None else f'rank {rank}'}: {type(error).__name__}: {error}"
+            ) from error
+
+
+@contextmanager
+def _group(rank: int | None, ranks: int) -> Iterator[None]:
+    """A process group of so many ranks, of which this process is one."""
+    if rank is None:
+        yield
+        return
+    import torch.distributed as dist
+    from torch.testing._internal.distributed.fake_pg import FakeStore
+
+    if dist.is_initialized():
+        raise Unreadable("a process group is there already: SINGLE and DISTRIBUTED must not make the default one")
+    dist.init_process_group("fake", rank=rank, world_size=ranks, store=FakeStore())
+    try:
+        yield
+    finally:
+        dist.destroy_process_group()
+
+
+def _made(found: object) -> tuple[Callable[..., object], object]:
+    if not isinstance(found, tuple | list) or len(found) != 2 or not callable(found[0]):
+        raise Unreadable("must return what is called and its inputs: (callable, inputs)")
+    return found[0], found[1]
+
+
+def _run(called: Callable[..., object], inputs: object, gradients: bool) -> Captured:
+    recorder, wanted = Recorder(), dict[str, torch.Tensor]()
+    for name, tensor in _reachable(called).items():
+        local = _local(tensor)
+        if recorder.memory.find(local) is None:
+            recorder.source(local, name, "parameter")
+            if tensor.is_floating_point() and tensor.requires_grad and tensor.is_leaf:
+                wanted[name] = tensor
+    args, kwargs = _arguments(inputs)
+    new = dict[int | str, Any]()
+    for name, key, value in [(f"input {i}", i, v) for i, v in enumerate(args)] + [(k, k, v) for k, v in kwargs.items()]:
+        new[key] = _input(recorder, name, value, gradients, wanted)
+    before = {name: tensor.grad for name, tensor in wanted.items()}
+    for tensor in wanted.values():
+        tensor.grad = None
+    with recorder, sdpa_kernel(SDPBackend.MATH):
+        out = called(*(new[i] for i in range(len(args))), **{k: new[k] for k in kwargs})
+        outputs = dict(_named(out, "output"))
+        if not outputs:
+            raise Unreadable("returns no tensor")
+        numbers = {name: recorder.number(_local(t)) for name, t in outputs.items()}
+        results = {name: _local(t) for name, t in outputs.items()}
+        if gradients:
+            for name, grad in _gradients(recorder, outputs, wanted).items():
+                numbers[name], results[name] = recorder.number(grad), grad
+    for name, tensor in wanted.items():
+        tensor.grad = before[name]
+    program = _pruned(
+        RankProgram(tuple(recorder.sources), tuple(recorder.steps), tuple(numbers.items()), tuple(recorder.tensors))
+    )
+    arrays = {s.number: _array(recorder.arrays[s.number]) for s in program.sources}
+    return Captured(program, arrays, tuple(_array(t) for t in results.values()))
+
+
+def _local(tensor: torch.Tensor) -> torch.Tensor:
+    """The tensor of this rank."""
+    if hasattr(tensor, "to_local"):
+        tensor = tensor.to_local()
+    return tensor.wait() if hasattr(tensor, "wait") else tensor
+
+
+def _array(tensor: torch.Tensor) -> NDArray[np.generic]:
+    tensor = tensor.detach()
+    return np.asarray((tensor.float() if tensor.dtype in (torch.bfloat16, torch.float16) else tensor).numpy())
+
+
+def _arguments(inputs: object) -> tuple[list[Any], dict[str, Any]]:
+    if isinstance(inputs, Mapping):
+        return [], {str(k): v for k, v in inputs.items()}
+    return (list(inputs) if isinstance(inputs, tuple | list) else [inputs]), {}
+
+
+def _input(recorder: Recorder, name: str, value: Any, gradients: bool, wanted: dict[str, torch.Tensor]) -> Any:
+    """An input, its tensors in place of those that are given, so that nothing of the user's is written into."""
+    if isinstance(value, torch.Tensor):
+        if hasattr(value, "to_local"):
+            recorder.source(_local(value), name, "input")
+            return value
+        known = recorder.memory.find(value)
+        if known is not None:  # a parameter that is passed in
+            return value
+        tensor = value.detach().clone()
+        if value.is_floating_point() and (value.requires_grad or gradients):
+            tensor.requires_grad_(True)
+            wanted[name] = tensor
+        recorder.source(tensor, name, "input")
+        return tensor
+    if isinstance(value, tuple | list):
+        return type(value)(_input(recorder, f"{name}.{i}", v, gradients, wanted) for i, v in enumerate(value))
+    if isinstance(value, dict):
+        return {k: _input(recorder, f"{name}.{k}", v, gradients, wanted) for k, v in value.items()}
+    return value
+
+
+def _named(out: object, name: str) -> Iterator[tuple[str, torch.Tensor]]:
+    if isinstance(out, torch.Tensor):
+        yield name, out
+    elif isinstance(out, Mapping):
+        for key, value in out.items():
+            yield from _named(value, f"{name}.{key}")
+    elif isinstance(out, tuple | list):
+        for i, value in enumerate(out):
+            yield from _named(value, f"{name}.{i}")
+
+
+def _gradients(
+    recorder: Recorder, outputs: Mapping[str, torch.Tensor], wanted: Mapping[str, torch.Tensor]
+) -> dict[str, torch.Tensor]:
+    real = {n: t for n, t in outputs.items() if t.is_floating_point() and t.requires_grad}
+    if not real:
+        raise Unreadable("--grad: no output depends on anything that has a gradient")
+    if len(real) == 1 and next(iter(real.values())).numel() == 1:
+        next(iter(real.values())).backward()
+    else:
+        with torch.utils._python_dispatch._disable_current_modes():
+            generator = torch.Generator().manual_seed(0)
+            given = {n: torch.randn(t.shape, generator=generator).to(t.dtype) for n, t in real.items()}
+            for name, tensor in given.items():
+                recorder.source(tensor, f"cotangent {name}", "input")
+        torch.autograd.backward(list(real.values()), [given[n] for n in real])
+    found = {}
+    for name, tensor in wanted.items():
+        grad = tensor.grad
+        found[f"grad {name}"] = torch.zeros_like(_local(tensor)) if grad is None else _local(grad)
+    return found
+
+
+def _reachable(called: Callable[..., object]) -> dict[str, torch.Tensor]:
+    """Parameters, buffers and tensors that what is called holds, by name."""
+    found, seen = dict[str, torch.Tensor](), set[int]()
+
+    def look(value: object, name: str, depth: int) -> None:
+        if id(value) in seen or depth > 3:
+            return
+        seen.add(id(value))
+        if isinstance(value, torch.nn.Module):
+            rows = [*value.named_parameters(), *value.named_buffers()]
+            for key, tensor in rows:
+                found.setdefault(f"{name}.{key}" if name else key, tensor)
+        elif isinstance(value, torch.Tensor):
+            found.setdefault(name or "tensor", value)
+        elif isinstance(value, functools.partial):
+            look(value.func, name, depth)
+            for i, arg in enumerate(value.args):
+                look(arg, f"{name}{i}", depth + 1)
+            for key, arg in value.keywords.items():
+                look(arg, key, depth + 1)
+        elif inspect.ismethod(value):
+            look(value.__self__, name, depth)
+        elif inspect.isfunction(value):
+            inside = inspect.getclosurevars(value)
+            for key, arg in {**inside.globals, **inside.nonlocals}.items():
+                look(arg, "" if isinstance(arg, torch.nn.Module) else key, depth + 1)
+            for key, parameter in inspect.signature(value).parameters.items():
+                look(parameter.default, key, depth + 1)
+        elif isinstance(value, Mapping):
+            for key, arg in value.items():
+                look(arg, f"{name}.{key}" if name else str(key), depth + 1)
+        elif isinstance(value, tuple | list):
+            for i, arg in enumerate(value):
+                look(arg, f"{name}.{i}", depth + 1)
+        elif hasattr(value, "__dict__") and not inspect.isclass(value) and not inspect.ismodule(value):
+            for key, arg in vars(value).items():
+                look(arg, f"{name}.{key}" if name else key, depth + 1)
+
+    look(called, "", 0)
+    return found
+
+
+def _pruned(program: RankProgram) -> RankProgram:
+    """Without steps, sources and numbers that nothing needs."""
+    needed = {n for _, n in program.outputs}
+    kept = list[Step]()
+    for step in reversed(program.steps):
+        if step.operator in KEPT or needed & set(step.makes):
+            kept.append(step)
+            needed |= set(step.reads)
+    kept.reverse()
+    sources = [s for s in program.sources if s.number in needed or s.kind != "constant"]
+    return RankProgram(tuple(sources), tuple(kept), program.outputs, program.tensors)

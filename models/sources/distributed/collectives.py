@@ -1,0 +1,260 @@
+"""Writes down what PyTorch's process groups are asked for: collectives and messages of `torch.distributed`, in place
+and functional, with the global ranks of their group.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any, Final
+
+from ...equality.program import Word
+from .storage import Unreadable
+
+if TYPE_CHECKING:
+    import torch
+
+    from .recorder import Recorder
+
+OPS: Final = ("SUM", "AVG", "MAX", "MIN", "PRODUCT")
+_asked = list[str]()
+
+
+@contextmanager
+def noting_reductions() -> Iterator[None]:
+    """While the reductions that are asked for are noted: what is passed on hides which one it is."""
+    import torch.distributed.distributed_c10d as c10d
+
+    names = ("AllreduceOptions", "ReduceOptions", "ReduceScatterOptions")
+    before = {name: getattr(c10d, name) for name in names}
+
+    def noting(cls: Any) -> type:
+        def note(self: object, name: str, value: object) -> None:
+            if name == "reduceOp":
+                _asked.append(_op_name(value))
+            cls.__setattr__(self, name, value)
+
+        return type(cls.__name__, (cls,), {"__setattr__": note})
+
+    for name, cls in before.items():
+        setattr(c10d, name, noting(cls))
+    try:
+        yield
+    finally:
+        for name, cls in before.items():
+            setattr(c10d, name, cls)
+        _asked.clear()
+
+
+def _op_name(value: object) -> str:
+    import torch.distributed as dist
+
+    for name in OPS:
+        if value == getattr(dist.ReduceOp, name):
+            return name.lower()
+    return str(value)
+
+
+def _op(place: str) -> str:
+    """The reduction that was asked for last."""
+    if not _asked:
+        raise Unreadable(f"a reduction at {place} does not say which one: call it by torch.distributed")
+    name = _asked[-1]
+    _asked.clear()
+    if name.upper() not in OPS:
+        raise Unreadable(f"reduction {name} at {place} is not known here")
+    return name
+
+
+def _group(value: object) -> tuple[int, ...]:
+    import torch.distributed as dist
+    import torch.distributed.distributed_c10d as c10d
+
+    if isinstance(value, str):
+        group = c10d._resolve_process_group(value)
+    elif isinstance(value, dist.ProcessGroup):
+        group = value
+    else:
+        group = dist.ProcessGroup.unbox(value)
+    return tuple(dist.get_process_group_ranks(group))
+
+
+Args = Sequence[Any]
+
+
+def record(recorder: Recorder, name: str, args: Args, run: Callable[[], object]) -> object:
+    """One operator of `c10d` or `_c10d_functional`: writes it down, runs it, and says what its tensors hold then."""
+    functional = name.startswith("_c10d_functional")
+    op = name.rpartition("::")[2]
+    if op in ("wait_tensor", "_wrap_tensor_autograd"):
+        return run()
+    if functional:
+        return _functional(recorder, op.removesuffix("_"), args, run, op.endswith("_"))
+    place = recorder.place()
+    match op:
+        case "allreduce_":
+            ranks, how = _group(args[1]), _op(place)
+            found = [(t, _step(recorder, "all_reduce", t, ranks, op=how)) for t in args[0]]
+        case "reduce_":
+            ranks, how = _group(args[1]), _op(place)
+            target = ranks[args[3]]
+            found = [(t, _step(recorder, "reduce", t, ranks, op=how, target=target)) for t in args[0]]
+        case "broadcast_":
+            ranks = _group(args[1])
+            found = [(t, _step(recorder, "broadcast", t, ranks, source=ranks[args[2]])) for t in args[0]]
+        case "_allgather_base_":
+            ranks = _group(args[2])
+            found = [(args[0], _gathered(recorder, args[1], ranks, tuple(args[0].shape)))]
+        case "allgather_":
+            ranks = _group(args[2])
+            found = _listed(recorder, args[0][0], args[1][0], ranks)
+        case "_reduce_scatter_base_":
+            ranks, how = _group(args[2]), _op(place)
+            found = [(args[0], _scattered(recorder, recorder.number(args[1]), args[1], args[0], ranks, how))]
+        case "reduce_scatter_":
+            ranks, how = _group(args[2]), _op(place)
+            whole = recorder.stacked(args[1][0])
+            found = [(args[0][0], _scattered(recorder, whole, args[1][0][0], args[0][0], ranks, how, len(ranks)))]
+        case "alltoall_base_":
+            ranks = _group(args[2])
+            found = [(args[0], _exchanged(recorder, args[1], ranks, args[4], args[3], tuple(args[0].shape)))]
+        case "alltoall_":
+            found = _exchanged_lists(recorder, args[0], args[1], _group(args[2]))
+        case "send":
+            ranks = _group(args[1])
+            for t in args[0]:
+                words: Mapping[str, Word] = {"to": ranks[args[2]], "tag": args[3]}
+                recorder.step("send", (recorder.number(t),), words, ())
+            return run()
+        case "recv_":
+            ranks = _group(args[1])
+            if args[2] < 0:
+                raise Unreadable(f"receives from anybody, {place}")
+            found = [
+                (t, recorder.step("recv", (), {"of": ranks[args[2]], "tag": args[3]}, ((tuple(t.shape), t.dtype),))[0])
+                for t in args[0]
+            ]
+        case "barrier":
+            recorder.step("barrier", (), {"ranks": _group(args[1])}, ())
+            return run()
+        case _:
+            raise Unreadable(f"collective {op} ({place}) is not known here")
+    out = run()
+    for tensor, number in found:
+        recorder.write(tensor, number)
+    return out
+
+
+def _step(recorder: Recorder, name: str, t: torch.Tensor, ranks: tuple[int, ...], **words: Word) -> int:
+    made = ((tuple(t.shape), t.dtype),)
+    return recorder.step(name, (recorder.number(t),), {**words, "ranks": ranks}, made)[0]
+
+
+def _wide(shape: Sequence[int]) -> tuple[int, ...]:
+    return tuple(shape) or (1,)
+
+
+def _gathered(recorder: Recorder, t: torch.Tensor, ranks: tuple[int, ...], shape: tuple[int, ...]) -> int:
+    one = _wide(t.shape)
+    mine = recorder.reshaped(recorder.number(t), one, t.dtype)
+    made = (len(ranks) * one[0], *one[1:])
+    number = recorder.step("all_gather", (mine,), {"ranks": ranks}, ((made, t.dtype),))[0]
+    return recorder.reshaped(number, shape, t.dtype)
+
+
+def _listed(
+    recorder: Recorder, outs: Sequence[torch.Tensor], t: torch.Tensor, ranks: tuple[int, ...]
+) -> list[tuple[torch.Tensor, int]]:
+    mine = recorder.reshaped(recorder.number(t), (1, *t.shape), t.dtype)
+    all_of = recorder.step("all_gather", (mine,), {"ranks": ranks}, (((len(ranks), *t.shape), t.dtype),))[0]
+    found = []
+    for i, out in enumerate(outs):
+        words: Mapping[str, Word] = {"dim": 0, "start": i, "stop": i + 1, "step": 1}
+        one = recorder.step("slice", (all_of,), words, (((1, *t.shape), t.dtype),))[0]
+        found.append((out, recorder.reshaped(one, tuple(out.shape), t.dtype)))
+    return found
+
+
+def _scattered(
+    recorder: Recorder,
+    whole: int,
+    t: torch.Tensor,
+    out: torch.Tensor,
+    ranks: tuple[int, ...],
+    how: str,
+    stack: int = 0,
+) -> int:
+    one = (1, *t.shape) if stack else _wide(out.shape)
+    shape = (len(ranks) * one[0], *one[1:])
+    number = recorder.reshaped(whole, shape, t.dtype)
+    made = recorder.step("reduce_scatter", (number,), {"op": how, "ranks": ranks}, ((one, t.dtype),))[0]
+    return recorder.reshaped(made, tuple(out.shape), t.dtype)
+
+
+def _exchanged(
+    recorder: Recorder,
+    t: torch.Tensor,
+    ranks: tuple[int, ...],
+    send: Sequence[int],
+    receive: Sequence[int],
+    shape: tuple[int, ...],
+) -> int:
+    even = len(ranks)
+    sent = tuple(send) or (t.shape[0] // even,) * even
+    received = tuple(receive) or (shape[0] // even,) * even
+    words: Mapping[str, Word] = {"ranks": ranks, "send": sent, "receive": received}
+    return recorder.step("all_to_all", (recorder.number(t),), words, ((shape, t.dtype),))[0]
+
+
+def _exchanged_lists(
+    recorder: Recorder, outs: Sequence[torch.Tensor], ins: Sequence[torch.Tensor], ranks: tuple[int, ...]
+) -> list[tuple[torch.Tensor, int]]:
+    dtype = ins[0].dtype
+    parts = [recorder.reshaped(recorder.number(t), (t.numel(),), dtype) for t in ins]
+    total = sum(t.numel() for t in ins)
+    flat = recorder.step("cat", tuple(parts), {"dim": 0}, (((total,), dtype),))[0]
+    words: Mapping[str, Word] = {
+        "ranks": ranks,
+        "send": tuple(t.numel() for t in ins),
+        "receive": tuple(t.numel() for t in outs),
+    }
+    made = recorder.step("all_to_all", (flat,), words, (((sum(t.numel() for t in outs),), dtype),))[0]
+    found, first = [], 0
+    for out in outs:
+        cut: Mapping[str, Word] = {"dim": 0, "start": first, "stop": first + out.numel(), "step": 1}
+        one = recorder.step("slice", (made,), cut, (((out.numel(),), dtype),))[0]
+        found.append((out, recorder.reshaped(one, tuple(out.shape), dtype)))
+        first += out.numel()
+    return found
+
+
+def _functional(recorder: Recorder, op: str, args: Args, run: Callable[[], object], in_place: bool) -> object:
+    t = args[0]
+    match op:
+        case "all_reduce":
+            if args[1].upper() not in OPS:
+                raise Unreadable(f"reduction {args[1]} ({recorder.place()}) is not known here")
+            number = _step(recorder, "all_reduce", t, _group(args[2]), op=args[1].lower())
+        case "all_gather_into_tensor":
+            ranks, one = _group(args[2]), _wide(t.shape)
+            number = _gathered(recorder, t, ranks, (len(ranks) * one[0], *one[1:]))
+        case "reduce_scatter_tensor":
+            ranks = _group(args[3])
+            made = ((t.shape[0] // len(ranks), *t.shape[1:]), t.dtype)
+            words: Mapping[str, Word] = {"op": args[1].lower(), "ranks": ranks}
+            number = recorder.step("reduce_scatter", (recorder.number(t),), words, (made,))[0]
+        case "all_to_all_single":
+            ranks = _group(args[3])
+            shape = (sum(args[1]), *t.shape[1:])
+            number = _exchanged(recorder, t, ranks, args[2], args[1], shape)
+        case "broadcast":
+            ranks = _group(args[2])
+            number = _step(recorder, "broadcast", t, ranks, source=ranks[args[1]])
+        case _:
+            raise Unreadable(f"collective {op} ({recorder.place()}) is not known here")
+    out = run()
+    if in_place:
+        recorder.write(t, number)
+    else:
+        recorder.made(out, number)
+    return out

@@ -1,0 +1,298 @@
+"""Writes down what a PyTorch program computes while it runs: every operator below autograd, without views and without
+writing in place (`storage`), in the words of `models.equality.program`.
+
+An operator that these words do not have is taken apart by PyTorch's own tables; what is left is refused by name.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch._decomp import decomposition_table
+from torch.utils._python_dispatch import TorchDispatchMode
+
+from ...equality.program import Described, Source, Step, Word
+from . import operators
+from .collectives import record
+from .storage import Memory, Ref, Unreadable, View, dtype_of
+from .views import views as views_of
+
+OURS = tuple({str(p.parents[3]) + "/" for p in (Path(__file__), Path(__file__).resolve())})
+TORCH = str(Path(torch.__file__).parent) + "/"
+RANDOM = frozenset(
+    {
+        *(
+            "bernoulli",
+            "native_dropout",
+            "rand",
+            "randn",
+            "randint",
+            "rand_like",
+            "randn_like",
+            "randint_like",
+            "normal",
+        ),
+        *("uniform", "multinomial", "randperm", "exponential", "random", "dropout", "_fused_dropout", "geometric"),
+    }
+)
+FACTORIES = frozenset(
+    {
+        *("zeros", "ones", "full", "empty", "arange", "eye", "scalar_tensor", "linspace", "zeros_like", "ones_like"),
+        *("full_like", "empty_like", "new_zeros", "new_ones", "new_full", "new_empty", "new_empty_strided"),
+        *("empty_strided", "lift_fresh", "tril_indices", "triu_indices", "iota"),
+    }
+)
+COPIES = frozenset({"clone", "lift_fresh_copy", "contiguous", "_to_copy", "convert_element_type", "copy"})
+WRITES = frozenset({"copy_", "fill_", "zero_"})
+SAME = frozenset({"detach", "alias", "lift", "detach_", "set_data", "view_of", "_has_same_storage_numel"})
+
+
+class Recorder(TorchDispatchMode):  # type: ignore[misc, unused-ignore]
+    """While it is entered, operators are written down."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.steps = list[Step]()
+        self.tensors = list[Described]()
+        self.sources = list[Source]()
+        self.arrays: dict[int, torch.Tensor] = {}
+        self.fixed = set[int]()
+        self.under_way = set[tuple[object, int]]()
+        self.memory = Memory(self._emit)
+
+    # ------------------------------------------------------------------ what others write
+
+    def step(
+        self, name: str, reads: tuple[int, ...], words: Mapping[str, Word], made: Sequence[tuple[tuple[int, ...], Any]]
+    ) -> tuple[int, ...]:
+        """A step; the numbers of what it makes, which have these shapes and element types."""
+        described = tuple(Described(tuple(s), str(d).removeprefix("torch.")) for s, d in made)
+        return self._emit(name, reads, tuple(words.items()), described)
+
+    def _emit(
+        self, name: str, reads: tuple[int, ...], words: tuple[tuple[str, Word], ...], made: tuple[Described, ...]
+    ) -> tuple[int, ...]:
+        first = len(self.tensors)
+        self.tensors += made
+        numbers = tuple(range(first, first + len(made)))
+        self.steps.append(Step(name, reads, numbers, words, self.place()))
+        if name not in ("recv",) and "ranks" not in dict(words) and all(r in self.fixed for r in reads):
+            self.fixed.update(numbers)
+        return numbers
+
+    def source(self, tensor: torch.Tensor, name: str, kind: str) -> int:
+        """A tensor that is given."""
+        number = len(self.tensors)
+        self.tensors.append(Described(tuple(tensor.shape), dtype_of(tensor)))
+        self.sources.append(Source(number, name, kind))
+        self.arrays[number] = tensor.detach().clone()
+        if kind == "constant":
+            self.fixed.add(number)
+        self.memory.bind(tensor, number)
+        return number
+
+    def number(self, tensor: torch.Tensor) -> int:
+        """The number of a tensor's value; one that was never made is a constant."""
+        ref = self.memory.find(tensor)
+        if ref is None:
+            if tensor.untyped_storage()._cdata in self.memory.storages:
+                raise Unreadable(f"a view that no view operator made, {self.place()}")
+            with torch.utils._python_dispatch._disable_current_modes():
+                many = sum(s.kind == "constant" for s in self.sources)
+                return self.source(tensor, f"constant {many}", "constant")
+        return self.memory.read(ref)
+
+    def ref(self, tensor: torch.Tensor) -> Ref:
+        """What is known of a tensor."""
+        self.number(tensor)
+        found = self.memory.find(tensor)
+        if found is None:
+            raise Unreadable(f"a tensor that is not known, {self.place()}")
+        return found
+
+    def write(self, tensor: torch.Tensor, number: int) -> None:
+        """A tensor holds another value from now on."""
+        self.memory.write(self.ref(tensor), number)
+
+    def made(self, tensor: object, number: int) -> None:
+        """A new tensor holds a value."""
+        if not isinstance(tensor, torch.Tensor):
+            raise Unreadable(f"an operator that makes no tensor, {self.place()}")
+        self.memory.bind(tensor, number)
+
+    def reshaped(self, number: int, shape: tuple[int, ...], dtype: object) -> int:
+        """A value in another shape."""
+        if self.tensors[number].shape == shape:
+            return number
+        return self.step("reshape", (number,), {"shape": shape}, ((shape, dtype),))[0]
+
+    def stacked(self, tensors: Sequence[torch.Tensor]) -> int:
+        """Values of one shape, one behind another in a new first dimension."""
+        one = tuple(tensors[0].shape)
+        parts = tuple(self.reshaped(self.number(t), (1, *one), t.dtype) for t in tensors)
+        made = (((len(tensors), *one), tensors[0].dtype),)
+        return self.step("cat", parts, {"dim": 0}, made)[0]
+
+    def place(self) -> str:
+        """The user's line that is being run."""
+        frame = sys._getframe(1)
+        while frame is not None:
+            file = frame.f_code.co_filename
+            if not file.startswith(("<", TORCH, *OURS)) or "/tests/" in file:
+                return f"{Path(file).name}:{frame.f_lineno}"
+            if frame.f_back is None:
+                return ""
+            frame = frame.f_back
+        return ""
+
+    # ------------------------------------------------------------------ operators
+
+    def __torch_dispatch__(
+        self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
+    ) -> Any:
+        kwargs = kwargs or {}
+        if any(t is not torch.Tensor and t is not torch.nn.Parameter and "Fake" not in t.__name__ for t in types):
+            return NotImplemented
+        space, _, name = func._schema.name.partition("::")
+        if space in ("c10d", "_c10d_functional", "_c10d_functional_autograd"):
+            return record(self, f"{space}::{name}", args, lambda: func(*args, **kwargs))
+        if name.rstrip("_") in RANDOM:
+            if name.startswith(("native_dropout", "dropout")) and (args[1] == 0 or args[2:3] == (False,)):
+                return NotImplemented
+            raise Unreadable(
+                f"operator {name} ({self.place()}) draws random numbers: leave it out, or put it in eval()"
+            )
+        if name == "_local_scalar_dense":
+            if self.number(args[0]) not in self.fixed:
+                raise Unreadable(f"reads a number of a tensor on the host ({self.place()}): what runs depends on data")
+            return func(*args, **kwargs)
+        if name in SAME:
+            return self._same(func(*args, **kwargs), args[0])
+        if "out" in kwargs or (name.endswith("_") and not name.startswith("__") and name not in WRITES):
+            return self._in_place(func, name, args, kwargs)
+        if name in WRITES:
+            return self._write(func, name, args, kwargs)
+        if (views := views_of(name, args, kwargs)) is not None:
+            return self._view(func(*args, **kwargs), args[0], views)
+        if name in COPIES:
+            return self._copy(func, args, kwargs)
+        if name in FACTORIES:
+            return self._factory(func(*args, **kwargs))
+        if (handler := operators.HANDLERS.get(name)) is not None:
+            out = func(*args, **kwargs)
+            numbers = handler(self, args, kwargs, out)
+            if numbers is not None:
+                for tensor, number in zip(out if isinstance(out, tuple | list) else (out,), numbers, strict=True):
+                    self.made(tensor, number)
+                return out
+        return self._apart(func, space, name, args, kwargs)
+
+    def _apart(self, func: Any, space: str, name: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        """By operators that are known."""
+        parts: Callable[..., Any] | None = decomposition_table.get(func)
+        if parts is None and space == "prims":
+            parts = getattr(func, "impl_aten", None)
+        if (func, len(self.steps)) in self.under_way:  # PyTorch takes it apart into itself
+            parts = None
+        self.under_way.add((func, len(self.steps)))
+        with self:
+            if parts is not None:
+                return parts(*args, **kwargs)
+            found = func.decompose(*args, **kwargs)
+        if found is not NotImplemented:
+            return found
+        tensors = [a for a in args if isinstance(a, torch.Tensor)]
+        if all(self.number(t) in self.fixed for t in tensors):  # of constants alone: a constant
+            return self._factory(func(*args, **kwargs))
+        raise Unreadable(f"operator {space}.{name} ({self.place()}) is not known here")
+
+    def _same(self, out: Any, tensor: torch.Tensor) -> Any:
+        ref = self.ref(tensor)
+        self.memory.view(out, ref, ())
+        return out
+
+    def _view(self, out: Any, tensor: torch.Tensor, views: Sequence[tuple[View, ...]]) -> Any:
+        ref = self.ref(tensor)
+        outs = list(out) if isinstance(out, tuple | list) else [out]
+        for one, chain in zip(outs, views, strict=True):
+            if one.untyped_storage()._cdata != tensor.untyped_storage()._cdata:  # `reshape` that had to copy
+                number = self.memory.read(ref)
+                for v in chain:
+                    number = self._emit(v.operator, (number,), v.words, (Described(v.shape, ref.dtype),))[0]
+                self.made(one, number)
+            else:
+                self.memory.view(one, ref, chain)
+        return out
+
+    def _copy(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        number = self.number(args[0])
+        out = func(*args, **kwargs)
+        self.made(out, self.cast(number, dtype_of(args[0]), dtype_of(out)))
+        return out
+
+    def cast(self, number: int, was: str, dtype: str) -> int:
+        """A value in another element type."""
+        if was == dtype:
+            return number
+        shape = self.tensors[number].shape
+        return self.step("cast", (number,), {"dtype": dtype, "was": was}, ((shape, dtype),))[0]
+
+    def _factory(self, out: Any) -> Any:
+        for tensor in out if isinstance(out, tuple | list) else (out,):
+            with torch.utils._python_dispatch._disable_current_modes():
+                flat = tensor.detach().reshape(-1)
+                number = self._constant(tensor, flat)
+            if number is not None:
+                self.made(tensor, number)
+        return out
+
+    def _constant(self, tensor: torch.Tensor, flat: torch.Tensor) -> int | None:
+        made = ((tuple(tensor.shape), tensor.dtype),)
+        if not len(flat) or bool((flat == flat[0]).all()) or bool(flat.isnan().any()):
+            value = float(flat[0]) if len(flat) and not bool(flat.isnan().any()) else 0.0
+            words: dict[str, Word] = {"shape": tuple(tensor.shape), "value": value, "dtype": dtype_of(tensor)}
+            return self.step("full", (), words, made)[0]
+        by = flat[1] - flat[0] if tensor.dtype != torch.bool else 0
+        if tensor.dim() == 1 and tensor.dtype == torch.int64 and bool((flat[1:] - flat[:-1] == by).all()):
+            words = {"n": len(flat), "start": float(flat[0]), "step": float(by), "dtype": dtype_of(tensor)}
+            return self.step("iota", (), words, made)[0]
+        many = sum(s.kind == "constant" for s in self.sources)
+        self.source(tensor, f"constant {many}", "constant")
+        return None
+
+    def _write(self, func: Any, name: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        target, shape = args[0], tuple(args[0].shape)
+        self.number(target)
+        if name == "copy_":
+            source = args[1]
+            number = self.cast(self.number(source), dtype_of(source), dtype_of(target))
+            if tuple(source.shape) != shape:
+                number = self.step("expand", (number,), {"shape": shape}, ((shape, target.dtype),))[0]
+        elif name == "fill_" and isinstance(args[1], torch.Tensor):
+            number = self.cast(self.number(args[1]), dtype_of(args[1]), dtype_of(target))
+            number = self.step("expand", (number,), {"shape": shape}, ((shape, target.dtype),))[0]
+        else:
+            value = float(args[1]) if name == "fill_" else 0.0
+            words: dict[str, Word] = {"shape": shape, "value": value, "dtype": dtype_of(target)}
+            number = self.step("full", (), words, ((shape, target.dtype),))[0]
+        out = func(*args, **kwargs)
+        self.write(target, number)
+        return out
+
+    def _in_place(self, func: Any, name: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        """By the operator that makes a new tensor, and a copy."""
+        packet = getattr(torch.ops.aten, name.removesuffix("_"), None)
+        target = kwargs.get("out", args[0] if args else None)
+        rest = {k: v for k, v in kwargs.items() if k != "out"}
+        overload = func._overloadname.removesuffix("_out").removesuffix("out") or "default"
+        made = getattr(packet, overload, None) or getattr(packet, "default", None)
+        if made is None or not isinstance(target, torch.Tensor):
+            raise Unreadable(f"operator {name} ({self.place()}) writes in place and is not known here")
+        with self:
+            new = made(*args, **rest)
+            target.copy_(new)
+        return target

@@ -1,0 +1,159 @@
+"""Follows values through views and writes in place: every tensor is a view of the storage that it lies in.
+
+    base    the tensor with which a storage was met
+    view    how a tensor is made of another one of the same storage: reshape, permute, slice, expand, one after another
+
+A write into a view makes a new value of it, of what it is a view of, and so on down to the base; other views of the
+storage are made again when they are read.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from math import prod
+from typing import TYPE_CHECKING
+
+from ...equality.program import Described, Word
+
+if TYPE_CHECKING:
+    import torch
+
+Key = tuple[int, int, tuple[int, ...], tuple[int, ...]]
+
+
+class Unreadable(ValueError):
+    """A program that cannot be written down; the message names the operator and the line."""
+
+
+@dataclass(frozen=True)
+class View:
+    """One view operator with its words, and the shape that it makes."""
+
+    operator: str
+    words: tuple[tuple[str, Word], ...]
+    shape: tuple[int, ...]
+
+
+@dataclass(eq=False)
+class Storage:
+    """`version` counts writes."""
+
+    version: int = 0
+
+
+@dataclass(eq=False)
+class Ref:
+    """A tensor of a storage: `number` is its value as of `version`."""
+
+    shape: tuple[int, ...]
+    dtype: str
+    storage: Storage
+    number: int
+    version: int = 0
+    parent: Ref | None = None
+    views: tuple[View, ...] = ()
+
+
+Emit = Callable[[str, tuple[int, ...], tuple[tuple[str, Word], ...], tuple[Described, ...]], tuple[int, ...]]
+
+
+@dataclass(eq=False)
+class Memory:
+    """All tensors that are known, by where they lie; `kept` keeps storages from being used again."""
+
+    emit: Emit
+    refs: dict[Key, Ref] = field(default_factory=dict)
+    storages: dict[int, Storage] = field(default_factory=dict)
+    kept: list[object] = field(default_factory=list)
+
+    def find(self, tensor: torch.Tensor) -> Ref | None:
+        """What is known of a tensor: itself, or the base of its storage in another shape."""
+        key = key_of(tensor)
+        if key in self.refs:
+            return self.refs[key]
+        if key[0] not in self.storages or not tensor.is_contiguous():
+            return None
+        for other, ref in self.refs.items():
+            if other[:2] == key[:2] and prod(ref.shape) == tensor.numel() and ref.dtype == dtype_of(tensor):
+                stride, expected = [], 1
+                for n in reversed(other[2]):
+                    stride.append(expected)
+                    expected *= n
+                if tuple(reversed(stride)) == other[3]:
+                    shape = tuple(tensor.shape)
+                    return self.view(tensor, ref, (View("reshape", (("shape", shape),), shape),))
+        return None
+
+    def bind(self, tensor: torch.Tensor, number: int) -> None:
+        """A new tensor in a storage of its own."""
+        key = key_of(tensor)
+        storage = Storage()
+        self.storages[key[0]] = storage
+        self.kept.append(tensor.untyped_storage())
+        self.refs[key] = Ref(tuple(tensor.shape), dtype_of(tensor), storage, number)
+
+    def view(self, tensor: torch.Tensor, parent: Ref, views: tuple[View, ...]) -> Ref:
+        """A tensor as a view of another."""
+        key = key_of(tensor)
+        if key not in self.refs:
+            ref = Ref(tuple(tensor.shape), dtype_of(tensor), parent.storage, -1, -1, parent, views)
+            self.refs[key] = ref
+        return self.refs[key]
+
+    def read(self, ref: Ref) -> int:
+        """The number of a tensor's value as of now."""
+        if ref.version != ref.storage.version or ref.number < 0:
+            if ref.parent is None:
+                return ref.number
+            ref.number = self._along(self.read(ref.parent), ref)[-1]
+            ref.version = ref.storage.version
+        return ref.number
+
+    def write(self, ref: Ref, number: int) -> None:
+        """A new value of a tensor, and of all that it is a view of."""
+        if ref.parent is None:
+            ref.storage.version += 1
+        else:
+            numbers = self._along(self.read(ref.parent), ref)
+            shapes = [ref.parent.shape, *(v.shape for v in ref.views)]
+            new = number
+            for k in range(len(ref.views) - 1, -1, -1):
+                new = self._back(ref.views[k], numbers[k], shapes[k], new, ref.dtype)
+            self.write(ref.parent, new)
+        ref.number, ref.version = number, ref.storage.version
+
+    def _along(self, number: int, ref: Ref) -> list[int]:
+        found = [number]
+        for view in ref.views:
+            found += self.emit(view.operator, (found[-1],), view.words, (Described(view.shape, ref.dtype),))
+        return found
+
+    def _back(self, view: View, old: int, shape: tuple[int, ...], new: int, dtype: str) -> int:
+        """What a view was made of, with `new` in its place."""
+        words = dict(view.words)
+        made = (Described(shape, dtype),)
+        match view.operator:
+            case "reshape":
+                return self.emit("reshape", (new,), (("shape", shape),), made)[0]
+            case "permute":
+                dims = words["dims"]
+                if not isinstance(dims, tuple):
+                    raise Unreadable("a permutation of no dimensions")
+                back = tuple(dims.index(d) for d in range(len(dims)))
+                return self.emit("permute", (new,), (("dims", back),), made)[0]
+            case "slice":
+                return self.emit("slice_scatter", (old, new), view.words, made)[0]
+            case _:
+                raise Unreadable(f"writes into a tensor that is {view.operator}ed: one element stands in many places")
+
+
+def key_of(tensor: torch.Tensor) -> Key:
+    """Where a tensor lies."""
+    storage = tensor.untyped_storage()
+    return storage._cdata, tensor.storage_offset(), tuple(tensor.shape), tuple(tensor.stride())
+
+
+def dtype_of(tensor: torch.Tensor) -> str:
+    """The element type as PyTorch calls it, without its package."""
+    return str(tensor.dtype).removeprefix("torch.")

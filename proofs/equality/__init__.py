@@ -1,0 +1,1 @@
+"""Keeps questions of equality as files."""

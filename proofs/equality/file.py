@@ -1,0 +1,241 @@
+"""Keeps what a claim of equality is about as container members, so that it is checked without PyTorch.
+
+    equality.json    {"format", "single", "ranks", "constants", "given", "results", "floors"}
+
+A program is {"sources", "steps", "outputs", "tensors"}, see `models.equality.program`; equal programs of ranks stand
+once.  Numbers of steps are the exact doubles of the program, in hexadecimal.  Nothing here is a proof: forms are found
+again by the checker.  Decoding checks types and structure, and that every step reads what is there.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Final, assert_never
+
+from ...models.equality.pair import Given, Known, Pair, Part
+from ...models.equality.program import Described, RankProgram, Source, Step, Word
+from ..container.archive import Member, read_json, write_container
+from ..container.canonical import Reader, canonical
+
+EQUALITY: Final = "equality.json"
+FORMAT: Final = "shardproof-equality/1"
+MOST: Final = 1 << 20
+"""Steps, tensors or runs of one list."""
+LARGEST: Final = 1 << 40
+
+
+def write_equality(pair: Pair) -> bytes:
+    """Bytes of an `.spz` file."""
+    return write_container(None, encode_equality(pair))
+
+
+def encode_equality(pair: Pair) -> dict[str, Member]:
+    """Members of the container."""
+    different = list(dict.fromkeys(pair.ranks))
+    return {
+        EQUALITY: canonical(
+            {
+                "format": FORMAT,
+                "single": _program(pair.single),
+                "programs": [_program(p) for p in different],
+                "ranks": [different.index(p) for p in pair.ranks],
+                "constants": [[n, _given(k)] for n, k in pair.constants],
+                "given": [[[n, _given(g)] for n, g in given] for given in pair.given],
+                "results": [[[name, _given(p)] for name, p in results] for results in pair.results],
+                "floors": list(pair.floors),
+            }
+        )
+    }
+
+
+def _program(program: RankProgram) -> dict[str, object]:
+    return {
+        "sources": [[s.number, s.name, s.kind] for s in program.sources],
+        "steps": [
+            [s.operator, list(s.reads), list(s.makes), [[k, *_word(w)] for k, w in s.words], s.line]
+            for s in program.steps
+        ],
+        "outputs": [[name, n] for name, n in program.outputs],
+        "tensors": [[list(t.shape), t.dtype] for t in program.tensors],
+    }
+
+
+def _word(word: Word) -> tuple[str, object]:
+    match word:
+        case bool():
+            return "truth", word
+        case int():
+            return "integer", word
+        case float():
+            return "real", word.hex()
+        case str():
+            return "text", word
+        case tuple():
+            return "integers", list(word)
+        case _:
+            assert_never(word)
+
+
+def _given(given: Given) -> list[object]:
+    match given:
+        case Part(of, runs):
+            return ["part", of, [[list(run) for run in dim] for dim in runs]]
+        case Known(number, content):
+            return ["known", "" if number is None else float(number).hex(), content]
+        case _:
+            assert_never(given)
+
+
+def decode_equality(members: Mapping[str, Member]) -> Pair:
+    """`ContainerError` names what is wrong."""
+    head = read_json(members, EQUALITY).fields(
+        "format", "single", "programs", "ranks", "constants", "given", "results", "floors"
+    )
+    if head["format"].text() != FORMAT:
+        head["format"].fail(f"this version reads {FORMAT!r} only")
+    programs = [_read_program(r) for r in head["programs"].items(MOST)]
+    ranks = []
+    for r in head["ranks"].items(MOST):
+        ranks.append(programs[r.integer(0, len(programs) - 1)])
+    single = _read_program(head["single"])
+    wholes = {s.name: single.tensors[s.number].shape for s in single.sources}
+    outputs = {name: single.tensors[n].shape for name, n in single.outputs}
+    if not outputs or not ranks:
+        head["single"].fail("needs an output, and ranks")
+    constants = tuple(
+        (pair[0].integer(0, len(single.tensors) - 1), _read_known(pair[1]))
+        for pair in (r.parts(2) for r in head["constants"].items(MOST))
+    )
+    given = []
+    for k, row in enumerate(head["given"].items(MOST)):
+        if k >= len(ranks):
+            row.fail("there are fewer ranks")
+        found = {}
+        for one in row.items(MOST):
+            number, what = one.parts(2)
+            n = number.integer(0, len(ranks[k].tensors) - 1)
+            found[n] = _read_given(what, wholes, ranks[k].tensors[n].shape)
+        if set(found) != {s.number for s in ranks[k].sources}:
+            row.fail("every source of the rank must be given once")
+        given.append(tuple(sorted(found.items())))
+    results = []
+    for k, row in enumerate(head["results"].items(MOST)):
+        if k >= len(ranks):
+            row.fail("there are fewer ranks")
+        numbers, places = dict(ranks[k].outputs), list[tuple[str, Part]]()
+        for one in row.items(MOST):
+            name, what = one.parts(2)
+            if name.text() not in numbers:
+                name.fail("the rank has no such output")
+            part = _read_given(what, outputs, ranks[k].tensors[numbers[name.text()]].shape)
+            if isinstance(part, Known):
+                what.fail("an output is a part of one")
+            places.append((name.text(), part))
+        if len({n for n, _ in places}) != len(places):
+            row.fail("an output stands twice")
+        results.append(tuple(places))
+    if len(given) != len(ranks) or len(results) != len(ranks):
+        head["given"].fail(f"{len(ranks)} ranks need as many lists of what they are given, and of results")
+    return Pair(single, tuple(ranks), constants, tuple(given), tuple(results), head["floors"].texts())
+
+
+def _read_program(reader: Reader) -> RankProgram:
+    head = reader.fields("sources", "steps", "outputs", "tensors")
+    tensors = []
+    for one in head["tensors"].items(MOST):
+        shape, dtype = one.parts(2)
+        tensors.append(Described(tuple(shape.integers(0, LARGEST, 16)), dtype.text(64)))
+    last, there = len(tensors) - 1, set[int]()
+    sources = []
+    for one in head["sources"].items(MOST):
+        number, name, kind = one.parts(3)
+        n = number.integer(0, last)
+        if n in there:
+            number.fail("stands twice")
+        there.add(n)
+        sources.append(Source(n, name.text(), kind.text(64)))
+    if len({s.name for s in sources}) != len(sources):
+        head["sources"].fail("two sources have one name")
+    steps = []
+    for one in head["steps"].items(MOST):
+        operator, reads, makes, words, line = one.parts(5)
+        needed, new = reads.integers(0, max(last, 0), 4096), makes.integers(0, max(last, 0), 4096)
+        if not set(needed) <= there:
+            reads.fail("reads a tensor that no step before it makes")
+        if set(new) & there or len(set(new)) != len(new):
+            makes.fail("makes a tensor twice")
+        there.update(new)
+        steps.append(
+            Step(
+                operator.text(64), tuple(needed), tuple(new), tuple(_read_word(w) for w in words.items(64)), line.text()
+            )
+        )
+    outputs = []
+    for one in head["outputs"].items(MOST):
+        name, number = one.parts(2)
+        n = number.integer(0, max(last, 0))
+        if n not in there:
+            number.fail("no step makes it")
+        outputs.append((name.text(), n))
+    if len(dict(outputs)) != len(outputs):
+        head["outputs"].fail("two outputs have one name")
+    return RankProgram(tuple(sources), tuple(steps), tuple(outputs), tuple(tensors))
+
+
+def _read_word(reader: Reader) -> tuple[str, Word]:
+    name, kind, value = reader.parts(3)
+    match kind.text(16):
+        case "truth":
+            return name.text(64), value.flag()
+        case "integer":
+            return name.text(64), value.integer()
+        case "real":
+            return name.text(64), _real(value)
+        case "text":
+            return name.text(64), value.text()
+        case "integers":
+            return name.text(64), tuple(value.integers())
+        case _:
+            kind.fail("no kind of word")
+
+
+def _real(reader: Reader) -> float:
+    try:
+        return float.fromhex(reader.text(64))
+    except (ValueError, OverflowError):
+        reader.fail("no hexadecimal number")
+
+
+def _read_known(reader: Reader) -> Known:
+    kind, number, content = reader.parts(3)
+    if kind.text(16) != "known":
+        kind.fail("a constant is known")
+    return Known(_real(number) if number.text(64) else None, content.text(256))
+
+
+def _read_given(reader: Reader, wholes: Mapping[str, tuple[int, ...]], shape: tuple[int, ...]) -> Given:
+    kind, of, runs = reader.parts(3)
+    if kind.text(16) == "known":
+        return _read_known(reader)
+    if kind.text(16) != "part":
+        kind.fail("is 'part' or 'known'")
+    if of.text() not in wholes:
+        of.fail("the one device has no such tensor")
+    whole, found = wholes[of.text()], []
+    for dim in runs.items(16):
+        row = []
+        for run in dim.items(MOST):
+            here, there, many = run.parts(3)
+            row.append((here.integer(0, LARGEST), there.integer(0, LARGEST), many.integer(1, LARGEST)))
+        found.append(tuple(row))
+    if len(found) != len(whole) or len(found) != len(shape):
+        runs.fail("needs the runs of every dimension")
+    for lines, n, m in zip(found, shape, whole, strict=True):
+        at = 0
+        for first, beyond, count in lines:
+            if first != at or beyond + count > m:
+                runs.fail("runs follow one another and lie inside the whole tensor")
+            at += count
+        if at != n:
+            runs.fail(f"runs hold {at} positions of {n}")
+    return Part(of.text(), tuple(found))

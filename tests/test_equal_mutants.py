@@ -1,0 +1,268 @@
+"""The checker of equality beside numbers: programs of ranks that are changed are never proved equal where numbers differ.
+
+The pairs of `tests/data/equality` are right ones of `equality_pairs.py`, captured with PyTorch and kept, so that nothing
+here needs it.  Numbers are NumPy's (`formal.equality.numbers`), which shares nothing with forms but the order of steps.
+"""
+
+from __future__ import annotations
+
+import json
+import random
+import zipfile
+from collections.abc import Sequence
+from dataclasses import replace
+from io import BytesIO
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from shardproof.formal.equality.numbers import run_ranks, run_single
+from shardproof.formal.equality.parts import alike, taken
+from shardproof.models.equality.pair import Known, Pair, Part
+from shardproof.models.equality.program import RankProgram, Step
+from shardproof.models.equality.schedule import Stuck
+from shardproof.models.problem.claims import Verdict
+from shardproof.proofs.container.archive import read_container
+from shardproof.proofs.container.canonical import ContainerError
+from shardproof.proofs.equality.file import decode_equality, write_equality
+from shardproof.verify.budget import Budget
+from shardproof.verify.equality.certificate import check_pair
+
+DATA = Path(__file__).parent / "data" / "equality"
+PAIRS = {p.stem: decode_equality(read_container(p.read_bytes())) for p in sorted(DATA.glob("*.spz"))}
+CHEAP = ("embedding_vp", "fused_tp", "grid", "mlp_tp", "pipeline", "token_mean_dp")
+
+
+@pytest.mark.parametrize("name", PAIRS)
+def test_right_pairs_are_proved_and_keep_their_bytes(name: str) -> None:
+    pair = PAIRS[name]
+    assert check_pair(pair, Budget.asked()).verdict is Verdict.PROVED
+    assert decode_equality(read_container(write_equality(pair))) == pair
+    assert not differs(pair, 1)
+
+
+def differs(pair: Pair, seed: int) -> bool:
+    """Whether numbers differ: an output of a rank from its part, or ranks that wait for ever."""
+    rng, single = np.random.default_rng(seed), pair.single
+    known, given = dict(pair.constants), {}
+    for source in single.sources:
+        shape = single.tensors[source.number].shape
+        if source.number in known:
+            value = known[source.number].number
+            given[source.number] = np.full(shape, value) if value is not None else _bytes(known[source.number], shape)
+        elif single.tensors[source.number].dtype.startswith("int"):
+            given[source.number] = rng.integers(0, 24, size=shape)
+        else:
+            given[source.number] = rng.normal(size=shape)
+    names = {s.name: given[s.number] for s in single.sources}
+    inputs = []
+    for program, row in zip(pair.ranks, pair.given, strict=True):
+        mine = {}
+        for number, what in row:
+            shape = program.tensors[number].shape
+            if isinstance(what, Part):
+                mine[number] = taken(names[what.of], what)
+            else:
+                mine[number] = np.full(shape, what.number) if what.number is not None else _bytes(what, shape)
+        inputs.append(mine)
+    whole = run_single(single, given)
+    outputs = dict(single.outputs)
+    try:
+        values = run_ranks(pair.ranks, inputs)
+    except (Stuck, ValueError, IndexError):
+        return True
+    for rank, results in enumerate(pair.results):
+        numbers = dict(pair.ranks[rank].outputs)
+        for name, part in results:
+            if not alike(values[rank][numbers[name]], taken(whole[outputs[part.of]], part)):
+                return True
+    return False
+
+
+def _bytes(known: Known, shape: tuple[int, ...]) -> np.ndarray:
+    """A constant of which only the hash is kept: any numbers, the same for the same hash."""
+    return np.random.default_rng(abs(hash(known.content)) % (1 << 32)).normal(size=shape)
+
+
+def mutant(pair: Pair, rng: random.Random) -> Pair | None:
+    """A pair with one step, one part, or one group of one rank changed, or of all ranks alike."""
+    kind = rng.choice(["dropped", "op", "scaled", "slice", "number", "operand", "part", "function", "ranks", "swapped"])
+    if kind == "part":
+        rank = rng.randrange(len(pair.ranks))
+        rows = [(n, g) for n, g in pair.given[rank] if isinstance(g, Part)]
+        other = pair.given[rng.randrange(len(pair.ranks))]
+        number, _ = rng.choice(rows)
+        new = dict(other).get(number)
+        if new is None or new == dict(pair.given[rank])[number]:
+            return None
+        row = tuple((n, new if n == number else g) for n, g in pair.given[rank])
+        return replace(pair, given=(*pair.given[:rank], row, *pair.given[rank + 1 :]))
+    if kind == "swapped":
+        a, b = rng.sample(range(len(pair.ranks)), 2)
+        rows = list(pair.results)
+        rows[a], rows[b] = rows[b], rows[a]
+        return replace(pair, results=tuple(rows)) if rows != list(pair.results) else None
+    everywhere = rng.random() < 0.5
+    first = rng.randrange(len(pair.ranks))
+    index = rng.randrange(len(pair.ranks[first].steps))
+    programs = []
+    for rank, program in enumerate(pair.ranks):
+        if rank != first and not (everywhere and index < len(program.steps)):
+            programs.append(program)
+            continue
+        changed = _changed(program, index, kind, random.Random(index * 7 + 1))
+        if changed is None:
+            return None
+        programs.append(changed)
+    return replace(pair, ranks=tuple(programs))
+
+
+def _changed(program: RankProgram, index: int, kind: str, rng: random.Random) -> RankProgram | None:
+    step = program.steps[index]
+    words = dict(step.words)
+    match kind:
+        case "dropped" if "ranks" in words and step.operator in ("all_reduce", "broadcast"):
+            shape = program.tensors[step.reads[0]].shape
+            new = Step("reshape", step.reads, step.makes, (("shape", shape),), step.line)
+        case "op" if "op" in words:
+            new = _said(step, {**words, "op": {"sum": "avg", "avg": "sum", "max": "sum"}[str(words["op"])]})
+        case "scaled" if step.operator in ("matmul", "sum", "exp", "where"):
+            last = len(program.tensors)
+            made = program.tensors[step.makes[0]]
+            steps = list(program.steps)
+            steps[index : index + 1] = [
+                replace(step, makes=(last,)),
+                Step("mul", (last,), step.makes, (("number", 2.0),), step.line),
+            ]
+            return replace(program, steps=tuple(steps), tensors=(*program.tensors, made))
+        case "slice" if step.operator == "slice" and words["step"] == 1:
+            size = program.tensors[step.reads[0]].shape[int(words["dim"])]  # type: ignore[arg-type]
+            start, stop = int(words["start"]), int(words["stop"])  # type: ignore[arg-type]
+            by = 1 if stop < size else -1
+            if stop + by > size or start + by < 0:
+                return None
+            new = _said(step, {**words, "start": start + by, "stop": stop + by})
+        case "number" if "number" in words or "value" in words:
+            key = "number" if "number" in words else "value"
+            new = _said(step, {**words, key: float(words[key]) + 1.0})  # type: ignore[arg-type]
+        case "operand" if len(step.reads) == 2 and step.operator in ("sub", "div", "add", "mul"):
+            alike_ = [
+                s.makes[0]
+                for s in program.steps[:index]
+                if s.makes
+                and program.tensors[s.makes[0]] == program.tensors[step.reads[0]]
+                and s.makes[0] != step.reads[0]
+            ]
+            if not alike_:
+                return None
+            new = replace(step, reads=(rng.choice(alike_), step.reads[1]))
+        case "function" if step.operator in ("add", "sub", "mul", "exp", "amax", "gt", "tanh", "erf"):
+            other = {"add": "sub", "sub": "add", "mul": "add", "exp": "neg", "amax": "sum", "gt": "lt", "tanh": "erf"}
+            new = replace(step, operator=other.get(step.operator, "tanh"))
+        case "ranks" if step.operator == "broadcast":
+            ranks = words["ranks"]
+            new = _said(step, {**words, "source": next(r for r in ranks if r != words["source"])})  # type: ignore[union-attr]
+        case _:
+            return None
+    return replace(program, steps=(*program.steps[:index], new, *program.steps[index + 1 :]))
+
+
+def _said(step: Step, words: dict[str, object]) -> Step:
+    return replace(step, words=tuple(words.items()))  # type: ignore[arg-type]
+
+
+def hunt(count: int, seed: int, names: Sequence[str] = tuple(PAIRS)) -> tuple[int, int, int, list[str]]:
+    """So many mutants: how many are proved, refuted by numbers, left open; those that are proved where numbers differ."""
+    rng, proved, refuted, open_, wrong = random.Random(seed), 0, 0, 0, list[str]()
+    done = 0
+    while done < count:
+        name = rng.choice(names)
+        found = mutant(PAIRS[name], rng)
+        if found is None:
+            continue
+        done += 1
+        different = any(differs(found, k) for k in (1, 2))
+        try:
+            verdict = check_pair(found, Budget.asked()).verdict
+        except ContainerError:
+            verdict = Verdict.UNDECIDED
+        if verdict is Verdict.PROVED:
+            proved += 1
+            if different:
+                wrong.append(f"{name}, mutant {done} of seed {seed}")
+        else:
+            refuted, open_ = refuted + different, open_ + (not different)
+    return proved, refuted, open_, wrong
+
+
+def test_no_mutant_is_proved_where_numbers_differ() -> None:
+    proved, refuted, open_, wrong = hunt(40, 0, CHEAP)
+    assert not wrong
+    assert refuted > 20 and proved + refuted + open_ == 40
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("seed", range(8))
+def test_no_mutant_of_all_pairs_is_proved_where_numbers_differ(seed: int) -> None:
+    proved, refuted, open_, wrong = hunt(250, seed)
+    assert not wrong and proved + refuted + open_ == 250
+
+
+def _rewritten(name: str, change: object) -> bytes:
+    """A file whose JSON has gone through `change`, with hashes that fit."""
+    from shardproof.proofs.container.archive import write_container
+    from shardproof.proofs.container.canonical import canonical
+
+    with zipfile.ZipFile(BytesIO((DATA / f"{name}.spz").read_bytes())) as archive:
+        head = json.loads(archive.read("equality.json"))
+    change(head)  # type: ignore[operator]
+    return write_container(None, {"equality.json": canonical(head)})
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        (lambda h: h.update(format="shardproof-equality/0"), "reads"),
+        (lambda h: h["single"]["steps"][0].__setitem__(1, [9999]), "9999|reads"),
+        (lambda h: h["programs"][0]["steps"].reverse(), "no step before"),
+        (lambda h: h["results"].pop(), "as many lists"),
+        (lambda h: h["given"][0].pop(), "given once"),
+        (lambda h: h["results"][0][0][1][2][0].__setitem__(0, [0, 5, 99]), "inside the whole|hold"),
+        (lambda h: h["single"]["outputs"].clear(), "needs an output|no such"),
+        (lambda h: h["ranks"].__setitem__(0, 77), "out of range"),
+    ],
+)
+def test_malformed_files_are_refused(change: object, words: str) -> None:
+    with pytest.raises(ContainerError, match=words):
+        decode_equality(read_container(_rewritten("mlp_tp", change)))
+
+
+def test_an_output_that_is_left_out_is_not_proved() -> None:
+    def change(head: dict[str, list[list[object]]]) -> None:
+        head["results"][1].pop()
+
+    pair = decode_equality(read_container(_rewritten("mlp_tp", change)))
+    result = check_pair(pair, Budget.asked())
+    assert result.verdict is Verdict.UNDECIDED and "no part" in result.reason
+
+
+def test_positions_that_no_rank_has_are_not_proved() -> None:
+    pair = PAIRS["norm_sp"]
+    results = tuple(
+        tuple((n, replace(p, runs=pair.results[0][i][1].runs)) for i, (n, p) in enumerate(row)) for row in pair.results
+    )
+    programs = (pair.ranks[0], pair.ranks[0])
+    given = (pair.given[0], pair.given[0])
+    found = check_pair(replace(pair, results=results, ranks=programs, given=given), Budget.asked())
+    assert found.verdict is not Verdict.PROVED
+
+
+def test_different_collectives_are_refuted() -> None:
+    pair = PAIRS["mlp_tp"]
+    program = pair.ranks[0]
+    k = next(i for i, s in enumerate(program.steps) if s.operator == "all_reduce")
+    words = tuple((a, "max" if a == "op" else w) for a, w in program.steps[k].words)
+    steps = (*program.steps[:k], replace(program.steps[k], words=words), *program.steps[k + 1 :])
+    found = check_pair(replace(pair, ranks=(replace(program, steps=steps), *pair.ranks[1:])), Budget.asked())
+    assert found.verdict is Verdict.REFUTED and "different collectives" in found.reason

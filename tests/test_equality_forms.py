@@ -1,0 +1,200 @@
+"""Forms of operators beside NumPy: every element of what `verify.equality` says is evaluated, term by term."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from itertools import product
+
+import numpy as np
+import pytest
+
+from shardproof.models.equality.program import Step, Word
+from shardproof.verify.equality.functions import Forms
+from shardproof.verify.equality.index import OWN, Undecided
+from shardproof.verify.equality.meaning import Meaning
+from shardproof.verify.equality.ranks import same
+from shardproof.verify.equality.terms import Form, Head, Kind
+from shardproof.verify.equality.values import Tensors, Value
+
+RNG = np.random.default_rng(0)
+
+
+class Bench:
+    """Values of operators, and their forms evaluated on numbers."""
+
+    def __init__(self) -> None:
+        self.forms = Forms(lambda n: None)
+        self.tensors = Tensors(self.forms)
+        self.meaning = Meaning(self.tensors)
+        self.arrays: dict[str, np.ndarray] = {}
+        self.known: dict[tuple[int, tuple[int, ...]], float] = {}
+
+    def source(self, name: str, array: np.ndarray, floor: bool = False) -> Value:
+        self.arrays[name] = array.squeeze()
+        head = self.forms.head(Head(Kind.INPUT, name))
+        if floor:
+            self.forms.floors[head] = 0
+        return self.tensors.source(head, array.shape)
+
+    def do(self, operator: str, *reads: Value, **words: Word) -> Value:
+        return self.meaning.of(Step(operator, (), (), tuple(words.items())), reads)[0]
+
+    def form(self, form: Form, env: Mapping[int, int]) -> float:
+        total = 0.0
+        for (ranges, factors), c in form:
+            for values in product(*(range(a, b) for a, b in ranges)):
+                here = {**env, **{-i - 1: v for i, v in enumerate(values)}}
+                term = float(c)
+                for h, at, p in factors:
+                    term *= self.factor(h, [i[1] + sum(k * here[v] for v, k in i[0]) for i in at]) ** float(p)
+                total += term
+        return total
+
+    def factor(self, h: int, at: Sequence[int]) -> float:
+        key = (h, tuple(at))
+        if key not in self.known:
+            self.known[key] = self.evaluated(h, at)
+        return self.known[key]
+
+    def evaluated(self, h: int, at: Sequence[int]) -> float:
+        head = self.forms.heads[h]
+        match head.kind:
+            case Kind.IOTA:
+                return at[0]
+            case Kind.INPUT:
+                return float(self.arrays[head.name][tuple(at)])
+            case Kind.ROOT:
+                return math.sqrt(head.words[0])
+        env = dict(enumerate(at[: head.free]))
+        if head.kind is Kind.GREATEST:
+            n = head.free
+            over = [range(at[n + 2 * i], at[n + 2 * i + 1]) for i in range(head.bound)]
+            return max(
+                self.form(head.of[0], {**env, **{OWN + i: v for i, v in enumerate(vs)}}) for vs in product(*over)
+            )
+        of = [self.form(f, env) for f in head.of]
+        match head.kind:
+            case Kind.EXP:
+                return math.exp(of[0])
+            case Kind.LOG:
+                return math.log(of[0])
+            case Kind.BASE | Kind.NAMED:
+                return of[0]
+            case Kind.POSITIVE:
+                return float(of[0] > 0)
+            case Kind.NULL:
+                return float(abs(of[0]) < 1e-9)
+            case Kind.FUNCTION:
+                one = {"tanh": math.tanh, "erf": math.erf, "maximum": max, "abs": abs}[head.name]
+                return one(*of)
+        raise AssertionError(head.kind)
+
+    def numbers(self, value: Value) -> np.ndarray:
+        sizes = [n for d in value.digits for n in d]
+        out = np.full(sizes, np.nan)
+        for box, form in value.pieces:
+            for place in product(*(range(a, b) for a, b in box)):
+                assert np.isnan(out[place])  # pieces do not overlap
+                out[place] = self.form(form, dict(enumerate(place)))
+        return out.reshape(value.shape)
+
+
+def test_attention_is_what_numpy_says() -> None:
+    b = Bench()
+    x, w = RNG.normal(size=(2, 6, 8)), RNG.normal(size=(8, 12))
+    y = b.do("matmul", b.do("reshape", b.source("x", x), shape=(12, 8)), b.source("w", w))
+    z = b.do("permute", b.do("reshape", y, shape=(2, 6, 3, 4)), dims=(0, 2, 1, 3))
+    heads = b.do("reshape", z, shape=(6, 6, 4))
+    s = b.do("mul", b.do("matmul", heads, b.do("permute", heads, dims=(0, 2, 1))), number=0.5)
+    mask = b.do("tril", b.do("full", shape=(6, 6), value=1.0), diagonal=0)
+    s = b.do("where", mask, s, b.do("full", shape=(6, 6), value=-5.0))
+    e = b.do("exp", b.do("sub", s, b.do("amax", s, dims=(2,), keep=True)))
+    p = b.do("div", e, b.do("sum", e, dims=(2,), keep=True))
+    o = b.do("permute", b.do("reshape", b.do("matmul", p, heads), shape=(2, 3, 6, 4)), dims=(0, 2, 1, 3))
+    o = b.do("reshape", o, shape=(2, 6, 12))
+
+    za = (x.reshape(12, 8) @ w).reshape(2, 6, 3, 4).transpose(0, 2, 1, 3).reshape(6, 6, 4)
+    sa = np.where(np.tril(np.ones((6, 6))) > 0, za @ za.transpose(0, 2, 1) / 2, -5.0)
+    pa = np.exp(sa) / np.exp(sa).sum(2, keepdims=True)
+    want = (pa @ za).reshape(2, 3, 6, 4).transpose(0, 2, 1, 3).reshape(2, 6, 12)
+    assert np.allclose(b.numbers(o), want)
+    halves = [b.do("slice", o, dim=2, start=a, stop=c, step=1) for a, c in ((0, 4), (4, 12))]
+    assert same(b.tensors, b.do("cat", *halves, dim=2), o)
+    assert not same(b.tensors, b.do("mul", o, number=2), o)
+
+
+def _one_operator(b: Bench, x: np.ndarray) -> dict[str, tuple[Value, np.ndarray]]:
+    v = b.source("x", x)
+    ids = RNG.integers(0, 8, size=(2, 3))
+    i, w = b.source("ids", ids, floor=True), b.source("w", w_ := RNG.normal(size=(8, 5)))
+    rows = np.zeros((8, 5))
+    np.add.at(rows, ids, w_[ids])
+    centred = x - x.mean(2, keepdims=True)
+    mean = b.do("div", b.do("sum", v, dims=(2,), keep=True), number=x.shape[2])
+    apart = b.do("sub", v, mean)
+    square = b.do("div", b.do("sum", b.do("mul", apart, apart), dims=(2,), keep=True), number=x.shape[2])
+    picked = b.do("index", w, i)
+    return {
+        "cumsum": (b.do("cumsum", v, dim=1), x.cumsum(1)),
+        "triu": (b.do("triu", v, diagonal=1), np.triu(x, 1)),
+        "relu": (b.do("mul", v, b.do("gt", v, number=0)), np.maximum(x, 0)),
+        "maximum": (b.do("maximum", v, b.do("neg", v)), np.abs(x)),
+        "amin": (b.do("amin", v, dims=(1,), keep=False), x.min(1)),
+        "norm": (
+            b.do("mul", apart, b.do("rsqrt", b.do("add", square, number=1e-5))),
+            centred / np.sqrt((centred**2).mean(2, keepdims=True) + 1e-5),
+        ),
+        "tanh": (b.do("tanh", b.do("sub", v, number=1, reverse=True)), np.tanh(1 - x)),
+        "every second": (b.do("slice", v, dim=1, start=1, stop=6, step=2), x[:, 1:6:2]),
+        "written": (
+            b.do("slice_scatter", v, b.do("full", shape=(2, 2, 8), value=3.0), dim=1, start=2, stop=4, step=1),
+            np.concatenate([x[:, :2], np.full((2, 2, 8), 3.0), x[:, 4:]], 1),
+        ),
+        "rows": (picked, w_[ids]),
+        "rows added": (b.do("index_add", b.do("full", shape=(8, 5), value=0.0), i, picked), rows),
+        "gather": (
+            b.do("gather", b.do("reshape", v, shape=(12, 8)), b.do("reshape", i, shape=(6, 1)), dim=1),
+            np.take_along_axis(x.reshape(12, 8)[:6], ids.reshape(6, 1), 1),
+        ),
+        "iota": (b.do("iota", n=4, start=1, step=2), np.arange(1, 9, 2)),
+        "log of a sum": (b.do("log", b.do("sum", b.do("exp", v), dims=(2,), keep=False)), np.log(np.exp(x).sum(2))),
+    }
+
+
+def test_operators_are_what_numpy_says() -> None:
+    b = Bench()
+    for name, (value, want) in _one_operator(b, RNG.normal(size=(2, 6, 8))).items():
+        assert value.shape == want.shape and np.allclose(b.numbers(value), want), name
+
+
+def test_parts_of_a_vocabulary_add_up() -> None:
+    b = Bench()
+    i, w = b.source("ids", RNG.integers(0, 8, size=(2, 3)), floor=True), b.source("w", RNG.normal(size=(8, 5)))
+    whole, parts = b.do("index", w, i), []
+    for first in (0, 4):
+        mask = b.do("logical_or", b.do("lt", i, number=first), b.do("ge", i, number=first + 4))
+        local = b.do("where", mask, b.do("full", shape=(), value=0), b.do("sub", i, number=first))
+        rows = b.do("index", b.do("slice", w, dim=0, start=first, stop=first + 4, step=1), local)
+        parts.append(b.do("where", b.do("reshape", mask, shape=(2, 3, 1)), b.do("full", shape=(), value=0.0), rows))
+    assert same(b.tensors, b.do("add", *parts), whole)
+    assert not same(b.tensors, parts[0], whole)
+
+
+def test_a_loop_over_heads_is_the_tensor() -> None:
+    b = Bench()
+    x = b.source("x", RNG.normal(size=(2, 3, 4)))
+    turns = [b.do("reshape", b.do("slice", x, dim=1, start=h, stop=h + 1, step=1), shape=(2, 4)) for h in range(3)]
+    stacked = b.do("cat", *(b.do("reshape", t, shape=(2, 1, 4)) for t in turns), dim=1)
+    assert same(b.tensors, stacked, x) and len(stacked.pieces) == 1
+    swapped = b.do("cat", *(b.do("reshape", t, shape=(2, 1, 4)) for t in (turns[1], turns[0], turns[2])), dim=1)
+    assert not same(b.tensors, swapped, x)
+
+
+def test_what_is_not_known_is_undecided() -> None:
+    b = Bench()
+    x = b.source("x", RNG.normal(size=(6,)))
+    with pytest.raises(Undecided, match="not known here"):
+        b.do("bessel", x)
+    with pytest.raises(Undecided, match="divides by zero"):
+        b.do("div", x, b.do("full", shape=(6,), value=0.0))

@@ -1,0 +1,145 @@
+"""Numbers functions of forms: those that are the same but for the names and the origin of their free variables are one
+head (`abstract` of `forms`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from fractions import Fraction
+from itertools import product
+
+from .forms import ONE, Algebra
+from .index import FREED, OWN, Index, Range, Undecided, constant, put, variable
+from .labels import greatest_step, orders, signs_in
+from .terms import Form, Head, Kind
+
+
+class Abstraction(Algebra):
+    """Makes heads of forms."""
+
+    def abstract(
+        self,
+        kind: Kind,
+        name: str,
+        words: tuple[str | int | Fraction, ...],
+        of: Sequence[Form],
+        over: Sequence[tuple[int, Range]] = (),
+    ) -> Form:
+        """A head made of forms, at the point where they are: their free variables get the names and the origin that
+        all forms get which are the same but for names and origin.  `over`: variables that the head binds, whose ranges
+        stand last among its indices.
+        """
+        key = (kind, name, words, tuple(of), tuple(over))
+        if key in self._abstract:
+            return self._abstract[key]
+        bound = [v for v, _ in over]
+        forms, fixed = self._freed(tuple(of))
+        forms, at = self._folded(forms, set(bound), fixed)
+        free = sorted(at)
+        marks = {v: tuple(sorted(signs_in(forms, v))) for v in (*free, *bound)}
+        best: tuple[tuple[Form, ...], list[Index]] | None = None
+        for one, two in product(orders(free, [marks[v] for v in free]), orders(bound, [marks[v] for v in bound])):
+            moved = self._origins(forms, [*one, *two])
+            values: dict[int, Index] = {}
+            for i, v in enumerate(one):
+                values[v] = (((i, 1),), -moved[v])
+            for i, v in enumerate(two):
+                values[v] = (((OWN + i, 1),), -moved[v])
+            made = tuple(self.put(f, values) for f in forms)
+            if best is None or made < best[0]:
+                places = [(at[v][0], at[v][1] + moved[v]) for v in one]
+                ends = dict(over)
+                places += [constant(x + moved[v]) for v in two for x in ends[v]]
+                best = made, places
+        if best is None:
+            raise Undecided("a function of forms has no order")
+        head = self.head(Head(kind, name, words, best[0], len(free), len(bound)))
+        found = self._of([(ONE, [], [(head, tuple(best[1]), ONE)])])
+        self._abstract[key] = found
+        return found
+
+    def _freed(self, forms: tuple[Form, ...]) -> tuple[tuple[Form, ...], dict[int, Index]]:
+        """Positions that are numbers as free variables, one for each number: what is made of one micro-batch, or one
+        head, is what is made of all of them at that place.
+        """
+        found: dict[int, int] = {}
+
+        def free(h: int, k: int, index: Index) -> Index:
+            head = self.heads[h]
+            if index[0] or head.free <= k < head.free + 2 * head.bound:  # the ranges of a functional
+                return index
+            return variable(found.setdefault(index[1], FREED + len(found)))
+
+        made = tuple(
+            self._of(
+                [
+                    (c, list(ranges), [(h, tuple(free(h, k, i) for k, i in enumerate(at)), p) for h, at, p in factors])
+                    for (ranges, factors), c in form
+                ]
+            )
+            for form in forms
+        )
+        return made, {v: constant(n) for n, v in found.items()}
+
+    def _folded(
+        self, forms: tuple[Form, ...], own: set[int], fixed: dict[int, Index]
+    ) -> tuple[tuple[Form, ...], dict[int, Index]]:
+        """Free variables that occur only as D h + d are one; where each stands."""
+        seen: dict[int, None] = {}
+        for form in forms:
+            for (_, factors), _ in form:
+                for _, places, _ in factors:
+                    seen.update((v, None) for i in places for v, _ in i[0] if v >= 0 and v not in own)
+        at = {v: fixed.get(v, variable(v)) for v in seen}
+        again = len(at) > 1
+        while again:
+            again = False
+            uses = [
+                dict(i[0]) for form in forms for (_, factors), _ in form for _, places, _ in factors for i in places
+            ]
+            for h, d in product(at, at):
+                pairs = {(u.get(h, 0), u.get(d, 0)) for u in uses if h in u or d in u}
+                if h == d or not all(b and a % b == 0 for a, b in pairs):
+                    continue
+                ratios = {a // b for a, b in pairs}
+                if len(ratios) == 1 and (ratio := ratios.pop()) > 1:
+                    forms = tuple(self.put(f, {d: (tuple(sorted(((d, 1), (h, -ratio)))), 0)}) for f in forms)
+                    at[d] = put((tuple(sorted(((h, ratio), (d, 1)))), 0), {h: at.pop(h), d: at[d]})
+                    again = len(at) > 1
+                    break
+        return forms, at
+
+    def _origins(self, forms: Sequence[Form], order: Sequence[int]) -> dict[int, int]:
+        """By how much each variable is moved so that its first index begins at 0."""
+        found = dict.fromkeys(order, 0)
+        sizes, lone = {v: greatest_step(forms, v) for v in order}, list[int]()
+        for v in sorted(order, key=lambda v: (-sizes[v], order.index(v))):
+            firsts = list[tuple[object, int]]()
+            for form in forms:
+                for (_, factors), c in form:
+                    for h, at, p in factors:
+                        for k, i in enumerate(at):
+                            d = dict(i[0]).get(v)
+                            if d and h != self.iota:
+                                off = i[1] - sum(e * found[w] for w, e in i[0] if w >= 0 and w != v and w in found)
+                                key = (h, p, k, tuple(sorted(e for _, e in i[0])), c)
+                                firsts.append((key, off // d))
+            if firsts:
+                least = min(key for key, _ in firsts)  # type: ignore[type-var]
+                found[v] = min(s for key, s in firsts if key == least)
+            else:
+                lone.append(v)
+        for v in lone:  # known by its position alone: the number beside it is 0
+            for form in forms:
+                terms = {
+                    f[0][1][0][0][0][0]: c
+                    for (r, f), c in form
+                    if not r and len(f) == 1 and f[0][0] == self.iota and f[0][2] == 1
+                }
+                beside = dict(form).get(((), ()), Fraction(0)) - sum(
+                    c * found[w] for w, c in terms.items() if w in found
+                )
+                if v in terms and (beside / terms[v]).denominator == 1:
+                    found[v] = int(beside / terms[v])
+                    return found
+        return found

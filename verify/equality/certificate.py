@@ -1,0 +1,54 @@
+"""Checks claims of equality: finds the forms of both programs again, and compares every output of every rank.
+
+Claim `Equal`: for all real values of the inputs every output of every rank, gradients included, is the part that it is
+said to be of the output of the one device, and the ranks together have all of it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Final
+
+from ...models.equality.pair import Known, Pair
+from ...models.problem.claims import Verdict
+from ...proofs.container.archive import Member
+from ...proofs.container.effort import OBJECT
+from ...proofs.equality.file import decode_equality
+from ..budget import Budget
+from ..verdict import CheckResult
+from .ranks import compare
+
+KIND: Final = "Equal"
+THINGS: Final = 64
+"""Objects that one term or factor takes, with what is looked at to put it in order."""
+
+
+def check_members(members: Mapping[str, Member], budget: Budget) -> tuple[Pair, CheckResult]:
+    """What the file is about, and the verdict on it."""
+    pair = decode_equality(members)
+    return pair, check_pair(pair, budget)
+
+
+def check_pair(pair: Pair, budget: Budget) -> CheckResult:
+    """The verdict on one pair; `ContainerError` for more work than the budget has."""
+
+    def work(things: int) -> None:
+        budget.charge(OBJECT * THINGS * things, "the forms of the programs")
+
+    outcome = compare(pair, work)
+    space = f"{len(pair.ranks)} ranks, {len(pair.single.steps)} steps on one device"
+    if outcome.equal:
+        return CheckResult(KIND, Verdict.PROVED, None, None, space, assumptions(pair))
+    place = f"{outcome.place} " if outcome.place else ""
+    verdict = Verdict.REFUTED if outcome.stuck else Verdict.UNDECIDED
+    return CheckResult(KIND, verdict, None, None, space, assumptions(pair), f"{place}{outcome.reason}")
+
+
+def assumptions(pair: Pair) -> tuple[str, ...]:
+    """What the claim rests on besides the checker, by name."""
+    found = ["real-arithmetic", "captured-steps", "stated-parts", "where-defined"]
+    if any(isinstance(g, Known) and g.number is None for given in pair.given for _, g in given):
+        found.append("equal-hashes")
+    if pair.floors:
+        found.append("integers-not-negative")
+    return tuple(found)

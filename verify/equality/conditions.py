@@ -1,0 +1,222 @@
+"""Decides conditions: [p > 0] and [p = 0] are known, or a sum is cut where one changes, or one tells of another
+(truths of `forms`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from fractions import Fraction
+from itertools import pairwise
+
+from .abstraction import Abstraction
+from .forms import ONE, Box, Loose
+from .index import HELD, Index, Range, Undecided, put, variable
+from .labels import content
+from .terms import TRUTHS, ZERO, Factor, Form, Kind, Term
+
+
+class Conditions(Abstraction):
+    """What is 0 or 1."""
+
+    def positive(self, p: Form) -> Form:
+        """[p > 0]"""
+        if (apart := self._by_case(p, self.positive)) is not None:
+            return apart
+        low, high = self._limits(p, {})
+        if low is not None and low > 0:
+            return self.number(1)
+        if high is not None and high <= 0:
+            return ZERO
+        return self.abstract(Kind.POSITIVE, "positive", (), (self.times(p, 1 / content(p)),))
+
+    def null(self, p: Form) -> Form:
+        """[p = 0]"""
+        if (apart := self._by_case(p, self.null)) is not None:
+            return apart
+        low, high = self._limits(p, {})
+        if low == high == 0:
+            return self.number(1)
+        if (low is not None and low > 0) or (high is not None and high < 0):
+            return ZERO
+        one = self.times(p, 1 / content(p))
+        return min(
+            (self.abstract(Kind.NULL, "null", (), (self.times(one, Fraction(s)),)) for s in (1, -1)),
+            key=lambda f: f[0][0][1][0][0],
+        )
+
+    def _by_case(self, p: Form, condition: Callable[[Form], Form]) -> Form | None:
+        """A condition on what depends on a truth value t: t [p where t is 1] + (1 - t) [p where t is 0]."""
+        for (ranges, factors), _ in p:
+            for h, at, _ in factors if not ranges else ():
+                if self.heads[h].kind not in TRUTHS:
+                    continue
+                truth = self.element(h, at)
+                inside = [(c, list(r), [g for g in f if g[:2] != (h, at)]) for (r, f), c in p]
+                outside = [(c, list(r), list(f)) for (r, f), c in p if all(g[:2] != (h, at) for g in f)]
+                yes, no = condition(self._of(inside)), condition(self._of(outside))
+                return self.plus(no, self.product(truth, self.plus(yes, self.times(no, Fraction(-1)))))
+        return None
+
+    def _decided(self, c: Fraction, ranges: list[Range], factors: list[Factor], box: Box | None) -> list[Loose] | None:
+        """The same without a condition that is known, or cut at where one changes; None if all stay.
+
+        In what conditions are about, bound variable -i-1 is called `HELD + i`, as forms bind others inside.
+        """
+        known: dict[int, Range] = {**(box or {}), **{HELD + i: r for i, r in enumerate(ranges)}}
+        nulls = [f for f in factors if self.heads[f[0]].kind is Kind.NULL]
+        for f in factors:
+            head = self.heads[f[0]]
+            if head.kind not in TRUTHS:
+                continue
+            others = [g for g in factors if g is not f]
+            p = self._body(f)
+            low, high = self._limits(p, known)
+            above, below = low is not None and low > 0, high is not None and high < 0
+            if head.kind is Kind.POSITIVE:
+                if above:
+                    return [(c, ranges, others)]
+                if below or high == 0:
+                    return []
+            elif low == high == 0:
+                return [(c, ranges, others)]
+            elif above or below:
+                return []
+            if (flat := self._flat(p)) is not None:
+                terms, offset = flat
+                if len(terms) == 1 and HELD <= terms[0][0] < HELD + len(ranges):
+                    return _cut(c, ranges, factors, head.kind, (HELD - 1 - terms[0][0], terms[0][1]), offset)
+                if head.kind is Kind.NULL and (one := _same(terms, offset, known)) is not None:
+                    v, at = one[0] - HELD, one[1]
+                    changed = list(ranges)
+                    if at[0][0][0] >= HELD:  # the other variable takes only values that this one has
+                        w, (low_v, high_v) = at[0][0][0] - HELD, ranges[v]
+                        first, last = ranges[w]
+                        changed[w] = (max(first, low_v - at[1]), min(last, high_v - at[1]))
+                        at = (((-w - 1, 1),), at[1])
+                    changed[v] = (0, 1)
+                    return self._replaced(c, changed, others, {-v - 1: at})
+                continue
+            for g in nulls:
+                if g is not f and (q := self._under(p, self._body(g))) is not None:
+                    made = self.positive(q) if head.kind is Kind.POSITIVE else self.null(q)
+                    back = {HELD + i: variable(-i - 1) for i in range(len(ranges))}
+                    return [
+                        (c * d, ranges, [*others, *((h, tuple(put(i, back) for i in at), e) for h, at, e in more)])
+                        for (_, more), d in made
+                    ]
+        return None
+
+    def _surely(self, ranges: list[Range], factors: list[Factor]) -> list[Factor]:
+        """Without [index = v], where v occurs nowhere else and takes every value that the index may have: the sum is
+        one.  The variable is idle then, and stands for one value.
+        """
+        for f in factors:
+            if self.heads[f[0]].kind is not Kind.NULL:
+                continue
+            mine = {v for i in f[1] for v, _ in i[0] if v < 0}
+            alone = mine - {v for g in factors if g is not f for i in g[1] for v, _ in i[0]}
+            for v in sorted(alone):
+                low, high = self._values(self._body(f), HELD - 1 - v)
+                if low is not None and high is not None and ranges[-v - 1][0] <= low and high < ranges[-v - 1][1]:
+                    ranges[-v - 1] = (0, 1)
+                    return [g for g in factors if g is not f]
+        return factors
+
+    def _values(self, p: Form, v: int) -> tuple[Fraction | None, Fraction | None]:
+        """Between which values a variable lies where `p` is 0, if that is one whole number for every index."""
+        own, rest = None, list[tuple[Term, Fraction]]()
+        for term, c in p:
+            ranges, factors = term
+            if not ranges and len(factors) == 1 and factors[0][0] == self.iota and factors[0][1][0][0][0][0] == v:
+                own = c
+            else:
+                rest.append((term, c))
+        if own is None or abs(own) != 1 or any(abs(c) != 1 and term != ((), ()) for term, c in rest):
+            return None, None
+        whole = all(term == ((), ()) or (len(term[1]) == 1 and term[1][0][0] in self.ceilings) for term, _ in rest)
+        if not whole or any(c.denominator != 1 for _, c in rest):
+            return None, None
+        return self._limits(self.times(tuple(rest), -1 / own), {})
+
+    def _body(self, f: Factor) -> Form:
+        """What a condition is about."""
+        at = [tuple((HELD - 1 - v if v < 0 else v, c) for v, c in i[0]) for i in f[1]]
+        return self.put(self.heads[f[0]].of[0], {k: (tuple(sorted(i)), f[1][k][1]) for k, i in enumerate(at)})
+
+    def _flat(self, p: Form) -> tuple[list[tuple[int, Fraction]], Fraction] | None:
+        """Variables with their coefficients and a number, if a form is that."""
+        terms, offset = list[tuple[int, Fraction]](), Fraction(0)
+        for (ranges, factors), c in p:
+            if not factors and not ranges:
+                offset = c
+            elif len(factors) == 1 and not ranges and factors[0][0] == self.iota and factors[0][2] == 1:
+                terms.append((factors[0][1][0][0][0][0], c))
+            else:
+                return None
+        return terms, offset
+
+    def _limits(self, p: Form, known: Box) -> tuple[Fraction | None, Fraction | None]:
+        """Least and greatest value of a form; None: not known."""
+        low: Fraction | None = Fraction(0)
+        high: Fraction | None = Fraction(0)
+        for (ranges, factors), c in p:
+            least: Fraction | None = None
+            most: Fraction | None = None
+            if not factors and not ranges:
+                least = most = ONE
+            elif len(factors) == 1 and not ranges and factors[0][2] == 1:
+                h, at, _ = factors[0]
+                if h == self.iota and (v := at[0][0][0][0]) in known:
+                    least, most = Fraction(known[v][0]), Fraction(known[v][1] - 1)
+                elif h in self.floors:
+                    least = Fraction(self.floors[h])
+                    most = Fraction(self.ceilings[h] - 1) if h in self.ceilings else None
+            a, b = (least, most) if c > 0 else (most, least)
+            low = None if low is None or a is None else low + c * a
+            high = None if high is None or b is None else high + c * b
+        return low, high
+
+    def _under(self, p: Form, null: Form) -> Form | None:
+        """`p` where `null` is 0, if that is free of other things than positions."""
+        for term, c in null:
+            if self._flat(((term, c),)) is None:
+                found = dict(p).get(term)
+                if found is None:
+                    return None
+                rest = self.plus(p, self.times(null, -found / c))
+                return rest if self._flat(rest) is not None else None
+        return None
+
+
+def _cut(
+    c: Fraction, ranges: list[Range], factors: list[Factor], kind: Kind, one: tuple[int, Fraction], offset: Fraction
+) -> list[Loose]:
+    """A sum as several, on each of which a condition on its variable is known."""
+    v, d = one
+    low, high = ranges[-v - 1]
+    edge = -offset / d
+    if kind is Kind.NULL:
+        cuts = [int(edge), int(edge) + 1] if edge.denominator == 1 else []
+    else:  # positive from the first whole number above the edge on, or below it
+        cuts = [edge.numerator // edge.denominator + 1 if d > 0 else -((-edge.numerator) // edge.denominator)]
+    points = [low, *(x for x in cuts if low < x < high), high]
+    if len(points) == 2:
+        raise Undecided("a condition on a variable is not known")
+    return [
+        (c, [(a, b) if i == -v - 1 else r for i, r in enumerate(ranges)], list(factors)) for a, b in pairwise(points)
+    ]
+
+
+def _same(terms: list[tuple[int, Fraction]], offset: Fraction, known: Box) -> tuple[int, Index] | None:
+    """A bound variable and the index that it equals, where the sum over it has that value."""
+    if len(terms) != 2 or offset.denominator != 1:
+        return None
+    for (v, c), (w, d) in (terms, terms[::-1]):
+        if v < HELD or v not in known or abs(c) != 1 or d != -c:
+            continue
+        at: Index = (((w, 1),), int(-offset * c))
+        if w >= HELD and w in known:
+            return v, at
+        if w in known and known[v][0] <= known[w][0] + at[1] and known[w][1] + at[1] <= known[v][1]:
+            return v, at
+    return None

@@ -1,0 +1,169 @@
+"""Functions of forms: powers, exponentials and logarithms, greatest elements."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from fractions import Fraction
+from itertools import product
+from typing import Final
+
+from .conditions import Conditions
+from .forms import MOST_TERMS, ONE
+from .index import Index, Range, Undecided, constant
+from .labels import content, joined, ranges_of
+from .terms import ZERO, Factor, Form, Head, Kind, Power, Term
+
+HALF: Final = Fraction(1, 2)
+
+
+class Forms(Conditions):
+    """Forms with all that programs make of them."""
+
+    def power(self, p: Form, e: Power) -> Form:
+        """A form to a rational power, where that is defined."""
+        if e == 1:
+            return p
+        if e == 0:
+            return self.number(1)
+        if not p:
+            if e < 0:
+                raise Undecided("divides by zero")
+            return ZERO
+        if e.denominator == 1 and 0 < e <= 4 and len(p) ** int(e) <= MOST_TERMS // 4:
+            found = p
+            for _ in range(int(e) - 1):
+                found = self.product(found, p)
+            return found
+        out: list[Factor] = []
+        common = self._common(p, e)
+        inner = self._of(
+            [(c, list(ranges), [*factors, *((h, at, -q) for h, at, q in common)]) for (ranges, factors), c in p]
+        )
+        out.extend((h, at, q * e) for h, at, q in common)
+        size = content(inner)
+        if e.denominator not in (1, 2):
+            size = ONE
+        elif len(inner) == 1 and e.denominator == 1:
+            size = inner[0][1]
+        inner = self.times(inner, 1 / size)
+        factor = self._root(size, e)
+        if inner == self.number(1):
+            return self._of([(c, list(r), [*f, *out]) for (r, f), c in factor])
+        base = self.abstract(Kind.BASE, "base", (), (inner,))
+        (((_, ((h, at, _),)), _),) = base
+        return self._of([(c, list(r), [*f, *out, (h, at, e)]) for (r, f), c in factor])
+
+    def _root(self, size: Fraction, e: Power) -> Form:
+        """A positive number to a power in halves; any number to a whole one."""
+        if e.denominator == 1:
+            return self.number(size ** int(e))
+        whole = size ** (e.numerator // 2)  # e = n + 1/2
+        return self.times(self.root(size), whole) if e.denominator == 2 else self.number(1)
+
+    def root(self, size: Fraction) -> Form:
+        """The square root of a positive number: sqrt(p / q) = sqrt(p q) / q, squares taken out."""
+        n, out = size.numerator * size.denominator, Fraction(1, size.denominator)
+        square, k = 1, 2
+        while k * k <= n and k < 1 << 12:
+            while n % (k * k) == 0:
+                n //= k * k
+                square *= k
+            k += 1
+        whole = Fraction(out * square)
+        if n == 1:
+            return self.number(whole)
+        return self._of([(whole, [], [(self.head(Head(Kind.ROOT, "root", (n,))), (), ONE)])])
+
+    def _common(self, p: Form, e: Power) -> list[Factor]:
+        """Factors of all terms that may leave a power: any for whole powers, those above 0 for others."""
+        shared: dict[tuple[int, tuple[Index, ...]], Power] | None = None
+        for (_, factors), _ in p:
+            here = {
+                (h, at): q
+                for h, at, q in factors
+                if h != self.iota
+                and all(v >= 0 for i in at for v, _ in i[0])
+                and (
+                    e.denominator == 1
+                    or self.heads[h].kind is Kind.EXP
+                    or (self.heads[h].kind is Kind.BASE and not (q.denominator == 1 and q.numerator % 2 == 0))
+                )
+            }
+            if shared is None:
+                shared = here
+            else:
+                kept = {}
+                for k, q in shared.items():
+                    if k in here and (here[k] > 0) == (q > 0):
+                        kept[k] = min(q, here[k], key=abs)
+                shared = kept
+        return [(h, at, q) for (h, at), q in sorted((shared or {}).items())]
+
+    def exp(self, p: Form) -> Form:
+        """exp(p); greatest elements and logarithms are factors of their own."""
+        found, rest = self.number(1), list[tuple[Term, Fraction]]()
+        for term, c in p:
+            ranges, factors = term
+            kind = self.heads[factors[0][0]].kind if len(factors) == 1 and not ranges and factors[0][2] == 1 else None
+            if kind is Kind.LOG:
+                found = self.product(found, self.power(self._body(factors[0]), c))
+            elif kind is Kind.GREATEST:
+                found = self.product(found, self._exp(((term, c),)))
+            else:
+                rest.append((term, c))
+        return self.product(found, self._exp(tuple(rest))) if rest else found
+
+    def _exp(self, p: Form) -> Form:
+        size = content(p)
+        one = self.times(p, 1 / size)
+        plus = self.abstract(Kind.EXP, "exp", (), (one,))
+        minus = self.abstract(Kind.EXP, "exp", (), (self.times(one, Fraction(-1)),))
+        (((_, ((h, at, _),)), _),) = plus
+        (((_, ((g, to, _),)), _),) = minus
+        return self._of([(ONE, [], [(h, at, size) if h <= g else (g, to, -size)])])
+
+    def log(self, p: Form) -> Form:
+        """log(p) for p above 0; exponentials in every term are numbers beside it."""
+        found, inner = ZERO, p
+        for h, at, q in self._common(p, HALF):
+            if self.heads[h].kind is Kind.EXP:
+                found = self.plus(found, self.times(self._body((h, at, ONE)), q))
+                inner = self._of([(c, list(r), [*f, (h, at, -q)]) for (r, f), c in inner])
+        if inner == self.number(1):
+            return found
+        return self.plus(found, self.abstract(Kind.LOG, "log", (), (inner,)))
+
+    def greatest(self, p: Form, over: Sequence[tuple[int, Range]]) -> Form:
+        """The greatest value over ranges of free variables."""
+        used = {v for (_, factors), _ in p for _, at, _ in factors for i in at for v, _ in i[0]}
+        kept = [(v, r) for v, r in over if v in used]
+        return self.abstract(Kind.GREATEST, "greatest", (), (p,), kept) if kept else p
+
+    def larger(self, forms: Sequence[Form]) -> Form:
+        """The greatest of several forms; parts of one range are one."""
+        rest = list(dict.fromkeys(forms))
+        again = len(rest) > 1
+        while again:
+            again = False
+            for a, b in product(rest, rest):
+                if a != b and (one := self._adjacent(a, b)) is not None:
+                    rest = [f for f in rest if f not in (a, b)] + [one]
+                    again = len(rest) > 1
+                    break
+        return rest[0] if len(rest) == 1 else self.abstract(Kind.FUNCTION, "maximum", (), tuple(sorted(rest)))
+
+    def _adjacent(self, a: Form, b: Form) -> Form | None:
+        """Two greatest values over adjacent ranges as one."""
+        if len(a) != 1 or len(b) != 1 or a[0][1] != 1 or b[0][1] != 1 or a[0][0][0] or b[0][0][0]:
+            return None
+        f, g = a[0][0][1], b[0][0][1]
+        if len(f) != 1 or len(g) != 1 or f[0][0] != g[0][0] or self.heads[f[0][0]].kind is not Kind.GREATEST:
+            return None
+        h, at, p = f[0]
+        n, to = self.heads[h].free, g[0][1]
+        if p != 1 or g[0][2] != 1 or at[:n] != to[:n]:
+            return None
+        ranges = joined([ranges_of(at[n:]), ranges_of(to[n:])])
+        if ranges is None:
+            return None
+        return self._of([(ONE, [], [(h, (*at[:n], *(constant(x) for r in ranges[0] for x in r)), ONE)])])
