@@ -1,13 +1,12 @@
-"""This file writes checkpoints: the state behind step n as files, one per rank, and reads it back for any other plan of
-the model.
+"""A checkpoint is the state behind step n as files, one per rank: written here, and read back for any plan of the model.
 
-    DIR/step-00000012/manifest.json     model, plan, numbers; per rank every block: tensor, box, file, hash; files: bytes,
-                                        hash; its own hash
+    DIR/step-00000012/manifest.json     model, plan, numbers; per rank every block: tensor, box, file, hash; of files
+                                        bytes and hash; its own hash
     DIR/step-00000012/rank-00003.npz    blocks that rank 3 writes: those that no rank before it holds bit for bit
 
-Ranks write into a folder of another name, which gets its own when all of it is on the disk: what ends in the middle of
-that leaves the checkpoint before it as it was.  Replicas that differ in their last bits are kept apart, so that the same
-plan goes on bit for bit.
+Ranks write into a folder of another name, which gets its own when all of it is on the disk: what ends in the middle
+of that leaves the checkpoint before it as it was.  Replicas that differ in their last bits are kept apart, so that the
+same plan goes on bit for bit.
 """
 
 from __future__ import annotations
@@ -214,7 +213,7 @@ def _loaded(path: Path, graph: Graph) -> Checkpoint:
         with np.load(path / name, allow_pickle=False) as archive:
             kept |= {(name, f"{member}.npy"): archive[member] for member in archive.files}
     whole: dict[str, Array] = {}
-    filled: dict[str, Array] = {}
+    filled: dict[str, Array] = {}  # where a rank has given it
     ranks: list[Blocks] = []
     for rank in data["ranks"]:
         blocks: dict[str, list[tuple[Box, Array]]] = {}
@@ -230,8 +229,7 @@ def _loaded(path: Path, graph: Graph) -> Checkpoint:
             where = tuple(slice(lo, hi) for lo, hi in box)
             if name not in whole:
                 whole[name], filled[name] = np.zeros(shape, block.dtype), np.zeros(shape, bool)
-            free = ~filled[name][where]
-            whole[name][where] = np.where(free, block, whole[name][where])
+            whole[name][where] = np.where(filled[name][where], whole[name][where], block)
             filled[name][where] = True
         ranks.append(blocks)
     lacking = [n for n in lasting(graph) if n not in whole or not filled[n].all()]
@@ -308,8 +306,9 @@ def _sync(folder: Path) -> None:
 
 
 def check_goes_on(found: Checkpoint, numbers: str | None, fed_again: bool) -> None:
-    """Raise `InputError` where a state cannot go on as asked.  `numbers`: element types that were asked for; `fed_again`:
-    whether data was given."""
+    """Raise `InputError` where a state cannot go on as asked.  `numbers`: element types that were asked for;
+    `fed_again`: whether data was given.
+    """
     origin = found.origin
     if numbers is not None and numbers != origin.numbers:
         raise InputError(f"{found.path}: is a state in {origin.numbers}, --dtype asks for {numbers}; leave out --dtype")

@@ -1,5 +1,5 @@
-"""This file gives the data of step n, and the values that training begins with: both depend on numbers alone, so that a
-run that goes on sees what it would have seen.
+"""The data of step n and the values that training begins with depend on numbers alone, so that a run that goes on sees
+what it would have seen.
 
     from nothing       drawn from (seed, n, name)
     FILE.npz, DIR      row (n - 1) mod rows of each array: of the file, or of NAME.npy in the folder, which is mapped
@@ -185,7 +185,7 @@ class Feed:
             either = "" if t.source_shape in (None, t.shape) else f" or {t.source_shape}"
             leading = " behind the axis of steps" if self.data and self._maker is None else ""
             raise InputError(
-                f"{place}: array {name!r} has shape {array.shape}{leading}, the plan needs {t.shape}{either}"
+                f"{place}: array {name!r} has shape {tuple(array.shape)}{leading}, the plan needs {t.shape}{either}"
             )
         own = np.dtype(execution_dtype(t.dtype))
         kinds = {"f": "f", "i": "iu", "u": "iu", "b": "b"}[own.kind]

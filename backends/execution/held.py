@@ -1,4 +1,4 @@
-"""This file keeps what stays on a rank between steps: its blocks of parameters and of what optimizers remember.
+"""Parameters and what optimizers remember stay on their ranks between steps: a rank keeps its blocks here.
 
 read(tensor, box)   the block that the step before left here, or a part of it; before the first step, and for what
                     no step renews, what the run began with

@@ -1,4 +1,4 @@
-"""This file runs steps of any plan again and again: what one rank does in step n, over virtual or MPI transports.
+"""Any plan, run again and again: what one rank does in step n, over virtual or MPI transports.
 
 Repeatable    a plan as its ranks run it: plain, rewritten or with submeshes (`Placed`), on two streams (`Streamed`),
               in stages (`Staged`)

@@ -1,4 +1,4 @@
-"""This file trains on MPI ranks: `mpiexec -n N python -m mpi4py -m shardproof.backends.execution.train_rank FOLDER`.
+"""Trains a plan on MPI ranks: `mpiexec -n N python -m mpi4py -m shardproof.backends.execution.train_rank FOLDER`.
 
     plan.spz          the file that was checked                      options.json   what is asked
     inputs/N.npy      what ranks begin with, mapped                  held/          blocks of every rank, where the very

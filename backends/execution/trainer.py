@@ -1,12 +1,10 @@
-"""This file trains on virtual ranks: a thread per rank and step; parameters and moments stay on their ranks between
-steps.
-"""
+"""Trains a plan on virtual ranks: a thread per rank and step; parameters and moments stay on their ranks in between."""
 
 from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 from pathlib import Path
 
 import numpy as np
@@ -51,14 +49,10 @@ class Trainer:
         errors: list[RankError] = []
 
         def work(rank: int) -> None:
-            held = self._held[rank]
             try:
-                found[rank] = self._together.steps[rank](number, held.source(data), held)
+                found[rank] = self._on_rank(rank, number, data)
             except RankError as e:
                 errors.append(e)
-                self._together.abort()
-            except Exception as e:
-                errors.append(RankError(rank, "its next values", f"{type(e).__name__}: {e}"))
                 self._together.abort()
 
         threads = [
@@ -82,6 +76,15 @@ class Trainer:
             number, scalar_of(self.results([] if loss is None else [loss]), loss), time.perf_counter() - begun_s
         )
 
+    def _on_rank(self, rank: int, number: int, data: Mapping[str, Array]) -> Results:
+        held = self._held[rank]
+        try:
+            return self._together.steps[rank](number, held.source(data), held)
+        except RankError:
+            raise
+        except Exception as e:
+            raise RankError(rank, "keeping the next values", f"{type(e).__name__}: {e}") from e
+
     def results(self, names: Collection[str] | None = None) -> dict[str, Array]:
         """Results of the last step, whole, in digit shape; `names`: those that are wanted; None: all."""
         wanted = self.begun.graph.results if names is None else names
@@ -96,8 +99,8 @@ class Trainer:
         return {n: found[values[n]] if n in values else np.array(self._base[n]) for n in lasting(self.begun.graph)}
 
     def save(self, folder: Path | str) -> Path:
-        """Write the state to DIR/step-N, as one process for all ranks.  Raises `OutputError`, also where the folder holds
-        a later state; a state of this step is replaced.
+        """Write the state to DIR/step-N, for all ranks; a state of this step is replaced.  Raises `OutputError`, also
+        where the folder holds a later state.
         """
         if self._broken:
             raise InputError("a step of this training failed; what is left of it is no state")

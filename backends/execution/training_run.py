@@ -1,6 +1,4 @@
-"""This file says what a run of many steps is: where it begins, what feeds it, which result is its loss, and what one
-process makes of the same steps.
-"""
+"""A run of many steps: where it begins, what feeds it, which result is its loss, and what one process makes of it."""
 
 from __future__ import annotations
 
@@ -43,8 +41,8 @@ class StepDone:
 
 @dataclass(frozen=True, eq=False)
 class Begun:
-    """Where a run begins: behind step number `step`.  `graph`: what one process runs; `state`: tensors that last, whole,
-    as ranks keep them; `ranks`: what every rank held under this very plan, or nothing.
+    """Where a run begins: behind step number `step`.  `graph`: what one process runs; `state`: tensors that last,
+    whole, as ranks keep them; `ranks`: what every rank held under this very plan, or nothing.
     """
 
     graph: Graph
@@ -127,7 +125,7 @@ def base_of(begun: Begun) -> dict[str, Array]:
 
 
 def in_one_process(begun: Begun, last: int) -> tuple[Graph, dict[str, Array], dict[str, Array]]:
-    """(program, what is given to it, its results) of step `last`, when one process does all steps from the beginning."""
+    """(program, what is given to it, its results) of step `last`, when one process does all steps."""
     state = dict(begun.state)
     inputs: dict[str, Array] = {}
     found: dict[str, Array] = {}

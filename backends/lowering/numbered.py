@@ -1,4 +1,4 @@
-"""This file makes the program of step number n out of that of the first: Adam divides by 1 - beta^t, and t counts steps.
+"""Makes the program of step number n out of that of the first: Adam divides by 1 - beta^t, and t counts steps.
 
     adam_update, adamw_update    attribute `step` := step + n - 1
 

@@ -1,5 +1,5 @@
-"""This file holds `run --steps`: many steps of a plan on its ranks, a line per step, states written and taken up again,
-and the last step compared with one process that did all of them.
+"""The verb `run --steps`: many steps of a plan on its ranks, a line per step, states written and taken up again, and the
+last step compared with one process that did all of them.
 """
 
 from __future__ import annotations
@@ -80,7 +80,7 @@ class Training:
 def training_options(command: Command) -> Command:
     """The options of `run --steps`."""
     for option in reversed(_OPTIONS):
-        command = cast("Command", option(command))
+        command = option(command)
     return command
 
 
