@@ -1,4 +1,4 @@
-"""A checkpoint is the state behind step n as files, one per rank: written here, and read back for any plan of the model.
+"""A checkpoint is the state behind step n as files, one per rank: written, and read back for any plan of the model.
 
     DIR/step-00000012/manifest.json     model, plan, numbers; per rank every block: tensor, box, file, hash; of files
                                         bytes and hash; its own hash
@@ -78,7 +78,8 @@ def check_folder(folder: Path, done: int, force: bool) -> None:
     """
     try:
         folder.mkdir(exist_ok=True)
-        later = sorted((int(m[1]), p) for p in folder.iterdir() if (m := _STEP.fullmatch(p.name)) and int(m[1]) > done)
+        states = [(m, p) for p in folder.iterdir() if (m := _STEP.fullmatch(p.name)) and (p / _MANIFEST).exists()]
+        later = sorted((int(m[1]), p) for m, p in states if int(m[1]) > done)
     except OSError as error:
         raise OutputError(f"{folder}: cannot be a folder of checkpoints: {error.strerror or error}") from None
     if later and not force:

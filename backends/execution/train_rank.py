@@ -1,9 +1,9 @@
 """Trains a plan on MPI ranks: `mpiexec -n N python -m mpi4py -m shardproof.backends.execution.train_rank FOLDER`.
 
     plan.spz          the file that was checked                      options.json   what is asked
-    inputs/N.npy      what ranks begin with, mapped                  held/          blocks of every rank, where the very
-    steps.jsonl       a line per step, written by rank 0                            plan of a checkpoint goes on
-    outputs/N.npy     results of the last step, where they are wanted
+    graph.json        the model that was asked about                 held/          blocks of every rank, where the very
+    inputs/N.npy      what ranks begin with, mapped                                 plan of a checkpoint goes on
+    steps.jsonl       a line per step, written by rank 0             outputs/N.npy  results of the last step, if wanted
 
 Every rank makes the data of a step itself and cuts its blocks out.  Between steps nothing is gathered but the loss; a
 state is written by all ranks, each its own blocks.
@@ -23,6 +23,7 @@ import numpy as np
 
 from ...models.communication.transfers import Box
 from ...models.files.json_text import parse_json
+from ...models.program.graph import Graph
 from ...models.text import InputError
 from ...proofs.container.archive import read_container
 from ...proofs.overlap.certificate import OverlapCertificate
@@ -95,7 +96,8 @@ def _train(
 ) -> None:
     """All steps of this rank; `place`: is told what it is at."""
     rank, files = world.Get_rank(), dict(asked["files"])
-    feed = Feed(runs.graph, **asked["feed"])
+    graph = Graph.from_json((folder / "graph.json").read_text())
+    feed = Feed(graph, **asked["feed"])
     mapped = {name: np.load(folder / file, mmap_mode="r", allow_pickle=False) for name, file in files.items()}
 
     def base(tensor: str, box: Box) -> Array:
@@ -115,7 +117,7 @@ def _train(
         seconds, saved = time.perf_counter() - begun_s, None
         if asked["save"] is not None and is_due(number, asked["last"], asked["every"]):
             place[0] = f"saving the state of step {number}"
-            target = _save(world, Path(asked["save"]), number, Origin(**asked["origin"]), runs, held, mapped)
+            target = _save(world, Path(asked["save"]), number, Origin(**asked["origin"]), graph, held, mapped)
             saved = None if target is None else str(target)
         if rank == 0:
             with (folder / "steps.jsonl").open("a") as lines:
@@ -124,8 +126,8 @@ def _train(
         place[0] = "collecting the outputs"
         everything: list[Results] | None = world.gather(found, root=0)
         if everything is not None:
-            whole = runs.whole(runs.graph.results, mapped | data, everything)
-            for n, name in enumerate(runs.graph.results):
+            whole = runs.whole(graph.results, mapped | data, everything)
+            for n, name in enumerate(graph.results):
                 np.save(folder / f"outputs/{n}.npy", whole[name], allow_pickle=False)
 
 
@@ -134,7 +136,7 @@ def _save(
     folder: Path,
     number: int,
     origin: Origin,
-    runs: Repeatable,
+    graph: Graph,
     held: Held,
     mapped: Mapping[str, Array],
 ) -> Path | None:
@@ -142,7 +144,7 @@ def _save(
     rank = world.Get_rank()
     blocks = held.blocks
     if rank == 0:
-        (blocks,) = checkpoint.with_fixed([blocks], runs.graph, lambda n: np.array(mapped[n]))
+        (blocks,) = checkpoint.with_fixed([blocks], graph, lambda n: np.array(mapped[n]))
     here: Path = world.bcast(checkpoint.begin(folder, number) if rank == 0 else None, root=0)
     rows = world.allgather(checkpoint.rows_of(blocks))
     written = checkpoint.write_rank(here, rank, blocks, checkpoint.writers(rows)[rank])
@@ -171,7 +173,7 @@ def train_job(
     Raises `RankError` naming step, rank and operator when one fails, `InputError` for data that does not fit,
     `LaunchError` otherwise.
     """
-    base, graph, ranks = base_of(begun), opened.held.graph, opened.held.machine.devices
+    base, graph, ranks = base_of(begun), begun.graph, opened.held.machine.devices
     with workplace() as folder:
         room = sum(a.nbytes for a in base.values()) + sum(8 * graph.tensor(n).elements for n in graph.results)
         need_room(folder, room)
@@ -182,12 +184,13 @@ def train_job(
         for name, file in files.items():
             np.save(folder / file, np.ascontiguousarray(base[name]), allow_pickle=False)
         (folder / "plan.spz").write_bytes(opened.data)
+        (folder / "graph.json").write_text(begun.graph.to_json())
         feed = begun.feed
         asked = {
             "kind": _kind(opened.held),
             "scale": opened.scale,
             "options": asdict(options),
-            "consent": consent.to_ranks(graph),
+            "consent": consent.to_ranks(opened.held.graph),
             "feed": {k: getattr(feed, k) for k in ("seed", "dtype", "stored", "data", "same")},
             "origin": asdict(begun.origin),
             "first": begun.step + 1,

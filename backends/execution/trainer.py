@@ -21,7 +21,7 @@ from .training_run import Begun, StepDone, base_of, scalar_of
 
 
 class Trainer:
-    """A plan that is trained step by step.  `begun`: where it begins; `timeout_s`: how long a rank waits for another."""
+    """A plan that is trained step by step.  `begun`: where it begins; `timeout_s`: how long ranks may wait."""
 
     def __init__(self, runs: Repeatable, begun: Begun, timeout_s: float = 300.0) -> None:
         self.begun, self._runs, self._together = begun, runs, runs.virtual(timeout_s)

@@ -78,7 +78,9 @@ RUN: Final = Combinations(
             "it starts no ranks, and prints what they would send",
         ),
         Apart("steps", ("trace", "pace", "backend=cupy"), "many steps are run by NumPy, as fast as they can, untraced"),
-        Apart("resume", ("inputs", "seed"), "parameters and seed are those of the state that goes on"),
+        Apart(
+            "resume", ("inputs", "seed", "dtype"), "values, seed and element types are those of the state that goes on"
+        ),
         *(
             Needs(option, ("steps",), "it is said of many steps, one after another")
             for option in ("data", "save", "resume", "compare")
@@ -100,6 +102,7 @@ RUN: Final = Combinations(
         "timeout": "what takes less time is the same",
         "backend": "every library computes the same",
         "overlap": "the order of a rank's work, not its result",
+        "save_every": "more states are written, all of them the run's",
         "fuse": "how chains of operators are run, not their result",
         "kernels": "permits a function where the plan names it",
     },

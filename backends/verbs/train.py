@@ -1,5 +1,6 @@
-"""The verb `run --steps`: many steps of a plan on its ranks, a line per step, states written and taken up again, and the
-last step compared with one process that did all of them.
+"""The verb `run --steps`: many steps of a plan on its ranks, a line per step, states written and taken up again.
+
+One process does all of the steps too, and the results of the last one are compared.
 """
 
 from __future__ import annotations
