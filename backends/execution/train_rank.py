@@ -121,7 +121,8 @@ def _train(
             saved = None if target is None else str(target)
         if rank == 0:
             with (folder / "steps.jsonl").open("a") as lines:
-                lines.write(json.dumps(asdict(StepDone(number, value, seconds, saved))) + "\n")
+                told = asdict(StepDone(number, value, seconds, saved))
+                lines.write(json.dumps(told | {"loss": None if value is None else repr(value)}) + "\n")
     if asked["results"]:
         place[0] = "collecting the outputs"
         everything: list[Results] | None = world.gather(found, root=0)
@@ -242,7 +243,8 @@ class _Lines:
         self._read += len(whole)
         for line in whole.splitlines():
             fields: Any = parse_json(line)
-            self._told(StepDone(**fields))
+            loss = None if fields["loss"] is None else float(fields["loss"])  # it may be no number of JSON
+            self._told(StepDone(**{**fields, "loss": loss}))
             self.count += 1
         return bool(whole)
 

@@ -142,7 +142,13 @@ MPI_RANKS = 64
     metavar="MODULE:NAME",
     help="Let this function of yours run where the plan names it; may be repeated.",
 )
-@click.option("--timeout", type=SECONDS, default=300.0, show_default=True, help="Seconds before the ranks are ended.")
+@click.option(
+    "--timeout",
+    type=SECONDS,
+    default=300.0,
+    show_default=True,
+    help="Seconds before the ranks are ended; with --steps without a step that ends.",
+)
 @output_option("--trace", help="Write times here, for chrome://tracing or Perfetto (JSON).")
 @click.option(
     "--overlap/--no-overlap", default=True, show_default=True, help="Communicate beside independent computation."
