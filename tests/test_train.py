@@ -520,3 +520,22 @@ def test_data_that_fails_later_on_mpi_ranks_is_bad_input(
     err = capsys.readouterr().err
     assert "data of step 3: array 'x' has shape (8, 11), the plan needs (8, 12)" in err
     assert checkpoint.load(tmp_path / "d", shardproof.load(files / "four.spz").opened.asked).step == 2
+
+
+@pytest.mark.mpi
+@pytest.mark.skipif(not mpi_available(), reason="mpi4py or mpiexec is not installed")
+def test_a_rank_that_dies_is_named_with_its_step_and_the_state_before_is_whole(
+    files: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "dies.py").write_text(
+        "import numpy as np, os, signal\n"
+        "def batch(n):\n"
+        "    if n == 3:\n"
+        "        os.kill(os.getpid(), signal.SIGKILL)\n"
+        "    return {'x': np.ones((8, 12)), 'labels': np.zeros(8, dtype=int)}\n"
+    )
+    line = ["run", str(files / "four.spz"), "-n", "4", "--json", "--steps", "4", "--data", f"{tmp_path}/dies.py:batch"]
+    assert run([*line, "--save", str(tmp_path / "d"), "--save-every", "1"]) == 6
+    said = capsys.readouterr()
+    assert "step 3: the process died" in said.err and len(said.out.splitlines()) == 2
+    assert checkpoint.load(tmp_path / "d", shardproof.load(files / "four.spz").opened.asked).step == 2

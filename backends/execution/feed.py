@@ -46,7 +46,7 @@ def fed(graph: Graph) -> tuple[str, ...]:
     >>> from ...models.sources.training import training_step
     >>> from ...models.sources.zoo import build
     >>> fed(training_step(build("mlp-unity"), "sgd"))
-    ('x', 'target')
+    ('x', 'labels')
     """
     kept = {*lasting(graph), *known_values(graph, None)}
     return tuple(t.name for t in graph.tensors if t.role is not Role.VALUE and t.name not in kept)

@@ -3,7 +3,8 @@
     plan.spz          the file that was checked                      options.json   what is asked
     graph.json        the model that was asked about                 held/          blocks of every rank, where the very
     inputs/N.npy      what ranks begin with, mapped                                 plan of a checkpoint goes on
-    steps.jsonl       a line per step, written by rank 0             outputs/N.npy  results of the last step, if wanted
+    steps.jsonl       a line per step, written by rank 0             at.bin         the step that every rank is at
+    outputs/N.npy     results of the last step, if wanted
 
 Every rank makes the data of a step itself and cuts its blocks out.  Between steps nothing is gathered but the loss; a
 state is written by all ranks, each its own blocks.
@@ -106,9 +107,10 @@ def _train(
     held = Held(base, _taken_up(folder / "held", rank, asked["held"][rank]) if asked["held"] else None)
     found: Results = {}
     data: dict[str, Array] = {}
+    at = np.memmap(folder / "at.bin", dtype=np.int64, mode="r+")
     loss = [] if asked["loss"] is None else [asked["loss"]]
     for number in range(asked["first"], asked["last"] + 1):
-        begun_s, place[0] = time.perf_counter(), f"{PLACE} {number}"
+        begun_s, place[0], at[rank] = time.perf_counter(), f"{PLACE} {number}", number
         data = feed.at(number)
         place[0] = f"step {number}"
         found = step(number, held.source(data), held)
@@ -119,6 +121,7 @@ def _train(
             place[0] = f"saving the state of step {number}"
             target = _save(world, Path(asked["save"]), number, Origin(**asked["origin"]), graph, held, mapped)
             saved = None if target is None else str(target)
+            world.Barrier()  # nobody goes on before all of it is there
         if rank == 0:
             with (folder / "steps.jsonl").open("a") as lines:
                 told = asdict(StepDone(number, value, seconds, saved))
@@ -181,6 +184,7 @@ def train_job(
         for name in ("inputs", "outputs", "held"):
             (folder / name).mkdir()
         progress.create(folder, ranks)
+        np.full(ranks, begun.step + 1, dtype=np.int64).tofile(folder / "at.bin")
         files = {name: f"inputs/{n}.npy" for n, name in enumerate(base)}
         for name, file in files.items():
             np.save(folder / file, np.ascontiguousarray(base[name]), allow_pickle=False)
@@ -212,8 +216,9 @@ def train_job(
             error = read_error(folder)
             death, table = progress.read_death(folder), progress.open_table(folder)
             if error is None and death is not None and death.process in table[:, 0]:
-                at = table[:, 0].tolist().index(death.process)
-                error = RankError(at, f"step {begun.step + lines.count + 1}", death.words())
+                rank = table[:, 0].tolist().index(death.process)
+                at = np.fromfile(folder / "at.bin", dtype=np.int64)
+                error = RankError(rank, f"step {at[rank]}", death.words())
             if error is not None and error.place.startswith(PLACE):
                 raise InputError(error.reason) from e
             if error is not None:
@@ -230,7 +235,6 @@ class _Lines:
 
     def __init__(self, path: Path, told: Callable[[StepDone], None]) -> None:
         self._path, self._told, self._read = path, told, 0
-        self.count = 0
 
     def heard(self) -> bool:
         """Whether there were new ones."""
@@ -245,7 +249,6 @@ class _Lines:
             fields: Any = parse_json(line)
             loss = None if fields["loss"] is None else float(fields["loss"])  # it may be no number of JSON
             self._told(StepDone(**{**fields, "loss": loss}))
-            self.count += 1
         return bool(whole)
 
 
