@@ -281,6 +281,12 @@ WRONG: dict[str, tuple[Callable[[dict[str, np.ndarray]], object], str]] = {
 }  # fmt: skip
 
 
+def test_drawn_data_is_new_in_every_step_and_depends_on_seed_and_number_alone() -> None:
+    first, again, next_, other = (Feed(images(), seed).at(n) for seed, n in ((1, 1), (1, 1), (1, 2), (2, 1)))
+    assert same(first, again)
+    assert all(not np.array_equal(first[n], x[n]) for x in (next_, other) for n in fed(images()))
+
+
 @pytest.mark.parametrize("what", WRONG)
 def test_data_that_does_not_fit_is_refused(what: str, tmp_path: Path) -> None:
     data = rows(images(), 2)
