@@ -37,6 +37,7 @@ from shardproof.backends.execution.training_run import StepDone, begin, in_one_p
 from shardproof.models.machine.machine import load_machine
 from shardproof.models.problem.claims import Verdict
 from shardproof.models.program.graph import Graph
+from shardproof.models.sources.building.builder import Builder
 from shardproof.models.sources.training import build_step
 from shardproof.models.sources.zoo import build
 from shardproof.models.sources.zoo.gpt import gpt
@@ -126,6 +127,26 @@ def test_replicas_that_differ_in_their_last_bits_go_on_as_they_were(tmp_path: Pa
         )
     steps(one, 1), steps(other, 1)
     assert same(one.results(), other.results())
+
+
+def test_what_no_step_renews_is_kept_and_goes_on(tmp_path: Path) -> None:
+    """A constant of the program whose values it does not state is made up once, not in every step."""
+    b = Builder("frozen", "float64")
+    x = b.map("scaled", "multiply", b.input("x", (8, 4)), b.input("constant.scale", (8, 4)), text="i j, i j -> i j")
+    y = b.contract("y", "i j, j k -> i k", x, b.parameter("w", (4, 4)))
+    graph = build_step(b.build(b.reduce("loss", "i k -> ", y)), "sgd").graph
+    assert fed(graph) == ("x",)
+    one = trainer(opened(graph, "localhost:4", 2))
+    steps(one, 1)
+    one.save(tmp_path)
+    assert np.array_equal(
+        checkpoint.load(tmp_path, graph).whole["constant.scale"], first_values(graph, 0)["constant.scale"]
+    )
+    for machine, seed in (("localhost:4", 2), ("localhost:2", 3)):
+        other = trainer(opened(graph, machine, seed), tmp_path)
+        steps(other, 1)
+        assert other.begun.state.keys() == {"w", "constant.scale"} == other.state().keys()
+        assert apart(other) <= 1e-9
 
 
 def test_adam_counts_its_steps() -> None:
