@@ -193,7 +193,12 @@ class Feed:
             raise InputError(
                 f"{place}: array {name!r} holds {array.dtype}, the plan needs {_WORDS[own.kind]} ({t.dtype})"
             )
-        return _digits(t, array).astype(self.dtype if own.kind == "f" and self.dtype else own)
+        taken = _digits(t, array).astype(self.dtype if own.kind == "f" and self.dtype else own)
+        if own.kind in "iu" and not np.array_equal(taken, _digits(t, array)):
+            raise InputError(
+                f"{place}: array {name!r} holds {array.dtype}, some beyond what {t.dtype} of the plan holds"
+            )
+        return taken
 
 
 def _digits(tensor: Tensor, array: Array) -> Array:
