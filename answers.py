@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from fractions import Fraction
 from functools import cached_property
@@ -21,6 +21,7 @@ from shardproof.proofs.plan.bundle import Plan as Bundle
 from shardproof.proofs.publishing.placed import placed_plan
 
 if TYPE_CHECKING:
+    from shardproof.backends.execution.trainer import Trainer
     from shardproof.backends.kernels.blocks import Array
     from shardproof.formal.explain.compare import Comparison
     from shardproof.formal.explain.constraints import Constraints
@@ -327,6 +328,49 @@ class Plan:
         undetermined = tuple(name for name, _, _ in found.undetermined)
         moved = len(ended.traffic)
         return Run(ended.outputs, found.worst, found.equal, moved, ended.mismatched, undetermined)
+
+    def trainer(
+        self,
+        data: str | Path | Callable[[int], Mapping[str, Array]] | None = None,
+        *,
+        seed: int = 0,
+        dtype: Literal["float64", "float32", "own"] | None = None,
+        inputs: Path | str | None = None,
+        resume: Path | str | None = None,
+        timeout_s: float = 600.0,
+    ) -> Trainer:
+        """Steps of the plan one after another on virtual ranks in this process, which keep parameters and moments.
+        `data`: an `.npz` file or a folder of `.npy` with a leading axis of steps, FILE.py:NAME, or a function of the
+        step's number, from 1, that gives {input: array}; None: drawn from seed and number.  `dtype`: of reals (own: of
+        every tensor; None: as `run` does); `inputs`: an `.npz` with the parameters to begin with; `resume`: a folder
+        that `save` wrote, under this or another plan of the model, whose seed and dtype are taken.
+
+        Raises `InputError` for a plan without a training step, data or a state that does not fit.
+
+        >>> trained = plan("mlp-unity", "localhost:2", batch=16, train="adam").trainer()
+        >>> losses = [trained.step().loss for _ in range(3)]
+        >>> trained.step_number, trained.state()["fc1.weight"].shape
+        (3, (784, 512))
+        """
+        from shardproof.backends.execution.consent import check_consent
+        from shardproof.backends.execution.job import Options
+        from shardproof.backends.execution.repeatable import repeatable
+        from shardproof.backends.execution.trainer import Trainer
+        from shardproof.backends.execution.training_run import begin
+
+        check_consent(self.graph)
+        begun = begin(
+            self.opened,
+            self.opened.place,
+            seed=seed,
+            numbers=dtype,
+            data="" if data is None or callable(data) else str(data),
+            make=data if callable(data) else None,
+            inputs=None if inputs is None else Path(inputs),
+            resume=None if resume is None else Path(resume),
+        )
+        held, scale = self.opened.held, self.opened.scale
+        return Trainer(repeatable(held, scale, Options(stored=begun.stored)), begun, timeout_s)
 
     def save(self, path: Path | str, force: bool = False) -> None:
         """Write the `.spz` file.  Raises `OutputError` where something else than a plan stands, unless `force`."""

@@ -18,6 +18,7 @@ from option_pairs import Recorded, Start, Tried, command, commands, once, option
 import shardproof
 import shardproof.api
 from shardproof.__main__ import run
+from shardproof.backends.execution.feed import Feed, fed
 from shardproof.backends.execution.reference import random_inputs
 from shardproof.backends.verbs.run import write_arrays
 from shardproof.models.sources.load import load_model
@@ -151,6 +152,7 @@ DEAR = {"of a step that must fit", "recomputed", "cut", "searched", "interleaved
         "solve an e-graph",
         "explain a joint plan",
         "run an overlapped plan",
+        "train",
     )
 }
 
@@ -205,8 +207,14 @@ def files(tmp_path_factory: pytest.TempPathFactory) -> Path:
             "stages": decode_pipeline(read_container("pipeline-two.spz")).graph,
             "chain": decode_overlap(read_container("overlap-chain.spz")).graph,
         }
+        graphs["step"] = read_plan(Path("plan.spz"))[0].asked
         for name, graph in graphs.items():
             write_arrays(Path(f"{name}.npz"), random_inputs(graph, 7, "float64"))
+        for name in ("step", "stages"):
+            rows = Feed(graphs[name], 8).at(1)
+            write_arrays(Path(f"{name}-data.npz"), {n: rows[n][None] for n in fed(graphs[name])})
+        for plan, name in (("plan", "state"), ("pipeline-two", "stages-state")):
+            assert run(["run", f"{plan}.spz", "-n", "2", "--virtual", "--steps", "1", "--save", name]) == 0
     return here
 
 
@@ -234,7 +242,17 @@ RUN: Mapping[str, tuple[str, ...]] = {
     "pace": ("--pace", "0.001"),
     "communication": ("--communication",),
     "output": ("-o", "out.npz"),
+    "steps": ("--steps", "1"),
+    "data": ("--data", "step-data.npz"),
+    "save": ("--save", "saved"),
+    "save_every": ("--save-every", "1"),
+    "resume": ("--resume", "state"),
+    "compare": ("--no-compare",),
 }
+TRAIN: Mapping[str, tuple[str, ...]] = {
+    name: typed for name, typed in RUN.items() if name not in ("steps", "save", "fuse", "overlap", "backend")
+}
+"""Beside many steps, a state of which is written."""
 EXPORT: Mapping[str, tuple[str, ...]] = {
     "resolve": ("--resolve",),
     **LIMITS,
@@ -311,7 +329,12 @@ OTHERS: Mapping[str, Start] = {
     "explain a pipelined plan": Start(("explain",), ("pipeline-two.spz",), EXPLAIN),
     "explain a plan with views": Start(("explain",), ("views-beside.spz",), EXPLAIN),
     "run a plan": Start(("run",), ("forward.spz", "-n", "2", "--virtual"), RUN),
-    "run a pipelined plan": Start(("run",), ("pipeline-two.spz", "-n", "2", "--virtual"), {**RUN, "inputs": ("--inputs", "stages.npz")}),
+    "train": Start(
+        ("run",),
+        ("plan.spz", "-n", "2", "--virtual", "--steps", "1", "--save", "saved"),
+        {**TRAIN, "inputs": ("--inputs", "step.npz")},
+    ),
+    "run a pipelined plan": Start(("run",), ("pipeline-two.spz", "-n", "2", "--virtual"), {**RUN, "inputs": ("--inputs", "stages.npz"), "data": ("--data", "stages-data.npz"), "resume": ("--resume", "stages-state")}),
     "run an overlapped plan": Start(("run",), ("overlap-chain.spz", "-n", "2", "--virtual"), {**RUN, "inputs": ("--inputs", "chain.npz")}),
     "export for dtensor": Start(("export",), ("plan.spz", "--to", "dtensor", "-o", "x.py"), EXPORT),
     "export a joint plan": Start(("export",), ("joint.spz", "--to", "jax", "-o", "x.py"), LAID_OUT),

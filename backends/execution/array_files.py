@@ -9,6 +9,7 @@ from __future__ import annotations
 import tokenize
 import zipfile
 import zlib
+from collections.abc import Collection
 from pathlib import Path
 from typing import IO, Final
 
@@ -26,17 +27,16 @@ KINDS: Final = "fiub"
 _ORDINARY: Final = frozenset({zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED})
 
 
-def read_inputs(path: Path, graph: Graph, dtype: str | None = None) -> dict[str, Array]:
+def read_inputs(
+    path: Path, graph: Graph, dtype: str | None = None, names: Collection[str] | None = None
+) -> dict[str, Array]:
     """Every input and parameter of the graph from an `.npz` file, but for constants whose values are known; others in
-    it are left alone.  `dtype`: what floating numbers are converted to; None: as they are in the file.  Raises
-    `InputError` naming file and array.
+    it are left alone.  `dtype`: what floating numbers are converted to; None: as they are in the file.  `names`: those
+    that are wanted; None: all.  Raises `InputError` naming file and array.
     """
-    known = {
-        t.name: stated(t, t.contents.values, dtype)
-        for t in graph.tensors
-        if t.contents is not None and t.contents.values is not None
-    }
+    known = known_values(graph, dtype)
     wanted = {t.name: t for t in graph.tensors if t.role is not Role.VALUE and t.name not in known}
+    wanted = {name: t for name, t in wanted.items() if names is None or name in names}
     try:
         with zipfile.ZipFile(regular(path)) as file:
             listed = [info for info in file.infolist() if info.filename.endswith(".npy")]
@@ -52,6 +52,15 @@ def read_inputs(path: Path, graph: Graph, dtype: str | None = None) -> dict[str,
         raise
     except (OSError, ValueError, EOFError, zipfile.BadZipFile, zlib.error, NotImplementedError, RuntimeError) as error:
         raise InputError(f"{path}: cannot be read as an .npz file: {error}; write one with numpy.savez") from None
+
+
+def known_values(graph: Graph, dtype: str | None) -> dict[str, Array]:
+    """The constants of the program whose values are known, as they are executed; `dtype` replaces floating types."""
+    return {
+        t.name: stated(t, t.contents.values, dtype)
+        for t in graph.tensors
+        if t.contents is not None and t.contents.values is not None
+    }
 
 
 def _member(file: zipfile.ZipFile, info: zipfile.ZipInfo, tensor: Tensor, place: str) -> Array:

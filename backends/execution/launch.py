@@ -16,7 +16,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from importlib.util import find_spec
 from math import prod
@@ -100,8 +100,15 @@ def environment(ranks: int) -> dict[str, str]:
     return {**crowded, **os.environ, **ENVIRONMENT, "PYTHONPATH": path}
 
 
-def launch(arguments: Sequence[str], ranks: int, timeout_s: float, folder: Path | None = None) -> None:
-    """Start `python -m mpi4py ARGUMENTS` on `ranks` ranks and wait.
+def launch(
+    arguments: Sequence[str],
+    ranks: int,
+    timeout_s: float,
+    folder: Path | None = None,
+    heard: Callable[[], bool] | None = None,
+) -> None:
+    """Start `python -m mpi4py ARGUMENTS` on `ranks` ranks and wait.  `heard`: asked several times a second; where it
+    says that something came, the time begins anew.
 
     `folder`: of a job whose ranks have guards (`progress`): then a rank that has failed or was stopped is noticed here.
     MPICH's launcher should end by itself when a rank fails, but was seen not to notice that a process is gone (once in
@@ -127,7 +134,7 @@ def launch(arguments: Sequence[str], ranks: int, timeout_s: float, folder: Path 
             start_new_session=True,
         )
         try:
-            code = _wait(child, ranks, timeout_s, folder)
+            code = _wait(child, ranks, timeout_s, folder, heard)
         finally:
             if child.poll() is None:  # time-out or interrupt: the launcher passes the signal on to its ranks
                 if folder is not None:
@@ -143,7 +150,13 @@ def launch(arguments: Sequence[str], ranks: int, timeout_s: float, folder: Path 
         raise LaunchError(f"mpiexec ended with code {code}; last lines:\n" + "\n".join(text.strip().splitlines()[-12:]))
 
 
-def _wait(child: subprocess.Popen[bytes], ranks: int, timeout_s: float, folder: Path | None) -> int:
+def _wait(
+    child: subprocess.Popen[bytes],
+    ranks: int,
+    timeout_s: float,
+    folder: Path | None,
+    heard: Callable[[], bool] | None,
+) -> int:
     """The launcher's exit code."""
     deadline, reason = (
         time.monotonic() + timeout_s,
@@ -155,6 +168,8 @@ def _wait(child: subprocess.Popen[bytes], ranks: int, timeout_s: float, folder: 
         try:
             return child.wait(min(left, 0.2))
         except subprocess.TimeoutExpired:
+            if heard is not None and heard() and not word:
+                deadline = time.monotonic() + timeout_s
             if (
                 folder is not None
                 and not word

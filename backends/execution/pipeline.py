@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from math import prod
 from types import ModuleType
@@ -23,12 +23,14 @@ from typing import Protocol
 import numpy as np
 
 from ..kernels import Array, is_half, narrowed, widened
-from ..lowering.program import Compute, Move, Slots
+from ..lowering.program import Box, Compute, Move, Slots
 from ..lowering.stages import StagedProgram, StageProgram, last_uses
 from ..trace import Recorder, Span
 from ..transport import Transport, TransportError
 from ..transport.virtual import Hub, VirtualTransport
+from .held import Blocks, Held
 from .interpreter import RankError, Source, move_label, run_part, statistics_label
+from .live import alone
 from .reference import as_stored, check_inputs
 from .run import Traffic, assemble, slices, traffic
 
@@ -75,10 +77,11 @@ def run_view(
     recorder: Recorder | None = None,
     told: Callable[[int], None] | None = None,
     pace: float = 0.0,
+    held: Held | None = None,
 ) -> Results:
     """One rank of a view (`rank` within it); `transports`: per stage of the view.  `told(n)`: before task n.  `pace`: a
-    task lasts at least so many times its planned time; what is left of that after its work is slept.  Raises
-    `RankError`, with the rank of the whole machine.
+    task lasts at least so many times its planned time; what is left of that after its work is slept.  `held`: gets the
+    next values of parameters.  Raises `RankError`, with the rank of the whole machine.
     """
     works = {s: _Work(staged, s, rank, transports[s], source, xp, recorder) for s in staged.stages_of(view)}
     results: Results = {}
@@ -92,9 +95,35 @@ def run_view(
                 work.update(number, post)
         for work in works.values():
             results |= work.updated()
+        if held is not None:
+            held.renew(_renewed(staged, works, results))
     except RankError as e:
         raise RankError(view * staged.devices + rank, e.place, e.reason) from e
     return results
+
+
+def _renewed(staged: StagedProgram, works: Mapping[int, _Work], results: Results) -> Blocks:
+    """The next values of parameters that the stages of a view hold.  What a pass gives is that of the first
+    micro-batch, or a sum over them, as in `whole_results`.
+    """
+    out: dict[str, list[tuple[Box, Array]]] = {}
+    for work in works.values():
+        for parameter, value in staged.graph.state:
+            load = work.stage.loads[work.rank].get(parameter)
+            if value in work.late:
+                block = work.late[value]
+            elif (value, 0) in results and value in (*work.stage.results["F"], *work.stage.results["B"]):
+                parts = [results[value, i] for i in range(staged.micro if value in staged.added else 1)]
+                block = sum(parts[1:], parts[0])
+            elif load is not None and any(parameter in work.stage.used(work.rank, p) for p in work.positions):
+                raise RankError(
+                    work.rank, f"stage {work.number}", f"has no next value of {parameter!r}, which it reads"
+                )
+            else:
+                continue
+            if load is not None:
+                out.setdefault(parameter, []).append((load.box, alone(block)))
+    return out
 
 
 class _Work:
@@ -119,6 +148,11 @@ class _Work:
         self.base: dict[str, Array] = {}
         self.late: dict[str, Array] = {}
         self.halves: set[str] = set()  # 16 bits add up in 32
+
+    @property
+    def positions(self) -> tuple[int, ...]:
+        """Of the instructions that the stage runs."""
+        return tuple(p for steps in self.stage.steps.values() for p in steps)
 
     def perform(self, phase: str, here: dict[str, Array], micro_batch: int, steps: tuple[int, ...]) -> None:
         """Instructions of a phase on blocks that are here."""
@@ -319,20 +353,23 @@ def often(stage: StageProgram, micro: int) -> dict[str, int]:
     return out
 
 
-def whole_results(staged: StagedProgram, arrays: Mapping[str, Array], found: list[Results]) -> dict[str, Array]:
-    """The graph's results from the ranks' blocks."""
+def whole_results(
+    staged: StagedProgram, arrays: Mapping[str, Array], found: Sequence[Results], names: Collection[str] | None = None
+) -> dict[str, Array]:
+    """The graph's results from the ranks' blocks.  `names`: those that are wanted; None: all."""
     out: dict[str, Array] = {}
+    wanted = [name for name in staged.graph.results if names is None or name in names]
     for s, stage in enumerate(staged.stages):
         view = s % staged.views
         blocks = found[view * staged.devices : (view + 1) * staged.devices]
 
-        def put(name: str, i: int, stage: StageProgram = stage, blocks: list[Results] = blocks) -> Array:
+        def put(name: str, i: int, stage: StageProgram = stage, blocks: Sequence[Results] = blocks) -> Array:
             shape = stage.program.graph.tensor(name).shape
             return assemble(np, name, shape, stage.boxes(name), [b[name, i] for b in blocks])
 
-        for name in stage.results["U"]:
+        for name in [n for n in stage.results["U"] if n in wanted]:
             out[name] = put(name, ONCE)
-        for name in (*stage.results["F"], *stage.results["B"]):
+        for name in [n for n in (*stage.results["F"], *stage.results["B"]) if n in wanted]:
             parts = [put(name, i) for i in range(staged.micro)]
             if name in staged.batched:
                 out[name] = np.concatenate(parts, axis=staged.batched[name])
@@ -340,7 +377,7 @@ def whole_results(staged: StagedProgram, arrays: Mapping[str, Array], found: lis
                 out[name] = sum(parts[1:], parts[0])
             else:
                 out[name] = parts[0]
-    for name in staged.graph.results:
+    for name in wanted:
         if name not in out:
             out[name] = widened(np, arrays[name]) if is_half(arrays[name]) else arrays[name]
-    return {name: out[name] for name in staged.graph.results}
+    return {name: out[name] for name in wanted}

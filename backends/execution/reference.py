@@ -98,9 +98,16 @@ def stated(tensor: Tensor, values: Values, dtype: str | None) -> Array:
     return np.asarray(values.reshape(tensor.shape), dtype if dtype is not None and own.startswith("float") else own)
 
 
-def random_inputs(graph: Graph, seed: int, dtype: str | None = "float64") -> dict[str, Array]:
+def random_inputs(
+    graph: Graph,
+    seed: int,
+    dtype: str | None = "float64",
+    names: Collection[str] | None = None,
+    step: int | None = None,
+) -> dict[str, Array]:
     """Reproducible values for every input and parameter, in digit shape; each depends on the seed and its own name
-    only.  Constants of the program whose values are known are what they are.
+    only, and on the number of the step where one is given.  Constants of the program whose values are known are what
+    they are.  `names`: those that are made; None: all.
 
     `dtype` replaces floating types (None: the tensor's own, as executed).  Ids of an embedding lie within its table;
     weights are scaled by 1/sqrt(summed elements) so that deep graphs keep their magnitude; variances, divisors and
@@ -110,9 +117,9 @@ def random_inputs(graph: Graph, seed: int, dtype: str | None = "float64") -> dic
     tables = [op.axis(op.rows).extent for op in graph.operators if op.kind in BY_DATA]
     out: dict[str, Array] = {}
     for t in graph.tensors:
-        if t.role is Role.VALUE:
+        if t.role is Role.VALUE or (names is not None and t.name not in names):
             continue
-        rng = np.random.default_rng([seed, crc32(t.name.encode())])
+        rng = np.random.default_rng([seed, crc32(t.name.encode()), *(() if step is None else (step,))])
         own = execution_dtype(t.dtype)
         if t.contents is not None and t.contents.values is not None:
             out[t.name] = stated(t, t.contents.values, dtype)

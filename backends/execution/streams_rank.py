@@ -12,6 +12,7 @@ import time
 from collections.abc import Mapping
 from functools import partial
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -30,6 +31,9 @@ from .interpreter import RankError
 from .job import write_error
 from .streams import run_streams, whole
 
+if TYPE_CHECKING:
+    from mpi4py import MPI
+
 
 def main(folder: Path) -> None:
     """Run this process' rank.  Raises `RankError`, after leaving word in the folder."""
@@ -39,8 +43,6 @@ def main(folder: Path) -> None:
     world = MPI.COMM_WORLD
     rank, place = world.Get_rank(), "start"
     try:
-        if MPI.Query_thread() < MPI.THREAD_MULTIPLE:
-            raise TransportError("this MPI lets one thread talk only; run with --virtual")
         data = read_options(folder)
         c = decode_overlap(read_container((folder / "plan.spz").read_bytes()))
         program = streams_program(c, int(data["scale"]), bool(data["stored"]))
@@ -48,7 +50,7 @@ def main(folder: Path) -> None:
             program = in_order(program, tuple(data["starts"]))
         check_ranks(world, c.machine.devices)
         table = progress.enter(folder, rank)
-        transports = [MpiTransport(world), MpiTransport(MPI.Intracomm(world.Dup()))]
+        transports = two_transports(world)
         if rank == 0:
             (folder / "transport.txt").write_text(transports[0].name)
         files: dict[str, str] = dict(data["files"])
@@ -83,6 +85,15 @@ def main(folder: Path) -> None:
         error = RankError(rank, place, f"{type(e).__name__}: {e}")
         write_error(folder, error)
         raise error from e
+
+
+def two_transports(world: MPI.Intracomm) -> list[MpiTransport]:
+    """Of operators, and of redistributions beside them.  Raises `TransportError` where one thread may talk only."""
+    from mpi4py import MPI
+
+    if MPI.Query_thread() < MPI.THREAD_MULTIPLE:
+        raise TransportError("this MPI lets one thread talk only; run with --virtual")
+    return [MpiTransport(world), MpiTransport(MPI.Intracomm(world.Dup()))]
 
 
 def run_streams_job(

@@ -28,6 +28,7 @@ from ...models.terminal.options import (
     force_option,
     json_option,
     output_option,
+    replaces_files,
     require_combination,
 )
 from ...models.text import InputError, bytes_text
@@ -38,9 +39,8 @@ from ...proofs.publishing.kind import plan_kind
 from ...proofs.publishing.placed import placed_plan
 from ...proofs.publishing.publisher import Publisher
 from ...proofs.views.certificate import ViewsCertificate
-from ..execution import comparison
+from ..execution import comparison, conditioning
 from ..execution.array_files import read_inputs
-from ..execution.conditioning import compare
 from ..execution.consent import allow, check_consent
 from ..execution.interpreter import RankError
 from ..execution.job import Options, prepared
@@ -59,12 +59,13 @@ from ..trace import chrome, summary, table, write_json
 from .overlapped import run_overlapped
 from .pipelined import run_pipelined
 from .scheduled import Asked
+from .train import Training, run_training, training_options
 
 RUN: Final = Combinations(
     "run",
     (
         *("ranks", "backend", "virtual", "inputs", "seed", "dtype", "kernels", "timeout", "trace", "overlap", "fuse"),
-        *("pace", "communication", *OUTPUT),
+        *("pace", "communication", "steps", "data", "save", "save_every", "resume", "compare", *OUTPUT),
     ),
     (
         Apart("inputs", ("seed",), "the inputs are those of the file: nothing is made from a seed"),
@@ -72,10 +73,19 @@ RUN: Final = Combinations(
             "communication",
             (
                 *("backend", "virtual", "inputs", "seed", "dtype", "kernels", "timeout", "trace", "overlap", "fuse"),
-                *("pace", "output", "force"),
+                *("pace", "steps", "output", "force"),
             ),
             "it starts no ranks, and prints what they would send",
         ),
+        Apart("steps", ("trace", "pace", "backend=cupy"), "many steps are run by NumPy, as fast as they can, untraced"),
+        Apart(
+            "resume", ("inputs", "seed", "dtype"), "values, seed and element types are those of the state that goes on"
+        ),
+        *(
+            Needs(option, ("steps",), "it is said of many steps, one after another")
+            for option in ("data", "save", "resume", "compare")
+        ),
+        Needs("save_every", ("save",), "it says how often that is written"),
         *(
             Apart(
                 f"plan_file={kind}",
@@ -92,6 +102,7 @@ RUN: Final = Combinations(
         "timeout": "what takes less time is the same",
         "backend": "every library computes the same",
         "overlap": "the order of a rank's work, not its result",
+        "save_every": "more states are written, all of them the run's",
         "fuse": "how chains of operators are run, not their result",
         "kernels": "permits a function where the plan names it",
     },
@@ -131,7 +142,13 @@ MPI_RANKS = 64
     metavar="MODULE:NAME",
     help="Let this function of yours run where the plan names it; may be repeated.",
 )
-@click.option("--timeout", type=SECONDS, default=300.0, show_default=True, help="Seconds before the ranks are ended.")
+@click.option(
+    "--timeout",
+    type=SECONDS,
+    default=300.0,
+    show_default=True,
+    help="Seconds before the ranks are ended; with --steps without a step that ends.",
+)
 @output_option("--trace", help="Write times here, for chrome://tracing or Perfetto (JSON).")
 @click.option(
     "--overlap/--no-overlap", default=True, show_default=True, help="Communicate beside independent computation."
@@ -148,6 +165,7 @@ MPI_RANKS = 64
     is_flag=True,
     help="Start no ranks: print every redistribution, who solves it and why, and its bytes beside a lower bound.",
 )
+@training_options
 @output_option("-o", "--output", help="Write the outputs here (.npz).")
 @force_option
 @json_option
@@ -171,8 +189,14 @@ def run_command(
     communication: bool,
     output: Path | None,
     as_json: bool,
+    steps: int | None,
+    data: str | None,
+    save: Path | None,
+    save_every: int | None,
+    resume: Path | None,
+    compare: bool,
 ) -> int:
-    """Execute PLAN on N ranks and compare the result with one process."""
+    """Execute PLAN on N ranks and compare the result with one process; with --steps train it."""
     if (kind_of_plan := plan_kind(plan_file)) is not None:
         require_combination(RUN, plan_file=kind_of_plan)
     asked = Asked(ranks, virtual, inputs, seed, dtype, timeout, trace, output, write_arrays, as_json, pace or 0.0)
@@ -181,6 +205,10 @@ def run_command(
     _check_ranks(found.held.machine.devices, ranks)
     if not communication:
         _check_mpi(virtual, ranks)
+    if steps is not None:
+        force = replaces_files()
+        train = Training(steps, data, save, save_every, resume, compare, force, kernels, fuse, overlap)
+        return run_training(found, plan_file, asked, train)
     match found.held:
         case PipelineCertificate() as pipelined:
             return run_pipelined(pipelined, found.identity, asked)
@@ -232,7 +260,7 @@ def run_command(
     with Watch("running in one process"):
         expected = run_graph(model, arrays, stored=stored)
     precision = of_run(model, arrays, stored)
-    compared = compare(model, arrays, outputs, expected, comparison.allowed(precision.computed), stored)
+    compared = conditioning.compare(model, arrays, outputs, expected, comparison.allowed(precision.computed), stored)
     made = made_up(model, seed) if inputs is None else None
     moved = _bytes_by_collective(plan.graph, plan.machine.hierarchy, plan.choices)
     mismatched = [t.place for t in traffic if not t.fits]

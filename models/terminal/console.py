@@ -92,10 +92,12 @@ def _results() -> TextIO:
 
 
 def emit(document: dict[str, object]) -> None:
-    """Write exactly one JSON object to stdout."""
-    _results().write(
+    """Write one JSON object to stdout, on a line, at once."""
+    stream = _results()
+    stream.write(
         json.dumps(document, sort_keys=True).replace("\x7f", "\\u007f") + "\n"
     )  # ASCII; JSON leaves one control character as it is
+    stream.flush()
 
 
 def say(*lines: str, err: bool = False) -> None:

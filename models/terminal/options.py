@@ -274,6 +274,11 @@ def output_option(
     return click.option(*names, type=str, metavar="FILE", required=required, help=help, callback=tried)
 
 
+def replaces_files() -> bool:
+    """Whether the command that is running was given `--force`."""
+    return bool(click.get_current_context().meta.get(_FORCE))
+
+
 def _remember(ctx: click.Context, param: click.Parameter, value: bool) -> None:
     ctx.meta[_FORCE] = value
 
