@@ -9,7 +9,7 @@ from ...models.problem.claims import LowerBound, Optimal, Status, WithinGap
 from ...models.problem.selection_problem import SelectionProblem
 from ...proofs.selection.certificates import Record, SelectionCertificate
 from .bound.plain import at_least_plain
-from .engines.consult import Asked
+from .engines.consult import Alone, Asked
 from .model.infinity import INFINITY, NOTHING
 from .tree.infeasible import infeasible
 from .tree.run import Run
@@ -20,7 +20,7 @@ class Answer:
     """`lower_bound` and `cost` in units of the problem (None: none known); `certificate` is None only when nothing is
     proved.
 
-    `asked`: what another engine was asked, and what it said.
+    `asked`: what another engine was asked, and what it said; `alone`: the same of one that decided without us.
     """
 
     status: Status
@@ -30,6 +30,7 @@ class Answer:
     solution: tuple[int, ...] | None
     seconds: float
     asked: tuple[Asked, ...] = ()
+    alone: Alone | None = None
 
     def gap(self) -> Fraction:
         """(cost - bound) / cost, a huge number where one is missing."""
