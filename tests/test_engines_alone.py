@@ -20,6 +20,7 @@ from shardproof.formal.selection.engines.consult import EngineRefused
 from shardproof.formal.selection.engines.encodings import Reply
 from shardproof.formal.selection.engines.encodings.relaxation import Found, Relaxation
 from shardproof.formal.selection.engines.proof_by_cores import Cores, Said
+from shardproof.formal.selection.model.clock import Overdue
 from shardproof.formal.selection.options import Options
 from shardproof.formal.selection.options.engines import EngineOptions
 from shardproof.formal.selection.solve import solve
@@ -191,7 +192,19 @@ def test_without_time_the_bound_is_trivial_and_said_to_be(engine: str) -> None:
     answer = alone(problem, engine, time_limit_s=0.0)
     true(problem, answer, solve(problem).cost)
     assert answer.status in (Status.FEASIBLE, Status.UNKNOWN)
-    assert answer.alone is None or answer.alone.proof == TRIVIAL
+    assert answer.alone is not None and answer.alone.proof == TRIVIAL
+
+
+def test_what_is_given_up_is_the_engines_answer_with_a_trivial_bound(monkeypatch: pytest.MonkeyPatch) -> None:
+    def late(*_: object) -> None:
+        raise Overdue("the time is over by far")
+
+    monkeypatch.setattr(Relaxation, "solve", late)
+    problem = frustrated(0)
+    answer = alone(problem, "ilp")
+    true(problem, answer, solve(problem).cost)
+    assert answer.status is Status.FEASIBLE and answer.alone is not None
+    assert answer.alone.cost == answer.cost and answer.alone.proof == TRIVIAL
 
 
 def test_a_gap_ends_the_proof_early() -> None:
@@ -236,7 +249,9 @@ def test_the_command_line_names_engine_question_answer_and_proof(
 def test_equal_input_gives_equal_bytes(tmp_path: Path) -> None:
     files = [tmp_path / "a.spz", tmp_path / "b.spz"]
     for file, engine in [(f, e) for e in ENGINES for f in files]:
-        assert run(["solve", str(PROBLEMS / "zoo.json"), "--engine", engine, "--alone", "--force", "-o", str(file)]) == 0
+        assert (
+            run(["solve", str(PROBLEMS / "zoo.json"), "--engine", engine, "--alone", "--force", "-o", str(file)]) == 0
+        )
         if file is files[1]:
             assert files[0].read_bytes() == files[1].read_bytes()
 

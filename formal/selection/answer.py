@@ -53,9 +53,9 @@ def claimed(
     return Answer(status, SelectionCertificate(problem.sha256(), claim, record), lower, cost, x, seconds)
 
 
-def answer_of(run: Run, record: Record, bound: int) -> Answer:
+def answer_of(run: Run, record: Record, bound: int, alone: bool = False) -> Answer:
     """The claim that `record`, which establishes `bound`, supports with the solution of the run; its numbers are coarse
-    where the problem has a fine part.
+    where the problem has a fine part.  `alone`: without a native search for a limit that fits.
     """
     problem, solution, seconds = run.problem, run.incumbent.solution, run.clock.seconds()
     if NOTHING < bound < INFINITY:
@@ -66,7 +66,7 @@ def answer_of(run: Run, record: Record, bound: int) -> Answer:
             return Answer(Status.FEASIBLE, None, None, upper, solution, seconds)
         return claimed(problem, solution, upper, record, bound, seconds)
     if bound >= INFINITY:
-        certificate = SelectionCertificate(problem.sha256(), infeasible(run, record), record)
+        certificate = SelectionCertificate(problem.sha256(), infeasible(run, record, alone), record)
         return Answer(Status.INFEASIBLE, certificate, None, None, None, run.clock.seconds())
     if bound <= NOTHING:
         return Answer(Status.UNKNOWN, None, None, None, None, seconds)

@@ -23,7 +23,7 @@ from .answer import Answer, answer_of, claimed
 from .decomposition.blocks import begin
 from .decomposition.quotient import quotient
 from .elimination.dense import Size, eliminate_dense, plain
-from .engines.alone import decide
+from .engines.alone import answer_to, proof_of, question, whose
 from .engines.consult import Asked, consult
 from .fallback import bounded, fallback
 from .model.clock import Clock, Overdue, Progress, Quiet
@@ -124,13 +124,20 @@ def by_itself(run: Run, engine: Engine) -> Answer:
     """`solve` by another engine alone: what it found and proved when it was over, with a bound at least."""
     if engine == "native":
         raise ValueError("alone: choose the engine ilp or smt; the native search is alone without it")
+    told = question(run, engine)
     run.problem.check()
     try:
         with interruptible(run.clock), _deep(run.options.solve.recursion):
-            found = decide(run, engine)
+            told = answer_to(run, told)
+            record, bound, reasons = proof_of(run, engine)
+            told, found = replace(told, reasons=reasons), answer_of(run, record, bound, alone=True)
     except Overdue:
         found = given_up(run)
-    return bounded(run.problem, found)
+    found = bounded(run.problem, found)
+    proof = None if found.certificate is None else found.certificate.proof
+    closed = found.status in (Status.OPTIMAL, Status.INFEASIBLE)
+    words = whose(run.problem, engine, proof, found.lower_bound, closed)
+    return replace(found, alone=replace(told, proof=words))
 
 
 def given_up(run: Run) -> Answer:

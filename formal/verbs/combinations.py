@@ -126,7 +126,9 @@ SOLVE: Final = Combinations(
             ("engine", "alone", "effort", "time_limit", "work_limit", "gap", "threads", "output", "force"),
             "it prints constants and solves nothing",
         ),
-        Needs("alone", ("engine",), "it says that another engine decides without the native search; {engine} ilp or smt"),
+        Needs(
+            "alone", ("engine",), "it says that another engine decides without the native search; {engine} ilp or smt"
+        ),
         Apart("problem=egraph", ("engine", "alone", "threads"), "e-graphs have a search of their own, with one thread"),
     ),
     kinds={"problem": {"egraph": "an e-graph", "selection": "a problem", "unread": "a PROBLEM"}},

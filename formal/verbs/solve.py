@@ -24,7 +24,15 @@ from .conflict import no_solution
 from .extraction import solve_extraction
 from .options import print_options
 from .results import asked_json, asked_lines, document, outcome, sentence
-from .search_options import alone_option, effort_option, engine_option, gap_option, limit_options, started, threads_option
+from .search_options import (
+    alone_option,
+    effort_option,
+    engine_option,
+    gap_option,
+    limit_options,
+    started,
+    threads_option,
+)
 
 
 @click.command("solve")
@@ -61,7 +69,11 @@ def solve_command(
         return print_options(as_json)
     if problem_file is None:
         raise click.MissingParameter(param_type="argument", param_hint="'PROBLEM'")
-    if alone and engine == "smt" and click.get_current_context().get_parameter_source("threads") is ParameterSource.COMMANDLINE:
+    if (
+        alone
+        and engine == "smt"
+        and click.get_current_context().get_parameter_source("threads") is ParameterSource.COMMANDLINE
+    ):
         raise click.UsageError("--alone and --threads do not go together: z3 decides with one thread")
     clock = started(time_limit, work_limit)
     publisher = publisher.within(clock.late)

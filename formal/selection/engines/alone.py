@@ -16,7 +16,6 @@ from dataclasses import replace
 from importlib.metadata import version
 from typing import Final, assert_never
 
-from ....models.problem.claims import Infeasible, Status
 from ....models.problem.selection_problem import SelectionProblem
 from ....proofs.selection.certificates import (
     Dual,
@@ -26,14 +25,11 @@ from ....proofs.selection.certificates import (
     Record,
     Reduced,
     RowConflict,
-    SelectionCertificate,
     Split,
 )
-from ..answer import Answer, answer_of
 from ..bound.plain import plain_dual
 from ..model.factored import Domains, exact_cost, whole
-from ..model.infinity import INFINITY, NOTHING
-from ..tree.infeasible import conflicts
+from ..model.infinity import INFINITY
 from ..tree.proof_tree import Assembler
 from ..tree.run import Run
 from .consult import Alone, EngineName, EngineRefused, reply_of, size_in
@@ -46,42 +42,34 @@ PACKAGES: Final[dict[EngineName, tuple[str, str]]] = {"ilp": ("HiGHS", "highspy"
 """What an engine is called, and the package that it comes in."""
 
 
-def decide(run: Run, engine: EngineName) -> Answer:
-    """The answer of `engine` to the problem of `run`, with its own proof; as much of both as the time allows.
+def question(run: Run, engine: EngineName) -> Alone:
+    """The whole problem of `run` as a question to `engine`, without an answer.
 
-    Raises `EngineRefused` when the problem is too large for the encoding.
+    Raises `EngineRefused` when it is too large for the encoding.
     """
-    problem, options, clock = run.problem, run.options.engines, run.clock
+    problem, options = run.problem, run.options.engines
     size, most = size_in(engine, problem), options.ilp_parts if engine == "ilp" else options.smt_parts
     if size > most:
         raise EngineRefused(
-            f"engine {engine}: {problem.name}: {size} parts, at most {most} can be asked about alone; leave out --alone: "
-            "the engine is then asked about what native messages leave open"
+            f"engine {engine}: {problem.name}: {size} parts, at most {most} can be asked about alone; "
+            "leave out --alone: the engine is then asked about what native messages leave open"
         )
-    events = all_events(problem)
-    at, given = clock.seconds(), clock.share(options.asked_share).allowance()
-    reply = reply_of(engine, problem, given, run.threads, events)
+    name, package = PACKAGES[engine]
+    choices, rows = sum(v.cost.size for v in problem.vertices), len(all_events(problem))
+    solver = f"{name} {version(package)}"
+    return Alone(engine, solver, len(problem.vertices), choices, size, rows, "time is over", None, 0.0, 0, "")
+
+
+def answer_to(run: Run, asked: Alone) -> Alone:
+    """The question with the answer; its solution is offered to the incumbent of `run`."""
+    problem, clock = run.problem, run.clock
+    at, given = clock.seconds(), clock.share(run.options.engines.asked_share).allowance()
+    reply = reply_of(asked.engine, problem, given, run.threads, all_events(problem))
     clock.charge(given.steps or 0)
     cost = _cost(problem, reply)
     if reply.solution is not None and cost is not None:
         offer(run, reply.solution)
-    seconds = clock.seconds() - at
-    record, bound, reasons = _proof(run, engine)
-    answer = _answer(run, record, bound)
-    told = Alone(
-        engine,
-        f"{PACKAGES[engine][0]} {version(PACKAGES[engine][1])}",
-        len(problem.vertices),
-        sum(v.cost.size for v in problem.vertices),
-        size,
-        len(events),
-        reply.says,
-        cost,
-        seconds,
-        reasons,
-        _whose(problem, engine, answer),
-    )
-    return replace(answer, alone=told)
+    return replace(asked, says=reply.says, cost=cost, seconds=clock.seconds() - at)
 
 
 def _cost(problem: SelectionProblem, reply: Reply) -> int | None:
@@ -94,8 +82,8 @@ def _cost(problem: SelectionProblem, reply: Reply) -> int | None:
     return None if exact_cost(problem, x) is None else problem.cost_of(x)
 
 
-def _proof(run: Run, engine: EngineName) -> tuple[Record, int, int]:
-    """The record made of the engine's reasons, its bound in units of the coarse tables, and how many it was asked for."""
+def proof_of(run: Run, engine: EngineName) -> tuple[Record, int, int]:
+    """The record made of the engine's reasons, its bound in whole units, and how many reasons it was asked for."""
     prover = DualProof(Relaxation(run.problem, run.base)) if engine == "ilp" else CoreProof(Cores(run))
     tree = replace(run, explorer=prover.explore).search()
 
@@ -108,23 +96,15 @@ def _proof(run: Run, engine: EngineName) -> tuple[Record, int, int]:
     return *maker.assemble(tree, whole(run.problem)), prover.asked
 
 
-def _answer(run: Run, record: Record, bound: int) -> Answer:
-    """What the record proves; the limit that would be enough for a problem without solution is not searched for."""
-    if run.incumbent.solution is not None or bound < INFINITY:
-        return answer_of(run, record, bound)
-    steps, vertices = conflicts(run.problem, record)
-    claim = Infeasible(tuple(sorted(steps)), tuple(sorted(vertices)), None, None)
-    certificate = SelectionCertificate(run.problem.sha256(), claim, record)
-    return Answer(Status.INFEASIBLE, certificate, None, None, None, run.clock.seconds())
-
-
-def _whose(problem: SelectionProblem, engine: EngineName, answer: Answer) -> str:
-    """Whose proof the certificate holds."""
+def whose(problem: SelectionProblem, engine: EngineName, proof: Record | None, bound: int | None, closed: bool) -> str:
+    """Whose proof a certificate holds.  `bound`: what is claimed of every solution, in units of the problem; `closed`:
+    nothing is left open.
+    """
     plain = plain_dual(problem)[1]
-    trivial = plain < INFINITY and (answer.lower_bound or NOTHING) <= plain << problem.fine_bits
-    if answer.certificate is None or (trivial and answer.status in (Status.FEASIBLE, Status.UNKNOWN)):
+    trivial = plain < INFINITY and (bound is None or bound <= plain << problem.fine_bits)
+    if proof is None or (trivial and not closed):
         return "none: the answer is the engine's, the bound is trivial"
-    if not _rests(answer.certificate.proof, engine):
+    if not _rests(proof, engine):
         return "least entries and amounts alone: no reason of the engine was needed"
     return "HiGHS' LP duals" if engine == "ilp" else "z3's cores"
 

@@ -122,9 +122,12 @@ class Alone:
         rows = f", {self.rows} memory rows" if self.rows else ""
         cost = "" if self.cost is None else f", cost {cost_text(self.cost)}"
         what = "linear programs" if self.engine == "ilp" else "cases"
-        return [
+        told = (
             f"{self.engine} ({self.solver}) decided alone: {self.vertices} decisions, {self.choices} choices, "
-            f"{self.parts} parts{rows}; it answered {self.says!r} after {self.seconds:.1f} s{cost}",
+            f"{self.parts} parts{rows}; it answered {self.says!r} after {self.seconds:.1f} s{cost}"
+        )
+        return [
+            told,
             f"proof: {self.proof} (asked about {self.reasons} {what})",
         ]
 

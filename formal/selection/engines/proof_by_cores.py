@@ -7,10 +7,11 @@
 
 z3 is asked with all p assumed.  `unsat` comes with a core, the p that it used: a solution cheaper than UB is refuted by
 these parts of the problem alone, whatever the vertices that none of them touches do.  So the choices of one vertex of
-the core are told apart, and z3 is asked again in each case.  Once all vertices of the core have one choice left, the sum
-of the least entries of that case is UB or more (a `Dual` with messages zero), an entry is forbidden, or a step is too
-full (`RowConflict`): the checker sees that without z3, and what z3 said without cause stays `Open`.  `sat` names a
-cheaper solution.  The tree grows with the product of the domains in a core: for small problems and conflicts.
+the core are told apart, and z3 is asked again in each case.  Once all vertices of the core have one choice left, the
+sum of the least entries of that case is UB or more (a `Dual` with messages zero), an entry is forbidden, or a step is
+too full (`RowConflict`): the checker sees that without z3, and what z3 said without cause stays `Open`.  Fine parts of
+costs, which a `Dual` does not see, are added up there (`Elimination`).  `sat` names a cheaper solution.  The tree grows
+with the product of the domains in a core: for small problems and conflicts.
 """
 
 from __future__ import annotations
@@ -87,9 +88,13 @@ class Cores:
             self._part(f"e{k}", (e.u, e.v), entries, holes)
         for t in all_events(problem):
             amounts, left = row_terms(problem, t)
-            terms = [(self.x[v][a], int(n)) for v, amount in amounts.items() for a, n in enumerate(amount) if a in self.x[v]]
+            terms = [
+                (self.x[v][a], int(n)) for v, amount in amounts.items() for a, n in enumerate(amount) if a in self.x[v]
+            ]
             p = self._name(f"t{t}", tuple(amounts))
-            used = z3.Sum(*[z3.If(x, z3.IntVal(n, context), z3.IntVal(0, context)) for x, n in terms if n], z3.IntVal(0, context))
+            used = z3.Sum(
+                *[z3.If(x, z3.IntVal(n, context), z3.IntVal(0, context)) for x, n in terms if n], z3.IntVal(0, context)
+            )
             add(z3.Implies(p, used <= left))
 
     def _name(self, name: str, vertices: tuple[int, ...]) -> BoolRef:

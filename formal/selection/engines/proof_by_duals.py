@@ -13,7 +13,6 @@ The choices that the relaxation prefers are offered as a solution.  No messages,
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Final
 
 import numpy as np
 
@@ -27,15 +26,6 @@ from ..model.resources import added_up
 from ..tree.proof_tree import DualNode, EliminationNode, Leaf, ProofTree, SplitNode
 from ..tree.run import Run
 from .encodings.relaxation import Floats, Relaxation
-
-TURNS: Final = 5
-"""Programs of one node at most: each gives about seven more digits."""
-
-CAP: Final = 64
-"""Times what is missing: costs above that count as that much once messages are refined, so that digits go to small ones."""
-
-AGAIN: Final = 0.5
-"""A node is solved again, not split, where at most this share of its choices is left."""
 
 
 def overfull_row(problem: SelectionProblem, domains: Domains) -> RowConflict | None:
@@ -63,9 +53,7 @@ def _slack(problem: SelectionProblem) -> int:
     return 1 + len(problem.vertices) + len(problem.edges)
 
 
-def exact_elimination(
-    run: Run, domains: Domains, clock: Clock
-) -> EliminationNode | None:
+def exact_elimination(run: Run, domains: Domains, clock: Clock) -> EliminationNode | None:
     """What is left of costs with a fine part, added up in Python integers; None where that is too much."""
     problem, at = run.problem, run.options.elimination
     cells = sum(domains[e.u].size * domains[e.v].size for e in problem.edges)
@@ -135,9 +123,7 @@ class DualProof:
         node.child = self._below(run, kept, node, x, depth)
         return node
 
-    def _below(
-        self, run: Run, kept: Domains, node: DualNode, x: tuple[Floats, ...] | None, depth: int
-    ) -> ProofTree:
+    def _below(self, run: Run, kept: Domains, node: DualNode, x: tuple[Floats, ...] | None, depth: int) -> ProofTree:
         left, before = sum(d.size for d in kept), sum(d.size for d in node.domains)
         if any(d.size == 0 for d in kept) or run.clock.over():
             return Leaf(Open())
@@ -145,7 +131,7 @@ class DualProof:
             ties = exact_elimination(run, kept, run.clock)
             if ties is not None and exact_here(run, ties):
                 return ties
-        if left <= AGAIN * before or left == len(kept):
+        if left <= run.options.engines.alone_again * before or left == len(kept):
             return self.explore(run, kept, node.record, depth)
         shares = [np.full(d.size, 1.0 / d.size) for d in kept]
         if x is not None:
@@ -158,18 +144,14 @@ class DualProof:
         below = SplitNode(v, parts, [])
         for part in parts:
             chosen = np.array(part, dtype=np.int64)
-            below.children.append(
-                self.explore(run, (*kept[:v], chosen, *kept[v + 1 :]), node.record, depth + 1)
-            )
+            below.children.append(self.explore(run, (*kept[:v], chosen, *kept[v + 1 :]), node.record, depth + 1))
         return below
 
-    def _bound(
-        self, run: Run, domains: Domains, warm: Dual | None
-    ) -> tuple[Dual, Score, tuple[Floats, ...] | None]:
+    def _bound(self, run: Run, domains: Domains, warm: Dual | None) -> tuple[Dual, Score, tuple[Floats, ...] | None]:
         """The best messages of some programs on `domains`, what they say, and the last solution of one."""
         dual = self.relaxation.nothing() if warm is None else warm
         result, x, cap = score_of(run.base, domains, dual), None, None
-        for _ in range(TURNS):
+        for _ in range(run.options.engines.turns):
             if result.bound is None or run.closed(result.bound) or run.clock.over():
                 break
             found = self.relaxation.solve(domains, dual, run.clock, cap)
@@ -189,7 +171,9 @@ class DualProof:
             if missing <= run.denominator / 8:
                 break
             if run.upper() is not None:
-                cap = max(run.denominator, CAP * (run.incumbent.cost * run.denominator - better.bound))
+                cap = max(
+                    run.denominator, run.options.engines.cap * (run.incumbent.cost * run.denominator - better.bound)
+                )
         return dual, result, x
 
     def _rounded(self, domains: Domains, x: tuple[Floats, ...]) -> tuple[int, ...]:
@@ -202,7 +186,7 @@ class DualProof:
 
 
 def without_forbidden(run: Run, domains: Domains, zero: Dual) -> tuple[DualNode, Domains] | None:
-    """A dual without messages that takes choices out which are forbidden, or nowhere allowed; None if there are none."""
+    """A dual without messages that takes out choices that are forbidden, or nowhere allowed; None if none is."""
     if not run.holes:
         return None
     result = score_of(run.base, domains, zero)

@@ -13,11 +13,11 @@ theta + sum d + sum k amount >= its (F1) dual, bracket - d - d >= 0 and n + k >=
 multipliers whose bound (`proofs/selection/certificates.py`) is the value of the program.  They are rounded to integers;
 whatever HiGHS says, they bound the problem, by what an exact sum says they do.
 
-Doubles hold seven digits of it at a time.  The next ones come from the program shifted by what was found, where only the
-error is left: iterative refinement.  A domain of a vertex that is cut sets the bounds of its x to zero, and the basis
-is kept.  A program without solution gives a ray: its duals, times as much as it takes, bound by more than is asked.
-Source: Gleixner, Steffy, Wolter, "Iterative refinement for linear programming", INFORMS J. Computing 2016; Werner, TPAMI
-2007 (duals of the relaxation are reparametrisations).
+Doubles hold seven digits of it at a time.  The next ones come from the program shifted by what was found, where only
+the error is left: iterative refinement.  A domain of a vertex that is cut sets the bounds of its x to zero, and the
+basis is kept.  A program without solution gives a ray: its duals, times as much as fits, bound by more than is asked.
+Source: Gleixner, Steffy, Wolter, "Iterative refinement for linear programming", INFORMS J. Computing 2016; Werner,
+TPAMI 2007 (duals of the relaxation are reparametrisations).
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
-from .....models.problem.selection_problem import FORBIDDEN, Ints, SelectionProblem
+from .....models.problem.selection_problem import Ints, SelectionProblem
 from .....proofs.selection.certificates import Dual
 from ....highs import run_alone, silent_solver
 from ...model.clock import Clock
@@ -102,7 +102,11 @@ class Relaxation:
         self.rows: list[tuple[int, int]] = []
         """Resource rows: step, and the amount that its coefficients are divided by."""
         self._highs = silent_solver()
-        for name, value in (("threads", 1), ("dual_feasibility_tolerance", 1e-9), ("primal_feasibility_tolerance", 1e-9)):
+        for name, value in (
+            ("threads", 1),
+            ("dual_feasibility_tolerance", 1e-9),
+            ("primal_feasibility_tolerance", 1e-9),
+        ):
             self._highs.setOptionValue(name, value)
         self._load()
 
@@ -161,7 +165,9 @@ class Relaxation:
         self.columns = column
         rows_, columns_ = np.concatenate([*row_of, []]).astype(np.int64), np.concatenate([*column_of, []])
         order = np.lexsort((rows_, columns_))
-        bounds = np.concatenate((np.ones(len(problem.vertices)), np.zeros(self.first_row - len(problem.vertices)), right))
+        bounds = np.concatenate(
+            (np.ones(len(problem.vertices)), np.zeros(self.first_row - len(problem.vertices)), right)
+        )
         lp = highspy.HighsLp()
         lp.num_col_, lp.num_row_ = column, row
         lp.col_cost_ = np.zeros(column)
@@ -191,7 +197,9 @@ class Relaxation:
         h.changeColsCost(self.columns, every, costs / divisor)
         h.changeColsBounds(self.columns, every, np.zeros(self.columns), upper)
         given = clock.allowance()
-        h.setOptionValue("time_limit", UNBOUNDED if given.seconds is None else h.getRunTime() + max(0.01, given.seconds))
+        h.setOptionValue(
+            "time_limit", UNBOUNDED if given.seconds is None else h.getRunTime() + max(0.01, given.seconds)
+        )
         each = PIVOTS + self.columns // 1000
         h.setOptionValue("simplex_iteration_limit", (1 << 31) - 1 if given.steps is None else 1 + given.steps // each)
         status = run_alone(h)
