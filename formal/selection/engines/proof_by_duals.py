@@ -18,7 +18,7 @@ import numpy as np
 
 from ....models.problem.selection_problem import FORBIDDEN, Ints, SelectionProblem
 from ....proofs.selection.certificates import Dual, Elimination, Open, Point, RowConflict
-from ..bound.dual import Score, score_of
+from ..bound.dual import Score, row_costs, score_of
 from ..elimination.dense import Size, buckets, survivors
 from ..model.clock import Clock
 from ..model.factored import Domains
@@ -36,6 +36,22 @@ def overfull_row(problem: SelectionProblem, domains: Domains) -> RowConflict | N
     least = added_up(events, [(u, int(u.amount[domains[u.vertex]].min())) for u in problem.usages])
     k = int(least.argmax())
     return RowConflict(((int(events[k]), 1),)) if int(least[k]) > problem.limit else None
+
+
+def added_rows(
+    problem: SelectionProblem, domains: Domains, multipliers: tuple[tuple[int, int], ...]
+) -> RowConflict | None:
+    """The rows times their multipliers, if the least use of `domains` is above the limit of their sum.
+
+    >>> from ....models.problem.selection_problem import Usage, Vertex
+    >>> costs, use = np.zeros(2, dtype=np.int64), np.array([0, 2])
+    >>> p = SelectionProblem("either", (Vertex("a", costs),), (), (), (Usage(0, 0, 1, use), Usage(0, 1, 2, 2 - use)), 0)
+    >>> added_rows(p, (np.arange(2),), ((0, 1), (1, 1)))
+    RowConflict(multipliers=((0, 1), (1, 1)))
+    """
+    used, limit = row_costs(problem, domains, multipliers)
+    fits = used is None or sum(int(a.min()) for a in used) <= limit
+    return None if fits else RowConflict(multipliers)
 
 
 def offer(run: Run, x: tuple[int, ...]) -> None:
@@ -91,10 +107,11 @@ def exact_here(run: Run, ties: EliminationNode) -> bool:
 
 @dataclass(eq=False)
 class DualProof:
-    """Builds the tree; `asked`: programs so far."""
+    """Builds the tree; `asked`: programs so far; `conflict`: rows that a ray of the last one adds up to."""
 
     relaxation: Relaxation
     asked: int = 0
+    conflict: RowConflict | None = None
 
     def explore(self, run: Run, domains: Domains, warm: Dual | None, depth: int) -> ProofTree:
         """The proof tree of `domains`; `warm`: messages of an enclosing node."""
@@ -112,7 +129,10 @@ class DualProof:
                 node, kept = clean
                 node.child = self.explore(run, kept, node.record, depth)
                 return node
+        self.conflict = None
         record, result, x = self._bound(run, domains, warm)
+        if self.conflict is not None:
+            return Leaf(self.conflict)
         node = DualNode(record, domains, result)
         run.held += sum(m.nbytes for m in (*record.to_u, *record.to_v))
         lower = result.lower()
@@ -164,6 +184,9 @@ class DualProof:
             better = score_of(run.base, domains, found.dual)
             if better.bound is None:
                 return found.dual, better, x
+            if found.value == float("inf") and run.upper() is None:  # a ray outbids no solution
+                self.conflict = added_rows(run.problem, domains, found.dual.multipliers)
+                break
             missing = result.bound + found.value - better.bound
             if better.bound <= result.bound:
                 break

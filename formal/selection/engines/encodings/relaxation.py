@@ -221,10 +221,12 @@ class Relaxation:
         """`dual` with a ray of the duals, as long as integers of messages allow; None if HiGHS has none."""
         _, some, ray = self._highs.getDualRay()
         ray = np.array(ray, dtype=np.float64)
-        top = np.abs(ray).max(initial=0.0)
-        if not some or not np.isfinite(top) or top == 0.0:
+        if not some or not np.isfinite(ray).all():
             return None
-        return self.shifted(dual, ray * (self.largest_message / 2 / top))
+        most = [float(self.largest_multiplier) * largest for _, largest in self.rows]
+        room = np.concatenate((np.full(self.first_row, self.largest_message, dtype=np.float64), most))
+        used = float((np.abs(ray) / room)[len(self.problem.vertices) :].max(initial=0.0))
+        return None if used == 0.0 else self.shifted(dual, ray / (2 * used))
 
     def _costs(self, domains: Domains, dual: Dual) -> Floats | None:
         """Of every column, each group from its least one on; None if a vertex or an edge has none that is allowed."""
