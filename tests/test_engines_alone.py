@@ -25,7 +25,8 @@ from shardproof.formal.selection.options import Options
 from shardproof.formal.selection.options.engines import EngineOptions
 from shardproof.formal.selection.solve import solve
 from shardproof.models.problem.claims import Status, Verdict
-from shardproof.models.problem.selection_problem import Edge, Fine, SelectionProblem, Vertex
+from shardproof.models.problem.selection_problem import Edge, Fine, SelectionProblem, Usage, Vertex
+from shardproof.proofs.selection.certificates import RowConflict
 from shardproof.verify.selection.certificate import check_selection
 
 ENGINES = ["ilp", "smt"]
@@ -92,15 +93,46 @@ def test_fine_parts_of_costs_are_proved_too(engine: str) -> None:
 
 
 def test_duals_of_doubles_are_refined_to_the_last_unit() -> None:
-    """Costs near 2**50 that differ by one are beyond the tolerances of HiGHS."""
-    big = 1 << 50
-    rng = np.random.default_rng(0)
-    vertices = tuple(Vertex(f"v{i}", big + rng.integers(0, 3, 4) * rng.integers(1, big, 4)) for i in range(5))
-    tables = tuple(big + rng.integers(0, 3, (4, 4)) for _ in range(5))
-    problem = SelectionProblem("big", vertices, tables, tuple(Edge(i, (i + 1) % 5, i) for i in range(5)))
+    """Costs of 0 or 2**52 that differ by a few units, which HiGHS cannot see beside them: with one program a node,
+    choices have to be told apart.
+    """
+    programs = {1: 0, 5: 0}
+    for seed in range(4):
+        rng = np.random.default_rng(seed)
+        costs = [(rng.integers(0, 2, (5,) * k) << 52) + rng.integers(0, 4, (5,) * k) for k in (1, 2) for _ in range(12)]
+        edges = tuple(Edge(i, (i + 1) % 12, i) for i in range(12))
+        vertices = tuple(Vertex(f"v{i}", c) for i, c in enumerate(costs[:12]))
+        problem = SelectionProblem("big", vertices, tuple(costs[12:]), edges).check()
+        optimum = solve(problem).cost
+        for turns in programs:
+            answer = alone(problem, "ilp", options=Options(engines=EngineOptions(turns=turns)))
+            true(problem, answer, optimum)
+            assert answer.status is Status.OPTIMAL and answer.alone is not None
+            programs[turns] += answer.alone.reasons
+    assert 2 * programs[5] < programs[1]
+
+
+def test_ties_in_whole_units_are_added_up_at_once() -> None:
+    """Whole units are all 0: four choices of ten vertices are a million points, and one elimination."""
+    digits = np.random.default_rng(3).integers(0, 1 << 8, 10 * 4 + 16).astype(np.uint8)
+    zeros = tuple(Vertex(f"v{i}", np.zeros(4, dtype=np.int64)) for i in range(10))
+    edges = tuple(Edge(i, i + 1, 0) for i in range(9))
+    table = np.zeros((4, 4), dtype=np.int64)
+    problem = SelectionProblem("ties", zeros, (table,), edges, fine=Fine(8, digits)).check()
+    answer = alone(problem, "ilp", clock=work(5))
+    assert answer.status is Status.OPTIMAL and answer.alone is not None and answer.alone.reasons <= 1
+    true(problem, answer, solve(problem).cost)
+
+
+def test_rows_that_nothing_fits_together_are_added_up() -> None:
+    """Either choice fits one of two rows: the ray of the first program is the conflict."""
+    costs, use = np.zeros(2, dtype=np.int64), np.array([0, 2])
+    usages = (Usage(0, 0, 1, use), Usage(0, 1, 2, 2 - use))
+    problem = SelectionProblem("either", (Vertex("a", costs),), (), (), usages, 0).check()
     answer = alone(problem, "ilp")
-    assert answer.status is Status.OPTIMAL and answer.cost == brute_force(problem)[0]
-    true(problem, answer, answer.cost)
+    assert answer.status is Status.INFEASIBLE and answer.certificate is not None
+    assert isinstance(answer.certificate.proof, RowConflict) and len(answer.certificate.proof.multipliers) == 2
+    true(problem, answer, None)
 
 
 def _some(rows: bool) -> list[tuple[SelectionProblem, int | None]]:
@@ -136,6 +168,10 @@ def test_a_wrong_answer_is_no_claim(engine: str, lie: str, monkeypatch: pytest.M
         answer = alone(problem, engine)
         true(problem, answer, optimum)
         assert answer.status is (Status.INFEASIBLE if optimum is None else Status.OPTIMAL)  # the proof finds it
+        assert answer.alone is not None
+        beaten = answer.alone.cost is not None and optimum is not None and answer.alone.cost > optimum
+        told = " ".join(answer.alone.words(str, answer.cost))
+        assert ("cheaper solution than it named" in told) == beaten
 
 
 def _noise(lp: Relaxation, found: Found, size: float) -> Found:
@@ -241,7 +277,8 @@ def test_the_command_line_names_engine_question_answer_and_proof(
     assert told["engine"]["proof"] == {"ilp": "HiGHS' LP duals", "smt": "z3's cores"}[engine]
     assert run(["check", kept, file]) == 0
     assert run(["solve", str(PROBLEMS / "tight.json"), "--engine", engine, "--alone", "--json"]) == 20
-    assert json.loads(capsys.readouterr().out.splitlines()[-1])["engine"]["name"] == engine
+    told = json.loads(capsys.readouterr().out.splitlines()[-1])["engine"]
+    assert told["name"] == engine and told["reasons"] == 0  # a row alone is too full: nobody is asked
     assert run(["solve", file, "--engine", engine, "--alone"]) == 0
     assert "decided alone" in capsys.readouterr().out
 

@@ -27,7 +27,7 @@ def cost_text(units: int, problem: SelectionProblem) -> str:
 def asked_lines(answer: Answer, problem: SelectionProblem) -> list[str]:
     """What another engine was asked and answered; nothing when none was."""
     if answer.alone is not None:
-        return answer.alone.words(lambda units: cost_text(units, problem))
+        return answer.alone.words(lambda units: cost_text(units, problem), answer.cost)
     return conversation(answer.asked, answer.cost, lambda units: cost_text(units, problem))
 
 

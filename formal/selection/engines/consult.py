@@ -117,8 +117,8 @@ class Alone:
     reasons: int
     proof: str
 
-    def words(self, cost_text: Callable[[int], str]) -> list[str]:
-        """The conversation, line by line."""
+    def words(self, cost_text: Callable[[int], str], best: int | None) -> list[str]:
+        """The conversation, line by line; `best`: cost of the solution that is claimed."""
         rows = f", {self.rows} memory rows" if self.rows else ""
         cost = "" if self.cost is None else f", cost {cost_text(self.cost)}"
         what = "linear programs" if self.engine == "ilp" else "cases"
@@ -126,8 +126,10 @@ class Alone:
             f"{self.engine} ({self.solver}) decided alone: {self.vertices} decisions, {self.choices} choices, "
             f"{self.parts} parts{rows}; it answered {self.says!r} after {self.seconds:.1f} s{cost}"
         )
+        beaten = self.cost is not None and best is not None and best < self.cost
         return [
             told,
+            *(["its own proof holds a cheaper solution than it named"] if beaten else []),
             f"proof: {self.proof} (asked about {self.reasons} {what})",
         ]
 
