@@ -289,6 +289,7 @@ IMPORT: Mapping[str, tuple[str, ...]] = {
 }
 SOLVE: Mapping[str, tuple[str, ...]] = {
     **{name: PLAN[name] for name in ("engine", "effort", "time_limit", "work_limit", "gap", "threads")},
+    "alone": ("--alone",),
     "output": ("-o", "out.spz"),
 }
 CHECK: Mapping[str, tuple[str, ...]] = {

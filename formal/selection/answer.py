@@ -9,7 +9,7 @@ from ...models.problem.claims import LowerBound, Optimal, Status, WithinGap
 from ...models.problem.selection_problem import SelectionProblem
 from ...proofs.selection.certificates import Record, SelectionCertificate
 from .bound.plain import at_least_plain
-from .engines.consult import Asked
+from .engines.consult import Alone, Asked
 from .model.infinity import INFINITY, NOTHING
 from .tree.infeasible import infeasible
 from .tree.run import Run
@@ -20,7 +20,7 @@ class Answer:
     """`lower_bound` and `cost` in units of the problem (None: none known); `certificate` is None only when nothing is
     proved.
 
-    `asked`: what another engine was asked, and what it said.
+    `asked`: what another engine was asked, and what it said; `alone`: the same of one that decided without us.
     """
 
     status: Status
@@ -30,6 +30,7 @@ class Answer:
     solution: tuple[int, ...] | None
     seconds: float
     asked: tuple[Asked, ...] = ()
+    alone: Alone | None = None
 
     def gap(self) -> Fraction:
         """(cost - bound) / cost, a huge number where one is missing."""
@@ -52,9 +53,9 @@ def claimed(
     return Answer(status, SelectionCertificate(problem.sha256(), claim, record), lower, cost, x, seconds)
 
 
-def answer_of(run: Run, record: Record, bound: int) -> Answer:
+def answer_of(run: Run, record: Record, bound: int, alone: bool = False) -> Answer:
     """The claim that `record`, which establishes `bound`, supports with the solution of the run; its numbers are coarse
-    where the problem has a fine part.
+    where the problem has a fine part.  `alone`: without a native search for a limit that fits.
     """
     problem, solution, seconds = run.problem, run.incumbent.solution, run.clock.seconds()
     if NOTHING < bound < INFINITY:
@@ -65,7 +66,7 @@ def answer_of(run: Run, record: Record, bound: int) -> Answer:
             return Answer(Status.FEASIBLE, None, None, upper, solution, seconds)
         return claimed(problem, solution, upper, record, bound, seconds)
     if bound >= INFINITY:
-        certificate = SelectionCertificate(problem.sha256(), infeasible(run, record), record)
+        certificate = SelectionCertificate(problem.sha256(), infeasible(run, record, alone), record)
         return Answer(Status.INFEASIBLE, certificate, None, None, None, run.clock.seconds())
     if bound <= NOTHING:
         return Answer(Status.UNKNOWN, None, None, None, None, seconds)

@@ -77,21 +77,24 @@ def fallback(
         best = _made(problem, best, clock, options or OPTIONS)
         cost = None if best is None else problem.cost_of(best)
     if best is None or cost is None:
-        return _bounded(problem, found)
+        return bounded(problem, found)
     if best == found.solution and found.certificate is not None:
         return found
     answer = certified(problem, best, cost, found)
     return found if found.certificate is not None and found.gap() < answer.gap() else answer
 
 
-def _bounded(problem: SelectionProblem, found: Answer) -> Answer:
-    """No solution is known: a bound at least."""
+def bounded(problem: SelectionProblem, found: Answer) -> Answer:
+    """`found` with a certificate: where it has none, of the bound that needs no messages."""
     if found.certificate is not None:
         return found
     record, bound = plain_dual(problem)
     if bound >= INFINITY:
         return found
     lower = bound << problem.fine_bits
+    if found.solution is not None and found.cost is not None:
+        made = claimed(problem, found.solution, found.cost, record, lower, found.seconds)
+        return replace(made, asked=found.asked, alone=found.alone)
     return replace(
         found, certificate=SelectionCertificate(problem.sha256(), LowerBound(lower), record), lower_bound=lower
     )

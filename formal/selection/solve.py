@@ -23,8 +23,9 @@ from .answer import Answer, answer_of, claimed
 from .decomposition.blocks import begin
 from .decomposition.quotient import quotient
 from .elimination.dense import Size, eliminate_dense, plain
+from .engines.alone import answer_to, proof_of, question, whose
 from .engines.consult import Asked, consult
-from .fallback import fallback
+from .fallback import bounded, fallback
 from .model.clock import Clock, Overdue, Progress, Quiet
 from .model.dense import cells_of
 from .model.factored import whole
@@ -46,6 +47,7 @@ def solve(
     time_limit_s: float | None = None,
     gap: Fraction = Fraction(0),
     engine: Engine = "native",
+    alone: bool = False,
     progress: Progress | None = None,
     threads: int = 1,
     limits: Limits | None = None,
@@ -61,7 +63,8 @@ def solve(
     that the search begins with, and is never worse than.
     `gap`: stop when (cost - bound) <= gap * |cost|.  `options`: every tuning constant; `limits`: those of the factored
     search, which is then the one that runs.  `engine`: who looks for the solution (`engines/consult.py`); the proof is
-    native.  Raises `EngineRefused` for what an engine cannot take.
+    native.  `alone`: the engine decides, and the proof is its own too (`engines/alone.py`).  Raises `EngineRefused` for
+    what an engine cannot take.
 
     >>> import numpy as np
     >>> from shardproof.models.problem.selection_problem import Edge, SelectionProblem, Vertex
@@ -79,6 +82,10 @@ def solve(
         problem, Incumbent(problem), until, options, gap, progress or Quiet(), threads, forced=limits is not None
     )
     known = tuple(known)
+    if alone:
+        if known or limits is not None or (brought := tuple(brought)):
+            raise ValueError("alone: leave out known, brought and limits, which are of the native search")
+        return by_itself(run, engine)
     try:
         return fallback(problem, searched(run, engine, known), until, brought, options)
     except Overdue:
@@ -111,6 +118,26 @@ def searched(run: Run, engine: Engine = "native", known: Iterable[tuple[int, ...
             if answer is not None:
                 return replace(answer, asked=asked)
     raise AssertionError("the last search accepts everything")
+
+
+def by_itself(run: Run, engine: Engine) -> Answer:
+    """`solve` by another engine alone: what it found and proved when it was over, with a bound at least."""
+    if engine == "native":
+        raise ValueError("alone: choose the engine ilp or smt; the native search is alone without it")
+    told = question(run, engine)
+    run.problem.check()
+    try:
+        with interruptible(run.clock), _deep(run.options.solve.recursion):
+            told = answer_to(run, told)
+            record, bound, reasons = proof_of(run, engine)
+            told, found = replace(told, reasons=reasons), answer_of(run, record, bound, alone=True)
+    except Overdue:
+        found = given_up(run)
+    found = bounded(run.problem, found)
+    proof = None if found.certificate is None else found.certificate.proof
+    closed = found.status in (Status.OPTIMAL, Status.INFEASIBLE)
+    words = whose(run.problem, engine, proof, found.lower_bound, closed)
+    return replace(found, alone=replace(told, proof=words))
 
 
 def given_up(run: Run) -> Answer:

@@ -119,14 +119,17 @@ AUDIT: Final = Combinations(
 
 SOLVE: Final = Combinations(
     "solve",
-    ("show_options", "engine", "effort", "time_limit", "work_limit", "gap", "threads", *OUTPUT),
+    ("show_options", "engine", "alone", "effort", "time_limit", "work_limit", "gap", "threads", *OUTPUT),
     (
         Apart(
             "show_options",
-            ("engine", "effort", "time_limit", "work_limit", "gap", "threads", "output", "force"),
+            ("engine", "alone", "effort", "time_limit", "work_limit", "gap", "threads", "output", "force"),
             "it prints constants and solves nothing",
         ),
-        Apart("problem=egraph", ("engine", "threads"), "e-graphs have a search of their own, with one thread"),
+        Needs(
+            "alone", ("engine",), "it says that another engine decides without the native search; {engine} ilp or smt"
+        ),
+        Apart("problem=egraph", ("engine", "alone", "threads"), "e-graphs have a search of their own, with one thread"),
     ),
     kinds={"problem": {"egraph": "an e-graph", "selection": "a problem", "unread": "a PROBLEM"}},
     neutral={"engine": "native"},

@@ -17,7 +17,7 @@ from ...proofs.selection.file import write_certificate
 from ..planning.time_limit import TimeLimit
 from ..selection.answer import Answer
 from ..selection.tree.infeasible import least_use
-from .results import cost_text
+from .results import asked_json, asked_lines, cost_text
 
 
 def no_solution(
@@ -49,6 +49,7 @@ def no_solution(
         "certificate": None if published is None or published.path is None else str(published.path),
         "problem_sha256": problem.sha256(),
         **({} if published is None else published.to_json(*beside)),
+        **asked_json(answer),
     }
     if isinstance(claim, Infeasible) and infeasible:
         document["conflict"] = conflict(problem, claim)
@@ -69,6 +70,9 @@ def no_solution(
             say("  " + line)
         if published is not None and not published.checked:
             say(published.reason, *published.advised(*beside))
+    if not as_json:
+        for line in asked_lines(answer, problem):
+            say(line)
     return Exit.INFEASIBLE if infeasible else Exit.UNDECIDED
 
 

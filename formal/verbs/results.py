@@ -26,11 +26,15 @@ def cost_text(units: int, problem: SelectionProblem) -> str:
 
 def asked_lines(answer: Answer, problem: SelectionProblem) -> list[str]:
     """What another engine was asked and answered; nothing when none was."""
+    if answer.alone is not None:
+        return answer.alone.words(lambda units: cost_text(units, problem), answer.cost)
     return conversation(answer.asked, answer.cost, lambda units: cost_text(units, problem))
 
 
 def asked_json(answer: Answer) -> dict[str, object]:
-    """The same as data, under `engine`."""
+    """The same as data, under `engine`: a list of questions, or one object of an engine that decided alone."""
+    if answer.alone is not None:
+        return {"engine": answer.alone.to_json()}
     return {"engine": [a.to_json() for a in answer.asked]} if answer.asked else {}
 
 

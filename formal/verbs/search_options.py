@@ -34,6 +34,12 @@ engine_option = click.option(
     help="Who looks for the solution; the proof is native. What was asked and answered is printed.",
 )
 
+alone_option = click.option(
+    "--alone",
+    is_flag=True,
+    help="The engine decides alone: it gets the whole problem, and the certificate is made of its own proof.",
+)
+
 
 def limit_options(
     help: str = "Seconds of the wall for tables and search; then the best answer known is checked and written. Ctrl-C "

@@ -9,6 +9,7 @@ from fractions import Fraction
 from pathlib import Path
 
 import click
+from click.core import ParameterSource
 
 from ...models.egraphs.egraph import EGraph
 from ...models.terminal.console import Watch, emit, say
@@ -23,13 +24,22 @@ from .conflict import no_solution
 from .extraction import solve_extraction
 from .options import print_options
 from .results import asked_json, asked_lines, document, outcome, sentence
-from .search_options import effort_option, engine_option, gap_option, limit_options, started, threads_option
+from .search_options import (
+    alone_option,
+    effort_option,
+    engine_option,
+    gap_option,
+    limit_options,
+    started,
+    threads_option,
+)
 
 
 @click.command("solve")
 @click.argument("problem_file", metavar="PROBLEM", type=click.Path(path_type=Path), required=False)
 @click.option("--options", "show_options", is_flag=True, help="Print the constants of the search, solve nothing.")
 @engine_option
+@alone_option
 @effort_option
 @limit_options()
 @gap_option
@@ -44,6 +54,7 @@ def solve_command(
     problem_file: Path | None,
     show_options: bool,
     engine: Engine,
+    alone: bool,
     time_limit: float | None,
     work_limit: int | None,
     gap: Fraction,
@@ -58,6 +69,12 @@ def solve_command(
         return print_options(as_json)
     if problem_file is None:
         raise click.MissingParameter(param_type="argument", param_hint="'PROBLEM'")
+    if (
+        alone
+        and engine == "smt"
+        and click.get_current_context().get_parameter_source("threads") is ParameterSource.COMMANDLINE
+    ):
+        raise click.UsageError("--alone and --threads do not go together: z3 decides with one thread")
     clock = started(time_limit, work_limit)
     publisher = publisher.within(clock.late)
     with clock.phase("tables"):
@@ -73,6 +90,7 @@ def solve_command(
             clock=clock.clock.at_most(None),
             gap=allowed,
             engine=engine,
+            alone=alone,
             progress=watch,
             threads=threads,
         )

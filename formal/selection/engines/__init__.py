@@ -1,1 +1,1 @@
-"""This package holds other solvers that are asked for solutions (ILP, SMT); nothing that they say is believed."""
+"""This package asks other solvers (ILP, SMT) for solutions, and for proofs; nothing that they say is believed."""

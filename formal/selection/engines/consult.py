@@ -97,6 +97,55 @@ class Asked:
         return {**asdict(self), "at": round(self.at, 3), "seconds": round(self.seconds, 3)}
 
 
+@dataclass(frozen=True)
+class Alone:
+    """An engine that decided alone: what it was asked, its answer, and whose proof the certificate holds.
+
+    `cost`: exact, of the choices that it named (None: none, or they do not fit); `reasons`: linear programs or cases
+    that it was asked about for the proof; `proof`: in words.
+    """
+
+    engine: EngineName
+    solver: str
+    vertices: int
+    choices: int
+    parts: int
+    rows: int
+    says: str
+    cost: int | None
+    seconds: float
+    reasons: int
+    proof: str
+
+    def words(self, cost_text: Callable[[int], str], best: int | None) -> list[str]:
+        """The conversation, line by line; `best`: cost of the solution that is claimed."""
+        rows = f", {self.rows} memory rows" if self.rows else ""
+        cost = "" if self.cost is None else f", cost {cost_text(self.cost)}"
+        what = "linear programs" if self.engine == "ilp" else "cases"
+        told = (
+            f"{self.engine} ({self.solver}) decided alone: {self.vertices} decisions, {self.choices} choices, "
+            f"{self.parts} parts{rows}; it answered {self.says!r} after {self.seconds:.1f} s{cost}"
+        )
+        beaten = self.cost is not None and best is not None and best < self.cost
+        return [
+            told,
+            *(["its own proof holds a cheaper solution than it named"] if beaten else []),
+            f"proof: {self.proof} (asked about {self.reasons} {what})",
+        ]
+
+    def to_json(self) -> dict[str, object]:
+        """Name, question, answer and proof."""
+        return {
+            "name": self.engine,
+            "solver": self.solver,
+            "alone": True,
+            "asked": {"vertices": self.vertices, "choices": self.choices, "parts": self.parts, "rows": self.rows},
+            "answered": {"says": self.says, "cost": self.cost, "seconds": round(self.seconds, 3)},
+            "reasons": self.reasons,
+            "proof": self.proof,
+        }
+
+
 def conversation(asked: Sequence[Asked], cost: int | None, cost_text: Callable[[int], str]) -> list[str]:
     """What an engine was asked and said, line by line; `cost`: that of the answer whose proof was made."""
     lines = [a.words(cost_text) for a in asked]
@@ -132,7 +181,7 @@ def consult(run: Run, engine: EngineName) -> tuple[Dual | None, tuple[Asked, ...
     cutoff = None if _takes(problem, options) else 1 + abs(bound) // options.first_cutoff
     while True:
         chosen = columns(shifted, bound, cutoff, options)
-        if chosen is None or (size := _size(engine, chosen.problem)) > most:
+        if chosen is None or (size := size_in(engine, chosen.problem)) > most:
             if not any(a.cost is not None for a in asked):
                 parts = (
                     f"more than {options.cells} table entries"
@@ -189,12 +238,12 @@ def ask(
     """Ask about some columns, with more resource rows (added to `events`) as long as the answer breaks one."""
     problem, part = run.problem, chosen.problem
     out: list[Asked] = []
-    size = _size(engine, part)
+    size = size_in(engine, part)
     while True:
         run.progress.update(f"asking {engine}", bound, run.upper())
         at = run.clock.seconds()
         given = until.allowance()
-        reply = _reply(engine, part, given, run.threads, events)
+        reply = reply_of(engine, part, given, run.threads, events)
         until.charge(given.steps or 0)
         broken: list[int] = []
         cost = None
@@ -234,9 +283,10 @@ def ask(
         events[:] = sorted({*events, *broken})
 
 
-def _reply(
+def reply_of(
     engine: EngineName, problem: SelectionProblem, given: Allowance, threads: int, events: Sequence[int]
 ) -> Reply:
+    """The engine's answer to a problem with the resource rows `events`, in a process of its own where time is given."""
     told = problem if engine == "smt" else replace(problem, fine=None)
     if given != ANY:
         reply = reply_in_time(engine, told, given, threads, events)
@@ -251,7 +301,8 @@ def _reply(
     )
 
 
-def _size(engine: EngineName, problem: SelectionProblem) -> int:
+def size_in(engine: EngineName, problem: SelectionProblem) -> int:
+    """Parts of the engine's encoding of a problem."""
     return smt.size_of(problem) if engine == "smt" else ilp.size_of(problem)
 
 

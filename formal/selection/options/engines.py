@@ -32,6 +32,14 @@ class EngineOptions:
     """share of the time left: for the engine; the rest is for the proof"""
     rows_at_once: int = 25
     """resource rows: added after a solution that breaks more"""
+    turns: int = 5
+    """linear programs: of a node of an engine's own proof at most; each gives about seven more digits"""
+    cap: int = 64
+    """times what is missing to the cheapest known: larger costs count as that much where duals are refined, so that
+    digits go to small ones
+    """
+    alone_again: float = 0.5
+    """part: of the choices of a node; where that much or less is left, it is solved again and not split"""
 
 
 ENGINES: Final = EngineOptions()

@@ -21,12 +21,13 @@ LeastLimit = tuple[int | None, tuple[int, ...] | None]
 """Smallest limit for which a solution was found, and that solution; None: none was."""
 
 
-def infeasible(run: Run, record: Record) -> Infeasible:
+def infeasible(run: Run, record: Record, alone: bool = False) -> Infeasible:
     """The claim: rows used by the proof, vertices that take part, and the smallest limit for which a solution was
-    found.
+    found; `alone`: none is searched for.
     """
     steps, vertices = conflicts(run.problem, record)
-    return Infeasible(tuple(sorted(steps)), tuple(sorted(vertices)), *least_limit(run))
+    least: LeastLimit = (None, None) if alone else least_limit(run)
+    return Infeasible(tuple(sorted(steps)), tuple(sorted(vertices)), *least)
 
 
 def conflicts(problem: SelectionProblem, root: Record) -> tuple[set[int], set[int]]:

@@ -1,0 +1,303 @@
+"""Engines that decide alone: their proofs are checked certificates, and no lie of theirs becomes a claim."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from fractions import Fraction
+from pathlib import Path
+
+import numpy as np
+import pytest
+from budgets import work
+from oracles import brute_force
+from random_problems import few_costs, frustrated, graphs_of_all_kinds, rows_some_bind
+
+from shardproof.__main__ import run
+from shardproof.formal.selection.answer import Answer
+from shardproof.formal.selection.engines import alone as deciding
+from shardproof.formal.selection.engines.consult import EngineRefused
+from shardproof.formal.selection.engines.encodings import Reply
+from shardproof.formal.selection.engines.encodings.relaxation import Found, Relaxation
+from shardproof.formal.selection.engines.proof_by_cores import Cores, Said
+from shardproof.formal.selection.model.clock import Overdue
+from shardproof.formal.selection.options import Options
+from shardproof.formal.selection.options.engines import EngineOptions
+from shardproof.formal.selection.solve import solve
+from shardproof.models.problem.claims import Status, Verdict
+from shardproof.models.problem.selection_problem import Edge, Fine, SelectionProblem, Usage, Vertex
+from shardproof.proofs.selection.certificates import RowConflict
+from shardproof.verify.selection.certificate import check_selection
+
+ENGINES = ["ilp", "smt"]
+PROBLEMS = Path(__file__).parent / "conformance" / "problems"
+TRIVIAL = "none: the answer is the engine's, the bound is trivial"
+
+
+def alone(problem: SelectionProblem, engine: str, **more: object) -> Answer:
+    return solve(problem, engine=engine, alone=True, **more)  # type: ignore[arg-type]
+
+
+def true(problem: SelectionProblem, answer: Answer, optimum: int | None) -> None:
+    """What is claimed is so, and proved."""
+    assert answer.certificate is not None
+    assert check_selection(problem, answer.certificate).verdict is Verdict.PROVED
+    if answer.status is Status.OPTIMAL:
+        assert answer.cost == optimum
+    if answer.status is Status.INFEASIBLE:
+        assert optimum is None
+    if answer.cost is not None:
+        assert optimum is not None and answer.cost >= optimum
+    if answer.lower_bound is not None and optimum is not None:
+        assert answer.lower_bound <= optimum
+
+
+@pytest.mark.parametrize("engine", ENGINES)
+@pytest.mark.parametrize("rows", [False, True])
+def test_an_engine_alone_ends_in_its_own_checked_proof(engine: str, rows: bool) -> None:
+    told = set()
+    for seed in range(40):
+        problem = graphs_of_all_kinds(seed, rows=rows, largest=5, labels=3)
+        optimum, _ = brute_force(problem)
+        answer = alone(problem, engine)
+        assert answer.status is (Status.INFEASIBLE if optimum is None else Status.OPTIMAL), seed
+        assert answer.cost == optimum, seed
+        true(problem, answer, optimum)
+        assert answer.alone is not None and (optimum is None or answer.alone.cost == optimum)
+        told.add(answer.alone.proof)
+    assert {"ilp": "HiGHS' LP duals", "smt": "z3's cores"}[engine] in told and TRIVIAL not in told
+
+
+@pytest.mark.parametrize("make", [frustrated, few_costs, rows_some_bind])
+def test_what_the_relaxation_leaves_open_is_branched_on(make: Callable[[int], SelectionProblem]) -> None:
+    for seed in range(2):
+        problem = make(seed)
+        native, answer = solve(problem), alone(problem, "ilp")
+        assert answer.status is Status.OPTIMAL and answer.cost == native.cost
+        true(problem, answer, native.cost)
+
+
+@pytest.mark.parametrize("engine", ENGINES)
+def test_fine_parts_of_costs_are_proved_too(engine: str) -> None:
+    rng = np.random.default_rng(5)
+    for _ in range(6):
+        vertices = tuple(Vertex(f"v{i}", rng.integers(0, 3, 3)) for i in range(4))
+        tables = tuple(rng.integers(0, 3, (3, 3)) for _ in range(4))
+        digits = rng.integers(0, 1 << 8, 4 * 3 + 4 * 9).astype(np.uint8)
+        edges = tuple(Edge(i, (i + 1) % 4, i) for i in range(4))
+        problem = SelectionProblem("fine", vertices, tables, edges, fine=Fine(8, digits)).check()
+        optimum = min(problem.cost_of(x) for x in np.ndindex(3, 3, 3, 3))
+        answer = alone(problem, engine)
+        true(problem, answer, optimum)
+        assert answer.status is Status.OPTIMAL
+
+
+def test_duals_of_doubles_are_refined_to_the_last_unit() -> None:
+    """Costs of 0 or 2**52 that differ by a few units, which HiGHS cannot see beside them: with one program a node,
+    choices have to be told apart.
+    """
+    programs = {1: 0, 5: 0}
+    for seed in range(4):
+        rng = np.random.default_rng(seed)
+        costs = [(rng.integers(0, 2, (5,) * k) << 52) + rng.integers(0, 4, (5,) * k) for k in (1, 2) for _ in range(12)]
+        edges = tuple(Edge(i, (i + 1) % 12, i) for i in range(12))
+        vertices = tuple(Vertex(f"v{i}", c) for i, c in enumerate(costs[:12]))
+        problem = SelectionProblem("big", vertices, tuple(costs[12:]), edges).check()
+        optimum = solve(problem).cost
+        for turns in programs:
+            answer = alone(problem, "ilp", options=Options(engines=EngineOptions(turns=turns)))
+            true(problem, answer, optimum)
+            assert answer.status is Status.OPTIMAL and answer.alone is not None
+            programs[turns] += answer.alone.reasons
+    assert 2 * programs[5] < programs[1]
+
+
+def test_ties_in_whole_units_are_added_up_at_once() -> None:
+    """Whole units are all 0: four choices of ten vertices are a million points, and one elimination."""
+    digits = np.random.default_rng(3).integers(0, 1 << 8, 10 * 4 + 16).astype(np.uint8)
+    zeros = tuple(Vertex(f"v{i}", np.zeros(4, dtype=np.int64)) for i in range(10))
+    edges = tuple(Edge(i, i + 1, 0) for i in range(9))
+    table = np.zeros((4, 4), dtype=np.int64)
+    problem = SelectionProblem("ties", zeros, (table,), edges, fine=Fine(8, digits)).check()
+    answer = alone(problem, "ilp", clock=work(5))
+    assert answer.status is Status.OPTIMAL and answer.alone is not None and answer.alone.reasons <= 1
+    true(problem, answer, solve(problem).cost)
+
+
+def test_rows_that_nothing_fits_together_are_added_up() -> None:
+    """Either choice fits one of two rows: the ray of the first program is the conflict."""
+    costs, use = np.zeros(2, dtype=np.int64), np.array([0, 2])
+    usages = (Usage(0, 0, 1, use), Usage(0, 1, 2, 2 - use))
+    problem = SelectionProblem("either", (Vertex("a", costs),), (), (), usages, 0).check()
+    answer = alone(problem, "ilp")
+    assert answer.status is Status.INFEASIBLE and answer.certificate is not None
+    assert isinstance(answer.certificate.proof, RowConflict) and len(answer.certificate.proof.multipliers) == 2
+    true(problem, answer, None)
+
+
+def _some(rows: bool) -> list[tuple[SelectionProblem, int | None]]:
+    """Problems that take a proof, and two without solution."""
+    seeds = range(100)
+    every = [graphs_of_all_kinds(s, rows=rows, largest=5, labels=3) for s in seeds]
+    solved = [(p, brute_force(p)[0]) for p in every if len(p.edges) > 3]
+    return [s for s in solved if s[1] is not None][:6] + [s for s in solved if s[1] is None][:2]
+
+
+def dearest(problem: SelectionProblem) -> tuple[int, ...]:
+    fits = [x for x in np.ndindex(*(v.cost.size for v in problem.vertices)) if problem.is_feasible(x)]
+    return max(fits, key=problem.cost_of) if fits else tuple(0 for _ in problem.vertices)
+
+
+ANSWERS: dict[str, Callable[[SelectionProblem], Reply]] = {
+    "the dearest is the cheapest": lambda p: Reply(dearest(p), "Optimal Solution Found", True),
+    "a solution found in time is the cheapest": lambda p: Reply(dearest(p), "Optimal", True),
+    "nothing fits": lambda p: Reply(None, "infeasible", True),
+    "nothing": lambda p: Reply(None, "time is over"),
+    "choices that do not exist": lambda p: Reply(tuple(99 for _ in p.vertices), "Optimal Solution Found", True),
+    "negative choices": lambda p: Reply(tuple(-1 for _ in p.vertices), "Optimal Solution Found", True),
+    "too few choices": lambda p: Reply((0,), "Optimal Solution Found", True),
+    "whatever": lambda p: Reply(tuple(0 for _ in p.vertices), "Optimal Solution Found", True),
+}
+
+
+@pytest.mark.parametrize("engine", ENGINES)
+@pytest.mark.parametrize("lie", ANSWERS)
+def test_a_wrong_answer_is_no_claim(engine: str, lie: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(deciding, "reply_of", lambda _, problem, *__: ANSWERS[lie](problem))
+    for problem, optimum in _some(rows=True):
+        answer = alone(problem, engine)
+        true(problem, answer, optimum)
+        assert answer.status is (Status.INFEASIBLE if optimum is None else Status.OPTIMAL)  # the proof finds it
+        assert answer.alone is not None
+        beaten = answer.alone.cost is not None and optimum is not None and answer.alone.cost > optimum
+        told = " ".join(answer.alone.words(str, answer.cost))
+        assert ("cheaper solution than it named" in told) == beaten
+
+
+def _noise(lp: Relaxation, found: Found, size: float) -> Found:
+    rng = np.random.default_rng(1)
+    duals = rng.normal(size=lp._highs.getNumRow()) * size
+    return Found(found.says, lp.shifted(lp.nothing(), duals), found.value, found.x)
+
+
+PROGRAMS: dict[str, Callable[[Relaxation, Found], Found]] = {
+    "other duals": lambda lp, f: _noise(lp, f, 7.0),
+    "huge duals": lambda lp, f: _noise(lp, f, 1e300),
+    "no duals": lambda lp, f: Found("Optimal", None, 0.0, f.x),
+    "no solution": lambda lp, f: Found("Infeasible", _noise(lp, f, 1e15).dual, float("inf"), None),
+    "another value": lambda lp, f: Found(f.says, f.dual, 1e18, f.x),
+    "another point": lambda lp, f: Found(f.says, f.dual, f.value, tuple(np.ones(c.size) for c in lp.choices)),
+}
+
+
+@pytest.mark.parametrize("lie", PROGRAMS)
+def test_wrong_duals_are_a_weaker_bound(lie: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    solved = Relaxation.solve
+    monkeypatch.setattr(Relaxation, "solve", lambda self, *given: PROGRAMS[lie](self, solved(self, *given)))
+    monkeypatch.setattr(deciding, "reply_of", lambda _, problem, *__: ANSWERS["the dearest is the cheapest"](problem))
+    for problem, optimum in _some(rows=True):
+        true(problem, alone(problem, "ilp", clock=work(5)), optimum)
+
+
+CASES: dict[str, Callable[[Cores, Said], Said]] = {
+    "no core": lambda cores, said: Said("unsat"),
+    "a core of one vertex": lambda cores, said: Said("unsat", frozenset({0})),
+    "a core of everything": lambda cores, said: Said("unsat", frozenset(range(len(cores.problem.vertices)))),
+    "a solution that is none": lambda cores, said: Said("sat", solution=tuple(-1 for _ in cores.problem.vertices)),
+    "the dearest is cheaper": lambda cores, said: Said("sat", solution=dearest(cores.problem)),
+    "nothing": lambda cores, said: Said("unknown"),
+}
+
+
+@pytest.mark.parametrize("lie", CASES)
+def test_wrong_cores_are_a_weaker_bound(lie: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    asked = Cores.ask
+    monkeypatch.setattr(Cores, "ask", lambda self, *given: CASES[lie](self, asked(self, *given)))
+    monkeypatch.setattr(deciding, "reply_of", lambda _, problem, *__: ANSWERS["the dearest is the cheapest"](problem))
+    open_ = 0
+    for problem, optimum in _some(rows=True):
+        answer = alone(problem, "smt")
+        true(problem, answer, optimum)
+        open_ += answer.status is Status.FEASIBLE
+    assert open_ or lie == "a core of everything"
+
+
+@pytest.mark.parametrize("engine", ENGINES)
+def test_without_time_the_bound_is_trivial_and_said_to_be(engine: str) -> None:
+    problem = frustrated(0)
+    answer = alone(problem, engine, time_limit_s=0.0)
+    true(problem, answer, solve(problem).cost)
+    assert answer.status in (Status.FEASIBLE, Status.UNKNOWN)
+    assert answer.alone is not None and answer.alone.proof == TRIVIAL
+
+
+def test_what_is_given_up_is_the_engines_answer_with_a_trivial_bound(monkeypatch: pytest.MonkeyPatch) -> None:
+    def late(*_: object) -> None:
+        raise Overdue("the time is over by far")
+
+    monkeypatch.setattr(Relaxation, "solve", late)
+    problem = frustrated(0)
+    answer = alone(problem, "ilp")
+    true(problem, answer, solve(problem).cost)
+    assert answer.status is Status.FEASIBLE and answer.alone is not None
+    assert answer.alone.cost == answer.cost and answer.alone.proof == TRIVIAL
+
+
+def test_a_gap_ends_the_proof_early() -> None:
+    problem = rows_some_bind(3)
+    exact, near = alone(problem, "ilp"), alone(problem, "ilp", gap=Fraction(1, 10))
+    assert exact.alone is not None and near.alone is not None and near.alone.reasons < exact.alone.reasons
+    true(problem, near, exact.cost)
+    assert near.gap() <= Fraction(1, 10)
+
+
+def test_what_is_not_for_an_engine_alone_is_refused() -> None:
+    problem = graphs_of_all_kinds(7, largest=4)
+    with pytest.raises(ValueError, match="choose the engine ilp or smt"):
+        solve(problem, alone=True)
+    with pytest.raises(ValueError, match="leave out known, brought and limits"):
+        alone(problem, "ilp", known=[tuple(0 for _ in problem.vertices)])
+    few = Options(engines=EngineOptions(ilp_parts=3, smt_parts=3))
+    for engine in ENGINES:
+        with pytest.raises(EngineRefused, match=r"at most 3 can be asked about alone; leave out --alone"):
+            alone(frustrated(0), engine, options=few)
+
+
+@pytest.mark.parametrize("engine", ENGINES)
+def test_the_command_line_names_engine_question_answer_and_proof(
+    engine: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file, kept = str(PROBLEMS / "limited.json"), str(tmp_path / "c.spz")
+    assert run(["solve", file, "--engine", engine, "--alone", "--json", "-o", kept]) == 0
+    told = json.loads(capsys.readouterr().out)
+    assert told["status"] == "optimal" and told["cost"] == told["lower_bound"] == 18 and told["scale"] == 1
+    assert told["engine"]["name"] == engine and told["engine"]["alone"] is True
+    assert told["engine"]["asked"] == {"vertices": 3, "choices": 7, "parts": 18, "rows": 3}
+    assert told["engine"]["answered"]["cost"] == 18
+    assert told["engine"]["proof"] == {"ilp": "HiGHS' LP duals", "smt": "z3's cores"}[engine]
+    assert run(["check", kept, file]) == 0
+    assert run(["solve", str(PROBLEMS / "tight.json"), "--engine", engine, "--alone", "--json"]) == 20
+    told = json.loads(capsys.readouterr().out.splitlines()[-1])["engine"]
+    assert told["name"] == engine and told["reasons"] == 0  # a row alone is too full: nobody is asked
+    assert run(["solve", file, "--engine", engine, "--alone"]) == 0
+    assert "decided alone" in capsys.readouterr().out
+
+
+def test_equal_input_gives_equal_bytes(tmp_path: Path) -> None:
+    files = [tmp_path / "a.spz", tmp_path / "b.spz"]
+    for file, engine in [(f, e) for e in ENGINES for f in files]:
+        assert (
+            run(["solve", str(PROBLEMS / "zoo.json"), "--engine", engine, "--alone", "--force", "-o", str(file)]) == 0
+        )
+        if file is files[1]:
+            assert files[0].read_bytes() == files[1].read_bytes()
+
+
+def test_options_that_mean_nothing_alone_are_refused(capsys: pytest.CaptureFixture[str]) -> None:
+    file = str(PROBLEMS / "chain.json")
+    assert run(["solve", file, "--alone"]) == 2
+    assert "--alone needs --engine" in capsys.readouterr().err
+    assert run(["solve", file, "--alone", "--engine", "smt", "--threads", "2"]) == 2
+    assert "--alone and --threads do not go together" in capsys.readouterr().err
+    assert run(["solve", str(PROBLEMS / "egraph.json"), "--alone", "--engine", "ilp"]) == 3
+    assert "do not go together" in capsys.readouterr().err
