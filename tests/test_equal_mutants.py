@@ -258,6 +258,36 @@ def test_positions_that_no_rank_has_are_not_proved() -> None:
     assert found.verdict is not Verdict.PROVED
 
 
+def test_a_shape_that_no_run_has_is_refused() -> None:
+    def change(head: dict[str, dict[str, list[list[object]]]]) -> None:
+        number = head["single"]["outputs"][0][1]
+        head["single"]["tensors"][number][0] = [1, 8, 16]  # type: ignore[index]
+        for row in head["results"]:
+            row[0][1][2][0] = [[0, 0, 1]]  # type: ignore[index, call-overload]
+        for program in head["programs"]:
+            program["tensors"][program["outputs"][0][1]][0] = [1, 8, 16]  # type: ignore[call-overload, index]
+
+    pair = decode_equality(read_container(_rewritten("mlp_tp", change)))
+    with pytest.raises(ContainerError, match="the program says"):
+        check_pair(pair, Budget.asked())
+
+
+def test_floors_are_of_integers() -> None:
+    with pytest.raises(ContainerError, match="no integer input"):
+        decode_equality(read_container(_rewritten("mlp_tp", lambda h: h["floors"].append("p.w1"))))
+
+
+def test_a_group_without_its_rank_is_refuted() -> None:
+    pair = PAIRS["mlp_tp"]
+    program = pair.ranks[0]
+    for ranks in ((1, 2, 3), (0, 0, 1, 2)):
+        steps = tuple(
+            replace(s, words=tuple((k, ranks if k == "ranks" else w) for k, w in s.words)) for s in program.steps
+        )
+        found = check_pair(replace(pair, ranks=(replace(program, steps=steps), *pair.ranks[1:])), Budget.asked())
+        assert found.verdict is Verdict.REFUTED and "not once" in found.reason
+
+
 def test_different_collectives_are_refuted() -> None:
     pair = PAIRS["mlp_tp"]
     program = pair.ranks[0]

@@ -196,5 +196,7 @@ def test_what_is_not_known_is_undecided() -> None:
     x = b.source("x", RNG.normal(size=(6,)))
     with pytest.raises(Undecided, match="not known here"):
         b.do("bessel", x)
+    with pytest.raises(Undecided, match="may be 0"):  # [x > 0] / [x > 0] is 1 only where x is
+        b.do("div", b.do("gt", x, number=0), b.do("gt", x, number=0))
     with pytest.raises(Undecided, match="divides by zero"):
         b.do("div", x, b.do("full", shape=(6,), value=0.0))

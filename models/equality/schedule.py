@@ -52,6 +52,8 @@ def meetings(programs: Sequence[RankProgram]) -> Iterator[Meeting]:
                         break
                     yield queue.popleft(), (rank, step)
                 elif step.operator in COLLECTIVES or step.operator == "barrier":
+                    if rank not in group(step) or len(set(group(step))) != len(group(step)):
+                        raise Stuck(((rank, step),), "a collective of a group in which the rank is not once")
                     together = _together(programs, at, group(step))
                     if together is None:
                         break

@@ -136,6 +136,10 @@ def decode_equality(members: Mapping[str, Member]) -> Pair:
         results.append(tuple(places))
     if len(given) != len(ranks) or len(results) != len(ranks):
         head["given"].fail(f"{len(ranks)} ranks need as many lists of what they are given, and of results")
+    integers = {s.name for s in single.sources if single.tensors[s.number].dtype.startswith(("int", "uint"))}
+    for name in head["floors"].items(MOST):
+        if name.text() not in integers:
+            name.fail("is no integer input of the one device")
     return Pair(single, tuple(ranks), constants, tuple(given), tuple(results), head["floors"].texts())
 
 

@@ -12,11 +12,12 @@ from typing import Final
 from ...models.equality.pair import Known, Pair
 from ...models.problem.claims import Verdict
 from ...proofs.container.archive import Member
+from ...proofs.container.canonical import ContainerError
 from ...proofs.container.effort import OBJECT
 from ...proofs.equality.file import decode_equality
 from ..budget import Budget
 from ..verdict import CheckResult
-from .ranks import compare
+from .ranks import Malformed, compare
 
 KIND: Final = "Equal"
 THINGS: Final = 64
@@ -35,7 +36,12 @@ def check_pair(pair: Pair, budget: Budget) -> CheckResult:
     def work(things: int) -> None:
         budget.charge(OBJECT * THINGS * things, "the forms of the programs")
 
-    outcome = compare(pair, work)
+    try:
+        outcome = compare(pair, work)
+    except (Malformed, LookupError, TypeError, ArithmeticError, ValueError, RecursionError, StopIteration) as error:
+        if isinstance(error, ContainerError):
+            raise
+        raise ContainerError("equality.json", f"holds no program: {error}") from None
     space = f"{len(pair.ranks)} ranks, {len(pair.single.steps)} steps on one device"
     if outcome.equal:
         return CheckResult(KIND, Verdict.PROVED, None, None, space, assumptions(pair))
@@ -49,6 +55,8 @@ def assumptions(pair: Pair) -> tuple[str, ...]:
     found = ["real-arithmetic", "captured-steps", "stated-parts", "where-defined"]
     if any(isinstance(g, Known) and g.number is None for given in pair.given for _, g in given):
         found.append("equal-hashes")
+    if any(isinstance(w, float) and w % 1 for p in (pair.single, *pair.ranks) for s in p.steps for _, w in s.words):
+        found.append("numbers-near-fractions")
     if pair.floors:
         found.append("integers-not-negative")
     return tuple(found)

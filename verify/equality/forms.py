@@ -191,7 +191,7 @@ class Algebra:
 
     def _powers(self, c: Fraction, factors: Sequence[Factor]) -> tuple[Fraction, list[Factor]]:
         """Equal factors are one power."""
-        if len(factors) == 1 and self.heads[factors[0][0]].kind is not Kind.ROOT:
+        if len(factors) == 1 and self.heads[factors[0][0]].kind not in {Kind.ROOT, *TRUTHS}:
             return c, list(factors)
         powers: dict[tuple[int, tuple[Index, ...]], Power] = {}
         for h, at, p in factors:
@@ -200,7 +200,9 @@ class Algebra:
         for (h, at), p in powers.items():
             head = self.heads[h]
             if head.kind in TRUTHS:
-                p = ONE
+                if p < 0:
+                    raise Undecided("divides by what may be 0")
+                p = ONE if p else p
             elif head.kind is Kind.ROOT:
                 n = head.words[0]
                 if not isinstance(n, int):

@@ -43,7 +43,7 @@ def real(value: Word, forms: Forms) -> Form:
     if isinstance(value, float):
         if isnan(value):
             raise Undecided("reads a number that is none")
-        if isinf(value) or abs(value) > 1e30:
+        if isinf(value):
             sign = 1 if value > 0 else -1
             return forms.times(forms.element(forms.head(Head(Kind.LIMIT, "infinity")), ()), Fraction(sign))
     exact = Fraction(value)

@@ -18,7 +18,7 @@ from itertools import pairwise, product
 from math import prod
 
 from ...models.equality.pair import Given, Known, Pair, Part
-from ...models.equality.program import Step
+from ...models.equality.program import RankProgram, Step
 from ...models.equality.schedule import Meeting, Stuck, meetings
 from .functions import Forms
 from .index import Undecided
@@ -87,6 +87,7 @@ class Sight:
         for step in program.steps:
             made = self.meaning.of(step, [values[i] for i in step.reads])
             for number, value in zip(step.makes, made, strict=True):
+                require_shape(program, step, number, value)
                 values[number] = self.tensors.apply(value, self._name) if self._long(value) else value
         self.meaning.learning = False
         return {name: values[number] for name, number in program.outputs}
@@ -114,6 +115,7 @@ class Sight:
             made = self._met(meeting, [[values[r][i] for i in s.reads] for r, s in meeting])
             for (rank, step), new in zip(meeting, made, strict=True):
                 for number, value in zip(step.makes, new, strict=True):
+                    require_shape(programs[rank], step, number, value)
                     values[rank][number] = self._recognised(value)
         return values
 
@@ -139,6 +141,17 @@ class Sight:
             return found if found[0][0][1][0][0] in self.named else form
 
         return self.tensors.apply(value, name)
+
+
+def require_shape(program: RankProgram, step: Step, number: int, value: Value) -> None:
+    """`Malformed` where a step makes a tensor of another shape than the program says."""
+    if value.shape != program.tensors[number].shape:
+        said = program.tensors[number].shape
+        raise Malformed(f"{step.operator} makes a tensor of shape {value.shape}, the program says {said}")
+
+
+class Malformed(ValueError):
+    """A program that no run can have: not undecided, but no program."""
 
 
 def _depth(form: Form) -> int:
@@ -170,7 +183,9 @@ def collective(tensors: Tensors, meeting: Meeting, reads: Sequence[Value]) -> li
             return [(tensors.concatenate(reads, 0),)] * many
         case "reduce_scatter":
             total = _reduced(tensors, step, reads)
-            size = total.shape[0] // many
+            size, rest = divmod(total.shape[0], many)
+            if rest:
+                raise Malformed(f"{total.shape[0]} positions are scattered over {many} ranks")
             return [(tensors.slice(total, 0, i * size, (i + 1) * size),) for i in range(many)]
         case "all_to_all":
             pairs = list(zip((s for _, s in meeting), reads, strict=True))
