@@ -292,6 +292,19 @@ def embedding_vp(rank: int, ranks: int, masked: bool = True) -> Made:
     return f, (IDS,)
 
 
+def embedding_off_by_one(rank: int, ranks: int) -> Made:
+    """Looks for a row more than it has."""
+    s = part(V, rank, ranks)
+    p = parameters("emb", emb=s)
+
+    def f(ids: torch.Tensor) -> torch.Tensor:
+        mask = (ids < s.start) | (ids > s.stop)
+        local = torch.where(mask, 0, ids - s.start).clamp(max=V // ranks - 1)
+        return Reduce.apply(F.embedding(local, p["emb"]).masked_fill(mask[..., None], 0.0))
+
+    return f, (IDS,)
+
+
 def embedding_unmasked(rank: int, ranks: int) -> Made:
     return embedding_vp(rank, ranks, masked=False)
 
@@ -577,7 +590,7 @@ FAMILIES: tuple[tuple[str, str, tuple[str, ...], int, bool], ...] = (
     ("attention", "attention_sp", ("attention_no_offset", "attention_wrong_mask"), 2, False),
     ("norm", "norm_sp", ("norm_gradients_apart",), 2, True),
     ("rms", "rms_split", ("rms_local",), 4, False),
-    ("embedding", "embedding_vp", ("embedding_unmasked",), 2, True),
+    ("embedding", "embedding_vp", ("embedding_unmasked", "embedding_off_by_one"), 2, True),
     ("loss", "loss_vp", ("loss_scaled", "loss_maxima_added", "loss_local_sum"), 2, True),
     ("step_gradients", "step_gradients_dp", ("step_gradients_added",), 2, False),
     ("token_mean", "token_mean_dp", ("token_mean_of_means",), 2, False),

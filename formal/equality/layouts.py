@@ -7,13 +7,14 @@ LAYOUT      "whole", {"shard": DIM} (rank r of n has block r of n), {"partial": 
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
 from ...models.equality.pair import Part, Runs
 from ...models.equality.program import Described, RankProgram, Step
+from ...models.files.input import regular
+from ...models.files.json_text import parse_json
 from ...models.text import InputError
 
 PARTIAL = "partial"
@@ -55,7 +56,7 @@ def read_layouts(path: Path | None) -> Layouts:
     if path is None:
         return NOTHING
     try:
-        found = json.loads(path.read_text())
+        found = parse_json(regular(path).read_bytes())
     except (OSError, ValueError) as error:
         raise InputError(f"{path}: {error}") from error
     if not isinstance(found, dict) or not set(found) <= {"inputs", "outputs"}:

@@ -114,7 +114,7 @@ class Question:
         """The first output in which numbers differ; None if they are the same."""
         rng = np.random.default_rng(seed)
         base = {s.number: np.asarray(self.single.arrays[s.number]) for s in self.single.program.sources}
-        drawn = {n: (rng.standard_normal(a.shape) if _real(a) else a) for n, a in base.items()}
+        drawn = {n: (rng.standard_normal(a.shape) if _real(a) else _drawn(a, rng)) for n, a in base.items()}
         large = {n: (a.astype(np.float64) * LARGE if _real(a) else a) for n, a in base.items()}
         try:
             for k, inputs in enumerate((base, drawn, large)):
@@ -126,6 +126,8 @@ class Question:
         except Stuck as stuck:
             rank, step = stuck.waiting[0]
             return Difference("", rank, str(stuck), step.line)
+        except IndexError as error:  # the one device ran: a rank looks for what is not there
+            return Difference("", None, f"a rank reads outside a tensor on inputs of this kind: {error}")
         return None
 
     def _inputs(self, inputs: Mapping[int, Array]) -> list[dict[int, Array]]:
@@ -281,6 +283,13 @@ class Question:
             tuple(tuple(r) for r in self.results),
             floors,
         )
+
+
+def _drawn(a: Array, rng: np.random.Generator) -> Array:
+    """Whole numbers between the least and the greatest of those that are given; truth values as they are."""
+    if not a.size or a.dtype == bool:
+        return a
+    return rng.integers(int(a.astype(np.int64).min()), int(a.astype(np.int64).max()) + 1, size=a.shape).astype(a.dtype)
 
 
 def _real(a: Array) -> bool:

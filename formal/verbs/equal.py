@@ -97,11 +97,11 @@ def equal_command(
 
 
 def _question(single: str, distributed: str, ranks: int, grad: bool, said: Layouts) -> Question:
+    makers = [_maker(single), _maker(distributed)]
     try:
         from ...models.sources.distributed.capture import Unreadable, capture
     except ModuleNotFoundError as error:
         raise InputError(f"equal runs PyTorch programs; install the extra [torch] ({error})") from error
-    makers = [_maker(single), _maker(distributed)]
     try:
         one = capture(makers[0], None, 1, grad)
         many = [capture(makers[1], rank, ranks, grad) for rank in range(ranks)]
