@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import copy
 import math
 from typing import Any
 
@@ -584,6 +585,41 @@ def ordered_otherwise(rank: int, ranks: int) -> Made:
     return ordered(rank, ranks, wrong=True)
 
 
+class Net(torch.nn.Module):
+    """A norm and a feed-forward layer."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.norm, self.up, self.down = torch.nn.LayerNorm(H), torch.nn.Linear(H, FF), torch.nn.Linear(FF, H)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return self.down(F.gelu(self.up(self.norm(x))))
+
+
+NET = Net()
+
+
+def module() -> Made:
+    return copy.deepcopy(NET), (X,)
+
+
+def module_dtensor(rank: int, ranks: int, wrong: bool = False) -> Made:
+    """PyTorch's own tensor parallelism; parameters are cut on every rank, not sent by the first."""
+    from torch.distributed.device_mesh import init_device_mesh
+    from torch.distributed.tensor import Partial
+    from torch.distributed.tensor.parallel import ColwiseParallel, RowwiseParallel, parallelize_module
+
+    net = copy.deepcopy(NET)
+    rows = RowwiseParallel(output_layouts=Partial()) if wrong else RowwiseParallel()
+    mesh = init_device_mesh("cpu", (ranks,))
+    parallelize_module(net, mesh, {"up": ColwiseParallel(), "down": rows}, src_data_rank=None)
+    return net, (X,)
+
+
+def module_partial(rank: int, ranks: int) -> Made:
+    return module_dtensor(rank, ranks, wrong=True)
+
+
 FAMILIES: tuple[tuple[str, str, tuple[str, ...], int, bool], ...] = (
     ("mlp", "mlp_tp", ("mlp_no_backward_sum", "mlp_summed_twice", "mlp_bias_each", "mlp_no_sum"), 4, True),
     ("attention", "attention_tp", ("attention_scaled",), 2, True),
@@ -600,6 +636,7 @@ FAMILIES: tuple[tuple[str, str, tuple[str, ...], int, bool], ...] = (
     ("mlp", "gathered", ("gathered_backwards",), 2, False),
     ("mlp", "pipeline", ("pipeline_swapped",), 2, False),
     ("mlp", "ordered", ("ordered_otherwise",), 2, False),
+    ("module", "module_dtensor", ("module_partial",), 2, True),
 )
 """One device, the right program, wrong ones, ranks, whether gradients are compared."""
 

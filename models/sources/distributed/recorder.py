@@ -13,6 +13,7 @@ from typing import Any
 
 import torch
 from torch._decomp import decomposition_table
+from torch._subclasses.fake_tensor import FakeTensor
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from ...equality.program import Described, Source, Step, Word
@@ -155,7 +156,9 @@ class Recorder(TorchDispatchMode):  # type: ignore[misc, unused-ignore]
         self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
     ) -> Any:
         kwargs = kwargs or {}
-        if any(t is not torch.Tensor and t is not torch.nn.Parameter and "Fake" not in t.__name__ for t in types):
+        if _shapes_only(args, kwargs):  # DTensor asks what shapes come out: nothing is computed
+            return func(*args, **kwargs)
+        if any(t is not torch.Tensor and t is not torch.nn.Parameter for t in types):
             return NotImplemented
         space, _, name = func._schema.name.partition("::")
         if space in ("c10d", "_c10d_functional", "_c10d_functional_autograd"):
@@ -242,6 +245,8 @@ class Recorder(TorchDispatchMode):  # type: ignore[misc, unused-ignore]
         return self.step("cast", (number,), {"dtype": dtype, "was": was}, ((shape, dtype),))[0]
 
     def _factory(self, out: Any) -> Any:
+        if _shapes_only(out, {}):
+            return out
         for tensor in out if isinstance(out, tuple | list) else (out,):
             with torch.utils._python_dispatch._disable_current_modes():
                 flat = tensor.detach().reshape(-1)
@@ -296,3 +301,11 @@ class Recorder(TorchDispatchMode):  # type: ignore[misc, unused-ignore]
             new = made(*args, **rest)
             target.copy_(new)
         return target
+
+
+def _shapes_only(args: object, kwargs: Mapping[str, Any]) -> bool:
+    """Whether an operator works on tensors without values."""
+    if kwargs.get("device") is not None and torch.device(kwargs["device"]).type == "meta":
+        return True
+    flat, _ = torch.utils._pytree.tree_flatten((args, dict(kwargs)))
+    return any(isinstance(t, torch.Tensor) and (isinstance(t, FakeTensor) or t.device.type == "meta") for t in flat)
