@@ -6,16 +6,20 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-pytest.importorskip("torch")
+torch = pytest.importorskip("torch")
 
 import equality_pairs as pairs
 
 from shardproof.__main__ import run as command
 from shardproof.formal.equality.question import Held, Question
+from shardproof.models.problem.claims import Verdict
 from shardproof.models.sources.distributed.capture import Unreadable, capture
+from shardproof.verify.budget import Budget
+from shardproof.verify.equality.certificate import check_pair
 
 pytestmark = pytest.mark.torch
 FILE = Path(pairs.__file__)
@@ -91,6 +95,82 @@ def test_what_is_written_down_is_what_ran() -> None:
 def test_what_cannot_be_read_is_refused_by_name(name: str, words: str) -> None:
     with pytest.raises(Unreadable, match=words):
         capture(getattr(pairs, name), None, 1, False)
+
+
+def _numbers(t: torch.Tensor) -> torch.Tensor:
+    return t * torch.from_numpy(t.detach().numpy() * 2)
+
+
+def _branch(t: torch.Tensor) -> torch.Tensor:
+    return t if t.tolist()[0][0] > 0 else -t
+
+
+def _given(t: torch.Tensor) -> torch.Tensor:
+    v, i = torch.zeros(4), torch.zeros(4, dtype=torch.long)
+    seen = v[:2]
+    torch.max(t, 1, out=(v, i))
+    return seen + t[0, :2]
+
+
+def _strided(t: torch.Tensor) -> torch.Tensor:
+    z = torch.zeros(4)
+    z.as_strided((2,), (1,)).fill_(3)
+    return t + z
+
+
+ONCE = torch.randn(4, 4, generator=torch.Generator().manual_seed(3))
+LOOKALIKES: dict[str, tuple[Any, Any, str]] = {
+    "alpha of a number": (lambda t: t * 1 + torch.add(t, 1, alpha=2), lambda t: t + t + t, "different"),
+    "alpha by position": (lambda t: torch.rsub(t, 2, alpha=3), lambda t: 2 - t, "different"),
+    "decimals": (lambda t: torch.round(t, decimals=2), torch.round, "different"),
+    "a narrow index": (lambda t: t.scatter(1, torch.tensor([[1], [0], [3], [2]]), t), lambda t: t * 1, "different"),
+    "a branch on data": (_branch, lambda t: t * 1, "refused"),
+    "numbers of an array": (_numbers, lambda t: t * (ONCE * 2), "refused"),
+    "tensors of a list": (lambda t: torch._foreach_mul([t], 2.0)[0] + t, lambda t: ONCE * 2 + t, "refused"),
+    "tensors passed in": (_given, lambda t: t[0, :2] * 1, "refused"),
+    "a view unknown": (_strided, lambda t: t * 1, "refused"),
+    "numbers beyond doubles": (
+        lambda t: (t * 0).long() + torch.full((4,), 2**53 + 1),
+        lambda t: (t * 0).long() + torch.full((4,), 2**53),
+        "undecided",
+    ),
+}
+
+
+@pytest.mark.parametrize("name", LOOKALIKES)
+def test_what_only_looks_alike_is_not_equal(name: str) -> None:
+    """Pairs that were proved equal and are not: a word of an operator that was dropped, a value that was frozen."""
+    ranks, single, verdict = LOOKALIKES[name]
+    try:
+        one = capture(lambda: (single, (ONCE,)), None, 1, False)
+        many = [capture(lambda rank, n: (ranks, (ONCE,)), r, 2, False) for r in range(2)]
+    except Unreadable:
+        assert verdict == "refused"
+        return
+    question = Question(Held(one.program, one.arrays), [Held(m.program, m.arrays) for m in many])
+    if question.differs(0) is not None:
+        assert verdict == "different"
+        return
+    assert verdict == "undecided"
+    assert check_pair(question.pair(), Budget.asked()).verdict is Verdict.UNDECIDED
+
+
+def test_steps_that_give_other_numbers_than_the_run_are_refused(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """An operator that is read wrongly: its own run says so, whatever the proof would."""
+    from shardproof.models.sources.distributed import operators
+
+    monkeypatch.setitem(operators.HANDLERS, "erf", operators.HANDLERS["tanh"])  # type: ignore[index]
+    code = command(["equal", f"{FILE}:mlp", f"{FILE}:gathered", "--ranks", "2"])
+    assert code == 3 and "SINGLE: the steps that were written down give another 'output'" in capsys.readouterr().err
+
+
+def test_whole_numbers_are_an_assumption() -> None:
+    held = capture(lambda: (lambda t: t + 1, (torch.tensor([1, 250], dtype=torch.uint8),)), None, 1, False)
+    question = Question(Held(held.program, held.arrays), [Held(held.program, held.arrays)])
+    assert question.differs(0) is None
+    assert "integers-do-not-wrap" in check_pair(question.pair(), Budget.asked()).assumptions
 
 
 def test_tensors_of_no_part_are_refused() -> None:

@@ -20,7 +20,7 @@ NEAR = 1e-6
 """Differences between tensors that are the same, as a part of their greatest element."""
 
 
-def alike(a: Array, b: Array) -> bool:
+def alike(a: Array, b: Array, near: float = NEAR) -> bool:
     """Whether two arrays are the same up to rounding.
 
     >>> alike(np.array([1.0, 2.0]), np.array([1.0, 2.0 + 1e-9]))
@@ -35,7 +35,7 @@ def alike(a: Array, b: Array) -> bool:
     if not np.array_equal(good, np.isfinite(x)):
         return False
     most = float(np.max(np.abs(y[good]), initial=0.0))
-    return bool(np.all(np.abs(x[good] - y[good]) <= NEAR * most))
+    return bool(np.all(np.abs(x[good] - y[good]) <= near * most))
 
 
 class Places:

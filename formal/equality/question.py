@@ -15,7 +15,7 @@ from hashlib import sha256
 import numpy as np
 
 from ...models.equality.pair import Given, Known, Pair, Part
-from ...models.equality.program import RankProgram, Source
+from ...models.equality.program import KEPT, RankProgram, Source
 from ...models.equality.schedule import Stuck
 from .layouts import NOTHING, Layouts
 from .numbers import Array, run_ranks, run_single
@@ -25,12 +25,33 @@ LARGE = 1000.0
 """What large inputs are multiplied with: exp overflows unless the greatest element is subtracted."""
 
 
+ROUNDED: Mapping[str, float] = {"float64": 1e-9, "float32": 1e-3, "float16": 5e-2, "bfloat16": 1e-1}
+EIGHT_BITS = 5e-1
+"""How far a run in such numbers may be from one in double precision, as a part of the greatest element; whole numbers
+and truth values likewise, since they may come of rounded ones."""
+
+
 @dataclass(frozen=True, eq=False)
 class Held:
     """A program with the values of its sources."""
 
     program: RankProgram
     arrays: Mapping[int, Array]
+
+
+def misread(held: Held, results: Sequence[Array]) -> str:
+    """The first output that the steps give otherwise than the run itself did; empty if there is none, or if ranks
+    communicate, as what they receive in the run is nothing.
+    """
+    if any(s.operator in KEPT for s in held.program.steps):
+        return ""
+    given = {n: a.astype(np.float64) if _real(a) else a for n, a in held.arrays.items()}
+    values = run_single(held.program, given)
+    for (name, number), result in zip(held.program.outputs, results, strict=True):
+        near = ROUNDED.get(held.program.tensors[number].dtype, EIGHT_BITS)
+        if not alike(values[number], result, near):
+            return name
+    return ""
 
 
 @dataclass(frozen=True)

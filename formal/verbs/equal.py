@@ -22,7 +22,7 @@ from ...models.text import InputError
 from ...proofs.equality.file import write_equality
 from ...proofs.publishing.publisher import Publisher
 from ..equality.layouts import Layouts, read_layouts, summed
-from ..equality.question import Difference, Held, Question, Unmatched
+from ..equality.question import Difference, Held, Question, Unmatched, misread
 from .combinations import EQUAL
 
 MOST_RANKS = 512
@@ -107,6 +107,9 @@ def _question(single: str, distributed: str, ranks: int, grad: bool, said: Layou
         many = [capture(makers[1], rank, ranks, grad) for rank in range(ranks)]
     except Unreadable as error:
         raise InputError(str(error)) from error
+    for who, held in [("SINGLE", one), *((f"rank {r}", m) for r, m in enumerate(many))]:
+        if name := misread(Held(held.program, held.arrays), held.results):
+            raise InputError(f"{who}: the steps that were written down give another {name!r} than the run itself")
     partial = [name for name, layout in said.outputs.items() if layout.partial]
     programs = []
     for rank, held in enumerate(many):

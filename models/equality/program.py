@@ -32,6 +32,9 @@ Word = str | int | float | bool | tuple[int, ...]
 COLLECTIVES: Final = frozenset({"all_reduce", "all_gather", "reduce_scatter", "all_to_all", "broadcast", "reduce"})
 """Operators for which ranks wait for one another."""
 
+KEPT: Final = COLLECTIVES | {"send", "recv", "barrier"}
+"""Operators that say something to other ranks: they stay, whether or not anything reads what they make."""
+
 
 @dataclass(frozen=True)
 class Described:

@@ -10,6 +10,7 @@ from collections.abc import Mapping
 from typing import Final
 
 from ...models.equality.pair import Known, Pair
+from ...models.equality.program import RankProgram
 from ...models.problem.claims import Verdict
 from ...proofs.container.archive import Member
 from ...proofs.container.canonical import ContainerError
@@ -20,6 +21,9 @@ from ..verdict import CheckResult
 from .ranks import Malformed, compare
 
 KIND: Final = "Equal"
+CALCULATED: Final = frozenset(
+    {"add", "sub", "mul", "pow", "neg", "sum", "cumsum", "matmul", "index_add", "scatter_add"}
+)
 THINGS: Final = 64
 """Objects that one term or factor takes, with what is looked at to put it in order."""
 
@@ -57,6 +61,16 @@ def assumptions(pair: Pair) -> tuple[str, ...]:
         found.append("equal-hashes")
     if any(isinstance(w, float) and w % 1 for p in (pair.single, *pair.ranks) for s in p.steps for _, w in s.words):
         found.append("numbers-near-fractions")
+    if any(_counts(p) for p in (pair.single, *pair.ranks)):
+        found.append("integers-do-not-wrap")
     if pair.floors:
         found.append("integers-not-negative")
     return tuple(found)
+
+
+def _counts(program: RankProgram) -> bool:
+    """Whether whole numbers are calculated, which wrap around where their type ends."""
+    return any(
+        s.operator in CALCULATED and any(program.tensors[n].dtype.startswith(("int", "uint")) for n in s.makes)
+        for s in program.steps
+    )

@@ -18,15 +18,12 @@ import torch
 from numpy.typing import NDArray
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
-from ...equality.program import COLLECTIVES, RankProgram, Step
+from ...equality.program import KEPT, RankProgram, Step
 from .collectives import noting_reductions
-from .recorder import Recorder
+from .recorder import HostReads, Recorder
 from .storage import Unreadable
 
 __all__ = ["Captured", "Unreadable", "capture"]
-
-KEPT = COLLECTIVES | {"send", "recv", "barrier"}
-"""Steps that stay, whether or not anything reads what they make."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -97,7 +94,7 @@ def _run(called: Callable[..., object], inputs: object, gradients: bool) -> Capt
     before = {name: tensor.grad for name, tensor in wanted.items()}
     for tensor in wanted.values():
         tensor.grad = None
-    with recorder, sdpa_kernel(SDPBackend.MATH):
+    with recorder, HostReads(recorder), sdpa_kernel(SDPBackend.MATH):
         out = called(*(new[i] for i in range(len(args))), **{k: new[k] for k in kwargs})
         outputs = dict(_named(out, "output"))
         if not outputs:

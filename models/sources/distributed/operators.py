@@ -35,18 +35,20 @@ def _two(name: str) -> Sure:
     def handle(r: Recorder, args: Args, kwargs: Mapping[str, Any], out: Any) -> tuple[int, ...]:
         a, b = args[0], args[1]
         alpha = kwargs.get("alpha", args[2] if len(args) > 2 else 1)
+        first = r.number(a) if isinstance(a, torch.Tensor) else None
+        second = r.number(b) if isinstance(b, torch.Tensor) else None
         if alpha != 1:
-            if isinstance(b, torch.Tensor):
-                shape = ((tuple(b.shape), b.dtype),)
-                b = r.step("mul", (r.number(b),), {"number": alpha}, shape)[0]
+            if second is not None:
+                second = r.step("mul", (second,), {"number": alpha}, ((tuple(b.shape), b.dtype),))[0]
             else:
                 b = b * alpha
-        if isinstance(a, torch.Tensor) and (isinstance(b, torch.Tensor) or alpha != 1 and isinstance(b, int)):
-            second = r.number(b) if isinstance(b, torch.Tensor) else b
-            return r.step(name, (r.number(a), second), {}, _made(out))
-        if isinstance(a, torch.Tensor):
-            return r.step(name, (r.number(a),), {"number": _plain(b)}, _made(out))
-        return r.step(name, (r.number(b),), {"number": _plain(a), "reverse": True}, _made(out))
+        if first is not None and second is not None:
+            return r.step(name, (first, second), {}, _made(out))
+        if first is not None:
+            return r.step(name, (first,), {"number": _plain(b)}, _made(out))
+        if second is not None:
+            return r.step(name, (second,), {"number": _plain(a), "reverse": True}, _made(out))
+        raise Unreadable(f"{name} of two numbers ({r.place()})")
 
     return handle
 
@@ -230,7 +232,13 @@ def _scatter(r: Recorder, args: Args, kwargs: Mapping[str, Any], out: Any) -> tu
     hit = r.step("scatter_add", (empty, r.number(index), ones), {"dim": d}, (mark,))[0]
     there = r.step("gt", (hit,), {"number": 0}, ((tuple(x.shape), torch.bool),))[0]
     if isinstance(value, torch.Tensor):
-        new = r.step("expand", (r.number(value),), {"shape": tuple(x.shape)}, ((tuple(x.shape), x.dtype),))[0]
+        number, shape = r.number(value), tuple(value.shape)
+        for k, n in enumerate(index.shape):  # as much of it as is written
+            if n != shape[k]:
+                shape = (*shape[:k], n, *shape[k + 1 :])
+                words = {"dim": k, "start": 0, "stop": n, "step": 1}
+                number = r.step("slice", (number,), words, ((shape, x.dtype),))[0]
+        new = r.step("expand", (number,), {"shape": tuple(x.shape)}, ((tuple(x.shape), x.dtype),))[0]
     else:
         words = {"shape": tuple(x.shape), "value": float(value), "dtype": dtype_of(x)}
         new = r.step("full", (), words, ((tuple(x.shape), x.dtype),))[0]
@@ -367,12 +375,13 @@ HANDLERS: Final[Mapping[str, Handler]] = {
                 "sin",
                 "cos",
             ),
-            *("floor", "ceil", "round", "trunc", "log1p", "expm1", "logical_not"),
+            *("floor", "ceil", "trunc", "log1p", "expm1", "logical_not"),
         )
     },
+    "round": lambda r, a, k, o: None if len(a) > 1 or k.get("decimals") else _one("round")(r, a, k, o),
     "bitwise_not": lambda r, a, k, o: _one("logical_not")(r, a, k, o) if a[0].dtype == torch.bool else None,
     **{n: _two(n) for n in ("add", "sub", "mul", "maximum", "minimum", "pow", "gt", "ge", "lt", "le", "eq", "ne")},
-    "rsub": lambda r, a, k, o: _two("sub")(r, (a[1], a[0]), k, o),
+    "rsub": lambda r, a, k, o: _two("sub")(r, (a[1], a[0], *a[2:]), k, o),
     "div": _div,
     "floor_divide": _floor_divide,
     "remainder": _remainder,

@@ -14,7 +14,9 @@ from typing import Any
 import torch
 from torch._decomp import decomposition_table
 from torch._subclasses.fake_tensor import FakeTensor
+from torch.overrides import TorchFunctionMode
 from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils._pytree import tree_leaves
 
 from ...equality.program import Described, Source, Step, Word
 from . import operators
@@ -52,6 +54,25 @@ WRITES = frozenset({"copy_", "fill_", "zero_"})
 SAME = frozenset({"detach", "alias", "lift", "detach_", "set_data", "view_of", "_has_same_storage_numel"})
 
 
+HOST = frozenset({"tolist", "numpy", "__array__", "__dlpack__"})
+"""Methods that read a tensor's contents past every operator."""
+
+
+class HostReads(TorchFunctionMode):  # type: ignore[misc, unused-ignore]
+    """While it is entered, nothing but constants is read on the host past the recorder."""
+
+    def __init__(self, recorder: Recorder) -> None:
+        super().__init__()
+        self.recorder = recorder
+
+    def __torch_function__(
+        self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
+    ) -> Any:
+        if getattr(func, "__name__", "") in HOST and type(args[0]) in (torch.Tensor, torch.nn.Parameter):
+            self.recorder.require_constant(args[0])
+        return func(*args, **(kwargs or {}))
+
+
 class Recorder(TorchDispatchMode):  # type: ignore[misc, unused-ignore]
     """While it is entered, operators are written down."""
 
@@ -62,6 +83,7 @@ class Recorder(TorchDispatchMode):  # type: ignore[misc, unused-ignore]
         self.sources = list[Source]()
         self.arrays: dict[int, torch.Tensor] = {}
         self.fixed = set[int]()
+        self.frozen, self.written = set[int](), set[int]()
         self.under_way = set[tuple[object, int]]()
         self.memory = Memory(self._emit)
 
@@ -117,6 +139,10 @@ class Recorder(TorchDispatchMode):  # type: ignore[misc, unused-ignore]
 
     def write(self, tensor: torch.Tensor, number: int) -> None:
         """A tensor holds another value from now on."""
+        storage = tensor.untyped_storage()._cdata
+        if storage in self.frozen:
+            raise Unreadable(f"writes into a tensor of which there is an unknown view ({self.place()})")
+        self.written.add(storage)
         self.memory.write(self.ref(tensor), number)
 
     def made(self, tensor: object, number: int) -> None:
@@ -170,8 +196,7 @@ class Recorder(TorchDispatchMode):  # type: ignore[misc, unused-ignore]
                 f"operator {name} ({self.place()}) draws random numbers: leave it out, or put it in eval()"
             )
         if name == "_local_scalar_dense":
-            if self.number(args[0]) not in self.fixed:
-                raise Unreadable(f"reads a number of a tensor on the host ({self.place()}): what runs depends on data")
+            self.require_constant(args[0])
             return func(*args, **kwargs)
         if name in SAME:
             return self._same(func(*args, **kwargs), args[0])
@@ -184,7 +209,9 @@ class Recorder(TorchDispatchMode):  # type: ignore[misc, unused-ignore]
         if name in COPIES:
             return self._copy(func, args, kwargs)
         if name in FACTORIES:
-            return self._factory(func(*args, **kwargs))
+            return self._factory(func(*args, **kwargs), name.startswith(("empty", "new_empty")))
+        if name in operators.HANDLERS and func._schema.is_mutable:
+            raise Unreadable(f"operator {name} ({self.place()}) writes into tensors that are passed in")
         if (handler := operators.HANDLERS.get(name)) is not None:
             out = func(*args, **kwargs)
             numbers = handler(self, args, kwargs, out)
@@ -208,9 +235,15 @@ class Recorder(TorchDispatchMode):  # type: ignore[misc, unused-ignore]
             found = func.decompose(*args, **kwargs)
         if found is not NotImplemented:
             return found
-        tensors = [a for a in args if isinstance(a, torch.Tensor)]
-        if all(self.number(t) in self.fixed for t in tensors):  # of constants alone: a constant
-            return self._factory(func(*args, **kwargs))
+        tensors = [a for a in tree_leaves((args, kwargs)) if isinstance(a, torch.Tensor)]
+        plain = not func._schema.is_mutable and torch.Tag.nondeterministic_seeded not in func.tags
+        if plain and all(self.number(t) in self.fixed for t in tensors):  # of constants alone: a constant
+            made = func(*args, **kwargs)
+            held = {t.untyped_storage()._cdata for t in tensors}
+            shared = {t.untyped_storage()._cdata for t in tree_leaves(made) if isinstance(t, torch.Tensor)} & held
+            self.frozen |= shared
+            if not shared & self.written:
+                return self._factory(made)
         raise Unreadable(f"operator {space}.{name} ({self.place()}) is not known here")
 
     def _same(self, out: Any, tensor: torch.Tensor) -> Any:
@@ -244,21 +277,27 @@ class Recorder(TorchDispatchMode):  # type: ignore[misc, unused-ignore]
         shape = self.tensors[number].shape
         return self.step("cast", (number,), {"dtype": dtype, "was": was}, ((shape, dtype),))[0]
 
-    def _factory(self, out: Any) -> Any:
+    def require_constant(self, tensor: torch.Tensor) -> None:
+        """`Unreadable` where the contents of a tensor that depends on inputs are looked at."""
+        if self.number(tensor) not in self.fixed:
+            raise Unreadable(f"reads a number of a tensor on the host ({self.place()}): what runs depends on data")
+
+    def _factory(self, out: Any, unset: bool = False) -> Any:
         if _shapes_only(out, {}):
             return out
         for tensor in out if isinstance(out, tuple | list) else (out,):
             with torch.utils._python_dispatch._disable_current_modes():
                 flat = tensor.detach().reshape(-1)
-                number = self._constant(tensor, flat)
+                number = self._constant(tensor, torch.zeros_like(flat) if unset else flat)
             if number is not None:
                 self.made(tensor, number)
         return out
 
     def _constant(self, tensor: torch.Tensor, flat: torch.Tensor) -> int | None:
         made = ((tuple(tensor.shape), tensor.dtype),)
-        if not len(flat) or bool((flat == flat[0]).all()) or bool(flat.isnan().any()):
-            value = float(flat[0]) if len(flat) and not bool(flat.isnan().any()) else 0.0
+        if not len(flat) or bool((flat == flat[0]).all()):
+            value = flat[0].item() if len(flat) else 0.0
+            value = value if abs(value) > 1 << 53 else float(value)
             words: dict[str, Word] = {"shape": tuple(tensor.shape), "value": value, "dtype": dtype_of(tensor)}
             return self.step("full", (), words, made)[0]
         by = flat[1] - flat[0] if tensor.dtype != torch.bool else 0
