@@ -655,6 +655,23 @@ def mlp_open_tp(rank: int, ranks: int) -> Made:
     return lambda x: (x @ p["w1"]).relu() @ p["w2"], (X,)
 
 
+def gelu_of_sum() -> Made:
+    p = parameters("w1", "w2")
+    return lambda x: F.gelu((x @ p["w1"]).relu() @ p["w2"]), (X,)
+
+
+def gelu_of_sum_tp(rank: int, ranks: int) -> Made:
+    s = part(FF, rank, ranks)
+    p = parameters("w1", "w2", w1=(slice(None), s), w2=s)
+
+    def f(x: torch.Tensor) -> torch.Tensor:
+        h = (x @ p["w1"]).relu() @ p["w2"]
+        dist.all_reduce(h)
+        return F.gelu(h)
+
+    return f, (X,)
+
+
 def mlp_other_weights(rank: int, ranks: int) -> Made:
     p = {n: torch.randn(P[n].shape, generator=torch.Generator().manual_seed(5)) for n in ("w1", "b1", "w2", "b2")}
     return lambda x: F.gelu(x @ p["w1"] + p["b1"]) @ p["w2"] + p["b2"], (X,)

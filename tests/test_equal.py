@@ -64,8 +64,15 @@ def test_a_part_of_a_sum_is_different_unless_it_is_asked_for(
     assert run(capsys, "equal", *words, "--layouts", str(layouts))[1]["verdict"] == "equal"
     layouts.write_text('{"outputs": {"output": {"partial": "mean"}}}')
     assert command(["equal", *words, "--layouts", str(layouts)]) == 3
-    layouts.write_text('{"outputs": {"nothing": "whole"}}')
-    assert command(["equal", *words, "--layouts", str(layouts)]) == 3
+    for said, why in (
+        ('{"outputs": {"nothing": "whole"}}', "has no output 'nothing'"),
+        ('{"inputs": {"nothing": "whole"}}', "no rank has a tensor 'nothing'"),
+        ('{"inputs": {"p.w1": {"shard": 0}}}', "has shape (16, 16), its part would be (8, 32)"),
+    ):
+        layouts.write_text(said)
+        capsys.readouterr()
+        assert command(["equal", *words, "--layouts", str(layouts)]) == 3
+        assert why in capsys.readouterr().err
 
 
 def test_what_is_written_down_is_what_ran() -> None:
@@ -164,6 +171,58 @@ def test_steps_that_give_other_numbers_than_the_run_are_refused(
     monkeypatch.setitem(operators.HANDLERS, "erf", operators.HANDLERS["tanh"])  # type: ignore[index]
     code = command(["equal", f"{FILE}:mlp", f"{FILE}:gathered", "--ranks", "2"])
     assert code == 3 and "SINGLE: the steps that were written down give another 'output'" in capsys.readouterr().err
+
+
+def test_a_word_that_is_dropped_behind_a_collective_is_seen(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """An operator that is read wrongly in a program that communicates, and on ranks alone."""
+    from shardproof.models.sources.distributed import operators
+
+    def as_tanh(recorder: Any, args: Any, kwargs: Any, out: Any) -> Any:
+        name = "tanh" if recorder.received else "erf"
+        return recorder.step(name, (recorder.number(args[0]),), {}, ((tuple(out.shape), out.dtype),))
+
+    monkeypatch.setitem(operators.HANDLERS, "erf", as_tanh)  # type: ignore[index]
+    code = command(["equal", f"{FILE}:gelu_of_sum", f"{FILE}:gelu_of_sum_tp", "--ranks", "2"])
+    assert code == 3 and "rank 0: the steps that were written down give another" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("ranks", [2, 4])
+def test_collectives_give_what_gloo_ranks_give(ranks: int, tmp_path: Path) -> None:
+    """Our reading of every collective, and whole programs, beside real ranks."""
+    import subprocess
+    import sys
+
+    import equality_job as job
+    import numpy as np
+
+    from shardproof.formal.equality.numbers import run_ranks
+
+    programs = [n for _, right, wrong, many, _ in pairs.FAMILIES if many == ranks for n in (right, *wrong)]
+    cases = [*job.CASES, *(p for p in programs if p not in ("ordered_otherwise",))]
+    words = [sys.executable, job.__file__]
+    running = [
+        subprocess.Popen([*words, str(r), str(ranks), str(tmp_path / "store"), str(tmp_path), *cases])
+        for r in range(ranks)
+    ]
+    try:
+        codes = [process.wait(timeout=300) for process in running]
+    finally:
+        for process in running:
+            process.kill()
+    assert codes == [0] * ranks
+    real = [np.load(tmp_path / f"{r}.npz") for r in range(ranks)]
+    for case in cases:
+        held = [capture(lambda r, n, case=case: job.made(case, r, n), r, ranks, False) for r in range(ranks)]
+        given = [
+            {n: np.asarray(a, np.float64) if a.dtype.kind == "f" else a for n, a in h.arrays.items()} for h in held
+        ]
+        values = run_ranks([h.program for h in held], given)
+        for rank, h in enumerate(held):
+            for name, number in h.program.outputs:
+                ours, theirs = values[rank][number], real[rank][f"{case}/{name}"]
+                assert np.allclose(ours, theirs, rtol=1e-3, atol=1e-4), (case, rank, name)
 
 
 def test_whole_numbers_are_an_assumption() -> None:

@@ -12,7 +12,7 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
-from ...models.equality.program import RankProgram, Step
+from ...models.equality.program import KEPT, RankProgram, Step
 from ...models.equality.schedule import Meeting, meetings
 
 Array = NDArray[np.generic]
@@ -26,6 +26,18 @@ def run_single(program: RankProgram, given: Numbers) -> dict[int, Array]:
         for step in program.steps:
             for number, value in zip(step.makes, evaluate(step, [values[i] for i in step.reads]), strict=True):
                 values[number] = value
+    return values
+
+
+def run_alone(program: RankProgram, given: Numbers, received: Numbers) -> dict[int, Array]:
+    """The tensors of one rank that receives these values; without those that it only receives in other shapes."""
+    values = {**given, **received}
+    with np.errstate(all="ignore"):
+        for step in program.steps:
+            if step.operator in KEPT or any(i not in values for i in step.reads):
+                continue
+            for number, value in zip(step.makes, evaluate(step, [values[i] for i in step.reads]), strict=True):
+                values.setdefault(number, value)
     return values
 
 

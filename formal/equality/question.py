@@ -15,10 +15,10 @@ from hashlib import sha256
 import numpy as np
 
 from ...models.equality.pair import Given, Known, Pair, Part
-from ...models.equality.program import KEPT, RankProgram, Source
+from ...models.equality.program import RankProgram, Source
 from ...models.equality.schedule import Stuck
-from .layouts import NOTHING, Layouts
-from .numbers import Array, run_ranks, run_single
+from .layouts import NOTHING, Layout, Layouts
+from .numbers import Array, Numbers, run_alone, run_ranks, run_single
 from .parts import Places, alike, first_difference, named_first, taken
 
 LARGE = 1000.0
@@ -39,19 +39,20 @@ class Held:
     arrays: Mapping[int, Array]
 
 
-def misread(held: Held, results: Sequence[Array]) -> str:
-    """The first output that the steps give otherwise than the run itself did; empty if there is none, or if ranks
-    communicate, as what they receive in the run is nothing.
+def misread(held: Held, received: Numbers, results: Sequence[Array]) -> str:
+    """The first output that the steps give otherwise than the run itself did, where what is received is the same; empty
+    if there is none.
     """
-    if any(s.operator in KEPT for s in held.program.steps):
-        return ""
-    given = {n: a.astype(np.float64) if _real(a) else a for n, a in held.arrays.items()}
-    values = run_single(held.program, given)
+    values = run_alone(held.program, _doubles(held.arrays), _doubles(received))
     for (name, number), result in zip(held.program.outputs, results, strict=True):
         near = ROUNDED.get(held.program.tensors[number].dtype, EIGHT_BITS)
-        if not alike(values[number], result, near):
+        if number not in values or not alike(values[number], result, near):
             return name
     return ""
+
+
+def _doubles(arrays: Numbers) -> dict[int, Array]:
+    return {n: a.astype(np.float64) if _real(a) else a for n, a in arrays.items()}
 
 
 @dataclass(frozen=True)
@@ -84,6 +85,10 @@ class Question:
         self.places = [Places(r, len(self.ranks)) for r in range(len(self.ranks))]
         names = {s.name: np.asarray(self.single.arrays[s.number]) for s in self.single.program.sources}
         self.wholes = {n: a for n, a in names.items() if not n.startswith("cotangent ")}
+        there = {s.name for held in self.ranks for s in held.program.sources}
+        for name in self.said.inputs:
+            if name not in there:
+                raise Unmatched(f"--layouts: no rank has a tensor {name!r}; there are {', '.join(sorted(there))}")
         self.given = [self._given(rank, held) for rank, held in enumerate(self.ranks)]
         self.results = [[] for _ in self.ranks]
 
@@ -122,12 +127,22 @@ class Question:
         if (said := self.said.inputs.get(source.name)) is not None:
             if source.name not in self.wholes:
                 raise Unmatched(f"--layouts: the one device has no tensor {source.name!r}")
-            return said.part(source.name, self.wholes[source.name].shape, rank, len(self.ranks)), True
+            return self._stated(said, source.name, rank, array, self.wholes[source.name]), True
         for name in named_first(source.name, self.wholes):
             place = self.places[rank].find(array, self.wholes[name])
             if place is not None:
                 return Part(name, place[0]), place[1]
         return None, False
+
+    def _stated(self, said: Layout, name: str, rank: int, array: Array, whole: Array) -> Part:
+        """The part that `--layouts` says; `Unmatched` where the rank's tensor has another shape."""
+        part = said.part(name, whole.shape, rank, len(self.ranks))
+        shape = tuple(sum(run[2] for run in runs) for runs in part.runs)
+        if shape != array.shape:
+            raise Unmatched(
+                f"--layouts: {name!r} of rank {rank} has shape {tuple(array.shape)}, its part would be {shape}"
+            )
+        return part
 
     # ------------------------------------------------------------------ numbers
 
@@ -139,7 +154,7 @@ class Question:
         large = {n: (a.astype(np.float64) * LARGE if _real(a) else a) for n, a in base.items()}
         try:
             for k, inputs in enumerate((base, drawn, large)):
-                inputs = {n: a.astype(np.float64) if _real(a) else a for n, a in inputs.items()}
+                inputs = _doubles(inputs)
                 if k == 0:
                     self._find_results(inputs)
                 if (found := self._compared(inputs, k == 2)) is not None:
@@ -192,7 +207,7 @@ class Question:
             raise Unmatched(f"output {name!r} of rank {rank} is none of the one device ({', '.join(wholes)})")
         said = self.said.outputs.get(name)
         if said is not None and not said.partial:
-            return said.part(name, whole.shape, rank, len(self.ranks))
+            return self._stated(said, name, rank, array, whole)
         place = self.places[rank].find(array, whole)
         if place is not None and self.places[rank].usual(array.shape, whole.shape, place[0]):
             return Part(name, place[0])

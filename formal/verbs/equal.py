@@ -108,7 +108,7 @@ def _question(single: str, distributed: str, ranks: int, grad: bool, said: Layou
     except Unreadable as error:
         raise InputError(str(error)) from error
     for who, held in [("SINGLE", one), *((f"rank {r}", m) for r, m in enumerate(many))]:
-        if name := misread(Held(held.program, held.arrays), held.results):
+        if name := misread(Held(held.program, held.arrays), held.received, held.results):
             raise InputError(f"{who}: the steps that were written down give another {name!r} than the run itself")
     partial = [name for name, layout in said.outputs.items() if layout.partial]
     programs = []

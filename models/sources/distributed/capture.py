@@ -1,7 +1,7 @@
 """Runs a PyTorch program once, on one device or as one rank of many, and writes it down for `shardproof equal`.
 
 Ranks run one after another in this process, under a process group of the right size that sends nothing (PyTorch's
-`fake` backend): shapes are those of the job, values after the first collective are not, and nobody reads them.
+`fake` backend): shapes are those of the job, values after the first collective are made of the rank's own.
 """
 
 from __future__ import annotations
@@ -28,12 +28,13 @@ __all__ = ["Captured", "Unreadable", "capture"]
 
 @dataclass(frozen=True, eq=False)
 class Captured:
-    """A program with the values of its sources, and what the run itself gave for its outputs (of a rank: before any
-    communication counted).
+    """A program with the values of its sources, what it received in the run, by number, and what the run gave then for
+    its outputs.
     """
 
     program: RankProgram
     arrays: Mapping[int, NDArray[np.generic]]
+    received: Mapping[int, NDArray[np.generic]]
     results: tuple[NDArray[np.generic], ...]
 
 
@@ -110,7 +111,8 @@ def _run(called: Callable[..., object], inputs: object, gradients: bool) -> Capt
         RankProgram(tuple(recorder.sources), tuple(recorder.steps), tuple(numbers.items()), tuple(recorder.tensors))
     )
     arrays = {s.number: _array(recorder.arrays[s.number]) for s in program.sources}
-    return Captured(program, arrays, tuple(_array(t) for t in results.values()))
+    received = {number: _array(tensor) for number, tensor in recorder.received.items()}
+    return Captured(program, arrays, received, tuple(_array(t) for t in results.values()))
 
 
 def _local(tensor: torch.Tensor) -> torch.Tensor:

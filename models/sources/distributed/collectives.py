@@ -1,5 +1,8 @@
 """Writes down what PyTorch's process groups are asked for: collectives and messages of `torch.distributed`, in place
 and functional, with the global ranks of their group.
+
+Nothing is sent while a program is written down: what a rank receives is made of what it sends itself (`receive`), with
+the shapes and sizes of a job, so that what it calculates of that can be compared with what is written down.
 """
 
 from __future__ import annotations
@@ -8,12 +11,13 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, Final
 
+import torch
+from torch.utils._pytree import tree_leaves
+
 from ...equality.program import Word
 from .storage import Unreadable
 
 if TYPE_CHECKING:
-    import torch
-
     from .recorder import Recorder
 
 OPS: Final = ("SUM", "AVG", "MAX", "MIN", "PRODUCT")
@@ -139,10 +143,31 @@ def record(recorder: Recorder, name: str, args: Args, run: Callable[[], object])
             return run()
         case _:
             raise Unreadable(f"collective {op} ({place}) is not known here")
-    out = run()
+    out, first = run(), 0
+    own = op in ("allreduce_", "reduce_", "broadcast_")
+    sent = [] if op == "recv_" else [t for t in tree_leaves(args[1]) if isinstance(t, torch.Tensor)]
     for tensor, number in found:
+        receive(recorder, tensor, number, (tensor,) if own else sent, 0 if own else first)
         recorder.write(tensor, number)
+        first += tensor.numel()
     return out
+
+
+def receive(recorder: Recorder, tensor: torch.Tensor, number: int, sent: Sequence[torch.Tensor], first: int) -> None:
+    """Fill a tensor that is received with what this rank sends, over and over from place `first` on, each time a little
+    larger (so that no two parts are alike); drawn numbers where it sends nothing.
+    """
+    with torch.utils._python_dispatch._disable_current_modes(), torch.no_grad():
+        mine = torch.cat([t.detach().reshape(-1) for t in sent]) if sent else tensor.new_zeros(0)
+        at = torch.arange(first, first + tensor.numel())
+        if mine.numel():
+            value = mine[at % mine.numel()]
+            value = value * (1 + (at // mine.numel()) / 64) if value.is_floating_point() else value
+        else:
+            drawn = torch.randn(tensor.numel(), generator=torch.Generator().manual_seed(number))
+            value = drawn if tensor.is_floating_point() else torch.zeros_like(drawn)
+        tensor.copy_(value.reshape(tensor.shape))
+        recorder.received[number] = tensor.clone()
 
 
 def _step(recorder: Recorder, name: str, t: torch.Tensor, ranks: tuple[int, ...], **words: Word) -> int:
@@ -253,8 +278,12 @@ def _functional(recorder: Recorder, op: str, args: Args, run: Callable[[], objec
         case _:
             raise Unreadable(f"collective {op} ({recorder.place()}) is not known here")
     out = run()
+    made = t if in_place else out
+    if not isinstance(made, torch.Tensor):
+        raise Unreadable(f"collective {op} ({recorder.place()}) makes no tensor")
+    receive(recorder, made, number, (made,) if op in ("all_reduce", "broadcast") else (t,), 0)
     if in_place:
         recorder.write(t, number)
     else:
-        recorder.made(out, number)
+        recorder.made(made, number)
     return out

@@ -82,6 +82,7 @@ class Recorder(TorchDispatchMode):  # type: ignore[misc, unused-ignore]
         self.tensors = list[Described]()
         self.sources = list[Source]()
         self.arrays: dict[int, torch.Tensor] = {}
+        self.received: dict[int, torch.Tensor] = {}
         self.fixed = set[int]()
         self.frozen, self.written = set[int](), set[int]()
         self.under_way = set[tuple[object, int]]()
