@@ -27,6 +27,7 @@ from math import prod
 from pathlib import Path
 
 import numpy as np
+from hostile_equalities import equalities
 
 from shardproof.formal.pipelines.case import Case
 from shardproof.formal.pipelines.job import Job
@@ -617,6 +618,7 @@ KINDS: Mapping[str, Callable[[random.Random], Attempt]] = {
     "placement": placements,
     "extraction": extractions,
     "rules": rules,
+    "equality": equalities,
 }
 
 

@@ -8,7 +8,7 @@ have, a message that nobody sends.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
 from .program import COLLECTIVES, RankProgram, Step
@@ -35,12 +35,13 @@ def group(step: Step) -> tuple[int, ...]:
     return ranks if isinstance(ranks, tuple) else ()
 
 
-def meetings(programs: Sequence[RankProgram]) -> Iterator[Meeting]:
-    """Steps in an order in which they can run.  Raises `Stuck`."""
+def meetings(programs: Sequence[RankProgram], work: Callable[[int], None] = lambda looked: None) -> Iterator[Meeting]:
+    """Steps in an order in which they can run; `work(ranks)` is told how many ranks are looked at.  Raises `Stuck`."""
     at = [0] * len(programs)
     sent: dict[tuple[object, ...], deque[tuple[int, Step]]] = {}
     while True:
         moved = False
+        work(len(programs))
         for rank, program in enumerate(programs):
             while at[rank] < len(program.steps):
                 step = program.steps[at[rank]]
@@ -54,6 +55,7 @@ def meetings(programs: Sequence[RankProgram]) -> Iterator[Meeting]:
                 elif step.operator in COLLECTIVES or step.operator == "barrier":
                     if rank not in group(step) or len(set(group(step))) != len(group(step)):
                         raise Stuck(((rank, step),), "a collective of a group in which the rank is not once")
+                    work(len(group(step)))
                     together = _together(programs, at, group(step))
                     if together is None:
                         break
@@ -90,8 +92,8 @@ def _together(programs: Sequence[RankProgram], at: Sequence[int], ranks: tuple[i
     for _, step in found[1:]:
         if step.operator != first.operator or dict(step.words).get("op") != dict(first.words).get("op"):
             raise Stuck(tuple(found), "ranks of a group call different collectives")
-        if len(programs[0].tensors) and step.operator != "all_to_all":
-            shapes = {programs[r].tensors[s.reads[0]].shape for r, s in found}
-            if len(shapes) > 1 and step.operator != "all_gather":
-                raise Stuck(tuple(found), f"ranks of a group send different shapes {sorted(shapes)[:2]}")
+    if first.reads and first.operator not in ("all_to_all", "all_gather"):
+        shapes = {programs[r].tensors[s.reads[0]].shape for r, s in found}
+        if len(shapes) > 1:
+            raise Stuck(tuple(found), f"ranks of a group send different shapes {sorted(shapes)[:2]}")
     return tuple(found)

@@ -22,6 +22,7 @@ FORMAT: Final = "shardproof-equality/1"
 MOST: Final = 1 << 20
 """Steps, tensors or runs of one list."""
 LARGEST: Final = 1 << 40
+MOST_RANKS: Final = 4096
 
 
 def write_equality(pair: Pair) -> bytes:
@@ -95,7 +96,7 @@ def decode_equality(members: Mapping[str, Member]) -> Pair:
         head["format"].fail(f"this version reads {FORMAT!r} only")
     programs = [_read_program(r) for r in head["programs"].items(MOST)]
     ranks = []
-    for r in head["ranks"].items(MOST):
+    for r in head["ranks"].items(MOST_RANKS):
         ranks.append(programs[r.integer(0, len(programs) - 1)])
     single = _read_program(head["single"])
     wholes = {s.name: single.tensors[s.number].shape for s in single.sources}

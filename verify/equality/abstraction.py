@@ -36,9 +36,12 @@ class Abstraction(Algebra):
         forms, fixed = self._freed(tuple(of))
         forms, at = self._folded(forms, set(bound), fixed)
         free = sorted(at)
+        size = sum(1 + len(factors) for form in forms for (_, factors), _ in form)
+        self.work(1 + size * (len(free) + len(bound)) // 8)
         marks = {v: tuple(sorted(signs_in(forms, v))) for v in (*free, *bound)}
         best: tuple[tuple[Form, ...], list[Index]] | None = None
         for one, two in product(orders(free, [marks[v] for v in free]), orders(bound, [marks[v] for v in bound])):
+            self.work(1 + size * (len(one) + len(two)) // 8)
             moved = self._origins(forms, [*one, *two])
             values: dict[int, Index] = {}
             for i, v in enumerate(one):
@@ -97,6 +100,7 @@ class Abstraction(Algebra):
             uses = [
                 dict(i[0]) for form in forms for (_, factors), _ in form for _, places, _ in factors for i in places
             ]
+            self.work(1 + len(at) * len(at) * len(uses) // 64)
             for h, d in product(at, at):
                 pairs = {(u.get(h, 0), u.get(d, 0)) for u in uses if h in u or d in u}
                 if h == d or not all(b and a % b == 0 for a, b in pairs):

@@ -24,7 +24,7 @@ KIND: Final = "Equal"
 CALCULATED: Final = frozenset(
     {"add", "sub", "mul", "pow", "neg", "sum", "cumsum", "matmul", "index_add", "scatter_add"}
 )
-THINGS: Final = 64
+THINGS: Final = 160
 """Objects that one term or factor takes, with what is looked at to put it in order."""
 
 

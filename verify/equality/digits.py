@@ -71,23 +71,24 @@ def meet(a: Box, b: Box) -> Box:
     return tuple((max(p, r), min(q, s)) for (p, q), (r, s) in zip(a, b, strict=True))
 
 
-def joined_boxes(boxes: list[Box]) -> list[Box]:
-    """Boxes of which those that are adjacent are one."""
-    boxes = list(dict.fromkeys(boxes))
-    again = len(boxes) > 1
-    while again:
-        again = False
-        for i, a in enumerate(boxes):
-            for b in boxes[i + 1 :]:
-                apart = [k for k in range(len(a)) if a[k] != b[k]]
-                if len(apart) != 1:
-                    continue
-                k = apart[0]
-                (p, q), (r, s) = sorted((a[k], b[k]))
-                if q == r:
-                    boxes = [*(c for c in boxes if c not in (a, b)), (*a[:k], (p, s), *a[k + 1 :])]
-                    again = len(boxes) > 1
-                    break
-            if again:
-                break
-    return boxes
+def joined_boxes(boxes: Sequence[Box]) -> list[Box]:
+    """Boxes of which those that are adjacent along one dimension are one, as long as there are any."""
+    found, before = list(dict.fromkeys(boxes)), 0
+    while len(found) != before and len(found) > 1:
+        before = len(found)
+        for k in range(len(found[0])):
+            lines: dict[Box, list[Range]] = {}
+            for box in found:
+                lines.setdefault((*box[:k], *box[k + 1 :]), []).append(box[k])
+            found = [(*rest[:k], run, *rest[k:]) for rest, runs in lines.items() for run in _chained(runs)]
+    return found
+
+
+def _chained(runs: Sequence[Range]) -> list[Range]:
+    """Ranges of which those that follow one another are one."""
+    begun: dict[int, list[int]] = {}
+    for first, last in sorted(runs):
+        starts = begun.get(first)
+        start = starts.pop() if starts else first
+        begun.setdefault(last, []).append(start)
+    return [(start, last) for last, starts in begun.items() for start in starts]

@@ -17,24 +17,46 @@ Terms that grow beyond `Limits` are `Undecided`: nothing is ever guessed.
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from fractions import Fraction
 from typing import Final
 
+from .digits import joined_boxes
 from .index import Index, Range, Undecided, put, variable
-from .labels import joined, marks_in, merged, orders, shifts, without_idle
+from .labels import marks_in, merged, orders, shifts, without_idle
 from .terms import TRUTHS, ZERO, Factor, Form, Head, Kind, Power, Term
 
 ONE: Final = Fraction(1)
 MOST_TERMS: Final = 400
 """Terms of one form."""
+MOST_BOUND: Final = 64
+"""Variables that one term sums over."""
+MOST_POWER: Final = 1024
+"""Numerator and denominator of a power."""
+MOST_BITS: Final = 4096
+"""Of numerators and denominators of numbers."""
 
 Loose = tuple[Fraction, list[Range], list[Factor]]
 """A term before it is in normal form."""
 Box = Mapping[int, Range]
 
 
-class Algebra:
+def require_small(p: Power) -> Power:
+    """A power that is not beyond `MOST_POWER`."""
+    if abs(p.numerator) > MOST_POWER or p.denominator > MOST_POWER:
+        raise Undecided(f"a power is beyond {MOST_POWER}")
+    return p
+
+
+def require_short(c: Fraction) -> Fraction:
+    """A number of not more than `MOST_BITS`."""
+    if c.numerator.bit_length() > MOST_BITS or c.denominator.bit_length() > MOST_BITS:
+        raise Undecided(f"a number has more than {MOST_BITS} bits")
+    return c
+
+
+class Algebra(ABC):
     """Sums and products of forms; `work(things)` is called for what is made, and may raise."""
 
     def __init__(self, work: Callable[[int], None]) -> None:
@@ -129,6 +151,9 @@ class Algebra:
                 if new[0][1]:
                     parts.append((Fraction(new[0][1]), []))
                 found = [(c * d, ranges, [*out, *more]) for c, ranges, out in found for d, more in parts]
+                if len(found) > MOST_TERMS:
+                    raise Undecided(f"a power of a position has more than {MOST_TERMS} terms")
+                self.work(len(found))
         return [(c, list(ranges), out) for c, ranges, out in found]
 
     def _of(self, pairs: Iterable[Loose], box: Box | None = None) -> Form:
@@ -148,7 +173,7 @@ class Algebra:
                 if c and term[0]:
                     alike.setdefault((c, len(term[0]), term[1]), []).append(term)
             for (c, _, factors), terms in alike.items():
-                if len(terms) > 1 and (ranges := joined([t[0] for t in terms])) is not None:
+                if len(terms) > 1 and len(ranges := joined_boxes([t[0] for t in terms])) < len(terms):
                     for t in terms:
                         del found[t]
                     for r in ranges:
@@ -158,6 +183,8 @@ class Algebra:
                     break
         if len(found) > MOST_TERMS:
             raise Undecided(f"a form has more than {MOST_TERMS} terms")
+        for c in found.values():
+            require_short(c)
         return tuple(sorted((t, c) for t, c in found.items() if c))
 
     def _normal(self, start: Loose, box: Box | None) -> list[tuple[Term, Fraction]]:
@@ -169,6 +196,8 @@ class Algebra:
             self.work(1 + len(factors))
             if not c or any(low >= high for low, high in ranges):
                 continue
+            if len(ranges) > MOST_BOUND:
+                raise Undecided(f"a term sums over more than {MOST_BOUND} variables")
             c, factors = self._powers(c, factors)
             if any(self.heads[h].kind in TRUTHS for h, _, _ in factors):
                 parts = self._decided(c, ranges, factors, box)
@@ -207,8 +236,8 @@ class Algebra:
                 n = head.words[0]
                 if not isinstance(n, int):
                     raise Undecided("a root of no number")
-                c, p = c * Fraction(n) ** (p.numerator // 2), Fraction(p.numerator % 2)
-            if p:
+                c, p = c * Fraction(n) ** (require_small(p).numerator // 2), Fraction(p.numerator % 2)
+            if require_small(p):
                 out.append((h, at, p))
         return c, out
 
@@ -234,10 +263,10 @@ class Algebra:
             raise Undecided("a term has no order")
         return least
 
+    @abstractmethod
     def _decided(self, c: Fraction, ranges: list[Range], factors: list[Factor], box: Box | None) -> list[Loose] | None:
         """The same without a condition that is known; None if there is none: see `conditions`."""
-        raise NotImplementedError
 
+    @abstractmethod
     def _surely(self, ranges: list[Range], factors: list[Factor]) -> list[Factor]:
         """Factors without what is 1 in one place of a sum and 0 in all others: see `conditions`."""
-        raise NotImplementedError

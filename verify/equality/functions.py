@@ -8,12 +8,17 @@ from itertools import product
 from typing import Final
 
 from .conditions import Conditions
-from .forms import MOST_TERMS, ONE
+from .digits import joined_boxes
+from .forms import MOST_TERMS, ONE, require_short
 from .index import Index, Range, Undecided, constant
-from .labels import content, joined, ranges_of
+from .labels import content, ranges_of
 from .terms import ZERO, Factor, Form, Head, Kind, Power, Term
 
 HALF: Final = Fraction(1, 2)
+LARGEST_POWER: Final = 64
+"""Numerator and denominator of a power that is taken of a form."""
+ROOTS: Final = 64
+"""Of work for the squares that are looked for in a number."""
 
 
 class Forms(Conditions):
@@ -21,6 +26,8 @@ class Forms(Conditions):
 
     def power(self, p: Form, e: Power) -> Form:
         """A form to a rational power, where that is defined."""
+        if abs(e.numerator) > LARGEST_POWER or e.denominator > LARGEST_POWER:
+            raise Undecided(f"a power beyond {LARGEST_POWER}")
         if e == 1:
             return p
         if e == 0:
@@ -62,6 +69,8 @@ class Forms(Conditions):
 
     def root(self, size: Fraction) -> Form:
         """The square root of a positive number: sqrt(p / q) = sqrt(p q) / q, squares taken out."""
+        require_short(size)
+        self.work(ROOTS)
         n, out = size.numerator * size.denominator, Fraction(1, size.denominator)
         square, k = 1, 2
         while k * k <= n and k < 1 << 12:
@@ -145,6 +154,7 @@ class Forms(Conditions):
         again = len(rest) > 1
         while again:
             again = False
+            self.work(1 + len(rest) * len(rest) // 16)
             for a, b in product(rest, rest):
                 if a != b and (one := self._adjacent(a, b)) is not None:
                     rest = [f for f in rest if f not in (a, b)] + [one]
@@ -163,7 +173,7 @@ class Forms(Conditions):
         n, to = self.heads[h].free, g[0][1]
         if p != 1 or g[0][2] != 1 or at[:n] != to[:n]:
             return None
-        ranges = joined([ranges_of(at[n:]), ranges_of(to[n:])])
-        if ranges is None:
+        ranges = joined_boxes([ranges_of(at[n:]), ranges_of(to[n:])])
+        if len(ranges) != 1:
             return None
         return self._of([(ONE, [], [(h, (*at[:n], *(constant(x) for r in ranges[0] for x in r)), ONE)])])

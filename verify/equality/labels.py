@@ -26,21 +26,8 @@ def content(p: Form) -> Fraction:
 
 
 def ranges_of(at: Sequence[Index]) -> tuple[Range, ...]:
+    """The ranges that a functional binds, of the numbers that stand for them."""
     return tuple((at[i][1], at[i + 1][1]) for i in range(0, len(at), 2))
-
-
-def joined(boxes: Sequence[tuple[Range, ...]]) -> list[tuple[Range, ...]] | None:
-    """Boxes of which two are one; None if no two are."""
-    for i, a in enumerate(boxes):
-        for b in boxes[i + 1 :]:
-            apart = [k for k in range(len(a)) if a[k] != b[k]]
-            if len(apart) == 1:
-                k = apart[0]
-                (p, q), (r, s) = sorted((a[k], b[k]))
-                if q == r:
-                    rest = [c for c in boxes if c is not a and c is not b]
-                    return [*rest, (*a[:k], (p, s), *a[k + 1 :])]
-    return None
 
 
 def without_idle(c: Fraction, ranges: list[Range], factors: list[Factor]) -> tuple[Fraction, list[Range], list[Factor]]:

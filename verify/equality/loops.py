@@ -15,22 +15,15 @@ def lined(forms: Algebra, pieces: list[tuple[Box, Form]], v: int) -> list[tuple[
     again = True
     while again:
         again = False
-        for i, (a, f) in enumerate(pieces):
-            for k, (b, g) in enumerate(pieces):
-                rest = [p for n, p in enumerate(pieces) if n not in (i, k)]
-                if (
-                    i == k
-                    or a[v][1] != b[v][0]
-                    or any(x != y for n, (x, y) in enumerate(zip(a, b, strict=True)) if n != v)
-                ):
-                    continue
-                if f == g or (one := _line(forms, f, a[v], g, b[v], v)) is None:
-                    continue
-                pieces = [*rest, ((*a[:v], (a[v][0], b[v][1]), *a[v + 1 :]), one)]
-                again = True
-                break
-            if again:
-                break
+        starts = {(*box[:v], box[v][0], *box[v + 1 :]): (box, form) for box, form in pieces}
+        for a, f in pieces:
+            b, g = starts.get((*a[:v], a[v][1], *a[v + 1 :]), (a, f))
+            if f == g or (one := _line(forms, f, a[v], g, b[v], v)) is None:
+                continue
+            rest = [p for p in pieces if p[0] not in (a, b)]
+            pieces = [*rest, ((*a[:v], (a[v][0], b[v][1]), *a[v + 1 :]), one)]
+            again = True
+            break
     return pieces
 
 

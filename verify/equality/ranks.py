@@ -11,20 +11,24 @@ All of it holds for the sizes of the programs, for all real values of their inpu
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from fractions import Fraction
 from itertools import pairwise, product
 from math import prod
+from typing import Final
 
 from ...models.equality.pair import Given, Known, Pair, Part
-from ...models.equality.program import RankProgram, Step
+from ...models.equality.program import RankProgram, Source, Step
 from ...models.equality.schedule import Meeting, Stuck, meetings
 from .functions import Forms
 from .index import Undecided
 from .meaning import Meaning, real
 from .terms import Form, Head, Kind
-from .values import Tensors, Value
+from .values import MOST_PIECES, Tensors, Value, require_few
+
+MOST_CELLS: Final = 1 << 14
+"""Into which parts may cut a tensor."""
 
 LENGTHS: tuple[int, ...] = (3, 1, 12)
 """Terms above which a form of the one device gets a name: tried in this order."""
@@ -49,11 +53,13 @@ class Sight:
     work: Callable[[int], None]
     length: int
     forms: Forms = field(init=False)
+    sources: Mapping[str, Source] = field(init=False)
     named: set[int] = field(default_factory=set)
     seen: dict[int, str] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         self.forms = Forms(self.work)
+        self.sources = {s.name: s for s in self.pair.single.sources}
         self.tensors = Tensors(self.forms)
         self.meaning = Meaning(self.tensors)
 
@@ -61,7 +67,7 @@ class Sight:
 
     def source(self, name: str) -> Value:
         """A whole tensor of the one device."""
-        found = next(s for s in self.pair.single.sources if s.name == name)
+        found = self.sources[name]
         if (known := dict(self.pair.constants).get(found.number)) is not None:
             return self.given(known, self.pair.single.tensors[found.number].shape)
         head = self.forms.head(Head(Kind.INPUT, name))
@@ -111,13 +117,17 @@ class Sight:
             {n: self.given(g, p.tensors[n].shape) for n, g in given}
             for p, given in zip(programs, self.pair.given, strict=True)
         ]
-        for meeting in meetings(programs):
+        for meeting in meetings(programs, self._looked):
+            self.work(len(meeting))
             made = self._met(meeting, [[values[r][i] for i in s.reads] for r, s in meeting])
             for (rank, step), new in zip(meeting, made, strict=True):
                 for number, value in zip(step.makes, new, strict=True):
                     require_shape(programs[rank], step, number, value)
                     values[rank][number] = self._recognised(value)
         return values
+
+    def _looked(self, ranks: int) -> None:
+        self.work(1 + ranks // 16)
 
     def _met(self, meeting: Meeting, reads: list[list[Value]]) -> list[tuple[Value, ...]]:
         rank, step = meeting[0]
@@ -162,6 +172,7 @@ def _depth(form: Form) -> int:
 def part(tensors: Tensors, whole: Value, place: Part) -> Value:
     """A part of a whole tensor: of every dimension its runs, one behind another."""
     for dim, runs in enumerate(place.runs):
+        require_few(len(runs), 4 * MOST_PIECES)
         parts = [tensors.slice(whole, dim, there, there + many, one=True) for _, there, many in runs]
         whole = parts[0] if len(parts) == 1 else tensors.concatenate(parts, dim)
     return whole
@@ -269,12 +280,12 @@ def _compared(pair: Pair, work: Callable[[int], None], length: int) -> Outcome:
                 return Outcome(False, f"{name} of rank {rank}", f"is not seen to be its part of {place.of}")
             places[place.of].append(place)
     for name, found in places.items():
-        if not covers(found, shapes[name]):
+        if not covers(found, shapes[name], work):
             return Outcome(False, name, "no rank has some of its positions")
     return Outcome(True)
 
 
-def covers(places: Sequence[Part], shape: tuple[int, ...]) -> bool:
+def covers(places: Sequence[Part], shape: tuple[int, ...], work: Callable[[int], None]) -> bool:
     """Whether parts together have every position of a tensor: counted over cells that no run cuts."""
     cuts = []
     for dim, n in enumerate(shape):
@@ -283,6 +294,10 @@ def covers(places: Sequence[Part], shape: tuple[int, ...]) -> bool:
             for _, there, many in place.runs[dim]:
                 edges |= {there, there + many}
         cuts.append(sorted(e for e in edges if 0 <= e <= n))
+    many = prod(len(c) - 1 for c in cuts)
+    if many > MOST_CELLS:
+        raise Undecided(f"parts cut a tensor into more than {MOST_CELLS} cells")
+    work(1 + many * sum(1 + len(runs) for p in places for runs in p.runs) // 16)
     cells = product(*(list(pairwise(c)) for c in cuts))
     return all(
         any(

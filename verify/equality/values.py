@@ -50,6 +50,12 @@ def _flat(digits: Digits) -> tuple[int, ...]:
     return tuple(n for d in digits for n in d)
 
 
+def require_few(pieces: int, most: int) -> None:
+    """`Undecided` where a tensor falls into more pieces."""
+    if pieces > most:
+        raise Undecided(f"a tensor falls into more than {most} pieces")
+
+
 def _full(digits: Digits) -> Box:
     return tuple((0, n) for n in _flat(digits))
 
@@ -95,6 +101,7 @@ class Tensors:
         pieces = list[tuple[Box, Form]]()
         for box, form in value.pieces:
             parts = [boxes_of(*r, [sizes[k] for k in g]) if g else [()] for r, g in zip(box, groups, strict=True)]
+            require_few(len(pieces) + prod(map(len, parts)), 4 * MOST_PIECES)
             moved = self.forms.put(form, values)
             for choice in product(*parts):
                 new = [(0, n) for n in sizes]
@@ -106,13 +113,14 @@ class Tensors:
 
     def _value(self, digits: Digits, pieces: Sequence[tuple[Box, Form]]) -> Value:
         """Pieces of one form that are adjacent are one."""
+        require_few(len(pieces), 4 * MOST_PIECES)
+        self.forms.work(1 + len(pieces) * (1 + len(digits)) // 8)
         if len(pieces) > 1:
             alike: dict[Form, list[Box]] = {}
             for box, form in pieces:
                 alike.setdefault(form, []).append(box)
             pieces = [(box, form) for form, boxes in alike.items() for box in joined_boxes(boxes)]
-        if len(pieces) > MOST_PIECES:
-            raise Undecided(f"a tensor falls into more than {MOST_PIECES} pieces")
+        require_few(len(pieces), MOST_PIECES)
         return Value(digits, tuple(sorted(pieces)))
 
     def refine(self, value: Value, digits: Digits) -> Value:
@@ -152,6 +160,8 @@ class Tensors:
             for i in at
             if any(v in (h, d) for v, _ in i[0])
         ]
+        many = sum(len(at) for _, form in value.pieces for (_, factors), _ in form for _, at, _ in factors)
+        self.forms.work(1 + many // 16)
         if any(u.get(h, 0) != size * u.get(d, 0) for u in uses) and not (
             (big == 1 and all(h not in u for u in uses)) or (size == 1 and all(d not in u for u in uses))
         ):
@@ -307,6 +317,7 @@ class Tensors:
             raise Undecided("tensors with other digits in a dimension are concatenated along it")
         rest = self._common_digits([Value((*v.digits[:dim], *v.digits[dim + 1 :]), ()) for v in filled])
         pieces, first, size = list[tuple[Box, Form]](), 0, 0
+        require_few(sum(len(v.pieces) for v in filled), 4 * MOST_PIECES)
         for value in filled:
             fine = self.refine(value, (*rest[:dim], value.digits[dim], *rest[dim:]))
             v = fine.variables(dim)[0]
@@ -350,8 +361,7 @@ class Tensors:
                 for other, form in value.pieces
                 if all(a < b for a, b in meet(box, other))
             ]
-            if len(parts) > 4 * MOST_PIECES:
-                raise Undecided(f"tensors fall into more than {4 * MOST_PIECES} pieces")
+            require_few(len(parts), 4 * MOST_PIECES)
         pieces = [(box, self.forms.within(function(forms), dict(enumerate(box)))) for box, forms in parts]
         return self.joined(self._value(digits, pieces))
 
@@ -361,9 +371,8 @@ class Tensors:
         kept = [v for v in range(len(_flat(value.digits))) if v not in gone]
         sizes = _flat(value.digits)
         cuts = [sorted({e for box, _ in value.pieces for e in box[v]} | {0, sizes[v]}) for v in kept]
+        require_few(prod(len(c) - 1 for c in cuts), MOST_PIECES)
         cells = list(product(*(list(pairwise(c)) for c in cuts)))
-        if len(cells) > MOST_PIECES:
-            raise Undecided(f"a tensor falls into more than {MOST_PIECES} pieces")
         digits, names, place = list[tuple[int, ...]](), dict[int, Index](), list[int | None]()
         for d, mine in enumerate(value.digits):
             if d in dims:
