@@ -120,6 +120,27 @@ def mutant(pair: Pair, rng: random.Random) -> Pair | None:
     return replace(pair, ranks=tuple(programs))
 
 
+def forged(pair: Pair, rng: random.Random) -> Pair:
+    """A pair whose relations say of some tensors that they are others, or elsewhere."""
+    alike_ = dict[tuple[int, ...], list[int]]()
+    for number in {n for s in pair.single.steps for n in s.makes}:
+        alike_.setdefault(pair.single.tensors[number].shape, []).append(number)
+    rows = []
+    for row in pair.relations:
+        new = []
+        for r in row:
+            whole = rng.choice(alike_.get(pair.single.tensors[r.whole].shape, [r.whole]))
+            runs = list(r.runs)
+            if rng.random() < 0.5:
+                sizes = pair.single.tensors[r.whole].shape
+                runs = [
+                    ((0, rng.randint(0, m - d[-1][0] - d[-1][2]), d[-1][0] + d[-1][2]),) for d, m in zip(runs, sizes)
+                ]
+            new.append(replace(r, whole=whole, runs=tuple(runs)) if rng.random() < 0.5 else r)
+        rows.append(tuple(new))
+    return replace(pair, relations=tuple(rows))
+
+
 def _changed(program: RankProgram, index: int, kind: str, rng: random.Random) -> RankProgram | None:
     step = program.steps[index]
     words = dict(step.words)
@@ -184,6 +205,7 @@ def hunt(count: int, seed: int, names: Sequence[str] = tuple(PAIRS)) -> tuple[in
         if found is None:
             continue
         done += 1
+        found = forged(found, rng) if rng.random() < 0.5 else found
         different = any(differs(found, k) for k in (1, 2))
         try:
             verdict = check_pair(found, Budget.asked()).verdict
@@ -233,11 +255,23 @@ def _rewritten(name: str, change: object) -> bytes:
         (lambda h: h["results"][0][0][1][2][0].__setitem__(0, [0, 5, 99]), "inside the whole|hold"),
         (lambda h: h["single"]["outputs"].clear(), "needs an output|no such"),
         (lambda h: h["ranks"].__setitem__(0, 77), "out of range"),
+        (lambda h: h["relations"].pop(), "as many lists of relations"),
+        (lambda h: h["relations"][0].append(h["relations"][0][0]), "once"),
+        (lambda h: h["relations"][0][0].__setitem__(1, 9999), "out of range"),
+        (lambda h: h["relations"][0][0][2][0].__setitem__(0, [0, 0, 1]), "hold"),
     ],
 )
 def test_malformed_files_are_refused(change: object, words: str) -> None:
     with pytest.raises(ContainerError, match=words):
         decode_equality(read_container(_rewritten("mlp_tp", change)))
+
+
+@pytest.mark.parametrize("name", CHEAP)
+def test_forged_relations_are_believed_by_nobody(name: str) -> None:
+    """What a relation says wrongly is not used; right programs stay proved or become undecided, never refuted."""
+    rng = random.Random(name)
+    verdicts = {check_pair(forged(PAIRS[name], rng), Budget.asked()).verdict for _ in range(4)}
+    assert verdicts <= {Verdict.PROVED, Verdict.UNDECIDED}
 
 
 def test_an_output_that_is_left_out_is_not_proved() -> None:
@@ -268,6 +302,8 @@ def test_a_shape_that_no_run_has_is_refused() -> None:
             row[0][1][2][0] = [[0, 0, 1]]  # type: ignore[index, call-overload]
         for program in head["programs"]:
             program["tensors"][program["outputs"][0][1]][0] = [1, 8, 16]  # type: ignore[call-overload, index]
+
+        head["relations"] = [[] for _ in head["relations"]]  # type: ignore[assignment]
 
     pair = decode_equality(read_container(_rewritten("mlp_tp", change)))
     with pytest.raises(ContainerError, match="the program says"):

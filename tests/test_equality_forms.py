@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
+from functools import partial
 from itertools import product
 
 import numpy as np
@@ -15,9 +16,15 @@ from shardproof.verify.equality.index import OWN, Undecided
 from shardproof.verify.equality.meaning import Meaning
 from shardproof.verify.equality.ranks import same
 from shardproof.verify.equality.terms import Form, Head, Kind
+from shardproof.verify.equality.unfolding import Unfolding
 from shardproof.verify.equality.values import Tensors, Value
 
 RNG = np.random.default_rng(0)
+
+
+def seen(b: Bench, x: Value, y: Value) -> bool:
+    """Whether two values are seen to be the same."""
+    return same(b.tensors, x, y, Unfolding(b.forms).equal)
 
 
 class Bench:
@@ -120,8 +127,8 @@ def test_attention_is_what_numpy_says() -> None:
     want = (pa @ za).reshape(2, 3, 6, 4).transpose(0, 2, 1, 3).reshape(2, 6, 12)
     assert np.allclose(b.numbers(o), want)
     halves = [b.do("slice", o, dim=2, start=a, stop=c, step=1) for a, c in ((0, 4), (4, 12))]
-    assert same(b.tensors, b.do("cat", *halves, dim=2), o)
-    assert not same(b.tensors, b.do("mul", o, number=2), o)
+    assert seen(b, b.do("cat", *halves, dim=2), o)
+    assert not seen(b, b.do("mul", o, number=2), o)
 
 
 def _one_operator(b: Bench, x: np.ndarray) -> dict[str, tuple[Value, np.ndarray]]:
@@ -177,8 +184,8 @@ def test_parts_of_a_vocabulary_add_up() -> None:
         local = b.do("where", mask, b.do("full", shape=(), value=0), b.do("sub", i, number=first))
         rows = b.do("index", b.do("slice", w, dim=0, start=first, stop=first + 4, step=1), local)
         parts.append(b.do("where", b.do("reshape", mask, shape=(2, 3, 1)), b.do("full", shape=(), value=0.0), rows))
-    assert same(b.tensors, b.do("add", *parts), whole)
-    assert not same(b.tensors, parts[0], whole)
+    assert seen(b, b.do("add", *parts), whole)
+    assert not seen(b, parts[0], whole)
 
 
 def test_a_loop_over_heads_is_the_tensor() -> None:
@@ -186,9 +193,60 @@ def test_a_loop_over_heads_is_the_tensor() -> None:
     x = b.source("x", RNG.normal(size=(2, 3, 4)))
     turns = [b.do("reshape", b.do("slice", x, dim=1, start=h, stop=h + 1, step=1), shape=(2, 4)) for h in range(3)]
     stacked = b.do("cat", *(b.do("reshape", t, shape=(2, 1, 4)) for t in turns), dim=1)
-    assert same(b.tensors, stacked, x) and len(stacked.pieces) == 1
+    assert seen(b, stacked, x) and len(stacked.pieces) == 1
     swapped = b.do("cat", *(b.do("reshape", t, shape=(2, 1, 4)) for t in (turns[1], turns[0], turns[2])), dim=1)
-    assert not same(b.tensors, swapped, x)
+    assert not seen(b, swapped, x)
+
+
+def _named(b: Bench, value: Value) -> Value:
+    """A tensor that has a name, as those of the one device have."""
+    return b.tensors.apply(value, lambda f: b.forms.abstract(Kind.NAMED, "tensor", (), (f,)))
+
+
+def test_names_give_way_to_what_they_stand_for() -> None:
+    """Every operator of named tensors, each name taken out: the numbers stay."""
+    b, unfolded = Bench(), 0
+    x, w = RNG.uniform(0.5, 2, size=(2, 4, 3)), RNG.uniform(0.5, 2, size=(3, 3))
+    y = b.do("matmul", b.do("reshape", b.source("x", x), shape=(8, 3)), b.source("w", w))
+    one = _named(b, b.do("reshape", y, shape=(2, 4, 3)))
+    two = _named(b, b.do("exp", b.do("mul", one, number=0.25)))
+    half = b.do("slice", two, dim=1, start=2, stop=4, step=1)
+    other = b.do("slice", one, dim=1, start=2, stop=4, step=1)
+    made = {
+        "sum": b.do("sum", two, dims=(1,), keep=True),
+        "greatest": b.do("amax", two, dims=(2,), keep=True),
+        "exp": b.do("exp", b.do("mul", one, number=-0.5)),
+        "log": b.do("log", b.do("add", half, other)),
+        "root": b.do("rsqrt", b.do("add", half, number=1.0)),
+        "quotient": b.do("div", half, b.do("sum", half, dims=(2,), keep=True)),
+        "truth": b.do("mul", b.do("gt", one, two), one),
+        "larger": b.do("maximum", half, other),
+        "function": b.do("tanh", b.do("mul", two, two)),
+        "product": b.do("matmul", two, b.do("permute", two, dims=(0, 2, 1))),
+    }
+    u = Unfolding(b.forms)
+    for what, value in made.items():
+        want = b.numbers(value)
+        while names := frozenset[int]().union(*(u.names(form) for _, form in value.pieces)):
+            last = max(names)
+            value = b.tensors.apply(value, partial(lambda n, f: u.without(f, n), last))
+            assert np.allclose(b.numbers(value), want), what
+            unfolded += 1
+    assert unfolded > len(made)
+
+
+def test_a_sum_that_is_written_out_is_the_sum() -> None:
+    b = Bench()
+    w = b.source("w", RNG.normal(size=(8, 3)))
+    whole = b.do("sum", w, dims=(0,), keep=False)
+    rows = [b.do("reshape", b.do("slice", w, dim=0, start=k, stop=k + 1, step=1), shape=(3,)) for k in range(8)]
+    squares = [b.do("mul", r, r) for r in rows]
+    total = squares[0]
+    for s in squares[1:]:
+        total = b.do("add", total, s)
+    assert seen(b, total, b.do("sum", b.do("mul", w, w), dims=(0,), keep=False))
+    assert not seen(b, total, whole)
+    assert not seen(b, b.do("add", total, squares[0]), b.do("sum", b.do("mul", w, w), dims=(0,), keep=False))
 
 
 def test_what_is_not_known_is_undecided() -> None:

@@ -20,6 +20,7 @@ from ...models.equality.schedule import Stuck
 from .layouts import NOTHING, Layout, Layouts
 from .numbers import Array, Numbers, run_alone, run_ranks, run_single
 from .parts import Places, alike, first_difference, named_first, taken
+from .relations import Relations
 
 LARGE = 1000.0
 """What large inputs are multiplied with: exp overflows unless the greatest element is subtracted."""
@@ -80,6 +81,7 @@ class Question:
     places: list[Places] = field(init=False)
     given: list[dict[int, Given]] = field(init=False)
     results: list[list[tuple[str, Part]]] = field(init=False)
+    runs: list[tuple[Numbers, Sequence[Numbers]]] = field(default_factory=list)
 
     def __post_init__(self) -> None:
         self.places = [Places(r, len(self.ranks)) for r in range(len(self.ranks))]
@@ -152,6 +154,7 @@ class Question:
         base = {s.number: np.asarray(self.single.arrays[s.number]) for s in self.single.program.sources}
         drawn = {n: (rng.standard_normal(a.shape) if _real(a) else _drawn(a, rng)) for n, a in base.items()}
         large = {n: (a.astype(np.float64) * LARGE if _real(a) else a) for n, a in base.items()}
+        self.runs.clear()
         try:
             for k, inputs in enumerate((base, drawn, large)):
                 inputs = _doubles(inputs)
@@ -226,6 +229,8 @@ class Question:
         whole = run_single(self.single.program, inputs)
         wholes = {name: whole[n] for name, n in self.single.program.outputs}
         values = run_ranks([h.program for h in self.ranks], self._inputs(inputs))
+        if not only_finite:
+            self.runs.append((whole, values))
         for rank, held in enumerate(self.ranks):
             numbers = dict(held.program.outputs)
             for name, part in self.results[rank]:
@@ -311,6 +316,11 @@ class Question:
             and a.size
             and bool(np.all(a.astype(np.int64) >= 0))
         )
+        found = Relations(self.single.program, [whole for whole, _ in self.runs])
+        relations = tuple(
+            found.of(rank, held.program, [ranks[rank] for _, ranks in self.runs], self.places[rank])
+            for rank, held in enumerate(self.ranks)
+        )
         return Pair(
             self.single.program,
             tuple(h.program for h in self.ranks),
@@ -318,6 +328,7 @@ class Question:
             tuple(tuple(sorted(g.items())) for g in self.given),
             tuple(tuple(r) for r in self.results),
             floors,
+            relations,
         )
 
 

@@ -3,6 +3,7 @@
 runs       of one dimension: (first here, first there, how many): where a rank's positions lie in the whole tensor
 part       the name of the whole and the runs of every dimension
 known      a constant of one number, or the hash of one's bytes: equal hashes are equal constants
+relation   of a tensor that a rank makes: the tensor of the one device of which it is a part, and which
 """
 
 from __future__ import annotations
@@ -38,10 +39,19 @@ Given = Part | Known
 
 
 @dataclass(frozen=True)
+class Relation:
+    """`number`: of a rank's tensor; `whole`: of the one device's; `runs` of every dimension."""
+
+    number: int
+    whole: int
+    runs: tuple[Runs, ...]
+
+
+@dataclass(frozen=True)
 class Pair:
     """`given`: for one device and for every rank, what its sources are, by number; `results`: for every rank, in which
     part of which output of the one device each of its outputs lies; `floors`: integer inputs of one device that are
-    never below 0.
+    never below 0; `relations`: for every rank, what is to be seen on the way, by number.
     """
 
     single: RankProgram
@@ -50,3 +60,4 @@ class Pair:
     given: tuple[tuple[tuple[int, Given], ...], ...]
     results: tuple[tuple[tuple[str, Part], ...], ...]
     floors: tuple[str, ...]
+    relations: tuple[tuple[Relation, ...], ...]

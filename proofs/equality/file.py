@@ -1,10 +1,12 @@
 """Keeps what a claim of equality is about as container members, so that it is checked without PyTorch.
 
-    equality.json    {"format", "single", "ranks", "constants", "given", "results", "floors"}
+    equality.json    {"format", "single", "programs", "ranks", "constants", "given", "results", "floors",
+                      "relations"}
 
 A program is {"sources", "steps", "outputs", "tensors"}, see `models.equality.program`; equal programs of ranks stand
-once.  Numbers of steps are the exact doubles of the program, in hexadecimal.  Nothing here is a proof: forms are found
-again by the checker.  Decoding checks types and structure, and that every step reads what is there.
+once.  Numbers of steps are the exact doubles of the program, in hexadecimal.  Relations are the proof: each is seen
+from those before it by the checker, which believes none.  Decoding checks types and structure, and that every step
+reads what is there.
 """
 
 from __future__ import annotations
@@ -12,13 +14,13 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Final, assert_never
 
-from ...models.equality.pair import Given, Known, Pair, Part
+from ...models.equality.pair import Given, Known, Pair, Part, Relation, Runs
 from ...models.equality.program import Described, RankProgram, Source, Step, Word
 from ..container.archive import Member, read_json, write_container
 from ..container.canonical import Reader, canonical
 
 EQUALITY: Final = "equality.json"
-FORMAT: Final = "shardproof-equality/1"
+FORMAT: Final = "shardproof-equality/2"
 MOST: Final = 1 << 20
 """Steps, tensors or runs of one list."""
 LARGEST: Final = 1 << 40
@@ -44,6 +46,10 @@ def encode_equality(pair: Pair) -> dict[str, Member]:
                 "given": [[[n, _given(g)] for n, g in given] for given in pair.given],
                 "results": [[[name, _given(p)] for name, p in results] for results in pair.results],
                 "floors": list(pair.floors),
+                "relations": [
+                    [[r.number, r.whole, [[list(run) for run in dim] for dim in r.runs]] for r in rows]
+                    for rows in pair.relations
+                ],
             }
         )
     }
@@ -90,7 +96,7 @@ def _given(given: Given) -> list[object]:
 def decode_equality(members: Mapping[str, Member]) -> Pair:
     """`ContainerError` names what is wrong."""
     head = read_json(members, EQUALITY).fields(
-        "format", "single", "programs", "ranks", "constants", "given", "results", "floors"
+        "format", "single", "programs", "ranks", "constants", "given", "results", "floors", "relations"
     )
     if head["format"].text() != FORMAT:
         head["format"].fail(f"this version reads {FORMAT!r} only")
@@ -141,7 +147,29 @@ def decode_equality(members: Mapping[str, Member]) -> Pair:
     for name in head["floors"].items(MOST):
         if name.text() not in integers:
             name.fail("is no integer input of the one device")
-    return Pair(single, tuple(ranks), constants, tuple(given), tuple(results), head["floors"].texts())
+    relations = []
+    for k, row in enumerate(head["relations"].items(MOST_RANKS)):
+        if k >= len(ranks):
+            row.fail("there are fewer ranks")
+        relations.append(_read_relations(row, ranks[k], single))
+    if len(relations) != len(ranks):
+        head["relations"].fail(f"{len(ranks)} ranks need as many lists of relations")
+    floors = head["floors"].texts()
+    return Pair(single, tuple(ranks), constants, tuple(given), tuple(results), floors, tuple(relations))
+
+
+def _read_relations(reader: Reader, program: RankProgram, single: RankProgram) -> tuple[Relation, ...]:
+    found, made = dict[int, Relation](), {n for s in program.steps for n in s.makes}
+    there = {s.number for s in single.sources} | {n for s in single.steps for n in s.makes}
+    for one in reader.items(MOST):
+        number, whole, runs = one.parts(3)
+        n, w = number.integer(0, len(program.tensors) - 1), whole.integer(0, len(single.tensors) - 1)
+        if n not in made or n in found:
+            number.fail("is no tensor that a step of the rank makes, once")
+        if w not in there:
+            whole.fail("is no tensor of the one device")
+        found[n] = Relation(n, w, _read_runs(runs, single.tensors[w].shape, program.tensors[n].shape))
+    return tuple(found.values())
 
 
 def _read_program(reader: Reader) -> RankProgram:
@@ -226,7 +254,12 @@ def _read_given(reader: Reader, wholes: Mapping[str, tuple[int, ...]], shape: tu
         kind.fail("is 'part' or 'known'")
     if of.text() not in wholes:
         of.fail("the one device has no such tensor")
-    whole, found = wholes[of.text()], []
+    return Part(of.text(), _read_runs(runs, wholes[of.text()], shape))
+
+
+def _read_runs(runs: Reader, whole: tuple[int, ...], shape: tuple[int, ...]) -> tuple[Runs, ...]:
+    """Where a tensor of this shape lies in a whole one."""
+    found = []
     for dim in runs.items(16):
         row = []
         for run in dim.items(MOST):
@@ -243,4 +276,4 @@ def _read_given(reader: Reader, wholes: Mapping[str, tuple[int, ...]], shape: tu
             at += count
         if at != n:
             runs.fail(f"runs hold {at} positions of {n}")
-    return Part(of.text(), tuple(found))
+    return tuple(found)

@@ -123,9 +123,11 @@ def judge(kind: str, layers: int, ranks: int, gradients: bool, wrong: bool) -> t
     lap("numbers")
     if found is not None:
         return f"different: {found.output} of rank {found.rank}", spent, 0
-    data = write_equality(question.pair())
-    result = check_pair(question.pair(), Budget.asked())
-    lap("proof")
+    pair = question.pair()
+    data = write_equality(pair)
+    lap("relations")
+    result = check_pair(pair, Budget.asked())
+    lap("check")
     return ("equal" if result.verdict.value == "proved" else f"undecided: {result.reason}"), spent, len(data)
 
 
@@ -137,8 +139,8 @@ def main() -> None:
     parser.add_argument("--page", action="store_true")
     asked = parser.parse_args()
     lines = [
-        "| model | layers | ranks | verdict | capture, s | numbers, s | proof, s | file, kB | wrong variant |",
-        "|---|--:|--:|---|--:|--:|--:|--:|---|",
+        "| model | layers | ranks | verdict | capture, s | numbers, s | relations, s | check, s | file, kB | wrong variant |",
+        "|---|--:|--:|---|--:|--:|--:|--:|--:|---|",
     ]
     print("\n".join(lines))
     for kind in asked.models.split(","):
@@ -146,7 +148,7 @@ def main() -> None:
             for ranks in map(int, asked.ranks.split(",")):
                 verdict, spent, size = judge(kind, layers, ranks, True, False)
                 bad = judge(kind, layers, ranks, True, True)[0]
-                parts = " | ".join(f"{spent.get(k, 0):.1f}" for k in ("capture", "numbers", "proof"))
+                parts = " | ".join(f"{spent.get(k, 0):.1f}" for k in ("capture", "numbers", "relations", "check"))
                 lines.append(f"| {kind} | {layers} | {ranks} | {verdict} | {parts} | {size / 1e3:.0f} | {bad} |")
                 print(lines[-1], flush=True)
     print(f"peak memory {resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024:.0f} MiB")

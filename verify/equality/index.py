@@ -21,6 +21,9 @@ HELD: Final = 500
 FREED: Final = 300
 """First of the names that positions which are numbers have for a while."""
 
+LENT: Final = 700
+"""First of the names that bound variables have while the factors of their term are multiplied."""
+
 OWN: Final = 1000
 """First variable of functionals."""
 

@@ -1,8 +1,9 @@
 """Compares programs of ranks with the program of one device: forms of all tensors, step by step, then the outputs.
 
-    one device   every tensor whose form is long gets a name, and stands for its form from then on
-    ranks        run beside one another; a form that is one of those gets its name; collectives are sums, greatest
-                 elements and concatenations of the tensors of their group
+    one device   every tensor of numbers gets a name, and stands for its form from then on
+    ranks        run beside one another; collectives are sums, greatest elements and concatenations of the tensors of
+                 their group; a form that has a name gets it; a tensor of which a relation says that it is a part of one
+                 of the one device is that part from then on, if it is seen to be (`unfolding`)
     outputs      in the part that a rank says it has, its form is the form of the whole, at every position; the ranks
                  together have every position
 
@@ -18,20 +19,19 @@ from itertools import pairwise, product
 from math import prod
 from typing import Final
 
-from ...models.equality.pair import Given, Known, Pair, Part
+from ...models.equality.pair import Given, Known, Pair, Part, Relation, Runs
 from ...models.equality.program import RankProgram, Source, Step
 from ...models.equality.schedule import Meeting, Stuck, meetings
+from .digits import meet
 from .functions import Forms
-from .index import Undecided
+from .index import Index, Undecided, constant
 from .meaning import Meaning, real
 from .terms import Form, Head, Kind
+from .unfolding import Unfolding
 from .values import MOST_PIECES, Tensors, Value, require_few
 
 MOST_CELLS: Final = 1 << 14
 """Into which parts may cut a tensor."""
-
-LENGTHS: tuple[int, ...] = (3, 1, 12)
-"""Terms above which a form of the one device gets a name: tried in this order."""
 
 
 @dataclass(frozen=True)
@@ -51,17 +51,18 @@ class Sight:
 
     pair: Pair
     work: Callable[[int], None]
-    length: int
     forms: Forms = field(init=False)
     sources: Mapping[str, Source] = field(init=False)
     named: set[int] = field(default_factory=set)
-    seen: dict[int, str] = field(default_factory=dict)
+    wholes: dict[int, Value] = field(default_factory=dict)
+    parts: dict[tuple[int, tuple[Runs, ...]], Value] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         self.forms = Forms(self.work)
         self.sources = {s.name: s for s in self.pair.single.sources}
         self.tensors = Tensors(self.forms)
         self.meaning = Meaning(self.tensors)
+        self.unfolding = Unfolding(self.forms)
 
     # ------------------------------------------------------------------ sources
 
@@ -81,32 +82,46 @@ class Sight:
             if given.number is not None:
                 return self.tensors.full(shape, real(given.number, self.forms))
             return self.tensors.source(self.forms.head(Head(Kind.INPUT, given.content)), shape)
-        return part(self.tensors, self.source(given.of), given)
+        return part(self.tensors, self.source(given.of), given.runs)
 
     # ------------------------------------------------------------------ one device
 
     def one_device(self) -> dict[str, Value]:
         """The outputs of the one device."""
-        program = self.pair.single
-        values = {s.number: self.source(s.name) for s in program.sources}
+        program, values = self.pair.single, self.wholes
+        values |= {s.number: self.source(s.name) for s in program.sources}
         self.meaning.learning = True
         for step in program.steps:
+            self.work(1)
             made = self.meaning.of(step, [values[i] for i in step.reads])
             for number, value in zip(step.makes, made, strict=True):
                 require_shape(program, step, number, value)
-                values[number] = self.tensors.apply(value, self._name) if self._long(value) else value
+                real = program.tensors[number].dtype.startswith(("float", "bfloat"))
+                values[number] = self.tensors.apply(value, self._name) if real else value
         self.meaning.learning = False
         return {name: values[number] for name, number in program.outputs}
 
-    def _long(self, value: Value) -> bool:
-        return any(len(f) > self.length or _depth(f) > 4 for _, f in value.pieces)
-
     def _name(self, form: Form) -> Form:
-        if len(form) <= self.length and _depth(form) <= 4:
+        if not self._long(form):
             return form
-        found = self.forms.abstract(Kind.NAMED, "tensor", (), (form,))
+        try:
+            found = self.forms.abstract(Kind.NAMED, "tensor", (), (form,))
+        except Undecided:  # nothing rests on that it has a name
+            return form
         self.named.add(found[0][0][1][0][0])
         return found
+
+    def _long(self, form: Form) -> bool:
+        """Whether a form says more than a tensor's element, or a multiple of it, and is made of inputs at all."""
+        if len(form) == 1 and not form[0][0][0] and len(form[0][0][1]) == 1 and form[0][0][1][0][2] == 1:
+            return False
+        return any(self._rests_on_inputs(h) for (_, factors), _ in form for h, _, _ in factors)
+
+    def _rests_on_inputs(self, h: int) -> bool:
+        head = self.forms.heads[h]
+        return head.kind in (Kind.INPUT, Kind.NAMED) or any(
+            self._rests_on_inputs(g) for form in head.of for (_, factors), _ in form for g, _, _ in factors
+        )
 
     # ------------------------------------------------------------------ ranks
 
@@ -117,13 +132,14 @@ class Sight:
             {n: self.given(g, p.tensors[n].shape) for n, g in given}
             for p, given in zip(programs, self.pair.given, strict=True)
         ]
+        relations = [{r.number: r for r in rows} for rows in self.pair.relations]
         for meeting in meetings(programs, self._looked):
             self.work(len(meeting))
             made = self._met(meeting, [[values[r][i] for i in s.reads] for r, s in meeting])
             for (rank, step), new in zip(meeting, made, strict=True):
                 for number, value in zip(step.makes, new, strict=True):
                     require_shape(programs[rank], step, number, value)
-                    values[rank][number] = self._recognised(value)
+                    values[rank][number] = self._related(self._recognised(value), relations[rank].get(number))
         return values
 
     def _looked(self, ranks: int) -> None:
@@ -141,16 +157,32 @@ class Sight:
             raise Undecided(f"rank {rank}, {step.operator}{step.line and f' ({step.line})'}: {error}") from None
 
     def _recognised(self, value: Value) -> Value:
-        if not self._long(value):
-            return value
-
         def name(form: Form) -> Form:
-            if len(form) <= self.length and _depth(form) <= 4:
+            if not self._long(form):
                 return form
-            found = self.forms.abstract(Kind.NAMED, "tensor", (), (form,))
+            try:
+                found = self.forms.abstract(Kind.NAMED, "tensor", (), (form,))
+            except Undecided:
+                return form
             return found if found[0][0][1][0][0] in self.named else form
 
         return self.tensors.apply(value, name)
+
+    def _related(self, value: Value, relation: Relation | None) -> Value:
+        """The part of the one device's tensor that a value is, if that is seen; else the value."""
+        if relation is None:
+            return value
+        key = relation.whole, relation.runs
+        if key not in self.parts:
+            self.parts[key] = part(self.tensors, self.wholes[relation.whole], relation.runs)
+        try:
+            return self.parts[key] if self.same(value, self.parts[key]) else value
+        except Undecided:
+            return value
+
+    def same(self, a: Value, b: Value) -> bool:
+        """Whether two tensors are seen to be the same at every position."""
+        return same(self.tensors, a, b, self.unfolding.equal)
 
 
 def require_shape(program: RankProgram, step: Step, number: int, value: Value) -> None:
@@ -164,14 +196,9 @@ class Malformed(ValueError):
     """A program that no run can have: not undecided, but no program."""
 
 
-def _depth(form: Form) -> int:
-    """Variables that one term sums over, at most."""
-    return max((len(ranges) for (ranges, _), _ in form), default=0)
-
-
-def part(tensors: Tensors, whole: Value, place: Part) -> Value:
+def part(tensors: Tensors, whole: Value, place: Sequence[Runs]) -> Value:
     """A part of a whole tensor: of every dimension its runs, one behind another."""
-    for dim, runs in enumerate(place.runs):
+    for dim, runs in enumerate(place):
         require_few(len(runs), 4 * MOST_PIECES)
         parts = [tensors.slice(whole, dim, there, there + many, one=True) for _, there, many in runs]
         whole = parts[0] if len(parts) == 1 else tensors.concatenate(parts, dim)
@@ -241,31 +268,36 @@ def _reduced(tensors: Tensors, step: Step, reads: Sequence[Value]) -> Value:
             raise Undecided(f"a reduction by {other} is not known here")
 
 
-def same(tensors: Tensors, a: Value, b: Value) -> bool:
-    """Whether two tensors have the same forms at every position."""
+def same(tensors: Tensors, a: Value, b: Value, equal: Callable[[Form, Form], bool]) -> bool:
+    """Whether two tensors have equal forms at every position."""
     if a.shape != b.shape:
         return False
-    equal = tensors.pointwise([a, b], lambda f: tensors.forms.number(int(f[0] == f[1])))
-    return all(form == tensors.forms.number(1) for _, form in equal.pieces)
+    a, b = tensors.alike([a, b])
+    for box, f in a.pieces:
+        for other, g in b.pieces:
+            both = meet(box, other)
+            if all(low < high for low, high in both):
+                tensors.forms.work(1)
+                one: dict[int, Index] = {v: constant(x) for v, (x, y) in enumerate(both) if y - x == 1}
+                here = dict(enumerate(both))
+                f_here, g_here = (tensors.forms.within(tensors.forms.put(h, one), here) for h in (f, g))
+                if not equal(f_here, g_here):
+                    return False
+    return True
 
 
 def compare(pair: Pair, work: Callable[[int], None]) -> Outcome:
     """What is seen of a pair."""
-    last = Outcome(False, "", "no length was tried")
-    for length in LENGTHS:
-        try:
-            last = _compared(pair, work, length)
-        except Stuck as stuck:
-            return Outcome(False, "", str(stuck), stuck.waiting[0][1].line, True)
-        except Undecided as error:
-            last = Outcome(False, "", str(error))
-        if last.equal:
-            return last
-    return last
+    try:
+        return _compared(pair, work)
+    except Stuck as stuck:
+        return Outcome(False, "", str(stuck), stuck.waiting[0][1].line, True)
+    except Undecided as error:
+        return Outcome(False, "", str(error))
 
 
-def _compared(pair: Pair, work: Callable[[int], None], length: int) -> Outcome:
-    sight = Sight(pair, work, length)
+def _compared(pair: Pair, work: Callable[[int], None]) -> Outcome:
+    sight = Sight(pair, work)
     wholes, values = sight.one_device(), sight.ranks()
     shapes = {name: pair.single.tensors[n].shape for name, n in pair.single.outputs}
     places: dict[str, list[Part]] = {name: [] for name in wholes}
@@ -274,9 +306,8 @@ def _compared(pair: Pair, work: Callable[[int], None], length: int) -> Outcome:
         if missing := [name for name in numbers if name not in dict(results)]:
             return Outcome(False, f"{missing[0]} of rank {rank}", "is no part of an output of the one device")
         for name, place in results:
-            mine = values[rank][numbers[name]]
-            theirs = part(sight.tensors, wholes[place.of], place)
-            if not same(sight.tensors, mine, theirs):
+            theirs = part(sight.tensors, wholes[place.of], place.runs)
+            if not sight.same(values[rank][numbers[name]], theirs):
                 return Outcome(False, f"{name} of rank {rank}", f"is not seen to be its part of {place.of}")
             places[place.of].append(place)
     for name, found in places.items():

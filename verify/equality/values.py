@@ -340,6 +340,11 @@ class Tensors:
                     digits[k] = tuple(aligned(digits[k], theirs)[0])
         return tuple(tuple(d) for d in digits)
 
+    def alike(self, values: Sequence[Value]) -> list[Value]:
+        """Tensors of one shape in the digits that all need."""
+        digits = self._common_digits(values)
+        return [self.refine(v, digits) for v in values]
+
     def pointwise(self, values: Sequence[Value], function: Callable[[Sequence[Form]], Form]) -> Value:
         """A function of elements at the same place, after broadcasting."""
         rank = max(len(v.digits) for v in values)
@@ -351,8 +356,8 @@ class Tensors:
                     raise Undecided(f"shapes {[v.shape for v in values]} are not broadcast")
                 shape[i] = n if n != 1 else shape[i]
         values = [v if v.shape == tuple(shape) else self.expand(v, shape) for v in values]
-        digits = self._common_digits(values)
-        values = [self.refine(v, digits) for v in values]
+        values = self.alike(values)
+        digits = values[0].digits
         parts = [(box, [form]) for box, form in values[0].pieces]
         for value in values[1:]:
             parts = [

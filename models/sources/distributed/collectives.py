@@ -278,12 +278,12 @@ def _functional(recorder: Recorder, op: str, args: Args, run: Callable[[], objec
         case _:
             raise Unreadable(f"collective {op} ({recorder.place()}) is not known here")
     out = run()
-    made = t if in_place else out
-    if not isinstance(made, torch.Tensor):
+    tensor = t if in_place else out
+    if not isinstance(tensor, torch.Tensor):
         raise Unreadable(f"collective {op} ({recorder.place()}) makes no tensor")
-    receive(recorder, made, number, (made,) if op in ("all_reduce", "broadcast") else (t,), 0)
+    receive(recorder, tensor, number, (tensor,) if op in ("all_reduce", "broadcast") else (t,), 0)
     if in_place:
         recorder.write(t, number)
     else:
-        recorder.made(made, number)
+        recorder.made(tensor, number)
     return out

@@ -1,0 +1,170 @@
+"""Sees that two forms are equal which name different tensors, or of which one is a sum that is written out.
+
+names    give way to what they stand for, the last named first, until both forms name the same: a tensor of the one
+         device is named after those that it is made of, so this ends.  With N(v) = exp(v), f = N(a) + 1 becomes
+         exp(a) + 1
+sums     over heads or ranks of which one form has every value as a term of its own are written out in the other
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from fractions import Fraction
+from typing import Final
+
+from .forms import MOST_TERMS
+from .functions import Forms
+from .index import LENT, OWN, Index, Range, Undecided, constant, put, variable
+from .labels import ranges_of
+from .terms import Factor, Form, Kind, Term
+
+MOST_ROUNDS: Final = 64
+"""Names of one pair that give way."""
+MOST_SPLITS: Final = 8
+"""Sums of one pair that are written out."""
+
+
+def _apart(f: Form, g: Form) -> tuple[Form, Form]:
+    """Both without the terms that they share."""
+    both = set(f) & set(g)
+    return tuple(t for t in f if t not in both), tuple(t for t in g if t not in both)
+
+
+class Unfolding:
+    """Compares forms of one `Forms`."""
+
+    def __init__(self, forms: Forms) -> None:
+        self.forms = forms
+        self._names: dict[int, frozenset[int]] = {}
+        self._made: dict[tuple[int, Form], Form] = {}
+
+    def equal(self, f: Form, g: Form) -> bool:
+        """Whether both are seen to be one form."""
+        try:
+            for _ in range(MOST_ROUNDS):
+                f, g = _apart(self._settled(f), self._settled(g))
+                mine, theirs = self.names(f), self.names(g)
+                if f == g or (mine == theirs and self._split_equal(f, g)):
+                    return True
+                if not mine | theirs:
+                    return False
+                last = max(mine ^ theirs or mine | theirs)
+                f, g = self.without(f, last), self.without(g, last)
+        except Undecided:
+            return False
+        return False
+
+    # ------------------------------------------------------------------ sums that are written out
+
+    def _settled(self, form: Form) -> Form:
+        """Variables of one value are that number."""
+        if all(high - low > 1 for (ranges, _), _ in form for low, high in ranges):
+            return form
+        total = list[Form]()
+        for (ranges, factors), c in form:
+            one = {-i - 1: constant(low) for i, (low, high) in enumerate(ranges) if high - low == 1}
+            total.append(self._over(ranges, factors, c, one))
+        return self.forms.plus(*total)
+
+    def _over(self, ranges: Sequence[Range], factors: Sequence[Factor], c: Fraction, at: Mapping[int, Index]) -> Form:
+        """A term where some of the variables that it sums over have one value."""
+        free = {-i - 1: variable(LENT + i) for i in range(len(ranges))}
+        placed = tuple((h, tuple(put(i, free) for i in to), p) for h, to, p in factors)
+        made = self.forms.put(((((), placed), c),), {LENT - 1 - v: index for v, index in at.items()})
+        for i, over in enumerate(ranges):
+            if -i - 1 not in at:
+                made = self.forms.total(made, LENT + i, over)
+        return made
+
+    def _split_equal(self, f: Form, g: Form) -> bool:
+        """Whether sums are equal of which one is written out over ranks, heads or chunks, the other is not."""
+        for _ in range(MOST_SPLITS):
+            if f == g:
+                return True
+            if not f or not g:
+                return False
+            f, g = (f, g) if len(f) <= len(g) else (g, f)
+            widths = sorted({high - low for (ranges, _), _ in f for low, high in ranges})
+            width = len(g) // len(f) if len(g) % len(f) == 0 and len(g) // len(f) in widths else min(widths, default=0)
+            if not 1 < width <= MOST_TERMS // len(f):
+                return False
+            f, g = _apart(self.forms.plus(*(part for t, c in f for part in self._split(t, c, width))), g)
+        return f == g
+
+    def _split(self, term: Term, c: Fraction, width: int) -> list[Form]:
+        """A term for every value of its first variable of so many."""
+        ranges, factors = term
+        for i, (low, high) in enumerate(ranges):
+            if high - low == width:
+                return [self._over(ranges, factors, c, {-i - 1: constant(k)}) for k in range(low, high)]
+        return [((term, c),)]
+
+    # ------------------------------------------------------------------ names
+
+    def names(self, form: Form) -> frozenset[int]:
+        """Named tensors that a form is made of, inside its functions too."""
+        found = frozenset[int]()
+        for (_, factors), _ in form:
+            for h, _, _ in factors:
+                found |= self._in_head(h)
+        return found
+
+    def _in_head(self, h: int) -> frozenset[int]:
+        if h not in self._names:
+            head = self.forms.heads[h]
+            if head.kind is Kind.NAMED:
+                self._names[h] = frozenset({h})
+            else:
+                self._names[h] = frozenset().union(*(self.names(f) for f in head.of))
+        return self._names[h]
+
+    def without(self, form: Form, name: int) -> Form:
+        """With what a name stands for in its place."""
+        if name not in self.names(form):
+            return form
+        if (name, form) not in self._made:
+            self._made[name, form] = self.forms.plus(*(self._term(term, c, name) for term, c in form))
+        return self._made[name, form]
+
+    def _term(self, term: Term, c: Fraction, name: int) -> Form:
+        """One term; what it sums over is free until its factors are multiplied."""
+        (ranges, factors), forms = term, self.forms
+        free = {-i - 1: variable(LENT + i) for i in range(len(ranges))}
+        made = forms.number(c)
+        for h, at, p in factors:
+            one = (h, tuple(put(i, free) for i in at), p)
+            new = self._factor(one, name) if name in self._in_head(h) else forms.power(forms.element(h, one[1]), p)
+            made = forms.product(made, new)
+        for i, over in enumerate(ranges):
+            made = forms.total(made, LENT + i, over)
+        return made
+
+    def _factor(self, factor: Factor, name: int) -> Form:
+        """One factor, with what a name stands for in its place."""
+        forms, (h, at, p) = self.forms, factor
+        head = forms.heads[h]
+        if head.kind is Kind.NAMED:
+            return forms.power(forms.put(head.of[0], dict(enumerate(at))), p)
+        of = tuple(self.without(f, name) for f in head.of)
+        values: Mapping[int, Index] = dict(enumerate(at[: head.free]))
+        match head.kind:
+            case Kind.EXP:
+                return forms.exp(forms.times(forms.put(of[0], values), p))
+            case Kind.LOG:
+                return forms.power(forms.log(forms.put(of[0], values)), p)
+            case Kind.BASE:
+                return forms.power(forms.put(of[0], values), p)
+            case Kind.POSITIVE:
+                return forms.positive(forms.put(of[0], values))
+            case Kind.NULL:
+                return forms.null(forms.put(of[0], values))
+            case Kind.GREATEST:
+                over = [(OWN + i, r) for i, r in enumerate(ranges_of(at[head.free :]))]
+                return forms.power(forms.put(forms.greatest(of[0], over), values), p)
+            case Kind.FUNCTION:
+                made = [forms.put(f, values) for f in of]
+                if head.name == "maximum":
+                    return forms.power(forms.larger(made), p)
+                return forms.power(forms.abstract(Kind.FUNCTION, head.name, head.words, made), p)
+            case _:
+                raise Undecided(f"{head.name} of a named tensor")
