@@ -48,7 +48,6 @@ EXCEPTIONS = {  # files that read a foreign format with the library of that form
     "models/sources/onnx/importer.py": frozenset({"onnx", "google"}),
     "models/sources/onnx/original.py": frozenset({"onnx"}),
     "models/sources/onnx/repaired.py": frozenset({"onnx"}),
-    "models/sources/distributed/collectives.py": frozenset({"torch"}),
     "models/sources/distributed/storage.py": frozenset({"torch"}),
     "models/sources/jax/importer.py": frozenset({"jax"}),
     "models/sources/jax/original.py": frozenset({"jax"}),
@@ -90,7 +89,10 @@ JOBS = {
 """Text that is copied into exported files, and what counts the traffic of a live module: loaded by `shardproof.torch`
 alone, so they take their library at the top.
 """
-CAPTURE = {f"models/sources/distributed/{f}.py": frozenset({"torch"}) for f in ("capture", "operators", "recorder")}
+CAPTURE = {
+    f"models/sources/distributed/{f}.py": frozenset({"torch"})
+    for f in ("capture", "collectives", "operators", "recorder")
+}
 """What runs a user's PyTorch program and writes it down: loaded by verb `equal` alone, inside a function, so that these
 take PyTorch at the top.
 """

@@ -1,7 +1,8 @@
 """Finds of which tensor of the one device a tensor on the way of a rank is a part: what the proof goes along.
 
 Numbers tell it, on the inputs that are given and on drawn ones; the checker sees it again from forms.  Of several that
-have the same numbers one that the same operator makes is taken, else the first.
+have the same numbers (the masks of two layers) one that the same operator makes is taken, and the first behind the one
+that was taken last.
 """
 
 from __future__ import annotations
@@ -37,16 +38,17 @@ class Relations:
     def of(self, rank: int, program: RankProgram, runs: Sequence[Run], places: Places) -> tuple[Relation, ...]:
         """Relations of a rank's tensors, which have these values in the same runs."""
         made = {n: s.operator for s in self.single.steps for n in s.makes}
-        found = list[Relation]()
+        found, last = list[Relation](), -1
         for step in program.steps:
             for number in step.makes:
                 mine = [run[number] for run in runs]
                 if mine[0].size <= 1 or bool(np.all(mine[0] == mine[0].flat[0])):
                     continue
                 near = self._near(rank, mine[0], places, tuple(made))
-                for whole, part in sorted(near, key=lambda n: (made[n[0]] != step.operator, n[0])):
+                for whole, part in sorted(near, key=lambda n: (made[n[0]] != step.operator, n[0] <= last, n[0])):
                     if all(alike(m, taken(run[whole], part)) for m, run in zip(mine, self.runs, strict=True)):
                         found.append(Relation(number, whole, part.runs))
+                        last = whole
                         break
         return tuple(found)
 

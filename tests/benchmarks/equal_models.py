@@ -1,10 +1,10 @@
 """How long it takes to prove that tensor parallel transformers compute what one device does, by layers and ranks.
 
-    python tests/benchmarks/equal_models.py [--models gpt,llama] [--layers 1,2,4,8] [--ranks 2,4] [--page]
+    python tests/benchmarks/equal_models.py [--models gpt,llama,qwen] [--layers 1,2,4,8] [--ranks 2,4,8] [--page]
 
-A GPT (layer norm, learnt positions, GELU) and a Llama (RMS norm, rotary positions, SwiGLU, two queries per key head), as
-people write them with `torch.distributed`: a column and a row parallel product per block, embedding and loss split by
-vocabulary.  Outputs and all gradients; a wrong variant of each (one gradient is not summed) must be different.
+A GPT (layer norm, learnt positions, GELU), a Llama (RMS norm, rotary positions, SwiGLU, two queries per key head) and a
+Qwen (a Llama with biases, and norms of every query and key head), as people write them with `torch.distributed`: a column
+and a row parallel product per block, embedding and loss split by vocabulary; on 8 ranks each has one key head.  Outputs and all gradients; a wrong variant of each (one gradient is not summed) must be different.
 """
 
 from __future__ import annotations
@@ -30,9 +30,17 @@ from shardproof.verify.budget import Budget
 from shardproof.verify.equality.certificate import check_pair
 
 PAGE = Path(__file__).resolve().parent / "results" / "equal-models.md"
-B, S, D, HEADS, V = 2, 8, 4, 8, 32
+B, S, D, HEADS, V = 2, 8, 4, 16, 32
 H = D * HEADS
 FF = 4 * H
+
+
+UNUSED = {
+    "gpt": ("bq", "bk", "bv", "gq", "gk", "gate"),
+    "llama": ("b", "b1", "b2", "pos", "bup", "bdown", "bq", "bk", "bv", "gq", "gk"),
+    "qwen": ("b", "b1", "b2", "pos", "bup", "bdown"),
+}
+"""Weights that a model does not have."""
 
 
 def weights(kind: str, layers: int) -> dict[str, torch.Tensor]:
@@ -48,12 +56,13 @@ def weights(kind: str, layers: int) -> dict[str, torch.Tensor]:
         found |= {f"{i}.wq": draw(H, H), f"{i}.wk": draw(H, kv), f"{i}.wv": draw(H, kv), f"{i}.wo": draw(H, H)}
         found |= {f"{i}.up": draw(H, FF), f"{i}.gate": draw(H, FF), f"{i}.down": draw(FF, H)}
         found |= {f"{i}.bup": draw(FF), f"{i}.bdown": draw(H)}
+        found |= {f"{i}.bq": draw(H), f"{i}.bk": draw(kv), f"{i}.bv": draw(kv), f"{i}.gq": draw(D), f"{i}.gk": draw(D)}
     return found
 
 
 def norm(kind: str, x: torch.Tensor, g: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
     if kind == "gpt":
-        return F.layer_norm(x, (H,), g, b)
+        return F.layer_norm(x, (x.shape[-1],), g, b)
     return x * torch.rsqrt(x.pow(2).mean(-1, keepdim=True) + 1e-6) * g
 
 
@@ -61,11 +70,11 @@ def model(kind: str, layers: int, rank: int = 0, ranks: int = 1, wrong: bool = F
     p = {k: v.clone() for k, v in weights(kind, layers).items()}
     for k, value in list(p.items()):
         name = k.rpartition(".")[2]
-        if name in ("wq", "wk", "wv", "up", "gate", "bup"):
+        if name in ("wq", "wk", "wv", "up", "gate", "bup", "bq", "bk", "bv"):
             p[k] = value.chunk(ranks, -1)[rank].clone()
         elif name in ("wo", "down") or k == "emb":
             p[k] = value.chunk(ranks, 0)[rank].clone()
-        p[k].requires_grad_(kind == "gpt" or name not in ("b", "b1", "b2", "pos", "bup", "bdown"))
+        p[k].requires_grad_(name not in UNUSED[kind])
     enter = (lambda x: x) if ranks == 1 else pairs.Copy.apply
     leave = (lambda x: x) if ranks == 1 else pairs.Reduce.apply
     first = V // ranks * rank
@@ -86,8 +95,11 @@ def model(kind: str, layers: int, rank: int = 0, ranks: int = 1, wrong: bool = F
             x = x + p["pos"]
         for i in range(layers):
             h = enter(norm(kind, x, p[f"{i}.g1"], p[f"{i}.b1"]))
-            q, k, v = (heads(h @ p[f"{i}.{n}"]) for n in ("wq", "wk", "wv"))
-            if kind == "llama":
+            q, k, v = (h @ p[f"{i}.w{n}"] + (p[f"{i}.b{n}"] if kind == "qwen" else 0) for n in "qkv")
+            q, k, v = heads(q), heads(k), heads(v)
+            if kind == "qwen":  # their weights are on every rank: gradients are summed
+                q, k = (norm(kind, t, enter(p[f"{i}.g{n}"]), t) for t, n in ((q, "q"), (k, "k")))
+            if kind != "gpt":
                 q, k = pairs.rotary(q, 0), pairs.rotary(k, 0)
                 k, v = (t.repeat_interleave(2, 1) for t in (k, v))
             o = pairs.attend(q, k, v).transpose(1, 2).reshape(B, S, -1)
@@ -133,9 +145,9 @@ def judge(kind: str, layers: int, ranks: int, gradients: bool, wrong: bool) -> t
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--models", default="gpt,llama")
+    parser.add_argument("--models", default="gpt,llama,qwen")
     parser.add_argument("--layers", default="1,2,4,8")
-    parser.add_argument("--ranks", default="2,4")
+    parser.add_argument("--ranks", default="2,4,8")
     parser.add_argument("--page", action="store_true")
     asked = parser.parse_args()
     lines = [

@@ -20,6 +20,10 @@ from .terms import Factor, Form, Kind, Term
 
 MOST_ROUNDS: Final = 64
 """Names of one pair that give way."""
+MOST_MADE: Final = 1000
+"""Terms of one pair that are made anew; right programs of a hundred layers take some 100."""
+MOST_LOST: Final = 8000
+"""Terms of all pairs together that were made and did not show that they are equal: after that names stay."""
 MOST_SPLITS: Final = 8
 """Sums of one pair that are written out."""
 
@@ -37,9 +41,17 @@ class Unfolding:
         self.forms = forms
         self._names: dict[int, frozenset[int]] = {}
         self._made: dict[tuple[int, Form], Form] = {}
+        self._left = self._lost = 0
 
     def equal(self, f: Form, g: Form) -> bool:
         """Whether both are seen to be one form."""
+        self._left = min(MOST_MADE, MOST_LOST - self._lost)
+        before = self._left
+        found = self._equal(f, g)
+        self._lost += 0 if found else before - self._left
+        return found
+
+    def _equal(self, f: Form, g: Form) -> bool:
         try:
             for _ in range(MOST_ROUNDS):
                 f, g = _apart(self._settled(f), self._settled(g))
@@ -74,7 +86,7 @@ class Unfolding:
         for i, over in enumerate(ranges):
             if -i - 1 not in at:
                 made = self.forms.total(made, LENT + i, over)
-        return made
+        return self._count(made)
 
     def _split_equal(self, f: Form, g: Form) -> bool:
         """Whether sums are equal of which one is written out over ranks, heads or chunks, the other is not."""
@@ -134,9 +146,16 @@ class Unfolding:
         for h, at, p in factors:
             one = (h, tuple(put(i, free) for i in at), p)
             new = self._factor(one, name) if name in self._in_head(h) else forms.power(forms.element(h, one[1]), p)
-            made = forms.product(made, new)
+            made = self._count(forms.product(made, new))
         for i, over in enumerate(ranges):
             made = forms.total(made, LENT + i, over)
+        return self._count(made)
+
+    def _count(self, made: Form) -> Form:
+        """Terms that are made anew, as long as there may be more."""
+        self._left -= 1 + len(made)
+        if self._left < 0:
+            raise Undecided(f"more than {MOST_MADE} terms are made anew")
         return made
 
     def _factor(self, factor: Factor, name: int) -> Form:
