@@ -127,7 +127,9 @@ SOLVE: Final = Combinations(
             "it prints constants and solves nothing",
         ),
         Needs(
-            "alone", ("engine",), "it says that another engine decides without the native search; {engine} ilp or smt"
+            "alone",
+            ("engine",),
+            "it says that another engine decides without the native search; {engine} ilp, smt or cp-sat",
         ),
         Apart("problem=egraph", ("engine", "alone", "threads"), "e-graphs have a search of their own, with one thread"),
     ),

@@ -19,7 +19,8 @@ from ...models.text import seconds_text
 from ...proofs.collective_programs.certificate import CostSpec, PlacementCertificate, ReductionCertificate, Term
 from ...proofs.collective_programs.file import write_placement, write_reduction
 from ...proofs.publishing.publisher import Publisher
-from ..collective_programs.placement import Engine, find_matrices
+from ..collective_programs.asked import Engine, engine_json, engine_lines
+from ..collective_programs.placement import find_matrices
 from ..collective_programs.synthesize import Cost, best_placement
 from .combinations import PLACE
 from .reduction_options import (
@@ -83,7 +84,8 @@ def place_command(publisher: Publisher, options: PlaceOptions) -> int:
     """All placements of parallelism axes over a hierarchy, proved complete; with --reduce also the best one."""
     start = time.monotonic()
     problem = PlacementProblem(sizes(options.hierarchy, "--hierarchy", "x"), sizes(options.axes, "--axes", ",")).check()
-    placement = PlacementCertificate(problem, find_matrices(problem, options.engine))
+    matrices, asked = find_matrices(problem, options.engine)
+    placement = PlacementCertificate(problem, matrices)
     document: dict[str, object] = {
         "count": len(placement.matrices),
         "matrices": [[list(row) for row in m] for m in placement.matrices],
@@ -95,6 +97,8 @@ def place_command(publisher: Publisher, options: PlaceOptions) -> int:
             say(f"{counted}; that there are no others is {published.verdict.value}")
             for m in placement.matrices:
                 say(f"  {matrix_text(m)}")
+            say(*engine_lines([asked]))
+        document |= engine_json([asked])
         return finish(published, document, options.as_json, start)
     target = machine(options.machine, problem.hierarchy)
     wanted = [reduction(text) for text in options.reductions]
@@ -110,6 +114,7 @@ def place_command(publisher: Publisher, options: PlaceOptions) -> int:
             options.output, write_reduction(None, ReductionCertificate(specs, parts, placement, best))
         )
     scale = costs[0].model.scale
+    conversation = [asked, *(s.asked for row in found for tried in row for s in tried)]
     totals = [
         sum(t.weight * min(s.cost or 0 for s in tried) for t, tried in zip(terms, row, strict=True)) for row in found
     ]
@@ -119,6 +124,7 @@ def place_command(publisher: Publisher, options: PlaceOptions) -> int:
         "lower_bound": published.lower_bound,
         "scale": scale,
         "costs": totals,
+        **engine_json(conversation),
     }
     if not options.as_json:
         say(f"{counted} ({target.name}, {options.algorithm}), cost of the given reductions per step:")
@@ -136,6 +142,7 @@ def place_command(publisher: Publisher, options: PlaceOptions) -> int:
         )
         say(
             f"best: {matrix_text(placement.matrices[best.matrix])}, {seconds_text(best.cost, scale)}; that none "
-            f"is better is {published.verdict.value}"
+            f"is better is {published.verdict.value}",
+            *engine_lines(conversation),
         )
     return finish(published, document, options.as_json, start)

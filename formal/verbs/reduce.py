@@ -26,7 +26,8 @@ from ...models.text import bytes_text, seconds_text
 from ...proofs.collective_programs.certificate import CostSpec, PlacementCertificate, ReductionCertificate, Term
 from ...proofs.collective_programs.file import write_reduction
 from ...proofs.publishing.publisher import Published, Publisher
-from ..collective_programs.placement import Engine, find_matrices
+from ..collective_programs.asked import Asked, Engine, engine_json, engine_lines
+from ..collective_programs.placement import find_matrices
 from ..collective_programs.synthesize import Cost, best_placement, considered, synthesize
 from .combinations import REDUCE
 from .reduction_options import (
@@ -116,7 +117,9 @@ def reduce_command(publisher: Publisher, options: ReduceOptions) -> int:
     spec = CostSpec(options.preset, target, options.payload, Algorithm(options.algorithm))
     model, tried, tree = spec.model(), orders(options.order), Hierarchy(options.synthesis)
     every = options.matrix is None
-    matrices = find_matrices(problem, options.engine) if every else (problem.require(matrix(options.matrix or "")),)
+    matrices, asked = (
+        find_matrices(problem, options.engine) if every else ((problem.require(matrix(options.matrix or "")),), None)
+    )
     placement = PlacementCertificate(problem, matrices) if every else None
     with Watch("synthesizing"):
         if placement is not None and tree is Hierarchy.COLLAPSED:
@@ -139,7 +142,7 @@ def reduce_command(publisher: Publisher, options: ReduceOptions) -> int:
                 (spec,), tuple(p for f in rows for one in f.tried for p in one.parts(0)), placement
             )
         published = publisher.publish(options.output, write_reduction(None, certificate))
-    return _show(options, rows, spec, published, problem.hierarchy, start)
+    return _show(options, rows, spec, published, problem.hierarchy, asked, start)
 
 
 def _between_nodes(publisher: Publisher, options: ReduceOptions, nodes: str, start: float) -> int:
@@ -151,7 +154,7 @@ def _between_nodes(publisher: Publisher, options: ReduceOptions, nodes: str, sta
         one = synthesize(request, spec.model(), options.engine)
         data = write_reduction(None, ReductionCertificate((spec,), one.parts(0)))
         published = publisher.publish(options.output, data)
-    return _show(options, [found([one])], spec, published, request.nodes, start)
+    return _show(options, [found([one])], spec, published, request.nodes, None, start)
 
 
 def _show(
@@ -160,11 +163,13 @@ def _show(
     spec: CostSpec,
     published: Published,
     hierarchy: tuple[int, ...],
+    asked: Asked | None,
     start: float,
 ) -> int:
     scale = spec.model().scale
     proved = published.verdict is Verdict.PROVED
     winner = min(rows, key=lambda f: (f.best.cost is None, f.best.cost or 0))
+    conversation = [asked, *(s.asked for f in rows for s in f.tried)]
     data: dict[str, object] = {
         **document(winner, proved),
         "programs": sum(f.best.count for f in rows),
@@ -173,6 +178,7 @@ def _show(
         "matrices": [document(f, proved) for f in rows],
         "model": spec.model().name,
         "bytes": spec.payload,
+        **engine_json(conversation),
     }
     if options.listed:
         data["listed"] = [[words(p, f.request.system().tree) for p in f.best.graph.programs()] for f in rows]
@@ -199,5 +205,6 @@ def _show(
                 f"cheapest: {seconds_text(winner.best.cost, scale)}; that no program of any length is cheaper is "
                 f"{published.verdict.value}"
             )
+        say(*engine_lines(conversation))
     code = finish(published, data, options.as_json, start)
     return Exit.INFEASIBLE if code is Exit.DONE and winner.best.cost is None else code
