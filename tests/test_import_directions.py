@@ -84,6 +84,8 @@ JOBS = {
         "dtensor_runtime",
         "pipelined_runtime",
         "torchtitan_runtime",
+        "reduce_jax_runtime",
+        "reduce_torch_runtime",
         "traffic",
     )
 }
