@@ -144,10 +144,18 @@ SOLVE: Final = Combinations(
 
 PLACE: Final = Combinations(
     "place",
-    ("hierarchy", "axes", "reductions", "machine", "algorithm", "preset", "order", "reading", "engine", *OUTPUT),
-    tuple(
-        Needs(name, ("reductions",), "placements alone have no price and no programs")
-        for name in ("machine", "algorithm", "preset", "order", "reading")
+    (
+        *("hierarchy", "axes", "reductions", "machine", "algorithm", "preset", "order", "reading", "engine"),
+        *("target", "mesh", *OUTPUT),
+    ),
+    (
+        *(
+            Needs(name, ("reductions",), "placements alone have no price and no programs")
+            for name in ("machine", "algorithm", "preset", "order", "reading")
+        ),
+        Needs("target", ("mesh",), "it says how that file is written"),
+        Needs("mesh", ("target",), "it is written for one of these"),
+        Needs("mesh", ("reductions",), "which placement is best depends on what is reduced"),
     ),
     unmeasured={
         **FORCE,
