@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from shardproof.formal.collective_programs.request import How
     from shardproof.formal.planning.effort import EffortName
     from shardproof.formal.planning.time_limit import TimeLimit
-    from shardproof.formal.schedules.request import Engine as ScheduleEngine
+    from shardproof.formal.schedules.engines.request import Engine as ScheduleEngine
     from shardproof.formal.selection.solve import Engine
     from shardproof.models.collective_programs.parallelism import Matrix
     from shardproof.models.problem.selection_problem import SelectionProblem
@@ -233,8 +233,8 @@ def schedule(
     (Fraction(7, 1), Fraction(7, 1), 'optimal', 12)
     """
     from shardproof.api import _limit
-    from shardproof.formal.schedules.request import Engine as Engines
-    from shardproof.formal.schedules.request import parse_times, schedule_graph, schedule_pipeline
+    from shardproof.formal.schedules.engines.request import Engine as Engines
+    from shardproof.formal.schedules.engines.request import parse_times, schedule_graph, schedule_pipeline
     from shardproof.formal.verbs.combinations import SCHEDULE
     from shardproof.formal.verbs.schedule import CHECK_SHARE, SCHEDULE_S
     from shardproof.front_door import FrontDoor

@@ -344,7 +344,7 @@ OTHERS: Mapping[str, Start] = {
     "export a reduction program": Start(("export",), ("reduction.spz", "--to", "jax", "-o", "x.py"), EXPORT),
     "place for a mesh": Start(
         ("place",),
-        ("--hierarchy", "2x4", "--axes", "2,4", "--reduce", "0:1GiB", "--mesh", "m.py", "--to", "jax"),
+        ("--hierarchy", "2x4", "--axes", "2,4", "--reduce", "0,1:1GiB", "--mesh", "m.py", "--to", "jax"),
         {name: REDUCTION[name] for name in ("machine", "algorithm", "preset", "output")},
     ),
     "export for dtensor": Start(("export",), ("plan.spz", "--to", "dtensor", "-o", "x.py"), EXPORT),

@@ -31,9 +31,9 @@ from ...proofs.publishing.publisher import Published, Publisher
 from ...proofs.schedules.file import write_schedule
 from ..planning.time_limit import TimeLimit
 from ..schedules.drawing import peaks, picture, text
+from ..schedules.engines.request import Answer, Engine, parse_times, schedule_graph, schedule_pipeline
 from ..schedules.overlap import Overlapped
 from ..schedules.published import KINDS, orders
-from ..schedules.request import Answer, Engine, parse_times, schedule_graph, schedule_pipeline
 from .combinations import SCHEDULE
 from .search_options import limit_options, started
 

@@ -9,19 +9,19 @@ from dataclasses import dataclass, replace
 from fractions import Fraction
 from typing import Final, Literal
 
-from ...models.problem.selection_problem import Ints
-from ...models.schedules.pipeline import Pipeline, Times
-from ...models.schedules.problem import ScheduleProblem
-from ...models.text import InputError, seconds_text
-from ...proofs.schedules.certificate import ScheduleCertificate
-from ..selection.model.clock import Clock
-from .chunks import search_chunks
-from .drawing import peaks
-from .engines.consult import Asked, consult
-from .overlap import Overlapped, overlap
-from .published import chunked, orders, starts_of
-from .search import Found, search
-from .shop import in_order, shop
+from ....models.problem.selection_problem import Ints
+from ....models.schedules.pipeline import Pipeline, Times
+from ....models.schedules.problem import ScheduleProblem
+from ....models.text import InputError, seconds_text
+from ....proofs.schedules.certificate import ScheduleCertificate
+from ...selection.model.clock import Clock
+from ..chunks import search_chunks
+from ..drawing import peaks
+from ..overlap import Overlapped, overlap
+from ..published import chunked, orders, starts_of
+from ..search import Found, search
+from ..shop import in_order, shop
+from .consult import Asked, consult
 
 Engine = Literal["native", "ilp", "smt", "cp-sat"]
 
