@@ -159,9 +159,9 @@ def solve(
 
     >>> import numpy as np
     >>> from shardproof.models.problem.selection_problem import Edge, SelectionProblem, Vertex
-    >>> two = SelectionProblem("two", (Vertex("a", np.array([1, 0])), Vertex("b", np.array([0, 5]))),
-    ...                        (np.array([[0, 9], [9, 0]]),), (Edge(0, 1, 0),))
-    >>> found = solve(two, engine="ilp", alone=True)
+    >>> two = Vertex("a", np.array([1, 0])), Vertex("b", np.array([0, 5]))
+    >>> pair = SelectionProblem("pair", two, (np.array([[0, 9], [9, 0]]),), (Edge(0, 1, 0),))
+    >>> found = solve(pair, engine="ilp", alone=True)
     >>> found.status, found.cost, found.choices, found.engine["answered"]["cost"]
     ('optimal', 1, (0, 0), 1)
     """

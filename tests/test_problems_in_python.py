@@ -11,8 +11,16 @@ import pytest
 
 import shardproof
 from shardproof.__main__ import run
-from shardproof.models.collective_programs.parallelism import PlacementProblem, reduction_groups
+from shardproof.front_door import FrontDoor
+from shardproof.models.collective_programs.parallelism import (
+    Order,
+    PlacementProblem,
+    ReductionRequest,
+    reduction_groups,
+)
 from shardproof.models.text import InputError
+from shardproof.proofs.collective_programs.chosen import chosen_programs
+from shardproof.proofs.collective_programs.file import read_reduction
 from shardproof.proofs.export.device_mesh import Nested, device_order
 
 PROBLEMS = Path(__file__).parent / "conformance" / "problems"
@@ -31,6 +39,8 @@ def test_place_says_what_the_command_line_says(tmp_path: Path, capsys: pytest.Ca
     assert [[list(row) for row in m] for m in found.matrices] == said["matrices"] and found.best == said["best"]
     assert found.cost_s == found.lower_bound_s == Fraction(str(said["cost"])) / Fraction(str(said["scale"]))
     assert found.engine == said["engine"] and len(found.programs) == 2
+    assert (found.programs[0].cost or 0) + 9 * (found.programs[1].cost or 0) == said["cost"]
+    assert all(p.request.matrix == found.matrix for p in found.programs if isinstance(p.request, ReductionRequest))
     found.save(tmp_path / "p.spz")
     assert run(["check", str(tmp_path / "p.spz")]) == 0
     alone = shardproof.place("2x4", "2,4")
@@ -50,7 +60,13 @@ def test_reduce_says_what_the_command_line_says(tmp_path: Path, capsys: pytest.C
     compile(found.export("torch"), "x.py", "exec")
     compile(found.export("jax"), "x.py", "exec")
     found.save(tmp_path / "p.spz")
+    (kept,) = chosen_programs(FrontDoor().programs(tmp_path / "p.spz")[0])
+    assert kept == found.chosen
     assert run(["run", str(tmp_path / "p.spz"), "-n", "8", "--virtual", "--repeat", "0"]) == 0
+    ordered = shardproof.reduce("2x4", "2,4", "0,1")
+    (kept,) = chosen_programs(read_reduction(ordered.data))  # type: ignore[arg-type]
+    assert kept == ordered.chosen and isinstance(kept.request, ReductionRequest)
+    assert kept.request.order is Order.ALIGNED  # cheaper than row by row
     uneven = shardproof.reduce(nodes=(2, 1))
     assert uneven.matrix is None and uneven.run().equal
     only = shardproof.reduce("2x4", "4,2", "0", matrix="[[1 4] [2 1]]")

@@ -21,7 +21,9 @@ from shardproof.front_door import FrontDoor
 from shardproof.models.collective_programs.parallelism import Hierarchy, ReductionRequest, Request, UnevenRequest
 from shardproof.models.collective_programs.programs import Program
 from shardproof.models.text import InputError
+from shardproof.proofs.collective_programs.certificate import Cheapest
 from shardproof.proofs.collective_programs.chosen import Chosen, chosen_programs
+from shardproof.proofs.collective_programs.file import write_reduction
 
 SMALL: dict[str, Request] = {
     "two levels": ReductionRequest((2, 2), ((2, 2),), (0,)),
@@ -121,6 +123,16 @@ def test_what_cannot_be_run_or_written_is_refused(file: Path, capsys: pytest.Cap
     refused(3, "jax has meshes of equal parts, and these blocks are not; use --to torch", "export", "u.spz", "--to", "jax", "-o", "x.py")  # fmt: skip
     assert run(["place", "--hierarchy", "2x2", "--axes", "4", "-o", "places.spz"]) == 0
     refused(3, "holds placements of axes, not a plan", "run", "places.spz", "-n", "4", "--virtual")
+    certificate, _ = FrontDoor().programs(file)
+    cheaper = tuple(
+        replace(p, claim=replace(p.claim, cost=1)) if isinstance(p.claim, Cheapest) else p for p in certificate.parts
+    )
+    write_reduction(Path("forged.spz"), replace(certificate, parts=cheaper))
+    for line in (
+        ["run", "forged.spz", "-n", "4", "--virtual"],
+        ["export", "forged.spz", "--to", "torch", "-o", "x.py"],
+    ):
+        refused(10, "is refuted", *line)
     data = bytearray(file.read_bytes())
     data[len(data) // 2] ^= 1
     Path("bad.spz").write_bytes(bytes(data))

@@ -96,23 +96,21 @@ def jax_table(one: Chosen) -> tuple[object, ...]:
                 "roots; use --to torch, or reduce with a reading without them (--reading no_master)"
             )
         over = tuple(k for k in over if sizes[k] > 1)
-        orders = []
+        orders: set[tuple[int, ...]] = set()
         for g in system.groups(instruction):
             gathered = [row for p in g for row in held[p]]
             for p in g:
                 rows = sorted(_rows(rows_of(after[p])))
                 now = gathered if instruction.collective is Collective.ALL_GATHER else rows
                 held[p] = rows
-                orders.append((p, tuple(now.index(row) for row in rows)))
-        by_place = tuple(order for _, order in sorted(orders))
-        same = tuple(range(len(by_place[0])))
-        if set(by_place) == {same}:
-            by_place = ()
-        elif len(set(by_place)) == 1:
-            by_place = by_place[:1]
-        else:
-            by_place = by_place * len(system.members)
-        steps.append((instruction.collective.value, tuple(axes[k][0] for k in over), by_place))
+                orders.add(tuple(now.index(row) for row in rows))
+        order = orders.pop()
+        if orders:  # none is known: rows are digits of a position, of which steps fix and free some, alike everywhere
+            raise InputError(
+                f"over {one.over}, step {number} {instruction}: rows lie otherwise on every device; use --to torch"
+            )
+        kept = () if order == tuple(range(len(order))) else order
+        steps.append((instruction.collective.value, tuple(axes[k][0] for k in over), kept))
     wanted = tuple(tuple(place[d] for d in group) for group in sums(system))
     return system.chunks, tuple(devices), (("copy", len(system.members)), *axes), wanted, tuple(steps)
 

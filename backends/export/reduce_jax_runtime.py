@@ -24,7 +24,7 @@ Program = tuple[
     tuple[int, ...],
     tuple[tuple[str, int], ...],
     tuple[tuple[int, ...], ...],
-    tuple[tuple[str, tuple[str, ...], tuple[tuple[int, ...], ...]], ...],
+    tuple[tuple[str, tuple[str, ...], tuple[int, ...]], ...],
 ]
 """Chunks, devices, mesh axes with sizes, positions that sum with one another, steps."""
 
@@ -59,9 +59,8 @@ def reduction(program: Program) -> object:
                 data = lax.all_gather(data, over, axis=0, tiled=True)
             else:
                 raise ValueError(f"there is no collective {collective!r}")
-            if order:  # per position, or one order for all
-                place = lax.axis_index(names) if len(order) > 1 else 0
-                data = data[jnp.asarray(order)[place]]
+            if order:
+                data = data[jnp.asarray(order)]
         return data.reshape(-1)[: flat.size].reshape(x.shape)
 
     spec = PartitionSpec(names)
