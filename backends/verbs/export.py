@@ -236,7 +236,7 @@ def _programs(publisher: Publisher, path: Path, target: str, output: Path, as_js
             }
         )
         return Exit.DONE
-    say(*(f"over {one.over}: {one.words}, {len(one.program)} steps" for one in programs), f"wrote {output}")
+    say(*(f"over {one.over}: {one.words}, {one.length}" for one in programs), f"wrote {output}")
     return Exit.DONE
 
 

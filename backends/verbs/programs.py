@@ -117,7 +117,7 @@ def run_programs(path: Path, certificate: ReductionCertificate, published: Publi
                 else f"wrong on devices {', '.join(map(str, found.wrong[:8]))}"
             )
             priced = "" if one.cost is None else f", priced at {seconds_text(one.cost, one.scale)}"
-            say(f"  {one.over}: {one.words}, {len(one.program)} steps{priced}: {equal}")
+            say(f"  {one.over}: {one.words}, {one.length}{priced}: {equal}")
             if asked.repeats:
                 say(f"    measured {_text(found)} beside {_text(single)} of one plain all-reduce")
         if asked.repeats:

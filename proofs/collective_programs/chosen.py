@@ -32,6 +32,11 @@ class Chosen:
         return words(self.program, self.request.system().tree)
 
     @property
+    def length(self) -> str:
+        """Its steps, in words."""
+        return f"{len(self.program)} step{'s' if len(self.program) != 1 else ''}"
+
+    @property
     def scale(self) -> int:
         """Units of `cost` in a second; 0 without costs."""
         return 0 if self.spec is None else self.spec.model().scale
