@@ -19,15 +19,21 @@ if TYPE_CHECKING:
     from .models.program.graph import Graph
     from .models.sources.numpy.opaque import opaque
     from .models.sources.numpy.program import boolean, float32, float64, int32, int64, parameter, program
+    from .problems import place, reduce, schedule, solve
+    from .solutions import Placements, Reduction, Schedule, Solution
 else:
     _HOME = {
         "Graph": "models.program.graph",
         "Machine": "models.machine.machine",
         "NoPlan": "answers",
         "Pipeline": "answers",
+        "Placements": "solutions",
         "Plan": "answers",
         "PlanWithViews": "answers",
+        "Reduction": "solutions",
         "Run": "answers",
+        "Schedule": "solutions",
+        "Solution": "solutions",
         "audit": "api",
         "boolean": "models.sources.numpy.program",
         "float32": "models.sources.numpy.program",
@@ -40,9 +46,13 @@ else:
         "opaque": "models.sources.numpy.opaque",
         "parameter": "models.sources.numpy.program",
         "pipeline": "api",
+        "place": "problems",
         "plan": "api",
         "program": "models.sources.numpy.program",
+        "reduce": "problems",
         "rules": "api",
+        "schedule": "problems",
+        "solve": "problems",
     }
 
     def __getattr__(name):
@@ -63,9 +73,13 @@ __all__ = [
     "Machine",
     "NoPlan",
     "Pipeline",
+    "Placements",
     "Plan",
     "PlanWithViews",
+    "Reduction",
     "Run",
+    "Schedule",
+    "Solution",
     "__version__",
     "audit",
     "boolean",
@@ -79,8 +93,12 @@ __all__ = [
     "opaque",
     "parameter",
     "pipeline",
+    "place",
     "plan",
     "program",
+    "reduce",
     "rules",
+    "schedule",
+    "solve",
     "torch",
 ]

@@ -44,7 +44,7 @@ if TYPE_CHECKING:
     from shardproof.models.sources.frameworks.settings import Settings
     from shardproof.models.sources.load import Attention
 
-Engine = Literal["native", "ilp", "smt"]
+Engine = Literal["native", "ilp", "smt", "cp-sat"]
 
 
 def plan(

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from shardproof.models.problem.selection_problem import SelectionProblem
     from shardproof.models.program.graph import Graph
     from shardproof.models.sources.building.original import Comparison, Original
+    from shardproof.proofs.collective_programs.certificate import ReductionCertificate
     from shardproof.proofs.plan.bars import Bars
     from shardproof.proofs.publishing.publisher import Among, AnyPlan, Nearest, Opened, Published, Restricted
     from shardproof.proofs.rewrites.library import Library
@@ -111,6 +112,25 @@ class FrontDoor:
             where = "" if path is None else f"{path}: "
             raise RefutedPlan(f"{where}{bad.kind} is refuted: {bad.reason}")
         return opened(judged, effort, path, data)
+
+    def programs(self, path: Path) -> tuple[ReductionCertificate, Published]:
+        """Read and check reduction programs."""
+        from shardproof.proofs.container.archive import LIMITS, read_container, read_file
+        from shardproof.proofs.container.canonical import ContainerError
+        from shardproof.proofs.container.kinds import require_kind
+        from shardproof.proofs.publishing.publisher import RefutedPlan
+        from shardproof.verify.verbs.kinds import Effort, require_known
+
+        try:
+            data, effort = read_file(path, LIMITS.file), Effort()
+            members = read_container(data)
+            require_kind(members, "reduction.json")
+            judged = require_known(members, "reduction").judge(members, effort, {})
+        except ContainerError as error:
+            raise ContainerError(f"{path}, {error.place}", error.message) from None
+        if (bad := judged.refuted) is not None:
+            raise RefutedPlan(f"{path}: {bad.kind} is refuted: {bad.reason}")
+        return cast("ReductionCertificate", judged.held), published(judged, effort, path, len(data))
 
     def bars(self, planning: Planning, x: tuple[int, ...], bars: Bars, bound: int | None) -> Published:
         """What the checker says of the machines within a machine's error bars."""

@@ -70,5 +70,5 @@ def test_another_number_of_threads_in_the_same_process() -> None:
 
 
 def test_an_unknown_engine_is_refused() -> None:
-    with pytest.raises(ValueError, match="choose native, ilp or smt"):
+    with pytest.raises(ValueError, match="choose native, ilp, smt or cp-sat"):
         solve(graphs_of_all_kinds(0), engine="oracle")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable
 from fractions import Fraction
+from importlib.util import find_spec
 from pathlib import Path
 
 import numpy as np
@@ -16,20 +17,27 @@ from random_problems import few_costs, frustrated, graphs_of_all_kinds, rows_som
 from shardproof.__main__ import run
 from shardproof.formal.selection.answer import Answer
 from shardproof.formal.selection.engines import alone as deciding
+from shardproof.formal.selection.engines import consult
+from shardproof.formal.selection.engines.alone import REASONS
 from shardproof.formal.selection.engines.consult import EngineRefused
-from shardproof.formal.selection.engines.encodings import Reply
+from shardproof.formal.selection.engines.cp_sat_cores import CpSatCores
+from shardproof.formal.selection.engines.encodings import Reply, cp_sat
 from shardproof.formal.selection.engines.encodings.relaxation import Found, Relaxation
 from shardproof.formal.selection.engines.proof_by_cores import Cores, Said
-from shardproof.formal.selection.model.clock import Overdue
+from shardproof.formal.selection.model.clock import Clock, Overdue, Quiet
+from shardproof.formal.selection.model.factored import whole
 from shardproof.formal.selection.options import Options
 from shardproof.formal.selection.options.engines import EngineOptions
+from shardproof.formal.selection.primal.incumbent import Incumbent
 from shardproof.formal.selection.solve import solve
+from shardproof.formal.selection.tree.branch_and_bound import new_run
 from shardproof.models.problem.claims import Status, Verdict
 from shardproof.models.problem.selection_problem import Edge, Fine, SelectionProblem, Usage, Vertex
 from shardproof.proofs.selection.certificates import RowConflict
 from shardproof.verify.selection.certificate import check_selection
 
-ENGINES = ["ilp", "smt"]
+CP_SAT = pytest.param("cp-sat", marks=pytest.mark.skipif(not find_spec("ortools"), reason="OR-Tools"))
+ENGINES = ["ilp", "smt", CP_SAT]
 PROBLEMS = Path(__file__).parent / "conformance" / "problems"
 TRIVIAL = "none: the answer is the engine's, the bound is trivial"
 
@@ -65,7 +73,7 @@ def test_an_engine_alone_ends_in_its_own_checked_proof(engine: str, rows: bool) 
         true(problem, answer, optimum)
         assert answer.alone is not None and (optimum is None or answer.alone.cost == optimum)
         told.add(answer.alone.proof)
-    assert {"ilp": "HiGHS' LP duals", "smt": "z3's cores"}[engine] in told and TRIVIAL not in told
+    assert REASONS[engine] in told and TRIVIAL not in told
 
 
 @pytest.mark.parametrize("make", [frustrated, few_costs, rows_some_bind])
@@ -90,6 +98,43 @@ def test_fine_parts_of_costs_are_proved_too(engine: str) -> None:
         answer = alone(problem, engine)
         true(problem, answer, optimum)
         assert answer.status is Status.OPTIMAL
+
+
+@pytest.mark.skipif(not find_spec("ortools"), reason="OR-Tools")
+@pytest.mark.parametrize("rows", [False, True])
+def test_costs_of_several_digits_are_exact_for_cp_sat(rows: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    """With little room for a sum, costs take several digits with carries: the cheapest stays the cheapest,
+    and what is cheaper by one is told from what is not.
+    """
+    monkeypatch.setattr(cp_sat, "BITS", 9)
+    several = 0
+    for seed in range(50):
+        problem = graphs_of_all_kinds(seed, rows=rows, largest=5, labels=3)
+        optimum, _ = brute_force(problem)
+        reply = cp_sat.solve_cp_sat(problem)
+        assert reply.final and (reply.solution is None) == (optimum is None), seed
+        if optimum is None or reply.solution is None:
+            continue
+        assert problem.cost_of(reply.solution) == optimum, seed
+        several += len(cp_sat.start(problem, (), True).digits) > 1
+        cores = CpSatCores(new_run(problem, Incumbent(problem), Clock(), Options(), Fraction(0), Quiet(), 1))
+        assert cores.ask(whole(problem), optimum).word == "unsat", seed
+        named = cores.ask(whole(problem), optimum + 1)
+        assert named.word == "sat" and named.solution is not None and problem.cost_of(named.solution) == optimum, seed
+    assert several > 3
+
+
+@pytest.mark.skipif(not find_spec("ortools"), reason="OR-Tools")
+def test_a_core_names_what_refutes_and_nothing_else() -> None:
+    """Vertices 2 and 5 disagree in this case and cost 9; five others are free to do as they like."""
+    vertices = tuple(Vertex(f"v{i}", np.zeros(2, dtype=np.int64)) for i in range(7))
+    tables = np.array([[5, 9], [9, 5]]), np.zeros((2, 2), dtype=np.int64)
+    problem = SelectionProblem("core", vertices, tables, (Edge(2, 5, 0), Edge(0, 1, 1), Edge(3, 4, 1))).check()
+    cores = CpSatCores(new_run(problem, Incumbent(problem), Clock(), Options(), Fraction(0), Quiet(), 1))
+    fixed = {2: np.array([0]), 5: np.array([1])}
+    said = cores.ask(tuple(fixed.get(v, np.arange(2)) for v in range(7)), 9)
+    assert said.word == "unsat" and said.vertices == {2, 5}
+    assert cores.ask(whole(problem), 9).word == "sat"  # the case is left again
 
 
 def test_duals_of_doubles_are_refined_to_the_last_unit() -> None:
@@ -199,24 +244,25 @@ def test_wrong_duals_are_a_weaker_bound(lie: str, monkeypatch: pytest.MonkeyPatc
         true(problem, alone(problem, "ilp", clock=work(5)), optimum)
 
 
-CASES: dict[str, Callable[[Cores, Said], Said]] = {
-    "no core": lambda cores, said: Said("unsat"),
-    "a core of one vertex": lambda cores, said: Said("unsat", frozenset({0})),
-    "a core of everything": lambda cores, said: Said("unsat", frozenset(range(len(cores.problem.vertices)))),
-    "a solution that is none": lambda cores, said: Said("sat", solution=tuple(-1 for _ in cores.problem.vertices)),
-    "the dearest is cheaper": lambda cores, said: Said("sat", solution=dearest(cores.problem)),
-    "nothing": lambda cores, said: Said("unknown"),
+CASES: dict[str, Callable[[SelectionProblem], Said]] = {
+    "no core": lambda problem: Said("unsat"),
+    "a core of one vertex": lambda problem: Said("unsat", frozenset({0})),
+    "a core of everything": lambda problem: Said("unsat", frozenset(range(len(problem.vertices)))),
+    "a solution that is none": lambda problem: Said("sat", solution=tuple(-1 for _ in problem.vertices)),
+    "the dearest is cheaper": lambda problem: Said("sat", solution=dearest(problem)),
+    "nothing": lambda problem: Said("unknown"),
 }
 
 
+@pytest.mark.parametrize("engine", ["smt", CP_SAT])
 @pytest.mark.parametrize("lie", CASES)
-def test_wrong_cores_are_a_weaker_bound(lie: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    asked = Cores.ask
-    monkeypatch.setattr(Cores, "ask", lambda self, *given: CASES[lie](self, asked(self, *given)))
+def test_wrong_cores_are_a_weaker_bound(engine: str, lie: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    cores = Cores if engine == "smt" else CpSatCores
+    monkeypatch.setattr(cores, "ask", lambda self, *_: CASES[lie](self.problem))
     monkeypatch.setattr(deciding, "reply_of", lambda _, problem, *__: ANSWERS["the dearest is the cheapest"](problem))
     open_ = 0
     for problem, optimum in _some(rows=True):
-        answer = alone(problem, "smt")
+        answer = alone(problem, engine)
         true(problem, answer, optimum)
         open_ += answer.status is Status.FEASIBLE
     assert open_ or lie == "a core of everything"
@@ -253,14 +299,17 @@ def test_a_gap_ends_the_proof_early() -> None:
 
 def test_what_is_not_for_an_engine_alone_is_refused() -> None:
     problem = graphs_of_all_kinds(7, largest=4)
-    with pytest.raises(ValueError, match="choose the engine ilp or smt"):
+    with pytest.raises(ValueError, match="choose the engine ilp, smt or cp-sat"):
         solve(problem, alone=True)
     with pytest.raises(ValueError, match="leave out known, brought and limits"):
         alone(problem, "ilp", known=[tuple(0 for _ in problem.vertices)])
-    few = Options(engines=EngineOptions(ilp_parts=3, smt_parts=3))
-    for engine in ENGINES:
-        with pytest.raises(EngineRefused, match=r"at most 3 can be asked about alone; leave out --alone"):
-            alone(frustrated(0), engine, options=few)
+
+
+@pytest.mark.parametrize("engine", ENGINES)
+def test_what_is_too_large_for_an_engine_alone_is_refused(engine: str) -> None:
+    few = Options(engines=EngineOptions(ilp_parts=3, smt_parts=3, cp_sat_parts=3))
+    with pytest.raises(EngineRefused, match=r"at most 3 can be asked about alone; leave out --alone"):
+        alone(frustrated(0), engine, options=few)
 
 
 @pytest.mark.parametrize("engine", ENGINES)
@@ -272,9 +321,14 @@ def test_the_command_line_names_engine_question_answer_and_proof(
     told = json.loads(capsys.readouterr().out)
     assert told["status"] == "optimal" and told["cost"] == told["lower_bound"] == 18 and told["scale"] == 1
     assert told["engine"]["name"] == engine and told["engine"]["alone"] is True
-    assert told["engine"]["asked"] == {"vertices": 3, "choices": 7, "parts": 18, "rows": 3}
+    assert told["engine"]["asked"] == {
+        "vertices": 3,
+        "choices": 7,
+        "parts": 19 if engine == "cp-sat" else 18,
+        "rows": 3,
+    }
     assert told["engine"]["answered"]["cost"] == 18
-    assert told["engine"]["proof"] == {"ilp": "HiGHS' LP duals", "smt": "z3's cores"}[engine]
+    assert told["engine"]["proof"] == REASONS[engine]
     assert run(["check", kept, file]) == 0
     assert run(["solve", str(PROBLEMS / "tight.json"), "--engine", engine, "--alone", "--json"]) == 20
     told = json.loads(capsys.readouterr().out.splitlines()[-1])["engine"]
@@ -283,14 +337,12 @@ def test_the_command_line_names_engine_question_answer_and_proof(
     assert "decided alone" in capsys.readouterr().out
 
 
-def test_equal_input_gives_equal_bytes(tmp_path: Path) -> None:
+@pytest.mark.parametrize("engine", ENGINES)
+def test_equal_input_gives_equal_bytes(engine: str, tmp_path: Path) -> None:
     files = [tmp_path / "a.spz", tmp_path / "b.spz"]
-    for file, engine in [(f, e) for e in ENGINES for f in files]:
-        assert (
-            run(["solve", str(PROBLEMS / "zoo.json"), "--engine", engine, "--alone", "--force", "-o", str(file)]) == 0
-        )
-        if file is files[1]:
-            assert files[0].read_bytes() == files[1].read_bytes()
+    for file in files:
+        assert run(["solve", str(PROBLEMS / "zoo.json"), "--engine", engine, "--alone", "-o", str(file)]) == 0
+    assert files[0].read_bytes() == files[1].read_bytes()
 
 
 def test_options_that_mean_nothing_alone_are_refused(capsys: pytest.CaptureFixture[str]) -> None:
@@ -298,6 +350,19 @@ def test_options_that_mean_nothing_alone_are_refused(capsys: pytest.CaptureFixtu
     assert run(["solve", file, "--alone"]) == 2
     assert "--alone needs --engine" in capsys.readouterr().err
     assert run(["solve", file, "--alone", "--engine", "smt", "--threads", "2"]) == 2
-    assert "--alone and --threads do not go together" in capsys.readouterr().err
+    assert "--alone and --threads do not go together: z3 decides with one thread" in capsys.readouterr().err
+    assert run(["solve", file, "--alone", "--engine", "cp-sat", "--threads", "1"]) == 2
+    assert "--alone and --threads do not go together: CP-SAT decides" in capsys.readouterr().err
     assert run(["solve", str(PROBLEMS / "egraph.json"), "--alone", "--engine", "ilp"]) == 3
     assert "do not go together" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("alone", [(), ("--alone",)])
+def test_an_engine_that_is_not_installed_is_refused_by_name(
+    alone: tuple[str, ...], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(consult, "find_spec", lambda name: None)
+    assert run(["solve", str(PROBLEMS / "chain.json"), "--engine", "cp-sat", *alone]) == 3
+    assert "needs the package ortools, which is not installed: pip install 'shardproof[solvers]'" in (
+        capsys.readouterr().err
+    )

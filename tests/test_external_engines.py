@@ -5,6 +5,7 @@ lies change nothing.
 from __future__ import annotations
 
 import json
+from importlib.util import find_spec
 from pathlib import Path
 
 import numpy as np
@@ -18,7 +19,7 @@ from shardproof.formal.planning.plan import plan_graph
 from shardproof.formal.selection import relax_resources as relaxing
 from shardproof.formal.selection.answer import Answer
 from shardproof.formal.selection.engines.consult import EngineRefused, conversation
-from shardproof.formal.selection.engines.encodings import Reply, child, ilp, smt
+from shardproof.formal.selection.engines.encodings import Reply, child, cp_sat, ilp, smt
 from shardproof.formal.selection.options import Options
 from shardproof.formal.selection.options.engines import EngineOptions
 from shardproof.formal.selection.solve import solve
@@ -29,7 +30,8 @@ from shardproof.models.sources.training.step import training_step
 from shardproof.models.sources.zoo import build
 from shardproof.verify.selection.certificate import check_selection
 
-ENGINES = ["ilp", "smt"]
+CP_SAT = pytest.param("cp-sat", marks=pytest.mark.skipif(not find_spec("ortools"), reason="OR-Tools"))
+ENGINES = ["ilp", "smt", CP_SAT]
 
 
 def checked(problem: SelectionProblem, answer: Answer) -> None:
@@ -77,6 +79,7 @@ def test_columns_keep_every_solution_within_the_cutoff(engine: str, monkeypatch:
     narrow = Options(engines=EngineOptions(whole_parts=-1))
     monkeypatch.setattr(ilp, "solve_ilp", enumerate_all)
     monkeypatch.setattr(smt, "solve_smt", enumerate_all)
+    monkeypatch.setattr(cp_sat, "solve_cp_sat", enumerate_all)
     smaller = 0
     for seed in range(150):
         problem = frustrated(seed) if seed % 5 == 0 else graphs_of_all_kinds(seed, rows=False, largest=5, labels=4)
@@ -109,7 +112,7 @@ def test_of_choices_alike_to_edges_those_that_use_less_stay(engine: str) -> None
     assert answer.asked[-1].decided and answer.asked[-1].cost == optimum
 
 
-def test_fine_costs_are_exact_for_z3_and_said_to_be_whole_for_highs() -> None:
+def test_fine_costs_are_exact_for_z3_and_cp_sat_and_said_to_be_whole_for_highs() -> None:
     rng = np.random.default_rng(5)
     for _ in range(20):
         vertices = tuple(Vertex(f"v{i}", rng.integers(0, 3, 3)) for i in range(4))
@@ -121,6 +124,9 @@ def test_fine_costs_are_exact_for_z3_and_said_to_be_whole_for_highs() -> None:
         optimum = min(problem.cost_of(x) for x in np.ndindex(3, 3, 3, 3))
         by_z3 = solve(problem, engine="smt")
         assert by_z3.asked[-1].decided and by_z3.asked[-1].cost == by_z3.cost == optimum
+        if find_spec("ortools"):
+            by_cp_sat = solve(problem, engine="cp-sat")
+            assert by_cp_sat.asked[-1].decided and by_cp_sat.asked[-1].cost == optimum
         by_highs = solve(problem, engine="ilp")
         assert by_highs.cost == optimum and "whole units of 2^8" in by_highs.asked[-1].says
         assert by_highs.asked[-1].cost is not None and by_highs.asked[-1].cost >= optimum
@@ -152,6 +158,7 @@ def test_no_word_of_an_engine_is_believed(engine: str, monkeypatch: pytest.Monke
     for name, lie in lies.items():
         monkeypatch.setattr(ilp, "solve_ilp", lambda part, *_, lie=lie: lie(part))
         monkeypatch.setattr(smt, "solve_smt", lambda part, *_, lie=lie: lie(part))
+        monkeypatch.setattr(cp_sat, "solve_cp_sat", lambda part, *_, lie=lie: lie(part))
         answer = solve(problem, engine=engine)  # type: ignore[arg-type]
         assert answer.status is Status.OPTIMAL and answer.cost == optimum, name
         checked(problem, answer)
@@ -165,8 +172,8 @@ def test_no_word_of_an_engine_is_believed(engine: str, monkeypatch: pytest.Monke
 
 @pytest.mark.parametrize("engine", ENGINES)
 def test_what_is_too_large_is_refused_with_its_size(engine: str) -> None:
-    few = Options(engines=EngineOptions(ilp_parts=3, smt_parts=3))
-    none = Options(engines=EngineOptions(ilp_parts=3, smt_parts=3, cells=0))
+    few = Options(engines=EngineOptions(ilp_parts=3, smt_parts=3, cp_sat_parts=3))
+    none = Options(engines=EngineOptions(ilp_parts=3, smt_parts=3, cp_sat_parts=3, cells=0))
     problem = next(
         p
         for p in (graphs_of_all_kinds(seed, rows=False, largest=5, labels=4) for seed in range(100))
@@ -191,7 +198,7 @@ def test_a_training_step_is_decided_and_the_plan_lists_who_took_part(engine: str
     )
     assert planned.plan is not None and native.plan is not None
     names = {n for n, _ in planned.plan.versions}
-    assert {"ilp": "highspy", "smt": "z3-solver"}[engine] in names
+    assert {"ilp": "highspy", "smt": "z3-solver", "cp-sat": "ortools"}[engine] in names
     assert not {"highspy", "pulp", "z3-solver"} & {n for n, _ in native.plan.versions}
 
 

@@ -83,9 +83,10 @@ JOBS = {
         "dtensor_runtime",
         "pipelined_runtime",
         "torchtitan_runtime",
+        "reduce_torch_runtime",
         "traffic",
     )
-}
+} | {"backends/export/reduce_jax_runtime.py": frozenset({"jax"})}
 """Text that is copied into exported files, and what counts the traffic of a live module: loaded by `shardproof.torch`
 alone, so they take their library at the top.
 """

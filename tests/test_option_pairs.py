@@ -201,6 +201,7 @@ def files(tmp_path_factory: pytest.TempPathFactory) -> Path:
             "2x2,[[2 1][1 2]],0,AllReduce,ring,1024,0.001\n2x2,[[2 1][1 2]],0,AllReduce,ring,2048,0.002\n"
             "2x2,[[2 1][1 2]],0,AllReduce,tree,2048,0.003\n"
         )
+        assert run(["reduce", "--hierarchy", "2x1", "--axes", "2", "--reduce", "0", "-o", "reduction.spz"]) == 0
         Path("collectives.json").write_text(json.dumps(document()))
         graphs = {
             "forward": read_plan(Path("forward.spz"))[0].asked,
@@ -241,6 +242,8 @@ RUN: Mapping[str, tuple[str, ...]] = {
     "fuse": ("--no-fuse",),
     "pace": ("--pace", "0.001"),
     "communication": ("--communication",),
+    "payload": ("--bytes", "64"),
+    "repeats": ("--repeat", "1"),
     "output": ("-o", "out.npz"),
     "steps": ("--steps", "1"),
     "data": ("--data", "step-data.npz"),
@@ -337,11 +340,18 @@ OTHERS: Mapping[str, Start] = {
     ),
     "run a pipelined plan": Start(("run",), ("pipeline-two.spz", "-n", "2", "--virtual"), {**RUN, "inputs": ("--inputs", "stages.npz"), "data": ("--data", "stages-data.npz"), "resume": ("--resume", "stages-state")}),
     "run an overlapped plan": Start(("run",), ("overlap-chain.spz", "-n", "2", "--virtual"), {**RUN, "inputs": ("--inputs", "chain.npz")}),
+    "run a reduction program": Start(("run",), ("reduction.spz", "-n", "2", "--virtual"), RUN),
+    "export a reduction program": Start(("export",), ("reduction.spz", "--to", "jax", "-o", "x.py"), EXPORT),
+    "place for a mesh": Start(
+        ("place",),
+        ("--hierarchy", "2x4", "--axes", "2,4", "--reduce", "0,1:1GiB", "--mesh", "m.py", "--to", "jax"),
+        {name: REDUCTION[name] for name in ("machine", "algorithm", "preset", "output")},
+    ),
     "export for dtensor": Start(("export",), ("plan.spz", "--to", "dtensor", "-o", "x.py"), EXPORT),
     "export a joint plan": Start(("export",), ("joint.spz", "--to", "jax", "-o", "x.py"), LAID_OUT),
     "export a pipelined plan": Start(("export",), ("pipeline-two.spz", "--to", "dtensor", "-o", "x.py"), EXPORT),
     "export actions": Start(("export",), ("pipeline-two.spz", "--to", "actions", "-o", "x.csv"), EXPORT),
-    "place": Start(("place",), ("--hierarchy", "2x4", "--axes", "2,4"), {"reductions": ("--reduce", "0,1:1GiB"), **REDUCTION}),
+    "place": Start(("place",), ("--hierarchy", "2x4", "--axes", "2,4"), {"reductions": ("--reduce", "0,1:1GiB"), "target": ("--to", "jax"), "mesh": ("--mesh", "m.py"), **REDUCTION}),
     "reduce": Start(
         ("reduce",),
         ("--hierarchy", "2x4", "--axes", "2,4", "--reduce", "0,1"),

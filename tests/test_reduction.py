@@ -4,6 +4,7 @@ nodes, large systems.
 
 from __future__ import annotations
 
+import json
 from collections import Counter
 from dataclasses import replace
 from fractions import Fraction
@@ -16,6 +17,7 @@ import pytest
 from budgets import some_or_all
 from reduction_formula import cheaper_program
 
+from shardproof.__main__ import run
 from shardproof.formal.collective_programs.graph import _explore, explore, follow
 from shardproof.formal.collective_programs.picture import picture
 from shardproof.formal.collective_programs.placement import enumerate_matrices
@@ -343,3 +345,27 @@ def test_the_picture_shows_every_group() -> None:
     lines = root.findall("{http://www.w3.org/2000/svg}polyline")
     assert len(lines) == sum(len(s.groups) for s in steps)
     assert len(root.findall("{http://www.w3.org/2000/svg}rect")) == 8 * len(steps) + 1
+
+
+@pytest.mark.parametrize("engine", ["ilp", "smt"])
+def test_the_command_line_says_what_an_engine_was_asked_and_answered(
+    engine: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Two placements, so three questions; then a program of each."""
+    size = ["--hierarchy", "2x4", "--axes", "2,4", "--engine", engine]
+    for verb in (["place", *size], ["place", *size, "--reduce", "0:1MB"], ["reduce", *size, "--reduce", "0"]):
+        assert run([*verb, "--json"]) == 0
+        out = capsys.readouterr().out
+        document = json.loads(out)
+        assert out.count("\n") == 1
+        first, *more = document["engine"]
+        assert first["about"] == "placements" and (first["questions"], first["found"]) == (3, 2)
+        assert first["engine"] == engine and first["says"] == {"ilp": "Infeasible", "smt": "unsat"}[engine]
+        assert len(more) == (0 if verb == ["place", *size] else 2)
+        if more:
+            assert min(a["cost"] for a in more) == document["cost"] and all(a["unknowns"] > 0 for a in more)
+        assert run(verb) == 0
+        assert f"{engine} was asked about placements: 3 questions" in capsys.readouterr().out
+        native = [*verb[: verb.index("--engine")], *verb[verb.index("--engine") + 2 :], "--json"]
+        assert run(native) == 0
+        assert "engine" not in json.loads(capsys.readouterr().out)

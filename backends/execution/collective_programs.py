@@ -23,7 +23,7 @@ import json
 import sys
 import threading
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from itertools import product
 from pathlib import Path
@@ -47,6 +47,9 @@ from .workplace import workplace
 
 Data = NDArray[Any]
 """int64 blocks; the transports' `Array` is declared for floats."""
+
+WARM_UP = 2
+"""Repetitions before those that are counted."""
 
 _ROOT = __name__.partition(".")[0]
 
@@ -93,6 +96,28 @@ def moves(system: ReductionSystem, program: Program) -> dict[int, list[_Move]]:
             for d in move.group:
                 out[d].append(move)
     return out
+
+
+def plain(system: ReductionSystem) -> dict[int, list[_Move]]:
+    """What every device does where one all-reduce takes the place of a program: over those whose sum it must have.
+
+    >>> from ...models.collective_programs.programs import Tree
+    >>> [m.group for m in plain(ReductionSystem(Tree.regular((2, 2)), ((0, 1, 2, 3),), 4))[2]]
+    [(0, 1, 2, 3)]
+    """
+    every = tuple(range(system.chunks))
+    out: dict[int, list[_Move]] = {}
+    for row in system.members:
+        for part in system.wanted or (tuple(range(len(row))),):
+            group = tuple(row[p] for p in part)
+            held = (every,) * len(group)
+            alone = [] if len(group) < 2 else [_Move(Collective.ALL_REDUCE, group, held, held)]
+            out.update({d: alone for d in group})
+    return out
+
+
+def _lowered(system: ReductionSystem, programs: Sequence[Program], beside: bool) -> list[dict[int, list[_Move]]]:
+    return [*(moves(system, p) for p in programs), *([plain(system)] if beside else [])]
 
 
 def execute(transport: Transport, steps: Sequence[_Move], data: Data) -> Data:
@@ -152,19 +177,27 @@ def _run_rank(transport: Transport, system: ReductionSystem, steps: Sequence[_Mo
 
 
 def run_virtual(
-    programs: Sequence[Program], system: ReductionSystem, width: int = 3, seed: int = 0, timeout_s: float = 120.0
+    programs: Sequence[Program],
+    system: ReductionSystem,
+    width: int = 3,
+    seed: int = 0,
+    timeout_s: float = 120.0,
+    repeats: int = 0,
+    beside: bool = False,
 ) -> list[Outcome]:
     """Every program on virtual ranks, one outcome each.  A program may be incomplete or even wrong: then `correct` is
-    False.
+    False.  `repeats`: timed repetitions, as in `run_mpi`; `beside`: one plain all-reduce as the last outcome.
 
     Raises `CollectiveError` if a step does not apply, `RankError` if a rank fails.
     """
-    lowered = [moves(system, p) for p in programs]
+    lowered = _lowered(system, programs, beside)
     devices = sorted(d for row in system.members for d in row)
     hub = Hub(timeout_s)
     hierarchy = (devices[-1] + 1,)
     good: dict[int, list[bool]] = {d: [] for d in devices}
     errors: list[RankError] = []
+    seconds: dict[int, list[list[float]]] = {}
+    together = threading.Barrier(len(devices))
 
     def work(rank: int) -> None:
         transport = VirtualTransport(hub, rank, hierarchy, np)
@@ -174,10 +207,15 @@ def run_virtual(
                 place = f"reduction program {number}"
                 transport.account(place)
                 good[rank].append(_run_rank(transport, system, steps[rank], width, seed + number))
+            place = "timing"
+            mine = [steps[rank] for steps in lowered]
+            data = inputs(rank, system.chunks, width, seed)
+            seconds[rank] = _seconds(transport, mine, data, repeats, together.wait)
         except Exception as e:  # noqa: BLE001  whatever it is, the other ranks must not wait
             if not hub.failed:
                 errors.append(RankError(rank, place, f"{type(e).__name__}: {e}"))
             hub.abort()
+            together.abort()
 
     threads = [threading.Thread(target=work, args=(d,), name=f"rank {d}") for d in devices]
     for t in threads:
@@ -186,7 +224,30 @@ def run_virtual(
         t.join()
     if errors:
         raise errors[0]
-    return [_outcome({d: good[d][n] for d in devices}) for n in range(len(programs))]
+    return [
+        _outcome(
+            {d: good[d][n] for d in devices},
+            tuple(max(seconds[d][n][k] for d in devices) for k in range(repeats)),
+        )
+        for n in range(len(lowered))
+    ]
+
+
+def _seconds(
+    transport: Transport, candidates: Sequence[Sequence[_Move]], data: Data, repeats: int, wait: Callable[[], object]
+) -> list[list[float]]:
+    """Per candidate the seconds of every repetition on this rank, in rounds over all of them; the first `WARM_UP`
+    rounds are not counted.
+    """
+    out: list[list[float]] = [[] for _ in candidates]
+    for number in range(repeats + WARM_UP if repeats else 0):
+        for steps, seconds in zip(candidates, out, strict=True):
+            wait()
+            start = time.perf_counter()
+            execute(transport, steps, data)
+            if number >= WARM_UP:
+                seconds.append(time.perf_counter() - start)
+    return out
 
 
 def _outcome(good: dict[int, bool], seconds: tuple[float, ...] = ()) -> Outcome:
@@ -200,9 +261,10 @@ def run_mpi(
     seed: int = 0,
     repeats: int = 0,
     timeout_s: float = 120.0,
+    beside: bool = False,
 ) -> list[Outcome]:
     """The same on one MPI rank per device (0 .. n-1), `repeats` timed repetitions each, in rounds over all programs so
-    that a slow moment of the computer hits them alike.
+    that a slow moment of the computer hits them alike.  Seconds: from a barrier to when the slowest rank has its sum.
 
     Raises `CollectiveError` before anything starts, `RankError` naming the rank when one fails, `LaunchError`
     otherwise.
@@ -214,9 +276,8 @@ def run_mpi(
         system.run(p)
     with workplace() as folder:
         progress.create(folder, len(devices))
-        (folder / "reduction.json").write_text(
-            json.dumps({**_encode(system, programs), "width": width, "seed": seed, "repeats": repeats})
-        )
+        job = {"width": width, "seed": seed, "repeats": repeats, "beside": beside}
+        (folder / "reduction.json").write_text(json.dumps(_encode(system, programs) | job))
         try:
             launch(
                 ["-m", f"{_ROOT}.backends.execution.collective_programs", str(folder)], len(devices), timeout_s, folder
@@ -275,26 +336,20 @@ def _main(folder: Path) -> None:
         )
         programs = [tuple(Instruction(s, Form[f], e, Collective[c]) for s, f, e, c in p) for p in job["programs"]]
         transport = MpiTransport(world)
-        lowered, good = [], []
-        for number, program in enumerate(programs):
+        good = []
+        lowered = [steps[transport.rank] for steps in _lowered(system, programs, job["beside"])]
+        for number, steps in enumerate(lowered):
             place = f"reduction program {number}"
-            lowered.append(moves(system, program)[transport.rank])
-            good.append(_run_rank(transport, system, lowered[-1], job["width"], job["seed"] + number))
-        seconds: list[list[float]] = [[] for _ in programs]
+            good.append(_run_rank(transport, system, steps, job["width"], job["seed"] + number))
+        place = "timing"
         data = inputs(transport.rank, system.chunks, job["width"], job["seed"])
-        for _ in range(job["repeats"]):
-            for number, steps in enumerate(lowered):
-                place = f"timing reduction program {number}"
-                world.Barrier()
-                start = time.perf_counter()
-                execute(transport, steps, data)
-                seconds[number].append(time.perf_counter() - start)
+        seconds = _seconds(transport, lowered, data, job["repeats"], world.Barrier)
         place = "collecting the results"
         gathered = world.gather((good, seconds), 0)
         if gathered is not None:
             results = [
                 ([g[n] for g, _ in gathered], [max(s[n][k] for _, s in gathered) for k in range(job["repeats"])])
-                for n in range(len(programs))
+                for n in range(len(lowered))
             ]
             (folder / "results.json").write_text(json.dumps(results))
         table[world.Get_rank(), 1] = progress.DONE

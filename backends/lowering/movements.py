@@ -260,3 +260,16 @@ def total(graph: Graph, hierarchy: tuple[int, ...], choices: Choices) -> tuple[i
     """Bytes that all redistributions bring to all ranks, and the bound for any program with the same schedule."""
     entries = traffic(graph, hierarchy, choices)
     return sum(t.moved * t.element_bytes for t in entries), sum(t.bound * t.element_bytes for t in entries)
+
+
+def bytes_by_collective(graph: Graph, hierarchy: tuple[int, ...], choices: Choices) -> dict[str, tuple[int, ...]]:
+    """Collective -> bytes into the busiest device, per level, of all redistributions of the choices."""
+    total: dict[str, tuple[int, ...]] = {}
+    for m in movements(graph, hierarchy, choices):
+        loads = m.plan.loads()
+        if any(loads):
+            size = graph.tensor(m.tensor).element_bytes
+            name = m.plan.collective()
+            before = total.get(name, (0,) * len(loads))
+            total[name] = tuple(b + n * size for b, n in zip(before, loads, strict=True))
+    return dict(sorted(total.items()))

@@ -37,7 +37,7 @@ NEEDS: Final = (
         "plan, solve, audit, explain, report, diff", ("numpy", "numba", "highspy", "networkx"), "pip install shardproof"
     ),
     Need("solve, schedule --engine ilp|smt", ("pulp", "highspy", "z3-solver"), "pip install shardproof"),
-    Need("schedule --engine cp-sat", ("ortools",), "pip install 'shardproof[solvers]'"),
+    Need("solve, schedule --engine cp-sat", ("ortools",), "pip install 'shardproof[solvers]'"),
     Need("rules prove, rules generate", ("z3-solver", "sympy"), "pip install shardproof"),
     Need("machine calibrate", ("cvxpy",), "pip install shardproof"),
     Need("plan MODEL.onnx", ("onnx",), "pip install shardproof"),

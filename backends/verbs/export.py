@@ -25,6 +25,7 @@ from ...models.terminal.options import (
     require_combination,
 )
 from ...models.text import InputError, seconds_text
+from ...proofs.collective_programs.chosen import chosen_programs
 from ...proofs.overlap.certificate import OverlapCertificate
 from ...proofs.pipelines.certificate import PipelineCertificate
 from ...proofs.plan.bundle import Plan, write_plan
@@ -32,6 +33,7 @@ from ...proofs.publishing.kind import plan_kind
 from ...proofs.publishing.placed import placed_plan
 from ...proofs.publishing.publisher import Nearest, Opened, Publisher, Restricted
 from ...proofs.views.certificate import ViewsCertificate
+from ..export.collective_programs import program_text
 from ..export.dtensor import export_dtensor
 from ..export.exported import Exported, Parts, parts_json, said_parts, said_whole
 from ..export.flags import batch_of, left_to_settings, megatron_text
@@ -40,6 +42,9 @@ from ..export.torchtitan import torchtitan_file
 from .export_pipelined import ACTIONS, PIPELINED, export_actions, export_pipelined, pipelined_text
 
 TARGETS: Final[dict[str, Callable[[Plan, str, bool, Parts], Exported]]] = {"dtensor": export_dtensor, "jax": export_jax}
+PROGRAMS: Final = ("torch", "jax")
+"""Targets of reduction programs."""
+
 SETTINGS: Final[dict[str, Callable[[Nearest, int], str]]] = {"megatron": megatron_text, "torchtitan": torchtitan_file}
 """Targets that are told degrees: what is written is the nearest that they can be told."""
 
@@ -60,6 +65,19 @@ EXPORT: Final = Combinations(
             tuple(f"target={t}" for t in sorted({*TARGETS, *SETTINGS} - {*PIPELINED})),
             f"pipelined plans are written for {', '.join((*PIPELINED, ACTIONS))}; what plan makes without --pipeline "
             "is written for the others",
+        ),
+        Apart(
+            "plan_file=reduction",
+            (
+                *("resolve", "resolved", "time_limit", "work_limit", "layouts_only", "csv"),
+                *(f"target={t}" for t in sorted({*TARGETS, *SETTINGS, ACTIONS} - {*PROGRAMS})),
+            ),
+            f"its steps are written as they are, for {' and '.join(PROGRAMS)}",
+        ),
+        *(
+            Needs(f"target={t}", ("plan_file=reduction",), "plans are written for dtensor, which is of torch")
+            for t in PROGRAMS
+            if t not in TARGETS
         ),
         *(Apart(f"target={t}", ("resolve", "resolved"), "it always gets its nearest settings") for t in SETTINGS),
         Apart("layouts_only", tuple(f"target={t}" for t in (*SETTINGS, ACTIONS)), "it writes no layouts of tensors"),
@@ -85,11 +103,12 @@ NAMED: Final = 5
 @click.option(
     "--to",
     "target",
-    type=click.Choice(sorted({*TARGETS, *SETTINGS, ACTIONS})),
+    type=click.Choice(sorted({*TARGETS, *SETTINGS, *PROGRAMS, ACTIONS})),
     required=True,
     help="dtensor: a PyTorch module laid out by a Python file; jax: PartitionSpecs and Shardy's text; megatron, "
     "torchtitan: the nearest settings, with the proved distance from the optimum; actions: of a pipelined plan the "
-    "schedule alone, forwards and backwards of every stage, as torch.distributed.pipelining loads them.",
+    "schedule alone, forwards and backwards of every stage, as torch.distributed.pipelining loads them; torch, jax: "
+    "of a reduction program its calls of torch.distributed, or shard_map.",
 )
 @click.option(
     "--resolve",
@@ -137,9 +156,11 @@ def export_command(
     output: Path,
     as_json: bool,
 ) -> int:
-    """Write PLAN for another framework; the file needs nothing of ours."""
+    """Write PLAN, or a reduction program, for another framework; the file needs nothing of ours."""
     if (kind := plan_kind(plan_file)) is not None:
         require_combination(EXPORT, plan_file=kind)
+    if kind == "reduction":
+        return _programs(publisher, plan_file, target, output, as_json)
     found = publisher.open(plan_file)
     if isinstance(found.held, PipelineCertificate):
         if target == ACTIONS:
@@ -192,6 +213,30 @@ def export_command(
         if resolved is not None:
             say(f"wrote {resolved}")
     say(f"wrote {output}")
+    return Exit.DONE
+
+
+def _programs(publisher: Publisher, path: Path, target: str, output: Path, as_json: bool) -> int:
+    """Write the programs that a file of reduction programs is for."""
+    certificate, published = publisher.programs(path)
+    try:
+        programs = chosen_programs(certificate)
+        text = program_text(programs, published.identity, target)
+    except InputError as error:
+        raise InputError(f"{path}: {error}") from None
+    write_file(output, text.encode())
+    if as_json:
+        emit(
+            {
+                "plan": str(path),
+                "identity": published.identity,
+                "target": target,
+                "file": str(output),
+                "programs": [{"over": one.over, "words": one.words, "steps": len(one.program)} for one in programs],
+            }
+        )
+        return Exit.DONE
+    say(*(f"over {one.over}: {one.words}, {one.length}" for one in programs), f"wrote {output}")
     return Exit.DONE
 
 

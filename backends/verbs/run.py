@@ -13,15 +13,15 @@ from typing import Final
 import click
 import numpy as np
 
-from ...models.communication.choices import Choices, movements
 from ...models.files.output import open_output
-from ...models.program.graph import Graph
 from ...models.program.opaque import OpaqueError
 from ...models.terminal.combinations import FORCE, OUTPUT, PLAN_KINDS, Apart, Combinations, Needs
 from ...models.terminal.console import Exit, Watch, emit, say
 from ...models.terminal.options import (
+    AMOUNT,
     FACTOR,
     RANKS,
+    REPEATS,
     SECONDS,
     SEED,
     combined,
@@ -51,13 +51,14 @@ from ..execution.run import Traffic, run_virtual
 from ..execution.step_report import losses, predicted_peak, renewed, step_lines
 from ..kernels import Array
 from ..lowering.collectives import count, uses
-from ..lowering.movements import beside, render, total
+from ..lowering.movements import beside, bytes_by_collective, render, total
 from ..lowering.movements import table as movement_table
 from ..lowering.program import lower
 from ..lowering.traffic import statistics_traffic
 from ..trace import chrome, summary, table, write_json
 from .overlapped import run_overlapped
 from .pipelined import run_pipelined
+from .programs import ProgramRun, run_programs
 from .scheduled import Asked
 from .train import Training, run_training, training_options
 
@@ -65,7 +66,8 @@ RUN: Final = Combinations(
     "run",
     (
         *("ranks", "backend", "virtual", "inputs", "seed", "dtype", "kernels", "timeout", "trace", "overlap", "fuse"),
-        *("pace", "communication", "steps", "data", "save", "save_every", "resume", "compare", *OUTPUT),
+        *("pace", "communication", "steps", "data", "save", "save_every", "resume", "compare"),
+        *("payload", "repeats", *OUTPUT),
     ),
     (
         Apart("inputs", ("seed",), "the inputs are those of the file: nothing is made from a seed"),
@@ -93,6 +95,18 @@ RUN: Final = Combinations(
                 "it runs in the order of its schedule, with NumPy and no kernels of your own",
             )
             for kind in ("pipelined", "overlapped")
+        ),
+        Apart(
+            "plan_file=reduction",
+            (
+                *("backend", "inputs", "dtype", "kernels", "trace", "overlap", "fuse", "pace", "communication"),
+                *("steps", "data", "save", "save_every", "resume", "compare", "output", "force"),
+            ),
+            "it sums drawn integers on every device, and its result is that sum",
+        ),
+        *(
+            Needs(option, ("plan_file=reduction",), "plans have the data of their model, and are run once")
+            for option in ("payload", "repeats")
         ),
         Needs("pace", ("plan_file=pipelined", "plan_file=overlapped"), "only these have a schedule to keep pace with"),
     ),
@@ -165,6 +179,20 @@ MPI_RANKS = 64
     is_flag=True,
     help="Start no ranks: print every redistribution, who solves it and why, and its bytes beside a lower bound.",
 )
+@click.option(
+    "--bytes",
+    "payload",
+    type=AMOUNT,
+    help="Of a reduction program: drawn data per device (default: what it is priced for, at most 1 MiB).",
+)
+@click.option(
+    "--repeat",
+    "repeats",
+    type=REPEATS,
+    default=9,
+    show_default=True,
+    help="Of a reduction program: timed repetitions beside one plain all-reduce (0: none).",
+)
 @training_options
 @output_option("-o", "--output", help="Write the outputs here (.npz).")
 @force_option
@@ -187,6 +215,8 @@ def run_command(
     fuse: bool,
     pace: float | None,
     communication: bool,
+    payload: int | None,
+    repeats: int,
     output: Path | None,
     as_json: bool,
     steps: int | None,
@@ -196,9 +226,15 @@ def run_command(
     resume: Path | None,
     compare: bool,
 ) -> int:
-    """Execute PLAN on N ranks and compare the result with one process; with --steps train it."""
+    """Execute PLAN on N ranks and compare the result with one process; with --steps train it.  Of a reduction program
+    (`reduce -o`, `place -o`): compare with the sum, and time it beside one plain all-reduce.
+    """
     if (kind_of_plan := plan_kind(plan_file)) is not None:
         require_combination(RUN, plan_file=kind_of_plan)
+    if kind_of_plan == "reduction":
+        _check_mpi(virtual, ranks)
+        programs = publisher.programs(plan_file)
+        return run_programs(plan_file, *programs, ProgramRun(ranks, virtual, seed, timeout, payload, repeats, as_json))
     asked = Asked(ranks, virtual, inputs, seed, dtype, timeout, trace, output, write_arrays, as_json, pace or 0.0)
     with Watch("checking the plan"):
         found = publisher.open(plan_file)
@@ -262,7 +298,7 @@ def run_command(
     precision = of_run(model, arrays, stored)
     compared = conditioning.compare(model, arrays, outputs, expected, comparison.allowed(precision.computed), stored)
     made = made_up(model, seed) if inputs is None else None
-    moved = _bytes_by_collective(plan.graph, plan.machine.hierarchy, plan.choices)
+    moved = bytes_by_collective(plan.graph, plan.machine.hierarchy, plan.choices)
     mismatched = [t.place for t in traffic if not t.fits]
     times, calls = summary(spans, ranks), count(program)
     if trace is not None:
@@ -404,15 +440,3 @@ def write_arrays(path: Path, arrays: Mapping[str, Array]) -> None:
         for name in sorted(arrays):
             with archive.open(zipfile.ZipInfo(f"{name}.npy"), "w", force_zip64=True) as member:
                 np.lib.format.write_array(member, np.asarray(arrays[name]), allow_pickle=False)
-
-
-def _bytes_by_collective(graph: Graph, hierarchy: tuple[int, ...], choices: Choices) -> dict[str, tuple[int, ...]]:
-    total: dict[str, tuple[int, ...]] = {}
-    for m in movements(graph, hierarchy, choices):
-        loads = m.plan.loads()
-        if any(loads):
-            size = graph.tensor(m.tensor).element_bytes
-            name = m.plan.collective()
-            before = total.get(name, (0,) * len(loads))
-            total[name] = tuple(b + n * size for b, n in zip(before, loads, strict=True))
-    return dict(sorted(total.items()))

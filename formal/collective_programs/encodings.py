@@ -23,11 +23,14 @@ import z3
 
 from ...models.collective_programs.collectives import CollectiveError
 from ..highs import without_banner
+from .asked import Asked
 from .graph import StateGraph
 
 
-def ilp_path(graph: StateGraph, costs: Sequence[Sequence[int]]) -> list[tuple[int, int]]:
-    """Cheapest path from start to goal as (state, position of the edge); `CollectiveError` if HiGHS finds none."""
+def ilp_path(graph: StateGraph, costs: Sequence[Sequence[int]]) -> tuple[list[tuple[int, int]], Asked]:
+    """Cheapest path from start to goal as (state, position of the edge), and what HiGHS was asked; `CollectiveError` if
+    it finds none.
+    """
     model = pulp.LpProblem("cheapest", pulp.LpMinimize)
     edges = [(s, k) for s, leaving in enumerate(graph.edges) for k in range(len(leaving))]
     y = {edge: pulp.LpVariable(f"y_{edge[0]}_{edge[1]}", cat="Binary") for edge in edges}
@@ -48,10 +51,11 @@ def ilp_path(graph: StateGraph, costs: Sequence[Sequence[int]]) -> list[tuple[in
         k = next(k for k in range(len(graph.edges[at])) if round(y[at, k].varValue) == 1)
         path.append((at, k))
         at = graph.edges[at][k].target
-    return path
+    cost = sum(costs[s][k] for s, k in path)
+    return path, Asked("ilp", "cheapest program", len(edges), 1, str(pulp.LpStatus[model.status]), 1, cost)
 
 
-def smt_path(graph: StateGraph, costs: Sequence[Sequence[int]]) -> list[tuple[int, int]]:
+def smt_path(graph: StateGraph, costs: Sequence[Sequence[int]]) -> tuple[list[tuple[int, int]], Asked]:
     """The same found by z3's core-guided search; `CollectiveError` if it gives up."""
     alive = graph.alive()
     lines = [f"(declare-const n{s} Bool)" for s, lives in enumerate(alive) if lives]
@@ -67,7 +71,8 @@ def smt_path(graph: StateGraph, costs: Sequence[Sequence[int]]) -> list[tuple[in
         lines.append(f"(assert (=> n{s} (or {' '.join(f'y{s}_{k}' for k in ways)})))")
     optimize = z3.Optimize(ctx=z3.Context())
     optimize.from_string("\n".join(lines))
-    if optimize.check() != z3.sat:
+    said = optimize.check()
+    if said != z3.sat:
         raise CollectiveError(f"z3 gave up on {len(lines)} parts ({optimize.reason_unknown()}); use the native engine")
     model = optimize.model()
     taken = {d.name() for d in model if z3.is_true(model[d])}
@@ -76,4 +81,6 @@ def smt_path(graph: StateGraph, costs: Sequence[Sequence[int]]) -> list[tuple[in
         k = next(k for k in range(len(graph.edges[at])) if f"y{at}_{k}" in taken)
         path.append((at, k))
         at = graph.edges[at][k].target
-    return path
+    cost = sum(costs[s][k] for s, k in path)
+    unknowns = sum(line.startswith("(declare-const") for line in lines)
+    return path, Asked("smt", "cheapest program", unknowns, 1, str(said), 1, cost)

@@ -17,12 +17,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from itertools import product
-from typing import Literal, assert_never
+from typing import assert_never
 
 from ...models.collective_programs.parallelism import Matrix, ParallelismError, PlacementProblem, factors
 from ..highs import without_banner
-
-Engine = Literal["native", "ilp", "smt"]
+from .asked import Asked, Engine
 
 MAX_MATRICES = 100_000
 
@@ -51,11 +50,11 @@ def enumerate_matrices(problem: PlacementProblem) -> tuple[Matrix, ...]:
     return tuple(sorted(out))
 
 
-def find_matrices(problem: PlacementProblem, engine: Engine = "native") -> tuple[Matrix, ...]:
-    """All placements by the chosen engine."""
+def find_matrices(problem: PlacementProblem, engine: Engine = "native") -> tuple[tuple[Matrix, ...], Asked | None]:
+    """All placements by the chosen engine, and what it was asked."""
     match engine:
         case "native":
-            return enumerate_matrices(problem)
+            return enumerate_matrices(problem), None
         case "smt":
             return smt_matrices(problem)
         case "ilp":
@@ -99,7 +98,7 @@ def _matrix(problem: PlacementProblem, exponents: dict[tuple[int, int, int], int
     return tuple(map(tuple, matrix))
 
 
-def smt_matrices(problem: PlacementProblem) -> tuple[Matrix, ...]:
+def smt_matrices(problem: PlacementProblem) -> tuple[tuple[Matrix, ...], Asked | None]:
     """All placements by z3 with blocking clauses (P3); the last answer, unsat, says that there is no other."""
     import z3
 
@@ -127,10 +126,10 @@ def smt_matrices(problem: PlacementProblem) -> tuple[Matrix, ...]:
         raise ParallelismError(
             f"z3 could not say whether there are other placements than the {len(found)} found; use the native engine"
         )
-    return tuple(sorted(found))
+    return tuple(sorted(found)), Asked("smt", "placements", len(unknowns), len(found) + 1, str(answer), len(found))
 
 
-def ilp_matrices(problem: PlacementProblem) -> tuple[Matrix, ...]:
+def ilp_matrices(problem: PlacementProblem) -> tuple[tuple[Matrix, ...], Asked | None]:
     """All placements by repeated integer programs with no-good cuts (P4)."""
     import pulp
 
@@ -151,14 +150,15 @@ def ilp_matrices(problem: PlacementProblem) -> tuple[Matrix, ...]:
         for j, c in enumerate(columns):
             model += pulp.lpSum(k * y[q, i, j, k] for i in range(len(rows)) for k in range(min(rows[i], c) + 1)) == c
     if not y:  # one device: no prime, no unknown
-        return enumerate_matrices(problem)
+        return enumerate_matrices(problem), None
     solver = pulp.HiGHS(msg=False)
     found: list[Matrix] = []
     while True:
         with without_banner():
             model.solve(solver)
         if model.status == pulp.LpStatusInfeasible:
-            return tuple(sorted(found))
+            says = str(pulp.LpStatus[model.status])
+            return tuple(sorted(found)), Asked("ilp", "placements", len(y), len(found) + 1, says, len(found))
         if model.status != pulp.LpStatusOptimal:
             raise ParallelismError(
                 f"HiGHS ended with {pulp.LpStatus[model.status]!r} after {len(found)} placements; use the native engine"

@@ -10,7 +10,6 @@ from __future__ import annotations
 import heapq
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Literal
 
 import numpy as np
 
@@ -34,9 +33,8 @@ from ...proofs.collective_programs.certificate import (
     PlacementCertificate,
     Term,
 )
+from .asked import Asked, Engine
 from .graph import StateGraph, edge_costs, explore
-
-Engine = Literal["native", "ilp", "smt"]
 
 
 @dataclass(frozen=True)
@@ -50,7 +48,8 @@ class Cost:
 @dataclass(frozen=True)
 class Synthesis:
     """What is known of one request.  `lengths[t]` programs of t steps; the rest is None if there is none, or no cost
-    model.  `all_reduce`:  cost of the default implementation, a single AllReduce."""
+    model.  `all_reduce`:  cost of the default implementation, a single AllReduce.  `asked`: what another engine was
+    asked for the program."""
 
     request: Request
     graph: StateGraph
@@ -59,6 +58,7 @@ class Synthesis:
     cost: int | None = None
     all_reduce: int | None = None
     potentials: tuple[int, ...] | None = None
+    asked: Asked | None = None
 
     @property
     def count(self) -> int:
@@ -96,15 +96,15 @@ def synthesize(request: Request, cost: CollectiveCost | None = None, engine: Eng
         )
     phi, steps = potentials(graph, costs)
     if engine == "native":
-        path = tight_path(graph, costs, phi, steps)
+        path, asked = tight_path(graph, costs, phi, steps), None
     elif engine == "ilp":
         from .encodings import ilp_path
 
-        path = ilp_path(graph, costs)
+        path, asked = ilp_path(graph, costs)
     else:
         from .encodings import smt_path
 
-        path = smt_path(graph, costs)
+        path, asked = smt_path(graph, costs)
     program = tuple(graph.forms[graph.edges[s][k].pattern].instruction(graph.edges[s][k].kind) for s, k in path)
     total = sum(costs[s][k] for s, k in path)
     if total != phi[0]:  # a check of the engines, not of the proof
@@ -117,7 +117,7 @@ def synthesize(request: Request, cost: CollectiveCost | None = None, engine: Eng
         ),
         None,
     )
-    return Synthesis(request, graph, graph.lengths(), program, total, single, tuple(phi))
+    return Synthesis(request, graph, graph.lengths(), program, total, single, tuple(phi), asked)
 
 
 def potentials(graph: StateGraph, costs: Sequence[Sequence[int]]) -> tuple[list[int], list[int]]:

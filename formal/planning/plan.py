@@ -167,7 +167,12 @@ def communication(graph: Graph, machine: Machine, choices: Choices) -> tuple[Mov
     return tuple(out)
 
 
-ENGINES: Final[dict[Engine, tuple[str, ...]]] = {"native": (), "ilp": ("highspy", "pulp"), "smt": ("z3-solver",)}
+ENGINES: Final[dict[Engine, tuple[str, ...]]] = {
+    "native": (),
+    "ilp": ("highspy", "pulp"),
+    "smt": ("z3-solver",),
+    "cp-sat": ("ortools",),
+}
 """Packages that take part beside NumPy and numba."""
 
 

@@ -38,7 +38,7 @@ from .tree.infeasible import overfull
 from .tree.proof_tree import Assembler
 from .tree.run import Run
 
-Engine = Literal["native", "ilp", "smt"]
+Engine = Literal["native", "ilp", "smt", "cp-sat"]
 
 
 def solve(
@@ -95,7 +95,7 @@ def solve(
 def searched(run: Run, engine: Engine = "native", known: Iterable[tuple[int, ...]] = ()) -> Answer:
     """`solve` without what can always be answered: nothing if the search found nothing before the clock was over."""
     if engine not in get_args(Engine):
-        raise ValueError(f"engine {engine!r}: choose native, ilp or smt")
+        raise ValueError(f"engine {engine!r}: choose native, ilp, smt or cp-sat")
     if (conflict := overfull(run.problem)) is not None:
         return answer_of(run, conflict, INFINITY)
     if run.clock.over():
@@ -123,7 +123,7 @@ def searched(run: Run, engine: Engine = "native", known: Iterable[tuple[int, ...
 def by_itself(run: Run, engine: Engine) -> Answer:
     """`solve` by another engine alone: what it found and proved when it was over, with a bound at least."""
     if engine == "native":
-        raise ValueError("alone: choose the engine ilp or smt; the native search is alone without it")
+        raise ValueError("alone: choose the engine ilp, smt or cp-sat; the native search is alone without it")
     told = question(run, engine)
     run.problem.check()
     try:

@@ -127,7 +127,9 @@ SOLVE: Final = Combinations(
             "it prints constants and solves nothing",
         ),
         Needs(
-            "alone", ("engine",), "it says that another engine decides without the native search; {engine} ilp or smt"
+            "alone",
+            ("engine",),
+            "it says that another engine decides without the native search; {engine} ilp, smt or cp-sat",
         ),
         Apart("problem=egraph", ("engine", "alone", "threads"), "e-graphs have a search of their own, with one thread"),
     ),
@@ -142,10 +144,18 @@ SOLVE: Final = Combinations(
 
 PLACE: Final = Combinations(
     "place",
-    ("hierarchy", "axes", "reductions", "machine", "algorithm", "preset", "order", "reading", "engine", *OUTPUT),
-    tuple(
-        Needs(name, ("reductions",), "placements alone have no price and no programs")
-        for name in ("machine", "algorithm", "preset", "order", "reading")
+    (
+        *("hierarchy", "axes", "reductions", "machine", "algorithm", "preset", "order", "reading", "engine"),
+        *("target", "mesh", *OUTPUT),
+    ),
+    (
+        *(
+            Needs(name, ("reductions",), "placements alone have no price and no programs")
+            for name in ("machine", "algorithm", "preset", "order", "reading")
+        ),
+        Needs("target", ("mesh",), "it says how that file is written"),
+        Needs("mesh", ("target",), "it is written for one of these"),
+        Needs("mesh", ("reductions",), "which placement is best depends on what is reduced"),
     ),
     unmeasured={
         **FORCE,

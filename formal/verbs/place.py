@@ -13,14 +13,15 @@ import click
 
 from ...models.collective_programs.cost import Algorithm
 from ...models.collective_programs.parallelism import PlacementProblem, matrix_text
+from ...models.files.output import write_file
 from ...models.terminal.console import Watch, say
-from ...models.terminal.options import combined, force_option, gathered, json_option
+from ...models.terminal.options import combined, force_option, gathered, json_option, output_option
 from ...models.text import seconds_text
-from ...proofs.collective_programs.certificate import CostSpec, PlacementCertificate, ReductionCertificate, Term
 from ...proofs.collective_programs.file import write_placement, write_reduction
+from ...proofs.export.device_mesh import TARGETS, MeshTarget, mesh_text
 from ...proofs.publishing.publisher import Publisher
-from ..collective_programs.placement import Engine, find_matrices
-from ..collective_programs.synthesize import Cost, best_placement
+from ..collective_programs.asked import Engine, engine_json, engine_lines
+from ..collective_programs.request import How, place_axes
 from .combinations import PLACE
 from .reduction_options import (
     algorithm_option,
@@ -28,7 +29,6 @@ from .reduction_options import (
     certificate_option,
     engine_option,
     hierarchy_option,
-    machine,
     machine_option,
     model_option,
     order_option,
@@ -53,6 +53,8 @@ class PlaceOptions:
     order: str
     reading: str
     engine: Engine
+    target: MeshTarget | None
+    mesh: Path | None
     output: Path | None
     as_json: bool
 
@@ -73,6 +75,8 @@ class PlaceOptions:
 @order_option
 @reading_option
 @engine_option
+@click.option("--to", "target", type=click.Choice(TARGETS), help="With --mesh: DeviceMesh of torch, or Mesh of jax.")
+@output_option("--mesh", help="Write the device order of the best placement here (Python).")
 @certificate_option
 @force_option
 @json_option
@@ -83,52 +87,50 @@ def place_command(publisher: Publisher, options: PlaceOptions) -> int:
     """All placements of parallelism axes over a hierarchy, proved complete; with --reduce also the best one."""
     start = time.monotonic()
     problem = PlacementProblem(sizes(options.hierarchy, "--hierarchy", "x"), sizes(options.axes, "--axes", ",")).check()
-    placement = PlacementCertificate(problem, find_matrices(problem, options.engine))
+    how = How(Algorithm(options.algorithm), options.preset, orders(options.order), options.reading, options.engine)
+    with Watch("placing"):
+        placed = place_axes(problem, [reduction(text) for text in options.reductions], options.machine, how)
+        placement, best = placed.placement, placed.best
+        data = (
+            write_placement(None, placement)
+            if placed.certificate is None
+            else write_reduction(None, placed.certificate)
+        )
+        published = publisher.publish(options.output, data)
     document: dict[str, object] = {
         "count": len(placement.matrices),
         "matrices": [[list(row) for row in m] for m in placement.matrices],
+        **engine_json(placed.asked),
     }
     counted = f"{len(placement.matrices)} placements of axes {options.axes} over {options.hierarchy}"
-    if not options.reductions:
-        published = publisher.publish(options.output, write_placement(None, placement))
+    if best is None or placed.certificate is None:
         if not options.as_json:
             say(f"{counted}; that there are no others is {published.verdict.value}")
             for m in placement.matrices:
                 say(f"  {matrix_text(m)}")
+            say(*engine_lines(placed.asked))
         return finish(published, document, options.as_json, start)
-    target = machine(options.machine, problem.hierarchy)
-    wanted = [reduction(text) for text in options.reductions]
-    algorithm = Algorithm(options.algorithm)
-    specs = tuple(CostSpec(options.preset, target, payload, algorithm) for _, payload, _ in wanted)
-    costs = [Cost(k, spec.model()) for k, spec in enumerate(specs)]
-    terms = [Term(over, k, weight) for k, (over, _, weight) in enumerate(wanted)]
-    with Watch("placing"):
-        best, parts, found = best_placement(
-            placement, costs, terms, orders(options.order), options.reading, options.engine
-        )
-        published = publisher.publish(
-            options.output, write_reduction(None, ReductionCertificate(specs, parts, placement, best))
-        )
-    scale = costs[0].model.scale
-    totals = [
-        sum(t.weight * min(s.cost or 0 for s in tried) for t, tried in zip(terms, row, strict=True)) for row in found
-    ]
+    scale, terms, found = placed.scale, placed.terms, placed.programs
     document |= {
         "best": best.matrix,
         "cost": published.cost,
         "lower_bound": published.lower_bound,
         "scale": scale,
-        "costs": totals,
+        "costs": list(placed.totals),
     }
+    if options.mesh is not None and options.target is not None:
+        write_file(options.mesh, mesh_text(placement.matrices[best.matrix], options.target).encode())
+        document |= {"mesh": str(options.mesh), "target": options.target}
     if not options.as_json:
-        say(f"{counted} ({target.name}, {options.algorithm}), cost of the given reductions per step:")
+        name = placed.certificate.costs[0].machine.name
+        say(f"{counted} ({name}, {options.algorithm}), cost of the given reductions per step:")
         table(
             [["", "placement", "per step", *(f"over {','.join(map(str, t.reduce))}" for t in terms)]]
             + [
                 [
                     "*" if k == best.matrix else "",
                     matrix_text(m),
-                    seconds_text(totals[k], scale),
+                    seconds_text(placed.totals[k], scale),
                     *(cheapest(tried, scale) for tried in found[k]),
                 ]
                 for k, m in enumerate(placement.matrices)
@@ -136,6 +138,9 @@ def place_command(publisher: Publisher, options: PlaceOptions) -> int:
         )
         say(
             f"best: {matrix_text(placement.matrices[best.matrix])}, {seconds_text(best.cost, scale)}; that none "
-            f"is better is {published.verdict.value}"
+            f"is better is {published.verdict.value}",
+            *engine_lines(placed.asked),
         )
+        if options.mesh is not None:
+            say(f"wrote {options.mesh}")
     return finish(published, document, options.as_json, start)

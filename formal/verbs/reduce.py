@@ -12,22 +12,16 @@ from pathlib import Path
 import click
 
 from ...models.collective_programs.cost import Algorithm
-from ...models.collective_programs.parallelism import (
-    Hierarchy,
-    PlacementProblem,
-    ReductionRequest,
-    check_reduction_axes,
-)
+from ...models.collective_programs.parallelism import Hierarchy, PlacementProblem
 from ...models.collective_programs.programs import words
 from ...models.problem.claims import Verdict
 from ...models.terminal.console import Exit, Watch, say
 from ...models.terminal.options import AMOUNT, combined, force_option, gathered, json_option, output_option
 from ...models.text import bytes_text, seconds_text
-from ...proofs.collective_programs.certificate import CostSpec, PlacementCertificate, ReductionCertificate, Term
 from ...proofs.collective_programs.file import write_reduction
 from ...proofs.publishing.publisher import Published, Publisher
-from ..collective_programs.placement import Engine, find_matrices
-from ..collective_programs.synthesize import Cost, best_placement, considered, synthesize
+from ..collective_programs.asked import Engine, engine_json, engine_lines
+from ..collective_programs.request import How, Reduced, reduce_axes, reduce_nodes
 from .combinations import REDUCE
 from .reduction_options import (
     algorithm_option,
@@ -35,7 +29,6 @@ from .reduction_options import (
     certificate_option,
     engine_option,
     hierarchy_option,
-    machine,
     machine_option,
     matrix,
     model_option,
@@ -43,9 +36,8 @@ from .reduction_options import (
     orders,
     reading_option,
     sizes,
-    uneven,
 )
-from .reduction_results import Found, document, draw, finish, found, name, row, table
+from .reduction_results import document, draw, finish, name, row, table
 
 
 @dataclass(frozen=True)
@@ -107,64 +99,25 @@ def reduce_command(publisher: Publisher, options: ReduceOptions) -> int:
     cheaper.
     """
     start = time.monotonic()
-    if options.nodes is not None:
-        return _between_nodes(publisher, options, options.nodes, start)
-    problem = PlacementProblem(sizes(options.hierarchy, "--hierarchy", "x"), sizes(options.axes, "--axes", ",")).check()
-    over = sizes(options.over, "--reduce", ",", 0)
-    check_reduction_axes(problem.axes, over)
-    target = machine(options.machine, problem.hierarchy)
-    spec = CostSpec(options.preset, target, options.payload, Algorithm(options.algorithm))
-    model, tried, tree = spec.model(), orders(options.order), Hierarchy(options.synthesis)
-    every = options.matrix is None
-    matrices = find_matrices(problem, options.engine) if every else (problem.require(matrix(options.matrix or "")),)
-    placement = PlacementCertificate(problem, matrices) if every else None
+    how = How(Algorithm(options.algorithm), options.preset, orders(options.order), options.reading, options.engine)
     with Watch("synthesizing"):
-        if placement is not None and tree is Hierarchy.COLLAPSED:
-            best, parts, programs = best_placement(
-                placement, [Cost(0, model)], [Term(over, 0)], tried, options.reading, options.engine
-            )
-            rows = [found(p[0]) for p in programs]
-            counts = tuple(f.best.parts(0)[0] for f in rows)
-            certificate = ReductionCertificate((spec,), counts + parts, placement, best)
+        if options.nodes is not None:
+            nodes = sizes(options.nodes, "--nodes", ",")
+            made = reduce_nodes(nodes, options.machine, options.payload, how)
         else:
-            requests = [
-                [
-                    ReductionRequest(problem.hierarchy, m, over, o, options.reading, tree)
-                    for o in considered(over, tried)
-                ]
-                for m in matrices
-            ]
-            rows = [found([synthesize(r, model, options.engine) for r in same]) for same in requests]
-            certificate = ReductionCertificate(
-                (spec,), tuple(p for f in rows for one in f.tried for p in one.parts(0)), placement
-            )
-        published = publisher.publish(options.output, write_reduction(None, certificate))
-    return _show(options, rows, spec, published, problem.hierarchy, start)
+            hierarchy, axes = sizes(options.hierarchy, "--hierarchy", "x"), sizes(options.axes, "--axes", ",")
+            over = sizes(options.over, "--reduce", ",", 0)
+            only = None if options.matrix is None else matrix(options.matrix)
+            problem, tree = PlacementProblem(hierarchy, axes), Hierarchy(options.synthesis)
+            made = reduce_axes(problem, over, only, options.machine, options.payload, how, tree)
+        published = publisher.publish(options.output, write_reduction(None, made.certificate))
+    return _show(options, made, published, start)
 
 
-def _between_nodes(publisher: Publisher, options: ReduceOptions, nodes: str, start: float) -> int:
-    """All devices of nodes of different sizes reduce."""
-    spec, request = uneven(
-        sizes(nodes, "--nodes", ","), options.machine, options.payload, options.algorithm, options.reading
-    )
-    with Watch("synthesizing"):
-        one = synthesize(request, spec.model(), options.engine)
-        data = write_reduction(None, ReductionCertificate((spec,), one.parts(0)))
-        published = publisher.publish(options.output, data)
-    return _show(options, [found([one])], spec, published, request.nodes, start)
-
-
-def _show(
-    options: ReduceOptions,
-    rows: list[Found],
-    spec: CostSpec,
-    published: Published,
-    hierarchy: tuple[int, ...],
-    start: float,
-) -> int:
+def _show(options: ReduceOptions, made: Reduced, published: Published, start: float) -> int:
+    rows, spec, winner = made.rows, made.spec, made.winner
     scale = spec.model().scale
     proved = published.verdict is Verdict.PROVED
-    winner = min(rows, key=lambda f: (f.best.cost is None, f.best.cost or 0))
     data: dict[str, object] = {
         **document(winner, proved),
         "programs": sum(f.best.count for f in rows),
@@ -173,11 +126,12 @@ def _show(
         "matrices": [document(f, proved) for f in rows],
         "model": spec.model().name,
         "bytes": spec.payload,
+        **engine_json(made.asked),
     }
     if options.listed:
         data["listed"] = [[words(p, f.request.system().tree) for p in f.best.graph.programs()] for f in rows]
     if options.svg is not None and winner.best.program is not None:
-        draw(options.svg, winner.best, hierarchy)
+        draw(options.svg, winner.best, made.hierarchy)
     if not options.as_json:
         say(
             f"{data['programs']} programs (reading {options.reading!r}) for {len(rows)} placement(s) on "
@@ -199,5 +153,6 @@ def _show(
                 f"cheapest: {seconds_text(winner.best.cost, scale)}; that no program of any length is cheaper is "
                 f"{published.verdict.value}"
             )
+        say(*engine_lines(made.asked))
     code = finish(published, data, options.as_json, start)
     return Exit.INFEASIBLE if code is Exit.DONE and winner.best.cost is None else code

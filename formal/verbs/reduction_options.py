@@ -1,5 +1,5 @@
 """This module holds options that `place` and `reduce` share, and what their texts mean: sizes, axes, matrices,
-reductions, machines.
+reductions.
 """
 
 from __future__ import annotations
@@ -10,14 +10,9 @@ import click
 
 from ...models.collective_programs.collectives import READINGS
 from ...models.collective_programs.cost import PRESETS, Algorithm
-from ...models.collective_programs.parallelism import Matrix, Order, UnevenRequest
-from ...models.machine.machine import Machine, MachineError, load_machine
+from ...models.collective_programs.parallelism import Matrix, Order
 from ...models.terminal.options import output_option
 from ...models.text import InputError, parse_bytes
-from ...proofs.collective_programs.certificate import CostSpec
-
-DEFAULT_MACHINES = {1: "localhost", 2: "p2-a100", 3: "summit"}
-"""Machine by number of levels when none is named."""
 
 hierarchy_option = click.option("--hierarchy", help="Sizes of the levels, outermost first, such as 4x16.")
 axes_option = click.option("--axes", help="Sizes of the parallelism axes, such as 16,2,2.")
@@ -101,35 +96,6 @@ def reduction(text: str) -> tuple[tuple[int, ...], int, int]:
         raise InputError(f"--reduce {text!r}: {error}") from None
 
 
-def orders(order: str) -> list[Order]:
+def orders(order: str) -> tuple[Order, ...]:
     """Orders of devices that an option stands for."""
-    return list(Order) if order == "both" else [Order(order)]
-
-
-def machine(name: str | None, hierarchy: tuple[int, ...]) -> Machine:
-    """A machine of this hierarchy; without a name the default of its number of levels."""
-    if name is None:
-        if len(hierarchy) not in DEFAULT_MACHINES:
-            raise InputError(
-                f"there is no default machine with {len(hierarchy)} levels; name one with --machine (a TOML file "
-                f"may have any number of levels)"
-            )
-        name = DEFAULT_MACHINES[len(hierarchy)]
-    found = load_machine(name)
-    return found if found.hierarchy == hierarchy else found.resized(hierarchy)
-
-
-def uneven(
-    nodes: tuple[int, ...], machine: str | None, payload: int, algorithm: str, reading: str
-) -> tuple[CostSpec, UnevenRequest]:
-    """The request of `--nodes`, and what it costs on a machine that has room for them."""
-    request = UnevenRequest(nodes, reading).check()
-    whole = load_machine(machine) if machine else load_machine("p2-a100").resized((len(nodes), max(nodes)))
-    if len(whole.hierarchy) != 2 or whole.hierarchy[0] < len(nodes) or whole.hierarchy[1] < max(nodes):
-        raise MachineError(
-            f"machine {whole.name!r}",
-            f"{'x'.join(map(str, whole.hierarchy))} has no room for nodes of {list(nodes)} devices",
-            f"{whole.name}:{len(nodes)}x{max(nodes)}",
-        )
-    mask = tuple(v * whole.hierarchy[1] + d for v, size in enumerate(nodes) for d in range(size))
-    return CostSpec("linked", whole, payload, Algorithm(algorithm), mask), request
+    return tuple(Order) if order == "both" else (Order(order),)

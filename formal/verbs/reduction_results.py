@@ -6,7 +6,6 @@ from __future__ import annotations
 
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass
 from pathlib import Path
 
 from ...models.collective_programs.parallelism import ReductionRequest, Request, matrix_text
@@ -18,22 +17,8 @@ from ...models.text import seconds_text
 from ...proofs.collective_programs.file import encode_program
 from ...proofs.publishing.publisher import Published
 from ..collective_programs.picture import picture
+from ..collective_programs.request import Found, found
 from ..collective_programs.synthesize import Synthesis
-
-
-@dataclass(frozen=True)
-class Found:
-    """The best of one request over the device orders, and all that was tried."""
-
-    request: Request
-    best: Synthesis
-    tried: tuple[Synthesis, ...]
-
-
-def found(tried: Sequence[Synthesis]) -> Found:
-    """The cheapest; of equal ones the first."""
-    best = min(tried, key=lambda s: (s.cost is None, s.cost or 0))  # ties: the first order
-    return Found(best.request, best, tuple(tried))
 
 
 def row(f: Found, best: bool, scale: int) -> list[str]:

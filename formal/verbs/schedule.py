@@ -7,21 +7,16 @@ The status it prints is the checker's, handed back by `publish`.  Exit codes as 
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
 from fractions import Fraction
 from pathlib import Path
-from typing import Literal
 
 import click
 
 from ...models.files.output import write_file
 from ...models.problem.claims import Verdict
-from ...models.problem.selection_problem import Ints
 from ...models.schedules.actions import action_rows, csv_bytes
-from ...models.schedules.pipeline import Pipeline, Times
-from ...models.schedules.problem import ScheduleProblem
+from ...models.schedules.pipeline import Pipeline
 from ...models.sources.overlap.graph import OverlapGraph, read_overlap
 from ...models.terminal.console import Exit, Watch, emit, say
 from ...models.terminal.options import (
@@ -32,62 +27,21 @@ from ...models.terminal.options import (
     output_option,
     require_combination,
 )
-from ...models.text import InputError, seconds_text
 from ...proofs.publishing.publisher import Published, Publisher
-from ...proofs.schedules.certificate import ScheduleCertificate
 from ...proofs.schedules.file import write_schedule
 from ..planning.time_limit import TimeLimit
-from ..schedules.chunks import search_chunks
 from ..schedules.drawing import peaks, picture, text
-from ..schedules.engines.child import EngineName
-from ..schedules.engines.consult import Asked, consult
-from ..schedules.overlap import Overlapped, overlap
-from ..schedules.published import KINDS, chunked, orders, starts_of
-from ..schedules.search import Found, search
-from ..schedules.shop import in_order, shop
-from ..selection.model.clock import Clock
+from ..schedules.engines.request import Answer, Engine, parse_times, schedule_graph, schedule_pipeline
+from ..schedules.overlap import Overlapped
+from ..schedules.published import KINDS, orders
 from .combinations import SCHEDULE
 from .search_options import limit_options, started
-
-Engine = Literal["native", "ilp", "smt", "cp-sat"]
 
 SCHEDULE_S = 60.0
 """Seconds of a command that is given no limit."""
 
 CHECK_SHARE = 0.15
 """Of the time limit, kept for the checker."""
-
-ASKED_SHARE = 0.5
-"""Of the search's time, for another engine; the native search has the rest, and what an engine leaves."""
-
-
-@dataclass(frozen=True, eq=False)
-class Answer:
-    """A schedule and bound of `subject`; `shorter` is the makespan of a better one that was found beside it; `asked`:
-    what another engine said.
-    """
-
-    subject: Pipeline | ScheduleProblem
-    problem: ScheduleProblem
-    found: Found
-    kind: str
-    shorter: int | None
-    fits: bool
-    asked: Asked | None = None
-
-    @property
-    def scale(self) -> int:
-        return self.problem.scale
-
-    def time(self, units: int) -> str:
-        """A time as people read it: seconds of a graph, exact units of a pipeline."""
-        if isinstance(self.subject, Pipeline):
-            return str(Fraction(units, self.scale))
-        return seconds_text(units, self.scale)
-
-    def certificate(self) -> ScheduleCertificate:
-        f = self.found
-        return ScheduleCertificate(self.subject, f.starts, f.makespan, f.lower_bound, f.bound, self.kind)
 
 
 @click.command("schedule")
@@ -145,10 +99,7 @@ def schedule_command(
     if graph is not None:
         with Watch("scheduling"), limit.phase("search"):
             read = read_overlap(graph, machine)
-            asked = None if engine == "native" else _asked_graph(read.problem, engine, clock)
-            known = None if asked is None else asked.starts
-            done = overlap(read.problem, clock, known=known)
-        answer = Answer(read.problem, read.problem, done.found, "best", None, True, asked)
+            answer, done = schedule_graph(read.problem, engine, clock)
         return _publish(publisher, answer, output, svg, as_json, limit, _overlap_extra(read, done))
     for name, value in (("--stages", stages), ("--micro-batches", micro_batches), ("--times", times)):
         if value is None:
@@ -156,74 +107,14 @@ def schedule_command(
                 f"{name} is missing; write for example schedule --stages 4 --micro-batches 8 --times 1,1,1 --memory 4"
             )
     assert stages is not None and micro_batches is not None and times is not None
-    pipe = Pipeline(_times(times, stages), micro_batches, send, memory).check()
+    pipe = Pipeline(parse_times(times, stages), micro_batches, send, memory).check()
     with Watch("scheduling"), limit.phase("search"):
-        answer = _pipeline(pipe, kind, engine, clock)
+        answer = schedule_pipeline(pipe, kind, engine, clock)
     code = _publish(publisher, answer, output, svg, as_json, limit)
     if csv is not None and answer.fits and isinstance(answer.subject, Pipeline):
         given = None if kind == "best" else orders(kind, answer.subject)
         write_file(csv, csv_bytes(action_rows(answer.subject, answer.found.starts, given)))
     return code
-
-
-def _pipeline(pipe: Pipeline, kind: str, engine: Engine, clock: Clock) -> Answer:
-    if kind == "best":
-        found, asked = _searched(pipe, engine, clock, None)
-        return Answer(pipe, pipe.problem(), found, kind, None, True, asked)
-    cut = chunked(kind, pipe).check()
-    starts = starts_of(cut, orders(kind, cut))
-    problem = cut.problem()
-    makespan = max(int(s) + t.time for s, t in zip(starts, problem.tasks, strict=True))
-    fits = _fits(problem, starts)
-    if not fits:  # of no use for the search; what it needs is said
-        return Answer(cut, problem, Found(starts, makespan, 0, search(shop(cut), Clock(0.0)).bound), kind, None, False)
-    best, asked = _searched(cut, engine, clock, starts)
-    shorter = best.makespan if best.makespan < makespan else None
-    return Answer(cut, problem, replace(best, starts=starts, makespan=makespan), kind, shorter, True, asked)
-
-
-def _searched(pipe: Pipeline, engine: Engine, clock: Clock, first: Ints | None) -> tuple[Found, Asked | None]:
-    """The best schedule and bound; `first`: a schedule that fits (None: list schedules do).  An engine is asked first,
-    and what it proposes, if it holds and is shorter, is where the native search begins.
-    """
-    asked, arrays = None, shop(pipe)
-    if engine != "native":
-        known = search(arrays, Clock(0.0)).starts if first is None else first
-        most = int((known + arrays.times).max())
-        memory = pipe.memory is not None and pipe.chunks > 1
-        asked = consult(engine, pipe.problem(), arrays, most, memory, clock.share(ASKED_SHARE))
-        if asked.starts is not None and asked.makespan is not None and asked.makespan <= most:
-            first = in_order(pipe, asked.starts)
-    rest = clock.at_most(None)
-    return (search(arrays, rest) if first is None else search_chunks(pipe, rest, first)), asked
-
-
-def _asked_graph(problem: ScheduleProblem, engine: EngineName, clock: Clock) -> Asked:
-    known = overlap(problem, Clock(0.0)).found.makespan
-    return consult(engine, problem, shop(problem), known, True, clock.share(ASKED_SHARE))
-
-
-def _fits(problem: ScheduleProblem, starts: Ints) -> bool:
-    return all(
-        limit is None or peak <= limit for peak, limit in zip(peaks(problem, starts), problem.limits, strict=True)
-    )
-
-
-def _times(value: str, stages: int) -> tuple[Times, ...]:
-    rows: list[Times] = []
-    for part in value.split(";"):
-        match = re.fullmatch(r"\s*([0-9]{1,10})\s*,\s*([0-9]{1,10})\s*,\s*([0-9]{1,10})\s*", part)
-        if match is None:
-            raise InputError(
-                f"--times {part[:60]!r}: write three integers, forward, backward for inputs and backward for weights, "
-                f"such as 1,1,1; one triple per stage is separated by ';'"
-            )
-        rows.append((int(match[1]), int(match[2]), int(match[3])))
-    if len(rows) == 1:
-        rows *= stages
-    if len(rows) != stages:
-        raise InputError(f"--times has {len(rows)} triples for {stages} stages; give one, or one per stage")
-    return tuple(rows)
 
 
 def _number(units: int, scale: int) -> int | float:

@@ -28,7 +28,7 @@ INTERRUPTED = (
 
 engine_option = click.option(
     "--engine",
-    type=click.Choice(["native", "ilp", "smt"]),
+    type=click.Choice(["native", "ilp", "smt", "cp-sat"]),
     default="native",
     show_default=True,
     help="Who looks for the solution; the proof is native. What was asked and answered is printed.",

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from fractions import Fraction
 from pathlib import Path
+from typing import Final
 
 import click
 from click.core import ParameterSource
@@ -33,6 +34,9 @@ from .search_options import (
     started,
     threads_option,
 )
+
+ONE_THREAD: Final[dict[Engine, str]] = {"smt": "z3", "cp-sat": "CP-SAT"}
+"""Engines that decide alone with one thread, and what they are called."""
 
 
 @click.command("solve")
@@ -71,10 +75,12 @@ def solve_command(
         raise click.MissingParameter(param_type="argument", param_hint="'PROBLEM'")
     if (
         alone
-        and engine == "smt"
+        and engine in ONE_THREAD
         and click.get_current_context().get_parameter_source("threads") is ParameterSource.COMMANDLINE
     ):
-        raise click.UsageError("--alone and --threads do not go together: z3 decides with one thread")
+        raise click.UsageError(
+            f"--alone and --threads do not go together: {ONE_THREAD[engine]} decides with one thread"
+        )
     clock = started(time_limit, work_limit)
     publisher = publisher.within(clock.late)
     with clock.phase("tables"):

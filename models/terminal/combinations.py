@@ -149,6 +149,7 @@ PLAN_KINDS: Final[Mapping[str, str]] = {
     "pipelined": "a pipelined plan",
     "overlapped": "an overlapped plan",
     "views": "a plan with views",
+    "reduction": "a reduction program",
     "other": "a file that is no plan",
 }
 """What a file of a plan may be (`proofs.publishing.kind.plan_kind`), and how it is said."""

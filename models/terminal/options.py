@@ -153,6 +153,7 @@ BATCH: Final = Count(1, (1 << 31) - 1)
 THREADS: Final = Count(1, 1024)
 SEED: Final = Count(0, (1 << 64) - 1)
 RANKS: Final = Count(1, 1 << 16)
+REPEATS: Final = Count(0, 10_000)
 
 
 Subject = TypeVar("Subject")

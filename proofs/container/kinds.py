@@ -17,7 +17,7 @@ PORTFOLIO: Final = "portfolio.json"
 KINDS: Final[Mapping[str, tuple[str, str]]] = {
     "plan.json": ("a plan", "run, explain, report, diff, export, sensitivity and check take it"),
     "library.json": ("a rule library", "rules check, rules show and check take it"),
-    "reduction.json": ("reduction programs", "check takes it"),
+    "reduction.json": ("reduction programs", "run, export and check take it"),
     "placement.json": ("placements of axes", "check takes it"),
     "pipeline.json": ("a pipelined training step", _PLAN),
     "overlap.json": ("an overlapped plan", _PLAN),

@@ -10,7 +10,12 @@ from ..container.canonical import ContainerError
 from ..container.kinds import PORTFOLIO
 from ..portfolio.file import taken_plan
 
-_WORDS: Final = {"pipeline.json": "pipelined", "overlap.json": "overlapped", "views.json": "views"}
+_WORDS: Final = {
+    "pipeline.json": "pipelined",
+    "overlap.json": "overlapped",
+    "views.json": "views",
+    "reduction.json": "reduction",
+}
 
 
 def plan_kind(path: Path) -> str | None:

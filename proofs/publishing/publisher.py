@@ -24,6 +24,7 @@ if TYPE_CHECKING:  # signatures only: a verb that publishes placements does not 
     from ...models.problem.claims import Verdict
     from ...models.problem.selection_problem import SelectionProblem
     from ...models.program.graph import Graph
+    from ..collective_programs.certificate import ReductionCertificate
     from ..overlap.certificate import OverlapCertificate
     from ..pipelines.certificate import PipelineCertificate
     from ..plan.bars import Bars
@@ -265,6 +266,10 @@ class Publisher(Protocol):
         """Read and check a plan of whatever kind: `RefutedPlan` if any of its claims is refuted, `ContainerError` for
         what is no plan.
         """
+        ...
+
+    def programs(self, path: Path) -> tuple[ReductionCertificate, Published]:
+        """Read and check reduction programs, as `open` does plans."""
         ...
 
     def bars(self, planning: Planning, x: tuple[int, ...], bars: Bars, bound: int | None) -> Published:

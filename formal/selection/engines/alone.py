@@ -5,6 +5,8 @@ evaluated exactly; then it is asked for the reasons, which become records that t
 
     ilp   HiGHS: branch and bound for the answer, duals of its linear programs for the proof    `proof_by_duals.py`
     smt   z3: its optimiser for the answer, unsatisfiable cores for the proof                   `proof_by_cores.py`
+    cp-sat    CP-SAT: its search for the answer, assumptions that cannot hold for the proof     `cp_sat_cores.py`, which
+                                                                                                `proof_by_cores.py` asks
 
 Status and bound follow from the records alone.  An engine that calls the wrong solution the cheapest, names duals that
 are none, or calls infeasible what is not, gets a weaker bound or another solution, never a claim.
@@ -32,23 +34,32 @@ from ..model.factored import Domains, exact_cost, whole
 from ..model.infinity import INFINITY
 from ..tree.proof_tree import Assembler
 from ..tree.run import Run
-from .consult import Alone, EngineName, EngineRefused, reply_of, size_in
+from .consult import Alone, EngineName, EngineRefused, most_parts, reply_of, require_engine, size_in
+from .cp_sat_cores import CpSatCores
 from .encodings import Reply, all_events
 from .encodings.relaxation import Relaxation
 from .proof_by_cores import CoreProof, Cores
 from .proof_by_duals import DualProof, exact_elimination, offer
 
-PACKAGES: Final[dict[EngineName, tuple[str, str]]] = {"ilp": ("HiGHS", "highspy"), "smt": ("z3", "z3-solver")}
+PACKAGES: Final[dict[EngineName, tuple[str, str]]] = {
+    "ilp": ("HiGHS", "highspy"),
+    "smt": ("z3", "z3-solver"),
+    "cp-sat": ("CP-SAT", "ortools"),
+}
 """What an engine is called, and the package that it comes in."""
+
+REASONS: Final[dict[EngineName, str]] = {"ilp": "HiGHS' LP duals", "smt": "z3's cores", "cp-sat": "CP-SAT's cores"}
+"""Whose proof a certificate holds."""
 
 
 def question(run: Run, engine: EngineName) -> Alone:
     """The whole problem of `run` as a question to `engine`, without an answer.
 
-    Raises `EngineRefused` when it is too large for the encoding.
+    Raises `EngineRefused` when it is too large for the encoding, or the engine is not installed.
     """
+    require_engine(engine)
     problem, options = run.problem, run.options.engines
-    size, most = size_in(engine, problem), options.ilp_parts if engine == "ilp" else options.smt_parts
+    size, most = size_in(engine, problem), most_parts(engine, options)
     if size > most:
         raise EngineRefused(
             f"engine {engine}: {problem.name}: {size} parts, at most {most} can be asked about alone; "
@@ -84,7 +95,16 @@ def _cost(problem: SelectionProblem, reply: Reply) -> int | None:
 
 def proof_of(run: Run, engine: EngineName) -> tuple[Record, int, int]:
     """The record made of the engine's reasons, its bound in whole units, and how many reasons it was asked for."""
-    prover = DualProof(Relaxation(run.problem, run.base)) if engine == "ilp" else CoreProof(Cores(run))
+    prover: DualProof | CoreProof
+    match engine:
+        case "ilp":
+            prover = DualProof(Relaxation(run.problem, run.base))
+        case "smt":
+            prover = CoreProof(run.problem, Cores(run).ask)
+        case "cp-sat":
+            prover = CoreProof(run.problem, CpSatCores(run).ask)
+        case _:
+            assert_never(engine)
     tree = replace(run, explorer=prover.explore).search()
 
     def eliminator(domains: Domains, before: Elimination) -> tuple[Elimination, int] | None:
@@ -106,11 +126,11 @@ def whose(problem: SelectionProblem, engine: EngineName, proof: Record | None, b
         return "none: the answer is the engine's, the bound is trivial"
     if not _rests(proof, engine):
         return "least entries and amounts alone: no reason of the engine was needed"
-    return "HiGHS' LP duals" if engine == "ilp" else "z3's cores"
+    return REASONS[engine]
 
 
 def _rests(root: Record, engine: EngineName) -> bool:
-    """True when the records hold something that the engine said: messages or multipliers of HiGHS, cases of z3."""
+    """True when the records hold something that the engine said: messages or multipliers of HiGHS, cases of cores."""
     todo = [root]
     while todo:
         record = todo.pop()
@@ -120,7 +140,7 @@ def _rests(root: Record, engine: EngineName) -> bool:
                     return True
                 todo += [] if record.then is None else [record.then]
             case Split():
-                if engine == "smt":
+                if engine != "ilp":
                     return True
                 todo += record.children
             case Elimination() | RowConflict() | Point() | Open():

@@ -28,7 +28,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, replace
-from typing import Final, Literal
+from importlib.util import find_spec
+from typing import Final, Literal, assert_never
 
 import numpy as np
 
@@ -42,17 +43,32 @@ from ..model.resources import Rows
 from ..options.engines import EngineOptions
 from ..tree.run import Run
 from .columns import Columns, Shifted, columns
-from .encodings import Reply, ilp, smt
+from .encodings import Reply, cp_sat, ilp, smt
 from .encodings.child import reply_in_time
 
-EngineName = Literal["ilp", "smt"]
+EngineName = Literal["ilp", "smt", "cp-sat"]
+
+NEEDS: Final[dict[EngineName, tuple[tuple[str, ...], str]]] = {
+    "ilp": (("highspy", "pulp"), "pip install shardproof"),
+    "smt": (("z3",), "pip install shardproof"),
+    "cp-sat": (("ortools",), "pip install 'shardproof[solvers]'"),
+}
+"""Modules that an engine comes in, and how to get them."""
 
 NO_SOLUTION: Final = ("infeasible", "unsat")
 """How the status words of the engines begin when nothing satisfies the program."""
 
 
 class EngineRefused(ValueError):
-    """The engine cannot be asked: the problem is too large for it.  The message names the size."""
+    """The engine cannot be asked: the problem is too large for it, or it is not installed.  The message says which."""
+
+
+def require_engine(engine: EngineName) -> None:
+    """Raises `EngineRefused` where a package of the engine is not installed."""
+    packages, how = NEEDS[engine]
+    for package in packages:
+        if find_spec(package) is None:
+            raise EngineRefused(f"engine {engine} needs the package {package}, which is not installed: {how}")
 
 
 @dataclass(frozen=True)
@@ -165,6 +181,7 @@ def consult(run: Run, engine: EngineName) -> tuple[Dual | None, tuple[Asked, ...
     Returns messages for the proof to start from (None: a vertex has no allowed choice), and the conversation.
     Raises `EngineRefused` when the engine can take no columns that hold a solution.
     """
+    require_engine(engine)
     problem, clock, options = run.problem, run.clock, run.options.engines
     if any(d.size == 0 for d in allowed(problem)):
         return None, ()
@@ -177,7 +194,7 @@ def consult(run: Run, engine: EngineName) -> tuple[Dual | None, tuple[Asked, ...
     until = clock.at_most(None if clock.left() == float("inf") else options.asked_share * max(0.0, clock.left()))
     asked: list[Asked] = []
     events: list[int] = []
-    most = options.ilp_parts if engine == "ilp" else options.smt_parts
+    most = most_parts(engine, options)
     cutoff = None if _takes(problem, options) else 1 + abs(bound) // options.first_cutoff
     while True:
         chosen = columns(shifted, bound, cutoff, options)
@@ -287,13 +304,19 @@ def reply_of(
     engine: EngineName, problem: SelectionProblem, given: Allowance, threads: int, events: Sequence[int]
 ) -> Reply:
     """The engine's answer to a problem with the resource rows `events`, in a process of its own where time is given."""
-    told = problem if engine == "smt" else replace(problem, fine=None)
+    told = replace(problem, fine=None) if engine == "ilp" else problem
     if given != ANY:
         reply = reply_in_time(engine, told, given, threads, events)
-    elif engine == "smt":
-        reply = smt.solve_smt(told, ANY, events)
     else:
-        reply = ilp.solve_ilp(told, ANY, threads, events)
+        match engine:
+            case "ilp":
+                reply = ilp.solve_ilp(told, ANY, threads, events)
+            case "smt":
+                reply = smt.solve_smt(told, ANY, events)
+            case "cp-sat":
+                reply = cp_sat.solve_cp_sat(told, ANY, events)
+            case _:
+                assert_never(engine)
     return (
         reply
         if told.fine is problem.fine
@@ -303,7 +326,13 @@ def reply_of(
 
 def size_in(engine: EngineName, problem: SelectionProblem) -> int:
     """Parts of the engine's encoding of a problem."""
-    return smt.size_of(problem) if engine == "smt" else ilp.size_of(problem)
+    sizes = {"ilp": ilp.size_of, "smt": smt.size_of, "cp-sat": cp_sat.size_of}
+    return sizes[engine](problem)
+
+
+def most_parts(engine: EngineName, options: EngineOptions) -> int:
+    """Parts that an engine is asked about at most."""
+    return {"ilp": options.ilp_parts, "smt": options.smt_parts, "cp-sat": options.cp_sat_parts}[engine]
 
 
 def _fine_slack(problem: SelectionProblem) -> int:

@@ -16,12 +16,13 @@ with the product of the domains in a core: for small problems and conflicts.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 import numpy as np
 
-from ....models.problem.selection_problem import FORBIDDEN
+from ....models.problem.selection_problem import FORBIDDEN, SelectionProblem
 from ....proofs.selection.certificates import Dual, Open, Point
 from ..bound.dual import score_of
 from ..bound.plain import plain_dual
@@ -38,7 +39,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Said:
-    """What z3 said of one case: its word, the vertices of the core, or a solution."""
+    """What an engine said of one case: its word, the vertices of the core, or a solution."""
 
     word: str
     vertices: frozenset[int] = frozenset()
@@ -159,14 +160,17 @@ def _spent(solver: Solver) -> int:
 
 @dataclass(eq=False)
 class CoreProof:
-    """Builds the tree; `asked`: cases so far."""
+    """Builds the tree; `ask`: of an engine, a case and a cost below which there is to be a solution; `asked`: cases so
+    far.
+    """
 
-    cores: Cores
+    problem: SelectionProblem
+    ask: Callable[[Domains, int | None], Said]
     asked: int = 0
     zero: Dual = field(init=False)
 
     def __post_init__(self) -> None:
-        self.zero = plain_dual(self.cores.problem)[0]
+        self.zero = plain_dual(self.problem)[0]
 
     def explore(self, run: Run, domains: Domains, warm: Dual | None, depth: int) -> ProofTree:
         """The proof tree of `domains`; `warm` is of no use here."""
@@ -202,14 +206,14 @@ class CoreProof:
         return node
 
     def _said(self, run: Run, kept: Domains) -> Said:
-        """What z3 says of `kept`, once it names nothing cheaper."""
+        """What the engine says of `kept`, once it names nothing cheaper."""
         while True:
             x = run.incumbent.solution
             below = None if x is None else run.problem.cost_of(x)
             if below is not None and run.gap:
                 below -= int(run.gap * abs(below))
             self.asked += 1
-            said = self.cores.ask(kept, below)
+            said = self.ask(kept, below)
             run.progress.update("cores", None, run.upper())
             if said.solution is None:
                 return said

@@ -14,6 +14,8 @@ class EngineOptions:
     """variables: of an integer program that is asked about at most: each takes 2 to 8 kB there (measured)"""
     smt_parts: int = 500_000
     """soft constraints: the same of a pseudo-Boolean program"""
+    cp_sat_parts: int = 500_000
+    """Booleans: the same of a constraint program"""
     whole_parts: int = 20_000
     """parts: up to which the whole problem is asked about at once (measured, transformer-p16: HiGHS had no solution to
     its 1.5 million parts after 60 s, and the cheapest among 4,214 columns after 0.7 s)

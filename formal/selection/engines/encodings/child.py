@@ -27,7 +27,7 @@ _CODE: Final = "import sys; sys.path[:] = {path!r}; from {module} import serve; 
 
 
 def reply_in_time(
-    engine: Literal["ilp", "smt"],
+    engine: Literal["ilp", "smt", "cp-sat"],
     problem: SelectionProblem,
     given: Allowance,
     threads: int,
@@ -69,6 +69,10 @@ def serve() -> None:
         from .smt import solve_smt
 
         reply = solve_smt(problem, given, events)
+    elif engine == "cp-sat":
+        from .cp_sat import solve_cp_sat
+
+        reply = solve_cp_sat(problem, given, events)
     else:
         from .ilp import solve_ilp
 

@@ -1,0 +1,308 @@
+"""The Python way in to problems that are no model: place parallelism axes on a machine, synthesise the reductions over
+them, solve a selection problem, schedule a pipeline.
+
+    import shardproof
+    best = shardproof.reduce("4x16", "16,2,2", "0,2", payload="1GiB")
+    best.words, best.cost_s, best.run().equal
+    best.save("program.spz")
+
+The command line does the same things through the same functions, and arguments have the names of its options.  What is
+handed back was accepted by the checker; `save` writes the file that `shardproof check` takes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from fractions import Fraction
+from pathlib import Path
+from typing import TYPE_CHECKING, Literal, get_args
+
+from shardproof.answers import Limit
+from shardproof.models.machine.machine import Machine
+from shardproof.models.problem.claims import Verdict
+from shardproof.models.terminal.combinations import require_keywords
+from shardproof.models.text import InputError
+from shardproof.solutions import Placements, Reduction, Schedule, Solution, bytes_of
+
+if TYPE_CHECKING:
+    from shardproof.formal.collective_programs.asked import Engine as ProgramEngine
+    from shardproof.formal.collective_programs.request import How
+    from shardproof.formal.planning.effort import EffortName
+    from shardproof.formal.planning.time_limit import TimeLimit
+    from shardproof.formal.schedules.engines.request import Engine as ScheduleEngine
+    from shardproof.formal.selection.solve import Engine
+    from shardproof.models.collective_programs.parallelism import Matrix
+    from shardproof.models.problem.selection_problem import SelectionProblem
+
+Sizes = str | Sequence[int]
+"""As on the command line, "4x16" or "16,2,2", or the integers."""
+
+
+def place(
+    hierarchy: Sizes,
+    axes: Sizes,
+    reductions: str | Sequence[str] = (),
+    *,
+    machine: Machine | str | None = None,
+    algorithm: str = "ring",
+    preset: str = "linked",
+    order: str = "both",
+    reading: str = "paper",
+    engine: ProgramEngine = "native",
+) -> Placements:
+    """All placements of parallelism axes over a hierarchy, proved complete; for reductions also the best one.
+
+    `hierarchy`, `axes`: sizes, such as "4x16" and "16,2,2".  `reductions`: "AXES:BYTES" or "AXES:BYTES*N", bytes per
+    device, N times per step.  `machine`: by default that of the number of levels.  The others are those of `shardproof
+    place --help`.  Raises `InputError`, `ParallelismError` for sizes that do not fit.
+
+    >>> found = place("2x4", "2,4", "0:1MB")
+    >>> found.matrices, found.best, found.devices, found.verdict.value
+    ((((1, 2), (2, 2)), ((2, 1), (1, 4))), 0, [[0, 1, 4, 5], [2, 3, 6, 7]], 'proved')
+    """
+    from shardproof.formal.collective_programs.asked import engine_json
+    from shardproof.formal.collective_programs.request import place_axes
+    from shardproof.formal.verbs.combinations import PLACE
+    from shardproof.formal.verbs.reduction_options import reduction
+    from shardproof.front_door import FrontDoor
+    from shardproof.models.collective_programs.parallelism import PlacementProblem
+    from shardproof.proofs.collective_programs.chosen import chosen_programs
+    from shardproof.proofs.collective_programs.file import write_placement, write_reduction
+
+    require_keywords(PLACE, place, locals())
+    problem = PlacementProblem(_sizes(hierarchy, "hierarchy", "x"), _sizes(axes, "axes", ","))
+    wanted = [reduction(text) for text in ((reductions,) if isinstance(reductions, str) else reductions)]
+    found = place_axes(problem, wanted, machine, _how(algorithm, preset, order, reading, engine))
+    matrices, told = found.placement.matrices, engine_json(found.asked).get("engine")
+    if found.certificate is None or found.best is None:
+        data = write_placement(None, found.placement)
+        return Placements(FrontDoor().publish(None, data), data, told, matrices)
+    data = write_reduction(None, found.certificate)
+    costs = tuple(Fraction(total, found.scale) for total in found.totals)
+    programs = chosen_programs(found.certificate)
+    return Placements(FrontDoor().publish(None, data), data, told, matrices, found.best.matrix, costs, programs)
+
+
+def reduce(
+    hierarchy: Sizes | None = None,
+    axes: Sizes | None = None,
+    over: Sizes | None = None,
+    *,
+    matrix: str | Matrix | None = None,
+    nodes: Sizes | None = None,
+    machine: Machine | str | None = None,
+    payload: int | str = "2GiB",
+    algorithm: str = "ring",
+    preset: str = "linked",
+    order: str = "both",
+    reading: str = "paper",
+    synthesis: str = "d-collapsed",
+    engine: ProgramEngine = "native",
+) -> Reduction:
+    """The cheapest program that reduces over some axes, with a proof that no program of any length is cheaper.
+
+    `hierarchy`, `axes`: sizes, such as "4x16" and "16,2,2"; `over`: the numbers of the axes that are reduced, "0,2".
+    `matrix`: only on this placement, "[[2 4] [1 4]]"; otherwise on the best of all.  `nodes`: instead of these, numbers
+    of devices of nodes that all reduce, "4,4,2".  `payload`: bytes per device, or a text such as "1GiB".  The others
+    are those of `shardproof reduce --help`.  Raises `ParallelismError`, and `InputError` also where no program does it.
+
+    >>> found = reduce("2x2", "4", "0", payload="64MB")
+    >>> found.words, found.count, found.cost_s < found.all_reduce_s, found.run().equal
+    ('RS.L AR.P AG.L', 47, True, True)
+    """
+    from shardproof.formal.collective_programs.asked import engine_json
+    from shardproof.formal.collective_programs.request import reduce_axes, reduce_nodes
+    from shardproof.formal.verbs.combinations import REDUCE
+    from shardproof.formal.verbs.reduction_options import matrix as read_matrix
+    from shardproof.front_door import FrontDoor
+    from shardproof.models.collective_programs.parallelism import Hierarchy, PlacementProblem, ReductionRequest
+    from shardproof.proofs.collective_programs.chosen import Chosen
+    from shardproof.proofs.collective_programs.file import write_reduction
+
+    require_keywords(REDUCE, reduce, locals())
+    how, amount = _how(algorithm, preset, order, reading, engine), bytes_of(payload)
+    if nodes is not None:
+        made = reduce_nodes(_sizes(nodes, "nodes", ","), machine, amount, how)
+    else:
+        problem = PlacementProblem(_sizes(hierarchy, "hierarchy", "x"), _sizes(axes, "axes", ","))
+        only = read_matrix(matrix) if isinstance(matrix, str) else matrix
+        tree = Hierarchy(_word(synthesis, [h.value for h in Hierarchy], "synthesis"))
+        made = reduce_axes(problem, _sizes(over, "over", ",", 0), only, machine, amount, how, tree)
+    data = write_reduction(None, made.certificate)
+    published, best = FrontDoor().publish(None, data), made.winner.best
+    if best.program is None or best.cost is None:
+        raise InputError(f"no program of any length does this; that is {published.verdict.value}")
+    chosen = Chosen(best.request, best.program, best.cost, made.spec)
+    where = best.request.matrix if isinstance(best.request, ReductionRequest) else None
+    single = None if best.all_reduce is None else Fraction(best.all_reduce, chosen.scale)
+    told = engine_json(made.asked).get("engine")
+    return Reduction(published, data, told, sum(f.best.count for f in made.rows), chosen, where, single)
+
+
+def solve(
+    problem: SelectionProblem | Path | str,
+    *,
+    engine: Engine = "native",
+    alone: bool = False,
+    time_limit_s: Limit = "default",
+    work_limit: int | None = None,
+    gap: Fraction | float | str | None = None,
+    effort: EffortName = "normal",
+    threads: int = 2,
+) -> Solution:
+    """The best solution of a selection problem: one choice per vertex, with costs of choices and of pairs, and limits.
+
+    `problem`: a file that `shardproof solve` takes, or the problem.  `engine`: "ilp" (HiGHS), "smt" (z3) or "cp-sat"
+    looks for the solution; `alone`: it decides alone, and the certificate holds its own proof (`Solution.engine` says
+    what it was asked and answered).  `gap`: stop within it.  `time_limit_s`, `work_limit`, `effort`: as for `plan`.
+    Raises `InputError` for e-graphs, and where an engine cannot be asked.
+
+    >>> import numpy as np
+    >>> from shardproof.models.problem.selection_problem import Edge, SelectionProblem, Vertex
+    >>> two = Vertex("a", np.array([1, 0])), Vertex("b", np.array([0, 5]))
+    >>> pair = SelectionProblem("pair", two, (np.array([[0, 9], [9, 0]]),), (Edge(0, 1, 0),))
+    >>> found = solve(pair, engine="ilp", alone=True)
+    >>> found.status, found.cost, found.choices, found.engine["answered"]["cost"]
+    ('optimal', 1, (0, 0), 1)
+    """
+    from shardproof.api import _counting
+    from shardproof.formal.planning.time_limit import check_seconds
+    from shardproof.formal.selection.engines.consult import EngineRefused
+    from shardproof.formal.selection.solve import Engine, solve
+    from shardproof.formal.verbs.combinations import SOLVE
+    from shardproof.formal.verbs.results import asked_json
+    from shardproof.front_door import FrontDoor
+    from shardproof.models.egraphs.egraph import EGraph
+    from shardproof.models.problem.claims import Infeasible
+    from shardproof.models.problem.selection_problem import SelectionProblem
+    from shardproof.proofs.selection.file import write_certificate
+    from shardproof.proofs.selection.load import load_problem
+
+    given = {k: v for k, v in locals().items() if k in SOLVE.options}
+    require_keywords(SOLVE, globals()["solve"], given)
+    _word(engine, get_args(Engine), "engine")
+    asked = problem if isinstance(problem, SelectionProblem) else load_problem(Path(problem))
+    if isinstance(asked, EGraph):
+        raise InputError(f"{problem}: is an e-graph; write shardproof solve {problem} for its extraction")
+    _, share, limit = _counting(effort, None, None if gap is None else Fraction(str(gap)), time_limit_s, work_limit)
+    limit.hold_back(check_seconds(asked, limit))
+    try:
+        found = solve(
+            asked.check(), clock=limit.clock.at_most(None), gap=share, engine=engine, alone=alone, threads=threads
+        )
+    except EngineRefused as error:
+        raise InputError(str(error)) from None
+    if found.certificate is None:
+        raise InputError(f"{asked.name}: nothing was found in the time that it was given; give it more time")
+    data = write_certificate(None, found.certificate)
+    published = FrontDoor().publish(None, data, asked)
+    proved = published.verdict is Verdict.PROVED
+    status: Literal["optimal", "feasible", "infeasible", "unknown"]
+    if found.solution is None:
+        status = "infeasible" if proved and isinstance(found.certificate.claim, Infeasible) else "unknown"
+    else:
+        cost, bound = published.cost, published.lower_bound
+        status = "optimal" if proved and cost is not None and bound is not None and bound >= cost else "feasible"
+    told = asked_json(found).get("engine")
+    return Solution(published, data, told, status, found.solution, asked.scale)
+
+
+def schedule(
+    graph: Path | str | None = None,
+    *,
+    stages: int | None = None,
+    micro_batches: int | None = None,
+    times: str | None = None,
+    send: int = 0,
+    memory: int | None = None,
+    kind: str = "best",
+    engine: ScheduleEngine = "native",
+    time_limit_s: Limit = "default",
+    work_limit: int | None = None,
+    machine: str | None = None,
+) -> Schedule:
+    """The shortest schedule of a pipeline, or a published one (`kind`) and whether a shorter one exists; or that of a
+    `graph` of operators and collectives (.json).
+
+    `times`: forward, backward for inputs, backward for weights, "1,1,1", or a triple per stage separated by ';';
+    `send`: time of a send; `memory`: most activations that a stage keeps.  The others are those of `shardproof schedule
+    --help`.  Raises `InputError`, also for a published schedule that does not fit the memory.
+
+    >>> found = schedule(stages=2, micro_batches=2, times="1,1,1", memory=2)
+    >>> found.makespan, found.lower_bound, found.status, len(found.starts)
+    (Fraction(7, 1), Fraction(7, 1), 'optimal', 12)
+    """
+    from shardproof.api import _limit
+    from shardproof.formal.schedules.engines.request import Engine as Engines
+    from shardproof.formal.schedules.engines.request import parse_times, schedule_graph, schedule_pipeline
+    from shardproof.formal.verbs.combinations import SCHEDULE
+    from shardproof.formal.verbs.schedule import CHECK_SHARE, SCHEDULE_S
+    from shardproof.front_door import FrontDoor
+    from shardproof.models.schedules.pipeline import Pipeline
+    from shardproof.models.sources.overlap.graph import read_overlap
+    from shardproof.proofs.schedules.file import write_schedule
+
+    require_keywords(SCHEDULE, schedule, locals(), subject="pipeline" if graph is None else "graph")
+    _word(engine, get_args(Engines), "engine")
+    limit: TimeLimit = _limit(time_limit_s, work_limit, SCHEDULE_S)
+    clock = limit.clock.share(1 - CHECK_SHARE)
+    if graph is not None:
+        found, _ = schedule_graph(read_overlap(Path(graph), machine).problem, engine, clock)
+    else:
+        if stages is None or micro_batches is None or times is None:
+            raise InputError('a pipeline has stages, micro_batches and times, such as 4, 8 and "1,1,1"; give all three')
+        pipe = Pipeline(parse_times(times, stages), micro_batches, send, memory).check()
+        found = schedule_pipeline(pipe, kind, engine, clock)
+    if not found.fits:
+        raise InputError(f"{kind}: keeps more activations on a stage than the memory {memory} is for")
+    data, scale = write_schedule(None, found.certificate()), found.scale
+    published = FrontDoor().publish(None, data)
+    bound = published.lower_bound
+    best = found.found.makespan if found.shorter is None else found.shorter
+    closed = published.verdict is Verdict.PROVED and bound is not None and bound >= found.found.makespan
+    told = None
+    if found.asked is not None:
+        told = found.asked.to_json(lambda units: float(Fraction(units, scale)), best)
+    return Schedule(
+        published,
+        data,
+        told,
+        "optimal" if closed else "refuted" if found.shorter is not None else "feasible",
+        tuple(Fraction(int(s), scale) for s in found.found.starts),
+        tuple(t.name for t in found.problem.tasks),
+        Fraction(found.found.makespan, scale),
+        None if bound is None else Fraction(bound, scale),
+        None if found.shorter is None else Fraction(found.shorter, scale),
+    )
+
+
+def _sizes(value: Sizes | None, name: str, separator: str, least: int = 1) -> tuple[int, ...]:
+    """Integers, as texts of the command line say them."""
+    from shardproof.formal.verbs.reduction_options import sizes
+
+    if value is None:
+        raise InputError(f'{name} is missing; give for example {name}="{"4x16" if separator == "x" else "0,2"}"')
+    text = value if isinstance(value, str) else separator.join(map(str, value))
+    return sizes(text, name, separator, least)
+
+
+def _how(algorithm: str, preset: str, order: str, reading: str, engine: str) -> How:
+    from shardproof.formal.collective_programs.asked import Engine
+    from shardproof.formal.collective_programs.request import How
+    from shardproof.formal.verbs.reduction_options import orders
+    from shardproof.models.collective_programs.collectives import READINGS
+    from shardproof.models.collective_programs.cost import PRESETS, Algorithm
+    from shardproof.models.collective_programs.parallelism import Order
+
+    _word(preset, PRESETS, "preset")
+    _word(reading, list(READINGS), "reading")
+    tried = orders(_word(order, ["both", *(o.value for o in Order)], "order"))
+    known: tuple[Engine, ...] = get_args(Engine)
+    who = next(e for e in known if e == _word(engine, known, "engine"))
+    return How(Algorithm(_word(algorithm, [a.value for a in Algorithm], "algorithm")), preset, tried, reading, who)
+
+
+def _word(value: str, words: Sequence[str], name: str) -> str:
+    if value not in words:
+        raise InputError(f"{name} {value!r}: choose one of {', '.join(words)}")
+    return value
