@@ -1,0 +1,162 @@
+"""This module prices operators on one device that has a share of every axis, without placing anything anywhere.
+
+    share       axis a of n positions cut into d parts: ceil(n / d) of them
+    seconds     `models.cost.cost` of that box: the time which a plan has for a device with this box
+    in a chain  maps that only maps read are one kernel, as frameworks fuse them: their intermediate results stay in
+                registers, so a chain reads what comes from outside once and writes what leaves it
+
+Equal boxes of equal operators are priced once.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from fractions import Fraction
+from math import prod
+
+import numpy as np
+
+from ..layout.classes import axis_orders, operator_key
+from ..layout.layout import AxisTables
+from ..machine.machine import Machine
+from ..program.graph import Graph
+from ..program.operators import NodeKind, Operator
+from .cost import UNIT, operator_costs
+from .forms import OperatorForm, operator_forms
+
+Ways = Mapping[str, int]
+"""Axis -> into how many parts it is cut; what is left out is whole."""
+
+
+@dataclass(frozen=True)
+class Kernel:
+    """What runs as one launch: seconds, and the operators that it stands for, in graph order."""
+
+    seconds: Fraction
+    operators: tuple[str, ...]
+
+
+def alone(machine: Machine) -> Machine:
+    """One device of the machine's first class, without links.
+
+    >>> from ..machine.machine import load_machine
+    >>> alone(load_machine("dgx-h100:2x8")).hierarchy
+    (1,)
+    """
+    level = replace(machine.levels[-1], size=1, collectives=())
+    return replace(machine, levels=(level,), resources=(), others=(), sources=(), bars=())
+
+
+class Device:
+    """Prices of one device for the operators of `graph`, cut into `ways` (operator -> axis -> parts)."""
+
+    def __init__(self, graph: Graph, machine: Machine, ways: Mapping[str, Ways]) -> None:
+        self.graph, self.ways, self.machine = graph, ways, alone(machine)
+        self._orders = axis_orders(graph)
+        self._forms = operator_forms(graph, self._orders)
+        self._seconds: dict[tuple[OperatorForm, tuple[int, ...]], Fraction] = {}
+
+    def share(self, op: Operator) -> dict[str, int]:
+        """Positions of every axis that are here."""
+        ways = self.ways.get(op.name, {})
+        return {a.name: -(-a.extent // ways.get(a.name, 1)) for a in op.axes}
+
+    def seconds(self, op: Operator) -> Fraction:
+        """The time of an operator's box.  Raises `MachineError` if the machine lacks the element type's peak."""
+        form, share = self._forms[op.name], self.share(op)
+        sizes = tuple(share[name] for name in self._orders[operator_key(op.name)])
+        key = form, sizes
+        if key not in self._seconds:
+            blocks = tuple(np.array([[[0, n]]], dtype=np.int64) for n in sizes)
+            whole = np.ones((1, len(sizes) + 1, 1), dtype=np.int64)
+            tables = AxisTables((1,), form.axes, whole, blocks, np.zeros((1, len(sizes)), dtype=np.int64))
+            self._seconds[key] = int(operator_costs(form, tables, self.machine).times[0]) * UNIT
+        return self._seconds[key]
+
+    def bytes_of(self, op: Operator) -> int:
+        """Bytes of the share of the result that is here."""
+        share = self.share(op)
+        read = self.graph.tensor(op.output.tensor)
+        sizes = [
+            min(n, sum((share[a] - 1) * abs(c) for a, c in i.terms) + 1)
+            for i, n in zip(op.output.index, read.shape, strict=True)
+        ]
+        return prod(sizes) * read.element_bytes
+
+    def read_by(self, op: Operator, position: int) -> int:
+        """Bytes of the share of an input that is read here."""
+        share, access = self.share(op), op.inputs[position]
+        read = self.graph.tensor(access.tensor)
+        sizes = [
+            min(n, sum((share[a] - 1) * abs(c) for a, c in i.terms) + 1)
+            for i, n in zip(access.index, read.shape, strict=True)
+        ]
+        return prod(sizes) * read.element_bytes
+
+    def flops(self, op: Operator) -> int:
+        """Operations of the box of a map."""
+        return prod(self.share(op).values()) * self.graph.flops_per_point(op)
+
+    def kernels(self, operators: Sequence[Operator]) -> list[Kernel]:
+        """The operators (of one pass, in graph order) with chains of maps put together."""
+        return [
+            Kernel(self.seconds(chain[0]) if len(chain) == 1 else self._of_chain(chain), tuple(o.name for o in chain))
+            for chain in self._chains(operators)
+        ]
+
+    def _chains(self, operators: Sequence[Operator]) -> list[list[Operator]]:
+        """A map or copy is joined with that whose result it waits for last, and with others that wait for the same."""
+        joined = {op.name: [op] for op in operators}
+        first: dict[str, str] = {}
+        for op in operators:
+            latest = self._latest(op) if elementwise(op) else None
+            if latest is None:
+                continue
+            before = first.setdefault(latest.output.tensor, op.name)
+            for name in (before, latest.name if elementwise(latest) else before):
+                if name in joined and joined[name] is not joined[op.name]:
+                    left, right = joined[name], joined[op.name]
+                    left += right
+                    for moved in right:
+                        joined[moved.name] = left
+        seen, out = set[int](), []
+        for op in operators:
+            chain = joined[op.name]
+            if id(chain) not in seen:
+                seen.add(id(chain))
+                out.append(chain)
+        return out
+
+    def _latest(self, op: Operator) -> Operator | None:
+        """The operator whose result `op` waits for last; None where all it reads is there from the start."""
+        found = [i for a in op.inputs if (i := self.graph.writer().get(a.tensor)) is not None]
+        return self.graph.operators[max(found)] if found else None
+
+    def _of_chain(self, chain: Sequence[Operator]) -> Fraction:
+        inside = {op.name for op in chain}
+        written = {op.output.tensor for op in chain}
+        readers, results = self.graph.readers(), {*self.graph.results}
+        read: dict[str, int] = {}
+        moved = 0
+        for op in chain:
+            for position, a in enumerate(op.inputs):
+                if a.tensor not in written:
+                    read[a.tensor] = max(read.get(a.tensor, 0), self.read_by(op, position))
+            name = op.output.tensor
+            if name in results or any(self.graph.operators[i].name not in inside for i, _ in readers[name]):
+                moved += self.bytes_of(op)
+        device = self.machine.device
+        moved += sum(read.values())
+        work = sum(self.flops(op) for op in chain)
+        return max(Fraction(work) / device.peak("float32"), Fraction(moved) / device.bandwidth) + device.launch
+
+
+def elementwise(op: Operator) -> bool:
+    """Whether frameworks put an operator into one kernel with its neighbours: a map, or a copy.
+
+    >>> from ..sources.zoo import build
+    >>> [elementwise(op) for op in build("mlp-unity").operators]
+    [False, True, False]
+    """
+    return op.kind is NodeKind.MAP or op.function in ("copy", "sum_inputs")
