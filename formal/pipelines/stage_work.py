@@ -94,18 +94,28 @@ class StageWork:
         return self.parts[LAST]
 
 
-def stage_work(step: TrainingStep, machine: Machine, flags: Flags, micro_batch: int, frozen: bool = False, eight: bool = False) -> StageWork:
+def stage_work(
+    step: TrainingStep,
+    machine: Machine,
+    flags: Flags,
+    micro_batch: int,
+    frozen: bool = False,
+    eight: bool = False,
+    chains: bool = True,
+) -> StageWork:
     """The parts of a step under the degrees of `flags`, for micro-batches of `micro_batch` samples on a copy.
 
-    `frozen`: weights of layers are not trained (adapters), so that their gradients are not computed.  Raises
-    `InputError` for a graph without layers, and degrees that do not divide it.
+    `frozen`: weights of layers are not trained (adapters), so that their gradients are not computed; `eight`: products of
+    layers are in float8; `chains`: maps that follow each other are one kernel.  Raises `InputError` for a graph without
+    layers, and degrees that do not divide it, `MachineError` for float8 where the device has none.
     """
     graph = step.graph
     batch = max((a.extent for op in graph.operators for a in op.axes if a.name == "b"), default=1)
     if batch % micro_batch:
         raise InputError(f"{flags.source}: micro-batches of {micro_batch} do not divide a batch of {batch}")
-    device = Device(graph, machine, shares(flags, graph, batch // micro_batch))
     where = _parts_of(step)
+    narrow = [op.name for op in graph.operators if eight and _is_narrow(op, graph, where)]
+    device = Device(graph, machine, shares(flags, graph, batch // micro_batch), chains, frozenset(narrow))
     names = tuple(dict.fromkeys(p for p in where.values() if p.startswith("layer")))
     if not names:
         raise InputError(f"{graph.name}: no operator is of a layer (layer0.., layer1..): there is nothing to repeat")
@@ -119,6 +129,7 @@ def stage_work(step: TrainingStep, machine: Machine, flags: Flags, micro_batch: 
             _price(part.passes[kind], device, [op for op in here if op.name not in free])
             if kind == "F":
                 part.work = sum(graph.work(op) for op in here if op.kind in _WORKING) * micro_batch // batch
+    _cast(parts, device, where, passes)
     _meet(parts, device, where, passes, flags, free)
     _hold(parts, step, device, where, passes)
     if flags.cp > 1:
@@ -172,6 +183,32 @@ def _is_free(
     if op.function == "attention_lse" or (op.kind is NodeKind.SCATTER and where[op.name] == LAST):
         return True
     return frozen and (op.output.tensor in trained or op.name.endswith(".next"))
+
+
+def _is_narrow(op: Operator, graph: Graph, where: Mapping[str, str]) -> bool:
+    """Products of layers that multiply 16-bit operands."""
+    product = op.kind in (NodeKind.CONTRACT, NodeKind.GROUPED) and len(op.reduced) > 0
+    halves = sum(graph.tensor(a.tensor).dtype == "bfloat16" for a in op.inputs[:2]) == 2
+    return product and halves and where[op.name].startswith("layer") and ".scores" not in op.name and ".context" not in op.name
+
+
+def _cast(
+    parts: Mapping[str, Part], device: Device, where: Mapping[str, str], passes: Mapping[str, str]
+) -> None:
+    """Fill in the casts of operands that float8 products read: everything once but weights, which are cast once a step."""
+    written, done = device.graph.writer(), set[str]()
+    for op in device.graph.operators:
+        if op.name not in device.eight:
+            continue
+        found = parts[where[op.name]].passes[passes[op.name]]
+        for position, a in enumerate(op.inputs):
+            i = written.get(a.tensor)
+            if a.tensor in done or i is None or where[device.graph.operators[i].name] in (ONCE, NEVER):
+                continue
+            if device.graph.tensor(a.tensor).dtype == "bfloat16":
+                done.add(a.tensor)
+                found.seconds += device.cast_seconds(device.read_by(op, position))
+                found.kernels += 1
 
 
 def _price(found: Pass, device: Device, operators: list[Operator]) -> None:

@@ -5,25 +5,44 @@
     in a chain  maps that only maps read are one kernel, as frameworks fuse them: their intermediate results stay in
                 registers, so a chain reads what comes from outside once and writes what leaves it
 
+    steady      products at the clock that a device holds for seconds: `STEADY` of what its measured form says
+    float8      products at twice the rate (data sheets: 1,979 Tflop/s beside 989), their operands cast before
+
 Equal boxes of equal operators are priced once.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from fractions import Fraction
 from math import prod
+from types import MappingProxyType
+from typing import Final
 
 import numpy as np
 
 from ..layout.classes import axis_orders, operator_key
 from ..layout.layout import AxisTables
 from ..machine.machine import Machine
+from ..machine.measured import ProductForm
+from ..machine.parts import MachineError
 from ..program.graph import Graph
 from ..program.operators import NodeKind, Operator
-from .cost import UNIT, operator_costs
+from .cost import FORMULAS, UNIT, Formula, operator_costs
 from .forms import OperatorForm, operator_forms
+
+STEADY: Final[Mapping[str, Fraction]] = MappingProxyType(
+    {"a100": Fraction(953, 1000), "h100": Fraction(860, 1000), "h200": Fraction(865, 1000)}
+)
+"""Device class -> rate of long products over what their measured form says, which was fitted on products of all lengths:
+a kernel of a millisecond ends before the clock falls to what the power allows, a step does not.  Medians of 13 products of
+1e13 operations and more (10 to 100 ms each) of ai-dynamo/aiconfigurator 095f58a, gemm, bf16, on A100 and H100, and of 3 of
+3e12 and more, measured by us on an H200 (tests/data/measured/gpu/h200-products.csv).  Classes without a form have the
+median of large products as their peak already."""
+
+FLOAT8: Final = frozenset({"h100", "h200", "b200", "gb200"})
+"""Device classes that multiply float8, at twice the rate of bfloat16: NVIDIA's data sheets."""
 
 Ways = Mapping[str, int]
 """Axis -> into how many parts it is cut; what is left out is whole."""
@@ -49,13 +68,29 @@ def alone(machine: Machine) -> Machine:
 
 
 class Device:
-    """Prices of one device for the operators of `graph`, cut into `ways` (operator -> axis -> parts)."""
+    """Prices of one device for the operators of `graph`, cut into `ways` (operator -> axis -> parts).
 
-    def __init__(self, graph: Graph, machine: Machine, ways: Mapping[str, Ways]) -> None:
-        self.graph, self.ways, self.machine = graph, ways, alone(machine)
+    `chains`: maps are put together; `eight`: names of products in float8.  Raises `MachineError` where the device has no
+    float8 and some are.
+    """
+
+    def __init__(
+        self,
+        graph: Graph,
+        machine: Machine,
+        ways: Mapping[str, Ways],
+        chains: bool = True,
+        eight: Collection[str] = (),
+    ) -> None:
+        self.graph, self.ways, self.machine, self.chains, self.eight = graph, ways, alone(machine), chains, eight
         self._orders = axis_orders(graph)
         self._forms = operator_forms(graph, self._orders)
-        self._seconds: dict[tuple[OperatorForm, tuple[int, ...]], Fraction] = {}
+        self._seconds: dict[tuple[OperatorForm, tuple[int, ...], bool], Fraction] = {}
+        device = self.machine.device
+        if eight and device.name not in FLOAT8:
+            raise MachineError(f"{machine.name}, [[device_class]] {device.name!r}", "multiplies no float8")
+        peaks = tuple((t, 2 * p if t == "bfloat16" else p) for t, p in device.peaks)
+        self._fast = replace(self.machine, device=replace(device, peaks=peaks, products=tuple(map(_halved, device.products))))
 
     def share(self, op: Operator) -> dict[str, int]:
         """Positions of every axis that are here."""
@@ -66,13 +101,20 @@ class Device:
         """The time of an operator's box.  Raises `MachineError` if the machine lacks the element type's peak."""
         form, share = self._forms[op.name], self.share(op)
         sizes = tuple(share[name] for name in self._orders[operator_key(op.name)])
-        key = form, sizes
+        key = form, sizes, op.name in self.eight
         if key not in self._seconds:
             blocks = tuple(np.array([[[0, n]]], dtype=np.int64) for n in sizes)
             whole = np.ones((1, len(sizes) + 1, 1), dtype=np.int64)
             tables = AxisTables((1,), form.axes, whole, blocks, np.zeros((1, len(sizes)), dtype=np.int64))
-            self._seconds[key] = int(operator_costs(form, tables, self.machine).times[0]) * UNIT
+            priced = operator_costs(form, tables, self._fast if key[2] else self.machine)
+            time, by = int(priced.times[0]) * UNIT, FORMULAS[priced.decided[0]]
+            tensor = by in (Formula.PRODUCT, Formula.COMPUTE) and op.kind in (NodeKind.CONTRACT, NodeKind.GROUPED)
+            self._seconds[key] = time / STEADY.get(self.machine.device.name, 1) if tensor else time
         return self._seconds[key]
+
+    def cast_seconds(self, size: int) -> Fraction:
+        """A 16-bit operand of `size` bytes cast to float8, as it is and transposed."""
+        return Fraction(2 * size) / self.machine.device.bandwidth + self.machine.device.launch
 
     def bytes_of(self, op: Operator) -> int:
         """Bytes of the share of the result that is here."""
@@ -99,7 +141,9 @@ class Device:
         return prod(self.share(op).values()) * self.graph.flops_per_point(op)
 
     def kernels(self, operators: Sequence[Operator]) -> list[Kernel]:
-        """The operators (of one pass, in graph order) with chains of maps put together."""
+        """The operators (of one pass, in graph order), with chains of maps put together where there are any."""
+        if not self.chains:
+            return [Kernel(self.seconds(op), (op.name,)) for op in operators]
         return [
             Kernel(self.seconds(chain[0]) if len(chain) == 1 else self._of_chain(chain), tuple(o.name for o in chain))
             for chain in self._chains(operators)
@@ -150,6 +194,11 @@ class Device:
         moved += sum(read.values())
         work = sum(self.flops(op) for op in chain)
         return max(Fraction(work) / device.peak("float32"), Fraction(moved) / device.bandwidth) + device.launch
+
+
+def _halved(form: ProductForm) -> ProductForm:
+    """A product form at twice the rate."""
+    return replace(form, tiles=tuple((rows, columns, time / 2) for rows, columns, time in form.tiles))
 
 
 def elementwise(op: Operator) -> bool:

@@ -51,11 +51,11 @@ def machine(name: str) -> Machine:
 
 @lru_cache(maxsize=2048)
 def _work(
-    model: Model, seq: int, kind: str, flags: Flags, again: bool, attention: Attention, eight: bool, frozen: bool
+    model: Model, seq: int, kind: str, flags: Flags, again: bool, attention: Attention, eight: bool, frozen: bool, chains: bool
 ) -> StageWork:
     graph = with_attention(model.graph(flags.micro_batch * flags.ep, seq, flags.tp), attention)
     step = build_step(graph, "adamw", None, recompute="all" if again else "none", precision="bf16-master")
-    return stage_work(step, machine(kind), flags, flags.micro_batch, frozen=frozen, eight=eight)
+    return stage_work(step, machine(kind), flags, flags.micro_batch, frozen=frozen, eight=eight, chains=chains)
 
 
 def of_row(row: Published, again: bool) -> Composed:
@@ -63,7 +63,7 @@ def of_row(row: Published, again: bool) -> Composed:
     shape = replace(row.model, layers=1)
     degrees = replace(row.flags, pp=1, zero=0)
     one = row.machine.partition(":")[0]
-    work = _work(shape, row.seq, one, degrees, again, row.attention, row.eight, row.frozen)
+    work = _work(shape, row.seq, one, degrees, again, row.attention, row.eight, row.frozen, row.chains)
     carried = Carried(row.micro_batches, row.flags.micro_batch, row.chunks, row.model.layers, row.ends, row.hidden)
     return composed(work, machine(row.machine), row.flags, carried)
 

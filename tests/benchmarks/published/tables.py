@@ -149,6 +149,7 @@ def llmfoundry(r: Row) -> Published:
         micro_batches(whole(r, "global_batch", 0), gpus, each),
         again=float(r["recompute"] == "True"),
         eight="fp8" in r["precision"],
+        chains=False,
         hidden=MEGATRON,
     )
 
@@ -181,6 +182,7 @@ def torchtitan(r: Row) -> Published:
         ends=ends,
         again=again,
         eight=r["precision"].startswith("float8"),
+        chains=r["compile"] == "1",
         hidden=frozenset({"gradients", "weights", *(["tensor"] if r["async_tp"] == "1" else [])}),
         memory_bytes=float(r["memory_gib"] or 0) * 2**30,
     )
