@@ -33,10 +33,11 @@ OVERLAPS: Final = ("tensor", "gradients", "weights", "sends")
 """What a framework may hide: collectives of tensor parallel devices, reductions of gradients, gathers of weights, sends
 between stages."""
 
-HOST: Final = Fraction(25, 10**6)
-"""Seconds in which Python launches a kernel of a step that is not captured as a graph.  Measured by us: BERT-large's step
-of 24 layers takes 33.8 ms eagerly on an H100, whatever its rows are (tests/data/measured/gpu/h100-steps.csv), for 56
-kernels of ours a layer."""
+HOST: Final = Fraction(56, 10**6)
+"""Seconds in which Python launches a kernel of a step that is not captured as a graph: an assumption, in the middle of two
+sources that are far from each other.  25: BERT-large's step of 24 layers takes 33.8 ms eagerly on an H100, whatever its rows
+are (tests/data/measured/gpu/h100-steps.csv).  125: a layer of Megatron's functional tests (hidden 512, A100, tests/data/
+measured/megatron) takes 6 ms, forward and backward.  Only steps of narrow models depend on it."""
 
 
 @dataclass(frozen=True)
@@ -57,7 +58,8 @@ class Carried:
 
 @dataclass(frozen=True)
 class Composed:
-    """`seconds` of a step, `terms` of them; `memory`: bytes of every stage's devices by part; `mfu` against `peak` flop/s
+    """`seconds` of a step, `terms` of them; `bound`: seconds that no completion is below in the plan's model, for the
+    operators of its slowest stage alone; `memory`: bytes of every stage's devices by part; `mfu` against `peak` flop/s
     of `dtype`, the machine's own.
     """
 
@@ -151,7 +153,8 @@ def composed(work: StageWork, machine: Machine, flags: Flags, carried: Carried) 
     peak = machine.device.peak("bfloat16")
     mfu = Fraction(3 * layers * m * links.copies) / (machine.devices * peak * seconds)
     held = tuple(_memory(s, names, work, links, flags, carried) for s, names in enumerate(cells))
-    return Composed(seconds, terms, held, mfu, peak)
+    least = m * max(sum((work.parts[n].least for n in names), Fraction(0)) for names in cells)
+    return Composed(seconds, terms, held, mfu, peak, bound=least)
 
 
 def layers_of_stages(work: StageWork, flags: Flags, carried: Carried) -> list[list[str]]:

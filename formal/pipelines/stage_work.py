@@ -59,7 +59,8 @@ class Pass:
 class Part:
     """A layer, or an end: passes `F`, `B`, `U`; bytes that one micro-batch keeps; bytes of the weights of this part here
     as they are stored, as they are used, of their gradients and of their moments; `rows`: bytes that cross to the
-    experts of other devices in one pass; `work`: of products and attention of the whole micro-batch, forward.
+    experts of other devices in one pass; `work`: of products and attention of the whole micro-batch, forward;
+    `least`: seconds that no completion is below in the plan's model, for its operators alone.
     """
 
     passes: dict[str, Pass] = field(default_factory=lambda: {p: Pass() for p in "FBU"})
@@ -70,6 +71,7 @@ class Part:
     moments: int = 0
     rows: int = 0
     work: int = 0
+    least: Fraction = Fraction(0)
     largest: int = 0
 
 
@@ -126,7 +128,10 @@ def stage_work(
     for name, part in parts.items():
         for kind in "FBU":
             here = [op for op in graph.operators if where[op.name] == name and passes[op.name] == kind]
-            _price(part.passes[kind], device, [op for op in here if op.name not in free])
+            running = [op for op in here if op.name not in free]
+            _price(part.passes[kind], device, running)
+            if kind != "U" and name not in (ONCE, NEVER):
+                part.least += _least(device, running, kind, batch // micro_batch * flags.tp * flags.cp)
             if kind == "F":
                 part.work = sum(graph.work(op) for op in here if op.kind in _WORKING) * micro_batch // batch
     _cast(parts, device, where, passes)
@@ -138,7 +143,7 @@ def stage_work(
                 found = parts[where[op.name]].passes[passes[op.name]]
                 found.keys += sum(device.read_by(op, i) for i in (1, 2)) * (1 if passes[op.name] == "F" else 2)
     if flags.ep > 1:
-        _exchange(parts, device, where, passes)
+        _exchange(parts, device, where, passes, flags)
     stream = max((device.bytes_of(op) for op in graph.operators if op.name.endswith(".ffn.add")), default=0)
     return StageWork(parts, names, stream)
 
@@ -183,6 +188,13 @@ def _is_free(
     if op.function == "attention_lse" or (op.kind is NodeKind.SCATTER and where[op.name] == LAST):
         return True
     return frozen and (op.output.tensor in trained or op.name.endswith(".next"))
+
+
+def _least(device: Device, operators: list[Operator], kind: str, devices: int) -> Fraction:
+    """What no completion is below: forward as the settings place it, backward products spread as well as can be."""
+    if kind == "F":
+        return sum((device.planned(op) for op in operators if op.kind in _WORKING), Fraction(0))
+    return sum((device.least(op, devices) for op in operators), Fraction(0))
 
 
 def _is_narrow(op: Operator, graph: Graph, where: Mapping[str, str]) -> bool:
@@ -302,13 +314,12 @@ def _hold(
 
 
 def _exchange(
-    parts: Mapping[str, Part], device: Device, where: Mapping[str, str], passes: Mapping[str, str]
+    parts: Mapping[str, Part], device: Device, where: Mapping[str, str], passes: Mapping[str, str], flags: Flags
 ) -> None:
     """Fill in the rows that go to experts and come back, once each."""
     for op in device.graph.operators:
         if op.kind is NodeKind.GROUPED and passes[op.name] == "F" and op.name.endswith(".gate"):
             share = device.share(op)
-            ways = device.ways[op.name].get("e", 1)
             chosen = share.get("j", 1)
-            rows = share["b"] * share["s"] * chosen // ways
+            rows = share["b"] * share["s"] * chosen // (flags.tp if flags.sequence_parallel else 1)
             parts[where[op.name]].rows += rows * share["m"] * device.graph.tensor(op.inputs[0].tensor).element_bytes

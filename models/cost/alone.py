@@ -16,6 +16,7 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from fractions import Fraction
+from functools import lru_cache
 from math import prod
 from types import MappingProxyType
 from typing import Final
@@ -24,13 +25,13 @@ import numpy as np
 
 from ..layout.classes import axis_orders, operator_key
 from ..layout.layout import AxisTables
-from ..machine.machine import Machine
+from ..machine.machine import Machine, load_machine
 from ..machine.measured import ProductForm
-from ..machine.parts import MachineError
+from ..machine.parts import DeviceClass, MachineError
 from ..program.graph import Graph
 from ..program.operators import NodeKind, Operator
 from .cost import FORMULAS, UNIT, Formula, operator_costs
-from .forms import OperatorForm, operator_forms
+from .forms import OperandForm, OperatorForm, operator_forms
 
 STEADY: Final[Mapping[str, Fraction]] = MappingProxyType(
     {"a100": Fraction(953, 1000), "h100": Fraction(860, 1000), "h200": Fraction(865, 1000)}
@@ -38,8 +39,12 @@ STEADY: Final[Mapping[str, Fraction]] = MappingProxyType(
 """Device class -> rate of long products over what their measured form says, which was fitted on products of all lengths:
 a kernel of a millisecond ends before the clock falls to what the power allows, a step does not.  Medians of 13 products of
 1e13 operations and more (10 to 100 ms each) of ai-dynamo/aiconfigurator 095f58a, gemm, bf16, on A100 and H100, and of 3 of
-3e12 and more, measured by us on an H200 (tests/data/measured/gpu/h200-products.csv).  Classes without a form have the
-median of large products as their peak already."""
+3e12 and more, measured by us on an H200 (tests/data/measured/gpu/h200-products.csv).  Classes without a form borrow that of
+the H100, and its rate."""
+
+LIKE: Final = "dgx-h100"
+"""Whose forms of products and attention a class borrows where it has none, faster or slower as their bf16 peaks are: an
+assumption, that it keeps the same share of its peak at every size."""
 
 FLOAT8: Final = frozenset({"h100", "h200", "b200", "gb200"})
 """Device classes that multiply float8, at twice the rate of bfloat16: NVIDIA's data sheets."""
@@ -85,8 +90,9 @@ class Device:
         self.graph, self.ways, self.machine, self.chains, self.eight = graph, ways, alone(machine), chains, eight
         self._orders = axis_orders(graph)
         self._forms = operator_forms(graph, self._orders)
-        self._seconds: dict[tuple[OperatorForm, tuple[int, ...], bool], Fraction] = {}
-        device = self.machine.device
+        self._seconds: dict[tuple[OperatorForm, tuple[int, ...], bool], tuple[Fraction, Fraction]] = {}
+        device = with_forms(self.machine.device)
+        self.machine = replace(self.machine, device=device)
         if eight and device.name not in FLOAT8:
             raise MachineError(f"{machine.name}, [[device_class]] {device.name!r}", "multiplies no float8")
         peaks = tuple((t, 2 * p if t == "bfloat16" else p) for t, p in device.peaks)
@@ -97,10 +103,11 @@ class Device:
         ways = self.ways.get(op.name, {})
         return {a.name: -(-a.extent // ways.get(a.name, 1)) for a in op.axes}
 
-    def seconds(self, op: Operator) -> Fraction:
-        """The time of an operator's box.  Raises `MachineError` if the machine lacks the element type's peak."""
+    def _priced(self, op: Operator) -> tuple[Fraction, Fraction]:
         form, share = self._forms[op.name], self.share(op)
         sizes = tuple(share[name] for name in self._orders[operator_key(op.name)])
+        if op.kind is NodeKind.GROUPED and form.even and (ways := self.ways.get(op.name, {}).get(op.rows, 1)) > 1:
+            form = _of_local_groups(form, ways)  # rows came here: those of the experts that are here
         key = form, sizes, op.name in self.eight
         if key not in self._seconds:
             blocks = tuple(np.array([[[0, n]]], dtype=np.int64) for n in sizes)
@@ -109,8 +116,28 @@ class Device:
             priced = operator_costs(form, tables, self._fast if key[2] else self.machine)
             time, by = int(priced.times[0]) * UNIT, FORMULAS[priced.decided[0]]
             tensor = by in (Formula.PRODUCT, Formula.COMPUTE) and op.kind in (NodeKind.CONTRACT, NodeKind.GROUPED)
-            self._seconds[key] = time / STEADY.get(self.machine.device.name, 1) if tensor else time
+            self._seconds[key] = time, time / STEADY.get(self.machine.device.name, STEADY["h100"]) if tensor else time
         return self._seconds[key]
+
+    def seconds(self, op: Operator) -> Fraction:
+        """The time of an operator's box in a step.  Raises `MachineError` if the machine lacks the element type's peak."""
+        return self._priced(op)[1]
+
+    def planned(self, op: Operator) -> Fraction:
+        """The time that a plan has for the box: at the clock of a single kernel."""
+        return self._priced(op)[0]
+
+    def least(self, op: Operator, devices: int) -> Fraction:
+        """What a product or an attention takes at least, spread over `devices` in whatever way; 0 for other operators."""
+        if op.kind not in (NodeKind.CONTRACT, NodeKind.GROUPED, NodeKind.ATTENTION):
+            return Fraction(0)
+        device = (self._fast if op.name in self.eight else self.machine).device
+        dtype = self.graph.computed_in(op)
+        form, seen = device.product(dtype), device.attention(dtype, "backward")
+        fastest = [1 / device.peak(dtype), *([form.pace] if form else [])]
+        if op.kind is NodeKind.ATTENTION:
+            fastest += [seen.pace] if seen else []
+        return self.graph.work(op) * min(fastest) / devices
 
     def cast_seconds(self, size: int) -> Fraction:
         """A 16-bit operand of `size` bytes cast to float8, as it is and transposed."""
@@ -194,6 +221,39 @@ class Device:
         moved += sum(read.values())
         work = sum(self.flops(op) for op in chain)
         return max(Fraction(work) / device.peak("float32"), Fraction(moved) / device.bandwidth) + device.launch
+
+
+def _of_local_groups(form: OperatorForm, ways: int) -> OperatorForm:
+    """A grouped product of a part of its groups, as if there were no others."""
+    axes = tuple(replace(a, extent=-(-a.extent // ways)) if a.name == form.rows else a for a in form.axes)
+
+    def local(operand: OperandForm) -> OperandForm:
+        sizes = zip(operand.shape, operand.index, strict=True)
+        return replace(operand, shape=tuple(-(-n // ways) if i.single == form.rows else n for n, i in sizes))
+
+    return replace(form, axes=axes, inputs=tuple(map(local, form.inputs)), output=local(form.output))
+
+
+@lru_cache(maxsize=64)
+def with_forms(device: DeviceClass) -> DeviceClass:
+    """The class with measured forms of products and attention, borrowed where it has none of its own.
+
+    >>> from ..machine.machine import load_machine
+    >>> here = load_machine("dgx-a100").device
+    >>> len(here.attentions), len(with_forms(here).attentions), with_forms(here).products == here.products
+    (0, 4, True)
+    """
+    like = load_machine(LIKE).device
+    if not any(name == "bfloat16" for name, _ in device.peaks):
+        return device
+    faster = device.peak("bfloat16") / like.peak("bfloat16")
+    products = device.products or tuple(
+        replace(f, tiles=tuple((m, n, time / faster) for m, n, time in f.tiles)) for f in like.products
+    )
+    attentions = device.attentions or tuple(
+        replace(f, pace=f.pace / faster, pair=f.pair / faster, row=f.row / faster) for f in like.attentions
+    )
+    return replace(device, products=products, attentions=attentions)
 
 
 def _halved(form: ProductForm) -> ProductForm:

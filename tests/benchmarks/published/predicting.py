@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 from fractions import Fraction
 from functools import lru_cache
 
-from shardproof.formal.pipelines.composed import Carried, Composed, composed
+from shardproof.formal.pipelines.composed import HOST, Carried, Composed, composed
 from shardproof.formal.pipelines.stage_work import StageWork, stage_work
 from shardproof.models.layout.targets.degrees import Flags
 from shardproof.models.machine.machine import Machine, load_machine
@@ -64,7 +64,7 @@ def of_row(row: Published, again: bool) -> Composed:
     degrees = replace(row.flags, pp=1, zero=0)
     one = row.machine.partition(":")[0]
     work = _work(shape, row.seq, one, degrees, again, row.attention, row.eight, row.frozen, row.chains)
-    carried = Carried(row.micro_batches, row.flags.micro_batch, row.chunks, row.model.layers, row.ends, row.hidden)
+    carried = Carried(row.micro_batches, row.flags.micro_batch, row.chunks, row.model.layers, row.ends, row.hidden, Fraction(0) if row.captured else HOST)
     return composed(work, machine(row.machine), row.flags, carried)
 
 

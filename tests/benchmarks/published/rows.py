@@ -91,7 +91,8 @@ MODELS: Mapping[str, Model] = {
 @dataclass(frozen=True)
 class Published:
     """One measured step.  `again`: the part of the forward pass that is computed again; `eight`: products of layers in
-    float8; `frozen`: adapters alone learn; `chains`: maps are fused; `group`: rows that differ in the configuration only.
+    float8; `frozen`: adapters alone learn; `chains`: maps are fused; `captured`:
+    the step is a CUDA graph; `group`: rows that differ in the configuration only.
     """
 
     family: str
@@ -110,6 +111,7 @@ class Published:
     eight: bool = False
     frozen: bool = False
     chains: bool = True
+    captured: bool = False
     hidden: frozenset[str] = frozenset({"gradients", "weights", "sends"})
     group: Hashable = None
     memory_bytes: float = 0.0

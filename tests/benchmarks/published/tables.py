@@ -90,6 +90,7 @@ def mlperf(r: Row) -> Published:
         ends=True,
         eight=bool(whole(r, "fp8", 0)),
         hidden=frozenset({*hidden, "sends"}),
+        captured=r["gpu"] == "GB200",
     )
 
 
@@ -104,7 +105,8 @@ def dgxc(r: Row) -> Published:
     gpus, tp, pp, cp, ep = (whole(r, c, 1) for c in ("gpus", "tp", "pp", "cp", "ep"))
     each, maxtext = whole(r, "micro_batch", 1), r["family"].startswith("maxtext")
     copies = gpus // (tp * pp * cp)
-    ends = bool(pp > 1 and (model.layers % (pp * whole(r, "vp", 1))))
+    chunks = whole(r, "vp", max(1, model.layers // pp)) if pp > 1 else 1  # blank: one layer a chunk, as the recipes set
+    ends = model.layers % (pp * chunks) != 0
     flags = Flags("Megatron", tp=tp, pp=pp, cp=cp, ep=ep, sequence_parallel=tp > 1, zero=3 if maxtext else 1, micro_batch=each)
     return Published(
         "dgxc",
@@ -116,7 +118,7 @@ def dgxc(r: Row) -> Published:
         gpus,
         flags,
         micro_batches(whole(r, "global_batch", 0), copies, each),
-        chunks=whole(r, "vp", 1) if pp > 1 else 1,
+        chunks=chunks,
         ends=ends,
         again=float(maxtext),
         eight=r["precision"] == "fp8",
@@ -155,11 +157,11 @@ def llmfoundry(r: Row) -> Published:
 
 
 def torchtitan(r: Row) -> Published:
-    """torchtitan's Llama on H100s of 96 GB and 500 W, priced as DGX H100, and on H200."""
+    """torchtitan's Llama; its H100s of 96 GB, 2.4 TB/s and 500 W are no DGX H100."""
     model = MODELS.get(f"llama-{r['model']}")
     if model is None:
         raise Unread("no shape of this model is known")
-    name = {"h100_96gb_500w": "dgx-h100", "h200": "dgx-h200"}.get(r["gpu"])
+    name = {"h100": "dgx-h100", "h200": "dgx-h200"}.get(r["gpu"])
     if name is None:
         raise Unread(f"no machine file of {r['gpu']}")
     gpus, tp, pp, cp = (whole(r, c, 1) for c in ("gpus", "tp", "pp", "cp"))
