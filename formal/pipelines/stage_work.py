@@ -285,9 +285,11 @@ def _hold(
 ) -> None:
     """Fill in the bytes of activations, weights, gradients and moments."""
     graph, readers = step.graph, step.graph.readers()
+    gradient_names = {gradient for _, gradient in step.trained}
     for op in graph.operators:
         part = parts[where[op.name]]
-        part.largest = max(part.largest, device.bytes_of(op))
+        if passes[op.name] != "U" and where[op.name] not in (ONCE, NEVER) and op.output.tensor not in gradient_names:
+            part.largest = max(part.largest, device.bytes_of(op))
         later = any(passes[graph.operators[i].name] == "B" for i, _ in readers[op.output.tensor])
         if passes[op.name] == "F" and later and where[op.name] not in (ONCE, NEVER):
             part.kept += device.bytes_of(op)

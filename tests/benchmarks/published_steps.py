@@ -3,7 +3,7 @@
     python tests/benchmarks/published_steps.py --judge DIR [--json] [--only FAMILY ..] [--page]
 
 DIR is laid out as ../shared/data/measured (any file, any row may be missing).  Every row becomes a configuration
-(`published/tables.py`), one layer of which is priced on the package's machine file, and the step composed
+(`configurations/tables.py`), one layer of which is priced on the package's machine file, and the step composed
 (`formal/pipelines/composed.py`), or it is counted in `left_out` with the reason.
 
     mean_error, worst       of | predicted / measured - 1 |
@@ -23,8 +23,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
-from published.predicting import Told, predicted
-from published.tables import everything
+from configurations.predicting import Told, predicted
+from configurations.tables import everything
 
 from measured.judging import spearman
 
@@ -93,7 +93,7 @@ def main(arguments: list[str] | None = None) -> int:
             print(f"{one.error:+7.1%} {row.family} {row.label}: {one.seconds:.4g} of {row.seconds:.4g} s {one.words}", file=sys.stderr)
     result = document(told, found.left_out)
     if given.page:
-        from published.page import page
+        from configurations.page import page
 
         PAGE.write_text(page(told, result), encoding="utf-8")
     print(json.dumps(result) if given.json else json.dumps(result, indent=1))
