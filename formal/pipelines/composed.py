@@ -34,10 +34,10 @@ OVERLAPS: Final = ("tensor", "gradients", "weights", "sends")
 between stages."""
 
 HOST: Final = Fraction(56, 10**6)
-"""Seconds in which Python launches a kernel of a step that is not captured as a graph: an assumption, in the middle of two
-sources that are far from each other.  25: BERT-large's step of 24 layers takes 33.8 ms eagerly on an H100, whatever its rows
-are (tests/data/measured/gpu/h100-steps.csv).  125: a layer of Megatron's functional tests (hidden 512, A100, tests/data/
-measured/megatron) takes 6 ms, forward and backward.  Only steps of narrow models depend on it."""
+"""Seconds in which Python launches a kernel of a step that is not captured as a graph: an assumption, in the middle of
+two sources that are far from each other.  25: BERT-large's step of 24 layers takes 33.8 ms eagerly on an H100, whatever
+its rows are (tests/data/measured/gpu/h100-steps.csv).  125: a layer of Megatron's functional tests takes 6 ms, forward
+and backward (hidden 512, A100, ../shared/data/measured/megatron).  Only steps of narrow models depend on it."""
 
 
 @dataclass(frozen=True)
@@ -59,8 +59,8 @@ class Carried:
 @dataclass(frozen=True)
 class Composed:
     """`seconds` of a step, `terms` of them; `bound`: seconds that no completion is below in the plan's model, for the
-    operators of its slowest stage alone; `memory`: bytes of every stage's devices by part; `mfu` against `peak` flop/s
-    of `dtype`, the machine's own.
+    operators of its slowest stage alone; `memory`: bytes of every stage's devices by part; `mfu`: three times the work
+    of products and attention forward (a causal mask's pairs once) against `peak` flop/s of `dtype`, the machine's own.
     """
 
     seconds: Fraction
@@ -68,8 +68,8 @@ class Composed:
     memory: tuple[Mapping[str, int], ...]
     mfu: Fraction
     peak: Fraction
-    dtype: str = "bfloat16"
-    bound: Fraction = Fraction(0)
+    dtype: str
+    bound: Fraction
 
     @property
     def memory_bytes(self) -> int:
@@ -150,11 +150,11 @@ def composed(work: StageWork, machine: Machine, flags: Flags, carried: Carried) 
         terms[name] = max(ends, key=lambda x: sum(x))[k]
     seconds = sum(terms.values(), Fraction(0))
     layers = sum(sum(work.parts[n].work for n in names) for names in cells)
-    peak = machine.device.peak("bfloat16")
+    peak = machine.device.peak(work.dtype)
     mfu = Fraction(3 * layers * m * links.copies) / (machine.devices * peak * seconds)
     held = tuple(_memory(s, names, work, links, flags, carried) for s, names in enumerate(cells))
     least = m * max(sum((work.parts[n].least for n in names), Fraction(0)) for names in cells)
-    return Composed(seconds, terms, held, mfu, peak, bound=least)
+    return Composed(seconds, terms, held, mfu, peak, work.dtype, least)
 
 
 def layers_of_stages(work: StageWork, flags: Flags, carried: Carried) -> list[list[str]]:
@@ -273,5 +273,3 @@ def in_flight(stage: int, stages: int, micro_batches: int, chunks: int) -> Fract
     if chunks == 1:
         return Fraction(min(micro_batches, stages - stage))
     return min(Fraction(micro_batches), Fraction(2 * (stages - stage - 1) + (chunks - 1) * stages + 1, chunks))
-
-

@@ -57,10 +57,11 @@ class Pass:
 
 @dataclass
 class Part:
-    """A layer, or an end: passes `F`, `B`, `U`; bytes that one micro-batch keeps; bytes of the weights of this part here
-    as they are stored, as they are used, of their gradients and of their moments; `rows`: bytes that cross to the
+    """A layer, or an end: passes `F`, `B`, `U`; bytes that one micro-batch keeps; bytes of the weights of this part
+    here as they are stored, as they are used, of their gradients and of their moments; `rows`: bytes that cross to the
     experts of other devices in one pass; `work`: of products and attention of the whole micro-batch, forward;
-    `least`: seconds that no completion is below in the plan's model, for its operators alone.
+    `least`: seconds that no completion is below in the plan's model, for its operators alone; `largest`: bytes of the
+    largest result that comes and goes.
     """
 
     passes: dict[str, Pass] = field(default_factory=lambda: {p: Pass() for p in "FBU"})
@@ -78,12 +79,13 @@ class Part:
 @dataclass(frozen=True)
 class StageWork:
     """`parts`: name -> part; `layers`: names of the layers, in order; `stream`: bytes here of what goes from layer to
-    layer.
+    layer; `dtype`: in which most of the products are.
     """
 
     parts: Mapping[str, Part]
     layers: tuple[str, ...]
     stream: int
+    dtype: str
 
     @property
     def first(self) -> Part:
@@ -107,9 +109,9 @@ def stage_work(
 ) -> StageWork:
     """The parts of a step under the degrees of `flags`, for micro-batches of `micro_batch` samples on a copy.
 
-    `frozen`: weights of layers are not trained (adapters), so that their gradients are not computed; `eight`: products of
-    layers are in float8; `chains`: maps that follow each other are one kernel.  Raises `InputError` for a graph without
-    layers, and degrees that do not divide it, `MachineError` for float8 where the device has none.
+    `frozen`: weights of layers are not trained (adapters), so that their gradients are not computed; `eight`: products
+    of layers are in float8; `chains`: maps that follow each other are one kernel.  Raises `InputError` for a graph
+    without layers, and degrees that do not divide it, `MachineError` for float8 where the device has none.
     """
     graph = step.graph
     batch = max((a.extent for op in graph.operators for a in op.axes if a.name == "b"), default=1)
@@ -142,10 +144,11 @@ def stage_work(
             if op.kind is NodeKind.ATTENTION and op.name not in free:
                 found = parts[where[op.name]].passes[passes[op.name]]
                 found.keys += sum(device.read_by(op, i) for i in (1, 2)) * (1 if passes[op.name] == "F" else 2)
-    if flags.ep > 1:
+    if any(op.kind is NodeKind.GROUPED for op in graph.operators):
         _exchange(parts, device, where, passes, flags)
     stream = max((device.bytes_of(op) for op in graph.operators if op.name.endswith(".ffn.add")), default=0)
-    return StageWork(parts, names, stream)
+    types = [graph.computed_in(op) for op in graph.operators if op.kind in _WORKING]
+    return StageWork(parts, names, stream, max(sorted(set(types)), key=types.count) if types else "float32")
 
 
 def _parts_of(step: TrainingStep) -> dict[str, str]:
@@ -179,9 +182,7 @@ def _parts_of(step: TrainingStep) -> dict[str, str]:
     return of
 
 
-def _is_free(
-    op: Operator, graph: Graph, frozen: bool, trained: Mapping[str, str], where: Mapping[str, str]
-) -> bool:
+def _is_free(op: Operator, graph: Graph, frozen: bool, trained: Mapping[str, str], where: Mapping[str, str]) -> bool:
     """What no framework runs: the normaliser of attention again, which its forward kernel keeps; the one-hot rows of a
     loss, which are subtracted in place; and the gradients and updates of weights that are not trained.
     """
@@ -201,13 +202,12 @@ def _is_narrow(op: Operator, graph: Graph, where: Mapping[str, str]) -> bool:
     """Products of layers that multiply 16-bit operands."""
     product = op.kind in (NodeKind.CONTRACT, NodeKind.GROUPED) and len(op.reduced) > 0
     halves = sum(graph.tensor(a.tensor).dtype == "bfloat16" for a in op.inputs[:2]) == 2
-    return product and halves and where[op.name].startswith("layer") and ".scores" not in op.name and ".context" not in op.name
+    inside = where[op.name].startswith("layer")
+    return product and halves and inside and ".scores" not in op.name and ".context" not in op.name
 
 
-def _cast(
-    parts: Mapping[str, Part], device: Device, where: Mapping[str, str], passes: Mapping[str, str]
-) -> None:
-    """Fill in the casts of operands that float8 products read: everything once but weights, which are cast once a step."""
+def _cast(parts: Mapping[str, Part], device: Device, where: Mapping[str, str], passes: Mapping[str, str]) -> None:
+    """Fill in the casts of operands that float8 products read: everything once but weights, cast once a step."""
     written, done = device.graph.writer(), set[str]()
     for op in device.graph.operators:
         if op.name not in device.eight:
@@ -318,10 +318,17 @@ def _hold(
 def _exchange(
     parts: Mapping[str, Part], device: Device, where: Mapping[str, str], passes: Mapping[str, str], flags: Flags
 ) -> None:
-    """Fill in the rows that go to experts and come back, once each."""
+    """Fill in the rows that go to experts and come back, once each, and what sorts them: four kernels a pass that read
+    and write every row (by expert before they go and when they came, and back).
+    """
     for op in device.graph.operators:
         if op.kind is NodeKind.GROUPED and passes[op.name] == "F" and op.name.endswith(".gate"):
             share = device.share(op)
             chosen = share.get("j", 1)
             rows = share["b"] * share["s"] * chosen // (flags.tp if flags.sequence_parallel else 1)
-            parts[where[op.name]].rows += rows * share["m"] * device.graph.tensor(op.inputs[0].tensor).element_bytes
+            size = rows * share["m"] * device.graph.tensor(op.inputs[0].tensor).element_bytes
+            part = parts[where[op.name]]
+            part.rows += size if flags.ep > 1 else 0
+            for kind in "FB":
+                part.passes[kind].seconds += 8 * size / device.machine.device.bandwidth
+                part.passes[kind].kernels += 4

@@ -43,7 +43,7 @@ def audit_pipelined(
     with Watch("auditing") as watch:
         report = audit_pipeline(request, settings.flags, clock, lambda words: watch.update(words, None, None))
     if report.nothing:
-        return _nothing_fits(publisher, report, settings, clock, output, as_json)
+        return _nothing_fits(publisher, request, report, settings, clock, output, as_json)
     plan, published = report.plan, None
     with Watch("checking") as watch, clock.phase("check"):
         if plan.best is not None:
@@ -74,6 +74,7 @@ def audit_pipelined(
 
 def _nothing_fits(
     publisher: Publisher,
+    request: PipelineRequest,
     report: PipelineAudit,
     settings: Settings,
     clock: TimeLimit,
@@ -94,7 +95,8 @@ def _nothing_fits(
     assumed = [KEEPS] if report.given.case.micro > 1 or len(report.nothing) > 1 else []
     if as_json:
         none = {"lower_bound": None, "strategy_lower_bound": None, "conflict": conflict(problem, claim)}
-        found = {**_document(report, None, checked), **none, **priced(request, report, settings), "assumptions": [*problem.assumptions, *assumed]}
+        none |= priced(request, report, settings)
+        found = {**_document(report, None, checked), **none, "assumptions": [*problem.assumptions, *assumed]}
         spent = {"seconds": round(clock.elapsed_s, 3), "processor_seconds": round(clock.processor_s, 3)}
         emit({**found, "settings": settings.to_json(), **spent})
         return code
@@ -127,10 +129,8 @@ def priced_lines(request: PipelineRequest, report: PipelineAudit, settings: Sett
     if isinstance(found, str):
         return [f"the configuration as it runs is not priced: {found}"]
     peak = f"{float(found.peak) / 1e12:g} Tflop/s"
-    return [
-        f"as these settings run it, estimated: {float(found.seconds):.4g} s, {bytes_text(found.memory_bytes)} on the "
-        f"fullest device, {float(found.mfu):.1%} of {peak} a device"
-    ]
+    memory, share = bytes_text(found.memory_bytes), f"{float(found.mfu):.1%} of {peak} a device"
+    return [f"as these settings run it: about {float(found.seconds):.4g} s, {memory} on the fullest device, {share}"]
 
 
 def _estimate(request: PipelineRequest, report: PipelineAudit, settings: Settings) -> Composed | str:

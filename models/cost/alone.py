@@ -32,22 +32,32 @@ from ..program.graph import Graph
 from ..program.operators import NodeKind, Operator
 from .cost import FORMULAS, UNIT, Formula, operator_costs
 from .forms import OperandForm, OperatorForm, operator_forms
+from .products import product_times
 
 STEADY: Final[Mapping[str, Fraction]] = MappingProxyType(
     {"a100": Fraction(953, 1000), "h100": Fraction(860, 1000), "h200": Fraction(865, 1000)}
 )
-"""Device class -> rate of long products over what their measured form says, which was fitted on products of all lengths:
-a kernel of a millisecond ends before the clock falls to what the power allows, a step does not.  Medians of 13 products of
-1e13 operations and more (10 to 100 ms each) of ai-dynamo/aiconfigurator 095f58a, gemm, bf16, on A100 and H100, and of 3 of
-3e12 and more, measured by us on an H200 (tests/data/measured/gpu/h200-products.csv).  Classes without a form borrow that of
-the H100, and its rate."""
+"""Device class -> rate of long products over what their measured form says, which was fitted on products of all
+lengths: a kernel of a millisecond ends before the clock falls to what the power allows, a step does not.  Medians of 13
+products of 1e13 operations and more (10 to 100 ms each) of ai-dynamo/aiconfigurator 095f58a, gemm, bf16, on A100 and
+H100, and of 3 of 3e12 and more, measured by us on an H200 (tests/data/measured/gpu/h200-products.csv).  Who borrows the
+H100's forms borrows its rate; all others are taken at their word."""
 
-LIKE: Final = "dgx-h100"
-"""Whose forms of products and attention a class borrows where it has none, faster or slower as their bf16 peaks are: an
-assumption, that it keeps the same share of its peak at every size."""
+EAGER: Final[Mapping[str, Fraction]] = MappingProxyType(
+    {"layer_norm": Fraction(686, 1000), "rms_norm": Fraction(762, 1000)}
+)
+"""Function -> the part of the memory's rate that PyTorch's own kernels of it reach, bf16, where nothing is fused:
+medians of results of 128 MiB and more, measured by us (tests/data/measured/gpu/h100-memory.csv)."""
 
 FLOAT8: Final = frozenset({"h100", "h200", "b200", "gb200"})
 """Device classes that multiply float8, at twice the rate of bfloat16: NVIDIA's data sheets."""
+
+ALIKE: Final = FLOAT8 | {"a100"}
+"""Device classes that may borrow forms."""
+
+LIKE: Final = "dgx-h100"
+"""Whose forms of products and attention a class of `ALIKE` borrows where it has none, faster or slower as their bf16
+peaks are: an assumption, that it keeps the same share of its peak at every size."""
 
 Ways = Mapping[str, int]
 """Axis -> into how many parts it is cut; what is left out is whole."""
@@ -75,8 +85,8 @@ def alone(machine: Machine) -> Machine:
 class Device:
     """Prices of one device for the operators of `graph`, cut into `ways` (operator -> axis -> parts).
 
-    `chains`: maps are put together; `eight`: names of products in float8.  Raises `MachineError` where the device has no
-    float8 and some are.
+    `chains`: maps are put together; `eight`: names of products in float8.  Raises `MachineError` where the device has
+    no float8 and some are.
     """
 
     def __init__(
@@ -91,12 +101,16 @@ class Device:
         self._orders = axis_orders(graph)
         self._forms = operator_forms(graph, self._orders)
         self._seconds: dict[tuple[OperatorForm, tuple[int, ...], bool], tuple[Fraction, Fraction]] = {}
-        device = with_forms(self.machine.device)
+        own = self.machine.device
+        device = with_forms(own)
+        lent = STEADY["h100"] if device.products != own.products else Fraction(1)
+        self.steady = STEADY.get(own.name, Fraction(1)) if own.products else lent
         self.machine = replace(self.machine, device=device)
         if eight and device.name not in FLOAT8:
             raise MachineError(f"{machine.name}, [[device_class]] {device.name!r}", "multiplies no float8")
         peaks = tuple((t, 2 * p if t == "bfloat16" else p) for t, p in device.peaks)
-        self._fast = replace(self.machine, device=replace(device, peaks=peaks, products=tuple(map(_halved, device.products))))
+        fast = replace(device, peaks=peaks, products=tuple(map(_halved, device.products)))
+        self._fast = replace(self.machine, device=fast)
 
     def share(self, op: Operator) -> dict[str, int]:
         """Positions of every axis that are here."""
@@ -115,12 +129,32 @@ class Device:
             tables = AxisTables((1,), form.axes, whole, blocks, np.zeros((1, len(sizes)), dtype=np.int64))
             priced = operator_costs(form, tables, self._fast if key[2] else self.machine)
             time, by = int(priced.times[0]) * UNIT, FORMULAS[priced.decided[0]]
+            if op.kind is NodeKind.GROUPED:
+                time = max(time, self._grouped(op, key[2]))
             tensor = by in (Formula.PRODUCT, Formula.COMPUTE) and op.kind in (NodeKind.CONTRACT, NodeKind.GROUPED)
-            self._seconds[key] = time, time / STEADY.get(self.machine.device.name, STEADY["h100"]) if tensor else time
+            rate = self.steady if tensor else Fraction(1)
+            if not self.chains:
+                rate *= EAGER.get(op.function.removesuffix("_gradient"), Fraction(1))
+            self._seconds[key] = time, time / rate
         return self._seconds[key]
 
+    def _grouped(self, op: Operator, eight: bool) -> Fraction:
+        """A product for each of the experts that are here, of as many rows each, by the form of products."""
+        device = (self._fast if eight else self.machine).device
+        form = device.product(self.graph.computed_in(op))
+        share, along = self.share(op), {i.single for i in op.inputs[-1].index}
+        wide = [n for a, n in share.items() if a not in along and a != op.rows]
+        if form is None or not op.even or len(wide) != 2:
+            return Fraction(0)
+        here = share[op.rows]
+        each = max(1, prod(n for a, n in share.items() if a in along) // here)
+        sizes = (here, *wide, each) if op.rows in op.output.axes else (here, each, *wide)
+        box = np.array([sizes], dtype=np.int64)
+        none = np.zeros(1, dtype=np.int64)
+        return int(product_times(form, box, none, device.peak(form.dtype), UNIT)[0]) * UNIT
+
     def seconds(self, op: Operator) -> Fraction:
-        """The time of an operator's box in a step.  Raises `MachineError` if the machine lacks the element type's peak."""
+        """The time of an operator's box in a step.  Raises `MachineError` if the machine lacks the type's peak."""
         return self._priced(op)[1]
 
     def planned(self, op: Operator) -> Fraction:
@@ -128,7 +162,7 @@ class Device:
         return self._priced(op)[0]
 
     def least(self, op: Operator, devices: int) -> Fraction:
-        """What a product or an attention takes at least, spread over `devices` in whatever way; 0 for other operators."""
+        """What a product or an attention takes at least, spread over `devices` in any way; 0 for other operators."""
         if op.kind not in (NodeKind.CONTRACT, NodeKind.GROUPED, NodeKind.ATTENTION):
             return Fraction(0)
         device = (self._fast if op.name in self.eight else self.machine).device
@@ -244,7 +278,7 @@ def with_forms(device: DeviceClass) -> DeviceClass:
     (0, 4, True)
     """
     like = load_machine(LIKE).device
-    if not any(name == "bfloat16" for name, _ in device.peaks):
+    if device.name not in ALIKE:
         return device
     faster = device.peak("bfloat16") / like.peak("bfloat16")
     products = device.products or tuple(

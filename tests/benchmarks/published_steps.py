@@ -19,13 +19,11 @@ import argparse
 import json
 import sys
 from collections.abc import Sequence
-from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
 from configurations.predicting import Told, predicted
 from configurations.tables import everything
-
 from measured.judging import spearman
 
 PAGE = Path(__file__).parent / "results" / "published-steps.md"
@@ -90,12 +88,15 @@ def main(arguments: list[str] | None = None) -> int:
             continue
         told.append(one)
         if given.rows:
-            print(f"{one.error:+7.1%} {row.family} {row.label}: {one.seconds:.4g} of {row.seconds:.4g} s {one.words}", file=sys.stderr)
+            print(
+                f"{one.error:+7.1%} {row.family} {row.label}: {one.seconds:.4g} of {row.seconds:.4g} s {one.words}",
+                file=sys.stderr,
+            )
     result = document(told, found.left_out)
     if given.page:
         from configurations.page import page
 
-        PAGE.write_text(page(told, result), encoding="utf-8")
+        PAGE.write_text(page(told, result, given.judge), encoding="utf-8")
     print(json.dumps(result) if given.json else json.dumps(result, indent=1))
     return 0
 

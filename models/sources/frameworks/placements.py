@@ -72,8 +72,9 @@ def splits(flags: Flags, graph: Graph, machine: Machine) -> tuple[tuple[str, Spl
 def shares(flags: Flags, graph: Graph, batches: int) -> dict[str, dict[str, int]]:
     """Operator -> axis -> parts, for every operator of a step and one stage of a configuration, its stages left aside.
 
-    Rows of a grouped product are those that came to the experts that are here, as many as a device sent; gradients are split as what they are gradients of; the batch into `batches` parts.  Context parallelism is taken as
-    balanced: every device has as many pairs of query and key, as zigzag or an exchange of heads gives it.
+    Rows of a grouped product are those that came to the experts that are here, as many as a device sent; gradients are
+    split as what they are gradients of; the batch into `batches` parts.  Context parallelism is taken as balanced:
+    every device has as many pairs of query and key, as zigzag or an exchange of heads gives it.
     Raises `InputError` for degrees that do not divide their axes.
 
     >>> from ..zoo import build
@@ -93,11 +94,13 @@ def shares(flags: Flags, graph: Graph, batches: int) -> dict[str, dict[str, int]
     out = {}
     for op in graph.operators:
         tensor, context = flags.tp, flags.cp
-        if op.kind is NodeKind.ATTENTION and prod(a.extent for a in op.axes if a.name in heads) % (tensor * context) == 0:
+        rows_of_heads = prod(a.extent for a in op.axes if a.name in heads)
+        if op.kind is NodeKind.ATTENTION and rows_of_heads % (tensor * context) == 0:
             tensor, context = tensor * context, 1
         rows = batches if op.kind is NodeKind.GROUPED else batches // flags.ep  # which came to their experts
         degrees = ((tensor,), (context,), (flags.ep,), (rows,))
-        out[op.name] = {a: d for a, (d,) in _split(op, flags, (heads, *_TENSOR), degrees, op.name.endswith(_OPTIMIZER)) if d > 1}
+        found = _split(op, flags, (heads, *_TENSOR), degrees, op.name.endswith(_OPTIMIZER))
+        out[op.name] = {a: d for a, (d,) in found if d > 1}
     return out
 
 

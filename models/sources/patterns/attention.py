@@ -236,11 +236,9 @@ def _band(
     return None if found is None else (found, query)
 
 
-def _band_of_positions(
-    view: View, read: Read, rows: Sequence[str], key: Sequence[str]
-) -> tuple[Bounds, str] | None:
-    """The band of positions that are compared, x + i >= y + j, too many of them to be looked at; None for any other mask,
-    or one that leaves a query without keys.
+def _band_of_positions(view: View, read: Read, rows: Sequence[str], key: Sequence[str]) -> tuple[Bounds, str] | None:
+    """The band of positions that are compared, x + i >= y + j, too many of them to be looked at; None for any other
+    mask, or one that leaves a query without keys.
     """
     op = view.writer.get(read[0])
     if op is None or op.function not in _COMPARED or len(op.inputs) != 2 or len(key) != 1:

@@ -51,7 +51,15 @@ def machine(name: str) -> Machine:
 
 @lru_cache(maxsize=2048)
 def _work(
-    model: Model, seq: int, kind: str, flags: Flags, again: bool, attention: Attention, eight: bool, frozen: bool, chains: bool
+    model: Model,
+    seq: int,
+    kind: str,
+    flags: Flags,
+    again: bool,
+    attention: Attention,
+    eight: bool,
+    frozen: bool,
+    chains: bool,
 ) -> StageWork:
     graph = with_attention(model.graph(flags.micro_batch * flags.ep, seq, flags.tp), attention)
     step = build_step(graph, "adamw", None, recompute="all" if again else "none", precision="bf16-master")
@@ -64,7 +72,15 @@ def of_row(row: Published, again: bool) -> Composed:
     degrees = replace(row.flags, pp=1, zero=0)
     one = row.machine.partition(":")[0]
     work = _work(shape, row.seq, one, degrees, again, row.attention, row.eight, row.frozen, row.chains)
-    carried = Carried(row.micro_batches, row.flags.micro_batch, row.chunks, row.model.layers, row.ends, row.hidden, Fraction(0) if row.captured else HOST)
+    carried = Carried(
+        row.micro_batches,
+        row.flags.micro_batch,
+        row.chunks,
+        row.model.layers,
+        row.ends,
+        row.hidden,
+        Fraction(0) if row.captured else HOST,
+    )
     return composed(work, machine(row.machine), row.flags, carried)
 
 
@@ -72,8 +88,8 @@ def predicted(row: Published) -> Told | str:
     """The prediction, or why there is none."""
     try:
         sides = [(of_row(row, bool(k)), Fraction(w)) for k, w in ((0, 1 - row.again), (1, row.again)) if w]
-    except (InputError, MachineError, ValueError) as error:
-        return str(error) if "runs" in str(error) else f"not priced: {type(error).__name__}"
+    except (InputError, MachineError) as error:
+        return f"not priced: {str(error)[:160]}"
     seconds = sum((c.seconds * w for c, w in sides), Fraction(0))
     bound = min(c.bound for c, _ in sides)
     words = ", ".join(f"{k} {float(v):.3g}" for k, v in sides[-1][0].terms.items())

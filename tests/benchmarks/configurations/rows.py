@@ -43,7 +43,9 @@ class Model:
         """One layer and both ends, with the vocabulary padded as Megatron pads it."""
         vocabulary = -(-self.vocabulary // (128 * tp)) * 128 * tp if self.vocabulary % tp else self.vocabulary
         if self.feed == "gelu":
-            return gpt(batch=batch, depth=1, sequence=seq, width=self.hidden, heads=self.heads, vocabulary=vocabulary, tables=2)
+            return gpt(
+                batch=batch, depth=1, sequence=seq, width=self.hidden, heads=self.heads, vocabulary=vocabulary, tables=2
+            )
         head = self.head or self.hidden // self.heads
         w = Sizes(self.hidden, self.kv_heads, self.heads // self.kv_heads, head, self.ffn, 500_000.0)
         half = Experts(self.experts, self.chosen, 0) if self.experts else squared if self.feed == "squared" else swiglu

@@ -75,7 +75,11 @@ def mlperf(r: Row) -> Published:
     if name is None:
         raise Unread(f"no machine file of {r['gpu']}")
     each = whole(r, "micro_batch", 1)
-    hidden = {n for n, c in (("tensor", "tp_overlap"), ("gradients", "grad_overlap"), ("weights", "param_overlap")) if whole(r, c, 0)}
+    hidden = {
+        n
+        for n, c in (("tensor", "tp_overlap"), ("gradients", "grad_overlap"), ("weights", "param_overlap"))
+        if whole(r, c, 0)
+    }
     return Published(
         "mlperf_405b",
         f"{r['org']}, {gpus} {r['gpu']}, run {r['run']}",
@@ -107,7 +111,9 @@ def dgxc(r: Row) -> Published:
     copies = gpus // (tp * pp * cp)
     chunks = whole(r, "vp", max(1, model.layers // pp)) if pp > 1 else 1  # blank: one layer a chunk, as the recipes set
     ends = model.layers % (pp * chunks) != 0
-    flags = Flags("Megatron", tp=tp, pp=pp, cp=cp, ep=ep, sequence_parallel=tp > 1, zero=3 if maxtext else 1, micro_batch=each)
+    flags = Flags(
+        "Megatron", tp=tp, pp=pp, cp=cp, ep=ep, sequence_parallel=tp > 1, zero=3 if maxtext else 1, micro_batch=each
+    )
     return Published(
         "dgxc",
         f"{r['family']} {r['size']} {r['mode']} {r['precision']}, {gpus} GPUs",
@@ -193,7 +199,14 @@ def torchtitan(r: Row) -> Published:
 def bridge(r: Row) -> Published:
     """Megatron-Bridge's throughput tables."""
     text = r["model"].upper()
-    known = {"LLAMA3_8B": "llama-8b", "LLAMA3_70B": "llama-70b", "LLAMA3.1_405B": "llama-405b", "QWEN3_30B": "qwen3-30b", "QWEN3_235B": "qwen3-235b", "GPT OSS 120B": "gpt-oss-120b"}
+    known = {
+        "LLAMA3_8B": "llama-8b",
+        "LLAMA3_70B": "llama-70b",
+        "LLAMA3.1_405B": "llama-405b",
+        "QWEN3_30B": "qwen3-30b",
+        "QWEN3_235B": "qwen3-235b",
+        "GPT OSS 120B": "gpt-oss-120b",
+    }
     key = next((v for k, v in known.items() if text.startswith(k)), None)
     if key is None:
         raise Unread("latent attention or state space: no model of the zoo has it")
@@ -220,7 +233,16 @@ def bridge(r: Row) -> Published:
         seq,
         box(name, gpus, 64 if "GB" in r["system"] else 8),
         gpus,
-        Flags("Megatron", tp=tp, pp=pp, cp=cp, ep=ep, sequence_parallel=tp > 1, zero=3 if fsdp > 1 else 1, micro_batch=each),
+        Flags(
+            "Megatron",
+            tp=tp,
+            pp=pp,
+            cp=cp,
+            ep=ep,
+            sequence_parallel=tp > 1,
+            zero=3 if fsdp > 1 else 1,
+            micro_batch=each,
+        ),
         micro_batches(batch, copies, each),
         chunks=chunks,
         ends=pp > 1 and model.layers % (pp * chunks) != 0,
@@ -255,4 +277,6 @@ def calculon(r: Row) -> Published:
 
 def golden(r: Row) -> Published:
     """Megatron's functional tests: tiny models, of which the memory is meant."""
-    raise Unread("functional tests of tiny models: their steps are bound by launches and unfused code, as their source says")
+    raise Unread(
+        "functional tests of tiny models: their steps are bound by launches and unfused code, as their source says"
+    )
