@@ -12,6 +12,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Final
 
+from ...models.cost.alone import Kernels
 from ...models.machine.machine import Machine
 from ...models.machine.parts import MachineError
 from ...models.pipelines.micro import batch_of
@@ -48,7 +49,7 @@ def configuration(step: TrainingStep, machine: Machine, settings: Settings, micr
     try:
         share = batch_of(step.graph) // (micro_batches * flags.copies(machine.devices))
         chains = flags.source == "Megatron" or "compile" in " ".join(words_of(settings))
-        work = stage_work(step, machine, replace(flags, pp=1), max(1, share), chains=chains)
+        work = stage_work(step, machine, replace(flags, pp=1), max(1, share), Kernels(chains=chains))
         return composed(work, machine, flags, Carried(micro_batches, max(1, share), hidden=hidden_by(settings)))
     except (InputError, MachineError) as error:
         return str(error)

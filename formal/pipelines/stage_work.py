@@ -18,7 +18,7 @@ from dataclasses import dataclass, field
 from fractions import Fraction
 from typing import Final
 
-from ...models.cost.alone import Device, elementwise
+from ...models.cost.alone import FUSED, Device, Kernels, elementwise
 from ...models.layout.targets.degrees import Flags
 from ...models.machine.machine import Machine
 from ...models.program.graph import Graph, Role
@@ -103,23 +103,22 @@ def stage_work(
     machine: Machine,
     flags: Flags,
     micro_batch: int,
+    kernels: Kernels = FUSED,
     frozen: bool = False,
-    eight: bool = False,
-    chains: bool = True,
 ) -> StageWork:
     """The parts of a step under the degrees of `flags`, for micro-batches of `micro_batch` samples on a copy.
 
-    `frozen`: weights of layers are not trained (adapters), so that their gradients are not computed; `eight`: products
-    of layers are in float8; `chains`: maps that follow each other are one kernel.  Raises `InputError` for a graph
-    without layers, and degrees that do not divide it, `MachineError` for float8 where the device has none.
+    `frozen`: weights of layers are not trained (adapters), so that their gradients are not computed.  Raises
+    `InputError` for a graph without layers, and degrees that do not divide it, `MachineError` for float8 where the
+    device has none.
     """
     graph = step.graph
     batch = max((a.extent for op in graph.operators for a in op.axes if a.name == "b"), default=1)
     if batch % micro_batch:
         raise InputError(f"{flags.source}: micro-batches of {micro_batch} do not divide a batch of {batch}")
     where = _parts_of(step)
-    narrow = [op.name for op in graph.operators if eight and _is_narrow(op, graph, where)]
-    device = Device(graph, machine, shares(flags, graph, batch // micro_batch), chains, frozenset(narrow))
+    narrow = [op.name for op in graph.operators if kernels.eight and _is_narrow(op, graph, where)]
+    device = Device(graph, machine, shares(flags, graph, batch // micro_batch), kernels, frozenset(narrow))
     names = tuple(dict.fromkeys(p for p in where.values() if p.startswith("layer")))
     if not names:
         raise InputError(f"{graph.name}: no operator is of a layer (layer0.., layer1..): there is nothing to repeat")
@@ -302,9 +301,8 @@ def _hold(
         op = graph.operators[i]
         size = device.read_by(op, position)
         found = LAYER.search(tensor.name)
-        layer = f"layer{found[1]}" if found else None
-        at = FIRST if tensor.name.startswith(("embedding", "position")) else LAST
-        part = parts[layer if layer in parts else at]
+        end = FIRST if tensor.name.startswith(("embedding", "position")) else LAST
+        part = parts[f"layer{found[1]}" if found else end]
         if tensor.name in weights:
             part.stored += size
             part.used += device.bytes_of(op) if where[op.name] == ONCE else 0

@@ -94,7 +94,11 @@ def _nothing_fits(
     assert isinstance(claim, Infeasible) and problem.limit is not None
     assumed = [KEEPS] if report.given.case.micro > 1 or len(report.nothing) > 1 else []
     if as_json:
-        none = {"lower_bound": None, "strategy_lower_bound": None, "conflict": conflict(problem, claim)}
+        none: dict[str, object] = {
+            "lower_bound": None,
+            "strategy_lower_bound": None,
+            "conflict": conflict(problem, claim),
+        }
         none |= priced(request, report, settings)
         found = {**_document(report, None, checked), **none, "assumptions": [*problem.assumptions, *assumed]}
         spent = {"seconds": round(clock.elapsed_s, 3), "processor_seconds": round(clock.processor_s, 3)}

@@ -59,6 +59,25 @@ LIKE: Final = "dgx-h100"
 """Whose forms of products and attention a class of `ALIKE` borrows where it has none, faster or slower as their bf16
 peaks are: an assumption, that it keeps the same share of its peak at every size."""
 
+FLASH: Final[Mapping[str, Fraction]] = MappingProxyType({"h100": Fraction(60, 100), "h200": Fraction(60, 100)})
+"""Device class -> rate of FlashAttention 2 over the measured form of attention, which is cuDNN's: medians of 248 passes
+measured by us (results/gpu.md, rows flash: 38 to 42 % of their time is missing in the form)."""
+
+
+@dataclass(frozen=True)
+class Kernels:
+    """Which kernels a framework runs.  `chains`: maps that follow each other are one; `eight`: products of layers in
+    float8; `flash`: attention by FlashAttention, not by cuDNN.
+    """
+
+    chains: bool = True
+    eight: bool = False
+    flash: bool = False
+
+
+FUSED: Final = Kernels()
+"""What Megatron runs in 16 bits."""
+
 Ways = Mapping[str, int]
 """Axis -> into how many parts it is cut; what is left out is whole."""
 
@@ -85,7 +104,7 @@ def alone(machine: Machine) -> Machine:
 class Device:
     """Prices of one device for the operators of `graph`, cut into `ways` (operator -> axis -> parts).
 
-    `chains`: maps are put together; `eight`: names of products in float8.  Raises `MachineError` where the device has
+    `eight`: names of products in float8.  Raises `MachineError` where the device has
     no float8 and some are.
     """
 
@@ -94,10 +113,11 @@ class Device:
         graph: Graph,
         machine: Machine,
         ways: Mapping[str, Ways],
-        chains: bool = True,
+        kernels: Kernels = FUSED,
         eight: Collection[str] = (),
     ) -> None:
-        self.graph, self.ways, self.machine, self.chains, self.eight = graph, ways, alone(machine), chains, eight
+        self.graph, self.ways, self.machine, self.eight = graph, ways, alone(machine), eight
+        self.chains, self.flash = kernels.chains, kernels.flash
         self._orders = axis_orders(graph)
         self._forms = operator_forms(graph, self._orders)
         self._seconds: dict[tuple[OperatorForm, tuple[int, ...], bool], tuple[Fraction, Fraction]] = {}
@@ -133,6 +153,8 @@ class Device:
                 time = max(time, self._grouped(op, key[2]))
             tensor = by in (Formula.PRODUCT, Formula.COMPUTE) and op.kind in (NodeKind.CONTRACT, NodeKind.GROUPED)
             rate = self.steady if tensor else Fraction(1)
+            if self.flash and op.kind is NodeKind.ATTENTION and by is Formula.ATTENTION:
+                rate = FLASH.get(self.machine.device.name, rate)
             if not self.chains:
                 rate *= EAGER.get(op.function.removesuffix("_gradient"), Fraction(1))
             self._seconds[key] = time, time / rate

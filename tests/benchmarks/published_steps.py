@@ -22,6 +22,10 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
+from real_steps import package
+
+package()
+
 from configurations.predicting import Told, predicted
 from configurations.tables import everything
 from measured.judging import spearman

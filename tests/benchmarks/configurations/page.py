@@ -14,6 +14,9 @@ has not comes from other measurements: the clock under load (`STEADY`, long prod
 (`EAGER`, our own GPUs), float8 at twice the rate (data sheets), forms borrowed from the H100 where a device has no rows.
 One number is an assumption that was chosen with vTrain's rows in view: `HOST`, seconds to launch a kernel."""
 
+BOUND = """The bound counted is what a configuration's products and attention alone take in any completion, forward as the
+settings place them, at the plan's prices: weaker than the one that `audit` proves, so that more of those may lie above."""
+
 
 def page(told: Sequence[Told], result: dict[str, object], folder: Path) -> str:
     """Markdown."""
@@ -41,9 +44,7 @@ def page(told: Sequence[Told], result: dict[str, object], folder: Path) -> str:
     assert isinstance(left, dict)
     lines += [
         "",
-        f"Bounds above a measured step: {result['bound_above_measured']}.  The bound counted is what a configuration's products "
-        "and attention alone take in any completion, forward as the settings place them, at the plan's prices: weaker than "
-        "the one that `audit` proves, so that more of those may lie above.",
+        f"Bounds above a measured step: {result['bound_above_measured']}.  {BOUND}",
         "",
         "## Left out",
         "",

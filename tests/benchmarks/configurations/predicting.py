@@ -8,6 +8,7 @@ from functools import lru_cache
 
 from shardproof.formal.pipelines.composed import HOST, Carried, Composed, composed
 from shardproof.formal.pipelines.stage_work import StageWork, stage_work
+from shardproof.models.cost.alone import Kernels
 from shardproof.models.layout.targets.degrees import Flags
 from shardproof.models.machine.machine import Machine, load_machine
 from shardproof.models.machine.parts import MachineError
@@ -57,13 +58,12 @@ def _work(
     flags: Flags,
     again: bool,
     attention: Attention,
-    eight: bool,
+    kernels: Kernels,
     frozen: bool,
-    chains: bool,
 ) -> StageWork:
     graph = with_attention(model.graph(flags.micro_batch * flags.ep, seq, flags.tp), attention)
     step = build_step(graph, "adamw", None, recompute="all" if again else "none", precision="bf16-master")
-    return stage_work(step, machine(kind), flags, flags.micro_batch, frozen=frozen, eight=eight, chains=chains)
+    return stage_work(step, machine(kind), flags, flags.micro_batch, kernels, frozen)
 
 
 def of_row(row: Published, again: bool) -> Composed:
@@ -71,7 +71,7 @@ def of_row(row: Published, again: bool) -> Composed:
     shape = replace(row.model, layers=1)
     degrees = replace(row.flags, pp=1, zero=0)
     one = row.machine.partition(":")[0]
-    work = _work(shape, row.seq, one, degrees, again, row.attention, row.eight, row.frozen, row.chains)
+    work = _work(shape, row.seq, one, degrees, again, row.attention, row.kernels, row.frozen)
     carried = Carried(
         row.micro_batches,
         row.flags.micro_batch,

@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from math import gcd
 from typing import Literal
 
+from shardproof.models.cost.alone import FUSED, Kernels
 from shardproof.models.layout.targets.degrees import Flags
 from shardproof.models.program.graph import Graph
 from shardproof.models.sources.building.builder import Builder
@@ -92,8 +93,7 @@ MODELS: Mapping[str, Model] = {
 
 @dataclass(frozen=True)
 class Published:
-    """One measured step.  `again`: the part of the forward pass that is computed again; `eight`: products of layers in
-    float8; `frozen`: adapters alone learn; `chains`: maps are fused; `captured`:
+    """One measured step.  `again`: the part of the forward pass that is computed again; `frozen`: adapters alone learn; `captured`:
     the step is a CUDA graph; `group`: rows that differ in the configuration only.
     """
 
@@ -110,9 +110,8 @@ class Published:
     ends: bool = False
     again: float = 0.0
     attention: Attention = "fused"
-    eight: bool = False
+    kernels: Kernels = FUSED
     frozen: bool = False
-    chains: bool = True
     captured: bool = False
     hidden: frozenset[str] = frozenset({"gradients", "weights", "sends"})
     group: Hashable = None

@@ -8,6 +8,7 @@ from pathlib import Path
 
 from measured.rows import read, whole
 
+from shardproof.models.cost.alone import Kernels
 from shardproof.models.layout.targets.degrees import Flags
 
 from .rows import MODELS, Model, Published, Read, Unread, box
@@ -92,7 +93,7 @@ def mlperf(r: Row) -> Published:
         micro_batches(whole(r, "global_batch", 0), gpus // (tp * pp * cp), each),
         chunks=whole(r, "vp", 1),
         ends=True,
-        eight=bool(whole(r, "fp8", 0)),
+        kernels=Kernels(eight=bool(whole(r, "fp8", 0))),
         hidden=frozenset({*hidden, "sends"}),
         captured=r["gpu"] == "GB200",
     )
@@ -127,7 +128,7 @@ def dgxc(r: Row) -> Published:
         chunks=chunks,
         ends=ends,
         again=float(maxtext),
-        eight=r["precision"] == "fp8",
+        kernels=Kernels(eight=r["precision"] == "fp8"),
         frozen=r["mode"] == "lora",
         hidden=ALL,
     )
@@ -156,8 +157,7 @@ def llmfoundry(r: Row) -> Published:
         Flags("FSDP", zero=zero, micro_batch=each),
         micro_batches(whole(r, "global_batch", 0), gpus, each),
         again=float(r["recompute"] == "True"),
-        eight="fp8" in r["precision"],
-        chains=False,
+        kernels=Kernels(chains=False, eight="fp8" in r["precision"], flash=True),
         hidden=MEGATRON,
     )
 
@@ -189,8 +189,7 @@ def torchtitan(r: Row) -> Published:
         chunks=2 if "interleaved" in r["schedule"] else 1,
         ends=ends,
         again=again,
-        eight=r["precision"].startswith("float8"),
-        chains=r["compile"] == "1",
+        kernels=Kernels(chains=r["compile"] == "1", eight=r["precision"].startswith("float8"), flash=True),
         hidden=frozenset({"gradients", "weights", *(["tensor"] if r["async_tp"] == "1" else [])}),
         memory_bytes=float(r["memory_gib"] or 0) * 2**30,
     )
@@ -217,8 +216,6 @@ def bridge(r: Row) -> Published:
         raise Unread(f"no machine file of {r['system']}")
     if "FP4" in r["precision"].upper():
         raise Unread("products in four bits: no machine file has them")
-    if key == "llama-405b" and "GB" not in r["system"]:
-        pass
     model = MODELS[key]
     gpus, tp, pp, cp, ep = (whole(r, c, 1) or 1 for c in ("gpus", "tp", "pp", "cp", "ep"))
     fsdp = whole(r, "fsdp", 0)
@@ -246,7 +243,7 @@ def bridge(r: Row) -> Published:
         micro_batches(batch, copies, each),
         chunks=chunks,
         ends=pp > 1 and model.layers % (pp * chunks) != 0,
-        eight="BF16" not in r["precision"].upper(),
+        kernels=Kernels(eight="BF16" not in r["precision"].upper()),
         hidden=ALL,
     )
 
