@@ -23,6 +23,7 @@ from shardproof.models.machine.machine import load_machine
 from shardproof.models.machine.parts import MachineError
 from shardproof.models.sources.frameworks.flags import read_settings
 from shardproof.models.sources.frameworks.placements import shares
+from shardproof.models.sources.frameworks.settings import Settings
 from shardproof.models.sources.load import load_model, with_attention
 from shardproof.models.sources.training import TrainingStep, build_step
 from shardproof.models.sources.zoo import build
@@ -50,7 +51,7 @@ def table(folder: Path, name: str, columns: tuple[str, ...], rows: list[tuple[ob
 def folder(tmp_path: Path) -> Path:
     """Five strategies of one step, a row whose degrees do not multiply, one with a broken cell, one of another GPU."""
     ways = [(1, 4, 1), (2, 2, 1), (4, 1, 1), (2, 1, 2), (1, 2, 2)]
-    rows = [(4, 16, 1, 512, 8, 4, 256, *way, 100 + i) for i, way in enumerate(ways)]
+    rows: list[tuple[object, ...]] = [(4, 16, 1, 512, 8, 4, 256, *way, 100 + i) for i, way in enumerate(ways)]
     rows += [(4, 16, 1, 512, 8, 4, 256, 8, 1, 1, 90), (4, 16, "one", 512, 8, 4, 256, 1, 4, 1, 90)]
     table(tmp_path, "vtrain/single", VTRAIN, rows)
     mlperf = ("org", "run", "gpu", "gpus", "global_batch", "tp", "pp", "cp", "vp", "micro_batch", "median_s")
@@ -200,18 +201,24 @@ def test_a_group_over_two_levels_takes_what_its_levels_take() -> None:
 def test_a_long_causal_mask_is_a_band() -> None:
     model = with_attention(gpt(batch=1, depth=1, sequence=16384, width=64, heads=1, tables=2), "operator")
     (op,) = [o for o in model.operators if o.function == "attention"]
-    assert op.attribute("ahead", None) == 0 and op.attribute("behind", None) is None
+    assert dict(op.attributes)["ahead"] == 0 and "behind" not in dict(op.attributes)
+
+
+def settings(text: str) -> Settings:
+    found = read_settings(text)
+    assert found is not None
+    return found
 
 
 def test_settings_say_what_is_hidden() -> None:
-    megatron = read_settings("--tensor-model-parallel-size 2 --overlap-grad-reduce --tp-comm-overlap")
+    megatron = settings("--tensor-model-parallel-size 2 --overlap-grad-reduce --tp-comm-overlap")
     assert hidden_by(megatron) == {"gradients", "tensor"}
-    assert hidden_by(read_settings("FULL_SHARD")) == {"gradients", "weights"}
+    assert hidden_by(settings("FULL_SHARD")) == {"gradients", "weights"}
 
 
 def test_a_model_without_layers_is_not_priced() -> None:
     made = build_step(build("mlp-unity"), "sgd")
-    why = configuration(made, BOX, read_settings("--tensor-model-parallel-size 2"), 1)
+    why = configuration(made, BOX, settings("--tensor-model-parallel-size 2"), 1)
     assert isinstance(why, str) and "axes" in why
 
 
