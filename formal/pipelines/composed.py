@@ -187,9 +187,10 @@ def _passes(part: Part, work: StageWork, links: _Links, flags: Flags, carried: C
     out = []
     for kind in "FB":
         found = part.passes[kind]
-        together = links.meetings(found.meetings)
+        together = links.meetings([x for x in found.meetings if not x.sorted_rows])
         if "tensor" in carried.hidden:
             together = max(together / flags.tp, together - found.products)
+        together += links.meetings([x for x in found.meetings if x.sorted_rows])
         around = links.ring(found.keys)
         around = max(around / max(1, flags.cp), around - found.pairs)
         time = found.seconds + together + around + links.rows(part.rows)

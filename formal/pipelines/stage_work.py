@@ -35,10 +35,13 @@ _WORKING: Final = (NodeKind.CONTRACT, NodeKind.GROUPED, NodeKind.ATTENTION)
 
 @dataclass(frozen=True)
 class Meeting:
-    """A collective of the tensor parallel devices: `operation` on `size` bytes."""
+    """A collective of the tensor parallel devices: `operation` on `size` bytes; `sorted_rows`: of rows of experts,
+    which have to be sorted first and so cannot hide behind the product beside them.
+    """
 
     operation: str
     size: int
+    sorted_rows: bool = False
 
 
 @dataclass
@@ -257,11 +260,13 @@ def _meet(
             continue
         for tensor in open_inputs:
             opened.discard(tensor)
-            size = device.bytes_of(graph.operators[written[tensor]])
+            source = graph.operators[written[tensor]]
+            size = device.bytes_of(source) * _times_sent(source, device)
             scattered = ways.get("s", ways.get("t", 1)) > flags.cp
-            writer = graph.operators[written[tensor]].name
-            leaves = parts[where[writer]].passes[passes[writer]]
-            leaves.meetings.append(Meeting("reduce_scatter" if scattered else "all_reduce", size))
+            leaves = parts[where[source.name]].passes[passes[source.name]]
+            leaves.meetings.append(
+                Meeting("reduce_scatter" if scattered else "all_reduce", size, source.kind is NodeKind.GROUPED)
+            )
         if summed:
             opened.add(op.output.tensor)
         split = any(a in _TENSOR and n > 1 for a, n in ways.items())
@@ -272,7 +277,13 @@ def _meet(
             source = graph.operators[i]
             if device.ways[source.name].get("s", 1) > flags.cp and not elementwise(op):
                 done.add((a.tensor, passes[op.name]))
-                found.meetings.append(Meeting("all_gather", device.read_by(op, position)))
+                size = device.read_by(op, position) * _times_sent(op, device)
+                found.meetings.append(Meeting("all_gather", size, op.kind is NodeKind.GROUPED))
+
+
+def _times_sent(op: Operator, device: Device) -> int:
+    """How many rows of experts a token is: they are gathered and scattered each on its own."""
+    return device.share(op).get("j", 1) if op.kind is NodeKind.GROUPED else 1
 
 
 def _hold(
