@@ -20,12 +20,14 @@ settings place them, at the plan's prices: weaker than the one that `audit` prov
 
 def page(told: Sequence[Told], result: dict[str, object], folder: Path) -> str:
     """Markdown."""
+    named = folder.as_posix()
+    named = "../shared/data/measured" if named.endswith("shared/data/measured") else named
     families = result["families"]
     assert isinstance(families, dict)
     lines = [
         "# Published steps, predicted by the plan's own model",
         "",
-        f"Made by `python tests/benchmarks/published_steps.py --judge {folder} --page`.",
+        f"Made by `python tests/benchmarks/published_steps.py --judge {named} --page`.",
         "",
         ABOUT,
         "",
