@@ -85,6 +85,19 @@ def test_the_order_inside_a_group_is_what_the_rank_correlation_is_of(folder: Pat
     assert figures(right[:1])["rank_correlation"] is None
 
 
+def test_one_constant_per_family_is_fitted_on_other_rows(
+    folder: Path, tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    from published_steps import constants
+
+    (row,) = [r for r in everything(folder).rows if r.flags.tp == 4]
+    one = predicted(row)
+    assert isinstance(one, Told)
+    other = tmp_path_factory.mktemp("other")
+    table(other, "vtrain/single", VTRAIN, [(4, 16, 1, 512, 8, 4, 256, 4, 1, 1, 3000 * one.seconds)])
+    assert constants(other, None) == {"vtrain_single": pytest.approx(3)} and constants(other, ["dgxc"]) == {}
+
+
 def test_a_bound_above_a_measured_step_is_counted(folder: Path) -> None:
     from published_steps import document
 
