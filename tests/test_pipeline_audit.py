@@ -163,6 +163,10 @@ def test_the_command_line_audits_and_plans_it(
     assert said["outcome"] == "refuted" and said["micro_batches"] == 4 and said["enumerated"] == [[2, 4]]
     assert said["best_cost"] < said["strategy_lower_bound"] <= said["strategy_cost"]
     assert said["lower_bound"] <= said["best_cost"]
+    ran = said["configuration"]
+    assert sum(ran["terms"].values()) == pytest.approx(ran["seconds"]) and 0 < ran["mfu"] < 1
+    assert ran["memory_bytes"] == sum(v for name, v in ran["memory"].items() if name != "stage") > 0
+    assert "Tflop/s of bfloat16" in ran["peak"]
     assert run(["audit", *model[:1], *model[3:]]) == 3
     assert "audit --train adam" in capsys.readouterr().err
     Path("m.txt").write_text(f"{MEGATRON} --num-layers-per-virtual-pipeline-stage 1")

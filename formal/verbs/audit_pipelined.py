@@ -21,6 +21,8 @@ from ..explain.audit import Outcome
 from ..explain.request import proved
 from ..pipelines.audit import PipelineAudit, audit_pipeline
 from ..pipelines.bounded import NO_STEP
+from ..pipelines.composed import Composed
+from ..pipelines.configuration import configuration
 from ..pipelines.request import PipelineRequest
 from ..planning.time_limit import TimeLimit
 from .conflict import conflict, conflict_lines
@@ -41,7 +43,7 @@ def audit_pipelined(
     with Watch("auditing") as watch:
         report = audit_pipeline(request, settings.flags, clock, lambda words: watch.update(words, None, None))
     if report.nothing:
-        return _nothing_fits(publisher, report, settings, clock, output, as_json)
+        return _nothing_fits(publisher, request, report, settings, clock, output, as_json)
     plan, published = report.plan, None
     with Watch("checking") as watch, clock.phase("check"):
         if plan.best is not None:
@@ -50,13 +52,13 @@ def audit_pipelined(
     code = Exit(report.outcome.exit_code) if checked else Exit.UNDECIDED
     report = report if checked else replace(report, outcome=Outcome.UNDECIDED)
     if as_json:
-        found = _document(report, published, checked)
+        found = {**_document(report, published, checked), **priced(request, report, settings)}
         spent = {"seconds": round(clock.elapsed_s, 3), "processor_seconds": round(clock.processor_s, 3)}
         emit({**found, "settings": settings.to_json(), **spent})
         return code
     if plan.best is not None and not checked:
         say("not confirmed by the checker, so as the search says:")
-    say(*_lines(report), settings.line())
+    say(*_lines(report), *priced_lines(request, report, settings), settings.line())
     if published is not None and not published.checked:
         say(published.reason, *published.advice)
     elif plan.best is not None and not checked:
@@ -72,6 +74,7 @@ def audit_pipelined(
 
 def _nothing_fits(
     publisher: Publisher,
+    request: PipelineRequest,
     report: PipelineAudit,
     settings: Settings,
     clock: TimeLimit,
@@ -91,7 +94,12 @@ def _nothing_fits(
     assert isinstance(claim, Infeasible) and problem.limit is not None
     assumed = [KEEPS] if report.given.case.micro > 1 or len(report.nothing) > 1 else []
     if as_json:
-        none = {"lower_bound": None, "strategy_lower_bound": None, "conflict": conflict(problem, claim)}
+        none: dict[str, object] = {
+            "lower_bound": None,
+            "strategy_lower_bound": None,
+            "conflict": conflict(problem, claim),
+        }
+        none |= priced(request, report, settings)
         found = {**_document(report, None, checked), **none, "assumptions": [*problem.assumptions, *assumed]}
         spent = {"seconds": round(clock.elapsed_s, 3), "processor_seconds": round(clock.processor_s, 3)}
         emit({**found, "settings": settings.to_json(), **spent})
@@ -107,6 +115,32 @@ def _nothing_fits(
         settings.line(),
     )
     return code
+
+
+def priced(request: PipelineRequest, report: PipelineAudit, settings: Settings) -> dict[str, object]:
+    """`configuration`: seconds, bytes and utilisation of the step as these settings run it; None with `not_priced`, the
+    reason, where it has none.
+    """
+    found = _estimate(request, report, settings)
+    if isinstance(found, str):
+        return {"configuration": None, "not_priced": found}
+    return {"configuration": found.to_json()}
+
+
+def priced_lines(request: PipelineRequest, report: PipelineAudit, settings: Settings) -> list[str]:
+    """The same for people."""
+    found = _estimate(request, report, settings)
+    if isinstance(found, str):
+        return [f"the configuration as it runs is not priced: {found}"]
+    peak = f"{float(found.peak) / 1e12:g} Tflop/s"
+    memory, share = bytes_text(found.memory_bytes), f"{float(found.mfu):.1%} of {peak} a device"
+    return [f"as these settings run it: about {float(found.seconds):.4g} s, {memory} on the fullest device, {share}"]
+
+
+def _estimate(request: PipelineRequest, report: PipelineAudit, settings: Settings) -> Composed | str:
+    step = request.make(request.recompute)
+    assert step is not None  # it was audited
+    return configuration(step, request.machine, settings, report.given.case.micro)
 
 
 def confirmed(publisher: Publisher, report: PipelineAudit) -> bool:

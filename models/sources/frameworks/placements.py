@@ -17,13 +17,13 @@ framework's favour.
 
 from __future__ import annotations
 
-from math import gcd
+from math import gcd, prod
 from typing import Final
 
 from ...layout.targets.degrees import Flags
 from ...machine.machine import Machine
 from ...program.graph import Graph
-from ...program.operators import Operator
+from ...program.operators import NodeKind, Operator
 from ...text import InputError
 from ..training.derived import derived
 
@@ -67,6 +67,41 @@ def splits(flags: Flags, graph: Graph, machine: Machine) -> tuple[tuple[str, Spl
         split = _split(op, flags, (heads, *_TENSOR), (tensor, context, experts, rest), optimizer)
         out.append((op.name, tuple((a, _levels(machine, d)) for a, d in split if any(n > 1 for n in d))))
     return tuple(out)
+
+
+def shares(flags: Flags, graph: Graph, batches: int) -> dict[str, dict[str, int]]:
+    """Operator -> axis -> parts, for every operator of a step and one stage of a configuration, its stages left aside.
+
+    Rows of a grouped product are those that came to the experts that are here, as many as a device sent; gradients are
+    split as what they are gradients of; the batch into `batches` parts.  Context parallelism is taken as balanced:
+    every device has as many pairs of query and key, as zigzag or an exchange of heads gives it.
+    Raises `InputError` for degrees that do not divide their axes.
+
+    >>> from ..zoo import build
+    >>> found = shares(Flags("Megatron", tp=4, pp=2), build("llama", layers=2, batch=8, sequence=64), 8)
+    >>> found["layer0.ffn.down"], found["layer1.ffn.norm"]
+    ({'f': 4, 'b': 8}, {'b': 8})
+    """
+    names = {a.name for op in graph.operators for a in op.axes}
+    if not {"b", "s", "f"} <= names or not names & {"h", "k"}:
+        raise InputError(
+            "a framework's flags are read for the transformers of the zoo (axes b, s, h or k, f); write a strategy "
+            "file for this model"
+        )
+    if batches % flags.ep:
+        raise InputError(f"{flags.source}: ep {flags.ep} does not divide {batches} parts of the batch")
+    heads = ("h",) if "h" in names else ("k", "g")
+    out = {}
+    for op in graph.operators:
+        tensor, context = flags.tp, flags.cp
+        rows_of_heads = prod(a.extent for a in op.axes if a.name in heads)
+        if op.kind is NodeKind.ATTENTION and rows_of_heads % (tensor * context) == 0:
+            tensor, context = tensor * context, 1
+        rows = batches if op.kind is NodeKind.GROUPED else batches // flags.ep  # which came to their experts
+        degrees = ((tensor,), (context,), (flags.ep,), (rows,))
+        found = _split(op, flags, (heads, *_TENSOR), degrees, op.name.endswith(_OPTIMIZER))
+        out[op.name] = {a: d for a, (d,) in found if d > 1}
+    return out
 
 
 def nested(machine: Machine, flags: Flags, copies: int) -> tuple[Degrees, Degrees, Degrees, Degrees]:

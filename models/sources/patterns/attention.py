@@ -213,7 +213,7 @@ def _band(
 ) -> tuple[Bounds, str] | None:
     known = contents(view, read)
     if known is None:
-        return None
+        return _band_of_positions(view, read, rows, key)
     axes, array = known
     if value is not None:
         array = array != 0
@@ -234,6 +234,28 @@ def _band(
         return None
     found = bounds_of(plane)
     return None if found is None else (found, query)
+
+
+def _band_of_positions(view: View, read: Read, rows: Sequence[str], key: Sequence[str]) -> tuple[Bounds, str] | None:
+    """The band of positions that are compared, x + i >= y + j, too many of them to be looked at; None for any other
+    mask, or one that leaves a query without keys.
+    """
+    op = view.writer.get(read[0])
+    if op is None or op.function not in _COMPARED or len(op.inputs) != 2 or len(key) != 1:
+        return None
+    lines = [contents(view, r) for r in view.reads(op, read[1])]
+    flat = [(b[0][0], b[1]) for b in lines if b is not None and len(b[0]) == 1]
+    if len(flat) != 2 or any(not np.array_equal(np.diff(x), np.ones(x.size - 1)) for _, x in flat):
+        return None
+    (a, x), (b, y) = flat
+    if op.function in ("less_equal", "less"):
+        (a, x), (b, y) = (b, y), (a, x)
+    reach = int(x[0] - y[0]) - (op.function in ("greater", "less"))
+    if b == key[0] and a in rows and reach >= 0:
+        return Bounds(None, reach), a
+    if a == key[0] and b in rows and reach >= y.size - x.size:
+        return Bounds(reach, None), b
+    return None
 
 
 _COMPARED: Final = {"greater_equal": ge, "greater": gt, "less_equal": le, "less": lt}

@@ -1,0 +1,327 @@
+"""This module prices operators on one device that has a share of every axis, without placing anything anywhere.
+
+    share       axis a of n positions cut into d parts: ceil(n / d) of them
+    seconds     `models.cost.cost` of that box: the time which a plan has for a device with this box
+    in a chain  maps that only maps read are one kernel, as frameworks fuse them: their intermediate results stay in
+                registers, so a chain reads what comes from outside once and writes what leaves it
+
+    steady      products at the clock that a device holds for seconds: `STEADY` of what its measured form says
+    float8      products at twice the rate (data sheets: 1,979 Tflop/s beside 989), their operands cast before
+
+Equal boxes of equal operators are priced once.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, replace
+from fractions import Fraction
+from functools import lru_cache
+from math import prod
+from types import MappingProxyType
+from typing import Final
+
+import numpy as np
+
+from ..layout.classes import axis_orders, operator_key
+from ..layout.layout import AxisTables
+from ..machine.machine import Machine, load_machine
+from ..machine.measured import ProductForm
+from ..machine.parts import DeviceClass, MachineError
+from ..program.graph import Graph
+from ..program.operators import NodeKind, Operator
+from .cost import FORMULAS, UNIT, Formula, operator_costs
+from .forms import OperandForm, OperatorForm, operator_forms
+from .products import product_times
+
+STEADY: Final[Mapping[str, Fraction]] = MappingProxyType(
+    {"a100": Fraction(953, 1000), "h100": Fraction(860, 1000), "h200": Fraction(865, 1000)}
+)
+"""Device class -> rate of long products over what their measured form says, which was fitted on products of all
+lengths: a kernel of a millisecond ends before the clock falls to what the power allows, a step does not.  Medians of 13
+products of 1e13 operations and more (10 to 100 ms each) of ai-dynamo/aiconfigurator 095f58a, gemm, bf16, on A100 and
+H100, and of 3 of 3e12 and more, measured by us on an H200 (tests/data/measured/gpu/h200-products.csv).  Who borrows the
+H100's forms borrows its rate; all others are taken at their word."""
+
+EAGER: Final[Mapping[str, Fraction]] = MappingProxyType(
+    {"layer_norm": Fraction(686, 1000), "rms_norm": Fraction(762, 1000)}
+)
+"""Function -> the part of the memory's rate that PyTorch's own kernels of it reach, bf16, where nothing is fused:
+medians of results of 128 MiB and more, measured by us (tests/data/measured/gpu/h100-memory.csv)."""
+
+FLOAT8: Final = frozenset({"h100", "h200", "b200", "gb200"})
+"""Device classes that multiply float8, at twice the rate of bfloat16: NVIDIA's data sheets."""
+
+ALIKE: Final = FLOAT8 | {"a100"}
+"""Device classes that may borrow forms."""
+
+LIKE: Final = "dgx-h100"
+"""Whose forms of products and attention a class of `ALIKE` borrows where it has none, faster or slower as their bf16
+peaks are: an assumption, that it keeps the same share of its peak at every size."""
+
+FLASH: Final[Mapping[str, Fraction]] = MappingProxyType({"h100": Fraction(60, 100), "h200": Fraction(60, 100)})
+"""Device class -> rate of FlashAttention 2 over the measured form of attention, which is cuDNN's: medians of 248 passes
+measured by us (results/gpu.md, rows flash: 38 to 42 % of their time is missing in the form)."""
+
+
+@dataclass(frozen=True)
+class Kernels:
+    """Which kernels a framework runs.  `chains`: maps that follow each other are one; `eight`: products of layers in
+    float8; `flash`: attention by FlashAttention, not by cuDNN.
+    """
+
+    chains: bool = True
+    eight: bool = False
+    flash: bool = False
+
+
+FUSED: Final = Kernels()
+"""What Megatron runs in 16 bits."""
+
+Ways = Mapping[str, int]
+"""Axis -> into how many parts it is cut; what is left out is whole."""
+
+
+@dataclass(frozen=True)
+class Kernel:
+    """What runs as one launch: seconds, and the operators that it stands for, in graph order."""
+
+    seconds: Fraction
+    operators: tuple[str, ...]
+
+
+def alone(machine: Machine) -> Machine:
+    """One device of the machine's first class, without links.
+
+    >>> from ..machine.machine import load_machine
+    >>> alone(load_machine("dgx-h100:2x8")).hierarchy
+    (1,)
+    """
+    level = replace(machine.levels[-1], size=1, collectives=())
+    return replace(machine, levels=(level,), resources=(), others=(), sources=(), bars=())
+
+
+class Device:
+    """Prices of one device for the operators of `graph`, cut into `ways` (operator -> axis -> parts).
+
+    `eight`: names of products in float8.  Raises `MachineError` where the device has
+    no float8 and some are.
+    """
+
+    def __init__(
+        self,
+        graph: Graph,
+        machine: Machine,
+        ways: Mapping[str, Ways],
+        kernels: Kernels = FUSED,
+        eight: Collection[str] = (),
+    ) -> None:
+        self.graph, self.ways, self.machine, self.eight = graph, ways, alone(machine), eight
+        self.chains, self.flash = kernels.chains, kernels.flash
+        self._orders = axis_orders(graph)
+        self._forms = operator_forms(graph, self._orders)
+        self._seconds: dict[tuple[OperatorForm, tuple[int, ...], bool], tuple[Fraction, Fraction]] = {}
+        own = self.machine.device
+        device = with_forms(own)
+        lent = STEADY["h100"] if device.products != own.products else Fraction(1)
+        self.steady = STEADY.get(own.name, Fraction(1)) if own.products else lent
+        self.machine = replace(self.machine, device=device)
+        if eight and device.name not in FLOAT8:
+            raise MachineError(f"{machine.name}, [[device_class]] {device.name!r}", "multiplies no float8")
+        peaks = tuple((t, 2 * p if t == "bfloat16" else p) for t, p in device.peaks)
+        fast = replace(device, peaks=peaks, products=tuple(map(_halved, device.products)))
+        self._fast = replace(self.machine, device=fast)
+
+    def share(self, op: Operator) -> dict[str, int]:
+        """Positions of every axis that are here."""
+        ways = self.ways.get(op.name, {})
+        return {a.name: -(-a.extent // ways.get(a.name, 1)) for a in op.axes}
+
+    def _priced(self, op: Operator) -> tuple[Fraction, Fraction]:
+        form, share = self._forms[op.name], self.share(op)
+        sizes = tuple(share[name] for name in self._orders[operator_key(op.name)])
+        if op.kind is NodeKind.GROUPED and form.even and (ways := self.ways.get(op.name, {}).get(op.rows, 1)) > 1:
+            form = _of_local_groups(form, ways)  # rows came here: those of the experts that are here
+        key = form, sizes, op.name in self.eight
+        if key not in self._seconds:
+            blocks = tuple(np.array([[[0, n]]], dtype=np.int64) for n in sizes)
+            whole = np.ones((1, len(sizes) + 1, 1), dtype=np.int64)
+            tables = AxisTables((1,), form.axes, whole, blocks, np.zeros((1, len(sizes)), dtype=np.int64))
+            priced = operator_costs(form, tables, self._fast if key[2] else self.machine)
+            time, by = int(priced.times[0]) * UNIT, FORMULAS[priced.decided[0]]
+            if op.kind is NodeKind.GROUPED:
+                time = max(time, self._grouped(op, key[2]))
+            tensor = by in (Formula.PRODUCT, Formula.COMPUTE) and op.kind in (NodeKind.CONTRACT, NodeKind.GROUPED)
+            rate = self.steady if tensor else Fraction(1)
+            if self.flash and op.kind is NodeKind.ATTENTION and by is Formula.ATTENTION:
+                rate = FLASH.get(self.machine.device.name, rate)
+            if not self.chains:
+                rate *= EAGER.get(op.function.removesuffix("_gradient"), Fraction(1))
+            self._seconds[key] = time, time / rate
+        return self._seconds[key]
+
+    def _grouped(self, op: Operator, eight: bool) -> Fraction:
+        """A product for each of the experts that are here, of as many rows each, by the form of products."""
+        device = (self._fast if eight else self.machine).device
+        form = device.product(self.graph.computed_in(op))
+        share, along = self.share(op), {i.single for i in op.inputs[-1].index}
+        wide = [n for a, n in share.items() if a not in along and a != op.rows]
+        if form is None or not op.even or len(wide) != 2:
+            return Fraction(0)
+        here = share[op.rows]
+        each = max(1, prod(n for a, n in share.items() if a in along) // here)
+        sizes = (here, *wide, each) if op.rows in op.output.axes else (here, each, *wide)
+        box = np.array([sizes], dtype=np.int64)
+        none = np.zeros(1, dtype=np.int64)
+        return int(product_times(form, box, none, device.peak(form.dtype), UNIT)[0]) * UNIT
+
+    def seconds(self, op: Operator) -> Fraction:
+        """The time of an operator's box in a step.  Raises `MachineError` if the machine lacks the type's peak."""
+        return self._priced(op)[1]
+
+    def planned(self, op: Operator) -> Fraction:
+        """The time that a plan has for the box: at the clock of a single kernel."""
+        return self._priced(op)[0]
+
+    def least(self, op: Operator, devices: int) -> Fraction:
+        """What a product or an attention takes at least, spread over `devices` in any way; 0 for other operators."""
+        if op.kind not in (NodeKind.CONTRACT, NodeKind.GROUPED, NodeKind.ATTENTION):
+            return Fraction(0)
+        device = (self._fast if op.name in self.eight else self.machine).device
+        dtype = self.graph.computed_in(op)
+        form, seen = device.product(dtype), device.attention(dtype, "backward")
+        fastest = [1 / device.peak(dtype), *([form.pace] if form else [])]
+        if op.kind is NodeKind.ATTENTION:
+            fastest += [seen.pace] if seen else []
+        return self.graph.work(op) * min(fastest) / devices
+
+    def cast_seconds(self, size: int) -> Fraction:
+        """A 16-bit operand of `size` bytes cast to float8, as it is and transposed."""
+        return Fraction(2 * size) / self.machine.device.bandwidth + self.machine.device.launch
+
+    def bytes_of(self, op: Operator) -> int:
+        """Bytes of the share of the result that is here."""
+        share = self.share(op)
+        read = self.graph.tensor(op.output.tensor)
+        sizes = [
+            min(n, sum((share[a] - 1) * abs(c) for a, c in i.terms) + 1)
+            for i, n in zip(op.output.index, read.shape, strict=True)
+        ]
+        return prod(sizes) * read.element_bytes
+
+    def read_by(self, op: Operator, position: int) -> int:
+        """Bytes of the share of an input that is read here."""
+        share, access = self.share(op), op.inputs[position]
+        read = self.graph.tensor(access.tensor)
+        sizes = [
+            min(n, sum((share[a] - 1) * abs(c) for a, c in i.terms) + 1)
+            for i, n in zip(access.index, read.shape, strict=True)
+        ]
+        return prod(sizes) * read.element_bytes
+
+    def flops(self, op: Operator) -> int:
+        """Operations of the box of a map."""
+        return prod(self.share(op).values()) * self.graph.flops_per_point(op)
+
+    def kernels(self, operators: Sequence[Operator]) -> list[Kernel]:
+        """The operators (of one pass, in graph order), with chains of maps put together where there are any."""
+        if not self.chains:
+            return [Kernel(self.seconds(op), (op.name,)) for op in operators]
+        return [
+            Kernel(self.seconds(chain[0]) if len(chain) == 1 else self._of_chain(chain), tuple(o.name for o in chain))
+            for chain in self._chains(operators)
+        ]
+
+    def _chains(self, operators: Sequence[Operator]) -> list[list[Operator]]:
+        """A map or copy is joined with that whose result it waits for last, and with others that wait for the same."""
+        joined = {op.name: [op] for op in operators}
+        first: dict[str, str] = {}
+        for op in operators:
+            latest = self._latest(op) if elementwise(op) else None
+            if latest is None:
+                continue
+            before = first.setdefault(latest.output.tensor, op.name)
+            for name in (before, latest.name if elementwise(latest) else before):
+                if name in joined and joined[name] is not joined[op.name]:
+                    left, right = joined[name], joined[op.name]
+                    left += right
+                    for moved in right:
+                        joined[moved.name] = left
+        seen, out = set[int](), []
+        for op in operators:
+            chain = joined[op.name]
+            if id(chain) not in seen:
+                seen.add(id(chain))
+                out.append(chain)
+        return out
+
+    def _latest(self, op: Operator) -> Operator | None:
+        """The operator whose result `op` waits for last; None where all it reads is there from the start."""
+        found = [i for a in op.inputs if (i := self.graph.writer().get(a.tensor)) is not None]
+        return self.graph.operators[max(found)] if found else None
+
+    def _of_chain(self, chain: Sequence[Operator]) -> Fraction:
+        inside = {op.name for op in chain}
+        written = {op.output.tensor for op in chain}
+        readers, results = self.graph.readers(), {*self.graph.results}
+        read: dict[str, int] = {}
+        moved = 0
+        for op in chain:
+            for position, a in enumerate(op.inputs):
+                if a.tensor not in written:
+                    read[a.tensor] = max(read.get(a.tensor, 0), self.read_by(op, position))
+            name = op.output.tensor
+            if name in results or any(self.graph.operators[i].name not in inside for i, _ in readers[name]):
+                moved += self.bytes_of(op)
+        device = self.machine.device
+        moved += sum(read.values())
+        work = sum(self.flops(op) for op in chain)
+        return max(Fraction(work) / device.peak("float32"), Fraction(moved) / device.bandwidth) + device.launch
+
+
+def _of_local_groups(form: OperatorForm, ways: int) -> OperatorForm:
+    """A grouped product of a part of its groups, as if there were no others."""
+    axes = tuple(replace(a, extent=-(-a.extent // ways)) if a.name == form.rows else a for a in form.axes)
+
+    def local(operand: OperandForm) -> OperandForm:
+        sizes = zip(operand.shape, operand.index, strict=True)
+        return replace(operand, shape=tuple(-(-n // ways) if i.single == form.rows else n for n, i in sizes))
+
+    return replace(form, axes=axes, inputs=tuple(map(local, form.inputs)), output=local(form.output))
+
+
+@lru_cache(maxsize=64)
+def with_forms(device: DeviceClass) -> DeviceClass:
+    """The class with measured forms of products and attention, borrowed where it has none of its own.
+
+    >>> from ..machine.machine import load_machine
+    >>> here = load_machine("dgx-a100").device
+    >>> len(here.attentions), len(with_forms(here).attentions), with_forms(here).products == here.products
+    (0, 4, True)
+    """
+    like = load_machine(LIKE).device
+    if device.name not in ALIKE:
+        return device
+    faster = device.peak("bfloat16") / like.peak("bfloat16")
+    products = device.products or tuple(
+        replace(f, tiles=tuple((m, n, time / faster) for m, n, time in f.tiles)) for f in like.products
+    )
+    attentions = device.attentions or tuple(
+        replace(f, pace=f.pace / faster, pair=f.pair / faster, row=f.row / faster) for f in like.attentions
+    )
+    return replace(device, products=products, attentions=attentions)
+
+
+def _halved(form: ProductForm) -> ProductForm:
+    """A product form at twice the rate."""
+    return replace(form, tiles=tuple((rows, columns, time / 2) for rows, columns, time in form.tiles))
+
+
+def elementwise(op: Operator) -> bool:
+    """Whether frameworks put an operator into one kernel with its neighbours: a map, or a copy.
+
+    >>> from ..sources.zoo import build
+    >>> [elementwise(op) for op in build("mlp-unity").operators]
+    [False, True, False]
+    """
+    return op.kind is NodeKind.MAP or op.function in ("copy", "sum_inputs")

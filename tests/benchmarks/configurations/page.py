@@ -1,0 +1,67 @@
+"""The page of published steps: figures of every family, the worst rows, and what is left out."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+from .predicting import Told
+
+WORST = 6
+ABOUT = """One layer of each kind is priced operator by operator on the machine file of the package, and the step composed
+(`formal/pipelines/composed.py`).  No constant is fitted on a row of the judged folder.  What a step has and a single kernel
+has not comes from other measurements: the clock under load (`STEADY`, long products of the gemm table), PyTorch's norms
+(`EAGER`, our own GPUs), FlashAttention beside cuDNN's (`FLASH`, ours too), float8 at twice the rate (data sheets), forms borrowed from the H100 where a device has no rows.
+One number is an assumption that was chosen with vTrain's rows in view: `HOST`, seconds to launch a kernel."""
+
+BOUND = """The bound counted is what a configuration's products and attention alone take in any completion, forward as the
+settings place them, at the plan's prices: weaker than the one that `audit` proves.  That
+one counts every movement, as plans have it in which nothing is hidden, and lies above steps that hide theirs: four of the
+five in [utilisation](flop-utilisation.md), whose plans in a row are proved within 1 %."""
+
+
+def page(told: Sequence[Told], result: dict[str, object], folder: Path) -> str:
+    """Markdown."""
+    named = folder.as_posix()
+    named = "../shared/data/measured" if named.endswith("shared/data/measured") else named
+    families = result["families"]
+    assert isinstance(families, dict)
+    lines = [
+        "# Published steps, predicted by the plan's own model",
+        "",
+        f"Made by `python tests/benchmarks/published_steps.py --judge {named} --page`.",
+        "",
+        ABOUT,
+        "",
+        "| family | rows | mean error | worst | rank correlation | mean of predicted / measured - 1 |",
+        "|---|---:|---:|---:|---:|---:|",
+    ]
+    for name, found in [*families.items(), ("all", result["all"])]:
+        mine = [t for t in told if name in ("all", t.row.family)]
+        bias = sum(t.error for t in mine) / max(1, len(mine))
+        rank = found["rank_correlation"]
+        lines.append(
+            f"| {name} | {found['rows']} | {found['mean_error']:.1%} | {found['worst']:.1%} | "
+            f"{'' if rank is None else format(rank, '.3f')} | {bias:+.1%} |"
+        )
+    left = result["left_out"]
+    assert isinstance(left, dict)
+    lines += [
+        "",
+        f"Bounds above a measured step: {result['bound_above_measured']}.  {BOUND}",
+        "",
+        "## Left out",
+        "",
+        *(f"* {rows} rows: {reason}" for reason, rows in left.items()),
+        "",
+        "## Worst rows",
+        "",
+        "| family | row | predicted s | measured s | |",
+        "|---|---|---:|---:|---:|",
+    ]
+    for name in families:
+        mine = sorted((t for t in told if t.row.family == name), key=lambda t: (-abs(t.error), t.row.label))
+        lines += [
+            f"| {name} | {t.row.label} | {t.seconds:.4g} | {t.row.seconds:.4g} | {t.error:+.1%} |" for t in mine[:WORST]
+        ]
+    return "\n".join([*lines, ""])
