@@ -224,8 +224,8 @@ def test_names_give_way_to_what_they_stand_for() -> None:
         "function": b.do("tanh", b.do("mul", two, two)),
         "product": b.do("matmul", two, b.do("permute", two, dims=(0, 2, 1))),
     }
-    u = Unfolding(b.forms)
     for what, value in made.items():
+        u = Unfolding(b.forms)
         want = b.numbers(value)
         while names := frozenset[int]().union(*(u.names(form) for _, form in value.pieces)):
             last = max(names)

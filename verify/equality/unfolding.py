@@ -41,7 +41,7 @@ class Unfolding:
         self.forms = forms
         self._names: dict[int, frozenset[int]] = {}
         self._made: dict[tuple[int, Form], Form] = {}
-        self._left = self._lost = 0
+        self._left, self._lost = MOST_MADE, 0
 
     def equal(self, f: Form, g: Form) -> bool:
         """Whether both are seen to be one form."""
