@@ -116,7 +116,7 @@ class GatherSequence(torch.autograd.Function):
 
 def mlp() -> Made:
     p = parameters("w1", "b1", "w2", "b2")
-    return lambda x: F.gelu(x @ p["w1"] + p["b1"]) @ p["w2"] + p["b2"], (X,)
+    return lambda x: F.gelu(x @ p["w1"] + p["b1"]) @ p["w2"] + p["b2"], (X.clone().requires_grad_(),)
 
 
 def mlp_tp(rank: int, ranks: int, copy: Any = Copy, reduce: Any = Reduce, bias: str = "once") -> Made:
@@ -129,7 +129,7 @@ def mlp_tp(rank: int, ranks: int, copy: Any = Copy, reduce: Any = Reduce, bias: 
             return reduce.apply(h + p["b2"])
         return (h if reduce is None else reduce.apply(h)) + p["b2"]
 
-    return f, (X,)
+    return f, (X.clone().requires_grad_(),)
 
 
 def mlp_no_backward_sum(rank: int, ranks: int) -> Made:
@@ -620,6 +620,126 @@ def module_partial(rank: int, ranks: int) -> Made:
     return module_dtensor(rank, ranks, wrong=True)
 
 
+# ------------------------------------------------------------------ attention over rings, gradients that are averaged
+
+
+def softmax_attention() -> Made:
+    p = parameters("wq", "wk", "wv")
+
+    def f(x: torch.Tensor) -> torch.Tensor:
+        q, k, v = (heads(x, p[n]) for n in ("wq", "wk", "wv"))
+        return (q @ k.transpose(2, 3) / math.sqrt(D)).softmax(-1) @ v
+
+    return f, (X,)
+
+
+def ring(rank: int, ranks: int, rescaled: bool = True) -> Made:
+    """Keys and values go round; the softmax is put together with a running maximum."""
+    p = parameters("wq", "wk", "wv")
+
+    def passed_on(x: torch.Tensor) -> torch.Tensor:
+        new = torch.empty_like(x)
+        if rank % 2 == 0:
+            dist.send(x, (rank + 1) % ranks)
+        dist.recv(new, (rank - 1) % ranks)
+        if rank % 2:
+            dist.send(x, (rank + 1) % ranks)
+        return new
+
+    def f(x: torch.Tensor) -> torch.Tensor:
+        q, k, v = (heads(x, p[n]) for n in ("wq", "wk", "wv"))
+        most, total, out = torch.full((*q.shape[:3], 1), -1e30), torch.zeros(*q.shape[:3], 1), torch.zeros_like(q)
+        both = torch.stack([k, v]).contiguous()
+        for turn in range(ranks):
+            scores = q @ both[0].transpose(2, 3) / math.sqrt(D)
+            larger = torch.maximum(most, scores.amax(-1, keepdim=True))
+            weights, old = torch.exp(scores - larger), torch.exp(most - larger)
+            total = total * old + weights.sum(-1, keepdim=True)
+            out = (out * old if rescaled else out) + weights @ both[1]
+            most = larger
+            if turn + 1 < ranks:
+                both = passed_on(both)
+        return out / total
+
+    return f, (X[:, part(S, rank, ranks)].clone(),)
+
+
+def ring_not_rescaled(rank: int, ranks: int) -> Made:
+    return ring(rank, ranks, rescaled=False)
+
+
+def clipped() -> Made:
+    p = parameters("w1", "w2")
+
+    def f(x: torch.Tensor) -> tuple[torch.Tensor, ...]:
+        loss = (F.gelu(x @ p["w1"]) @ p["w2"]).pow(2).mean()
+        grads = torch.autograd.grad(loss, (p["w1"], p["w2"]))
+        norm = torch.sqrt(grads[0].pow(2).sum() + grads[1].pow(2).sum())
+        return (*(g * torch.clamp(1.0 / (norm + 1e-6), max=1.0) for g in grads), norm)
+
+    return f, (X,)
+
+
+def clipped_tp(rank: int, ranks: int, together: bool = True) -> Made:
+    """Gradients are clipped by the norm over all ranks."""
+    s = part(FF, rank, ranks)
+    p = parameters("w1", "w2", w1=(slice(None), s), w2=s)
+
+    def f(x: torch.Tensor) -> tuple[torch.Tensor, ...]:
+        loss = Reduce.apply(F.gelu(x @ p["w1"]) @ p["w2"]).pow(2).mean()
+        grads = torch.autograd.grad(loss, (p["w1"], p["w2"]))
+        squares = grads[0].pow(2).sum() + grads[1].pow(2).sum()
+        if together:
+            dist.all_reduce(squares)
+        norm = torch.sqrt(squares)
+        return (*(g * torch.clamp(1.0 / (norm + 1e-6), max=1.0) for g in grads), norm)
+
+    return f, (X,)
+
+
+def clipped_apart(rank: int, ranks: int) -> Made:
+    return clipped_tp(rank, ranks, together=False)
+
+
+def averaged() -> Made:
+    p = parameters("w1", "w2")
+    return lambda x: (F.gelu(x @ p["w1"]) @ p["w2"]).pow(2).mean(), (X,)
+
+
+class MeanOverRanks(torch.autograd.Function):
+    """The mean of what ranks have; gradients as they are."""
+
+    @staticmethod
+    def forward(ctx: Any, x: torch.Tensor) -> torch.Tensor:
+        x = x.clone()
+        dist.all_reduce(x)
+        return x / dist.get_world_size()
+
+    @staticmethod
+    def backward(ctx: Any, g: torch.Tensor) -> torch.Tensor:
+        return g
+
+
+def averaged_dp(rank: int, ranks: int, mean: bool = True) -> Made:
+    """Hooks average the gradients of parameters; that of the data, which needs none, is n times as large."""
+    p = parameters("w1", "w2")
+
+    def hook(g: torch.Tensor) -> torch.Tensor:
+        g = g.clone()
+        dist.all_reduce(g)
+        return g / ranks if mean else g
+
+    for tensor in p.values():
+        tensor.register_hook(hook)
+    return lambda x: MeanOverRanks.apply((F.gelu(x @ p["w1"]) @ p["w2"]).pow(2).mean()), (
+        X[part(B, rank, ranks)].clone(),
+    )
+
+
+def averaged_not(rank: int, ranks: int) -> Made:
+    return averaged_dp(rank, ranks, mean=False)
+
+
 FAMILIES: tuple[tuple[str, str, tuple[str, ...], int, bool], ...] = (
     ("mlp", "mlp_tp", ("mlp_no_backward_sum", "mlp_summed_twice", "mlp_bias_each", "mlp_no_sum"), 4, True),
     ("attention", "attention_tp", ("attention_scaled",), 2, True),
@@ -637,6 +757,10 @@ FAMILIES: tuple[tuple[str, str, tuple[str, ...], int, bool], ...] = (
     ("mlp", "pipeline", ("pipeline_swapped",), 2, False),
     ("mlp", "ordered", ("ordered_otherwise",), 2, False),
     ("module", "module_dtensor", ("module_partial",), 2, True),
+    ("softmax_attention", "ring", ("ring_not_rescaled",), 2, False),
+    ("softmax_attention", "ring", (), 4, False),
+    ("clipped", "clipped_tp", ("clipped_apart",), 2, False),
+    ("averaged", "averaged_dp", ("averaged_not",), 2, True),
 )
 """One device, the right program, wrong ones, ranks, whether gradients are compared."""
 

@@ -109,6 +109,11 @@ CHECKERS = (
         | JOINT
         | {"proofs.selection", "proofs.plan", "verify.selection", "verify.plan", "verify.joint"},
     ),
+    Checker(
+        "equality of programs",
+        "verify.equality.certificate",
+        GROUND | {"models.equality", "proofs.equality", "verify.equality"},
+    ),
     Checker("several plans, beside theirs", "verify.portfolio.certificate", GROUND | PROGRAMS | {"verify.portfolio"}),
 )
 

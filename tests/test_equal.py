@@ -33,7 +33,9 @@ def run(capsys: pytest.CaptureFixture[str], *words: str) -> tuple[int, dict[str,
     return code, json.loads(capsys.readouterr().out)
 
 
-@pytest.mark.parametrize(("single", "distributed", "ranks", "grad", "verdict"), CASES, ids=[c[1] for c in CASES])
+@pytest.mark.parametrize(
+    ("single", "distributed", "ranks", "grad", "verdict"), CASES, ids=[f"{c[1]}-{c[2]}" for c in CASES]
+)
 def test_families(
     single: str,
     distributed: str,

@@ -203,6 +203,10 @@ def _named(b: Bench, value: Value) -> Value:
     return b.tensors.apply(value, lambda f: b.forms.abstract(Kind.NAMED, "tensor", (), (f,)))
 
 
+def taken_out(u: Unfolding, name: int, form: Form) -> Form:
+    return u.without(form, name)
+
+
 def test_names_give_way_to_what_they_stand_for() -> None:
     """Every operator of named tensors, each name taken out: the numbers stay."""
     b, unfolded = Bench(), 0
@@ -229,7 +233,7 @@ def test_names_give_way_to_what_they_stand_for() -> None:
         want = b.numbers(value)
         while names := frozenset[int]().union(*(u.names(form) for _, form in value.pieces)):
             last = max(names)
-            value = b.tensors.apply(value, partial(lambda n, f: u.without(f, n), last))
+            value = b.tensors.apply(value, partial(taken_out, u, last))
             assert np.allclose(b.numbers(value), want), what
             unfolded += 1
     assert unfolded > len(made)

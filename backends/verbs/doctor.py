@@ -41,7 +41,7 @@ NEEDS: Final = (
     Need("rules prove, rules generate", ("z3-solver", "sympy"), "pip install shardproof"),
     Need("machine calibrate", ("cvxpy",), "pip install shardproof"),
     Need("plan MODEL.onnx", ("onnx",), "pip install shardproof"),
-    Need("plan FILE.py:NAME of PyTorch, verify-job", ("torch",), "pip install 'shardproof[torch]'"),
+    Need("plan FILE.py:NAME of PyTorch, equal, verify-job", ("torch",), "pip install 'shardproof[torch]'"),
     Need("run -n N, machine calibrate on ranks", ("mpi4py",), "pip install 'shardproof[mpi]'", "mpiexec"),
     Need("run --backend cupy", ("cupy-cuda12x",), "pip install 'shardproof[gpu]'", "nvidia-smi"),
 )

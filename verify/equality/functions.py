@@ -9,7 +9,7 @@ from typing import Final
 
 from .conditions import Conditions
 from .digits import joined_boxes
-from .forms import MOST_TERMS, ONE, require_short
+from .forms import MOST_POWER, MOST_TERMS, ONE, require_short
 from .index import Index, Range, Undecided, constant
 from .labels import content, ranges_of
 from .terms import ZERO, Factor, Form, Head, Kind, Power, Term
@@ -113,10 +113,10 @@ class Forms(Conditions):
         found, rest = self.number(1), list[tuple[Term, Fraction]]()
         for term, c in p:
             ranges, factors = term
-            kind = self.heads[factors[0][0]].kind if len(factors) == 1 and not ranges and factors[0][2] == 1 else None
-            if kind is Kind.LOG:
+            head = self.heads[factors[0][0]] if len(factors) == 1 and not ranges and factors[0][2] == 1 else None
+            if head is not None and head.kind is Kind.LOG:
                 found = self.product(found, self.power(self._body(factors[0]), c))
-            elif kind is Kind.GREATEST:
+            elif head is not None and (head.kind is Kind.GREATEST or head.name == "maximum"):
                 found = self.product(found, self._exp(((term, c),)))
             else:
                 rest.append((term, c))
@@ -124,6 +124,7 @@ class Forms(Conditions):
 
     def _exp(self, p: Form) -> Form:
         size = content(p)
+        size = size if max(size.numerator, size.denominator) <= MOST_POWER else ONE
         one = self.times(p, 1 / size)
         plus = self.abstract(Kind.EXP, "exp", (), (one,))
         minus = self.abstract(Kind.EXP, "exp", (), (self.times(one, Fraction(-1)),))

@@ -17,6 +17,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch.nn.attention import SDPBackend, sdpa_kernel
+from torch.utils._pytree import tree_leaves
 
 from ...equality.program import KEPT, RankProgram, Step
 from .collectives import noting_reductions
@@ -41,8 +42,9 @@ class Captured:
 def capture(make: Callable[..., object], rank: int | None, ranks: int, gradients: bool) -> Captured:
     """Run `make()`, or `make(rank, ranks)` as one rank, and what it returns: what is called, and its inputs.
 
-    `gradients`: of all floating-point inputs and parameters are outputs too, of the one number that comes out, or of
-    all outputs times cotangents that are further inputs.  Raises `Unreadable`, naming operator and line.
+    `gradients`: those of all inputs and parameters that require them (of all floating-point inputs where none does) are
+    outputs too, of the one number that comes out, or of all outputs times cotangents that are further inputs.  Raises
+    `Unreadable`, naming operator and line.
     """
     with _group(rank, ranks), noting_reductions():
         try:
@@ -90,8 +92,10 @@ def _run(called: Callable[..., object], inputs: object, gradients: bool) -> Capt
                 wanted[name] = tensor
     args, kwargs = _arguments(inputs)
     new = dict[int | str, Any]()
+    asked = any(isinstance(t, torch.Tensor) and t.requires_grad for t in tree_leaves((args, kwargs)))
+    anyway = gradients and not wanted and not asked
     for name, key, value in [(f"input {i}", i, v) for i, v in enumerate(args)] + [(k, k, v) for k, v in kwargs.items()]:
-        new[key] = _input(recorder, name, value, gradients, wanted)
+        new[key] = _input(recorder, name, value, anyway, wanted)
     before = {name: tensor.grad for name, tensor in wanted.items()}
     for tensor in wanted.values():
         tensor.grad = None
@@ -133,7 +137,7 @@ def _arguments(inputs: object) -> tuple[list[Any], dict[str, Any]]:
     return (list(inputs) if isinstance(inputs, tuple | list) else [inputs]), {}
 
 
-def _input(recorder: Recorder, name: str, value: Any, gradients: bool, wanted: dict[str, torch.Tensor]) -> Any:
+def _input(recorder: Recorder, name: str, value: Any, anyway: bool, wanted: dict[str, torch.Tensor]) -> Any:
     """An input, its tensors in place of those that are given, so that nothing of the user's is written into."""
     if isinstance(value, torch.Tensor):
         if hasattr(value, "to_local"):
@@ -143,15 +147,15 @@ def _input(recorder: Recorder, name: str, value: Any, gradients: bool, wanted: d
         if known is not None:  # a parameter that is passed in
             return value
         tensor = value.detach().clone()
-        if value.is_floating_point() and (value.requires_grad or gradients):
+        if value.is_floating_point() and (value.requires_grad or anyway):
             tensor.requires_grad_(True)
             wanted[name] = tensor
         recorder.source(tensor, name, "input")
         return tensor
     if isinstance(value, tuple | list):
-        return type(value)(_input(recorder, f"{name}.{i}", v, gradients, wanted) for i, v in enumerate(value))
+        return type(value)(_input(recorder, f"{name}.{i}", v, anyway, wanted) for i, v in enumerate(value))
     if isinstance(value, dict):
-        return {k: _input(recorder, f"{name}.{k}", v, gradients, wanted) for k, v in value.items()}
+        return {k: _input(recorder, f"{name}.{k}", v, anyway, wanted) for k, v in value.items()}
     return value
 
 
