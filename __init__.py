@@ -19,10 +19,11 @@ if TYPE_CHECKING:
     from .models.program.graph import Graph
     from .models.sources.numpy.opaque import opaque
     from .models.sources.numpy.program import boolean, float32, float64, int32, int64, parameter, program
-    from .problems import place, reduce, schedule, solve
-    from .solutions import Placements, Reduction, Schedule, Solution
+    from .problems import assert_equal_on_mesh, equal, place, reduce, schedule, solve
+    from .solutions import Equality, Placements, Reduction, Schedule, Solution
 else:
     _HOME = {
+        "Equality": "solutions",
         "Graph": "models.program.graph",
         "Machine": "models.machine.machine",
         "NoPlan": "answers",
@@ -34,8 +35,10 @@ else:
         "Run": "answers",
         "Schedule": "solutions",
         "Solution": "solutions",
+        "assert_equal_on_mesh": "problems",
         "audit": "api",
         "boolean": "models.sources.numpy.program",
+        "equal": "problems",
         "float32": "models.sources.numpy.program",
         "float64": "models.sources.numpy.program",
         "int32": "models.sources.numpy.program",
@@ -69,6 +72,7 @@ else:
 
 
 __all__ = [
+    "Equality",
     "Graph",
     "Machine",
     "NoPlan",
@@ -81,8 +85,10 @@ __all__ = [
     "Schedule",
     "Solution",
     "__version__",
+    "assert_equal_on_mesh",
     "audit",
     "boolean",
+    "equal",
     "float32",
     "float64",
     "int32",

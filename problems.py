@@ -1,5 +1,5 @@
 """The Python way in to problems that are no model: place parallelism axes on a machine, synthesise the reductions over
-them, solve a selection problem, schedule a pipeline.
+them, solve a selection problem, schedule a pipeline, see that a parallel program computes what one device does.
 
     import shardproof
     best = shardproof.reduce("4x16", "16,2,2", "0,2", payload="1GiB")
@@ -12,8 +12,9 @@ handed back was accepted by the checker; `save` writes the file that `shardproof
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from fractions import Fraction
+from math import prod
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal, get_args
 
@@ -22,7 +23,7 @@ from shardproof.models.machine.machine import Machine
 from shardproof.models.problem.claims import Verdict
 from shardproof.models.terminal.combinations import require_keywords
 from shardproof.models.text import InputError
-from shardproof.solutions import Placements, Reduction, Schedule, Solution, bytes_of
+from shardproof.solutions import Equality, Placements, Reduction, Schedule, Solution, bytes_of
 
 if TYPE_CHECKING:
     from shardproof.formal.collective_programs.asked import Engine as ProgramEngine
@@ -306,3 +307,83 @@ def _word(value: str, words: Sequence[str], name: str) -> str:
     if value not in words:
         raise InputError(f"{name} {value!r}: choose one of {', '.join(words)}")
     return value
+
+
+def equal(
+    single: Callable[[], object],
+    distributed: Callable[[int, int], object],
+    *,
+    ranks: int,
+    grad: bool = False,
+    layouts: Path | str | Mapping[str, object] | None = None,
+    seed: int = 0,
+) -> Equality:
+    """Whether what ranks compute is what one device computes: PyTorch programs, run once on small inputs without a
+    cluster.
+
+    `single()` and `distributed(rank, ranks)` return what is called and its inputs; `ranks`: 1 to 512.  `grad`:
+    gradients too, of all inputs and parameters that require one.  `layouts`: a JSON file or its object, see `shardproof
+    equal --help`.  Raises `InputError` for what cannot be read, naming operator and line.
+
+        w = torch.randn(4, 8)
+
+        def one():
+            return lambda x: x @ w.t() @ w, (torch.ones(2, 8),)
+
+        def rows(rank, ranks):
+            mine = w.chunk(ranks)[rank].clone()
+
+            def f(x):
+                y = x @ mine.t() @ mine
+                dist.all_reduce(y)
+                return y
+
+            return f, (torch.ones(2, 8),)
+
+        shardproof.equal(one, rows, ranks=2).answer  # 'equal'
+    """
+    from shardproof.formal.equality.layouts import layouts_of, read_layouts
+    from shardproof.formal.equality.request import MOST_RANKS, ask, describe, look
+    from shardproof.front_door import FrontDoor
+    from shardproof.proofs.equality.file import write_equality
+
+    if not 1 <= ranks <= MOST_RANKS:
+        raise InputError(f"ranks={ranks!r}: write a number from 1 to {MOST_RANKS}")
+    if isinstance(layouts, Mapping):
+        said = layouts_of(dict(layouts), "layouts")
+    else:
+        said = read_layouts(None if layouts is None else Path(layouts))
+    question = ask(single, distributed, ranks, grad, said)
+    found = look(question, seed)
+    where = describe(question)
+    if found is not None:
+        return Equality(
+            *("different", found.reason, found.output, found.rank, found.line, found.numbers),
+            *(where["inputs"], where["outputs"], (), b""),
+        )
+    data = write_equality(question.pair())
+    published = FrontDoor().publish(None, data)
+    proved = published.verdict is Verdict.PROVED
+    return Equality(
+        *("equal" if proved else "undecided", "" if proved else published.reason, "", None, "", None),
+        *(where["inputs"], where["outputs"], tuple(published.assumptions), data),
+    )
+
+
+def assert_equal_on_mesh(
+    single: Callable[[], object],
+    distributed: Callable[[int, int], object],
+    mesh: int | Sequence[int],
+    *,
+    grad: bool = True,
+    layouts: Path | str | Mapping[str, object] | None = None,
+) -> None:
+    """For tests: `AssertionError` unless `distributed` is proved to compute what `single` does, on as many ranks as a
+    mesh of these sizes has; the message names tensor, rank, line and numbers.
+
+        def test_my_layer():
+            shardproof.assert_equal_on_mesh(single, parallel, (2, 4))
+    """
+    found = equal(single, distributed, ranks=mesh if isinstance(mesh, int) else prod(mesh), grad=grad, layouts=layouts)
+    if not found:
+        raise AssertionError(str(found))

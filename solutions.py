@@ -4,6 +4,7 @@ the certificate that the checker accepted.
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 from pathlib import Path
@@ -43,6 +44,46 @@ class Answer:
         """Write the `.spz` file.  Raises `OutputError` where something else stands, unless `force`."""
         from shardproof.models.files.output import check_target, write_file
 
+        write_file(check_target(Path(path), force=force, replaces_results=True), self.data)
+
+
+@dataclass(frozen=True)
+class Equality:
+    """Whether a program on ranks computes what one device computes.
+
+    `answer`: `equal` (proved), `different` (numbers show it) or `undecided`.  `output`, `rank`, `line`, `numbers`
+    (there, on one device): where it breaks first.  `inputs`, `outputs`: which parts ranks have, in words.  `data`: the bytes of
+    the certificate, empty where programs are different.
+    """
+
+    answer: Literal["equal", "different", "undecided"]
+    reason: str
+    output: str
+    rank: int | None
+    line: str
+    numbers: tuple[float, float] | None
+    inputs: Sequence[Mapping[str, object]]
+    outputs: Sequence[Mapping[str, object]]
+    assumptions: tuple[str, ...]
+    data: bytes
+
+    def __bool__(self) -> bool:
+        """Whether it is proved."""
+        return self.answer == "equal"
+
+    def __str__(self) -> str:
+        """One sentence."""
+        where = f"{self.output} of rank {self.rank} " if self.output else ""
+        there = f": {self.numbers[0]!r}, on one device {self.numbers[1]!r}" if self.numbers is not None else ""
+        at = f", at {self.line}" if self.line else ""
+        return f"{self.answer}{': ' if where or self.reason else ''}{where}{self.reason}{there}{at}"
+
+    def save(self, path: Path | str, force: bool = False) -> None:
+        """Write the `.spz` file.  Raises `InputError` where there is none, `OutputError` where another file stands."""
+        from shardproof.models.files.output import check_target, write_file
+
+        if not self.data:
+            raise InputError(f"programs that are {self.answer} have no certificate")
         write_file(check_target(Path(path), force=force, replaces_results=True), self.data)
 
 

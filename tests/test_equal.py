@@ -227,6 +227,26 @@ def test_collectives_give_what_gloo_ranks_give(ranks: int, tmp_path: Path) -> No
                 assert np.allclose(ours, theirs, rtol=1e-3, atol=1e-4), (case, rank, name)
 
 
+def test_the_python_way_in(tmp_path: Path) -> None:
+    """Of `docs/howto/equal.md`: a verdict, its certificate, a test's assertion."""
+    import shardproof
+
+    found = shardproof.equal(pairs.mlp, pairs.mlp_tp, ranks=4, grad=True)
+    assert found and found.answer == "equal" and "real-arithmetic" in found.assumptions
+    assert {"rank": 1, "tensor": "p.b1", "is": "p.b1, 8:16 of dimension 0"} in found.inputs
+    found.save(tmp_path / "c.spz")
+    assert command(["check", str(tmp_path / "c.spz")]) == 0
+    wrong = shardproof.equal(pairs.mlp, pairs.mlp_no_sum, ranks=4)
+    assert not wrong and wrong.answer == "different" and wrong.output == "output" and wrong.numbers is not None
+    with pytest.raises(shardproof.models.text.InputError, match="no certificate"):  # type: ignore[attr-defined]
+        wrong.save(tmp_path / "d.spz")
+    shardproof.assert_equal_on_mesh(pairs.mlp, pairs.grid, (2, 2), grad=False)
+    with pytest.raises(AssertionError, match=r"different: output of rank 0 .*equality_pairs.py"):
+        shardproof.assert_equal_on_mesh(pairs.mlp, pairs.mlp_no_sum, 4)
+    open_ = {"outputs": {"output": {"partial": "sum"}}}
+    assert shardproof.equal(pairs.mlp_open, pairs.mlp_open_tp, ranks=2, layouts=open_)
+
+
 def test_whole_numbers_are_an_assumption() -> None:
     held = capture(lambda: (lambda t: t + 1, (torch.tensor([1, 250], dtype=torch.uint8),)), None, 1, False)
     question = Question(Held(held.program, held.arrays), [Held(held.program, held.arrays)])

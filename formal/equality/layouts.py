@@ -56,9 +56,17 @@ def read_layouts(path: Path | None) -> Layouts:
     if path is None:
         return NOTHING
     try:
-        found = parse_json(regular(path).read_bytes())
+        return layouts_of(parse_json(regular(path).read_bytes()), str(path))
     except (OSError, ValueError) as error:
-        raise InputError(f"{path}: {error}") from error
+        raise error if isinstance(error, InputError) else InputError(f"{path}: {error}") from error
+
+
+def layouts_of(found: object, path: str) -> Layouts:
+    """The layouts that an object of JSON says; `path` says where it comes from.  Raises `InputError`.
+
+    >>> layouts_of({"outputs": {"output": {"partial": "sum"}}}, "here").outputs["output"].partial
+    True
+    """
     if not isinstance(found, dict) or not set(found) <= {"inputs", "outputs"}:
         raise InputError(f'{path}: write {{"inputs": {{NAME: LAYOUT}}, "outputs": {{NAME: LAYOUT}}}}')
     sides = []
@@ -70,7 +78,7 @@ def read_layouts(path: Path | None) -> Layouts:
     return Layouts(*sides)
 
 
-def _layout(path: Path, name: str, value: object, output: bool) -> Layout:
+def _layout(path: str, name: str, value: object, output: bool) -> Layout:
     match value:
         case "whole":
             return Layout()

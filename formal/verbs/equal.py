@@ -13,7 +13,6 @@ from typing import cast
 
 import click
 
-from ...models.equality.pair import Given, Known, Part
 from ...models.problem.claims import Verdict
 from ...models.sources.building.python_file import load_object
 from ...models.terminal.console import Exit, Watch, emit, say
@@ -21,18 +20,17 @@ from ...models.terminal.options import Count, combined, force_option, json_optio
 from ...models.text import InputError
 from ...proofs.equality.file import write_equality
 from ...proofs.publishing.publisher import Publisher
-from ..equality.layouts import Layouts, read_layouts, summed
-from ..equality.question import Difference, Held, Question, Unmatched, misread
+from ..equality.layouts import read_layouts
+from ..equality.question import Difference, Question
+from ..equality.request import MOST_RANKS, ask, describe, look, words_of
 from .combinations import EQUAL
-
-MOST_RANKS = 512
 
 
 @click.command("equal")
 @click.argument("single")
 @click.argument("distributed")
 @click.option("--ranks", type=Count(1, MOST_RANKS), required=True, help="Ranks on which DISTRIBUTED runs.")
-@click.option("--grad", is_flag=True, help="Compare gradients of all floating-point inputs and parameters too.")
+@click.option("--grad", is_flag=True, help="Compare gradients too, of all inputs and parameters that require one.")
 @click.option(
     "--layouts",
     type=click.Path(path_type=Path),
@@ -60,12 +58,9 @@ def equal_command(
     """
     said = read_layouts(layouts)
     with Watch("running both programs"):
-        question = _question(single, distributed, ranks, grad, said)
+        question = ask(_maker(single), _maker(distributed), ranks, grad, said)
     with Watch("comparing numbers"):
-        try:
-            found = question.differs(seed)
-        except Unmatched as error:
-            found = Difference("", None, str(error))
+        found = look(question, seed)
     if found is not None:
         return _different(found, question, as_json)
     with Watch("proving"):
@@ -75,7 +70,7 @@ def equal_command(
         "verdict": "equal" if proved else "undecided",
         "ranks": ranks,
         "reason": published.reason,
-        **_described(question),
+        **describe(question),
         "assumptions": list(published.assumptions),
         "identity": published.identity,
         "certificate": None if published.path is None else str(published.path),
@@ -94,34 +89,6 @@ def equal_command(
         if published.path is not None:
             say(f"wrote {published.path}")
     return Exit.DONE if proved else Exit.UNDECIDED
-
-
-def _question(single: str, distributed: str, ranks: int, grad: bool, said: Layouts) -> Question:
-    makers = [_maker(single), _maker(distributed)]
-    try:
-        from ...models.sources.distributed.capture import Unreadable, capture
-    except ModuleNotFoundError as error:
-        raise InputError(f"equal runs PyTorch programs; install the extra [torch] ({error})") from error
-    try:
-        one = capture(makers[0], None, 1, grad)
-        many = [capture(makers[1], rank, ranks, grad) for rank in range(ranks)]
-    except Unreadable as error:
-        raise InputError(str(error)) from error
-    for who, held in [("SINGLE", one), *((f"rank {r}", m) for r, m in enumerate(many))]:
-        if name := misread(Held(held.program, held.arrays), held.received, held.results):
-            raise InputError(f"{who}: the steps that were written down give another {name!r} than the run itself")
-    partial = [name for name, layout in said.outputs.items() if layout.partial]
-    programs = []
-    for rank, held in enumerate(many):
-        names = dict(held.program.outputs)
-        for name in said.outputs:
-            if name not in names:
-                raise InputError(f"--layouts: rank {rank} has no output {name!r}; it has {', '.join(names)}")
-        programs.append(Held(summed(held.program, partial, ranks), held.arrays))
-    try:
-        return Question(Held(one.program, one.arrays), programs, said)
-    except Unmatched as error:
-        raise InputError(str(error)) from error
 
 
 def _maker(place: str) -> Callable[..., object]:
@@ -146,7 +113,7 @@ def _different(found: Difference, question: Question, as_json: bool) -> int:
                 "reason": found.reason,
                 "line": found.line,
                 "numbers": None if found.numbers is None else [repr(x) for x in found.numbers],
-                **_described(question),
+                **describe(question),
             }
         )
         return Exit.REFUTED
@@ -160,40 +127,6 @@ def _different(found: Difference, question: Question, as_json: bool) -> int:
     return Exit.REFUTED
 
 
-def _described(question: Question) -> dict[str, object]:
-    rows = list[dict[str, object]]()
-    for rank, (held, given) in enumerate(zip(question.ranks, question.given, strict=True)):
-        for source in held.program.sources:
-            if (what := given.get(source.number)) is not None:
-                rows.append({"rank": rank, "tensor": source.name, "is": _words(question, what)})
-    outputs = [
-        {"rank": rank, "tensor": name, "is": _words(question, part, True)}
-        for rank, results in enumerate(question.results)
-        for name, part in results
-    ]
-    return {"inputs": rows, "outputs": outputs}
-
-
-def _words(question: Question, given: Given, output: bool = False) -> str:
-    if isinstance(given, Known):
-        return f"constant {given.number}" if given.number is not None else "a constant of its own"
-    return part_words(given, question.shape(given.of, output))
-
-
-def part_words(part: Part, shape: tuple[int, ...]) -> str:
-    """A part as people say it.
-
-    >>> part_words(Part("w", (((0, 4, 4),), ((0, 0, 3),))), (8, 3))
-    'w, 4:8 of dimension 0'
-    """
-    cut = [
-        f"{', '.join(f'{there}:{there + many}' for _, there, many in runs)} of dimension {dim}"
-        for dim, (runs, n) in enumerate(zip(part.runs, shape, strict=True))
-        if runs != ((0, 0, n),)
-    ]
-    return f"{part.of}, {'; '.join(cut)}" if cut else f"{part.of}, whole"
-
-
 def _lines(question: Question) -> list[str]:
     """What ranks are given and make, one line for each tensor of rank 0 and how many others are like it."""
     found = list[str]()
@@ -201,5 +134,5 @@ def _lines(question: Question) -> list[str]:
         names = {s.number: s.name for s in question.ranks[0].program.sources}
         for key, what in list(rows.items())[:24]:
             name = names.get(key, str(key)) if isinstance(key, int) else key
-            found.append(f"  {title:6} {name}: {_words(question, what, title == 'makes')} (rank 0)")
+            found.append(f"  {title:6} {name}: {words_of(question, what, title == 'makes')} (rank 0)")
     return found
