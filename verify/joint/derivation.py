@@ -2,6 +2,7 @@
 
     given     the operators of the user's graph: what they compute is what their tensors are
     define    the first operator of a new tensor: the tensor is what it computes
+    equal     the node is the first operator of the place with operands replaced by what the same operator computes
     step      the node and the first operator of the place write the same tensor; unfolding the other operators of the
               place, all of them given or proved before, both have the same normal form (`meaning`); whatever real
               numbers they read and write are of one element type, so that none is rounded elsewhere than before
@@ -14,12 +15,13 @@ refused.
 from __future__ import annotations
 
 from ...models.joint.egraph import EGraph
-from ...models.joint.rules import DEFINE, LIBRARIES
+from ...models.joint.rules import DEFINE, EQUAL, LIBRARIES
 from ...models.program.operators import Operator
 from ...proofs.joint.derivation import Derivation, Step
 from ..budget import Budget
 from .forms import FORMS, facts_of
 from .meaning import wrong_equation
+from .twins import wrong_twins
 from .wellformed import wrong_egraph
 
 
@@ -76,7 +78,6 @@ def _wrong_definition(egraph: EGraph, node: Operator, step: Step, free: set[str]
 def _wrong_step(
     egraph: EGraph, node: Operator, step: Step, known: dict[str, Operator], free: set[str], budget: Budget
 ) -> str:
-    form = FORMS[step.rule]
     if not step.place:
         return "it has no place"
     if unknown := [name for name in step.place if name not in known]:
@@ -85,10 +86,13 @@ def _wrong_step(
     writes = [op.output.tensor for op in place]
     if writes[0] != node.output.tensor:
         return f"its place begins with what writes {writes[0]!r}, not {node.output.tensor!r}"
-    if len(set(writes)) != len(writes):
-        return "two operators of its place write the same tensor"
     if undefined := sorted({a.tensor for a in node.inputs} & free):
         return f"it reads {undefined[0]!r}, which has no meaning yet"
+    if step.rule == EQUAL:
+        return wrong_twins(node, place, egraph.union) or ("" if step.facts == facts_of(node) else _facts(node))
+    if len(set(writes)) != len(writes):
+        return "two operators of its place write the same tensor"
+    form = FORMS[step.rule]
     if not form.fits(node, place, egraph.union):
         return "it has not the form of this rule"
     if step.facts != facts_of(node):
