@@ -21,6 +21,7 @@ from shardproof.models.program.index import Axis, access
 from shardproof.models.sources.building.builder import Builder
 from shardproof.proofs.joint.derivation import Derivation
 from shardproof.verify.joint.derivation import wrong_derivation
+from shardproof.verify.joint.twins import wrong_twins
 
 N = 512
 
@@ -102,6 +103,19 @@ def test_forged_places_are_refused(place: tuple[str, ...], reason: str) -> None:
     steps = list(derivation.steps)
     steps[k] = replace(steps[k], place=place)
     assert reason in wrong_derivation(egraph, replace(derivation, steps=tuple(steps)))
+
+
+def test_opaque_operators_and_other_element_types_are_not_the_same() -> None:
+    """What a user's own function does may change from call to call; a tensor of another type holds other numbers."""
+    graph = grown()[0].union
+    by = {op.name: op for op in graph.operators}
+    place = [by[n] for n in ("p1", "e1", "e0")]
+    assert wrong_twins(by["p1~1"], place, graph) == ""
+    opaque = [place[0], *(replace(op, function="opaque") for op in place[1:])]
+    assert "not the same" in wrong_twins(by["p1~1"], opaque, graph)
+    for change in ({"dtype": "float16"}, {"shape": (8, 16)}):
+        tensors = tuple(replace(t, **change) if t.name == "e0" else t for t in graph.tensors)  # type: ignore[arg-type]
+        assert "not the same" in wrong_twins(by["p1~1"], place, replace(graph, tensors=tensors))
 
 
 def test_other_operators_are_not_the_same() -> None:

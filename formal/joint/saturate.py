@@ -10,7 +10,7 @@ from types import MappingProxyType
 from typing import Final
 
 from ...models.joint.egraph import EGraph
-from ...models.joint.rules import EQUAL
+from ...models.joint.rules import EQUAL, MOST_NODES, ROUNDS
 from ...models.layout.classes import axis_orders, copy_key, operator_key
 from ...models.program.graph import Graph
 from ...models.program.operators import Operator
@@ -54,11 +54,6 @@ RULES: Final[Mapping[str, Rule]] = MappingProxyType(
 
 SEARCHED: Final[Mapping[str, Rule]] = MappingProxyType({n: r for n, r in RULES.items() if n != "normal-of-a-part"})
 """Rules that a search applies: a norm of a part gives vit 1 % and takes the search 25 times as long."""
-
-ROUNDS: Final = 2
-"""Rounds: what two rules give one after the other."""
-MOST_NODES: Final = 2000
-"""Operators that are added at most; tables of more would take longer than the search has."""
 
 
 def saturate(

@@ -17,6 +17,15 @@ DEFINE: Final = "define"
 EQUAL: Final = "equal-operators"
 """Congruence: the one law that is about operators and not about numbers, so it holds of every function and type."""
 
+ROUNDS: Final = 2
+"""How often all rules are tried: what two rules give one after the other."""
+MOST_ROUNDS: Final = 8
+"""Rounds that may be asked for: rules that build on each other more often have filled every e-graph before."""
+MOST_NODES: Final = 2000
+"""Operators that are added at most; tables of more would take longer than the search has."""
+NODES_ASKED: Final = 20_000
+"""Operators that may be asked for: files of more would take a checker longer than it gives one."""
+
 STATEMENTS: Final = MappingProxyType(
     {
         DEFINE: "a new tensor is what its first operator computes",

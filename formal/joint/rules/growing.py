@@ -18,6 +18,7 @@ from ....models.joint.rules import DEFINE, EQUAL, LIBRARY
 from ....models.program.graph import Graph, Role, Tensor
 from ....models.program.index import Access, Affine
 from ....models.program.operators import NodeKind, Operator, Value
+from ....proofs.joint.books import Book
 from ....proofs.joint.derivation import Derivation, Step
 from .worth import Pays
 
@@ -29,13 +30,16 @@ NAMED: Final = "~"
 class Addition:
     """What one application of a rule adds: `operator`, equal to the first operator of `place`, and before it operators
     that define new tensors (which `operator` reads, and `place` may name).  Names of operators are given later; `place`
-    holds operators that are there, and those defined.
+    holds operators that are there, and those defined.  `book`: the library that has the rule, None for those that are
+    built in; `reads`: what its pattern inputs are.
     """
 
     rule: str
     operator: Operator
     place: tuple[Operator, ...]
     defined: tuple[tuple[Tensor, Operator], ...] = ()
+    book: Book | None = None
+    reads: tuple[str, ...] = ()
 
 
 class Growing:
@@ -55,6 +59,7 @@ class Growing:
         for op in graph.operators:
             self._read(op)
         self._taken = {op.name for op in graph.operators} | set(self.tensors)
+        self._books: dict[str, Book] = {}
         self._same: dict[object, Operator] = {}
         self._twins: dict[str, tuple[Operator, Operator]] = {}
         self.merged: list[str] = []
@@ -142,7 +147,9 @@ class Growing:
             self._meaning[identity(definition, tensor)] = name
             fresh.append(made)
         operator = _reading(a.operator, names)
-        if identity(operator) in self._known or not (a.rule == EQUAL or self._one_type(operator, *place)):
+        common = a.book is not None and len({op.output.tensor for op in place}) < len(place)  # of both sides
+        fits = a.rule == EQUAL or (self._one_type(operator, *place) and not common)
+        if identity(operator) in self._known or not fits:
             self._forget(before)
             return False
         operator = replace(operator, name=self._name(operator.output.tensor))
@@ -150,7 +157,12 @@ class Growing:
             self._forget(before)
             return False
         self._known.add(identity(operator))
-        self.steps.append(Step(a.rule, operator.name, tuple(op.name for op in place), facts(operator)))
+        library = "" if a.book is None else a.book.identity
+        self.steps.append(
+            Step(a.rule, operator.name, tuple(op.name for op in place), facts(operator), library, a.reads)
+        )
+        if a.book is not None:
+            self._books[library] = a.book
         for op in (*fresh, operator):
             self._note(op)
         return True
@@ -174,7 +186,7 @@ class Growing:
 
     def derivation(self, rounds: int) -> Derivation:
         """The proof of every added operator."""
-        return Derivation(LIBRARY, rounds, tuple(self.steps))
+        return Derivation(LIBRARY, rounds, tuple(self.steps), tuple(self._books.values()))
 
     def _name(self, tensor: str) -> str:
         number = 1
