@@ -43,6 +43,7 @@ if TYPE_CHECKING:
     from shardproof.models.sources.building.original import Original
     from shardproof.models.sources.frameworks.settings import Settings
     from shardproof.models.sources.load import Attention
+    from shardproof.proofs.joint.books import Rewrites
 
 Engine = Literal["native", "ilp", "smt", "cp-sat"]
 
@@ -65,6 +66,9 @@ def plan(
     compare: bool = True,
     strategy: Path | str | Splits | None = None,
     joint: bool = False,
+    rules: tuple[Path | str, ...] = (),
+    rewrite_rounds: int = 2,
+    rewrite_nodes: int = 2000,
     views: bool = False,
     overlap: bool = False,
     stages: str | None = None,
@@ -83,7 +87,9 @@ def plan(
     function with shapes (`@shardproof.program`, or its arrays as `inputs`), or a PyTorch module with its example
     `inputs`.  `micro_batch`: parts of the batch, or "auto".  `memory`: bytes per device, or a text such as "80GiB".
     `vocabulary`: the framework that must be able to say every placement.  `strategy`: schedules to be carried to the
-    rest instead of a search, a file or {operator: {axis: {level: degree}}}.  `joint`: algebra and placement together.
+    rest instead of a search, a file or {operator: {axis: {level: degree}}}.  `joint`: algebra and placement together,
+    with the library of rules that comes along or the files `rules` in its place, tried `rewrite_rounds` times, up to
+    `rewrite_nodes` operators added.
     `compare`: run what is imported beside the program that it came from, and refuse it where they differ.
     `views`: branches beside each other on submeshes, in forward passes and training steps.  `overlap`: redistributions
     beside operators.  `stages`: of a training step, as `pipeline` takes them.  Of several freedoms the best plan that
@@ -119,6 +125,8 @@ def plan(
             "or plan without them"
         )
     request = replace(request, strategy=given, engine=engine, gap=share, threads=threads, vocabulary=vocabulary)
+    if joint or (best and "rewrites" not in without):
+        request = replace(request, rewrites=_rewrites(rules, rewrite_rounds, rewrite_nodes))
     asked = None if stages is None else pipeline_request(request, stages, () if best else without, overlap=overlap)
     freedoms = Freedoms(overlap, views, joint, asked)
     if best:
@@ -343,6 +351,17 @@ def _overlapped(request: PlanRequest, limit: TimeLimit) -> bytes:
     if isinstance(found, Unfit) and FrontDoor().read(data).published.verdict is Verdict.PROVED:
         raise NoPlan(f"{request.graph.name}: proved that no plan fits {request.memory} bytes in any order", True)
     return data
+
+
+def _rewrites(rules: tuple[Path | str, ...], rounds: int, nodes: int) -> Rewrites:
+    from shardproof.front_door import FrontDoor
+    from shardproof.models.joint.rules import MOST_ROUNDS, NODES_ASKED
+    from shardproof.proofs.joint.books import Rewrites
+
+    for name, value, most in (("rounds", rounds, MOST_ROUNDS), ("nodes", nodes, NODES_ASKED)):
+        if not 1 <= value <= most:
+            raise InputError(f"rewrite_{name}={value}: give 1 to {most}")
+    return Rewrites(tuple(FrontDoor().book(None if r is None else Path(r)) for r in rules or (None,)), rounds, nodes)
 
 
 def _strategy(strategy: str | Path | Splits, graph: Graph, machine: Machine) -> Strategy | TensorLayouts:

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from shardproof.models.program.graph import Graph
     from shardproof.models.sources.building.original import Comparison, Original
     from shardproof.proofs.collective_programs.certificate import ReductionCertificate
+    from shardproof.proofs.joint.books import Book
     from shardproof.proofs.plan.bars import Bars
     from shardproof.proofs.publishing.publisher import Among, AnyPlan, Nearest, Opened, Published, Restricted
     from shardproof.proofs.rewrites.library import Library
@@ -169,6 +170,30 @@ class FrontDoor:
         if path is not None:
             write_file(path, data)
         return words
+
+    def book(self, path: Path | None) -> Book:
+        """A library of rules for joint plans, checked before any search sees it (`Publisher.book`)."""
+        from shardproof.proofs.container.archive import read_container, read_file
+        from shardproof.proofs.container.canonical import ContainerError
+        from shardproof.proofs.container.kinds import require_kind
+        from shardproof.proofs.joint.books import LIMITS, read_book
+        from shardproof.proofs.publishing.publisher import RefutedLibrary
+        from shardproof.proofs.rewrites.plain import DEFAULT
+        from shardproof.verify.budget import Budget
+        from shardproof.verify.rewrites.library import check_members
+
+        where = DEFAULT if path is None else path
+        try:
+            data = read_file(where, LIMITS.file)
+            members = read_container(data, LIMITS)
+            require_kind(members, "library.json")
+            results = check_members(members, Budget.asked(self._look)).rules
+            book = read_book(data)
+        except ContainerError as error:
+            raise ContainerError(f"{where}, {error.place}", error.message) from None
+        if bad := next((r for r in results if r.word == "rejected"), None):
+            raise RefutedLibrary(f"{where}: the proof of rule {bad.name!r} is refuted: {bad.reason}")
+        return book
 
     def compared(self, graph: Graph, original: Original, wanted: bool, trained: bool) -> Comparison:
         """An imported graph beside the program that it came from."""

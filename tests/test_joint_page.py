@@ -12,7 +12,7 @@ from budgets import work
 from shardproof.__main__ import run
 from shardproof.formal.joint.saturate import RULES
 from shardproof.formal.joint.solve import joint_plan, plan_jointly
-from shardproof.models.joint.rules import DEFINE, STATEMENTS
+from shardproof.models.joint.rules import DEFINE, EQUAL, STATEMENTS
 from shardproof.models.layout.placement import space
 from shardproof.models.machine.machine import load_machine
 from shardproof.models.problem.claims import Status, Verdict
@@ -33,7 +33,7 @@ def test_rules_are_those_that_are_tried() -> None:
         r"^\| `([a-z-]+)` \| (.*) \|$", PAGE.split("<!-- rules -->")[1].split("<!-- /rules -->")[0], re.MULTILINE
     )
     assert rows == [(name, STATEMENTS[name]) for name in RULES]
-    assert set(STATEMENTS) == {DEFINE, *FORMS} == {DEFINE, *RULES}
+    assert set(STATEMENTS) == {DEFINE, EQUAL, *FORMS} == {DEFINE, *RULES}
 
 
 def test_the_page_has_the_figures() -> None:

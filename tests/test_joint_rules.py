@@ -190,6 +190,18 @@ def looked_up() -> Graph:
     return b.build(b.contract("y", "b s m, m n -> b s n", x, b.parameter("w", (8, 4))))
 
 
+def twice(function: str = "exp", dtype: str = "float32", **attributes: Value) -> Graph:
+    """Two products with the same map of one input, written twice."""
+    b = Builder("twice")
+    x = b.input("x", (16, 8))
+    once, again = (b.map(f"e{i}", function, x, dtype=dtype, **attributes) for i in range(2))
+    p, q = (
+        b.contract(f"p{i}", "b k, k n -> b n", e, b.parameter(f"w{i}", (8, 8), dtype))
+        for i, e in enumerate((once, again))
+    )
+    return b.build(b.map("y", "add", p, q))
+
+
 FUSED: dict[str, tuple[Callable[[], Graph], tuple[str, ...]]] = {
     "bias": (lambda: convolution(False), ("add", "relu")),
     "batch norm": (lambda: convolution(True), ("batch_norm", "relu")),
@@ -197,6 +209,7 @@ FUSED: dict[str, tuple[Callable[[], Graph], tuple[str, ...]]] = {
 }
 
 PLACES: dict[str, Callable[[], Graph]] = {
+    "equal-operators": twice,
     "fuse-epilogue": step,
     "relu-from-output": step,
     "add-many": terms,

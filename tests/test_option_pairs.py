@@ -21,6 +21,7 @@ from shardproof.__main__ import run
 from shardproof.backends.execution.feed import Feed, fed
 from shardproof.backends.execution.reference import random_inputs
 from shardproof.backends.verbs.run import write_arrays
+from shardproof.front_door import FrontDoor
 from shardproof.models.sources.load import load_model
 from shardproof.models.text import InputError
 from shardproof.proofs.container.archive import read_container
@@ -35,6 +36,8 @@ from .test_schedule_overlap import document
 MODEL = "llama:layers=2,sequence=16,width=32,heads=4,kv_heads=2,hidden=64,vocabulary=64,dtype=float32"
 PLAIN = "mlp-8192:layers=3,width=64"
 LINE = (MODEL, "--machine", "localhost:2", "-o", "p.spz")
+
+KEPT = Path(__file__).parent / "conformance" / "proved"
 
 PLAN: Mapping[str, tuple[str, ...]] = {
     "train": ("--train", "adam"),
@@ -61,6 +64,9 @@ PLAN: Mapping[str, tuple[str, ...]] = {
     "views": ("--views",),
     "joint": ("--joint",),
     "best": ("--best",),
+    "rules": ("--rules", str(KEPT / "rules-proved.spz")),
+    "rewrite_rounds": ("--rewrite-rounds", "3"),
+    "rewrite_nodes": ("--rewrite-nodes", "70"),
 }
 
 
@@ -93,6 +99,8 @@ def planners(monkeypatch: pytest.MonkeyPatch) -> None:
     from shardproof.formal.views import request as views
 
     load_once(monkeypatch)
+    book = once(FrontDoor.book, 0)
+    monkeypatch.setattr(FrontDoor, "book", lambda door, path: book(door, path))
     monkeypatch.setattr(verb, "load_machine", once(verb.load_machine))
     for module in (joint, views):
         monkeypatch.setattr(module, "fitting_space", once(module.fitting_space))
@@ -169,7 +177,6 @@ def test_plan(start: str, folder: Path) -> None:
     assert not list(Tried(Start(("plan",), (*LINE, *more), probes), folder).faults())
 
 
-KEPT = Path(__file__).parent / "conformance" / "proved"
 PROBLEMS = Path(__file__).parent / "conformance" / "problems"
 
 
@@ -454,6 +461,9 @@ KEYWORDS: Mapping[str, object] = {
     "attention": "operator",
     "strategy": "strategy.json",
     "joint": True,
+    "rules": (KEPT / "rules-proved.spz",),
+    "rewrite_rounds": 3,
+    "rewrite_nodes": 70,
     "views": True,
     "engine": "ilp",
     "time_limit_s": 50.0,

@@ -15,7 +15,7 @@ from fractions import Fraction
 
 from ...models.cost.selection import build
 from ...models.joint.egraph import EGraph
-from ...models.joint.rules import DEFINE, STATEMENTS
+from ...models.joint.rules import DEFINE, LIBRARIES, STATEMENTS
 from ...models.layout.placement import space
 from ...models.problem.claims import Status
 from ...models.text import seconds_text
@@ -30,12 +30,12 @@ from .starts import Kind, kinds
 
 @dataclass(frozen=True)
 class Rewriting:
-    """One rewritten class: `rules` in the order of proof, `place`: the user's operators, `operator`: the e-node that
-    computes `tensor` now; `sizes`: on which it rests.
+    """One rewritten class: `rules` in the order of proof, each with the identity of its library, `place`: the user's
+    operators, `operator`: the e-node that computes `tensor` now; `sizes`: on which it rests.
     """
 
     tensor: str
-    rules: tuple[str, ...]
+    rules: tuple[tuple[str, str], ...]
     place: tuple[str, ...]
     operator: str
     sizes: tuple[tuple[str, int], ...]
@@ -49,11 +49,14 @@ class Gain:
     gain: Fraction | None
 
     def to_json(self) -> list[dict[str, object]]:
-        """One object per rewriting; `gain` is that of all `alike`."""
+        """One object per rewriting; `gain` is that of all `alike`; `library`: identities of the libraries of its
+        rules, each once.
+        """
         gain = None if self.gain is None else float(self.gain)
         return [
             {
-                "rule": " + ".join(r.rules),
+                "rule": " + ".join(rule for rule, _ in r.rules),
+                "library": " + ".join(dict.fromkeys(library for _, library in r.rules)),
                 "place": list(r.place),
                 "tensor": r.tensor,
                 "operator": r.operator,
@@ -72,7 +75,7 @@ def rewritings(joint: Jointly, plan: Plan) -> list[tuple[Rewriting, ...]]:
     found: dict[object, list[Rewriting]] = {}
     for op in plan.graph.operators:
         t = op.output.tensor
-        if op.name in steps and steps[op.name].rule != DEFINE:
+        if op.name in steps and (steps[op.name].book or steps[op.name].rule != DEFINE):
             rules, place = _proof(joint.derivation, egraph, op.name)
             one = Rewriting(t, rules, place, op.name, steps[op.name].facts)
             position = [n.name for n in egraph.nodes[t]].index(op.name)
@@ -80,9 +83,10 @@ def rewritings(joint: Jointly, plan: Plan) -> list[tuple[Rewriting, ...]]:
     return [tuple(alike) for alike in found.values()]
 
 
-def _proof(derivation: Derivation, egraph: EGraph, node: str) -> tuple[tuple[str, ...], tuple[str, ...]]:
-    """Rules that prove an e-node, first to last, and the user's operators that they rest on, in order."""
-    steps, rules, place = {s.node: s for s in derivation.steps}, list[str](), dict[str, None]()
+def _proof(derivation: Derivation, egraph: EGraph, node: str) -> tuple[tuple[tuple[str, str], ...], tuple[str, ...]]:
+    """Rules that prove an e-node, first to last, with their libraries; the user's operators that they rest on."""
+    steps, place = {s.node: s for s in derivation.steps}, dict[str, None]()
+    rules = dict[tuple[str, str], None]()
 
     def visit(name: str) -> None:
         step = steps.get(name)
@@ -91,8 +95,8 @@ def _proof(derivation: Derivation, egraph: EGraph, node: str) -> tuple[tuple[str
             return
         for part in step.place:
             visit(part)
-        if step.rule != DEFINE and step.rule not in rules:
-            rules.append(step.rule)
+        if step.book or step.rule != DEFINE:
+            rules[step.rule, step.book or derivation.library] = None
 
     visit(node)
     order = {op.name: i for i, op in enumerate(egraph.base.operators)}
@@ -121,13 +125,18 @@ def _time(gain: Fraction) -> str:
     return ("-" if gain < 0 else "") + seconds_text(abs(gain.numerator), gain.denominator)
 
 
+def _statement(rule: str, library: str) -> str:
+    """What a rule says, or whose it is: text of rules of libraries is that of `rules show`."""
+    return STATEMENTS[rule] if library in LIBRARIES else f"of library {library[:12]}"
+
+
 def lines(found: list[Gain]) -> list[str]:
     """For people."""
     out = []
     for g in found:
         first, more = g.rewritings[0], len(g.rewritings) - 1
         gained = "not known" if g.gain is None else _time(g.gain)
-        said = "; ".join(f"{rule}: {STATEMENTS[rule]}" for rule in first.rules)
+        said = "; ".join(f"{rule}: {_statement(rule, library)}" for rule, library in first.rules)
         out.append(
             f"  {first.tensor} computed by {first.operator} instead of {', '.join(first.place)}"
             + (f", and {more} more alike" if more else "")

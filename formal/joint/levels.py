@@ -34,8 +34,10 @@ def first_level(egraph: EGraph, structures: Structures, memory_limit: int | None
     return MIDDLE if max(choices_of(egraph, structures, MIDDLE)) <= MOST_CHOICES[MIDDLE] else SMALL
 
 
-def larger(small: JointPlanning, level: int, until: Clock, notify: Notify | None) -> JointPlanning | None:
-    """The problem whose tags say more; None where it is too large, or its tables take too long."""
+def larger(small: JointPlanning, library: str, level: int, until: Clock, notify: Notify | None) -> JointPlanning | None:
+    """The problem whose tags say more; None where it is too large, or its tables take too long.  `library`: identities
+    of the rules.
+    """
     try:
         if max(choices_of(small.egraph, small.structures, level)) > MOST_CHOICES[level]:
             return None
@@ -47,6 +49,7 @@ def larger(small: JointPlanning, level: int, until: Clock, notify: Notify | None
             within(until, notify),
             level=level,
             memory_limit=small.problem.limit,
+            library=library,
             structures=small.structures,
         )
     except (TooLarge, TooLong):

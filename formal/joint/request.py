@@ -12,6 +12,8 @@ from ..planning.plan import fitting_space
 from ..planning.request import PlanRequest, program_of
 from ..planning.time_limit import TimeLimit
 from ..selection.model.clock import Progress
+from .rules.library import rules_of
+from .saturate import SEARCHED
 from .solve import Joint, joint_plan, plan_jointly
 
 SEARCH_SHARE = 0.7
@@ -46,5 +48,8 @@ def carry_out_jointly(
             progress=progress,
             notify=notify,
             memory_limit=request.memory,
+            rules={**SEARCHED, **{f"library {b.identity[:12]}": rules_of(b) for b in request.rewrites.books}},
+            rounds=request.rewrites.rounds,
+            most=request.rewrites.nodes,
         )
     return JointOutcome(graph, step, found, joint_plan(found))

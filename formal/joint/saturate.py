@@ -10,11 +10,13 @@ from types import MappingProxyType
 from typing import Final
 
 from ...models.joint.egraph import EGraph
+from ...models.joint.rules import EQUAL, MOST_NODES, ROUNDS
 from ...models.layout.classes import axis_orders, copy_key, operator_key
 from ...models.program.graph import Graph
 from ...models.program.operators import Operator
 from ...proofs.joint.derivation import Derivation
 from .rules.attention import fuse_attention
+from .rules.equal import closed, equal_operators
 from .rules.fuse import fuse_epilogue, relu_from_output
 from .rules.growing import Addition, Growing
 from .rules.layout import map_of_a_part, map_of_parts, read_through
@@ -28,6 +30,7 @@ Rule = Callable[[Growing, Operator], Iterator[Addition]]
 
 RULES: Final[Mapping[str, Rule]] = MappingProxyType(
     {
+        EQUAL: equal_operators,
         "fuse-epilogue": fuse_epilogue,
         "fuse-attention": fuse_attention,
         "relu-from-output": relu_from_output,
@@ -52,11 +55,6 @@ RULES: Final[Mapping[str, Rule]] = MappingProxyType(
 SEARCHED: Final[Mapping[str, Rule]] = MappingProxyType({n: r for n, r in RULES.items() if n != "normal-of-a-part"})
 """Rules that a search applies: a norm of a part gives vit 1 % and takes the search 25 times as long."""
 
-ROUNDS: Final = 2
-"""Rounds: what two rules give one after the other."""
-MOST_NODES: Final = 2000
-"""Operators that are added at most; tables of more would take longer than the search has."""
-
 
 def saturate(
     graph: Graph,
@@ -75,6 +73,8 @@ def saturate(
     [('fuse-epilogue', 'relu1~1', ('relu1', 'fc1'))]
     """
     grown = Growing(graph, pays)
+    if EQUAL in rules:
+        closed(grown, most)
     for _ in range(rounds):
         before = grown.added
         for rule in rules.values():
@@ -82,8 +82,8 @@ def saturate(
                 if over():
                     break
                 for addition in list(rule(grown, op)):
-                    if grown.added < most:
-                        grown.add(addition)
+                    if grown.added < most and grown.add(addition) and EQUAL in rules:
+                        closed(grown, most)
         if grown.added == before:
             break
     return grown.egraph(), grown.derivation(rounds)

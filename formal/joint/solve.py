@@ -26,7 +26,7 @@ from ...models.cost.structures import Structures
 from ...models.joint.choices import Skeleton
 from ...models.joint.egraph import EGraph, Modes
 from ...models.joint.problem import JointPlanning, build_joint
-from ...models.joint.rules import LIBRARY
+from ...models.joint.rules import LIBRARY, MOST_NODES, ROUNDS
 from ...models.layout.placement import Space
 from ...models.machine.machine import Machine
 from ...models.problem.claims import Status
@@ -111,15 +111,17 @@ def plan_jointly(
     progress: Progress | None = None,
     notify: Notify | None = None,
     rules: Mapping[str, Rule] = SEARCHED,
+    rounds: int = ROUNDS,
+    most: int = MOST_NODES,
     level: int | None = None,
     memory_limit: int | None = None,
 ) -> Joint:
-    """The best program and placements found, with a certificate over all programs of the e-graph.  `memory_limit`:
-    bytes per device, or None.
+    """The best program and placements found, with a certificate over all programs of the e-graph, which has at most
+    `most` operators more than the graph.  `memory_limit`: bytes per device, or None.
     """
     check_sizes(graph, machine, where)
     clock = clock.share(1 - END_SHARE)
-    egraph, derivation = safe(graph, rules, clock, worth(machine))
+    egraph, derivation = safe(graph, rules, clock, worth(machine), rounds, most)
     search = _Search(machine, where, clock, gap, threads, progress, memory_limit, engine)
     base = build(graph, machine, where, memory_limit)
     plain = search.plan(base, clock.share(PLAIN_SHARE))
@@ -135,6 +137,7 @@ def plan_jointly(
             within(clock.share(TABLES_SHARE), notify),
             level=first_level(egraph, structures, memory_limit) if level is None else level,
             memory_limit=memory_limit,
+            library=derivation.named,
             structures=structures,
         )
     except (TooLong, TooLarge):
@@ -152,7 +155,7 @@ def plan_jointly(
         return answer.status in (Status.OPTIMAL, Status.INFEASIBLE) or answer.gap() <= gap or kept.over()
 
     def more(planning: JointPlanning, level: int) -> JointPlanning:
-        return larger(planning, level, kept.share(LARGE_SHARE), notify) or planning
+        return larger(planning, derivation.named, level, kept.share(LARGE_SHARE), notify) or planning
 
     try:
         if level is not None:
@@ -216,7 +219,12 @@ def _too_large(egraph: EGraph) -> bool:
 
 
 def safe(
-    graph: Graph, rules: Mapping[str, Rule] = RULES, clock: Clock | None = None, pays: Pays | None = None
+    graph: Graph,
+    rules: Mapping[str, Rule] = RULES,
+    clock: Clock | None = None,
+    pays: Pays | None = None,
+    rounds: int = ROUNDS,
+    most: int = MOST_NODES,
 ) -> tuple[EGraph, Derivation]:
     """The e-graph in which the user's plans cost what they cost, and that is not too large.  Rules that change that are
     left out: where it is too large, all but some (`NARROWER`); else one, if that is enough, else the last ones.
@@ -227,22 +235,23 @@ def safe(
     def over() -> Callable[[], bool]:
         return until.share(RULES_SHARE / ALL_RULES_SHARE).over
 
+    def grown(some: Mapping[str, Rule]) -> tuple[EGraph, Derivation]:
+        return saturate(graph, some, rounds, most, over(), pays)
+
     left = dict(rules)
-    egraph, derivation = saturate(graph, left, over=over(), pays=pays)
+    egraph, derivation = grown(left)
     for few in NARROWER:
         if not _too_large(egraph):
             break
         left = {n: rule for n, rule in rules.items() if n in few}
-        egraph, derivation = saturate(graph, left, over=over(), pays=pays)
+        egraph, derivation = grown(left)
     while not same_order(egraph) and left:
         for name in reversed(left):
-            egraph, derivation = saturate(
-                graph, {n: rule for n, rule in left.items() if n != name}, over=over(), pays=pays
-            )
+            egraph, derivation = grown({n: rule for n, rule in left.items() if n != name})
             if same_order(egraph) and not _too_large(egraph):
                 return egraph, derivation
         left.popitem()
-        egraph, derivation = saturate(graph, left, over=over(), pays=pays)
+        egraph, derivation = grown(left)
     return egraph, derivation
 
 

@@ -12,6 +12,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from fractions import Fraction
 from pathlib import Path
+from typing import Final
 
 from ...models.cost.selection import Notify
 from ...models.layout.placement import Space, space
@@ -22,6 +23,7 @@ from ...models.sources.training import TrainingStep, build_step
 from ...models.sources.training.accumulation import accumulated, parts_of
 from ...models.sources.training.recompute import blocks
 from ...models.text import InputError
+from ...proofs.joint.books import Rewrites
 from ..selection.model.clock import Progress
 from ..selection.solve import Engine
 from .given import given_schedules, plan_strategy
@@ -32,6 +34,9 @@ from .schedules import Propagated
 from .strategy import Strategy
 from .time_limit import TimeLimit
 
+AS_EVER: Final = Rewrites()
+"""The rules that are built in, and no library."""
+
 
 @dataclass(frozen=True)
 class PlanRequest:
@@ -41,7 +46,8 @@ class PlanRequest:
     `precision`: what is computed in 16 bits (`models.sources.precision`), None for the graph's own types.
     `micro_batch`: into how many equal parts a step's batch is cut, N or N:once (gradients are brought together once per
     step), or auto.
-    `vocabulary`: the framework that must be able to say every placement, or None.
+    `vocabulary`: the framework that must be able to say every placement, or None.  `rewrites`: what a joint search may
+    use.
     """
 
     graph: Graph
@@ -58,6 +64,7 @@ class PlanRequest:
     precision: str | None = None
     micro_batch: str = "1"
     vocabulary: str | None = None
+    rewrites: Rewrites = AS_EVER
 
 
 @dataclass(frozen=True, eq=False)

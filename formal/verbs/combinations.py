@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from typing import Final
 
+from ...models.joint.rules import MOST_NODES, ROUNDS
 from ...models.layout.placement import VOCABULARIES
 from ...models.terminal.combinations import FORCE, LIMIT, OUTPUT, PLAN_KINDS, TIME, Apart, Combinations, Needs
 from ...proofs.pipelines.certificate import FORBIDDEN_WORDS
@@ -16,6 +17,9 @@ from ..portfolio.words import FREEDOM_WORDS
 _SAID: Final = tuple(f"space_name=*,{v}" for v in VOCABULARIES)
 _VOCABULARY: Final = ("vocabulary", *_SAID)
 """What restricts a search to the words of a framework."""
+
+_REWRITES: Final = ("rules", "rewrite_rounds", "rewrite_nodes")
+"""What says which rewrites are searched, and how far."""
 
 _THREADS: Final = {"threads": "the answer does not depend on it, only the time"}
 _COMPARE: Final = {"compare": "whether an import is looked at changes no plan"}
@@ -27,9 +31,13 @@ PLAN: Final = Combinations(
         *("machine", "train", "loss", "recompute", "batch", "precision", "micro_batch", "attention", "compare"),
         *("memory", "space_name", "vocabulary", "engine", "effort", "time_limit", "work_limit", "gap", "threads"),
         *("explain_cost", "strategy", "pipeline", "interleave", "without", "overlap", "views", "joint", "best"),
+        *_REWRITES,
         *OUTPUT,
     ),
     (
+        *(Needs(option, ("joint", "best"), "it is of rewrites, which {joint} searches") for option in _REWRITES),
+        Apart("without=rewrites", _REWRITES, "one asks for rewrites, the other does without"),
+        *(Apart(option, _VOCABULARY, "no vocabulary goes with rewrites") for option in _REWRITES),
         Needs("loss", ("train",), "it says what a training step minimises; {train} sgd or {train} adam"),
         Needs("recompute", ("train",), "it says what a backward pass computes again; {train} sgd or {train} adam"),
         Needs("micro_batch", ("train",), "it cuts the batch of a training step; {train} sgd or {train} adam"),
@@ -73,7 +81,13 @@ PLAN: Final = Combinations(
         Apart("joint", _VOCABULARY, "it searches whole spaces"),
         Apart("joint", ("explain_cost",), "it chooses the operators: 'shardproof explain PLAN --cost' afterwards"),
     ),
-    neutral={"recompute": "none", "engine": "native", "interleave": "1"},
+    neutral={
+        "recompute": "none",
+        "engine": "native",
+        "interleave": "1",
+        "rewrite_rounds": str(ROUNDS),
+        "rewrite_nodes": str(MOST_NODES),
+    },
     unmeasured={**_SEARCH, **_COMPARE},
 )
 """Of the command line and of `shardproof.plan` and `shardproof.pipeline`."""

@@ -55,7 +55,10 @@ def run_joint(
             "rewrites": None if gained is None else [r for g in gained for r in g.to_json()],
             "graphs": {
                 "library": LIBRARY,
+                "libraries": [{"identity": book.identity, "title": book.title} for book in request.rewrites.books],
                 "rounds": found.planning.rounds,
+                "most_rounds": request.rewrites.rounds,
+                "most_operators_added": request.rewrites.nodes,
                 "operators": len(found.planning.egraph.operators),
                 "sha256": found.planning.egraph.sha256,
             },
@@ -71,8 +74,8 @@ def run_joint(
     added = len(egraph.operators) - len(graph.operators)
     say(
         f"{graph.name} on {machine.name} {'x'.join(map(str, machine.hierarchy))}: {len(graph.operators)} operators, "
-        f"{added} equal ones added by rules {LIBRARY[:12]} in {found.planning.rounds} rounds, {len(problem.vertices)} "
-        "decisions",
+        f"{added} equal ones added by rules {found.derivation.named} in {found.planning.rounds} rounds, "
+        f"{len(problem.vertices)} decisions",
         *(f"note: {note}" for note in notes),
     )
     if not found.planning.rounds:

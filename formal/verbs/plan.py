@@ -11,6 +11,7 @@ from pathlib import Path
 
 import click
 
+from ...models.joint.rules import MOST_NODES, MOST_ROUNDS, NODES_ASKED, ROUNDS
 from ...models.layout.placement import VOCABULARIES, space
 from ...models.machine.machine import load_machine
 from ...models.problem.unit import rounding_bound, rounding_text
@@ -32,6 +33,7 @@ from ...models.terminal.options import (
 )
 from ...models.text import bytes_text
 from ...models.verbs.optimizer import LOSS, MICRO, MICRO_HELP, OPTIMIZER, PRECISION, PRECISION_HELP
+from ...proofs.joint.books import Rewrites
 from ...proofs.pipelines.certificate import FORBIDDEN_WORDS
 from ...proofs.plan.bundle import write_plan
 from ..explain.bars import bar_lines, bars_json, with_bars
@@ -83,6 +85,9 @@ class PlanOptions:
     explain_cost: bool
     strategy: Path | None
     joint: bool
+    rules: tuple[Path, ...]
+    rewrite_rounds: int
+    rewrite_nodes: int
     pipeline: str | None
     without: tuple[str, ...]
     interleave: int
@@ -109,7 +114,14 @@ class PlanOptions:
             self.precision,
             self.micro_batch,
             self.vocabulary,
+            self.rewrites(publisher),
         )
+
+    def rewrites(self, publisher: Door) -> Rewrites:
+        """What a joint search may use; nothing is read where none is asked for."""
+        joint = self.joint or (self.best and "rewrites" not in self.without)
+        books = tuple(publisher.book(path) for path in self.rules or (None,)) if joint else ()
+        return Rewrites(books, self.rewrite_rounds, self.rewrite_nodes)
 
     def pipelined(self, request: PlanRequest) -> tuple[PipelineRequest | None, Settings | None]:
         """What is asked of pipelined steps, if anything, and the configuration that is taken instead of a search."""
@@ -201,6 +213,27 @@ class PlanOptions:
     "--joint",
     is_flag=True,
     help="Optimise algebra and placement together: one proof over all equal programs that the rules give.",
+)
+@click.option(
+    "--rules",
+    type=click.Path(path_type=Path),
+    multiple=True,
+    help="With --joint or --best: a library of proved rules (rules prove, rules generate) to rewrite with, in place of "
+    "the one that comes along, beside the rules that are built in; may be given several times.",
+)
+@click.option(
+    "--rewrite-rounds",
+    type=click.IntRange(1, MOST_ROUNDS),
+    default=ROUNDS,
+    show_default=True,
+    help="With --joint or --best: how often all rules are tried, so that one builds on another.",
+)
+@click.option(
+    "--rewrite-nodes",
+    type=click.IntRange(1, NODES_ASKED),
+    default=MOST_NODES,
+    show_default=True,
+    help="With --joint or --best: equal operators that rules add at most; more make the search slower.",
 )
 @click.option(
     "--best",

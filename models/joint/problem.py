@@ -166,7 +166,8 @@ def _number(placements: Ints, placement: Placement) -> int:
 def stated(egraph: EGraph, rounds: int, library: str = LIBRARY) -> tuple[str, ...]:
     """What a claim about all programs of an e-graph says of them."""
     added = len(egraph.operators) - len(egraph.base.operators)
-    return (f"graphs: egraph({library[:12]}, rounds {rounds}, {added} operators added)", "real-arithmetic")
+    rules = "+".join(name[:12] for name in library.split("+"))
+    return (f"graphs: egraph({rules}, rounds {rounds}, {added} operators added)", "real-arithmetic")
 
 
 def build_joint(
@@ -184,8 +185,8 @@ def build_joint(
     room: Room | None = None,
 ) -> JointPlanning:
     """The selection problem of an e-graph on a machine over a space, in the finest unit that fits.  `memory_limit`:
-    bytes per device, or None.  `library`: identity of the rules.  `structures`: those of the same e-graph, machine,
-    space and unit, where they are known.  `room`: called before each part.
+    bytes per device, or None.  `library`: identities of the rules, with +.  `structures`: those of the same e-graph,
+    machine, space and unit, where they are known.  `room`: called before each part.
 
     >>> from ..machine.machine import load_machine
     >>> from ..layout.placement import space

@@ -14,6 +14,17 @@ from types import MappingProxyType
 from typing import Final
 
 DEFINE: Final = "define"
+EQUAL: Final = "equal-operators"
+"""Congruence: the one law that is about operators and not about numbers, so it holds of every function and type."""
+
+ROUNDS: Final = 2
+"""How often all rules are tried: what two rules give one after the other."""
+MOST_ROUNDS: Final = 8
+"""Rounds that may be asked for: rules that build on each other more often have filled every e-graph before."""
+MOST_NODES: Final = 2000
+"""Operators that are added at most; tables of more would take longer than the search has."""
+NODES_ASKED: Final = 20_000
+"""Operators that may be asked for: files of more would take a checker longer than it gives one."""
 
 STATEMENTS: Final = MappingProxyType(
     {
@@ -35,6 +46,7 @@ STATEMENTS: Final = MappingProxyType(
         "greatest-of-map": "the greatest f(x) is f of the greatest x, if f never falls and no window is empty",
         "product-of-average": "a product of averages over windows is the average of products",
         "product-of-rows": "a product with rows of a table is rows of the product with the table",
+        EQUAL: "equal operators of equal operands give one tensor: who reads one may read the other",
     }
 )
 """Name -> what it says."""
@@ -47,6 +59,7 @@ ADDED: Final = (
             *("greatest-of-map", "product-of-average", "product-of-rows"),
         }
     ),
+    frozenset({EQUAL}),
 )
 """Rules that the first library lacked, in the order in which libraries gained them."""
 

@@ -94,7 +94,7 @@ class Evaluator:
         found = self._types.get(key)
         if found is None:
             try:
-                found = _applied(resolved, operands)[0]
+                found = applied(resolved, operands)[0]
             except IllTyped as error:
                 found = error.message
             self._types[key] = found
@@ -269,7 +269,7 @@ def _resolved(node: Node, numbers: Mapping[str, int]) -> Node:
 
 
 def _step(node: Node, operands: tuple[TensorType, ...], ring: Ring) -> Step:
-    result, coordinates, body, copies = _applied(node, operands)
+    result, coordinates, body, copies = applied(node, operands)
     shape = extents(result)
     if int(np.prod(shape, dtype=object)) > LARGEST:
         raise EvaluationError(f"a result of shape {shape} is too large to evaluate")
@@ -277,10 +277,12 @@ def _step(node: Node, operands: tuple[TensorType, ...], ring: Ring) -> Step:
     return Step(result, run, tuple((j, len(operands[j].times) + len(operands[j].sums) + a) for j, a in copies))
 
 
-def _applied(
+def applied(
     node: Node, operands: tuple[TensorType, ...]
 ) -> tuple[TensorType, tuple[str, ...], Expression, tuple[tuple[int, int], ...]]:
-    """Type, coordinates and lifted index expression of the result; operand axes whose copies must be equal."""
+    """Type, coordinates and lifted index expression of the result; operand axes whose copies must be equal.  Raises
+    `IllTyped` if the operator does not type.
+    """
     try:
         m = meaning(node, tuple(len(t.sizes) for t in operands))
     except RankError as error:

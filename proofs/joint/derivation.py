@@ -3,29 +3,45 @@
 A step (rule, node, place, facts) says:  the operators of `place` compute the tensors they write, by the user's graph or
 by earlier steps; the first of them writes the tensor that `node` writes; putting the others in for the tensors that
 they write, both compute the same.  A step `define` has no place: its node is the first to write a new tensor.
-`facts` are
-the sizes on which this rests.
+`facts` are the sizes on which this rests.
+
+A step by a rule of a library (`book`) is an instance of that rule:  `reads` are its pattern inputs, the place holds the
+left side's operators, the one that is mapped first, then the right side's but the one that is mapped, which is `node`.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 
+from .books import Book
+
 
 @dataclass(frozen=True)
 class Step:
-    """See the module docstring."""
+    """See the module docstring.  `book`: identity of the library that has the rule, empty for the rules that are built
+    in; `reads`: what the pattern inputs of such a rule stand for.
+    """
 
     rule: str
     node: str
     place: tuple[str, ...] = ()
     facts: tuple[tuple[str, int], ...] = ()
+    book: str = ""
+    reads: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
 class Derivation:
-    """Steps in the order of proof; `library`: identity of the rules; `rounds`: how often all rules were tried."""
+    """Steps in the order of proof; `library`: identity of the rules; `rounds`: how often all rules were tried; `books`:
+    the libraries that steps name.
+    """
 
     library: str
     rounds: int
     steps: tuple[Step, ...]
+    books: tuple[Book, ...] = ()
+
+    @property
+    def named(self) -> str:
+        """The rules, as claims name them: identities of those that are built in and of every library, shortened."""
+        return "+".join(name[:12] for name in (self.library, *(b.identity for b in self.books)))

@@ -3,7 +3,10 @@
     joint.json    {"format", "library", "rounds", "tags", "graphs": sha256 of the e-graph,
                    "tensors": [[name, shape, dtype], ..]  new classes
                    "operators": [[name, class], ..]  every e-node in order; the class of the user's own is null
-                   "steps": [[rule, node, [operator, ..], [[fact, number], ..]], ..]}
+                   "steps": [[rule, node, [operator, ..], [[fact, number], ..]], ..]
+                   a step by a rule of a library has two parts more: the library's number, [what it reads, ..]
+                   "libraries": [identity, ..]  of the libraries that steps name; left out where there are none}
+    rules-K.spz   library K, a container (`proofs.rewrites.library`)
     base.json     canonical JSON of the user's graph
     nodes.json    canonical JSON of a graph of the added operators: what they read is given, operator O writes `=O`
 
@@ -12,7 +15,7 @@ Everything is read again as it was written, or refused with the place.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Final
 
@@ -20,12 +23,15 @@ from ...models.joint.egraph import EGraph
 from ...models.program.graph import ELEMENT_BYTES, Graph, GraphError, Role, Tensor
 from ..container.archive import Member, read_json
 from ..container.canonical import ContainerError, Reader, canonical
+from .books import Book, read_book
 from .derivation import Derivation, Step
 
 FORMAT: Final = "shardproof-joint/1"
 HEAD: Final = "joint.json"
 MEMBERS: Final = (HEAD, "base.json", "nodes.json")
 MOST_LEVEL: Final = 3
+MOST_BOOKS: Final = 16
+"""Libraries that one plan uses."""
 
 
 @dataclass(frozen=True)
@@ -42,6 +48,7 @@ class Jointly:
 def encode_joint(joint: Jointly) -> dict[str, Member]:
     """The members."""
     egraph, own = joint.egraph, {op.name for op in joint.egraph.base.operators}
+    books = [book.identity for book in joint.derivation.books]
     head = {
         "format": FORMAT,
         "library": joint.derivation.library,
@@ -50,7 +57,8 @@ def encode_joint(joint: Jointly) -> dict[str, Member]:
         "graphs": egraph.sha256,
         "tensors": [[t.name, list(t.shape), t.dtype] for t in egraph.tensors],
         "operators": [[op.name, None if op.name in own else op.output.tensor] for op in egraph.operators],
-        "steps": [[s.rule, s.node, list(s.place), [list(f) for f in s.facts]] for s in joint.derivation.steps],
+        "steps": [_written(s, books) for s in joint.derivation.steps],
+        **({"libraries": books} if books else {}),
     }
     added = [op for op in egraph.operators if op.name not in own]
     operators = tuple(replace(op, output=replace(op.output, tensor=f"={op.name}")) for op in added)
@@ -58,7 +66,13 @@ def encode_joint(joint: Jointly) -> dict[str, Member]:
         HEAD: canonical(head),
         "base.json": egraph.base.to_json().encode(),
         "nodes.json": Graph("nodes", _tensors_of(egraph, own), operators, ()).to_json().encode(),
+        **{f"rules-{k}.spz": book.data for k, book in enumerate(joint.derivation.books)},
     }
+
+
+def _written(step: Step, books: list[str]) -> list[object]:
+    more = [books.index(step.book), list(step.reads)] if step.book else []
+    return [step.rule, step.node, list(step.place), [list(f) for f in step.facts], *more]
 
 
 def _tensors_of(egraph: EGraph, own: Collection[str]) -> tuple[Tensor, ...]:
@@ -89,7 +103,7 @@ def _same_tensors(nodes: Graph, egraph: EGraph, own: Collection[str]) -> None:
 def decode_joint(members: Mapping[str, Member]) -> Jointly:
     """Inverse of `encode_joint`."""
     head = read_json(members, HEAD).fields(
-        "format", "library", "rounds", "tags", "graphs", "tensors", "operators", "steps"
+        *("format", "library", "rounds", "tags", "graphs", "tensors", "operators", "steps"), optional=("libraries",)
     )
     if head["format"].text() != FORMAT:
         head["format"].fail(f"this version reads {FORMAT!r} only")
@@ -119,9 +133,11 @@ def decode_joint(members: Mapping[str, Member]) -> Jointly:
     _same_tensors(nodes, egraph, {op.name for op in base.operators})
     if head["graphs"].text(64) != egraph.sha256:
         head["graphs"].fail("is not the hash of what the file holds")
-    derivation = Derivation(
-        head["library"].text(64), head["rounds"].integer(0, 1 << 20), tuple(_step(s) for s in head["steps"].items())
-    )
+    books = tuple(_book(members, head["libraries"])) if head.has("libraries") else ()
+    steps = tuple(_step(s, books) for s in head["steps"].items())
+    if unnamed := [b.identity[:12] for b in books if all(s.book != b.identity for s in steps)]:
+        head["libraries"].fail(f"holds {unnamed[0]}, which no step names")
+    derivation = Derivation(head["library"].text(64), head["rounds"].integer(0, 1 << 20), steps, books)
     return Jointly(egraph, derivation, head["tags"].integer(0, MOST_LEVEL))
 
 
@@ -135,10 +151,30 @@ def _graph(members: Mapping[str, Member], name: str) -> Graph:
         raise ContainerError(f"member {name!r}", str(error)) from None
 
 
-def _step(row: Reader) -> Step:
-    rule, node, place, facts = row.parts(4)
+def _book(members: Mapping[str, Member], named: Reader) -> Iterator[Book]:
+    """The libraries, each with the identity that is stated."""
+    names = named.texts()
+    if not names or len(set(names)) < len(names) or len(names) > MOST_BOOKS:
+        named.fail(f"must name 1 to {MOST_BOOKS} libraries, each once")
+    for k, name in enumerate(names):
+        value = members.get(f"rules-{k}.spz")
+        if not isinstance(value, bytes):
+            raise ContainerError(f"member 'rules-{k}.spz'", "is missing")
+        book = read_book(value)
+        if book.identity != name or book.data != value:
+            named.fail(f"element {k} is not the identity of the library in rules-{k}.spz")
+        yield book
+
+
+def _step(row: Reader, books: Sequence[Book]) -> Step:
+    by_book = len(tuple(row.items())) == 6
+    rule, node, place, facts, *more = row.parts(6 if by_book else 4)
     found = []
     for fact in facts.items():
         text, number = fact.parts(2)
         found.append((text.text(), number.integer(0, 1 << 40)))
-    return Step(rule.text(100), node.text(), place.texts(), tuple(found))
+    step = Step(rule.text(100), node.text(), place.texts(), tuple(found))
+    if not by_book:
+        return step
+    number, reads = more
+    return replace(step, book=books[number.integer(0, len(books) - 1)].identity, reads=reads.texts())

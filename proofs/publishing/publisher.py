@@ -25,6 +25,7 @@ if TYPE_CHECKING:  # signatures only: a verb that publishes placements does not 
     from ...models.problem.selection_problem import SelectionProblem
     from ...models.program.graph import Graph
     from ..collective_programs.certificate import ReductionCertificate
+    from ..joint.books import Book
     from ..overlap.certificate import OverlapCertificate
     from ..pipelines.certificate import PipelineCertificate
     from ..plan.bars import Bars
@@ -280,6 +281,12 @@ class Publisher(Protocol):
         """Publish judgements of rules: rule -> what the checker says (proved, refuted, vacuous, undecided, derived)."""
         ...
 
+    def book(self, path: Path | None) -> Book:
+        """A library of rules for joint plans, checked; the one that comes with us where no path is given.  Raises
+        `RefutedLibrary`, and `ContainerError` for what is no library.
+        """
+        ...
+
     def restricted(
         self, found: Opened, vocabulary: str, time_limit_s: float | None, work_limit: int | None = None
     ) -> Restricted:
@@ -297,6 +304,10 @@ class Publisher(Protocol):
 
 class RefutedPlan(ValueError):
     """A plan file whose claims the checker refutes; exit 10.  It is not executed, explained or exported."""
+
+
+class RefutedLibrary(RefutedPlan):
+    """A library with a rule whose proof does not hold; exit 10.  No plan uses any of its rules."""
 
 
 class SelfCheckFailed(RuntimeError):

@@ -5,21 +5,27 @@ The e-graph is written by hand; the optimum is found by trying all solutions, th
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from itertools import product
+from typing import Final
 
 from conformance.plans import LAYER, MACHINE
+from conformance.rules import SWAP, library
 from conformance.writing import Head, Suite, changed, container
 from shardproof.models.communication.choices import movements
 from shardproof.models.joint.egraph import EGraph
 from shardproof.models.joint.problem import JointPlanning, build_joint
 from shardproof.models.joint.rules import FIRST as LIBRARY
+from shardproof.models.joint.rules import LIBRARIES
 from shardproof.models.layout.placement import space
 from shardproof.models.problem.claims import Optimal
 from shardproof.models.problem.selection_problem import FORBIDDEN
+from shardproof.models.program.graph import Graph, Role, Tensor
+from shardproof.models.program.index import Axis, access
 from shardproof.models.program.operators import Operator
 from shardproof.proofs.container.archive import Member
+from shardproof.proofs.joint.books import Book, read_book
 from shardproof.proofs.joint.derivation import Derivation, Step
 from shardproof.proofs.joint.file import Jointly
 from shardproof.proofs.plan.bundle import Moved, Plan, encode_plan
@@ -51,7 +57,14 @@ def solutions(of: JointPlanning) -> list[tuple[int, tuple[int, ...]]]:
     return sorted((c, x) for x in every if (c := p.cost_of(x)) < FORBIDDEN)
 
 
-def members(of: JointPlanning, cost: int, x: tuple[int, ...], steps: tuple[Step, ...] = (STEP,)) -> dict[str, Member]:
+def members(
+    of: JointPlanning,
+    cost: int,
+    x: tuple[int, ...],
+    steps: tuple[Step, ...] = (STEP,),
+    rules: str = LIBRARY,
+    books: tuple[Book, ...] = (),
+) -> dict[str, Member]:
     """The plan of a solution, with the claim that it is the best."""
     n = len(of.problem.vertices)
     record = Elimination(tuple(range(n)), tuple(tuple(range(v + 1, n)) for v in range(n)), ())
@@ -61,7 +74,7 @@ def members(of: JointPlanning, cost: int, x: tuple[int, ...], steps: tuple[Step,
         for m in movements(graph, of.machine.hierarchy, choices)
     )
     certificate = SelectionCertificate(of.problem.sha256(), Optimal(x, cost), record)
-    joint = Jointly(of.egraph, Derivation(LIBRARY, of.rounds, steps), of.skeleton.level)
+    joint = Jointly(of.egraph, Derivation(rules, of.rounds, steps, books), of.skeleton.level)
     versions = (("made", "by hand"),)
     return encode_plan(Plan(graph, of.machine, of.space.name, None, choices, moved, certificate, versions, joint))
 
@@ -109,9 +122,74 @@ def suite() -> Suite:
     head("format", "malformed", "this version reads", lambda h: h.update(format="shardproof-joint/9"), "a later format")
     head("graphs", "malformed", "is not the hash", lambda h: h.update(graphs="0" * 64), "another hash of the e-graph")
     head("operators", "malformed", "leaves out", lambda h: h["operators"].pop(), "an operator is not listed")
+    for name, verdict, sentence, files, fault in (*_twice(), *_by_library()):
+        add(name, verdict, sentence, files, fault)
     less = {n: v for n, v in whole.items() if n != "nodes.json"}
     add("no-nodes", "malformed", "is missing", less, "the added operators are missing")
     return out
+
+
+def _elements(name: str, function: str, reads: tuple[str, ...]) -> Operator:
+    """A map of elements that writes the tensor that it is named after, up to ~."""
+    axes = (Axis("i", 8), Axis("j", 6))
+    to = name.partition("~")[0]
+    return Operator(name, function, axes, tuple(access(t, "i", "j") for t in reads), access(to, "i", "j"))
+
+
+def _of(operators: tuple[Operator, ...], more: tuple[Operator, ...], given: str) -> EGraph:
+    tensors = [Tensor(t, (8, 6), role=Role.INPUT) for t in given]
+    tensors += [Tensor(op.output.tensor, (8, 6)) for op in operators]
+    base = Graph("elements", tuple(tensors), operators, (operators[-1].output.tensor,))
+    return EGraph(base, (), (*operators, *more))
+
+
+EQUAL_TOO: Final = tuple(LIBRARIES)[3]
+"""The rules with congruence, the fourth that there were."""
+FACTS: Final = (("axis i", 8), ("axis j", 6))
+Case = tuple[str, str, str, dict[str, Member], str]
+
+
+def _twice() -> Iterator[Case]:
+    """exp is computed twice; the sum may read one of them twice."""
+    operators = _elements("a", "exp", "x"), _elements("b", "exp", "x"), _elements("y", "add", ("a", "b"))
+    of = build_joint(
+        _of(operators, (_elements("y~1", "add", ("a", "a")),), "x"), 1, MACHINE, space("complete"), library=EQUAL_TOO
+    )
+    best = solutions(of)[0]
+    for name, verdict, sentence, place, fault in (
+        ("twice", "proved", "Equivalent   proved", ("y", "b", "a"), ""),
+        ("twice-turned", "refuted", "it is not 'y' with equal operands", ("y", "a", "b"), "the pair is turned round"),
+        ("twice-alone", "refuted", "pairs of equal ones", ("y", "b"), "nothing is equal to what is replaced"),
+        ("twice-other", "refuted", "are not the same", ("y", "b", "y"), "another operator than the one replaced"),
+    ):
+        yield (
+            name,
+            verdict,
+            sentence,
+            members(of, *best, (Step("equal-operators", "y~1", place, FACTS),), EQUAL_TOO),
+            fault,
+        )
+
+
+def _by_library() -> Iterator[Case]:
+    """A product of elements turned round, by the rule `swap` of a library."""
+    book = read_book(container(library([SWAP])))
+    egraph = _of((_elements("m", "multiply", ("x", "v")),), (_elements("m~1", "multiply", ("v", "x")),), "xv")
+    of = build_joint(egraph, 1, MACHINE, space("complete"), library=f"{EQUAL_TOO}+{book.identity}")
+    best = solutions(of)[0]
+    step = Step("swap", "m~1", ("m",), FACTS, book.identity, ("x", "v"))
+
+    def case(name: str, verdict: str, sentence: str, step: Step, fault: str) -> Case:
+        return f"by-library{name}", verdict, sentence, members(of, *best, (step,), EQUAL_TOO, (book,)), fault
+
+    yield case("", "proved", "Equivalent   proved", step, "")
+    yield case("-rule", "refuted", "proves no such rule", replace(step, rule="swop"), "there is no such rule in it")
+    yield case("-reads", "refuted", "is no mul", replace(step, reads=("x", "x")), "another pattern input")
+    yield case("-place", "refuted", "write the same tensor", replace(step, place=("m", "m")), "an operator twice")
+    head = changed(
+        members(of, *best, (step,), EQUAL_TOO, (book,)), "joint.json", lambda h: h.update(libraries=["0" * 64])
+    )
+    yield "by-library-other", "malformed", "is not the identity", head, "another library than the file holds"
 
 
 def _level(level: int) -> dict[str, Member]:

@@ -2,6 +2,8 @@
 
     given     the operators of the user's graph: what they compute is what their tensors are
     define    the first operator of a new tensor: the tensor is what it computes
+    equal     the node is the first operator of the place with operands replaced by what the same operator computes
+    library   a step by a rule of a library is an instance of it (`libraries`), and a step:
     step      the node and the first operator of the place write the same tensor; unfolding the other operators of the
               place, all of them given or proved before, both have the same normal form (`meaning`); whatever real
               numbers they read and write are of one element type, so that none is rounded elsewhere than before
@@ -13,13 +15,18 @@ refused.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 from ...models.joint.egraph import EGraph
-from ...models.joint.rules import DEFINE, LIBRARIES
+from ...models.joint.rules import DEFINE, EQUAL, LIBRARIES
 from ...models.program.operators import Operator
+from ...models.rewrites.rule import Substitution
 from ...proofs.joint.derivation import Derivation, Step
 from ..budget import Budget
 from .forms import FORMS, facts_of
+from .libraries import rules_in, wrong_instance
 from .meaning import wrong_equation
+from .twins import wrong_twins
 from .wellformed import wrong_egraph
 
 
@@ -35,24 +42,26 @@ def wrong_derivation(egraph: EGraph, derivation: Derivation, whole: Budget | Non
     every = {op.name: op for op in egraph.operators}
     known = {op.name: op for op in egraph.base.operators}
     new = {t.name for t in egraph.tensors}
-    defined = set[str]()
+    defined, books = set[str](), {b.identity: rules_in(b) for b in derivation.books}
     size = sum(1 + len(op.axes) + sum(1 + len(a.index) for a in op.inputs) for op in egraph.operators)
     budget = Budget.of(size, whole)
     for number, step in enumerate(derivation.steps):
         place = f"step {number} ({step.rule[:40]}, {step.node[:80]!r})"
-        if step.rule not in LIBRARIES[derivation.library]:
+        if step.book and step.book not in books:
+            return f"{place}: the file holds no library {step.book[:12]!r}"
+        if not step.book and (step.reads or step.rule not in LIBRARIES[derivation.library]):
             return f"{place}: there is no such rule"
         node = every.get(step.node)
         if node is None or step.node in known:
             return f"{place}: " + ("is about no operator" if node is None else "proves what is proved already")
         wrong = (
             _wrong_definition(egraph, node, step, new - defined)
-            if step.rule == DEFINE
-            else _wrong_step(egraph, node, step, known, new - defined, budget)
+            if step.rule == DEFINE and not step.book
+            else _wrong_step(egraph, node, step, known, new - defined, budget, books)
         )
         if wrong:
             return f"{place}: {wrong}"
-        if step.rule == DEFINE:
+        if step.rule == DEFINE and not step.book:
             defined.add(node.output.tensor)
         known[node.name] = node
     if missing := sorted(every.keys() - known.keys()):
@@ -74,9 +83,14 @@ def _wrong_definition(egraph: EGraph, node: Operator, step: Step, free: set[str]
 
 
 def _wrong_step(
-    egraph: EGraph, node: Operator, step: Step, known: dict[str, Operator], free: set[str], budget: Budget
+    egraph: EGraph,
+    node: Operator,
+    step: Step,
+    known: dict[str, Operator],
+    free: set[str],
+    budget: Budget,
+    books: Mapping[str, Mapping[str, Substitution]],
 ) -> str:
-    form = FORMS[step.rule]
     if not step.place:
         return "it has no place"
     if unknown := [name for name in step.place if name not in known]:
@@ -85,11 +99,18 @@ def _wrong_step(
     writes = [op.output.tensor for op in place]
     if writes[0] != node.output.tensor:
         return f"its place begins with what writes {writes[0]!r}, not {node.output.tensor!r}"
-    if len(set(writes)) != len(writes):
-        return "two operators of its place write the same tensor"
     if undefined := sorted({a.tensor for a in node.inputs} & free):
         return f"it reads {undefined[0]!r}, which has no meaning yet"
-    if not form.fits(node, place, egraph.union):
+    if step.rule == EQUAL and not step.book:
+        return wrong_twins(node, place, egraph.union) or ("" if step.facts == facts_of(node) else _facts(node))
+    if len(set(writes)) != len(writes):
+        return "two operators of its place write the same tensor"
+    form = FORMS.get(step.rule) if not step.book else None
+    if form is None:
+        rule = books[step.book].get(step.rule) if step.book else None
+        if wrong := wrong_instance(rule, node, place, step.reads, egraph.union):
+            return wrong
+    elif not form.fits(node, place, egraph.union):
         return "it has not the form of this rule"
     if step.facts != facts_of(node):
         return _facts(node)
@@ -97,7 +118,8 @@ def _wrong_step(
     if len(real := sorted(k for k in kinds if k.startswith(("float", "bfloat")))) > 1:
         return f"it has real numbers of several element types: {', '.join(real)}"
     by = {op.output.tensor: op for op in place[1:]}
-    return wrong_equation(egraph.union, place[0], node, by, form.sign, budget, form.defined)
+    sign, defined = (False, False) if form is None else (form.sign, form.defined)
+    return wrong_equation(egraph.union, place[0], node, by, sign, budget, defined)
 
 
 def _facts(node: Operator) -> str:

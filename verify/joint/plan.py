@@ -93,7 +93,7 @@ def _check(
         notify,
         level=joint.tags,
         memory_limit=plan.memory_limit,
-        library=joint.derivation.library,
+        library=joint.derivation.named,
         room=room,
     )
     alone = check_plan(plan, samples=samples, cells=cells, notify=notify, budget=budget, alone=True)
@@ -135,7 +135,7 @@ def _wrong_part(plan: Plan, joint: Jointly, planning: JointPlanning, alone: Plan
     if problem.limit != plan.memory_limit:
         return "problem: its memory limit is not the plan's"
     added = len(joint.egraph.operators) - len(joint.egraph.base.operators)
-    graphs = f"egraph({joint.derivation.library[:12]}, rounds {joint.derivation.rounds}, {added} operators added)"
+    graphs = f"egraph({joint.derivation.named}, rounds {joint.derivation.rounds}, {added} operators added)"
     expected = assumed(joint.egraph.union, plan.machine, planning.space, plan.memory_limit)
     expected |= {f"graphs: {graphs}", "real-arithmetic"}
     expected |= set() if plan.memory_limit is None else {"rows-of-open-programs"}

@@ -107,7 +107,7 @@ def tell_plan(path: str, members: Mapping[str, Member], request: Request, kind: 
     if found.planning is None:
         raise TypeError("a checked plan comes with its problem")
     problem = found.planning.problem
-    of = () if joint is None else stated(joint.egraph, joint.derivation.rounds)
+    of = () if joint is None else stated(joint.egraph, joint.derivation.rounds, joint.derivation.named)
     return Subject(
         "plan",
         found.identity,

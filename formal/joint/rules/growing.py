@@ -1,5 +1,8 @@
 """This module grows an e-graph while operators are added to it, each with the step of its proof.
 
+Classes with the same operator of the same operands are one by congruence (`twin`): whoever reads one may read the
+other, and what becomes the same by that is one again.
+
 An operator goes where it can run: after everything that computes what it reads, before everything that reads what it
 computes, and before the next value of a parameter that it reads.  One that has no such place is left out; so is one
 that is there already.
@@ -11,10 +14,11 @@ from dataclasses import dataclass, replace
 from typing import Final
 
 from ....models.joint.egraph import EGraph
-from ....models.joint.rules import DEFINE, LIBRARY
+from ....models.joint.rules import DEFINE, EQUAL, LIBRARY
 from ....models.program.graph import Graph, Role, Tensor
-from ....models.program.index import Affine
-from ....models.program.operators import Operator
+from ....models.program.index import Access, Affine
+from ....models.program.operators import NodeKind, Operator, Value
+from ....proofs.joint.books import Book
 from ....proofs.joint.derivation import Derivation, Step
 from .worth import Pays
 
@@ -26,13 +30,16 @@ NAMED: Final = "~"
 class Addition:
     """What one application of a rule adds: `operator`, equal to the first operator of `place`, and before it operators
     that define new tensors (which `operator` reads, and `place` may name).  Names of operators are given later; `place`
-    holds operators that are there, and those defined.
+    holds operators that are there, and those defined.  `book`: the library that has the rule, None for those that are
+    built in; `reads`: what its pattern inputs are.
     """
 
     rule: str
     operator: Operator
     place: tuple[Operator, ...]
     defined: tuple[tuple[Tensor, Operator], ...] = ()
+    book: Book | None = None
+    reads: tuple[str, ...] = ()
 
 
 class Growing:
@@ -52,6 +59,42 @@ class Growing:
         for op in graph.operators:
             self._read(op)
         self._taken = {op.name for op in graph.operators} | set(self.tensors)
+        self._books: dict[str, Book] = {}
+        self._same: dict[object, Operator] = {}
+        self._twins: dict[str, tuple[Operator, Operator]] = {}
+        self.merged: list[str] = []
+        for op in graph.operators:
+            self._note(op)
+
+    def twin(self, tensor: str) -> tuple[Operator, Operator] | None:
+        """An operator of a class, and the same operator of the class that stands for it; None for one that stands for
+        itself.
+        """
+        return self._twins.get(tensor)
+
+    def _note(self, op: Operator) -> None:
+        """Join the class of an operator with one that has the same operator, and say so in `merged`."""
+        if op.kind is NodeKind.OPAQUE:
+            return
+        other = self._same.setdefault(sameness(op, self.tensors[op.output.tensor]), op)
+        ours, theirs = self._stands(op.output.tensor), self._stands(other.output.tensor)
+        if ours == theirs:
+            return
+        if op.output.tensor == ours and (other.output.tensor != theirs or self._before(theirs, ours)):
+            self._twins[ours] = (op, other)
+            self.merged.append(ours)
+        elif other.output.tensor == theirs:
+            self._twins[theirs] = (other, op)
+            self.merged.append(theirs)
+
+    def _stands(self, tensor: str) -> str:
+        while tensor in self._twins:
+            tensor = self._twins[tensor][1].output.tensor
+        return tensor
+
+    def _before(self, one: str, other: str) -> bool:
+        writes = [op.output.tensor for op in self.order]
+        return writes.index(one) < writes.index(other)
 
     def nodes(self, tensor: str) -> list[Operator]:
         """E-nodes of a class, the user's first."""
@@ -84,7 +127,7 @@ class Growing:
         if not a.defined and identity(a.operator) in self._known:
             return False
         before = (list(self.order), list(self.steps), dict(self.tensors))
-        names, place = dict[str, str](), a.place
+        names, place, fresh = dict[str, str](), a.place, list[Operator]()
         for tensor, stated in a.defined:
             definition = _reading(stated, names)
             known = self._meaning.get(identity(definition, tensor))
@@ -102,8 +145,11 @@ class Growing:
                 return False
             self.steps.append(Step(DEFINE, made.name, (), facts(made)))
             self._meaning[identity(definition, tensor)] = name
+            fresh.append(made)
         operator = _reading(a.operator, names)
-        if identity(operator) in self._known or not self._one_type(operator, *place):
+        common = a.book is not None and len({op.output.tensor for op in place}) < len(place)  # of both sides
+        fits = a.rule == EQUAL or (self._one_type(operator, *place) and not common)
+        if identity(operator) in self._known or not fits:
             self._forget(before)
             return False
         operator = replace(operator, name=self._name(operator.output.tensor))
@@ -111,7 +157,14 @@ class Growing:
             self._forget(before)
             return False
         self._known.add(identity(operator))
-        self.steps.append(Step(a.rule, operator.name, tuple(op.name for op in place), facts(operator)))
+        library = "" if a.book is None else a.book.identity
+        self.steps.append(
+            Step(a.rule, operator.name, tuple(op.name for op in place), facts(operator), library, a.reads)
+        )
+        if a.book is not None:
+            self._books[library] = a.book
+        for op in (*fresh, operator):
+            self._note(op)
         return True
 
     def _one_type(self, *operators: Operator) -> bool:
@@ -133,7 +186,7 @@ class Growing:
 
     def derivation(self, rounds: int) -> Derivation:
         """The proof of every added operator."""
-        return Derivation(LIBRARY, rounds, tuple(self.steps))
+        return Derivation(LIBRARY, rounds, tuple(self.steps), tuple(self._books.values()))
 
     def _name(self, tensor: str) -> str:
         number = 1
@@ -181,6 +234,34 @@ def computed(graph: Graph | Growing, tensor: str) -> bool:
 
 def _reading(op: Operator, names: dict[str, str]) -> Operator:
     return replace(op, inputs=tuple(replace(a, tensor=names.get(a.tensor, a.tensor)) for a in op.inputs))
+
+
+def sameness(op: Operator, tensor: Tensor) -> object:
+    """What two operators have in common that are the same, whatever they compute: all but the names of axes, which
+    count where an attribute may speak of them.
+    """
+    said = any(k not in PLAIN and _text(v) for k, v in op.attributes)
+    names = {a.name: a.name if said else f"#{i}" for i, a in enumerate(op.axes)}
+
+    def renamed(a: Access) -> Access:
+        return Access(
+            a.tensor, tuple(Affine(tuple((names[n], c) for n, c in i.terms), i.offset, i.whole) for i in a.index)
+        )
+
+    return (
+        (op.function, op.attributes, tuple(replace(a, name=names[a.name]) for a in op.axes)),
+        tuple(renamed(a) for a in op.inputs),
+        renamed(op.output).index,
+        (tensor.shape, tensor.dtype),
+    )
+
+
+PLAIN: Final = frozenset({"arithmetic", "approximate", "dtype", "epilogue"})
+"""Attributes of text that speak of no axis."""
+
+
+def _text(value: Value) -> bool:
+    return isinstance(value, str) or (isinstance(value, tuple) and any(isinstance(v, str) for v in value))
 
 
 def identity(op: Operator, tensor: Tensor | None = None) -> object:

@@ -61,6 +61,9 @@ def _products(g: Growing, op: Operator) -> list[tuple[Operator, Operator]] | Non
     out = []
     for j, a in enumerate(op.inputs):
         found = [p for p in g.nodes(a.tensor) if p.function == "product" and not p.attributes and len(p.inputs) == 2]
+        found.sort(
+            key=lambda p: sum(g.twin(b.tensor) is not None for b in p.inputs)
+        )  # of classes that are one, the one
         if not found or not one_type(g, op.output.tensor, a.tensor, *(b.tensor for b in found[0].inputs)):
             return None
         seen = seen_through(op, j, found[0], set(op.output.axes))

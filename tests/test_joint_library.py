@@ -1,0 +1,429 @@
+"""Libraries of proved rules in joint plans: they fire, lower the cost, are checked step by step; forged steps and files are refused."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from dataclasses import replace
+from itertools import cycle
+from pathlib import Path
+from typing import cast
+
+import numpy as np
+import pytest
+
+import shardproof
+from shardproof.__main__ import run
+from shardproof.backends.execution.job import Options, prepared
+from shardproof.backends.execution.reference import random_inputs, run_graph
+from shardproof.backends.execution.run import run_virtual
+from shardproof.formal.joint.rules import library as rules_library
+from shardproof.formal.joint.rules.library import rules_of, usable
+from shardproof.formal.joint.saturate import SEARCHED, saturate
+from shardproof.formal.joint.solve import joint_plan, plan_jointly
+from shardproof.formal.rewrites.prove import judge
+from shardproof.formal.selection.model.clock import Clock
+from shardproof.models.joint.egraph import EGraph
+from shardproof.models.layout.placement import space
+from shardproof.models.machine.machine import load_machine
+from shardproof.models.program.graph import Graph, Role
+from shardproof.models.program.operators import Operator
+from shardproof.models.program.tensor import Tensor
+from shardproof.models.rewrites.eval import extents, input_types
+from shardproof.models.rewrites.instances import draw_instances
+from shardproof.models.rewrites.polynomial import Poly
+from shardproof.models.rewrites.rule import AtLeast, Substitution, node
+from shardproof.models.sources.building.builder import Builder
+from shardproof.models.text import InputError
+from shardproof.proofs.container.archive import Member, read_container, write_container
+from shardproof.proofs.container.canonical import ContainerError, canonical
+from shardproof.proofs.joint.books import Book, read_book
+from shardproof.proofs.joint.derivation import Derivation, Step
+from shardproof.proofs.plan.bundle import read_plan, write_plan
+from shardproof.proofs.rewrites.judgement import Proved
+from shardproof.proofs.rewrites.library import SHIPPED, Library, read_library, write_library
+from shardproof.proofs.rewrites.plain import DEFAULT, plain_rules
+from shardproof.verify.joint.derivation import wrong_derivation
+from shardproof.verify.joint.libraries import wrong_instance
+from tests.plan_rules import library
+
+GENERATED = SHIPPED / "generated-3.spz"
+BOOKS = {path.stem: read_book(path.read_bytes()) for path in (DEFAULT, GENERATED, SHIPPED / "taso-axioms.spz")}
+
+
+@shardproof.program(x=(64, 32), y=(64, 32), z=(64, 32))
+def common(x: np.ndarray, y: np.ndarray, z: np.ndarray) -> np.ndarray:
+    return cast(np.ndarray, x * y + z * x)
+
+
+RULES = {name: {rule.name: rule for rule in plain_rules(book.data)} for name, book in BOOKS.items()}
+
+
+PROOF = read_library(DEFAULT)[0].judgements[0]
+
+
+def book_of(*rules: Substitution) -> Book:
+    """A library that says that rules are proved, whatever they say: what a plan's checker must not rest on."""
+    assert isinstance(PROOF, Proved)
+    return read_book(write_library(None, Library("said", tuple(replace(PROOF, rule=rule) for rule in rules))))
+
+
+def factors(rank: int = 2) -> Graph:
+    b = Builder("factors")
+    shape = (8, 6, 4, 2)[:rank]
+    x, y, z = (b.input(n, shape) for n in "xyz")
+    return b.build(b.map("s", "add", b.map("p", "multiply", x, y), b.map("q", "multiply", z, x)))
+
+
+def grown(graph: Graph, book: Book) -> tuple[EGraph, Derivation]:
+    return saturate(graph, {"library": rules_of(book)})
+
+
+# ---- they are used ----
+
+
+@pytest.mark.parametrize("name", ["common-factor[rank2]", "g66"], ids=["the default", "one that was generated"])
+def test_a_rule_that_is_not_built_in_lowers_the_cost_of_a_numpy_function(name: str, tmp_path: Path) -> None:
+    found, _ = read_library(GENERATED)
+    write_library(tmp_path / "some.spz", replace(found, judgements=found.judgements[60:80], derivations=()))
+    rules = (tmp_path / "some.spz",) if name == "g66" else ()
+    plain = shardproof.plan(common, "cloud-a100:1x2")
+    plan = shardproof.plan(common, "cloud-a100:1x2", joint=True, rules=rules)
+    assert plan.cost_s is not None and plain.cost_s is not None and plan.cost_s < plain.cost_s
+    joint, program = plan.bundle.joint, plan.bundle.graph
+    assert joint is not None
+    assert [b.identity for b in joint.derivation.books] == [read_library(rules[0] if rules else DEFAULT)[1]]
+    assert [s.rule for s in joint.derivation.steps if s.book] == [name]
+    assert sorted(op.function for op in program.operators) == ["add", "multiply"]
+    assert saturate(joint.egraph.base)[1].steps == ()  # none of those that are built in
+    arrays = random_inputs(joint.egraph.base, 1, "float64")
+    expected = run_graph(joint.egraph.base, arrays)
+    made = prepared(program, plan.bundle.machine.hierarchy, plan.bundle.choices, Options())
+    outputs = run_virtual(made, arrays).outputs
+    assert all(np.allclose(outputs[t], expected[t], atol=1e-12) for t in joint.egraph.base.results)
+
+
+@pytest.mark.torch
+def test_a_module_is_rewritten_too() -> None:
+    import torch
+
+    class Gate(torch.nn.Module):
+        def forward(self, x: torch.Tensor, y: torch.Tensor, z: torch.Tensor) -> torch.Tensor:
+            return x * y + z * x
+
+    inputs = tuple(torch.rand(64, 32) for _ in range(3))
+    plan = shardproof.plan(Gate(), "cloud-a100:1x2", joint=True, inputs=inputs)
+    assert plan.bundle.joint is not None
+    assert "common-factor[rank2]" in {s.rule for s in plan.bundle.joint.derivation.steps if s.book}
+    assert sorted(op.function for op in plan.bundle.graph.operators) == ["add", "multiply"]
+
+
+@pytest.mark.parametrize("rank", [1, 2, 3, 4])
+def test_plans_of_every_rank_are_proved_and_read_again(rank: int) -> None:
+    where = load_machine("cloud-a100:1x2"), space("complete")
+    rules = {**SEARCHED, "library": rules_of(BOOKS["plans"])}
+    found = plan_jointly(factors(rank), *where, clock=Clock(), rules=rules)
+    plan = joint_plan(found)
+    assert (
+        plan is not None
+        and "multiply" in {op.function for op in plan.graph.operators}
+        and len(plan.graph.operators) == 2
+    )
+    assert write_plan(None, read_plan(data := write_plan(None, plan))[0]) == data
+
+
+def test_the_library_is_what_its_script_makes() -> None:
+    assert write_library(None, library()) == DEFAULT.read_bytes()
+    assert all(map(usable, RULES["plans"].values())) and len(RULES["plans"]) == 100
+
+
+def own_places() -> Iterator[tuple[Substitution, Book]]:
+    for name in BOOKS:
+        some = [rule for rule in RULES[name].values() if usable(rule)]
+        yield from ((rule, book_of(rule)) for rule in some[:: 1 if name == "plans" else 5])
+
+
+def test_every_rule_at_its_own_left_side_is_proved(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What the search may write the checker sees equal: no rule of a library that comes along makes a plan that is refused."""
+    fired = 0
+    takes = cycle([0, 1])
+    monkeypatch.setattr(rules_library, "_takes", lambda operators, size: next(takes))
+    for rule, book in own_places():
+        values = next(draw_instances(rule, 1, 8))
+        types, reads = input_types(rule, values), [f"in{k}" for k in range(len(rule.inputs))]
+        side = rules_library._side(rule.left, types, reads, {k: f"t{k}" for k in range(len(rule.left))})
+        if side is None:
+            continue
+        given = [Tensor(t, extents(x), "float32", Role.INPUT) for t, x in zip(reads, types, strict=True)]
+        given += [Tensor(f"t{k}", shape, "float32", Role.VALUE) for k, (_, shape) in enumerate(side)]
+        operators = tuple(replace(op, name=f"t{k}") for k, (op, _) in enumerate(side))
+        graph = Graph("own", tuple(given), operators, (f"t{rule.outputs[0][0]}",)).check()
+        egraph, derivation = grown(graph, book)
+        assert wrong_derivation(egraph, derivation) == "", rule.name
+        fired += any(s.book for s in derivation.steps)
+    assert fired > 140
+
+
+def test_a_side_that_takes_no_less_is_left_out() -> None:
+    """x y + x z for x (y + z) would be the rule read backwards."""
+    backwards = Substitution(
+        "backwards",
+        RULES["plans"]["common-factor[rank2]"].inputs,
+        (node("add", -2, -3), node("mul", -1, 0)),
+        (node("mul", -1, -2), node("mul", -1, -3), node("add", 0, 1)),
+        ((1, 2),),
+    )
+    b = Builder("sum")
+    x, y, z = (b.input(n, (8, 6)) for n in "xyz")
+    graph = b.build(b.map("p", "multiply", x, b.map("s", "add", y, z)))
+    assert grown(graph, book_of(backwards))[1].steps == ()
+
+
+def test_preconditions_are_decided_by_sizes() -> None:
+    rule = RULES["plans"]["common-factor[rank2]"]
+    for least, fires in ((8, True), (9, False)):
+        asks = replace(rule, preconditions=(AtLeast(Poly.of("x.0") - least),))
+        book = book_of(asks)
+        egraph, derivation = grown(factors(), book)
+        assert bool(derivation.steps) is fires
+    egraph, derivation = grown(factors(), book_of(rule))
+    steps = tuple(replace(s, book=book.identity if s.book else "") for s in derivation.steps)
+    assert "asks that" in wrong_derivation(egraph, replace(derivation, steps=steps, books=(book,)))
+
+
+def test_types_are_not_mixed() -> None:
+    b = Builder("integers")
+    x, y, z = (b.input(n, (8, 6), "int64") for n in "xyz")
+    p, q = (b.map(n, "multiply", x, t, dtype="int64") for n, t in (("p", y), ("q", z)))
+    assert grown(b.build(b.map("s", "add", p, q, dtype="int64")), BOOKS["plans"])[1].steps == ()
+
+
+# ---- forged steps ----
+
+
+@pytest.mark.parametrize(
+    ("change", "reason"),
+    [
+        ({"rule": "common-scale[rank2]"}, "no such rule|rank|is no|pattern|operators"),
+        ({"rule": "common-factor[rank3]"}, "rank"),
+        ({"rule": "mul-exchanged[rank2,10]"}, "pattern inputs"),
+        ({"rule": "no-such-rule"}, "proves no such rule"),
+        ({"rule": "define"}, "proves no such rule"),
+        ({"rule": "equal-operators"}, "proves no such rule"),
+        ({"book": ""}, "no such rule"),
+        ({"book": "0" * 64}, "holds no library"),
+        ({"place": ("s", "q", "p", "s.0~1")}, "is no mul"),
+        ({"place": ("s", "p", "q")}, "operators of both sides"),
+        ({"place": ("s", "p", "q", "s.0~1", "p")}, "same tensor"),
+        ({"place": ("s", "p", "s.0~1", "q")}, "is no mul"),
+        ({"place": ("p", "s", "q", "s.0~1")}, "begins with"),
+        ({"reads": ("x", "z", "y")}, "is no mul"),
+        ({"reads": ("x", "y")}, "pattern inputs"),
+        ({"reads": ("x", "y", "nowhere")}, "pattern inputs"),
+        ({"reads": ()}, "pattern inputs"),
+        ({"facts": ()}, "other sizes"),
+    ],
+)
+def test_forged_steps_are_refused(change: dict[str, object], reason: str) -> None:
+    egraph, derivation = grown(factors(), BOOKS["plans"])
+    assert wrong_derivation(egraph, derivation) == ""
+    assert derivation.steps[1] == Step(
+        "common-factor[rank2]",
+        "s~1",
+        ("s", "p", "q", "s.0~1"),
+        derivation.steps[1].facts,
+        BOOKS["plans"].identity,
+        ("x", "y", "z"),
+    )
+    forged = replace(derivation.steps[1], **change)  # type: ignore[arg-type]
+    wrong = wrong_derivation(egraph, replace(derivation, steps=(derivation.steps[0], forged)))
+    assert any(r in wrong for r in reason.split("|")), wrong
+
+
+def instance() -> tuple[Substitution, Operator, list[Operator], Graph]:
+    egraph, derivation = grown(factors(), BOOKS["plans"])
+    by = {op.name: op for op in egraph.operators}
+    rule = RULES["plans"]["common-factor[rank2]"]
+    return rule, by["s~1"], [by[n] for n in derivation.steps[1].place], egraph.union
+
+
+def test_each_condition_of_an_instance() -> None:
+    """One change each, of rule, place or sizes, of what is an instance."""
+    rule, step, place, graph = instance()
+    reads = ("x", "y", "z")
+    assert wrong_instance(rule, step, place, reads, graph) == ""
+    first, *others = rule.inputs
+    scaled = replace(place[1], function="add")
+    wider = replace(graph, tensors=tuple(replace(t, shape=(8, 7)) if t.name == "p" else t for t in graph.tensors))
+    part = node("take", -2, axis=0, length="n")
+    cases: dict[str, tuple[Substitution, Operator, list[Operator], Graph]] = {
+        "rule with parameters": (replace(rule, right=(part, rule.right[1])), step, place, graph),
+        "than one result": (replace(rule, outputs=((2, 1), (0, 0))), step, place, graph),
+        "result that is computed": (replace(rule, outputs=((-1, 1),)), step, place, graph),
+        "fixed sizes": (replace(rule, inputs=(replace(first, fixed=((0, 9),)), *others)), step, place, graph),
+        "operators of both sides": (rule, step, [*place, place[0]], graph),
+        "is no mul": (rule, step, [place[0], scaled, *place[2:]], graph),
+        "of size": (rule, step, place, wider),
+        "says nothing of these sizes": (
+            replace(rule, left=(node("matmul", -1, -2), *rule.left[1:])),
+            step,
+            place,
+            graph,
+        ),
+        "does not copy": (replace(rule, right=rule.right[:1], outputs=((2, -1),)), step, place, graph),
+    }
+    for reason, of in cases.items():
+        assert reason in wrong_instance(of[0], of[1], of[2], reads, of[3])
+
+
+def test_an_activation_inside_a_product_is_not_understood() -> None:
+    b = Builder("linear")
+    x, w = b.input("x", (8, 6)), b.parameter("w", (4, 6))
+    graph = b.build(b.map("y", "relu", b.contract("p", "m k, n k -> m n", x, w)))
+    inputs = RULES["taso-axioms"]["taso_axiom_1[rank2]"].inputs
+    p, y = graph.operators
+    for word, wrong in (("none", ""), ("relu", "is no linear")):
+        left = (node("linear", -1, -2, activation=word), node("relu", 0))
+        rule = Substitution("same", inputs, left, left, ((1, 1),))
+        assert wrong in wrong_instance(rule, y, [y, p, p], ("x", "w"), graph)
+        assert bool(wrong_instance(rule, y, [y, p, p], ("x", "w"), graph)) is bool(wrong)
+
+
+def test_rules_that_rest_on_what_functions_do_are_left_out() -> None:
+    """exp(x) exp(y) = exp(x + y) is proved, by an axiom that a plan's checker does not have."""
+    inputs = RULES["plans"]["add-exchanged[rank2,10]"].inputs
+    left, right = (node("exp", -1), node("exp", -2), node("mul", 0, 1)), (node("add", -1, -2), node("exp", 0))
+    judged = judge(Substitution("powers", inputs, left, right, ((2, 1),)))
+    assert isinstance(judged, Proved)
+    assert plain_rules(write_library(None, Library("axioms", (judged, PROOF)))) == (PROOF.rule,)
+
+
+def test_a_rule_that_is_false_proves_nothing() -> None:
+    """A library may say what it likes: both sides are compared at the place."""
+    rule = RULES["plans"]["common-factor[rank2]"]
+    false = replace(rule, right=(node("add", -2, -3), node("mul", -2, 0)))
+    book = book_of(false)
+    egraph, derivation = grown(factors(), book)
+    assert derivation.steps and "compute different values" in wrong_derivation(egraph, derivation)
+
+
+def forged_files() -> dict[str, tuple[dict[str, object], str]]:
+    return {
+        "another identity": ({"libraries": ["0" * 64]}, "is not the identity"),
+        "no identity": ({"libraries": []}, "must name 1 to 16"),
+        "twice": ({"libraries": [BOOKS["plans"].identity] * 2}, "must name 1 to 16"),
+        "one more": ({"libraries": [BOOKS["plans"].identity, "1" * 64]}, "rules-1.spz"),
+    }
+
+
+def members() -> dict[str, Member]:
+    found = plan_jointly(
+        factors(),
+        load_machine("cloud-a100:1x2"),
+        space("complete"),
+        clock=Clock(),
+        rules={"library": rules_of(BOOKS["plans"])},
+    )
+    plan = joint_plan(found)
+    assert plan is not None
+    return read_container(write_plan(None, plan))
+
+
+@pytest.mark.parametrize("kind", forged_files())
+def test_forged_files_are_refused(kind: str) -> None:
+    change, reason = forged_files()[kind]
+    held = members()
+    head = json.loads(cast(bytes, held["joint.json"])) | change
+    with pytest.raises(ContainerError, match=reason):
+        read_plan(write_container(None, {**held, "joint.json": canonical(head)}))
+
+
+def test_another_library_in_the_file_is_refused() -> None:
+    held = members()
+    with pytest.raises(ContainerError, match="is not the identity"):
+        read_plan(write_container(None, {**held, "rules-0.spz": BOOKS["generated-3"].data}))
+    more = write_container(None, {**read_container(BOOKS["plans"].data), "more.json": b"{}"})
+    with pytest.raises(ContainerError, match="is not the identity"):
+        read_plan(write_container(None, {**held, "rules-0.spz": more}))
+    with pytest.raises(ContainerError, match=r"rules-0\.spz"):
+        read_plan(write_container(None, {n: m for n, m in held.items() if n != "rules-0.spz"}))
+    head = json.loads(cast(bytes, held["joint.json"]))
+    head["steps"] = [s[:4] for s in head["steps"]]
+    with pytest.raises(ContainerError, match="which no step names"):
+        read_plan(write_container(None, {**held, "joint.json": canonical(head)}))
+
+
+# ---- the front door ----
+
+
+def plan(tmp_path: Path, *more: str, model: str = "mlp-unity") -> int:
+    return run(["plan", model, "--machine", "localhost:2", "-o", str(tmp_path / "out.spz"), *more])
+
+
+def test_a_library_that_does_not_check_is_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    found, _ = read_library(DEFAULT)
+    first = found.judgements[0]
+    forged = replace(first, rule=replace(first.rule, right=(node("add", -2, -3), node("mul", -2, 0))))
+    write_library(tmp_path / "false.spz", replace(found, judgements=(forged, *found.judgements[1:])))
+    (tmp_path / "none.spz").write_text("{}")
+    for name, code, said in (
+        ("false.spz", 10, "common-factor[rank1]"),
+        ("none.spz", 3, "none.spz"),
+        ("absent.spz", 3, "absent.spz"),
+    ):
+        assert plan(tmp_path, "--joint", "--rules", str(tmp_path / name)) == code
+        assert said in capsys.readouterr().err and not (tmp_path / "out.spz").exists()
+
+
+def test_what_is_of_rewrites_needs_a_search_of_them(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    for option, value in (("--rules", str(DEFAULT)), ("--rewrite-rounds", "3"), ("--rewrite-nodes", "7")):
+        assert plan(tmp_path, option, value) == 2
+        assert f"{option} needs --joint or --best" in capsys.readouterr().err
+        assert plan(tmp_path, "--best", "--without", "rewrites", option, value) == 2
+        assert option in capsys.readouterr().err
+    assert (
+        plan(tmp_path, "--joint", "--rewrite-rounds", "0") == 2
+        and plan(tmp_path, "--joint", "--rewrite-nodes", "20001") == 2
+    )
+    with pytest.raises(InputError, match="rewrite_rounds=9: give 1 to 8"):
+        shardproof.plan("mlp-unity", "localhost:2", joint=True, rewrite_rounds=9)
+
+
+def test_rounds_and_nodes_are_honoured(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """What two products have in common is taken out in one round, and tanh becomes the epilogue of what is left in
+    the next.
+    """
+    (tmp_path / "sums.py").write_text(
+        "import numpy as np\nimport shardproof\n\n\n@shardproof.program(x=(8, 8), v=(8, 8), w=(8, 8))\n"
+        "def sums(x, v, w):\n    return np.tanh(x @ v + x @ w)\n"
+    )
+    sizes = {}
+    for rounds, nodes in ((1, 2000), (3, 2000), (3, 2)):
+        more = ("--rewrite-rounds", str(rounds), "--rewrite-nodes", str(nodes), "--json", "--force")
+        assert plan(tmp_path, "--joint", *more, model=f"{tmp_path / 'sums.py'}:sums") == 0
+        graphs = json.loads(capsys.readouterr().out)["graphs"]
+        joint = shardproof.load(tmp_path / "out.spz").bundle.joint
+        assert joint is not None and joint.derivation.rounds == graphs["rounds"] == rounds
+        assert (graphs["most_rounds"], graphs["most_operators_added"]) == (rounds, nodes)
+        sizes[rounds, nodes] = len(joint.egraph.operators) - len(joint.egraph.base.operators)
+    assert sizes[3, 2] == 2 < sizes[1, 2000] < sizes[3, 2000]
+
+
+def test_plans_say_rule_library_and_place(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "gate.py").write_text(
+        "import shardproof\n\n\n@shardproof.program(x=(64, 32), y=(64, 32), z=(64, 32))\n"
+        "def gate(x, y, z):\n    return x * y + z * x\n"
+    )
+    assert plan(tmp_path, "--joint", "--json", model=f"{tmp_path / 'gate.py'}:gate") == 0
+    (one,) = json.loads(capsys.readouterr().out)["rewrites"]
+    name = BOOKS["plans"].identity
+    assert (one["rule"], one["library"], one["place"]) == (
+        "common-factor[rank2]",
+        name,
+        ["multiply", "multiply_2", "add"],
+    )
+    assert run(["explain", str(tmp_path / "out.spz")]) == 0
+    assert f"common-factor[rank2]: of library {name[:12]}" in capsys.readouterr().out
+    assert run(["check", str(tmp_path / "out.spz")]) == 0
+    out = capsys.readouterr().out
+    assert f"+{name[:12]}, rounds 2, 2 operators added)" in out and out.count("graphs: egraph(") == 1

@@ -1,0 +1,58 @@
+"""Congruence, checked on the face of it: two operators that are the same but for names give the same tensor, bit for
+bit, so nothing need be known of what they compute, nor of its element type.
+
+    place   f, b1, a1, b2, a2, ..     b and a are the same operator of the same operands; f reads what b1 writes
+    node    f, with what b1 writes replaced by what a1 writes, then that of b2 by that of a2, ..
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from ...models.program.graph import Graph
+from ...models.program.index import Access
+from ...models.program.operators import NodeKind, Operator
+
+NO_AXES = frozenset({"arithmetic", "approximate", "dtype", "epilogue"})
+"""Attributes whose text names no axis."""
+
+
+def wrong_twins(node: Operator, place: list[Operator], graph: Graph) -> str:
+    """Why a node is not the first of the place with operands replaced by equal ones; empty if it is."""
+    if len(place) < 3 or len(place) % 2 == 0:
+        return "its place is not an operator and pairs of equal ones"
+    expected = place[0]
+    for b, a in zip(place[1::2], place[2::2], strict=True):
+        old, new = b.output.tensor, a.output.tensor
+        if old == new or not _same(a, b, graph):
+            return f"operators {a.name!r} and {b.name!r} are not the same of two tensors"
+        if old not in {x.tensor for x in expected.inputs}:
+            return f"nothing reads what {b.name!r} writes"
+        inputs = tuple(replace(x, tensor=new) if x.tensor == old else x for x in expected.inputs)
+        expected = replace(expected, inputs=inputs)
+    return "" if node == replace(expected, name=node.name) else f"it is not {place[0].name!r} with equal operands"
+
+
+def _same(a: Operator, b: Operator, graph: Graph) -> bool:
+    """Whether two operators are one but for the names of their axes, and those may differ only where no attribute can
+    speak of an axis.
+    """
+    s, t = graph.tensor(a.output.tensor), graph.tensor(b.output.tensor)
+    if a.kind is NodeKind.OPAQUE or (s.shape, s.dtype) != (t.shape, t.dtype) or len(a.axes) != len(b.axes):
+        return False
+    names = {y.name: x.name for x, y in zip(a.axes, b.axes, strict=True)}
+    if any(x != y for x, y in names.items()):
+        for key, value in a.attributes:
+            texts = value if isinstance(value, tuple) else (value,)
+            if key not in NO_AXES and any(isinstance(v, str) for v in texts):
+                return False
+
+    def told(x: Access) -> Access:
+        return replace(x, index=tuple(replace(i, terms=tuple((names[n], c) for n, c in i.terms)) for i in x.index))
+
+    return (
+        (a.function, a.attributes) == (b.function, b.attributes)
+        and a.axes == tuple(replace(x, name=names[x.name]) for x in b.axes)
+        and a.inputs == tuple(told(x) for x in b.inputs)
+        and a.output.index == told(b.output).index
+    )
