@@ -52,8 +52,8 @@ class Equality:
     """Whether a program on ranks computes what one device computes.
 
     `answer`: `equal` (proved), `different` (numbers show it) or `undecided`.  `output`, `rank`, `line`, `numbers`
-    (there, on one device): where it breaks first.  `inputs`, `outputs`: which parts ranks have, in words.  `data`: the bytes of
-    the certificate, empty where programs are different.
+    (there, on one device): where it breaks first.  `inputs`, `outputs`: which parts ranks have, in words.
+    `data`: the bytes of the certificate, empty where programs are different.
     """
 
     answer: Literal["equal", "different", "undecided"]

@@ -194,7 +194,7 @@ def twice(function: str = "exp", dtype: str = "float32", **attributes: Value) ->
     """Two products with the same map of one input, written twice."""
     b = Builder("twice")
     x = b.input("x", (16, 8))
-    once, again = (b.map(f"e{i}", function, x, dtype=dtype, **attributes) for i in range(2))
+    once, again = (b.map(f"e{i}", function, x, text=None, dtype=dtype, **attributes) for i in range(2))
     p, q = (
         b.contract(f"p{i}", "b k, k n -> b n", e, b.parameter(f"w{i}", (8, 8), dtype))
         for i, e in enumerate((once, again))
