@@ -616,6 +616,27 @@ def module_dtensor(rank: int, ranks: int, wrong: bool = False) -> Made:
     return net, (X,)
 
 
+def module_dtensor_sp(rank: int, ranks: int) -> Made:
+    """PyTorch's own sequence parallelism: gradients of the norm's weights are sums over ranks that nobody has made yet."""
+    from torch.distributed.device_mesh import init_device_mesh
+    from torch.distributed.tensor import Shard
+    from torch.distributed.tensor.parallel import (
+        ColwiseParallel,
+        RowwiseParallel,
+        SequenceParallel,
+        parallelize_module,
+    )
+
+    net = copy.deepcopy(NET)
+    plan = {
+        "norm": SequenceParallel(),
+        "up": ColwiseParallel(input_layouts=Shard(1)),
+        "down": RowwiseParallel(output_layouts=Shard(1)),
+    }
+    parallelize_module(net, init_device_mesh("cpu", (ranks,)), plan, src_data_rank=None)
+    return net, (X[:, part(S, rank, ranks)].clone(),)
+
+
 def module_partial(rank: int, ranks: int) -> Made:
     return module_dtensor(rank, ranks, wrong=True)
 
@@ -757,6 +778,7 @@ FAMILIES: tuple[tuple[str, str, tuple[str, ...], int, bool], ...] = (
     ("mlp", "pipeline", ("pipeline_swapped",), 2, False),
     ("mlp", "ordered", ("ordered_otherwise",), 2, False),
     ("module", "module_dtensor", ("module_partial",), 2, True),
+    ("module", "module_dtensor_sp", (), 2, True),
     ("softmax_attention", "ring", ("ring_not_rescaled",), 2, False),
     ("softmax_attention", "ring", (), 4, False),
     ("clipped", "clipped_tp", ("clipped_apart",), 2, False),

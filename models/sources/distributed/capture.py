@@ -104,8 +104,8 @@ def _run(called: Callable[..., object], inputs: object, gradients: bool) -> Capt
         outputs = dict(_named(out, "output"))
         if not outputs:
             raise Unreadable("returns no tensor")
-        numbers = {name: recorder.number(_local(t)) for name, t in outputs.items()}
-        results = {name: _local(t) for name, t in outputs.items()}
+        results = {name: _local(_reduced(t)) for name, t in outputs.items()}
+        numbers = {name: recorder.number(t) for name, t in results.items()}
         if gradients:
             for name, grad in _gradients(recorder, outputs, wanted).items():
                 numbers[name], results[name] = recorder.number(grad), grad
@@ -124,6 +124,16 @@ def _local(tensor: torch.Tensor) -> torch.Tensor:
     if hasattr(tensor, "to_local"):
         tensor = tensor.to_local()
     return tensor.wait() if hasattr(tensor, "wait") else tensor
+
+
+def _reduced(tensor: torch.Tensor) -> torch.Tensor:
+    """A DTensor that stands for the sum of what ranks have, as that sum: what it is, whoever reads it."""
+    placements = getattr(tensor, "placements", ())
+    if not any(p.is_partial() for p in placements):
+        return tensor
+    from torch.distributed.tensor import Replicate
+
+    return tensor.redistribute(placements=[Replicate() if p.is_partial() else p for p in placements])
 
 
 def _array(tensor: torch.Tensor) -> NDArray[np.generic]:
@@ -188,7 +198,7 @@ def _gradients(
     found = {}
     for name, tensor in wanted.items():
         grad = tensor.grad
-        found[f"grad {name}"] = torch.zeros_like(_local(tensor)) if grad is None else _local(grad)
+        found[f"grad {name}"] = torch.zeros_like(_local(tensor)) if grad is None else _local(_reduced(grad))
     return found
 
 

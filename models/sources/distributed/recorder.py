@@ -188,6 +188,8 @@ class Recorder(TorchDispatchMode):  # type: ignore[misc, unused-ignore]
         if any(t is not torch.Tensor and t is not torch.nn.Parameter for t in types):
             return NotImplemented
         space, _, name = func._schema.name.partition("::")
+        if space == "profiler":  # names of stretches of time: no tensor is read or made
+            return func(*args, **kwargs)
         if space in ("c10d", "_c10d_functional", "_c10d_functional_autograd"):
             return record(self, f"{space}::{name}", args, lambda: func(*args, **kwargs))
         if name.rstrip("_") in RANDOM:
@@ -330,17 +332,26 @@ class Recorder(TorchDispatchMode):  # type: ignore[misc, unused-ignore]
 
     def _in_place(self, func: Any, name: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """By the operator that makes a new tensor, and a copy."""
-        packet = getattr(torch.ops.aten, name.removesuffix("_"), None)
         target = kwargs.get("out", args[0] if args else None)
         rest = {k: v for k, v in kwargs.items() if k != "out"}
-        overload = func._overloadname.removesuffix("_out").removesuffix("out") or "default"
-        made = getattr(packet, overload, None) or getattr(packet, "default", None)
+        made = _making(getattr(torch.ops.aten, name.removesuffix("_"), None), func)
         if made is None or not isinstance(target, torch.Tensor):
             raise Unreadable(f"operator {name} ({self.place()}) writes in place and is not known here")
         with self:
             new = made(*args, **rest)
             target.copy_(new)
         return target
+
+
+def _making(packet: Any, func: Any) -> Any:
+    """The operator of the same arguments that makes a new tensor; None if there is none."""
+    wanted = [(a.name, str(a.type)) for a in func._schema.arguments if a.name != "out"]
+    for overload in packet.overloads() if packet is not None else ():
+        found = getattr(packet, overload)
+        arguments = [(a.name, str(a.type)) for a in found._schema.arguments]
+        if not found._schema.is_mutable and arguments == wanted:
+            return found
+    return None
 
 
 def _shapes_only(args: object, kwargs: Mapping[str, Any]) -> bool:
