@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import replace
 
-from shardproof.models.equality.pair import Known, Pair, Part
+from shardproof.models.equality.pair import Known, Pair, Part, Relation
 from shardproof.models.equality.program import Described, RankProgram, Source, Step
 from shardproof.proofs.equality.file import decode_equality, encode_equality
 from shardproof.verify.budget import Budget
@@ -38,12 +39,23 @@ def whole(name: str, shape: tuple[int, ...]) -> Part:
     return Part(name, tuple(((0, 0, n),) for n in shape))
 
 
+def _same(program: RankProgram, single: RankProgram) -> Iterator[Relation]:
+    """Tensors of one number and shape are said to be the same, whether or not they are."""
+    there = {n for s in single.steps for n in s.makes}
+    for step in program.steps:
+        for n in step.makes:
+            if n in there and single.tensors[n].shape == program.tensors[n].shape:
+                yield Relation(n, n, whole("", program.tensors[n].shape).runs)
+
+
 def pair(program: RankProgram, ranks: int = 1, single: RankProgram | None = None) -> Pair:
     """Every rank does the same as the one device."""
     given = tuple((s.number, whole(s.name, program.tensors[s.number].shape)) for s in program.sources)
     name, output = program.outputs[0]
     result = ((name, whole(name, program.tensors[output].shape)),)
-    return Pair(single or program, (program,) * ranks, (), (given,) * ranks, (result,) * ranks, ())
+    one = single or program
+    relations = tuple(_same(program, one)) if ranks <= 64 else ()
+    return Pair(one, (program,) * ranks, (), (given,) * ranks, (result,) * ranks, (), (relations,) * ranks)
 
 
 def _squared(rnd: random.Random) -> Pair:
@@ -184,7 +196,7 @@ def _parts(rnd: random.Random) -> Pair:
         if rnd.random() < 0.7:
             given[rank] = ((0, Part("x0", runs)),)
             results[rank] = (("output", Part("output", runs)),)
-    return Pair(made.single, made.ranks, (), tuple(given), tuple(results), ())
+    return Pair(made.single, made.ranks, (), tuple(given), tuple(results), (), made.relations)
 
 
 def _bound(rnd: random.Random) -> Pair:
@@ -218,6 +230,6 @@ def equalities(rnd: random.Random) -> Callable[[Budget], object]:
     made = rnd.choice(FAMILIES)(rnd)
     if rnd.random() < 0.1:
         given = tuple((*row[:-1], (row[-1][0], Known(0.1, ""))) for row in made.given)
-        made = Pair(made.single, made.ranks, (), given, made.results, ())
+        made = replace(made, given=given)
     members: Mapping[str, object] = encode_equality(made)
     return lambda budget: check_pair(decode_equality(members), budget)  # type: ignore[arg-type]

@@ -14,12 +14,21 @@ from shardproof import __main__ as front
 
 ROOT = Path(front.__file__).parent
 ROOMS = ("models", "proofs", "formal", "verify", "backends")
-FOREIGN = {"--oversubscribe", "--allow-run-as-root", "--tag-output", "--std", "--gpu-architecture", "--xla"}
-"""Options of other programs: mpiexec, nvcc, XLA."""
+FOREIGN = {
+    "--oversubscribe",
+    "--allow-run-as-root",
+    "--tag-output",
+    "--std",
+    "--gpu-architecture",
+    "--xla",
+    "--nproc-per-node",
+}
+"""Options of other programs: mpiexec, nvcc, XLA, torchrun."""
 
 OTHERS = (
     ROOT / "models" / "sources" / "frameworks",
     ROOT / "backends" / "export" / "flags.py",
+    ROOT / "formal" / "pipelines" / "configuration.py",
     ROOT / "formal" / "report" / "page.py",
 )
 """What reads and writes the options of other planners (Megatron, DeepSpeed, FSDP) names them; colours of a style

@@ -12,12 +12,15 @@ import pytest
 
 torch = pytest.importorskip("torch")
 
+import equality_attacks as attacks
 import equality_pairs as pairs
 
+import shardproof
 from shardproof.__main__ import run as command
 from shardproof.formal.equality.question import Held, Question
 from shardproof.models.problem.claims import Verdict
 from shardproof.models.sources.distributed.capture import Unreadable, capture
+from shardproof.models.text import InputError
 from shardproof.verify.budget import Budget
 from shardproof.verify.equality.certificate import check_pair
 
@@ -227,10 +230,29 @@ def test_collectives_give_what_gloo_ranks_give(ranks: int, tmp_path: Path) -> No
                 assert np.allclose(ours, theirs, rtol=1e-3, atol=1e-4), (case, rank, name)
 
 
+@pytest.mark.parametrize("name", attacks.ATTACKS)
+def test_attacks_are_not_proved(name: str) -> None:
+    one, ranks, inputs, many, verdict = attacks.ATTACKS[name]
+    found = shardproof.equal(*attacks.makers(one, ranks, inputs), ranks=many)
+    assert found.answer == verdict, str(found)
+
+
+@pytest.mark.parametrize("name", attacks.ASSUMED)
+def test_what_wraps_around_is_assumed_not_to(name: str) -> None:
+    one, ranks, inputs, many = attacks.ASSUMED[name]
+    found = shardproof.equal(*attacks.makers(one, ranks, inputs), ranks=many)
+    assert found and "integers-do-not-wrap" in found.assumptions
+
+
+@pytest.mark.parametrize("name", attacks.READ)
+def test_masks_and_empty_tensors_are_read(name: str) -> None:
+    one, inputs = attacks.READ[name]
+    found = shardproof.equal(*attacks.makers(one, attacks.everywhere(one), inputs), ranks=1)
+    assert found, str(found)
+
+
 def test_the_python_way_in(tmp_path: Path) -> None:
     """Of `docs/howto/equal.md`: a verdict, its certificate, a test's assertion."""
-    import shardproof
-
     found = shardproof.equal(pairs.mlp, pairs.mlp_tp, ranks=4, grad=True)
     assert found and found.answer == "equal" and "real-arithmetic" in found.assumptions
     assert {"rank": 1, "tensor": "p.b1", "is": "p.b1, 8:16 of dimension 0"} in found.inputs
@@ -238,7 +260,7 @@ def test_the_python_way_in(tmp_path: Path) -> None:
     assert command(["check", str(tmp_path / "c.spz")]) == 0
     wrong = shardproof.equal(pairs.mlp, pairs.mlp_no_sum, ranks=4)
     assert not wrong and wrong.answer == "different" and wrong.output == "output" and wrong.numbers is not None
-    with pytest.raises(shardproof.models.text.InputError, match="no certificate"):  # type: ignore[attr-defined]
+    with pytest.raises(InputError, match="no certificate"):
         wrong.save(tmp_path / "d.spz")
     shardproof.assert_equal_on_mesh(pairs.mlp, pairs.grid, (2, 2), grad=False)
     with pytest.raises(AssertionError, match=r"different: output of rank 0 .*equality_pairs.py"):

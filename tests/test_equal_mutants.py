@@ -20,7 +20,7 @@ import pytest
 from shardproof.formal.equality.numbers import run_ranks, run_single
 from shardproof.formal.equality.parts import alike, taken
 from shardproof.models.equality.pair import Known, Pair, Part
-from shardproof.models.equality.program import RankProgram, Step
+from shardproof.models.equality.program import Described, RankProgram, Source, Step
 from shardproof.models.equality.schedule import Stuck
 from shardproof.models.problem.claims import Verdict
 from shardproof.proofs.container.archive import read_container
@@ -307,6 +307,45 @@ def test_a_shape_that_no_run_has_is_refused() -> None:
 
     pair = decode_equality(read_container(_rewritten("mlp_tp", change)))
     with pytest.raises(ContainerError, match="the program says"):
+        check_pair(pair, Budget.asked())
+
+
+def test_a_slice_outside_its_tensor_is_not_proved() -> None:
+    """It has the shape that is said, and no position: nothing would be compared."""
+    shape = Described((4,), "float32")
+    cut = (("dim", 0), ("start", 4), ("stop", 6), ("step", 1))
+    tensors = (shape, Described((2,), "float32"))
+    single = RankProgram(
+        (Source(0, "x", "input"),),
+        (Step("slice", (0,), (1,), (("dim", 0), ("start", 0), ("stop", 2), ("step", 1))),),
+        (("output", 1),),
+        tensors,
+    )
+    rank = replace(single, steps=(Step("slice", (0,), (1,), cut),))
+    whole, made = Part("x", (((0, 0, 4),),)), Part("output", (((0, 0, 2),),))
+    pair = Pair(single, (rank,), (), (((0, whole),),), ((("output", made),),), (), ((),))
+    assert check_pair(pair, Budget.asked()).verdict is Verdict.UNDECIDED
+    assert check_pair(replace(pair, ranks=(single,)), Budget.asked()).verdict is Verdict.PROVED
+
+
+@pytest.mark.parametrize(("operator", "kinds"), [("logical_and", ("float32", "float32")), ("add", ("bool", "bool"))])
+def test_operators_that_mean_something_else_of_their_types_are_undecided(operator: str, kinds: tuple[str, str]) -> None:
+    tensors = (Described((2,), kinds[0]), Described((2,), kinds[1]), Described((2,), "bool"))
+    sources = (Source(0, "x", "input"), Source(1, "y", "input"))
+    program = RankProgram(sources, (Step(operator, (0, 1), (2,)),), (("output", 2),), tensors)
+    runs = (((0, 0, 2),),)
+    given = ((0, Part("x", runs)), (1, Part("y", runs)))
+    pair = Pair(program, (program,), (), (given,), ((("output", Part("output", runs)),),), (), ((),))
+    assert check_pair(pair, Budget.asked()).verdict is Verdict.UNDECIDED
+
+
+def test_a_cast_that_lies_about_its_types_is_refused() -> None:
+    tensors = (Described((2,), "float32"), Described((2,), "int64"))
+    cast = Step("cast", (0,), (1,), (("dtype", "int64"), ("was", "int32")))
+    program = RankProgram((Source(0, "x", "input"),), (cast,), (("output", 1),), tensors)
+    runs = (((0, 0, 2),),)
+    pair = Pair(program, (program,), (), (((0, Part("x", runs)),),), ((("output", Part("output", runs)),),), (), ((),))
+    with pytest.raises(ContainerError, match="says int32"):
         check_pair(pair, Budget.asked())
 
 

@@ -47,16 +47,17 @@ def run_ranks(programs: Sequence[RankProgram], given: Sequence[Numbers]) -> list
     with np.errstate(all="ignore"):
         for meeting in meetings(programs):
             reads = [[values[r][i] for i in s.reads] for r, s in meeting]
-            for (rank, step), made in zip(meeting, _met(meeting, reads), strict=True):
+            for (rank, step), made in zip(meeting, _met(programs, meeting, reads), strict=True):
                 for number, value in zip(step.makes, made, strict=True):
                     values[rank][number] = value
     return values
 
 
-def _met(meeting: Meeting, reads: list[list[Array]]) -> list[tuple[Array, ...]]:
+def _met(programs: Sequence[RankProgram], meeting: Meeting, reads: list[list[Array]]) -> list[tuple[Array, ...]]:
     step, many = meeting[0][1], len(meeting)
     if step.operator == "send":
-        return [(), (reads[0][0],)]
+        shape = programs[meeting[1][0]].tensors[meeting[1][1].makes[0]].shape
+        return [(), (reads[0][0].reshape(shape),)]
     if "ranks" not in dict(step.words):
         return [evaluate(step, reads[0])]
     first = [r[0] for r in reads]

@@ -312,7 +312,7 @@ class Question:
         floors = tuple(
             s.name
             for s in sources
-            if not _real(a := np.asarray(self.single.arrays[s.number]))
+            if np.issubdtype((a := np.asarray(self.single.arrays[s.number])).dtype, np.integer)
             and a.size
             and bool(np.all(a.astype(np.int64) >= 0))
         )

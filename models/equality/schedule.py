@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from math import prod
 
 from .program import COLLECTIVES, RankProgram, Step
 
@@ -51,7 +52,11 @@ def meetings(programs: Sequence[RankProgram], work: Callable[[int], None] = lamb
                     queue = sent.get((step.word("of"), rank, step.word("tag")))
                     if not queue:
                         break
-                    yield queue.popleft(), (rank, step)
+                    sender, sent_step = queue.popleft()
+                    given, taken = programs[sender].tensors[sent_step.reads[0]], program.tensors[step.makes[0]]
+                    if given.dtype != taken.dtype or prod(given.shape) != prod(taken.shape):
+                        raise Stuck(((sender, sent_step), (rank, step)), "a message is received as something else")
+                    yield (sender, sent_step), (rank, step)
                 elif step.operator in COLLECTIVES or step.operator == "barrier":
                     if rank not in group(step) or len(set(group(step))) != len(group(step)):
                         raise Stuck(((rank, step),), "a collective of a group in which the rank is not once")
@@ -92,6 +97,14 @@ def _together(programs: Sequence[RankProgram], at: Sequence[int], ranks: tuple[i
     for _, step in found[1:]:
         if step.operator != first.operator or dict(step.words).get("op") != dict(first.words).get("op"):
             raise Stuck(tuple(found), "ranks of a group call different collectives")
+    if len({programs[r].tensors[i].dtype for r, s in found for i in s.reads}) > 1:
+        raise Stuck(tuple(found), "ranks of a group send different types")
+    if first.operator == "all_to_all":
+        sizes = [(dict(s.words).get("send"), dict(s.words).get("receive")) for _, s in found]
+        for i, (send, _) in enumerate(sizes):
+            for j, (_, receive) in enumerate(sizes):
+                if not isinstance(send, tuple) or not isinstance(receive, tuple) or send[j] != receive[i]:
+                    raise Stuck((found[i], found[j]), "ranks of a group send and receive different sizes")
     if first.reads and first.operator not in ("all_to_all", "all_gather"):
         shapes = {programs[r].tensors[s.reads[0]].shape for r, s in found}
         if len(shapes) > 1:

@@ -165,7 +165,13 @@ def main() -> None:
                 print(lines[-1], flush=True)
     print(f"peak memory {resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024:.0f} MiB")
     if asked.page:
-        PAGE.write_text(f"# {__doc__.splitlines()[0]}\n\n" + "\n".join(lines) + "\n", encoding="utf-8")
+        command = f"--models {asked.models} --layers {asked.layers} --ranks {asked.ranks} --page"
+        words = (
+            f"`python tests/benchmarks/equal_models.py {command}`: outputs and all gradients, {HEADS} heads of {D}, {S}"
+        )
+        words += f" positions, vocabulary {V}; processor seconds of all threads; kB of the certificate."
+        text = "\n".join([f"# {__doc__.splitlines()[0]}", "", words, "", *lines])
+        PAGE.write_text(text + "\n", encoding="utf-8")
 
 
 if __name__ == "__main__":

@@ -9,7 +9,7 @@ from fractions import Fraction
 from itertools import product
 
 from .forms import ONE, Algebra
-from .index import FREED, OWN, Index, Range, Undecided, constant, put, variable
+from .index import FREED, HELD, OWN, Index, Range, Undecided, constant, put, variable
 from .labels import greatest_step, orders, signs_in
 from .terms import Form, Head, Kind
 
@@ -71,6 +71,8 @@ class Abstraction(Algebra):
             head = self.heads[h]
             if index[0] or head.free <= k < head.free + 2 * head.bound:  # the ranges of a functional
                 return index
+            if index[1] not in found and len(found) >= HELD - FREED:
+                raise Undecided("too many positions that are numbers")
             return variable(found.setdefault(index[1], FREED + len(found)))
 
         made = tuple(

@@ -21,9 +21,14 @@ from ..verdict import CheckResult
 from .ranks import Malformed, compare
 
 KIND: Final = "Equal"
-CALCULATED: Final = frozenset(
-    {"add", "sub", "mul", "pow", "neg", "sum", "cumsum", "matmul", "index_add", "scatter_add"}
+PLACED: Final = frozenset(
+    {
+        *("reshape", "permute", "expand", "slice", "cat", "slice_scatter", "tril", "triu", "gather", "index", "where"),
+        *("all_gather", "all_to_all", "broadcast", "recv", "amax", "amin", "maximum", "minimum", "full", "iota"),
+        *("topk", "sort"),
+    }
 )
+"""Operators whose whole numbers are there before; all others calculate them, casts included."""
 THINGS: Final = 160
 """Objects that one term or factor takes, with what is looked at to put it in order."""
 
@@ -71,6 +76,6 @@ def assumptions(pair: Pair) -> tuple[str, ...]:
 def _counts(program: RankProgram) -> bool:
     """Whether whole numbers are calculated, which wrap around where their type ends."""
     return any(
-        s.operator in CALCULATED and any(program.tensors[n].dtype.startswith(("int", "uint")) for n in s.makes)
+        s.operator not in PLACED and any(program.tensors[n].dtype.startswith(("int", "uint")) for n in s.makes)
         for s in program.steps
     )

@@ -18,6 +18,16 @@ from .terms import TRUTHS, ZERO, Factor, Form, Kind, Term
 class Conditions(Abstraction):
     """What is 0 or 1."""
 
+    def rests_on_infinity(self, form: Form) -> bool:
+        """Whether the infinity of masks stands in a form, or in what its functions are made of."""
+        return any(self._infinite(h) for (_, factors), _ in form for h, _, _ in factors)
+
+    def _infinite(self, h: int) -> bool:
+        if h not in self._infinities:
+            head = self.heads[h]
+            self._infinities[h] = head.kind is Kind.LIMIT or any(self.rests_on_infinity(f) for f in head.of)
+        return self._infinities[h]
+
     def positive(self, p: Form) -> Form:
         """[p > 0]"""
         if (apart := self._by_case(p, self.positive)) is not None:

@@ -63,6 +63,7 @@ class Algebra(ABC):
         self.heads: list[Head] = []
         self._numbers: dict[Head, int] = {}
         self._abstract: dict[object, Form] = {}
+        self._infinities: dict[int, bool] = {}
         self.floors: dict[int, int] = {}
         self.ceilings: dict[int, int] = {}
         self.work = work

@@ -95,7 +95,7 @@ class Forms(Conditions):
                 and (
                     e.denominator == 1
                     or self.heads[h].kind is Kind.EXP
-                    or (self.heads[h].kind is Kind.BASE and not (q.denominator == 1 and q.numerator % 2 == 0))
+                    or (self.heads[h].kind is Kind.BASE and q.denominator % 2 == 0)  # has a root: is not below 0
                 )
             }
             if shared is None:

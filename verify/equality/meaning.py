@@ -14,8 +14,9 @@ from math import isinf, isnan, prod
 from typing import Final
 
 from ...models.equality.program import Step, Word
+from .digits import Box
 from .functions import HALF, Forms
-from .index import Range, Undecided, variable
+from .index import Index, Range, Undecided, variable
 from .terms import Form, Head, Kind
 from .values import Tensors, Value
 
@@ -63,6 +64,7 @@ class Meaning:
     def __init__(self, tensors: Tensors) -> None:
         self.tensors, self.forms = tensors, tensors.forms
         self.learning = False
+        self.extents: dict[int, tuple[int, ...]] = {}
 
     def of(self, step: Step, reads: Sequence[Value]) -> tuple[Value, ...]:
         """What a step makes.  Raises `Undecided` for an operator or a shape that is not known here."""
@@ -109,6 +111,14 @@ class Meaning:
                 return forms.power(a, b[0][1])
             return forms.abstract(Kind.FUNCTION, "pow", (), (a, b))
 
+        def compared(truth: Callable[[Form, Form], Form]) -> Callable[[Form, Form], Form]:
+            def condition(a: Form, b: Form) -> Form:  # of an infinity nothing is known but that it is itself
+                if forms.rests_on_infinity(a) or forms.rests_on_infinity(b):
+                    return forms.abstract(Kind.FUNCTION, name, (), (a, b))
+                return truth(a, b)
+
+            return condition
+
         found: dict[str, Callable[[Form, Form], Form]] = {
             "add": lambda a, b: forms.plus(a, b),
             "sub": minus,
@@ -119,12 +129,12 @@ class Meaning:
             "minimum": lambda a, b: forms.times(
                 forms.larger((forms.times(a, Fraction(-1)), forms.times(b, Fraction(-1)))), Fraction(-1)
             ),
-            "gt": lambda a, b: forms.positive(minus(a, b)),
-            "lt": lambda a, b: forms.positive(minus(b, a)),
-            "ge": lambda a, b: negated(forms.positive(minus(b, a))),
-            "le": lambda a, b: negated(forms.positive(minus(a, b))),
-            "eq": lambda a, b: forms.null(minus(a, b)),
-            "ne": lambda a, b: negated(forms.null(minus(a, b))),
+            "gt": compared(lambda a, b: forms.positive(minus(a, b))),
+            "lt": compared(lambda a, b: forms.positive(minus(b, a))),
+            "ge": compared(lambda a, b: negated(forms.positive(minus(b, a)))),
+            "le": compared(lambda a, b: negated(forms.positive(minus(a, b)))),
+            "eq": compared(lambda a, b: forms.null(minus(a, b))),
+            "ne": compared(lambda a, b: negated(forms.null(minus(a, b)))),
         }
         return found[name]
 
@@ -207,18 +217,43 @@ def _slice_scatter(m: Meaning, step: Step, reads: Sequence[Value]) -> Value:
     return m.tensors.concatenate([p for p in parts if prod(p.shape)], dim)
 
 
-def _hits(m: Meaning, index: Value, size: int) -> Value:
-    """[index = v], with v the last dimension.  Of the one device it is learnt that the index lies in the tensor."""
-    if m.learning:
-        for _, form in index.pieces:
-            if len(form) == 1 and form[0][1] == 1 and not form[0][0][0] and len(form[0][0][1]) == 1:
-                ((h, _, p),) = form[0][0][1]
-                if p == 1 and h in m.forms.floors:
-                    m.forms.ceilings[h] = min(size, m.forms.ceilings.get(h, size))
+def _hits(m: Meaning, index: Value, size: int, wrap: bool = False) -> Value:
+    """[index = v], with v the last dimension; `wrap`: negative ones count from the end, [index = v] + [index = v - n].
+    Of the one device it is learnt that an index which is a whole input lies in the tensor.
+    """
+    if m.learning and len(index.pieces) == 1 and all(index.shape):
+        ((box, form),) = index.pieces
+        if len(form) == 1 and form[0][1] == 1 and not form[0][0][0] and len(form[0][0][1]) == 1:
+            ((h, at, p),) = form[0][0][1]
+            if p == 1 and h in m.forms.floors and _whole(at, box, m.extents.get(h, ())):
+                m.forms.ceilings[h] = min(size, m.forms.ceilings.get(h, size))
     wide = m.tensors.reshape(index, (*index.shape, 1))
     places = m.tensors.iota((*(1 for _ in index.shape), size), len(index.shape))
     forms = m.forms
-    return m.tensors.pointwise([wide, places], lambda f: forms.null(forms.plus(f[0], forms.times(f[1], Fraction(-1)))))
+
+    def hit(f: Sequence[Form]) -> Form:
+        apart = forms.plus(f[0], forms.times(f[1], Fraction(-1)))
+        found = forms.null(apart)
+        return forms.plus(found, forms.null(forms.plus(apart, forms.number(size)))) if wrap else found
+
+    return m.tensors.pointwise([wide, places], hit)
+
+
+def _whole(at: Sequence[Index], box: Box, extents: Sequence[int]) -> bool:
+    """Whether places in a box are all places of an input, each once: of every dimension the digits of a number."""
+    sizes, seen = [n for n in extents if n > 1], list[int]()
+    if len(at) != len(sizes):
+        return False
+    for (terms, offset), n in zip(at, sizes, strict=True):
+        weight = 1
+        for v, c in sorted(terms, key=lambda term: term[1]):
+            if c != weight or box[v][0]:
+                return False
+            weight *= box[v][1]
+            seen.append(v)
+        if offset or weight != n:
+            return False
+    return len(set(seen)) == len(seen)
 
 
 def _gather(m: Meaning, step: Step, reads: Sequence[Value]) -> Value:
@@ -253,7 +288,7 @@ def _index(m: Meaning, step: Step, reads: Sequence[Value]) -> Value:
     rest = x.shape[many:]
     total = m.tensors.reshape(x, (*(1 for _ in shape), *x.shape))
     for k, index in enumerate(reads[1:]):
-        hits = _hits(m, m.tensors.expand(index, shape), x.shape[k])  # shape, v
+        hits = _hits(m, m.tensors.expand(index, shape), x.shape[k], _wraps(step))  # shape, v
         wide = (*shape, *(hits.shape[-1] if j == k else 1 for j in range(many)), *(1 for _ in rest))
         total = m.tensors.multiply(total, m.tensors.reshape(hits, wide))
     return m.tensors.reduce(total, [len(shape) + k for k in range(many)], False)
@@ -267,10 +302,15 @@ def _index_add(m: Meaning, step: Step, reads: Sequence[Value]) -> Value:
     source = m.tensors.expand(source, (*shape, *rest))
     total = m.tensors.reshape(source, (*shape, *(1 for _ in range(many)), *rest))
     for k, index in enumerate(reads[1:-1]):
-        hits = _hits(m, m.tensors.expand(index, shape), x.shape[k])
+        hits = _hits(m, m.tensors.expand(index, shape), x.shape[k], _wraps(step))
         wide = (*shape, *(hits.shape[-1] if j == k else 1 for j in range(many)), *(1 for _ in rest))
         total = m.tensors.multiply(total, m.tensors.reshape(hits, wide))
     return m.tensors.add(x, m.tensors.reduce(total, range(len(shape)), False))
+
+
+def _wraps(step: Step) -> bool:
+    """Whether negative positions count from the end: unless the step says that it knows none."""
+    return bool(dict(step.words).get("wrap", True))
 
 
 def _broadcast(shapes: Sequence[tuple[int, ...]]) -> tuple[int, ...]:
@@ -344,6 +384,8 @@ def _cast(m: Meaning, step: Step, reads: Sequence[Value]) -> Value:
     kind, x = str(step.word("dtype")), reads[0]
     if kind == "bool":
         one = m.forms.number(1)
+        if any(m.forms.rests_on_infinity(f) for _, f in x.pieces):
+            raise Undecided("the truth of an infinity")
         return m.tensors.apply(x, lambda f: m.forms.plus(one, m.forms.times(m.forms.null(f), Fraction(-1))))
     if kind.startswith(("int", "uint")) and step.word("was").__str__().startswith(("float", "bfloat")):
         return m.tensors.apply(x, lambda f: m._opaque("trunc", f))

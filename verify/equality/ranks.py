@@ -74,6 +74,7 @@ class Sight:
         head = self.forms.head(Head(Kind.INPUT, name))
         if name in self.pair.floors:
             self.forms.floors[head] = 0
+        self.meaning.extents[head] = self.pair.single.tensors[found.number].shape
         return self.tensors.source(head, self.pair.single.tensors[found.number].shape)
 
     def given(self, given: Given, shape: tuple[int, ...]) -> Value:
@@ -93,6 +94,7 @@ class Sight:
         self.meaning.learning = True
         for step in program.steps:
             self.work(1)
+            require_types(program, step)
             made = self.meaning.of(step, [values[i] for i in step.reads])
             for number, value in zip(step.makes, made, strict=True):
                 require_shape(program, step, number, value)
@@ -135,6 +137,8 @@ class Sight:
         relations = [{r.number: r for r in rows} for rows in self.pair.relations]
         for meeting in meetings(programs, self._looked):
             self.work(len(meeting))
+            for rank, step in meeting:
+                require_types(programs[rank], step)
             made = self._met(meeting, [[values[r][i] for i in s.reads] for r, s in meeting])
             for (rank, step), new in zip(meeting, made, strict=True):
                 for number, value in zip(step.makes, new, strict=True):
@@ -149,7 +153,9 @@ class Sight:
         rank, step = meeting[0]
         try:
             if step.operator == "send":
-                return [(), (reads[0][0],)]
+                receiver, there = meeting[1]
+                shape = self.pair.ranks[receiver].tensors[there.makes[0]].shape
+                return [(), (self.tensors.reshape(reads[0][0], shape),)]
             if len(meeting) == 1 and "ranks" not in dict(step.words):
                 return [self.meaning.of(step, reads[0])]
             return collective(self.tensors, meeting, [r[0] for r in reads])
@@ -190,6 +196,36 @@ def require_shape(program: RankProgram, step: Step, number: int, value: Value) -
     if value.shape != program.tensors[number].shape:
         said = program.tensors[number].shape
         raise Malformed(f"{step.operator} makes a tensor of shape {value.shape}, the program says {said}")
+
+
+MOVED: Final = frozenset(
+    {
+        *("reshape", "permute", "expand", "slice", "cat", "slice_scatter", "tril", "triu", "gather", "index", "where"),
+        *("all_gather", "all_to_all", "broadcast", "send", "recv", "amax", "amin", "maximum", "minimum", "mul"),
+    }
+)
+"""Operators that mean of truth values what they mean of the numbers 0 and 1."""
+TRUTHS_MADE: Final = frozenset({"gt", "ge", "lt", "le", "eq", "ne", "full", "cast", "topk", "sort"})
+LOGICAL: Final = frozenset({"logical_and", "logical_or", "logical_not"})
+REDUCED: Final = frozenset({"all_reduce", "reduce", "reduce_scatter"})
+
+
+def require_types(program: RankProgram, step: Step) -> None:
+    """`Undecided` where an operator means something else of truth values or whole numbers than of real ones;
+    `Malformed` where a step says other element types than its tensors have.
+    """
+    reads, makes = ([program.tensors[i].dtype for i in numbers] for numbers in (step.reads, step.makes))
+    words = dict(step.words)
+    if step.operator == "cast" and (words.get("dtype") != makes[0] or words.get("was") != reads[0]):
+        raise Malformed(f"cast from {reads[0]} to {makes[0]} says {words.get('was')}, {words.get('dtype')}")
+    if step.operator in LOGICAL and any(r != "bool" for r in reads):
+        raise Undecided(f"{step.operator} of numbers")
+    if step.operator == "where" and reads[0] != "bool":
+        raise Undecided("a choice by what is no truth value")
+    if "bool" in makes and step.operator not in MOVED | TRUTHS_MADE | LOGICAL:
+        raise Undecided(f"{step.operator} makes truth values")
+    if step.operator in REDUCED and words.get("op") == "avg" and not reads[0].startswith(("float", "bfloat")):
+        raise Undecided(f"an average of {reads[0]}")
 
 
 class Malformed(ValueError):
@@ -273,6 +309,7 @@ def same(tensors: Tensors, a: Value, b: Value, equal: Callable[[Form, Form], boo
     if a.shape != b.shape:
         return False
     a, b = tensors.alike([a, b])
+    seen = 0
     for box, f in a.pieces:
         for other, g in b.pieces:
             both = meet(box, other)
@@ -283,7 +320,8 @@ def same(tensors: Tensors, a: Value, b: Value, equal: Callable[[Form, Form], boo
                 f_here, g_here = (tensors.forms.within(tensors.forms.put(h, one), here) for h in (f, g))
                 if not equal(f_here, g_here):
                     return False
-    return True
+                seen += prod(high - low for low, high in both)
+    return seen == prod(a.shape)
 
 
 def compare(pair: Pair, work: Callable[[int], None]) -> Outcome:

@@ -195,6 +195,8 @@ class Tensors:
             raise Undecided(f"a tensor of shape {value.shape} is given the shape {tuple(shape)}")
         if tuple(shape) == value.shape:
             return value
+        if not prod(shape):
+            return Value(tuple((n,) for n in shape), ())
         old = list(_flat(value.digits))
         groups, digits, i = [list[int]() for _ in old], list[list[int]](), 0
         left, total = (old[0] if old else 1), 0
@@ -280,6 +282,8 @@ class Tensors:
         variable, as of a rank that has one head of many; else it is a number, as in a loop over heads.
         """
         sizes = value.digits[dim]
+        if not 0 <= start <= stop <= prod(sizes) or step < 1:
+            raise Undecided(f"a slice from {start} to {stop} of {prod(sizes)} positions")
         if (start, step) == (0, 1) and stop == prod(sizes):
             return value
         v = value.variables(dim)
@@ -311,7 +315,9 @@ class Tensors:
         """One behind another along a dimension."""
         filled = [v for v in values if prod(v.shape)]
         if not filled:
-            return values[0]
+            shape = list(values[0].shape)
+            shape[dim] = sum(v.shape[dim] for v in values if len(v.shape) == len(shape))
+            return Value(tuple((n,) for n in shape), ())
         inner = filled[0].digits[dim][1:]
         if any(v.digits[dim][1:] != inner for v in filled):
             raise Undecided("tensors with other digits in a dimension are concatenated along it")

@@ -34,6 +34,8 @@ def _one(name: str) -> Sure:
 def _two(name: str) -> Sure:
     def handle(r: Recorder, args: Args, kwargs: Mapping[str, Any], out: Any) -> tuple[int, ...]:
         a, b = args[0], args[1]
+        if out.dtype == torch.bool and name == "add":  # a sum of truth values is one
+            return r.step("logical_or", (_operand(r, a), _operand(r, b)), {}, _made(out))
         alpha = kwargs.get("alpha", args[2] if len(args) > 2 else 1)
         first = r.number(a) if isinstance(a, torch.Tensor) else None
         second = r.number(b) if isinstance(b, torch.Tensor) else None
@@ -264,7 +266,7 @@ def _index(r: Recorder, args: Args, kwargs: Mapping[str, Any], out: Any) -> tupl
         number = r.step("permute", (number,), {"dims": tuple(order)}, made)[0]
     shape = torch.broadcast_shapes(*(i.shape for i in by))
     rest = tuple(x.shape[d] for d in order[len(dims) :])
-    reads = (number, *(_positive(r, i, x.shape[d]) for d, i in zip(dims, by, strict=True)))
+    reads = (number, *(r.number(i) for i in by))
     found = r.step("index", reads, {}, (((*shape, *rest), x.dtype),))[0]
     together = dims == list(range(dims[0], dims[0] + len(dims)))
     if together and dims[0] > 0:  # what is picked stands where the dimensions were
@@ -272,11 +274,6 @@ def _index(r: Recorder, args: Args, kwargs: Mapping[str, Any], out: Any) -> tupl
         back = (*range(n, n + first), *range(n), *range(n + first, n + len(rest)))
         found = r.step("permute", (found,), {"dims": back}, _made(out))[0]
     return (found,)
-
-
-def _positive(r: Recorder, index: torch.Tensor, size: int) -> int:
-    """Positions count from the end where they are negative: known only of those that are looked at."""
-    return r.number(index)
 
 
 def _index_put(r: Recorder, args: Args, kwargs: Mapping[str, Any], out: Any) -> tuple[int, ...]:
@@ -317,7 +314,7 @@ def _embedding_gradient(r: Recorder, args: Args, kwargs: Mapping[str, Any], out:
         number = r.step("where", (hit, _operand(r, 0.0), number), {}, ((shape, g.dtype),))[0]
     words: dict[str, Word] = {"shape": tuple(out.shape), "value": 0.0, "dtype": dtype_of(out)}
     empty = r.step("full", (), words, _made(out))[0]
-    return r.step("index_add", (empty, r.number(ids), number), {}, _made(out))
+    return r.step("index_add", (empty, r.number(ids), number), {"wrap": False}, _made(out))
 
 
 def _slice_scatter(r: Recorder, args: Args, kwargs: Mapping[str, Any], out: Any) -> tuple[int, ...]:
@@ -375,9 +372,15 @@ HANDLERS: Final[Mapping[str, Handler]] = {
                 "sin",
                 "cos",
             ),
-            *("floor", "ceil", "trunc", "log1p", "expm1", "logical_not"),
+            *("floor", "ceil", "trunc", "log1p", "expm1"),
         )
     },
+    "logical_not": lambda r, a, k, o: (
+        _one("logical_not")(r, a, k, o)
+        if a[0].dtype == torch.bool
+        else r.step("eq", (r.number(a[0]),), {"number": 0}, _made(o))
+    ),
+    "embedding": lambda r, a, k, o: r.step("index", (r.number(a[0]), r.number(a[1])), {"wrap": False}, _made(o)),
     "round": lambda r, a, k, o: None if len(a) > 1 or k.get("decimals") else _one("round")(r, a, k, o),
     "bitwise_not": lambda r, a, k, o: _one("logical_not")(r, a, k, o) if a[0].dtype == torch.bool else None,
     **{n: _two(n) for n in ("add", "sub", "mul", "maximum", "minimum", "pow", "gt", "ge", "lt", "le", "eq", "ne")},
