@@ -328,9 +328,19 @@ def test_a_slice_outside_its_tensor_is_not_proved() -> None:
     assert check_pair(replace(pair, ranks=(single,)), Budget.asked()).verdict is Verdict.PROVED
 
 
-@pytest.mark.parametrize(("operator", "kinds"), [("logical_and", ("float32", "float32")), ("add", ("bool", "bool"))])
-def test_operators_that_mean_something_else_of_their_types_are_undecided(operator: str, kinds: tuple[str, str]) -> None:
-    tensors = (Described((2,), kinds[0]), Described((2,), kinds[1]), Described((2,), "bool"))
+@pytest.mark.parametrize(
+    ("operator", "kinds"),
+    [
+        ("logical_and", ("float32", "float32", "bool")),
+        ("add", ("bool", "bool", "bool")),
+        ("maximum", ("float32", "int64", "int64")),
+        ("mul", ("float32", "float32", "int32")),
+    ],
+)
+def test_operators_that_mean_something_else_of_their_types_are_undecided(
+    operator: str, kinds: tuple[str, str, str]
+) -> None:
+    tensors = tuple(Described((2,), kind) for kind in kinds)
     sources = (Source(0, "x", "input"), Source(1, "y", "input"))
     program = RankProgram(sources, (Step(operator, (0, 1), (2,)),), (("output", 2),), tensors)
     runs = (((0, 0, 2),),)

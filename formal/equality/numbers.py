@@ -109,7 +109,8 @@ def evaluate(step: Step, reads: Sequence[Array]) -> tuple[Array, ...]:
         number = words["number"]
         return (np.asarray(two(number, reads[0]) if words.get("reverse") else two(reads[0], number)),)
     if step.operator in _ONE:
-        return (np.asarray(_ONE[step.operator](reads[0])),)
+        one = reads[0] if step.operator == "logical_not" else _number(reads[0])
+        return (np.asarray(_ONE[step.operator](one)),)
     if step.operator in ("topk", "sort"):
         dim = int(words["dim"])  # type: ignore[arg-type]
         down = bool(words.get("largest", words.get("descending", True)))

@@ -222,6 +222,9 @@ def require_types(program: RankProgram, step: Step) -> None:
         raise Undecided(f"{step.operator} of numbers")
     if step.operator == "where" and reads[0] != "bool":
         raise Undecided("a choice by what is no truth value")
+    narrow = [m for m in makes if m == "bool" or m.startswith(("int", "uint"))]
+    if narrow and step.operator not in TRUTHS_MADE and any(r.startswith(("float", "bfloat")) for r in reads):
+        raise Undecided(f"{step.operator} makes {narrow[0]} of real numbers")
     if "bool" in makes and step.operator not in MOVED | TRUTHS_MADE | LOGICAL:
         raise Undecided(f"{step.operator} makes truth values")
     if step.operator in REDUCED and words.get("op") == "avg" and not reads[0].startswith(("float", "bfloat")):

@@ -99,8 +99,9 @@ def _operand(r: Recorder, a: Any) -> int:
     """A tensor, or a number as one."""
     if isinstance(a, torch.Tensor):
         return r.number(a)
-    words: dict[str, Word] = {"shape": (), "value": float(_plain(a)), "dtype": "float32"}  # type: ignore[arg-type]
-    return r.step("full", (), words, (((), torch.float32),))[0]
+    kind = {bool: torch.bool, int: torch.int64}.get(type(a), torch.float32)
+    words: dict[str, Word] = {"shape": (), "value": float(_plain(a)), "dtype": str(kind)[6:]}  # type: ignore[arg-type]
+    return r.step("full", (), words, (((), kind),))[0]
 
 
 def _var(r: Recorder, args: Args, kwargs: Mapping[str, Any], out: Any) -> tuple[int, ...]:
