@@ -220,8 +220,18 @@ def _bound(rnd: random.Random) -> Pair:
     return pair(d.program(at[-1]))
 
 
+def _doubled(rnd: random.Random) -> Pair:
+    """Functions of functions of positions, each read twice: no input stands anywhere, and paths double."""
+    d = Drawn(((4,), "float32"))
+    at = d.step("iota", (), (4,), n=4, start=0.0, step=1.0)
+    for _ in range(rnd.choice((8, 30, 60))):
+        one = d.step("sin", (at,), (4,))
+        at = d.step("tanh", (d.step("add", (at, one), (4,)),), (4,))
+    return pair(d.program(d.step("mul", (at, 0), (4,))))
+
+
 FAMILIES: tuple[Callable[[random.Random], Pair], ...] = (
-    *(_squared, _powers, _pieces, _digits, _conditions, _meetings, _parts, _bound),
+    *(_squared, _powers, _pieces, _digits, _conditions, _meetings, _parts, _bound, _doubled),
 )
 
 

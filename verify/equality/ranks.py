@@ -54,6 +54,7 @@ class Sight:
     forms: Forms = field(init=False)
     sources: Mapping[str, Source] = field(init=False)
     named: set[int] = field(default_factory=set)
+    rests: dict[int, bool] = field(default_factory=dict)
     wholes: dict[int, Value] = field(default_factory=dict)
     parts: dict[tuple[int, tuple[Runs, ...]], Value] = field(default_factory=dict)
 
@@ -120,10 +121,12 @@ class Sight:
         return any(self._rests_on_inputs(h) for (_, factors), _ in form for h, _, _ in factors)
 
     def _rests_on_inputs(self, h: int) -> bool:
-        head = self.forms.heads[h]
-        return head.kind in (Kind.INPUT, Kind.NAMED) or any(
-            self._rests_on_inputs(g) for form in head.of for (_, factors), _ in form for g, _, _ in factors
-        )
+        if h not in self.rests:
+            head = self.forms.heads[h]
+            self.rests[h] = head.kind in (Kind.INPUT, Kind.NAMED) or any(
+                self._rests_on_inputs(g) for form in head.of for (_, factors), _ in form for g, _, _ in factors
+            )
+        return self.rests[h]
 
     # ------------------------------------------------------------------ ranks
 
@@ -179,9 +182,9 @@ class Sight:
         if relation is None:
             return value
         key = relation.whole, relation.runs
-        if key not in self.parts:
-            self.parts[key] = part(self.tensors, self.wholes[relation.whole], relation.runs)
         try:
+            if key not in self.parts:
+                self.parts[key] = part(self.tensors, self.wholes[relation.whole], relation.runs)
             return self.parts[key] if self.same(value, self.parts[key]) else value
         except Undecided:
             return value
