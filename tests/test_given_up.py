@@ -31,7 +31,7 @@ from shardproof.formal.pipelines.request import carry_out_pipelined, pipeline_re
 from shardproof.formal.planning.plan import plan_graph
 from shardproof.formal.planning.request import PlanRequest
 from shardproof.formal.planning.tables import tables_in_time
-from shardproof.formal.planning.time_limit import END_S, TimeLimit
+from shardproof.formal.planning.time_limit import AGAIN_S, END_S, PART_SLACK, TimeLimit
 from shardproof.formal.portfolio.freedoms import Freedoms
 from shardproof.formal.portfolio.search import Searches
 from shardproof.formal.selection.model.clock import Clock, Overdue, budget
@@ -243,14 +243,22 @@ def test_a_part_is_given_up_alone_and_has_no_end_of_its_own() -> None:
     seconds[0] = 29.0
     whole.look()
     part.hold_back(5.0)
-    assert part.clock.left() == 1.0 and whole.check_s == 5.0  # its check comes with that of the others
-    seconds[0] = 30.0
+    assert part.clock.left() == 1.0 and whole.check_s == part.check_s == 5.0
+    seconds[0] = 30.0  # its clock is over; what looks at it ends as a whole
+    assert part.clock.over()
+    whole.look()
+    seconds[0] = 10.0 + (1 + PART_SLACK) * 20.0 + AGAIN_S
     with pytest.raises(Overdue):
         whole.look()
-    other = whole.part(30.0)
     seconds[0] = 40.0
+    other = whole.part(30.0)
+    seconds[0] = 50.0
     whole.look()
-    assert other.clock.left() == 20.0
+    assert other.clock.left() == 10.0  # of the whole
+    whole.known_s = 5.0
+    seconds[0] = 76.0 - END_S - 5.0
+    with pytest.raises(Overdue):  # the check of what is known comes before the end of a part
+        whole.look()
     whole.settle()
     seconds[0] = 1000.0
     whole.look()

@@ -36,6 +36,7 @@ def carry_out_jointly(
     """The best plan of all equal programs that was found within `limit`."""
     graph, step = program_of(request)
     where = request.space or fitting_space(graph, request.machine)
+    begun = limit.elapsed_s
     with limit.phase("search"):
         found = plan_jointly(
             graph,
@@ -52,4 +53,5 @@ def carry_out_jointly(
             rounds=request.rewrites.rounds,
             most=request.rewrites.nodes,
         )
+    limit.note_check(limit.elapsed_s - begun)  # most of it tables, which the check makes again
     return JointOutcome(graph, step, found, joint_plan(found))

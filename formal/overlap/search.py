@@ -29,6 +29,7 @@ from ...models.program.graph import Graph
 from ...proofs.overlap.certificate import OverlapCertificate
 from ...proofs.schedules.certificate import ScheduleCertificate
 from ...proofs.selection.certificates import SelectionCertificate
+from ..selection.answer import Answer
 from ..selection.model.clock import Clock, Overdue
 from ..selection.relax_resources import may_fit
 from .exposed import less_exposed
@@ -48,6 +49,12 @@ SOLVE_SHARE, SCHEDULE_SHARE = 0.3, 0.1
 NO_LIMIT = 1 << 50
 LIMITS = (Fraction(3, 4), Fraction(1, 2))
 """Of the bytes that the first solution holds."""
+
+BINDING = Fraction(9, 10)
+"""Of a memory limit: a plan of placements alone that holds more is taken to be one that the limit has changed."""
+
+Rows = Literal["", "program", "every"]
+"""Of memory: none, those of the program's order, those that no order escapes."""
 
 Weights = tuple[int, ...]
 """Of C, of M, of every chain."""
@@ -181,9 +188,7 @@ def links_of(graph: Graph, names: list[int], between: dict[tuple[int, int], tupl
     return frozenset(found)
 
 
-def weighted(
-    planning: Planning, chains: Sequence[Chain], weights: Weights, rows: Literal["", "program", "every"] = ""
-) -> SelectionProblem:
+def weighted(planning: Planning, chains: Sequence[Chain], weights: Weights, rows: Rows = "") -> SelectionProblem:
     """The problem of the weighted sum of C, M and every P.  `rows`: of memory, those of the program's order, or those
     that no order escapes.
     """
@@ -243,14 +248,20 @@ def unfit(planning: Planning, clock: Clock, thoroughly: bool) -> Unfit | None:
 
 
 def overlapped(
-    planning: Planning, clock: Clock, gap: Fraction, tell: Callable[[str], None] | None = None
+    planning: Planning,
+    clock: Clock,
+    gap: Fraction,
+    tell: Callable[[str], None] | None = None,
+    alone: Answer | None = None,
 ) -> Overlapped | Unfit | None:
-    """The best plan within the time, or the proof that nothing fits; None if neither was found."""
-    if (nothing := unfit(planning, clock, thoroughly=False)) is not None:
+    """The best plan within the time, or the proof that nothing fits; None if neither was found.  `alone`: what is known
+    of the same problem with operators and redistributions one after another: its schedule is the first.
+    """
+    if alone is None and (nothing := unfit(planning, clock, thoroughly=False)) is not None:
         return nothing
     found = _Found(planning, gap, tell)
     with suppress(Overdue):
-        found.weigh(clock)
+        found.weigh(clock, alone)
     if found.best is None:
         return unfit(planning, clock, thoroughly=True)
     if found.bound is None:
@@ -270,6 +281,8 @@ class _Found:
         self.limited = planning.problem.limit is not None
         self.best: Planned | None = None
         self.bound: tuple[int, Weights, SelectionCertificate] | None = None
+        self.binding = False
+        """Whether the limit is known to bind."""
         self.known: list[tuple[int, ...]] = []
         self.chains: list[Chain] = []
 
@@ -289,53 +302,94 @@ class _Found:
         if made is not None and (self.best is None or made.makespan < self.best.makespan):
             self.best = made
 
-    def weigh(self, clock: Clock) -> None:
+    def weigh(self, clock: Clock, alone: Answer | None = None) -> None:
         """Least weighted sums, each with the schedules of its solutions, until the bound is near enough."""
-        planning, known, chains = self.planning, self.known, self.chains
         tried: set[Weights] = set()
-        weights: Weights = (1, 1)
+        weights: Weights | None = (1, 1)
+        if alone is not None and alone.solution is not None:
+            tried |= self.take([alone.solution], tried, clock)
+            peak, limit = None if self.best is None else self.best.peak, self.planning.problem.limit
+            self.binding = peak is not None and limit is not None and peak > BINDING * limit
+            if not self.limited and self.proves(alone, (1, 1), weighted(self.planning, (), (1, 1))):
+                tried.add(self.widened((1, 1)))
+                weights = self.following(tried)
         for _ in range(ROUNDS):
+            if weights is None or clock.over() or self.enough():
+                break
+            weights = self.widened(weights)
             tried.add(weights)
             try:
-                part = weighted(planning, chains, weights)
+                found = self.solutions(weights, clock)
             except ProblemError:
                 break
-            answer = solved(part, clock.share(SOLVE_SHARE), self.gap / 4, planning, known)
-            answers = [answer]
-            found = [] if answer.solution is None else [answer.solution]
-            if self.limited and found and fitted(planning, found[0], Clock(0.0)) is None:  # not in the orders tried
-                for in_order in (True, False):
-                    if clock.over():
-                        break
-                    close = weighted(planning, chains, weights, rows="program" if in_order else "every")
-                    other = solved(close, clock.share(SOLVE_SHARE), self.gap / 4, planning, known)
-                    answers += [] if in_order else [other]
-                    found += [] if other.solution is None else [other.solution]
-            for a in answers:
-                if a.certificate is not None and a.lower_bound is not None:
-                    value = -(-a.lower_bound // sum(weights))
-                    if self.bound is None or value > self.bound[0]:
-                        self.bound = value, weights, a.certificate
-            if answer.solution is None:
+            if found is None:
                 break
-            for x in found:
-                if x in known:
-                    continue
-                known.append(x)
-                seconds = max(min(1.0, clock.left()), min(60.0, clock.left() * SCHEDULE_SHARE))
-                self.offer(fitted(planning, x, clock.at_most(seconds)))
-                chain = chain_of(planning, x)
-                if len(chains) < MOST_CHAINS and chain.operators and chain not in chains:
-                    chains.append(chain)
-                    tried = {(*w, 0) for w in tried}
-                    self.bound = None if self.bound is None else (self.bound[0], (*self.bound[1], 0), self.bound[2])
+            tried |= self.take(found, tried, clock)
             self.say()
-            if clock.over() or self.enough():
+            weights = self.following(tried)
+
+    def widened(self, weights: Weights) -> Weights:
+        """Weights of all chains that are known; nothing of those that came since."""
+        return (*weights, *(0 for _ in range(2 + len(self.chains) - len(weights))))
+
+    def following(self, tried: set[Weights]) -> Weights | None:
+        """The next weights to try."""
+        return _next([sums_of(self.planning, self.chains, x) for x in self.known], {self.widened(w) for w in tried})
+
+    def solutions(self, weights: Weights, clock: Clock) -> list[tuple[int, ...]] | None:
+        """Solutions of least weighted sum, with the bounds that they come with; None where nothing is found.
+
+        Without rows of memory first.  Where what comes out fits in no order that is tried, the limit binds: then, and
+        from then on, under the rows that no order escapes, which prove more, and under those of the program's order.
+        """
+        found: list[tuple[int, ...]] = []
+        kinds: tuple[Rows, ...] = ("",) if not self.binding else ("every", "program")
+        if self.binding and self.best is None:
+            kinds = ("program", "every")
+        while kinds and not clock.over():
+            rows, *rest = kinds
+            part = weighted(self.planning, self.chains, weights, rows)
+            answer = solved(part, clock.share(SOLVE_SHARE), self.gap / 4, self.planning, self.known)
+            kinds = tuple(rest)
+            if rows != "program":
+                self.proves(answer, weights, part)
+            if answer.solution is None:
+                continue
+            found.append(answer.solution)
+            fits = not self.limited or fitted(self.planning, answer.solution, Clock(0.0)) is not None
+            if rows == "every" and fits:
                 break
-            following = _next([sums_of(planning, chains, x) for x in known], tried)
-            if following is None:
-                break
-            weights = following
+            if rows == "" and not fits:
+                self.binding = True
+                kinds = ("program", "every")
+        return found or None
+
+    def proves(self, answer: Answer, weights: Weights, problem: SelectionProblem) -> bool:
+        """Keep the bound of an answer, if it is better; whether there is one of this problem."""
+        proof, least = answer.certificate, answer.lower_bound
+        if proof is None or least is None or proof.problem_sha256 != problem.sha256():
+            return False
+        value = -(-least // sum(weights))
+        if self.bound is None or value > self.bound[0]:
+            self.bound = value, weights, proof
+        return True
+
+    def take(self, found: list[tuple[int, ...]], tried: set[Weights], clock: Clock) -> set[Weights]:
+        """Schedule new solutions, and keep the chain that says most about each; the weights that were tried, of all
+        chains.
+        """
+        for x in found:
+            if x in self.known:
+                continue
+            self.known.append(x)
+            seconds = max(min(1.0, clock.left()), min(60.0, clock.left() * SCHEDULE_SHARE))
+            self.offer(fitted(self.planning, x, clock.at_most(seconds)))
+            chain = chain_of(self.planning, x)
+            if len(self.chains) < MOST_CHAINS and chain.operators and chain not in self.chains:
+                self.chains.append(chain)
+        if self.bound is not None:
+            self.bound = self.bound[0], self.widened(self.bound[1]), self.bound[2]
+        return {self.widened(w) for w in tried}
 
     def hide(self, clock: Clock) -> None:
         """Plans whose redistributions hide better, beside those that are known."""

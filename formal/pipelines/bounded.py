@@ -11,8 +11,10 @@ from dataclasses import dataclass, field
 from fractions import Fraction
 from itertools import product
 from math import floor
+from time import process_time
 
-from ...models.cost.selection import build
+from ...models.cost.selection import Planning, build
+from ...models.machine.machine import Machine
 from ...models.pipelines.bound import IMPOSSIBLE, Bounds, Triangle, least, reached
 from ...models.pipelines.channels import Channels
 from ...models.pipelines.cuts import Hops, Passes, least_cut
@@ -23,7 +25,7 @@ from ...models.pipelines.pieces import Pieces
 from ...models.pipelines.views import send_between, send_time, view
 from ...models.pipelines.work import PER_SECOND, unit_work
 from ...proofs.pipelines.certificate import Leaf
-from ..planning.time_limit import TooSlow
+from ..planning.time_limit import TooSlow, problem_check_s
 from ..selection.model.clock import Clock
 from .channels import weights
 from .job import Job
@@ -96,7 +98,7 @@ class Bounded:
         """The problem on one view, built when it is first needed."""
         if self._pieces is None:
             limit = NO_LIMIT if self.job.memory is None else self.job.memory
-            planning = build(self.graph, self.machine, self.job.where, limit, self.in_time)
+            planning = self._built(self.machine, limit, False)
             planning = without(planning, self.job.division, self.job.forbidden)
             self._pieces = Pieces(planning, self.job.division)
         return self._pieces
@@ -106,9 +108,16 @@ class Bounded:
         """The problem in which every node of the view is one device; only where there are `nodes`."""
         if self._joined is None:
             assert self.nodes is not None
-            planning = build(self.graph, self.nodes, self.job.where, None, self.in_time)
+            planning = self._built(self.nodes, None, True)
             self._joined = Pieces(planning, self.job.division, loose(planning), True)
         return self._joined
+
+    def _built(self, machine: Machine, limit: int | None, joined: bool) -> Planning:
+        """A problem, and a note of what its check takes."""
+        begun = process_time()
+        planning = build(self.graph, machine, self.job.where, limit, self.in_time)
+        self.job.check_s[self.stages, self.micro, joined] = problem_check_s(process_time() - begun)
+        return planning
 
     def in_time(self, done: int, total: int) -> None:
         """Hears of tables that are built; `TooSlow` when their time is over."""

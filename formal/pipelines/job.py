@@ -32,6 +32,9 @@ class Job:
     forbidden: tuple[str, ...] = ()
     overlap: bool = False
     orders: Memo = field(default_factory=dict, compare=False, repr=False)
+    check_s: dict[tuple[int, int, bool], float] = field(default_factory=dict, compare=False, repr=False)
+    """(stages, micro-batches, whether of nodes) -> processor seconds that the check of that problem takes, of all whose
+    tables were built."""
     _graphs: dict[int, Graph] = field(default_factory=dict, compare=False, repr=False)
     _bytes: dict[int, list[int]] = field(default_factory=dict, compare=False, repr=False)
     _amounts: dict[int, Amounts] = field(default_factory=dict, compare=False, repr=False)

@@ -21,7 +21,7 @@ from ...models.text import Inapplicable, InputError
 from ...proofs.pipelines.certificate import FORBIDDEN_WORDS
 from ..planning.plan import default_space
 from ..planning.request import PlanRequest, asked_space, program_of
-from ..planning.time_limit import TimeLimit
+from ..planning.time_limit import SAFE, TimeLimit
 from ..selection.model.clock import Clock
 from .job import Job
 from .recompute import Tried, planned_recomputed
@@ -34,7 +34,8 @@ MOST_MICRO_BATCHES: Final = 256
 """What `auto` enumerates: equal views, and powers of two that divide the batch, up to these."""
 
 CHECK_SHARE: Final = 0.25
-"""Of the time limit, kept for the checker."""
+"""Of a limit of work, left out: the check of what is found comes on top.  Of a limit of time what the check takes is
+held back, as far as it is known."""
 
 Triple = tuple[int, int, int]
 """Stages, micro-batches, chunks a stage."""
@@ -148,20 +149,29 @@ def uncut(step: TrainingStep) -> Inapplicable:
     )
 
 
-def carry_out_pipelined(
-    request: PipelineRequest, limit: TimeLimit, tell: Callable[[str], None] | None = None
-) -> tuple[Searched, tuple[Tried, ...]]:
-    """The best pipelined step that was found, and the numbers of recomputed blocks that were tried where that was left
-    open.  Raises `InputError` where there is no step, or none that can be cut.
+def require_cut(request: PipelineRequest) -> tuple[TrainingStep, list[tuple[int, int]]]:
+    """The step, and the pairs (stages, micro-batches) that are enumerated.  Raises `InputError` where there is no step,
+    or none that can be cut.
     """
-    automatic = request.recompute == AUTO
-    step = request.make("none" if automatic else request.recompute)
+    step = request.make("none" if request.recompute == AUTO else request.recompute)
     if step is None:
         raise InputError("--pipeline cuts training steps: give --train sgd or --train adam too")
     division = divide(step.graph, step.passes)
     pairs = pairs_of(request.stages, step, request.machine, division.units)
     if division.units == 1:
         raise uncut(step)
+    return step, pairs
+
+
+def carry_out_pipelined(
+    request: PipelineRequest, limit: TimeLimit, tell: Callable[[str], None] | None = None, insist: bool = True
+) -> tuple[Searched, tuple[Tried, ...]]:
+    """The best pipelined step that was found, and the numbers of recomputed blocks that were tried where that was left
+    open.  `insist`: a plan that comes late is better than none.  Raises `InputError` where there is no step, or none
+    that can be cut.
+    """
+    automatic = request.recompute == AUTO
+    step, pairs = require_cut(request)
 
     def plan(which: str, within: Clock) -> Searched:
         made = request.make(which) or step
@@ -170,9 +180,12 @@ def carry_out_pipelined(
         job = Job(made.graph, cut, request.machine, where, request.memory, request.without, request.overlap)
         fits = [(p, m) for p, m in pairs if p <= cut.units]
         more = triples_of(request, fits, cut.units)
-        return planned(job, fits, within, request.gap, tell or (lambda words: None), more)
+        return planned(job, fits, within, request.gap, tell or (lambda words: None), more, hold, insist)
 
-    within = limit.clock.share(1 - CHECK_SHARE)
+    def hold(seconds: float) -> None:
+        limit.hold_back(SAFE * limit.slowness() * seconds)
+
+    within = limit.clock.share(1 - CHECK_SHARE if limit.clock.counts else 1)
     with limit.phase("search"):
         if automatic:
             return planned_recomputed(request.blocks, plan, within, request.gap)

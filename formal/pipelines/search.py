@@ -8,7 +8,7 @@ or nothing raises it.  A plan without pipelines is the case (1, 1), so that no a
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from fractions import Fraction
@@ -179,9 +179,12 @@ def planned(
     gap: Fraction,
     tell: Tell | None = None,
     triples: Sequence[tuple[int, int, int]] = (),
+    hold: Callable[[float], None] | None = None,
+    insist: bool = True,
 ) -> Searched:
     """The best plan over these pairs (stages, micro-batches), and triples with a number of chunks, within the time, and
-    the bound of all of them.
+    the bound of all of them.  `hold`: hears how many processor seconds the check of what is known takes, and may end
+    the clock earlier; `insist`: a late plan is better than none.
     """
     found = cases(job, pairs)
     base = {(c.stages, c.micro): c for c in found}
@@ -192,14 +195,15 @@ def planned(
         case.coarse = case.bound
         if isinstance(case, InterleavedCase):
             case.coarse_weights = case.weights
-    search_of = _Search(found, clock, gap, tell or (lambda words: None))
+    search_of = _Search(found, clock, gap, tell or (lambda words: None), hold or (lambda seconds: None))
     try:
         search_of.begin()
         search_of.close()
         search_of.improve()
     except (TooSlow, Overdue):  # no more tables, no more search: what is known by now is the answer
         pass
-    search_of.at_last()
+    if insist:
+        search_of.at_last()
     best, most = search_of.best, search_of.most
     return Searched(job, best, found, min([most, *(c.bound for c in found)]))
 
@@ -207,13 +211,16 @@ def planned(
 class _Search:
     """What is known while pairs are looked at.  `most`: picoseconds of the best plan."""
 
-    def __init__(self, found: list[Case], clock: Clock, gap: Fraction, tell: Tell) -> None:
-        self.found, self.clock, self.gap, self.tell = found, clock, gap, tell
+    def __init__(
+        self, found: list[Case], clock: Clock, gap: Fraction, tell: Tell, hold: Callable[[float], None]
+    ) -> None:
+        self.found, self.clock, self.gap, self.tell, self.hold = found, clock, gap, tell, hold
         self.best: Scheduled | None = None
         self.most = NO_STEP
         self.slack: dict[int, Fraction] = {}
         self.tried: set[int] = set()
         self.last: Case | None = None
+        self.job = found[0].job
         self.let(clock)
 
     def let(self, guard: Clock) -> None:
@@ -238,6 +245,18 @@ class _Search:
         case.prove(size, self.clock, self.most)
         case.update_bound(self.most)
         self.say(case)
+
+    def check_s(self) -> float:
+        """Processor seconds of the check of what is known: of problems whose leaves the bound needs, and of the best
+        plan's.
+        """
+        return sum(s for (p, m, _), s in self.job.check_s.items() if self.needed(p, m))
+
+    def needed(self, stages: int, micro: int) -> bool:
+        """Whether a problem is checked with the best plan: cases that least work rules out need no leaves."""
+        cases = [c for c in self.found if (c.stages, c.micro) == (stages, micro)]
+        best = self.best is not None and self.best.case.home in [c.home for c in cases]
+        return best or any(c.coarse < self.most for c in cases)
 
     def look(self, case: Case) -> None:
         """What costs least to know: leaves on nodes, or, where a view is one node, those of the view."""
@@ -282,6 +301,8 @@ class _Search:
         yield from case.mixed(cut, self.clock, order)
 
     def say(self, case: Case) -> None:
+        """What is known of a case, for people who wait; and what its check takes, for whoever keeps the time."""
+        self.hold(self.check_s())
         chunks = f", {case.chunks} chunks each" if case.chunks > 1 else ""
         least = f"at least {case.bound / 1e9:.4g} ms" if case.bound < NO_STEP else "none fits"
         self.tell(f"{case.stages} stages, {case.micro} micro-batches{chunks}: {least}")

@@ -83,6 +83,14 @@ HOPELESS: Final = 1.5
 SLACK_S: Final = 1e-6
 """Rounding of sums of seconds."""
 
+AGAIN_ENTRIES: Final = 3.4
+"""Processor seconds that a check takes for a problem of a pipeline, in those for its tables: they are built again,
+every distinct entry is computed by other ways, and leaves are compared.
+"""
+
+PART_SLACK: Final = 0.25
+"""Of its limit, what a part of a command may take beyond it to end as a whole, before it is given up."""
+
 MOST_LOAD: Final = 8.0
 """So much slower than the processor the wall is thought to be at most: a process also waits for others of ours."""
 
@@ -131,6 +139,8 @@ class TimeLimit:
     """Seconds that the check of what is found was estimated to take."""
     begun: bool | None = None
     """Whether that check was begun, once it is its turn: not where it cannot end in time by far."""
+    known_s: float = 0.0
+    """Seconds that the check of an answer that is known already takes: parts of a command are given up for it."""
     whole: TimeLimit | None = None
     """The limit that this is a part of, which has the check of what is found."""
     gone_s: float = 0.0
@@ -143,6 +153,7 @@ class TimeLimit:
         self._end_s = END_S
         self._under_way, self._next_s = BEFORE, 0.0
         self._part: TimeLimit | None = None
+        self._announced = False
 
     @property
     def elapsed_s(self) -> float:
@@ -166,13 +177,22 @@ class TimeLimit:
         """
         if self.clock.counts:
             return float("inf") if self.clock.limit_s is None else self.clock.limit_s
-        return self._latest_s
+        return self._latest_s if self.whole is None or self.limit_s is None else self.limit_s
 
     @property
     def _latest_s(self) -> float:
         if self.limit_s is None:
             return float("inf")
-        return self.limit_s if self.whole is not None else (1 + BEYOND) * self.limit_s + BEYOND_S
+        if self.whole is not None:
+            return (1 + PART_SLACK) * self.limit_s + self.slowness() * AGAIN_S
+        return (1 + BEYOND) * self.limit_s + BEYOND_S
+
+    @property
+    def left_for_check_s(self) -> float:
+        """Seconds of the wall that a check may take; infinity where nothing limits it."""
+        if self.limit_s is None or self.clock.counts:
+            return float("inf")
+        return max(0.0, self._latest_s - self.elapsed_s - self.ends_s)
 
     @property
     def ends_s(self) -> float:
@@ -219,7 +239,7 @@ class TimeLimit:
         them; again only after a while, in which an answer is made without what was given up.
         """
         of, now = self if self._part is None else self._part, self.elapsed_s
-        late = of.elapsed_s >= of._latest_s - of.ends_s or now >= self._latest_s - self.ends_s
+        late = of.elapsed_s >= of._latest_s - of.ends_s or now >= self._latest_s - self.ends_s - self.known_s
         if not late or now < self._next_s or of._under_way not in (BEFORE, *SEARCHING):
             return
         self._next_s = now + max(self.ends_s, self.slowness() * AGAIN_S)
@@ -267,24 +287,29 @@ class TimeLimit:
 
     def expect(self, problem: SelectionProblem) -> None:
         """Keep time for making a file of a plan of this problem."""
-        self._end_s = END_S + END_PART_S * (len(problem.vertices) + len(problem.edges))
+        self._end_s = max(self._end_s, END_S + END_PART_S * (len(problem.vertices) + len(problem.edges)))
 
     def hold_back(self, check_s: float, problem: SelectionProblem | None = None) -> None:
         """Let the clock end so early that a check of `check_s` seconds still ends in time; announce it if it cannot,
         and do without where it cannot by far.  Where steps are counted, nothing is held back: what is estimated by
-        seconds would decide the answer.  `problem`: that of a plan, which grows until it is a file.
+        seconds would decide the answer.  `problem`: that of a plan, which grows until it is a file.  Of a part: the
+        whole holds back what the longest of its plans takes; which others are checked too is decided at the end.
         """
         if problem is not None:
             self.expect(problem)
+        if self.whole is not None:  # one check of one plan at least follows all parts
+            self.check_s = max(self.check_s, check_s)
+            if not self.clock.counts:
+                self.whole.hold_back(max(self.whole.check_s, check_s), problem)
+            return
         if self.limit_s is None or not self.checks or self.clock.counts:
             return
-        if self.whole is not None:
-            self.whole.check_s += check_s
         ends = self.ends_s
         least = min(self.limit_s, self.clock.seconds() + SEARCH_SHARE * self.limit_s)
         end = max(self.room - check_s - ends, least)
         self.check_s, left = check_s, max(0.0, self.room - end)
-        if check_s + ends > left + SLACK_S:
+        if check_s + ends > left + SLACK_S and not self._announced:
+            self._announced = True
             self.announce(
                 f"the check will take about {check_s:.0f} s, and the time limit leaves {left:.0f} s: what is not "
                 f"confirmed by then is left to you"
@@ -293,6 +318,11 @@ class TimeLimit:
             end = max(least, min(self.limit_s, self.room - ends))
         if self.clock.limit_s is not None:  # an interrupt may have ended it
             self.clock.limit_s = max(0.0, min(self.clock.limit_s, end))
+
+    def note_check(self, check_s: float) -> None:
+        """What the check of what a part found may take, where nothing said so before the search."""
+        if self.whole is not None:
+            self.check_s = max(self.check_s, check_s)
 
     def words(self) -> str:
         """Seconds so far, and of every phase."""
@@ -314,6 +344,11 @@ def _processor_s() -> float:
     """Seconds of the processor of this process, and of those that it has waited for."""
     spent = os.times()
     return time.process_time() + spent.children_user + spent.children_system
+
+
+def problem_check_s(tables_s: float) -> float:
+    """Processor seconds that the check of a problem of a pipeline takes, whose tables took `tables_s` of them."""
+    return AGAIN_ENTRIES * tables_s
 
 
 def plan_check_seconds(planning: Planning, limit: TimeLimit) -> float:

@@ -24,7 +24,7 @@ from ...models.pipelines.work import PER_SECOND
 from ...models.problem.claims import Infeasible
 from ...models.program.graph import Graph
 from ...models.sources.training import TrainingStep
-from ...models.text import Inapplicable, InputError, NoAnswer
+from ...models.text import Inapplicable, InputError, NoAnswer, seconds_text
 from ...proofs.overlap.file import write_overlap
 from ...proofs.pipelines.file import write_pipeline
 from ...proofs.plan.bundle import write_plan
@@ -34,7 +34,7 @@ from ..explain.bars import with_bars
 from ..joint.request import carry_out_jointly
 from ..overlap.request import carry_out_overlapped
 from ..overlap.search import Unfit
-from ..pipelines.request import AUTO, PipelineRequest, carry_out_pipelined
+from ..pipelines.request import AUTO, PipelineRequest, carry_out_pipelined, require_cut
 from ..planning.plan import Planned
 from ..planning.request import PlanRequest, carry_out, program_of
 from ..planning.time_limit import TimeLimit
@@ -46,12 +46,15 @@ from .passes import derived_step
 
 @dataclass(frozen=True, eq=False)
 class Candidate:
-    """`data`: a plan as a file of its own, which claims `cost` in units of 1/`scale` s; `alone`: placements only."""
+    """`data`: a plan as a file of its own, which claims `cost` in units of 1/`scale` s; `alone`: placements only;
+    `check_s`: seconds of the wall that its check may take.
+    """
 
     data: bytes
     cost: int
     scale: int
     alone: bool = False
+    check_s: float = 0.0
 
     @property
     def step(self) -> Fraction:
@@ -79,6 +82,9 @@ class Best:
         return write_portfolio(None, [c.data for c in self.candidates], self.candidates.index(self.taken))
 
 
+UNCHECKED: Final = "the limit leaves no time for the check of its plan, which takes {step}: the claim is without it"
+"""Of a part that has a plan, which is not the one that is taken."""
+
 NOT_IN_STAGES: Final = "a stage has the whole of its part of the machine"
 
 
@@ -97,7 +103,10 @@ class Searches:
         self.found: list[Candidate] = []
         self.left_out = [*self.freedoms.left_out]
         self.planned: set[bytes] = set()
+        self.part_of: dict[Candidate, str] = {}
+        self.part, self.within = "placements alone", self.limit
         self.joined = False
+        self.alone: Planned | None = None
         self.step: TrainingStep | None = None
         self.derived: list[PlanRequest] = []
         f = self.freedoms
@@ -114,21 +123,24 @@ class Searches:
         return AUTO in (self.request.recompute, self.request.micro_batch)
 
     def run(self) -> Best:
-        """All of them."""
+        """All of them: what is soon done or left out first, so that what is not needed there is left to the others."""
         freedoms = self.freedoms
+        if freedoms.stages is not None and freedoms.stages.stages != AUTO:
+            require_cut(freedoms.stages)  # what was asked so cannot be left out
         job = self._settled()
         if freedoms.placements and not self._open:
             self._attempt("placements alone", partial(self._alone, job))
-        if freedoms.stages is not None:
-            self._attempt("stages", partial(self._pipelined, freedoms.stages), must=freedoms.stages.stages != AUTO)
-        self._beside(job)
+        if freedoms.submeshes:
+            self._attempt("submeshes", partial(self._on_submeshes, job))
         if freedoms.rewrites:
             self._attempt("rewrites", partial(self._jointly, job))
-            for program in self.derived:
-                if freedoms.stages is not None and self.step is not None:
-                    asked = self._in_stages(freedoms.stages, self.step, program.graph)
-                    self._attempt("stages of the rewritten program", partial(self._pipelined, asked))
-                self._beside(program)
+            self.coming -= 0 if self.derived else self._of_one
+        if freedoms.overlap:
+            self._attempt("overlap", partial(self._overlapped, job))
+        if freedoms.stages is not None:
+            self._attempt("stages", partial(self._pipelined, freedoms.stages), must=freedoms.stages.stages != AUTO)
+        for program in self.derived:
+            self._attempt_derived(program)
         if freedoms.stages is not None and freedoms.submeshes:
             self.left_out.append(LeftOut("submeshes inside stages", NOT_IN_STAGES))
         if freedoms.submeshes and freedoms.overlap:
@@ -137,7 +149,37 @@ class Searches:
             self.coming += 1
             self._attempt("placements alone", partial(self._alone, job))
         self.limit.settle()
-        return Best(job.graph, tuple(self.found), tuple(self.left_out))
+        return Best(job.graph, self._checkable(), tuple(self.left_out))
+
+    def _attempt_derived(self, program: PlanRequest) -> None:
+        """The same of the program that rules derive."""
+        stages = self.freedoms.stages
+        if self.freedoms.submeshes:
+            self._attempt("submeshes", partial(self._on_submeshes, program))
+        if self.freedoms.overlap:
+            self._attempt("overlap", partial(self._overlapped, program))
+        if stages is not None and self.step is not None:
+            asked = self._in_stages(stages, self.step, program.graph)
+            self._attempt("stages of the rewritten program", partial(self._pipelined, asked))
+
+    def _checkable(self) -> tuple[Candidate, ...]:
+        """What is found, but for plans whose check no longer fits beside that of the plan that is taken: a plan that
+        nobody has checked is worth less than a claim that is about fewer.  All of it where nothing limits the check.
+        """
+        taken = min(self.found, key=lambda c: c.step, default=None)
+        if taken is None:
+            return ()
+        left, kept = self.limit.left_for_check_s - taken.check_s, [taken]
+        for candidate in self.found:
+            if candidate is not taken and candidate.check_s <= left:
+                kept.append(candidate)
+                left -= candidate.check_s
+        for candidate in self.found:
+            if candidate not in kept:
+                step = seconds_text(candidate.cost, candidate.scale)
+                self.left_out.append(LeftOut(self.part_of[candidate], UNCHECKED.format(step=step)))
+        self.limit.check_s = sum(c.check_s for c in kept)
+        return tuple(c for c in self.found if c in kept)
 
     def _settled(self) -> PlanRequest:
         """The job as a program of its own: what was left open is settled by the plan of placements."""
@@ -151,13 +193,6 @@ class Searches:
             graph, self.step = program_of(request)
         return replace(request, graph=graph, train=None, loss=None, recompute="none", precision=None, micro_batch="1")
 
-    def _beside(self, program: PlanRequest) -> None:
-        """What runs beside what, in one program."""
-        if self.freedoms.overlap:
-            self._attempt("overlap", partial(self._overlapped, program))
-        if self.freedoms.submeshes:
-            self._attempt("submeshes", partial(self._on_submeshes, program))
-
     def _jointly(self, job: PlanRequest) -> str:
         """Plan together with rewrites; keep the program that they gave, if it is another one."""
         part, self.joined = self._part(), True
@@ -170,7 +205,10 @@ class Searches:
         return ""
 
     def _overlapped(self, job: PlanRequest) -> str:
-        planning, found = carry_out_overlapped(job, self._part(), self.notify, self.tell)
+        alone = (
+            self.alone if self.alone is not None and self.alone.planning.graph.sha256() == job.graph.sha256() else None
+        )
+        planning, found = carry_out_overlapped(job, self._part(), self.notify, self.tell, alone)
         if found is None or isinstance(found, Unfit):
             return "nothing was found that fits in any order" if found else "no plan was found in its part of the limit"
         self._keep(write_overlap(None, found.certificate()), found.best.makespan, planning.problem.scale)
@@ -189,7 +227,8 @@ class Searches:
         return replace(asked, make=lambda which: derived, recompute="none", blocks=())
 
     def _pipelined(self, asked: PipelineRequest) -> str:
-        found, _ = carry_out_pipelined(asked, self._part(), self.tell)
+        insist = not self.found or asked.stages != AUTO
+        found, _ = carry_out_pipelined(asked, self._part(), self.tell, insist)
         if found.best is None:
             return "no pipeline was found that fits"
         self._keep(write_pipeline(None, found.certificate()), found.best.step, PER_SECOND)
@@ -203,6 +242,7 @@ class Searches:
         """Search; what has nothing to work on is left out, and so is what comes when the limit has passed and there is
         a plan.  `must`: what was asked so cannot be left out.
         """
+        self.part = part
         if self.found and self.limit.clock.over():
             self.left_out.append(LeftOut(part, "the limit had passed before it was its turn"))
             return
@@ -219,6 +259,7 @@ class Searches:
 
     def _keep_placements(self, planned: Planned) -> str:
         """Keep the plan; why there is none otherwise."""
+        self.alone = planned
         if planned.plan is not None:
             scale = planned.planning.problem.scale
             self._keep(write_plan(None, with_bars(planned)), planned.answer.cost, scale, alone=True)
@@ -231,7 +272,10 @@ class Searches:
     def _keep(self, data: bytes, cost: int | None, scale: int, alone: bool = False) -> None:
         if cost is not None and data not in self.planned:
             self.planned.add(data)
-            self.found.append(Candidate(data, cost, scale, alone))
+            found = Candidate(data, cost, scale, alone, self.within.check_s)
+            self.found.append(found)
+            self.part_of[found] = self.part
+            self.limit.known_s = min(self.found, key=lambda c: c.step).check_s
 
     def _part(self) -> TimeLimit:
         """An equal part of what is left, for the next of the searches that are still to come."""
@@ -240,4 +284,5 @@ class Searches:
             coming -= self._of_one * self.freedoms.rewrites
         part = None if left == float("inf") else left / max(1, coming)
         self.coming -= 1
-        return self.limit.part(part)
+        self.within = self.limit.part(part)
+        return self.within

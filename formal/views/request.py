@@ -34,6 +34,7 @@ def carry_out_on_views(
     """The best plan with views that was found within `limit`."""
     graph, step = program_of(request)
     where = request.space or fitting_space(graph, request.machine)
+    begun = limit.elapsed_s
     with limit.phase("search"):
         found = plan_views(
             graph,
@@ -45,4 +46,5 @@ def carry_out_on_views(
             progress=progress,
             notify=notify,
         )
+    limit.note_check(limit.elapsed_s - begun)  # most of it tables, which the check makes again
     return ViewsOutcome(graph, step, found, found.certificate(request.memory))
