@@ -9,6 +9,7 @@ import json
 import lzma
 import math
 import random
+from dataclasses import replace
 from itertools import product
 from pathlib import Path
 
@@ -19,6 +20,9 @@ from hypothesis import strategies as st
 from network_families import FAMILIES, HAS_TOULBAR2, least, small, toulbar2
 
 from shardproof.__main__ import run
+from shardproof.formal.selection.options import Options
+from shardproof.formal.selection.options.limits import LIMITS
+from shardproof.formal.selection.options.network import NETWORK
 from shardproof.formal.selection.solve import solve
 from shardproof.models.problem.claims import Status, Verdict
 from shardproof.models.problem.selection_problem import FORBIDDEN, ProblemError, SelectionProblem
@@ -46,9 +50,9 @@ def read(text: str) -> SelectionProblem:
     return selection_problem(text.encode(), "f")
 
 
-def proved(problem: SelectionProblem) -> int | None:
+def proved(problem: SelectionProblem, options: Options | None = None) -> int | None:
     """The optimum that the checker believes; None where it believes that there is none."""
-    answer = solve(problem)
+    answer = solve(problem, options=options)
     assert answer.certificate is not None
     assert check_selection(problem, answer.certificate).verdict is Verdict.PROVED
     assert answer.status in (Status.OPTIMAL, Status.INFEASIBLE)
@@ -235,3 +239,38 @@ def test_the_upper_bound_is_an_assumption() -> None:
     assert problem.vertices[0].cost.tolist() == [FORBIDDEN, 4]
     assert any("upper bound 5" in text for text in problem.assumptions)
     assert np.array_equal(read("one 1 2 1 6\n2\n1 0 0 2\n0 5\n1 4\n").vertices[0].cost, [5, 4])
+
+
+TREE = Options(limits=replace(LIMITS, joint=0, last_joint=0), network=replace(NETWORK, shrink=0.8, moves=0, dive=3))
+"""Nothing is eliminated, and first solutions are bad."""
+
+
+@pytest.mark.parametrize("block", range(4))
+def test_the_tree_alone_equals_enumeration(block: int) -> None:
+    for seed in range(300 + 10 * block, 310 + 10 * block):
+        text, domains, functions, top = small(seed)
+        assert proved(read(text), TREE) == least(domains, functions, top), seed
+
+
+@pytest.mark.parametrize("family", ["links", "photographs", "auction", "colouring", "warehouse"])
+def test_the_tree_alone_equals_elimination(family: str) -> None:
+    """Trees of many nodes, presolved again on the way; costs fall while they grow."""
+    sizes = {"links": {"n": 8, "k": 9}, "photographs": {"n": 18}, "auction": {"n": 24}, "colouring": {"n": 16},
+             "warehouse": {"n": 5, "stores": 8}}  # fmt: skip
+    for seed in range(10, 14):
+        problem = read(FAMILIES[family](seed, **sizes[family]))  # type: ignore[call-arg]
+        assert proved(problem, TREE) == proved(problem), (family, seed)
+
+
+def test_a_tree_that_is_not_done_has_a_bound_that_is_proved() -> None:
+    problem = load_selection_problem(DATA / "CELAR6-SUB0.wcsp.xz")
+    for records in (1, 20, 100):
+        answer = solve(problem, options=Options(network=replace(NETWORK, records=records)))
+        assert answer.status is Status.FEASIBLE and answer.cost is not None and answer.lower_bound is not None
+        assert answer.lower_bound <= 159 <= answer.cost and answer.certificate is not None
+        assert check_selection(problem, answer.certificate).verdict is Verdict.PROVED
+
+
+def test_radio_links_are_proved() -> None:
+    """One row of the published table of frequency assignments; hopeless for elimination (44 labels, width 7)."""
+    assert proved(load_selection_problem(DATA / "CELAR6-SUB0.wcsp.xz")) == 159
