@@ -32,9 +32,9 @@ class NetworkOptions:
     """nodes, 1 and more: searched depth first before the open node of least bound is next"""
     moves: int = 200
     """rounds, 0 and more: of local search at the root"""
-    shrink: float = 0.6
+    shrink: float = 0.9
     """share of the labels, 0 to 1: what is left is presolved again when it is at most so much"""
-    work: int = 1 << 20
+    work: int = 1 << 22
     """entries of all joint tables, 0 and more: elimination of what presolve leaves is allowed up to it, and up
     to what sweeps have read so far
     """
