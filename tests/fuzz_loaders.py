@@ -17,6 +17,7 @@ import hashlib
 import importlib.util
 import io
 import json
+import lzma
 import os
 import random
 import resource
@@ -206,6 +207,24 @@ def problems() -> list[bytes]:
         problem_json(problem(None)),
         problem_json(problem(1)),
     ]
+
+
+def networks() -> list[bytes]:
+    """Cost function networks, graphical models, pseudo-Boolean programs."""
+    return [
+        b"two 2 2 2 10\n2 2\n1 0 3 1\n1 0\n2 0 1 0 1\n1 1 10\n",
+        (
+            b"w 3 3 6 99\n3 3 2\n-2 0 1 0 1\n0 0 3\n2 1 0 0 -1\n3 0 1 2 99 2\n0 0 0 1\n1 1 1 0\n2 0 1 -1 >= 1 9\n"
+            b"3 0 1 2 -1 salldiff dec 5\n3 0 1 2 -1 clique 1 1 2 1 2 1 1\n"
+        ),
+        b"MARKOV\n3\n2 2 3\n2\n2 0 1\n3 0 1 2\n\n4\n 4.2 .9 0 1\n\n12\n 1 2 3 4 5 6 7 8 9 1e-3 11 12\n",
+        b"BAYES 2 2 2 2 1 0 2 0 1 2 0.436 0.564 4 0.128 0.872 0.92 0.08",
+        b"* #variable= 3 #constraint= 2\nmin: +3 x1 -2 x2 1 ~x3 ;\n+1 x1 +2 ~x2 -1 x3 >= 1 ;\n1 x1 1 x2 = 1 ;\n",
+    ]
+
+
+def packed_networks() -> list[bytes]:
+    return [lzma.compress(text) for text in networks()]
 
 
 def packed_problems() -> list[bytes]:
@@ -499,6 +518,8 @@ LOADERS: dict[str, Loader] = {
     "model name": Loader(models, (changed_words, changed_bytes), _model, "name"),
     "problem": Loader(problems, (changed_json, changed_json, changed_bytes), _problem, "p.json"),
     "problem, gzipped": Loader(packed_problems, (changed_gzip, changed_bytes), _problem, "p.json.gz"),
+    "network": Loader(networks, (changed_words, changed_words, changed_bytes), _problem, "p.wcsp"),
+    "network, xz": Loader(packed_networks, (changed_bytes,), _problem, "p.wcsp.xz"),
     "problem container": Loader(
         problem_containers, (changed_members, changed_members, changed_bytes), _problem, "p.spz"
     ),

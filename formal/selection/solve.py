@@ -191,6 +191,27 @@ def _elimination(run: Run) -> Answer | None:
     return claimed(run.problem, found.solution, found.cost, found.record, found.bound, run.clock.seconds())
 
 
+def _network_search_accepts(run: Run) -> bool:
+    """Small tables and numbers, no rows, no repeated blocks, nothing known but solutions."""
+    problem, options = run.problem, run.options
+    return (
+        not run.forced
+        and run.warm is None
+        and problem.fine is None
+        and run.rows is None
+        and cells_of(problem) <= options.network.cells
+        and (len(problem.vertices) < options.decomposition.vertices or quotient(problem, options.decomposition) is None)
+    )
+
+
+def _network_search(run: Run) -> Answer | None:
+    """None when presolve cannot begin, or the numbers are too large for its messages."""
+    from .tree.network_search import NetworkSearch  # compiled loops: other problems start without them
+
+    proved = NetworkSearch(run).run()
+    return None if proved is None else answer_of(run, *proved)
+
+
 def _factored_search(run: Run) -> Answer:
     """Branch and bound on factored tables; repeated blocks first where nothing else is known."""
     tree = run.search(run.warm if run.forced or run.warm is not None else begin(run))
@@ -210,6 +231,7 @@ class Search:
 SEARCHES: Final = (
     Search("dense search", _dense_search_accepts, _dense_search),
     Search("elimination of plain tables", _elimination_accepts, _elimination),
+    Search("network search", _network_search_accepts, _network_search),
     Search("factored search", lambda run: True, _factored_search),
 )
 """In the order in which they are tried; the first that accepts and answers counts."""

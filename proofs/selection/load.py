@@ -1,5 +1,6 @@
-"""This module is the one way in for problems: our own JSON or `.spz`, IOPDDL JSON, PaSE tables, e-graphs; gzipped or
-not.
+"""This module is the one way in for problems: our own JSON or `.spz`, IOPDDL JSON, PaSE tables, e-graphs, cost function
+networks (`.wcsp`), graphical models (`.uai`), pseudo-Boolean programs (`.opb`); packed by gzip or xz, or not.  What a
+file holds is seen from its first words, never from its name.
 
 IOPDDL files are read as a stream (a gigabyte of text becomes int64 arrays without passing through Python objects); the
 others are small.
@@ -8,6 +9,7 @@ others are small.
 from __future__ import annotations
 
 import io
+import lzma
 import re
 import stat
 import zlib
@@ -19,7 +21,10 @@ from ...models.egraphs.extraction_gym import EGraphError, from_extraction_gym, i
 from ...models.files.json_text import JsonError, parse_json
 from ...models.problem.iopddl import from_iopddl, read_iopddl
 from ...models.problem.pase import from_pase
+from ...models.problem.pseudo_boolean import from_opb
 from ...models.problem.selection_problem import ProblemError, SelectionProblem
+from ...models.problem.uai import from_uai
+from ...models.problem.wcsp import from_wcsp
 from ..container.archive import LIMITS, read_file
 from ..container.canonical import ContainerError
 from ..container.room import check_room, needs
@@ -30,7 +35,16 @@ MOST_STREAM: Final = 1 << 33
 
 PIECE: Final = 1 << 20
 
+MOST_XZ: Final = 1 << 27
+"""Bytes of memory that unpacking xz may take: its file says how much it needs."""
+
 _IOPDDL = re.compile(rb'\s*\{\s*"problem"\s*:')
+_PLAIN: Final = (
+    (re.compile(rb"\s*(MARKOV|BAYES)\s"), from_uai),
+    (re.compile(rb"\s*(\*|min\s*:|max\s*:|soft\s*:)|[^;{]*[<>]?=\s*[+-]?[0-9]+\s*;"), from_opb),
+    (re.compile(rb"\s*[^\s{]\S*(\s+[0-9]+){4}\s"), from_wcsp),
+)
+"""Formats of words and numbers: how their texts begin, and who reads them."""
 
 
 def load_selection_problem(path: Path) -> SelectionProblem:
@@ -81,9 +95,10 @@ class _Text:
 
     def __init__(self, file: BinaryIO, place: str) -> None:
         self._file, self._place = file, place
-        packed = file.read(2) == b"\x1f\x8b"
+        magic = file.read(6)
         file.seek(0)
-        self._inflater = zlib.decompressobj(31) if packed else None
+        self._inflater = zlib.decompressobj(31) if magic[:2] == b"\x1f\x8b" else None
+        self._xz = lzma.LZMADecompressor(lzma.FORMAT_XZ, MOST_XZ) if magic == b"\xfd7zXZ\0" else None
         self._given = self._taken = self._needed = 0
         self._back = b""
 
@@ -91,7 +106,10 @@ class _Text:
         """Up to n bytes (n > 0), b"" at the end."""
         out, self._back = self._back[:n], self._back[n:]
         if not out:
-            out = self._taking(n) if self._inflater is None else self._unpacked(self._inflater, n)
+            if self._xz is not None:
+                out = self._unpacked_xz(self._xz, n)
+            else:
+                out = self._taking(n) if self._inflater is None else self._unpacked(self._inflater, n)
             self._given += len(out)
             self._needed += needs(out)
             check_room(self._needed, self._taken, self._place)
@@ -117,6 +135,20 @@ class _Text:
             raise ContainerError(self._place, f"is not a gzip file: {error}") from None
         if inflater.eof and (inflater.unused_data or self._file.read(1)):
             raise ContainerError(self._place, "gzip data has more behind its end")
+        return out
+
+    def _unpacked_xz(self, inflater: lzma.LZMADecompressor, n: int) -> bytes:
+        out = b""
+        try:
+            while not out and not inflater.eof:
+                packed = self._taking(PIECE) if inflater.needs_input else b""
+                if not packed and inflater.needs_input:
+                    raise ContainerError(self._place, "xz data is cut off")
+                out = inflater.decompress(packed, n)
+        except lzma.LZMAError as error:
+            raise ContainerError(self._place, f"is not an xz file that can be read: {error}") from None
+        if inflater.eof and (inflater.unused_data or self._file.read(1)):
+            raise ContainerError(self._place, "xz data has more behind its end")
         return out
 
     def put_back(self, text: bytes) -> None:
@@ -150,6 +182,9 @@ def _all(text: _Text, start: bytes, place: str) -> bytes:
 
 
 def _parse(data: bytes, place: str) -> SelectionProblem | EGraph:
+    for begins, reader in _PLAIN:
+        if begins.match(data[:PIECE]):
+            return reader(data)
     try:
         head = parse_json(data)
     except JsonError as error:
@@ -172,5 +207,5 @@ def _parse(data: bytes, place: str) -> SelectionProblem | EGraph:
     raise ContainerError(
         place,
         "is none of: our own problem JSON (key format), IOPDDL (key problem), PaSE tables (keys nodes and edges), "
-        "an e-graph of the extraction gym (keys nodes and root_eclasses)",
+        "an e-graph of the extraction gym (keys nodes and root_eclasses), a wcsp, uai or opb text",
     )

@@ -97,7 +97,8 @@ def dual_bound(ground: Ground, record: Dual, domains: Domains, ub: Bound, place:
         )
         key = (edge.table, _key(rows), _key(cols), id(record.to_u[e]), id(record.to_v[e]))
         if key not in done:
-            done[key] = _minima(ground, edge, rows, cols, record.to_u[e], record.to_v[e], q, sides, place)
+            size = sizes[id(record.to_u[e])] + sizes[id(record.to_v[e])]
+            done[key] = _minima(ground, edge, rows, cols, record.to_u[e], record.to_v[e], size, q, sides, place)
         found = done[key]
         if found.low == INFINITE:
             return INFINITE, None
@@ -165,18 +166,22 @@ def _minima(
     cols: Ints | None,
     to_u: Ints,
     to_v: Ints,
+    m_size: int,
     q: int,
     sides: bool,
     place: str,
 ) -> Minima:
-    """Minima of the bracket over the reached rows x columns, in blocks of rows."""
+    """Minima of the bracket over the reached rows x columns, in blocks of rows.
+
+    `m_size`: largest |m_u| + largest |m_v|, reached or not: a larger one makes `cap` larger, which stays above every
+    allowed entry.
+    """
     table, (largest, holes) = ground.problem.tables[edge.table], ground.tables[edge.table]
     if rows is not None and rows.size == table.shape[0]:
         rows = None
     if cols is not None and cols.size == table.shape[1]:
         cols = None
     m_u, m_v = to_u if rows is None else to_u[rows], to_v if cols is None else to_v[cols]
-    m_size = size_of_any(m_u) + size_of_any(m_v)
     cap, top = largest + 2 * m_size // q + 2, q * largest + m_size
     exact = q * cap + m_size < SAFE
     ground.budget.charge(m_u.size * m_v.size * (CELL_COST if exact else CELL_COST * OBJECT), place)
@@ -244,8 +249,3 @@ def _excess(values: Ints, stay: Mask, low: int) -> Ints:
 
 def _key(index: Ints | None) -> bytes | None:
     return None if index is None else index.tobytes()
-
-
-def size_of_any(a: Ints) -> int:
-    """Largest |entry|, FORBIDDEN or not: messages of a Dual have no forbidden entries."""
-    return max(abs(int(a.min())), abs(int(a.max())))

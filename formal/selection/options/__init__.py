@@ -18,6 +18,7 @@ from .dense import DENSE, DenseOptions
 from .elimination import ELIMINATION, EliminationOptions
 from .engines import ENGINES, EngineOptions
 from .limits import LIMITS, Limits
+from .network import NETWORK, NetworkOptions
 from .option import documented
 from .presolve import PRESOLVE, PresolveOptions
 from .primal import PRIMAL, PrimalOptions
@@ -42,6 +43,7 @@ class Options:
     dense: DenseOptions = DENSE
     primal: PrimalOptions = PRIMAL
     tree: TreeOptions = TREE
+    network: NetworkOptions = NETWORK
     decomposition: DecompositionOptions = DECOMPOSITION
     engines: EngineOptions = ENGINES
     limits: Limits = LIMITS
@@ -84,6 +86,7 @@ __all__ = [
     "EngineOptions",
     "Limits",
     "Listed",
+    "NetworkOptions",
     "Options",
     "PresolveOptions",
     "PrimalOptions",

@@ -1,0 +1,52 @@
+"""This module holds the options of the phase `network`: the tree of small networks without resource rows."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Final
+
+
+@dataclass(frozen=True)
+class NetworkOptions:
+    """The tree of small networks without resource rows."""
+
+    cells: int = 1 << 23
+    """table entries, 0 and more: larger networks go to the factored search, whose tables are shared"""
+    root_sweeps: int = 200
+    """double sweeps, 1 and more: at the root, where everything below begins"""
+    root_share: int = 500
+    """one part in so many of the gap, 1 and more: sweeps at the root end when one gains less"""
+    sweeps: int = 6
+    """double sweeps, 1 and more: at a node below"""
+    share: int = 20
+    """one part in so many of the gap, 1 and more: sweeps at a node end when one gains less"""
+    again: float = 0.1
+    """share of the labels, 0 to 1: a node is swept again when fixing took at least so many"""
+    rounds: int = 8
+    """rounds, 1 and more: of sweeps and fixing at a node"""
+    candidates: int = 6
+    """vertices, 1 and more: tried before one is branched on; a record costs its checker more than a trial costs here"""
+    singles: int = 4
+    """labels, 1 and more: up to so many are branched on one by one, more as the cheapest and the rest"""
+    dive: int = 64
+    """nodes, 1 and more: searched depth first before the open node of least bound is next"""
+    moves: int = 200
+    """rounds, 0 and more: of local search at the root"""
+    shrink: float = 0.9
+    """share of the labels, 0 to 1: what is left is presolved again when it is at most so much"""
+    work: int = 1 << 22
+    """entries of all joint tables, 0 and more: elimination of what presolve leaves is allowed up to it, and up
+    to what sweeps have read so far
+    """
+    held: int = 1 << 31
+    """bytes, 0 and more: of messages in the proof tree; a larger tree stays open"""
+    part_s: float = 2e-5
+    """seconds, 0 and more: of the check per vertex and edge of a round of messages (13 to 20 us were measured): the
+    search ends in time for it
+    """
+    records: int = 60_000
+    """records, 1 and more: of the tree; a file holds 100,000"""
+
+
+NETWORK: Final = NetworkOptions()
+"""As they are unless `solve` is told otherwise."""

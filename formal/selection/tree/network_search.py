@@ -1,0 +1,432 @@
+"""Branch and bound on small networks without resource rows, known as hybrid best-first search.
+
+    presolve    what is left is searched (`presolve/presolve.py`): pairs, one table each
+    node        messages are swept until the bound stalls, labels leave by reduced costs, again while many do: each
+                round is one `Dual` record, and what it fixes holds below
+    branching   a few vertices are tried, each part swept once; the one whose parts would leave the smallest tree
+    order       depth first for some nodes, then from the open node of least bound
+
+Records stay valid when a better solution turns up: a bound on fewer labels is no smaller, and against a smaller cost
+more of them leave.  So nothing is computed again at the end, and what a node above closes by then is left out.
+Sources: Allouche et al., "Anytime hybrid best-first search with tree decomposition for weighted CSP", 2015; Cooper et
+al., "Soft arc consistency revisited", 2010.
+"""
+
+from __future__ import annotations
+
+import heapq
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
+
+import numpy as np
+
+from ....models.problem.selection_problem import FORBIDDEN, Ints, SelectionProblem
+from ....proofs.selection.certificates import Dual, Elimination, Open, Point, Record, Split
+from ..elimination.factored import Outcome, eliminate, elimination_order
+from ..model.dense import DenseProblem, alternating, dense_problem, joined, sides
+from ..model.factored import Domains, Network, build, whole
+from ..model.infinity import INFINITY, NOTHING
+from ..model.units import denominator_for
+from ..presolve.presolve import Presolved, presolve
+from . import network_kernels as kernels
+from .network_kernels import FAR, LIMIT
+from .run import Run
+
+
+@dataclass(eq=False)
+class Net:
+    """A reduced problem in arrays: costs in units of 1/q, `constant` beside them.  `lift`: its solutions as those of
+    the run's problem.
+    """
+
+    flat: DenseProblem
+    q: int
+    weight: Ints
+    cells: Ints
+    lift: Callable[[tuple[int, ...]], tuple[int, ...]]
+
+    def __post_init__(self) -> None:
+        self.constant = self.flat.problem.constant * self.q
+        self.order = np.arange(self.flat.vertices, dtype=np.int64)
+        self.excess = np.zeros(self.flat.labels, dtype=np.int64)
+        self.degree = np.diff(self.flat.graph.near)
+
+    @staticmethod
+    def of(problem: SelectionProblem, lift: Callable[[tuple[int, ...]], tuple[int, ...]]) -> Net | None:
+        """None where numbers are too large for sums of messages."""
+        flat, q = dense_problem(problem), denominator_for(problem)
+        largest = max((int(np.abs(a[a < FORBIDDEN]).max(initial=0)) for a in (flat.cost, flat.cells)), default=0)
+        degree = int(np.diff(flat.graph.near).max(initial=0))
+        if largest * q >= LIMIT >> 1 or degree * 4 * LIMIT >= FAR:
+            return None
+        weight, cells = (
+            np.where(a >= FORBIDDEN, FAR, np.where(a >= FORBIDDEN, 0, a) * q) for a in (flat.cost, flat.cells)
+        )
+        return Net(flat, q, weight, cells, lift)
+
+    def units(self, bound: int) -> int:
+        """A bound in units of the problem, rounded up."""
+        return -(-(bound + self.constant) // self.q)
+
+    def domains(self, cnt: Ints, lab: Ints) -> Domains:
+        """The labels left, vertex by vertex."""
+        return tuple(lab[i : i + k].copy() for i, k in zip(self.flat.label[:-1].tolist(), cnt.tolist(), strict=True))
+
+
+@dataclass(eq=False)
+class Node:
+    """Labels left (`cnt`, `lab`), messages to begin from, and what is known.
+
+    `duals`: the rounds, messages and bound each; `vertex`, `parts`, `children`: the split below; `reduced`: what is
+    left presolved, with the node of the new problem (None: nothing is left); `exact`: it was eliminated.  `upper`: the
+    cost against which labels were fixed, the largest since the problem was made.
+    """
+
+    net: Net
+    bound: int
+    cnt: Ints
+    lab: Ints
+    messages: Ints
+    depth: int = 0
+    upper: int = 0
+    duals: list[tuple[Ints, int]] = field(default_factory=list)
+    vertex: int = -1
+    parts: tuple[tuple[int, ...], ...] = ()
+    children: list[Node] = field(default_factory=list)
+    reduced: tuple[Presolved, Node | None] | None = None
+    exact: Elimination | None = None
+    empty: bool = False
+    point: bool = False
+
+    @property
+    def key(self) -> float:
+        """The bound in units of the problem."""
+        return (self.bound + self.net.constant) / self.net.q
+
+
+def _first(net: Net, messages: Ints | None, bound: int, depth: int) -> Node:
+    """The node of a whole problem."""
+    sizes = np.diff(net.flat.label).astype(np.int64)
+    labels = joined(np.arange(k, dtype=np.int64) for k in sizes)
+    zero = np.zeros(int(net.flat.graph.message[-1]), dtype=np.int64)
+    return Node(net, bound, sizes, labels, zero if messages is None else messages, depth)
+
+
+class NetworkSearch:
+    """One search of the problem of `run`."""
+
+    def __init__(self, run: Run) -> None:
+        self.outer, self.options, self.clock = run, run.options.network, run.clock
+        self.held = self.records = self.spent = 0
+        self.checking_s = 0.0
+        self.goal = INFINITY
+
+    def run(self) -> tuple[Record, int] | None:
+        """A record and the bound that it establishes.  None where presolve cannot begin, or numbers are too large."""
+        run = self.outer
+        run.progress.update("elimination", None, None)
+        found = self._elimination(build(run.unit, whole(run.problem)), run.limits.joint, run.limits.work)
+        if found is not None:
+            network, outcome = found
+            if outcome.choice is not None:
+                run.incumbent.offer(network.solution(outcome.choice))
+            return outcome.record, outcome.value
+        run.progress.update("reduction", None, None)
+        presolved = presolve(run.problem, clock=self.clock, options=run.options.presolve)
+        if presolved is None:
+            return None
+        if presolved.problem is None:
+            return presolved.proof_back(Open()), INFINITY
+        net = Net.of(presolved.problem, presolved.solution_back)
+        if net is None:
+            return None
+        root = _first(net, None, -FAR, 0)
+        if not self._eliminated(root):
+            self._search(root)
+        record, bound = self._record(root)
+        if NOTHING < bound < run.enough():  # the tree is not done: what is above its bound already needs nothing below
+            self.goal = bound
+            record, bound = self._record(root)
+        return presolved.proof_back(record), bound if bound >= INFINITY else min(bound, run.incumbent.cost)
+
+    def _elimination(self, network: Network, joint: int, work: int) -> tuple[Network, Outcome] | None:
+        """What elimination of all of `network` finds, where that is within these limits and the budget of a check."""
+        run = self.outer
+        run.charge(network)
+        order = elimination_order(network, joint)
+        if not order.within(joint, min(work, run.replay), run.limits.last_kept):
+            return None
+        outcome = eliminate(network, order, self.clock, run.options.elimination)
+        return None if outcome is None or not run.proves(outcome) else (network, outcome)
+
+    def _eliminated(self, node: Node) -> bool:
+        """Whether the whole problem of `node` was solved by elimination: as much of it is allowed as the search has
+        taken so far, since it may save as much.
+        """
+        work = max(self.options.work, self.spent)
+        found = self._elimination(node.net.flat.network, min(work, self.outer.limits.last_joint), work)
+        if found is None:
+            return False
+        network, outcome = found
+        if outcome.choice is not None:
+            self.outer.incumbent.offer(node.net.lift(network.solution(outcome.choice)))
+        node.exact = outcome.record
+        self.records += 1
+        return True
+
+    def target(self, net: Net) -> int:
+        """The bound, without the constant, that closes a node."""
+        upper = min(self.outer.enough(), self.goal)
+        return FAR >> 1 if upper >= INFINITY else net.q * (upper - 1) + 1 - net.constant
+
+    def slack(self, net: Net) -> int:
+        """Labels whose bound is above leave."""
+        upper = self.outer.incumbent.cost
+        return FAR >> 1 if upper >= INFINITY else net.q * (upper - 1) - net.constant
+
+    # ------------------------------------------------------------------ the tree
+
+    def _search(self, root: Node) -> None:
+        open_: list[tuple[float, int, Node]] = [(root.key, 0, root)]
+        count = 1
+        while open_ and not self._over():
+            _, _, node = heapq.heappop(open_)
+            if node.depth:
+                self.outer.progress.update("tree", node.net.units(node.bound), self.outer.upper())
+            stack, left = [node], self.options.dive
+            while stack and left > 0 and not self._over():
+                node = stack.pop()
+                left -= 1
+                self._work(node)
+                below = node.reduced[1] if node.reduced is not None else None
+                stack += reversed(node.children) if below is None else [below]
+            for node in stack:
+                heapq.heappush(open_, (node.key, count, node))
+                count += 1
+
+    def _over(self) -> bool:
+        """Out of time, of which the check of what was found has its part, or of room."""
+        at = self.options
+        full = self.held > at.held or self.records > at.records
+        return full or self.clock.over() or self.clock.left() < self.checking_s
+
+    def _work(self, node: Node) -> None:
+        """Bound the node, fix labels, branch."""
+        at, net = self.options, node.net
+        flat = net.flat
+        if node.depth and not node.upper and self._eliminated(node):
+            return
+        node.cnt, node.lab = node.cnt.copy(), node.lab.copy()
+        messages = node.messages.copy()
+        for turn in range(at.rounds):
+            if int(node.cnt.max(initial=1)) == 1:
+                node.point = True
+                self._offer(node, node.lab[flat.label[:-1]], 0)
+                return
+            root = not node.depth
+            self.clock.charge(flat.entries // 100)
+            bound = self._settled(
+                net, messages, node.cnt, node.lab, *((at.root_sweeps, at.root_share) if root else (at.sweeps, at.share))
+            )
+            self._keep(node, messages, bound)
+            if bound >= self.target(net):
+                return
+            self._primal(node, messages, at.moves if root and not turn else 0)
+            if bound >= self.target(net):
+                return
+            before = int(node.cnt.sum())
+            node.upper = max(node.upper, self.outer.incumbent.cost)
+            gone = kernels.drop(flat.label, node.cnt, node.lab, net.excess, self.slack(net) - bound)
+            if gone < 0:
+                node.empty = True
+                return
+            if gone < at.again * before:
+                break
+        else:
+            self._settled(net, messages, node.cnt, node.lab, 0, 1)  # excesses on what is left
+        if int(node.cnt.max(initial=1)) == 1:
+            node.point = True
+            self._offer(node, node.lab[flat.label[:-1]], 0)
+        elif int(node.cnt.sum()) > at.shrink * flat.labels or not self._reduced(node):
+            self._branch(node)
+
+    def _settled(self, net: Net, messages: Ints, cnt: Ints, lab: Ints, most: int, share: int) -> int:
+        """The bound of the labels left, after at most so many double sweeps; `net.excess` beside it."""
+        self.spent += net.flat.entries * (1 + most)
+        return int(
+            kernels.settle(
+                net.flat.graph,
+                net.order,
+                net.order,
+                net.weight,
+                net.cells,
+                messages,
+                cnt,
+                lab,
+                net.excess,
+                self.target(net),
+                most,
+                share,
+            )
+        )
+
+    def _keep(self, node: Node, messages: Ints, bound: int) -> None:
+        """A round of the node; messages of labels that have left are nobody's."""
+        if not np.array_equal(messages, node.messages):
+            node.messages = np.zeros_like(messages)
+            kernels.shown(node.net.flat.graph, messages, node.cnt, node.lab, node.messages)
+            self.held += messages.nbytes
+        node.duals.append((node.messages, bound))
+        node.bound = max(node.bound, bound)
+        self.records += 1
+        self.checking_s += self.options.part_s * (node.net.flat.vertices + node.net.degree.sum() / 2)
+
+    def _reduced(self, node: Node) -> bool:
+        """Presolve what is left; False where that cannot be."""
+        net = node.net
+        domains = net.domains(node.cnt, node.lab)
+        presolved = presolve(net.flat.problem, domains, self.clock, self.outer.options.presolve)
+        if presolved is None:
+            return False
+        self.records += 1
+        if presolved.problem is None:
+            node.reduced = presolved, None
+            return True
+        lift = _chain(net.lift, presolved.solution_back)
+        inner = Net.of(presolved.problem, lift)
+        if inner is None:
+            return False
+        to_u, to_v = sides(net.flat.graph, node.messages)
+        there = presolved.messages_there(Dual(tuple(to_u), tuple(to_v), net.q))
+        messages = alternating(there.to_u, there.to_v) * inner.q // net.q
+        bound = (node.bound + net.constant) * inner.q // net.q - inner.constant
+        node.reduced = presolved, _first(inner, messages, bound, node.depth + 1)
+        return True
+
+    # ------------------------------------------------------------------ solutions
+
+    def _primal(self, node: Node, messages: Ints, rounds: int) -> None:
+        net = node.net
+        x = np.empty(net.flat.vertices, dtype=np.int64)
+        kernels.decode(net.flat.graph, net.order, net.order, net.weight, net.cells, messages, node.cnt, node.lab, x)
+        self._offer(node, x, rounds)
+
+    def _offer(self, node: Node, x: Ints, rounds: int) -> None:
+        """Descend from `x`, then offer it if it is better."""
+        net = node.net
+        cost = kernels.improve(
+            net.flat.graph, net.weight, net.cells, node.cnt, node.lab, x, rounds, 1 + len(node.duals)
+        )
+        if cost < FAR >> 1 and cost <= self.slack(net):
+            self.outer.incumbent.offer(net.lift(net.flat.solution(x)))
+
+    # ------------------------------------------------------------------ branching
+
+    def _branch(self, node: Node) -> None:
+        net = node.net
+        excess = net.excess.copy()
+        best: tuple[float, int, list[tuple[int, ...]], list[int]] | None = None
+        target = self.target(net)
+        base, gap = node.bound, max(1, min(target, FAR >> 2) - node.bound)
+        for v in self._candidates(node, excess):
+            parts = self._parts(node, v, excess)
+            reached = []
+            for part in parts:
+                cnt, lab = self._restricted(node, v, part)
+                reached.append(self._settled(net, node.messages.copy(), cnt, lab, 1, 1))
+            size = sum(0.0 if r >= target else 2.0 ** (-8.0 * (r - base) / gap) for r in reached)
+            if best is None or size < best[0] - 1e-12:
+                best = size, v, parts, reached
+            if size == 0.0:
+                break
+        if best is None:
+            raise ValueError("no vertex to branch on")
+        _, node.vertex, parts, reached = best
+        order = sorted(range(len(parts)), key=lambda k: (reached[k], k))
+        node.parts = tuple(tuple(sorted(parts[k])) for k in order)
+        self.records += 1
+        for k in order:
+            cnt, lab = self._restricted(node, node.vertex, parts[k])
+            bound = max(node.bound, min(reached[k], FAR))
+            node.children.append(Node(net, bound, cnt, lab, node.messages, node.depth + 1, max(node.upper, 1)))
+
+    def _candidates(self, node: Node, excess: Ints) -> list[int]:
+        """Vertices worth a trial: of few labels for their degree, and of much excess beside the cheapest label."""
+        label, degree = node.net.flat.label, node.net.degree
+        narrow: list[tuple[float, int]] = []
+        second: list[tuple[int, int]] = []
+        for i in np.flatnonzero(node.cnt > 1).tolist():
+            here, k = label[i], int(node.cnt[i])
+            mine = excess[here + node.lab[here : here + k]]
+            narrow.append((k / (1.0 + degree[i]), i))
+            second.append((-int(np.partition(mine, 1)[1]), i))
+        both = [v for pair in zip(sorted(second), sorted(narrow), strict=True) for _, v in pair]
+        return list(dict.fromkeys(both))[: self.options.candidates]
+
+    def _parts(self, node: Node, v: int, excess: Ints) -> list[tuple[int, ...]]:
+        here = node.net.flat.label[v]
+        labels = node.lab[here : here + node.cnt[v]]
+        ranked: list[int] = labels[np.argsort(excess[here + labels], kind="stable")].tolist()
+        if len(ranked) <= self.options.singles:
+            return [(a,) for a in ranked]
+        return [(ranked[0],), tuple(ranked[1:])]
+
+    def _restricted(self, node: Node, v: int, part: tuple[int, ...]) -> tuple[Ints, Ints]:
+        cnt, lab = node.cnt.copy(), node.lab.copy()
+        here = node.net.flat.label[v]
+        cnt[v] = len(part)
+        lab[here : here + len(part)] = sorted(part)
+        return cnt, lab
+
+    # ------------------------------------------------------------------ records
+
+    def _record(self, node: Node) -> tuple[Record, int]:
+        """The record of a node and what it establishes, in units of the run's problem."""
+        if node.exact is not None:
+            return node.exact, INFINITY
+        net, target = node.net, self.target(node.net)
+        record: Record
+        record, bound = Open(), NOTHING
+        rounds = node.duals
+        done = next((k for k, (_, found) in enumerate(rounds) if found >= target), None)
+        if done is not None:  # the rounds behind are not needed any more
+            rounds = rounds[: done + 1]
+        else:
+            record, bound = self._behind(node)
+        for messages, found in reversed(rounds):
+            to_u, to_v = sides(net.flat.graph, messages)
+            dual = Dual(tuple(to_u), tuple(to_v), net.q)
+            if found < target and not (isinstance(record, Open) and bound <= NOTHING):
+                dual = replace(dual, then=record)
+            record, bound = dual, max(bound, INFINITY if found >= FAR >> 1 else net.units(found))
+        return record, bound
+
+    def _behind(self, node: Node) -> tuple[Record, int]:
+        """What follows the last round of a node."""
+        if node.point:
+            return Point(), INFINITY
+        if node.empty:
+            return Open(), INFINITY
+        if node.reduced is not None:
+            presolved, below = node.reduced
+            record, bound = (Open(), INFINITY) if below is None else self._record(below)
+            if isinstance(record, Open) and bound <= NOTHING:
+                return record, bound
+            record = presolved.proof_back(record)
+            if node.upper > self.outer.incumbent.cost:  # the log is about these labels, and more may have left by now
+                for v, domain in enumerate(node.net.domains(node.cnt, node.lab)):
+                    if domain.size > 1:
+                        record = Split(v, (tuple(domain.tolist()),), (record,))
+            return record, bound
+        if not node.children:
+            return Open(), NOTHING
+        parts = [self._record(child) for child in node.children]
+        if all(isinstance(r, Open) and b <= NOTHING for r, b in parts):
+            return Open(), NOTHING
+        return Split(node.vertex, node.parts, tuple(r for r, _ in parts)), min(b for _, b in parts)
+
+
+def _chain(
+    outer: Callable[[tuple[int, ...]], tuple[int, ...]], inner: Callable[[tuple[int, ...]], tuple[int, ...]]
+) -> Callable[[tuple[int, ...]], tuple[int, ...]]:
+    return lambda x: outer(inner(x))
