@@ -17,7 +17,15 @@ from ..training.settings import parsed as parsed_optimizer
 from .settings import Settings, Size
 
 _LAYER: Final = re.compile(r"layer(\d*)\.", re.ASCII)
-_AXES: Final = {"width": "m", "hidden": "f", "sequence": "s", "vocabulary": "v", "experts": "e", "head": "d"}
+_AXES: Final = {
+    "batch": "b",
+    "width": "m",
+    "hidden": "f",
+    "sequence": "s",
+    "vocabulary": "v",
+    "experts": "e",
+    "head": "d",
+}
 _WORDS: Final = {
     "layers": "layers",
     "width": "a width of",
@@ -80,6 +88,13 @@ def fitted(settings: Settings, graph: Graph) -> Settings:
             f"{source}: {'; '.join(dict.fromkeys(wrong))}: settings of another model than {graph.name}; give the sizes "
             "of one to the other"
         )
+    for most in settings.limits:
+        if (own := max(found.get(most.name, {0}))) > most.value:
+            what = "sequences" if most.name == "batch" else "tokens of a sequence"
+            raise InputError(
+                f"{source}: {most.word}: at most {most.value} {what}, {graph.name} has {own}; give the sizes of one to "
+                "the other"
+            )
     functions = {op.function for op in graph.operators}
     if settings.family is not None and ("rms_norm" not in functions or "silu" not in functions or "experts" in found):
         raise InputError(
@@ -163,6 +178,8 @@ def of_a_step(settings: Settings, graph: Graph, train: str, recompute: str, prec
     Raises `InputError` where optimizer, recomputation or types differ.
     """
     source, said = settings.flags.source, settings.optimizer
+    if settings.serves:
+        raise InputError(f"{source}: are settings of a server, which trains nothing; leave --train out")
     name, _ = parsed_optimizer(train)
     if said is not None and said.value != ("adam" if name == "adamw" else name):
         raise InputError(f"{source}: {said.word}, and --train {name}; give one optimizer in both")

@@ -64,6 +64,8 @@ def splits(flags: Flags, graph: Graph, machine: Machine) -> tuple[tuple[str, Spl
         optimizer = op.name in later and op.name.endswith(_OPTIMIZER)
         if op.name in later and not (optimizer and flags.zero == 0):
             continue
+        if flags.width_open and flags.tp > 1 and not any(a.name in (*heads, "f", "v") for a in op.axes):
+            continue
         split = _split(op, flags, (heads, *_TENSOR), (tensor, context, experts, rest), optimizer)
         out.append((op.name, tuple((a, _levels(machine, d)) for a, d in split if any(n > 1 for n in d))))
     return tuple(out)
