@@ -11,6 +11,7 @@ from pathlib import Path
 
 import click
 
+from ...models.cost.limits import TooLarge
 from ...models.machine.machine import Machine, load_machine
 from ...models.pipelines.micro import batch_of
 from ...models.problem.claims import Verdict
@@ -38,7 +39,7 @@ from ..pipelines.given import micro_batches
 from ..planning.fitting import KEEPS, Fit, Held, Job, Setup, changes, held
 from ..planning.frameworks import pipelined_settings, settings_of_step, strategy_of_settings
 from ..planning.remark_prices import least_memory
-from ..planning.time_limit import TimeLimit
+from ..planning.time_limit import TimeLimit, TooSlow
 from .combinations import FITS
 from .door import Door
 from .search_options import limit_options, started
@@ -214,6 +215,9 @@ def _changed(publisher: Door, job: Job, setup: Setup, clock: TimeLimit) -> list[
             try:
                 found = _judged(publisher, job, one, clock)
             except InputError:  # degrees that do not divide what is left: no change of this size
+                continue
+            except (TooSlow, TooLarge):  # no verdict: nothing behind it is proved least
+                least = False
                 continue
             if found.fit is Fit.FITS:
                 out.append((kind, found, least))
