@@ -78,6 +78,11 @@ VERBS = {
     ),
     "explain": ("formal.verbs.explain", "explain_command", "What a plan decided, why, and what alternatives cost."),
     "export": ("backends.verbs.export", "export_command", "Write a checked plan for PyTorch's DTensor or for JAX."),
+    "fits": (
+        "formal.verbs.fits",
+        "fits_command",
+        "Does a job fit into memory? A proof, and the least changes.",
+    ),
     "import": ("models.verbs.describe", "import_command", "Read a model and write it as a JSON graph."),
     "machine": ("models.verbs.describe", "machine_command", "Show machine descriptions."),
     "plan": ("formal.verbs.plan", "plan_command", "Plan a model on a machine and prove the plan."),

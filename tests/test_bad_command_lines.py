@@ -83,6 +83,7 @@ OPTIONS: dict[tuple[str, ...], dict[str, list[str]]] = {
         "--vocabulary": ["", "tensorflow", "DTensor"],
     },
     ("solve", "problem.json"): {"--time-limit": NUMBERS, "--threads": INTEGERS, "--gap": SHARES, "--engine": ["x"]},
+    ("fits", "mlp-unity", "--machine", "localhost:2"): {"--time-limit": NUMBERS, "--batch": INTEGERS, "--memory": AMOUNTS, "--train": ["x", ""], "--precision": ["x"]},
     ("audit", "problem.json", "--strategy", "choices.json"): {"--time-limit": NUMBERS, "--gap": SHARES, "--batch": INTEGERS, "--memory": AMOUNTS, "--engine": ["x"]},
     ("run", "plan.spz", "--virtual"): {"-n": [*INTEGERS, "3", "1"]},
     ("run", "plan.spz", "-n", "2", "--virtual"): {

@@ -131,8 +131,8 @@ def test_degrees_fill_levels_from_the_inside() -> None:
         Flags("Megatron", tp=3).copies(machine.devices)
     with pytest.raises(InputError, match="pp 2 is a schedule"):
         placed(Flags("Megatron", pp=2))
-    with pytest.raises(InputError, match="transformers of the zoo"):
-        placed(Flags("Megatron"), zoo.build("alexnet", batch=16))
+    with pytest.raises(InputError, match="no attention is recognised"):
+        placed(Flags("Megatron", tp=2), zoo.build("alexnet", batch=16))
 
 
 def test_experts_are_split_inside_the_copies() -> None:

@@ -45,6 +45,7 @@ ROOMS = {
     "backends": Room(frozenset({"models", "proofs"}), frozenset({"numpy", "mpi4py", "cupy"}), ENGINES),
 }
 EXCEPTIONS = {  # files that read a foreign format with the library of that format, inside functions
+    "models/sources/frameworks/places.py": frozenset({"yaml"}),
     "models/sources/onnx/importer.py": frozenset({"onnx", "google"}),
     "models/sources/onnx/original.py": frozenset({"onnx"}),
     "models/sources/onnx/repaired.py": frozenset({"onnx"}),

@@ -20,7 +20,7 @@ ROOT = Path(__file__).resolve().parent.parent
 HEAVY = {
     "z3", "pulp", "highspy", "cvxpy", "networkx", "sympy", "onnx", "numba", "torch", "jax", "mpi4py", "cupy", "scipy", "click", "rich",
 }  # fmt: skip
-MODULES = {"z3-solver": "z3", "cupy-cuda12x": "cupy"}
+MODULES = {"z3-solver": "z3", "cupy-cuda12x": "cupy", "PyYAML": "yaml"}
 CODE = """
 import json, runpy, sys
 sys.argv = ["shardproof", *sys.argv[1:]]

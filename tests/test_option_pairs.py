@@ -426,6 +426,22 @@ AUDIT: Mapping[str, tuple[str, ...]] = {
 MACHINE = ("--machine", "localhost:2")
 
 
+FITS: Mapping[str, tuple[str, ...]] = {
+    **{name: PLAN[name] for name in ("train", "recompute", "batch", "attention", "memory", "precision")},
+    "strategy": ("--strategy", "FULL_SHARD"),
+    **{name: PLAN[name] for name in ("time_limit", "work_limit")},
+}
+
+
+def test_fits(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    import shardproof.formal.verbs.fits as verb
+
+    monkeypatch.setattr(verb, "_job", recorded("_job"))
+    load_once(monkeypatch)
+    monkeypatch.setattr(verb, "load_machine", once(verb.load_machine))
+    assert not list(Tried(Start(("fits",), (MODEL, *MACHINE), FITS), folder).faults())
+
+
 @pytest.mark.parametrize(
     "line",
     [
@@ -588,6 +604,7 @@ def test_every_option_is_tried() -> None:
         *OTHERS.values(),
         Start(("plan",), LINE, PLAN),
         Start(("audit",), (*MACHINE, "--strategy", "x"), AUDIT),
+        Start(("fits",), MACHINE, FITS),
     ):
         words = {p: name for name, p in options_of(command(start.verb)).items()}
         found = typed.setdefault(" ".join(start.verb), set())

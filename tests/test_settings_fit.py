@@ -206,19 +206,19 @@ def test_what_the_step_says_is_honoured() -> None:
 
 
 PUBLIC = {
-    "accelerate_fsdp.yaml": "fsdp_sharding_strategy, as a file: FULL_SHARD",
     "deepspeed_zero3_offload.json": "offload is no plan of ours",
     "etp.txt": "--expert-tensor-parallel-size 1",
     "megatron_issue1031_70b.txt": "--recompute-num-layers 5",
     "megatron_llama3_8b_h100_fp8.args": "--fp8-format 'hybrid'",
-    "nanotron_tiny_llama_parallelism.yaml": "--tensor-model-parallel-size 2 --pipeline-model-parallel-size 2",
     "offload.json": "offload_optimizer.device 'cpu': offload is no plan of ours",
     "torchtitan_deepseek_v3_671b.toml": "model.name 'deepseek_v3'",
     "torchtitan_llama3_405b.toml": "model.converters 'float8'",
     "torchtitan_llama3_8b.toml": "activation_checkpoint.mode 'selective'",
-    "vllm_serve_llama70b.args": "--tensor-parallel-size is of a server",
+    "vllm_serve_llama70b.args": "--pipeline-parallel-size 2",
 }
 READ = {
+    "accelerate_fsdp.yaml": {"source": "accelerate", "zero": 3},
+    "nanotron_tiny_llama_parallelism.yaml": {"tp": 2, "pp": 2, "dp": 2, "sequence_parallel": True, "zero": 0},
     "ds_auto.json": {"zero": 3},
     "ds_steps.json": {"zero": 1, "steps": 8, "global_batch": 64},
     "torchtitan_llama3_70b.toml": {"tp": 8, "zero": 3, "sequence_parallel": True, "micro_batch": 8},
@@ -259,7 +259,7 @@ def test_a_text_is_given_as_a_file_is(tmp_path: Path) -> None:
     ("strategy", "message"),
     [
         ("--tensor-model-paralel-size 2", "did you mean '--tensor-model-parallel-size'"),
-        ("--tensor-parallel-size 4", "vLLM"),
+        ("--tensor-parallel-size 4 --pipeline-parallel-size 2", "--pipeline-parallel-size 2"),
         ("tensor_paralel_degree = 8", "did you mean 'parallelism.tensor_parallel_degree'"),
         ('{"zero_optimization": {"stagee": 3}}', "did you mean 'zero_optimization.stage'"),
         ("--num-layers 99 --hidden-size 12345", "the model has 1 layers"),

@@ -405,28 +405,38 @@ def test_contradictions_are_refused_by_name(text: str, message: str | None) -> N
 
 
 OTHERS: Final = (
-    ("--tensor-parallel-size 4 --max-model-len 8192", "vLLM"),
-    ("--tp-size 8 --mem-fraction-static 0.8", "SGLang"),
+    ("--tensor-parallel-size 4 --sequence-parallel --micro-batch-size 1", "vLLM"),
+    ("--tp-size 8 --mem-fraction-static 0.8 --max-model-len 9", "write --context-length"),
     ("--nproc_per_node 8 --tensor-model-parallel-size 2", "launcher"),
-    ("--per_device_train_batch_size 4 --fsdp full_shard", "Hugging Face"),
-    ("#!/bin/bash\ntorchrun --nproc_per_node 8 train.py --micro-batch-size $MBS", "nothing says what $MBS is"),
-    ("#!/bin/bash\nTP=${1:-8}\ntorchrun x.py --tensor-model-parallel-size $TP", "line 2: 'TP=${1:-8}' holds more"),
+    ("--per_device_train_batch_size 4 --bf16 --micro-batch-size 4 --sequence-parallel", "Hugging Face"),
+    (
+        "#!/bin/bash\ntorchrun --nproc_per_node 8 train.py --micro-batch-size $MBS",
+        "line 2: --micro-batch-size $MBS is a variable",
+    ),
+    (
+        "#!/bin/bash\nTP=$1\ntorchrun x.py --tensor-model-parallel-size $TP",
+        "--tensor-model-parallel-size $1 is a variable",
+    ),
+    ("#!/bin/bash\nTP=${1:+8}\ntorchrun x.py --tensor-model-parallel-size $TP", "line 2: 'TP=${1:+8}' holds more"),
     ("#!/bin/bash\nif [ $X = 1 ]; then\nTP=2\nfi\npython x.py --bf16", "line 2: 'if [ $X = 1 ]; then' holds more"),
-    ("TP=$(nproc)\ntorchrun x.py --tensor-model-parallel-size $TP", "line 1"),
+    ("TP=$(nproc)\ntorchrun x.py --tensor-model-parallel-size $TP", "line 2: --tensor-model-parallel-size $(..) is a"),
     ("torchrun x.py --bf16\ntorchrun y.py --fp16", "a second command"),
     ("#!/bin/bash\necho hello\n", "no command of a .py file"),
-    ("#!/bin/bash\npython x.py --tensor-model-parallel-size 2 | tee log", "more of the shell"),
+    ("#!/bin/bash\npython x.py --tensor-model-parallel-size 2 | sort", "more of the shell"),
     ("#!/bin/bash\npython x.py '$TP' --bf16", "more of the shell"),
     ("#!/bin/bash\nA=(1 2)\npython x.py --micro-batch-size $A", "is an array"),
     ("#!/bin/bash\nsource env.sh\npython x.py --bf16", "neither an assignment nor the command"),
     ("torchrun x.py --tensor-model-paralel-size 2", "did you mean '--tensor-model-parallel-size'"),
     ("deepspeed x.py --deepspeed_config ds.json", "that JSON as the strategy"),
-    ("distributed_type: FSDP\nfsdp_config:\n  fsdp_sharding_strategy: FULL_SHARD\n", "FULL_SHARD"),
-    ("parallelism:\n  dp: 2\n  tp: 4\n  pp: 2\n", "--tensor-model-parallel-size 4"),
-    ("a: 1\nb: 2\n", "is a YAML"),
-    ('{"per_device_train_batch_size": 1, "output_dir": "x"}', "Hugging Face"),
+    (
+        "distributed_type: FSDP\nfsdp_config:\n  fsdp_sharding_strategy: HYBRID_SHARD\n",
+        "line 3: fsdp_config.fsdp_sharding_strategy",
+    ),
+    ("parallelism:\n  dp: 2\n  tp: 4\n  pp: 2\n", "line 4: parallelism.pp 2: stages are audited under 1F1B"),
+    ("a: 1\nb: 2\n", "a YAML of accelerate, Hugging Face's Trainer, axolotl"),
+    ('{"per_device_train_batch_size": 1, "output_dir": "x", "fsdp": "hybrid_shard"}', "hybrid sharding"),
     ('{"sharding_strategy": "FULL_SHARD", "mixed_precision": "PURE"}', "FULL_SHARD"),
-    ('{"output_dir": "x", "deepspeed": {"zero_optimization": {"stage": 3}}}', "under deepspeed"),
+    ('{"output_dir": "x", "bf16": true, "deepspeed": "ds.json"}', "what another file says has to be written here"),
     ("FULL_SHRAD", "did you mean 'full_shard'"),
     ("tensor_paralel_degree = 8", "did you mean 'parallelism.tensor_parallel_degree'"),
     ("[paralelism]\ntensor_parallel_degree = 8", "did you mean 'parallelism'"),
@@ -536,9 +546,12 @@ def test_a_script_that_is_read_means_what_bash_makes_of_it(tmp_path: Path) -> No
             ours = shlex.split(launched("#!/bin/bash\n" + "\n".join(lines)).arguments)
         except InputError:
             continue
+        if any("$" in word for word in ours):  # left open: no value of a setting that is read
+            continue
         run = ["bash", "-c", shown + "\n".join(lines)]
         done = subprocess.run(run, capture_output=True, text=True, cwd=tmp_path, timeout=20, check=False)
-        assert (ours, "") == (done.stdout.split("\0")[:-1], done.stderr), lines
+        complaint = "" if any("`" in line or "$(" in line for line in lines) else done.stderr  # bash ran a command
+        assert (ours, "") == (done.stdout.split("\0")[:-1], complaint), lines
         agreed += 1
     assert agreed > 60, agreed
 

@@ -23,6 +23,7 @@ from ...models.layout.placement import SpaceError
 from ...models.layout.targets.degrees import Flags
 from ...models.problem.claims import Status, Verdict
 from ...models.problem.selection_problem import SelectionProblem
+from ...models.sources.frameworks.roles import roles
 from ...models.text import InputError
 from ...proofs.plan.bundle import Plan
 from ...proofs.publishing.publisher import Nearest, Opened, Publisher
@@ -107,6 +108,8 @@ def nearest(
     devices = 1
     for size in machine.hierarchy:
         devices *= size
+    if not roles(graph).layers:
+        return [], [(framework, f"{graph.name} has no attention, and {framework} trains transformers")]
     wanted = list(settings(framework, devices, bool(graph.state)))
     seen: set[tuple[tuple[int, tuple[int, ...]], ...]] = set()
     for n, flags in enumerate(wanted):

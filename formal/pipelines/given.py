@@ -18,7 +18,6 @@ so that no completion of the configuration is below the largest of them.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
@@ -30,6 +29,7 @@ from ...models.layout.targets.degrees import Flags
 from ...models.pipelines.division import Division
 from ...models.pipelines.pieces import NO_CHAIN, Chain, Part, Pieces
 from ...models.problem.selection_problem import FORBIDDEN, SelectionProblem, Vertex
+from ...models.sources.frameworks.roles import roles
 from ...models.text import InputError
 from ...proofs.pipelines.certificate import Leaf
 from ...proofs.schedules.certificate import ScheduleCertificate
@@ -47,7 +47,6 @@ from .job import Job
 from .phases import StagePlan
 from .scheduled import Scheduled, pipeline_of, step_of, waiting
 
-LAYER = re.compile(r"layer(\d+)\.")
 PLAN_SHARE = 0.3
 """Of the time that is left, for the stages of one way to split what crosses cuts."""
 
@@ -162,8 +161,9 @@ def micro_batches(flags: Flags, devices: int, batch: int, said: int | None) -> i
 def layer_starts(job: Job, stages: int) -> tuple[int, ...]:
     """First units of stages of equally many layers.  Raises `InputError` where layers cannot be cut so."""
     layer: dict[int, int] = {}
+    named = roles(job.graph).repeated
     for op, unit, phase in zip(job.graph.operators, job.division.unit, job.division.phase, strict=True):
-        if unit >= 0 and phase == "F" and (found := LAYER.match(op.name)):
+        if unit >= 0 and phase == "F" and named is not None and (found := named.match(op.name)):
             layer.setdefault(unit, int(found[1]))
     count = len(set(layer.values()))
     if not count or count % stages:

@@ -12,10 +12,10 @@ parallel devices it is scattered, and gathered again for whoever reads it whole.
 
 from __future__ import annotations
 
-import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from fractions import Fraction
+from math import prod
 from typing import Final
 
 from ...models.cost.alone import FUSED, Device, Kernels, elementwise
@@ -24,10 +24,10 @@ from ...models.machine.machine import Machine
 from ...models.program.graph import Graph, Role
 from ...models.program.operators import NodeKind, Operator
 from ...models.sources.frameworks.placements import shares
+from ...models.sources.frameworks.roles import Roles, of_zoo, roles
 from ...models.sources.training import TrainingStep
 from ...models.text import InputError
 
-LAYER: Final = re.compile(r"layer(\d+)\.", re.ASCII)
 FIRST, LAST, ONCE, NEVER = "first", "last", "once", "never"
 _TENSOR: Final = frozenset("hkgfv")
 _WORKING: Final = (NodeKind.CONTRACT, NodeKind.GROUPED, NodeKind.ATTENTION)
@@ -116,10 +116,12 @@ def stage_work(
     device has none.
     """
     graph = step.graph
-    batch = max((a.extent for op in graph.operators for a in op.axes if a.name == "b"), default=1)
+    named = roles(graph)
+    known = named.letters
+    batch = max((a.extent for op in graph.operators for a in op.axes if known[op.name].get(a.name) == "b"), default=1)
     if batch % micro_batch:
         raise InputError(f"{flags.source}: micro-batches of {micro_batch} do not divide a batch of {batch}")
-    where = _parts_of(step)
+    where = _parts_of(step, _layer_of(named))
     narrow = [op.name for op in graph.operators if kernels.eight and _is_narrow(op, graph, where)]
     device = Device(graph, machine, shares(flags, graph, batch // micro_batch), kernels, frozenset(narrow))
     names = tuple(dict.fromkeys(p for p in where.values() if p.startswith("layer")))
@@ -139,28 +141,30 @@ def stage_work(
             if kind == "F":
                 part.work = sum(graph.work(op) for op in here if op.kind in _WORKING) * micro_batch // batch
     _cast(parts, device, where, passes)
-    _meet(parts, device, where, passes, flags, free)
-    _hold(parts, step, device, where, passes)
+    _meet(parts, device, where, passes, (flags, known), free)
+    _hold(parts, step, device, where, passes, _layer_of(named))
     if flags.cp > 1:
         for op in graph.operators:
             if op.kind is NodeKind.ATTENTION and op.name not in free:
                 found = parts[where[op.name]].passes[passes[op.name]]
                 found.keys += sum(device.read_by(op, i) for i in (1, 2)) * (1 if passes[op.name] == "F" else 2)
     if any(op.kind is NodeKind.GROUPED for op in graph.operators):
+        if not of_zoo(graph):
+            raise InputError(f"{flags.source}: rows that go to experts are priced for the models of the zoo alone")
         _exchange(parts, device, where, passes, flags)
-    stream = max((device.bytes_of(op) for op in graph.operators if op.name.endswith(".ffn.add")), default=0)
+    stream = max((device.bytes_of(op) for op in graph.operators if _between(op, known)), default=0)
     types = [graph.computed_in(op) for op in graph.operators if op.kind in _WORKING]
     return StageWork(parts, names, stream, max(sorted(set(types)), key=types.count) if types else "float32")
 
 
-def _parts_of(step: TrainingStep) -> dict[str, str]:
+def _parts_of(step: TrainingStep, layer: Callable[[str], str]) -> dict[str, str]:
     """Operator -> part."""
-    graph = step.graph
+    graph, readers = step.graph, step.graph.readers()
     constant, weights = set[str](), {t.name for t in graph.tensors if t.role is Role.PARAMETER}
     of, first = dict[str, str](), True
     forward = graph.operators
     for op, (kind, origin) in zip(graph.operators, step.passes, strict=True):
-        found = LAYER.search(op.name)
+        found = layer(op.name)
         read = {a.tensor for a in op.inputs}
         if kind == "F":
             if read <= constant:
@@ -174,14 +178,33 @@ def _parts_of(step: TrainingStep) -> dict[str, str]:
         if kind == "B" and origin >= 0:
             of[op.name] = of[forward[origin].name]
             if of[op.name] in (ONCE, NEVER):
-                of[op.name] = f"layer{found[1]}" if found else FIRST
-        elif found is not None:
-            of[op.name], first = f"layer{found[1]}", False
+                of[op.name] = found or FIRST
+        elif found:
+            of[op.name], first = found, False
         elif kind == "U":
-            of[op.name] = FIRST if op.name.startswith(("embedding", "position")) else LAST
+            at = [graph.operators[readers[t][0][0]].name for t in sorted(read & weights) if readers[t]]
+            ends = {of[name] for name in at if of.get(name) in (FIRST, LAST)}
+            of[op.name] = min(ends) if ends else FIRST if op.name.startswith(("embedding", "position")) else LAST
         else:
             of[op.name] = FIRST if first else LAST
     return of
+
+
+def _between(op: Operator, known: Mapping[str, Mapping[str, str]]) -> bool:
+    """Whether an operator's result is what goes on from layer to layer: examples, tokens, width."""
+    letters = known[op.name]
+    return op.kind is NodeKind.MAP and sorted(letters.values()) == ["b", "m", "s"] and len(op.axes) == len(letters)
+
+
+def _layer_of(found: Roles) -> Callable[[str], str]:
+    """Name of an operator or a tensor -> the part that is its layer; empty outside."""
+    named = found.repeated
+
+    def layer(name: str) -> str:
+        found = None if named is None else named.search(name)
+        return "" if found is None else f"layer{found[1]}"
+
+    return layer
 
 
 def _is_free(op: Operator, graph: Graph, frozen: bool, trained: Mapping[str, str], where: Mapping[str, str]) -> bool:
@@ -241,19 +264,26 @@ def _meet(
     device: Device,
     where: Mapping[str, str],
     passes: Mapping[str, str],
-    flags: Flags,
+    degrees: tuple[Flags, Mapping[str, Mapping[str, str]]],
     free: set[str],
 ) -> None:
-    """Fill in the meetings of the tensor parallel devices."""
+    """Fill in the meetings of the tensor parallel devices; `degrees`: with the roles of axes."""
+    flags, known = degrees
     if flags.tp == 1:
         return
+
+    def along(op: Operator, letter: str) -> int:
+        ways = device.ways[op.name]
+        return prod(ways.get(a, 1) for a, x in known[op.name].items() if x == letter)
+
     graph, written = device.graph, device.graph.writer()
     opened, done = set[str](), set[tuple[str, str]]()
     for op in graph.operators:
         if passes[op.name] == "U" or where[op.name] in (ONCE, NEVER) or op.name in free:
             continue
         found, ways = parts[where[op.name]].passes[passes[op.name]], device.ways[op.name]
-        summed = any(a.combine is not None and a.name in _TENSOR and ways.get(a.name, 1) > 1 for a in op.axes)
+        tensor_axes = [a for a in op.axes if known[op.name].get(a.name) in _TENSOR and ways.get(a.name, 1) > 1]
+        summed = any(a.combine is not None for a in tensor_axes)
         open_inputs = [a.tensor for a in op.inputs if a.tensor in opened]
         if open_inputs and op.function == "sum_inputs" and len(open_inputs) == len(op.inputs):
             opened.add(op.output.tensor)
@@ -262,20 +292,21 @@ def _meet(
             opened.discard(tensor)
             source = graph.operators[written[tensor]]
             size = device.bytes_of(source) * _times_sent(source, device)
-            scattered = ways.get("s", ways.get("t", 1)) > flags.cp
+            rows = along(op, "s") if along(op, "s") > 1 else along(op, "t")
+            scattered = rows > flags.cp
             leaves = parts[where[source.name]].passes[passes[source.name]]
             leaves.meetings.append(
                 Meeting("reduce_scatter" if scattered else "all_reduce", size, source.kind is NodeKind.GROUPED)
             )
         if summed:
             opened.add(op.output.tensor)
-        split = any(a in _TENSOR and n > 1 for a, n in ways.items())
+        split = bool(tensor_axes)
         for position, a in enumerate(op.inputs):
             i = written.get(a.tensor)
             if i is None or not split or (a.tensor, passes[op.name]) in done:
                 continue
             source = graph.operators[i]
-            if device.ways[source.name].get("s", 1) > flags.cp and not elementwise(op):
+            if along(source, "s") > flags.cp and not elementwise(op):
                 done.add((a.tensor, passes[op.name]))
                 size = device.read_by(op, position) * _times_sent(op, device)
                 found.meetings.append(Meeting("all_gather", size, op.kind is NodeKind.GROUPED))
@@ -292,6 +323,7 @@ def _hold(
     device: Device,
     where: Mapping[str, str],
     passes: Mapping[str, str],
+    layer: Callable[[str], str],
 ) -> None:
     """Fill in the bytes of activations, weights, gradients and moments."""
     graph, readers = step.graph, step.graph.readers()
@@ -311,9 +343,8 @@ def _hold(
         i, position = readers[tensor.name][0]
         op = graph.operators[i]
         size = device.read_by(op, position)
-        found = LAYER.search(tensor.name)
-        end = FIRST if tensor.name.startswith(("embedding", "position")) else LAST
-        part = parts[f"layer{found[1]}" if found else end]
+        end = where[op.name] if where[op.name] in (FIRST, LAST) else LAST
+        part = parts[layer(tensor.name) or end]
         if tensor.name in weights:
             part.stored += size
             part.used += device.bytes_of(op) if where[op.name] == ONCE else 0

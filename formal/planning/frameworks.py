@@ -60,7 +60,7 @@ def pipelined_settings(source: Path | str) -> Settings:
     settings = framework_settings(source)
     if settings is None:
         raise StrategyError(
-            str(source), "are no settings of Megatron, DeepSpeed, FSDP or torchtitan", "pipelines take nothing else yet"
+            str(source), "are no settings of a framework that is read", "pipelines take nothing else yet"
         )
     return settings
 

@@ -72,7 +72,8 @@ UNCONFIRMED: Final[dict[str, object]] = {
     required=True,
     type=click.Path(path_type=Path),
     help="Strategy file: per operator name or glob, a list of choices, layouts of tensors (DTensor, JAX, Shardy), or "
-    "the settings of Megatron, DeepSpeed, FSDP or torchtitan; or FULL_SHARD itself.",
+    "the settings of a framework (Megatron, NeMo, torchtitan, DeepSpeed, FSDP, accelerate, axolotl, the Trainer, "
+    "nanotron, MaxText, vLLM, SGLang); or FULL_SHARD itself.",
 )
 @click.option("--machine", help="For a model: built-in name, name:4x8, 4x8, or a TOML file.")
 @click.option("--batch", type=BATCH, help="Batch size of the model.")

@@ -6,7 +6,6 @@ from __future__ import annotations
 
 from dataclasses import replace
 from pathlib import Path
-from typing import Final
 
 from ...models.layout.targets.degrees import Flags
 from ...models.pipelines.work import PER_SECOND
@@ -24,11 +23,9 @@ from ..pipelines.bounded import NO_STEP
 from ..pipelines.composed import Composed
 from ..pipelines.configuration import configuration
 from ..pipelines.request import PipelineRequest
+from ..planning.fitting import KEEPS
 from ..planning.time_limit import TimeLimit
 from .conflict import conflict, conflict_lines
-
-KEEPS: Final = "a-step-in-micro-batches-keeps-what-one-micro-batch-keeps"
-"""What the proof that nothing fits rests on beside its certificate, which is of one micro-batch."""
 
 
 def audit_pipelined(

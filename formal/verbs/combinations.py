@@ -156,6 +156,20 @@ SOLVE: Final = Combinations(
     },
 )
 
+FITS: Final = Combinations(
+    "fits",
+    (
+        *("machine", "strategy", "train", "batch", "attention", "compare", "memory", "recompute", "precision"),
+        *("time_limit", "work_limit", "as_json"),
+    ),
+    (
+        Needs("recompute", ("train",), "it says what a backward pass computes again; {train} sgd or {train} adam"),
+        Needs("precision", ("train",), "it is of a training step; {train} sgd or {train} adam"),
+        Apart("recompute=auto", ("train",), "the setup says itself what it recomputes: none, all, or globs"),
+    ),
+    unmeasured={**LIMIT, **_COMPARE},
+)
+
 PLACE: Final = Combinations(
     "place",
     (

@@ -1,4 +1,4 @@
-"""This module holds what Megatron, DeepSpeed, FSDP and torchtitan are told to spread a training step: degrees.
+"""This module holds what Megatron, DeepSpeed and other frameworks are told to spread a step: degrees.
 
 state sharded over the copies    0 nothing;  1 optimizer;  2 and gradients;  3 and parameters        (ZeRO's stages)
 """
@@ -17,7 +17,8 @@ MAX_DEGREE: Final = 1 << 20
 class Flags:
     """Degrees (1: not split), batches and copies (0: not said); `zero` as in the module's table; `source`: the
     framework.  `passing`: samples of a copy that go through the stages before these run empty; `steps`: micro-batches
-    of a step (gradient accumulation).
+    of a step (gradient accumulation); `width_open`: what tensor parallelism leaves whole is split along its width in
+    some way that is not said, and stays open.
     """
 
     source: str
@@ -32,6 +33,7 @@ class Flags:
     dp: int = 0
     passing: int = 0
     steps: int = 0
+    width_open: bool = False
 
     def __post_init__(self) -> None:
         for name in ("tp", "pp", "cp", "ep"):

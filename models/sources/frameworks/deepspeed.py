@@ -42,6 +42,7 @@ def deepspeed(data: Mapping[str, object]) -> Settings:
         half=next((Stated(said.word(n), t) for n, t in halves if said.flag(n)), None),
         gradients=_gradients(said),
         optimizer=_optimizer(said),
+        half_sums=True,
     )
 
 

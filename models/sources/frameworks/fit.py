@@ -4,20 +4,33 @@ say of the training step.  What differs is an error that names both; what cannot
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator
 from dataclasses import replace
+from math import prod
 from typing import Final
 
+from ...program.attention import inner
 from ...program.graph import Graph, Role
+from ...program.operators import NodeKind
 from ...text import InputError
 from ..precision import parsed as parsed_precision
 from ..training.derived import derived
 from ..training.settings import parsed as parsed_optimizer
+from .roles import of_zoo, roles
 from .settings import Settings, Size
 
-_LAYER: Final = re.compile(r"layer(\d*)\.", re.ASCII)
-_AXES: Final = {"width": "m", "hidden": "f", "sequence": "s", "vocabulary": "v", "experts": "e", "head": "d"}
+_WHOLE: Final = (NodeKind.CONTRACT, NodeKind.GROUPED, NodeKind.ATTENTION, NodeKind.GATHER)
+"""Kinds whose operators have a width, a sequence or heads whole, where others may have parts of it."""
+
+_AXES: Final = {
+    "batch": "b",
+    "width": "m",
+    "hidden": "f",
+    "sequence": "s",
+    "vocabulary": "v",
+    "experts": "e",
+    "head": "d",
+}
 _WORDS: Final = {
     "layers": "layers",
     "width": "a width of",
@@ -35,29 +48,34 @@ _PADDING: Final = 128
 
 
 def sizes_of(graph: Graph) -> dict[str, frozenset[int]]:
-    """Extents that the forward pass of a transformer of the zoo has, under the names of `settings.SIZES`; what it has
-    no axis for is left out.
+    """Extents that the forward pass of a transformer has, under the names of `settings.SIZES`; what it has no axis for
+    is left out.
 
     >>> from ..zoo import build
     >>> found = sizes_of(build("llama", layers=2, batch=8, sequence=64))
     >>> {name: sorted(found[name]) for name in ("layers", "heads", "kv_heads", "head")}
     {'layers': [2], 'heads': [32], 'kv_heads': [8], 'head': [128]}
     """
-    later = derived(graph)
+    later, known = derived(graph), roles(graph)
+    zoo = of_zoo(graph)
     axes: dict[str, set[int]] = {}
-    layers: set[str] = set()
     out: dict[str, frozenset[int]] = {}
     for op in graph.operators:
         if op.name in later:
             continue
-        if found := _LAYER.match(op.name):
-            layers.add(found[1])
-        for axis in op.axes:
-            axes.setdefault(axis.name, set()).add(axis.extent)
+        own: dict[tuple[str, bool], int] = {}  # a square weight has a width on both sides
+        for axis in op.axes if zoo or op.kind in _WHOLE else ():
+            if letter := known.letters[op.name].get(axis.name):
+                side = letter, axis.combine is None
+                own[side] = own.get(side, 1) * axis.extent
+        if op.kind is NodeKind.ATTENTION and not zoo:
+            own["d", False] = prod(op.axis(name).extent for name in inner(op) if op.axis(name).combine is not None)
+        for (letter, _), extent in own.items():
+            axes.setdefault(letter, set()).add(extent)
         if op.function == "top_k_mask" and "k" in dict(op.attributes):
             out["chosen"] = frozenset(k for name, k in op.attributes if name == "k" and isinstance(k, int))
-    if layers:
-        out["layers"] = frozenset({len(layers)})
+    if known.layers:
+        out["layers"] = frozenset({known.layers})
     for name, letter in _AXES.items():
         if letter in axes:
             out[name] = frozenset(axes[letter])
@@ -80,6 +98,13 @@ def fitted(settings: Settings, graph: Graph) -> Settings:
             f"{source}: {'; '.join(dict.fromkeys(wrong))}: settings of another model than {graph.name}; give the sizes "
             "of one to the other"
         )
+    for most in settings.limits:
+        if (own := max(found.get(most.name, {0}))) > most.value:
+            what = "sequences" if most.name == "batch" else "tokens of a sequence"
+            raise InputError(
+                f"{source}: {most.word}: at most {most.value} {what}, {graph.name} has {own}; give the sizes of one to "
+                "the other"
+            )
     functions = {op.function for op in graph.operators}
     if settings.family is not None and ("rms_norm" not in functions or "silu" not in functions or "experts" in found):
         raise InputError(
@@ -131,7 +156,13 @@ def of_a_pass(settings: Settings, graph: Graph, devices: int) -> Settings:
     _agree_on_half(settings, graph, None)
     if trained:
         _agree_on_gradients(settings, graph, None)
-    batches = {a.extent for op in graph.operators for a in op.axes if a.name == "b" and op.name not in derived(graph)}
+    known, later = roles(graph).letters, derived(graph)
+    batches = {
+        a.extent
+        for op in graph.operators
+        for a in op.axes
+        if known[op.name].get(a.name) == "b" and op.name not in later
+    }
     if len(batches) != 1:
         return settings
     (batch,) = batches
@@ -163,6 +194,8 @@ def of_a_step(settings: Settings, graph: Graph, train: str, recompute: str, prec
     Raises `InputError` where optimizer, recomputation or types differ.
     """
     source, said = settings.flags.source, settings.optimizer
+    if settings.serves:
+        raise InputError(f"{source}: are settings of a server, which trains nothing; leave --train out")
     name, _ = parsed_optimizer(train)
     if said is not None and said.value != ("adam" if name == "adamw" else name):
         raise InputError(f"{source}: {said.word}, and --train {name}; give one optimizer in both")

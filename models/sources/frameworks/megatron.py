@@ -15,9 +15,10 @@ from typing import Final
 
 from ...layout.targets.degrees import Flags
 from ...text import InputError
+from .launch import unknown_value
 from .neighbours import OTHERS
 from .settings import Settings, Size, Stated, sizes_of_words
-from .words import Sorted, Value, Vocabulary, sorted_words, typed, vocabulary
+from .words import Sorted, Value, Vocabulary, WordError, sorted_words, typed, vocabulary
 
 SHARDING: Final = {"no_shard": 0, "optim": 1, "optim_grads": 2, "optim_grads_params": 3}
 """Values of `--data-parallel-sharding-strategy` as stages of ZeRO; Megatron reads it under `--use-megatron-fsdp`."""
@@ -29,14 +30,18 @@ _VARIABLE: Final = re.compile(r"\$[\w{(]")
 def megatron(text: str) -> Settings:
     """Settings of a command line.  Raises `InputError`."""
     known = vocabulary("megatron")
-    said = sorted_words(known, arguments(known, split_words(_FRAMEWORK, text)), OTHERS)
+    return settings_of_words(sorted_words(known, arguments(known, split_words(_FRAMEWORK, text)), OTHERS))
+
+
+def settings_of_words(said: Sorted) -> Settings:
+    """Settings of words under Megatron's names, which NeMo's files say too.  Raises `InputError`."""
     _contradictions(said)
     recompute = _recompute(said)
     tp, ep = said.count("tp", 1), said.count("ep", 1)
     if said.count("etp", tp) != tp:
         raise said.wrong("etp", f"experts are audited split over tensor parallelism, {tp} ways; leave it out")
     flags = Flags(
-        _FRAMEWORK,
+        said.framework,
         tp=tp,
         pp=said.count("pp", 1),
         cp=said.count("cp", 1),
@@ -72,7 +77,7 @@ def _contradictions(said: Sorted) -> None:
     for one, other in pairs:
         if said.flag(one) and said.flag(other):
             raise said.wrong(other, f"contradicts {said.word(one)}; give one of the two")
-    if "kv_heads" in said.values and not said.flag("grouped"):
+    if said.word("kv_heads", "").startswith("--") and not said.flag("grouped"):
         raise said.wrong("kv_heads", "counts only with --group-query-attention; give both, or leave it out")
     batch, micro = said.count("global_batch", 0), said.count("micro_batch", 0)
     if batch and micro and batch % micro:
@@ -166,12 +171,12 @@ def split_words(framework: str, text: str) -> list[str]:
 
 def arguments(known: Vocabulary, words: list[str]) -> Iterator[tuple[str, Value]]:
     """Arguments with values of their kinds.  Raises `InputError` for words that belong to none."""
-    if (variable := next((w for w in words if _VARIABLE.search(w)), None)) is not None:
-        raise InputError(f"{known.framework}: {variable[:60]!r} is a variable of the shell; write its value")
     at = 0
     while at < len(words):
         name, joined, value = words[at].partition("=")
         at += 1
+        if _VARIABLE.match(name):
+            raise InputError(f"{known.framework}: {name[:60]!r} is a variable of the shell; write its value")
         if not name.startswith("-") or _number(name):
             raise InputError(f"{known.framework}: {name[:60]!r} belongs to no argument; write --name value")
         word = known.words.get(name)
@@ -181,14 +186,18 @@ def arguments(known: Vocabulary, words: list[str]) -> Iterator[tuple[str, Value]
             at += 1
             if word is not None and word.kind not in ("switch", "list"):
                 break
-        if word is None:
+        if (unknown := next((v for v in values if _VARIABLE.search(v)), None)) is not None:
+            if word is None or word.kind == "switch" or word.group not in ("no_effect", "model"):
+                raise unknown_value(known.framework, name, unknown)
+            yield name, None  # who starts the script says it, and it changes nothing
+        elif word is None:
             yield name, " ".join(values) or True
         elif word.kind == "switch":
             yield name, True if not values and not joined else " ".join(values)
         elif word.kind == "list":
             yield name, list(values)
         elif not values:
-            raise InputError(f"{known.framework}: {name} is followed by nothing; it takes a value")
+            raise WordError(known.framework, name, f"{name} is followed by nothing; it takes a value")
         else:
             yield name, typed(word, values[0])
 

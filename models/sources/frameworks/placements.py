@@ -1,4 +1,5 @@
-r"""This module reads degrees of another framework as splits of the operators of a transformer of the zoo.
+r"""This module reads degrees of another framework as splits of the operators of a transformer, of the zoo or the user's
+own, by the roles of their axes (`roles`).
 
     tensor      the first of heads (h; where the graph has none, keys' heads k, then their groups g), feed-forward
                 width f, vocabulary v that an operator has, over tp; keys of fewer heads than tp are held by several;
@@ -17,6 +18,7 @@ framework's favour.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from math import gcd, prod
 from typing import Final
 
@@ -26,6 +28,7 @@ from ...program.graph import Graph
 from ...program.operators import NodeKind, Operator
 from ...text import InputError
 from ..training.derived import derived
+from .roles import Roles, roles
 
 Split = tuple[tuple[str, tuple[tuple[str, int], ...]], ...]
 """axis -> level -> degree."""
@@ -33,7 +36,11 @@ Split = tuple[tuple[str, tuple[tuple[str, int], ...]], ...]
 Degrees = tuple[int, ...]
 """Of every level of the machine, outermost first."""
 
-_TENSOR: Final = (("f",), ("v",))
+_TENSOR: Final = (("h",), ("k", "g"), ("f",), ("v",))
+"""Roles over which tensor parallelism goes, the first that an operator has."""
+
+_HEADS: Final = ("h", "k", "g")
+_SPLIT: Final = (*_HEADS, "f", "v")
 _OPTIMIZER: Final = ".next"
 
 
@@ -41,7 +48,7 @@ def splits(flags: Flags, graph: Graph, machine: Machine) -> tuple[tuple[str, Spl
     """Operator -> split, for the operators that the configuration decides.
 
     Raises `InputError` for pipelines (no placement of operators says them), degrees that do not fit the machine, and a
-    graph without the axes of the zoo's transformers.
+    graph whose operators have no roles.
     """
     if flags.pp > 1:
         raise InputError(
@@ -51,20 +58,18 @@ def splits(flags: Flags, graph: Graph, machine: Machine) -> tuple[tuple[str, Spl
     copies = flags.copies(machine.devices)
     if copies % flags.ep:
         raise InputError(f"{flags.source}: ep {flags.ep} does not divide the {copies} copies")
-    names = {a.name for op in graph.operators for a in op.axes}
-    if not {"b", "s", "f"} <= names or not names & {"h", "k"}:
-        raise InputError(
-            "a framework's flags are read for the transformers of the zoo (axes b, s, h or k, f); write a strategy "
-            "file for this model"
-        )
+    found = _roles(flags, graph)
     tensor, context, experts, rest = nested(machine, flags, copies)
-    later, heads = derived(graph), ("h",) if "h" in names else ("k", "g")
+    later = derived(graph)
     out = []
     for op in graph.operators:
         optimizer = op.name in later and op.name.endswith(_OPTIMIZER)
         if op.name in later and not (optimizer and flags.zero == 0):
             continue
-        split = _split(op, flags, (heads, *_TENSOR), (tensor, context, experts, rest), optimizer)
+        letters = found.letters[op.name]
+        if flags.width_open and flags.tp > 1 and not set(_SPLIT) & set(letters.values()):
+            continue
+        split = _split(op, flags, letters, (tensor, context, experts, rest), optimizer)
         out.append((op.name, tuple((a, _levels(machine, d)) for a, d in split if any(n > 1 for n in d))))
     return tuple(out)
 
@@ -82,26 +87,45 @@ def shares(flags: Flags, graph: Graph, batches: int) -> dict[str, dict[str, int]
     >>> found["layer0.ffn.down"], found["layer1.ffn.norm"]
     ({'f': 4, 'b': 8}, {'b': 8})
     """
-    names = {a.name for op in graph.operators for a in op.axes}
-    if not {"b", "s", "f"} <= names or not names & {"h", "k"}:
-        raise InputError(
-            "a framework's flags are read for the transformers of the zoo (axes b, s, h or k, f); write a strategy "
-            "file for this model"
-        )
+    found = _roles(flags, graph)
     if batches % flags.ep:
         raise InputError(f"{flags.source}: ep {flags.ep} does not divide {batches} parts of the batch")
-    heads = ("h",) if "h" in names else ("k", "g")
     out = {}
     for op in graph.operators:
+        letters = found.letters[op.name]
         tensor, context = flags.tp, flags.cp
-        rows_of_heads = prod(a.extent for a in op.axes if a.name in heads)
+        rows_of_heads = prod(a.extent for a in op.axes if letters.get(a.name) in _HEADS)
         if op.kind is NodeKind.ATTENTION and rows_of_heads % (tensor * context) == 0:
             tensor, context = tensor * context, 1
         rows = batches if op.kind is NodeKind.GROUPED else batches // flags.ep  # which came to their experts
         degrees = ((tensor,), (context,), (flags.ep,), (rows,))
-        found = _split(op, flags, (heads, *_TENSOR), degrees, op.name.endswith(_OPTIMIZER))
-        out[op.name] = {a: d for a, (d,) in found if d > 1}
+        split = _split(op, flags, letters, degrees, op.name.endswith(_OPTIMIZER))
+        out[op.name] = {a: d for a, (d,) in split if d > 1}
     return out
+
+
+def _roles(flags: Flags, graph: Graph) -> Roles:
+    """The roles that the degrees ask for.  Raises `InputError` that names what has none."""
+    found = roles(graph)
+    lacks = {letter for letter, ways in (("s", flags.cp > 1 or flags.sequence_parallel), ("m", flags.tp > 1)) if ways}
+    if "b" not in found.found:
+        raise InputError(
+            f"{flags.source}: the batch of {graph.name} is not recognised: its inputs have no first dimension that "
+            "runs through the program; write a strategy file for this model"
+        )
+    if lacks - found.found:
+        raise InputError(
+            f"{flags.source}: no attention is recognised in {graph.name} (a softmax of products of two values, times a "
+            "third, with projections by weights), which tensor, sequence and context parallelism are about; write a "
+            "strategy file for this model"
+        )
+    if flags.tp > 1 and found.unknown:
+        more = f" ({len(found.unknown) - 1} more)" if len(found.unknown) > 1 else ""
+        raise InputError(
+            f"{flags.source}: operator {found.unknown[0]!r}{more} is no projection of attention, feed-forward, expert, "
+            "router, embedding or head that tensor parallelism splits; write a strategy file for this model"
+        )
+    return found
 
 
 def nested(machine: Machine, flags: Flags, copies: int) -> tuple[Degrees, Degrees, Degrees, Degrees]:
@@ -132,28 +156,32 @@ def nested(machine: Machine, flags: Flags, copies: int) -> tuple[Degrees, Degree
 def _split(
     op: Operator,
     flags: Flags,
-    inner: tuple[tuple[str, ...], ...],
+    letters: Mapping[str, str],
     degrees: tuple[Degrees, Degrees, Degrees, Degrees],
     optimizer: bool,
 ) -> list[tuple[str, Degrees]]:
     tensor, context, experts, rest = degrees
-    extents = {a.name: a.extent for a in op.axes if a.splittable or a.name not in ("s", "t")}
-    out = []
-    group = next((g for g in inner if g[0] in extents), ())
+    extents = {a.name: a.extent for a in op.axes if a.splittable or letters.get(a.name) not in ("s", "t")}
+    axes = {letter: tuple(a for a in extents if letters.get(a) == letter) for letter in (*_SPLIT, "s", "t", "e", "b")}
+    out: list[tuple[str, Degrees]] = []
+    group = next((g for g in _TENSOR if axes[g[0]]), ())
+    split_rows = False
     if group:
-        out += _over(op, group, extents, tensor, whole=group[0] != "k" or "g" in extents)
-    elif flags.sequence_parallel and not optimizer and "s" in extents:
-        out += _over(op, ("s",), extents, _times(tensor, context))
-    inside = "e" in extents and "f" in extents
+        over = tuple(a for letter in group for a in axes[letter])
+        out += _over(op, over, extents, tensor, whole=group[0] != "k" or bool(axes["g"]))
+    elif flags.sequence_parallel and not optimizer and axes["s"]:
+        out += _over(op, axes["s"], extents, _times(tensor, context))
+        split_rows = True
+    inside = bool(axes["e"] and axes["f"])
     if inside:
-        out += _over(op, ("e",), extents, experts)
+        out += _over(op, axes["e"], extents, experts)
     if optimizer:
         return out
-    sequence = "s" if "s" in extents else "t"
-    if sequence in extents and all(a != sequence for a, _ in out):
-        out += _over(op, (sequence,), extents, context)
-    if "b" in extents:
-        out += _over(op, ("b",), extents, rest if inside else _times(experts, rest))
+    sequence = axes["s"] or axes["t"]
+    if sequence and not split_rows:
+        out += _over(op, sequence, extents, context)
+    if axes["b"]:
+        out += _over(op, axes["b"], extents, rest if inside else _times(experts, rest))
     return out
 
 

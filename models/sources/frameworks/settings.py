@@ -51,8 +51,10 @@ class Stated:
 class Settings:
     """`flags`: degrees; of a model that is audited `sizes`, `family` (llama, experts), `half` (the type of its
     products), `gradients` (the type of their sums over devices), `attention` (fused, matrices), `recompute` (all, none)
-    and `optimizer` (adam, sgd), None where not said.  Of the words themselves, in `words`, those of `idle` change
-    nothing with the others as they are, those of `uncompared` are sizes that the model has no axis for.
+    and `optimizer` (adam, sgd, adafactor), None where not said; `half_sums`: gradients are summed in the half type
+    where nothing is said of them.  A server (`serves`) says the most that it takes (`limits`).  Of the words
+    themselves, in `words`, those of `idle` change nothing with the others as they are, those of `uncompared` are sizes
+    that the model has no axis for.
     """
 
     flags: Flags
@@ -64,14 +66,17 @@ class Settings:
     attention: Stated | None = None
     recompute: Stated | None = None
     optimizer: Stated | None = None
+    half_sums: bool = False
+    serves: bool = False
+    limits: tuple[Size, ...] = ()
     idle: tuple[str, ...] = ()
     uncompared: tuple[str, ...] = ()
 
     @property
     def precision(self) -> str | None:
         """What `--precision` would say of a step: weights are kept in float32 beside the half type that is said, as
-        these frameworks keep them; None where no half type is.  DeepSpeed sums gradients in the half type, the others
-        in float32, where nothing else is said.
+        these frameworks keep them; None where no half type is.  Where nothing else is said, gradients are summed in
+        float32, and with `half_sums` in the half type.
 
         >>> Settings(Flags("Megatron"), half=Stated("--bf16", "bfloat16")).precision
         'bf16-master'
@@ -79,7 +84,7 @@ class Settings:
         short = None if self.half is None else _SHORT.get(self.half.value)
         if self.half is None or short is None:
             return None
-        usual = self.half.value if self.flags.source == "DeepSpeed" else "float32"
+        usual = self.half.value if self.half_sums else "float32"
         sums = usual if self.gradients is None else self.gradients.value
         return f"{short}-master" + ("" if sums == "float32" else f":reduce={sums}")
 

@@ -15,7 +15,7 @@ from __future__ import annotations
 import re
 import tomllib
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from functools import cache
 from pathlib import Path
 from typing import Final, Literal, cast, get_args
@@ -25,8 +25,10 @@ from ...text import InputError, did_you_mean
 
 TABLES: Final = Path(__file__).parent / "vocabularies"
 
-Kind = Literal["switch", "bool", "int", "count", "number", "text", "list", "table"]
-"""What a word takes: nothing, true or false, whole numbers (`count`: from 1 on), numbers, text, several, an object."""
+Kind = Literal["switch", "bool", "int", "count", "number", "text", "list", "table", "any"]
+"""What a word takes: nothing, true or false, whole numbers (`count`: from 1 on), numbers, text, several, an object, any
+of these.
+"""
 
 Group = Literal["read", "no_effect", "model", "unsupported"]
 
@@ -38,8 +40,23 @@ _INTEGER: Final = re.compile(r"[+-]?\d{1,18}", re.ASCII)
 _MOST_NAMED: Final = 8
 """Words that one message names."""
 
+_REFUSED: Final = "! "
+"""How a value of a translation begins that is refused: the reason stands behind it."""
+
 MOST_WORDS: Final = 1 << 14
 """Of one file: what is looked up is bounded before it is."""
+
+
+class WordError(InputError):
+    """A word that cannot be judged: its `name` says where in the text the problem lies."""
+
+    def __init__(self, framework: str, name: str, why: str) -> None:
+        super().__init__(f"{framework}: {why}")
+        self.framework, self.name, self.why = framework, name, why
+
+    def at(self, line: int) -> InputError:
+        """The same problem with the line of its word."""
+        return InputError(f"{self.framework}, line {line}: {self.why}")
 
 
 @dataclass(frozen=True)
@@ -57,11 +74,14 @@ class Word:
 
 @dataclass(frozen=True)
 class Vocabulary:
-    """`foreign`: words of neighbours, with what to write instead."""
+    """`foreign`: words of neighbours, with what to write instead; `values`: word -> value in small letters -> what it
+    means in words of ours, or why it is refused.
+    """
 
     framework: str
     words: Mapping[str, Word]
     foreign: Mapping[str, str]
+    values: Mapping[str, Mapping[str, Value]] = field(default_factory=dict)
 
     def is_section(self, name: str) -> bool:
         """Whether words begin with this name and a dot."""
@@ -93,15 +113,16 @@ class Sorted:
         """The switch under a name of ours."""
         return bool(self.values.get(name, ("", default))[1])
 
-    def word(self, name: str) -> str:
-        """The framework's word for a name of ours that is said."""
-        return self.values[name][0]
+    def word(self, name: str, default: str | None = None) -> str:
+        """The framework's word for a name of ours that is said; `default` where it is not."""
+        return self.values[name][0] if default is None else self.values.get(name, (default, None))[0]
 
     def wrong(self, name: str, why: str) -> InputError:
         """The error of a value under a name of ours."""
-        word, value = self.values[name]
+        word = self.values[name][0]
+        value = dict(self.read).get(word, self.values[name][1])
         shown = "" if value is True else f" {shown_value(value)}"
-        return InputError(f"{self.framework}: {word}{shown}: {why}")
+        return WordError(self.framework, word, f"{word}{shown}: {why}")
 
 
 def shown_value(value: object) -> str:
@@ -129,7 +150,29 @@ def vocabulary(name: str) -> Vocabulary:
                 for key in str(table.get(kind, "")).split():
                     same = tuple(neutral.get(key, ()))
                     words[key] = Word(key, kind, group, about, same)
-    return Vocabulary(str(data["framework"]), words, dict(data.get("foreign", {})))
+    values: dict[str, Mapping[str, Value]] = dict(data.get("values", {}))
+    for above, other in data.get("include", {}).items():
+        inner = vocabulary(other)
+        for key, word in inner.words.items():
+            words.setdefault(f"{above}.{key}", replace(word, name=f"{above}.{key}"))
+        values |= {f"{above}.{key}": table for key, table in inner.values.items()}
+    for above, other in data.get("include_flags", {}).items():
+        for word in _keys_of_flags(vocabulary(other), above):
+            words.setdefault(word.name, word)
+    return Vocabulary(str(data["framework"]), words, dict(data.get("foreign", {})), values)
+
+
+def _keys_of_flags(known: Vocabulary, above: str) -> Iterable[Word]:
+    """Flags as keys of a file: `--sequence-parallel` is `model.sequence_parallel: true`, `--no-rope-fusion` also
+    `model.rope_fusion: false`.
+    """
+    for flag, word in known.words.items():
+        key = flag.removeprefix("--").replace("-", "_")
+        kind: Kind = "bool" if word.kind == "switch" else "any" if word.group in ("no_effect", "model") else word.kind
+        same = (*word.neutral, False) if word.kind == "switch" else word.neutral
+        yield Word(f"{above}.{key}", kind, word.group, word.about, same)
+        if key.startswith("no_") and word.kind == "switch" and word.group == "no_effect":
+            yield Word(f"{above}.{key.removeprefix('no_')}", kind, word.group, word.about)
 
 
 def sorted_words(known: Vocabulary, said: Iterable[tuple[str, Value]], others: Mapping[str, str]) -> Sorted:
@@ -146,7 +189,9 @@ def sorted_words(known: Vocabulary, said: Iterable[tuple[str, Value]], others: M
         if number >= MOST_WORDS:
             raise InputError(f"{known.framework}: more than {MOST_WORDS} settings; give those of one job")
         word = known.words.get(name)
-        if word is None:
+        if word is None and value is None and known.is_section(name):
+            groups["not_said"].append(name)
+        elif word is None:
             wrong.append((name, "" if wrong else unknown(known, name, value, others)))
         elif value is None or (value == "auto" and word.group != "unsupported" and word.about != "zero"):
             groups["not_said"].append(name)
@@ -159,25 +204,47 @@ def sorted_words(known: Vocabulary, said: Iterable[tuple[str, Value]], others: M
                 shown = "" if value is True else f" {shown_value(value)}"
                 wrong.append((name, f"{name}{shown}: {word.about}"))
         elif word.group == "read":
+            meant, problem = meaning(known, name, value)
             before = values.get(word.about)
-            if before is not None and before[1] != value:
-                wrong.append((name, f"{name} {shown_value(value)} contradicts {before[0]} {shown_value(before[1])}"))
-            values[word.about] = (name, value)
+            if problem:
+                wrong.append((name, f"{name} {shown_value(value)}: {problem}"))
+            elif before is not None and before[1] != meant:
+                shown = shown_value(dict(read).get(before[0], before[1]))
+                wrong.append((name, f"{name} {shown_value(value)} contradicts {before[0]} {shown}"))
+            values[word.about] = (name, meant)
             read.append((name, value))
         else:
             groups[word.group].append(name)
     if wrong:
-        raise InputError(f"{known.framework}: {_problems(wrong)}")
+        raise WordError(known.framework, wrong[0][0], _problems(wrong))
     kept = {group: tuple(dict.fromkeys(names)) for group, names in groups.items()}
     return Sorted(
         known.framework,
         values,
-        tuple(dict.fromkeys(read)),
+        tuple({(name, repr(value)): (name, value) for name, value in read}.values()),
         kept["no_effect"],
         kept["model"],
         kept["neutral"],
         kept["not_said"],
     )
+
+
+def meaning(known: Vocabulary, name: str, value: Value) -> tuple[Value, str]:
+    """A value in words of ours, or the reason why it is refused; itself where the word has no table of values.
+
+    >>> meaning(vocabulary("accelerate"), "mixed_precision", "bf16")
+    ('bfloat16', '')
+    """
+    table = known.values.get(name)
+    if table is None:
+        return value, ""
+    key = str(value).lower()
+    if key not in table:
+        return None, f"is none of {', '.join(k for k in table if k)}{did_you_mean(key, table)}"
+    meant = table[key]
+    if isinstance(meant, str) and meant.startswith(_REFUSED):
+        return None, meant.removeprefix(_REFUSED)
+    return meant, ""
 
 
 def _problems(wrong: list[tuple[str, str]]) -> str:
@@ -194,7 +261,8 @@ def unknown(known: Vocabulary, name: str, value: Value, others: Mapping[str, str
     if name in others:
         return f"{name[:80]} is {others[name]}"
     if known.is_section(name):
-        return f"{name[:80]} {shown_value(value)} is not an object of settings"
+        file = "; what another file says has to be written here" if isinstance(value, str) else ""
+        return f"{name[:80]} {shown_value(value)} is not an object of settings{file}"
     last = name.rpartition(".")[2]
     same = [word for word in known.words if word.rpartition(".")[2] == last]  # the right name in another place
     names = [*known.words, *{word.rpartition(".")[0] for word in known.words if "." in word}]
@@ -238,6 +306,8 @@ def misfit(word: Word, value: Value) -> str:
             return "" if isinstance(value, (list, str)) else f"{shown}, not a list"
         case "table":
             return "" if isinstance(value, dict) else f"{shown}, not an object"
+        case "any":
+            return ""
 
 
 def typed(word: Word, text: str) -> Value:

@@ -1,0 +1,267 @@
+"""The verb `fits`: does a job fit into the memory of its devices, and if not, what is the least change that helps?
+
+With settings, what they take as they run (`configuration`, by parts) stands beside the proof.  The status that is
+printed is the checker's.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import click
+
+from ...models.cost.limits import TooLarge
+from ...models.machine.machine import Machine, load_machine
+from ...models.pipelines.micro import batch_of
+from ...models.problem.claims import Verdict
+from ...models.program.graph import Graph
+from ...models.sources.compared import noted
+from ...models.sources.load import Attention
+from ...models.sources.training import TrainingStep
+from ...models.terminal.console import Exit, Watch, emit, say
+from ...models.terminal.options import (
+    BATCH,
+    MEMORY,
+    attention_option,
+    combined,
+    compare_option,
+    gathered,
+    json_option,
+)
+from ...models.text import InputError, bytes_text
+from ...models.verbs.describe import training_of
+from ...models.verbs.optimizer import OPTIMIZER, PRECISION, PRECISION_HELP
+from ...proofs.selection.file import write_certificate
+from ..pipelines.composed import Composed
+from ..pipelines.configuration import configuration
+from ..pipelines.given import micro_batches
+from ..planning.fitting import KEEPS, Fit, Held, Job, Setup, changes, held
+from ..planning.frameworks import pipelined_settings, settings_of_step, strategy_of_settings
+from ..planning.remark_prices import least_memory
+from ..planning.time_limit import TimeLimit, TooSlow
+from .combinations import FITS
+from .door import Door
+from .search_options import limit_options, started
+
+_EXITS = {Fit.FITS: Exit.DONE, Fit.NOT: Exit.INFEASIBLE, Fit.UNDECIDED: Exit.UNDECIDED}
+
+
+@dataclass(frozen=True)
+class FitsOptions:
+    """The command line of `fits`."""
+
+    subject: str
+    machine: str
+    strategy: Path | None
+    train: str | None
+    batch: int | None
+    attention: Attention | None
+    compare: bool
+    memory: int | None
+    recompute: str | None
+    precision: str | None
+    time_limit: float | None
+    work_limit: int | None
+    as_json: bool
+
+
+@dataclass(frozen=True, eq=False)
+class Answer:
+    """A verdict that the checker has confirmed, and what the settings take as they run (None: no settings, or a reason
+    why they are not priced in `unpriced`).
+    """
+
+    held: Held
+    fit: Fit
+    running: Composed | None
+    unpriced: str = ""
+
+    def to_json(self) -> dict[str, object]:
+        """Plain data: bytes on the fullest device."""
+        found = self.held
+        return {
+            "verdict": self.fit.value,
+            "micro_batches": found.setup.micro,
+            "recompute": found.setup.recompute,
+            "zero": found.setup.zero,
+            "devices": found.setup.machine.devices,
+            "peak_bytes": found.peak,
+            "parts": None if found.peak is None else {"stored": found.stored, "passing": found.passing},
+            "configuration": None if self.running is None else self.running.to_json(),
+            **({"not_priced": self.unpriced} if self.unpriced else {}),
+        }
+
+
+@click.command("fits")
+@click.argument("subject", metavar="MODEL")
+@click.option("--machine", required=True, help="Built-in name, name:4x8, 4x8, or a TOML file.")
+@click.option("--strategy", type=click.Path(path_type=Path), help="Settings of a framework, a file or the text itself.")
+@click.option("--train", type=OPTIMIZER, help="Of a training step with this optimizer; without it of a forward pass.")
+@click.option("--batch", type=BATCH, help="Batch size of the model.")
+@attention_option
+@compare_option
+@click.option("--memory", type=MEMORY, help="Memory of a device, such as 80GiB [default: the machine's].")
+@click.option("--recompute", help="With --train: none, all, or blocks, as in plan [default: what the settings say].")
+@click.option("--precision", type=PRECISION, help=f"With --train [default: what the settings say]. {PRECISION_HELP}")
+@limit_options()
+@json_option
+@click.pass_obj
+@combined(FITS)
+@gathered(FitsOptions)
+def fits_command(publisher: Door, options: FitsOptions) -> int:
+    """Say whether a MODEL fits into the memory of a machine, and the least changes that make it fit."""
+    clock = started(options.time_limit, options.work_limit)
+    publisher = publisher.within(clock.late)
+    notes: list[str] = []
+    machine = load_machine(options.machine)
+    graph = noted(
+        publisher, options.subject, options.batch, notes, options.attention, options.compare, options.train is not None
+    )
+    job, setup = _job(graph, machine, options)
+    with Watch("fitting"):
+        first = _judged(publisher, job, setup, clock)
+        tried = [] if first.fit is Fit.FITS else _changed(publisher, job, setup, clock)
+    if options.as_json:
+        emit(
+            {
+                **first.to_json(),
+                "memory_bytes": job.memory,
+                "changes": [
+                    {"kind": kind, "change": found.held.setup.words, "least": least, **found.to_json()}
+                    for kind, found, least in tried
+                ],
+                "assumptions": [*first.held.problem.assumptions, *([KEEPS] if setup.micro > 1 else [])],
+                "settings": None if job.settings is None else job.settings.to_json(),
+                "seconds": round(clock.elapsed_s, 3),
+                **({"notes": notes} if notes else {}),
+            }
+        )
+        return _EXITS[first.fit]
+    say(*_lines(first, job.memory))
+    for kind, found, least in tried:
+        say(*_change_lines(kind, found, least, job.memory))
+    if not tried and first.fit is not Fit.FITS:
+        say("no change of one kind was found to fit (micro-batches, recomputation, sharding, nodes)")
+    if job.settings is not None:
+        say(job.settings.line())
+    say(*(f"note: {note}" for note in notes))
+    return _EXITS[first.fit]
+
+
+def _job(graph: Graph, machine: Machine, options: FitsOptions) -> tuple[Job, Setup]:
+    """The job and its setup.  Raises `InputError` for settings of another model, and stages."""
+    settings = None if options.strategy is None else pipelined_settings(options.strategy)
+    place = str(options.strategy)
+    recompute, types, micro = options.recompute or "none", options.precision, 1
+    if settings is not None and settings.flags.pp > 1:
+        raise InputError(
+            f"{settings.flags.source}: {settings.flags.pp} stages: audit MODEL --train .. --memory .. says what they "
+            "hold; give the settings of one stage"
+        )
+    if settings is not None and options.train is not None:
+        recompute = options.recompute or ("none" if settings.recompute is None else settings.recompute.value)
+        types = options.precision or settings.precision
+        settings = settings_of_step(settings, graph, options.train, recompute, types, place)
+        if settings.flags.micro_batch or settings.flags.steps:
+            micro = micro_batches(settings.flags, machine.devices, batch_of(graph), None)
+    elif settings is not None:
+        settings = strategy_of_settings(settings, graph, machine, place).settings
+
+    def step(part: Graph, which: str) -> TrainingStep | None:
+        return training_of(part, options.train, None, which, types)
+
+    memory = options.memory or least_memory(machine)[1]
+    zero = None if settings is None else settings.flags.zero
+    return Job(graph, step, settings, memory), Setup(machine, micro, recompute, zero)
+
+
+def _judged(publisher: Door, job: Job, setup: Setup, clock: TimeLimit) -> Answer:
+    """One setup, with what the checker says of it."""
+    found = held(job, setup, clock)
+    fit = found.fit
+    if found.certificate is None and fit is not Fit.UNDECIDED:
+        fit = Fit.UNDECIDED
+    elif found.certificate is not None:
+        data = write_certificate(None, found.certificate)
+        if publisher.publish(None, data, found.problem).verdict is not Verdict.PROVED:
+            fit = Fit.UNDECIDED
+    running, why = _running(job, setup)
+    if fit is Fit.FITS and running is not None and running.memory_bytes > job.memory:
+        fit = Fit.UNDECIDED  # placements that the settings leave open may fit; as they run they do not
+    return Answer(found, fit, running, why)
+
+
+def _running(job: Job, setup: Setup) -> tuple[Composed | None, str]:
+    """What the settings take as they run; without it, the reason."""
+    if job.settings is None or (step := job.step(job.graph, setup.recompute)) is None:
+        return None, ""
+    flags = replace(job.settings.flags, zero=setup.zero or 0, micro_batch=0, global_batch=0, steps=0, dp=0)
+    found = configuration(step, setup.machine, replace(job.settings, flags=flags), setup.micro)
+    return (None, found) if isinstance(found, str) else (found, "")
+
+
+def _changed(publisher: Door, job: Job, setup: Setup, clock: TimeLimit) -> list[tuple[str, Answer, bool]]:
+    """Of each kind the least change that fits, and whether all smaller ones are proved not to fit."""
+    sizes = tuple(level.size for level in setup.machine.levels)
+
+    def scaled(times: int) -> Machine:
+        return setup.machine.resized((sizes[0] * times, *sizes[1:]))
+
+    out = []
+    for kind, setups in changes(job, setup, scaled):
+        least = True
+        for one in setups:
+            try:
+                found = _judged(publisher, job, one, clock)
+            except InputError:  # degrees that do not divide what is left: no change of this size
+                continue
+            except (TooSlow, TooLarge):  # no verdict: nothing behind it is proved least
+                least = False
+                continue
+            if found.fit is Fit.FITS:
+                out.append((kind, found, least))
+                break
+            least = least and found.fit is Fit.NOT
+    return sorted(out, key=lambda x: (x[1].running is None, x[1].running.seconds if x[1].running else 0))
+
+
+def _lines(found: Answer, memory: int) -> list[str]:
+    limit = bytes_text(memory)
+    lines = []
+    peak = found.held.peak
+    match found.fit:
+        case Fit.FITS:
+            margin = _margin(peak, memory)
+            lines.append(f"fits (proved): at most {bytes_text(peak or 0)} of {limit} on a device, {margin}")
+        case Fit.NOT:
+            which = "no placement" if found.held.setup.zero is None else "no placement that the settings allow"
+            lines.append(f"does not fit (proved): {which} keeps within {limit} on every device")
+        case Fit.UNDECIDED:
+            lines.append(f"undecided: whether it fits {limit} on a device is not proved")
+            if peak is not None:
+                lines.append(f"  a placement of what the settings leave open holds {bytes_text(peak)}")
+    if peak is not None:
+        stored, passing = found.held.stored or 0, found.held.passing or 0
+        lines.append(f"  stored {bytes_text(stored)} (weights, state), in passing {bytes_text(passing)}")
+    return [*lines, *_running_lines(found, memory)]
+
+
+def _running_lines(found: Answer, memory: int) -> list[str]:
+    if found.running is None:
+        return [f"  as these settings run: not priced: {found.unpriced}"] if found.unpriced else []
+    fullest = max(found.running.memory, key=lambda stage: sum(stage.values()))
+    parts = ", ".join(f"{name} {bytes_text(n)}" for name, n in fullest.items() if n)
+    total = found.running.memory_bytes
+    return [f"  as these settings run: {bytes_text(total)}, {_margin(total, memory)}: {parts}"]
+
+
+def _margin(taken: int | None, memory: int) -> str:
+    left = memory - (taken or 0)
+    return f"{bytes_text(left)} are left" if left >= 0 else f"{bytes_text(-left)} too much"
+
+
+def _change_lines(kind: str, found: Answer, least: bool, memory: int) -> list[str]:
+    proved = "the least of its kind (proved)" if least else "smaller ones are not proved impossible"
+    time = "" if found.running is None else f", about {float(found.running.seconds):.4g} s a step"
+    return [f"fits with {found.held.setup.words}: {proved}{time}", *_lines(found, memory)[1:]]

@@ -1,0 +1,185 @@
+r"""Settings of files that describe a whole training: NeMo and Megatron-Bridge, nanotron, MaxText.
+
+    model: {tensor_model_parallel_size: 8, sequence_parallel: true}, train: {micro_batch_size: 1}     NeMo's YAML
+    parallelism: {dp: 2, tp: 4, pp: 1, tp_mode: REDUCE_SCATTER}, tokens: {micro_batch_size: 1}        nanotron's YAML
+    ici_fsdp_parallelism: 8, per_device_batch_size: 2, remat_policy: full                             MaxText's YAML
+
+NeMo's and MaxText's keys are given on the command line too (`model.tensor_model_parallel_size=8`).
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from typing import Final
+
+from ...text import InputError
+from .megatron import settings_of_words
+from .neighbours import OTHERS
+from .settings import Settings, Stated
+from .stated import settings_of
+from .words import Sorted, Value, WordError, flattened, sorted_words, typed, vocabulary
+
+_REFERENCE: Final = re.compile(r"\$\{(\.?)([\w.]+)\}", re.ASCII)
+_HALVES: Final = {"bfloat16": "bf16", "float16": "fp16"}
+_MISSING: Final = "???"
+
+
+def nemo(data: Mapping[str, object]) -> Settings:
+    """Settings of NeMo's or Megatron-Bridge's YAML: the words of Megatron.  Raises `InputError`."""
+    known = vocabulary("nemo")
+    pairs = list(flattened(known, data))
+    told = dict(pairs)
+    said = sorted_words(known, [(name, _filled(name, value, told)) for name, value in pairs], OTHERS)
+    values = dict(said.values)
+    if "optimizer_name" in values:
+        word, name = values["optimizer_name"]
+        values["optimizer"] = word, "adam" if name == "distributed" else name
+        if name == "distributed":
+            values.setdefault("distributed_optimizer", (word, True))
+    if half := _HALVES.get(said.text("half")):
+        values.setdefault(half, (said.word("half"), True))
+    return settings_of_words(
+        Sorted(said.framework, values, said.read, said.no_effect, said.not_compared, said.neutral, said.not_said)
+    )
+
+
+def _filled(name: str, value: Value, told: Mapping[str, Value]) -> Value:
+    """`${model.encoder_seq_length}` is that value; `???`, and what leads to nothing said, is not said."""
+    if not isinstance(value, str):
+        return value
+    found = _REFERENCE.fullmatch(value)
+    if found is None:
+        return None if value == _MISSING else value
+    above = name.rpartition(".")[0]
+    other = told.get(f"{above}.{found[2]}" if found[1] and above else found[2], None)
+    return None if isinstance(other, str) and _REFERENCE.fullmatch(other) else other
+
+
+def nanotron(data: Mapping[str, object]) -> Settings:
+    """Settings of nanotron's YAML.  Raises `InputError`."""
+    known = vocabulary("nanotron")
+    said = sorted_words(known, flattened(known, data), OTHERS)
+    if said.count("pp", 1) > 1 and said.text("engine") != "1f1b":
+        name = "engine" if "engine" in said.values else "pp"
+        raise said.wrong(
+            name, "stages are audited under 1F1B, and nanotron's own default is afab; write pp_engine: 1f1b"
+        )
+    if said.count("zero", 0) not in (0, 1):
+        raise said.wrong("zero", "nanotron shards the optimizer alone; write 0 or 1")
+    return settings_of(said)
+
+
+_AXES: Final = ("data", "fsdp", "tensor", "tensor_sequence", "context", "expert")
+
+
+def maxtext(data: Mapping[str, object]) -> Settings:
+    """Settings of MaxText's YAML.  Raises `InputError`."""
+    known = vocabulary("maxtext")
+    said = sorted_words(known, flattened(known, data), OTHERS)
+    degrees = {axis: _degree(said, axis) for axis in _AXES}
+    tensor, sequence = degrees["tensor"], degrees["tensor_sequence"]
+    for axis in ("tensor", "tensor_sequence", "context", "expert"):
+        if degrees[axis] < 1:
+            raise said.wrong(f"ici_{axis}", "is what is left of the devices; write the degree itself")
+    if tensor > 1 and sequence > 1:
+        raise said.wrong("ici_tensor", "beside tensor_sequence is no plan of ours; give one of the two")
+    data_ways, sharded = degrees["data"], degrees["fsdp"]
+    if data_ways > 1 and sharded != 1:
+        name = "ici_data" if said.count("ici_data", 1) > 1 else "dcn_data"
+        raise said.wrong(
+            name,
+            "copies of groups that shard (hybrid sharding) are no plan of ours; write the fsdp degrees as 1 to audit "
+            "copies alone, or this one as 1",
+        )
+    values: dict[str, tuple[str, Value]] = {k: v for k, v in said.values.items() if not k.startswith(("ici_", "dcn_"))}
+    ways = {"tp": tensor * sequence, "cp": degrees["context"], "ep": degrees["expert"]}
+    for name, number in ways.items():
+        axis = {"tp": "tensor" if tensor > 1 else "tensor_sequence", "cp": "context", "ep": "expert"}[name]
+        values[name] = _word(said, axis), number
+    micro = _micro(said, ways["tp"] * ways["cp"])
+    if micro:
+        values["micro_batch"] = said.word("per_device"), micro
+    if sequence > 1:
+        values["sequence_parallel"] = _word(said, "tensor_sequence"), True
+    if sharded == 1 and data_ways > 0:
+        values["dp"] = _word(said, "data"), data_ways * ways["ep"]
+    elif sharded > 0:
+        values["dp"] = _word(said, "fsdp"), sharded * ways["ep"]
+    found = settings_of(replace(said, values=values), 0 if sharded == 1 else 3)
+    if found.recompute is None:
+        found = replace(found, recompute=Stated("remat_policy by default 'full'", "all"))
+    if tensor > 1:  # what lies between layers is split along its width there: left open
+        found = replace(found, flags=replace(found.flags, width_open=True))
+    return found
+
+
+def _degree(said: Sorted, axis: str) -> int:
+    """Inside slices times across them; -1 for what is left of the devices.  base.yml's: data across, FSDP inside."""
+    inside = said.count(f"ici_{axis}", -1 if axis == "fsdp" else 1)
+    across = said.count(f"dcn_{axis}", -1 if axis == "data" else 1)
+    for name, number in ((f"ici_{axis}", inside), (f"dcn_{axis}", across)):
+        if number < 1 and number != -1:
+            raise said.wrong(name, "is neither a degree nor -1 for what is left")
+    if axis == "data" and across == -1 and "dcn_data" not in said.values:
+        across = 1 if inside != 1 or _degree(said, "fsdp") != 1 else -1
+    return -1 if -1 in (inside, across) else inside * across
+
+
+def _word(said: Sorted, axis: str) -> str:
+    return said.word(f"ici_{axis}", "") or said.word(f"dcn_{axis}", "") or f"ici_{axis}_parallelism"
+
+
+def _micro(said: Sorted, ways: int) -> int:
+    """Examples of a copy: those of a device times the devices that share them."""
+    value = said.values.get("per_device", ("", 0))[1]
+    number = value * ways if isinstance(value, (int, float)) else 0
+    if "per_device" in said.values and (number < 1 or number != int(number)):
+        raise said.wrong("per_device", f"on {ways} devices that share it is no whole number of examples")
+    return int(number)
+
+
+READERS: Final[Mapping[str, Callable[[Mapping[str, object]], Settings]]] = {
+    "nemo": nemo,
+    "nanotron": nanotron,
+    "maxtext": maxtext,
+}
+"""Vocabulary -> the reader of its objects."""
+
+_OVERRIDE: Final = re.compile(r"(\+{0,2})([A-Za-z_][\w.]*)=(.*)", re.ASCII | re.DOTALL)
+_BASE: Final = re.compile(r"(.*/)?base\.ya?ml")
+
+
+def overrides(words: list[str]) -> dict[str, dict[str, object]]:
+    """Overrides on a command line, `model.tensor_model_parallel_size=8`, as objects under the vocabularies that they
+    may be of.  Raises `InputError` for words of another form, and for files whose values they stand beside.
+    """
+    pairs: dict[str, str] = {}
+    for word in words:
+        found = _OVERRIDE.fullmatch(word)
+        if found is None:
+            if _BASE.fullmatch(word):
+                continue
+            raise InputError(f"{word[:60]!r} is no override; write key=value, with the values of files written out")
+        if pairs.get(found[2], found[3]) != found[3]:
+            raise InputError(f"{found[2]} is given twice: {pairs[found[2]][:40]} and {found[3][:40]}; keep one")
+        pairs[found[2]] = found[3]
+    out: dict[str, dict[str, object]] = {}
+    for name in ("nemo", "maxtext"):
+        known = vocabulary(name)
+        out[name] = {}
+        for key, text in pairs.items():
+            rule = known.words.get(key)
+            if "$" in text and rule is not None and rule.group not in ("no_effect", "model"):
+                raise WordError(known.framework, key, f"{key}={text[:60]} is a variable of the shell; write its value")
+            value = None if "$" in text or text in ("null", "None") else text
+            out[name][key] = value if rule is None or value is None else _scalar(typed(rule, value.strip("'\"")))
+    return out
+
+
+def _scalar(value: Value) -> Value:
+    """A text of an override as YAML reads it."""
+    if isinstance(value, str) and value.lower() in ("true", "false"):
+        return value.lower() == "true"
+    return int(value) if isinstance(value, str) and re.fullmatch(r"-?\d{1,18}", value, re.ASCII) else value

@@ -1,0 +1,68 @@
+"""`fits`: verdicts that the checker confirms, margins, and the least changes, each beside its neighbours."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from shardproof.__main__ import run
+
+MODEL = "llama:layers=2,sequence=64,width=64,heads=4,kv_heads=2,hidden=128,vocabulary=256"
+ZERO1 = '{"zero_optimization": {"stage": 1}, "train_micro_batch_size_per_gpu": 4, "train_batch_size": 16}'
+
+
+def said(capsys: pytest.CaptureFixture[str], *words: str) -> tuple[int, dict[str, object]]:
+    code = run(["fits", MODEL, "--batch", "16", "--machine", "localhost:4", *words, "--json"])
+    return code, json.loads(capsys.readouterr().out)
+
+
+def test_a_forward_pass_fits_or_not_with_its_margin(capsys: pytest.CaptureFixture[str]) -> None:
+    """The least limit under which it fits is between the two verdicts."""
+    code, found = said(capsys)
+    assert code == 0 and found["verdict"] == "fits" and found["changes"] == []
+    peak = found["peak_bytes"]
+    assert isinstance(peak, int) and isinstance(found["parts"], dict)
+    assert found["parts"]["stored"] + found["parts"]["passing"] == peak < found["memory_bytes"]
+    code, same = said(capsys, "--memory", f"{-(-peak // 1024)}KiB")
+    assert code == 0 and isinstance(same["peak_bytes"], int) and same["peak_bytes"] <= peak + 1024
+    code, none = said(capsys, "--memory", "100KiB")
+    assert code == 20 and none["verdict"] == "does not fit" and none["peak_bytes"] is None
+
+
+@pytest.mark.slow
+def test_settings_that_do_not_fit_and_the_least_changes_that_do(capsys: pytest.CaptureFixture[str]) -> None:
+    ask = ("--train", "adam", "--strategy", ZERO1)
+    code, found = said(capsys, *ask)
+    running = found["configuration"]
+    assert code == 0 and isinstance(running, dict) and running["memory"]["activations"] > 0
+    code, none = said(capsys, *ask, "--memory", "1800KiB")
+    assert code == 20 and none["verdict"] == "does not fit"
+    changes = {c["kind"]: c for c in none["changes"]}  # type: ignore[attr-defined]
+    assert set(changes) == {"micro-batches", "recomputation", "nodes"}, "the state alone is not what is too much"
+    for change in changes.values():
+        assert change["least"] and change["verdict"] == "fits"
+        assert change["peak_bytes"] <= 1800 << 10 and change["configuration"]["memory_bytes"] <= 1800 << 10
+    assert changes["micro-batches"]["micro_batches"] == 2 and changes["recomputation"]["recompute"] == "all"
+    assert changes["nodes"]["devices"] == 8
+    code, same = said(capsys, "--train", "adam", "--memory", "1800KiB", "--strategy", ZERO1.replace('": 4', '": 2'))
+    assert code == 0 and same["micro_batches"] == 2, "the change that was named is one that fits"
+
+
+def test_what_fits_does_not_take_is_refused(capsys: pytest.CaptureFixture[str]) -> None:
+    words = ["fits", MODEL, "--batch", "16", "--machine", "localhost:4"]
+    for more, code, message in (
+        (["--strategy", "--pipeline-model-parallel-size 2 --micro-batch-size 1", "--train", "adam"], 3, "2 stages"),
+        (["--strategy", "--num-layers 3", "--train", "adam"], 3, "the model has 2 layers"),
+        (["--strategy", '{"*": null}'], 3, "no settings of a framework"),
+        (["--recompute", "all"], 2, "--train"),
+        (["--precision", "bf16-master"], 2, "--train"),
+    ):
+        assert run([*words, *more]) == code, more
+        assert message in capsys.readouterr().err
+
+
+def test_it_says_so_to_people(capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(["fits", MODEL, "--batch", "16", "--machine", "localhost:4"]) == 0
+    out = capsys.readouterr().out
+    assert "fits (proved): at most" in out and "are left" in out and "stored" in out
