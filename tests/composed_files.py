@@ -15,9 +15,10 @@ import contextlib
 import io
 import itertools
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
+from functools import lru_cache
 from math import prod
 from pathlib import Path
 
@@ -32,6 +33,7 @@ from test_views_enumerated import Every
 from shardproof.__main__ import run
 from shardproof.models.machine.machine import Machine
 from shardproof.models.program.graph import Graph
+from shardproof.models.views.regions import Region
 from shardproof.proofs.container.archive import Member, read_container
 from shardproof.proofs.views.file import decode_views
 
@@ -101,14 +103,21 @@ def _one(path: Path, members: Mapping[str, Member], batch: int) -> Found:
     claims = [c for c in check["claims"] if c["kind"] in ("Optimal", "WithinGap")]  # type: ignore[attr-defined]
     (claim,) = claims
     (scale, *_) = {r["scale"] for r in check["rounding"]}  # type: ignore[attr-defined]
+    return compared(members, scale, claim["cost"], claim["lower_bound"], batch)
+
+
+def compared(members: Mapping[str, Member], scale: int, cost: int, lower_bound: int, batch: int) -> Found:
+    """What a checker established of one plan, in units of its claim, beside what is counted here.  `scale`: units of
+    the problem in a second.
+    """
     kinds = {"pipeline.json": _pipelined, "overlap.json": _overlapped, "views.json": _views, "plan.json": _plain}
     name = next(n for n in kinds if n in members)
     per = PICO if name == "pipeline.json" else scale
     optimum, priced, limit, held, free = kinds[name](members, scale, batch)
     return Found(
         "joint.json" if "joint.json" in members else name,
-        Fraction(claim["cost"], per),
-        Fraction(claim["lower_bound"], per),
+        Fraction(cost, per),
+        Fraction(lower_bound, per),
         None if optimum is None else Fraction(optimum, per),
         optimum != NOWHERE,
         Fraction(priced, per),
@@ -116,6 +125,34 @@ def _one(path: Path, members: Mapping[str, Member], batch: int) -> Found:
         held,
         None if free is None else Fraction(free, per),
     )
+
+
+REMEMBERED: dict[tuple[object, ...], int | None] = {}
+"""Optima of spaces that were enumerated: forgeries of one file have few."""
+
+
+@lru_cache(maxsize=64)
+def priced_of(
+    graph: str, machine: str, space: str, scale: int, batch: int = 0, stages: int = 1, micro: int = 1
+) -> Priced:
+    """A program, or that of a micro-batch on one of equal parts."""
+    whole = read_machine(machine)
+    if stages == micro == 1:
+        return Priced(read_program(graph), whole, space, scale)
+    return Priced(shorter(graph, batch, micro), view_of(whole, stages), space, scale)
+
+
+@lru_cache(maxsize=16)
+def every_of(graph: str, machine: str, regions: tuple[Region, ...], scale: int) -> Every:
+    """All choices of a plan with views."""
+    return Every(Graph.from_json(graph), Machine.from_json(machine), regions, scale)
+
+
+def remembered(key: tuple[object, ...], find: Callable[[], int | None]) -> int | None:
+    """What was found for the same space before."""
+    if key not in REMEMBERED:
+        REMEMBERED[key] = find()
+    return REMEMBERED[key]
 
 
 Numbers = tuple[int | None, int, int | None, int, int | None]
@@ -149,8 +186,8 @@ def _plain(members: Mapping[str, Member], scale: int, batch: int) -> Numbers:
 
 def _overlapped(members: Mapping[str, Member], scale: int, batch: int) -> Numbers:
     head = json.loads(text_of(members, "overlap.json"))
-    program, machine = read_program(text_of(members, "graph.json")), read_machine(text_of(members, "machine.json"))
-    priced, limit = Priced(program, machine, head["space"], scale), head.get("memory_limit")
+    priced = priced_of(text_of(members, "graph.json"), text_of(members, "machine.json"), head["space"], scale)
+    limit = head.get("memory_limit")
     x = _chosen(priced, head["operators"], head["copies"])
     tasks = priced.tasks(x, memory=True)
     starts = _starts(members, len(tasks.times))
@@ -164,8 +201,15 @@ def _overlapped(members: Mapping[str, Member], scale: int, batch: int) -> Number
     assert head["quantum"] == 1
     if priced.placements > MOST_PLACEMENTS:
         return NOWHERE, max(ends), limit, most_held(tasks, starts, ends), NOWHERE
-    free = priced.least_overlapped(None)
-    return priced.least_overlapped(limit), max(ends), limit, most_held(tasks, starts, ends), free
+    key = program_key(members, head["space"], scale)
+    free = remembered((*key, None), lambda: priced.least_overlapped(None))
+    least = remembered((*key, limit), lambda: priced.least_overlapped(limit))
+    return least, max(ends), limit, most_held(tasks, starts, ends), free
+
+
+def program_key(members: Mapping[str, Member], *more: object) -> tuple[object, ...]:
+    """What an enumeration is about."""
+    return text_of(members, "graph.json"), text_of(members, "machine.json"), *more
 
 
 def _starts(members: Mapping[str, Member], tasks: int) -> list[int]:
@@ -185,9 +229,7 @@ def most_held(tasks: Tasks, starts: Sequence[int], ends: Sequence[int]) -> int:
 
 def _views(members: Mapping[str, Member], scale: int, batch: int) -> Numbers:
     c = decode_views(members)
-    graph = Graph.from_json(text_of(members, "graph.json"))
-    machine = Machine.from_json(text_of(members, "machine.json"))
-    every = Every(graph, machine, c.regions, scale)
+    every = every_of(text_of(members, "graph.json"), text_of(members, "machine.json"), c.regions, scale)
     head = json.loads(text_of(members, "views.json"))
     rows = {("operator", r[0]): r for r in head["operators"]} | {("copy", r[0]): r for r in head["copies"]}
     ways = []
@@ -205,7 +247,7 @@ def _views(members: Mapping[str, Member], scale: int, batch: int) -> Numbers:
         named = {**dict(zip(axes, matrix[:-1], strict=True)), "": matrix[-1]}
         x.append(known_choices.matrices.index(tuple(tuple(named[a]) for a in (*known_choices.axes, ""))))
     held = held_on_views(every, dict(zip(vertices, zip(x, views_of, strict=True), strict=True)))
-    best = min(every.every().values())
+    best = remembered(program_key(members, json.dumps(head["regions"]), scale), lambda: min(every.every().values()))
     return best, every.total(tuple(ways), x), head.get("memory_limit"), held, best
 
 
@@ -249,17 +291,19 @@ def _pipelined(members: Mapping[str, Member], scale: int, batch: int) -> Numbers
     head = json.loads(text_of(members, "pipeline.json"))
     text, machine = text_of(members, "graph.json"), read_machine(text_of(members, "machine.json"))
     step, limit = Step(head["units"], head["phases"], head["cuts"]), head["memory_limit"]
-    known: dict[tuple[int, int], Priced] = {}
     shapes = [(p, m, 1) for p, m in head["pairs"]] + [(p, m, v) for p, m, v, _ in head.get("interleaved", [])]
 
     def stages(p: int, m: int, v: int, most: int | None, *, near: bool) -> Stages:
-        if (p, m) not in known:
-            known[p, m] = Priced(shorter(text, batch, m), view_of(machine, p), head["space"], scale)
-        return Stages(known[p, m], step, machine, (p, m, v), most, beside="overlap" in head, near=near)
+        priced = priced_of(text, text_of(members, "machine.json"), head["space"], scale, batch, p, m)
+        return Stages(priced, step, machine, (p, m, v), most, beside="overlap" in head, near=near)
 
     ordered = bool(head.get("ordered"))
-    best = [stages(*shape, limit, near=not ordered).least() for shape in shapes]
-    free = best if limit is None else [stages(*shape, None, near=not ordered).least() for shape in shapes]
+    key = program_key(members, head["space"], scale, str(step), ordered, "overlap" in head, batch)
+
+    def least(shape: tuple[int, int, int], most: int | None) -> int | None:
+        return remembered((*key, shape, most), lambda: stages(*shape, most, near=not ordered).least())
+
+    best, free = ([least(shape, most) for shape in shapes] for most in (limit, None))
     chunks = head.get("chunks", 1)
     mine = stages(len(head["stages"]) // chunks, head["micro_batches"], chunks, limit, near=False)
     taken, held = _step_of(head, mine, members, ordered)

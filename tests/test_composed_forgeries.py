@@ -1,0 +1,78 @@
+"""Forgeries of small composed plans of every kind: what is accepted is true, and no checker fails on what it is given."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from budgets import some_or_all
+from composed_files import compared, said
+from composed_forgeries import PROBLEMS, File, accepted, files, tally
+from composed_problems import BATCH
+from forgeries import head_of
+
+from shardproof.models.problem.claims import Verdict
+from shardproof.proofs.container.archive import read_container, write_container
+from shardproof.proofs.container.canonical import canonical
+from shardproof.proofs.portfolio.file import write_portfolio
+from shardproof.verify.verbs.kinds import Effort, require_known
+
+
+@pytest.fixture(scope="module")
+def made(tmp_path_factory: pytest.TempPathFactory) -> list[File]:
+    return files(tmp_path_factory.mktemp("forgeries"))
+
+
+@pytest.mark.parametrize("number", some_or_all(300, 6000))
+def test_no_forgery_is_accepted(made: list[File], number: int) -> None:
+    counts = tally(made, number, 5)
+    assert counts.examples == []
+    assert sum(counts.rejected.values()) > number / 2
+    assert (
+        sum(counts.true.values()) > number / 20
+    )  # what is true is let through: the checker does not refuse everything
+
+
+def test_a_plan_that_is_refuted_early_refutes_the_file(made: list[File]) -> None:
+    """It was an internal error: what is refuted before there is a problem has no units of time."""
+    file = next(f for f in made if f.plans)
+    for i, plan in enumerate(file.plans):
+        members = {name: m for name, m in read_container(plan).items() if name != "manifest.json"}
+        head = next(n for n in ("overlap.json", "pipeline.json", "views.json", "plan.json") if n in members)
+        data = head_of(dict(members), head)
+        if "units" not in data:
+            continue
+        data["units"] = [u + 1 for u in data["units"]]
+        forged = write_container(None, {**members, head: canonical(data)})
+        plans = [*file.plans[:i], forged, *file.plans[i + 1 :]]
+        for chosen in range(len(plans)):
+            held = read_container(write_portfolio(None, plans, chosen))
+            found = require_known(held, "test").judge(held, Effort(), {})
+            assert found.verdict is Verdict.REFUTED
+        return
+    pytest.fail("no plan inside is in stages")
+
+
+@pytest.mark.parametrize("lie", ["bound", "cost", "memory"])
+def test_the_evaluation_says_what_is_not_true(lie: str, tmp_path: Path) -> None:
+    """A bound above the best, a cost that is not the plan's, a limit below what it holds."""
+    problem = next(p for p in PROBLEMS if p.memory is not None and "overlap" in p.flags)
+    path = tmp_path / "plan.spz"
+    _, answer = said([*problem.line(tmp_path), "--work-limit", "2M", "-o", str(path)])
+    scale, cost, bound = (int(str(answer[k])) for k in ("scale", "cost", "lower_bound"))
+    members = read_container(path)
+    good = compared(members, scale, cost, bound, BATCH)
+    assert good.wrong() == [] and accepted(path.read_bytes()) is not None
+    assert good.optimum is not None
+    wrong = {
+        "bound": compared(members, scale, cost, int(good.optimum * scale) + 1, BATCH),
+        "cost": compared(members, scale, cost - 1, bound, BATCH),
+        "memory": replace(good, limit=good.held - 1),
+    }[lie]
+    assert wrong.wrong() != []
+
+
+def test_every_kind_of_composed_file_is_forged(made: list[File]) -> None:
+    heads = {name for f in made for name in f.members if name.count("/") == 0 and name.endswith(".json")}
+    assert {"overlap.json", "views.json", "pipeline.json", "portfolio.json", "schedule.json", "least.json"} <= heads
