@@ -13,7 +13,7 @@ from composed_problems import BATCH
 from forgeries import head_of
 
 from shardproof.models.problem.claims import Verdict
-from shardproof.proofs.container.archive import read_container, write_container
+from shardproof.proofs.container.archive import MANIFEST, read_container, write_container
 from shardproof.proofs.container.canonical import canonical
 from shardproof.proofs.portfolio.file import write_portfolio
 from shardproof.verify.verbs.kinds import Effort, require_known
@@ -36,22 +36,19 @@ def test_no_forgery_is_accepted(made: list[File], number: int) -> None:
 
 def test_a_plan_that_is_refuted_early_refutes_the_file(made: list[File]) -> None:
     """It was an internal error: what is refuted before there is a problem has no units of time."""
-    file = next(f for f in made if f.plans)
-    for i, plan in enumerate(file.plans):
-        members = {name: m for name, m in read_container(plan).items() if name != "manifest.json"}
-        head = next(n for n in ("overlap.json", "pipeline.json", "views.json", "plan.json") if n in members)
-        data = head_of(dict(members), head)
-        if "units" not in data:
-            continue
-        data["units"] = [u + 1 for u in data["units"]]
-        forged = write_container(None, {**members, head: canonical(data)})
-        plans = [*file.plans[:i], forged, *file.plans[i + 1 :]]
-        for chosen in range(len(plans)):
-            held = read_container(write_portfolio(None, plans, chosen))
-            found = require_known(held, "test").judge(held, Effort(), {})
-            assert found.verdict is Verdict.REFUTED
-        return
-    pytest.fail("no plan inside is in stages")
+    file = next(f for f in made if f.plans and "views" in f.name)
+    i, members = next(
+        (i, dict(inner)) for i, inner in enumerate(map(read_container, file.plans)) if "views.json" in inner
+    )
+    del members[MANIFEST]
+    head = head_of(members, "views.json")
+    forged = write_container(None, {**members, "views.json": canonical({**head, "space": "complete,dtensor"})})
+    plans = [*file.plans[:i], forged, *file.plans[i + 1 :]]
+    for chosen in range(len(plans)):
+        held = read_container(write_portfolio(None, plans, chosen))
+        found = require_known(held, "test").judge(held, Effort(), {})
+        assert found.verdict is Verdict.REFUTED
+        assert any("vocabularies are for plans of the whole machine" in r.reason for r in found.results)
 
 
 @pytest.mark.parametrize("lie", ["bound", "cost", "memory"])
