@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import hashlib
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 from budgets import some_or_all
 from composed_files import compared, said
-from composed_forgeries import PROBLEMS, File, accepted, files, tally
+from composed_forgeries import PROBLEMS, File, accepted, files, lies, tally
 from composed_problems import BATCH
 from forgeries import head_of
 
@@ -73,3 +74,20 @@ def test_the_evaluation_says_what_is_not_true(lie: str, tmp_path: Path) -> None:
 def test_every_kind_of_composed_file_is_forged(made: list[File]) -> None:
     heads = {name for f in made for name in f.members if name.count("/") == 0 and name.endswith(".json")}
     assert {"overlap.json", "views.json", "pipeline.json", "portfolio.json", "schedule.json", "least.json"} <= heads
+
+
+@pytest.mark.parametrize("level", [0, 1])
+def test_a_latency_beyond_int64_of_what_never_moves(made: list[File], level: int) -> None:
+    """It was an OverflowError of the checker: nothing moves on a machine of one device, and yet its time was counted."""
+    file = next(f for f in made if f.name == "products3 1x2 --pipeline 2:2")
+    members = dict(file.members)
+    machine = head_of(members, "machine.json")
+    machine["level"][level]["latency"] = str(10**30)
+    members["machine.json"] = canonical(machine)
+    data = members["machine.json"]
+    assert isinstance(data, bytes)
+    head = {**head_of(members, "pipeline.json"), "machine_sha256": hashlib.sha256(data).hexdigest()}
+    forged = write_container(None, {**members, "pipeline.json": canonical(head)})
+    found = accepted(forged)
+    assert (found is None) == (level == 1)  # both stages are on one node
+    assert found is None or lies(forged, found) == []
