@@ -91,3 +91,27 @@ def test_a_latency_beyond_int64_of_what_never_moves(made: list[File], level: int
     found = accepted(forged)
     assert (found is None) == (level == 1)  # both stages are on one node
     assert found is None or lies(forged, found) == []
+
+
+def _refused(file: File, head: dict[str, object]) -> str:
+    """What is said of a pipelined plan with another `pipeline.json`."""
+    held = read_container(write_container(None, {**file.members, "pipeline.json": canonical(head)}))
+    found = require_known(held, "test").judge(held, Effort(), {})
+    return " ".join(r.reason for r in found.results if r.verdict is Verdict.REFUTED)
+
+
+def test_what_crosses_a_cut_lies_alike_on_both_sides(made: list[File]) -> None:
+    """The other even layout of the tensor behind the cut."""
+    file = next(f for f in made if f.name == "products3 1x4 --pipeline 2:2 15000")
+    head = head_of(dict(file.members), "pipeline.json")
+    tensor = head["cuts"][head["stages"][1][0] - 1][0]
+    row = next(r for r in head["stages"][1][3] if r[0] == tensor)
+    row[2][0], row[2][1] = row[2][1], row[2][0]
+    assert f"{tensor!r} has another layout than on the stage before" in _refused(file, head)
+
+
+def test_chunks_that_no_step_has_are_not_enumerated(made: list[File]) -> None:
+    file = next(f for f in made if f.name == "scales6 1x2 --pipeline 2:2:2")
+    head = head_of(dict(file.members), "pipeline.json")
+    head["interleaved"].append([2, 2, 9, [1] * (2 * 10**2)])
+    assert "2 times 9 chunks of" in _refused(file, head)
