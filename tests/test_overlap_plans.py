@@ -176,6 +176,7 @@ MUTANTS: tuple[tuple[str, Callable[[OverlapCertificate], OverlapCertificate]], .
     ("says otherwise", lambda c: replace(c, quantum=c.quantum * 2)),
     ("decided", lambda c: replace(c, choices=replace(c.choices, copies=c.choices.copies[1:]))),
     ("decided", lambda c: replace(c, choices=replace(c.choices, copies=(*c.choices.copies, c.choices.copies[0])))),
+    ("hash differs", lambda c: replace(c, chains=((), *c.chains[1:]))),
     ("hash differs", lambda c: replace(c, space=f"{c.space},dtensor")),
 )
 

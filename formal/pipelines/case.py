@@ -17,7 +17,7 @@ from ...models.pipelines.pieces import Part, Pieces
 from ...models.pipelines.views import view
 from ...models.pipelines.work import PER_SECOND
 from ...models.problem.selection_problem import SelectionProblem
-from ...models.text import InputError
+from ...models.text import Inapplicable, InputError
 from ..planning.simple import simple_plans
 from ..selection.model.clock import Clock
 from ..selection.relax_resources import relax_resources
@@ -278,7 +278,10 @@ def cases(job: Job, pairs: list[tuple[int, int]]) -> list[Case]:
                 f"{'x'.join(map(str, job.machine.hierarchy))}"
             )
         if p > job.division.units:
-            raise InputError(f"--pipeline: {job.graph.name} has {job.division.units} units, too few for {p} stages")
+            raise Inapplicable(
+                f"--pipeline: {job.graph.name} has {job.division.units} units, too few for {p} stages",
+                f"ask for {job.division.units} stages at most",
+            )
     return [Case(job, p, m) for p, m in pairs]
 
 

@@ -16,6 +16,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from fractions import Fraction
 
+from ...models.text import Inapplicable
 from ..selection.model.clock import Clock
 from .search import Searched
 
@@ -46,7 +47,13 @@ def planned_recomputed(
     tried: list[Tried] = []
 
     def attempt(k: int) -> int | None:
-        found = plan(",".join(names[:k]) if k else "none", clock.share(SHARE))
+        try:
+            found = plan(",".join(names[:k]) if k else "none", clock.share(SHARE))
+        except Inapplicable:  # what is computed again may join units, and leave too few for the stages
+            if k == 0:
+                raise
+            tried.append(Tried(k, n, None))
+            return None
         known[k] = found
         step = None if found.best is None else found.best.step
         tried.append(Tried(k, n, step))
@@ -67,5 +74,6 @@ def planned_recomputed(
             else:
                 high, most = middle, step
     fitting = [t for t in tried if t.step is not None]
-    best = min(fitting, key=lambda t: (t.step or 0, t.blocks)).blocks if fitting else tried[-1].blocks
+    last_known = next(t.blocks for t in reversed(tried) if t.blocks in known)
+    best = min(fitting, key=lambda t: (t.step or 0, t.blocks)).blocks if fitting else last_known
     return known[best], tuple(tried)

@@ -178,7 +178,7 @@ def carry_out_pipelined(
         cut = divide(made.graph, made.passes)
         where = request.space or default_space(request.machine)
         job = Job(made.graph, cut, request.machine, where, request.memory, request.without, request.overlap)
-        fits = [(p, m) for p, m in pairs if p <= cut.units]
+        fits = [(p, m) for p, m in pairs if p <= cut.units] or pairs  # what has too few units is refused there
         more = triples_of(request, fits, cut.units)
         return planned(job, fits, within, request.gap, tell or (lambda words: None), more, hold, insist)
 

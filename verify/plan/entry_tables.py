@@ -210,7 +210,7 @@ def movement_times(
         for rate, pair in zip(rates, zip(loads, phases, strict=True), strict=True)
         for f, n in zip(rate, pair, strict=True)
     ]
-    wide = sum(f * int(n.max(initial=0)) for f, n in terms) + whole >= _SAFE
+    wide = sum(f * max(1, int(n.max(initial=0))) for f, n in terms) + whole >= _SAFE
     total = np.zeros(loads[0].shape, dtype=object if wide else np.int64)
     for f, n in terms:
         total = total + f * n.astype(total.dtype)

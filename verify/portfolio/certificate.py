@@ -44,12 +44,12 @@ class Checked:
     @property
     def step(self) -> Fraction | None:
         """Seconds; None where there is no plan."""
-        return None if self.claim.cost is None else Fraction(self.claim.cost, self.scale)
+        return None if self.claim.cost is None or not self.scale else Fraction(self.claim.cost, self.scale)
 
     @property
     def bound(self) -> Fraction:
-        """Seconds that its checker established; 0 where that is nothing."""
-        return Fraction(max(0, self.claim.lower_bound or 0), self.scale)
+        """Seconds that its checker established; 0 where that is nothing: what is refuted early may have no scale."""
+        return Fraction(max(0, self.claim.lower_bound or 0), self.scale or 1)
 
 
 def check_portfolio(plans: Sequence[Checked], chosen: int) -> CheckResult:
