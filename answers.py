@@ -42,7 +42,7 @@ if TYPE_CHECKING:
 
 
 Limit = float | Literal["default"] | None
-"""Seconds of the wall; None: any number; "default": those of the function, and none where steps of work are given."""
+"""Wall-clock seconds; None: any number; "default": those of the function, and none where steps of work are given."""
 
 Status = Literal["optimal", "within-gap", "feasible", "infeasible"]
 

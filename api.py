@@ -96,7 +96,7 @@ def plan(
     any of their searches found is taken, and the claim is over all of these (`Plan.among`).  `best`: all of them that
     apply, and recomputation under a limit, but `without` some ("overlap", "stages", "submeshes", "rewrites",
     "recompute"); with `stages` alone `without` is as `pipeline` takes it.
-    `time_limit_s`: seconds of the wall for tables and search, None for any number; `work_limit`: steps of work instead
+    `time_limit_s`: wall-clock seconds for tables and search, None for any number; `work_limit`: steps of work instead
     (a million: about a second): the same plan on every machine.  `effort`: what counts where limit, `gap`, `space_name`
     are not given: "quick" (60 s, 3 %, one-per-level), "normal" (300 s, 0, the default space), "thorough" (3600 s).
 

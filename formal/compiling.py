@@ -16,7 +16,7 @@ __all__ = ["compiled_s", "monotonic", "njit"]
 
 
 class _Counted:
-    """Seconds of the wall in which something is being compiled, in whichever threads."""
+    """Wall-clock seconds in which something is being compiled, in whichever threads."""
 
     def __init__(self) -> None:
         # of a kind that a signal's handler may take again: it asks for the time too
@@ -37,7 +37,7 @@ class _Counted:
                 self._before += time.monotonic() - self._since
 
     def now(self) -> tuple[float, float]:
-        """(seconds of the wall, those of them that were spent compiling)."""
+        """(wall-clock seconds, those of them that were spent compiling)."""
         with self._lock:
             wall = time.monotonic()
             return wall, self._before + (wall - self._since if self._under_way else 0.0)
@@ -47,12 +47,12 @@ _counted = _Counted()
 
 
 def compiled_s() -> float:
-    """Seconds of the wall that this process has spent compiling."""
+    """Wall-clock seconds that this process has spent compiling."""
     return _counted.now()[1]
 
 
 def monotonic() -> float:
-    """Seconds of the wall from some moment on, without those spent compiling; never goes back."""
+    """Wall-clock seconds from some moment on, without those spent compiling; never goes back."""
     wall, compiling = _counted.now()
     return wall - compiling
 

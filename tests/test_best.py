@@ -97,7 +97,7 @@ def test_gains_are_over_placements_alone_and_reasons_name_no_option_that_nobody_
 ) -> None:
     assert run([*LINE[:-1], "--best", "--without", "stages", "-o", str(tmp_path / "p.spz")]) in (0, 5)
     said = capsys.readouterr().out
-    assert "% less than placements alone" in said and "--views" not in said and "--pipeline" not in said
+    assert "% less than placements alone" in said and "--submeshes" not in said and "--pipeline" not in said
     ten, nine = Candidate(b"", 10, 1, alone=True), Candidate(b"", 9, 1)
     graph = build("bert-tiny", 4)
     assert gains(Best(graph, (nine, ten), ())) == (", 10.0% less than placements alone", "")

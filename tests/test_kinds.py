@@ -125,7 +125,7 @@ def test_layouts_are_written_or_refused_by_name(
         assert code == 3 and "overlap" in error
         assert run([*words, "--layouts-only"]) == 0
     elif kind == "views":
-        assert code == 3 and "no operators on parts of a mesh" in error and "without --views" in error
+        assert code == 3 and "no operators on parts of a mesh" in error and "without --submeshes" in error
     elif kind in ("pipelined", "both") and target == "jax":
         assert code != 0 and "without --pipeline" in error
     else:

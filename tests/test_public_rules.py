@@ -13,6 +13,7 @@ import pytest
 from shardproof.models.rewrites.rule import Substitution
 from shardproof.models.sources.rules.axiom_meaning import axiom_substitutions
 from shardproof.models.sources.rules.axioms import check_term, parse_term, read_public_axioms
+from shardproof.models.sources.rules.files import read_public_rules
 from shardproof.models.sources.rules.formats import (
     PublicOperator,
     PublicRule,
@@ -20,7 +21,6 @@ from shardproof.models.sources.rules.formats import (
     RuleError,
     check_rules,
     parse_public_rules,
-    read_public_rules,
     write_public_rules,
 )
 from shardproof.models.sources.rules.meaning import Reading, reading_of, substitutions

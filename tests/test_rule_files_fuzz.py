@@ -20,12 +20,12 @@ import pytest
 from shardproof.models.rewrites.rule import SubstitutionError
 from shardproof.models.sources.rules.axiom_meaning import axiom_substitutions
 from shardproof.models.sources.rules.axioms import parse_public_axioms
+from shardproof.models.sources.rules.files import read_public_rules
 from shardproof.models.sources.rules.formats import (
     PublicRule,
     RuleError,
     check_rules,
     parse_public_rules,
-    read_public_rules,
 )
 from shardproof.models.sources.rules.meaning import reading_of, substitutions
 from shardproof.models.sources.rules.wire import decode_rules, encode_rules

@@ -21,7 +21,8 @@ from shardproof.formal.rewrites.prove import judge
 from shardproof.models.rewrites.eval import Difference, Evaluator, extents, input_types
 from shardproof.models.rewrites.index_arrays import Exact
 from shardproof.models.rewrites.rule import Pattern, Substitution, node
-from shardproof.models.sources.rules.formats import RuleError, parse_public_rules, read_public_rules, write_public_rules
+from shardproof.models.sources.rules.files import read_public_rules
+from shardproof.models.sources.rules.formats import RuleError, parse_public_rules, write_public_rules
 from shardproof.models.sources.rules.meaning import reading_of, substitutions
 from shardproof.proofs.rewrites.judgement import Proved, Refuted, Undecided
 from shardproof.verify.rewrites.soundness import check_substitution

@@ -20,7 +20,7 @@ from shardproof.models.rewrites.rule import Equal, Pattern, Substitution, node
 from shardproof.models.rewrites.shards import IllTyped
 from shardproof.models.sources.rules.axiom_meaning import axiom_substitutions
 from shardproof.models.sources.rules.axioms import read_public_axioms
-from shardproof.models.sources.rules.formats import read_public_rules
+from shardproof.models.sources.rules.files import read_public_rules
 from shardproof.models.sources.rules.meaning import reading_of, substitutions
 
 DATA = Path(__file__).parent / "data" / "rules"

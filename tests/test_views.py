@@ -1,4 +1,4 @@
-"""`plan --views`: branches beside each other on parts of the machine, against every choice of a second pricing, on ranks,
+"""`plan --submeshes`: branches beside each other on parts of the machine, against every choice of a second pricing, on ranks,
 and ways to break what is claimed.
 """
 
@@ -556,13 +556,13 @@ def reasons_of(data: bytes) -> str:
 def test_machines_without_views_are_refused_by_name(capsys: pytest.CaptureFixture[str], tmp_path) -> None:  # type: ignore[no-untyped-def]
     target = str(tmp_path / "v.spz")
     model = "dlrm:batch=8,tables=3,rows=20,width=4,bag=2,dense=6,bottom=8-4,top=16-8-1"
-    assert run(["plan", "mlp-unity", "--machine", "cloud-a100:2x2", "--views", "-o", target]) == 3
+    assert run(["plan", "mlp-unity", "--machine", "cloud-a100:2x2", "--submeshes", "-o", target]) == 3
     assert "no branches" in capsys.readouterr().err
-    assert run(["plan", model, "--machine", "cloud-a100:2x2", "--views", "--memory", "1GiB", "-o", target]) == 0
+    assert run(["plan", model, "--machine", "cloud-a100:2x2", "--submeshes", "--memory", "1GiB", "-o", target]) == 0
     capsys.readouterr()
     assert run(["check", target, "--json"]) == 0
     assert "1073741824" in capsys.readouterr().out
-    assert run(["plan", model, "--machine", "cloud-a100:2x2", "--views", "--memory", "2KiB", "-o", target]) == 0
+    assert run(["plan", model, "--machine", "cloud-a100:2x2", "--submeshes", "--memory", "2KiB", "-o", target]) == 0
     assert "submeshes: the fastest plan on submeshes holds" in capsys.readouterr().out
 
 
@@ -614,7 +614,7 @@ def test_a_limit_is_kept_to_the_byte() -> None:
 def test_from_the_command_line(capsys: pytest.CaptureFixture[str], tmp_path) -> None:  # type: ignore[no-untyped-def]
     target = str(tmp_path / "v.spz")
     model = "candle-uno:batch=16,tower=2,layers=1,width=512"
-    assert run(["plan", model, "--machine", "cloud-a100:2x2", "--views", "-o", target, "--json"]) == 0
+    assert run(["plan", model, "--machine", "cloud-a100:2x2", "--submeshes", "-o", target, "--json"]) == 0
     data = json.loads(capsys.readouterr().out)
     assert data["status"] == "optimal"
     assert data["cost"] / data["scale"] < data["whole_machine_lower_bound"]

@@ -353,7 +353,7 @@ def test_the_command(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None
         "--machine",
         "cloud-a100:1x3",
     ]
-    assert run(["plan", *model, "--views", "--json", "-o", target]) == 0
+    assert run(["plan", *model, "--submeshes", "--json", "-o", target]) == 0
     said = json.loads(capsys.readouterr().out)
     assert said["trained"] > 0 and "tied-backward" in said["assumptions"]
     assert said["cost"] / said["scale"] < said["whole_machine_lower_bound"]

@@ -12,7 +12,8 @@ from torch.utils._pytree import tree_flatten
 
 from shardproof.backends.execution.reference import run_graph
 from shardproof.models.program.graph import Role
-from shardproof.models.sources.torch.importer import Imported, convert
+from shardproof.models.sources.torch.context import Imported
+from shardproof.models.sources.torch.importer import convert
 from shardproof.models.sources.torch.program import build
 
 Made = tuple[nn.Module, object] | tuple[nn.Module, object, object]

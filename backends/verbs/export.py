@@ -118,7 +118,7 @@ NAMED: Final = 5
 @click.option(
     "--time-limit",
     type=SECONDS,
-    help="With --resolve, megatron or torchtitan: seconds of the wall for the search. [default: 300; none with "
+    help="With --resolve, megatron or torchtitan: wall-clock seconds for the search. [default: 300; none with "
     "--work-limit]",
 )
 @click.option(
@@ -250,7 +250,7 @@ def layouts_text(found: Opened, target: str, layouts_only: bool) -> Exported:
         case ViewsCertificate():
             raise InputError(
                 f"{found.place}: {target} has no operators on parts of a mesh, and this plan has: "
-                "plan the model without --views for what it can say"
+                "plan the model without --submeshes for what it can say"
             )
         case OverlapCertificate() as overlapped:
             plan, beside = placed_plan(overlapped), _order(overlapped, found.scale)

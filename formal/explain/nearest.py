@@ -79,7 +79,7 @@ def nearest_settings(publisher: Publisher, found: Opened, framework: str, clock:
     if not isinstance(plan, Plan) or plan.joint is not None:
         raise InputError(
             f"{found.place}: settings are compared with plans of one program on the whole machine; plan its model "
-            "without --joint, --views, --overlap and --pipeline"
+            "without --joint, --submeshes, --overlap and --pipeline"
         )
     cost, least = found.seconds
     planning, _ = problem_of(found, plan)

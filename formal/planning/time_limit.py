@@ -1,6 +1,6 @@
 """This module says what `--time-limit S` means, and how it is kept.
 
-    S              tables and search, from the start of the process on, in seconds of the wall
+    S              tables and search, from the start of the process on, in wall-clock seconds
     after it       writing and our own check of what was written; S ends earlier where these need it, so that everything
                    ends within 1.1 S + 10 s
     given up       what is still under way when only the end would fit (`Overdue`): what looks at no clock, and what
@@ -132,7 +132,7 @@ class TimeLimit:
     work: dict[str, int] = field(default_factory=dict)
     """Steps of work of the phases; about as many where several threads count."""
     load: float = 1.0
-    """Seconds of the wall per second of the processor while tables were built, the largest so far."""
+    """Wall-clock seconds per second of the processor while tables were built, the largest so far."""
     tables_s: float = 0.0
     """Seconds for the last tables."""
     check_s: float = 0.0
@@ -144,7 +144,7 @@ class TimeLimit:
     whole: TimeLimit | None = None
     """The limit that this is a part of, which has the check of what is found."""
     gone_s: float = 0.0
-    """Seconds of the wall that were over before."""
+    """Wall-clock seconds that were over before."""
 
     def __post_init__(self) -> None:
         self.limit_s = self.clock.wall.limit_s if self.clock.counts else self.clock.limit_s
@@ -157,7 +157,7 @@ class TimeLimit:
 
     @property
     def elapsed_s(self) -> float:
-        """Seconds of the wall since the start, without those in which kernels were compiled."""
+        """Wall-clock seconds since the start, without those in which kernels were compiled."""
         return (self.clock.wall if self.whole is None else self.clock).seconds()
 
     @property
@@ -196,12 +196,12 @@ class TimeLimit:
 
     @property
     def ends_s(self) -> float:
-        """Seconds of the wall that follow tables and search, but for the check."""
+        """Wall-clock seconds that follow tables and search, but for the check."""
         return 0.0 if self.whole is not None else self.slowness() * self._end_s
 
     @property
     def _left_s(self) -> float:
-        """Seconds of the wall until there is only time to write and to say what was found."""
+        """Wall-clock seconds until there is only time to write and to say what was found."""
         return self._latest_s - self.elapsed_s - self.slowness() * WRITING_S
 
     def rest(self, seconds: float) -> Clock:
@@ -260,7 +260,7 @@ class TimeLimit:
         return not self.begun or left < 0
 
     def slowness(self) -> float:
-        """Seconds of the wall per second of the processor, where there is something to measure."""
+        """Wall-clock seconds per second of the processor, where there is something to measure."""
         if self.whole is not None:
             return self.whole.slowness()
         wall, processor = monotonic() - self._begun, self.processor_s

@@ -237,6 +237,13 @@ def in_order(candidates: list[Candidate]) -> list[Candidate]:
 Progress = Callable[[str, int, int], None]
 
 
+def _enumeration(progress: Progress, pool: str) -> Callable[[int, int], None]:
+    def tell(done: int, total: int) -> None:
+        progress(f"enumerating {pool}", done, total)
+
+    return tell
+
+
 def generate(
     pools: Sequence[Pool], workers: int = 2, journal: Path | None = None, progress: Progress | None = None
 ) -> tuple[list[Proved], Report]:
@@ -245,7 +252,7 @@ def generate(
     found: dict[Candidate, None] = {}
     for pool in pools:
         e = Enumeration(pool)
-        e.run((lambda done, total, name=pool.name: progress(f"enumerating {name}", done, total)) if progress else None)  # type: ignore[misc]
+        e.run(_enumeration(progress, pool.name) if progress else None)
         found.update(dict.fromkeys(e.candidates()))
         report.graphs += e.counts.graphs
         report.classes += e.counts.classes

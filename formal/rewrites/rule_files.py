@@ -17,7 +17,7 @@ from ...models.files.input import regular
 from ...models.rewrites.rule import Substitution
 from ...models.sources.rules.axiom_meaning import axiom_substitutions
 from ...models.sources.rules.axioms import read_public_axioms
-from ...models.sources.rules.formats import read_public_rules
+from ...models.sources.rules.files import read_public_rules
 from ...models.sources.rules.meaning import reading_of, substitutions
 from ...models.sources.rules.parallel import figure_10, parallel_rules
 from ...models.text import InputError

@@ -224,7 +224,7 @@ def sensitivity_command(
     if not isinstance(plan, Plan):
         raise InputError(
             f"{plan_file}: has {parts_of(plan)}: its proof rests on several problems, and constants are moved in one; "
-            "give a plan made without --pipeline, --overlap and --views"
+            "give a plan made without --pipeline, --overlap and --submeshes"
         )
     if plan.joint is not None:
         raise InputError(
@@ -233,7 +233,7 @@ def sensitivity_command(
     if opened.published.among:
         raise InputError(
             f"{plan_file}: is the best of several plans, whose proofs are about several problems; give one that was "
-            "made without --pipeline, --overlap, --views and --joint"
+            "made without --pipeline, --overlap, --submeshes and --joint"
         )
     with Watch("testing constants") as watch:
         planning, x = problem_of(opened, plan)

@@ -205,9 +205,11 @@ class PlanOptions:
     "inside every forward and backward pass and the updates of a stage.",
 )
 @click.option(
-    "--views",
+    "--submeshes",
+    "--views",  # its name up to 0.1, for one version
+    "views",
     is_flag=True,
-    help="Let parallel branches run beside each other on disjoint parts of the machine where that is faster.",
+    help="Let parallel branches run beside each other on disjoint submeshes of the machine where that is faster.",
 )
 @click.option(
     "--joint",

@@ -62,7 +62,7 @@ CHECK_SHARE = 0.15
     show_default=True,
     help="Who looks for a schedule first: HiGHS, z3 or CP-SAT (extra [solvers]); the proof is native.",
 )
-@limit_options("Seconds of the wall, check included. Ctrl-C or SIGTERM ends the search early.", SCHEDULE_S)
+@limit_options("Wall-clock seconds, check included. Ctrl-C or SIGTERM ends the search early.", SCHEDULE_S)
 @click.option("--machine", help="With a graph: machine for times that nobody published; default: dgx-a100.")
 @output_option("-o", "--output", help="Write schedule and proof (.spz).", replaces_results=True)
 @output_option("--svg", help="Draw the schedule.")

@@ -42,7 +42,7 @@ alone_option = click.option(
 
 
 def limit_options(
-    help: str = "Seconds of the wall for tables and search; then the best answer known is checked and written. Ctrl-C "
+    help: str = "Wall-clock seconds for tables and search; then the best answer known is checked and written. Ctrl-C "
     "or SIGTERM ends them early, a second one everything.",
     default: float = DEFAULT_S,
 ) -> Callable[[Command], Command]:

@@ -1,4 +1,4 @@
-"""This module holds `plan --views` and `explain` of its plans: branches beside each other on parts of the machine."""
+"""`plan --submeshes`, and `explain` of its plans: branches beside each other on parts of the machine."""
 
 from __future__ import annotations
 

@@ -77,7 +77,7 @@ def plan_views(
         if not found:
             raise Inapplicable(
                 f"{graph.name} has no branches that could run beside each other on parts of {machine.name!r}",
-                "leave out --views",
+                "leave out --submeshes",
             )
         planning = build_views(base, found, views)
     except Inapplicable:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from .index_expressions import Call, Digit, Expression, Index, Most, Plus, Read, Times, Total, number, where
 from .meaning import Build, Join, Meaning, Part, Quotient, RankError
+from .nodes import AtLeast, Equal, Node
 from .polynomial import ONE
 from .row_parts import (
     P,
@@ -20,7 +21,6 @@ from .row_parts import (
     sizes,
     word,
 )
-from .rule import AtLeast, Equal, Node
 
 # ---- elementwise
 # ----------------------------------------------------------------------------------------------------------------------

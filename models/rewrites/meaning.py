@@ -11,8 +11,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from .index_expressions import Expression
+from .nodes import Condition, Node, SubstitutionError
 from .polynomial import ONE, Poly
-from .rule import Condition, Node, SubstitutionError
 
 
 @dataclass(frozen=True)

@@ -25,7 +25,7 @@ from . import parallel_rows as parallel
 from . import window_rows as windowed
 from .index_expressions import Plus, Times
 from .meaning import Auxiliary, Define, Floor, Join, Largest, Meaning, Part, Quotient, RankError, Row, Shrunk
-from .rule import Node
+from .nodes import Node
 
 ACTIVATIONS: Final = ("none", "relu", "sigmoid", "tanh")
 _ACT = (("activation", ACTIVATIONS),)
@@ -89,7 +89,7 @@ OPERATORS: Final = MappingProxyType({row.name: row for row in _ROWS})
 def meaning(node: Node, ranks: tuple[int, ...]) -> Meaning:
     """The row of an operator for operands of these ranks; `RankError` if they do not fit.
 
-    >>> from .rule import node as n
+    >>> from .nodes import node as n
     >>> m = meaning(n("matmul", -1, -2), (2, 2))
     >>> [str(s) for s in m.sizes], [str(c) for c in m.require]
     (['0.0', '1.1'], ['0.1 = 1.0'])

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from .index_expressions import Digit, Plus, Read, Total, where
 from .meaning import Auxiliary, Meaning, Quotient, RankError, Shrunk
+from .nodes import Divides, Equal, Node
 from .polynomial import ONE, Poly
 from .row_parts import P, at, axis_of, changed, coordinates, degree, moved, size, sizes
-from .rule import Divides, Equal, Node
 
 # ---- parallel operators
 # ---------------------------------------------------------------------------------------------------------------

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from .index_expressions import Call, Expression, Index, Read
 from .meaning import RankError
+from .nodes import Node
 from .polynomial import Poly
-from .rule import Node
 
 P = Poly.of
 

@@ -6,9 +6,9 @@ from __future__ import annotations
 
 from .index_expressions import Call, Digit, Expression, Most, Read, Times, Total, number, where
 from .meaning import Build, Define, Floor, Largest, Meaning, Quotient
+from .nodes import AtLeast, Condition, Node
 from .polynomial import ONE, Poly
 from .row_parts import P, activated, at, in_range, inverse, need_ranks, size, word
-from .rule import AtLeast, Condition, Node
 
 # ---- windows
 # ----------------------------------------------------------------------------------------------------------------------

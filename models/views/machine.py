@@ -20,7 +20,7 @@ def view_machine(machine: Machine, view: View) -> Machine:
     if machine.others:
         raise Inapplicable(
             f"machine {machine.name!r} has several classes of devices; views are priced on machines of one class",
-            "leave out --views, or take another machine",
+            "leave out --submeshes, or take another machine",
         )
     if view.divides_links(machine.hierarchy) and any(level.collectives for level in machine.levels):
         raise ValueError(

@@ -2,7 +2,7 @@
 clock.  Neither enters a certificate.
 
 One clock is made where a command begins and handed down; every phase gets a part of it (`share`, `at_most`), and a part
-is over when the whole is.  So a limit counts from the first line on, in seconds of the wall but those in which kernels
+is over when the whole is.  So a limit counts from the first line on, in wall-clock seconds but those in which kernels
 are compiled (`formal.compiling`), and ending the whole (Ctrl-C) ends whatever is at work.
 
 A limit of work counts steps instead, the same on every machine however busy, so that equal input and equal limit give
@@ -61,7 +61,7 @@ RESOURCES: Final = 5
 
 @dataclass(frozen=True)
 class Allowance:
-    """What a solver in another process may take: seconds of the wall (None: any number), and steps of work where work
+    """What a solver in another process may take: wall-clock seconds (None: any number), and steps of work where work
     is counted.
     """
 

@@ -317,3 +317,11 @@ class _Writer:
             shape = self.graph.tensor(name).shape
             self.tensors[alias.stored] = replace(t, source_shape=None if shape == t.shape else shape)
         return alias.stored
+
+
+def digits_and_tensors(graph: Graph) -> tuple[Graph, dict[str, str]]:
+    """The graph with reshapes removed where digits allow it, and the tensor that holds every result."""
+    if graph.state or not any(is_view(op) for op in graph.operators):
+        return graph, {t: t for t in graph.outputs}
+    done = split_digits(graph)
+    return done.graph, dict(zip(graph.outputs, done.graph.outputs, strict=True))

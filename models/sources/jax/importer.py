@@ -34,7 +34,9 @@ from ..numpy.array import TracedArray
 from ..numpy.recorder import Recorder, TraceError, own_error
 from ..numpy.trace import digits_of
 from ..patterns.recognise import recognise
+from . import handlers
 from .ir import Module, holds, text
+from .loops import loop
 from .operators import Machine
 from .original import Argument, Lowered, original_of
 
@@ -80,13 +82,14 @@ def graph_of(
     function, lowered, module, names, kept = _lowered(place, function, arguments)
     if original is not None:
         zeros = not holds(module, "stablehlo.convolution")
-        original(original_of(place, name, function, arguments, lowered, names, zeros))
+        original(original_of(place, name, function, arguments, lowered, names, graph_of, zeros))
     recorder = Recorder(name)
     arrays = [
         TracedArray.of(recorder, recorder.input(n, shape, dtype, Role.PARAMETER if stored else Role.INPUT))
         for n, shape, dtype, stored in names
     ]
-    machine = Machine(recorder, {text(f.operation, "sym_name"): f.operation for f in module.body.operations})
+    functions = {text(f.operation, "sym_name"): f.operation for f in module.body.operations}
+    machine = Machine(recorder, functions, handlers.HANDLERS, loop)
     try:
         results = machine.call("main", arrays)
     except Exception as error:

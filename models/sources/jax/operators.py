@@ -48,10 +48,15 @@ class Value:
 
 
 class Machine:
-    """Carries out the functions of a module; `place` is what runs now, for messages."""
+    """Carries out the functions of a module by `handlers`, operator name -> what it does, and `loop`, what becomes of a
+    `stablehlo.while` as a whole; `place` is what runs now, for messages.
+    """
 
-    def __init__(self, recorder: Recorder, functions: Mapping[str, Op]) -> None:
+    def __init__(
+        self, recorder: Recorder, functions: Mapping[str, Op], handlers: Mapping[str, Handler], loop: Loop
+    ) -> None:
         self.recorder, self.functions, self.place, self.within = recorder, functions, "main", ""
+        self.handlers, self.loop = handlers, loop
         self.watch: Watch | None = None
 
     def call(self, name: str, arguments: Sequence[Array]) -> list[Array]:
@@ -88,9 +93,7 @@ class Machine:
             return self.turns(op, operands, held)
         if name in ("stablehlo.composite", "stablehlo.custom_call"):
             name = f"{name} {text(op, 'name' if name.endswith('composite') else 'call_target_name')}"
-        from .handlers import HANDLERS
-
-        handler = HANDLERS.get(name)
+        handler = self.handlers.get(name)
         if handler is None:
             self.recorder.unsupported.setdefault(name, []).append((_line(op) or self.within).strip() or "main")
             return [Value(self.stand_in(r.type)) for r in op.results]
@@ -122,9 +125,7 @@ class Machine:
         """A loop: one operator where its turns do all the same (`loops`), else turn by turn, where its condition
         depends on no argument.
         """
-        from .loops import loop
-
-        if (made := loop(self, op, operands, held)) is not None:
+        if (made := self.loop(self, op, operands, held)) is not None:
             return made
         before, self.watch = self.watch, None
         made = self._turn_by_turn(op, operands, held)
@@ -270,6 +271,9 @@ def stretched(value: Value) -> Value:
 
 
 Handler = Callable[[Machine, Op, list[Value]], list[Value]]
+
+Loop = Callable[[Machine, Op, list[Value], dict[Result, Value]], list[Value] | None]
+"""Results of a loop as one operator, None where its turns differ; the last argument: values around it."""
 
 
 def summed_in(m: Machine, op: Op, operand: Value) -> Array:

@@ -12,6 +12,7 @@ from typing import Final, Protocol, cast
 
 import numpy as np
 
+from ...program.graph import Graph
 from ..building.original import Original, Parts, Undefined, Values
 
 Argument = tuple[str, tuple[int, ...], str, bool]
@@ -70,6 +71,10 @@ def watched(name: str) -> Iterator[None]:
                 shell.communicate("\n")
 
 
+GraphOf = Callable[[str, str, Callable[..., object], Sequence[object], bool, Callable[[Original], None] | None], Graph]
+"""`importer.graph_of`."""
+
+
 def original_of(
     place: str,
     name: str,
@@ -77,9 +82,11 @@ def original_of(
     arguments: Sequence[object],
     lowered: Lowered,
     names: Sequence[Argument],
+    graph_of: GraphOf,
     zeros: bool = True,
 ) -> Original:
-    """The function as JAX runs it; `names`: the leaves of its arguments in order, read or not; `zeros`: see `Original`
+    """The function as JAX runs it; `names`: the leaves of its arguments in order, read or not;
+    `graph_of`: the importer, which the parts of the function go through once more; `zeros`: see `Original`
     (XLA's convolutions skip the zeros of padding, and make groups with zeros).
     """
     import jax
@@ -124,8 +131,6 @@ def original_of(
         return {names[k][0]: np.asarray(g) for k, g in zip(stored, slopes, strict=True)}
 
     def parts() -> Parts:
-        from .importer import graph_of
-
         labels = list[str]()
         every = _every(function, arguments, labels)
         held: list[Original] = []

@@ -19,6 +19,7 @@ from typing import Final
 
 import numpy as np
 
+from ..building.digits import digits_and_tensors
 from ..building.original import Parts, Undefined, Values
 from .array import TracedArray
 from .program import ArraySpec
@@ -182,8 +183,6 @@ def parts_of(program: Callable[..., object], specs: Mapping[str, ArraySpec], run
     """The program with every expression as an output; `run` calls a function on arrays, as the program is run.  Raises
     `Undefined`, and what the trace raises.
     """
-    from .trace import digits_and_tensors
-
     if not isinstance(program, FunctionType):
         raise Undefined("it is no function that is written with def")
     linecache.checkcache(program.__code__.co_filename)

@@ -24,8 +24,7 @@ import numpy as np
 import numpy.typing as npt
 
 from ...program.graph import Graph, GraphError, Role
-from ..building.digits import split_digits
-from ..building.digits_cuts import is_view
+from ..building.digits import digits_and_tensors
 from ..building.original import Original
 from ..building.python_file import load_object
 from . import backward as numpy_trace_backward
@@ -156,14 +155,6 @@ def _results(returned: object) -> list[TracedArray]:
 def digits_of(graph: Graph) -> Graph:
     """The graph with reshapes removed where digits allow it."""
     return digits_and_tensors(graph)[0]
-
-
-def digits_and_tensors(graph: Graph) -> tuple[Graph, dict[str, str]]:
-    """The graph of `digits_of`: reshapes removed where digits allow it; the tensor that holds every result."""
-    if graph.state or not any(is_view(op) for op in graph.operators):
-        return graph, {t: t for t in graph.outputs}
-    done = split_digits(graph)
-    return done.graph, dict(zip(graph.outputs, done.graph.outputs, strict=True))
 
 
 __all__ = [

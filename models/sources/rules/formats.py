@@ -17,7 +17,6 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Final
 
 from ...files.json_text import JsonError, parse_json
@@ -186,23 +185,6 @@ class PublicRule:
             f"right-hand input{'s' if len(self.unbound) > 1 else ''} {names} not bound on the left; the rule cannot "
             f"be applied without supplying that tensor"
         )
-
-
-def read_public_rules(path: Path | str) -> tuple[PublicRule, ...]:
-    """The rules of a file: JSON (FlexFlow, TASO decoded) or TASO's protobuf.  Raises `RuleError` naming the file or
-    the rule.
-    """
-    path = Path(path)
-    data = path.read_bytes()
-    try:
-        text = data.decode("utf-8")
-    except UnicodeDecodeError:
-        text = None
-    if text is None or path.suffix == ".pb":
-        from .wire import decode_rules
-
-        return check_rules(decode_rules(data, path.name))
-    return parse_public_rules(text, path.name)
 
 
 def parse_public_rules(text: str, place: str = "rule file") -> tuple[PublicRule, ...]:

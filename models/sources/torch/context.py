@@ -16,10 +16,11 @@ from typing import Final
 import numpy as np
 import numpy.typing as npt
 
-from ...program.graph import GraphError
+from ...program.graph import Graph, GraphError
 from ...program.index import Access, Affine, Axis
 from ...program.operators import Value
 from ..building.builder import Builder
+from ..building.digits import Digits
 from ..building.exact import INTEGERS, as_real, wrapped
 from ..building.flat import Flat, Named, Unsupported, letters
 from ..building.intervals import Interval, inside, interval
@@ -333,3 +334,22 @@ DTYPES: Final = frozenset(
     {"float64", "float32", "bfloat16", "float16", "int64", "int32", "int16", "int8", "uint8", "bool"}
 )
 """PyTorch element types that we have, under the same names."""
+
+
+@dataclass(frozen=True)
+class Imported:
+    """An imported program.
+
+    `where`: operator -> FX node it came from.  `stated`: graph input -> contents it must have (constants of the
+    program).  `digits`: what became of reshapes and transposes.  `patterns`: (pattern, operator) for compositions that
+    became one function.  `notes`: what was done to the model, in words.  `results`: which of the program's
+    results the outputs of the graph are.
+    """
+
+    graph: Graph
+    where: Mapping[str, str]
+    stated: Mapping[str, Constant]
+    digits: Digits
+    patterns: tuple[tuple[str, str], ...]
+    notes: tuple[str, ...] = ()
+    results: tuple[int, ...] = ()

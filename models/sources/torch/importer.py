@@ -14,7 +14,7 @@ input `constant.*` whose contents are in `Imported.stated`.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Final
 
@@ -23,7 +23,7 @@ from ...program.index import Axis, Combine, access
 from ...program.operators import Operator
 from ..building.attention import with_fused_gradients
 from ..building.builder import Builder
-from ..building.digits import Digits, split_digits
+from ..building.digits import split_digits
 from ..building.flat import Unsupported, check_extents, used
 from ..building.original import Original, not_run
 from ..building.slots import Places, slotted
@@ -54,7 +54,7 @@ from . import strided as torch_strided
 from . import transposed as torch_transposed
 from . import window as torch_window
 from .constants import emit
-from .context import DTYPES, Constant, Context, Handler, Node, Ref, TorchError, flat_error
+from .context import DTYPES, Context, Handler, Imported, Node, Ref, TorchError, flat_error
 from .fold import Folder
 from .layout import without_elements
 from .original import original_of
@@ -98,25 +98,6 @@ HANDLERS: Final[Mapping[str, Handler]] = MappingProxyType(
     }
 )
 """ATen operator, without overload -> what converts it."""
-
-
-@dataclass(frozen=True)
-class Imported:
-    """An imported program.
-
-    `where`: operator -> FX node it came from.  `stated`: graph input -> contents it must have (constants of the
-    program).  `digits`: what became of reshapes and transposes.  `patterns`: (pattern, operator) for compositions that
-    became one function.  `notes`: what was done to the model, in words.  `results`: which of the program's
-    results the outputs of the graph are.
-    """
-
-    graph: Graph
-    where: Mapping[str, str]
-    stated: Mapping[str, Constant]
-    digits: Digits
-    patterns: tuple[tuple[str, str], ...]
-    notes: tuple[str, ...] = ()
-    results: tuple[int, ...] = ()
 
 
 def _untrained(exported: ExportedProgram) -> frozenset[str]:
@@ -203,7 +184,7 @@ def _original(spec: str, batch: int | None, program: Program, found: Imported, p
     if places is not None:
         return not_run("PyTorch", "its experts have places, which the program's have not")
     make = saved_module if spec.endswith(".pt2") else made_by
-    return original_of(program, found.results, lambda: make(spec, batch))
+    return original_of(program, found.results, lambda: make(spec, batch), convert)
 
 
 def import_torch(spec: str, batch: int | None = None, attention: bool = True) -> Imported:

@@ -48,5 +48,5 @@ def load_module(
     found = convert(program)
     for note in found.notes:
         tell(note)
-    original(original_of(program, found.results, lambda: (model, inputs)))
+    original(original_of(program, found.results, lambda: (model, inputs), convert))
     return carried(with_gradients(found, attention, trained), found.stated)

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from ..building.original import Original, Undefined, Values
+from .context import Imported
 from .parts import parts_of
 from .program import Program, example
 
@@ -21,9 +22,14 @@ if TYPE_CHECKING:
     import torch
 
 
-def original_of(program: Program, results: Sequence[int], factory: Callable[[], object]) -> Original:
+def original_of(
+    program: Program,
+    results: Sequence[int],
+    factory: Callable[[], object],
+    convert: Callable[[Program], Imported],
+) -> Original:
     """The module that `factory` describes, as PyTorch runs it; `results`: which of the tensors that it returns are the
-    outputs of the graph.
+    outputs of the graph; `convert`: the importer.
     """
     import torch
 
@@ -86,7 +92,12 @@ def original_of(program: Program, results: Sequence[int], factory: Callable[[], 
         return {n: _array(g) for n, g in zip(names, slopes, strict=True) if g is not None}
 
     return Original(
-        f"PyTorch {torch.__version__.partition('+')[0]}", run, gradients, lambda: parts_of(program), False, corners=True
+        f"PyTorch {torch.__version__.partition('+')[0]}",
+        run,
+        gradients,
+        lambda: parts_of(program, convert),
+        False,
+        corners=True,
     )
 
 

@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import copy
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
@@ -14,6 +14,7 @@ import numpy as np
 
 from ..building.original import Parts, Undefined, Values
 from ..building.stated import carried
+from .context import Imported
 from .program import Program
 from .reader import Reader
 
@@ -22,14 +23,12 @@ if TYPE_CHECKING:
     from torch.fx import Node as FxNode
 
 
-def parts_of(program: Program) -> Parts:
+def parts_of(program: Program, convert: Callable[[Program], Imported]) -> Parts:
     """The program with every value that another operator reads as an output.  Raises `Undefined` for values that are
-    not at hand, `TorchError` for what is not imported so.
+    not at hand, `TorchError` for what is not imported so.  `convert`: the importer.
     """
     import torch
     from torch.export.graph_signature import InputKind
-
-    from .importer import convert
 
     exported = _opened(program.exported)
     found = convert(replace(program, exported=exported))

@@ -12,9 +12,10 @@ products over all turns at once, of what the reverse loop leaves of every turn.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from math import prod
+from typing import NamedTuple
 
 from ...program.graph import Graph, GraphError, Role, Tensor
 from ...program.index import Access, Affine, Axis, access
@@ -77,12 +78,22 @@ def _order(read: Access, axes: Sequence[Axis]) -> list[object]:
     return [(i.offset, i.whole, sorted((c, extent[n]) for n, c in i.terms if extent[n] > 1)) for i in read.index]
 
 
+class Rules(NamedTuple):
+    """How a body is differentiated: inputs of an operator that carry a gradient (None: it has no rule), and what it
+    contributes to them.
+    """
+
+    positions: Callable[[Operator], tuple[int, ...] | None]
+    differentiate: Callable[[Backward, Operator], None]
+
+
 @dataclass
 class _Reverse:
     """One loop, and where it stands in the reverse pass."""
 
     b: Backward
     op: Operator
+    rules: Rules
 
     def __post_init__(self) -> None:
         self.body = self.b.graph.body(self.op)
@@ -231,13 +242,11 @@ class _Reverse:
 
     def _differentiated(self, wanted: Sequence[int], values: dict[str, Access]) -> Backward:
         """The reverse pass through the body."""
-        from .rules import differentiate, positions
-
         b, body = self.b, self.body
         starts = {*self.carried, *(self.given[j].name for j in wanted)}
         active = {n for n in starts if body.tensor(n).dtype.startswith(("float", "bfloat"))}
         for step in body.operators:
-            carrying = positions(step)
+            carrying = self.rules.positions(step)
             if carrying is None and any(a.tensor in active for a in step.inputs):
                 raise GraphError(f"operator {self.op.name!r}", f"its body's {step.function} has no derivative here")
             floats = body.tensor(step.output.tensor).dtype.startswith(("float", "bfloat"))
@@ -256,7 +265,7 @@ class _Reverse:
             if step.output.tensor in active:
                 inner.finish(step.output.tensor)
             if step.output.tensor in inner.gradient:
-                differentiate(inner, step)
+                self.rules.differentiate(inner, step)
         for t in self.given:
             if t.name in active:
                 inner.finish(t.name)
@@ -393,6 +402,6 @@ def _matched(reader: Operator, axes: Sequence[Axis], read: Access) -> dict[str, 
     return out
 
 
-def loop(b: Backward, op: Operator) -> None:
-    """Gradients of carries, slices and constants of a scan."""
-    _Reverse(b, op).run()
+def loop(b: Backward, op: Operator, rules: Rules) -> None:
+    """Gradients of carries, slices and constants of a scan; `rules`: those of its body."""
+    _Reverse(b, op, rules).run()

@@ -32,7 +32,7 @@ from .attention import attention
 from .backward import Backward
 from .contributions import Pending
 from .indexed import INDEXED
-from .loops import loop, part_read
+from .loops import Rules, loop, part_read
 from .maps import MAP_RULES, differentiate_map, map_positions
 from .merged import with_merged_positions
 from .products import parallel, product_rule, summed
@@ -294,6 +294,11 @@ def _update(b: Backward, op: Operator) -> None:
         pull(b, replace(op, axes=part, inputs=(op.inputs[0], moved), output=access(inside, *out)), 1, inside)
 
 
+def _loop(b: Backward, op: Operator) -> None:
+    """A scan, whose body has the rules of any graph."""
+    loop(b, op, Rules(positions, differentiate))
+
+
 RULES: Final[Mapping[str, Rule]] = MappingProxyType(
     {
         "product": product_rule,
@@ -313,7 +318,7 @@ RULES: Final[Mapping[str, Rule]] = MappingProxyType(
         "local_response": _window,
         **INDEXED,
         "attention": attention,
-        "scan": loop,
+        "scan": _loop,
     }
 )
 """Function -> rule, for functions that are no maps."""
