@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Literal
 from shardproof.models.communication.shardings import PlanShardings, plan_shardings
 from shardproof.models.layout.placement import Placement
 from shardproof.models.layout.sharding import Sharding
-from shardproof.models.layout.view import View
+from shardproof.models.layout.submesh import Submesh
 from shardproof.models.machine.machine import Machine
 from shardproof.models.program.graph import Graph
 from shardproof.models.text import InputError
@@ -58,7 +58,7 @@ class NoPlan(ValueError):
 @dataclass(frozen=True, eq=False)
 class Plan:
     """A checked plan, whatever its parts: placements on the machine or on submeshes, a rewritten program, stages and
-    micro-batches, redistributions beside operators.  `opened`: what its file holds and what the checker said of it.
+    micro-batches, reshardings beside operators.  `opened`: what its file holds and what the checker said of it.
 
     >>> made = plan("mlp-unity", "localhost:4", batch=64)
     >>> made.status, made.cost_s == made.lower_bound_s
@@ -152,12 +152,12 @@ class Plan:
     @property
     def placements(self) -> Mapping[str, Placement]:
         """Operator -> placement matrix, on the machine, its stage or its submesh."""
-        from shardproof.formal.explain.differing import placed
+        from shardproof.formal.explain.differing import placement_table
 
-        return {name: placement for name, (placement, _) in placed(self.opened.held).items()}
+        return {name: placement for name, (placement, _) in placement_table(self.opened.held).items()}
 
     @property
-    def views(self) -> Mapping[str, View | None]:
+    def views(self) -> Mapping[str, Submesh | None]:
         """Operator -> the submesh that it runs on; None: the whole machine, or its stage."""
         return {name: placement.view for name, placement in self.placements.items()}
 
@@ -217,11 +217,11 @@ class Plan:
         self, operator: str, placement: str, time_limit_s: Limit = "default", work_limit: int | None = None
     ) -> Deviation:
         """The best plan in which an operator is placed as told (`"b over nodes, h over 2 of gpus"`), against this."""
-        from shardproof.formal.explain.deviation import forced
+        from shardproof.formal.explain.deviation import best_with
         from shardproof.formal.planning.strategy import parse_config
 
         config = parse_config(placement, tuple(level.name for level in self.machine.levels))
-        return forced(self._planning, self._solution, operator, config, _clock(time_limit_s, work_limit))
+        return best_with(self._planning, self._solution, operator, config, _clock(time_limit_s, work_limit))
 
     def ranks(self, operator: str) -> Constraints:
         """What each rank reads and writes at an operator, as formulas in the process coordinates."""
@@ -279,7 +279,7 @@ class Plan:
         """
         from shardproof.formal.explain.explain import explain
         from shardproof.formal.planning.remarks import remarks
-        from shardproof.formal.report.page import Shown, plan_page
+        from shardproof.formal.report.page import PageSubject, plan_page
         from shardproof.formal.report.parts import parts_page
         from shardproof.models.files.output import check_target, write_file
 
@@ -290,7 +290,7 @@ class Plan:
             said = remarks(self._planning, self._solution, clock=_clock(time_limit_s, work_limit))
             clock = _clock(time_limit_s, work_limit)
             found = explain(self._planning, self._solution, self._alone.certificate, clock=clock)
-            page = plan_page(Shown(self._alone, self.opened.published, found, said))
+            page = plan_page(PageSubject(self._alone, self.opened.published, found, said))
         if target is not None:
             write_file(target, page.encode())
         return page
@@ -315,19 +315,19 @@ class Plan:
     def run(self, seed: int = 0, timeout_s: float = 600.0) -> Run:
         """Execute the plan on virtual ranks in this process, with random inputs, and compare with one process."""
         from shardproof.backends.execution.any_plan import execute
-        from shardproof.backends.execution.comparison import allowed
+        from shardproof.backends.execution.comparison import tolerance_of
         from shardproof.backends.execution.conditioning import compare
         from shardproof.backends.execution.consent import check_consent
         from shardproof.backends.execution.reference import random_inputs, run_graph
 
-        held, graph = self.opened.held, self.opened.asked
+        held, graph = self.opened.held, self.opened.user_graph
         check_consent(self.graph)
         arrays = random_inputs(graph, seed, "float64")
         ended = execute(held, self.opened.scale, arrays, timeout_s)
-        found = compare(graph, arrays, ended.outputs, run_graph(graph, arrays), allowed(["float64"]))
+        found = compare(graph, arrays, ended.outputs, run_graph(graph, arrays), tolerance_of(["float64"]))
         undetermined = tuple(name for name, _, _ in found.undetermined)
         moved = len(ended.traffic)
-        return Run(ended.outputs, found.worst, found.equal, moved, ended.mismatched, undetermined)
+        return Run(ended.outputs, found.worst, found.equal, moved, ended.mismatches, undetermined)
 
     def trainer(
         self,
@@ -370,7 +370,7 @@ class Plan:
             resume=None if resume is None else Path(resume),
         )
         held, scale = self.opened.held, self.opened.scale
-        return Trainer(repeatable(held, scale, Options(stored=begun.stored)), begun, timeout_s)
+        return Trainer(repeatable(held, scale, Options(stored=begun.has_graph_types)), begun, timeout_s)
 
     def save(self, path: Path | str, force: bool = False) -> None:
         """Write the `.spz` file.  Raises `OutputError` where something else than a plan stands, unless `force`."""

@@ -91,7 +91,7 @@ def plan(
     with the library of rules that comes along or the files `rules` in its place, tried `rewrite_rounds` times, up to
     `rewrite_nodes` operators added.
     `compare`: run what is imported beside the program that it came from, and refuse it where they differ.
-    `views`: branches beside each other on submeshes, in forward passes and training steps.  `overlap`: redistributions
+    `views`: branches beside each other on submeshes, in forward passes and training steps.  `overlap`: reshardings
     beside operators.  `stages`: of a training step, as `pipeline` takes them.  Of several freedoms the best plan that
     any of their searches found is taken, and the claim is over all of these (`Plan.among`).  `best`: all of them that
     apply, and recomputation under a limit, but `without` some ("overlap", "stages", "submeshes", "rewrites",
@@ -102,7 +102,7 @@ def plan(
 
     Raises `NoPlan`, `InputError`, and the errors of the frontends.
     """
-    from shardproof.formal.explain.bars import with_bars
+    from shardproof.formal.explain.error_bounds import with_error_bounds
     from shardproof.formal.joint.request import carry_out_jointly
     from shardproof.formal.pipelines.request import pipeline_request
     from shardproof.formal.planning.layouts import TensorLayouts
@@ -132,7 +132,7 @@ def plan(
     if best:
         request, freedoms = everything(request, without, stages)
     if freedoms.several(request):
-        found = Searches(request, freedoms, limit).run()
+        found = Searches(request, freedoms, limit).search_all()
         if (data := found.data()) is None:
             why = "; ".join(f"{x.part}: {x.why}" for x in found.left_out)
             raise NoPlan(f"{graph.name}: no plan was found ({why}); more time or memory may help", infeasible=False)
@@ -149,7 +149,7 @@ def plan(
         planned = carry_out(request, limit).planned
         if planned.plan is None:
             raise _no_plan(planned.planning, planned.answer.certificate)
-        made = with_bars(planned)
+        made = with_error_bounds(planned)
     if made is None:
         raise NoPlan(f"{graph.name}: no joint plan found within the time limit; give it more time", infeasible=False)
     return _answer(write_plan(None, made))
@@ -180,7 +180,7 @@ def pipeline(
     """A training step cut into stages, each with placements of its own on an equal part of the machine, checked.
 
     `stages`: "auto", or "P:M" for P stages and M micro-batches, or "P:M:V" with V chunks of the model on every stage;
-    `interleave`: with "auto" or "P:M", up to so many chunks are tried and in the claim; `overlap`: redistributions run
+    `interleave`: with "auto" or "P:M", up to so many chunks are tried and in the claim; `overlap`: reshardings run
     beside operators inside every forward and backward pass and the updates of a stage; `strategy`: a framework's
     settings (stages, tensor, context and data parallel degrees, micro-batches), as a file or as text, whose best
     completion is taken instead of the best plan, beside the bound of all plans; the other arguments are those of
@@ -234,7 +234,7 @@ def audit(
     text ("FULL_SHARD").  `carry`: take it to the operators that its own are joined to, instead of leaving those to the
     solver; `effort` as for `plan`, but for the space.  What is said was accepted by the checker.
     """
-    from shardproof.formal.explain.request import AuditRequest, carry_out_audit, confirmed
+    from shardproof.formal.explain.request import AuditRequest, carry_out_audit, is_confirmed
     from shardproof.formal.verbs.combinations import AUDIT
     from shardproof.front_door import FrontDoor
 
@@ -245,7 +245,7 @@ def audit(
     given = _strategy(strategy, graph, target)
     request = AuditRequest(graph, target, given, where, _bytes(memory), carry, engine, share)
     report = carry_out_audit(request, limit)
-    if not confirmed(FrontDoor(), report):
+    if not is_confirmed(FrontDoor(), report):
         raise RuntimeError("our own checker did not confirm the audit; please report it")
     return report
 
@@ -329,18 +329,18 @@ def _pipelined(graph: Graph, asked: PipelineRequest, settings: Settings | None, 
 
 
 def _with_views(request: PlanRequest, limit: TimeLimit) -> bytes:
-    from shardproof.formal.views.request import carry_out_on_views
-    from shardproof.proofs.views.file import write_views
+    from shardproof.formal.views.request import carry_out_on_submeshes
+    from shardproof.proofs.views.file import write_submesh_plan
 
-    found = carry_out_on_views(request, limit)
+    found = carry_out_on_submeshes(request, limit)
     if found.certificate is None:
         raise NoPlan(f"{found.graph.name}: no plan found within the time limit; give it more time", infeasible=False)
-    return write_views(None, found.certificate)
+    return write_submesh_plan(None, found.certificate)
 
 
 def _overlapped(request: PlanRequest, limit: TimeLimit) -> bytes:
     from shardproof.formal.overlap.request import carry_out_overlapped
-    from shardproof.formal.overlap.search import Unfit
+    from shardproof.formal.overlap.search import NothingFits
     from shardproof.front_door import FrontDoor
     from shardproof.proofs.overlap.file import write_overlap
 
@@ -348,7 +348,7 @@ def _overlapped(request: PlanRequest, limit: TimeLimit) -> bytes:
     if found is None:
         raise NoPlan(f"{request.graph.name}: no plan found within the time limit; give it more time", infeasible=False)
     data = write_overlap(None, found.certificate())
-    if isinstance(found, Unfit) and FrontDoor().read(data).published.verdict is Verdict.PROVED:
+    if isinstance(found, NothingFits) and FrontDoor().read(data).published.verdict is Verdict.PROVED:
         raise NoPlan(f"{request.graph.name}: proved that no plan fits {request.memory} bytes in any order", True)
     return data
 
@@ -413,7 +413,7 @@ def _graph(
     for original in taken:
         from shardproof.front_door import FrontDoor
 
-        _tell(FrontDoor().compared(graph, original, compare, trained).words)
+        _tell(FrontDoor().compare_import(graph, original, compare, trained).words)
     return graph
 
 

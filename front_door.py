@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from shardproof.models.sources.building.original import Comparison, Original
     from shardproof.proofs.collective_programs.certificate import ReductionCertificate
     from shardproof.proofs.joint.books import Book
-    from shardproof.proofs.plan.bars import Bars
+    from shardproof.proofs.plan.error_bounds import ErrorBounds
     from shardproof.proofs.publishing.publisher import Among, AnyPlan, Nearest, Opened, Published, Restricted
     from shardproof.proofs.rewrites.library import Library
     from shardproof.verify.verbs.kinds import Effort, Judged
@@ -64,30 +64,30 @@ class FrontDoor:
         from shardproof.models.terminal.ticks import ticking
         from shardproof.proofs.container.archive import read_container
         from shardproof.proofs.publishing.publisher import SelfCheckFailed
-        from shardproof.proofs.publishing.unchecked import unchecked
+        from shardproof.proofs.publishing.unchecked import write_unchecked
         from shardproof.verify.budget import Budget
-        from shardproof.verify.verbs.kinds import Effort, hashed, require_known
+        from shardproof.verify.verbs.kinds import Effort, problem_by_hash, require_known
 
-        def told(done: int, total: int) -> None:
+        def look_and_notify(done: int, total: int) -> None:
             self._look()
             if notify is not None:
                 notify(done, total)
 
-        effort = Effort(notify=told, budget=Budget.asked(self._look))
+        effort = Effort(notify=look_and_notify, budget=Budget.with_large(self._look))
         try:
             with nullcontext() if self._late is None else ticking(self._look):  # a check may be long between two looks
-                told(0, 0)
+                look_and_notify(0, 0)
                 members = read_container(data)
-                judged = require_known(members, "our own result").judge(members, effort, hashed(about))
+                judged = require_known(members, "our own result").judge(members, effort, problem_by_hash(about))
         except (OutOfTime, KeyboardInterrupt):
             if self._late is None:  # nobody limits it
                 raise
-            return unchecked(path if self._keep else None, data)
-        if (bad := judged.refuted) is not None:
+            return write_unchecked(path if self._keep else None, data)
+        if (bad := judged.first_refuted) is not None:
             raise SelfCheckFailed.of(bad.kind, bad.reason)
         if path is not None:
             write_file(path, data)
-        return published(judged, effort, path, len(data))
+        return publication(judged, effort, path, len(data))
 
     def open(self, path: Path) -> Opened:
         """Read and check a plan of whatever kind: nothing is done with one that is refuted."""
@@ -109,10 +109,10 @@ class FrontDoor:
         members, effort = read_container(data), Effort()
         require_plan(members)
         judged = require_known(members, "plan").judge(members, effort, {})
-        if (bad := judged.refuted) is not None:
+        if (bad := judged.first_refuted) is not None:
             where = "" if path is None else f"{path}: "
             raise RefutedPlan(f"{where}{bad.kind} is refuted: {bad.reason}")
-        return opened(judged, effort, path, data)
+        return open_judged(judged, effort, path, data)
 
     def programs(self, path: Path) -> tuple[ReductionCertificate, Published]:
         """Read and check reduction programs."""
@@ -129,17 +129,17 @@ class FrontDoor:
             judged = require_known(members, "reduction").judge(members, effort, {})
         except ContainerError as error:
             raise ContainerError(f"{path}, {error.place}", error.message) from None
-        if (bad := judged.refuted) is not None:
+        if (bad := judged.first_refuted) is not None:
             raise RefutedPlan(f"{path}: {bad.kind} is refuted: {bad.reason}")
-        return cast("ReductionCertificate", judged.held), published(judged, effort, path, len(data))
+        return cast("ReductionCertificate", judged.held), publication(judged, effort, path, len(data))
 
-    def bars(self, planning: Planning, x: tuple[int, ...], bars: Bars, bound: int | None) -> Published:
+    def bars(self, planning: Planning, x: tuple[int, ...], bars: ErrorBounds, bound: int | None) -> Published:
         """What the checker says of the machines within a machine's error bars."""
         from shardproof.models.problem.claims import Verdict
         from shardproof.proofs.publishing.publisher import Published
-        from shardproof.verify.plan.bars import wrong_bars
+        from shardproof.verify.plan.error_bounds import wrong_error_bounds
 
-        wrong = wrong_bars(planning, x, bars, bound)
+        wrong = wrong_error_bounds(planning, x, bars, bound)
         verdict = Verdict.REFUTED if wrong else Verdict.PROVED
         return Published(verdict, "Bars", planning.problem.cost_of(x), None, wrong, "", None, 0)
 
@@ -187,7 +187,7 @@ class FrontDoor:
             data = read_file(where, LIMITS.file)
             members = read_container(data, LIMITS)
             require_kind(members, "library.json")
-            budget = Budget.asked(None if path is None else self._look)  # our own takes a third of a second
+            budget = Budget.with_large(None if path is None else self._look)  # our own takes a third of a second
             results = check_members(members, budget).rules
             book = read_book(data)
         except OutOfTime:
@@ -198,7 +198,7 @@ class FrontDoor:
             raise RefutedLibrary(f"{where}: the proof of rule {bad.name!r} is refuted: {bad.reason}")
         return book
 
-    def compared(self, graph: Graph, original: Original, wanted: bool, trained: bool) -> Comparison:
+    def compare_import(self, graph: Graph, original: Original, wanted: bool, trained: bool) -> Comparison:
         """An imported graph beside the program that it came from."""
         from shardproof.backends.execution.differential import compare
 
@@ -213,15 +213,15 @@ class FrontDoor:
         step = training_of(graph, train, loss, recompute)
         return graph if step is None else step.graph
 
-    def restricted(
+    def replan_within(
         self, found: Opened, vocabulary: str, time_limit_s: float | None, work_limit: int | None = None
     ) -> Restricted:
         """See `formal.planning.vocabulary`."""
-        from shardproof.formal.planning.vocabulary import restricted
+        from shardproof.formal.planning.vocabulary import replan_within
         from shardproof.formal.selection.model.clock import budget
 
         clock = budget("default" if time_limit_s is None else time_limit_s, work_limit)
-        return restricted(self, found, vocabulary, clock)
+        return replan_within(self, found, vocabulary, clock)
 
     def nearest(
         self, found: Opened, framework: str, time_limit_s: float | None, work_limit: int | None = None
@@ -250,13 +250,13 @@ class FrontDoor:
         timeout_s: float,
         backend: str,
     ) -> tuple[Times, Times]:
-        """Times of operators and redistributions on MPI ranks, for `formal.verbs.calibrate.PartsMeasurer`."""
+        """Times of operators and reshardings on MPI ranks, for `formal.verbs.calibrate.PartsMeasurer`."""
         from shardproof.backends.execution.timing import seconds_of_parts
 
         return seconds_of_parts(graph, hierarchy, candidates, rounds, timeout_s, backend)
 
 
-def published(judged: Judged[object], effort: Effort, path: Path | None, size: int) -> Published:
+def publication(judged: Judged[object], effort: Effort, path: Path | None, size: int) -> Published:
     """What was found, for whoever made or reads the file: the weakest of its claims decides."""
     from shardproof.models.problem.claims import Verdict
     from shardproof.proofs.publishing.publisher import Published
@@ -292,14 +292,14 @@ def among(judged: Judged[object]) -> Iterator[Among]:
         cost, bound = one.main.cost, Fraction(max(0, one.main.lower_bound or 0), one.scale)
         step = None if cost is None else Fraction(cost, one.scale)
         parts = parts_among(cast("AnyPlan", one.held), job)
-        yield Among(parts, step, bound, one is judged.taken)
+        yield Among(parts, step, bound, one is judged.chosen_plan)
 
 
-def opened(judged: Judged[object], effort: Effort, path: Path | None, data: bytes) -> Opened:
+def open_judged(judged: Judged[object], effort: Effort, path: Path | None, data: bytes) -> Opened:
     """A plan with what was found; of several the one that is taken, with what is claimed beside all of them."""
     from shardproof.proofs.publishing.placed import asked_of
     from shardproof.proofs.publishing.publisher import Opened
 
-    said = published(judged, effort, path, len(data))
+    said = publication(judged, effort, path, len(data))
     job = asked_of(cast("AnyPlan", judged.among[0].held)) if judged.among else None
-    return Opened(cast("AnyPlan", judged.taken.held), said, judged.scale, data, judged.planning, job)
+    return Opened(cast("AnyPlan", judged.chosen_plan.held), said, judged.scale, data, judged.planning, job)

@@ -1,1 +1,1 @@
-"""This package runs plans: programs per rank, kernels, transport, the run itself."""
+"""Runs plans: programs per rank, kernels, transport, the run itself."""

@@ -1,9 +1,9 @@
-"""This module says what a run did and when: one span per instruction and one per redistribution in flight, as a table
+"""What a run did and when: one span per instruction and one per resharding in flight, as a table
 and as a Chrome trace.
 
-    compute        time in operators                       wait      time in redistributions that cannot go on without
+    compute        time in operators                       wait      time in reshardings that cannot go on without
     their partners
-    in flight      from a redistribution's start to its end
+    in flight      from a resharding's start to its end
     overlap        part of the time in flight during which the rank computed:  1 - wait / in flight
 
 Times are seconds of `time.perf_counter`, minus that at the common start; on one computer all processes share this
@@ -28,7 +28,7 @@ KINDS = ("compute", "communication", "flight", "data")
 
 @dataclass(frozen=True)
 class Span:
-    """`kind`: one of `KINDS`; flight: a redistribution under way beside other work."""
+    """`kind`: one of `KINDS`; flight: a resharding under way beside other work."""
 
     rank: int
     name: str
@@ -69,7 +69,7 @@ class Recorder:
 
 @dataclass(frozen=True)
 class Row:
-    """Times of one operator, or of one redistribution, over all ranks: the slowest rank's seconds, and the mean."""
+    """Times of one operator, or of one resharding, over all ranks: the slowest rank's seconds, and the mean."""
 
     name: str
     kind: str
@@ -109,7 +109,7 @@ def summary(spans: Iterable[Span], ranks: int) -> Summary:
         return sum(sum(t) for (_, k), t in times.items() if k == kind)
 
     rows.sort(key=lambda r: (-r.slowest_s, r.name))
-    # a redistribution that was not split is in flight exactly while its rank waits
+    # a resharding that was not split is in flight exactly while its rank waits
     split = {name for name, kind in times if kind == "flight"}
     plain = sum(sum(t) for (name, k), t in times.items() if k == "communication" and name not in split)
     return Summary(tuple(rows), total("compute"), total("communication"), total("flight") + plain)
@@ -117,7 +117,7 @@ def summary(spans: Iterable[Span], ranks: int) -> Summary:
 
 def table(times: Summary, ranks: int, most: int = 12) -> list[str]:
     """The longest rows as lines of text, and how much of the communication ran beside computation."""
-    lines = [f"{'slowest rank':>12}  {'mean':>10}  operator, or redistribution waited for"]
+    lines = [f"{'slowest rank':>12}  {'mean':>10}  operator, or resharding waited for"]
     shown = [r for r in times.rows if r.kind != "flight"]
     lines += [f"{1e3 * r.slowest_s:>9.3f} ms  {1e3 * r.mean_s:>7.3f} ms  {r.name}" for r in shown[:most]]
     if len(shown) > most:

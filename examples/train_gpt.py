@@ -107,7 +107,7 @@ def main() -> None:
     counted = shardproof.torch.verify(plan, made(), (tokens,))
     equal = sum(row.verdict == "equal" for row in counted.rows)
     print(f"{equal} of {len(counted.rows)} places send what is planned")
-    print(f"{counted.received} bytes are received, {counted.planned} planned")
+    print(f"{counted.received_bytes} bytes are received, {counted.planned_bytes} planned")
     alone = made()
     expected = train(alone, torch.optim.Adam(alone.parameters(), lr=1e-3), given.steps)
     with tempfile.TemporaryDirectory() as folder:

@@ -1,1 +1,1 @@
-"""This package decides: search, encodings for other solvers, explanations.  Nothing here is believed."""
+"""What is decided: search, encodings for other solvers, explanations.  Nothing here is believed."""

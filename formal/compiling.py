@@ -1,4 +1,4 @@
-"""This module compiles kernels with numba, and counts the time that this takes apart from all other.
+"""Compiles kernels with numba, and counts the time that this takes apart from all other.
 
 A kernel is compiled when it is first called with arguments of new types, and kept on disk: the first commands in a new
 environment compile for seconds, later ones not at all.  No time limit counts these seconds, because an answer that came

@@ -1,4 +1,4 @@
-"""This module lets HiGHS run in one process with other users of HiGHS.
+"""Lets HiGHS run in one process with other users of HiGHS.
 
 All instances of a process share one pool of threads.  An instance that asks for another number of threads than the pool
 was made with gets an error and `Not Set` from its run, not an answer (the story: proofs of rules were lost after a

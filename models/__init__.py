@@ -1,1 +1,1 @@
-"""This package holds what is described: graphs, machines, layouts, costs, problems, claims. Imports nothing of ours."""
+"""What is described: graphs, machines, layouts, costs, problems, claims. Imports nothing of ours."""

@@ -1,7 +1,7 @@
-"""This module writes numbers and foreign text as people read them, and reads the amounts that people write.
+"""Writes numbers and foreign text as people read them, and reads the amounts that people write.
 
-Names and titles out of files may have been written by anybody: `escaped` keeps every line end and control sequence
-visible, and `joined` makes blocks whose parts are escaped already.  Nothing here prints; `console.say` does.
+Names and titles out of files may have been written by anybody: `escape_text` keeps every line end and control sequence
+visible, and `join_lines` makes blocks whose parts are escaped already.  Nothing here prints; `console.say` does.
 """
 
 from __future__ import annotations
@@ -29,11 +29,11 @@ class Inapplicable(InputError):
         self.fact = fact
 
 
-def escaped(text: str) -> str:
+def escape_text(text: str) -> str:
     """`text` on one line, whatever a terminal would not print as a character (controls, line ends, directions of
     writing) as an escape.
 
-    >>> escaped("a\\x1b[1A\\nproved"), escaped("Größe 漢")
+    >>> escape_text("a\\x1b[1A\\nproved"), escape_text("Größe 漢")
     ('a\\\\x1b[1A\\\\nproved', 'Größe 漢')
     """
     if text.isprintable():
@@ -52,16 +52,16 @@ def did_you_mean(word: str, known: Iterable[str]) -> str:
 
 
 class Lines(str):
-    """Several lines as one text, each escaped already.  Made by `joined` only; whatever str does to it gives a
+    """Several lines as one text, each escaped already.  Made by `join_lines` only; whatever str does to it gives a
     plain str again.
     """
 
     __slots__ = ()
 
 
-def joined(lines: Iterable[str]) -> Lines:
+def join_lines(lines: Iterable[str]) -> Lines:
     """Lines, or blocks of them, as one text; what stands in a line stays in it."""
-    return Lines("\n".join(line if isinstance(line, Lines) else escaped(line) for line in lines))
+    return Lines("\n".join(line if isinstance(line, Lines) else escape_text(line) for line in lines))
 
 
 def seconds_text(units: int, scale: int) -> str:

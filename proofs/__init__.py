@@ -1,1 +1,1 @@
-"""This package holds what is kept: certificate types, the `.spz` container, exporters. Imports only `models`."""
+"""What is kept: certificate types, the `.spz` container, exporters. Imports only `models`."""

@@ -8,7 +8,7 @@ from shardproof.formal.planning.schedules import propagate
 from shardproof.formal.planning.strategy import Rule, Strategy
 from shardproof.models.communication import choices as placed
 from shardproof.models.communication.choices import Choices, copy_layout, input_layout, output_layout
-from shardproof.models.communication.redistribution import analyse
+from shardproof.models.communication.resharding import analyse
 from shardproof.models.layout import layout as tables
 from shardproof.models.machine.machine import load_machine
 from shardproof.models.program.graph import Graph
@@ -26,7 +26,7 @@ PROGRAMS = {
 
 
 def milliseconds_per_operator(graph: Graph, hierarchy: tuple[int, ...], choices: Choices) -> float:
-    """Index sets of every operand, class and totals of every redistribution; nothing remembered from before."""
+    """Index sets of every operand, class and totals of every resharding; nothing remembered from before."""
     placed._operand.cache_clear()
     tables._axis_block.cache_clear()
     placements, copies, readers = dict(choices.operators), dict(choices.copies), graph.readers()

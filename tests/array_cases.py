@@ -69,7 +69,7 @@ def check_outputs(traced: Traced, outputs: Mapping[str, np.ndarray], expected: l
 
 
 def run_case(case: Case, ranks: int) -> tuple[Traced, Propagated, RunResult]:
-    """On virtual ranks: equal to the plain function, counted bytes equal to priced ones, every redistribution
+    """On virtual ranks: equal to the plain function, counted bytes equal to priced ones, every resharding
     proved to deliver.
     """
     traced = case.traced()

@@ -35,7 +35,7 @@ from shardproof.models.machine.machine import Machine
 from shardproof.models.program.graph import Graph
 from shardproof.models.views.regions import Region
 from shardproof.proofs.container.archive import Member, read_container
-from shardproof.proofs.views.file import decode_views
+from shardproof.proofs.views.file import decode_submesh_plan
 
 Read = dict[str, object]
 MOST_PLACEMENTS = 1 << 18
@@ -228,7 +228,7 @@ def most_held(tasks: Tasks, starts: Sequence[int], ends: Sequence[int]) -> int:
 
 
 def _views(members: Mapping[str, Member], scale: int, batch: int) -> Numbers:
-    c = decode_views(members)
+    c = decode_submesh_plan(members)
     every = every_of(text_of(members, "graph.json"), text_of(members, "machine.json"), c.regions, scale)
     head = json.loads(text_of(members, "views.json"))
     rows = {("operator", r[0]): r for r in head["operators"]} | {("copy", r[0]): r for r in head["copies"]}

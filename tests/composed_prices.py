@@ -184,7 +184,7 @@ class Priced:
         return known.matrices.index(tuple(tuple(rows[a]) for a in (*known.axes, "")))
 
     def edge(self, e: Edge, x: Mapping[Vertex, int]) -> int:
-        """What a redistribution takes."""
+        """What a resharding takes."""
         return self.tables.edge_costs(e)[x[e.source]][x[e.target]]
 
     def cost(self, vertex: Vertex, x: Mapping[Vertex, int]) -> int:
@@ -227,7 +227,7 @@ class Priced:
         return prod(self.sizes.values())
 
     def least_overlapped(self, limit: int | None) -> int | None:
-        """The least end of any placement and any order of operators on one stream and redistributions on another."""
+        """The least end of any placement and any order of operators on one stream and reshardings on another."""
         found, best, known = list[tuple[int, tuple[int, ...]]](), NOWHERE, dict[Tasks, int]()
         for choices in itertools.product(*map(range, self.sizes.values())):
             x = dict(zip(self.sizes, choices, strict=True))
@@ -243,7 +243,7 @@ class Priced:
         return None if best == NOWHERE else best
 
     def tasks(self, x: Mapping[Vertex, int], memory: bool = False) -> Tasks:
-        """Operators on stream 0, in order, and redistributions that take time on stream 1."""
+        """Operators on stream 0, in order, and reshardings that take time on stream 1."""
         at = {op.name: k for k, op in enumerate(self.program.operators)}
         times, moves = [self.cost(("operator", name), x) for name in at], dict[Edge, int]()
         for e in self.edges:
@@ -311,7 +311,7 @@ class Priced:
 
 
 def edge_factor(e: Edge, costs: Sequence[Sequence[int]], width: int, column: int) -> Factor:
-    """The times of a redistribution in one column."""
+    """The times of a resharding in one column."""
     cells = {}
     for i, row in enumerate(costs):
         for j, cost in enumerate(row):

@@ -260,7 +260,7 @@ class Stages:
 
     @cache  # noqa: B019
     def shape(self, first: int, end: int, letter: str) -> tuple[list[str], list[Edge], list[frozenset[int]]]:
-        """Operators, redistributions, and what each waits for, in a phase."""
+        """Operators, reshardings, and what each waits for, in a phase."""
         runs = [n for n in self.runs(first, end) if self.letter[n] == letter]
         moves = [e for e in self.edges(first, end) if self.letter_of(e) == letter]
         at = {n: t for t, n in enumerate(runs)}
@@ -354,7 +354,7 @@ def _best(rows: set[tuple[Times, int]]) -> list[tuple[Times, int]]:
 
 
 def tasks_of(operators: int, times: Sequence[int], waits: Sequence[frozenset[int]]) -> Tasks:
-    """Operators first, then redistributions, on no stream where they take no time."""
+    """Operators first, then reshardings, on no stream where they take no time."""
     streams = tuple(0 if t < operators else 1 if time else None for t, time in enumerate(times))
     return Tasks(tuple(times), streams, tuple(waits))
 

@@ -11,7 +11,7 @@ from enum import Enum
 from fractions import Fraction
 from typing import Any
 
-from shardproof.models.layout.view import View
+from shardproof.models.layout.submesh import Submesh
 from shardproof.models.machine.machine import ReductionConstants
 from shardproof.models.program.contents import Contents
 from shardproof.models.program.index import Combine
@@ -24,7 +24,7 @@ INSTEAD_OF_NOTHING: dict[str, object] = {
     "tree_flow": Fraction(7),
     "copy": Fraction(7),
     "switch_quad": Fraction(7),
-    "view": View((0, 0), (1, 1)),
+    "view": Submesh((0, 0), (1, 1)),
 }
 """Field that may be None -> something else.  A new field of this kind is a KeyError here, so that it is not
 forgotten.

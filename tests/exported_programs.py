@@ -20,7 +20,7 @@ from shardproof.models.communication.choices import Choices
 from shardproof.models.machine.machine import load_machine
 from shardproof.models.program.graph import Graph
 from shardproof.models.sources.training import build_step
-from shardproof.models.sources.training.accumulation import accumulated
+from shardproof.models.sources.training.accumulation import accumulate
 from shardproof.proofs.plan.bundle import Plan
 
 HERE = Path(__file__).parent
@@ -98,7 +98,7 @@ def planned_step(case: Case) -> Graph:
     graph = forward(case.kind, case.attention)
     loss = "squared-error" if case.kind == "numbers" else None
     step = build_step(graph, case.optimizer, loss, None, case.recompute, case.precision)
-    return accumulated(step, *case.micro).graph
+    return accumulate(step, *case.micro).graph
 
 
 def drawn(case: Case, seed: int, ranks: int = 2) -> Plan:

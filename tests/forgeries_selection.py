@@ -76,7 +76,7 @@ def _certificates(seed: int) -> Iterator[tuple[str, SelectionProblem, SelectionC
     if answer.certificate is not None:
         yield "dive", problem, answer.certificate
     run = new_run(problem, Incumbent(problem), Clock())
-    proved, found = DenseSearch(run).run(), run.incumbent
+    proved, found = DenseSearch(run).search(), run.incumbent
     if proved is not None and found.solution is not None and proved[1] >= found.cost:
         yield "at scale", problem, cases.certified(problem, Optimal(found.solution, found.cost), proved[0])
     for conflicts in (False, True):

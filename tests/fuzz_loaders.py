@@ -87,7 +87,7 @@ from shardproof.proofs.schedules.file import write_schedule
 from shardproof.proofs.selection.file import decode_certificate, read_certificate, write_certificate
 from shardproof.proofs.selection.load import load_problem, load_selection_problem, problem_of
 from shardproof.proofs.selection.problem_file import encode_problem, problem_json
-from shardproof.proofs.views.file import write_views
+from shardproof.proofs.views.file import write_submesh_plan
 from shardproof.verify.egraphs.extraction import check_extraction
 from shardproof.verify.schedules.certificate import check_members as check_schedule_members
 from shardproof.verify.selection.certificate import check_selection
@@ -275,7 +275,7 @@ def extractions() -> list[bytes]:
 
 def viewed() -> list[bytes]:
     """Two branches beside each other, and the same on the whole machine."""
-    return [write_views(None, viewed_by_hand(launch)) for launch in ("1/10000", "0")]
+    return [write_submesh_plan(None, viewed_by_hand(launch)) for launch in ("1/10000", "0")]
 
 
 def overlap_graphs() -> list[bytes]:

@@ -32,8 +32,8 @@ from hostile_equalities import equalities
 from shardproof.formal.pipelines.case import Case
 from shardproof.formal.pipelines.job import Job
 from shardproof.formal.pipelines.phases import StagePlan
-from shardproof.formal.pipelines.scheduled import scheduled
-from shardproof.formal.pipelines.search import Searched
+from shardproof.formal.pipelines.scheduled import schedule_stages
+from shardproof.formal.pipelines.search import SearchOutcome
 from shardproof.formal.selection.model.clock import Clock
 from shardproof.models.collective_programs.parallelism import PlacementProblem
 from shardproof.models.communication.choices import Choices
@@ -41,7 +41,7 @@ from shardproof.models.cost.limits import TooLarge
 from shardproof.models.cost.selection import build
 from shardproof.models.egraphs.egraph import EGraph
 from shardproof.models.layout.placement import space
-from shardproof.models.layout.view import View
+from shardproof.models.layout.submesh import Submesh
 from shardproof.models.machine.machine import Level, Machine, load_machine
 from shardproof.models.pipelines.division import divide
 from shardproof.models.problem.claims import Infeasible, LowerBound, Optimal, WithinGap
@@ -69,8 +69,8 @@ from shardproof.proofs.rewrites.library import Library, read_library
 from shardproof.proofs.schedules.certificate import Path as LongestPath
 from shardproof.proofs.schedules.certificate import Refutation, ScheduleCertificate
 from shardproof.proofs.selection.certificates import Open, SelectionCertificate
-from shardproof.proofs.views.certificate import ViewsCertificate
-from shardproof.proofs.views.file import encode_views
+from shardproof.proofs.views.certificate import SubmeshCertificate
+from shardproof.proofs.views.file import encode_submesh_plan
 from shardproof.verify import budget as budgets
 from shardproof.verify.budget import Budget
 from shardproof.verify.collective_programs.placement import check_placement
@@ -85,7 +85,7 @@ from shardproof.verify.rewrites.library import check_library
 from shardproof.verify.schedules.certificate import check_schedule
 from shardproof.verify.selection.certificate import check_selection
 from shardproof.verify.verbs.kinds import Effort, charge_reading, require_known
-from shardproof.verify.views.certificate import check_views
+from shardproof.verify.views.certificate import check_submesh_plan
 
 PROVED = Path(__file__).parent / "conformance" / "proved"
 Attempt = Callable[[Budget], object]
@@ -278,13 +278,13 @@ def branched(rnd: random.Random) -> tuple[Graph, tuple[str, ...]]:
     return g.build(ends[0]), tuple(names)
 
 
-def views_of(rnd: random.Random) -> ViewsCertificate:
+def views_of(rnd: random.Random) -> SubmeshCertificate:
     g, names = branched(rnd)
     if rnd.random() < 0.2:
         g = build_step(g, "sgd").graph
     hierarchy = rnd.choice(HIERARCHIES)
     m = machine(hierarchy)
-    divisions: list[tuple[View, ...]] = []
+    divisions: list[tuple[Submesh, ...]] = []
     for _ in range(rnd.choice((1, 2, 8, 64))):
         level = rnd.choice([k for k, n in enumerate(hierarchy) if n > 1] or [0])
         size = hierarchy[level]
@@ -294,9 +294,9 @@ def views_of(rnd: random.Random) -> ViewsCertificate:
             starts, counts = [0] * len(hierarchy), list(hierarchy)
             counts[level] = size // parts
             starts[level] = (b % parts) * counts[level]
-            views.append(View(tuple(starts), tuple(counts)))
+            views.append(Submesh(tuple(starts), tuple(counts)))
         if rnd.random() < 0.2:
-            views[-1] = View((0,) * len(hierarchy), (1,) * len(hierarchy))
+            views[-1] = Submesh((0,) * len(hierarchy), (1,) * len(hierarchy))
         divisions.append(tuple(views))
     region = Region(tuple((b,) for b in names), tuple(dict.fromkeys(divisions)))
     where = rnd.choice(SPACES)
@@ -310,18 +310,18 @@ def views_of(rnd: random.Random) -> ViewsCertificate:
         charge_tables(g, m, space(where), Budget(budgets.UNASKED >> 6, 1 << 22, None, False), "")
         planning = build(g, m, space(where), None)
         choices = planning.choices((0,) * len(planning.decisions))
-        made = ViewsCertificate(g, m, where, (region,), choices, nothing())
+        made = SubmeshCertificate(g, m, where, (region,), choices, nothing())
         entries = Entries(planning)
         cost = _Chosen(made, entries, parts_of(entries, (region,))).time()
     except (ContainerError, TooLarge, ValueError):
         pass
     least = SelectionCertificate("0" * 64, Optimal((), cost), Open())
-    return ViewsCertificate(g, m, where, (region,), choices, least)
+    return SubmeshCertificate(g, m, where, (region,), choices, least)
 
 
 def viewed(rnd: random.Random) -> Attempt:
     c = views_of(rnd)
-    return lambda budget: check_views(c, "seed", 1000, CELLS, None, budget)
+    return lambda budget: check_submesh_plan(c, "seed", 1000, CELLS, None, budget)
 
 
 @cache
@@ -337,9 +337,9 @@ def step(layers: int, hierarchy: tuple[int, ...], stages: int, memory: int | Non
     for i, j in pairwise(cuts):
         choices = dict.fromkeys(pieces.stage_vertices(i, j), 0)
         plan.append(StagePlan(i, j, choices, pieces.seconds(i, j, choices)))
-    best = scheduled(case, plan, 0.0, Clock(), 2)
+    best = schedule_stages(case, plan, 0.0, Clock(), 2)
     assert best is not None
-    return replace(Searched(job, best, [case], case.bound).certificate(), leaves=())
+    return replace(SearchOutcome(job, best, [case], case.bound).certificate(), leaves=())
 
 
 def pipeline_of(rnd: random.Random) -> PipelineCertificate:
@@ -432,7 +432,7 @@ def drawn_plan(rnd: random.Random) -> dict[str, Member]:
         case 2:
             return encode_overlap(overlap_of(rnd))
         case 3:
-            return encode_views(views_of(rnd))
+            return encode_submesh_plan(views_of(rnd))
         case _:
             return encode_pipeline(pipeline_of(rnd))
 

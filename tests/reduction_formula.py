@@ -40,7 +40,7 @@ def cheaper_program(system: ReductionSystem, cost: CollectiveCost, bound: int | 
             f"native engine"
         )
     forms = patterns(system.tree, rules)
-    options = [(p, kind) for p in forms for kind in rules.allowed(p.form is Form.MASTER)]
+    options = [(p, kind) for p in forms for kind in rules.allowed_collectives(p.form is Form.MASTER)]
     solver = z3.Solver()
     states = [[[z3.BitVec(f"s_{t}_{d}_{i}", n) for i in range(k)] for d in range(n)] for t in range(longest + 1)]
     choice = [z3.Int(f"c_{t}") for t in range(longest)]

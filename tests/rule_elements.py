@@ -1,14 +1,14 @@
 """Counting communication in elements, as Unity's introduction does: the sum over devices of the elements that each
 receives.
 
-    redistribution   transfers: volume of every box received;  reduction over a ring of D devices: each receives (g-1) n
+    resharding   transfers: volume of every box received;  reduction over a ring of D devices: each receives (g-1) n
                      per phase,
                      so that an all-reduce of S elements over 2 devices counts 2 S                  -> received()
     statistics       softmax and norm statistics of a split axis: all-reduce, likewise               ->
                      statistics_received()
 
 `elements_problem` is the selection problem whose costs are these counts: its optimum moves the fewest elements.  Its
-tables are derived pair by pair from `models.communication.redistribution`, so it is meant for small machines.
+tables are derived pair by pair from `models.communication.resharding`, so it is meant for small machines.
 
 Source: Unity, OSDI 2022, section 1 (813,056 and 131,072 elements for the 784-512-10 perceptron on 2 devices).
 """
@@ -20,8 +20,8 @@ from math import prod
 
 import numpy as np
 
-from shardproof.models.communication.choices import movements
-from shardproof.models.communication.redistribution import CommunicationPlan, Reduction, derive, reduction_load
+from shardproof.models.communication.choices import communications
+from shardproof.models.communication.resharding import CommunicationPlan, Reduction, derive, reduction_load
 from shardproof.models.cost import cost
 from shardproof.models.cost.selection import DecisionKind, Planning
 from shardproof.models.layout.layout import Layout, LayoutSet
@@ -32,7 +32,7 @@ MOST_PAIRS = 1 << 20
 
 
 def received(plan: CommunicationPlan) -> int:
-    """Elements received, over all devices, phases and steps of one redistribution."""
+    """Elements received, over all devices, phases and steps of one resharding."""
     hierarchy = plan.source.hierarchy
     total = 0
     for step in plan.steps:
@@ -63,7 +63,9 @@ def statistics_received(planning: Planning, vertex: int, choice: int) -> int:
 
 def elements_moved(planning: Planning, x: tuple[int, ...]) -> int:
     """Elements that all devices together receive under the solution `x`."""
-    moved = sum(received(m.plan) for m in movements(planning.graph, planning.machine.hierarchy, planning.choices(x)))
+    moved = sum(
+        received(m.plan) for m in communications(planning.graph, planning.machine.hierarchy, planning.choices(x))
+    )
     return moved + sum(statistics_received(planning, v, x[v]) for v in range(len(x)))
 
 

@@ -9,11 +9,11 @@ from math import prod
 import numpy as np
 from second_builder.description import read_machine, read_program
 from second_builder.placements import Matrix
-from second_builder.redistribution_time import redistribution
+from second_builder.resharding_time import redistribution
 from second_builder.tables import Edge, Tables, Vertex
 from second_builder.tilings import Digit, Tiling
 
-from shardproof.models.communication.choices import movements
+from shardproof.models.communication.choices import communications
 from shardproof.models.cost.selection import DecisionKind, Planning
 from shardproof.models.layout.layout import Layout
 
@@ -56,7 +56,7 @@ def compare(planning: Planning, tables: Tables) -> Outcome:
 
 
 def compare_movements(planning: Planning, tables: Tables, x: tuple[int, ...]) -> Outcome:
-    """Of one solution every redistribution: boxes and open digits at both ends, loads and phases of the derived
+    """Of one solution every resharding: boxes and open digits at both ends, loads and phases of the derived
     steps.
     """
     outcome = Outcome(0, [])
@@ -64,7 +64,7 @@ def compare_movements(planning: Planning, tables: Tables, x: tuple[int, ...]) ->
         _name(planning, i): tables.choices[_name(planning, i)].matrices.index(_matrix(d.placements[x[i]].tolist()))
         for i, d in enumerate(planning.decisions)
     }
-    for m in movements(planning.graph, planning.machine.hierarchy, planning.choices(x)):
+    for m in communications(planning.graph, planning.machine.hierarchy, planning.choices(x)):
         source = ("copy", tables.copies[m.tensor]) if m.writer is None else ("operator", m.writer)
         target = ("copy", tables.copies[m.tensor]) if m.reader is None else ("operator", m.reader)
         a, b = tables.leaves(source)[chosen[source]], tables.wants(target, m.position)[chosen[target]]

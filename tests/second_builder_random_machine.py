@@ -139,7 +139,7 @@ def _profiles(rng: random.Random, graph: Graph, sizes: tuple[int, ...]) -> list[
         for _ in range(3):
             extents = [
                 -(-op.axis(a).extent // rng.choice((1, 1, *sizes)))
-                for a in (*op.output.axes, *(x.name for x in op.reduced))
+                for a in (*op.output.axes, *(x.name for x in op.reduction_axes))
             ]
             known[op.function, graph.tensor(op.output.tensor).dtype, tuple(extents)] = (
                 f"{rng.randint(1, 99)}/1000000000"

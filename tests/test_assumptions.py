@@ -21,7 +21,7 @@ from shardproof.models.sources.building.builder import Builder
 from shardproof.models.sources.training import build_step
 from shardproof.models.sources.zoo import build as zoo
 from shardproof.proofs.plan.bundle import write_plan
-from shardproof.verify.plan.assumptions import assumed
+from shardproof.verify.plan.assumptions import all_assumptions
 from shardproof.verify.plan.plan import check_plan
 
 LIMIT = 1 << 30
@@ -54,7 +54,7 @@ def test_nothing_moves_nothing_is_assumed_of_it() -> None:
     g.map("y", "relu", g.input("x", (4,)))
     graph = g.build()
     assert "one-step-redistribution" not in build(graph, MACHINE, space("complete")).problem.assumptions
-    assert "one-step-redistribution" not in assumed(graph, MACHINE, space("complete"), None)
+    assert "one-step-redistribution" not in all_assumptions(graph, MACHINE, space("complete"), None)
 
 
 def test_an_axis_of_one_is_not_listed() -> None:
@@ -72,7 +72,7 @@ def test_two_lists_agree(graph: Graph) -> None:
         ("localhost:2", "p2-v100:1x2"), ("complete", "one-per-level,uneven"), (None, LIMIT)
     ):
         target, named = load_machine(machine), space(where)
-        assert set(assumptions.flags(graph, target, named, limit, True)) == assumed(graph, target, named, limit)
+        assert set(assumptions.flags(graph, target, named, limit, True)) == all_assumptions(graph, target, named, limit)
 
 
 def _cases() -> list[tuple[str, int | None, str]]:
@@ -80,7 +80,7 @@ def _cases() -> list[tuple[str, int | None, str]]:
         (name, limit, flag)
         for name, make in (("network", network), ("training", training))
         for limit in (None, LIMIT)
-        for flag in sorted(assumed(make(), MACHINE, space("complete"), limit))
+        for flag in sorted(all_assumptions(make(), MACHINE, space("complete"), limit))
     ]
 
 

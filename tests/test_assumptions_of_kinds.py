@@ -19,8 +19,8 @@ from shardproof.proofs.container.archive import read_container
 from shardproof.proofs.pipelines.certificate import Interleaved, PipelineCertificate
 from shardproof.proofs.pipelines.file import decode_pipeline
 from shardproof.verify.pipelines.assumptions import assumptions, levels_crossed
-from shardproof.verify.pipelines.division import shortened
-from shardproof.verify.plan.assumptions import assumed
+from shardproof.verify.pipelines.division import micro_batch_graph
+from shardproof.verify.plan.assumptions import all_assumptions
 
 PROVED = Path(__file__).parent / "conformance" / "proved"
 
@@ -48,7 +48,7 @@ def with_forms(sizes: tuple[int, ...], collectives: tuple[str, ...], products: b
 
 def flags(machine: Machine, pairs: tuple[tuple[int, int], ...], **more: object) -> set[str]:
     c = replace(certificate(), machine=machine, pairs=pairs, **more)
-    return set(assumptions(c, space(c.space), lambda m: shortened(c.graph, m, c.division)[0]))
+    return set(assumptions(c, space(c.space), lambda m: micro_batch_graph(c.graph, m, c.division)[0]))
 
 
 MEASURED = ("links-by-bandwidth", "sends-by-bandwidth", "measured-collectives", "measured-products", "roofline-work")
@@ -61,7 +61,7 @@ def named(found: set[str]) -> set[str]:
 @pytest.mark.parametrize(
     ("sizes", "collectives", "pairs", "expected"),
     [
-        # one stage on all devices: links of both levels may be used by redistributions, and nothing is sent
+        # one stage on all devices: links of both levels may be used by reshardings, and nothing is sent
         ((2, 2), ("gpus",), ((1, 1),), {"measured-collectives(gpus)", "links-by-bandwidth(nodes)"}),
         # stages of one node each: only sends cross the nodes, and they go on over the links of the gpus
         (
@@ -133,7 +133,7 @@ def test_the_limit_is_the_files() -> None:
 
 def test_a_pair_on_one_machine_assumes_what_a_plan_does() -> None:
     c, machine = certificate(), with_forms((2, 2), ("gpus",), True)
-    plain = assumed(c.graph, machine, space(c.space), None)
+    plain = all_assumptions(c.graph, machine, space(c.space), None)
     assert plain <= flags(machine, ((1, 1),), memory=None)
 
 

@@ -14,7 +14,7 @@ import mlperf_audits
 
 from shardproof.models.layout.targets.degrees import Flags
 from shardproof.models.machine.machine import load_machine
-from shardproof.models.sources.frameworks.placements import nested
+from shardproof.models.sources.frameworks.placements import nested_degrees
 
 
 @pytest.mark.parametrize(
@@ -29,7 +29,7 @@ from shardproof.models.sources.frameworks.placements import nested
 def test_every_degree_has_a_level(gpu: str, tp: int, cp: int, copies: int, levels: list[tuple[str, int, int]]) -> None:
     made = mlperf_audits.machine(gpu, tp, cp, copies)
     assert [(x.name, x.size, x.bandwidth / 10**9) for x in made.levels] == levels
-    ways = nested(made, Flags("Megatron", tp=tp, cp=cp), copies)
+    ways = nested_degrees(made, Flags("Megatron", tp=tp, cp=cp), copies)
     assert all(sum(d > 1 for d in degrees) <= 1 for degrees in ways[:3]) and ways[0][-1] == tp and ways[1][-2] == cp
     assert made.device == load_machine(mlperf_audits.KINDS[gpu]).device and not made.bars
 

@@ -15,13 +15,13 @@ import pytest
 
 from shardproof.__main__ import run
 from shardproof.formal.explain.audit import Outcome, audit
-from shardproof.formal.explain.bars import Box, with_bars
+from shardproof.formal.explain.error_bounds import Box, with_error_bounds
 from shardproof.formal.planning.plan import plan_graph
 from shardproof.formal.planning.simple import named_plans
 from shardproof.formal.planning.strategy import parse_strategy
 from shardproof.models.cost.selection import build
 from shardproof.models.layout.placement import space
-from shardproof.models.machine.bars import extreme
+from shardproof.models.machine.error_bounds import extreme
 from shardproof.models.machine.machine import Machine, load_machine
 from shardproof.models.machine.parts import STEP
 from shardproof.models.problem.claims import Verdict
@@ -31,9 +31,9 @@ from shardproof.models.sources.training import build_step
 from shardproof.models.sources.zoo import build as zoo
 from shardproof.proofs.container.archive import write_container
 from shardproof.proofs.container.canonical import ContainerError, canonical
-from shardproof.proofs.plan.bars import Bars
 from shardproof.proofs.plan.bundle import Plan, decode_plan, encode_plan, read_plan, write_plan
-from shardproof.verify.plan.bars import _Box, wrong_bars
+from shardproof.proofs.plan.error_bounds import ErrorBounds
+from shardproof.verify.plan.error_bounds import _Box, wrong_error_bounds
 from shardproof.verify.plan.plan import check_plan
 
 
@@ -71,7 +71,7 @@ def test_claims_hold_on_machines_within_the_bars(spec: str) -> None:
     for graph in graphs():
         machine = barred(spec)
         planned = plan_graph(graph, machine, where)
-        whole = with_bars(planned)
+        whole = with_error_bounds(planned)
         bars, x = whole.bars, planned.answer.solution
         assert bars is not None and x is not None and bars.against
         ways = [planned.planning.solution(a.choices) for a in bars.against]
@@ -108,7 +108,7 @@ def test_links_that_both_plans_use_are_equally_fast_for_both() -> None:
 
 @pytest.fixture(scope="module")
 def small() -> Plan:
-    return with_bars(plan_graph(graphs()[0], barred("dgx-a100:2x2"), space("one-per-level")))
+    return with_error_bounds(plan_graph(graphs()[0], barred("dgx-a100:2x2"), space("one-per-level")))
 
 
 def test_the_checker_refuses_what_is_tighter_and_takes_what_is_looser(small: Plan) -> None:
@@ -118,8 +118,8 @@ def test_the_checker_refuses_what_is_tighter_and_takes_what_is_looser(small: Pla
     assert bars is not None
     x = checked.planning.solution(small.choices)
 
-    def wrong(changed: Bars) -> str:
-        return wrong_bars(checked.planning, x, changed, bound)
+    def wrong(changed: ErrorBounds) -> str:
+        return wrong_error_bounds(checked.planning, x, changed, bound)
 
     first = bars.against[0]
     for tighter in (
@@ -151,16 +151,18 @@ def test_every_interval_that_is_narrowed_is_refused(small: Plan) -> None:
     for number, a in enumerate(bars.against):
         for change in ({"least": a.least + 3}, {"most": a.most - 3}):
             others = tuple(replace(b, **change) if i == number else b for i, b in enumerate(bars.against))
-            assert a.name in wrong_bars(checked.planning, x, replace(bars, against=others), bound)
+            assert a.name in wrong_error_bounds(checked.planning, x, replace(bars, against=others), bound)
 
 
 def test_machines_without_bars_have_plans_as_before(small: Plan) -> None:
     plain = plan_graph(graphs()[0], load_machine("cloud-a100:2x2"), space("one-per-level"))
-    assert plain.plan is not None and with_bars(plain) is plain.plan and "bars.json" not in encode_plan(plain.plan)
+    assert (
+        plain.plan is not None and with_error_bounds(plain) is plain.plan and "bars.json" not in encode_plan(plain.plan)
+    )
     members = encode_plan(small)
     assert decode_plan(members).bars == small.bars == read_plan(write_plan(None, small))[0].bars
     assert decode_plan(members).machine == small.machine
-    claimed = replace(plain.plan, bars=Bars((0, 1 << 60), 0, ()))
+    claimed = replace(plain.plan, bars=ErrorBounds((0, 1 << 60), 0, ()))
     result = check_plan(write_plan(None, claimed))
     assert result.verdict is Verdict.REFUTED and "the machine has none" in result.results[-1].reason
 
@@ -191,16 +193,16 @@ def test_what_the_model_lacks_makes_small_differences_undecided() -> None:
         machine = replace(sharp, bars=(*sharp.bars, (STEP, bar)))
         planning = build(step, machine, where)
         found = audit(planning, strategy)
-        assert found.outcome is wanted and found.bars is not None and found.held is not None
+        assert found.outcome is wanted and found.bars is not None and found.solution is not None
         (against,), bound = found.bars.against, found.best.lower_bound
         assert against.least == floor(own / (1 + bar)) - best and against.most == ceil(own * (1 + bar)) - best
         assert found.bars.cost == (floor(best / (1 + bar)), ceil(best * (1 + bar))) and against.measure == STEP
         assert found.bars.bound <= best / (1 + bar)
-        assert not wrong_bars(planning, found.held, found.bars, bound)
+        assert not wrong_error_bounds(planning, found.solution, found.bars, bound)
         tighter = [replace(against, least=against.least + 1), replace(against, most=against.most - 1)]
         costs = [(found.bars.cost[0] + 1, found.bars.cost[1]), (found.bars.cost[0], found.bars.cost[1] - 1)]
         claims = [replace(found.bars, against=(a,)) for a in tighter] + [replace(found.bars, cost=c) for c in costs]
-        assert all(wrong_bars(planning, found.held, claim, bound) for claim in claims)
+        assert all(wrong_error_bounds(planning, found.solution, claim, bound) for claim in claims)
 
 
 def test_wide_bars_of_constants_are_not_narrowed_by_what_is_lacking() -> None:
@@ -272,4 +274,4 @@ def test_another_plan_decides_everything_once(small: Plan) -> None:
     twice = replace(first.choices, operators=(*first.choices.operators, first.choices.operators[0]))
     changed = replace(bars, against=(replace(first, choices=twice), *bars.against[1:]))
     bound = next(r.lower_bound for r in checked.results if r.kind == "Optimal")
-    assert "each once and in order" in wrong_bars(checked.planning, x, changed, bound)
+    assert "each once and in order" in wrong_error_bounds(checked.planning, x, changed, bound)

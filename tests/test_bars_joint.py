@@ -15,11 +15,11 @@ import pytest
 from loop_cases import powers
 from test_bars import barred, drawn
 
-from shardproof.formal.explain.bars import Box, lowered
-from shardproof.formal.explain.envelopes import Constants, placed
+from shardproof.formal.explain.envelopes import Constants, product_entries
+from shardproof.formal.explain.error_bounds import Box, lower_bound_within
 from shardproof.models.cost.selection import Planning, build
 from shardproof.models.layout.placement import space
-from shardproof.models.machine.bars import extreme, widest
+from shardproof.models.machine.error_bounds import extreme, widest
 from shardproof.models.machine.machine import Machine, load_machine
 from shardproof.models.machine.measured import ProductForm
 from shardproof.models.machine.parts import Profile
@@ -28,10 +28,10 @@ from shardproof.models.program.graph import Graph
 from shardproof.models.sources.training import build_step
 from shardproof.models.sources.zoo import build as zoo
 from shardproof.models.sources.zoo.gpt import gpt
-from shardproof.proofs.plan.bars import Against, Bars
-from shardproof.verify.plan.bar_ends import end, widest_bar
-from shardproof.verify.plan.bar_forms import Product, Spans
-from shardproof.verify.plan.bars import _Box, wrong_bars
+from shardproof.proofs.plan.error_bounds import Against, ErrorBounds
+from shardproof.verify.plan.error_bound_ends import end, widest_error_bound
+from shardproof.verify.plan.error_bound_forms import Product, Spans
+from shardproof.verify.plan.error_bounds import _Box, wrong_error_bounds
 from shardproof.verify.plan.measured import computing
 
 BUILTIN = Path(__file__).parent.parent / "models/machine/builtin"
@@ -74,10 +74,12 @@ def test_differences_hold_on_machines_within_the_bars(number: int) -> None:
         assert again[0] >= plain[0] and again[1] <= plain[1]
         narrower += again[0] > plain[0] and again[1] < plain[1]
         claim = Against("other", planning.choices(y), least, most, "")
-        bars = Bars(box.cost(x), lowered(0, planning), (claim,))
-        assert not wrong_bars(planning, x, bars, 0)
+        bars = ErrorBounds(box.cost(x), lower_bound_within(0, planning), (claim,))
+        assert not wrong_error_bounds(planning, x, bars, 0)
         for tighter in (replace(claim, least=least + 1), replace(claim, most=most - 1)):
-            assert "the difference lies between" in wrong_bars(planning, x, replace(bars, against=(tighter,)), 0)
+            assert "the difference lies between" in wrong_error_bounds(
+                planning, x, replace(bars, against=(tighter,)), 0
+            )
     assert narrower >= 2
 
 
@@ -129,7 +131,9 @@ def test_a_product_under_two_placements() -> None:
         epilogue = rng.choice([0, 3])
         ends = extreme(machine, False), extreme(machine, True)
         box, place = Constants(machine, *ends, 10**12), f"device_class.{machine.device.name}"
-        y, x = (placed(form, s, epilogue * s[0] * s[1] * s[2], n, place) for s, n in zip(two, moved, strict=True))  # type: ignore[arg-type]
+        y, x = (
+            product_entries(form, s, epilogue * s[0] * s[1] * s[2], n, place) for s, n in zip(two, moved, strict=True)
+        )  # type: ignore[arg-type]
         spans = Spans(machine, 10**12)
         again = [Product(form, s, n, epilogue) for s, n in zip(two, moved, strict=True)]
         most = box.apart(y, x)
@@ -152,7 +156,7 @@ def test_ends_of_bars_are_found_twice(path: Path) -> None:
     paths = [p for p, _ in machine.sources] + [p for p, _ in machine.bars] + [p.path for p in machine.profiles]
     mine = tuple(sorted((p, Fraction(rng.randint(1, 5000), 1000)) for p in {*paths}))
     for one in (machine, replace(machine, bars=mine)):
-        assert widest_bar(one) == widest(one)
+        assert widest_error_bound(one) == widest(one)
         for slow in (False, True):
             assert end(one, slow) == extreme(one, slow)
     assert end(replace(machine, bars=mine), True) != end(replace(machine, bars=mine), False)
@@ -165,11 +169,11 @@ def test_another_plan_whose_choices_are_forbidden_is_refused() -> None:
     x, y = any_plan(planning, rng), any_plan(planning, rng)
     v = next(v for v in planning.operators.values() if x[v] != y[v])
     least, most, _ = box.difference(x, y)
-    bars = Bars(box.cost(x), 0, (Against("other", planning.choices(y), least, most, ""),))
-    assert not wrong_bars(planning, x, bars, 0)
+    bars = ErrorBounds(box.cost(x), 0, (Against("other", planning.choices(y), least, most, ""),))
+    assert not wrong_error_bounds(planning, x, bars, 0)
     cost = planning.problem.vertices[v].cost.copy()
     cost[y[v]] = FORBIDDEN
     vertices = list(planning.problem.vertices)
     vertices[v] = replace(vertices[v], cost=cost)
     forbidden = replace(planning, problem=replace(planning.problem, vertices=tuple(vertices)))
-    assert wrong_bars(forbidden, x, bars, 0) == "bars: against 'other': its choices are forbidden"
+    assert wrong_error_bounds(forbidden, x, bars, 0) == "bars: against 'other': its choices are forbidden"

@@ -19,7 +19,7 @@ import shardproof.__main__ as front
 from shardproof.backends.execution.launch import mpi_available
 from shardproof.formal.calibration.calibrate import calibrate, predict, residuals
 from shardproof.formal.calibration.fit import spearman
-from shardproof.formal.calibration.timings import Timing, program_of, read_timings, selected, write_timings
+from shardproof.formal.calibration.timings import Timing, program_of, read_timings, select_timings, write_timings
 from shardproof.formal.verbs.calibrate import calibrate_command
 from shardproof.models.collective_programs.cost import Algorithm
 from shardproof.models.machine.machine import Machine, load_machine
@@ -121,16 +121,18 @@ def test_a_slow_link_of_its_own_is_fitted() -> None:
 )
 def test_hold_out_on_the_published_times(system: str, fit_on: str, judge_on: str, limit: float) -> None:
     """Ring and tree AllReduce rows of one number of nodes, judged on the rows of the other."""
-    rows = selected(read_timings(FILE), {"system": system})
+    rows = select_timings(read_timings(FILE), {"system": system})
     result = calibrate(
-        load_machine(f"p2-{system.lower()}"), selected(rows, {"nodes": fit_on}), selected(rows, {"nodes": judge_on})
+        load_machine(f"p2-{system.lower()}"),
+        select_timings(rows, {"nodes": fit_on}),
+        select_timings(rows, {"nodes": judge_on}),
     )
     assert result.held_out.mean <= limit, result.held_out
     assert result.fitted.mean <= result.before.mean
 
 
 def test_fitting_never_makes_the_fitted_rows_worse() -> None:
-    rows = selected(read_timings(FILE), {"system": "V100", "algorithm": "ring"})
+    rows = select_timings(read_timings(FILE), {"system": "V100", "algorithm": "ring"})
     result = calibrate(load_machine("p2-v100"), rows)
     assert result.fitted.rows == 42 and result.fitted.mean < 0.095 < result.before.mean and result.fitted.rank > 0.98
     assert residuals(result.machine, rows) == result.fitted
@@ -195,9 +197,9 @@ def test_empty_programs_and_empty_selections() -> None:
     with pytest.raises(InputError, match="is empty"):
         program_of("", rows[0].system())
     with pytest.raises(InputError, match="no column 'nods'; columns: system"):
-        selected(rows, {"nods": "2"})
+        select_timings(rows, {"nods": "2"})
     with pytest.raises(InputError, match="no timing is left"):
-        calibrate(load_machine("p2-a100"), selected(rows, {"nodes": "3"}))
+        calibrate(load_machine("p2-a100"), select_timings(rows, {"nodes": "3"}))
 
 
 def test_the_verb_writes_a_machine_and_one_json_object(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

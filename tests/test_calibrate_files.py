@@ -18,7 +18,7 @@ from shardproof.__main__ import run
 from shardproof.formal.calibration.files import chrome, nccl_tests, tables
 from shardproof.formal.calibration.files.fitting import calibrate_files
 from shardproof.formal.calibration.files.observation import Collective, Observation, Product, Touched, terms
-from shardproof.formal.calibration.files.reading import chosen, one_machine, read
+from shardproof.formal.calibration.files.reading import one_machine, read, select_rows
 from shardproof.formal.planning.linear import Forms, moved_name, values
 from shardproof.formal.planning.plan import plan_graph
 from shardproof.models.cost.collective_times import Operation
@@ -227,7 +227,7 @@ def test_our_own_trace_is_read_with_its_plan(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("space", ["complete", "one-per-level"])
 def test_forms_of_a_plan_add_up_to_its_cost(space: str) -> None:
-    """Every operator and redistribution as a function of the constants: at the machine's own they give the cost."""
+    """Every operator and resharding as a function of the constants: at the machine's own they give the cost."""
     from shardproof.models.layout.placement import space as space_of
 
     layers = build_step(build("mlp-unity"), "sgd", None).graph, build("transformer-layer")
@@ -254,7 +254,7 @@ def test_tables_of_the_public_measurements() -> None:
     with pytest.raises(InputError, match="give --operation NAME"):
         read(DATA / "vtrain" / "all_reduce.csv", start)
     rows, _ = read(DATA / "vtrain" / "all_reduce.csv", start, Operation.ALL_REDUCE)
-    assert calibrate_files(start, chosen(rows, {"gpu": "A100"}), (), (), "f").fitted.mean < 0.1
+    assert calibrate_files(start, select_rows(rows, {"gpu": "A100"}), (), (), "f").fitted.mean < 0.1
     rows, _ = read(DATA / "gemm" / "sample.csv", start)
     assert calibrate_files(start, rows, (), (), "f").fitted.mean < 0.2
     mixed = [replace(r, columns=(("gpu", name),)) for r, name in zip(rows, ("b", "a"), strict=False)]

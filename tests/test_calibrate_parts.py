@@ -20,21 +20,21 @@ from shardproof.backends.execution.launch import mpi_available
 from shardproof.backends.execution.reference import random_inputs
 from shardproof.backends.execution.timing import measure, operator_key
 from shardproof.backends.lowering.program import Compute, lower
-from shardproof.formal.calibration.fit import Residuals, Row, fit, objective, touched
+from shardproof.formal.calibration.fit import Residuals, Row, active_unknowns, fit, objective
 from shardproof.formal.calibration.parts import (
-    MovementTime,
+    CommunicationTime,
     OperatorTime,
     PartTimes,
     calibrate_parts,
     calibration_errors,
     calibration_graph,
+    communication_times,
     coverage,
-    movement_times,
     operator_times,
     profile_rows,
 )
 from shardproof.formal.verbs.calibrate import calibrate_command
-from shardproof.models.communication.choices import Choices, movements
+from shardproof.models.communication.choices import Choices, communications
 from shardproof.models.cost.cost import FORMULAS, Formula
 from shardproof.models.cost.selection import Planning, build
 from shardproof.models.layout.placement import space
@@ -57,7 +57,7 @@ def every_movement(planning: Planning, candidates: Sequence[Choices]) -> PartTim
     return [
         (c, n, (1.0,))
         for c, choices in enumerate(candidates)
-        for n, m in enumerate(movements(planning.graph, planning.machine.hierarchy, choices))
+        for n, m in enumerate(communications(planning.graph, planning.machine.hierarchy, choices))
         if m.plan.steps
     ]
 
@@ -100,7 +100,7 @@ def test_a_device_is_found_again() -> None:
 def test_links_of_two_levels_are_found_again() -> None:
     planning = planned(zoo("mlp-unity"), "cloud-a100:2x2")
     candidates = coverage(planning, extra=6)
-    moved = movement_times(planning, candidates, every_movement(planning, candidates))
+    moved = communication_times(planning, candidates, every_movement(planning, candidates))
     rates, latencies = (3e9, 8e9), (4e-5, 1.5e-5)
     made = [
         replace(m, seconds=sum(b / r + p * t for b, p, r, t in zip(m.bytes, m.phases, rates, latencies, strict=True)))
@@ -125,7 +125,7 @@ def test_the_cost_model_uses_every_shape_that_was_measured() -> None:
     for op in planning.graph.operators:
         costs = again.costs[again.operators[op.name]]
         assert costs is not None
-        if op.output.axes or op.reduced:
+        if op.output.axes or op.reduction_axes:
             assert {FORMULAS[d] for d in costs.decided.tolist()} == {Formula.PROFILE}, op.name
     fc1 = again.costs[again.operators["fc1"]]
     assert fc1 is not None
@@ -156,7 +156,7 @@ def test_a_row_is_the_median_of_the_operators_it_stands_for() -> None:
 
 def test_the_calibrated_machine_is_a_machine_file_with_its_errors(tmp_path: Path) -> None:
     ones = [OperatorTime(f"o{n}", "add", "float32", (n, 8), n * 8, n * 96, 1e-5 * n) for n in (1, 2, 4, 8)]
-    moved = [MovementTime("t", (n * 1000,), (1,), 1e-5 * n + 2e-5) for n in (1, 2, 4)]
+    moved = [CommunicationTime("t", (n * 1000,), (1,), 1e-5 * n + 2e-5) for n in (1, 2, 4)]
     result = calibrate_parts(load_machine("localhost:2"), ones, moved)
     path = tmp_path / "m.toml"
     path.write_text(to_toml(result.machine))
@@ -203,7 +203,7 @@ def test_fit_keeps_the_best_point_and_what_nothing_depends_on() -> None:
     assert (
         round(float(x[0]), 6) == 3
         and x[1] == 7
-        and touched(rows, x) == [True, False]
+        and active_unknowns(rows, x) == [True, False]
         and objective(rows, x) < 1e-9 < objective(rows, start)
     )
     assert Residuals.of(np.array([1.0, 3.0]), np.array([2.0, 2.0])) == Residuals(2, 0.5, 0.5, 0.5, 1.5, None)
@@ -270,9 +270,7 @@ def test_the_verb_measures_a_model(tmp_path: Path) -> None:
     assert report["profile"]["worst_error"] < 1e-9 and report["constants"]["device_class.core.launch"]["identified"]
     shown = CliRunner().invoke(calibrate_command, [*arguments, "--force"], obj=Door(), standalone_mode=False)
     assert (
-        "operators, profile" in shown.output
-        and "redistributions, after" in shown.output
-        and "core.launch" in shown.output
+        "operators, profile" in shown.output and "reshardings, after" in shown.output and "core.launch" in shown.output
     )
 
 
@@ -344,7 +342,7 @@ def test_measuring_plans_and_parts_on_mpi_ranks() -> None:
     fitted = calibrate_parts(
         planning.machine,
         operator_times(planning, candidates, [(p.candidate, p.number, p.seconds) for p in times.operators]),
-        movement_times(planning, candidates, [(p.candidate, p.number, p.seconds) for p in times.movements]),
+        communication_times(planning, candidates, [(p.candidate, p.number, p.seconds) for p in times.movements]),
     )
     assert fitted.movements_fitted is not None and fitted.operators_fitted.mean <= fitted.operators_before.mean
     assert build(graph, fitted.machine, space("complete")).problem.cost_of((0,) * len(planning.decisions)) > 0

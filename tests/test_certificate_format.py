@@ -101,7 +101,7 @@ def read(module: str) -> set[str]:
         ("proofs/collective_programs/file", ("placement", "reduction"), set()),
         ("proofs/rewrites/library", ("rules",), set()),
         ("proofs/plan/bundle", ("plan",), set()),
-        ("proofs/plan/bars", ("bars",), set()),
+        ("proofs/plan/error_bounds", ("bars",), set()),
         ("proofs/joint/file", ("joint",), set()),
         ("proofs/schedules/file", ("schedule",), set()),
         ("proofs/egraphs/file", ("extraction",), set()),

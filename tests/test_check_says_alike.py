@@ -19,7 +19,7 @@ from shardproof.proofs.container.archive import Member, read_container
 from shardproof.proofs.overlap.file import decode_overlap, write_overlap
 from shardproof.proofs.pipelines.file import decode_pipeline, write_pipeline
 from shardproof.proofs.plan.bundle import decode_plan, write_plan
-from shardproof.proofs.views.file import decode_views, write_views
+from shardproof.proofs.views.file import decode_submesh_plan, write_submesh_plan
 from shardproof.verify.verbs import subject
 
 PROVED = Path(__file__).parent / "conformance" / "proved"
@@ -30,7 +30,7 @@ KINDS: Mapping[str, tuple[str, Callable[[Mapping[str, Member]], Any], Callable[[
     "joint plan": ("joint-layer.spz", decode_plan, write_plan),
     "pipelined step": ("pipeline-two.spz", decode_pipeline, write_pipeline),
     "overlapped plan": ("overlap-sums.spz", decode_overlap, write_overlap),
-    "plan with views": ("views-beside.spz", decode_views, write_views),
+    "plan with views": ("views-beside.spz", decode_submesh_plan, write_submesh_plan),
 }
 """Kind -> a proved file, how it is read and written."""
 

@@ -16,7 +16,17 @@ from p2_appendix import Fit, fit, rows
 
 from shardproof.formal.collective_programs.synthesize import synthesize
 from shardproof.models.collective_programs.collectives import Collective, LoweredStep
-from shardproof.models.collective_programs.cost import Algorithm, LinkCost, custom, linked, m0, m1, m2, planned, preset
+from shardproof.models.collective_programs.cost import (
+    Algorithm,
+    LinkCost,
+    custom,
+    link_cost,
+    m0,
+    m1,
+    m2,
+    planner_cost,
+    preset,
+)
 from shardproof.models.collective_programs.loads import step_loads, tree_edges, volume
 from shardproof.models.collective_programs.parallelism import Order, ReductionRequest, UnevenRequest
 from shardproof.models.collective_programs.programs import words
@@ -222,10 +232,10 @@ def test_rounding_is_up_and_once() -> None:
 def test_planned_adds_levels_and_latencies() -> None:
     machine = load_machine("cloud-a100:4x8")
     step = LoweredStep(Collective.REDUCE_SCATTER, tuple((i, i + 8, i + 16, i + 24) for i in range(8)), (1,) * 8, 8)
-    seconds = planned(machine, 8 << 20).step_seconds(step)
+    seconds = planner_cost(machine, 8 << 20).step_seconds(step)
     part = Fraction(3, 4) * (1 << 20)
     assert seconds == 8 * part / (9 * GB) + part / (270 * GB) + Fraction(1, 10**5)
-    assert linked(machine, 8 << 20).step_seconds(step) == 8 * part / (9 * GB) + Fraction(
+    assert link_cost(machine, 8 << 20).step_seconds(step) == 8 * part / (9 * GB) + Fraction(
         1, 10**5
     )  # the largest link only
 

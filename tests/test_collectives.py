@@ -27,7 +27,15 @@ from shardproof.models.collective_programs.collectives import (
     split_rows,
 )
 from shardproof.models.collective_programs.parallelism import ReductionRequest, UnevenRequest
-from shardproof.models.collective_programs.programs import Form, ReductionSystem, Tree, fused, label, patterns, words
+from shardproof.models.collective_programs.programs import (
+    Form,
+    ReductionSystem,
+    Tree,
+    fuse_all_reduces,
+    label,
+    patterns,
+    words,
+)
 
 Explicit = list[list[frozenset[int]]]
 
@@ -194,10 +202,10 @@ def test_adjacent_all_reduces_are_fused_only_where_that_is_the_same() -> None:
     system = ReductionSystem(Tree.regular((2, 2)), ((0, 1, 2, 3),), 4)
     by_words = {words(p, system.tree): p for p in explore(system).programs()}
     assert [
-        len(fused(system, by_words[w]))
+        len(fuse_all_reduces(system, by_words[w]))
         for w in ("AR.L AR.P", "AR.P AR.L", "RS.A AG.A", "AR.L AR.M B.A", "R.L B.L AR.P")
     ] == [1, 1, 2, 3, 3]
-    steps = fused(system, by_words["RS.L AG.L AR.M B.L"])
+    steps = fuse_all_reduces(system, by_words["RS.L AG.L AR.M B.L"])
     assert [s.collective.short for s in steps] == ["RS", "AG", "AR", "B"]
 
 
@@ -205,7 +213,7 @@ def test_rows_moved_are_those_of_the_note() -> None:
     """[8 4] over 2x16, reduce axis 0: RS.L moves everything, AR.P a quarter, AG.L everything again (rows after)."""
     system = ReductionRequest((2, 16), ((2, 4), (1, 4)), (0,)).system()
     program = next(p for p in explore(system).programs() if words(p, system.tree) == "RS.L AR.P AG.L")
-    _, steps = system.run(program)
+    _, steps = system.execute(program)
     assert [(set(s.rows), s.chunks, len(s.groups)) for s in steps] == [({8}, 8, 8), ({2}, 8, 16), ({8}, 8, 8)]
 
 
@@ -213,7 +221,7 @@ def test_errors_name_the_step_and_the_rule() -> None:
     system = ReductionRequest((2, 2), ((2, 2),), (0,)).system()
     good = next(p for p in explore(system).programs() if len(p) == 3)
     with pytest.raises(CollectiveError, match="step 1 .* does not apply to the group of positions"):
-        system.run((good[0], good[0]))
+        system.execute((good[0], good[0]))
     with pytest.raises(CollectiveError, match="no such instruction"):
         master = next(p for p in patterns(system.tree) if p.form is Form.MASTER)
         system.groups(master.instruction(Collective.REDUCE))

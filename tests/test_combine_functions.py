@@ -87,7 +87,7 @@ def loop_of(combines: tuple[Combine, ...]) -> Graph:
     """A loop whose axes besides its rows are combined in these ways, in turn."""
     graph = loop_cases.lstm()
     op = replace(graph.operators[0], name="made")
-    summed = [a.name for a in op.reduced]
+    summed = [a.name for a in op.reduction_axes]
     ways = {name: combines[i % len(combines)] for i, name in enumerate(summed)}
     op = replace(op, axes=tuple(replace(a, combine=ways.get(a.name)) for a in op.axes))
     return Graph("g", (*graph.tensors[:5],), (op,), (op.output.tensor,))

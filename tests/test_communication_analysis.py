@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from shardproof.backends.transport.received import is_even, receives
 from shardproof.backends.transport.virtual import loads
 from shardproof.models.communication.choices import single
-from shardproof.models.communication.redistribution import CommunicationPlan, Reduction, analyse, derive
+from shardproof.models.communication.resharding import CommunicationPlan, Reduction, analyse, derive
 from shardproof.models.layout.layout import Layout, layout_set, operand_layout
 from shardproof.models.layout.placement import Placement, matrices, space
 from shardproof.models.program.index import Access, Affine, Axis, Combine

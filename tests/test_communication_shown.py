@@ -1,4 +1,4 @@
-"""What a user is shown and protected from: the table of redistributions, formulas, owners, and a doctored plan that
+"""What a user is shown and protected from: the table of reshardings, formulas, owners, and a doctored plan that
 never starts a rank.
 """
 
@@ -22,8 +22,8 @@ from shardproof.backends.verbs import run as cli
 from shardproof.models.communication.choices import iteration_box, output_layout
 from shardproof.models.sources.zoo import build
 from shardproof.proofs.plan.bundle import read_plan, write_plan
-from shardproof.verify.plan.boxes import Held, axis_blocks, boxes_of, written_by
-from shardproof.verify.plan.communication import held
+from shardproof.verify.plan.boxes import DeviceBoxes, axis_blocks, boxes_of, written_by
+from shardproof.verify.plan.communication import plain_layout
 from shardproof.verify.plan.owners import not_covered, not_written, replicas, wrong_owner
 
 ORDER = [
@@ -72,7 +72,7 @@ def test_the_table_of_redistributions(name: str) -> None:
     assert sum(r.moved for r in rows) == sum(t.moved * t.element_bytes for t in entries)
     for t in entries:
         if t.moved > t.bound:
-            assert any(f"all redistributions of {t.tensor!r}" in why for r in rows for why in r.reasons)
+            assert any(f"all reshardings of {t.tensor!r}" in why for r in rows for why in r.reasons)
     moved, bound = total(traced.graph, (8,), choices)
     assert (moved, bound) == (
         sum(r.moved for r in rows),
@@ -105,7 +105,7 @@ def test_run_shows_it_without_starting_ranks(plan: Path, monkeypatch: pytest.Mon
         "took it      reduction on sub-grids: every member wants" in out
         and "not          nothing to do: values are parts of sums" in out
     )
-    assert "the least possible" in out and "redistributions have nothing to do" in out
+    assert "the least possible" in out and "reshardings have nothing to do" in out
     code, out, _ = shardproof("run", str(plan), "-n", "4", "--communication", "--json")
     found = json.loads(out)
     assert (
@@ -184,7 +184,7 @@ def test_every_element_has_one_owner(name: str) -> None:
             )
             mine = iteration_box(op, placements[op.name], hierarchy, 1)
             assert [mine[a] for a in placements[op.name].axes] == list(blocks[1])
-            assert written_by(op, graph, placements[op.name], hierarchy) == held(
+            assert written_by(op, graph, placements[op.name], hierarchy) == plain_layout(
                 output_layout(op, graph, placements[op.name], hierarchy)
             )
 
@@ -225,7 +225,9 @@ def test_wrong_owners_are_found() -> None:
                                 (*wrote.boxes[rank][:k], new, *wrote.boxes[rank][k + 1 :]),
                                 *wrote.boxes[rank + 1 :],
                             )
-                            assert not_written(Held.of(wrote.hierarchy, wrote.shape, changed, wrote.open), copies)
+                            assert not_written(
+                                DeviceBoxes.of(wrote.hierarchy, wrote.shape, changed, wrote.open), copies
+                            )
             if wrote.open:
                 assert not_written(replace(wrote, open=wrote.open[1:]), copies)  # a sum not declared: two owners
     assert seen >= {"rank"} and len(seen) > 1

@@ -17,8 +17,8 @@ from shardproof.models.program.contents import (
     beside,
     constants,
     contents_of,
-    encoded,
-    filled,
+    encode_contents,
+    fill_contents,
     read_beside,
     write_beside,
 )
@@ -32,7 +32,7 @@ from shardproof.proofs.container.archive import read_container, write_container
 from shardproof.proofs.container.canonical import ContainerError
 from shardproof.proofs.overlap.file import decode_overlap
 from shardproof.proofs.plan.bundle import decode_plan
-from shardproof.proofs.views.file import decode_views
+from shardproof.proofs.views.file import decode_submesh_plan
 
 ROWS, COLUMNS = 300, 220
 
@@ -61,7 +61,7 @@ def test_a_graph_file_and_its_constants_read_back(tmp_path: Path) -> None:
     path.write_text(graph().to_json())
     bare = load_model(str(path))
     assert bare == graph()
-    assert not encoded(bare)
+    assert not encode_contents(bare)
     assert write_beside(path, bare) is None
     assert write_beside(path, graph()) == beside(path)
     again = load_model(str(path))
@@ -89,9 +89,9 @@ def flipped(data: bytes) -> bytes:
 
 @pytest.mark.parametrize("change", [flipped, lambda data: data[:-4], lambda data: data + b"0000"])
 def test_other_values_are_refused(change: Callable[[bytes], bytes], tmp_path: Path) -> None:
-    ((digest, data),) = encoded(graph()).items()
+    ((digest, data),) = encode_contents(graph()).items()
     with pytest.raises(ValueError, match=r"constant 'constant\.table'"):
-        filled(graph(), {digest: change(data)})
+        fill_contents(graph(), {digest: change(data)})
     path = tmp_path / "g.json"
     path.write_text(graph().to_json())
     with zipfile.ZipFile(beside(path), "w") as archive:
@@ -130,7 +130,7 @@ def test_a_plan_holds_them_and_runs_with_them(way: str, tmp_path: Path, capsys: 
     wanted = run_graph(graph(), random_inputs(graph(), 0))["z"]
     np.testing.assert_allclose(np.load(out)["z"], wanted, rtol=1e-9)
     members = {name: m for name, m in read_container(plan).items() if name != "manifest.json"}
-    decode = {"": decode_plan, "--overlap": decode_overlap, "--views": decode_views}[way]
+    decode = {"": decode_plan, "--overlap": decode_overlap, "--views": decode_submesh_plan}[way]
     held = decode(members)
     (name,) = [m for m in members if m.startswith("constants/")]
     assert name.removeprefix("constants/") in constants(graph())

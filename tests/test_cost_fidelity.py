@@ -210,7 +210,7 @@ def test_the_checker_computes_the_same_entries(tmp_path: Path, name: str) -> Non
         v = planning.operators[op.name]
         placement = planning.decisions[v].placement(len(planning.problem.vertices[v].cost) // 2)
         parts = {a: int(np.prod(row)) for a, row in zip(placement.axes, placement.matrix)}
-        order = [*op.output.axes, *(a.name for a in op.reduced)]
+        order = [*op.output.axes, *(a.name for a in op.reduction_axes)]
         extents = tuple(-(-op.axis(a).extent // parts[a]) for a in order)
         profiles.append(Profile(op.function, "float32", extents, Fraction(1 + len(profiles), 10**5)))
     distinct = {p.path: p for p in profiles}

@@ -46,8 +46,8 @@ from shardproof.models.sources.numpy.program import ArraySpec
 from shardproof.models.sources.numpy.trace import trace
 from shardproof.models.sources.zoo import build as zoo
 from shardproof.proofs.plan.bundle import write_plan
-from shardproof.verify.plan.boxes import Held, read_by, written_by
-from shardproof.verify.plan.communication import held
+from shardproof.verify.plan.boxes import DeviceBoxes, read_by, written_by
+from shardproof.verify.plan.communication import plain_layout
 from shardproof.verify.plan.entries import operator_entry
 from shardproof.verify.plan.plan import check_plan
 
@@ -244,7 +244,7 @@ def together(*parts: Case) -> tuple[Graph, dict[str, tuple[str, ...]]]:
     return graph, {op.name: tuple(sorted(a.name for a in op.axes)) for op, _ in parts}
 
 
-Seen = tuple[list[int], list[list[Held]]]
+Seen = tuple[list[int], list[list[DeviceBoxes]]]
 """Times and boxes (inputs, output) under every placement."""
 
 
@@ -273,8 +273,12 @@ def truth(part: Case, on: Machine) -> Seen | None:
 
 def cached(structures: Structures, op: Operator) -> Seen:
     """From the caches."""
-    sets = [s.layouts for s in (*(structures.read(op, j) for j in range(len(op.inputs))), structures.written(op))]
-    boxes = [[held(s.layout(int(s.of_choice[i]))) for s in sets] for i in range(len(structures.of_operator(op)))]
+    sets = [
+        s.layouts for s in (*(structures.read(op, j) for j in range(len(op.inputs))), structures.output_layouts(op))
+    ]
+    boxes = [
+        [plain_layout(s.layout(int(s.of_choice[i]))) for s in sets] for i in range(len(structures.of_operator(op)))
+    ]
     return structures.costs(op).times.tolist(), boxes
 
 

@@ -16,7 +16,7 @@ from budgets import some_or_all
 
 from shardproof.backends.cuda import Kernel, KernelTextError, Operand, boxes, chain, nvrtc, rows, shim
 from shardproof.backends.cuda.expressions import EXPRESSIONS
-from shardproof.backends.cuda.kernel import dense, merged
+from shardproof.backends.cuda.kernel import dense, merge_dimensions
 from shardproof.backends.kernels.elementwise import MAPS as FORWARD
 from shardproof.backends.kernels.gradient_maps import GRADIENT_MAPS
 from shardproof.models.program.index import Axis, access
@@ -296,7 +296,7 @@ def test_every_map_function_equals_numpy() -> None:
     for e in everyone():
         arrays = e.arrays()
         out = [shim.empty(e.shape, t) for t in chain.result_types(e.spec)]
-        module().run(e.kernel, [*arrays, *out])
+        module().launch(e.kernel, [*arrays, *out])
         for step, y in zip(e.spec.steps, out):
             given = [a.astype(np.float64) if a.dtype == np.float32 else a for a in (arrays[i] for i in step.arguments)]
             near(y, np.asarray(MAPS[step.operator.function](np, given, step.operator)), e.dtype)
@@ -309,7 +309,7 @@ def test_not_a_number_goes_through_as_in_numpy() -> None:
     arrays = e.arrays()
     arrays[0][0, 0] = arrays[1][1, 1] = np.nan
     out = [shim.empty(e.shape, t) for t in chain.result_types(e.spec)]
-    module().run(e.kernel, [*arrays, *out])
+    module().launch(e.kernel, [*arrays, *out])
     for name in ("relu", "maximum", "minimum", "add", "sign"):
         step = e.spec.steps[e.names.index(name)]
         expected = MAPS[name](np, [arrays[i] for i in step.arguments], step.operator)
@@ -352,12 +352,12 @@ def test_chains_equal_numpy() -> None:
         x, b = data((m, n), dtype, 1), data((n,), dtype, 2)
         if len(spec.operands) == 2:
             y = shim.empty((m, n), dtype)
-            module().run(kernel, [x, b, y])
+            module().launch(kernel, [x, b, y])
             near(y, np.maximum(x + b, 0), dtype)
             continue
         c, t, keep = data((m,), dtype, 3), data((n, m), dtype, 4), data((m, n), "bool", 5)
         out = [shim.empty((m, n), d) for d in chain.result_types(spec)]
-        module().run(kernel, [x, b, c, t, keep, *out])
+        module().launch(kernel, [x, b, c, t, keep, *out])
         gelu = MAPS["gelu"](np, [x + b], STEPS[1].operator)
         last = np.where(keep, gelu * c[:, None] + t.T, x)
         near(out[0], gelu, dtype)
@@ -408,7 +408,7 @@ def test_row_kernels_equal_the_definition_whatever_the_order_of_threads() -> Non
         first: list[np.ndarray] | None = None
         for order in (0, 1, 5):
             out = [shim.empty(w.shape, spec.dtype) for w in wanted]
-            module().run(kernel, [*given, *out], order)
+            module().launch(kernel, [*given, *out], order)
             for o, w in zip(out, wanted):
                 scale = max(1.0, float(np.abs(w).max()))
                 assert float(np.abs(o - w).max()) / scale <= TOLERANCE[spec.dtype], kernel.name
@@ -427,12 +427,12 @@ def test_boxes_are_packed_and_unpacked() -> None:
         flat = np.concatenate([whole[p].reshape(-1) for p in parts])
         if direction == "pack":
             buffer = shim.empty(flat.shape, dtype)
-            module().run(kernel, [t, whole, buffer])
+            module().launch(kernel, [t, whole, buffer])
             np.testing.assert_array_equal(buffer, flat)
         else:
             target, buffer = shim.empty(shape, dtype), shim.empty(flat.shape, dtype)
             target[...], buffer[...] = -1, flat
-            module().run(kernel, [t, target, buffer])
+            module().launch(kernel, [t, target, buffer])
             outside = np.ones(shape, dtype=bool)
             for p in parts:
                 np.testing.assert_array_equal(target[p], whole[p])
@@ -483,7 +483,7 @@ def test_the_shim_shows_races_and_missed_meetings() -> None:
 
     def run(kernel: Kernel, order: int) -> np.ndarray:
         y = np.zeros(64, dtype=np.float32)
-        host.run(kernel, [x, y], order)
+        host.launch(kernel, [x, y], order)
         return y
 
     assert all(np.array_equal(run(good, order), x[::-1]) for order in range(4))
@@ -498,15 +498,15 @@ def test_misaligned_and_missing_arrays_are_refused() -> None:
     m, n = spec.shape
     x, b, y = data((m, n), "float32", 0), data((n + 1,), "float32", 1), shim.empty((m, n), "float32")
     with pytest.raises(KernelTextError, match="multiple of 16"):
-        module().run(kernel, [x, b[1:], y])
+        module().launch(kernel, [x, b[1:], y])
     with pytest.raises(KernelTextError, match="takes 3 arrays, got 2"):
-        module().run(kernel, [x, y])
+        module().launch(kernel, [x, y])
 
 
 def test_dimensions_are_merged_only_where_all_operands_agree() -> None:
-    assert merged((2, 1, 3, 4), [(12, 0, 4, 1), (12, 9, 4, 1)]) == ((24,), [(1,), (1,)])
-    assert merged((3, 4), [(4, 1), (1, 3)]) == ((3, 4), [(4, 1), (1, 3)])
-    assert merged((1, 1), [(5, 5)]) == ((1,), [(0,)])
+    assert merge_dimensions((2, 1, 3, 4), [(12, 0, 4, 1), (12, 9, 4, 1)]) == ((24,), [(1,), (1,)])
+    assert merge_dimensions((3, 4), [(4, 1), (1, 3)]) == ((3, 4), [(4, 1), (1, 3)])
+    assert merge_dimensions((1, 1), [(5, 5)]) == ((1,), [(0,)])
 
 
 # --- on a GPU ---------------------------------------------------------------------------------------------------------
@@ -540,10 +540,10 @@ def test_bandwidth_on_a_gpu() -> None:
     fused = chain.generate(
         chain.Chain(shape, (Operand("float32", dense(shape)), Operand("float32", (0, 1))), steps, (1,))
     )
-    report = {"bias + gelu": gigabytes_per_s(lambda: device.run(fused, [x, bias, y]))}
+    report = {"bias + gelu": gigabytes_per_s(lambda: device.launch(fused, [x, bias, y]))}
     for name in ("softmax", "layer_norm", "rms_norm"):
         kernel = rows.generate(rows.Rows(name, *shape, "float32"))
-        report[name] = gigabytes_per_s(lambda kernel=kernel: device.run(kernel, [x, y]))
+        report[name] = gigabytes_per_s(lambda kernel=kernel: device.launch(kernel, [x, y]))
     name = cupy.cuda.runtime.getDeviceProperties(0)["name"].decode()
     print(f"{name}: copy {copy:.0f} GB/s; " + ", ".join(f"{k} {v:.0f} ({v / copy:.0%})" for k, v in report.items()))
     assert min(report.values()) >= 0.85 * copy

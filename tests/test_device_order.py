@@ -23,7 +23,7 @@ from shardproof.backends.cuda import group
 from shardproof.backends.execution import interpreter
 from shardproof.backends.execution.fused import execute_fused
 from shardproof.backends.execution.interpreter import Watching, recorder_for, run_rank
-from shardproof.backends.execution.job import Options, prepared
+from shardproof.backends.execution.job import Options, build_program
 from shardproof.backends.execution.reference import random_inputs
 from shardproof.backends.execution.run import copies
 from shardproof.backends.lowering.program import Fused
@@ -290,11 +290,11 @@ def test_tracing_waits_once(monkeypatch: pytest.MonkeyPatch) -> None:
     say.
     """
     graph = build("mlp-unity", batch=4, inputs=8, hidden=8, classes=4, dtype="float64")
-    program = prepared(graph, (1,), choose(graph, (1,), {}), Options(fuse=False))
+    program = build_program(graph, (1,), choose(graph, (1,), {}), Options(fuse=False))
     xp = Events()
     xp.empty, xp.ascontiguousarray, xp.concatenate = np.empty, np.ascontiguousarray, np.concatenate  # type: ignore[method-assign]
     recorder = recorder_for(xp, 0)
-    monkeypatch.setattr(interpreter.device, "run", None)
+    monkeypatch.setattr(interpreter.device, "launch", None)
     values = random_inputs(graph, 0)
     run_rank(program, 0, VirtualTransport(Hub(5), 0, (1,), np), copies(values), xp, Watching(recorder))
     assert xp.waits == 1 and len(recorder.spans) > 3
@@ -312,7 +312,7 @@ def test_the_text_of_a_kernel_is_written_once(monkeypatch: pytest.MonkeyPatch) -
     has none is remembered too.
     """
     graph = build("bert-tiny", batch=1, layers=1, sequence=8)
-    program = prepared(graph, (1,), choose(graph, (1,), {}), Options())
+    program = build_program(graph, (1,), choose(graph, (1,), {}), Options())
     written = 0
     real = {"chain": group.chain.generate, "rows": group.rows.generate}
 

@@ -28,9 +28,9 @@ def test_doctor(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPa
 
 
 def test_programs_that_do_not_answer() -> None:
-    assert doctor.said(["/no/such/program"]) == "does not answer: FileNotFoundError"
-    assert doctor.said(["/bin/sh", "-c", "exit 3"]) == "exits with code 3"
-    assert doctor.said(["/bin/sh", "-c", "echo one; echo two"]) == "one"
+    assert doctor.version_line(["/no/such/program"]) == "does not answer: FileNotFoundError"
+    assert doctor.version_line(["/bin/sh", "-c", "exit 3"]) == "exits with code 3"
+    assert doctor.version_line(["/bin/sh", "-c", "echo one; echo two"]) == "one"
 
 
 def test_what_it_names_is_what_the_package_asks_for() -> None:

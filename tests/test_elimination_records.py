@@ -74,10 +74,10 @@ def test_an_eliminated_vertex_costs_a_step_however_few_its_entries(monkeypatch: 
     monkeypatch.setattr(Budget, "of", staticmethod(lambda *_: given))
     assert check_selection(problem, certified(problem, Optimal((0,) * n, 2 * n - 1), record)).verdict is Verdict.PROVED
     assert Budget().work - given.work >= n * ELIMINATED + PART * (2 * n - 1)
-    format_alone, check = Budget().work - given.work, Budget.unasked()
+    format_alone, check = Budget().work - given.work, Budget.without_large()
     given = Budget(whole=check)
     assert check_selection(problem, certified(problem, Optimal((0,) * n, 2 * n - 1), record)).verdict is Verdict.PROVED
-    assert Budget.unasked().work - check.work >= format_alone + SLOWER * n * ELIMINATED, "as long as they take"
+    assert Budget.without_large().work - check.work >= format_alone + SLOWER * n * ELIMINATED, "as long as they take"
 
 
 def test_absurd_effort_is_refused_before_memory_is_taken() -> None:

@@ -23,7 +23,7 @@ from shardproof.formal.selection.engines.consult import EngineRefused
 from shardproof.formal.selection.engines.cp_sat_cores import CpSatCores
 from shardproof.formal.selection.engines.encodings import Reply, cp_sat
 from shardproof.formal.selection.engines.encodings.relaxation import Found, Relaxation
-from shardproof.formal.selection.engines.proof_by_cores import Cores, Said
+from shardproof.formal.selection.engines.proof_by_cores import Cores, EngineReply
 from shardproof.formal.selection.model.clock import Clock, Overdue, Quiet
 from shardproof.formal.selection.model.factored import whole
 from shardproof.formal.selection.options import Options
@@ -222,7 +222,7 @@ def test_a_wrong_answer_is_no_claim(engine: str, lie: str, monkeypatch: pytest.M
 def _noise(lp: Relaxation, found: Found, size: float) -> Found:
     rng = np.random.default_rng(1)
     duals = rng.normal(size=lp._highs.getNumRow()) * size
-    return Found(found.says, lp.shifted(lp.nothing(), duals), found.value, found.x)
+    return Found(found.says, lp.add_duals(lp.nothing(), duals), found.value, found.x)
 
 
 PROGRAMS: dict[str, Callable[[Relaxation, Found], Found]] = {
@@ -244,13 +244,13 @@ def test_wrong_duals_are_a_weaker_bound(lie: str, monkeypatch: pytest.MonkeyPatc
         true(problem, alone(problem, "ilp", clock=work(5)), optimum)
 
 
-CASES: dict[str, Callable[[SelectionProblem], Said]] = {
-    "no core": lambda problem: Said("unsat"),
-    "a core of one vertex": lambda problem: Said("unsat", frozenset({0})),
-    "a core of everything": lambda problem: Said("unsat", frozenset(range(len(problem.vertices)))),
-    "a solution that is none": lambda problem: Said("sat", solution=tuple(-1 for _ in problem.vertices)),
-    "the dearest is cheaper": lambda problem: Said("sat", solution=dearest(problem)),
-    "nothing": lambda problem: Said("unknown"),
+CASES: dict[str, Callable[[SelectionProblem], EngineReply]] = {
+    "no core": lambda problem: EngineReply("unsat"),
+    "a core of one vertex": lambda problem: EngineReply("unsat", frozenset({0})),
+    "a core of everything": lambda problem: EngineReply("unsat", frozenset(range(len(problem.vertices)))),
+    "a solution that is none": lambda problem: EngineReply("sat", solution=tuple(-1 for _ in problem.vertices)),
+    "the dearest is cheaper": lambda problem: EngineReply("sat", solution=dearest(problem)),
+    "nothing": lambda problem: EngineReply("unknown"),
 }
 
 

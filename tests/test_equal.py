@@ -17,7 +17,7 @@ import equality_pairs as pairs
 
 import shardproof
 from shardproof.__main__ import run as command
-from shardproof.formal.equality.question import Held, Question
+from shardproof.formal.equality.question import ProgramWithSources, Question
 from shardproof.models.problem.claims import Verdict
 from shardproof.models.sources.distributed.capture import Unreadable, capture
 from shardproof.models.text import InputError
@@ -159,12 +159,14 @@ def test_what_only_looks_alike_is_not_equal(name: str) -> None:
     except Unreadable:
         assert verdict == "refused"
         return
-    question = Question(Held(one.program, one.arrays), [Held(m.program, m.arrays) for m in many])
+    question = Question(
+        ProgramWithSources(one.program, one.arrays), [ProgramWithSources(m.program, m.arrays) for m in many]
+    )
     if question.differs(0) is not None:
         assert verdict == "different"
         return
     assert verdict == "undecided"
-    assert check_pair(question.pair(), Budget.asked()).verdict is Verdict.UNDECIDED
+    assert check_pair(question.pair(), Budget.with_large()).verdict is Verdict.UNDECIDED
 
 
 def test_steps_that_give_other_numbers_than_the_run_are_refused(
@@ -271,12 +273,12 @@ def test_the_python_way_in(tmp_path: Path) -> None:
 
 def test_whole_numbers_are_an_assumption() -> None:
     held = capture(lambda: (lambda t: t + 1, (torch.tensor([1, 250], dtype=torch.uint8),)), None, 1, False)
-    question = Question(Held(held.program, held.arrays), [Held(held.program, held.arrays)])
+    question = Question(ProgramWithSources(held.program, held.arrays), [ProgramWithSources(held.program, held.arrays)])
     assert question.differs(0) is None
-    assert "integers-do-not-wrap" in check_pair(question.pair(), Budget.asked()).assumptions
+    assert "integers-do-not-wrap" in check_pair(question.pair(), Budget.with_large()).assumptions
 
 
 def test_tensors_of_no_part_are_refused() -> None:
     one, two = capture(pairs.mlp, None, 1, False), capture(pairs.mlp_other_weights, 0, 1, False)
     with pytest.raises(ValueError, match="no part of any tensor"):
-        Question(Held(one.program, one.arrays), [Held(two.program, two.arrays)])
+        Question(ProgramWithSources(one.program, one.arrays), [ProgramWithSources(two.program, two.arrays)])

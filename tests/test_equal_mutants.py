@@ -18,7 +18,7 @@ import numpy as np
 import pytest
 
 from shardproof.formal.equality.numbers import run_ranks, run_single
-from shardproof.formal.equality.parts import alike, taken
+from shardproof.formal.equality.parts import alike, part_elements
 from shardproof.models.equality.pair import Known, Pair, Part
 from shardproof.models.equality.program import Described, RankProgram, Source, Step
 from shardproof.models.equality.schedule import Stuck
@@ -37,7 +37,7 @@ CHEAP = ("embedding_vp", "fused_tp", "grid", "mlp_tp", "pipeline", "token_mean_d
 @pytest.mark.parametrize("name", PAIRS)
 def test_right_pairs_are_proved_and_keep_their_bytes(name: str) -> None:
     pair = PAIRS[name]
-    assert check_pair(pair, Budget.asked()).verdict is Verdict.PROVED
+    assert check_pair(pair, Budget.with_large()).verdict is Verdict.PROVED
     assert decode_equality(read_container(write_equality(pair))) == pair
     assert not differs(pair, 1)
 
@@ -62,7 +62,7 @@ def differs(pair: Pair, seed: int) -> bool:
         for number, what in row:
             shape = program.tensors[number].shape
             if isinstance(what, Part):
-                mine[number] = taken(names[what.of], what)
+                mine[number] = part_elements(names[what.of], what)
             else:
                 mine[number] = np.full(shape, what.number) if what.number is not None else _bytes(what, shape)
         inputs.append(mine)
@@ -77,7 +77,7 @@ def differs(pair: Pair, seed: int) -> bool:
     for rank, results in enumerate(pair.results):
         numbers = dict(pair.ranks[rank].outputs)
         for name, part in results:
-            if not alike(values[rank][numbers[name]], taken(whole[outputs[part.of]], part)):
+            if not alike(values[rank][numbers[name]], part_elements(whole[outputs[part.of]], part)):
                 return True
     return False
 
@@ -208,7 +208,7 @@ def hunt(count: int, seed: int, names: Sequence[str] = tuple(PAIRS)) -> tuple[in
         found = forged(found, rng) if rng.random() < 0.5 else found
         different = any(differs(found, k) for k in (1, 2))
         try:
-            verdict = check_pair(found, Budget.asked()).verdict
+            verdict = check_pair(found, Budget.with_large()).verdict
         except ContainerError:
             verdict = Verdict.UNDECIDED
         if verdict is Verdict.PROVED:
@@ -270,7 +270,7 @@ def test_malformed_files_are_refused(change: object, words: str) -> None:
 def test_forged_relations_are_believed_by_nobody(name: str) -> None:
     """What a relation says wrongly is not used; right programs stay proved or become undecided, never refuted."""
     rng = random.Random(name)
-    verdicts = {check_pair(forged(PAIRS[name], rng), Budget.asked()).verdict for _ in range(4)}
+    verdicts = {check_pair(forged(PAIRS[name], rng), Budget.with_large()).verdict for _ in range(4)}
     assert verdicts <= {Verdict.PROVED, Verdict.UNDECIDED}
 
 
@@ -279,7 +279,7 @@ def test_an_output_that_is_left_out_is_not_proved() -> None:
         head["results"][1].pop()
 
     pair = decode_equality(read_container(_rewritten("mlp_tp", change)))
-    result = check_pair(pair, Budget.asked())
+    result = check_pair(pair, Budget.with_large())
     assert result.verdict is Verdict.UNDECIDED and "no part" in result.reason
 
 
@@ -290,7 +290,7 @@ def test_positions_that_no_rank_has_are_not_proved() -> None:
     )
     programs = (pair.ranks[0], pair.ranks[0])
     given = (pair.given[0], pair.given[0])
-    found = check_pair(replace(pair, results=results, ranks=programs, given=given), Budget.asked())
+    found = check_pair(replace(pair, results=results, ranks=programs, given=given), Budget.with_large())
     assert found.verdict is not Verdict.PROVED
 
 
@@ -307,7 +307,7 @@ def test_a_shape_that_no_run_has_is_refused() -> None:
 
     pair = decode_equality(read_container(_rewritten("mlp_tp", change)))
     with pytest.raises(ContainerError, match="the program says"):
-        check_pair(pair, Budget.asked())
+        check_pair(pair, Budget.with_large())
 
 
 def test_a_slice_outside_its_tensor_is_not_proved() -> None:
@@ -324,8 +324,8 @@ def test_a_slice_outside_its_tensor_is_not_proved() -> None:
     rank = replace(single, steps=(Step("slice", (0,), (1,), cut),))
     whole, made = Part("x", (((0, 0, 4),),)), Part("output", (((0, 0, 2),),))
     pair = Pair(single, (rank,), (), (((0, whole),),), ((("output", made),),), (), ((),))
-    assert check_pair(pair, Budget.asked()).verdict is Verdict.UNDECIDED
-    assert check_pair(replace(pair, ranks=(single,)), Budget.asked()).verdict is Verdict.PROVED
+    assert check_pair(pair, Budget.with_large()).verdict is Verdict.UNDECIDED
+    assert check_pair(replace(pair, ranks=(single,)), Budget.with_large()).verdict is Verdict.PROVED
 
 
 @pytest.mark.parametrize(
@@ -346,7 +346,7 @@ def test_operators_that_mean_something_else_of_their_types_are_undecided(
     runs = (((0, 0, 2),),)
     given = ((0, Part("x", runs)), (1, Part("y", runs)))
     pair = Pair(program, (program,), (), (given,), ((("output", Part("output", runs)),),), (), ((),))
-    assert check_pair(pair, Budget.asked()).verdict is Verdict.UNDECIDED
+    assert check_pair(pair, Budget.with_large()).verdict is Verdict.UNDECIDED
 
 
 def test_a_cast_that_lies_about_its_types_is_refused() -> None:
@@ -356,7 +356,7 @@ def test_a_cast_that_lies_about_its_types_is_refused() -> None:
     runs = (((0, 0, 2),),)
     pair = Pair(program, (program,), (), (((0, Part("x", runs)),),), ((("output", Part("output", runs)),),), (), ((),))
     with pytest.raises(ContainerError, match="says int32"):
-        check_pair(pair, Budget.asked())
+        check_pair(pair, Budget.with_large())
 
 
 def test_floors_are_of_integers() -> None:
@@ -371,7 +371,7 @@ def test_a_group_without_its_rank_is_refuted() -> None:
         steps = tuple(
             replace(s, words=tuple((k, ranks if k == "ranks" else w) for k, w in s.words)) for s in program.steps
         )
-        found = check_pair(replace(pair, ranks=(replace(program, steps=steps), *pair.ranks[1:])), Budget.asked())
+        found = check_pair(replace(pair, ranks=(replace(program, steps=steps), *pair.ranks[1:])), Budget.with_large())
         assert found.verdict is Verdict.REFUTED and "not once" in found.reason
 
 
@@ -381,5 +381,5 @@ def test_different_collectives_are_refuted() -> None:
     k = next(i for i, s in enumerate(program.steps) if s.operator == "all_reduce")
     words = tuple((a, "max" if a == "op" else w) for a, w in program.steps[k].words)
     steps = (*program.steps[:k], replace(program.steps[k], words=words), *program.steps[k + 1 :])
-    found = check_pair(replace(pair, ranks=(replace(program, steps=steps), *pair.ranks[1:])), Budget.asked())
+    found = check_pair(replace(pair, ranks=(replace(program, steps=steps), *pair.ranks[1:])), Budget.with_large())
     assert found.verdict is Verdict.REFUTED and "different collectives" in found.reason

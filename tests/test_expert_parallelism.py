@@ -13,17 +13,17 @@ import numpy as np
 import pytest
 from test_run import choose
 
-from shardproof.backends.execution.job import Options, prepared
+from shardproof.backends.execution.job import Options, build_program
 from shardproof.backends.execution.launch import mpi_available, run_mpi
 from shardproof.backends.execution.reference import random_inputs, run_graph
 from shardproof.backends.execution.run import run_virtual
 from shardproof.models.communication.choices import Choices, needs_copy
-from shardproof.models.communication.redistribution import analyse
+from shardproof.models.communication.resharding import analyse
 from shardproof.models.program.graph import Graph
 from shardproof.models.program.operators import NodeKind
 from shardproof.models.sources.building.builder import Builder
 from shardproof.models.sources.building.digits import split_digits
-from shardproof.models.sources.building.slots import Places, slotted
+from shardproof.models.sources.building.slots import Places, with_slots
 from shardproof.models.sources.training import build_step
 from shardproof.models.sources.zoo import TINY, build
 
@@ -37,10 +37,12 @@ def layer(places: Places | None = None) -> Graph:
     x, ids = g.parameter("x", (GROUPS, LENGTH, WIDTH)), g.input("ids", (GROUPS, LENGTH), "int64")
     rows, chosen = g.view("rows", x, (points, WIDTH)), g.view("chosen", ids, (points,))
     up, down = g.parameter("up", (EXPERTS, WIDTH, HIDDEN)), g.parameter("down", (EXPERTS, HIDDEN, WIDTH))
-    y = g.map("active", "silu", g.grouped("h", "s k, e k n, s -> s n", rows, up, chosen, rows="e"), text="s n -> s n")
-    y = g.grouped("y", "s k, e k n, s -> s n", y, down, chosen, rows="e")
+    y = g.map(
+        "active", "silu", g.grouped_product("h", "s k, e k n, s -> s n", rows, up, chosen, rows="e"), text="s n -> s n"
+    )
+    y = g.grouped_product("y", "s k, e k n, s -> s n", y, down, chosen, rows="e")
     graph = g.build(g.view("back", y, (GROUPS, LENGTH, WIDTH)))
-    return split_digits(graph if places is None else slotted(graph, places)).graph
+    return split_digits(graph if places is None else with_slots(graph, places)).graph
 
 
 def expected(values: dict[str, np.ndarray], capacity: int) -> np.ndarray:
@@ -92,8 +94,10 @@ def by_experts(graph: Graph, ranks: int) -> Choices:
 
 
 def moved(graph: Graph, choices: Choices) -> Counter[str]:
-    """Kinds of redistribution."""
-    found = (analyse(m.plan.source, m.plan.target) for m in prepared(graph, (RANKS,), choices, Options()).movements)
+    """Kinds of resharding."""
+    found = (
+        analyse(m.plan.source, m.plan.target) for m in build_program(graph, (RANKS,), choices, Options()).movements
+    )
     return Counter(a.collective for a in found if a.collective != "none")
 
 
@@ -103,7 +107,7 @@ def test_dispatch_and_combine_are_all_to_alls() -> None:
     kinds = moved(graph, by_experts(graph, RANKS))
     assert kinds == {"all-to-all": 2, "all-gather": 1}  # of rows, there and back; and of the experts' numbers
     step = build_step(graph, "sgd").graph
-    program = prepared(step, (RANKS,), by_experts(step, RANKS), Options())
+    program = build_program(step, (RANKS,), by_experts(step, RANKS), Options())
     exchanges = [m for m in program.movements if analyse(m.plan.source, m.plan.target).collective == "all-to-all"]
     assert len(exchanges) >= 4
     rows = GROUPS // RANKS * EXPERTS * LENGTH * WIDTH  # of a rank's groups, at all experts
@@ -132,7 +136,7 @@ def test_a_step_on_four_ranks_is_that_of_one_process(name: str) -> None:
     """Bytes counted are bytes priced, or fewer where parts are not equal."""
     graph = training(name)
     values = random_inputs(graph, 11)
-    result = run_virtual(prepared(graph, (RANKS,), by_experts(graph, RANKS), Options()), values)
+    result = run_virtual(build_program(graph, (RANKS,), by_experts(graph, RANKS), Options()), values)
     assert all(t.fits for t in result.traffic) and sum(t.counted[0] for t in result.traffic) > 0
     for tensor, wanted in run_graph(graph, values).items():
         np.testing.assert_allclose(result.outputs[tensor], wanted, rtol=1e-9, atol=1e-11)

@@ -12,9 +12,9 @@ from random_problems import shared_tables
 from shardproof.formal.explain.balance import uneven
 from shardproof.formal.explain.explain import (
     Neighbourhood,
+    best_with,
     deviation_bounds,
     explain,
-    forced,
     render_deviation,
     render_explanation,
 )
@@ -70,7 +70,7 @@ def test_parts_add_up(name: str, machine: str, where: str) -> None:
                 and parts.summing + parts.moving == planning.problem.edge_cost(e, x)
             )
             assert (parts.summing > 0) == bool(source.open) and not target.open
-            assert (terms.moved(e, x) == "none") == (parts.summing + parts.moving == 0)
+            assert (terms.communication_of(e, x) == "none") == (parts.summing + parts.moving == 0)
 
 
 @pytest.mark.parametrize("seed", range(40))
@@ -144,7 +144,7 @@ def test_forced_choice_is_solved_again(planning: Planning) -> None:
     answer = solve(planning.problem)
     assert answer.solution is not None and answer.cost is not None
     for words in ("b over gpus", "k over gpus", "n over gpus", "replicated over gpus"):
-        d = forced(planning, answer.solution, "fc1", parse_config(words, ("nodes", "gpus")))
+        d = best_with(planning, answer.solution, "fc1", parse_config(words, ("nodes", "gpus")))
         assert (
             d.exact
             and d.price is not None
@@ -196,7 +196,7 @@ def test_unknown_operator_is_named(planning: Planning) -> None:
     with pytest.raises(StrategyError, match="closest: fc1"):
         explain(planning, tuple(0 for _ in planning.decisions), op="fc11")
     with pytest.raises(StrategyError, match="closest: fc1"):
-        forced(planning, tuple(0 for _ in planning.decisions), "fc11", ())
+        best_with(planning, tuple(0 for _ in planning.decisions), "fc11", ())
 
 
 def test_queries_cut_into_runs_are_said_with_what_zigzag_would_save() -> None:
@@ -213,9 +213,9 @@ def test_queries_cut_into_runs_are_said_with_what_zigzag_would_save() -> None:
     x[v] = degrees.index(4)
     (row,) = uneven(planning, x)
     assert (row.name, row.runs, row.ratio) == (op.name, 4, Fraction(15, 9))
-    assert row.lost == int(row.compute * Fraction(2, 5)) and row.compute > 0
+    assert row.lost_units == int(row.compute * Fraction(2, 5)) and row.compute > 0
     found = explain(planning, tuple(x))
     assert "the fullest 1.67 times the mean: a zigzag placement" in render_explanation(found)
     assert found.to_json()["uneven_queries"] == [
-        {"name": op.name, "runs": 4, "fullest_over_mean": "5/3", "lost": row.lost}
+        {"name": op.name, "runs": 4, "fullest_over_mean": "5/3", "lost": row.lost_units}
     ]

@@ -13,7 +13,7 @@ from shardproof.__main__ import run
 from shardproof.formal.pipelines.explain import explain_pipeline
 from shardproof.formal.pipelines.job import Job
 from shardproof.formal.pipelines.scheduled import Scheduled
-from shardproof.formal.pipelines.search import planned
+from shardproof.formal.pipelines.search import search_pairs
 from shardproof.models.layout.placement import space
 from shardproof.models.machine.machine import load_machine
 from shardproof.models.pipelines.division import divide
@@ -29,7 +29,7 @@ from shardproof.proofs.pipelines.file import write_pipeline
 def made() -> tuple[Scheduled, PipelineCertificate]:
     step = build_step(build("bert-tiny", batch=8, layers=1), "adam")
     job = Job(step.graph, divide(step.graph, step.passes), load_machine("cloud-a100:2x2"), space("complete"), 1 << 24)
-    found = planned(job, [(2, 4)], work(60.0), Fraction(1, 10))
+    found = search_pairs(job, [(2, 4)], work(60.0), Fraction(1, 10))
     assert found.best is not None
     return found.best, found.certificate()
 

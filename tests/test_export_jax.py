@@ -15,7 +15,7 @@ from jax_functions import SIZES, STRATEGIES, WEIGHTS, text
 
 import shardproof
 from shardproof.__main__ import run
-from shardproof.backends.export.hlo import compared
+from shardproof.backends.export.hlo import compare_traffic
 
 pytestmark = [
     pytest.mark.slow,
@@ -81,7 +81,7 @@ def test_five_functions_equal_one_device(exported: tuple[Path, dict[str, shardpr
         moved = {m.collective for m in plan.bundle.communication if m.loads[-1]}
         assert set(found["collectives"]) <= COLLECTIVES
         assert bool(found["collectives"]) == bool(moved), (name, moved, found["collectives"])
-        traffic = compared(plan.bundle, (folder / f"{name}.hlo").read_text())
+        traffic = compare_traffic(plan.bundle, (folder / f"{name}.hlo").read_text())
         left = {(r.verdict, r.place.rpartition("/")[2], r.collectives) for r in traffic.differences}
         assert left == (DIFFERENCES.get(name, set()) if moved else set()), (name, traffic.rows)
         assert sum(found["collectives"].values()) == sum(len(r.collectives) for r in traffic.rows)

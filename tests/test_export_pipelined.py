@@ -19,7 +19,7 @@ from test_pipeline_run import plan_of
 import shardproof
 from shardproof.__main__ import run
 from shardproof.backends.export.pipelined import export_pipeline
-from shardproof.backends.lowering.stages import staged
+from shardproof.backends.lowering.stages import staged_program
 from shardproof.backends.verbs.export_pipelined import schedule_csv
 from shardproof.proofs.pipelines.certificate import PipelineCertificate
 from shardproof.proofs.pipelines.file import write_pipeline
@@ -52,7 +52,7 @@ def test_the_file_says_the_plan(machine: str) -> None:
             assert stage["receives"] == plan["stages"][s - 1]["sends"], "both sides mean the same blocks"
         assert all(name.rpartition(".")[0] in stage["modules"] for name in stage["parameters"])
     order = [[a for a in row.split() if "_" not in a and "SHARD" not in a] for row in plan["actions"]]
-    planned = [[f"{s}{phase}{i}" for s, phase, i in row] for row in staged(c).order]
+    planned = [[f"{s}{phase}{i}" for s, phase, i in row] for row in staged_program(c).order]
     assert order == planned == list(csv.reader(schedule_csv(c).decode().splitlines()))
     compile(text, "exported.py", "exec")
     assert "shardproof" not in {word for line in text.splitlines() if "import" in line for word in line.split()}
@@ -76,7 +76,7 @@ def test_the_schedule_alone(tmp_path: Path, capsys: pytest.CaptureFixture[str]) 
     assert (told["stages"], told["chunks"], told["micro_batches"]) == (2, 2, 4)
     rows = list(csv.reader(out.read_text().splitlines()))
     assert [sorted({int(a[0]) for a in row}) for row in rows] == [[0, 2], [1, 3]]
-    assert rows == [[f"{s}{phase}{i}" for s, phase, i in row] for row in staged(c).order]
+    assert rows == [[f"{s}{phase}{i}" for s, phase, i in row] for row in staged_program(c).order]
     assert run(["export", str(plan), "--to", "actions", "-o", str(out), "--force"]) == 0
     assert "2 stages of 2 chunks, 4 micro-batches" in capsys.readouterr().out
     assert run(["export", str(plan), "--to", "dtensor", "-o", str(tmp_path / "y")]) == 3

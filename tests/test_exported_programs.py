@@ -37,7 +37,7 @@ from shardproof.backends.export.recipe import recipe
 from shardproof.front_door import FrontDoor
 from shardproof.models.program.graph import Graph
 from shardproof.models.sources.training import build_step
-from shardproof.models.sources.training.accumulation import accumulated
+from shardproof.models.sources.training.accumulation import accumulate
 from shardproof.models.sources.zoo import build
 from shardproof.models.text import InputError
 
@@ -210,7 +210,7 @@ def test_layouts_alone_are_said_everywhere(tmp_path: Path, capsys: pytest.Captur
 def test_half_gradients_that_are_clipped_add_up_in_float32() -> None:
     """Found by the matrix: the norm of summed gradients said that it multiplies numbers of the half type."""
     step = build_step(forward("inside", "operator"), ADAMW, None, None, "none", "bf16-master:reduce=bfloat16")
-    made = accumulated(step, 2).graph.check()
+    made = accumulate(step, 2).graph.check()
     norm = next(op for op in made.operators if op.name == "norm:embed.weight")
     assert norm.attribute("arithmetic", "") == "" and made.tensor(norm.inputs[0].tensor).dtype == "float32"
     assert recipe(made).clip == 0.5
@@ -251,10 +251,10 @@ def job() -> Any:
 
 
 def test_a_job_that_does_otherwise_raises(job: Any) -> None:
-    from shardproof.backends.export.traffic import pretended
+    from shardproof.backends.export.traffic import fake_process_group
 
     half, plain = Case("bf16-master", "all", (2, 1), ADAMW), Case()
-    with pretended(2):
+    with fake_process_group(2):
         with pytest.raises(ValueError, match=r"parameter '.*' is torch.bfloat16, in the plan float32; .*hand over"):
             job(half, lambda m: m.to(torch.bfloat16))
         with pytest.raises(ValueError, match="is torch.float64, in the plan float32"):
@@ -279,7 +279,7 @@ def test_a_job_that_does_otherwise_raises(job: Any) -> None:
 
 
 def test_types_and_kernels_that_differ_raise(job: Any) -> None:
-    from shardproof.backends.export.traffic import pretended
+    from shardproof.backends.export.traffic import fake_process_group
 
     def wide(module: Any) -> None:
         """A layer that computes in float32 whatever it is given."""
@@ -292,7 +292,7 @@ def test_types_and_kernels_that_differ_raise(job: Any) -> None:
                 x + block.o(torch.softmax(block.q(x) @ block.k(x).mT, -1) @ block.v(x))
             )
 
-    with pretended(2):
+    with fake_process_group(2):
         _, model, _, inputs = job(Case("bf16-master"), wide)
         with pytest.raises(RuntimeError, match=r"module 'blocks.0.n2' gives torch.float32, in the plan bfloat16"):
             model(*inputs)
@@ -304,9 +304,9 @@ def test_types_and_kernels_that_differ_raise(job: Any) -> None:
 
 
 def test_the_old_call_forms_work(job: Any) -> None:
-    from shardproof.backends.export.traffic import pretended
+    from shardproof.backends.export.traffic import fake_process_group
 
-    with pretended(2):
+    with fake_process_group(2):
         names, model, mesh, inputs = job(Case(optimizer=ADAM))
         steps = names["make_optimizer"](model, mesh, torch.optim.Adam, lr=1e-3)
         loss = model(*inputs)
@@ -348,7 +348,7 @@ def test_settings_say_what_they_leave_out() -> None:
     from shardproof.proofs.publishing.publisher import Nearest
 
     sizes = {"layers": 1, "sequence": 16, "width": 32, "heads": 4, "kv_heads": 2, "hidden": 64, "vocabulary": 32}
-    step = accumulated(build_step(build("llama", batch=8, **sizes), "adamw", None, None, "all", "bf16-master"), 2)
+    step = accumulate(build_step(build("llama", batch=8, **sizes), "adamw", None, None, "all", "bf16-master"), 2)
     assert batch_of(step.graph) == 8
     plan = replace(drawn(Case(), 0), graph=step.graph)
     one = (Fraction(1), Fraction(1))

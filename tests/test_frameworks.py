@@ -16,7 +16,7 @@ from shardproof.models.layout.targets.degrees import Flags
 from shardproof.models.machine.machine import load_machine
 from shardproof.models.sources import zoo
 from shardproof.models.sources.frameworks.flags import read_settings
-from shardproof.models.sources.frameworks.placements import nested, splits
+from shardproof.models.sources.frameworks.placements import nested_degrees, splits
 from shardproof.models.sources.training import build_step
 from shardproof.models.text import InputError
 
@@ -125,8 +125,8 @@ def test_context_splits_the_sequence_of_queries_or_of_keys() -> None:
 
 def test_degrees_fill_levels_from_the_inside() -> None:
     machine = load_machine("dgx-a100:4x8")
-    assert nested(machine, Flags("Megatron", tp=16), 2) == ((2, 8), (1, 1), (1, 1), (2, 1))
-    assert nested(machine, Flags("Megatron", ep=4), 32) == ((1, 1), (1, 1), (1, 4), (4, 2))
+    assert nested_degrees(machine, Flags("Megatron", tp=16), 2) == ((2, 8), (1, 1), (1, 1), (2, 1))
+    assert nested_degrees(machine, Flags("Megatron", ep=4), 32) == ((1, 1), (1, 1), (1, 4), (4, 2))
     with pytest.raises(InputError, match="tp 3 x pp 1 x cp 1 is 3, which does not divide 32"):
         Flags("Megatron", tp=3).copies(machine.devices)
     with pytest.raises(InputError, match="pp 2 is a schedule"):

@@ -49,7 +49,7 @@ def test_enumeration_of_one_operator_is_complete() -> None:
             (("d", 2),),
         )
     )
-    e.run()
+    e.enumerate_all()
     # relu of each input, add of inputs of equal degree (a+a, a+b, b+b, c+c), combine of the sharded one
     assert e.counts.graphs == 3 + 4 + 1 and e.counts.pairs == 0 and e.counts.classes == 3 + 8
 
@@ -58,7 +58,7 @@ def test_candidates_are_equal_graphs_and_all_of_them() -> None:
     """Against brute force over all terms of two operators of {add, mul, relu} on three numbers mod a prime."""
     pool = Pool("scalars", (((1,), 3),), (label("add"), label("mul"), label("relu")), 2, 3)
     e = Enumeration(pool)
-    e.run()
+    e.enumerate_all()
     rng = np.random.default_rng(3)
     values = [int(v) for v in rng.integers(2, 1 << 20, 3)]
 
@@ -122,7 +122,7 @@ def test_pruned_candidates_follow_from_the_basis(basis: tuple[list, object]) -> 
     for p in kept:
         pruner.add(p.rule)
     e = Enumeration(SMALL)
-    e.run()
+    e.enumerate_all()
     outcomes = [pruner.settle(c, "x").word for c in in_order(e.candidates())]
     assert set(outcomes) == {"derivable"} and len(outcomes) == report.candidates
 

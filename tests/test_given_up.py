@@ -243,7 +243,7 @@ def test_a_part_is_given_up_alone_and_has_no_end_of_its_own() -> None:
     seconds[0] = 29.0
     whole.look()
     part.hold_back(5.0)
-    assert part.clock.left() == 1.0 and whole.check_s == part.check_s == 5.0
+    assert part.clock.remaining_s() == 1.0 and whole.check_s == part.check_s == 5.0
     seconds[0] = 30.0  # its clock is over; what looks at it ends as a whole
     assert part.clock.over()
     whole.look()
@@ -254,7 +254,7 @@ def test_a_part_is_given_up_alone_and_has_no_end_of_its_own() -> None:
     other = whole.part(30.0)
     seconds[0] = 50.0
     whole.look()
-    assert other.clock.left() == 10.0  # of the whole
+    assert other.clock.remaining_s() == 10.0  # of the whole
     whole.known_s = 5.0
     seconds[0] = 76.0 - END_S - 5.0
     with pytest.raises(Overdue):  # the check of what is known comes before the end of a part
@@ -276,9 +276,9 @@ def test_a_limit_counts_from_the_start_of_the_process(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     clock = budget(60.0, None, gone_s=50.0)
-    assert 49.0 < clock.seconds() and clock.left() < 10.5
+    assert 49.0 < clock.seconds() and clock.remaining_s() < 10.5
     both = budget(60.0, 1_000_000, gone_s=50.0)
-    assert both.seconds() == 0.0 and both.wall.left() < 10.5
+    assert both.seconds() == 0.0 and both.wall.remaining_s() < 10.5
     monkeypatch.chdir(tmp_path)
     Path("g.json").write_bytes(problem_json(grid_with_rows(3, 3)))
     line = ["solve", "g.json", "--time-limit", "60", "-o", "g.spz", "--json"]
@@ -341,7 +341,7 @@ def made_jointly(limit: TimeLimit) -> bytes | None:
 def made_together(limit: TimeLimit) -> bytes | None:
     request = request_of("mlp-8192", "sgd")
     stages = pipeline_request(request, "2:2")
-    return Searches(request, Freedoms(overlap=True, rewrites=True, stages=stages), limit).run().data()
+    return Searches(request, Freedoms(overlap=True, rewrites=True, stages=stages), limit).search_all().data()
 
 
 PLANS = {

@@ -15,7 +15,7 @@ from test_limits import diagonal
 from shardproof.models.cost import limits
 from shardproof.models.cost.limits import Listing, OverBudget, Steps, TooLarge, check_sizes
 from shardproof.models.layout.placement import space
-from shardproof.models.layout.view import View
+from shardproof.models.layout.submesh import Submesh
 from shardproof.models.machine.machine import load_machine
 from shardproof.models.views.regions import Region
 from shardproof.proofs.collective_programs.certificate import PlacementCertificate
@@ -78,14 +78,14 @@ def test_two_hundred_attempts_take_a_minute_and_two_gibibytes_at_most(kind: str)
 def test_views_of_a_division_are_compared_by_their_intervals() -> None:
     """64 views of 4,096 devices, pairwise: a few numbers each, counted before."""
     machine = hostile_files.machine((64, 64))
-    views = tuple(View((k, 0), (1, 64)) for k in range(64))
+    views = tuple(Submesh((k, 0), (1, 64)) for k in range(64))
     region = Region(tuple(((f"b{k}",),) for k in range(64)), (views,))
     given = little(1 << 24)
     assert wrong_divisions(machine, [region], given) == ""
     assert 0 < (1 << 24) - given.work < 1 << 23
     with pytest.raises(ContainerError, match="--large"):
         wrong_divisions(machine, [region], little(1 << 10))
-    twice = replace(region, divisions=((*views[:-1], View((0, 0), (2, 64))),))
+    twice = replace(region, divisions=((*views[:-1], Submesh((0, 0), (2, 64))),))
     assert "share devices" in wrong_divisions(machine, [twice], given)
 
 
@@ -93,9 +93,9 @@ def test_views_of_a_division_are_compared_by_their_intervals() -> None:
 def test_boxes_meet_where_they_have_devices_in_common(seed: int) -> None:
     rnd, machine = random.Random(seed), load_machine("cloud-a100:4x6")
 
-    def view() -> View:
+    def view() -> Submesh:
         counts = tuple(rnd.choice([n for n in range(1, size + 1) if size % n == 0]) for size in (4, 6))
-        return View(tuple(rnd.randrange(0, s, n) for s, n in zip((4, 6), counts, strict=True)), counts)
+        return Submesh(tuple(rnd.randrange(0, s, n) for s, n in zip((4, 6), counts, strict=True)), counts)
 
     for _ in range(50):
         one, other = view(), view()
@@ -134,7 +134,7 @@ def test_programs_over_cuts_are_counted(part: str) -> None:
     n, stages, micro = 60, 4, 8
     one = {(k, k + 1): 5 + k % 3 for k in range(n)}
     sends = [1] * (n + 1)
-    rows = bound.table(n, [one], None, Budget.asked())
+    rows = bound.table(n, [one], None, Budget.with_large())
     if part == "table":
         with pytest.raises(ContainerError, match="program over cuts.*--large"):
             bound.table(n, [one], None, little())
@@ -160,12 +160,12 @@ def test_programs_over_cuts_are_counted(part: str) -> None:
 def test_cuts_are_charged_one_by_one() -> None:
     n = 40
     one = {(k, k + 1): 5 for k in range(n)}
-    rows = bound.table(n, [one], None, Budget.asked())
+    rows = bound.table(n, [one], None, Budget.with_large())
     hops = [[0] * n for _ in range(n)]
     known = cuts.Known(rows, rows, rows, rows, rows, hops, hops)
     spent = []
     for wanted in (50, 1 << 60):
-        budget = Budget.asked()
+        budget = Budget.with_large()
         before = budget.work
         cuts.none_below(known, 5, 8, wanted, budget)
         spent.append(before - budget.work)
@@ -181,7 +181,7 @@ def test_the_front_keeps_what_the_squares_kept() -> None:
         one = [[rnd.randint(1, 20) if i < j else 0 for j in range(n + 1)] for i in range(n)]
         sends, there, forward = ([rnd.randint(0, 5) for _ in range(n + 1)] for _ in range(3))
         wanted = rnd.randint(10, 120)
-        found = bound._below(n, stages, 2, (one, one, step), sends, wanted, forward[:n], there, Budget.asked())
+        found = bound._below(n, stages, 2, (one, one, step), sends, wanted, forward[:n], there, Budget.with_large())
         todo, some = [(0, stages, 0, 0)], False
         while todo and not some:
             i, left, whole, ahead = todo.pop()
@@ -205,7 +205,7 @@ def test_placements_of_many_ones_are_counted() -> None:
 
 def test_evaluations_of_rules_are_counted() -> None:
     library = hostile_files.libraries()[0]
-    whole = Budget.asked()
+    whole = Budget.with_large()
     before = whole.work
     check_library(library, budget=whole)
     spent = before - whole.work
@@ -221,11 +221,11 @@ def test_what_needs_large_is_known_to_who_writes() -> None:
         lambda b: b.hold((1 << 27) + 1, "x"),
         lambda b: effort.charge_steps("x", limits.SMALL.cells_at_once + 1, 1, b),
     ):
-        budget = Budget.asked()
+        budget = Budget.with_large()
         assert not budget.needs_large
         change(budget)
         assert budget.needs_large
-    budget = Budget.asked()
+    budget = Budget.with_large()
     budget.charge(UNASKED, "x")
     assert not budget.needs_large and Fraction(budget.work, UNASKED) > 1
 
@@ -238,7 +238,7 @@ def test_tensors_that_nobody_reads_are_counted() -> None:
         for k in range(more):
             g.input(f"n{k}", (4,))
         x = g.map("m", "relu", g.input("x", (4,)), text="i -> i")
-        budget = Budget.asked()
+        budget = Budget.with_large()
         effort.charge_tables(g.build(x), load_machine("cloud-a100:2x2"), space("complete"), budget, "plan")
         spent.append(ASKED - budget.work)
     assert 1000 * effort.TENSOR <= spent[1] - spent[0] < 2000 * effort.TENSOR

@@ -21,15 +21,15 @@ from shardproof.formal.pipelines.chunked import kept_by_chunk, view_peaks
 from shardproof.formal.pipelines.interleaved import InterleavedCase
 from shardproof.formal.pipelines.job import Job
 from shardproof.formal.pipelines.request import triple_of
-from shardproof.formal.pipelines.search import Searched, planned
-from shardproof.formal.pipelines.weights import moved, weigh
+from shardproof.formal.pipelines.search import SearchOutcome, search_pairs
+from shardproof.formal.pipelines.weights import neighbour_cuts, weigh
 from shardproof.formal.schedules.search import search
 from shardproof.formal.schedules.shop import shop
 from shardproof.models.layout.placement import space
 from shardproof.models.machine.machine import load_machine
 from shardproof.models.pipelines.cuts import Hops, Passes
 from shardproof.models.pipelines.division import divide
-from shardproof.models.pipelines.interleaved import Shape, weighted
+from shardproof.models.pipelines.interleaved import Shape, weighted_bound
 from shardproof.models.problem.claims import Verdict
 from shardproof.models.schedules.actions import action_rows, compute_rows, csv_bytes
 from shardproof.models.schedules.pipeline import Pipeline
@@ -43,7 +43,7 @@ from shardproof.proofs.schedules.certificate import ScheduleCertificate
 from shardproof.verify.pipelines.certificate import _Check, check_pipeline
 from shardproof.verify.pipelines.choices import solution
 from shardproof.verify.pipelines.cuts import Known
-from shardproof.verify.pipelines.held import held
+from shardproof.verify.pipelines.held import view_memory
 from shardproof.verify.pipelines.interleaved import all_lines, least_mean
 from shardproof.verify.plan.tables import CELLS
 
@@ -114,7 +114,7 @@ def test_no_line_is_above_a_schedule(shape: Shape, rounds: int) -> None:
         for n in range(len(shape.counts)):
             weights = [int(n == i) for i in range(len(shape.counts))]
             values.append(least_mean(drawn.known, shape.groups, shape.chunks, shape.micro, weights))
-            assert values[-1] == weighted(drawn.passes, drawn.hops, shape, weights) <= step, (k, n)
+            assert values[-1] == weighted_bound(drawn.passes, drawn.hops, shape, weights) <= step, (k, n)
         met += max(values) >= 0.85 * step
     assert met > rounds // 6, "and some are nearly reached"
 
@@ -136,7 +136,7 @@ def test_no_cut_takes_less_than_the_bound(shape: Shape) -> None:
         assert all(cut in set(every_cut(shape.parts + 2, shape.parts)) for cut in found.cuts)
         weights = [rng.randint(0, 5) for _ in range(len(shape.counts) - 1)] + [1]
         value = least_mean(drawn.known, shape.groups, shape.chunks, shape.micro, weights)
-        assert value == weighted(drawn.passes, drawn.hops, shape, weights) <= min(steps)
+        assert value == weighted_bound(drawn.passes, drawn.hops, shape, weights) <= min(steps)
 
 
 def test_lines_are_counted_alike_by_both() -> None:
@@ -151,7 +151,7 @@ def vars_of(shape: Shape) -> tuple[int, int, int]:
 
 
 def test_units_move_between_chunks() -> None:
-    assert set(moved((0, 2, 3), 5)) == {(0, 1, 2), (0, 1, 3), (0, 2, 4), (0, 3, 4)}
+    assert set(neighbour_cuts((0, 2, 3), 5)) == {(0, 1, 2), (0, 1, 3), (0, 2, 4), (0, 3, 4)}
 
 
 def job(memory: int | None = None, machine: str = "cloud-a100:2x1") -> Job:
@@ -160,8 +160,8 @@ def job(memory: int | None = None, machine: str = "cloud-a100:2x1") -> Job:
 
 
 @cache
-def searched(memory: int | None = None) -> Searched:
-    return planned(job(memory), [], work(3.0), Fraction(1, 2), None, [(2, 4, 2)])
+def searched(memory: int | None = None) -> SearchOutcome:
+    return search_pairs(job(memory), [], work(3.0), Fraction(1, 2), None, [(2, 4, 2)])
 
 
 @cache
@@ -186,7 +186,7 @@ def test_a_plan_of_chunks_is_proved_and_kept() -> None:
 
 def test_plans_of_one_chunk_say_nothing_of_chunks() -> None:
     """Their files are those of before."""
-    plain = planned(job(), [(2, 4)], work(30.0), Fraction(1, 2)).certificate()
+    plain = search_pairs(job(), [(2, 4)], work(30.0), Fraction(1, 2)).certificate()
     head = json.loads(bytes(encode_pipeline(plain)["pipeline.json"]))  # type: ignore[arg-type]
     assert not {"chunks", "interleaved"} & set(head)
     schedule = json.loads(bytes(encode_pipeline(plain)["schedule.json"]))  # type: ignore[arg-type]
@@ -209,7 +209,7 @@ def test_both_count_the_same_bytes() -> None:
         pipe = check.pipe()
         times = np.repeat(np.array(pipe.times).T.reshape(3, 4, 1), 4, axis=2).reshape(-1)
         assert [
-            held(c, units, chosen, times, check.lags(), view, [[]] * len(c.stages)) for view in (0, 1)
+            view_memory(c, units, chosen, times, check.lags(), view, [[]] * len(c.stages)) for view in (0, 1)
         ] == found.best.memory
         assert judged(c) == (Verdict.PROVED, "")
         assert judged(replace(c, memory=max(found.best.memory)))[0] is Verdict.PROVED
@@ -285,10 +285,10 @@ def test_two_chunks_of_a_view_at_once_are_seen(step: int) -> None:
 
 
 def test_chunks_beside_a_pair_share_leaves_and_the_claim_is_of_both() -> None:
-    found = planned(job(), [(2, 4)], work(30.0), Fraction(0), None, [(2, 4, 2), (2, 4, 4)])
+    found = search_pairs(job(), [(2, 4)], work(30.0), Fraction(0), None, [(2, 4, 2), (2, 4, 4)])
     c = found.certificate()
     assert judged(c) == (Verdict.PROVED, "")
-    assert c.enumerated == 3 and c.lower_bound == min(case.bound for case in found.cases)
+    assert c.case_count == 3 and c.lower_bound == min(case.bound for case in found.cases)
     several = [case for case in found.cases if isinstance(case, InterleavedCase)]
     assert all(case.leaves is found.cases[0].leaves for case in several)
     without = replace(c, interleaved=c.interleaved[:1] if c.chunks == 2 else c.interleaved[1:])
@@ -326,7 +326,7 @@ def test_requests() -> None:
     with pytest.raises(InputError, match="2 to 16 chunks"):
         triple_of("4:16:1")
     with pytest.raises(InputError, match="too few for 2 times 9 chunks"):
-        planned(job(), [], work(1.0), Fraction(0), None, [(2, 4, 9)])
+        search_pairs(job(), [], work(1.0), Fraction(0), None, [(2, 4, 9)])
 
 
 def test_the_command_line_plans_chunks(

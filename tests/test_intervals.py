@@ -8,7 +8,7 @@ import pytest
 from shardproof.backends.execution.reference import run_graph
 from shardproof.models.program.index import Axis, Combine, access
 from shardproof.models.sources.building.builder import Builder
-from shardproof.models.sources.building.intervals import interval, made, never_negative, of_type
+from shardproof.models.sources.building.intervals import interval, never_negative, of_type, result_interval
 
 TYPES = ("int8", "uint8", "int16", "int32", "int64", "bool")
 NUMBERS = (-300, -128, -7, -1, 0, 1, 2, 3, 100, 127, 128, 255, 1 << 20, (1 << 53) + 1)
@@ -114,7 +114,7 @@ def test_real_numbers_that_are_rounded_may_lie_outside() -> None:
 def test_numbers_that_are_none_say_nothing() -> None:
     g = Builder("g")
     g.map("y", "shift", g.input("x", (4,)), shift=float("nan"))
-    assert made(g.operators[0], [(0, 1)]) == (-np.inf, np.inf)
+    assert result_interval(g.operators[0], [(0, 1)]) == (-np.inf, np.inf)
 
 
 def test_kernels_keep_integers_in_their_types() -> None:

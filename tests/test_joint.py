@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from shardproof.backends.execution.job import Options
-from shardproof.backends.execution.launch import prepared
+from shardproof.backends.execution.launch import build_program
 from shardproof.backends.execution.reference import random_inputs, run_graph
 from shardproof.backends.execution.run import run_virtual
 from shardproof.formal.joint.saturate import same_order, saturate
@@ -83,7 +83,7 @@ def test_every_solution_costs_what_its_plan_costs(name: str) -> None:
     joint = build_joint(egraph, derivation.rounds, machine, where, level=3)
     rng, seen = np.random.default_rng(0), 0
     for _ in range(40):
-        modes = egraph.closed({t: str(rng.choice([n.name for n in nodes])) for t, nodes in egraph.nodes.items()})
+        modes = egraph.close_modes({t: str(rng.choice([n.name for n in nodes])) for t, nodes in egraph.nodes.items()})
         try:
             program = egraph.graph(modes)
         except ValueError:
@@ -111,10 +111,10 @@ def test_the_rewritten_program_gives_the_numbers_of_the_users_graph(name: str) -
     machine = load_machine("cloud-a100:2x2")
     found = plan_jointly(graph, machine, space("complete"), clock=Clock())
     plan = joint_plan(found)
-    assert plan is not None and plan.asked == graph
+    assert plan is not None and plan.user_graph == graph
     arrays = random_inputs(graph, 0, "float64")
     expected = run_graph(graph, arrays)
-    program = prepared(plan.graph, machine.hierarchy, plan.choices, Options())
+    program = build_program(plan.graph, machine.hierarchy, plan.choices, Options())
     outputs = run_virtual(program, arrays).outputs
     assert set(outputs) == set(graph.results)
     for t in graph.results:

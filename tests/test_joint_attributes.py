@@ -66,7 +66,7 @@ def test_other_attributes_compute_the_same_or_are_refused(name: str) -> None:
             if wrong_derivation(other, proof):
                 refused += 1
                 continue
-            found = run_graph(other.graph(other.closed({new.output.tensor: new.name})), inputs)
+            found = run_graph(other.graph(other.close_modes({new.output.tensor: new.name})), inputs)
             for result in graph.results:
                 np.testing.assert_allclose(found[result], wanted[result], rtol=1e-8, atol=1e-9)
     assert refused > 5

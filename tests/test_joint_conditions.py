@@ -242,7 +242,7 @@ def built(changed_to: Change, monkeypatch: pytest.MonkeyPatch, memory: int | Non
 
 
 def dear_tables(p: SelectionProblem) -> SelectionProblem:
-    """The redistributions of one table, which the plan does without, take a unit longer."""
+    """The reshardings of one table, which the plan does without, take a unit longer."""
     x = next(n for n, t in enumerate(p.tables) if ((t > 0) & (t < FORBIDDEN)).any())
     table = p.tables[x].copy()
     table[(table > 0) & (table < FORBIDDEN)] += 1

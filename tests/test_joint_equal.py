@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 import shardproof
-from shardproof.backends.execution.job import Options, prepared
+from shardproof.backends.execution.job import Options, build_program
 from shardproof.backends.execution.reference import random_inputs, run_graph
 from shardproof.backends.execution.run import run_virtual
 from shardproof.formal.joint.saturate import RULES, saturate
@@ -58,7 +58,7 @@ def test_what_was_written_twice_is_computed_once(function: Callable[..., object]
     assert "product_sum" not in found
     arrays = random_inputs(base, 1)
     expected = run_graph(base, arrays)
-    made = prepared(program, plan.bundle.machine.hierarchy, plan.bundle.choices, Options())
+    made = build_program(program, plan.bundle.machine.hierarchy, plan.bundle.choices, Options())
     outputs = run_virtual(made, arrays).outputs
     assert all(np.allclose(outputs[t], expected[t], rtol=1e-4, atol=1e-4) for t in base.results)
 
@@ -81,7 +81,7 @@ def test_the_second_of_three_is_no_stand_in() -> None:
     """All read the first: three equal operators leave one."""
     egraph, derivation, _ = grown()
     assert [s.place for s in derivation.steps] == [("p1", "e1", "e0"), ("p2", "e2", "e0")]
-    program = egraph.graph(egraph.closed({"p1": "p1~1", "p2": "p2~1"}))
+    program = egraph.graph(egraph.close_modes({"p1": "p1~1", "p2": "p2~1"}))
     assert [op.name for op in program.operators if op.function == "exp"] == ["e0"]
 
 

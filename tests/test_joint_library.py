@@ -14,7 +14,7 @@ import pytest
 
 import shardproof
 from shardproof.__main__ import run
-from shardproof.backends.execution.job import Options, prepared
+from shardproof.backends.execution.job import Options, build_program
 from shardproof.backends.execution.reference import random_inputs, run_graph
 from shardproof.backends.execution.run import run_virtual
 from shardproof.formal.joint.rules import library as rules_library
@@ -98,7 +98,7 @@ def test_a_rule_that_is_not_built_in_lowers_the_cost_of_a_numpy_function(name: s
     assert saturate(joint.egraph.base)[1].steps == ()  # none of those that are built in
     arrays = random_inputs(joint.egraph.base, 1, "float64")
     expected = run_graph(joint.egraph.base, arrays)
-    made = prepared(program, plan.bundle.machine.hierarchy, plan.bundle.choices, Options())
+    made = build_program(program, plan.bundle.machine.hierarchy, plan.bundle.choices, Options())
     outputs = run_virtual(made, arrays).outputs
     assert all(np.allclose(outputs[t], expected[t], atol=1e-12) for t in joint.egraph.base.results)
 

@@ -44,7 +44,7 @@ def test_no_program_needs_more_than_its_rows_say(name: str, level: int) -> None:
     rng = np.random.default_rng(0)
     for k in range(12):
         chosen = {} if k < 4 else {t: str(rng.choice([n.name for n in nodes])) for t, nodes in egraph.nodes.items()}
-        modes = egraph.closed(chosen)
+        modes = egraph.close_modes(chosen)
         program = egraph.graph(modes)
         alone = build(program, machine, where, PLENTY)
         x = tuple(int(rng.integers(v.cost.size)) for v in alone.problem.vertices)

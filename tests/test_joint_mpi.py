@@ -37,7 +37,7 @@ def same_on_ranks(asked: Graph, program: Graph, choices: Choices) -> None:
 def test_the_joint_plan_runs(name: str) -> None:
     graph = CASES[name]()
     plan = joint_plan(plan_jointly(graph, MACHINE, space("complete"), clock=Clock()))
-    assert plan is not None and plan.asked == graph
+    assert plan is not None and plan.user_graph == graph
     same_on_ranks(graph, plan.graph, plan.choices)
 
 
@@ -49,7 +49,7 @@ def test_rewritten_programs_run(name: str) -> None:
     egraph, derivation = saturate(graph, {name: RULES[name]})
     added = {step.node for step in derivation.steps}
     modes = {op.output.tensor: op.name for op in egraph.operators if op.name in added}
-    program = egraph.graph(egraph.closed(modes))
+    program = egraph.graph(egraph.close_modes(modes))
     assert added & {op.name for op in program.operators}
     planning = build(program, MACHINE, space("complete"))
     best = solve(planning.problem).solution

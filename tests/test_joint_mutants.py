@@ -155,8 +155,8 @@ def test_forged_files_are_refused() -> None:
     assert refused(
         replace(plan, joint=replace(joint, egraph=fewer, derivation=Derivation(joint.derivation.library, 1, ())))
     )
-    tanh = {op.name: replace(op, function="tanh") for op in plan.asked.operators if op.function == "relu"}
-    base = replace(plan.asked, operators=tuple(tanh.get(op.name, op) for op in plan.asked.operators))
+    tanh = {op.name: replace(op, function="tanh") for op in plan.user_graph.operators if op.function == "relu"}
+    base = replace(plan.user_graph, operators=tuple(tanh.get(op.name, op) for op in plan.user_graph.operators))
     swapped = EGraph(base, (), tuple(tanh.get(op.name, op) for op in joint.egraph.operators))
     assert tanh
     assert "Equivalent" in refused(replace(plan, joint=replace(joint, egraph=swapped)))

@@ -209,7 +209,9 @@ def test_axes_of_one_class_in_the_e_graph_and_of_two_in_the_program() -> None:
     still has its axes in the e-graph's order.
     """
     egraph, _ = saturate(scores())
-    modes = egraph.closed({t: n.name for t, nodes in egraph.nodes.items() for n in nodes if n.function == "attention"})
+    modes = egraph.close_modes(
+        {t: n.name for t, nodes in egraph.nodes.items() for n in nodes if n.function == "attention"}
+    )
     program = egraph.graph(modes)
     assert all(egraph.orders[key] == order for key, order in axis_orders(program).items())
     assert leading_of(program, {}) != ()

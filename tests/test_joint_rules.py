@@ -7,7 +7,7 @@ from collections.abc import Callable
 import numpy as np
 import pytest
 
-from shardproof.backends.execution.job import Options, prepared
+from shardproof.backends.execution.job import Options, build_program
 from shardproof.backends.execution.reference import random_inputs, run_graph
 from shardproof.backends.execution.run import run_virtual
 from shardproof.formal.joint.saturate import RULES, same_order, saturate
@@ -244,7 +244,7 @@ def test_a_rule_applies_and_is_proved(name: str) -> None:
     expected = run_graph(graph, arrays)
     for t, nodes in egraph.nodes.items():
         for n in nodes:
-            program = egraph.graph(egraph.closed({t: n.name}))
+            program = egraph.graph(egraph.close_modes({t: n.name}))
             found = run_graph(program, arrays)
             assert all(np.allclose(found[r], expected[r], atol=1e-12) for r in graph.results), n.name
 
@@ -261,7 +261,7 @@ def test_epilogues_of_several_operands(name: str) -> None:
     expected = run_graph(graph, arrays)
     for t, nodes in egraph.nodes.items():
         for n in nodes:
-            found = run_graph(egraph.graph(egraph.closed({t: n.name})), arrays)
+            found = run_graph(egraph.graph(egraph.close_modes({t: n.name})), arrays)
             assert all(np.allclose(found[r], expected[r], atol=1e-12) for r in graph.results), n.name
 
 
@@ -279,7 +279,7 @@ def test_plans_with_all_rules(make: Callable[[], Graph]) -> None:
     assert write_plan(None, read_plan(data)[0]) == data
     arrays = random_inputs(graph, 1, "float64")
     expected = run_graph(graph, arrays)
-    outputs = run_virtual(prepared(plan.graph, machine.hierarchy, plan.choices, Options()), arrays).outputs
+    outputs = run_virtual(build_program(plan.graph, machine.hierarchy, plan.choices, Options()), arrays).outputs
     assert all(np.allclose(outputs[t], expected[t], atol=1e-12) for t in graph.results)
 
 
@@ -292,7 +292,7 @@ def test_programs_cost_alone_what_they_cost_jointly(make: Callable[[], Graph]) -
     joint = build_joint(egraph, derivation.rounds, machine, where, level=2)
     rng = np.random.default_rng(1)
     for _ in range(12):
-        modes = egraph.closed({t: str(rng.choice([n.name for n in nodes])) for t, nodes in egraph.nodes.items()})
+        modes = egraph.close_modes({t: str(rng.choice([n.name for n in nodes])) for t, nodes in egraph.nodes.items()})
         program = egraph.graph(modes)
         alone = build(program, machine, where)
         x = tuple(int(rng.integers(v.cost.size)) for v in alone.problem.vertices)
@@ -317,7 +317,7 @@ def test_the_copy_side_by_side_is_not_made() -> None:
     assert found.answer.cost is not None and found.plain.cost is not None and found.answer.cost < found.plain.cost
     assert check_any_plan(write_plan(None, plan)).verdict is Verdict.PROVED
     arrays = random_inputs(graph, 1, "float64")
-    outputs = run_virtual(prepared(plan.graph, (2, 2), plan.choices, Options()), arrays).outputs
+    outputs = run_virtual(build_program(plan.graph, (2, 2), plan.choices, Options()), arrays).outputs
     assert np.allclose(outputs["y"], run_graph(graph, arrays)["y"], atol=1e-12)
 
 

@@ -27,7 +27,7 @@ from shardproof.proofs.plan.bundle import Plan as Bundle
 from shardproof.proofs.publishing.kind import plan_kind
 from shardproof.proofs.publishing.publisher import Published
 from shardproof.proofs.selection.problem_file import encode_problem
-from shardproof.proofs.views.certificate import ViewsCertificate
+from shardproof.proofs.views.certificate import SubmeshCertificate
 from shardproof.verify.verbs.kinds import KINDS
 from shardproof.verify.verbs.programs import TELL
 
@@ -46,7 +46,7 @@ HOLDS = {
     "pipelined": PipelineCertificate,
     "both": PipelineCertificate,
     "overlapped": OverlapCertificate,
-    "views": ViewsCertificate,
+    "views": SubmeshCertificate,
     "portfolio": OverlapCertificate,
 }
 
@@ -119,7 +119,7 @@ def test_layouts_are_written_or_refused_by_name(
     error = capsys.readouterr().err
     # no such file says what runs beside what: refused with what that costs, unless it is left to the job
     if kind in ("overlapped", "portfolio"):
-        assert code == 3 and "order: redistributions beside operators, a step of" in error and "takes" in error
+        assert code == 3 and "order: reshardings beside operators, a step of" in error and "takes" in error
         assert run([*words, "--layouts-only"]) == 0 and "order" in Path(tmp_path / "x.py").read_text()
     elif kind == "both" and target == "dtensor":
         assert code == 3 and "overlap" in error
@@ -178,7 +178,7 @@ def test_plans_of_different_kinds_are_compared(plans: dict[str, str], capsys: py
     capsys.readouterr()
     assert run(["diff", plans["plan"], plans["overlapped"]]) == 0
     text = capsys.readouterr().out
-    assert "operators one after another" in text and "redistributions beside operators" in text
+    assert "operators one after another" in text and "reshardings beside operators" in text
     assert len(text.splitlines()) >= 4 and "\\n" not in text
     assert run(["diff", plans["plan"], plans["views"]]) == 3
     assert "of different models" in capsys.readouterr().err

@@ -52,13 +52,15 @@ def test_tensor_parallelism_is_found(layer: Planning) -> None:
     reducing = {}
     for e, route in enumerate(layer.routes):
         if terms.edge_parts(e, x).summing:
-            reducing[layer.decisions[route.source].name] = terms.moved(e, x)
+            reducing[layer.decisions[route.source].name] = terms.communication_of(e, x)
     assert set(reducing) == {
         "layer.attention.output",
         "layer.ffn.down",
     }  # one reduction per half, where the rows are split
     moving = {
-        layer.routes[e].tensor: terms.moved(e, x) for e in range(len(layer.routes)) if terms.edge_parts(e, x).moving
+        layer.routes[e].tensor: terms.communication_of(e, x)
+        for e in range(len(layer.routes))
+        if terms.edge_parts(e, x).moving
     }
     if reducing["layer.attention.output"] == "all-reduce":
         assert moving == {}

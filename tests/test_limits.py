@@ -203,8 +203,8 @@ def test_the_checker_asks_for_consent_by_name(part: str, monkeypatch: pytest.Mon
     most = 3 if part == "steps" else getattr(needed(graph, "cloud-a100:2x4", where.name), part) - 1
     monkeypatch.setattr(effort, "SMALL", replace(effort.SMALL, **{part: most}))
     with pytest.raises(ContainerError, match=r"more than a minute or 2 GiB.*'shardproof check --large' takes its time"):
-        check_plan(data, samples=5, budget=CheckBudget.unasked())
-    assert check_plan(data, samples=5, budget=CheckBudget.asked()).verdict is Verdict.PROVED
+        check_plan(data, samples=5, budget=CheckBudget.without_large())
+    assert check_plan(data, samples=5, budget=CheckBudget.with_large()).verdict is Verdict.PROVED
 
 
 def test_the_command_line_asks_for_consent_to_large_checks(
@@ -276,7 +276,7 @@ def test_every_size_that_takes_time_is_charged(monkeypatch: pytest.MonkeyPatch) 
 
     def charged(sizes: Budget) -> int:
         monkeypatch.setattr(effort, "check_sizes", lambda *of: sizes)
-        budget = CheckBudget.unasked()
+        budget = CheckBudget.without_large()
         effort.charge_tables(graph, machine, where, budget, "plan")
         return budget.work
 

@@ -14,7 +14,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from shardproof.models.machine.bars import step_bar
+from shardproof.models.machine.error_bounds import step_error_bound
 from shardproof.models.machine.machine import BUILTIN, MAX_FILE, Machine, MachineError, builtin_names, load_machine
 from shardproof.models.machine.quantities import QuantityError, exact_from, exact_text, parse, show
 from shardproof.models.machine.text import render, to_toml
@@ -308,9 +308,9 @@ def test_bars_are_kept_shown_and_part_of_the_identity(tmp_path: Path) -> None:
     found = dict(mine.bars)
     assert found["level.nodes.bandwidth"] == Fraction(1, 10) and found["level.nodes.latency"] == Fraction(1, 2)
     assert found["device_class.a100.peaks.bool"] == Fraction(1, 8) and "level.gpus.latency" not in found
-    assert found["step"] == Fraction(6, 25) == step_bar(mine) and step_bar(plain) == 0 < step_bar(
-        load_machine("dgx-a100")
-    )
+    assert found["step"] == Fraction(6, 25) == step_error_bound(mine) and step_error_bound(
+        plain
+    ) == 0 < step_error_bound(load_machine("dgx-a100"))
     assert Machine.from_json(mine.to_json()) == mine and mine.sha256() != plain.sha256()
     assert "bars" not in plain.to_json() and load_machine("dgx-a100").bars
     (tmp_path / "again.toml").write_text(to_toml(mine))

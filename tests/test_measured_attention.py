@@ -17,14 +17,14 @@ from hypothesis import strategies as st
 from second_builder_cases import CASES, attentions, machine, masked_attention, small, trained_attention
 from test_bars import drawn
 
-from shardproof.formal.explain.bars import Box, lowered, measured_name, measurement
 from shardproof.formal.explain.cost_table import cost_table, render_cost_table
+from shardproof.formal.explain.error_bounds import Box, lower_bound_within, measured_name, measurement
 from shardproof.formal.planning.plan import plan_graph
 from shardproof.models.cost import assumptions, attention, cost
 from shardproof.models.cost.attention import AttentionBoxes
 from shardproof.models.cost.selection import Planning, build
 from shardproof.models.layout.placement import space
-from shardproof.models.machine.bars import extreme
+from shardproof.models.machine.error_bounds import extreme
 from shardproof.models.machine.machine import Machine, MachineError
 from shardproof.models.machine.measured import AttentionForm
 from shardproof.models.pipelines.division import divide
@@ -34,12 +34,12 @@ from shardproof.models.program.graph import Graph
 from shardproof.models.program.operators import NodeKind
 from shardproof.models.sources.training import build_step
 from shardproof.models.sources.zoo import build as zoo
-from shardproof.proofs.plan.bars import Against, Bars
 from shardproof.proofs.plan.bundle import write_plan
+from shardproof.proofs.plan.error_bounds import Against, ErrorBounds
 from shardproof.verify.pipelines.bound import least_work, work_of
-from shardproof.verify.plan.assumptions import assumed
-from shardproof.verify.plan.attention_forms import attended, attention_seconds, form_of
-from shardproof.verify.plan.bars import _Box, wrong_bars
+from shardproof.verify.plan.assumptions import all_assumptions
+from shardproof.verify.plan.attention_forms import attention_axes, attention_seconds, form_of
+from shardproof.verify.plan.error_bounds import _Box, wrong_error_bounds
 from shardproof.verify.plan.plan import check_plan
 from shardproof.verify.plan.tables import wrong_anywhere
 from shardproof.verify.plan.used_entries import Entries
@@ -105,7 +105,7 @@ def test_both_lists_of_assumptions_agree(graph: Graph) -> None:
     linear = []
     for target in (whole, some, alone):
         named = set(assumptions.flags(graph, target, space("complete"), None, True))
-        assert named == assumed(graph, target, space("complete"), None)
+        assert named == all_assumptions(graph, target, space("complete"), None)
         by_roofline = next((f for f in named if f.startswith("roofline-work")), "roofline-work(0:")
         linear.append(int(by_roofline.removeprefix("roofline-work(").partition(":")[0]))
     gradients = [op for op in graph.operators if op.function in ("attention_query_gradient", "attention_key_gradient")]
@@ -247,7 +247,7 @@ def test_what_the_checker_computes(
 
 
 def test_which_operators_the_checker_reads_as_attention() -> None:
-    found = {op.function: attended(op) for op in (*attentions(ahead=2).operators, *trained_attention().operators)}
+    found = {op.function: attention_axes(op) for op in (*attentions(ahead=2).operators, *trained_attention().operators)}
     assert {f for f, seen in found.items() if seen} == {f for f in found if f.startswith("attention")}
     first = found["attention"]
     assert first is not None and not first.backward and first.banded and first.keys == ("t",)
@@ -257,7 +257,7 @@ def test_which_operators_the_checker_reads_as_attention() -> None:
         "attention_value_gradient",
     }
     (packed,) = CASES["measured gradients of attention as one operator"].graph().operators
-    seen = attended(packed)
+    seen = attention_axes(packed)
     assert seen is not None and seen.backward and len(seen.rows) == 4 and len(seen.keys) == 1
     device = machine("measured").device
     assert [form_of(device, "float64", way) is None for way in (False, True)] == [False, True]
@@ -357,11 +357,15 @@ def test_differences_hold_on_machines_within_the_bars() -> None:
             assert least <= box.terms.cost_at(y, m) - box.terms.cost_at(x, m) <= most
         again = checker.difference(x, y)
         assert least <= again[0] < least + 1 and most - 1 < again[1] <= most
-        bars = Bars(box.cost(x), lowered(0, planning), (Against("other", planning.choices(y), least, most, ""),))
-        assert not wrong_bars(planning, x, bars, 0)
+        bars = ErrorBounds(
+            box.cost(x), lower_bound_within(0, planning), (Against("other", planning.choices(y), least, most, ""),)
+        )
+        assert not wrong_error_bounds(planning, x, bars, 0)
         (claim,) = bars.against
         for tighter in (replace(claim, least=least + 1), replace(claim, most=most - 1)):
-            assert "the difference lies between" in wrong_bars(planning, x, replace(bars, against=(tighter,)), 0)
+            assert "the difference lies between" in wrong_error_bounds(
+                planning, x, replace(bars, against=(tighter,)), 0
+            )
 
 
 def test_an_undecided_attention_asks_for_attention() -> None:

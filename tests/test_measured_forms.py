@@ -41,7 +41,7 @@ from shardproof.models.sources.training import build_step
 from shardproof.models.sources.zoo import build as zoo
 from shardproof.proofs.plan.bundle import write_plan
 from shardproof.verify.pipelines.bound import least_work, work_of
-from shardproof.verify.plan.assumptions import assumed
+from shardproof.verify.plan.assumptions import all_assumptions
 from shardproof.verify.plan.plan import check_plan
 from shardproof.verify.plan.tables import wrong_anywhere
 from shardproof.verify.plan.used_entries import Entries
@@ -76,7 +76,7 @@ def test_a_plan_is_proved_and_says_what_it_is_priced_with() -> None:
 def test_both_lists_of_assumptions_agree(graph: Graph) -> None:
     for target in (machine("measured"), machine("measured").resized((1, 4)), machine("measured").resized((8, 1))):
         named = set(assumptions.flags(graph, target, space("complete"), None, True))
-        assert named == assumed(graph, target, space("complete"), None)
+        assert named == all_assumptions(graph, target, space("complete"), None)
         assert any(flag.startswith("roofline-work") for flag in named) == (graph.name != "none")
 
 

@@ -28,7 +28,7 @@ from shardproof.formal.selection.options.decomposition import DECOMPOSITION
 from shardproof.formal.selection.options.tree import TREE
 from shardproof.formal.selection.tree import neighbourhood as mending
 from shardproof.formal.selection.tree.neighbourhood import repair_by_prices, search_neighbourhood
-from shardproof.formal.selection.tree.run import Run, converged
+from shardproof.formal.selection.tree.run import Run, converge_on_whole
 from shardproof.models.problem.selection_problem import (
     FORBIDDEN,
     Edge,
@@ -109,7 +109,7 @@ def test_mend_searches_parts_that_no_edge_joins_one_after_another() -> None:
     problem = ladder(30, 2)
     windows = {0, 1, 2, 3}, {30, 31, 32}
     free = windows[0] | windows[1]
-    assert mending.connected(problem, free) == [windows[1], windows[0]], "smallest first"
+    assert mending.connected_parts(problem, free) == [windows[1], windows[0]], "smallest first"
     search = searching(replace(problem, limit=None, usages=()))
     x = (0,) * len(problem.vertices)
     y = search_neighbourhood(search, search.problem, x, free, Clock())
@@ -213,7 +213,7 @@ def test_a_side_has_the_cheaper_plan_on_k_layers(early: bool) -> None:
     layer = np.repeat(np.arange(5), 2)
     side = _Side(np.full(10, 7), np.full(10, 3), layer, 5, 1, early)
     for k in range(6):
-        mixture = side.rounded(k)
+        mixture = side.round_at(k)
         cheaper = {int(b) for b in layer[mixture == 7]}
         assert cheaper == (set(range(k)) if early else set(range(5 - k, 5)))
         around, leaner = {int(layer[v]) for v in side.interface(k)}, {int(layer[v]) for v in side.leaner(k)}
@@ -268,13 +268,13 @@ def test_prices_stop_where_the_limit_is_crossed(monkeypatch: pytest.MonkeyPatch)
         "one", (Vertex("a", np.array([30, 21, 0])),), (), (), limit=5, usages=(Usage(0, 0, 1, np.array([0, 4, 9])),)
     )
     tried: list[float] = []
-    real = mending.priced
+    real = mending.priced_problem
 
     def watched(rows: Rows, n: Floats) -> SelectionProblem:
         tried.append(float(n[0]))
         return real(rows, n)
 
-    monkeypatch.setattr(mending, "priced", watched)
+    monkeypatch.setattr(mending, "priced_problem", watched)
     for start, n in ((2, 1.0), (0, 10.0)):
         tried.clear()
         repair_by_prices(searching(one), (start,), np.array([n]), {0}, Clock())
@@ -307,7 +307,7 @@ def test_generate_returns_the_prices_that_bound_best(seed: int, monkeypatch: pyt
     monkeypatch.setattr(generating, "_column", watched)
     monkeypatch.setattr(generating, "round_master", lambda *arguments: None)
     inner = tight(replace(same.problem, usages=(), limit=None), Clock())
-    first = converged(inner)
+    first = converge_on_whole(inner)
     inner.search(first)
     assert inner.incumbent.solution is not None
     answer = generate_columns(search, found, same, (inner.incumbent.solution, first), set())
@@ -348,7 +348,7 @@ def test_an_end_is_searched_where_the_end_exceeds_the_limit() -> None:
     x = (1,) * n_vertices
     n = np.zeros(len(search.rows.events))
     free = {0, 1, 50, 51}
-    parts = mending.connected(problem, free)
+    parts = mending.connected_parts(problem, free)
     mixture = _Rounded(0.0, x, {30})
     window = rounding._window(search, mixture, n, free)
     assert len(parts) > 1 and 1 in window and window in parts

@@ -18,7 +18,7 @@ from shardproof.models.machine.machine import load_machine
 from shardproof.models.program.graph import Graph, Role
 from shardproof.models.sources.building.builder import Builder
 from shardproof.models.sources.training import TrainingStep, build_step
-from shardproof.models.sources.training.accumulation import accumulated, counts, parts_of
+from shardproof.models.sources.training.accumulation import accumulate, counts, parts_of
 from shardproof.models.sources.zoo import build as zoo
 from shardproof.models.text import InputError
 
@@ -43,7 +43,7 @@ def test_the_numbers_are_those_of_the_whole_batch(name: str, count: int, parts: 
         if recompute == "all" and name in ("mlp", "conv"):
             continue
         step = build_step(SMALL[name](), optimizer, recompute=recompute)
-        cut = accumulated(step, count, parts)
+        cut = accumulate(step, count, parts)
         values = random_inputs(step.graph, 0)
         expected, got = run_graph(step.graph, values), run_graph(cut.graph, shaped(cut.graph, values))
         assert set(got) == set(expected)
@@ -55,7 +55,7 @@ def test_the_numbers_are_those_of_the_whole_batch(name: str, count: int, parts: 
 
 def test_inputs_are_given_as_the_whole_batch() -> None:
     """Their batch is two dimensions; the shape that the user knows stays."""
-    cut = accumulated(build_step(SMALL["mlp"](), "sgd"), 4).graph
+    cut = accumulate(build_step(SMALL["mlp"](), "sgd"), 4).graph
     assert cut.tensor("x").shape == (4, 2, 12) and cut.tensor("x").source_shape == (8, 12)
     draw = random_inputs(cut, 1)
     whole = {n: v.reshape(cut.tensor(n).source_shape or v.shape) for n, v in draw.items()}
@@ -66,7 +66,7 @@ def test_inputs_are_given_as_the_whole_batch() -> None:
 def test_what_needs_no_input_is_computed_once() -> None:
     """Rotary tables, masks, weights cast to 16 bits; the optimizer too."""
     step = build_step(zoo("llama", layers=1, batch=4, sequence=64), "adam", precision="bf16-master")
-    cut = accumulated(step, 4)
+    cut = accumulate(step, 4)
     names = [op.name for op in cut.graph.operators]
     assert names.count("rotary.sine") == 1 and "rotary.sine@0" not in names
     casts = [n for n in names if n.endswith(".weight.bf16")]
@@ -82,9 +82,7 @@ def test_activations_of_one_micro_batch_are_alive() -> None:
     step = build_step(zoo("mlp-unity", batch=4096), "sgd")
     peaks = []
     for count in (1, 4):
-        planning = build_problem(
-            accumulated(step, count).graph, load_machine("localhost:1"), space("complete"), 1 << 40
-        )
+        planning = build_problem(accumulate(step, count).graph, load_machine("localhost:1"), space("complete"), 1 << 40)
         peaks.append(planning.problem.peak_of((0,) * len(planning.problem.vertices))[0])
     inputs = sum(t.elements * t.element_bytes for t in step.graph.tensors if t.role is not Role.VALUE)
     assert peaks[1] - inputs < (peaks[0] - inputs) * 0.45
@@ -95,7 +93,7 @@ def test_gradients_brought_together_once() -> None:
     step = build_step(SMALL["mlp"](), "sgd")
     moved = []
     for parts in (1, 2):
-        cut = accumulated(step, 4, parts).graph
+        cut = accumulate(step, 4, parts).graph
         split = {op.name: {"b": (2,)} for op in cut.operators if any(a.name == "b" for a in op.axes)}
         split |= {op.name: {"part": (2,)} for op in cut.operators if any(a.name == "part" for a in op.axes)}
         program = lower(cut, (2,), choose(cut, (2,), split))
@@ -107,7 +105,7 @@ def test_gradients_brought_together_once() -> None:
 
 @pytest.mark.parametrize(("seed", "parts"), [(0, 1), (1, 1), (2, 2), (3, 4)])
 def test_any_placement_on_four_ranks_is_one_process(seed: int, parts: int) -> None:
-    cut = accumulated(build_step(SMALL["mlp"](), "adam"), 2, parts).graph
+    cut = accumulate(build_step(SMALL["mlp"](), "adam"), 2, parts).graph
     values = random_inputs(cut, seed)
     found = run_virtual(lower(cut, (2, 2), draw_choices(cut, (2, 2), np.random.default_rng(seed))), values)
     assert all(t.fits for t in found.traffic)
@@ -126,7 +124,7 @@ def normalised() -> TrainingStep:
 
 def test_a_step_that_looks_at_the_whole_batch_is_refused() -> None:
     with pytest.raises(InputError, match="'z' .subtract. reads 'mean', which is summed over the whole batch"):
-        accumulated(normalised(), 2)
+        accumulate(normalised(), 2)
 
 
 def looking(how: str) -> TrainingStep:
@@ -151,7 +149,7 @@ def looking(how: str) -> TrainingStep:
 @pytest.mark.parametrize(("how", "told"), [("place", "knows where in the batch"), ("pairs", "examples in pairs")])
 def test_a_step_that_tells_examples_apart_is_refused(how: str, told: str) -> None:
     with pytest.raises(InputError, match=told):
-        accumulated(looking(how), 2)
+        accumulate(looking(how), 2)
 
 
 @pytest.mark.parametrize(("count", "parts"), [(2, 1), (4, 1), (2, 2)])
@@ -159,7 +157,7 @@ def test_a_mean_over_what_counts_has_the_whole_batch_s_count(count: int, parts: 
     """One micro-batch has no example that counts; the count is computed before the first and is one for all."""
     step = looking("counted")
     values = {**random_inputs(step.graph, 0), "t": np.array([1.0, 0.0, 0.0, 0.0])}
-    cut = accumulated(step, count, parts)
+    cut = accumulate(step, count, parts)
     got = run_graph(cut.graph, shaped(cut.graph, values))
     for tensor, value in run_graph(step.graph, values).items():
         np.testing.assert_allclose(got[tensor], value, rtol=1e-12, atol=1e-12, err_msg=tensor)
@@ -171,8 +169,8 @@ def test_counts_divide_the_batch() -> None:
     step = build_step(SMALL["mlp"](), "sgd")
     assert list(counts(step.graph)) == [1, 2, 4, 8]
     with pytest.raises(InputError, match="a batch of 8 cannot be cut into 3 equal micro-batches"):
-        accumulated(step, 3)
-    assert accumulated(step, 1) is step
+        accumulate(step, 3)
+    assert accumulate(step, 1) is step
     assert [parts_of(step.graph, 2, n) for n in (1, 2, 3, 4, 8)] == [1, 2, 1, 4, 4]
 
 

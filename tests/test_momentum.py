@@ -14,7 +14,7 @@ from random_problems import maps_and_holes
 from shardproof.formal.selection.bound.accelerated import AcceleratedSweeper
 from shardproof.formal.selection.bound.subgradient import factored_ascent
 from shardproof.formal.selection.model.clock import Clock
-from shardproof.formal.selection.model.factored import Base, allowed, build
+from shardproof.formal.selection.model.factored import Base, allowed_domains, build
 from shardproof.formal.selection.options.bound import BOUND, BoundOptions
 from shardproof.formal.selection.tree.proof_tree import DualNode
 from shardproof.models.problem.selection_problem import FORBIDDEN, Edge, Ints, SelectionProblem, Vertex
@@ -36,7 +36,7 @@ def test_reports_the_bound_of_the_messages_it_stores(seed: int, holes: bool) -> 
     moving = AcceleratedSweeper(sweeper)
     reached = before
     for turns in (1, 1, 5, 30):
-        bound = moving.run(turns, Clock())
+        bound = moving.sweep(turns, Clock())
         assert bound is not None and bound >= reached
         moving.store()
         assert bound_of(sweeper) == bound
@@ -70,14 +70,14 @@ def test_coarse_units_report_no_more_than_the_bound_of_the_messages(seed: int, h
     moving = AcceleratedSweeper(sweeper)
     assert moving.coarse and moving.unit > 1
     for turns in (1, 7, 40):
-        bound = moving.run(turns, Clock())
+        bound = moving.sweep(turns, Clock())
         assert bound is not None
         moving.store()
         assert bound <= bound_of(sweeper)
     best = optimum(problem) - problem.constant << 10
     assert moving.unit > 1 and best * 0.9 < bound <= best
     fine = AcceleratedSweeper(sweeper)
-    exact = fine.run(60, Clock(), enough=best)
+    exact = fine.sweep(60, Clock(), enough=best)
     assert exact is not None and not fine.coarse and fine.unit == 1 and bound <= exact <= best
     fine.store()
     assert bound_of(sweeper) >= exact
@@ -91,9 +91,9 @@ def test_units_follow_the_bound() -> None:
     moving = AcceleratedSweeper(sweeper_of(problem, options=BoundOptions(coarse_cells=0)))
     for wrong in (10**18 // BOUND.coarse_largest, 10**12 // BOUND.coarse_largest):
         moving._measure(wrong, moving.now.astype(np.int64) * moving.unit)
-        bound = moving.run(2 * BOUND.coarse_look, Clock())
+        bound = moving.sweep(2 * BOUND.coarse_look, Clock())
         assert bound is not None and 2 * bound < BOUND.coarse_largest * moving.unit < 8 * bound
-    assert moving.run(300, Clock()) <= optimum(problem) - problem.constant  # type: ignore[operator]
+    assert moving.sweep(300, Clock()) <= optimum(problem) - problem.constant  # type: ignore[operator]
 
 
 def test_negative_costs_are_swept_in_units_of_the_network() -> None:
@@ -112,7 +112,7 @@ def test_negative_costs_are_swept_in_units_of_the_network() -> None:
         (Edge(0, 1, 0),),
     )
     moving = AcceleratedSweeper(sweeper_of(table, options=coarse))
-    assert not moving.coarse and moving.run(3, Clock()) == -4
+    assert not moving.coarse and moving.sweep(3, Clock()) == -4
 
 
 @pytest.mark.parametrize("parts", [2, 3])
@@ -124,7 +124,7 @@ def test_parts_at_the_same_time_or_one_after_the_other(parts: int) -> None:
         sweeper.threads = threads
         moving = AcceleratedSweeper(sweeper)
         assert len(moving.parts.parts) == parts
-        moving.run(30, Clock())
+        moving.sweep(30, Clock())
         moving.store()
         found.append((moving.bound, [m.tolist() for m in (*sweeper.to_u, *sweeper.to_v)], sweeper.order))
     assert found[0] == found[1]
@@ -137,7 +137,7 @@ def test_momentum_carries_further(seed: int) -> None:
     problem = ladder(80, seed)
     bounds = []
     for push in (BOUND.push, 0.0):
-        bounds.append(AcceleratedSweeper(sweeper_of(problem, 1 << 12, BoundOptions(push=push))).run(60, Clock()))
+        bounds.append(AcceleratedSweeper(sweeper_of(problem, 1 << 12, BoundOptions(push=push))).sweep(60, Clock()))
     pushed, plain = bounds
     assert pushed is not None and plain is not None
     best = optimum(problem) << 12
@@ -147,11 +147,11 @@ def test_momentum_carries_further(seed: int) -> None:
 
 def test_starts_again_from_the_best_when_nothing_is_gained() -> None:
     moving = AcceleratedSweeper(sweeper_of(ladder(6, 0), 1 << 8, BoundOptions(patience=3)))
-    moving.run(200, Clock())
+    moving.sweep(200, Clock())
     best = moving.best.copy()
     moving.idle, moving.since = 2, 40
     moving.now = moving.best + 1000 * np.arange(moving.best.size)  # far off: the next turn gains nothing
-    moving.run(1, Clock())
+    moving.sweep(1, Clock())
     assert moving.since == 1 and moving.idle == 0
     assert moving.now.tolist() == best.tolist() == moving.last.tolist()
 
@@ -159,11 +159,11 @@ def test_starts_again_from_the_best_when_nothing_is_gained() -> None:
 def test_ends_at_once_when_told_to() -> None:
     sweeper = sweeper_of(ladder(20, 0), 64)
     moving = AcceleratedSweeper(sweeper)
-    assert moving.run(10, Clock(0.0)) is None and moving.bound is None
-    first = moving.run(1, Clock())
+    assert moving.sweep(10, Clock(0.0)) is None and moving.bound is None
+    first = moving.sweep(1, Clock())
     assert first is not None
     before = moving.since
-    assert moving.run(50, Clock(), enough=first) is not None
+    assert moving.sweep(50, Clock(), enough=first) is not None
     assert moving.since == before + 1, "one turn, then it was enough"
 
 
@@ -174,19 +174,19 @@ def test_no_allowed_label_is_no_bound() -> None:
         (np.zeros((2, 2), dtype=np.int64),),
         (Edge(0, 1, 0),),
     )
-    assert AcceleratedSweeper(sweeper_of(pair)).run(3, Clock()) is None
+    assert AcceleratedSweeper(sweeper_of(pair)).sweep(3, Clock()) is None
 
 
 def test_labels_left_out_take_no_part() -> None:
     """On restricted domains, tables cut or not, the bound is that of the restricted problem."""
     problem = maps_and_holes(5)
-    domains = tuple(d[: max(1, d.size - v % 2)] for v, d in enumerate(allowed(problem)))
+    domains = tuple(d[: max(1, d.size - v % 2)] for v, d in enumerate(allowed_domains(problem)))
     network = build(Base(problem, 8), domains)
     from shardproof.formal.selection.bound.trws import Sweeper
 
     sweeper = Sweeper(network, list(range(len(domains))))
     bound = AcceleratedSweeper(sweeper)
-    found = bound.run(20, Clock())
+    found = bound.sweep(20, Clock())
     bound.store()
     assert found == bound_of(sweeper)
 
@@ -207,7 +207,7 @@ def test_climb_reports_the_bound_at_its_prices(seed: int) -> None:
     assert search.rows is not None
     sweeper = sweeper_of(problem, search.denominator)
     start = np.zeros(len(search.rows.events), dtype=np.int64)
-    first = AcceleratedSweeper(sweeper).run(BOUND.stride, Clock())
+    first = AcceleratedSweeper(sweeper).sweep(BOUND.stride, Clock())
     state = factored_ascent(sweeper, search.rows, start, None, Clock())
     assert (
         first is not None and state.bound is not None and state.bound > first and (state.n >= 0).all() and state.n.any()
@@ -224,13 +224,13 @@ def test_search_with_momentum_at_the_root_stays_below_what_is_known(
     problem, _ = bound_rows(seed, Fraction(9, 10), 1) if rows else (ladder(50, seed), 0)
     known = leanest(problem) if rows else optimum(problem)
     turns: list[int] = []
-    run = AcceleratedSweeper.run
+    run = AcceleratedSweeper.sweep
 
     def watched(moving: AcceleratedSweeper, count: int, clock: Clock, enough: int | None = None) -> int | None:
         turns.append(count)
         return run(moving, count, clock, enough)
 
-    monkeypatch.setattr(AcceleratedSweeper, "run", watched)
+    monkeypatch.setattr(AcceleratedSweeper, "sweep", watched)
     inner = searching(problem)
     inner.nodes = 1  # the root alone: by counts, not by the clock
     draft = inner.search()

@@ -80,8 +80,8 @@ import numpy as np
 from mpi4py import MPI
 from shardproof.backends.transport.mpi import MpiTransport
 from shardproof.backends.transport.patterns import patterns
-from shardproof.backends.execution.steps import Flight, redistribute, redistribution
-from shardproof.models.communication.redistribution import derive
+from shardproof.backends.execution.steps import Flight, redistribute, resharding
+from shardproof.models.communication.resharding import derive
 from shardproof.models.layout.layout import Layout
 
 def layout(*intervals):
@@ -99,7 +99,7 @@ for a, b in [(QUARTERS, WHOLE), (ROOT, WHOLE), (ROOT, QUARTERS), (QUARTERS, SHIF
     transport = MpiTransport(MPI.COMM_WORLD)
     whole = np.arange(float(np.prod(a.shape))).reshape(a.shape)
     mine, wanted = (whole[tuple(slice(*i) for i in x.box(transport.rank))] for x in (a, b))
-    for run in (redistribute, lambda xp, t, p, x: Flight(t, redistribution(xp, t.rank, p, x)).finish()):
+    for run in (redistribute, lambda xp, t, p, x: Flight(t, resharding(xp, t.rank, p, x)).finish()):
         out = run(np, transport, plan, mine)
         assert np.array_equal(out, wanted), (a.boxes, b.boxes, out)
     seen.append(patterns(plan.steps[0])[0].kind.value)
@@ -178,7 +178,7 @@ def _alive(pid: int) -> bool:
 
 
 def test_ranks_sleep_while_they_wait_only_where_cores_are_short(monkeypatch: pytest.MonkeyPatch) -> None:
-    """With a core each, a sleep per piece of a message is what a redistribution would cost
+    """With a core each, a sleep per piece of a message is what a resharding would cost
     (`tests/benchmarks/message_waits.py`).
     """
     for name in CROWDED:

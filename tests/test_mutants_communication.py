@@ -29,8 +29,8 @@ import numpy as np
 import pytest
 from test_run import SMALL, choose, draw_choices
 
-from shardproof.models.communication.choices import movements
-from shardproof.models.communication.redistribution import CommunicationPlan, Reduction
+from shardproof.models.communication.choices import communications
+from shardproof.models.communication.resharding import CommunicationPlan, Reduction
 from shardproof.models.communication.transfers import Box, Exchange, Transfer, Transfers
 from shardproof.models.layout.layout import OpenDigit
 from shardproof.models.problem.claims import Verdict
@@ -38,7 +38,7 @@ from shardproof.models.program.graph import Graph
 from shardproof.models.program.index import Combine
 from shardproof.models.sources.zoo import build
 from shardproof.verify.plan.boxes import inside, volume
-from shardproof.verify.plan.communication import check_delivers, held
+from shardproof.verify.plan.communication import check_delivers, plain_layout
 
 WANTED = 300
 
@@ -69,7 +69,7 @@ def plans() -> tuple[tuple[str, CommunicationPlan], ...]:
     found: dict[tuple[object, ...], tuple[str, CommunicationPlan]] = {}
 
     def collect(name: str, graph: Graph, hierarchy: tuple[int, ...], choices: object) -> None:
-        for m in movements(graph, hierarchy, choices):  # type: ignore[arg-type]
+        for m in communications(graph, hierarchy, choices):  # type: ignore[arg-type]
             if m.plan.steps:
                 found.setdefault(key(m.plan), (f"{name} {hierarchy}: {m.tensor} to {m.reader}", m.plan))
 
@@ -91,7 +91,7 @@ def moved(box: Box, k: int, low: int, high: int) -> Box:
 def of_exchange(plan: CommunicationPlan, i: int, rng: random.Random) -> Iterator[tuple[str, CommunicationPlan]]:
     step = plan.steps[i]
     assert isinstance(step, Exchange)
-    source, target = held(plan.source), held(plan.target)
+    source, target = plain_layout(plan.source), plain_layout(plan.target)
     devices = len(source.boxes)
     have = next((s.tiles for s in plan.steps if isinstance(s, Reduction)), source.boxes)
     n = rng.randrange(len(step.transfers))

@@ -148,7 +148,7 @@ def programs(k: int) -> Iterator[bytes]:
         yield _only(original, replace(part, claim=replace(part.claim, program=program)))
     system, model = part.request.system(), original.costs[0].model()
     for program in sorted(known, key=str)[:40]:
-        if sum(map(model.step_time, system.run(program)[1])) != part.claim.cost:
+        if sum(map(model.step_time, system.execute(program)[1])) != part.claim.cost:
             yield _only(original, replace(part, claim=replace(part.claim, program=program)))
 
 

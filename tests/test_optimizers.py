@@ -12,8 +12,8 @@ from shardproof.__main__ import run
 from shardproof.backends.execution.reference import random_inputs, run_graph
 from shardproof.models.layout.classes import operator_key
 from shardproof.models.program.graph import GraphError
-from shardproof.models.sources.training import OPTIMIZERS, Settings, build_step, parsed, training_step
-from shardproof.models.sources.training.derived import derived
+from shardproof.models.sources.training import OPTIMIZERS, Settings, build_step, parse_optimizer, training_step
+from shardproof.models.sources.training.derived import derived_keys
 from shardproof.models.sources.zoo import build
 
 
@@ -52,7 +52,7 @@ def model():
 )
 def test_texts_that_are_refused(text: str, words: str, capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(ValueError, match=words.replace("(", r"\(")):
-        parsed(text)
+        parse_optimizer(text)
     assert run(["import", "mlp-unity", "--train", text]) == 2
     assert words in " ".join(capsys.readouterr().err.split())
     with pytest.raises(GraphError, match="--train"):
@@ -61,7 +61,7 @@ def test_texts_that_are_refused(text: str, words: str, capsys: pytest.CaptureFix
 
 @pytest.mark.parametrize("name", OPTIMIZERS)
 def test_defaults_are_the_same_step_whichever_way_they_are_given(name: str) -> None:
-    assert parsed(name) == (name, Settings())
+    assert parse_optimizer(name) == (name, Settings())
     by_text, by_settings = (
         training_step(model(), f"{name}:rate=0.25"),
         training_step(model(), name, settings=Settings(rate=0.25)),
@@ -76,8 +76,8 @@ def test_what_clipping_adds_belongs_to_the_step_and_to_no_layer() -> None:
     assert added == {
         "norm:fc1.weight", "norm:fc2.weight", "norm:all", "norm:factor", "clipped:fc1.weight", "clipped:fc2.weight",
     }  # fmt: skip
-    assert {operator_key(n) for n in added} <= derived(graph)
-    assert operator_key("fc1") not in derived(graph)
+    assert {operator_key(n) for n in added} <= derived_keys(graph)
+    assert operator_key("fc1") not in derived_keys(graph)
 
 
 @pytest.mark.parametrize("most", [1e-3, 1e3])

@@ -110,10 +110,10 @@ def planners(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(planning, "plan_graph", recorded("plan_graph"))
     monkeypatch.setattr(planning, "plan_strategy", recorded("plan_strategy"))
     monkeypatch.setattr(joint, "plan_jointly", recorded("plan_jointly"))
-    monkeypatch.setattr(views, "plan_views", recorded("plan_views"))
+    monkeypatch.setattr(views, "plan_submeshes", recorded("plan_views"))
     monkeypatch.setattr(verb, "plan_overlap", recorded("plan_overlap", 0))
     monkeypatch.setattr(verb, "plan_portfolio", recorded("plan_portfolio", 0))
-    monkeypatch.setattr(pipelines, "planned", recorded("planned"))
+    monkeypatch.setattr(pipelines, "search_pairs", recorded("planned"))
     monkeypatch.setattr(pipelined, "audit_pipeline", recorded("audit_pipeline"))
 
 
@@ -211,11 +211,11 @@ def files(tmp_path_factory: pytest.TempPathFactory) -> Path:
         assert run(["reduce", "--hierarchy", "2x1", "--axes", "2", "--reduce", "0", "-o", "reduction.spz"]) == 0
         Path("collectives.json").write_text(json.dumps(document()))
         graphs = {
-            "forward": read_plan(Path("forward.spz"))[0].asked,
+            "forward": read_plan(Path("forward.spz"))[0].user_graph,
             "stages": decode_pipeline(read_container("pipeline-two.spz")).graph,
             "chain": decode_overlap(read_container("overlap-chain.spz")).graph,
         }
-        graphs["step"] = read_plan(Path("plan.spz"))[0].asked
+        graphs["step"] = read_plan(Path("plan.spz"))[0].user_graph
         for name, graph in graphs.items():
             write_arrays(Path(f"{name}.npz"), random_inputs(graph, 7, "float64"))
         for name in ("step", "stages"):

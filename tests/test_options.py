@@ -16,7 +16,7 @@ from random_problems import graphs_of_all_kinds
 
 import shardproof.formal.selection.tree.dense_search  # noqa: F401  defaults are read when it is imported
 from shardproof.__main__ import run
-from shardproof.formal.selection.options import Options, SolveOptions, TreeOptions, listed
+from shardproof.formal.selection.options import Options, SolveOptions, TreeOptions, list_options
 from shardproof.formal.selection.relax_resources import relax_resources
 from shardproof.formal.selection.solve import solve
 from shardproof.models.problem.selection_problem import SelectionProblem
@@ -32,11 +32,11 @@ def test_every_option_is_read_somewhere() -> None:
         if path.parent.name != "options":
             nodes = ast.walk(ast.parse(path.read_text(encoding="utf-8")))
             read |= {n.attr for n in nodes if isinstance(n, ast.Attribute)}
-    assert not {o.name for o in listed(Options()) if o.name.partition(".")[2] not in read}
+    assert not {o.name for o in list_options(Options()) if o.name.partition(".")[2] not in read}
 
 
 def test_every_option_has_a_unit_and_a_reason() -> None:
-    shown = list(listed(Options()))
+    shown = list(list_options(Options()))
     assert [o.name for o in shown] == [
         f"{p.name}.{f.name}" for p in fields(Options) for f in fields(getattr(Options(), p.name))
     ]
@@ -46,10 +46,10 @@ def test_every_option_has_a_unit_and_a_reason() -> None:
 def test_the_verb_prints_them(capsys: pytest.CaptureFixture[str]) -> None:
     assert run(["solve", "--options", "--json"]) == 0
     document = json.loads(capsys.readouterr().out)["options"]
-    assert document == {o.name: {"value": o.value, "unit": o.unit, "reason": o.reason} for o in listed(Options())}
+    assert document == {o.name: {"value": o.value, "unit": o.unit, "reason": o.reason} for o in list_options(Options())}
     assert run(["solve", "--options"]) == 0
     table = capsys.readouterr().out
-    assert all(o.name in table and o.value in table for o in listed(Options()))
+    assert all(o.name in table and o.value in table for o in list_options(Options()))
     assert run(["solve"]) == 2
     assert "PROBLEM" in capsys.readouterr().err
 

@@ -20,8 +20,8 @@ from test_overlap_plans import planning_of, reasons
 
 from shardproof.__main__ import run
 from shardproof.formal.overlap.memory import kept_past, program_order, rows_of_every_order
-from shardproof.formal.overlap.planned import fitted
-from shardproof.formal.overlap.search import Overlapped, Unfit, every_order, overlapped
+from shardproof.formal.overlap.planned import schedule_if_fits
+from shardproof.formal.overlap.search import NothingFits, Overlapped, every_order, search_overlap
 from shardproof.formal.overlap.tasks import tasks_of
 from shardproof.formal.selection.tree.infeasible import least_use
 from shardproof.models.cost.selection import Planning
@@ -38,7 +38,7 @@ from shardproof.proofs.container.archive import read_container
 from shardproof.proofs.container.canonical import ContainerError
 from shardproof.proofs.overlap.certificate import OverlapCertificate
 from shardproof.proofs.overlap.file import decode_overlap, encode_overlap, write_overlap
-from shardproof.verify.overlap.certificate import check_members, wanted
+from shardproof.verify.overlap.certificate import check_members, expected_tasks
 from shardproof.verify.overlap.memory import blocks, inescapable, unavoidable
 from shardproof.verify.plan.tables import CELLS
 from shardproof.verify.plan.used_entries import Entries
@@ -61,7 +61,7 @@ def training() -> Planning:
 
 @cache
 def found() -> Overlapped:
-    plan = overlapped(training(), work(60.0), Fraction(1, 20))
+    plan = search_overlap(training(), work(60.0), Fraction(1, 20))
     assert isinstance(plan, Overlapped)
     return plan
 
@@ -92,7 +92,7 @@ def test_builder_and_checker_hold_the_same_blocks_and_use_the_same_rows() -> Non
             x = tuple(rng.randrange(planning.problem.domain_size(v)) for v in range(len(planning.decisions)))
             built = tasks_of(planning, x, 1)
             mine = sorted((h.amount, -1 if h.first is None else h.first, h.last) for h in built.holdings)
-            assert mine == blocks(entries, x, wanted(entries, x, 1)[2])
+            assert mine == blocks(entries, x, expected_tasks(entries, x, 1)[2])
 
 
 def test_no_order_holds_less_than_the_rows_that_prove_infeasibility() -> None:
@@ -139,8 +139,8 @@ def random_order(problem: ScheduleProblem, rng: random.Random) -> list[int]:
 def test_what_is_infeasible_is_proved_by_what_every_order_holds() -> None:
     rows = every_order(training())
     need = int(least_use(rows, np.array(rows.events(), dtype=np.int64)).max())
-    tight = overlapped(limited(step(), "localhost:4", need - 1), work(30.0), Fraction(0))
-    assert isinstance(tight, Unfit)
+    tight = search_overlap(limited(step(), "localhost:4", need - 1), work(30.0), Fraction(0))
+    assert isinstance(tight, NothingFits)
     c, full = tight.certificate(), found().certificate()
     assert reasons(c) == "" and decode_overlap(encode_overlap(c)).schedule is None
     assert "another problem" in reasons(replace(c, memory=need))
@@ -225,7 +225,7 @@ def test_no_placement_and_no_order_within_the_limit_is_below_the_bound(share: fl
     whole = sum(planning_bytes(small()))
     limit = int(share * whole)
     planning = limited(small(), "localhost:2", limit)
-    plan = overlapped(planning, work(30.0), Fraction(0))
+    plan = search_overlap(planning, work(30.0), Fraction(0))
     problem, best = planning.problem, 1 << 62
     for x in itertools.product(*(range(problem.domain_size(v)) for v in range(len(problem.vertices)))):
         tasks = tasks_of(planning, x, 1)
@@ -247,7 +247,7 @@ def planning_bytes(graph: Graph) -> list[int]:
 
 
 def test_a_limit_makes_the_plan_slower_and_the_bound_no_lower_and_it_is_kept() -> None:
-    free = overlapped(planning_of(step(), "localhost:4"), work(30.0), Fraction(1, 20))
+    free = search_overlap(planning_of(step(), "localhost:4"), work(30.0), Fraction(1, 20))
     tight = found()
     assert free is not None and tight.best.peak is not None
     assert tight.best.peak <= LIMIT
@@ -277,7 +277,7 @@ def changed(c: OverlapCertificate, which: Callable[[Holding], bool], **fields: o
 
 
 def prefetched(h: Holding) -> bool:
-    """An operand's buffer, from its redistribution on."""
+    """An operand's buffer, from its resharding on."""
     return h.first is not None and h.first >= len(training().graph.operators) and bool(h.last)
 
 
@@ -324,7 +324,7 @@ def test_the_least_limit_of_a_schedule_is_what_it_holds() -> None:
 def test_placements_that_fit_in_no_order_are_left_out() -> None:
     tight = limited(step(), "localhost:4", 1 << 20)
     x = tuple(0 for _ in tight.decisions)
-    assert fitted(tight, x, 0.1) is None
+    assert schedule_if_fits(tight, x, 0.1) is None
 
 
 def test_the_command_line_takes_a_limit(

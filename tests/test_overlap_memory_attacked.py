@@ -12,7 +12,7 @@ from test_overlap_memory import limited, small
 from shardproof.formal.overlap.tasks import tasks_of
 from shardproof.models.cost.selection import Planning
 from shardproof.models.sources.building.builder import Builder
-from shardproof.verify.overlap.certificate import wanted
+from shardproof.verify.overlap.certificate import expected_tasks
 from shardproof.verify.overlap.memory import Block, blocks, inescapable
 from shardproof.verify.plan.used_entries import Entries
 
@@ -73,7 +73,7 @@ def _blocks(graph) -> list[Block]:  # type: ignore[no-untyped-def]
         )
         for v, d in enumerate(planning.decisions)
     )
-    found = blocks(entries, x, wanted(entries, x, 1)[2])
+    found = blocks(entries, x, expected_tasks(entries, x, 1)[2])
     built = tasks_of(planning, x, 1).holdings
     assert found == sorted((h.amount, -1 if h.first is None else h.first, h.last) for h in built)
     return found

@@ -17,7 +17,7 @@ from budgets import work
 from test_pipelines import numbers
 
 from shardproof.__main__ import run
-from shardproof.formal.overlap.search import Overlapped, chain_of, overlapped, sums_of, weighted
+from shardproof.formal.overlap.search import Overlapped, chain_of, search_overlap, sums_of, weighted_problem
 from shardproof.formal.overlap.tasks import tasks_of, times_of
 from shardproof.models.cost.selection import Planning
 from shardproof.models.cost.selection import build as build_problem
@@ -35,7 +35,13 @@ from shardproof.proofs.container.archive import read_container, write_container
 from shardproof.proofs.container.canonical import ContainerError, canonical
 from shardproof.proofs.overlap.certificate import OverlapCertificate
 from shardproof.proofs.overlap.file import encode_overlap, write_overlap
-from shardproof.verify.overlap.certificate import chained, check_members, check_overlap, wanted, wrong_tasks
+from shardproof.verify.overlap.certificate import (
+    check_members,
+    check_overlap,
+    counted_chain,
+    expected_tasks,
+    wrong_tasks,
+)
 from shardproof.verify.plan.tables import CELLS
 from shardproof.verify.plan.used_entries import Entries
 
@@ -51,7 +57,7 @@ def training() -> Planning:
 
 @cache
 def found() -> Overlapped:
-    plan = overlapped(training(), work(60.0), Fraction(1, 100))
+    plan = search_overlap(training(), work(60.0), Fraction(1, 100))
     assert plan is not None
     return plan
 
@@ -68,12 +74,12 @@ def test_builder_and_checker_have_the_same_tasks_and_chains() -> None:
             x = tuple(rng.randrange(planning.problem.domain_size(v)) for v in range(len(planning.decisions)))
             quantum = rng.randint(1, 1000)
             built = tasks_of(planning, x, quantum)
-            tasks, after, _ = wanted(entries, x, quantum)
+            tasks, after, _ = expected_tasks(entries, x, quantum)
             assert [(t.name, t.time, t.streams) for t in built.tasks] == tasks
             assert {(p.before, p.after, p.lag) for p in built.precedences} == after
             chain = chain_of(planning, x)
             assert len(chain.operators) > 3
-            assert chained(entries, chain.operators) == (set(chain.late), set(chain.edges))
+            assert counted_chain(entries, chain.operators) == (set(chain.late), set(chain.edges))
 
 
 def least_makespan(problem: ScheduleProblem) -> int:
@@ -110,7 +116,7 @@ def test_no_placement_and_no_order_is_below_the_bound() -> None:
     g.contract("c", "b i, i j -> b j", "a", "v")
     g.reduce("d", "b j -> b", "a")
     planning = planning_of(g.build("c", "d"), "cloud-a100:1x2")
-    plan = overlapped(planning, work(30.0), Fraction(0))
+    plan = search_overlap(planning, work(30.0), Fraction(0))
     assert plan is not None and reasons(plan.certificate()) == ""
     problem, best = planning.problem, 1 << 62
     for x in itertools.product(*(range(problem.domain_size(v)) for v in range(len(problem.vertices)))):
@@ -130,7 +136,7 @@ def test_every_sum_is_below_every_schedule_and_is_the_cost_of_its_problem() -> N
         whole = sum(values[:2])
         assert max(values) <= whole  # one task after another
         for weights in ((1, 0, 0), (0, 1, 0), (0, 0, 1), (2, 3, 4)):
-            cost = weighted(planning, chains, weights).cost_of(x)
+            cost = weighted_problem(planning, chains, weights).cost_of(x)
             assert cost == sum(w * v for w, v in zip(weights, values, strict=True))
     assert max(sums_of(planning, chains, found().best.x)) <= found().best.makespan
 
@@ -186,7 +192,7 @@ def test_a_vocabulary_says_every_placement() -> None:
     sizes = {"heads": 4, "kv_heads": 2, "hidden": 64, "vocabulary": 64, "sequence": 8}
     graph = build_step(build("llama", batch=4, layers=1, width=32, **sizes), "sgd").graph
     planning = build_problem(graph, load_machine("cloud-a100:1x4"), space("complete,dtensor"), None)
-    plan = overlapped(planning, work(1.0), Fraction(1, 2))
+    plan = search_overlap(planning, work(1.0), Fraction(1, 2))
     assert isinstance(plan, Overlapped)
     c = plan.certificate()
     assert reasons(c) == ""

@@ -18,11 +18,11 @@ from shardproof.__main__ import run
 from shardproof.backends.execution.interpreter import RankError
 from shardproof.backends.execution.launch import mpi_available
 from shardproof.backends.execution.reference import random_inputs, run_graph
-from shardproof.backends.execution.streams import measured, run_streams_virtual
+from shardproof.backends.execution.streams import elapsed_seconds, run_streams_virtual
 from shardproof.backends.execution.streams_rank import run_streams_job
 from shardproof.backends.lowering.streams import COMPUTE, LINKS, StreamsProgram, in_order, streams_program
 from shardproof.backends.trace import Span
-from shardproof.formal.overlap.search import overlapped
+from shardproof.formal.overlap.search import search_overlap
 from shardproof.models.cost.selection import build as build_problem
 from shardproof.models.layout.placement import space
 from shardproof.models.machine.machine import load_machine
@@ -39,7 +39,7 @@ def plan() -> tuple[OverlapCertificate, int]:
     """A training step with softmax, norms and embeddings on four devices of this computer, and units per second."""
     step = build_step(build("bert-tiny", batch=16, layers=1), "adam")
     planning = build_problem(step.graph, load_machine("localhost:4"), space("complete"), None)
-    found = overlapped(planning, work(20.0), Fraction(1, 5))
+    found = search_overlap(planning, work(20.0), Fraction(1, 5))
     assert found is not None
     return found.certificate(), planning.problem.scale
 
@@ -104,7 +104,7 @@ def test_a_pace_makes_the_measured_step_as_long_as_the_planned_one() -> None:
     program = streams_program(c, scale)
     inputs = random_inputs(c.graph, 5)
     pace = 1.5 / program.makespan
-    seconds = measured(run_streams_virtual(program, inputs, pace).spans)
+    seconds = elapsed_seconds(run_streams_virtual(program, inputs, pace).spans)
     assert seconds >= 1.5
 
 
@@ -180,7 +180,7 @@ def test_the_command_line_runs_it(
     assert found["step_seconds"]["measured"] > 5 * found["step_seconds"]["planned"] > 0
     events = json.loads((tmp_path / "t.json").read_text())["traceEvents"]
     lines = [e["args"]["name"] for e in events if e["name"] == "thread_name"]
-    assert lines[:2] == ["rank 0: operators", "rank 0: redistributions"] and lines[-1] == "redistributions as planned"
+    assert lines[:2] == ["rank 0: operators", "rank 0: reshardings"] and lines[-1] == "reshardings as planned"
     assert sum(str(e["name"]).startswith("planned ") for e in events) == len(problem().tasks)
     assert run(["run", "o.spz", "-n", "2", "--virtual"]) == 3
     assert "for 4 devices" in capsys.readouterr().err

@@ -10,7 +10,7 @@ import pytest
 
 from shardproof.__main__ import run
 from shardproof.formal.explain.parallel_graph import picture, priced_graph, render_parallel
-from shardproof.models.communication.parallel_graph import Parallel, ParallelTensor, Step, applied, steps_between
+from shardproof.models.communication.parallel_graph import Parallel, ParallelTensor, Step, apply_steps, steps_between
 from shardproof.models.cost.selection import build
 from shardproof.models.layout.placement import space
 from shardproof.models.machine.machine import load_machine
@@ -37,7 +37,7 @@ def test_there_and_back(name: str) -> None:
         assert found.of.choices() == planning.choices(x)
         assert found.cost == planning.problem.cost_of(x)
         for c in found.of.changes:
-            assert applied(c.source, c.steps) == c.target
+            assert apply_steps(c.source, c.steps) == c.target
             parts = [*c.target.dimensions, c.target.replicas, c.target.sums]
             assert [int(np.prod([p[j] for p in parts])) for j in range(2)] == [2, 2]
             kinds |= {s.kind for s in c.steps}
@@ -50,12 +50,12 @@ def test_steps() -> None:
     columns = ParallelTensor("t", ((1,), (4,)), (1,), (1,))
     steps = steps_between(rows, columns, False)
     assert steps == (Step(Parallel.COMBINE, 0, 4, 0), Step(Parallel.PARTITION, 0, 4, 1))
-    assert applied(rows, steps) == columns
+    assert apply_steps(rows, steps) == columns
     terms = ParallelTensor("t", ((1,), (1,)), (1,), (4,))
     assert [s.kind for s in steps_between(terms, rows, False)] == [Parallel.REDUCE, Parallel.PARTITION]
     assert steps_between(rows, rows, False) == (Step(Parallel.REARRANGE),) and steps_between(rows, rows, True) == ()
     with pytest.raises(ValueError, match="partition by 2 at level 0: only 1"):
-        applied(rows, [Step(Parallel.PARTITION, 0, 2, 1)])
+        apply_steps(rows, [Step(Parallel.PARTITION, 0, 2, 1)])
 
 
 def test_the_command(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:

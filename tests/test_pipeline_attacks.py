@@ -16,7 +16,7 @@ from budgets import work
 from shardproof.formal.pipelines.case import Case
 from shardproof.formal.pipelines.job import Job
 from shardproof.formal.pipelines.scheduled import waiting
-from shardproof.formal.pipelines.search import Searched, planned
+from shardproof.formal.pipelines.search import SearchOutcome, search_pairs
 from shardproof.formal.schedules.search import search
 from shardproof.formal.schedules.shop import shop
 from shardproof.formal.selection.model.clock import Clock
@@ -44,7 +44,7 @@ from shardproof.proofs.schedules.certificate import ScheduleCertificate
 from shardproof.verify.pipelines.bound import least_bytes
 from shardproof.verify.pipelines.certificate import _Check as Checker
 from shardproof.verify.pipelines.certificate import check_pipeline
-from shardproof.verify.pipelines.division import shortened, wrong_division
+from shardproof.verify.pipelines.division import micro_batch_graph, wrong_division
 from shardproof.verify.pipelines.held import crossing
 from shardproof.verify.pipelines.leaves import Units
 from shardproof.verify.plan.tables import CELLS
@@ -130,7 +130,7 @@ def test_elements_of_a_batch_that_meet_are_found(joins: Callable[[Builder], str]
     out = joins(g)
     graph = Graph("meeting", tuple(g.tensors.values()), tuple(g.operators), (out,))
     count = len(graph.operators)
-    found, reason = shortened(graph, 2, Division((0,) * count, ("F",) * count, ()))
+    found, reason = micro_batch_graph(graph, 2, Division((0,) * count, ("F",) * count, ()))
     assert reason and found is graph
     if joins not in (returned, rooted, greatest):  # what is made of a sum is for the checker alone
         with pytest.raises(InputError, match="no micro-batches"):
@@ -145,10 +145,10 @@ def test_a_constant_of_the_batch_is_found() -> None:
     g.map("y", "multiply", "x", "k", text="b d, b -> b d")
     plain = g.build("y")
     said = Division((0,), ("F",), ())
-    assert shortened(plain, 2, said)[1] == ""
+    assert micro_batch_graph(plain, 2, said)[1] == ""
     tensors = tuple(replace(t, contents=Contents("0" * 64)) if t.name == "k" else t for t in plain.tensors)
     graph = replace(plain, tensors=tensors)
-    assert "constant 'k'" in shortened(graph, 2, said)[1]
+    assert "constant 'k'" in micro_batch_graph(graph, 2, said)[1]
     with pytest.raises(InputError, match="constant 'k'"):
         micro_batch(graph, 2)
 
@@ -193,7 +193,7 @@ def test_updates_read_sums_over_the_batch() -> None:
     graph = replace(g.build("y"), state=(("w", "n"),)).check()
     d = Division((0,) * 3, ("F", "F", "U"), ())
     assert wrong_division(graph, d) == ""
-    assert "reads 't', which is no sum over the batch" in shortened(graph, 2, d)[1]
+    assert "reads 't', which is no sum over the batch" in micro_batch_graph(graph, 2, d)[1]
 
 
 def chain(copied: bool) -> Graph:
@@ -293,7 +293,7 @@ def test_the_bound_is_not_above_any_schedule_of_any_cut(stages: int, micro: int)
     step = build_step(build("mlp-8192", batch=4, width=256, layers=5), "adam")
     machine = load_machine(f"1x{stages}")
     job = Job(step.graph, divide(step.graph, step.passes), machine, space("complete"), None)
-    found = planned(job, [(stages, micro)], work(30.0), Fraction(0))
+    found = search_pairs(job, [(stages, micro)], work(30.0), Fraction(0))
     certificate = found.certificate()
     results = check_pipeline(certificate, "seed", 50, CELLS)
     assert [r.verdict for r in results] == [Verdict.PROVED] * len(results), [r.reason for r in results]
@@ -415,7 +415,7 @@ def minimal(points: set[tuple[int, int, int]]) -> list[tuple[int, int, int]]:
 def certified() -> PipelineCertificate:
     step = build_step(build("mlp-8192", batch=4, width=64, layers=3), "sgd")
     job = Job(step.graph, divide(step.graph, step.passes), load_machine("cloud-a100:1x2"), space("complete"), None)
-    return planned(job, [(2, 2)], work(30.0), Fraction(1, 10)).certificate()
+    return search_pairs(job, [(2, 2)], work(30.0), Fraction(1, 10)).certificate()
 
 
 def reasons(c: PipelineCertificate) -> str:
@@ -463,7 +463,7 @@ def test_a_leaf_counts_one_micro_batch_or_all_with_the_updates() -> None:
     """Honest certificates of more micro-batches than there are, or of all without the updates: counted too often."""
     step = build_step(build("mlp-8192", batch=4, width=64, layers=3), "sgd")
     job = Job(step.graph, divide(step.graph, step.passes), load_machine("cloud-a100:1x2"), space("complete"), None)
-    found = planned(job, [(2, 2)], work(30.0), Fraction(1, 10))
+    found = search_pairs(job, [(2, 2)], work(30.0), Fraction(1, 10))
     c, case = found.certificate(), found.cases[0]
     for times, once in ((3, True), (2, False), (0, True)):
         part = case.pieces.leaf(0, 1, times, int(once))
@@ -485,7 +485,7 @@ def test_costs_that_would_look_forbidden_are_not_multiplied() -> None:
 def test_more_stages_than_units_are_refused() -> None:
     step = build_step(build("mlp-8192", batch=4, width=64, layers=3), "sgd")
     job = Job(step.graph, divide(step.graph, step.passes), load_machine("cloud-a100:1x8"), space("complete"), None)
-    c = planned(job, [(2, 2)], work(30.0), Fraction(1, 10)).certificate()
+    c = search_pairs(job, [(2, 2)], work(30.0), Fraction(1, 10)).certificate()
     assert reasons(c) == ""
     assert f"8 stages of {job.division.units} units" in reasons(replace(c, pairs=(*c.pairs, (8, 2))))
 
@@ -496,7 +496,7 @@ def test_stages_are_planned_within_a_vocabulary() -> None:
     step = build_step(build("llama", batch=4, layers=1, width=32, **sizes), "sgd")
     machine, division = load_machine("cloud-a100:1x4"), divide(step.graph, step.passes)
     job = Job(step.graph, division, machine, space("complete,dtensor"), None)
-    c = planned(job, [(1, 2)], work(2.0), Fraction(1, 10)).certificate()
+    c = search_pairs(job, [(1, 2)], work(2.0), Fraction(1, 10)).certificate()
     assert reasons(c) == ""
     flags = check_pipeline(c, "seed", 50, CELLS)[0].assumptions
     assert "said-by-dtensor" in flags
@@ -546,9 +546,9 @@ def test_what_waits_between_stages_is_counted_twice_alike(machine: str) -> None:
     job = Job(
         step.graph, divide(step.graph, step.passes), load_machine(f"cloud-a100:{machine}"), space("complete"), None
     )
-    made = planned(job, [(4, 4)], work(30.0), Fraction(1, 2)).best
+    made = search_pairs(job, [(4, 4)], work(30.0), Fraction(1, 2)).best
     assert made is not None
-    c = Searched(job, made, [made.case], 0).certificate()
+    c = SearchOutcome(job, made, [made.case], 0).certificate()
     planning = made.case.pieces.planning
     units, check = Units(planning, c.division), Checker(c, "seed", 10, CELLS, None)
     pipe = c.schedule.subject
@@ -579,17 +579,17 @@ def test_what_waits_between_stages_is_counted_twice_alike(machine: str) -> None:
 def test_units_that_fit_nowhere_raise_the_bound_and_memory_is_held_to_the_byte() -> None:
     step = build_step(build("mlp-8192", batch=4, width=256, layers=5), "adam")
     division, machine = divide(step.graph, step.passes), load_machine("cloud-a100:1x2")
-    free = planned(
+    free = search_pairs(
         Job(step.graph, division, machine, space("complete"), None), [(1, 1), (2, 2)], work(30.0), Fraction(0)
     )
     assert free.best is not None
     need = max(free.best.memory)
     limit = sum(free.cases[0].weight) // 4 + 1  # one device's half would not hold all of it
-    tight = planned(
+    tight = search_pairs(
         Job(step.graph, division, machine, space("complete"), limit), [(1, 1), (2, 2)], work(30.0), Fraction(0)
     )
     assert tight.cases[0].bound >= 1 << 62 > free.cases[0].bound
-    exact = planned(Job(step.graph, division, machine, space("complete"), need), [(2, 2)], work(30.0), Fraction(0))
+    exact = search_pairs(Job(step.graph, division, machine, space("complete"), need), [(2, 2)], work(30.0), Fraction(0))
     assert exact.best is not None and max(exact.best.memory) <= need
     c = exact.certificate()
     assert reasons(c) == ""
@@ -611,7 +611,7 @@ def test_a_mean_over_labels_that_count_is_refused_and_one_over_all_is_not(counte
     step = build_step(g.build(loss), "sgd")
     division = divide(step.graph, step.passes)
     assert wrong_division(step.graph, division) == ""
-    reason = shortened(step.graph, 2, division)[1]
+    reason = micro_batch_graph(step.graph, 2, division)[1]
     job = Job(step.graph, division, load_machine("cloud-a100:1x2"), space("complete"), None)
     if counted:
         assert "over the whole batch" in reason

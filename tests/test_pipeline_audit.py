@@ -18,12 +18,18 @@ import shardproof
 from shardproof.__main__ import run
 from shardproof.formal.explain.audit import Outcome
 from shardproof.formal.pipelines.audit import PipelineAudit
-from shardproof.formal.pipelines.given import Configured, configured, layer_starts, micro_batches, one_f_one_b
+from shardproof.formal.pipelines.given import (
+    Configured,
+    complete_configuration,
+    layer_starts,
+    micro_batches,
+    one_f_one_b,
+)
 from shardproof.formal.pipelines.job import Job
-from shardproof.formal.pipelines.search import Searched, planned
+from shardproof.formal.pipelines.search import SearchOutcome, search_pairs
 from shardproof.formal.planning.frameworks import pipelined_settings
 from shardproof.formal.planning.strategy import StrategyError, resolve
-from shardproof.formal.verbs.audit_pipelined import confirmed
+from shardproof.formal.verbs.audit_pipelined import is_confirmed
 from shardproof.models.layout.placement import space
 from shardproof.models.layout.targets.degrees import Flags
 from shardproof.models.machine.machine import load_machine
@@ -52,7 +58,7 @@ def job() -> Job:
 
 @cache
 def given(tp: int = 2) -> Configured:
-    return configured(job(), Flags("Megatron", tp=tp, pp=2), 4, work(60.0))
+    return complete_configuration(job(), Flags("Megatron", tp=tp, pp=2), 4, work(60.0))
 
 
 def test_stages_have_equal_layers_and_the_placements_of_the_configuration() -> None:
@@ -114,7 +120,7 @@ def test_the_proof_of_the_bound_is_about_the_problem_with_the_configurations_cho
 
 @pytest.mark.slow
 def test_the_configuration_is_a_plan_that_the_checker_proves_and_the_search_is_no_worse() -> None:
-    found = planned(job(), [(2, 4)], work(60.0), Fraction(1, 20))
+    found = search_pairs(job(), [(2, 4)], work(60.0), Fraction(1, 20))
     assert found.best is not None and given().best is not None
     assert found.best.step <= given().best.step  # type: ignore[union-attr]
     c: PipelineCertificate = replace(found, best=given().best).certificate()
@@ -137,7 +143,7 @@ def test_what_is_no_configuration_of_this_model_is_refused_by_name() -> None:
     with pytest.raises(InputError, match="several such rounds"):
         micro_batches(Flags("torchtitan", pp=2, micro_batch=1, passing=1), 8, 8, None)
     with pytest.raises(InputError, match="3 stages are no equal parts"):
-        configured(job(), Flags("Megatron", pp=3), 4, work(5.0))
+        complete_configuration(job(), Flags("Megatron", pp=3), 4, work(5.0))
 
 
 def test_the_command_line_audits_and_plans_it(
@@ -228,11 +234,11 @@ def test_a_configuration_near_the_bound_is_checked_where_another_plan_is_written
     own = given()
     assert own.best is not None
     better = replace(own.best, step=own.best.step - 1)
-    found = Searched(job(), better, [own.case], own.best.step - 2)
+    found = SearchOutcome(job(), better, [own.case], own.best.step - 2)
     report = PipelineAudit(own, found, Outcome.WITHIN_GAP, Fraction(1, 10))
     judge = Judging(verdict)
     assert report.plan is found
-    assert confirmed(judge, report) == (verdict is Verdict.PROVED) and judge.asked == 1  # type: ignore[arg-type]
+    assert is_confirmed(judge, report) == (verdict is Verdict.PROVED) and judge.asked == 1  # type: ignore[arg-type]
 
 
 @pytest.mark.slow

@@ -10,7 +10,7 @@ import pytest
 from test_pipeline_attacks import shortest
 
 from shardproof.models.pipelines import bound as built
-from shardproof.models.pipelines.bound import Bounds, closure, reached
+from shardproof.models.pipelines.bound import Bounds, all_cuts_reach, closure
 from shardproof.verify.pipelines import bound as checked
 from shardproof.verify.pipelines.bound import Runs, least_step
 
@@ -47,5 +47,5 @@ def test_no_order_of_any_cut_is_below_the_bound(seed: int, most: int, monkeypatc
             assert found <= best, (units, lags, p, m)
             reached_it += found == value == best
         known = Bounds(closure(n, one), closure(n, updated), closure(n, step))
-        assert not reached(known, forward, m, both, there, p, best + 1)
+        assert not all_cuts_reach(known, forward, m, both, there, p, best + 1)
     assert reached_it > 0.3 * cases  # and it is not idle

@@ -14,8 +14,8 @@ from test_pipeline_attacks import reasons, shortest
 
 from shardproof.formal.pipelines.case import Case
 from shardproof.formal.pipelines.job import Job
-from shardproof.formal.pipelines.scheduled import scheduled
-from shardproof.formal.pipelines.search import Searched
+from shardproof.formal.pipelines.scheduled import schedule_stages
+from shardproof.formal.pipelines.search import SearchOutcome
 from shardproof.formal.schedules.search import search
 from shardproof.formal.schedules.shop import shop
 from shardproof.models.layout.placement import space
@@ -36,7 +36,7 @@ from shardproof.proofs.pipelines.file import decode_pipeline, encode_pipeline
 from shardproof.proofs.schedules.certificate import ScheduleCertificate
 from shardproof.proofs.schedules.file import decode_schedule, encode_schedule
 from shardproof.verify.pipelines import cuts as checked
-from shardproof.verify.pipelines.bound import crossed, send_over
+from shardproof.verify.pipelines.bound import crossed_level, send_over
 from shardproof.verify.pipelines.cuts import Known, none_below, takes
 from shardproof.verify.schedules.certificate import check_schedule
 from shardproof.verify.schedules.pipeline import pipeline_network
@@ -140,7 +140,7 @@ def test_neighbours_differ_at_the_outermost_level_that_separates_them() -> None:
     ):
         machine = load_machine(f"cloud-a100:{words}")
         assert [boundary_level(machine, stages, s) for s in range(1, stages)] == expected
-        assert [crossed(machine, stages, s) for s in range(1, stages)] == expected
+        assert [crossed_level(machine, stages, s) for s in range(1, stages)] == expected
         for s, level in enumerate(expected, 1):
             seconds = send_between(machine, stages, 10**6, s)
             assert seconds == send_over(machine, stages, 10**6, level)
@@ -157,9 +157,9 @@ def certified() -> tuple[Case, PipelineCertificate]:
     case.update_bound(1 << 62)
     stages = case.plan(case.starts, work(60.0), (0, 1, 2))
     assert stages is not None
-    best = scheduled(case, stages, 0.1, work(60.0))
+    best = schedule_stages(case, stages, 0.1, work(60.0))
     assert best is not None
-    return case, Searched(job, best, [case], case.bound).certificate()
+    return case, SearchOutcome(job, best, [case], case.bound).certificate()
 
 
 def test_leaves_end_where_a_pair_cannot_be_better() -> None:
@@ -201,9 +201,9 @@ def test_passes_apart_and_stages_in_order_are_proved_and_nothing_more(monkeypatc
     # a plan whose sends are all the longest may lie anywhere, its bound not
     monkeypatch.setattr(Case, "hop", lambda self, tensor, boundary: self.one_way(tensor, True))
     stages = case.plan(case.starts, work(60.0), (0, 1, 2))
-    far = None if stages is None else scheduled(case, stages, 0.1, work(60.0))
+    far = None if stages is None else schedule_stages(case, stages, 0.1, work(60.0))
     assert far is not None
-    anywhere = Searched(case.job, far, [case], case.bound).certificate()
+    anywhere = SearchOutcome(case.job, far, [case], case.bound).certificate()
     assert reasons(anywhere) == "" and "the claim says" in reasons(replace(anywhere, ordered=False))
     # an honest certificate of both passes is none of one
     both = next(leaf for leaf in c.leaves if not leaf.phase and not leaf.once)

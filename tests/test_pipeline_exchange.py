@@ -19,13 +19,13 @@ from shardproof.backends.execution.launch import mpi_available
 from shardproof.backends.execution.pipeline import run_pipeline
 from shardproof.backends.execution.pipeline_rank import run_pipeline_job
 from shardproof.backends.execution.reference import random_inputs, run_graph
-from shardproof.backends.lowering.stages import staged
+from shardproof.backends.lowering.stages import staged_program
 from shardproof.formal.pipelines.bounded import NO_STEP
 from shardproof.formal.pipelines.case import Case, orders
 from shardproof.formal.pipelines.exchange_costs import exchange_costs, last_ends
 from shardproof.formal.pipelines.job import Job
-from shardproof.formal.pipelines.scheduled import scheduled
-from shardproof.formal.pipelines.search import Searched, planned
+from shardproof.formal.pipelines.scheduled import schedule_stages
+from shardproof.formal.pipelines.search import SearchOutcome, search_pairs
 from shardproof.models.cost.selection import build as build_problem
 from shardproof.models.layout.placement import space
 from shardproof.models.machine.machine import load_machine
@@ -64,19 +64,19 @@ def step_of(optimizer: str, precision: str = "", tables: int = 1) -> TrainingSte
 
 
 @cache
-def found(job: str, memory: int | None = None) -> Searched:
+def found(job: str, memory: int | None = None) -> SearchOutcome:
     optimizer, precision, stages, micro, chunks, overlap = JOBS[job]
     step, machine = step_of(optimizer, precision), load_machine("cloud-a100:2x2")
     asked = Job(step.graph, divide(step.graph, step.passes), machine, space("complete"), memory, (), overlap)
     if chunks > 1:
-        return planned(asked, [], work(1.0), Fraction(1, 2), None, [(stages, micro, chunks)])
+        return search_pairs(asked, [], work(1.0), Fraction(1, 2), None, [(stages, micro, chunks)])
     case = Case(asked, stages, micro)
     case.update_bound(NO_STEP)  # by least work: what is planned is of interest here, not how good it is
     case.coarse = case.bound
     starts = tuple(s * asked.division.units // stages for s in range(stages))
     ways = (case.plan(starts, work(5.0), order) for order in orders(case))
     placed = next(found for found in ways if found is not None)
-    return Searched(asked, scheduled(case, placed, 0.0, work(1.0)), [case], case.bound)
+    return SearchOutcome(asked, schedule_stages(case, placed, 0.0, work(1.0)), [case], case.bound)
 
 
 def reasons(c: PipelineCertificate) -> str:
@@ -91,7 +91,7 @@ def test_what_is_planned_is_proved_and_equal_to_one_process(job: str) -> None:
     inputs = random_inputs(c.graph, 5)
     if "loss_scale" in inputs:
         inputs |= {"loss_scale": np.float64(1024.0), "loss_scale.steps": np.float64(0.0)}
-    ran, expected = run_pipeline(staged(c), inputs, trace=True), run_graph(c.graph, inputs)
+    ran, expected = run_pipeline(staged_program(c), inputs, trace=True), run_graph(c.graph, inputs)
     assert set(ran.outputs) == set(expected)
     near = 1e-3 if JOBS[job][1] else 1e-9  # sums of micro-batches are rounded to 16 bits, each and together
     for name, value in expected.items():
@@ -171,7 +171,7 @@ def test_updates_are_where_what_they_are_about_is() -> None:
 
 
 def test_layouts_are_equal_where_a_tensor_goes() -> None:
-    """The table lies on the last stage as on the first, or a send would be a redistribution that nobody counts."""
+    """The table lies on the last stage as on the first, or a send would be a resharding that nobody counts."""
     c = found("tied").certificate()
     first, second = c.stages
     theirs = dict(second.choices.copies)["embedding.table"]
@@ -242,7 +242,7 @@ def test_a_next_value_that_another_stage_reads_lies_as_its_parameter_does() -> N
     (sent,) = exchange(step.graph, cut, (1, 2)).messages
     assert (sent.tensor, sent.sender, sent.receiver, sent.reader) == ("small.next", 0, 1, None)
     job = Job(step.graph, cut, load_machine("cloud-a100:2x2"), space("complete"), None)
-    c = planned(job, [(2, 2)], work(1.0), Fraction(1, 2)).certificate()
+    c = search_pairs(job, [(2, 2)], work(1.0), Fraction(1, 2)).certificate()
     assert reasons(c) == "" and all("small" in dict(stage.choices.copies) for stage in c.stages)
     first, second = c.stages
     placement = dict(second.choices.copies)["small"]
@@ -254,7 +254,7 @@ def test_a_next_value_that_another_stage_reads_lies_as_its_parameter_does() -> N
         wrong = replace(second, choices=replace(second.choices, copies=copies))
         assert "'small.next' has another layout" in reasons(replace(c, stages=(first, wrong)))
     inputs = random_inputs(c.graph, 5)
-    ran, expected = run_pipeline(staged(c), inputs), run_graph(c.graph, inputs)
+    ran, expected = run_pipeline(staged_program(c), inputs), run_graph(c.graph, inputs)
     for name, value in expected.items():
         np.testing.assert_allclose(ran.outputs[name], value, rtol=1e-9, atol=1e-11, err_msg=name)
 

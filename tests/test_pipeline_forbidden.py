@@ -14,7 +14,7 @@ from test_pipeline_attacks import reasons
 from shardproof.__main__ import run
 from shardproof.formal.pipelines.case import Case
 from shardproof.formal.pipelines.job import Job
-from shardproof.formal.pipelines.search import planned
+from shardproof.formal.pipelines.search import search_pairs
 from shardproof.models.cost.selection import build as problem_of
 from shardproof.models.layout.placement import space
 from shardproof.models.machine.machine import load_machine
@@ -58,10 +58,10 @@ def test_search_and_checker_forbid_the_same(words: tuple[str, ...]) -> None:
 
 
 def test_a_plan_without_an_ingredient_is_proved_and_one_with_it_refused() -> None:
-    free = planned(job(), [(2, 4)], work(20.0), Fraction(1, 10)).certificate()
+    free = search_pairs(job(), [(2, 4)], work(20.0), Fraction(1, 10)).certificate()
     assert reasons(free) == ""
     for word in WORDS:
-        found = planned(job(word), [(2, 4)], work(20.0), Fraction(1, 10)).certificate()
+        found = search_pairs(job(word), [(2, 4)], work(20.0), Fraction(1, 10)).certificate()
         assert found.forbidden == (word,) and reasons(found) == ""
         assert decode_pipeline(encode_pipeline(found)).forbidden == (word,)
         assert found.step >= free.lower_bound

@@ -14,7 +14,7 @@ import pytest
 from budgets import work
 
 from shardproof.formal.pipelines.job import Job
-from shardproof.formal.pipelines.search import Searched, planned
+from shardproof.formal.pipelines.search import SearchOutcome, search_pairs
 from shardproof.formal.selection.model.clock import Clock
 from shardproof.models.cost.selection import Planning
 from shardproof.models.cost.selection import build as build_problem
@@ -82,7 +82,7 @@ def test_no_entry_on_nodes_is_above_one_on_the_view(name: str, machine: str) -> 
     graph, view, where = GRAPHS[name](), load_machine(machine), space("two-per-level")
     small = nodes(view, where)
     assert single(graph) and small is not None
-    assert small == checked.joined(view, where) and checked.simple(graph)
+    assert small == checked.node_machine(view, where) and checked.simple(graph)
     planning, joined = build_problem(graph, view, where), build_problem(graph, small, where)
     assert planning.problem.scale == joined.problem.scale
     free = loose(joined)
@@ -156,13 +156,13 @@ def odd_machines() -> dict[str, Machine]:
 @pytest.mark.parametrize("name", odd_machines())
 def test_machines_whose_nodes_are_no_bound(name: str) -> None:
     machine = odd_machines()[name]
-    assert nodes(machine, space("complete")) is None and checked.joined(machine, space("complete")) is None
+    assert nodes(machine, space("complete")) is None and checked.node_machine(machine, space("complete")) is None
 
 
 @pytest.mark.parametrize("name", ["complete,uneven", "complete,dtensor"])
 def test_spaces_whose_nodes_are_no_bound(name: str) -> None:
     machine = load_machine("cloud-a100:4x8")
-    assert nodes(machine, space(name)) is None and checked.joined(machine, space(name)) is None
+    assert nodes(machine, space(name)) is None and checked.node_machine(machine, space(name)) is None
 
 
 def test_convolutions_have_no_bound_of_nodes() -> None:
@@ -171,12 +171,12 @@ def test_convolutions_have_no_bound_of_nodes() -> None:
 
 
 @cache
-def found() -> Searched:
+def found() -> SearchOutcome:
     """A plan, and of the step without pipelines what its nodes say, nothing else."""
     step = build_step(build("mlp-8192"), "sgd")
     division = divide(step.graph, step.passes)
     job = Job(step.graph, division, load_machine("cloud-a100:2x2"), space("complete"), None)
-    known = planned(job, [(1, 1), (2, 4)], work(60), Fraction(1, 100))
+    known = search_pairs(job, [(1, 1), (2, 4)], work(60), Fraction(1, 100))
     assert known.best is not None
     whole = known.cases[0]
     whole.leaves.clear()
@@ -252,8 +252,8 @@ def test_words_behind_a_leaf(words: list[str]) -> None:
 
 def test_more_cuts_than_anybody_waits_for_are_too_large() -> None:
     """A small file may name a thousand pairs of a graph of many units: said before any problem is built."""
-    c, whole = found().certificate(), Budget.asked()
+    c, whole = found().certificate(), Budget.with_large()
     assert all(r.verdict is Verdict.PROVED for r in check_pipeline(c, "seed", 20, CELLS, budget=whole))
-    spent = Budget.asked().work - whole.work
+    spent = Budget.with_large().work - whole.work
     with pytest.raises(ContainerError, match="--large"):
         check_pipeline(c, "seed", 20, CELLS, budget=Budget(spent - 1, whole.held, None, large=False))

@@ -1,4 +1,4 @@
-"""Pipelined steps whose redistributions run beside operators inside every phase: against all cuts, placements and
+"""Pipelined steps whose reshardings run beside operators inside every phase: against all cuts, placements and
 orders of small ones, with every way to break their files, and run on virtual ranks.
 """
 
@@ -25,13 +25,13 @@ from shardproof.backends.execution.pipeline import run_pipeline
 from shardproof.backends.execution.pipeline_rank import run_pipeline_job
 from shardproof.backends.execution.reference import random_inputs, run_graph
 from shardproof.backends.lowering.program import Compute, Move
-from shardproof.backends.lowering.stages import staged
+from shardproof.backends.lowering.stages import staged_program
 from shardproof.formal.pipelines.case import Case
 from shardproof.formal.pipelines.channels import chain_of, chains
 from shardproof.formal.pipelines.explain import explain_pipeline
 from shardproof.formal.pipelines.job import Job
-from shardproof.formal.pipelines.phases import Network, StagePlan, in_flight, networks, ordered
-from shardproof.formal.pipelines.search import Searched, planned
+from shardproof.formal.pipelines.phases import Network, StagePlan, find_order, in_flight, networks
+from shardproof.formal.pipelines.search import SearchOutcome, search_pairs
 from shardproof.formal.selection.model.clock import Clock
 from shardproof.formal.selection.solve import solve
 from shardproof.models.cost.selection import Planning
@@ -58,7 +58,7 @@ from shardproof.verify.pipelines.bound import table
 from shardproof.verify.pipelines.certificate import check_members, check_pipeline
 from shardproof.verify.pipelines.choices import Wrong
 from shardproof.verify.pipelines.leaves import Units
-from shardproof.verify.pipelines.weighed import chains_of, joined
+from shardproof.verify.pipelines.weighed import chains_of, why_not_one_chain
 from shardproof.verify.plan.tables import CELLS
 
 from .test_pipeline_attacks import shortest
@@ -126,7 +126,7 @@ class Everything:
                 self.edges[self.when(route.tensor, ends)].append((k, ends[0], ends[1], route.tensor))
 
     def when(self, tensor: str, ends: list[str | None]) -> str:
-        """The phase of a redistribution: that of who reads, but gradients of updates once a step."""
+        """The phase of a resharding: that of who reads, but gradients of updates once a step."""
         gradient = self.readers[tensor] and {self.phase[r] for r in self.readers[tensor]} == {"U"}
         if "U" in {self.phase[e] for e in ends if e} or (
             gradient and self.phase.get(self.writer.get(tensor, "")) == "B"
@@ -238,7 +238,7 @@ def test_the_bound_is_not_above_the_best_of_all_cuts_placements_and_orders(
 ) -> None:
     machine = "cloud-a100:2x2" if stages == 2 else "cloud-a100:1x2"
     job = balanced(job_of(linear(layers), machine))
-    found = planned(job, [(stages, micro)], work(30.0), Fraction(0))
+    found = search_pairs(job, [(stages, micro)], work(30.0), Fraction(0))
     c, case, n = found.certificate(), found.cases[0], job.division.units
     assert reasons(c) == ""
     scale, best = Fraction(10**12, case.pieces.planning.problem.scale), Fraction(1 << 62)
@@ -277,7 +277,7 @@ def test_weighed_leaves_of_builder_and_checker_are_one_problem_and_lie_alike() -
     _, pieces, units = tiny()
     n, channels = pieces.division.units, Channels((4, 1, 3), (2, 3, 3), (0, 8, 0))
     weighed = pieces.weighing(channels)
-    assert joined(units) == "" and pieces.joins
+    assert why_not_one_chain(units) == "" and pieces.joins
     for i, j in itertools.combinations(range(n + 1), 2):
         names = chains(pieces, i, j)
         assert names[0] and names[1]
@@ -318,7 +318,7 @@ def test_phases_take_and_hold_the_same_for_builder_and_checker() -> None:
             assert {(a, b) for b, waits in enumerate(tasks.waits) for a in waits} == set(net.arcs)
             assert sum(net.times) == total == tasks.takes(()) == net.takes(())
             for fixed, ahead in ((False, None), (True, None), (True, 4), (True, 1)):
-                order = ordered(net, Clock(0.0), fixed, ahead)
+                order = find_order(net, Clock(0.0), fixed, ahead)
                 assert tasks.takes(order) == net.takes(order) <= total
                 beside += bool(order)
                 if order:
@@ -331,7 +331,7 @@ def test_phases_take_and_hold_the_same_for_builder_and_checker() -> None:
 
 
 def test_orders_are_near_the_best_of_all() -> None:
-    """Random small phases, some of whose redistributions take no time: against every order."""
+    """Random small phases, some of whose reshardings take no time: against every order."""
     rng, equal = random.Random(11), 0
     for _ in range(rounds := 150):
         operators = 4
@@ -346,10 +346,10 @@ def test_orders_are_near_the_best_of_all() -> None:
                 arcs.add((rng.randrange(after), move))
         net = Network(tuple(range(operators)), tuple(range(5)), tuple(times), tuple(sorted(arcs)))
         waits = [{a for a, b in arcs if b == t} for t in range(len(times))]
-        best, order = shortest_phase(times, waits, operators), ordered(net, work(0.05), False, None)
+        best, order = shortest_phase(times, waits, operators), find_order(net, work(0.05), False, None)
         assert best <= net.takes(order) <= sum(times)
         equal += net.takes(order) == best
-        in_line = ordered(net, work(0.05), True, None)
+        in_line = find_order(net, work(0.05), True, None)
         assert best <= net.takes(in_line) and [t for t in in_line if t < operators] in ([], list(range(operators)))
     assert equal >= 0.9 * rounds
 
@@ -364,7 +364,7 @@ def test_no_placement_and_no_order_is_below_what_is_known_of_a_run() -> None:
         Channels((4, 1, 3), (3, 1, 4), (2, 6, 0)),
     ]
     case.prove(1, work(60.0))
-    (forward, backward), both = case.learned()
+    (forward, backward), both = case.run_bounds()
     pieces, rng, n = case.pieces, random.Random(8), case.job.division.units
     scale, nearest = Fraction(10**12, pieces.planning.problem.scale), Fraction(0)
     plans = [chosen(pieces, rng) for _ in range(2)]
@@ -404,14 +404,14 @@ def least_of(net: object) -> int:
 def test_leaves_of_other_weights_do_not_add_up() -> None:
     """C of one unit and M of the next take the same time."""
     one, other = {(0, 1): 10}, {(1, 2): 10}
-    assert table(2, [{**one, **other}], None, Budget.asked())[0][2] == 20
-    assert table(2, [one, other], None, Budget.asked())[0][2] == 10
+    assert table(2, [{**one, **other}], None, Budget.with_large())[0][2] == 20
+    assert table(2, [one, other], None, Budget.with_large())[0][2] == 10
 
 
 @cache
-def found(memory: int | None = None) -> Searched:
+def found(memory: int | None = None) -> SearchOutcome:
     step = build_step(build("mlp-8192", batch=64), "sgd")
-    return planned(job_of(step, "cloud-a100:2x2", memory), [(2, 4)], work(60.0), Fraction(1, 100))
+    return search_pairs(job_of(step, "cloud-a100:2x2", memory), [(2, 4)], work(60.0), Fraction(1, 100))
 
 
 def plan() -> PipelineCertificate:
@@ -432,7 +432,9 @@ def test_a_plan_is_proved_comes_back_from_its_file_and_is_never_longer_than_the_
         assert stage.seconds.forward <= whole.forward and stage.seconds.backward <= whole.backward
         assert stage.seconds.update <= whole.update
     step = build_step(build("mlp-8192", batch=64), "sgd")
-    plain = planned(job_of(step, "cloud-a100:2x2", overlap=False), [(2, 4)], work(60.0), Fraction(1, 100)).certificate()
+    plain = search_pairs(
+        job_of(step, "cloud-a100:2x2", overlap=False), [(2, 4)], work(60.0), Fraction(1, 100)
+    ).certificate()
     assert c.step < plain.step and plain.overlap is None
     assert b"overlap" not in bytes(encode_pipeline(plain)["pipeline.json"])  # files without keep their bytes
     report = explain_pipeline(c)
@@ -440,7 +442,7 @@ def test_a_plan_is_proved_comes_back_from_its_file_and_is_never_longer_than_the_
 
 
 def test_memory_is_held_at_every_moment_of_every_phase() -> None:
-    """A limit just above and below what the free plan needs; redistributions ahead count."""
+    """A limit just above and below what the free plan needs; reshardings ahead count."""
     free = found(1 << 40)
     assert free.best is not None
     need, c = max(free.best.memory), free.certificate()
@@ -469,7 +471,7 @@ def test_redistributions_run_as_far_ahead_as_fits() -> None:
     rng, met = random.Random(2), 0
     for _ in range(6):
         x = chosen(case.pieces, rng)
-        free, bare = case.timed(1, 3, x), StagePlan(1, 3, x, case.pieces.seconds(1, 3, x))
+        free, bare = case.time_stage(1, 3, x), StagePlan(1, 3, x, case.pieces.seconds(1, 3, x))
         most, least = case.peak(free, 1), case.peak(bare, 1)
         assert least <= most
         for limit in {most, most - 1, (most + least) // 2, least}:
@@ -548,7 +550,7 @@ def test_operators_out_of_the_graphs_order_have_no_memory() -> None:
     order = next(
         o
         for seed in range(9)
-        if (o := ordered(net, work(1.0), False, None))
+        if (o := find_order(net, work(1.0), False, None))
         and [t for t in o if t < len(net.operators)] != list(range(len(net.operators)))
     )
     with pytest.raises(Wrong, match="keep the graph's order"):
@@ -562,7 +564,7 @@ def test_what_waits_is_counted_to_the_byte() -> None:
     for _ in range(6):
         x = chosen(pieces, rng)
         for phase, net in zip("FBU", networks(pieces, 1, 3, x), strict=True):
-            order = ordered(net, Clock(0.0), True, None)
+            order = find_order(net, Clock(0.0), True, None)
             if not order:
                 continue
             tasks, spans = checked.tasks_of(units, 1, 3, x, phase), net.spans(order)
@@ -580,7 +582,7 @@ def test_what_waits_is_counted_to_the_byte() -> None:
                     ):
                         v = units.planning.operators[m.reader]
                         total += (
-                            units.entries.held(m.reader, m.position, m.tensor, x[v]).largest
+                            units.entries.layout_at(m.reader, m.position, m.tensor, x[v]).largest
                             * units.graph.tensor(m.tensor).element_bytes
                         )
                 assert total <= found[began]
@@ -592,7 +594,7 @@ def test_chains_that_do_not_join_say_nothing() -> None:
     broken = Units(units.planning, pieces.division)
     (a, ga), (b, gb), *others = broken.cuts
     broken.cuts = ((b, ga), (a, gb), *others)
-    assert "do not add up" in joined(broken)
+    assert "do not add up" in why_not_one_chain(broken)
 
 
 def weighed_leaf(first: int, channels: Channels, names: tuple[tuple[str, ...], tuple[str, ...]] = ((), ())) -> Leaf:
@@ -608,7 +610,7 @@ def alike_pair(units: Units) -> tuple[int, int]:
 
 def test_leaves_add_up_in_groups_of_their_weights_alone(monkeypatch: pytest.MonkeyPatch) -> None:
     _, pieces, units = tiny()
-    monkeypatch.setattr(runs, "proved", lambda units, leaf: 1000)
+    monkeypatch.setattr(runs, "leaf_bound", lambda units, leaf: 1000)
     n, one, other = (
         pieces.division.units,
         Channels((8, 0, 0), (8, 0, 0), (8, 0, 0)),
@@ -622,14 +624,14 @@ def test_leaves_add_up_in_groups_of_their_weights_alone(monkeypatch: pytest.Monk
         lambda channels: runs.weighed_group(channels, none, none, 4),
         n,
     )
-    best = table(n, [g.both for g in groups], None, Budget.asked())
+    best = table(n, [g.both for g in groups], None, Budget.with_large())
     assert best[0][1] == best[n - 1][n] == best[0][n] == 1000
 
 
 def test_chains_are_looked_at_wherever_a_leaf_counts(monkeypatch: pytest.MonkeyPatch) -> None:
     """Units whose cuts say otherwise: a leaf is not about them, and where chains do not join none counts."""
     _, pieces, units = tiny()
-    monkeypatch.setattr(runs, "proved", lambda units, leaf: 1000)
+    monkeypatch.setattr(runs, "leaf_bound", lambda units, leaf: 1000)
     (a, b), channels, n = alike_pair(units), Channels((0, 0, 8), (0, 0, 8), (8, 0, 0)), pieces.division.units
     leaf, none = weighed_leaf(a, channels, chains(pieces, a, a + 1)), [0] * n
 
@@ -642,10 +644,10 @@ def test_chains_are_looked_at_wherever_a_leaf_counts(monkeypatch: pytest.MonkeyP
     broken.cuts = (*units.cuts[: b - 1], units.cuts[b], *units.cuts[b:])
     with pytest.raises(Wrong, match="do not add up"):
         known(broken)
-    monkeypatch.setattr(runs, "joined", lambda units: "")
+    monkeypatch.setattr(runs, "why_not_one_chain", lambda units: "")
     assert (a, a + 1) in known(broken) and (b, b + 1) not in known(broken)
     with pytest.raises(Wrong, match="has chains and no weights"):
-        leaf_bounds.proved(units, replace(leaf, channels=None))
+        leaf_bounds.leaf_bound(units, replace(leaf, channels=None))
 
 
 def other_pass(units: Units, number: int, k: int) -> str:
@@ -715,14 +717,14 @@ def to_run(name: str) -> PipelineCertificate:
     step = build_step(build("bert-tiny", batch=16), "adam")
     triples = [(stages, micro, chunks)] if chunks > 1 else []
     pairs = [] if triples else [(stages, micro)]
-    return planned(job_of(step, text), pairs, work(30.0), Fraction(1, 2), None, triples).certificate()
+    return search_pairs(job_of(step, text), pairs, work(30.0), Fraction(1, 2), None, triples).certificate()
 
 
 @pytest.mark.parametrize("name", [pytest.param(n, marks=pytest.mark.slow if n.startswith("2x2") else ()) for n in RUNS])
 def test_virtual_ranks_do_what_one_process_does_in_the_planned_order(name: str) -> None:
     c = to_run(name)
     assert reasons(c) == ""
-    program, inputs = staged(c), random_inputs(c.graph, 3)
+    program, inputs = staged_program(c), random_inputs(c.graph, 3)
     done, expected = run_pipeline(program, inputs), run_graph(c.graph, inputs)
     for tensor, value in expected.items():
         np.testing.assert_allclose(done.outputs[tensor], value, rtol=1e-9, atol=1e-12, err_msg=tensor)
@@ -743,7 +745,7 @@ def test_virtual_ranks_do_what_one_process_does_in_the_planned_order(name: str) 
     if name == "2x1":
         return
     with pytest.raises(InputError, match="does not list the tasks"):
-        staged(with_orders(c, lambda o: o[:-1]))
+        staged_program(with_orders(c, lambda o: o[:-1]))
 
 
 @pytest.mark.mpi

@@ -18,9 +18,9 @@ from shardproof.backends.execution.launch import mpi_available
 from shardproof.backends.execution.pipeline import run_pipeline
 from shardproof.backends.execution.pipeline_rank import run_pipeline_job
 from shardproof.backends.execution.reference import random_inputs, run_graph
-from shardproof.backends.lowering.stages import staged
+from shardproof.backends.lowering.stages import staged_program
 from shardproof.formal.pipelines.job import Job
-from shardproof.formal.pipelines.search import planned
+from shardproof.formal.pipelines.search import search_pairs
 from shardproof.models.layout.placement import space
 from shardproof.models.machine.machine import load_machine
 from shardproof.models.pipelines.division import divide
@@ -42,15 +42,15 @@ def plan_of(machine: str, optimizer: str = "adam") -> PipelineCertificate:
     step = build_step(build("mlp-8192", batch=8, width=16, layers=5 if chunks < 4 else 9), optimizer)
     job = Job(step.graph, divide(step.graph, step.passes), load_machine(text), space("complete"), None)
     if chunks > 1:
-        return planned(job, [], work(30.0), Fraction(1, 2), None, [(stages, micro, chunks)]).certificate()
-    return planned(job, [(stages, micro)], work(30.0), Fraction(1, 2)).certificate()
+        return search_pairs(job, [], work(30.0), Fraction(1, 2), None, [(stages, micro, chunks)]).certificate()
+    return search_pairs(job, [(stages, micro)], work(30.0), Fraction(1, 2)).certificate()
 
 
 @pytest.mark.parametrize("machine", MACHINES)
 def test_virtual_ranks_do_what_one_process_does(machine: str) -> None:
     c = plan_of(machine)
     inputs = random_inputs(c.graph, 3)
-    found, expected = run_pipeline(staged(c), inputs, trace=True), run_graph(c.graph, inputs)
+    found, expected = run_pipeline(staged_program(c), inputs, trace=True), run_graph(c.graph, inputs)
     assert set(found.outputs) == set(expected) and len(expected) > 10  # the loss, weights, both moments
     for name, value in expected.items():
         np.testing.assert_allclose(found.outputs[name], value, rtol=1e-10, atol=1e-12, err_msg=name)
@@ -61,13 +61,13 @@ def test_virtual_ranks_do_what_one_process_does(machine: str) -> None:
     for view in range(c.views):  # in the planned order
         rank = view * c.machine.devices // c.views
         ran = [x.name for x in found.spans if x.rank == rank and " of stage " in x.name and x.name[0] in "FB"]
-        assert ran == [f"{phase}{i} of stage {s}" for s, phase, i in staged(c).order[view]]
+        assert ran == [f"{phase}{i} of stage {s}" for s, phase, i in staged_program(c).order[view]]
 
 
 def test_any_order_of_micro_batches_gives_the_same() -> None:
     """Micro-batches renamed stage by stage: letters find their readers."""
     c = plan_of("2x2")
-    program = staged(c)
+    program = staged_program(c)
     names = [1, 0, 3, 2]
     other = replace(program, order=(program.order[0], tuple((s, p, names[i]) for s, p, i in program.order[1])))
     if c.schedule.makespan:  # stage 1 waits for what comes late; nothing else changes
@@ -80,7 +80,7 @@ def test_any_order_of_micro_batches_gives_the_same() -> None:
 
 def test_a_micro_batch_that_is_left_out_is_seen() -> None:
     c = plan_of("4x1", "sgd")
-    program = staged(c)
+    program = staged_program(c)
     inputs = random_inputs(c.graph, 5)
     last = replace(program.stages[-1], summed=())  # gradients of the last stage are not added up
     with pytest.raises(RankError):
@@ -93,7 +93,7 @@ def test_a_micro_batch_that_is_left_out_is_seen() -> None:
 
 def test_a_rank_that_fails_is_named_and_nobody_waits() -> None:
     c = plan_of("2x2")
-    program = staged(c)
+    program = staged_program(c)
     orders = (program.order[0], program.order[1][:-1])  # the last gradient never comes
     with pytest.raises(RankError, match=r"rank [01], receiving .* of micro-batch"):
         run_pipeline(replace(program, order=orders), random_inputs(c.graph, 6), 2.0)
@@ -102,9 +102,9 @@ def test_a_rank_that_fails_is_named_and_nobody_waits() -> None:
 def test_element_types_of_the_graph_are_kept() -> None:
     step = build_step(build("mlp-8192", batch=8, width=16, layers=4, dtype="bfloat16"), "sgd")
     job = Job(step.graph, divide(step.graph, step.passes), load_machine("cloud-a100:2x1"), space("complete"), None)
-    c = planned(job, [(2, 2)], work(30.0), Fraction(1, 2)).certificate()
+    c = search_pairs(job, [(2, 2)], work(30.0), Fraction(1, 2)).certificate()
     inputs = random_inputs(c.graph, 3, None)
-    found, expected = run_pipeline(staged(c, True), inputs), run_graph(c.graph, inputs, stored=True)
+    found, expected = run_pipeline(staged_program(c, True), inputs), run_graph(c.graph, inputs, stored=True)
     for name, value in expected.items():
         np.testing.assert_allclose(found.outputs[name], value, rtol=0.05, atol=0.02, err_msg=name)
 

@@ -17,12 +17,12 @@ from budgets import work
 from shardproof.formal.pipelines import case as cases
 from shardproof.formal.pipelines.job import Job
 from shardproof.formal.pipelines.layouts import even_choice
-from shardproof.formal.pipelines.search import Searched, planned
+from shardproof.formal.pipelines.search import SearchOutcome, search_pairs
 from shardproof.models.cost.selection import Planning
 from shardproof.models.cost.selection import build as build_problem
 from shardproof.models.layout.placement import space
 from shardproof.models.machine.machine import load_machine
-from shardproof.models.pipelines.bound import IMPOSSIBLE, Bounds, closure, reached
+from shardproof.models.pipelines.bound import IMPOSSIBLE, Bounds, all_cuts_reach, closure
 from shardproof.models.pipelines.division import SHARED, Division, divide
 from shardproof.models.pipelines.micro import micro_batch
 from shardproof.models.pipelines.pieces import Pieces
@@ -219,10 +219,10 @@ def test_parts_of_a_machine_are_cut_from_the_outermost_level() -> None:
                 send(machine, stages, 1, True)
 
 
-def answered(memory: int | None) -> Searched:
+def answered(memory: int | None) -> SearchOutcome:
     step = build_step(build("bert-tiny", batch=4096, layers=1), "adam")
     job = Job(step.graph, divide(step.graph, step.passes), load_machine("cloud-a100:2x2"), space("complete"), memory)
-    return planned(job, [(2, 4)], work(60.0), Fraction(1, 50))
+    return search_pairs(job, [(2, 4)], work(60.0), Fraction(1, 50))
 
 
 def test_stages_of_unit_options_are_near_the_best_ones_and_fit(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -269,7 +269,7 @@ def test_a_value_is_reached_if_every_cut_has_a_line_at_it() -> None:
             for value in (best, best + 1):
                 if value >= IMPOSSIBLE:
                     continue
-                assert reached(known, forward, m, sends, there, p, value) == (value == best)
+                assert all_cuts_reach(known, forward, m, sends, there, p, value) == (value == best)
                 checked = least_step(n, p, m, arguments, sends, (weight, limit), (value, forward, there))
                 assert (checked == value) == (value == best) and checked <= value
 
@@ -293,10 +293,10 @@ def test_all_pairs_together_are_no_worse_than_any_alone() -> None:
     step = build_step(build("bert-tiny", batch=64), "sgd")
     job = Job(step.graph, divide(step.graph, step.passes), load_machine("2x2"), space("complete"), None)
     pairs = [(1, 1), *((p, m) for p in (2, 4) for m in (2, 8))]
-    together = planned(job, pairs, work(60.0), Fraction(1, 100))
+    together = search_pairs(job, pairs, work(60.0), Fraction(1, 100))
     assert together.best is not None
     for pair in pairs:
-        alone = planned(job, [pair], work(60.0), Fraction(1, 100)).best
+        alone = search_pairs(job, [pair], work(60.0), Fraction(1, 100)).best
         assert alone is None or together.best.step <= alone.step * Fraction(101, 100), pair
     # leaves of pairs that least work excludes are not in the file, and it is proved without them
     certificate = together.certificate()

@@ -19,9 +19,9 @@ from budgets import some_or_all, work
 from shardproof.__main__ import run
 from shardproof.backends.execution.reference import random_inputs, run_graph
 from shardproof.formal.pipelines.job import Job
-from shardproof.formal.pipelines.recompute import planned_recomputed
-from shardproof.formal.pipelines.scheduled import scheduled
-from shardproof.formal.pipelines.search import Searched, planned
+from shardproof.formal.pipelines.recompute import plan_with_checkpointing
+from shardproof.formal.pipelines.scheduled import schedule_stages
+from shardproof.formal.pipelines.search import SearchOutcome, search_pairs
 from shardproof.formal.selection.model.clock import Clock
 from shardproof.models.cost.selection import build as build_problem
 from shardproof.models.layout.placement import space
@@ -30,7 +30,7 @@ from shardproof.models.pipelines.bound import Bounds, closure, least
 from shardproof.models.pipelines.division import divide
 from shardproof.models.pipelines.micro import micro_batch
 from shardproof.models.pipelines.pieces import Pieces
-from shardproof.models.pipelines.views import send_time, view_sizes
+from shardproof.models.pipelines.views import send_time, submesh_sizes
 from shardproof.models.pipelines.work import amounts, unit_work
 from shardproof.models.problem.claims import Verdict
 from shardproof.models.sources.training import TrainingStep, build_step
@@ -42,7 +42,7 @@ from shardproof.proofs.pipelines.certificate import PipelineCertificate
 from shardproof.proofs.pipelines.file import decode_pipeline, encode_pipeline, write_pipeline
 from shardproof.verify.pipelines.bound import least_step, least_work, parts, send, work_of
 from shardproof.verify.pipelines.certificate import check_members, check_pipeline
-from shardproof.verify.pipelines.division import shortened, wrong_division
+from shardproof.verify.pipelines.division import micro_batch_graph, wrong_division
 from shardproof.verify.pipelines.leaves import Units
 from shardproof.verify.plan.tables import CELLS
 
@@ -74,7 +74,7 @@ def test_every_wrong_unit_is_named() -> None:
         refused += wrong_division(step.graph, moved) != ""
         if division.phase[i] != "U":  # once per step, what every micro-batch has to do
             phase = replace(division, phase=(*division.phase[:i], "U", *division.phase[i + 1 :]))
-            assert wrong_division(step.graph, phase) or shortened(step.graph, 2, phase)[1]
+            assert wrong_division(step.graph, phase) or micro_batch_graph(step.graph, 2, phase)[1]
     assert refused >= 0.9 * len(division.unit)
 
 
@@ -82,7 +82,7 @@ def test_every_wrong_unit_is_named() -> None:
 def test_micro_batches_are_the_model_with_a_smaller_batch(name: str) -> None:
     whole = step_of(name, "sgd", 16)
     found = micro_batch(whole.graph, 4)
-    other, reason = shortened(whole.graph, 4, divide(whole.graph, whole.passes))
+    other, reason = micro_batch_graph(whole.graph, 4, divide(whole.graph, whole.passes))
     small = step_of(name, "sgd", 4).graph
     assert (other, reason) == (found, "")
     assert [t.shape for t in found.tensors] == [t.shape for t in small.tensors]
@@ -120,14 +120,14 @@ def test_statistics_over_the_batch_are_refused_by_name(name: str) -> None:
     step = step_of(name)
     with pytest.raises(InputError, match=r"norm.*looks at the whole batch"):
         micro_batch(step.graph, 2)
-    assert "looks at the whole batch" in shortened(step.graph, 2, divide(step.graph, step.passes))[1]
+    assert "looks at the whole batch" in micro_batch_graph(step.graph, 2, divide(step.graph, step.passes))[1]
 
 
 def test_a_batch_that_cannot_be_cut_is_refused() -> None:
     with pytest.raises(InputError, match="cannot be cut into 3"):
         micro_batch(step_of("bert-tiny", "sgd", 16).graph, 3)
     step = step_of("bert-tiny", "sgd", 16)
-    found, reason = shortened(step.graph, 3, divide(step.graph, step.passes))
+    found, reason = micro_batch_graph(step.graph, 3, divide(step.graph, step.passes))
     assert found is step.graph and "cannot be cut into 3" in reason
 
 
@@ -211,7 +211,7 @@ def test_views_and_sends_are_computed_twice_alike() -> None:
     for text in ("cloud-a100:4x8", "cloud-a100:2x2", "cloud-a100:1x4", "cloud-a100:16x8"):
         machine = load_machine(text)
         for p in range(1, 130):
-            assert view_sizes(machine, p) == parts(machine, p)
+            assert submesh_sizes(machine, p) == parts(machine, p)
             if parts(machine, p) is not None:
                 for far in (False, True):
                     assert send_time(machine, p, 12_345_678, far) == send(machine, p, 12_345_678, far)
@@ -223,11 +223,11 @@ def test_views_and_sends_are_computed_twice_alike() -> None:
 
 
 @cache
-def small(memory: int | None = None) -> Searched:
+def small(memory: int | None = None) -> SearchOutcome:
     step = step_of("mlp-8192", "sgd", 64)
     division = divide(step.graph, step.passes)
     job = Job(step.graph, division, load_machine("cloud-a100:2x2"), space("complete"), memory)
-    return planned(job, [(1, 1), (2, 2), (2, 4)], work(60.0), Fraction(1, 100))
+    return search_pairs(job, [(1, 1), (2, 2), (2, 4)], work(60.0), Fraction(1, 100))
 
 
 def checked(c: PipelineCertificate) -> list[str]:
@@ -255,7 +255,7 @@ def test_no_plan_of_a_small_job_is_below_the_bound() -> None:
             for cut in (3, 7, 8, 12):
                 stages = case.plan((0, cut), work(30.0), (0, 1))
                 assert stages is not None
-                made = scheduled(case, stages, 0.0, work(30.0))
+                made = schedule_stages(case, stages, 0.0, work(30.0))
                 assert made is not None and made.step >= case.bound
                 tried += 1
     assert tried >= 4
@@ -371,7 +371,7 @@ def forced() -> PipelineCertificate:
     """A plan of two stages, whatever is better."""
     step = step_of("mlp-8192", "sgd", 64)
     job = Job(step.graph, divide(step.graph, step.passes), load_machine("cloud-a100:2x2"), space("complete"), None)
-    return planned(job, [(2, 4)], work(60.0), Fraction(1, 10)).certificate()
+    return search_pairs(job, [(2, 4)], work(60.0), Fraction(1, 10)).certificate()
 
 
 @pytest.mark.parametrize("mutant", MUTANTS, ids=lambda f: f.__name__)
@@ -483,14 +483,14 @@ def test_recomputed_blocks_are_searched_from_the_first_stage_on() -> None:
     names = tuple(f"layer{k}" for k in range(8))
 
     def search_over(steps: dict[int, int | None], bound: int) -> tuple[int | None, list[int]]:
-        def plan(which: str, _: Clock) -> Searched:
+        def plan(which: str, _: Clock) -> SearchOutcome:
             k = 0 if which == "none" else which.count(",") + 1
             assert which == (",".join(names[:k]) or "none")
             step = steps[k]
             best = None if step is None else SimpleNamespace(step=step)
-            return cast(Searched, SimpleNamespace(best=best, lower_bound=bound))
+            return cast(SearchOutcome, SimpleNamespace(best=best, lower_bound=bound))
 
-        found, tried = planned_recomputed(names, plan, Clock(), Fraction(1, 100))
+        found, tried = plan_with_checkpointing(names, plan, Clock(), Fraction(1, 100))
         assert [(t.of, t.step) for t in tried] == [(8, steps[t.blocks]) for t in tried]
         return (None if found.best is None else found.best.step), [t.blocks for t in tried]
 

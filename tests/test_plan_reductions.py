@@ -3,7 +3,7 @@ programs.
 
 (L2) prices one program: reduce-scatter level by level from the inside, all-gather back.  Here every reduction group
      that can occur on a
-machine is synthesised and priced with the same constants in the same way (`planned`).  Finding: from 256 KiB per device
+machine is synthesised and priced with the same constants in the same way (`planner_cost`).  Finding: from 256 KiB per device
 on, (L2) *is* the cheapest program of any length; for smaller payloads across several levels the cheapest is the single
 AllReduce, which saves the inner levels' latencies and nothing more.
 """
@@ -18,10 +18,10 @@ import pytest
 
 from shardproof.formal.calibration.timings import program_of
 from shardproof.formal.collective_programs.synthesize import synthesize
-from shardproof.models.collective_programs.cost import LinkCost, linked, planned
+from shardproof.models.collective_programs.cost import LinkCost, link_cost, planner_cost
 from shardproof.models.collective_programs.parallelism import ReductionRequest, factors
 from shardproof.models.collective_programs.programs import Program
-from shardproof.models.communication.redistribution import Reduction, reduction_load
+from shardproof.models.communication.resharding import Reduction, reduction_load
 from shardproof.models.cost.cost import UNIT, ceil_sum
 from shardproof.models.layout.layout import OpenDigit
 from shardproof.models.machine.machine import Machine, load_machine
@@ -68,14 +68,14 @@ def charged(machine: Machine, parts: tuple[int, ...], payload: int) -> int:
 
 
 def price(cost: LinkCost, at: ReductionRequest, program: Program) -> int:
-    return sum(cost.step_time(s) for s in at.system().run(program)[1])
+    return sum(cost.step_time(s) for s in at.system().execute(program)[1])
 
 
 @pytest.mark.parametrize("spec", ["cloud-a100:4x8", "cloud-a100:2x8", "p2-a100:2x16"])
 @pytest.mark.parametrize("payload", [*SMALL, *LARGE])
 def test_the_program_of_plan_against_all_programs(spec: str, payload: int) -> None:
     machine = load_machine(spec)
-    cost = planned(machine, payload)
+    cost = planner_cost(machine, payload)
     slack = 6  # picoseconds: programs round up once per step, the plan once in all
     for parts in groups(machine):
         at = request(machine, parts)
@@ -95,7 +95,7 @@ def test_the_program_of_plan_against_all_programs(spec: str, payload: int) -> No
 def test_small_payloads_are_overcharged_by_latency() -> None:
     """How much: 4 KiB over 4x8 costs 30.7 us in the plan, 20.9 us as one AllReduce."""
     machine = load_machine("cloud-a100:4x8")
-    found = synthesize(request(machine, (4, 8)), planned(machine, 4096))
+    found = synthesize(request(machine, (4, 8)), planner_cost(machine, 4096))
     assert round(charged(machine, (4, 8), 4096) / 10**6, 1) == 30.7 and round(found.cost / 10**6, 1) == 20.9
     assert found.cost == found.all_reduce
 
@@ -106,7 +106,7 @@ def test_three_levels(payload: int) -> None:
     payloads.
     """
     machine = load_machine("summit:2x2x3")
-    cost = planned(machine, payload * 3)
+    cost = planner_cost(machine, payload * 3)
     for parts in groups(machine):
         found = synthesize(request(machine, parts), cost)
         assert abs(found.cost - charged(machine, parts, payload * 3)) <= 8, parts
@@ -114,11 +114,11 @@ def test_three_levels(payload: int) -> None:
 
 @pytest.mark.parametrize("payload", LARGE)
 def test_overlapping_levels_do_not_change_the_choice(payload: int) -> None:
-    """Under `linked` (a step takes its slowest link, not the sum) the same program wins, so the choice does not
+    """Under `link_cost` (a step takes its slowest link, not the sum) the same program wins, so the choice does not
     hang on that assumption.
     """
     machine = load_machine("cloud-a100:4x8")
-    cost = linked(machine, payload)
+    cost = link_cost(machine, payload)
     for parts in groups(machine):
         at = request(machine, parts)
         several = sum(p > 1 for p in parts) > 1

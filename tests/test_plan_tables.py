@@ -33,7 +33,7 @@ from shardproof.models.sources.zoo import TINY
 from shardproof.models.sources.zoo import build as zoo
 from shardproof.proofs.plan.bundle import write_plan
 from shardproof.verify.plan.box_tables import copy_operand, layouts, shape_of
-from shardproof.verify.plan.communication import held
+from shardproof.verify.plan.communication import plain_layout
 from shardproof.verify.plan.plan import check_plan
 from shardproof.verify.plan.tables import CELLS, MORE_CELLS, wrong_anywhere
 from shardproof.verify.plan.used_entries import Entries
@@ -95,7 +95,7 @@ def test_layouts_are_those_of_single_placements(planning: Planning) -> None:
                 else:
                     layout = output_layout(op, graph, placement, hierarchy)
                 number = int(some.of[choice])
-                assert (some.boxes[number] == layout.boxes).all() and some.open[number] == held(layout).open
+                assert (some.boxes[number] == layout.boxes).all() and some.open[number] == plain_layout(layout).open
 
 
 @pytest.mark.parametrize("seed", range(SEEDS))

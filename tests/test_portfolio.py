@@ -156,7 +156,7 @@ def test_the_job_is_the_program_that_was_asked_about(
     """Whatever program is taken: `check --model`, `diff` and the run beside one process are about the user's."""
     best = planned(("overlap", "rewrites"))
     found = FrontDoor().open(best)
-    assert found.held.graph.name.endswith("+rewritten") and found.asked.name == "mlp-8192+sgd"
+    assert found.held.graph.name.endswith("+rewritten") and found.user_graph.name == "mlp-8192+sgd"
     step = ["--model", MODEL, "--batch", "16", "--train", "sgd"]
     assert run(["check", str(best), *step]) == 0
     assert run(["check", str(best), "--model", MODEL, "--batch", "32", "--train", "sgd"]) == 10
@@ -372,7 +372,7 @@ def test_short_lists_cost_what_it_takes_to_read_them() -> None:
     """`["",[],[]]` takes as long as a hundred letters: it is charged by what its values take, not by its letters."""
     spent = []
     for text in (b"x" * 1100, b'["",[],[]],' * 100):
-        budget = Budget.unasked()
+        budget = Budget.without_large()
         kinds.charge_reading({"a.json": text}, budget)
         spent.append(UNASKED - budget.work)
     assert 1100 * 10 < spent[0] < spent[1] // 10

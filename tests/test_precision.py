@@ -13,12 +13,12 @@ from test_run import choose, draw_choices
 
 from shardproof.__main__ import run
 from shardproof.backends.execution.interpreter import Watching, run_rank
-from shardproof.backends.execution.job import Options, prepared
+from shardproof.backends.execution.job import Options, build_program
 from shardproof.backends.execution.launch import run_job
 from shardproof.backends.execution.live import Meter
 from shardproof.backends.execution.reference import as_stored, random_inputs, run_graph
 from shardproof.backends.execution.run import copies, run_virtual
-from shardproof.backends.kernels import combine_arrays, narrowed, widened
+from shardproof.backends.kernels import combine_arrays, round_to, widen
 from shardproof.backends.transport.virtual import Hub, VirtualTransport
 from shardproof.formal.planning.plan import plan_graph
 from shardproof.models.cost.selection import build as build_problem
@@ -27,7 +27,7 @@ from shardproof.models.machine.machine import load_machine
 from shardproof.models.program.graph import Graph, GraphError, Role
 from shardproof.models.program.index import Combine
 from shardproof.models.sources.building.builder import Builder
-from shardproof.models.sources.precision import mixed, parsed
+from shardproof.models.sources.precision import mixed_precision, parse_precision
 from shardproof.models.sources.training import build_step
 from shardproof.models.sources.zoo import build as zoo
 from shardproof.proofs.plan.bundle import write_plan
@@ -64,27 +64,27 @@ def test_rounding_to_bfloat16_is_exact() -> None:
     x = x[np.isfinite(x)]
     with np.errstate(over="ignore"):
         wanted = nearest(x).astype(np.float32)
-    np.testing.assert_array_equal(widened(np, narrowed(np, x, "bfloat16")), wanted)
+    np.testing.assert_array_equal(widen(np, round_to(np, x, "bfloat16")), wanted)
 
 
 def test_what_is_no_number_survives_rounding() -> None:
     odd = np.array([np.inf, -np.inf, np.nan, 3.4e38, -0.0], dtype=np.float32)
     bits = np.array([0x7F800001, 0x7FFFFFFF, 0xFFFFFFFF], dtype=np.uint32).view(np.float32)
-    got = widened(np, narrowed(np, odd, "bfloat16"))
+    got = widen(np, round_to(np, odd, "bfloat16"))
     np.testing.assert_array_equal(got[[0, 1, 3]], [np.inf, -np.inf, np.inf])
     assert np.isnan(got[2]) and np.signbit(got[4])
-    assert np.isnan(widened(np, narrowed(np, bits, "bfloat16"))).all()
-    assert widened(np, narrowed(np, np.array([1e6, 1e-9]), "float16")).tolist() == [np.inf, 0.0]
+    assert np.isnan(widen(np, round_to(np, bits, "bfloat16"))).all()
+    assert widen(np, round_to(np, np.array([1e6, 1e-9]), "float16")).tolist() == [np.inf, 0.0]
     every = np.arange(1 << 16, dtype=np.uint32).astype(np.uint16)
-    back = narrowed(np, widened(np, every), "bfloat16")
-    number = ~np.isnan(widened(np, every))
+    back = round_to(np, widen(np, every), "bfloat16")
+    number = ~np.isnan(widen(np, every))
     np.testing.assert_array_equal(back[number], every[number])
 
 
 def test_parts_are_rounded_after_every_addition() -> None:
-    one, small = (narrowed(np, np.array([v]), "bfloat16") for v in (1.0, 2.0**-8))
-    assert widened(np, combine_arrays(np, combine_arrays(np, one, small, Combine.SUM), small, Combine.SUM)) == 1.0
-    assert widened(np, combine_arrays(np, one, small, Combine.MAX)) == 1.0
+    one, small = (round_to(np, np.array([v]), "bfloat16") for v in (1.0, 2.0**-8))
+    assert widen(np, combine_arrays(np, combine_arrays(np, one, small, Combine.SUM), small, Combine.SUM)) == 1.0
+    assert widen(np, combine_arrays(np, one, small, Combine.MAX)) == 1.0
 
 
 # --- types
@@ -101,7 +101,7 @@ def types(graph: Graph) -> dict[str, str]:
 
 
 def test_autocast_types() -> None:
-    found = types(mixed(attended(), parsed("bf16-mixed")))
+    found = types(mixed_precision(attended(), parse_precision("bf16-mixed")))
     half = {"layer0.attention.query", "layer0.attention.query.bias_add", "layer0.ffn.gelu", "layer0.attention.scores"}
     full = {"embedding.word", "embedding.norm", "layer0.attention.softmax", "layer0.attention.add", "layer0.ffn.norm"}
     assert {found[t] for t in half} == {"bfloat16"} and {found[t] for t in full} == {"float32"}
@@ -161,14 +161,14 @@ def test_graphs_without_the_option_keep_their_bytes() -> None:
 )
 def test_bad_precisions_say_what_may_be_given(text: str, message: str) -> None:
     with pytest.raises(ValueError, match=message):
-        parsed(text)
+        parse_precision(text)
     with pytest.raises(GraphError, match="--precision: "):
         build_step(zoo("mlp-unity"), "sgd", precision=text)
 
 
 def test_a_training_step_is_refused() -> None:
     with pytest.raises(GraphError, match="give --precision with --train"):
-        mixed(build_step(zoo("mlp-unity"), "sgd").graph, parsed("bf16-mixed"))
+        mixed_precision(build_step(zoo("mlp-unity"), "sgd").graph, parse_precision("bf16-mixed"))
 
 
 # --- prices
@@ -256,7 +256,7 @@ def test_four_ranks_are_one_process(precision: str) -> None:
     values = random_inputs(graph, 0, None)
     expected = run_graph(graph, values, stored=True)
     choices = draw_choices(graph, (2, 2), np.random.default_rng(5))
-    program = prepared(graph, (2, 2), choices, Options(stored=True))
+    program = build_program(graph, (2, 2), choices, Options(stored=True))
     found = run_virtual(program, values, measure=True)
     assert all(t.fits for t in found.traffic)
     for name in graph.results:
@@ -286,14 +286,14 @@ def test_a_bias_is_added_before_the_product_is_rounded_on_every_rank(split: str)
     assert (once != twice).any()
     np.testing.assert_array_equal(run_graph(graph, values, stored=True)["z"], once)
     placed = {"y": {split: (2,)}, "z": {"b" if split == "k" else split: (2,)}}
-    program = prepared(graph, (2,), choose(graph, (2,), placed), Options(stored=True))
+    program = build_program(graph, (2,), choose(graph, (2,), placed), Options(stored=True))
     np.testing.assert_array_equal(run_virtual(program, values).outputs["z"], twice if split == "k" else once)
 
 
 def test_blocks_of_sixteen_bits_take_two_bytes() -> None:
     """What a rank keeps is what the memory rows count."""
     graph = build_step(zoo("mlp-unity", batch=8), "sgd", precision="bf16-mixed").graph
-    program = prepared(graph, (1,), draw_choices(graph, (1,), np.random.default_rng(0)), Options(stored=True))
+    program = build_program(graph, (1,), draw_choices(graph, (1,), np.random.default_rng(0)), Options(stored=True))
     values = as_stored(graph, random_inputs(graph, 0, None))
     seen: dict[str, str] = {}
 
@@ -315,7 +315,7 @@ def test_four_processes_are_one() -> None:
     values = random_inputs(graph, 0, None)
     choices = draw_choices(graph, (2, 2), np.random.default_rng(6))
     found = run_job(graph, (2, 2), choices, values, Options(stored=True)).outputs
-    program = prepared(graph, (2, 2), choices, Options(stored=True))
+    program = build_program(graph, (2, 2), choices, Options(stored=True))
     virtual = run_virtual(program, values).outputs
     for name in graph.results:
         np.testing.assert_allclose(found[name], virtual[name], rtol=0.05, atol=0.05)

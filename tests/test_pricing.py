@@ -1,5 +1,5 @@
 """Prices in closed form against derived steps: (L1) to (L4) of `models.communication.pricing` must equal what the
-transfers of `models.communication.redistribution` add up to.
+transfers of `models.communication.resharding` add up to.
 
 Two stories are kept as tests.  Halos and slices cut a dimension unevenly even when every axis divides, so the factored
 maximum over subtrees is wrong for them and they must be enumerated.  And deriving exchanges device by device took 150 s
@@ -18,9 +18,9 @@ import numpy as np
 import pytest
 
 from shardproof.models.communication import exchange
-from shardproof.models.communication.choices import movements
+from shardproof.models.communication.choices import communications
 from shardproof.models.communication.pricing import pair_loads
-from shardproof.models.communication.redistribution import derive
+from shardproof.models.communication.resharding import derive
 from shardproof.models.communication.transfers import Box, Exchange, Transfer, Transfers
 from shardproof.models.cost.selection import build
 from shardproof.models.layout.layout import Layout, LayoutSet, axis_tables, coordinates, layout_set
@@ -114,7 +114,7 @@ def test_loads_of_any_intervals_are_those_of_the_largest_difference(seed: int) -
 
 
 def slow_exchanges(source: Layout, target: Layout) -> list[Exchange]:
-    """The steps of an exchange by the rule of `models.communication.redistribution`, cell by cell and device by
+    """The steps of an exchange by the rule of `models.communication.resharding`, cell by cell and device by
     device.
     """
 
@@ -237,7 +237,7 @@ def test_edges_of_the_problem_are_the_times_of_the_movements(model: str, machine
         x = tuple(rng.randrange(v.cost.size) for v in planning.problem.vertices)
         choices = planning.choices(x)
         assert planning.solution(choices) == x
-        found = list(movements(graph, on.hierarchy, choices))
+        found = list(communications(graph, on.hierarchy, choices))
         assert len(found) == len(planning.problem.edges)
         for move, edge in zip(found, planning.problem.edges, strict=True):
             size = graph.tensor(move.tensor).element_bytes

@@ -9,7 +9,7 @@ from shardproof.backends.execution.reference import random_inputs, run_graph
 from shardproof.models.program.graph import Role
 from shardproof.models.program.operators import NodeKind
 from shardproof.models.sources.load import load_model
-from shardproof.models.sources.training import build_step, parsed
+from shardproof.models.sources.training import build_step, parse_optimizer
 from shardproof.models.sources.zoo import PUBLISHED, ZOO, ZooError, build, default_batch
 from shardproof.models.sources.zoo.gpt import gpt
 from shardproof.models.text import InputError
@@ -26,7 +26,7 @@ def test_parameters_are_those_of_the_paper(name: str) -> None:
         op.function == "softmax" and "attention" in op.name for op in graph.operators
     )
     if PUBLISHED[name].train:
-        parsed(PUBLISHED[name].train)
+        parse_optimizer(PUBLISHED[name].train)
     words = next(t for t in graph.tensors if t.role is Role.INPUT)
     assert words.shape[0] == default_batch(name) == PUBLISHED[name].sizes["batch"]
 

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from shardproof.formal.pipelines.composed import OVERLAPS, Carried, Composed, composed, in_flight
+from shardproof.formal.pipelines.composed import OVERLAPS, Composed, StepShape, compose_step, in_flight
 from shardproof.formal.pipelines.configuration import configuration, hidden_by
 from shardproof.formal.pipelines.stage_work import StageWork, stage_work
 from shardproof.models.cost.alone import Device, Kernels
@@ -118,25 +118,25 @@ def work(flags: Flags, recompute: str = "none", kernels: Kernels | None = None) 
     return stage_work(llama(recompute), BOX, flags, 1, kernels or Kernels())
 
 
-def step(flags: Flags, carried: Carried, recompute: str = "none") -> Composed:
-    return composed(work(replace(flags, pp=1, zero=0), recompute), BOX, flags, carried)
+def step(flags: Flags, carried: StepShape, recompute: str = "none") -> Composed:
+    return compose_step(work(replace(flags, pp=1, zero=0), recompute), BOX, flags, carried)
 
 
 def test_a_step_has_micro_batches_and_a_bubble_that_chunks_shorten() -> None:
     flags = Flags("Megatron", tp=4, pp=4, micro_batch=1)
-    one, two = (step(flags, Carried(8, 1, chunks=c, layers=16, host=Fraction(0))) for c in (1, 2))
+    one, two = (step(flags, StepShape(8, 1, chunks=c, layers=16, host=Fraction(0))) for c in (1, 2))
     assert two.terms["micro-batches"] == one.terms["micro-batches"]
     assert two.terms["bubble"] == one.terms["bubble"] / 2 > 0
     assert sum(one.terms.values()) == one.seconds and one.bound < one.terms["micro-batches"]
-    longer = step(flags, Carried(16, 1, layers=16, host=Fraction(0)))
+    longer = step(flags, StepShape(16, 1, layers=16, host=Fraction(0)))
     assert longer.terms["micro-batches"] == 2 * one.terms["micro-batches"] and longer.mfu > one.mfu
     with pytest.raises(InputError, match="choose other stages"):
-        step(flags, Carried(8, 1, layers=18))
+        step(flags, StepShape(8, 1, layers=18))
 
 
 def test_what_is_hidden_is_not_waited_for() -> None:
     flags = Flags("Megatron", tp=4, pp=2, zero=1, micro_batch=1)
-    seen, hidden = (step(flags, Carried(8, 1, layers=16, hidden=frozenset(h))) for h in ((), OVERLAPS))
+    seen, hidden = (step(flags, StepShape(8, 1, layers=16, hidden=frozenset(h))) for h in ((), OVERLAPS))
     for term in ("gradients", "weights", "micro-batches"):
         assert hidden.terms[term] < seen.terms[term], term
     assert hidden.bound == seen.bound
@@ -144,7 +144,7 @@ def test_what_is_hidden_is_not_waited_for() -> None:
 
 def test_memory_by_its_parts() -> None:
     flags = Flags("Megatron", tp=4, pp=2, micro_batch=1)
-    carried = Carried(8, 1, layers=16)
+    carried = StepShape(8, 1, layers=16)
     plain, again = step(flags, carried), step(flags, carried, "all")
     assert plain.memory_bytes == max(sum(stage.values()) for stage in plain.memory) and len(plain.memory) == 2
     assert again.memory[0]["activations"] < plain.memory[0]["activations"] / 4 and again.seconds > plain.seconds
@@ -181,10 +181,10 @@ def test_products_in_a_step_run_at_the_clock_that_lasts() -> None:
     graph = llama().graph
     device = Device(graph, BOX, {})
     product = graph.operator("layer0.ffn.gate")
-    assert device.seconds(product) == device.planned(product) / Fraction(860, 1000)
-    assert device.least(product, 1) <= device.planned(product)
+    assert device.seconds(product) == device.planned_time(product) / Fraction(860, 1000)
+    assert device.least(product, 1) <= device.planned_time(product)
     norm = graph.operator("layer0.ffn.norm")
-    assert device.seconds(norm) == device.planned(norm)
+    assert device.seconds(norm) == device.planned_time(norm)
 
 
 def test_context_parallel_devices_share_attention_evenly() -> None:
@@ -259,7 +259,7 @@ def test_three_published_rows_of_a_llama() -> None:
     for tp, pp, seconds, gib in ((4, 1, 18.9, 25.8), (8, 1, 26.1, 16.9), (1, 8, 29.2, 44.0)):
         flags = Flags("nanotron", tp=tp, pp=pp, zero=1, micro_batch=4)
         priced = stage_work(made, box, replace(flags, pp=1), 4, Kernels(chains=False))
-        step = composed(priced, box, flags, Carried(1024 * tp * pp // 32, 4, layers=24, hidden=frozenset()))
+        step = compose_step(priced, box, flags, StepShape(1024 * tp * pp // 32, 4, layers=24, hidden=frozenset()))
         assert abs(step.memory_bytes / 2**30 / gib - 1) < 0.1
         assert abs(float(step.seconds) / seconds - 1) < 0.15
         found.append(step.seconds)

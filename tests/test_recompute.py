@@ -14,14 +14,14 @@ from shardproof.backends.execution.reference import random_inputs, run_graph
 from shardproof.backends.execution.run import run_virtual
 from shardproof.backends.lowering.program import lower
 from shardproof.formal.planning.plan import Planned, plan_graph
-from shardproof.formal.planning.recompute import plan_recomputed
+from shardproof.formal.planning.recompute import plan_with_checkpointing
 from shardproof.models.cost.selection import build
 from shardproof.models.layout.placement import space
 from shardproof.models.machine.machine import load_machine
 from shardproof.models.program.graph import Graph, GraphError
 from shardproof.models.sources.building.builder import Builder
 from shardproof.models.sources.training import build_step
-from shardproof.models.sources.training.recompute import PREFIX, blocks, inner, selected
+from shardproof.models.sources.training.recompute import PREFIX, blocks, inner, select_blocks
 from shardproof.models.sources.zoo import TINY
 from shardproof.models.sources.zoo import build as zoo
 from shardproof.verify.plan.structure import wrong_state
@@ -74,10 +74,12 @@ def test_no_adjoint_reads_a_value_kept_inside_a_block() -> None:
 
 
 def test_blocks_are_named_or_refused() -> None:
-    assert list(selected(small(layers=3), "layer1,layer2")) == ["layer1", "layer2"]
-    assert list(selected(small(layers=3), "all")) == ["layer0", "layer1", "layer2"] and not selected(small(), "none")
+    assert list(select_blocks(small(layers=3), "layer1,layer2")) == ["layer1", "layer2"]
+    assert list(select_blocks(small(layers=3), "all")) == ["layer0", "layer1", "layer2"] and not select_blocks(
+        small(), "none"
+    )
     with pytest.raises(GraphError, match="no block is called like 'stage.'.*layer0, layer1"):
-        selected(small(), "stage*")
+        select_blocks(small(), "stage*")
     with pytest.raises(GraphError, match="none in this graph"):
         build_step(zoo("mlp-unity"), "sgd", recompute="all")
     assert build_step(small(), "sgd", recompute="layer1").graph.name == "bert-tiny+sgd+recompute(layer1)"
@@ -100,7 +102,7 @@ def test_auto_recomputes_as_many_blocks_as_pay() -> None:
     names = tuple(blocks(forward))
 
     def chosen(limit: int) -> tuple[list[int], tuple[str, ...], int | None]:
-        found = plan_recomputed(
+        found = plan_with_checkpointing(
             names,
             lambda which: build_step(forward, "adam", recompute=which),
             lambda graph, seconds: plan_graph(graph, machine, memory_limit=limit, limit=limited(30.0)),
@@ -129,7 +131,7 @@ def test_a_first_plan_that_is_not_proved_ends_nothing() -> None:
         made.append(seconds)
         return plan_graph(graph, machine, memory_limit=1 << 40, limit=limited(0.0 if len(made) == 1 else 30.0))
 
-    found = plan_recomputed(
+    found = plan_with_checkpointing(
         tuple(blocks(forward)), lambda which: build_step(forward, "adam", recompute=which), hurried, None, work(60.0)
     )
     assert found.attempts[0].tried.status == "feasible" and len(found.attempts) > 1

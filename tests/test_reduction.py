@@ -300,7 +300,7 @@ def test_uneven_nodes() -> None:
     found = spelled(request)
     assert "R.L AR.M B.L" in found and "AR.A" in found and "RS.L AR.P AG.L" not in found
     for program in explore(system).programs():
-        assert system.run(program)[0][-1] == system.goal()
+        assert system.execute(program)[0][-1] == system.goal()
     even = UnevenRequest((3, 3))
     assert spelled(even) == PROGRAMS
 
@@ -340,7 +340,7 @@ def test_the_picture_shows_every_group() -> None:
     request = ReductionRequest((2, 4), ((2, 2), (1, 2)), (0,))
     found = synthesize(request, m2(load_machine("p2-a100:2x4")))
     assert found.program is not None
-    steps = request.system().run(found.program)[1]
+    steps = request.system().execute(found.program)[1]
     root = ElementTree.fromstring(picture(steps, (2, 4), "two nodes", [str(i) for i in found.program]))
     lines = root.findall("{http://www.w3.org/2000/svg}polyline")
     assert len(lines) == sum(len(s.groups) for s in steps)

@@ -18,7 +18,7 @@ from shardproof.formal.selection.decomposition.quotient import quotient
 from shardproof.formal.selection.decomposition.symmetric import average, symmetric_problem
 from shardproof.formal.selection.model.clock import Clock
 from shardproof.formal.selection.model.factored import Base, build, exact_cost, whole
-from shardproof.formal.selection.model.priced import priced
+from shardproof.formal.selection.model.priced import priced_problem
 from shardproof.formal.selection.model.resources import Rows
 from shardproof.formal.selection.options import OPTIONS, Options
 from shardproof.formal.selection.options.decomposition import DecompositionOptions
@@ -124,11 +124,15 @@ def test_rows_of_symmetric_plans_agree_with_those_of_the_whole() -> None:
         assert rows.use(plan)[k] == live
     n = np.zeros(len(rows.events))
     n[len(n) // 2] = 2.0
-    extra = exact_cost(priced(Rows(problem), n), whole_plan)
+    extra = exact_cost(priced_problem(Rows(problem), n), whole_plan)
     plain = exact_cost(replace(problem, limit=None, usages=()), whole_plan)
     assert extra is not None and plain is not None and extra - plain == 2 * rows.use(plan)[len(n) // 2]
-    same = priced(rows, n)
-    assert same.limit is None and exact_cost(priced(rows, 0 * n), plan) == plain and exact_cost(same, plan) == extra
+    same = priced_problem(rows, n)
+    assert (
+        same.limit is None
+        and exact_cost(priced_problem(rows, 0 * n), plan) == plain
+        and exact_cost(same, plan) == extra
+    )
     each = average(rows, found, n)
     size = np.bincount(found.of_vertex)
     for c, v in enumerate(each.vertices):  # rounded once for a member, once for all of them

@@ -13,7 +13,7 @@ from shardproof.models.program.graph import Graph
 from shardproof.models.program.index import Access, Affine, Axis, Combine, access
 from shardproof.models.sources.building.builder import Builder
 from shardproof.models.sources.building.scan import Loop, scan
-from shardproof.models.sources.loops.reroll import rerolled
+from shardproof.models.sources.loops.reroll import reroll_loops
 from shardproof.models.sources.training import build_step
 
 BATCH, WIDTH = 3, 4
@@ -54,7 +54,7 @@ def program(turns: int, turn: Turn, outs: Callable[[Builder, Sequence[str]], Seq
 
 def same(graph: Graph) -> Graph:
     """The graph rolled up, after a comparison of values and of a training step."""
-    found = rerolled(graph)
+    found = reroll_loops(graph)
     pairs = [(graph, found)]
     if len(graph.outputs) == 1 and not graph.tensor(graph.outputs[0]).shape:
         pairs.append((build_step(graph, "sgd:rate=1").graph, build_step(found, "sgd:rate=1").graph))
@@ -145,8 +145,8 @@ def test_few_turns_and_layers_that_share_weights_stay() -> None:
     def layer(g: Builder, k: int, h: str) -> str:
         return g.map(f"h{k}", "tanh", g.contract(f"z{k}", "b k, k n -> b n", h, "w"))
 
-    assert rerolled(program(3, cell)) == program(3, cell)
-    assert rerolled(program(12, layer)) == program(12, layer)
+    assert reroll_loops(program(3, cell)) == program(3, cell)
+    assert reroll_loops(program(12, layer)) == program(12, layer)
     assert functions(same(program(16, layer))).count("scan") == 1
 
 
@@ -170,7 +170,7 @@ def test_what_a_loop_cannot_hold_stays() -> None:
         return g.map(f"h{k}", "add", taken, cell(g, 100 + k, h, k))
 
     graph = program(8, picks)
-    assert rerolled(graph) == graph
+    assert reroll_loops(graph) == graph
 
 
 def test_results_with_a_dimension_of_one_keep_their_order_in_the_gradient() -> None:

@@ -116,7 +116,7 @@ def fits(facts: Facts, values: dict[str, int]) -> bool:
     here = extended(facts, values)
     if here is None or not all(s in here for s in facts.low):
         return False
-    return all(h.value(here) >= 0 for h in facts.known()) and all(
+    return all(h.value(here) >= 0 for h in facts.all_facts()) and all(
         here[s] == p.value(here) for s, p in facts.sigma.items()
     )
 

@@ -18,14 +18,14 @@ import pytest
 from shardproof.formal.rewrites.facts import Reasoner
 from shardproof.formal.rewrites.prove import judge
 from shardproof.models.problem.claims import Verdict
-from shardproof.models.rewrites.function_axioms import AXIOMS, allowed, rewritten
+from shardproof.models.rewrites.function_axioms import AXIOMS, may_apply, rewritten
 from shardproof.models.rewrites.functions import FUNCTIONS
 from shardproof.models.rewrites.guarded_sums import Apply, Atom, Entry, GuardedSum, Highest, Monomial, Value
 from shardproof.models.rewrites.polynomial import Poly
 from shardproof.models.rewrites.rule import Pattern, Substitution, node
 from shardproof.proofs.rewrites.judgement import Keep, Known, Proved, Refuted
 from shardproof.proofs.rewrites.library import Library, read_library, write_library
-from shardproof.verify.rewrites.facts import Rejected, replayed, scope_of
+from shardproof.verify.rewrites.facts import Rejected, replay_steps, scope_of
 from shardproof.verify.rewrites.soundness import check_substitution
 
 SAME = {"kernel_h": "k", "kernel_w": "l", "stride_h": "s", "stride_w": "t", "padding": "same"}
@@ -508,7 +508,9 @@ def test_axioms_hold_on_values() -> None:
             for axiom in AXIOMS:
                 for factors in ((), (0,), (1,), (0, 1)):
                     u = rewritten(axiom, f, s, factors)
-                    if u is None or not allowed(axiom, f, s, factors, (N,), others if axiom == "square" else (), False):
+                    if u is None or not may_apply(
+                        axiom, f, s, factors, (N,), others if axiom == "square" else (), False
+                    ):
                         continue
                     seen[axiom] = seen.get(axiom, 0) + 1
                     for x, names in points:
@@ -558,7 +560,7 @@ def test_axioms_do_not_apply_elsewhere() -> None:
         ("not negative", "relu", of(Value(N - 1)), (), False),
     ):
         u = rewritten(axiom, g, s, factors)
-        assert u is None or not allowed(axiom, g, s, factors, (N,), (), filled), (axiom, g, s)
+        assert u is None or not may_apply(axiom, g, s, factors, (N,), (), filled), (axiom, g, s)
 
 
 def steps_of(value: object) -> Iterator[Known]:
@@ -639,7 +641,7 @@ def test_names_that_come_out_are_not_captured() -> None:
     m = Monomial(1, (), (), (Apply("relu", (), ((inner,),)), other))
     step = Known(0, "not negative", (Keep(),), (), (), (), (Keep(),))
     with pytest.raises(Rejected, match="bound already"):
-        replayed(m, step, scope_of([N - 1], [], ()), "test", 0)
-    assert replayed(replace(m, atoms=m.atoms[:1]), step, scope_of([N - 1], [], ()), "test", 0) == [
+        replay_steps(m, step, scope_of([N - 1], [], ()), "test", 0)
+    assert replay_steps(replace(m, atoms=m.atoms[:1]), step, scope_of([N - 1], [], ()), "test", 0) == [
         Monomial(1, ("v",), inner.guards, (e, e))
     ]

@@ -148,7 +148,7 @@ def test_ranks_without_work_are_legal() -> None:
     graph = build("mlp-uneven", batch=5, dtype="float64")
     split = {op.name: {"b": (8,)} for op in graph.operators}
     check_run(graph, (8,), choose(graph, (8,), split))
-    lone = {op.name: {a.name: (8,)} for op in graph.operators for a in op.reduced if a.extent == 57}
+    lone = {op.name: {a.name: (8,)} for op in graph.operators for a in op.reduction_axes if a.extent == 57}
     check_run(graph, (8,), choose(graph, (8,), lone))
 
 
@@ -229,7 +229,7 @@ def priced_by_the_cost_model(
         shape = graph.tensor(tensor).shape
         if tensor not in copies:
             op = writer[tensor]
-            return layout_set(op.output, shape, tables(op), [a.name for a in op.reduced])
+            return layout_set(op.output, shape, tables(op), [a.name for a in op.reduction_axes])
         axes = tuple(Axis(k, shape[int(k)]) for k in copies[tensor].axes)
         return layout_set(
             access(tensor, *(str(k) for k in range(len(shape)))), shape, single(axes, copies[tensor], hierarchy)
@@ -244,7 +244,7 @@ def priced_by_the_cost_model(
         if t in writer and t in copies:
             op = writer[t]
             out[t, None, 0] = load(
-                layout_set(op.output, tensor.shape, tables(op), [a.name for a in op.reduced]), resting(t)
+                layout_set(op.output, tensor.shape, tables(op), [a.name for a in op.reduction_axes]), resting(t)
             )
         for i, j in graph.readers()[t]:
             if t in writer or t in copies:

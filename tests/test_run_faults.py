@@ -260,7 +260,7 @@ def test_a_workplace_is_gone_when_its_maker_is(tmp_path: Path, monkeypatch: pyte
         check=False,
     )
     left = Path(killed.stdout.strip())
-    assert killed.returncode == -9 and left.is_dir() and workplace.abandoned(left)
+    assert killed.returncode == -9 and left.is_dir() and workplace.is_abandoned(left)
     waiting = subprocess.Popen(
         [sys.executable, "-c", code.format("sys.stdin.read()")],
         env=env,
@@ -275,7 +275,7 @@ def test_a_workplace_is_gone_when_its_maker_is(tmp_path: Path, monkeypatch: pyte
     (tmp_path / "shardproof-link").symlink_to(left)
     with workplace.workplace() as here:
         assert not left.exists() and used.is_dir() and other.is_dir() and here.is_dir()
-        assert not workplace.abandoned(used) and not workplace.abandoned(here)
+        assert not workplace.is_abandoned(used) and not workplace.is_abandoned(here)
     assert not here.exists()
     waiting.stdin.close()
     waiting.stdout.close()

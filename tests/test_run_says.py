@@ -20,7 +20,7 @@ from hypothesis.extra import numpy as hnp
 
 from shardproof.__main__ import run
 from shardproof.backends.execution import array_files
-from shardproof.backends.execution.comparison import TOLERANCE, allowed, difference
+from shardproof.backends.execution.comparison import TOLERANCE, difference, tolerance_of
 from shardproof.backends.execution.launch import launch, mpi_available
 from shardproof.backends.execution.provenance import made_up, of_run
 from shardproof.backends.execution.reference import run_graph
@@ -135,7 +135,7 @@ def test_other_kinds_of_numbers_are_compared_whole() -> None:
     assert difference(np.array([True]), np.array([False])) == 1
     assert difference(np.zeros(0), np.zeros(0)) == 0 and difference(np.zeros(1), np.zeros(2)) == inf
     assert difference(np.array([inf]), np.array([-inf])) == inf
-    assert allowed(["float64", "float32", "float16"]) == TOLERANCE["float16"]
+    assert tolerance_of(["float64", "float32", "float16"]) == TOLERANCE["float16"]
 
 
 @pytest.mark.parametrize(
@@ -248,10 +248,10 @@ def test_constants_carried_are_the_values(array: np.ndarray, digits: bool) -> No
         (Operator("y", "identity", axes, (access("constant.c", *names),), access("y", *names)),),
         ("y",),
     )
-    after = stated.carried(before.check(), {"constant.c": array})
+    after = stated.with_constants(before.check(), {"constant.c": array})
     assert [t.name for t in after.tensors if t.role is not Role.VALUE] == []
     np.testing.assert_array_equal(run_graph(after, {})["y"].reshape(array.shape), array)
-    assert stated.carried(before, {}) is before
+    assert stated.with_constants(before, {}) is before
 
 
 def test_a_saved_program_is_read_as_tensors_only(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -17,7 +17,7 @@ from shardproof.__main__ import run as command_line
 from shardproof.backends.cuda import Kernel, exchange, group, shim
 from shardproof.backends.execution.fused import MemberError, chunks, execute_fused
 from shardproof.backends.execution.interpreter import RankError
-from shardproof.backends.execution.job import Options, prepared
+from shardproof.backends.execution.job import Options, build_program
 from shardproof.backends.execution.reference import random_inputs, run_graph
 from shardproof.backends.execution.run import run_virtual
 from shardproof.backends.kernels import execute
@@ -28,7 +28,7 @@ from shardproof.backends.lowering.program import Compute, Finish, Free, Fused, L
 from shardproof.backends.trace import KINDS, Recorder, Span, chrome, read_spans, summary, table, write_spans
 from shardproof.backends.transport.patterns import patterns
 from shardproof.models.communication.choices import Choices
-from shardproof.models.communication.redistribution import CommunicationPlan, Reduction
+from shardproof.models.communication.resharding import CommunicationPlan, Reduction
 from shardproof.models.communication.transfers import Exchange
 from shardproof.models.program.graph import Graph
 from shardproof.models.sources.building.builder import Builder
@@ -245,7 +245,7 @@ class Launcher:
     def __call__(self, kernel: Kernel, arrays) -> None:
         self.kernels.append(kernel)
         if self.module is not None:
-            self.module.run(kernel, list(arrays))
+            self.module.launch(kernel, list(arrays))
 
 
 class Aligned:
@@ -544,7 +544,7 @@ def check_chrome(document: dict, ranks: int) -> None:
 
 def test_a_virtual_run_is_traced(tmp_path: Path) -> None:
     graph, choices = two_branches()
-    program = prepared(graph, (4,), choices, Options())
+    program = build_program(graph, (4,), choices, Options())
     result = run_virtual(program, random_inputs(graph, 0), trace=True)
     assert {s.kind for s in result.spans} == set(KINDS)
     document = json.loads(json.dumps(chrome(result.spans, "branches")))
@@ -580,7 +580,7 @@ def test_run_prints_times_and_writes_a_trace(plan: Path, tmp_path: Path, capsys:
     assert len(document["operators"]) > 10
     assert all(
         isinstance(s, (Load, Compute, Free, Move))
-        for s in prepared(*_of(plan), Options(fuse=False, overlap=False)).ranks[0]
+        for s in build_program(*_of(plan), Options(fuse=False, overlap=False)).ranks[0]
     )
 
 

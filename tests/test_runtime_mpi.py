@@ -14,7 +14,7 @@ from test_runtime import check_chrome, elementwise, two_branches
 
 from shardproof.backends.execution import launch as launching
 from shardproof.backends.execution.interpreter import RankError
-from shardproof.backends.execution.job import Options, prepared
+from shardproof.backends.execution.job import Options, build_program
 from shardproof.backends.execution.launch import LaunchError, mpi_available, post_mortem, run_job
 from shardproof.backends.execution.progress import DONE, START, Death
 from shardproof.backends.execution.reference import random_inputs, run_graph
@@ -75,7 +75,7 @@ def test_a_rank_that_goes_wrong_is_named(way: str, tmp_path: Path, monkeypatch: 
 
 def test_blame_without_a_word() -> None:
     graph, choices = two_branches()
-    program = prepared(graph, (4,), choices, Options())
+    program = build_program(graph, (4,), choices, Options())
     table = [[11, 5], [12, 3], [13, DONE], [14, 5]]
     named = post_mortem(program, table, Death(14, -7), "mpiexec ended with code 7")
     assert (

@@ -158,7 +158,7 @@ def test_local_search_keeps_its_books() -> None:
     assert improver.fit(np.zeros(flat.vertices, dtype=np.int64), state.n, work(20))
     before = improver.best_value
     for s in (1.0, 0.3, 0.0):
-        improver.run(400, 30, s)
+        improver.move_vertices(400, 30, s)
         x = flat.solution(improver.x)
         assert problem.cost_of(x) == int(improver.value) + problem.constant
         assert problem.limit is not None and problem.peak_of(x)[0] <= problem.limit
@@ -169,7 +169,7 @@ def test_local_search_keeps_its_books() -> None:
 
 def test_no_time_at_all_is_honest() -> None:
     problem = contest_problem(1, 30, 3)
-    proved = DenseSearch(new_run(problem, Incumbent(problem), Clock(0.0))).run()
+    proved = DenseSearch(new_run(problem, Incumbent(problem), Clock(0.0))).search()
     assert proved is not None and proved[1] <= FORBIDDEN
     answer = solve(contest_problem(1, 30, 3), time_limit_s=0.0)
     assert answer.status in (Status.UNKNOWN, Status.FEASIBLE)
@@ -179,7 +179,7 @@ def test_no_time_at_all_is_honest() -> None:
 def test_two_threads_find_what_one_finds() -> None:
     problem = contest_problem(21, 12, 3, tight=0.45)
     runs = [new_run(problem, Incumbent(problem), Clock(), threads=threads) for threads in (1, 2)]
-    one, two = (DenseSearch(run).run() for run in runs)
+    one, two = (DenseSearch(run).search() for run in runs)
     assert one is not None and two is not None
     first, second = (run.incumbent for run in runs)
     assert (first.solution, first.cost, one[1]) == (second.solution, second.cost, two[1]) and one[1] >= first.cost

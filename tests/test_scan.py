@@ -26,7 +26,7 @@ from shardproof.models.problem.claims import Verdict
 from shardproof.models.program.graph import Graph, GraphError
 from shardproof.models.program.index import Access, Affine, Axis, Combine, access
 from shardproof.models.program.operators import Operator
-from shardproof.models.program.scan import launches, moved, operations, traffic
+from shardproof.models.program.scan import bytes_moved, launches, operations, traffic
 from shardproof.models.sources.building.builder import Builder
 from shardproof.models.sources.building.scan import Loop, scan
 from shardproof.models.sources.training import build_step
@@ -80,7 +80,7 @@ def test_a_loop_costs_its_body_as_often_as_it_turns() -> None:
     assert graph.work(op) == batch * turns * per_row
     own = 8 * (2 * n + 3 * 4 * n + 4 * 2 * n + 12 * n + 2 * n)  # h; z, its parts; gates; four maps of two, one of one
     gates = 8 * (n + 4 * n) + 8 * 3 * 4 * n + 8 * 4 * 2 * n + 8 * (3 * 3 * n + 2 * n) + 8 * 3 * n
-    assert own and moved(op, body) == turns * (batch * gates + 8 * 4 * n * n)
+    assert own and bytes_moved(op, body) == turns * (batch * gates + 8 * 4 * n * n)
     once = turns_of(op)
     assert once is not None and once.flops == turns * per_row and once.launches == turns * 11
     assert dict(once.moved) == {("b",): turns * gates, (): turns * 8 * 4 * n * n}
@@ -314,7 +314,7 @@ def test_launches_count_and_profiles_do_not() -> None:
     """A launch of a second outweighs all else; a measured time of a scan of these extents is one of another body."""
     graph = loop_cases.lstm()
     op, machine = loop_of(graph), load_machine("localhost:4")
-    extents = tuple(op.axis(a).extent for a in (*op.output.axes, *(a.name for a in op.reduced)))
+    extents = tuple(op.axis(a).extent for a in (*op.output.axes, *(a.name for a in op.reduction_axes)))
     measured = (Profile("scan", "float64", extents, Fraction(1, 10**6)),)
     machine = replace(machine, device=replace(machine.device, launch=Fraction(1)), profiles=measured)
     planning = build(graph, machine, space("complete"))

@@ -14,7 +14,7 @@ import pytest
 from budgets import work
 
 from shardproof.__main__ import run
-from shardproof.formal.schedules.published import chunked, orders, starts_of
+from shardproof.formal.schedules.published import orders, starts_of, with_chunks
 from shardproof.formal.schedules.search import search
 from shardproof.formal.schedules.shop import shop
 from shardproof.models.schedules.actions import action_rows
@@ -28,7 +28,7 @@ KINDS = ("gpipe", "1f1b", "interleaved:2", "zb-h1", "zb-v", "dualpipe-v")
 def rows_of(kind: str, pipe: Pipeline) -> tuple[Pipeline, list[list[str]]]:
     if kind == "best":
         return pipe, action_rows(pipe, search(shop(pipe), work(1.0)).starts)
-    cut = chunked(kind, pipe)
+    cut = with_chunks(kind, pipe)
     given = orders(kind, cut)
     return cut, action_rows(cut, starts_of(cut, given), given)
 
@@ -102,7 +102,7 @@ def test_the_command_line_writes_actions(tmp_path: Path) -> None:
     assert run([*line, str(path)]) in (0, 5, 10)
     with path.open(newline="") as file:
         rows = list(csv.reader(file))
-    executed(chunked("zb-v", Pipeline(((1, 1, 1),) * 2, 3, 0, None)), rows)
+    executed(with_chunks("zb-v", Pipeline(((1, 1, 1),) * 2, 3, 0, None)), rows)
 
 
 @pytest.mark.torch

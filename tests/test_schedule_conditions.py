@@ -193,8 +193,8 @@ def test_loads_count_the_tasks_that_they_name() -> None:
 
 def test_a_run_of_rows_is_replayed_once(monkeypatch: pytest.MonkeyPatch) -> None:
     runs: list[int] = []
-    real = Levels.run
-    monkeypatch.setattr(Levels, "run", lambda *given: runs.append(given[-1]) or real(*given))
+    real = Levels.replay_rows
+    monkeypatch.setattr(Levels, "replay_rows", lambda *given: runs.append(given[-1]) or real(*given))
     what = problem(on(1, 1), (Precedence(0, 1),))
     run = ((AFTER_ALL, 1, 0, 0), (BEFORE_ALL, 0, 0, 0)) * 4
     proved(what, (0, 1), 2, (ORDER, 0, 1), *run, (ORDER, 0, 1), *run, (LOAD, 0, 0, 0))

@@ -15,9 +15,9 @@ from conformance.schedules import ASIDE, CROWD, CROWD_ROWS, CROWD_STARTS, TIGHT,
 from independent_checker.schedules import check_schedule as second_schedule
 
 from shardproof.formal.schedules.bounds import frame
-from shardproof.formal.schedules.crowded import crowded
-from shardproof.formal.schedules.levels import levelled
-from shardproof.formal.schedules.memory import scheduled, store
+from shardproof.formal.schedules.crowded import memory_bound
+from shardproof.formal.schedules.levels import raise_levels
+from shardproof.formal.schedules.memory import list_schedule, store
 from shardproof.formal.schedules.moments import Moments
 from shardproof.formal.schedules.shop import shop
 from shardproof.models.problem.claims import Verdict
@@ -248,7 +248,7 @@ def drawn(seed: int) -> ScheduleProblem:
     for limit in range(3, 30):  # the tightest that program order takes, and perhaps one more
         problem = replace(wide, limits=(limit + seed % 2,))
         order = np.arange(n)
-        if scheduled(shop(problem), store(problem), -order.astype(float), order) is not None:
+        if list_schedule(shop(problem), store(problem), -order.astype(float), order) is not None:
             return problem
     raise AssertionError("no limit fits")
 
@@ -259,14 +259,14 @@ def test_bounds_by_memory_are_proved_and_never_above_the_shortest() -> None:
     for seed in range(40):
         problem = drawn(seed)
         arrays = shop(problem)
-        start = levelled(frame(arrays))
+        start = raise_levels(frame(arrays))
         shortest = least(problem)
         assert start.value <= shortest
         order = np.arange(6)
-        starts = scheduled(arrays, store(problem), -order.astype(float), order)
+        starts = list_schedule(arrays, store(problem), -order.astype(float), order)
         assert starts is not None
         end = int((starts + arrays.times).max())
-        found = crowded(start, problem, end, work(1.0))
+        found = memory_bound(start, problem, end, work(1.0))
         if found is None:
             continue
         raised += 1
@@ -283,7 +283,7 @@ def test_the_most_that_has_begun_is_the_most_of_all_sets_that_fit() -> None:
         moments = Moments(problem, shop(problem), 0)
         counted = np.arange(6)
         for t in range(6):
-            known, barred = moments.reached([t], True) | {t}, moments.reached([t], False)
+            known, barred = moments.ancestors([t], True) | {t}, moments.ancestors([t], False)
             most = -1
             for bits in range(64):
                 taken = {k for k in range(6) if bits >> k & 1}
@@ -308,10 +308,10 @@ def test_changed_arguments_prove_nothing_that_is_not_so() -> None:
     for seed in range(30):
         problem = drawn(seed)
         arrays = shop(problem)
-        starts = scheduled(arrays, store(problem), -np.arange(6.0), np.arange(6))
+        starts = list_schedule(arrays, store(problem), -np.arange(6.0), np.arange(6))
         assert starts is not None
         end = int((starts + arrays.times).max())
-        found = crowded(levelled(frame(arrays)), problem, end, work(1.0))
+        found = memory_bound(raise_levels(frame(arrays)), problem, end, work(1.0))
         if found is None or not isinstance(found.bound, Refutation):
             continue
         for _ in range(40):

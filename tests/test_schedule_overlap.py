@@ -19,7 +19,7 @@ from independent_checker.schedules import Cases, Shop
 
 from shardproof.__main__ import run
 from shardproof.formal.schedules.bounds import frame
-from shardproof.formal.schedules.levels import levelled
+from shardproof.formal.schedules.levels import raise_levels
 from shardproof.formal.schedules.overlap import overlap
 from shardproof.formal.schedules.shop import shop
 from shardproof.models.problem.claims import Verdict
@@ -268,7 +268,7 @@ def test_raised_levels_add_up_between_collectives() -> None:
         "parts", (Stream(0, "c"), Stream(0, "g")), tuple(tasks), tuple(before), (), (None,)
     ).check()
     plain = frame(shop(problem))
-    better = levelled(plain)
+    better = raise_levels(plain)
     assert (plain.value, better.value) == (23, 27)
     found = overlap(problem, work(5.0)).found
     assert found.makespan == 27 and isinstance(found.bound, Refutation)
@@ -311,7 +311,7 @@ def test_rows_that_raise_give_the_same_heads_and_tails_when_what_they_bring_is_c
         shop = Shop(_encode_subject(problem))
         second = Cases(shop, span + 1)
         for part in (rows[:n], rows[n:]):
-            assert replay.run(state, part, found, 0) == len(part)
+            assert replay.replay_rows(state, part, found, 0) == len(part)
             for word, task, stream, least, _ in part.tolist():
                 second.all_before(task, shop.streams[stream], least, word == AFTER_ALL)
             assert (state.head, state.tail) == (second.head, second.tail)

@@ -7,7 +7,7 @@ from fractions import Fraction
 import pytest
 
 from shardproof.formal.schedules.drawing import peaks, picture, text
-from shardproof.formal.schedules.published import KINDS, chunked, orders, starts_of
+from shardproof.formal.schedules.published import KINDS, orders, starts_of, with_chunks
 from shardproof.models.schedules.pipeline import Pipeline
 from shardproof.models.text import InputError
 from shardproof.verify.schedules.network import fault
@@ -18,7 +18,7 @@ NAMES = tuple(kind.replace("V", "2") for kind in KINDS)
 
 def costed(kind: str, pipe: Pipeline) -> tuple[Fraction, list[Fraction]]:
     """Makespan and most activations kept, by the checker's arrays."""
-    cut = chunked(kind, pipe)
+    cut = with_chunks(kind, pipe)
     starts = starts_of(cut, orders(kind, cut))
     net, memory = pipeline_network(cut, False)
     assert not fault(net, memory, starts)
@@ -59,11 +59,11 @@ def test_few_micro_batches() -> None:
 def test_unknown_kinds_are_named() -> None:
     for kind, words in (("zigzag", "is not known"), ("interleaved:1", "at least 2 chunks")):
         with pytest.raises(InputError, match=words):
-            chunked(kind, Pipeline(((1, 1, 1),), 1, 0, None))
+            with_chunks(kind, Pipeline(((1, 1, 1),), 1, 0, None))
 
 
 def test_pictures_hold_every_task() -> None:
-    pipe = chunked("zb-v", Pipeline(((1, 2, 1),) * 3, 6, 1, 3))
+    pipe = with_chunks("zb-v", Pipeline(((1, 2, 1),) * 3, 6, 1, 3))
     starts = starts_of(pipe, orders("zb-v", pipe))
     svg = picture(pipe.problem(), starts, "a < b")
     assert svg.count('class="t"') == pipe.tasks and "a &lt; b" in svg and svg.count("<polygon") == 3

@@ -12,7 +12,7 @@ from budgets import some_or_all, work
 from schedule_oracle import least_makespan
 
 from shardproof.formal.schedules.chunks import search_chunks
-from shardproof.formal.schedules.published import chunked, orders, starts_of
+from shardproof.formal.schedules.published import orders, starts_of, with_chunks
 from shardproof.formal.schedules.search import search
 from shardproof.formal.schedules.shop import shop
 from shardproof.models.problem.claims import Verdict
@@ -134,7 +134,7 @@ def test_a_thousand_mutants_are_refused() -> None:
 
 def test_chunks_share_the_memory_of_their_device() -> None:
     """A published schedule is beaten within its memory, by one that the checker accepts."""
-    cut = chunked("interleaved:2", Pipeline(((1, 1, 1),) * 2, 8, 0, 3))
+    cut = with_chunks("interleaved:2", Pipeline(((1, 1, 1),) * 2, 8, 0, 3))
     starts = starts_of(cut, orders("interleaved:2", cut))
     found = search_chunks(cut, work(6.0), starts)
     certificate = ScheduleCertificate(cut, found.starts, found.makespan, found.lower_bound, found.bound, "best")

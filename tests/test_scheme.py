@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from shardproof.formal.explain.explain import explain, render_explanation
-from shardproof.formal.explain.scheme import scheme, state_words
+from shardproof.formal.explain.parallelism import parallelism_of, state_words
 from shardproof.formal.explain.stored_state import StoredState
 from shardproof.formal.planning.frameworks import strategy_of_flags
 from shardproof.formal.planning.strategy import resolve
@@ -41,7 +41,7 @@ LLAMA = {"layers": 1, "width": 16, "heads": 4, "kv_heads": 2, "hidden": 16, "voc
 )
 def test_settings_are_called_by_their_names(flags: Flags, said: list[str]) -> None:
     graph = recognise(zoo("llama", **LLAMA), attention=True).graph
-    found = scheme(*laid_out(graph, flags))
+    found = parallelism_of(*laid_out(graph, flags))
     assert [max(level.shares, key=lambda s: s[1])[0] for level in found] == said
     assert all(sum(s for _, s in level.shares) == 1 for level in found)
 
@@ -49,7 +49,8 @@ def test_settings_are_called_by_their_names(flags: Flags, said: list[str]) -> No
 def test_sequences_split_between_tensor_parallel_products() -> None:
     graph = recognise(zoo("llama", **LLAMA), attention=True).graph
     plain, split = (
-        scheme(*laid_out(graph, Flags("Megatron", tp=2, sequence_parallel=sp)))[1].words() for sp in (False, True)
+        parallelism_of(*laid_out(graph, Flags("Megatron", tp=2, sequence_parallel=sp)))[1].words()
+        for sp in (False, True)
     )
     assert "sequence parallelism for" in split and "sequence parallelism" not in plain
 
@@ -57,7 +58,7 @@ def test_sequences_split_between_tensor_parallel_products() -> None:
 def test_experts_and_keys() -> None:
     sizes = LLAMA | {"experts": 2, "chosen": 1}
     graph = zoo("moe", **sizes)
-    (_, inner) = scheme(*laid_out(recognise(graph, attention=True).graph, Flags("Megatron", ep=2)))
+    (_, inner) = parallelism_of(*laid_out(recognise(graph, attention=True).graph, Flags("Megatron", ep=2)))
     assert dict(inner.shares).keys() >= {"expert", "data"}
 
 
@@ -84,4 +85,4 @@ def test_routing_keeps_its_sequence_whole() -> None:
     planning, x = laid_out(graph, Flags("Megatron", tp=2, ep=2, sequence_parallel=True))
     place = planning.operators["layer0.ffn.route.place"]
     assert planning.decisions[place].placement(x[place]).degree("s") == 1
-    assert dict(scheme(planning, x)[0].shares).keys() >= {"expert", "data"}
+    assert dict(parallelism_of(planning, x)[0].shares).keys() >= {"expert", "data"}

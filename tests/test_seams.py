@@ -15,11 +15,11 @@ from shardproof.formal.selection.bound.accelerated import AcceleratedSweeper
 from shardproof.formal.selection.bound.dual import gather, score, score_of
 from shardproof.formal.selection.bound.trws import Sweeper, load
 from shardproof.formal.selection.decomposition import blocks, interface
-from shardproof.formal.selection.decomposition.blocks import begin, settled
+from shardproof.formal.selection.decomposition.blocks import begin, converge_at
 from shardproof.formal.selection.decomposition.quotient import Quotient, quotient
 from shardproof.formal.selection.elimination.factored import eliminate, elimination_order, recorded_order
 from shardproof.formal.selection.model.clock import Clock
-from shardproof.formal.selection.model.factored import Base, allowed, build, whole
+from shardproof.formal.selection.model.factored import Base, allowed_domains, build, whole
 from shardproof.formal.selection.options import OPTIONS, Options
 from shardproof.formal.selection.options.bound import BOUND, BoundOptions
 from shardproof.formal.selection.options.decomposition import DecompositionOptions
@@ -28,7 +28,7 @@ from shardproof.formal.selection.primal.incumbent import Incumbent
 from shardproof.formal.selection.solve import solve
 from shardproof.formal.selection.tree import run as runs
 from shardproof.formal.selection.tree.branch_and_bound import eliminator, new_run
-from shardproof.formal.selection.tree.run import Run, converged
+from shardproof.formal.selection.tree.run import Run, converge_on_whole
 from shardproof.models.problem.selection_problem import FORBIDDEN, Edge, Ints, SelectionProblem, Usage, Vertex
 from shardproof.proofs.selection.certificates import Dual
 
@@ -144,7 +144,7 @@ def bound_of(sweeper: Sweeper) -> int:
 
 def moved(sweeper: Sweeper, turns: int) -> None:
     moving = AcceleratedSweeper(sweeper)
-    assert moving.run(turns, Clock()) is not None
+    assert moving.sweep(turns, Clock()) is not None
     moving.store()
 
 
@@ -245,14 +245,14 @@ def test_rare_classes_and_missing_edges() -> None:
 
 
 def watched_settled(monkeypatch: pytest.MonkeyPatch) -> list[Call]:
-    """What `begin` hands to `settled`."""
+    """What `begin` hands to `converge_at`."""
     calls: list[Call] = []
 
     def watch(search: Run, warm: Dual) -> Dual:
         calls.append((search, warm))
-        return settled(search, warm)
+        return converge_at(search, warm)
 
-    monkeypatch.setattr(blocks, "settled", watch)
+    monkeypatch.setattr(blocks, "converge_at", watch)
     return calls
 
 
@@ -290,13 +290,13 @@ def test_swept_bounds_the_ring_and_a_search_from_there_closes_it(seed: int) -> N
     found = quotient(ladder(60, seed))
     assert found is not None
     inner = tight(found.problem, Clock())
-    record = converged(inner)
+    record = converge_on_whole(inner)
     assert record.denominator == inner.denominator and record.multipliers == ()
     best, reached = optimum(found.problem), lower_of(found.problem, record)
     assert 0.9 * best <= reached <= best
-    again = converged(inner, record)
+    again = converge_on_whole(inner, record)
     assert reached <= lower_of(found.problem, again) <= best
-    assert lower_of(found.problem, converged(tight(found.problem, Clock(0.0)), record)) == reached, (
+    assert lower_of(found.problem, converge_on_whole(tight(found.problem, Clock(0.0)), record)) == reached, (
         "nothing swept, nothing lost"
     )
     inner.search(record)
@@ -326,7 +326,7 @@ def test_settled_returns_multipliers_in_its_own_unit(denominator: int) -> None:
     prices = {search.rows.events[k]: price * (1 + k - middle) for k in (middle, middle + 1)}
     pairs = tuple((t, int(n * denominator)) for t, n in prices.items())
     warm = Dual(tuple(sweeper.to_u), tuple(sweeper.to_v), denominator, pairs)
-    record = settled(search, warm)
+    record = converge_at(search, warm)
     assert record.denominator == search.denominator
     assert {t: Fraction(n, record.denominator) for t, n in record.multipliers} == prices
     assert lower_of(problem, in_unit_of(search, warm)) <= lower_of(problem, record)
@@ -371,10 +371,10 @@ def test_what_is_enough_counts_the_prices(monkeypatch: pytest.MonkeyPatch) -> No
     assert search.rows is not None and problem.limit is not None and found is not None
     zeros = tuple(np.zeros(4, dtype=np.int64) for _ in problem.edges)
     warm = Dual(zeros, zeros, 1, ((search.rows.events[0], 2), (search.rows.events[-1], 3)))
-    settled(search, warm)
+    converge_at(search, warm)
     lightest = {u.vertex: int(np.argmin(u.amount)) for u in problem.usages}
     assert search.incumbent.offer(tuple(lightest.get(v, 0) for v in range(len(problem.vertices))))
-    settled(search, warm)
+    converge_at(search, warm)
     cost = search.incumbent.cost
     assert asked == [None, (cost - cost // 10 - 23 + 5 * problem.limit) * search.denominator]
 
@@ -394,7 +394,7 @@ def test_bounds_under_rows_hold_against_enumeration(seed: int) -> None:
     assert search.rows is not None and search.denominator > 1
     zeros = tuple(np.zeros(3, dtype=np.int64) for _ in edges)
     warm = Dual(zeros, zeros, 1, ((search.rows.events[-1], 3),))
-    record = settled(search, warm)
+    record = converge_at(search, warm)
     assert lower_of(problem, warm) <= lower_of(problem, record) <= best
     assert [Fraction(n, record.denominator) for _, n in record.multipliers] == [3]
 
@@ -413,8 +413,8 @@ def test_forbidden_choices_change_nothing(seed: int) -> None:
     lower = [
         score(network, *gather(network, record)).bound
         for search in (found, expected)
-        for record in (converged(search),)
-        for network in (build(search.base, allowed(search.problem)),)
+        for record in (converge_on_whole(search),)
+        for network in (build(search.base, allowed_domains(search.problem)),)
     ]
     assert lower[0] == lower[1], "the same sweeps on the same allowed choices"
 

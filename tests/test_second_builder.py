@@ -16,8 +16,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 from second_builder.placements import matrices
-from second_builder.redistribution_time import missing
 from second_builder.reduction_time import reduction
+from second_builder.resharding_time import missing
 from second_builder.tilings import Box, Digit
 from second_builder_cases import CASES, Case, small
 from second_builder_comparison import compare, compare_movements, entries_of, tables_of
@@ -25,7 +25,7 @@ from second_builder_random import random_attention, random_graph, random_step
 from second_builder_random_machine import SPACES, random_machine
 
 from shardproof.models.communication import choices, exchange, pricing
-from shardproof.models.communication import redistribution as communication
+from shardproof.models.communication import resharding as communication
 from shardproof.models.cost import cost, memory, selection, structures
 from shardproof.models.cost.selection import Planning, build
 from shardproof.models.layout import classes, layout, placement
@@ -69,7 +69,7 @@ def test_the_second_builder_shares_no_code() -> None:
 
 
 def agrees(planning: Planning, seed: int = 0) -> None:
-    """All entries, and the redistributions of one solution, whose layouts and steps production derives for
+    """All entries, and the reshardings of one solution, whose layouts and steps production derives for
     themselves.
     """
     tables, rng = tables_of(planning), random.Random(seed)

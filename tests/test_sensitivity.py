@@ -41,7 +41,7 @@ def test_costs_at_moved_constants_equal_rebuilt_tables(planning: Planning) -> No
     rng = np.random.default_rng(1)
     for c in constants_of(planning)[0]:
         for factor in (Fraction(1, 7), Fraction(13, 10), Fraction(50)):
-            machine = c.scaled(planning.machine, factor)
+            machine = c.scale_constant(planning.machine, factor)
             assert machine != planning.machine
             rebuilt = build(planning.graph, machine, planning.space)
             for _ in range(3):
@@ -55,7 +55,9 @@ def test_every_statement_has_a_checked_certificate(planning: Planning, found: Se
     for r in found.ranges:
         by_factor = {t.factor: t for t in r.tests}
         for t in r.tests:
-            problem = build(planning.graph, r.constant.scaled(planning.machine, t.factor), planning.space).problem
+            problem = build(
+                planning.graph, r.constant.scale_constant(planning.machine, t.factor), planning.space
+            ).problem
             assert t.certificate is not None and check_selection(problem, t.certificate).verdict is Verdict.PROVED
             assert t.plan_cost == problem.cost_of(found.choices) and t.passed == (t.lower_bound == t.plan_cost)
         for end in (r.low, r.high):
@@ -79,7 +81,7 @@ def test_between_the_ends_of_a_link_the_plan_stays_optimal_up_to_rounding(
         if "linear" not in r.between or r.high == 1:
             continue
         for factor in ((1 + r.high) / 2, (1 + 3 * r.high) / 4):
-            problem = build(planning.graph, r.constant.scaled(planning.machine, factor), planning.space).problem
+            problem = build(planning.graph, r.constant.scale_constant(planning.machine, factor), planning.space).problem
             best = solve(problem).cost
             assert best is not None and problem.cost_of(found.choices) <= best + slack
 
@@ -88,7 +90,9 @@ def test_ends_are_the_last_of_the_grid_that_pass(planning: Planning, found: Sens
     """Without skipping: the plan does pass at the ends and does not at the next factor outwards."""
     for r in found.ranges:
         if r.high_open is not None:
-            problem = build(planning.graph, r.constant.scaled(planning.machine, r.high_open), planning.space).problem
+            problem = build(
+                planning.graph, r.constant.scale_constant(planning.machine, r.high_open), planning.space
+            ).problem
             best = solve(problem).cost
             assert best is not None and best < problem.cost_of(found.choices)
 

@@ -17,7 +17,7 @@ from shardproof.formal.planning.strategy import StrategyError
 from shardproof.models.machine.machine import load_machine
 from shardproof.models.program.graph import Graph
 from shardproof.models.sources import zoo
-from shardproof.models.sources.frameworks.fit import fitted, of_a_pass, of_a_step, sizes_of
+from shardproof.models.sources.frameworks.fit import fit_settings, of_a_pass, of_a_step, sizes_of
 from shardproof.models.sources.frameworks.flags import read_settings
 from shardproof.models.sources.frameworks.settings import Settings
 from shardproof.models.sources.load import load_model
@@ -59,18 +59,18 @@ RIGHT = {
 
 @pytest.mark.parametrize("flag", RIGHT)
 def test_a_size_is_the_models_or_refused_naming_both(flag: str) -> None:
-    kept = fitted(settings_of(f"{flag} {RIGHT[flag]}"), llama())
+    kept = fit_settings(settings_of(f"{flag} {RIGHT[flag]}"), llama())
     assert flag.split()[-1] in group(kept, "read") and not group(kept, "not_compared")
     other = 12345 if flag != "--num-layers" else 99
     with pytest.raises(InputError, match=rf"{flag.split()[-1]} {other}, the model has .*{RIGHT[flag]}"):
-        fitted(settings_of(f"{flag} {other}"), llama())
+        fit_settings(settings_of(f"{flag} {other}"), llama())
 
 
 def test_all_sizes_that_differ_are_named() -> None:
     with pytest.raises(InputError, match=r"--num-layers 99, .*--hidden-size 12345, .*another model than llama"):
-        fitted(settings_of("--num-layers 99 --hidden-size 12345"), llama())
+        fit_settings(settings_of("--num-layers 99 --hidden-size 12345"), llama())
     with pytest.raises(InputError, match="--group-query-attention alone, the model has 2 heads of keys"):
-        fitted(settings_of("--group-query-attention"), llama())
+        fit_settings(settings_of("--group-query-attention"), llama())
 
 
 def test_sizes_of_every_transformer_of_the_zoo() -> None:
@@ -90,13 +90,13 @@ def test_sizes_of_every_transformer_of_the_zoo() -> None:
 
 
 def test_a_padded_vocabulary_is_the_models() -> None:
-    assert fitted(settings_of("--vocab-size 50257 --tensor-model-parallel-size 8"), llama(vocabulary=51200))
+    assert fit_settings(settings_of("--vocab-size 50257 --tensor-model-parallel-size 8"), llama(vocabulary=51200))
     with pytest.raises(InputError, match="--vocab-size 50257"):
-        fitted(settings_of("--vocab-size 50257"), llama(vocabulary=51200))
+        fit_settings(settings_of("--vocab-size 50257"), llama(vocabulary=51200))
 
 
 def test_what_the_model_has_no_axis_for_is_listed() -> None:
-    kept = fitted(settings_of("--num-experts 8 --moe-router-topk 2 --swiglu"), llama())
+    kept = fit_settings(settings_of("--num-experts 8 --moe-router-topk 2 --swiglu"), llama())
     assert group(kept, "not_compared") == ["--num-experts", "--moe-router-topk", "--swiglu"]
     assert group(kept, "read") == []
 
@@ -113,24 +113,24 @@ def test_what_the_model_has_no_axis_for_is_listed() -> None:
 )  # fmt: skip
 def test_settings_of_another_model_are_refused(text: str, graph: dict[str, int], message: str) -> None:
     with pytest.raises(InputError, match=message):
-        fitted(settings_of(text), llama(**graph))
+        fit_settings(settings_of(text), llama(**graph))
 
 
 def test_a_family_is_the_models() -> None:
     named = settings_of("[model]\nname = 'llama3'\n[parallelism]")
-    fitted(named, llama())
+    fit_settings(named, llama())
     for other in (zoo.build("moe", batch=8, layers=1, sequence=16), zoo.build("bert-tiny", batch=8)):
         with pytest.raises(InputError, match="model.name llama3: .* is no dense decoder"):
-            fitted(named, other)
+            fit_settings(named, other)
 
 
 def test_attention_is_the_models() -> None:
     fused = load_model(SPEC, 8, None, "operator")
-    fitted(settings_of("--use-flash-attn"), fused)
-    fitted(settings_of("--attention-backend unfused"), llama())
-    fitted(settings_of("--attention-backend auto"), llama())
+    fit_settings(settings_of("--use-flash-attn"), fused)
+    fit_settings(settings_of("--attention-backend unfused"), llama())
+    fit_settings(settings_of("--attention-backend auto"), llama())
     with pytest.raises(InputError, match="attention of llama is one operator; give --attention matrices"):
-        fitted(settings_of("--attention-backend unfused"), fused)
+        fit_settings(settings_of("--attention-backend unfused"), fused)
 
 
 @pytest.mark.parametrize(
@@ -239,9 +239,9 @@ def test_files_as_people_have_them() -> None:
         assert found is not None and {k: getattr(found.flags, k) for k in wanted} == wanted, name
     whole = framework_settings(FILES / "torchtitan_llama3_70b.toml")
     assert whole is not None and whole.recompute is not None and whole.recompute.value == "all"
-    fitted(whole, zoo.build("llama-3-70b", batch=8))
+    fit_settings(whole, zoo.build("llama-3-70b", batch=8))
     with pytest.raises(InputError, match="model.flavor 70B 80, the model has 2 layers"):
-        fitted(whole, zoo.build("llama-3-8b", batch=8, layers=2))
+        fit_settings(whole, zoo.build("llama-3-8b", batch=8, layers=2))
 
 
 def test_a_text_is_given_as_a_file_is(tmp_path: Path) -> None:

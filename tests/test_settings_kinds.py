@@ -15,7 +15,7 @@ import pytest
 import yaml
 from test_settings_words import Pair, Way, misspelled, refused, settings_of, words_of
 
-from shardproof.models.sources.frameworks.fit import fitted, of_a_step
+from shardproof.models.sources.frameworks.fit import fit_settings, of_a_step
 from shardproof.models.sources.frameworks.flags import read_settings
 from shardproof.models.sources.frameworks.places import of_yaml
 from shardproof.models.sources.frameworks.words import Value, Word, vocabulary
@@ -338,21 +338,21 @@ def test_a_script_lists_what_it_took_for_granted() -> None:
 def test_sizes_of_files_are_the_models() -> None:
     sizes = {"layers": 2, "width": 16, "heads": 4, "kv_heads": 4, "hidden": 64, "vocabulary": 256, "sequence": 256}
     found = settings_of(NANOTRON)
-    fitted(found, build("llama", batch=16, **sizes))
+    fit_settings(found, build("llama", batch=16, **sizes))
     for name, value in sizes.items():
         other = sizes | {name: value * 2}
         if name in ("heads", "kv_heads"):
             other |= {"heads": 8, "kv_heads": value * 2}
         with pytest.raises(InputError, match=r"model has|counts"):
-            fitted(found, build("llama", batch=16, **other))
+            fit_settings(found, build("llama", batch=16, **other))
 
 
 def test_servers_say_the_most_that_they_take() -> None:
     found = settings_of("--tensor-parallel-size 2 --max-model-len 64 --max-num-seqs 4")
-    fitted(found, build("llama", layers=1, batch=4, sequence=64))
+    fit_settings(found, build("llama", layers=1, batch=4, sequence=64))
     for sizes in ({"batch": 8, "sequence": 64}, {"batch": 4, "sequence": 128}):
         with pytest.raises(InputError, match="at most"):
-            fitted(found, build("llama", layers=1, **sizes))
+            fit_settings(found, build("llama", layers=1, **sizes))
     with pytest.raises(InputError, match="leave --train out"):
         of_a_step(found, build("llama", layers=1, batch=4, sequence=64), "adam", "none", None)
 

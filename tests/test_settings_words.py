@@ -21,7 +21,7 @@ import pytest
 
 from shardproof.models.layout.targets.degrees import Flags
 from shardproof.models.sources.frameworks.flags import read_settings
-from shardproof.models.sources.frameworks.launch import launched
+from shardproof.models.sources.frameworks.launch import read_launch
 from shardproof.models.sources.frameworks.settings import Settings
 from shardproof.models.sources.frameworks.words import Vocabulary, Word, vocabulary
 from shardproof.models.text import InputError
@@ -543,7 +543,7 @@ def test_a_script_that_is_read_means_what_bash_makes_of_it(tmp_path: Path) -> No
             lines.append(rng.choice([f"A={some()}", f"export B={some()}", array, "# words", ""]))
         lines.append("torchrun x.py " + rng.choice([" ", "\\\n "]).join(some() for _ in range(rng.randint(1, 4))))
         try:
-            ours = shlex.split(launched("#!/bin/bash\n" + "\n".join(lines)).arguments)
+            ours = shlex.split(read_launch("#!/bin/bash\n" + "\n".join(lines)).arguments)
         except InputError:
             continue
         if any("$" in word for word in ours):  # left open: no value of a setting that is read

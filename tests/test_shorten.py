@@ -16,8 +16,7 @@ from shardproof.formal.selection.decomposition.coarsen import Coarse, coarsen
 from shardproof.formal.selection.decomposition.layers import layers
 from shardproof.formal.selection.decomposition.quotient import Quotient, quotient
 from shardproof.formal.selection.model.clock import Clock
-from shardproof.formal.selection.model.priced import Floats
-from shardproof.formal.selection.model.priced import priced as priced_problem
+from shardproof.formal.selection.model.priced import Floats, priced_problem
 from shardproof.formal.selection.model.resources import Rows
 from shardproof.formal.selection.options.decomposition import DECOMPOSITION, DecompositionOptions
 from shardproof.formal.selection.tree.run import Run
@@ -40,7 +39,7 @@ def messages(problem: SelectionProblem, turns: int, start: Dual | None = None) -
     if start is not None:
         load(sweeper, start)
     moving = AcceleratedSweeper(sweeper)
-    moving.run(turns, Clock())
+    moving.sweep(turns, Clock())
     moving.store()
     return Dual(tuple(sweeper.to_u), tuple(sweeper.to_v), 1 << 12)
 

@@ -16,7 +16,7 @@ from shardproof.formal.selection.bound.plain import plain_dual
 from shardproof.formal.selection.options import Options
 from shardproof.formal.selection.options.solve import SolveOptions
 from shardproof.formal.selection.relax_resources import WithoutRows, relax_resources
-from shardproof.formal.selection.solve import Engine, searched, solve
+from shardproof.formal.selection.solve import Engine, search_answer, solve
 from shardproof.formal.selection.tree.run import Run
 from shardproof.models.machine.machine import load_machine
 from shardproof.models.problem.claims import Status, Verdict, WithinGap
@@ -51,7 +51,7 @@ def test_the_bound_is_never_below_that_without_rows(monkeypatch: pytest.MonkeyPa
     """
 
     def hurried(run: Run, engine: Engine, known: Iterable[tuple[int, ...]]) -> Answer:
-        found, part = searched(run, engine, known), run.problem
+        found, part = search_answer(run, engine, known), run.problem
         if part.limit is None or found.solution is None or found.cost is None:
             return found
         certificate = SelectionCertificate(
@@ -59,7 +59,7 @@ def test_the_bound_is_never_below_that_without_rows(monkeypatch: pytest.MonkeyPa
         )
         return replace(found, status=Status.FEASIBLE, certificate=certificate, lower_bound=-1)
 
-    monkeypatch.setattr(relaxing, "searched", hurried)
+    monkeypatch.setattr(relaxing, "search_answer", hurried)
     better = 0
     for seed in range(seeds):
         problem = rows_some_bind(seed)

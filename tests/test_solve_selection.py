@@ -112,7 +112,7 @@ def test_sweeps_reach_the_optimum_of_a_tree(seed: int) -> None:
     )
     assert optimum is not None
     moving = AcceleratedSweeper(Sweeper(build(Base(problem, 1 << 12), whole(problem)), list(range(n))))
-    bounds = [moving.run(1, Clock()) for _ in range(200)]
+    bounds = [moving.sweep(1, Clock()) for _ in range(200)]
     assert bounds == sorted(bounds)
     assert 0 <= (optimum.value << 12) - bounds[-1] < 1 << 12
 

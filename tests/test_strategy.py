@@ -31,7 +31,7 @@ from shardproof.models.layout.placement import SpaceError, space
 from shardproof.models.machine.machine import load_machine
 from shardproof.models.problem.selection_problem import ProblemError
 from shardproof.models.sources import zoo
-from shardproof.models.sources.training.derived import derived
+from shardproof.models.sources.training.derived import derived_keys
 from shardproof.models.sources.training.step import training_step
 
 
@@ -185,7 +185,7 @@ def test_a_glob_of_the_layers_does_not_pin_the_optimizer() -> None:
     """
     graph = training_step(zoo.build("bert-tiny", batch=8, layers=1, sequence=8), "adam")
     planning = build(graph, load_machine("cloud-a100:2x2"), space("complete"))
-    later = derived(graph)
+    later = derived_keys(graph)
     assert {n for n in planning.operators if n.startswith("grad:") or n.endswith(".next")} == {
         n for n in later if n in planning.operators
     }

@@ -523,7 +523,7 @@ def test_facts_are_replayed_and_true(hypotheses: list[list[int]], goal: list[int
     x, y = Poly.of("x"), Poly.of("y")
     known = [x * a + y * b + c for a, b, c in hypotheses]
     wanted = x * goal[0] + y * goal[1] + goal[2]
-    fact = Reasoner().implied(known, wanted)
+    fact = Reasoner().prove_fact(known, wanted)
     points = [{"x": i, "y": j} for i in range(-6, 7) for j in range(-6, 7)]
     if fact is not None:
         check_implied(known, wanted, fact, "test")

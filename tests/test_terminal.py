@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from shardproof.models.terminal.console import say
-from shardproof.models.text import Lines, escaped, joined
+from shardproof.models.text import Lines, escape_text, join_lines
 
 ROOT = Path(__file__).resolve().parents[1]
 ROOMS = ("models", "proofs", "formal", "verify", "backends")
@@ -49,8 +49,8 @@ def test_text_leaves_in_one_place() -> None:
 )
 def test_what_no_terminal_prints_is_escaped(code: int, capsys: pytest.CaptureFixture[str]) -> None:
     text = f"a{chr(code)}proved"
-    assert escaped(text).isprintable() and escaped(text) != text
-    say(text, f"  {text}", joined([text, text]))
+    assert escape_text(text).isprintable() and escape_text(text) != text
+    say(text, f"  {text}", join_lines([text, text]))
     say(text, err=True)
     seen = capsys.readouterr()
     assert seen.out.count("\n") == 4 and seen.err.count("\n") == 1
@@ -59,9 +59,9 @@ def test_what_no_terminal_prints_is_escaped(code: int, capsys: pytest.CaptureFix
 
 def test_text_that_prints_stays_and_blocks_are_escaped_once() -> None:
     for text in ("", "Größe 漢字 🙂 λ", "C:\\x1b", "layer0.q"):
-        assert escaped(text) == text
-    inner = joined(["a\nb", "c"])
-    assert inner == "a\\nb\nc" and joined([inner, "d\n"]) == "a\\nb\nc\nd\\n"
+        assert escape_text(text) == text
+    inner = join_lines(["a\nb", "c"])
+    assert inner == "a\\nb\nc" and join_lines([inner, "d\n"]) == "a\\nb\nc\nd\\n"
     assert not isinstance(inner + "\n", Lines) and not isinstance(inner.strip(), Lines)
 
 

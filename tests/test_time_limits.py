@@ -29,17 +29,17 @@ from shardproof.formal.planning.simple import simple_plans
 from shardproof.formal.planning.strategy import ChoiceList
 from shardproof.formal.planning.tables import tables_in_time
 from shardproof.formal.planning.time_limit import END_PART_S, END_S, TimeLimit
-from shardproof.formal.selection.answer import Answer, answer_of, claimed
+from shardproof.formal.selection.answer import Answer, answer_of, answer_with
 from shardproof.formal.selection.bound.dual import score_of
 from shardproof.formal.selection.bound.plain import plain_dual
-from shardproof.formal.selection.fallback import certified, fallback
+from shardproof.formal.selection.fallback import certify, fallback
 from shardproof.formal.selection.model.clock import Clock
 from shardproof.formal.selection.model.factored import Base, whole
 from shardproof.formal.selection.model.interrupt import interruptible
 from shardproof.formal.selection.options.limits import Limits
 from shardproof.formal.selection.primal.incumbent import Incumbent
 from shardproof.formal.selection.relax_resources import relax_resources
-from shardproof.formal.selection.solve import searched, solve
+from shardproof.formal.selection.solve import search_answer, solve
 from shardproof.formal.selection.tree.branch_and_bound import new_run
 from shardproof.formal.selection.tree.infeasible import least_use
 from shardproof.models.cost.selection import build
@@ -178,8 +178,8 @@ def test_no_bound_is_below_the_one_that_needs_no_search() -> None:
         )
         run = new_run(problem, Incumbent(problem), Clock())
         for answer in (
-            claimed(problem, x, cost, early, bound, 0.0),
-            certified(problem, x, cost, found),
+            answer_with(problem, x, cost, early, bound, 0.0),
+            certify(problem, x, cost, found),
             answer_of(run, early, bound),
         ):
             assert answer.lower_bound is not None and answer.lower_bound >= least
@@ -254,7 +254,7 @@ def test_what_was_brought_is_the_answer_when_there_was_no_time() -> None:
     checked(problem, late)
     assert late.cost == best.cost and late.status is Status.FEASIBLE
     assert fallback(problem, best, Clock(), ((0,) * 9,)) is best
-    unknown = searched(new_run(problem, Incumbent(problem), Clock(0.0)))
+    unknown = search_answer(new_run(problem, Incumbent(problem), Clock(0.0)))
     assert (unknown.status, unknown.certificate) == (Status.UNKNOWN, None)
 
 
@@ -307,19 +307,19 @@ def test_time_is_held_back_for_the_check() -> None:
     said: list[str] = []
     limit = TimeLimit(clock, checks=True, announce=said.append)
     limit.hold_back(5.0)
-    assert clock.left() == 60.0 and not said
+    assert clock.remaining_s() == 60.0 and not said
     seconds[0] = 20.0
     limit.hold_back(30.0)  # 1.1 * 60 + 10 - 30 - 20 are left but for the end
-    assert clock.left() == pytest.approx(26.0 - END_S) and not said
+    assert clock.remaining_s() == pytest.approx(26.0 - END_S) and not said
     limit.load = 2.0
     limit.hold_back(30.0)  # ending takes twice as long beside other programs
-    assert clock.left() == pytest.approx(26.0 - 2 * END_S) and not said
+    assert clock.remaining_s() == pytest.approx(26.0 - 2 * END_S) and not said
     many = shared_tables(17, n=6, k=4, rows=False)
     limit.hold_back(30.0, many)  # what is written is longer where there are more parts
     parts = len(many.vertices) + len(many.edges)
-    assert clock.left() == pytest.approx(26.0 - 2 * (END_S + END_PART_S * parts)) and not said
+    assert clock.remaining_s() == pytest.approx(26.0 - 2 * (END_S + END_PART_S * parts)) and not said
     limit.hold_back(90.0)
-    assert clock.left() == pytest.approx(6.0) and not limit.late()
+    assert clock.remaining_s() == pytest.approx(6.0) and not limit.late()
     assert len(said) == 1 and "what is not confirmed by then is left to you" in said[0]
 
 
@@ -334,7 +334,7 @@ def test_a_check_that_cannot_end_in_time_is_left_to_the_user() -> None:
         said: list[str] = []
         limit = TimeLimit(Clock(60.0, now=lambda seconds=seconds: seconds[0]), checks=True, announce=said.append)  # type: ignore[misc]
         limit.hold_back(check_s)
-        assert limit.clock.left() == pytest.approx(search_s) and len(said) == 1 and "is left to you" in said[0]
+        assert limit.clock.remaining_s() == pytest.approx(search_s) and len(said) == 1 and "is left to you" in said[0]
         seconds[0] = ended
         assert limit.late() == late
         seconds[0] = 71.0
@@ -446,14 +446,14 @@ signal.signal(signal.SIGINT, signal.default_int_handler)  # a suite in the backg
 import shardproof.formal.selection.model.clock as clock
 moments = [int(x) for x in sys.argv[1].split(",")]
 signals = [signal.Signals[x] for x in sys.argv[2].split(",")]
-looks, real = 0, clock.Clock.left
+looks, real = 0, clock.Clock.remaining_s
 def left(self):
     global looks
     looks += 1
     if looks in moments:
         os.kill(os.getpid(), signals[moments.index(looks) % len(signals)])
     return real(self)
-clock.Clock.left = left
+clock.Clock.remaining_s = left
 from shardproof.__main__ import run
 sys.exit(run(sys.argv[3:]))
 """

@@ -42,7 +42,7 @@ def planned(name: str, nodes: int, folder: Path, space: str | None = None) -> sh
 def test_a_perceptron_sends_what_is_planned(nodes: int, tmp_path: Path) -> None:
     plan = planned("mlp", nodes, tmp_path, "complete,dtensor")
     found = shardproof.torch.verify(plan, *net("mlp"))
-    assert found.planned > 0 and found.whole == ()
+    assert found.planned_bytes > 0 and found.whole == ()
     places = {r.place for r in found.rows if r.verdict == "equal"}
     assert places and {r.place for r in found.differences} <= BESIDES, found.differences
 
@@ -52,7 +52,7 @@ def test_what_differs_is_named_by_place(tmp_path: Path) -> None:
     plan = planned("attention", 2, tmp_path)
     found = shardproof.torch.verify(plan, *net("attention"))
     assert sum(r.verdict == "equal" for r in found.rows) >= len(found.rows) / 3, found.rows
-    assert found.received == sum(r.received for r in found.rows)
+    assert found.received_bytes == sum(r.received for r in found.rows)
     for r in found.differences:
         assert r.planned != r.received and (r.collectives or r.verdict == "plan only"), r
 
@@ -119,17 +119,17 @@ def test_a_module_that_sends_more_is_seen(tmp_path: Path) -> None:
 
     module[1] = More()  # type: ignore[index]
     after = shardproof.torch.verify(plan, module, inputs)
-    assert dict(after.whole) == {"sort": 1} and after.received > before.received
+    assert dict(after.whole) == {"sort": 1} and after.received_bytes > before.received_bytes
     assert any("function sort" in r.place for r in after.differences)
 
 
 def test_apply_is_the_exported_file(tmp_path: Path) -> None:
-    from shardproof.backends.export.traffic import pretended
+    from shardproof.backends.export.traffic import fake_process_group
 
     plan = planned("mlp", 2, tmp_path)
     names: dict[str, object] = {}
     exec(compile(plan.export("dtensor"), "exported.py", "exec"), names)  # noqa: S102
-    with pretended(4):
+    with fake_process_group(4):
         mesh = names["make_mesh"]("cpu")  # type: ignore[operator]
         theirs = names["parallelize"](net("mlp")[0], mesh)  # type: ignore[operator]
         ours = shardproof.torch.apply(plan, net("mlp")[0])
@@ -138,7 +138,7 @@ def test_apply_is_the_exported_file(tmp_path: Path) -> None:
             assert (a, x.placements) == (b, y.placements)
         with pytest.raises(ValueError, match="the plan's"):
             shardproof.torch.apply(plan, net("mlp")[0], torch.distributed.init_device_mesh("cpu", (4,)))
-    with pretended(8), pytest.raises(ValueError, match="the job has 8 ranks, the plan 4 devices"):
+    with fake_process_group(8), pytest.raises(ValueError, match="the job has 8 ranks, the plan 4 devices"):
         shardproof.torch.apply(plan, net("mlp")[0])
     with pytest.raises(ValueError, match="no parameter"):
         shardproof.torch.verify(plan, net("attention")[0], net("attention")[1])
@@ -162,7 +162,7 @@ def test_the_verb(tmp_path: Path) -> None:
 
 
 def test_what_is_no_plan_of_the_module_is_refused(tmp_path: Path) -> None:
-    from shardproof.backends.export.traffic import pretended
+    from shardproof.backends.export.traffic import fake_process_group
 
     plan = planned("mlp", 2, tmp_path)
     plan.save(tmp_path / "p.spz")
@@ -171,7 +171,10 @@ def test_what_is_no_plan_of_the_module_is_refused(tmp_path: Path) -> None:
             shardproof.torch.apply(given, net("mlp")[0])
     module, inputs = net("mlp")
     more = torch.nn.Sequential(*module, torch.nn.Linear(32, 32))  # type: ignore[misc]
-    with pretended(4), pytest.raises(ValueError, match=r"'4\.(weight|bias)' is trained, and the plan does not know it"):
+    with (
+        fake_process_group(4),
+        pytest.raises(ValueError, match=r"'4\.(weight|bias)' is trained, and the plan does not know it"),
+    ):
         shardproof.torch.apply(plan, more)(*inputs).sum().backward()
 
 

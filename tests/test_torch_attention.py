@@ -25,7 +25,7 @@ from torch_case import compare, imported
 from shardproof.backends.execution.reference import run_graph
 from shardproof.models.program.graph import Graph, Role
 from shardproof.models.program.operators import NodeKind, Operator
-from shardproof.models.sources.building.stated import carried
+from shardproof.models.sources.building.stated import with_constants
 from shardproof.models.sources.load import load_model
 from shardproof.models.sources.patterns.recognise import recognise
 from shardproof.models.sources.training import build_step
@@ -227,7 +227,7 @@ def test_gradients_equal_autograd() -> None:
     module = Block().double()
     x = torch.randn(2, 5, 12, dtype=torch.float64)
     found = imported(lambda: (Block().double(), (torch.zeros(2, 5, 12, dtype=torch.float64),)), attention=True)
-    graph = carried(found.graph, found.stated)
+    graph = with_constants(found.graph, found.stated)
     assert len(of(graph)) == 2
     step = build_step(graph, "sgd")
     with torch.no_grad():

@@ -18,7 +18,7 @@ from torch_training import fed, loss_of, made, near
 
 from shardproof.backends.execution.reference import run_graph
 from shardproof.models.program.graph import Graph
-from shardproof.models.sources.building.stated import carried
+from shardproof.models.sources.building.stated import with_constants
 from shardproof.models.sources.load import Attention, load_model
 from shardproof.models.sources.torch.importer import convert, with_gradients
 from shardproof.models.sources.torch.program import build
@@ -116,7 +116,7 @@ def decoder(batch: int, options: dict[str, Any]) -> Any:
 
 def step(batch: int, options: dict[str, Any], attention: Attention | None = None) -> Any:
     found = convert(build(lambda: decoder(batch, options), "model", attention=attention != "matrices"))
-    return build_step(carried(with_gradients(found, attention, True), found.stated), "sgd")
+    return build_step(with_constants(with_gradients(found, attention, True), found.stated), "sgd")
 
 
 def functions(graph: Graph) -> list[str]:

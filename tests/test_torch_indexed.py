@@ -13,7 +13,7 @@ from torch_case import compare, imported
 
 from shardproof.backends.execution.reference import run_graph
 from shardproof.models.program.graph import Role
-from shardproof.models.sources.building.stated import carried
+from shardproof.models.sources.building.stated import with_constants
 from shardproof.models.sources.training import build_step
 
 pytestmark = pytest.mark.torch
@@ -270,7 +270,7 @@ def real_(t: Tensor) -> bool:
 def test_gradients(names: tuple[str, ...]) -> None:
     whole = tuple(t for n in names for t in VALUES[n][1:] if not real_(t))
     found = imported(lambda: (Weighed(names), whole))
-    step = build_step(carried(found.graph, found.stated), "sgd")
+    step = build_step(with_constants(found.graph, found.stated), "sgd")
     module = Weighed(names)
     draw = torch.Generator().manual_seed(2)
     given = [torch.randint(0, 2, t.shape, generator=draw) for t in whole]

@@ -18,7 +18,7 @@ from torch_training import loss_of, near
 
 from shardproof.backends.execution.reference import run_graph
 from shardproof.models.program.graph import Graph, GraphError, Role
-from shardproof.models.sources.building.stated import carried
+from shardproof.models.sources.building.stated import with_constants
 from shardproof.models.sources.torch.context import TorchError
 from shardproof.models.sources.torch.importer import convert
 from shardproof.models.sources.torch.program import build
@@ -113,7 +113,7 @@ def compared(graphs: Iterable[Graph], module: Any, inputs: dict[str, Tensor], st
 @pytest.mark.parametrize("text", CASES)
 def test_three_steps_are_those_of_torch(text: str) -> None:
     found = convert(build(factory, "model"))
-    forward = carried(found.graph, found.stated)
+    forward = with_constants(found.graph, found.stated)
     graphs = [build_step(forward, f"{text}{',' if ':' in text else ':'}step={t}").graph for t in (1, 2, 3)]
     module, inputs = drawn()
     optimizers = CASES[text](dict(module.named_parameters()))
@@ -179,7 +179,7 @@ def imported(step: Callable[..., Any], made: Callable[[nn.Module], Any], number:
     program = build(given, "model")
     found = convert(program)
     assert program.step is not None
-    return whole_step(carried(found.graph, found.stated), program.step, number)
+    return whole_step(with_constants(found.graph, found.stated), program.step, number)
 
 
 @pytest.mark.parametrize("name", WHOLE)
@@ -238,4 +238,4 @@ def test_what_is_refused(name: str) -> None:
 def test_muon_needs_a_hidden_matrix() -> None:
     found = convert(build(lambda: (nn.Linear(4, 3), torch.zeros(2, 4)), "model"))
     with pytest.raises(GraphError, match="there is none; give adamw"):
-        build_step(carried(found.graph, found.stated), "muon")
+        build_step(with_constants(found.graph, found.stated), "muon")

@@ -15,7 +15,7 @@ from torch_training import fed, loss_of, made, near, step_of
 
 from shardproof.backends.execution.reference import run_graph
 from shardproof.models.program.graph import Graph
-from shardproof.models.sources.training import parsed
+from shardproof.models.sources.training import parse_optimizer
 
 nn, optim, Tensor = torch.nn, torch.optim, torch.Tensor
 pytestmark = pytest.mark.torch
@@ -96,7 +96,7 @@ def advanced(graph: Graph, step: int) -> Graph:
 
 @pytest.mark.parametrize("text", sorted(CASES))
 def test_three_steps_are_those_of_torch(text: str) -> None:
-    settings = parsed(text)[1]
+    settings = parse_optimizer(text)[1]
     made_step = step_of(factory, text)
     graph, module = made_step.graph, made(factory)
     assert graph.name == f"model+{text}"

@@ -17,7 +17,7 @@ from torch import nn
 from torch_training import compare_gradients, step_of
 
 from shardproof.models.program.graph import Graph, UnsupportedOperators
-from shardproof.models.sources.building.stated import carried
+from shardproof.models.sources.building.stated import with_constants
 from shardproof.models.sources.torch.context import TorchError
 from shardproof.models.sources.torch.importer import convert
 from shardproof.models.sources.torch.program import build
@@ -112,7 +112,7 @@ def test_a_gradient_of_its_own_is_refused_where_it_is_trained_and_told_where_it_
     factory, words = OWN[name]
     found = convert(build(factory, "model"))
     assert any(words in note for note in found.notes)
-    graph = carried(found.graph, found.stated)
+    graph = with_constants(found.graph, found.stated)
     for kept in (graph, Graph.from_json(graph.to_json())):
         with pytest.raises(UnsupportedOperators, match=re.escape(words)):
             build_step(kept, "sgd")

@@ -109,8 +109,8 @@ class Biased(nn.Module):
 @pytest.mark.parametrize("precision", ["bf16-mixed", "bf16-master"])
 def test_a_bias_is_added_before_the_product_is_rounded(precision: str) -> None:
     """Bit for bit, on sums of few bits whose rounding differs where the product is rounded first."""
-    from shardproof.models.sources.building.stated import carried
-    from shardproof.models.sources.precision import mixed, parsed
+    from shardproof.models.sources.building.stated import with_constants
+    from shardproof.models.sources.precision import mixed_precision, parse_precision
     from shardproof.models.sources.torch.importer import convert
     from shardproof.models.sources.torch.program import build
 
@@ -120,7 +120,7 @@ def test_a_bias_is_added_before_the_product_is_rounded(precision: str) -> None:
         p.data = few_bits(tuple(p.shape), draw, 127, 2.0**-6 if p.dim() > 1 else 2.0**-4)
     given = {"x": few_bits((2, 5, 8), draw, 127, 2.0**-6), "image": few_bits((2, 3, 6, 6), draw, 127, 2.0**-6)}
     found = convert(build(lambda: (Biased(), {k: torch.zeros_like(v) for k, v in given.items()}), "model"))
-    half = mixed(carried(found.graph, found.stated), parsed(precision))
+    half = mixed_precision(with_constants(found.graph, found.stated), parse_precision(precision))
     feed = {k: v.astype(np.float32) for k, v in fed(half, module, given).items()}
     got = run_graph(half, feed, stored=True)
     theirs = module.to(torch.bfloat16)(*(v.to(torch.bfloat16) for v in given.values()))
@@ -132,12 +132,12 @@ def test_a_bias_is_added_before_the_product_is_rounded(precision: str) -> None:
 
 
 def rebuilt(optimizer: str, precision: str, factory: Any = perceptron) -> Any:
-    from shardproof.models.sources.building.stated import carried
+    from shardproof.models.sources.building.stated import with_constants
     from shardproof.models.sources.torch.importer import convert
     from shardproof.models.sources.torch.program import build
 
     found = convert(build(factory, "model"))
-    return build_step(carried(found.graph, found.stated), optimizer, precision=precision).graph
+    return build_step(with_constants(found.graph, found.stated), optimizer, precision=precision).graph
 
 
 def drawn() -> tuple[nn.Module, dict[str, Tensor]]:
@@ -229,10 +229,10 @@ def test_the_scale_is_that_of_grad_scaler(scale: float) -> None:
 
 def test_gradients_accumulated_in_four_parts() -> None:
     """`backward` on every quarter of the batch, of the mean over all of it, then one clipped step of AdamW."""
-    from shardproof.models.sources.building.stated import carried
+    from shardproof.models.sources.building.stated import with_constants
     from shardproof.models.sources.torch.importer import convert
     from shardproof.models.sources.torch.program import build
-    from shardproof.models.sources.training.accumulation import accumulated
+    from shardproof.models.sources.training.accumulation import accumulate
 
     draw = torch.Generator().manual_seed(7)
     module = Perceptron().double()
@@ -242,7 +242,7 @@ def test_gradients_accumulated_in_four_parts() -> None:
         return Perceptron(), {"x": torch.zeros(8, 8), "target": torch.zeros(8, 4)}
 
     found = convert(build(whole, "model"))
-    graph = accumulated(build_step(carried(found.graph, found.stated), "adamw:rate=0.1,clip=0.2"), 4).graph
+    graph = accumulate(build_step(with_constants(found.graph, found.stated), "adamw:rate=0.1,clip=0.2"), 4).graph
     feed = fed(graph, module, inputs)
     optimizer = torch.optim.AdamW(module.parameters(), lr=0.1)
     for k in range(4):
@@ -259,7 +259,7 @@ def test_gradients_accumulated_in_four_parts() -> None:
 @pytest.mark.parametrize("count", [2, 3])
 def test_ignored_labels_count_over_the_whole_batch(count: int) -> None:
     """The mean of PyTorch's cross entropy over the labels that are not ignored, of which micro-batches have 4, 1, 0."""
-    from shardproof.models.sources.training.accumulation import accumulated
+    from shardproof.models.sources.training.accumulation import accumulate
 
     class Classified(nn.Module):
         def __init__(self) -> None:
@@ -274,7 +274,7 @@ def test_ignored_labels_count_over_the_whole_batch(count: int) -> None:
     inputs = {k: torch.randint(0, 5, (6, 2), generator=draw) for k in ("ids", "labels")}
     inputs["labels"][2:] = -100
     inputs["labels"][3, 1] = 2
-    graph = accumulated(
+    graph = accumulate(
         step_of(lambda: (Classified(), {k: torch.zeros_like(v) for k, v in inputs.items()}), "sgd:rate=1"), count
     ).graph
     feed = fed(graph, module, inputs)

@@ -7,13 +7,13 @@ import pytest
 
 torch = pytest.importorskip("torch")
 
-from shardproof.models.sources.torch.shadow import watched
+from shardproof.models.sources.torch.shadow import watch_modules
 
 pytestmark = pytest.mark.torch
 
 
 def test_numbers_are_read() -> None:
-    context, _ = watched()
+    context, _ = watch_modules()
     with context:
         widths = torch.arange(4) * 3 + 1
         assert widths.is_meta and widths.tolist() == [1, 4, 7, 10]
@@ -24,7 +24,7 @@ def test_numbers_are_read() -> None:
 
 
 def test_what_is_overwritten_is_known() -> None:
-    context, shadow = watched()
+    context, shadow = watch_modules()
     with context:
         zeros, sevens, copied, part = (torch.empty(2, 3) for _ in range(4))
         zeros.zero_()
@@ -38,7 +38,7 @@ def test_what_is_overwritten_is_known() -> None:
 
 
 def test_what_unknown_values_are_written_into_is_forgotten() -> None:
-    context, shadow = watched()
+    context, shadow = watch_modules()
     with context:
         random = torch.rand(3)
         direct, before, after = (torch.empty(3) for _ in range(3))

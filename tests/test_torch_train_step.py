@@ -17,7 +17,7 @@ from torch.nn.utils import clip_grad_norm_, clip_grad_value_
 
 from shardproof.backends.execution.reference import run_graph
 from shardproof.models.program.graph import Graph, Role
-from shardproof.models.sources.building.stated import carried
+from shardproof.models.sources.building.stated import with_constants
 from shardproof.models.sources.torch.context import TorchError
 from shardproof.models.sources.torch.importer import convert
 from shardproof.models.sources.torch.program import build
@@ -133,7 +133,7 @@ def imported(factory: Callable[[], object]) -> Graph:
     program = build(factory, "model")
     found = convert(program)
     assert program.step is not None
-    return whole_step(carried(found.graph, found.stated), program.step)
+    return whole_step(with_constants(found.graph, found.stated), program.step)
 
 
 def numbered(graph: Graph, step: int) -> Graph:

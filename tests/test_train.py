@@ -73,7 +73,7 @@ def opened(graph: Graph, machine: str, seed: int) -> Opened:
 
 def trainer(found: Opened, resume: Path | None = None, **more: object) -> Trainer:
     begun = begin(found, "p.spz", resume=resume, **more)  # type: ignore[arg-type]
-    return Trainer(repeatable(found.held, found.scale, Options(stored=begun.stored)), begun, 30.0)
+    return Trainer(repeatable(found.held, found.scale, Options(stored=begun.has_graph_types)), begun, 30.0)
 
 
 def steps(training: Trainer, count: int) -> list[StepDone]:
@@ -204,7 +204,7 @@ def test_plans_of_every_kind_are_trained(kind: str, tmp_path: Path) -> None:
     later = trainer(plan, tmp_path / "d")
     steps(later, 2)
     assert same(later.results(), whole.results())
-    other = trainer(opened(plan.asked, "localhost:2", 7), tmp_path / "d")
+    other = trainer(opened(plan.user_graph, "localhost:2", 7), tmp_path / "d")
     steps(other, 2)
     got, wanted = other.results(), whole.results()
     assert max(difference(got[n], wanted[n]) for n in wanted) <= 1e-9
@@ -479,13 +479,13 @@ def test_different_results_are_refuted(
     files: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """Ranks that lose their moments between steps are not one process."""
-    from shardproof.backends.execution.held import Held
+    from shardproof.backends.execution.held import RankBlocks
 
-    def forgets(held: Held, tensor: str, box: tuple[tuple[int, int], ...]) -> np.ndarray:
+    def forgets(held: RankBlocks, tensor: str, box: tuple[tuple[int, int], ...]) -> np.ndarray:
         return held._base(tensor, box) if "adam_m" in tensor else real(held, tensor, box)
 
-    real = Held.read
-    monkeypatch.setattr(Held, "read", forgets)
+    real = RankBlocks.read
+    monkeypatch.setattr(RankBlocks, "read", forgets)
     line = ["run", str(files / "four.spz"), "-n", "4", "--virtual", "--json"]
     assert run([*line, "--steps", "1"]) == 0
     assert run([*line, "--steps", "3"]) == 10
@@ -549,7 +549,7 @@ def test_data_that_fails_later_on_mpi_ranks_is_bad_input(
     assert run([*line, "--save", str(tmp_path / "d"), "--save-every", "1"]) == 3
     err = capsys.readouterr().err
     assert "data of step 3: array 'x' has shape (8, 11), the plan needs (8, 12)" in err
-    assert checkpoint.load(tmp_path / "d", shardproof.load(files / "four.spz").opened.asked).step == 2
+    assert checkpoint.load(tmp_path / "d", shardproof.load(files / "four.spz").opened.user_graph).step == 2
 
 
 @pytest.mark.mpi
@@ -568,4 +568,4 @@ def test_a_rank_that_dies_is_named_with_its_step_and_the_state_before_is_whole(
     assert run([*line, "--save", str(tmp_path / "d"), "--save-every", "1"]) == 6
     said = capsys.readouterr()
     assert "step 3: the process died" in said.err and len(said.out.splitlines()) == 2
-    assert checkpoint.load(tmp_path / "d", shardproof.load(files / "four.spz").opened.asked).step == 2
+    assert checkpoint.load(tmp_path / "d", shardproof.load(files / "four.spz").opened.user_graph).step == 2

@@ -22,7 +22,7 @@ from shardproof.backends.execution.run import run_virtual
 from shardproof.backends.lowering.program import Free, Load, Move, lower
 from shardproof.formal.planning.plan import plan_graph
 from shardproof.models.communication import choices as models_choices
-from shardproof.models.communication.choices import check_choices, movements, needs_copy, resting_places
+from shardproof.models.communication.choices import check_choices, communications, needs_copy, resting_places
 from shardproof.models.cost import memory
 from shardproof.models.cost.selection import DecisionKind, Planning, build
 from shardproof.models.layout.placement import space
@@ -38,7 +38,7 @@ from shardproof.models.sources.zoo import build as zoo
 from shardproof.proofs.container.canonical import ContainerError
 from shardproof.proofs.plan.bundle import Plan, read_plan, write_plan
 from shardproof.verify.plan.plan import check_plan
-from shardproof.verify.plan.structure import Received, copied, memory_rows, moves, wrong_state
+from shardproof.verify.plan.structure import Received, copied_tensors, memory_rows, moves, wrong_state
 from shardproof.verify.plan.used_entries import Entries
 
 SMALL: dict[str, Callable[[], Graph]] = {
@@ -166,7 +166,9 @@ def test_the_next_value_goes_into_the_parameters_own_copy() -> None:
 def test_readers_of_a_next_value_read_it_from_its_home() -> None:
     graph = SMALL["mlp"]()
     choices = draw_choices(graph, (2, 2), np.random.default_rng(0))
-    places = [(m.writer, m.reader) for m in movements(graph, (2, 2), choices) if m.tensor == "fc1.weight.adam_m.next"]
+    places = [
+        (m.writer, m.reader) for m in communications(graph, (2, 2), choices) if m.tensor == "fc1.weight.adam_m.next"
+    ]
     assert places == [("fc1.weight.adam_m.next", None), (None, "fc1.weight.next")]
 
 
@@ -184,9 +186,9 @@ def test_structure_of_the_zoos_training_steps(name: str) -> None:
     check_choices(graph, (2, 2), choices)
     if name in ("mlp-unity", "attention", "conv-stack"):
         assert [(m.tensor, m.writer, m.reader, m.position) for m in moves(graph)] == [
-            (m.tensor, m.writer, m.reader, m.position) for m in movements(graph, (2, 2), choices)
+            (m.tensor, m.writer, m.reader, m.position) for m in communications(graph, (2, 2), choices)
         ]
-    assert set(copied(graph)) == needs_copy(graph) == set(planning.copies)
+    assert set(copied_tensors(graph)) == needs_copy(graph) == set(planning.copies)
     for row, usage in zip(memory_rows(graph), planning.problem.usages, strict=True):
         if isinstance(row, Received):
             vertex = planning.operators[row.reader]

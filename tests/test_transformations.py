@@ -18,7 +18,7 @@ from shardproof.formal.selection.bound.dual import gather, score, spread
 from shardproof.formal.selection.bound.trws import Sweeper
 from shardproof.formal.selection.decomposition.quotient import quotient
 from shardproof.formal.selection.model.clock import Clock
-from shardproof.formal.selection.model.factored import Base, allowed, build, whole
+from shardproof.formal.selection.model.factored import Base, allowed_domains, build, whole
 from shardproof.formal.selection.model.restrict import condition, restrict
 from shardproof.formal.selection.model.transformation import Transformation
 from shardproof.formal.selection.presolve.presolve import presolve
@@ -61,12 +61,12 @@ def made(name: str) -> Iterator[tuple[SelectionProblem, SelectionProblem, Transf
 
 def messages(problem: SelectionProblem) -> Dual | None:
     """Swept ones; None where a vertex has no choice."""
-    if not all(d.size for d in allowed(problem)):
+    if not all(d.size for d in allowed_domains(problem)):
         return None
     network = build(Base(problem, 16), whole(problem))
     sweeper = Sweeper(network, list(range(len(network.domains))))
     moving = AcceleratedSweeper(sweeper)
-    if moving.run(2, Clock()) is None:
+    if moving.sweep(2, Clock()) is None:
         return None
     moving.store()
     return Dual(*spread(network, sweeper.to_u, sweeper.to_v), 16)

@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from shardproof.backends.execution.steps import Flight, redistribute, redistribution
+from shardproof.backends.execution.steps import Flight, reshard, reshard_steps
 from shardproof.backends.transport import Transport, TransportError
 from shardproof.backends.transport.memory import OVERRIDE, Staging, cuda_aware, on_device
 from shardproof.backends.transport.mpi import MpiTransport, check_counts
@@ -25,7 +25,7 @@ from shardproof.backends.transport.nccl import NcclTransport, nccl_module
 from shardproof.backends.transport.patterns import PatternKind, patterns
 from shardproof.backends.transport.requests import AllGather, AllReduce, Exchanged, ReduceScatter, array_of
 from shardproof.backends.transport.virtual import Hub, VirtualTransport
-from shardproof.models.communication.redistribution import derive
+from shardproof.models.communication.resharding import derive
 from shardproof.models.communication.transfers import Exchange, Transfer, Transfers
 from shardproof.models.layout.layout import Layout, axis_tables, layout_set
 from shardproof.models.layout.placement import matrices, space
@@ -451,9 +451,9 @@ def test_redistributions_over_nccl_and_virtual_ranks_at_once_and_in_flight(hiera
             for plan, part in zip(plans, parts):
                 wanted = whole[tuple(slice(lo, hi) for lo, hi in plan.target.box(rank))]
                 given = part[rank].view(Device) if module is xp else part[rank]
-                np.testing.assert_allclose(np.asarray(redistribute(module, transport, plan, given)), wanted, atol=1e-12)
+                np.testing.assert_allclose(np.asarray(reshard(module, transport, plan, given)), wanted, atol=1e-12)
             given = [part[rank].view(Device) if module is xp else part[rank] for part in parts]
-            flights = [Flight(transport, redistribution(module, rank, plan, x)) for plan, x in zip(plans, given)]
+            flights = [Flight(transport, reshard_steps(module, rank, plan, x)) for plan, x in zip(plans, given)]
             for flight, plan in zip(flights, plans):
                 flight.poll()
                 wanted = whole[tuple(slice(lo, hi) for lo, hi in plan.target.box(rank))]

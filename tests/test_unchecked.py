@@ -16,7 +16,7 @@ from random_problems import grid_with_rows
 from shardproof.__main__ import run
 from shardproof.formal.pipelines.case import Case
 from shardproof.formal.pipelines.job import Job
-from shardproof.formal.pipelines.search import planned
+from shardproof.formal.pipelines.search import search_pairs
 from shardproof.formal.planning.first import First
 from shardproof.formal.planning.time_limit import TimeLimit, TooSlow
 from shardproof.formal.selection.model.clock import Clock
@@ -144,10 +144,10 @@ def test_an_audit_without_its_check_is_undecided_and_writes_nothing(
 def test_the_checker_itself_knows_no_time() -> None:
     """A verdict that comes is the same: what looks can end a check, and nothing else."""
     seen = []
-    budget = Budget.asked(lambda: seen.append(1))
+    budget = Budget.with_large(lambda: seen.append(1))
     budget.charge(5, "here")
-    assert seen == [1] and Budget.asked().work - budget.work == 5
-    assert Budget.unasked().look is None and Verdict.UNDECIDED.value == "undecided"
+    assert seen == [1] and Budget.with_large().work - budget.work == 5
+    assert Budget.without_large().look is None and Verdict.UNDECIDED.value == "undecided"
 
 
 # ------------------------------------------------------------------ tables by the clock
@@ -193,7 +193,7 @@ def test_a_search_whose_tables_end_early_has_an_answer(after: int, monkeypatch: 
         real(self, done, total)
 
     monkeypatch.setattr(Case, "in_time", in_time)
-    found = planned(job(), [(1, 4), (2, 4)], clock, Fraction(0))
+    found = search_pairs(job(), [(1, 4), (2, 4)], clock, Fraction(0))
     assert found.best is not None and found.lower_bound <= found.best.step
 
 

@@ -107,7 +107,7 @@ def test_late_in_a_command_the_start_does_not_take_what_is_not_there(monkeypatch
     from shardproof.formal.selection import uniform
 
     at, given, seconds = EARLY.decomposition, [], [0.0]
-    monkeypatch.setattr(uniform, "begin", lambda run: given.append(run.clock.left()))
+    monkeypatch.setattr(uniform, "begin", lambda run: given.append(run.clock.remaining_s()))
     problem = repeated_blocks(40, 0)
     whole = Clock(60.0, now=lambda: seconds[0])
     for moment in (0.0, 30.0, 45.0, 59.0, 200.0):

@@ -57,7 +57,7 @@ def test_figure_2() -> None:
     graph, machine = zoo("mlp-unity-training"), load_machine("localhost:2")
     egraph, derivation = safe(graph)
     assert wrong_derivation(egraph, derivation) == ""
-    fused = egraph.graph(egraph.closed({"relu1": "relu1~1"}))
+    fused = egraph.graph(egraph.close_modes({"relu1": "relu1~1"}))
     batch = {"relu1~1": {"b": 2}, "fc2": {"b": 2}, "fc1.dw": {"k": 2}, "fc2.dw": {"k": 2}}
     a, _, _ = best_with(fused, machine, {n: s for n, s in batch.items() if n in {o.name for o in fused.operators}})
     b, planning, x = best_with(graph, machine, {"fc1": {"k": 2}})
@@ -83,7 +83,7 @@ def test_figure_16_b() -> None:
     apart = []
     for node in egraph.nodes["top0"]:
         if node.function in ("sum_inputs", "product_sum"):
-            program = egraph.graph(egraph.closed({"top0": node.name}))
+            program = egraph.graph(egraph.close_modes({"top0": node.name}))
             assert "features" not in {op.output.tensor for op in program.operators}
             apart.append(best_with(program, machine, {})[0])
     assert len(apart) == 2 and best < min(apart)
@@ -119,8 +119,8 @@ def test_figure_16_a() -> None:
     modes = found.planning.modes(found.answer.solution or ())
     fused = {t: n.name for t in relus for n in egraph.nodes[t] if n.function == "fused_product"}
     assert 0 < len([t for t in relus if modes[t] == t]) < len(relus)
-    everything = egraph.graph(egraph.closed({**modes, **fused}))
-    nothing = egraph.graph(egraph.closed({**modes, **{t: t for t in relus}}))
+    everything = egraph.graph(egraph.close_modes({**modes, **fused}))
+    nothing = egraph.graph(egraph.close_modes({**modes, **{t: t for t in relus}}))
     costs = [best_with(g, machine, {})[0] for g in (graph, everything, nothing)]
     assert best <= min(costs) and best < costs[0] and best < costs[2]
 

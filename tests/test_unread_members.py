@@ -9,7 +9,7 @@ import pytest
 
 from shardproof.proofs.container.archive import MANIFEST, read_container, write_container
 from shardproof.proofs.container.canonical import ContainerError
-from shardproof.verify.verbs.kinds import KINDS, Effort, hashed, kind_of, require_known
+from shardproof.verify.verbs.kinds import KINDS, Effort, kind_of, problem_by_hash, require_known
 
 PROVED = Path(__file__).parent / "conformance" / "proved"
 
@@ -35,10 +35,10 @@ def test_every_kind_has_one() -> None:
 @pytest.mark.parametrize("name", ["spare.json", "leaves.txt", "plan.i64"])
 def test_what_belongs_to_nothing_is_refused(member: str, name: str) -> None:
     members = read_container(SMALLEST[member])
-    judged = require_known(members, "test").judge(members, Effort(), hashed(None))
+    judged = require_known(members, "test").judge(members, Effort(), problem_by_hash(None))
     assert judged.results and name not in members
     spare = np.arange(3, dtype=np.int64) if name.endswith("i64") else b"{}"
     kept = {n: m for n, m in members.items() if n != MANIFEST}
     held = read_container(write_container(None, {**kept, name: spare}))
     with pytest.raises(ContainerError, match=name):
-        require_known(held, "test").judge(held, Effort(), hashed(None))
+        require_known(held, "test").judge(held, Effort(), problem_by_hash(None))

@@ -14,7 +14,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from shardproof.models.communication.redistribution import CommunicationPlan, Reduction, derive
+from shardproof.models.communication.resharding import CommunicationPlan, Reduction, derive
 from shardproof.models.communication.transfers import Box, Exchange, Transfer, Transfers
 from shardproof.models.layout.layout import Layout, LayoutSet, OpenDigit, axis_tables, layout_set
 from shardproof.models.layout.placement import matrices, space
@@ -22,8 +22,8 @@ from shardproof.models.problem.claims import Verdict
 from shardproof.models.program.index import Affine, Axis, Combine, access
 from shardproof.verify.plan import transfers
 from shardproof.verify.plan.boxes import Digit, volume
-from shardproof.verify.plan.communication import check_bytes, check_delivers, held, totals
-from shardproof.verify.plan.entries import movement_loads
+from shardproof.verify.plan.communication import check_bytes, check_delivers, plain_layout, totals
+from shardproof.verify.plan.entries import communication_loads
 
 SETS = [
     ((2, 4), "complete", (8, 4, 8)),
@@ -65,7 +65,7 @@ def test_derived_steps_deliver_what_they_cost(
         assert delivered.verdict is Verdict.PROVED, delivered.reason
         counted = check_bytes(plan, plan.loads(), plan.phases())
         assert counted.verdict is Verdict.PROVED, counted.reason
-        assert totals(plan) == movement_loads(held(plan.source), held(plan.target))
+        assert totals(plan) == communication_loads(plain_layout(plan.source), plain_layout(plan.target))
 
 
 @pytest.mark.parametrize("pairs", [transfers.MOST_PAIRS, 1])
@@ -76,7 +76,7 @@ def test_naive_simulation_agrees(pairs: int, monkeypatch: pytest.MonkeyPatch) ->
     a, b = layouts((2, 3), "complete,uneven", (4, 3, 4))
     for _ in range(40):
         plan = derive(a.layout(rng.randrange(len(a))), b.layout(rng.randrange(len(b))))
-        start, end = held(plan.source), held(plan.target)
+        start, end = plain_layout(plan.source), plain_layout(plan.target)
         state: list[dict[tuple[int, ...], frozenset[int]]] = [
             {e: frozenset([d]) for e in elements(box)} for d, box in enumerate(start.boxes)
         ]
@@ -104,7 +104,7 @@ def test_naive_simulation_agrees(pairs: int, monkeypatch: pytest.MonkeyPatch) ->
 def leader(device: int, digits: tuple[Digit, ...]) -> int:
     """The device of the same group whose open digits are 0."""
     for d in digits:
-        device = d.zeroed(device, (2, 3))
+        device = d.device_at_zero(device, (2, 3))
     return device
 
 
@@ -125,7 +125,7 @@ def shifted(box: Box, shape: tuple[int, ...]) -> Box | None:
 
 def spoiled(plan: CommunicationPlan, rng: random.Random) -> Iterator[tuple[str, CommunicationPlan]]:
     """(what was done, a plan that must be refuted)."""
-    boxes = held(plan.source).boxes
+    boxes = plain_layout(plan.source).boxes
     devices = len(boxes)
 
     def with_step(i: int, *steps: Reduction | Exchange) -> CommunicationPlan:
@@ -214,8 +214,8 @@ def spoiled(plan: CommunicationPlan, rng: random.Random) -> Iterator[tuple[str, 
                     yield "sender holds nothing of it", swap(replace(t, source=stranger))
                     break
             yield "wrong level", with_step(i, replace(step, level=(step.level + 1) % (len(plan.source.hierarchy) + 1)))
-    if not plan.steps and volume(held(plan.target).boxes[0]) < np.prod(plan.target.shape):
-        d = next((d for d, box in enumerate(held(plan.target).boxes) if volume(box)), None)
+    if not plan.steps and volume(plain_layout(plan.target).boxes[0]) < np.prod(plan.target.shape):
+        d = next((d for d, box in enumerate(plain_layout(plan.target).boxes) if volume(box)), None)
         if d is not None and devices > 1:
             yield (
                 "needless transfer",
@@ -223,7 +223,10 @@ def spoiled(plan: CommunicationPlan, rng: random.Random) -> Iterator[tuple[str, 
                     plan,
                     steps=(
                         Exchange(
-                            0, Transfers.of([Transfer((d + devices // 2) % devices, d, held(plan.target).boxes[d])])
+                            0,
+                            Transfers.of(
+                                [Transfer((d + devices // 2) % devices, d, plain_layout(plan.target).boxes[d])]
+                            ),
                         ),
                     ),
                 ),

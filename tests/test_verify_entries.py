@@ -18,7 +18,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from shardproof.models.communication.choices import movements, needs_copy
+from shardproof.models.communication.choices import communications, needs_copy
 from shardproof.models.cost.limits import Counter, TooLarge, check_sizes
 from shardproof.models.cost.selection import DecisionKind, Planning, build
 from shardproof.models.layout.placement import Placement, matrices, space
@@ -30,22 +30,22 @@ from shardproof.models.sources.building.builder import Builder
 from shardproof.models.sources.zoo import ZOO
 from shardproof.models.sources.zoo import build as zoo
 from shardproof.verify.plan.boxes import (
+    DeviceBoxes,
     Digit,
-    Held,
     axis_blocks,
     boxes_of,
     copy_of,
     difference,
     inside,
     open_digits,
+    reached_interval,
     read_by,
-    touched,
     volume,
     written_by,
 )
-from shardproof.verify.plan.entries import movement_entry, movement_loads, operator_entry, reduction
+from shardproof.verify.plan.entries import communication_entry, communication_loads, operator_entry, reduction
 from shardproof.verify.plan.space import check_list
-from shardproof.verify.plan.structure import Received, copied, memory_rows, moves
+from shardproof.verify.plan.structure import Received, copied_tensors, memory_rows, moves
 from shardproof.verify.plan.used_entries import Draw, Entries, wrong_sampled, wrong_structure, wrong_used
 
 
@@ -121,7 +121,7 @@ def planning(request: pytest.FixtureRequest) -> Planning:
     return build(graph, load_machine(machine), space(where), 1 << 40)
 
 
-def held(planning: Planning, vertex: int, choice: int, tensor: str, position: int | None) -> Held:
+def held(planning: Planning, vertex: int, choice: int, tensor: str, position: int | None) -> DeviceBoxes:
     decision, hierarchy = planning.decisions[vertex], planning.machine.hierarchy
     placement = decision.placement(choice)
     if decision.kind is DecisionKind.COPY:
@@ -150,7 +150,7 @@ def test_movement_entries_equal_the_tables(planning: Planning) -> None:
         size = planning.graph.tensor(route.tensor).element_bytes
         for _ in range(12):
             a, b = rng.randrange(problem.domain_size(edge.u)), rng.randrange(problem.domain_size(edge.v))
-            entry = movement_entry(
+            entry = communication_entry(
                 size,
                 held(planning, edge.u, a, route.tensor, None),
                 held(planning, edge.v, b, route.tensor, route.input_position),
@@ -259,9 +259,9 @@ def test_structure_of_the_zoo(name: str) -> None:
     planning = build(graph, load_machine("cloud-a100:2x2"), space("one-per-level"), 1 << 40)
     choices = planning.choices((0,) * len(planning.decisions))
     assert [(m.tensor, m.writer, m.reader, m.position) for m in moves(graph)] == [
-        (m.tensor, m.writer, m.reader, m.position) for m in movements(graph, (2, 2), choices)
+        (m.tensor, m.writer, m.reader, m.position) for m in communications(graph, (2, 2), choices)
     ]
-    assert set(copied(graph)) == needs_copy(graph)
+    assert set(copied_tensors(graph)) == needs_copy(graph)
     for row, usage in zip(memory_rows(graph), planning.problem.usages, strict=True):
         if isinstance(row, Received):
             vertex = planning.operators[row.reader]
@@ -279,9 +279,9 @@ def test_structure_of_the_zoo(name: str) -> None:
 NODE, BUS = Fraction(10), Fraction(100)
 
 
-def line(n: int, parts: int, hierarchy: tuple[int, ...] = (2, 4), open_: tuple[Digit, ...] = ()) -> Held:
+def line(n: int, parts: int, hierarchy: tuple[int, ...] = (2, 4), open_: tuple[Digit, ...] = ()) -> DeviceBoxes:
     """A vector of n cut into `parts` consecutive blocks over 8 devices, outermost digits first."""
-    return Held.of(
+    return DeviceBoxes.of(
         hierarchy,
         (n,),
         tuple(((d * parts // 8 * n // parts, (d * parts // 8 + 1) * n // parts),) for d in range(8)),
@@ -291,18 +291,18 @@ def line(n: int, parts: int, hierarchy: tuple[int, ...] = (2, 4), open_: tuple[D
 
 def test_loads_by_hand() -> None:
     # all-gather of 64 elements: every node lacks the other node's 32; every device lacks 56
-    assert movement_loads(line(64, 8), line(64, 1)) == ((32, 56), (1, 1))
+    assert communication_loads(line(64, 8), line(64, 1)) == ((32, 56), (1, 1))
     # inside each node only: nodes hold what they need
-    assert movement_loads(line(64, 8), line(64, 2)) == ((0, 24), (0, 1))
-    assert movement_loads(line(64, 1), line(64, 8)) == ((0, 0), (0, 0))
+    assert communication_loads(line(64, 8), line(64, 2)) == ((0, 24), (0, 1))
+    assert communication_loads(line(64, 1), line(64, 8)) == ((0, 0), (0, 0))
     digits = (Digit(0, 1, 2), Digit(1, 2, 2), Digit(1, 1, 2))
     # all-reduce of 64 over 8 = reduce-scatter: inside nodes each device receives 3 x 16, then across nodes 1 x 8 (x 4
     # devices per node); all-gather: 8 across, then 3 x 16 inside
-    assert movement_loads(line(64, 1, open_=digits), line(64, 1)) == ((2 * 4 * 8, 2 * (48 + 8)), (2, 2))
+    assert communication_loads(line(64, 1, open_=digits), line(64, 1)) == ((2 * 4 * 8, 2 * (48 + 8)), (2, 2))
     # reduce-scatter alone
-    assert movement_loads(line(64, 1, open_=digits), line(64, 8)) == ((4 * 8, 48 + 8), (1, 1))
+    assert communication_loads(line(64, 1, open_=digits), line(64, 8)) == ((4 * 8, 48 + 8), (1, 1))
     # a partial vector whose blocks are not where they are wanted: all-reduce of the blocks, then fetch
-    assert movement_loads(line(64, 2, open_=digits[1:]), line(64, 1)) == ((32, 2 * 3 * 8 + 32), (1, 3))
+    assert communication_loads(line(64, 2, open_=digits[1:]), line(64, 1)) == ((32, 2 * 3 * 8 + 32), (1, 3))
 
 
 def test_reduction_pads_tiles() -> None:
@@ -386,8 +386,8 @@ def test_touched_is_the_hull_of_all_indices(
     # the hull is taken before it is cut to the extent, as the definition says
     reached = [a * x + b * y + offset for x in range(*i) for y in range(*j)]
     low, high = (max(min(reached), 0), min(max(reached) + 1, 8)) if reached else (0, 0)
-    assert touched(index, [i, j], 8) == ((low, high) if low < high else (0, 0))
-    assert touched(Affine((("i", a),), offset, whole=True), [i], 8) == ((0, 8) if i[0] < i[1] else (0, 0))
+    assert reached_interval(index, [i, j], 8) == ((low, high) if low < high else (0, 0))
+    assert reached_interval(Affine((("i", a),), offset, whole=True), [i], 8) == ((0, 8) if i[0] < i[1] else (0, 0))
 
 
 @given(
@@ -413,7 +413,7 @@ def test_open_digits_are_primes_most_significant_first() -> None:
         tuple(d.value(device, hierarchy) for d in open_digits(((2, 6), (1, 1), (3, 2)), [0])) for device in range(72)
     }
     assert len(seen) == 12
-    assert all(Digit(1, 2, 3).value(Digit(1, 2, 3).zeroed(d, hierarchy), hierarchy) == 0 for d in range(72))
+    assert all(Digit(1, 2, 3).value(Digit(1, 2, 3).device_at_zero(d, hierarchy), hierarchy) == 0 for d in range(72))
 
 
 def test_draws_depend_on_the_seed_alone() -> None:

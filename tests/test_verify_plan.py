@@ -18,7 +18,7 @@ from shardproof.formal.planning.plan import plan_graph
 from shardproof.formal.selection.solve import solve
 from shardproof.models.communication import choices as models_choices
 from shardproof.models.communication.choices import Choices
-from shardproof.models.communication.redistribution import CommunicationPlan
+from shardproof.models.communication.resharding import CommunicationPlan
 from shardproof.models.communication.transfers import Exchange
 from shardproof.models.cost import cost, memory
 from shardproof.models.cost import structures as models_structures
@@ -34,7 +34,7 @@ from shardproof.proofs.plan.bundle import Plan, write_plan
 from shardproof.proofs.selection.certificates import SelectionCertificate
 from shardproof.verify.plan import effort
 from shardproof.verify.plan import plan as verify_plan
-from shardproof.verify.plan.boxes import Held
+from shardproof.verify.plan.boxes import DeviceBoxes
 from shardproof.verify.plan.plan import PlanCheck, check_plan
 from shardproof.verify.verdict import CheckResult
 
@@ -276,8 +276,8 @@ def test_cells_of_both_ends_of_a_movement_are_bounded() -> None:
     """
     quarters = tuple(((k, k + 1),) for k in range(4))
     whole, swapped = (((0, 4),),) * 3, (((0, 0),),) * 3
-    many = Held.of((4,), (4,), (*whole, quarters[0]))
-    few = Held.of((4,), (4,), (*swapped, ((1, 3),)))
+    many = DeviceBoxes.of((4,), (4,), (*whole, quarters[0]))
+    few = DeviceBoxes.of((4,), (4,), (*swapped, ((1, 3),)))
     assert verify_plan.cells(many, few) == 3 + 1
     assert verify_plan.cells(few, many) == 3 * 3 + 1
-    assert verify_plan.cells(many, Held.of((4,), (4,), (*swapped, quarters[0]))) == 0
+    assert verify_plan.cells(many, DeviceBoxes.of((4,), (4,), (*swapped, quarters[0]))) == 0

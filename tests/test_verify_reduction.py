@@ -74,7 +74,7 @@ def test_the_independent_replay_accepts_every_program_and_agrees_on_the_steps() 
         system = request.system()
         for program in explore(system).programs():
             mine = replay(request, program, False, False)
-            theirs = system.run(program)[1]
+            theirs = system.execute(program)[1]
             assert [(s.collective, sorted(zip(s.groups, s.rows, strict=True))) for s in mine] == [
                 (s.collective, sorted(zip(s.groups, s.rows, strict=True))) for s in theirs
             ]

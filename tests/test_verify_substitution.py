@@ -48,7 +48,7 @@ from shardproof.proofs.rewrites.judgement import (
     Zero,
 )
 from shardproof.proofs.rewrites.library import Library, encode_library, read_library, write_library
-from shardproof.verify.rewrites.facts import Rejected, check_equality, check_fact, replayed, scope_of
+from shardproof.verify.rewrites.facts import Rejected, check_equality, check_fact, replay_steps, scope_of
 from shardproof.verify.rewrites.soundness import check_substitution
 
 from .substitution_cases import mutants, node, public, rule
@@ -350,7 +350,7 @@ def test_a_guard_cannot_speak_of_a_name_that_is_bound_further_in() -> None:
     m = Monomial(1, ("u",), (Poly.of("u"), -Poly.of("u")), (Apply("f", (), (total("v", v),)),))
     for step in (Cut(v, Keep(), Keep()), Pin("u", v, (), (), Keep()), Digits("u", v + 1, (), Keep())):
         with pytest.raises(Rejected, match="not free"):
-            replayed(m, step, SCOPE, "test", 0)
+            replay_steps(m, step, SCOPE, "test", 0)
 
 
 def test_facts_need_positive_multipliers_and_existing_hypotheses() -> None:

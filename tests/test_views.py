@@ -19,25 +19,25 @@ from conformance.viewed import by_hand
 from every_field import changed
 from second_builder.description import Machine as Described
 from second_builder.description import read_machine, read_program
-from second_builder.redistribution_time import redistribution, rounded, transfer_time
+from second_builder.resharding_time import redistribution, rounded, transfer_time
 from second_builder.tables import Edge, Tables
 from second_builder.tilings import Tiling
 
 from shardproof.__main__ import run
-from shardproof.backends.execution.job import Options, prepared
+from shardproof.backends.execution.job import Options, build_program
 from shardproof.backends.execution.launch import mpi_available, run_job
 from shardproof.backends.execution.reference import random_inputs, run_graph
 from shardproof.backends.execution.run import run_virtual
 from shardproof.formal.selection.solve import solve
 from shardproof.formal.views.memory import held_bytes
-from shardproof.formal.views.problem import ViewsPlanning, build_views
+from shardproof.formal.views.problem import SubmeshPlanning, build_submesh_problem
 from shardproof.formal.views.regions import branches_of, grids, regions_of
-from shardproof.formal.views.search import Viewed, plan_views
+from shardproof.formal.views.search import SubmeshAnswer, plan_submeshes
 from shardproof.models.communication.choices import Choices, copy_layout, needs_copy, output_layout
 from shardproof.models.cost.selection import DecisionKind
 from shardproof.models.cost.selection import build as build_problem
 from shardproof.models.layout.placement import Placement, space
-from shardproof.models.layout.view import View
+from shardproof.models.layout.submesh import Submesh
 from shardproof.models.machine.machine import Machine, load_machine
 from shardproof.models.problem.claims import Verdict
 from shardproof.models.problem.selection_problem import FORBIDDEN, Vertex
@@ -49,13 +49,13 @@ from shardproof.models.text import NoAnswer
 from shardproof.models.views.regions import Region
 from shardproof.proofs.container.archive import read_container, write_container
 from shardproof.proofs.container.canonical import ContainerError, canonical
-from shardproof.proofs.views.certificate import ViewsCertificate
-from shardproof.proofs.views.file import decode_views, encode_views, write_views
+from shardproof.proofs.views.certificate import SubmeshCertificate
+from shardproof.proofs.views.file import decode_submesh_plan, encode_submesh_plan, write_submesh_plan
 from shardproof.verify.budget import Budget
 from shardproof.verify.plan.tables import CELLS
 from shardproof.verify.plan.used_entries import Entries
 from shardproof.verify.views import memory as counted
-from shardproof.verify.views.certificate import _Chosen, check_members, check_views
+from shardproof.verify.views.certificate import _Chosen, check_members, check_submesh_plan
 from shardproof.verify.views.prices import Prices
 from shardproof.verify.views.problem import rebuilt
 from shardproof.verify.views.structure import devices, parts_of
@@ -88,11 +88,11 @@ def machine_of(sizes: tuple[int, int], launch: str, memory: str) -> Machine:
     return replace(base, levels=levels, device=device)
 
 
-def found(graph: Graph, machine: Machine, regions: tuple[Region, ...] | None = None) -> Viewed:
-    return plan_views(graph, machine, space("complete"), clock=work(60.0), regions=regions)
+def found(graph: Graph, machine: Machine, regions: tuple[Region, ...] | None = None) -> SubmeshAnswer:
+    return plan_submeshes(graph, machine, space("complete"), clock=work(60.0), regions=regions)
 
 
-def part(machine: Described, view: View) -> Described:
+def part(machine: Described, view: Submesh) -> Described:
     """The machine of a view, for the second pricing."""
     shares = [
         prod((Fraction(c, h) for c, h in zip(view.counts[j + 1 :], machine.sizes[j + 1 :], strict=True)))
@@ -113,19 +113,19 @@ class Enumerated:
         self.region, self.scale = region, scale
         self.program, self.machine = read_program(graph.to_json()), read_machine(machine.to_json())
         self.whole = machine
-        self.tables: dict[View | None, Tables] = {None: Tables(self.program, self.machine, "complete", scale)}
+        self.tables: dict[Submesh | None, Tables] = {None: Tables(self.program, self.machine, "complete", scale)}
         self.branch = {n: b for b, branch in enumerate(region.branches) for phase in branch for n in phase}
 
-    def on(self, view: View | None) -> Tables:
+    def on(self, view: Submesh | None) -> Tables:
         if view not in self.tables:
             assert view is not None
             self.tables[view] = Tables(self.program, part(self.machine, view), "complete", self.scale)
         return self.tables[view]
 
-    def view_of(self, kind: str, name: str, views: tuple[View, ...] | None) -> View | None:
+    def view_of(self, kind: str, name: str, views: tuple[Submesh, ...] | None) -> Submesh | None:
         return views[self.branch[name]] if views is not None and kind == "operator" and name in self.branch else None
 
-    def embedded(self, tiling: Tiling, view: View | None) -> Tiling:
+    def embedded(self, tiling: Tiling, view: Submesh | None) -> Tiling:
         if view is None:
             return tiling
         empty = tuple((0, 0) for _ in tiling.boxes[0])
@@ -134,7 +134,7 @@ class Enumerated:
             boxes[device] = tiling.boxes[k]
         return Tiling(tuple(boxes), tiling.open)
 
-    def crossing(self, edge: Edge, u: View | None, v: View | None) -> list[list[int]]:
+    def crossing(self, edge: Edge, u: Submesh | None, v: Submesh | None) -> list[list[int]]:
         size = 4
         a = [self.embedded(t, u) for t in self.on(u).leaves(edge.source)]
         b = [self.embedded(t, v) for t in self.on(v).wants(edge.target, edge.position)]
@@ -145,11 +145,11 @@ class Enumerated:
     def least(self) -> int:
         return min(self._least(views) for views in (None, *self.region.divisions))
 
-    def _least(self, views: tuple[View, ...] | None) -> int:
+    def _least(self, views: tuple[Submesh, ...] | None) -> int:
         costs, total = self.priced(views)
         return min(total(x) for x in itertools.product(*(range(len(c)) for c in costs)))
 
-    def priced(self, views: tuple[View, ...] | None) -> tuple[list[list[int]], Callable[[tuple[int, ...]], int]]:
+    def priced(self, views: tuple[Submesh, ...] | None) -> tuple[list[list[int]], Callable[[tuple[int, ...]], int]]:
         """Costs of the choices of every vertex, and what one choice of each takes together."""
         whole = self.on(None)
         vertices = list(whole.choices)
@@ -163,7 +163,7 @@ class Enumerated:
             edges.append((i, j, view[i] if inner else None, table))
 
         def total(x: tuple[int, ...]) -> int:
-            outside, busy = 0, dict[View, int]()
+            outside, busy = 0, dict[Submesh, int]()
             for c, k, w in zip(costs, x, view, strict=True):
                 if w is None:
                     outside += c[k]
@@ -214,32 +214,32 @@ def test_cases_are_won_by_views_and_by_the_whole_machine() -> None:
 
 
 @cache
-def uno() -> Viewed:
+def uno() -> SubmeshAnswer:
     return found(build("candle-uno", batch=16, tower=2, layers=1, width=512), load_machine("cloud-a100:2x2"))
 
 
 @cache
-def dlrm() -> Viewed:
+def dlrm() -> SubmeshAnswer:
     g = build("dlrm", batch=8, tables=3, rows=20, width=4, bag=2, dense=6, bottom="8-4", top="16-8-1")
     return found(g, load_machine("cloud-a100:2x2"))
 
 
-def certificate(plan: Viewed) -> ViewsCertificate:
+def certificate(plan: SubmeshAnswer) -> SubmeshCertificate:
     made = plan.certificate()
     assert made is not None
     return made
 
 
 @pytest.mark.parametrize("plan", [uno, dlrm])
-def test_builder_and_checker_make_the_same_problem(plan: Callable[[], Viewed]) -> None:
+def test_builder_and_checker_make_the_same_problem(plan: Callable[[], SubmeshAnswer]) -> None:
     made = plan().planning
     entries = Entries(made.planning)
     again = rebuilt(entries, made.regions, parts_of(entries, made.regions))
     assert again.sha256() == made.problem.sha256()
 
 
-def reasons(c: ViewsCertificate) -> str:
-    return " ".join(r.reason for r in check_views(c, "seed", 100, CELLS) if r.verdict is not Verdict.PROVED)
+def reasons(c: SubmeshCertificate) -> str:
+    return " ".join(r.reason for r in check_submesh_plan(c, "seed", 100, CELLS) if r.verdict is not Verdict.PROVED)
 
 
 def test_towers_win_by_proof_and_the_checker_agrees() -> None:
@@ -247,7 +247,7 @@ def test_towers_win_by_proof_and_the_checker_agrees() -> None:
     c = certificate(plan)
     assert plan.plain.status.value == "optimal"
     assert plan.answer.cost < plan.plain.lower_bound  # type: ignore[operator]
-    _, results = check_members(read_container(write_views(None, c)), 100, CELLS)
+    _, results = check_members(read_container(write_submesh_plan(None, c)), 100, CELLS)
     assert [r.kind for r in results] == ["Views", "Optimal", "Space", "Entries", "Delivers"]
     assert {r.verdict for r in results} == {Verdict.PROVED}
     assert any(a.startswith("views(1 regions") for a in results[0].assumptions)
@@ -256,12 +256,12 @@ def test_towers_win_by_proof_and_the_checker_agrees() -> None:
 
 def test_files_are_read_as_they_were_written() -> None:
     c = certificate(uno())
-    again = decode_views(read_container(write_views(None, c)))
+    again = decode_submesh_plan(read_container(write_submesh_plan(None, c)))
     assert (again.regions, again.choices, again.space) == (c.regions, c.choices, c.space)
-    assert write_views(None, again) == write_views(None, c)
+    assert write_submesh_plan(None, again) == write_submesh_plan(None, c)
 
 
-def on_views(planning: ViewsPlanning, seed: int) -> Choices:
+def on_views(planning: SubmeshPlanning, seed: int) -> Choices:
     """Choices at random with every region on views."""
     rng = np.random.default_rng(seed)
     vertices = []
@@ -277,7 +277,9 @@ def on_views(planning: ViewsPlanning, seed: int) -> Choices:
 
 @pytest.mark.parametrize("seed", [0, *(pytest.param(k, marks=pytest.mark.slow) for k in (1, 2))])
 @pytest.mark.parametrize("plan", [uno, dlrm])
-def test_ranks_outside_of_a_view_hold_nothing_and_the_numbers_are_right(plan: Callable[[], Viewed], seed: int) -> None:
+def test_ranks_outside_of_a_view_hold_nothing_and_the_numbers_are_right(
+    plan: Callable[[], SubmeshAnswer], seed: int
+) -> None:
     made = plan().planning
     graph, hierarchy = made.planning.graph, made.planning.machine.hierarchy
     choices = on_views(made, seed)
@@ -285,7 +287,7 @@ def test_ranks_outside_of_a_view_hold_nothing_and_the_numbers_are_right(plan: Ca
     inputs = random_inputs(graph, seed, "float64")
     wanted = run_graph(graph, inputs)
     for options in (Options(), Options(fuse=False, overlap=False)):
-        program = prepared(graph, hierarchy, choices, options)
+        program = build_program(graph, hierarchy, choices, options)
         result = run_virtual(program, inputs, np, 60.0)
         for name in graph.results:
             np.testing.assert_allclose(result.outputs[name], wanted[name], rtol=1e-12, atol=1e-12)
@@ -338,7 +340,7 @@ def test_ranks_outside_of_a_view_run_what_looks_at_whole_axes(build_graph: Calla
     for seed in range(3):
         for options in (Options(), Options(fuse=False, overlap=False)):
             choices = on_views(made, seed)
-            result = run_virtual(prepared(graph, (2, 2), choices, options), inputs, np, 60.0)
+            result = run_virtual(build_program(graph, (2, 2), choices, options), inputs, np, 60.0)
             np.testing.assert_allclose(result.outputs["join"], wanted["join"], rtol=1e-12, atol=1e-12)
 
 
@@ -358,7 +360,7 @@ def test_prices_of_views_are_those_of_the_second_builder() -> None:
     graph, machine = fork(True, 2), machine_of((2, 2), "1e-6", "1e10")
     planning = build_problem(graph, machine, space("complete"), None)
     regions = regions_of(planning, branches_of(graph))
-    made = build_views(planning, regions)
+    made = build_submesh_problem(planning, regions)
     second = Enumerated(graph, machine, regions[0], planning.problem.scale)
     for row in made.groups[0]:
         for _, group in row:
@@ -376,9 +378,9 @@ def test_prices_of_views_are_those_of_the_second_builder() -> None:
 
 
 @pytest.mark.parametrize(
-    "views", [(View((0, 0), (1, 2)), View((1, 0), (1, 2))), (View((0, 0), (2, 1)), View((0, 1), (2, 1)))]
+    "views", [(Submesh((0, 0), (1, 2)), Submesh((1, 0), (1, 2))), (Submesh((0, 0), (2, 1)), Submesh((0, 1), (2, 1)))]
 )
-def test_the_time_of_any_choices_is_that_of_the_second_builder(views: tuple[View, View]) -> None:
+def test_the_time_of_any_choices_is_that_of_the_second_builder(views: tuple[Submesh, Submesh]) -> None:
     """Chains on views of several devices, placed at random: what moves inside of a view, too."""
     graph, machine = fork(True, 2), machine_of((2, 2), "1e-6", "1e10")
     region = Region(((("left0", "left1"),), (("right0", "right1"),)), (views,))
@@ -419,36 +421,36 @@ def test_divisions_are_disjoint_and_aligned() -> None:
             assert len(every) == len(set(every))
 
 
-def _sibling(view: View | None) -> View:
+def _sibling(view: Submesh | None) -> Submesh:
     """A view of the same size on 2x2."""
     assert view is not None
     starts = tuple((s + c) % 2 if c == 1 else s for s, c in zip(view.starts, view.counts, strict=True))
-    return View(starts, view.counts)
+    return Submesh(starts, view.counts)
 
 
-Change = Callable[[ViewsCertificate], ViewsCertificate]
+Change = Callable[[SubmeshCertificate], SubmeshCertificate]
 
 
-def _choice(c: ViewsCertificate, k: int, **fields: object) -> ViewsCertificate:
+def _choice(c: SubmeshCertificate, k: int, **fields: object) -> SubmeshCertificate:
     name, p = c.choices.operators[k]
     items = list(c.choices.operators)
     items[k] = name, replace(p, **fields)  # type: ignore[arg-type]
     return replace(c, choices=replace(c.choices, operators=tuple(items)))
 
 
-def _region(c: ViewsCertificate, **fields: object) -> ViewsCertificate:
+def _region(c: SubmeshCertificate, **fields: object) -> SubmeshCertificate:
     return replace(c, regions=(replace(c.regions[0], **fields), *c.regions[1:]))  # type: ignore[arg-type]
 
 
-def _branches(c: ViewsCertificate) -> tuple[tuple[tuple[str, ...], ...], ...]:
+def _branches(c: SubmeshCertificate) -> tuple[tuple[tuple[str, ...], ...], ...]:
     return c.regions[0].branches
 
 
 MUTANTS: dict[str, tuple[str, Change]] = {
     "an operator of a branch on the whole machine": ("outside the space", lambda c: _choice(c, 0, view=None)),
     "another view": ("is on two views", lambda c: _choice(c, 0, view=_sibling(c.choices.operators[0][1].view))),
-    "a view of nothing": ("no aligned part", lambda c: _choice(c, 0, view=View((0, 0), (1, 3)))),
-    "a view outside": ("belongs to no branch", lambda c: _choice(c, -1, view=View((0, 0), (2, 2)))),
+    "a view of nothing": ("no aligned part", lambda c: _choice(c, 0, view=Submesh((0, 0), (1, 3)))),
+    "a view outside": ("belongs to no branch", lambda c: _choice(c, -1, view=Submesh((0, 0), (2, 2)))),
     "a matrix that is none": ("outside the space", lambda c: _choice(c, 0, matrix=((3, 1),) * 4)),
     "a cheaper claim": (
         "the claim says",
@@ -462,11 +464,11 @@ MUTANTS: dict[str, tuple[str, Change]] = {
     ),
     "views that meet": (
         "share devices",
-        lambda c: _region(c, divisions=((View((0, 0), (2, 2)), *c.regions[0].divisions[0][1:]),)),
+        lambda c: _region(c, divisions=((Submesh((0, 0), (2, 2)), *c.regions[0].divisions[0][1:]),)),
     ),
     "a view that is not aligned": (
         "no aligned part",
-        lambda c: _region(c, divisions=((View((1, 0), (2, 2)), *c.regions[0].divisions[0][1:]),)),
+        lambda c: _region(c, divisions=((Submesh((1, 0), (2, 2)), *c.regions[0].divisions[0][1:]),)),
     ),
     "a branch torn apart": (
         "moves from one branch",
@@ -522,7 +524,7 @@ def test_a_join_inside_a_branch_would_wait_for_itself() -> None:
     "field", ["format", "regions", "space", "operators", "graph_sha256", "machine_sha256", "copies"]
 )
 def test_every_field_is_looked_at(field: str) -> None:
-    members = encode_views(certificate(uno()))
+    members = encode_submesh_plan(certificate(uno()))
     head = json.loads(members["views.json"])
     head[field] = {"format": "x", "space": "x"}.get(field, [] if isinstance(head[field], list) else "0" * 64)
     data = write_container(None, {**members, "views.json": canonical(head)})
@@ -540,8 +542,8 @@ def test_every_field_of_regions_and_choices(launch: str) -> None:
     mutants += [(f"choices{place}", replace(c, choices=other)) for place, other in changed(c.choices)]
     assert len(mutants) > 60
     for place, mutant in mutants:
-        data = write_views(None, mutant)
-        assert data != write_views(None, c), place
+        data = write_submesh_plan(None, mutant)
+        assert data != write_submesh_plan(None, c), place
         assert reasons_of(data), place
 
 
@@ -587,14 +589,14 @@ def in_order(graph: Graph, machine: Machine, choices: Choices) -> int:
 
 @pytest.mark.parametrize("seed", range(4))
 @pytest.mark.parametrize("plan", [uno, dlrm])
-def test_memory_is_counted_twice_alike_and_nothing_is_left_out(plan: Callable[[], Viewed], seed: int) -> None:
+def test_memory_is_counted_twice_alike_and_nothing_is_left_out(plan: Callable[[], SubmeshAnswer], seed: int) -> None:
     planning = plan().planning
     choices, p = on_views(planning, seed), planning.planning
     held = held_bytes(p.graph, p.machine, planning.regions, choices)
     placements = [*dict(choices.operators).values(), *dict(choices.copies).values()]
     of = dict(zip([*p.operators.values(), *p.copies.values()], placements, strict=True))
-    entries = Entries(p, Budget.asked())
-    assert held == counted.held(entries, planning.regions, [of[v] for v in range(len(p.decisions))])
+    entries = Entries(p, Budget.with_large())
+    assert held == counted.peak_memory(entries, planning.regions, [of[v] for v in range(len(p.decisions))])
     assert held >= in_order(p.graph, p.machine, choices) > 0
 
 
@@ -605,9 +607,9 @@ def test_a_limit_is_kept_to_the_byte() -> None:
     with pytest.raises(NoAnswer, match="the fastest plan on submeshes holds"):
         uno().certificate(held - 1)
     exact = replace(c, memory=held)
-    assert reasons(exact) == "" and reasons_of(write_views(None, exact)) == ""
+    assert reasons(exact) == "" and reasons_of(write_submesh_plan(None, exact)) == ""
     assert f"the plan holds {held} bytes on a device" in reasons(replace(c, memory=held - 1))
-    flags = check_views(exact, "seed", 100, CELLS)[0].assumptions
+    flags = check_submesh_plan(exact, "seed", 100, CELLS)[0].assumptions
     assert "no-memory-limit" not in flags and "every-operand-received" in flags
 
 

@@ -8,13 +8,13 @@ from dataclasses import replace
 import pytest
 from test_views import _choice, certificate, fork, found, machine_of, reasons, uno
 
-from shardproof.formal.views.problem import build_views
+from shardproof.formal.views.problem import build_submesh_problem
 from shardproof.models.communication.choices import copy_layout
-from shardproof.models.communication.redistribution import derive
+from shardproof.models.communication.resharding import derive
 from shardproof.models.cost.selection import Planning
 from shardproof.models.cost.selection import build as build_problem
 from shardproof.models.layout.placement import Placement, space
-from shardproof.models.layout.view import View
+from shardproof.models.layout.submesh import Submesh
 from shardproof.models.machine.machine import Machine, load_machine
 from shardproof.models.problem.claims import LowerBound, Optimal
 from shardproof.models.problem.selection_problem import FORBIDDEN, SelectionProblem
@@ -22,12 +22,12 @@ from shardproof.models.program.graph import Graph
 from shardproof.models.sources.building.builder import Builder
 from shardproof.models.views.regions import Branch, Region
 from shardproof.proofs.container.canonical import ContainerError
-from shardproof.proofs.views.certificate import ViewsCertificate
-from shardproof.proofs.views.file import decode_views, encode_views
+from shardproof.proofs.views.certificate import SubmeshCertificate
+from shardproof.proofs.views.file import decode_submesh_plan, encode_submesh_plan
 from shardproof.verify.plan.used_entries import Entries
 from shardproof.verify.views import certificate as checker
 from shardproof.verify.views import prices, problem
-from shardproof.verify.views.certificate import check_views
+from shardproof.verify.views.certificate import check_submesh_plan
 from shardproof.verify.views.prices import part_of
 from shardproof.verify.views.problem import rebuilt
 from shardproof.verify.views.structure import parts_of, wrong_divisions
@@ -62,18 +62,18 @@ def test_layouts_on_a_view_are_those_of_the_axes_that_may_be_split(first: str) -
 @pytest.mark.parametrize(
     ("view", "said"),
     [
-        (View((), ()), "0 starts and 0 counts for 2 levels"),
-        (View((0,) * 30, (720,) * 30), "30 starts and 30 counts"),
-        (View((0, 0), (720720, 720720)), "no aligned part of 2"),
-        (View((2, 0), (1, 2)), "no aligned part of 2"),
+        (Submesh((), ()), "0 starts and 0 counts for 2 levels"),
+        (Submesh((0,) * 30, (720,) * 30), "30 starts and 30 counts"),
+        (Submesh((0, 0), (720720, 720720)), "no aligned part of 2"),
+        (Submesh((2, 0), (1, 2)), "no aligned part of 2"),
     ],
 )
-def test_placements_are_listed_on_views_of_the_machine_alone(view: View, said: str) -> None:
+def test_placements_are_listed_on_views_of_the_machine_alone(view: Submesh, said: str) -> None:
     """A placement of one byte per level would else have the checker list all placements of 2^20 devices per level."""
     assert said in reasons(_choice(certificate(uno()), 0, view=view))
 
 
-HALVES = (View((0, 0), (1, 1)), View((0, 1), (1, 1)))
+HALVES = (Submesh((0, 0), (1, 1)), Submesh((0, 1), (1, 1)))
 TEXT = "b n, b n -> b n"
 
 
@@ -164,25 +164,29 @@ def mixed() -> Machine:
     return replace(base, others=(replace(base.device, name="other", blocks=(0,)),))
 
 
-NO_DIVISIONS: dict[str, tuple[Machine, tuple[tuple[View, View], ...], str]] = {
-    "several classes of devices": (mixed(), ((View((0, 0), (1, 2)), View((1, 0), (1, 2))),), "several classes"),
+NO_DIVISIONS: dict[str, tuple[Machine, tuple[tuple[Submesh, Submesh], ...], str]] = {
+    "several classes of devices": (mixed(), ((Submesh((0, 0), (1, 2)), Submesh((1, 0), (1, 2))),), "several classes"),
     "links whose collectives were measured whole": (
         load_machine("dgx-h100:2x2"),
-        ((View((0, 0), (2, 1)), View((0, 1), (2, 1))),),
+        ((Submesh((0, 0), (2, 1)), Submesh((0, 1), (2, 1))),),
         "measured whole",
     ),
     "one division twice": (load_machine("cloud-a100:1x2"), (HALVES, HALVES), "listed twice"),
-    "a count that divides nothing": (load_machine("cloud-a100:1x4"), ((View((0, 0), (1, 3)),) * 2,), "no aligned part"),
-    "a start between two views": (load_machine("cloud-a100:1x4"), ((View((0, 1), (1, 2)),) * 2,), "no aligned part"),
-    "a start behind the end": (load_machine("cloud-a100:1x4"), ((View((0, 4), (1, 2)),) * 2,), "no aligned part"),
+    "a count that divides nothing": (
+        load_machine("cloud-a100:1x4"),
+        ((Submesh((0, 0), (1, 3)),) * 2,),
+        "no aligned part",
+    ),
+    "a start between two views": (load_machine("cloud-a100:1x4"), ((Submesh((0, 1), (1, 2)),) * 2,), "no aligned part"),
+    "a start behind the end": (load_machine("cloud-a100:1x4"), ((Submesh((0, 4), (1, 2)),) * 2,), "no aligned part"),
     "a view in another": (
         load_machine("cloud-a100:1x4"),
-        ((View((0, 2), (1, 2)), View((0, 3), (1, 1))),),
+        ((Submesh((0, 2), (1, 2)), Submesh((0, 3), (1, 1))),),
         "share devices",
     ),
     "views that cross": (
         load_machine("cloud-a100:2x2"),
-        ((View((0, 1), (2, 1)), View((1, 0), (1, 2))),),
+        ((Submesh((0, 1), (2, 1)), Submesh((1, 0), (1, 2))),),
         "share devices",
     ),
 }
@@ -195,7 +199,7 @@ def test_divisions_that_are_none(name: str) -> None:
 
 
 def test_views_that_are_neighbours_are_a_division() -> None:
-    crossing = ((View((0, 0), (2, 1)), View((0, 1), (2, 1))), (View((0, 0), (1, 1)), View((1, 0), (1, 2))))
+    crossing = ((Submesh((0, 0), (2, 1)), Submesh((0, 1), (2, 1))), (Submesh((0, 0), (1, 1)), Submesh((1, 0), (1, 2))))
     assert wrong_divisions(load_machine("cloud-a100:2x2"), [Region(((("left",),), (("right",),)), crossing)]) == ""
 
 
@@ -252,21 +256,21 @@ def test_an_inner_copy_has_the_view_of_its_branch() -> None:
         assert "outside the space" in reasons(moved) if view is None else "is on two views" in reasons(moved)
 
 
-def settled() -> ViewsCertificate:
+def settled() -> SubmeshCertificate:
     """Two chains, beside each other on two devices."""
     c = certificate(found(chains(), machine_of((1, 2), "1e-4", "1e9")))
     assert [p.view for _, p in c.choices.operators if p.view is not None]
     return c
 
 
-def on(c: ViewsCertificate, views: dict[str, View]) -> ViewsCertificate:
+def on(c: SubmeshCertificate, views: dict[str, Submesh]) -> SubmeshCertificate:
     """Branches on other views of the same size."""
     items = tuple((n, replace(p, view=views.get(n.split(".")[0], p.view))) for n, p in c.choices.operators)
     return replace(c, choices=replace(c.choices, operators=items))
 
 
 @pytest.mark.parametrize("views", [(HALVES[0], HALVES[0]), (HALVES[1], HALVES[0])])
-def test_views_that_no_division_gives_are_refuted(views: tuple[View, View]) -> None:
+def test_views_that_no_division_gives_are_refuted(views: tuple[Submesh, Submesh]) -> None:
     c = on(settled(), {"left": views[0], "right": views[1]})
     assert "none of its divisions" in reasons(replace(c, regions=(replace(c.regions[0], divisions=(HALVES,)),)))
 
@@ -321,7 +325,7 @@ def test_branches_have_one_phase_or_two_all_of_them(phases: Branch) -> None:
     several = len(phases) > 1
     branches = tuple((*branch, *phases) if several or not b else branch for b, branch in enumerate(region.branches))
     with pytest.raises(ContainerError, match="all of one phase or all of two"):
-        decode_views(encode_views(replace(c, regions=(replace(region, branches=branches),))))
+        decode_submesh_plan(encode_submesh_plan(replace(c, regions=(replace(region, branches=branches),))))
 
 
 @pytest.mark.parametrize(
@@ -333,7 +337,7 @@ def test_views_of_one_division_share_a_link_by_its_devices(counts: tuple[int, ..
     machine = load_machine("cloud-a100:2x2")
     three = replace(machine, levels=(machine.levels[0], *machine.levels))
     three = replace(three, levels=tuple(replace(level, size=2) for level in three.levels))
-    found = part_of(three, View((0, 0, 0), counts))
+    found = part_of(three, Submesh((0, 0, 0), counts))
     outermost = next(j for j, n in enumerate(counts) if n > 1)
     assert found.levels[outermost].bandwidth * shares[1] == three.levels[outermost].bandwidth * shares[0]
     assert found.hierarchy == counts
@@ -344,9 +348,11 @@ def test_branches_across_all_nodes_are_priced_at_their_part_of_the_network() -> 
     from halves.
     """
     graph, machine = fork(True, 2), machine_of((2, 2), "1e-6", "1e10")
-    across = Region(((("left0", "left1"),), (("right0", "right1"),)), ((View((0, 0), (2, 1)), View((0, 1), (2, 1))),))
+    across = Region(
+        ((("left0", "left1"),), (("right0", "right1"),)), ((Submesh((0, 0), (2, 1)), Submesh((0, 1), (2, 1))),)
+    )
     planning = build_problem(graph, machine, space("complete"), None)
-    made = build_views(planning, (across,))
+    made = build_submesh_problem(planning, (across,))
     entries = Entries(planning)
     parts = parts_of(entries, (across,))
     again = rebuilt(entries, (across,), parts)
@@ -354,7 +360,7 @@ def test_branches_across_all_nodes_are_priced_at_their_part_of_the_network() -> 
     assert "shared-links-divided" in again.assumptions
     inner = parts.inner[0, 0]
     assert inner
-    alone = (machine.levels[0].bandwidth, part_of(machine, View((0, 0), (2, 1))).levels[0].bandwidth)
+    alone = (machine.levels[0].bandwidth, part_of(machine, Submesh((0, 0), (2, 1))).levels[0].bandwidth)
     assert alone[0] == 2 * alone[1]
 
 
@@ -372,7 +378,7 @@ def test_what_is_too_large_to_be_checked_is_said(name: str, monkeypatch: pytest.
     c = certificate(uno())
     monkeypatch.setattr(module, limit, 1)
     with pytest.raises(ContainerError, match=said):
-        check_views(c, "seed", 1, 1)
+        check_submesh_plan(c, "seed", 1, 1)
 
 
 def outside() -> Graph:
@@ -415,7 +421,7 @@ Built = Callable[[SelectionProblem], SelectionProblem]
 
 
 def longer(p: SelectionProblem) -> SelectionProblem:
-    """The first redistribution that takes time takes a unit more."""
+    """The first resharding that takes time takes a unit more."""
     n = next(n for n, t in enumerate(p.tables) if ((t > 0) & (t < FORBIDDEN)).any())
     table = p.tables[n].copy()
     table[(table > 0) & (table < FORBIDDEN)] += 1
@@ -425,7 +431,7 @@ def longer(p: SelectionProblem) -> SelectionProblem:
 WRONG: dict[str, tuple[str, Built]] = {
     "an edge less": ("edge", lambda p: replace(p, edges=p.edges[:-1])),
     "an assumption less": ("assum", lambda p: replace(p, assumptions=p.assumptions[1:])),
-    "a longer redistribution": ("", longer),
+    "a longer resharding": ("", longer),
 }
 
 

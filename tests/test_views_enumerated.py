@@ -15,9 +15,9 @@ from budgets import work
 from second_builder.tables import Vertex
 from test_views import Enumerated, certificate, machine_of, reasons
 
-from shardproof.formal.views.search import Viewed, plan_views
+from shardproof.formal.views.search import SubmeshAnswer, plan_submeshes
 from shardproof.models.layout.placement import space
-from shardproof.models.layout.view import View
+from shardproof.models.layout.submesh import Submesh
 from shardproof.models.machine.machine import Machine
 from shardproof.models.program.graph import Graph
 from shardproof.models.sources.building.builder import Builder
@@ -26,9 +26,9 @@ from shardproof.verify.plan.used_entries import Entries
 from shardproof.verify.views.problem import rebuilt
 from shardproof.verify.views.structure import parts_of
 
-Ways = tuple[tuple[View, ...] | None, ...]
+Ways = tuple[tuple[Submesh, ...] | None, ...]
 """Of every region, a division, or None: the whole machine."""
-Slot = tuple[int, int, View]
+Slot = tuple[int, int, Submesh]
 """Region, phase and view."""
 
 
@@ -60,9 +60,9 @@ class Every(Enumerated):
         """The least time under every division of every region."""
         return {ways: self.under(ways) for ways in itertools.product(*((None, *r.divisions) for r in self.regions))}
 
-    def views(self, ways: Ways) -> list[View | None]:
+    def views(self, ways: Ways) -> list[Submesh | None]:
         """The view of every vertex."""
-        found: list[View | None] = []
+        found: list[Submesh | None] = []
         for v in self.on(None).choices:
             r, b = self.place.get(v, (-1, -1))
             division = None if r < 0 else ways[r]
@@ -117,10 +117,10 @@ def _together(spent: dict[Slot | None, Any], largest: Callable[[Any, Any], Any],
     return sum(slowest.values(), spent.get(None, nothing))
 
 
-HALVES = View((0, 0), (1, 2)), View((0, 2), (1, 2))
-ONES = tuple(View((0, k), (1, 1)) for k in range(4))
-ACROSS = View((0, 0), (2, 1)), View((0, 1), (2, 1))
-NODES = View((0, 0), (1, 2)), View((1, 0), (1, 2))
+HALVES = Submesh((0, 0), (1, 2)), Submesh((0, 2), (1, 2))
+ONES = tuple(Submesh((0, k), (1, 1)) for k in range(4))
+ACROSS = Submesh((0, 0), (2, 1)), Submesh((0, 1), (2, 1))
+NODES = Submesh((0, 0), (1, 2)), Submesh((1, 0), (1, 2))
 
 
 Branches = tuple[tuple[tuple[tuple[str, ...], ...], ...], ...]
@@ -160,8 +160,8 @@ def row() -> tuple[Graph, Branches]:
     return g.build(out), tuple(tuple(((f"{n}.0",),) for n in names) for names in (("a", "b"), ("c", "d")))
 
 
-def planned(graph: Graph, machine: Machine, regions: tuple[Region, ...]) -> Viewed:
-    return plan_views(graph, machine, space("complete"), clock=work(60.0), regions=regions)
+def planned(graph: Graph, machine: Machine, regions: tuple[Region, ...]) -> SubmeshAnswer:
+    return plan_submeshes(graph, machine, space("complete"), clock=work(60.0), regions=regions)
 
 
 def compared(graph: Graph, machine: Machine, regions: tuple[Region, ...]) -> Ways:

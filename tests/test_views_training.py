@@ -15,26 +15,26 @@ from test_views import certificate, fork, found, machine_of, on_views, reasons
 from test_views_enumerated import ACROSS, HALVES, ONES, SPEEDS, Every, compared, planned, step
 
 from shardproof.__main__ import run
-from shardproof.backends.execution.job import Options, prepared
+from shardproof.backends.execution.job import Options, build_program
 from shardproof.backends.execution.launch import mpi_available, run_job
 from shardproof.backends.execution.reference import random_inputs, run_graph
 from shardproof.backends.execution.run import run_virtual
 from shardproof.formal.views import fronts as searched
 from shardproof.formal.views.backward import runs, tied
 from shardproof.formal.views.regions import branches_of, regions_of
-from shardproof.formal.views.search import Viewed
+from shardproof.formal.views.search import SubmeshAnswer
 from shardproof.models.cost.limits import TooLarge
 from shardproof.models.cost.selection import DecisionKind
 from shardproof.models.cost.selection import build as build_problem
 from shardproof.models.layout.placement import Placement, space
-from shardproof.models.layout.view import View
+from shardproof.models.layout.submesh import Submesh
 from shardproof.models.program.graph import Graph
 from shardproof.models.sources.building.builder import Builder
 from shardproof.models.sources.training import build_step
 from shardproof.models.sources.zoo import build
 from shardproof.models.views.regions import Region
 from shardproof.proofs.container.canonical import ContainerError
-from shardproof.proofs.views.certificate import ViewsCertificate
+from shardproof.proofs.views.certificate import SubmeshCertificate
 from shardproof.verify.plan.used_entries import Entries
 from shardproof.verify.views import trades
 from shardproof.verify.views.certificate import _Chosen
@@ -45,7 +45,7 @@ from shardproof.verify.views.structure import parts_of
 Names = tuple[str, ...]
 
 
-def both(graph_of: tuple[int, int], divisions: tuple[tuple[View, ...], ...]) -> tuple[Graph, Region]:
+def both(graph_of: tuple[int, int], divisions: tuple[tuple[Submesh, ...], ...]) -> tuple[Graph, Region]:
     """A step by hand, whose branches have a forward and a backward operator."""
     graph, (ahead, back) = step(graph_of)
     return graph, Region(tuple((a[0], b[0]) for a, b in zip(ahead, back, strict=True)), divisions)
@@ -53,7 +53,9 @@ def both(graph_of: tuple[int, int], divisions: tuple[tuple[View, ...], ...]) -> 
 
 @pytest.mark.parametrize("divisions", [(HALVES, ONES[1:3]), ((HALVES[1],) * 2, HALVES)])
 @pytest.mark.parametrize(("launch", "memory"), SPEEDS)
-def test_the_optimum_is_that_of_all_choices(divisions: tuple[tuple[View, ...], ...], launch: str, memory: str) -> None:
+def test_the_optimum_is_that_of_all_choices(
+    divisions: tuple[tuple[Submesh, ...], ...], launch: str, memory: str
+) -> None:
     graph, region = both((1024, 1024), divisions)
     compared(graph, machine_of((1, 4), launch, memory), (region,))
 
@@ -105,19 +107,19 @@ def test_both_phases_count_once_and_share_their_views() -> None:
 
 
 @cache
-def towers() -> Viewed:
+def towers() -> SubmeshAnswer:
     forward = build("candle-uno", batch=16, tower=2, layers=1, width=64, features_percent=2)
     return found(build_step(forward, "sgd").graph, machine_of((2, 2), "1e-5", "1e11"))
 
 
 @cache
-def tables() -> Viewed:
+def tables() -> SubmeshAnswer:
     g = build("dlrm", batch=8, tables=3, rows=20, width=4, bag=2, dense=6, bottom="8-4", top="16-8-1")
     return found(build_step(g, "sgd").graph, machine_of((2, 2), "1e-5", "1e11"))
 
 
 @cache
-def forked() -> Viewed:
+def forked() -> SubmeshAnswer:
     """Two branches of two products each, from one input."""
     return found(build_step(fork(True, 2), "adam").graph, machine_of((2, 2), "1e-5", "1e11"))
 
@@ -126,7 +128,7 @@ STEPS = [towers, tables, forked]
 
 
 @pytest.mark.parametrize("plan", STEPS)
-def test_builder_and_checker_make_the_same_problem(plan: Callable[[], Viewed]) -> None:
+def test_builder_and_checker_make_the_same_problem(plan: Callable[[], SubmeshAnswer]) -> None:
     made = plan().planning
     assert all(region.phases == 2 for region in made.regions)
     entries = Entries(made.planning)
@@ -135,13 +137,13 @@ def test_builder_and_checker_make_the_same_problem(plan: Callable[[], Viewed]) -
 
 
 @pytest.mark.parametrize("plan", [towers, forked])
-def test_steps_win_by_proof(plan: Callable[[], Viewed]) -> None:
+def test_steps_win_by_proof(plan: Callable[[], SubmeshAnswer]) -> None:
     assert plan().answer.cost == plan().answer.lower_bound
     assert plan().answer.cost < plan().plain.lower_bound  # type: ignore[operator]
 
 
 @pytest.mark.parametrize("plan", [tables, forked])
-def test_the_time_of_any_choices_is_that_of_the_second_builder(plan: Callable[[], Viewed]) -> None:
+def test_the_time_of_any_choices_is_that_of_the_second_builder(plan: Callable[[], SubmeshAnswer]) -> None:
     c = certificate(plan())
     made = plan().planning.planning
     entries, rng = Entries(made), np.random.default_rng(0)
@@ -209,7 +211,10 @@ def test_search_and_checker_keep_all_trades_and_no_other() -> None:
             (label, pair) for label, pairs in listed(ends, classes, costs, phase, links).items() for pair in pairs
         ]
         mine = searched.front_tables(vertices, ends, costs, phase, links)
-        for labels, times in (mine.labels(classes), trades.traded(vertices, ends, classes, costs, phase, links)):
+        for labels, times in (
+            mine.labels(classes),
+            trades.tradeoff_labels(vertices, ends, classes, costs, phase, links),
+        ):
             assert list(zip(labels, times, strict=True)) == wanted
         several += len(wanted) > len({label for label, _ in wanted})
         for label, pair in wanted:
@@ -232,12 +237,14 @@ def test_too_many_trades_are_said(monkeypatch: pytest.MonkeyPatch) -> None:
         with monkeypatch.context() as m:
             m.setattr(trades, limit, 4)
             with pytest.raises(ContainerError, match=said):
-                trades.traded(vertices, [0, 5], [np.arange(costs[v].size) for v in (0, 5)], costs, phase, links)
+                trades.tradeoff_labels(
+                    vertices, [0, 5], [np.arange(costs[v].size) for v in (0, 5)], costs, phase, links
+                )
 
 
 @pytest.mark.parametrize("seed", range(2))
 @pytest.mark.parametrize("plan", STEPS)
-def test_ranks_train_on_their_views(plan: Callable[[], Viewed], seed: int) -> None:
+def test_ranks_train_on_their_views(plan: Callable[[], SubmeshAnswer], seed: int) -> None:
     """Loss and next values of all weights and moments are those of one process; ranks outside of a view hold nothing."""
     made = plan().planning
     graph, hierarchy = made.planning.graph, made.planning.machine.hierarchy
@@ -247,7 +254,7 @@ def test_ranks_train_on_their_views(plan: Callable[[], Viewed], seed: int) -> No
     inputs = random_inputs(graph, seed, "float64")
     wanted = run_graph(graph, inputs)
     for options in (Options(), Options(fuse=False, overlap=False)):
-        result = run_virtual(prepared(graph, hierarchy, choices, options), inputs, np, 60.0)
+        result = run_virtual(build_program(graph, hierarchy, choices, options), inputs, np, 60.0)
         for name in graph.results:
             np.testing.assert_allclose(result.outputs[name], wanted[name], rtol=1e-10, atol=1e-12)
         assert all(t.fits for t in result.traffic)
@@ -331,7 +338,7 @@ PHASES: dict[str, tuple[tuple[tuple[Names, ...], ...], str]] = {
 
 
 @cache
-def by_hand() -> ViewsCertificate:
+def by_hand() -> SubmeshCertificate:
     graph, region = both((1024, 1024), (HALVES,))
     return certificate(planned(graph, machine_of((1, 4), "1e-4", "1e11"), (region,)))
 

@@ -89,7 +89,7 @@ def test_builder_and_checker_draw_one_line(name: str, machine: str, target: str)
         pytest.skip("four seconds, and nothing that the others do not have")
     graph, target_machine, where = GRAPHS[name](), machine_of(machine), space(f"complete,{target}")
     ours = build(graph, target_machine, where).problem
-    theirs = restrict(build(graph, target_machine, where.unrestricted), where, None).problem
+    theirs = restrict(build(graph, target_machine, where.without_vocabulary), where, None).problem
     for v, (a, b) in enumerate(zip(ours.vertices, theirs.vertices, strict=True)):
         assert np.array_equal(a.cost, b.cost), (v, a.name)
     assert ours.sha256() == theirs.sha256()
@@ -147,7 +147,7 @@ def test_a_space_has_one_vocabulary_and_even_blocks() -> None:
     for name in ("complete,uneven,dtensor", "complete,dtensor,jax", "complete,tensorflow"):
         with pytest.raises(SpaceError, match="choose one of"):
             space(name)
-    assert space("one-per-level,jax").unrestricted.name == "one-per-level"
+    assert space("one-per-level,jax").without_vocabulary.name == "one-per-level"
 
 
 @pytest.fixture(scope="module")

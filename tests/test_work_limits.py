@@ -18,9 +18,9 @@ from random_problems import chain, grid_of_tables, grid_with_rows, repeated_bloc
 from shardproof.__main__ import cli, run
 from shardproof.formal.egraphs.solve import extract
 from shardproof.formal.joint.solve import plan_jointly
-from shardproof.formal.overlap.search import Overlapped, overlapped
+from shardproof.formal.overlap.search import Overlapped, search_overlap
 from shardproof.formal.pipelines.job import Job
-from shardproof.formal.pipelines.search import planned
+from shardproof.formal.pipelines.search import search_pairs
 from shardproof.formal.planning import first, tables
 from shardproof.formal.planning.plan import plan_graph
 from shardproof.formal.rewrites.prove import judge
@@ -31,8 +31,8 @@ from shardproof.formal.selection.model.clock import LOOK, STEPS, Clock
 from shardproof.formal.selection.options import Limits
 from shardproof.formal.selection.relax_resources import relax_resources
 from shardproof.formal.selection.solve import solve
-from shardproof.formal.verbs.search_options import started
-from shardproof.formal.views.search import plan_views
+from shardproof.formal.verbs.search_options import start_limit
+from shardproof.formal.views.search import plan_submeshes
 from shardproof.models.cost.selection import build as build_problem
 from shardproof.models.layout.placement import space
 from shardproof.models.machine.machine import load_machine
@@ -47,7 +47,7 @@ from shardproof.proofs.egraphs.file import write_extraction
 from shardproof.proofs.overlap.file import write_overlap
 from shardproof.proofs.pipelines.file import write_pipeline
 from shardproof.proofs.plan.bundle import write_plan
-from shardproof.proofs.views.file import write_views
+from shardproof.proofs.views.file import write_submesh_plan
 
 
 class Ticks:
@@ -79,13 +79,13 @@ def forked() -> Graph:
 def piped(clock: Clock) -> bytes:
     step = build_step(zoo("mlp-8192", batch=64), "sgd")
     job = Job(step.graph, divide(step.graph, step.passes), load_machine("cloud-a100:2x2"), space("complete"), None)
-    best = planned(job, [(1, 1), (2, 2), (2, 4)], clock, Fraction(0))
+    best = search_pairs(job, [(1, 1), (2, 2), (2, 4)], clock, Fraction(0))
     return b"none" if best.best is None else write_pipeline(None, best.certificate())
 
 
 def beside(clock: Clock) -> bytes:
     graph = build_step(zoo("mlp-8192", batch=64, width=256, layers=2), "adam").graph
-    found = overlapped(
+    found = search_overlap(
         build_problem(graph, load_machine("localhost:4"), space("complete"), 4 << 20), clock, Fraction(0)
     )
     return write_overlap(None, found.certificate()) if isinstance(found, Overlapped) else b"none"
@@ -97,8 +97,8 @@ def together(clock: Clock) -> bytes:
 
 
 def on_views(clock: Clock) -> bytes:
-    found = plan_views(forked(), load_machine("cloud-a100:2x2"), space("complete"), clock=clock).certificate()
-    return b"none" if found is None else write_views(None, found)
+    found = plan_submeshes(forked(), load_machine("cloud-a100:2x2"), space("complete"), clock=clock).certificate()
+    return b"none" if found is None else write_submesh_plan(None, found)
 
 
 def plain(clock: Clock) -> bytes:
@@ -174,14 +174,14 @@ def test_both_limits_end_a_clock() -> None:
     now = [0.0]
     clock = Clock(10.0, work=3 * STEPS, now=lambda: now[0])
     part = clock.share(0.5)
-    assert (clock.left(), part.left(), clock.counts, part.counts) == (3.0, 1.5, True, True)
+    assert (clock.remaining_s(), part.remaining_s(), clock.counts, part.counts) == (3.0, 1.5, True, True)
     now[0] = 9.5
-    assert (clock.left(), part.left()) == (0.5, 0.5)
+    assert (clock.remaining_s(), part.remaining_s()) == (0.5, 0.5)
     now[0] = 11.0
     assert part.over() and clock.over() and not clock.beside(1.0).over()
     clock = Clock(work=STEPS)
     clock.charge(STEPS - LOOK)
-    assert clock.over() and clock.wall.left() == float("inf")
+    assert clock.over() and clock.wall.remaining_s() == float("inf")
 
 
 def test_a_question_is_work() -> None:
@@ -263,7 +263,7 @@ def test_effort_is_what_options_fall_back_to(
     line = ["bert-tiny", "--machine", "localhost:2", "-o", str(tmp_path / "p.spz"), *words]
     with command.make_context("plan", line) as context:
         given = context.params
-        limit = started(given["time_limit"], given["work_limit"])
+        limit = start_limit(given["time_limit"], given["work_limit"])
         assert (given["space_name"], given["gap"], limit.clock.limit_s) == (space_name, gap, seconds)
         assert (limit.limit_s is None) is ("--work-limit" in words)
 

@@ -24,7 +24,7 @@ from torch import Tensor, nn
 
 from shardproof.backends.execution.reference import run_graph
 from shardproof.models.program.graph import Graph, GraphError, Role, UnsupportedOperators
-from shardproof.models.sources.building.stated import carried
+from shardproof.models.sources.building.stated import with_constants
 from shardproof.models.sources.torch.context import TorchError
 from shardproof.models.sources.torch.importer import convert
 from shardproof.models.sources.torch.program import build
@@ -877,7 +877,7 @@ def _judged(calls: Sequence[Call], gradients: bool) -> tuple[str, dict[int, str]
     own = [t for c in calls for t in c.given if gradients and t.is_floating_point()]
     try:
         found = convert(build(lambda: (Packed(calls, gradients), tuple(fed)), "drawn"))
-        graph = carried(found.graph, found.stated)
+        graph = with_constants(found.graph, found.stated)
         step = build_step(graph, "sgd") if gradients else None
     except UnsupportedOperators as error:
         kinds = [(p.split("."), kind) for kind, places in error.missing.items() for p in places]

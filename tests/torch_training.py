@@ -12,7 +12,7 @@ from torch.utils._pytree import tree_flatten
 
 from shardproof.backends.execution.reference import run_graph
 from shardproof.models.program.graph import Graph, Role
-from shardproof.models.sources.building.stated import carried
+from shardproof.models.sources.building.stated import with_constants
 from shardproof.models.sources.torch.importer import convert
 from shardproof.models.sources.torch.program import build
 from shardproof.models.sources.training import Settings, build_step
@@ -26,7 +26,7 @@ def step_of(
 ) -> Any:
     """The training step of what the factory makes."""
     found = convert(build(factory, "model"))
-    return build_step(carried(found.graph, found.stated), optimizer, loss, settings)
+    return build_step(with_constants(found.graph, found.stated), optimizer, loss, settings)
 
 
 def fed(graph: Graph, module: nn.Module, inputs: Mapping[str, Tensor]) -> Arrays:

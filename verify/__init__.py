@@ -1,1 +1,1 @@
-"""This package decides what is believed: one small checker per kind of file, which knows nothing of the search."""
+"""Decides what is believed: one small checker per kind of file, which knows nothing of the search."""

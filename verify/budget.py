@@ -1,4 +1,4 @@
-"""This module says what one check may cost: work and memory, counted before they are spent, so that no verdict depends
+"""What one check may cost: work and memory, counted before they are spent, so that no verdict depends
 on the speed of a computer.
 
     of a check         one budget that all parts of all kinds of files spend: unasked about a minute of processor and
@@ -46,7 +46,7 @@ class Budget:
 
     @property
     def needs_large(self) -> bool:
-        """Whether a check without `--large` would have ended, of a budget that `asked` gave."""
+        """Whether a check without `--large` would have ended, of a budget that `with_large` gave."""
         return self.asks or ASKED - self.work > UNASKED
 
     @staticmethod
@@ -59,15 +59,15 @@ class Budget:
         return Budget(WORK + WORK_PER_NUMBER * numbers, HELD + HELD_PER_NUMBER * numbers, whole)
 
     @staticmethod
-    def unasked() -> Budget:
+    def without_large() -> Budget:
         """Of a check without `--large`."""
         return Budget(UNASKED, HELD_UNASKED, None, False)
 
     @staticmethod
-    def asked(look: Callable[[], None] | None = None) -> Budget:
+    def with_large(look: Callable[[], None] | None = None) -> Budget:
         """Of a check with `--large`.
 
-        >>> Budget.asked().work > 100 * Budget.unasked().work // 4
+        >>> Budget.with_large().work > 100 * Budget.without_large().work // 4
         True
         """
         return Budget(ASKED, 1 << 29, look=look)

@@ -1,4 +1,4 @@
-"""This module says what a checker reports: one `CheckResult` per claim, and how several combine.
+"""What a checker reports: one `CheckResult` per claim, and how several combine.
 
 The order of verdicts is refuted, undecided, proved: the worst wins.  Exit codes: proved 0, undecided 5, refuted 10.
 """

@@ -1,4 +1,4 @@
-"""This package holds generated CUDA kernels: the text (`chain`, `rows`, `boxes`), the compiler (`nvrtc`), and two
+"""Generated CUDA kernels: the text (`chain`, `rows`, `boxes`), the compiler (`nvrtc`), and two
 machines that run it (`device`, `shim`).
 """
 

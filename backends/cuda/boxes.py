@@ -1,4 +1,4 @@
-"""This module generates pack and unpack: boxes of a dense array to one flat buffer and back, the ends of an exchange.
+"""Generates pack and unpack: boxes of a dense array to one flat buffer and back, the ends of an exchange.
 
     pack     buffer[start_b + position of p in box b, row-major]  =  array[p]          for every box b, every point p of
              it
@@ -18,7 +18,7 @@ from math import prod
 import numpy as np
 import numpy.typing as npt
 
-from .kernel import MOST_BLOCKS, REALS, VECTORS, Kernel, KernelTextError, dense, named
+from .kernel import MOST_BLOCKS, REALS, VECTORS, Kernel, KernelTextError, dense, unique_name
 
 Box = tuple[tuple[int, int], ...]
 Table = npt.NDArray[np.int64]
@@ -88,7 +88,7 @@ def generate(direction: str, dtype: str, shape: tuple[int, ...], boxes: int, lar
     parameters = (
         f"const long long* __restrict__ table, {first}{real}* __restrict__ array, {second}{real}* __restrict__ buffer"
     )
-    name, text = named(
+    name, text = unique_name(
         direction, f'extern "C" __global__ void __launch_bounds__({_BLOCK}) NAME({parameters}) {{\n    {body}\n}}\n'
     )
     across = min(MOST_BLOCKS, -(-largest // (width * _BLOCK)))

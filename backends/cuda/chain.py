@@ -1,4 +1,4 @@
-"""This module generates elementwise chains: several map operators on one iteration box as one kernel.
+"""Generates elementwise chains: several map operators on one iteration box as one kernel.
 
     for every point p of the box:   v_k = f_k(operands and earlier v at p),   k = 1 ..;   y_j[p] = v_{r_j}
 
@@ -27,8 +27,8 @@ from .kernel import (
     Operand,
     dense,
     index_type,
-    merged,
-    named,
+    merge_dimensions,
+    unique_name,
 )
 
 BLOCK = 256
@@ -83,7 +83,7 @@ def generate(chain: Chain) -> Kernel:
     if prod(chain.shape) == 0:
         raise KernelTextError("an empty box needs no kernel")
     real = real_of(chain.operands)
-    shape, walks = merged(chain.shape, [*(o.strides for o in chain.operands), dense(chain.shape)])
+    shape, walks = merge_dimensions(chain.shape, [*(o.strides for o in chain.operands), dense(chain.shape)])
     inputs, out = walks[:-1], walks[-1]
     vector_type, width = VECTORS[real]
     masks = any(o.dtype not in REALS for o in chain.operands)
@@ -146,7 +146,7 @@ def generate(chain: Chain) -> Kernel:
     ]
     body = "\n    ".join(lines)
     text = f'extern "C" __global__ void __launch_bounds__({BLOCK}) NAME({", ".join(parameters)}) {{\n    {body}\n}}\n'
-    name, text = named("chain", text)
+    name, text = unique_name("chain", text)
     types = (*(o.c_type for o in chain.operands), *results)
     return Kernel(name, text, types, (min(MOST_BLOCKS, -(-total // BLOCK)), 1), BLOCK, width)
 

@@ -1,4 +1,4 @@
-"""This module runs generated kernels on a GPU: the same text through CuPy's RawModule, on CuPy's current stream.
+"""Runs generated kernels on a GPU: the same text through CuPy's RawModule, on CuPy's current stream.
 
 A kernel that wants aligned vectors gets aligned pointers or is refused (`KernelTextError`); CuPy's allocator aligns to
 512 bytes, so only views can be off.  Compiled modules are kept per text and device.
@@ -33,7 +33,7 @@ def _function(text: str, name: str, device: int) -> Any:
     return cupy.RawModule(code=text, options=("--std=c++17",)).get_function(name)
 
 
-def run(kernel: Kernel, arrays: Sequence[Array]) -> None:
+def launch(kernel: Kernel, arrays: Sequence[Array]) -> None:
     """One launch on the current device and stream; results are written in place.  Raises `KernelTextError` for
     misaligned arrays.
     """

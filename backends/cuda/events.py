@@ -1,4 +1,4 @@
-"""This module computes times on a GPU without waiting for it: events in the queue of the current stream, read once at
+"""Computes times on a GPU without waiting for it: events in the queue of the current stream, read once at
 the end.
 
 A recorder that waited after every instruction would time a program in which nothing overlaps, and the host would never

@@ -1,4 +1,4 @@
-"""This module holds the ends of an exchange on a GPU: all boxes for one partner, or from one, in a single launch of
+"""The ends of an exchange on a GPU: all boxes for one partner, or from one, in a single launch of
 `boxes`.
 """
 

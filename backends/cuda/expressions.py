@@ -1,4 +1,4 @@
-"""This module holds scalar CUDA expressions: one row per `map` function that generated kernels know, the text of y =
+"""Scalar CUDA expressions: one row per `map` function that generated kernels know, the text of y =
 f(x_1, .., x_n).
 
 The same formulas as `kernels/elementwise.py`, in the operand's own precision; a function without a row here (a change

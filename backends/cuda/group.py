@@ -1,4 +1,4 @@
-"""This module leads from a fused chain to generated kernels: what is launched, on which arrays.
+"""From a fused chain to generated kernels: what is launched, on which arrays.
 
     maps only                       one chain kernel
     a normalise, then maps          one row kernel with epilogue; gamma and beta are two more steps of it
@@ -138,7 +138,7 @@ class _Group:
         )
         return align(seen, a.axes, op.output.axes)
 
-    def described(self, array: Array) -> Operand:
+    def describe_operand(self, array: Array) -> Operand:
         size = array.dtype.itemsize
         strides = tuple(0 if have == 1 else s // size for have, s in zip(array.shape, array.strides, strict=True))
         return Operand(str(array.dtype), strides)
@@ -171,7 +171,10 @@ class _Group:
             for k in members
         )
         spec = chain.Chain(
-            self.shape, tuple(self.described(self.array(a)) for a in given), steps, tuple(numbers[k] for k in wanted)
+            self.shape,
+            tuple(self.describe_operand(self.array(a)) for a in given),
+            steps,
+            tuple(numbers[k] for k in wanted),
         )
         return Recipe(chain.generate(spec), tuple(given), tuple(zip(wanted, chain.result_types(spec), strict=True)))
 
@@ -207,7 +210,7 @@ class _Group:
             )
             steps.append(chain.Step(self.graph.operators[self.step.members[k].operator], places))
         results_of = {norm: len(affine), **{k: len(affine) + n for n, k in enumerate(later, start=1)}}
-        operands = tuple(self.flattened(self.array(a), over) for a in given)
+        operands = tuple(self.row_column_strides(self.array(a), over) for a in given)
         spec = rows.Rows(
             op.function,
             prod(self.shape) // columns if columns else 0,
@@ -221,7 +224,7 @@ class _Group:
         )
         return Recipe(rows.generate(spec), (first, *given), tuple((k, str(x.dtype)) for k in wanted))
 
-    def flattened(self, array: Array, over: int) -> Operand:
+    def row_column_strides(self, array: Array, over: int) -> Operand:
         """(row, column) strides of an operand: its outer and its inner dimensions each walk as one, or the chain
         has no text.
         """

@@ -1,4 +1,4 @@
-"""This module holds a generated kernel: CUDA text with everything static written into it, and how to launch it.
+"""A generated kernel: CUDA text with everything static written into it, and how to launch it.
 
 Shapes, strides and attributes are constants of the text: the compiler turns divisions by them into multiplications, and
 equal boxes (all inner ranks of a plan) share one kernel.  Reals are float or double; masks are `bool` (one byte, as in
@@ -64,10 +64,10 @@ class Kernel:
     fibers: bool = False
 
 
-def named(kind: str, text: str) -> tuple[str, str]:
+def unique_name(kind: str, text: str) -> tuple[str, str]:
     """A name that no other text has, and the text with NAME replaced by it.
 
-    >>> named("softmax", "void NAME() {}")[0].startswith("softmax_")
+    >>> unique_name("softmax", "void NAME() {}")[0].startswith("softmax_")
     True
     """
     name = f"{kind}_{sha256(text.encode()).hexdigest()[:12]}"
@@ -96,10 +96,12 @@ def infinity(real: str, sign: str = "") -> str:
     )
 
 
-def merged(shape: Sequence[int], strides: Sequence[Sequence[int]]) -> tuple[tuple[int, ...], list[tuple[int, ...]]]:
+def merge_dimensions(
+    shape: Sequence[int], strides: Sequence[Sequence[int]]
+) -> tuple[tuple[int, ...], list[tuple[int, ...]]]:
     """The same iteration with as few dimensions as possible: neighbours that every operand walks as one become one.
 
-    >>> merged((2, 3, 4), [(12, 4, 1), (0, 4, 1)])
+    >>> merge_dimensions((2, 3, 4), [(12, 4, 1), (0, 4, 1)])
     ((2, 12), [(12, 1), (0, 1)])
     """
     kept = [k for k, n in enumerate(shape) if n != 1]

@@ -1,4 +1,4 @@
-"""This module holds the compile gate: NVRTC through ctypes.  It needs the library (wheel `nvidia-cuda-nvrtc-cu12`), no
+"""The compile gate: NVRTC through ctypes.  It needs the library (wheel `nvidia-cuda-nvrtc-cu12`), no
 GPU and no driver.
 
 Source: NVRTC documentation (nvrtcCreateProgram, nvrtcCompileProgram, nvrtcGetCUBIN, nvrtcGetProgramLog); 30 to 100 ms

@@ -1,4 +1,4 @@
-"""This module generates row kernels: reductions and normalisations along the last dimension of a dense (rows, columns)
+"""Generates row kernels: reductions and normalisations along the last dimension of a dense (rows, columns)
 array, with an elementwise epilogue.
 
     sum max min    one value per row
@@ -22,7 +22,7 @@ from types import MappingProxyType
 from typing import Final
 
 from .chain import Step, values
-from .kernel import LANES, REALS, VECTORS, Kernel, KernelTextError, Operand, infinity, literal, named
+from .kernel import LANES, REALS, VECTORS, Kernel, KernelTextError, Operand, infinity, literal, unique_name
 from .scalar import larger, smaller
 
 _BLOCK = 128
@@ -111,7 +111,7 @@ def generate(spec: Rows, threads: int | None = None) -> Kernel:
     per_thread = -(-spec.columns // (threads * width))
     writer = _Writer(spec, real, width, threads, per_thread if per_thread * width <= _REGISTERS else 0)
     text = writer.text(function)
-    name, text = named(spec.function, text)
+    name, text = unique_name(spec.function, text)
     block = _block(threads)
     types = (real, *(o.c_type for o in spec.operands), *([real] * (len(spec.results) if function.value else 1)))
     return Kernel(name, text, types, (-(-spec.rows // (block // threads)), 1), block, width, fibers=True)
@@ -203,7 +203,7 @@ class _Writer:
                 f"if (live && lane == 0) y0[row] = s0{'' if spec.scale == 1.0 else ' * ' + literal(spec.scale, real)};"
             )
         else:
-            lines += self.loop(self.written(function.value), False)
+            lines += self.loop(self.store_statements(function.value), False)
         parameters = [
             f"const {real}* __restrict__ x_",
             *(f"const {o.c_type}* __restrict__ p{j}" for j, o in enumerate(spec.operands)),
@@ -216,7 +216,7 @@ class _Writer:
             f"NAME({', '.join(parameters)}) {{\n    {body}\n}}\n"
         )
 
-    def written(self, value: str) -> list[str]:
+    def store_statements(self, value: str) -> list[str]:
         """Statements that compute and store the results of one vector of elements."""
         spec, real, lines = self.spec, self.real, list[str]()
         names: list[list[str]] = []

@@ -1,4 +1,4 @@
-"""This module says what the tables of scalar expressions share: literals and attributes in the precision at hand,
+"""What the tables of scalar expressions share: literals and attributes in the precision at hand,
 maxima that hand NaN on.
 """
 

@@ -1,4 +1,4 @@
-"""This module holds the host shim: generated kernels, text unchanged, compiled by g++ and run block by block on the
+"""The host shim: generated kernels, text unchanged, compiled by g++ and run block by block on the
 CPU.  For their
 numerics, not their speed.
 
@@ -106,7 +106,7 @@ def available() -> bool:
 
 
 class HostModule:
-    """Compiled kernels.  `run(kernel, arrays)` executes one; arrays as `Kernel.arguments`, written in place."""
+    """Compiled kernels.  `launch(kernel, arrays)` executes one; arrays as `Kernel.arguments`, written in place."""
 
     def __init__(self, kernels: Sequence[Kernel]) -> None:
         parts = [PREAMBLE]
@@ -126,7 +126,7 @@ class HostModule:
                 raise ShimError(done.stderr[-2000:])
             self._library = ctypes.CDLL(str(target))
 
-    def run(self, kernel: Kernel, arrays: Sequence[Array], order: int = 0) -> None:
+    def launch(self, kernel: Kernel, arrays: Sequence[Array], order: int = 0) -> None:
         """One launch.  `order` 0, 1: threads of a block take turns ascending, descending; more: shuffled with this
         seed.
 

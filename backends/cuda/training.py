@@ -1,4 +1,4 @@
-"""This module holds scalar CUDA expressions of training: local gradients, losses, optimizer updates; see
+"""Scalar CUDA expressions of training: local gradients, losses, optimizer updates; see
 `kernels/gradient_maps.py` for the formulas.
 """
 

@@ -1,1 +1,1 @@
-"""This package runs the programs of all ranks and compares the result with one process."""
+"""Runs the programs of all ranks and compares the result with one process."""

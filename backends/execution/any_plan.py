@@ -10,9 +10,9 @@ from ...proofs.overlap.certificate import OverlapCertificate
 from ...proofs.pipelines.certificate import PipelineCertificate
 from ...proofs.publishing.placed import placed_plan
 from ..kernels import Array
-from ..lowering.stages import staged
+from ..lowering.stages import staged_program
 from ..lowering.streams import streams_program
-from .job import Options, prepared
+from .job import Options, build_program
 from .pipeline import run_pipeline
 from .run import Traffic, run_virtual
 from .streams import run_streams_virtual
@@ -30,7 +30,7 @@ class Executed:
     sent: tuple[tuple[str, int, int], ...] = ()
 
     @property
-    def mismatched(self) -> tuple[str, ...]:
+    def mismatches(self) -> tuple[str, ...]:
         """Places that moved more than the plan prices."""
         between = (f"sending {tensor}" for tensor, sent, priced in self.sent if sent != priced)
         return (*(t.place for t in self.traffic if not t.fits), *between)
@@ -42,13 +42,13 @@ def execute(held: AnyPlan, scale: int, inputs: Mapping[str, Array], timeout_s: f
     """
     match held:
         case PipelineCertificate():
-            cut = run_pipeline(staged(held), inputs, timeout_s)
+            cut = run_pipeline(staged_program(held), inputs, timeout_s)
             return Executed(cut.outputs, cut.traffic, cut.sent)
         case OverlapCertificate():
             beside = run_streams_virtual(streams_program(held, scale), inputs, timeout_s=timeout_s)
             return Executed(beside.outputs, beside.traffic)
         case _:
             plan = placed_plan(held)
-            program = prepared(plan.graph, plan.machine.hierarchy, plan.choices, Options())
+            program = build_program(plan.graph, plan.machine.hierarchy, plan.choices, Options())
             ended = run_virtual(program, inputs, timeout_s=timeout_s, trace=True)
             return Executed(ended.outputs, ended.traffic)

@@ -1,4 +1,4 @@
-"""This module holds arrays of a run as files: the inputs that a user gives, as one `.npz`.
+"""Arrays of a run as files: the inputs that a user gives, as one `.npz`.
 
 An array is taken only after its header was read: no objects (they would be unpickled), no complex numbers, and a shape
 that the graph asks for, so that memory is asked for what the plan needs and nothing else.
@@ -19,7 +19,7 @@ from ...models.files.input import regular
 from ...models.program.graph import Graph, Role, Tensor
 from ...models.text import InputError
 from ..kernels import Array
-from .reference import stated
+from .reference import constant_values
 
 KINDS: Final = "fiub"
 """NumPy's letters of the element types that programs compute with: reals, integers, truth values."""
@@ -57,7 +57,7 @@ def read_inputs(
 def known_values(graph: Graph, dtype: str | None) -> dict[str, Array]:
     """The constants of the program whose values are known, as they are executed; `dtype` replaces floating types."""
     return {
-        t.name: stated(t, t.contents.values, dtype)
+        t.name: constant_values(t, t.contents.values, dtype)
         for t in graph.tensors
         if t.contents is not None and t.contents.values is not None
     }

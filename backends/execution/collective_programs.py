@@ -1,4 +1,4 @@
-"""This module executes reduction programs on real data: virtual ranks or MPI, and whether the sum asked for arrives
+"""Executes reduction programs on real data: virtual ranks or MPI, and whether the sum asked for arrives
 everywhere.
 
     rank d holds `data` (chunks, width) and knows from the states before and after each step which rows it holds
@@ -86,7 +86,7 @@ def _rows(mask: int) -> tuple[int, ...]:
 
 def moves(system: ReductionSystem, program: Program) -> dict[int, list[_Move]]:
     """Per device its part of every step.  Raises `CollectiveError` if a step does not apply."""
-    states, _ = system.run(program)
+    states, _ = system.execute(program)
     out: dict[int, list[_Move]] = {d: [] for row in system.members for d in row}
     for number, instruction in enumerate(program):
         before, after = states[number], states[number + 1]
@@ -273,7 +273,7 @@ def run_mpi(
     if devices != list(range(len(devices))):
         raise TransportError("MPI ranks are 0 .. n-1: the reduction groups must cover exactly these devices")
     for p in programs:
-        system.run(p)
+        system.execute(p)
     with workplace() as folder:
         progress.create(folder, len(devices))
         job = {"width": width, "seed": seed, "repeats": repeats, "beside": beside}

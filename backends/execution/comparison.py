@@ -1,4 +1,4 @@
-"""This module says what counts as the same result: the difference of two arrays, element by element.
+"""What counts as the same result: the difference of two arrays, element by element.
 
     integers, truth values    equal or not
     reals                     largest |got - expected| over the elements that are finite in both, relative to 1 + the
@@ -23,10 +23,10 @@ TOLERANCE: Final = {"float64": 1e-10, "float32": 1e-3, "float16": 5e-2, "bfloat1
 """Largest difference that counts as equal, by the least precise real type that is computed in."""
 
 
-def allowed(types: Iterable[str]) -> float:
+def tolerance_of(types: Iterable[str]) -> float:
     """The tolerance for a run in these real types.
 
-    >>> allowed(["float64", "float32"]), allowed([])
+    >>> tolerance_of(["float64", "float32"]), tolerance_of([])
     (0.001, 1e-10)
     """
     return max((TOLERANCE.get(t, 0.0) for t in types), default=TOLERANCE["float64"])

@@ -1,4 +1,4 @@
-"""This module tells a result that is wrong from one that rounding decides, known as conditioning.
+"""Tells a result that is wrong from one that rounding decides, known as conditioning.
 
     equal               |ranks - one process|  <=  allowed
     rounding decides    |ranks - one process|  <=  SLACK x |one process - the same with other last digits|

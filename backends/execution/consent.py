@@ -1,4 +1,4 @@
-"""This module holds consent: which functions of the user's own may run as kernels of a plan.
+"""Consent: which functions of the user's own may run as kernels of a plan.
 
 A plan names its kernels, `module:name`, and may come from anybody; importing a module already executes it.  So nothing
 is imported unless its name was given by the user, `--allow-kernel MODULE:NAME`, or was registered by code that the user
@@ -14,7 +14,7 @@ from importlib import import_module
 from typing import Final
 
 from ...models.program.graph import Graph
-from ...models.program.opaque import OpaqueError, kernels_of, register, registered
+from ...models.program.opaque import OpaqueError, kernels_of, register, registered_names
 
 _NAME: Final = re.compile(r"[A-Za-z_]\w*(?:\.[A-Za-z_]\w*)*:[A-Za-z_]\w*(?:\.[A-Za-z_]\w*)*")
 
@@ -23,12 +23,12 @@ def allow(name: str) -> None:
     """Import the kernel `module:name` and register it.  Raises `OpaqueError`."""
     if _NAME.fullmatch(name) is None:
         raise OpaqueError(f"{name[:80]!r} is not the name of a kernel; write MODULE:NAME")
-    if name in registered():
+    if name in registered_names():
         return
     module, _, inner = name.partition(":")
     try:
         found: object = import_module(module)
-        if name in registered():  # by its decorator
+        if name in registered_names():  # by its decorator
             return
         for part in inner.split("."):
             found = getattr(found, part)
@@ -44,7 +44,7 @@ def allow(name: str) -> None:
 
 def check_consent(graph: Graph) -> None:
     """Raise `OpaqueError` with all kernels of the graph that may not run: to be asked before ranks start."""
-    missing = [n for n in kernels_of(graph) if n not in registered()]
+    missing = [n for n in kernels_of(graph) if n not in registered_names()]
     if missing:
         options = " ".join(f"--allow-kernel {n}" for n in missing)
         raise OpaqueError(
@@ -55,7 +55,7 @@ def check_consent(graph: Graph) -> None:
 
 def to_ranks(graph: Graph) -> dict[str, list[str]]:
     """What ranks are told: the kernels of the graph that may run, and where modules were found here."""
-    names = [n for n in kernels_of(graph) if n in registered()]
+    names = [n for n in kernels_of(graph) if n in registered_names()]
     return {"kernels": names, "paths": list(sys.path) if names else []}
 
 

@@ -1,4 +1,4 @@
-"""This module holds jobs whose plan is a file with a schedule: what the parent lays out, starts and reads back.
+"""Jobs whose plan is a file with a schedule: what the parent lays out, starts and reads back.
 
 plan.spz         the plan                                      options.json     files of the inputs, and what is asked
 inputs/N.npy     one array per input or parameter              outputs/N.npy, trace/N.json, error.json: as in jobs
@@ -15,7 +15,7 @@ import numpy as np
 
 from ...models.files.json_text import parse_json
 from ...models.program.graph import Graph
-from ..kernels import Array, widened
+from ..kernels import Array, widen
 from ..trace import Span, read_spans
 from . import progress
 from .job import read_error
@@ -68,8 +68,7 @@ def run_container_job(
                 raise error from e
             raise
         outputs = {
-            t: widened(np, np.load(folder / f"outputs/{n}.npy", allow_pickle=False))
-            for n, t in enumerate(graph.results)
+            t: widen(np, np.load(folder / f"outputs/{n}.npy", allow_pickle=False)) for n, t in enumerate(graph.results)
         }
         spans = [s for r in range(ranks) if options["trace"] for s in read_spans(folder / f"trace/{r}.json")]
         return outputs, tuple(spans), (folder / "transport.txt").read_text()

@@ -1,4 +1,4 @@
-"""This module compares an imported graph with the program it came from, known as differential testing: both run on the
+"""Compares an imported graph with the program it came from, known as differential testing: both run on the
 same numbers, and what differs by more than rounding is a fault of the import.
 
     generic     of both signs, indices inside
@@ -33,7 +33,7 @@ from ...models.text import InputError
 from ..kernels import KernelError, execution_dtype
 from .gradient_check import CORNERS, Slopes
 from .reference import random_inputs, run_graph
-from .tolerance import DOUBLE, UNITS, doubled, of_source_shape, real, unit_of, unlike
+from .tolerance import DOUBLE, UNITS, as_double, of_source_shape, real, unit_of, unlike
 
 SAMPLES: Final = ("generic", "ties", "negative", "outside", "special", "large")
 MOST_POINTS: Final = 4 * 10**8
@@ -158,7 +158,7 @@ def _differing(
     """The first tensor that differs, and how.  Of large numbers the program may overflow where ours, which has
     functions instead of what they are composed of, does not.
     """
-    unit, wide = unit_of(graph), {n: doubled(v) for n, v in values.items()}
+    unit, wide = unit_of(graph), {n: as_double(v) for n, v in values.items()}
     with np.errstate(all="ignore"):
         own = run_graph(graph, values, keep=theirs, stored=_half(graph))
         double = run_graph(graph, wide, keep=theirs)

@@ -87,7 +87,7 @@ class Feed:
     make: Maker | None = None
 
     @property
-    def drawn(self) -> bool:
+    def is_random(self) -> bool:
         """Whether data comes from the seed."""
         return not self.data and not self.same and self.make is None
 
@@ -102,7 +102,7 @@ class Feed:
         the source, the array, what it is and what it has to be.
         """
         names = fed(self.graph)
-        if self.drawn:
+        if self.is_random:
             found = random_inputs(self.graph, self.seed, self.dtype, names, step)
         elif self.same:
             found = {n: _digits(self.graph.tensor(n), v) for n, v in self._fixed.items()}

@@ -1,4 +1,4 @@
-"""This module carries out a `Fused` instruction.
+"""Carries out a `Fused` instruction.
 
 On the host: the box is cut into chunks of whole rows (along dimensions that no member takes statistics over), and every
 chunk passes through all members before the next one starts.  Intermediate values and the temporaries of a function

@@ -1,4 +1,4 @@
-"""This module compares the gradients of an imported graph with those of its program, known as gradient checking.
+"""Compares the gradients of an imported graph with those of its program, known as gradient checking.
 
 Generic numbers show a wrong rule.  At corners a rule may choose: which of two equal elements has the gradient, what it
 is where x = 0 or beyond a bound.  Our operators take PyTorch's choice there, so programs of PyTorch are compared at
@@ -24,7 +24,7 @@ from ...models.sources.training import TrainingStep, build_step
 from ...models.text import InputError
 from ..kernels import KernelError, execution_dtype
 from .reference import random_inputs, run_graph
-from .tolerance import doubled, of_source_shape, unit_of, unlike
+from .tolerance import as_double, of_source_shape, unit_of, unlike
 
 CORNERS: Final = ("ties", "special")
 """Samples whose gradients are compared where the framework's choices are those of our operators."""
@@ -114,7 +114,7 @@ def _unlike(
     trained = {weight: slope for weight, slope in step.trained if weight in theirs}
     with np.errstate(all="ignore"):
         own = run_graph(step.graph, given, keep=trained.values())
-        double = run_graph(step.graph, {n: doubled(v) for n, v in given.items()}, keep=trained.values())
+        double = run_graph(step.graph, {n: as_double(v) for n, v in given.items()}, keep=trained.values())
     slopes = {weight: (own[slope], double[slope]) for weight, slope in trained.items()}
     # what rounding leaves of large gradients (that of a bias of keys is 0) is measured by the large ones
     size = max((float(np.abs(g[np.isfinite(g)]).max(initial=0.0)) for _, g in slopes.values()), default=0.0)

@@ -21,7 +21,7 @@ Blocks = Mapping[str, Sequence[tuple[Box, Array]]]
 """Tensor -> (where a block lies in it, the block)."""
 
 
-class Held:
+class RankBlocks:
     """The blocks of one rank.  `base`: gives what was not renewed."""
 
     def __init__(self, base: Source, blocks: Blocks | None = None) -> None:
@@ -50,7 +50,7 @@ class Held:
     def read(self, tensor: str, box: Box) -> Array:
         """A block of a parameter.  Raises `KeyError` where this rank has renewed another part of it only.
 
-        >>> held = Held(lambda tensor, box: np.zeros(3))
+        >>> held = RankBlocks(lambda tensor, box: np.zeros(3))
         >>> held.renew({"w": [(((2, 5),), np.array([2.0, 3.0, 4.0]))]})
         >>> held.read("w", ((3, 5),)).tolist(), held.read("v", ((0, 3),)).tolist()
         ([3.0, 4.0], [0.0, 0.0, 0.0])

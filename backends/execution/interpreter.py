@@ -1,6 +1,6 @@
-"""This module is one rank at work: its instructions, one after another, over a transport.
+"""One rank at work: its instructions, one after another, over a transport.
 
-Errors leave as `RankError`, which names the rank, the instruction (the operator, or the redistribution) and the tensor.
+Errors leave as `RankError`, which names the rank, the instruction (the operator, or the resharding) and the tensor.
 """
 
 from __future__ import annotations
@@ -10,19 +10,19 @@ from dataclasses import dataclass, field
 from types import ModuleType
 from typing import assert_never
 
-from ...models.communication.redistribution import Reduction
+from ...models.communication.resharding import Reduction
 from ...models.communication.transfers import Box
 from ...models.program.index import Combine
 from ..cuda import device
 from ..cuda.events import EventRecorder
-from ..kernels import Array, Block, execute, execute_stored, execute_unrounded, narrowed
+from ..kernels import Array, Block, execute, execute_stored, execute_unrounded, round_to
 from ..lowering.program import Compute, Finish, Free, Fused, Instruction, Load, Move, Program, Start
 from ..trace import Recorder
 from ..transport import Transport, TransportError
 from .fused import MemberError, Run, execute_fused
 from .live import Meter, alone
 from .progress import Table
-from .steps import Flight, redistribute, redistribution, reduce, sides
+from .steps import Flight, reduce, reshard, reshard_steps, sides
 
 Source = Callable[[str, Box], Array]
 """Gives the part `box` of an input or parameter, in digit shape."""
@@ -103,7 +103,7 @@ def run_rank(
 ) -> dict[str, Array]:
     """This rank's blocks of the program's outputs.  Raises `RankError`."""
     watching = watching or Watching()
-    state = _Rank(program, transport, source, xp, device.run if device.is_device(xp) else None, watching.recorder)
+    state = _Rank(program, transport, source, xp, device.launch if device.is_device(xp) else None, watching.recorder)
     for number, instruction in enumerate(program.ranks[rank]):
         if watching.progress is not None:
             watching.progress[rank, 1] = number
@@ -163,16 +163,16 @@ def _step(state: _Rank, instruction: Instruction) -> None:
             plan = program.movements[n].plan
             kind = "communication" if plan.steps else "data"
             transport.account(move_label(n))
-            moved = redistribute(xp, transport, plan, slots[begin])
+            moved = reshard(xp, transport, plan, slots[begin])
             if begin in state.exact and not plan.steps:
-                state.exact[slot] = redistribute(xp, transport, plan, state.exact[begin])
+                state.exact[slot] = reshard(xp, transport, plan, state.exact[begin])
             slots[slot] = (
                 moved if program.movements[n].reader is not None else alone(moved)
             )  # what rests outlives what it was cut from
         case Start(source=begin, movement=n):
             transport.account(move_label(n))
             state.flights[n] = (
-                Flight(transport, redistribution(xp, transport.rank, program.movements[n].plan, slots[begin])),
+                Flight(transport, reshard_steps(xp, transport.rank, program.movements[n].plan, slots[begin])),
                 start,
             )
         case Finish(target=slot, movement=n):
@@ -203,10 +203,10 @@ def _compute(state: _Rank, step: Compute) -> Array:
     op = graph.operators[step.operator]
     box = {a.name: interval for a, interval in zip(op.axes, step.box, strict=True)}
     blocks = [Block(state.exact.get(slot, state.slots[slot]), origin) for slot, origin in step.operands]
-    if op.output.tensor in program.unrounded:
+    if op.output.tensor in program.unrounded_tensors:
         exact = execute_unrounded(xp, op, graph, box, blocks)
         state.exact[step.slot] = exact
-        return narrowed(xp, exact, graph.tensor(op.output.tensor).dtype)
+        return round_to(xp, exact, graph.tensor(op.output.tensor).dtype)
     if not step.statistics:
         return run(xp, op, graph, box, blocks)
     transport.account(statistics_label(op.name))

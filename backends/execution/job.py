@@ -1,4 +1,4 @@
-"""This module holds a job: everything that ranks started elsewhere need, in one folder.
+"""A job: everything that ranks started elsewhere need, in one folder.
 
     job.json          graph, hierarchy, choices, element types; the files of the inputs; kernels of the user's own that
                       may run
@@ -27,7 +27,7 @@ from ...models.communication.choices import Choices
 from ...models.communication.transfers import Box
 from ...models.files.json_text import JsonError, parse_json
 from ...models.layout.placement import Placement
-from ...models.layout.view import View
+from ...models.layout.submesh import Submesh
 from ...models.program.graph import Graph
 from ..kernels import Array
 from ..lowering.fusion import fuse
@@ -65,7 +65,7 @@ class Job:
 
     def program(self) -> Program:
         """The program of all ranks."""
-        return prepared(self.graph, self.hierarchy, self.choices, self.options)
+        return build_program(self.graph, self.hierarchy, self.choices, self.options)
 
     def source(self, tensor: str, box: Box) -> Array:
         """A block of an input, read from its file."""
@@ -73,7 +73,7 @@ class Job:
         return np.array(mapped[tuple(slice(lo, hi) for lo, hi in box)])
 
 
-def prepared(graph: Graph, hierarchy: tuple[int, ...], choices: Choices, options: Options) -> Program:
+def build_program(graph: Graph, hierarchy: tuple[int, ...], choices: Choices, options: Options) -> Program:
     """The program of all ranks, with the passes that the options ask for."""
     program = replace(lower(graph, hierarchy, choices), stored=options.stored)
     program = fuse(program) if options.fuse and not options.stored else program
@@ -97,7 +97,7 @@ def write_job(
         files[name] = f"inputs/{n}.npy"
         np.save(folder / files[name], np.ascontiguousarray(array), allow_pickle=False)
 
-    def listed(items: tuple[tuple[str, Placement], ...]) -> list[object]:
+    def placement_rows(items: tuple[tuple[str, Placement], ...]) -> list[object]:
         return [
             [name, list(p.axes), [list(row) for row in p.matrix], p.view and [p.view.starts, p.view.counts]]
             for name, p in items
@@ -107,8 +107,8 @@ def write_job(
         "format": _FORMAT,
         "graph": parse_json(graph.to_json()),
         "hierarchy": list(hierarchy),
-        "operators": listed(choices.operators),
-        "copies": listed(choices.copies),
+        "operators": placement_rows(choices.operators),
+        "copies": placement_rows(choices.copies),
         "files": files,
         "options": asdict(options or Options()),
         "consent": consent.to_ranks(graph),
@@ -126,7 +126,7 @@ def read_job(folder: Path) -> Job:
 
     def placements(items: list[tuple[str, list[str], list[list[int]], Any]]) -> tuple[tuple[str, Placement], ...]:
         return tuple(
-            (name, Placement(tuple(axes), tuple(tuple(row) for row in matrix), view and View(*map(tuple, view))))
+            (name, Placement(tuple(axes), tuple(tuple(row) for row in matrix), view and Submesh(*map(tuple, view))))
             for name, axes, matrix, view in items
         )
 

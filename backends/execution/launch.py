@@ -1,4 +1,4 @@
-"""This module runs a program on MPI ranks: start `mpiexec`, wait under a time limit, read the outputs.
+"""Runs a program on MPI ranks: start `mpiexec`, wait under a time limit, read the outputs.
 
 The parent stays free of MPI.  The child environment has one thread per rank.  With more ranks than cores MPICH sleeps
 while it polls, which is 5 to 20 times faster when others want the cores as well (8 ranks and 2 busy processes on 2
@@ -26,12 +26,12 @@ import numpy as np
 
 from ...models.communication.choices import Choices, check_choices
 from ...models.program.graph import Graph
-from ..kernels import Array, widened
+from ..kernels import Array, widen
 from ..lowering.program import Program
 from ..trace import Span, read_spans
 from . import progress, segments
 from .interpreter import RankError
-from .job import Options, prepared, read_error, write_job
+from .job import Options, build_program, read_error, write_job
 from .reference import as_stored, check_inputs
 from .workplace import need_room, workplace
 
@@ -251,7 +251,7 @@ def run_job(
         )
         write_job(folder, graph, hierarchy, choices, arrays, options)
         table = progress.open_table(folder)
-        program = prepared(graph, hierarchy, choices, options)
+        program = build_program(graph, hierarchy, choices, options)
         try:
             launch(["-m", f"{_ROOT}.backends.execution.rank", str(folder)], ranks, timeout_s, folder)
         except SilentRank as e:
@@ -262,8 +262,7 @@ def run_job(
                 raise error from e
             raise
         outputs = {
-            t: widened(np, np.load(folder / f"outputs/{n}.npy", allow_pickle=False))
-            for n, t in enumerate(graph.results)
+            t: widen(np, np.load(folder / f"outputs/{n}.npy", allow_pickle=False)) for n, t in enumerate(graph.results)
         }
         spans = [s for r in range(ranks) if options.trace for s in read_spans(folder / f"trace/{r}.json")]
         return MpiResult(outputs, tuple(spans), (folder / "transport.txt").read_text())

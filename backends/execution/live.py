@@ -1,4 +1,4 @@
-"""This module says what a rank really holds: bytes of live blocks while its program runs.
+"""What a rank really holds: bytes of live blocks while its program runs.
 
     held after an instruction  =  sum over distinct buffers among the rank's slots (a view counts as the buffer it keeps
     alive)

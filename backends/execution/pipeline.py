@@ -1,4 +1,4 @@
-"""This module runs a pipelined step: every rank does its view's tasks in the order of the schedule, on virtual ranks.
+"""Runs a pipelined step: every rank does its view's tasks in the order of the schedule, on virtual ranks.
 
     F(i)   receive x from the stage before, run the forward instructions, send x on
     B(i)   receive the gradient from the stage behind, run the backward instructions, send it on; sums add up
@@ -22,13 +22,13 @@ from typing import Protocol
 
 import numpy as np
 
-from ..kernels import Array, is_half, narrowed, widened
+from ..kernels import Array, is_half, round_to, widen
 from ..lowering.program import Box, Compute, Move, Slots
 from ..lowering.stages import StagedProgram, StageProgram, last_uses
 from ..trace import Recorder, Span
 from ..transport import Transport, TransportError
 from ..transport.virtual import Hub, VirtualTransport
-from .held import Blocks, Held
+from .held import Blocks, RankBlocks
 from .interpreter import RankError, Source, move_label, run_part, statistics_label
 from .live import alone
 from .reference import as_stored, check_inputs
@@ -77,7 +77,7 @@ def run_view(
     recorder: Recorder | None = None,
     told: Callable[[int], None] | None = None,
     pace: float = 0.0,
-    held: Held | None = None,
+    held: RankBlocks | None = None,
 ) -> Results:
     """One rank of a view (`rank` within it); `transports`: per stage of the view.  `told(n)`: before task n.  `pace`: a
     task lasts at least so many times its planned time; what is left of that after its work is slept.  `held`: gets the
@@ -94,7 +94,7 @@ def run_view(
             for work in works.values():
                 work.update(number, post)
         for work in works.values():
-            results |= work.updated()
+            results |= work.update_results()
         if held is not None:
             held.renew(_renewed(staged, works, results))
     except RankError as e:
@@ -202,7 +202,7 @@ class _Work:
         if phase == "B":
             for slot in stage.summed:
                 self.halves |= {slot} if is_half(here[slot]) else set()
-                part = widened(self.xp, here[slot])
+                part = widen(self.xp, here[slot])
                 self.total[slot] = part if slot not in self.total else self.total[slot] + part
             self.base = {slot: here[slot] for slot in stage.kept}
             del self.slots[i]
@@ -214,7 +214,7 @@ class _Work:
         if number == 0:
             tensor_of, graph = Slots(stage.program.graph).tensor_of, stage.program.graph
             for slot in self.halves:
-                self.total[slot] = narrowed(self.xp, self.total[slot], graph.tensor(tensor_of[slot]).dtype)
+                self.total[slot] = round_to(self.xp, self.total[slot], graph.tensor(tensor_of[slot]).dtype)
             self.late = {**self.base, **self.total}
         begun = 0.0 if recorder is None else recorder.now()
         for letter in once.arrives:
@@ -232,7 +232,7 @@ class _Work:
         for letter in once.leaves:
             post.send(letter.stage, self.rank, letter.tensor, ONCE, self.late[letter.slot])
 
-    def updated(self) -> Results:
+    def update_results(self) -> Results:
         """Results of all rounds."""
         return {(t, ONCE): self.late[t] for t in self.stage.results["U"]}
 
@@ -363,14 +363,16 @@ def whole_results(
         view = s % staged.views
         blocks = found[view * staged.devices : (view + 1) * staged.devices]
 
-        def put(name: str, i: int, stage: StageProgram = stage, blocks: Sequence[Results] = blocks) -> Array:
+        def assemble_result(
+            name: str, i: int, stage: StageProgram = stage, blocks: Sequence[Results] = blocks
+        ) -> Array:
             shape = stage.program.graph.tensor(name).shape
             return assemble(np, name, shape, stage.boxes(name), [b[name, i] for b in blocks])
 
         for name in [n for n in stage.results["U"] if n in wanted]:
-            out[name] = put(name, ONCE)
+            out[name] = assemble_result(name, ONCE)
         for name in [n for n in (*stage.results["F"], *stage.results["B"]) if n in wanted]:
-            parts = [put(name, i) for i in range(staged.micro)]
+            parts = [assemble_result(name, i) for i in range(staged.micro)]
             if name in staged.batched:
                 out[name] = np.concatenate(parts, axis=staged.batched[name])
             elif name in staged.added:
@@ -379,5 +381,5 @@ def whole_results(
                 out[name] = parts[0]
     for name in wanted:
         if name not in out:
-            out[name] = widened(np, arrays[name]) if is_half(arrays[name]) else arrays[name]
+            out[name] = widen(np, arrays[name]) if is_half(arrays[name]) else arrays[name]
     return {name: out[name] for name in wanted}

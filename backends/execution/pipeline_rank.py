@@ -1,4 +1,4 @@
-"""This module runs pipelined steps on MPI ranks: `mpiexec -n N python -m mpi4py -m
+"""Runs pipelined steps on MPI ranks: `mpiexec -n N python -m mpi4py -m
 shardproof.backends.execution.pipeline_rank FOLDER`.
 
 The folder is that of `container_job`, with the pipelined step in `plan.spz`.  Views are consecutive ranks with a
@@ -21,7 +21,7 @@ from ...proofs.container.archive import read_container
 from ...proofs.pipelines.certificate import PipelineCertificate
 from ...proofs.pipelines.file import decode_pipeline, write_pipeline
 from ..kernels import Array
-from ..lowering.stages import StagedProgram, staged
+from ..lowering.stages import StagedProgram, staged_program
 from ..trace import Recorder, Span, write_spans
 from ..transport.mpi import MpiTransport, check_ranks
 from . import progress
@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from mpi4py import MPI
 
 
-class Mail:
+class MpiPointToPoint:
     """`Post` over a communicator of all ranks."""
 
     def __init__(self, world: MPI.Intracomm, staged: StagedProgram) -> None:
@@ -84,12 +84,14 @@ def main(folder: Path) -> None:
     number, place = world.Get_rank(), "start"
     try:
         data = read_options(folder)
-        program = staged(decode_pipeline(read_container((folder / "plan.spz").read_bytes())), bool(data["stored"]))
+        program = staged_program(
+            decode_pipeline(read_container((folder / "plan.spz").read_bytes())), bool(data["stored"])
+        )
         check_ranks(world, program.views * program.devices)
         table = progress.enter(folder, number)
         view, rank = divmod(number, program.devices)
         among = MPI.Intracomm(world.Split(view, rank))
-        transport, mail = MpiTransport(among), Mail(world, program)
+        transport, mail = MpiTransport(among), MpiPointToPoint(world, program)
         transports = dict.fromkeys(program.stages_of(view), transport)
         if number == 0:
             (folder / "transport.txt").write_text(transport.name)
@@ -99,12 +101,12 @@ def main(folder: Path) -> None:
             mapped = np.load(folder / files[tensor], mmap_mode="r", allow_pickle=False)
             return np.array(mapped[tuple(slice(lo, hi) for lo, hi in box)])
 
-        def told(task: int) -> None:
+        def record_task(task: int) -> None:
             table[number, 1] = task
 
         world.Barrier()
         recorder = Recorder(number) if data["trace"] else None
-        found = run_view(program, view, rank, transports, mail, source, np, recorder, told, float(data["pace"]))
+        found = run_view(program, view, rank, transports, mail, source, np, recorder, record_task, float(data["pace"]))
         mail.settle()
         if recorder is not None:
             write_spans(folder / f"trace/{number}.json", recorder.spans)

@@ -1,4 +1,4 @@
-"""This module says where every rank is, whether it still runs, and which one died first: small files, so that a rank
+"""Where every rank is, whether it still runs, and which one died first: small files, so that a rank
 that says nothing can still be named.
 
     progress.bin   int64 (ranks, 2):    process number (0: not started), instruction at hand (-1: not yet, -2: done)
@@ -33,7 +33,7 @@ import numpy.typing as npt
 
 from ...models.files.json_text import JsonError, parse_json
 from . import segments
-from .workplace import abandoned, has_maker
+from .workplace import has_maker, is_abandoned
 
 DONE: Final = -2
 START: Final = -1
@@ -216,7 +216,7 @@ def _watch(folder: Path, child: int, ended: int) -> int:
         elif process:
             return status
         beats[table[:, 0] == child] = now_s, stopped_s
-        gone = bound and abandoned(folder)
+        gone = bound and is_abandoned(folder)
         if gone or os.getppid() != parent:
             os.kill(child, signal.SIGKILL)
             os.waitpid(child, 0)

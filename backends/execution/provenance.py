@@ -1,4 +1,4 @@
-"""This module says what a run computed with: which values were made up, and in which precision.
+"""What a run computed with: which values were made up, and in which precision.
 
 A result that is "equal" says that ranks and one process agree on the values they were given.  Values that are made up
 from a seed are not the model's own; where the model is a program that holds constants (rotary tables, masks), made-up

@@ -1,4 +1,4 @@
-"""This module holds one MPI rank of a job: `mpiexec -n N python -m mpi4py -m shardproof.backends.execution.rank
+"""One MPI rank of a job: `mpiexec -n N python -m mpi4py -m shardproof.backends.execution.rank
 FOLDER`.
 
 `-m mpi4py` matters: it turns an exception on one rank into MPI_Abort, else the others would wait for ever.

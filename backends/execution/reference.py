@@ -1,4 +1,4 @@
-"""This module runs single-process reference: every operator on its whole iteration box, one after another.
+"""The single-process reference: every operator on its whole iteration box, one after another.
 
 This is the meaning of a graph.  Everything distributed is compared with it.
 
@@ -25,8 +25,8 @@ from ..kernels import (
     execute_unrounded,
     execution_dtype,
     full_box,
-    narrowed,
-    widened,
+    round_to,
+    widen,
 )
 from ..lowering.biases import before_biases
 
@@ -84,15 +84,15 @@ def run_graph(
         for a in op.inputs:
             if last[a.tensor] == i and a.tensor not in wanted:
                 values.pop(a.tensor, None)
-    return {t.name: widened(xp, values[t.name]) for t in graph.tensors if t.name in wanted}
+    return {t.name: widen(xp, values[t.name]) for t in graph.tensors if t.name in wanted}
 
 
 def as_stored(graph: Graph, arrays: Mapping[str, Array]) -> dict[str, Array]:
     """Inputs and parameters rounded to the element types of the graph, as blocks of them are kept."""
-    return {name: narrowed(np, array, graph.tensor(name).dtype) for name, array in arrays.items()}
+    return {name: round_to(np, array, graph.tensor(name).dtype) for name, array in arrays.items()}
 
 
-def stated(tensor: Tensor, values: Values, dtype: str | None) -> Array:
+def constant_values(tensor: Tensor, values: Values, dtype: str | None) -> Array:
     """The values of a constant as they are executed, in digit shape; `dtype` replaces floating types."""
     own = execution_dtype(tensor.dtype)
     return np.asarray(values.reshape(tensor.shape), dtype if dtype is not None and own.startswith("float") else own)
@@ -122,7 +122,7 @@ def random_inputs(
         rng = np.random.default_rng([seed, crc32(t.name.encode()), *(() if step is None else (step,))])
         own = execution_dtype(t.dtype)
         if t.contents is not None and t.contents.values is not None:
-            out[t.name] = stated(t, t.contents.values, dtype)
+            out[t.name] = constant_values(t, t.contents.values, dtype)
             continue
         hint = hints.get(t.name, ("", 1))
         if own == "bool":
@@ -166,5 +166,5 @@ def _hints(graph: Graph) -> dict[str, tuple[str, int]]:
             elif (op.function, j) in _POSITIVE:
                 hints.setdefault(a.tensor, ("positive", 1))
             elif op.kind is NodeKind.CONTRACT and graph.tensor(a.tensor).role is Role.PARAMETER:
-                hints.setdefault(a.tensor, ("weight", prod(x.extent for x in op.reduced)))
+                hints.setdefault(a.tensor, ("weight", prod(x.extent for x in op.reduction_axes)))
     return hints

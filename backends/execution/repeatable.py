@@ -19,18 +19,18 @@ from ...models.program.graph import Graph
 from ...proofs.overlap.certificate import OverlapCertificate
 from ...proofs.pipelines.certificate import PipelineCertificate
 from ...proofs.publishing.placed import placed_plan
-from ..kernels import Array, widened
+from ..kernels import Array, widen
 from ..lowering.numbered import at_step, program_at
 from ..lowering.program import Program
-from ..lowering.stages import StagedProgram, staged
+from ..lowering.stages import StagedProgram, staged_program
 from ..lowering.streams import StreamsProgram, streams_program
 from ..transport.mpi import MpiTransport
 from ..transport.virtual import Hub, VirtualTransport
-from .held import Held, next_blocks
+from .held import RankBlocks, next_blocks
 from .interpreter import Source, Watching, run_rank
-from .job import Options, prepared
+from .job import Options, build_program
 from .pipeline import ONCE, Letters, Results, run_view, whole_results
-from .pipeline_rank import Mail
+from .pipeline_rank import MpiPointToPoint
 from .progress import Table
 from .run import assemble
 from .streams import run_streams
@@ -41,7 +41,7 @@ if TYPE_CHECKING:
     from ...proofs.publishing.publisher import AnyPlan
 
 Made = TypeVar("Made")
-RankStep = Callable[[int, Source, Held], Results]
+RankStep = Callable[[int, Source, RankBlocks], Results]
 Told = Callable[[int], None]
 
 
@@ -104,7 +104,7 @@ class Placed:
         """See `Repeatable`."""
         rank, transport = world.Get_rank(), MpiTransport(world)
 
-        def step(n: int, source: Source, held: Held) -> Results:
+        def step(n: int, source: Source, held: RankBlocks) -> Results:
             program = program_at(self.program, n)
             return self._step(program, rank, transport, source, held, Watching(progress=table))
 
@@ -116,7 +116,7 @@ class Placed:
         rank: int,
         transport: VirtualTransport | MpiTransport,
         source: Source,
-        held: Held,
+        held: RankBlocks,
         watching: Watching,
     ) -> Results:
         blocks = run_rank(program, rank, transport, source, np, watching)
@@ -130,7 +130,7 @@ class Placed:
 
 @dataclass(frozen=True, eq=False)
 class Streamed:
-    """Operators and redistributions on two streams of every rank, in the planned order."""
+    """Operators and reshardings on two streams of every rank, in the planned order."""
 
     program: StreamsProgram
 
@@ -164,7 +164,7 @@ class Streamed:
 
         rank, both = world.Get_rank(), two_transports(world)
 
-        def step(n: int, source: Source, held: Held) -> Results:
+        def step(n: int, source: Source, held: RankBlocks) -> Results:
             return self._step(self._at(n), rank, both, source, held, _teller(table, rank), None)
 
         return step, both[0].name
@@ -178,7 +178,7 @@ class Streamed:
         rank: int,
         both: Sequence[VirtualTransport] | Sequence[MpiTransport],
         source: Source,
-        held: Held,
+        held: RankBlocks,
         told: Told | None,
         broken: Callable[[], None] | None,
     ) -> Results:
@@ -230,10 +230,10 @@ class Staged:
 
         number = world.Get_rank()
         view, rank = divmod(number, self.program.devices)
-        transport, mail = MpiTransport(MPI.Intracomm(world.Split(view, rank))), Mail(world, self.program)
+        transport, mail = MpiTransport(MPI.Intracomm(world.Split(view, rank))), MpiPointToPoint(world, self.program)
         mine = dict.fromkeys(self.program.stages_of(view), transport)
 
-        def step(n: int, source: Source, held: Held) -> Results:
+        def step(n: int, source: Source, held: RankBlocks) -> Results:
             told = _teller(table, number)
             found = run_view(self._at(n), view, rank, mine, mail, source, np, told=told, held=held)
             mail.settle()
@@ -256,12 +256,12 @@ def repeatable(held: AnyPlan, scale: int, options: Options) -> Repeatable:
     """
     match held:
         case PipelineCertificate():
-            return Staged(staged(held, options.stored))
+            return Staged(staged_program(held, options.stored))
         case OverlapCertificate():
             return Streamed(streams_program(held, scale, options.stored))
         case _:
             plan = placed_plan(held)
-            return Placed(prepared(plan.graph, plan.machine.hierarchy, plan.choices, options))
+            return Placed(build_program(plan.graph, plan.machine.hierarchy, plan.choices, options))
 
 
 def _whole(
@@ -273,23 +273,23 @@ def _whole(
             shape = program.graph.tensor(name).shape
             out[name] = assemble(np, name, shape, boxes[name], [f[name, ONCE] for f in found])
         elif name in names:
-            out[name] = widened(np, np.asarray(arrays[name]))
+            out[name] = widen(np, np.asarray(arrays[name]))
     return out
 
 
 def _teller(table: Table, rank: int) -> Told:
-    def told(task: int) -> None:
+    def record_task(task: int) -> None:
         table[rank, 1] = task
 
-    return told
+    return record_task
 
 
 def _remembered(make: Callable[[int], Made]) -> Callable[[int], Made]:
     """The program of a step, made once for all ranks."""
     kept, lock = lru_cache(maxsize=1)(make), threading.Lock()
 
-    def found(number: int) -> Made:
+    def look_up(number: int) -> Made:
         with lock:
             return kept(number)
 
-    return found
+    return look_up

@@ -1,4 +1,4 @@
-"""This module runs a program on virtual ranks, and counts what it moved.
+"""Runs a program on virtual ranks, and counts what it moved.
 
 Every rank is a thread with its own view of the transport.  Outputs are put together from the ranks' blocks at the end;
 replicas must agree up to rounding (not bit for bit: vectorised functions round differently on differently strided
@@ -18,10 +18,10 @@ from typing import Final
 
 import numpy as np
 
-from ...models.communication.redistribution import Reduction, reduction_load
+from ...models.communication.resharding import Reduction, reduction_load
 from ...models.communication.transfers import Box
 from ...models.program.graph import GraphError
-from ..kernels import Array, is_half, widened
+from ..kernels import Array, is_half, widen
 from ..lowering.program import Compute, Program
 from ..trace import Span
 from ..transport.received import is_even, receives, reduction_receives
@@ -41,7 +41,7 @@ _HALF_ROUNDING: Final = 2.0**-6
 
 @dataclass(frozen=True)
 class Traffic:
-    """What one redistribution (or one operator's statistics) moved: elements that entered the busiest subtree, per
+    """What one resharding (or one operator's statistics) moved: elements that entered the busiest subtree, per
     level.
 
     `exact`: the same numbers from the steps (`backends.transport.received`).  `priced`: those of the cost model, equal
@@ -158,7 +158,7 @@ def run_virtual(
     }
     for name in program.graph.results:
         if name not in outputs:
-            outputs[name] = widened(xp, arrays[name])
+            outputs[name] = widen(xp, arrays[name])
     return RunResult(
         {n: outputs[n] for n in program.graph.results},
         traffic(program, transports),
@@ -172,7 +172,7 @@ def assemble(xp: ModuleType, name: str, shape: tuple[int, ...], boxes: tuple[Box
     missing or replicas differ.
     """
     rounding = _HALF_ROUNDING if is_half(blocks[0]) else _ROUNDING
-    blocks = [widened(xp, b) for b in blocks]
+    blocks = [widen(xp, b) for b in blocks]
     out: Array = xp.zeros(shape, dtype=blocks[0].dtype)
     seen = xp.zeros(shape, dtype=bool)
     for rank, (box, block) in enumerate(zip(boxes, blocks, strict=True)):
@@ -206,7 +206,7 @@ def traffic(
     levels = len(program.hierarchy)
     nothing = [0] * levels
 
-    def counted(label: str) -> tuple[int, ...]:
+    def link_loads(label: str) -> tuple[int, ...]:
         return loads([t.received.get(label, nothing) for t in transports], program.hierarchy)
 
     def often(label: str, amounts: tuple[int, ...]) -> tuple[int, ...]:
@@ -226,7 +226,7 @@ def traffic(
             Traffic(
                 f"{m.tensor} to {goal}",
                 m.plan.collective(),
-                counted(move_label(n)),
+                link_loads(move_label(n)),
                 often(move_label(n), exact),
                 often(move_label(n), m.plan.loads()),
                 even,
@@ -247,7 +247,9 @@ def traffic(
                 program.hierarchy,
             )
             even = _even(step.statistics, program.hierarchy)
-            out.append(Traffic(label, "all-reduce", counted(label), often(label, exact), often(label, priced), even, 4))
+            out.append(
+                Traffic(label, "all-reduce", link_loads(label), often(label, exact), often(label, priced), even, 4)
+            )
     return tuple(out)
 
 

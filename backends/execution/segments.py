@@ -1,4 +1,4 @@
-"""This module removes shared memory that MPICH leaves behind: ranks of one computer share a file in /dev/shm, which
+"""Removes shared memory that MPICH leaves behind: ranks of one computer share a file in /dev/shm, which
 only ranks that end well remove.
 
 Every rank notes which files it has open (`note`), and whoever sees the job end badly removes those (`remove`): the

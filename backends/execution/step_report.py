@@ -1,4 +1,4 @@
-"""This module says what a training step did, in words: its loss, the parameters it has renewed, the memory its ranks
+"""What a training step did, in words: its loss, the parameters it has renewed, the memory its ranks
 have held.
 """
 
@@ -21,7 +21,7 @@ def losses(graph: Graph, outputs: Mapping[str, Array], expected: Mapping[str, Ar
     return {name: (float(outputs[name]), float(expected[name])) for name in scalars}
 
 
-def renewed(
+def worst_parameter(
     graph: Graph, outputs: Mapping[str, Array], expected: Mapping[str, Array], difference: Difference
 ) -> tuple[str, float] | None:
     """The parameter whose next value differs most from that of one process, and by how much; None without a state."""
@@ -37,7 +37,7 @@ def step_lines(
     lines = [
         f"{name} {here!r}, in one process {there!r}" for name, (here, there) in losses(graph, outputs, expected).items()
     ]
-    if (worst := renewed(graph, outputs, expected, difference)) is not None:
+    if (worst := worst_parameter(graph, outputs, expected, difference)) is not None:
         lines.append(
             f"{len(graph.state)} renewed parameters and moments: largest difference from one process "
             f"{worst[1]:.2e}, at {worst[0]}"

@@ -1,4 +1,4 @@
-"""This module runs the steps of a redistribution, carried out by one rank.
+"""Runs the steps of a resharding, carried out by one rank.
 
 Reduction.  Open digits o_1 .. o_m with primes p_k, tile of `padded` elements, R = product of the replicated primes, q =
 padded / R.
@@ -24,7 +24,7 @@ from itertools import accumulate, pairwise, product
 from math import prod
 from types import ModuleType
 
-from ...models.communication.redistribution import CommunicationPlan, Reduction, digit_value
+from ...models.communication.resharding import CommunicationPlan, Reduction, digit_value
 from ...models.communication.transfers import Box, Exchange
 from ...models.layout.layout import OpenDigit
 from ..cuda import KernelTextError, device
@@ -55,7 +55,7 @@ def common(a: Box, b: Box) -> Box:
     return tuple(out)
 
 
-def cut(array: Array, box: Box, part: Box) -> Array:
+def block_part(array: Array, box: Box, part: Box) -> Array:
     """The view of `part` inside the block `array` of `box`; `TransportError` if it is not all there."""
     if not box:  # indexing by () would turn a 0-dimensional array into a number
         return array
@@ -145,13 +145,13 @@ class Flight:
         return self._block
 
 
-def redistribute(xp: ModuleType, transport: Transport, plan: CommunicationPlan, array: Array) -> Array:
+def reshard(xp: ModuleType, transport: Transport, plan: CommunicationPlan, array: Array) -> Array:
     """This rank's block of `plan.target`, from its block of `plan.source`.  All ranks call it together."""
-    return carry(transport, redistribution(xp, transport.rank, plan, array))
+    return carry(transport, reshard_steps(xp, transport.rank, plan, array))
 
 
-def redistribution(xp: ModuleType, rank: int, plan: CommunicationPlan, array: Array) -> Steps:
-    """The requests of `redistribute` and, at the end, the block."""
+def reshard_steps(xp: ModuleType, rank: int, plan: CommunicationPlan, array: Array) -> Steps:
+    """The requests of `reshard` and, at the end, the block."""
     box, hierarchy = plan.source.box(rank), plan.source.hierarchy
     for step in plan.steps:
         if isinstance(step, Reduction):
@@ -160,11 +160,11 @@ def redistribution(xp: ModuleType, rank: int, plan: CommunicationPlan, array: Ar
     exchanges = [step for step in plan.steps if isinstance(step, Exchange)]
     target = plan.target.box(rank)
     if not exchanges:
-        return cut(array, box, target)
+        return block_part(array, box, target)
     out: Array = xp.empty(sides(target), dtype=array.dtype)
     kept = common(box, target)
     if volume(kept):
-        cut(out, target, kept)[...] = cut(array, box, kept)
+        block_part(out, target, kept)[...] = block_part(array, box, kept)
     for step in exchanges:
         yield from _exchange(xp, rank, step, (array, box), (out, target))
     return out
@@ -196,7 +196,7 @@ def _exchange(xp: ModuleType, rank: int, step: Exchange, source: tuple[Array, Bo
 
 def launcher(xp: ModuleType) -> Run | None:
     """What launches generated kernels on arrays of `xp`; None on the host."""
-    return device.run if device.is_device(xp) else None
+    return device.launch if device.is_device(xp) else None
 
 
 def _packed(xp: ModuleType, boxes: list[Box], source: tuple[Array, Box], target: tuple[Array, Box]) -> Array:
@@ -221,7 +221,7 @@ def _unpacked(xp: ModuleType, boxes: list[Box], flat: Array, target: tuple[Array
             pass
     start = 0
     for b in boxes:
-        cut(*target, b)[...] = flat[start : start + volume(b)].reshape(sides(b))
+        block_part(*target, b)[...] = flat[start : start + volume(b)].reshape(sides(b))
         start += volume(b)
 
 
@@ -236,13 +236,13 @@ def _held(xp: ModuleType, box: Box, source: tuple[Array, Box], target: tuple[Arr
     """
     own, arrived = common(box, source[1]), common(box, target[1])
     if own == box:
-        return xp.ascontiguousarray(cut(*source, box))  # type: ignore[no-any-return]
+        return xp.ascontiguousarray(block_part(*source, box))  # type: ignore[no-any-return]
     if volume(own) + volume(arrived) - volume(common(own, arrived)) != volume(box):
         raise TransportError(f"{box} is to be sent and is not held")
     out: Array = xp.empty(sides(box), dtype=source[0].dtype)
     for part, block in ((arrived, target), (own, source)):
         if volume(part):
-            cut(out, box, part)[...] = cut(*block, part)
+            block_part(out, box, part)[...] = block_part(*block, part)
     return out
 
 
@@ -259,7 +259,7 @@ def reduction(xp: ModuleType, rank: int, step: Reduction, hierarchy: tuple[int, 
     levels = sorted({d.level for d in step.digits})
     members = group_of(rank, list(step.digits), hierarchy)
     if len(levels) == 1 and not any(step.scattered):
-        flat = xp.ascontiguousarray(cut(array, box, tile)).reshape(-1)
+        flat = xp.ascontiguousarray(block_part(array, box, tile)).reshape(-1)
         return array_of((yield AllReduce(members, flat, step.combine))).reshape(sides(tile))
     if not is_even(step, members):
         return (yield from _unequal(xp, rank, step, hierarchy, array, box))
@@ -301,7 +301,7 @@ def _pack(
     for values, member in zip(product(*(range(d.prime) for d in scattered)), members, strict=True):
         at = iter(values)
         index = tuple(next(at) if s else slice(None) for s in step.scattered)
-        buffer[index] = cut(array, box, step.tiles[member]).reshape((*replicated, chunk))
+        buffer[index] = block_part(array, box, step.tiles[member]).reshape((*replicated, chunk))
     return buffer, chunk
 
 
@@ -321,7 +321,7 @@ def _unequal(xp: ModuleType, rank: int, step: Reduction, hierarchy: tuple[int, .
         for k in kept:
             part = part * digits[k].prime + values[k]
         if tile not in flat:
-            flat[tile] = xp.ascontiguousarray(cut(array, box, tile)).reshape(-1)
+            flat[tile] = xp.ascontiguousarray(block_part(array, box, tile)).reshape(-1)
         low, high = portion(volume(tile), part, prod(digits[k].prime for k in kept))
         chunks[values], sizes[values] = flat[tile][low:high], high - low
     for level in reversed(levels):

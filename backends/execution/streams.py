@@ -1,7 +1,7 @@
-"""This module runs an overlapped plan: every rank has a thread per stream, which does its tasks in the planned order.
+"""Runs an overlapped plan: every rank has a thread per stream, which does its tasks in the planned order.
 
     operators          this thread; statistics are exchanged on a communicator of their own
-    redistributions    a thread beside it, whose collectives do not block (`steps.carry_beside`)
+    reshardings    a thread beside it, whose collectives do not block (`steps.carry_beside`)
     a task             waits for the tasks that it waits for in the plan, and no longer
 
 `pace`: a task lasts at least so many times its planned time; what is left of that after its work is slept.  Numbers and
@@ -20,7 +20,7 @@ from types import ModuleType
 
 import numpy as np
 
-from ..kernels import Array, widened
+from ..kernels import Array, widen
 from ..lowering.program import Move
 from ..lowering.streams import COMPUTE, LINKS, StreamsProgram, slots_read
 from ..trace import Recorder, Span
@@ -30,7 +30,7 @@ from .interpreter import RankError, Source, move_label, run_part
 from .live import alone
 from .reference import as_stored, check_inputs
 from .run import Traffic, assemble, slices, traffic
-from .steps import carry_beside, redistribution
+from .steps import carry_beside, reshard_steps
 
 KIND = ("compute", "communication")
 
@@ -98,7 +98,7 @@ class _Rank:
         transport.account(move_label(step.movement))
         try:
             moved = carry_beside(
-                transport, redistribution(self.xp, transport.rank, movement.plan, self.slots[step.source])
+                transport, reshard_steps(self.xp, transport.rank, movement.plan, self.slots[step.source])
             )
         except Exception as e:
             raise RankError(self.rank, lowered.place(step), f"{type(e).__name__}: {e}") from e
@@ -141,7 +141,7 @@ def run_streams(
     told: Callable[[int], None] | None = None,
     broken: Callable[[], None] | None = None,
 ) -> tuple[dict[str, Array], list[Span]]:
-    """(this rank's blocks of the outputs, its spans).  `transports`: of operators, of redistributions.  `together`:
+    """(this rank's blocks of the outputs, its spans).  `transports`: of operators, of reshardings.  `together`:
     called when this rank has its inputs, gives the common start on the clock; `told(n)`: before operators' task n;
     `broken`: called at the first failure, so that nobody waits.  Raises `RankError`.
     """
@@ -238,11 +238,11 @@ def whole(
     return {
         name: assemble(np, name, lowered.graph.tensor(name).shape, written[name], [b[name] for b in blocks])
         if name in written
-        else widened(np, np.asarray(arrays[name]))
+        else widen(np, np.asarray(arrays[name]))
         for name in lowered.graph.results
     }
 
 
-def measured(spans: Sequence[Span]) -> float:
+def elapsed_seconds(spans: Sequence[Span]) -> float:
     """Seconds from the first task's beginning to the last one's end, over all ranks."""
     return max((s.end_s for s in spans), default=0.0) - min((s.start_s for s in spans), default=0.0)

@@ -1,4 +1,4 @@
-"""This module runs overlapped plans on MPI ranks: `mpiexec -n N python -m mpi4py -m
+"""Runs overlapped plans on MPI ranks: `mpiexec -n N python -m mpi4py -m
 shardproof.backends.execution.streams_rank FOLDER`.
 
 The folder is that of `container_job`, with the overlapped plan in `plan.spz`.  Both streams of a rank talk through MPI
@@ -64,10 +64,10 @@ def main(folder: Path) -> None:
             now: float = world.bcast(time.perf_counter(), root=0)
             return now
 
-        def told(task: int) -> None:
+        def record_task(task: int) -> None:
             table[rank, 1] = task
 
-        blocks, spans = run_streams(program, rank, transports, source, np, float(data["pace"]), together, told)
+        blocks, spans = run_streams(program, rank, transports, source, np, float(data["pace"]), together, record_task)
         if data["trace"]:
             write_spans(folder / f"trace/{rank}.json", spans)
         place = "collecting the outputs"
@@ -88,7 +88,7 @@ def main(folder: Path) -> None:
 
 
 def two_transports(world: MPI.Intracomm) -> list[MpiTransport]:
-    """Of operators, and of redistributions beside them.  Raises `TransportError` where one thread may talk only."""
+    """Of operators, and of reshardings beside them.  Raises `TransportError` where one thread may talk only."""
     from mpi4py import MPI
 
     if MPI.Query_thread() < MPI.THREAD_MULTIPLE:

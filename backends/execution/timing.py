@@ -1,4 +1,4 @@
-"""This module computes times of whole plans and of their parts, measured inside one MPI job: starting ranks, lowering
+"""Computes times of whole plans and of their parts, measured inside one MPI job: starting ranks, lowering
 and reading inputs are in no one's time.
 
     whole        seconds of all instructions of a plan on the slowest rank, from a barrier on; blocks of inputs are in
@@ -9,10 +9,10 @@ and reading inputs are in no one's time.
     operator     processor seconds of one operator on a rank's own box, all ranks at the same time (they share the
                  memory of a computer).  On an idle computer that is the time that passes; on a busy one it leaves out
                  what others took.  On a GPU: the time that passes
-    movement     seconds of one redistribution on the slowest rank, from a barrier on
+    movement     seconds of one resharding on the slowest rank, from a barrier on
 
 What is measured takes turns, `rounds` times, so that a slow moment of the computer hits everything alike.  Operators
-and redistributions that agree in function, boxes, accesses and element types are measured once.  Their operands are
+and reshardings that agree in function, boxes, accesses and element types are measured once.  Their operands are
 random; ids are rows of their table.  Plans run one instruction after the other (no fusion, no overlap), which is what
 the cost model prices, or as `run` does (`Options`).
 
@@ -33,7 +33,7 @@ from typing import Any
 
 import numpy as np
 
-from ...models.communication.choices import Choices, Movement, check_choices, input_layout
+from ...models.communication.choices import Choices, Communication, check_choices, input_layout
 from ...models.communication.transfers import Box
 from ...models.files.json_text import parse_json
 from ...models.program.graph import Graph
@@ -45,11 +45,11 @@ from ..lowering.program import Compute, Program, lower
 from ..transport import Transport
 from . import progress
 from .interpreter import RankError, Source, Watching, recorder_for, run_rank
-from .job import Options, prepared, read_error, read_job, write_error, write_job
+from .job import Options, build_program, read_error, read_job, write_error, write_job
 from .launch import LaunchError, launch
 from .reference import _POSITIVE as POSITIVE
 from .reference import check_inputs, random_inputs
-from .steps import redistribute
+from .steps import reshard
 from .workplace import need_room, workplace
 
 _ROOT = __name__.partition(".")[0]
@@ -69,7 +69,7 @@ class Whole:
 
 @dataclass(frozen=True)
 class Part:
-    """One operator (`number` in the graph) or redistribution (`number` in `models.communication.choices.movements`)
+    """One operator (`number` in the graph) or resharding (`number` in `models.communication.choices.communications`)
     as candidate number `candidate` has it.
     """
 
@@ -140,7 +140,7 @@ def seconds_of_parts(
     timeout_s: float,
     backend: str,
 ) -> tuple[list[tuple[int, int, tuple[float, ...]]], list[tuple[int, int, tuple[float, ...]]]]:
-    """(candidate, number, seconds) of the distinct operators of plans, and of their redistributions."""
+    """(candidate, number, seconds) of the distinct operators of plans, and of their reshardings."""
     options = Options(fuse=False, overlap=False, backend=backend)
     times = measure(
         graph, hierarchy, candidates, rounds=rounds, wholes=False, parts=True, options=options, timeout_s=timeout_s
@@ -155,21 +155,26 @@ def operator_key(op: Operator, graph: Graph, boxes: Sequence[Mapping[str, tuple[
     """Equal for operators that do the same work: function, attributes, boxes of all ranks, accesses, element types."""
     order = {a.name: k for k, a in enumerate(op.axes)}
 
-    def named(value: object) -> object:
+    def axis_number(value: object) -> object:
         """Axis names as numbers, wherever they stand."""
         if isinstance(value, tuple):
-            return tuple(named(v) for v in value)
+            return tuple(axis_number(v) for v in value)
         return ("axis", order[value]) if isinstance(value, str) and value in order else value
 
     accesses = tuple(
         (
-            tuple((named(i.terms), i.offset, i.whole) for i in a.index),
+            tuple((axis_number(i.terms), i.offset, i.whole) for i in a.index),
             graph.tensor(a.tensor).shape,
             graph.tensor(a.tensor).dtype,
         )
         for a in (*op.inputs, op.output)
     )
-    return op.function, named(op.attributes), accesses, tuple(tuple(box[a.name] for a in op.axes) for box in boxes)
+    return (
+        op.function,
+        axis_number(op.attributes),
+        accesses,
+        tuple(tuple(box[a.name] for a in op.axes) for box in boxes),
+    )
 
 
 class _Alone:
@@ -240,10 +245,10 @@ def _operator_call(
     return lambda: execute(xp, op, graph, box, blocks, _Alone())
 
 
-def _movement_tasks(
-    movements: Sequence[Movement], graph: Graph, transport: Transport, pool: _Pool, seen: set[tuple[object, ...]]
+def _communication_tasks(
+    movements: Sequence[Communication], graph: Graph, transport: Transport, pool: _Pool, seen: set[tuple[object, ...]]
 ) -> list[tuple[int, Callable[[], object]]]:
-    """The redistributions that are new and move something: (number, what to time)."""
+    """The reshardings that are new and move something: (number, what to time)."""
     out: list[tuple[int, Callable[[], object]]] = []
     for number, m in enumerate(movements):
         dtype = graph.tensor(m.tensor).dtype
@@ -253,12 +258,12 @@ def _movement_tasks(
             continue
         seen.add(key)
         block = pool.get(tuple(hi - lo for lo, hi in source.box(transport.rank)), dtype)
-        out.append((number, _movement_call(pool.xp, transport, m, block)))
+        out.append((number, _communication_call(pool.xp, transport, m, block)))
     return out
 
 
-def _movement_call(xp: ModuleType, transport: Transport, m: Movement, block: Array) -> Callable[[], object]:
-    return lambda: redistribute(xp, transport, m.plan, block)
+def _communication_call(xp: ModuleType, transport: Transport, m: Communication, block: Array) -> Callable[[], object]:
+    return lambda: reshard(xp, transport, m.plan, block)
 
 
 def _cached(source: Source, xp: ModuleType) -> Source:
@@ -296,7 +301,7 @@ def _main(folder: Path) -> None:
         place = "preparing"
         for n, job in enumerate(jobs):
             if what["wholes"]:
-                program = prepared(graph, hierarchy, job.choices, options)
+                program = build_program(graph, hierarchy, job.choices, options)
                 tasks.append(("wholes", n, 0, _whole_call(program, rank, transport, source, xp, watching)))
             if what["parts"]:
                 plain = lower(graph, hierarchy, job.choices)
@@ -305,7 +310,7 @@ def _main(folder: Path) -> None:
                 ]
                 tasks += [
                     ("movements", n, k, call)
-                    for k, call in _movement_tasks(plain.movements, graph, transport, pool, seen)
+                    for k, call in _communication_tasks(plain.movements, graph, transport, pool, seen)
                 ]
         transport.account("timing")
         seconds: list[list[float]] = [[] for _ in tasks]

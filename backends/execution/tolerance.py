@@ -1,4 +1,4 @@
-"""This module says when a number of the framework and ours are the same, known as a tolerance.
+"""When a number of the framework and ours are the same, known as a tolerance.
 
 Ours is computed twice, in the program's element types and in double precision; how far the two are apart is what
 rounding does there.
@@ -63,7 +63,7 @@ def _near(a: Values, b: Values, bar: Values) -> npt.NDArray[np.bool_]:
     return np.where(np.isfinite(a) & np.isfinite(b), np.abs(a - b) <= bar, same)
 
 
-def doubled(x: Values) -> Values:
+def as_double(x: Values) -> Values:
     return x.astype(np.float64) if real(x) else x
 
 

@@ -33,20 +33,20 @@ from ...proofs.pipelines.certificate import PipelineCertificate
 from ...proofs.pipelines.file import decode_pipeline
 from ...proofs.plan.bundle import Plan, decode_plan
 from ...proofs.portfolio.file import taken_plan
-from ...proofs.views.certificate import ViewsCertificate
-from ...proofs.views.file import decode_views
-from ..kernels import Array, widened
+from ...proofs.views.certificate import SubmeshCertificate
+from ...proofs.views.file import decode_submesh_plan
+from ..kernels import Array, widen
 from ..transport.mpi import check_ranks
 from . import checkpoint, consent, progress
 from .checkpoint import Origin
 from .feed import PLACE, Feed
-from .held import Blocks, Held
+from .held import Blocks, RankBlocks
 from .interpreter import RankError
 from .job import Options, read_error, write_error
 from .launch import LaunchError, launch
 from .pipeline import Results
 from .repeatable import Repeatable, repeatable
-from .training_run import Begun, StepDone, base_of, is_due, scalar_of
+from .training_run import StartState, StepDone, base_of, is_due, scalar_of
 from .workplace import need_room, workplace
 
 if TYPE_CHECKING:
@@ -92,7 +92,7 @@ def _train(
     folder: Path,
     asked: Any,
     runs: Repeatable,
-    step: Callable[[int, Any, Held], Results],
+    step: Callable[[int, Any, RankBlocks], Results],
     place: list[str],
 ) -> None:
     """All steps of this rank; `place`: is told what it is at."""
@@ -104,7 +104,7 @@ def _train(
     def base(tensor: str, box: Box) -> Array:
         return np.array(mapped[tensor][tuple(slice(lo, hi) for lo, hi in box)])
 
-    held = Held(base, _taken_up(folder / "held", rank, asked["held"][rank]) if asked["held"] else None)
+    held = RankBlocks(base, _taken_up(folder / "held", rank, asked["held"][rank]) if asked["held"] else None)
     found: Results = {}
     data: dict[str, Array] = {}
     at = np.memmap(folder / "at.bin", dtype=np.int64, mode="r+")
@@ -141,7 +141,7 @@ def _save(
     number: int,
     origin: Origin,
     graph: Graph,
-    held: Held,
+    held: RankBlocks,
     mapped: Mapping[str, Array],
 ) -> Path | None:
     """Write the state: every rank its blocks, rank 0 the manifest; on rank 0 where it is."""
@@ -160,7 +160,7 @@ def _save(
 
 def train_job(
     opened: Opened,
-    begun: Begun,
+    begun: StartState,
     options: Options,
     last: int,
     timeout_s: float,
@@ -227,7 +227,7 @@ def train_job(
         lines.heard()
         names = graph.results if results else ()
         whole = {t: np.load(folder / f"outputs/{n}.npy", allow_pickle=False) for n, t in enumerate(names)}
-        return {t: widened(np, v) for t, v in whole.items()}, (folder / "transport.txt").read_text()
+        return {t: widen(np, v) for t, v in whole.items()}, (folder / "transport.txt").read_text()
 
 
 class _Lines:
@@ -258,7 +258,7 @@ def _kind(held: AnyPlan) -> str:
             return "pipelined"
         case OverlapCertificate():
             return "overlapped"
-        case ViewsCertificate():
+        case SubmeshCertificate():
             return "views"
         case Plan():
             return "plan"
@@ -275,7 +275,7 @@ def _plan(path: Path, kind: str) -> AnyPlan:
         case "overlapped":
             return decode_overlap(members)
         case "views":
-            return decode_views(members)
+            return decode_submesh_plan(members)
         case _:
             return decode_plan(members)
 

@@ -12,22 +12,22 @@ import numpy as np
 from ...models.text import InputError
 from ..kernels import Array
 from . import checkpoint
-from .held import Held, lasting
+from .held import RankBlocks, lasting
 from .interpreter import RankError
 from .pipeline import Results
 from .repeatable import Repeatable
 from .run import slices
-from .training_run import Begun, StepDone, base_of, scalar_of
+from .training_run import StartState, StepDone, base_of, scalar_of
 
 
 class Trainer:
     """A plan that is trained step by step.  `begun`: where it begins; `timeout_s`: how long ranks may wait."""
 
-    def __init__(self, runs: Repeatable, begun: Begun, timeout_s: float = 300.0) -> None:
+    def __init__(self, runs: Repeatable, begun: StartState, timeout_s: float = 300.0) -> None:
         self.begun, self._runs, self._together = begun, runs, runs.virtual(timeout_s)
         self._base = base_of(begun)
         mine = begun.ranks or ({},) * runs.ranks
-        self._held = [Held(slices(self._base), blocks) for blocks in mine]
+        self._held = [RankBlocks(slices(self._base), blocks) for blocks in mine]
         self._found: list[Results] = []
         self._data: dict[str, Array] = {}
         self._done, self._broken = begun.step, False

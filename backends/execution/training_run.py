@@ -40,7 +40,7 @@ class StepDone:
 
 
 @dataclass(frozen=True, eq=False)
-class Begun:
+class StartState:
     """Where a run begins: behind step number `step`.  `graph`: what one process runs; `state`: tensors that last,
     whole, as ranks keep them; `ranks`: what every rank held under this very plan, or nothing.
     """
@@ -53,7 +53,7 @@ class Begun:
     ranks: tuple[Blocks, ...] = field(default=(), repr=False)
 
     @property
-    def stored(self) -> bool:
+    def has_graph_types(self) -> bool:
         """Whether blocks have the types of the graph."""
         return self.origin.numbers == "own"
 
@@ -87,14 +87,14 @@ def begin(
     make: Maker | None = None,
     inputs: Path | None = None,
     resume: Path | None = None,
-) -> Begun:
+) -> StartState:
     """Where a run of a plan's steps begins.  `data`, `make`: see `Feed`; `inputs`: an `.npz` file with values of
     parameters, and of the inputs of every step where there is no data; `resume`: a folder of checkpoints, whose seed
     and numbers are taken.  `place`: what errors call the plan.
 
     Raises `InputError` for a plan without a training step, and whatever does not fit the model, before any step.
     """
-    graph = found.asked
+    graph = found.user_graph
     check_trains(graph, place)
     kept = None if resume is None else checkpoint.load(resume, graph)
     if kept is not None:
@@ -104,27 +104,27 @@ def begin(
     stored, dtype = numbers == "own", None if numbers == "own" else numbers
     same = str(inputs) if inputs is not None and not data and make is None else ""
     feed = Feed(graph, seed, dtype, stored, data, same, make).absolute()
-    origin = Origin(graph.sha256(), graph.name, found.identity, numbers, seed, feed.drawn)
+    origin = Origin(graph.sha256(), graph.name, found.identity, numbers, seed, feed.is_random)
     done = 0 if kept is None else kept.step
     feed.at(done + 1)  # what does not fit is refused now
     if kept is not None:
         same_plan = kept.origin.plan == found.identity and len(kept.ranks) == found.held.machine.devices
-        return Begun(graph, origin, feed, done, kept.whole, kept.ranks if same_plan else ())
+        return StartState(graph, origin, feed, done, kept.whole, kept.ranks if same_plan else ())
     state = first_values(graph, seed, dtype) if inputs is None else given_values(inputs, graph, dtype)
-    return Begun(graph, origin, feed, done, as_stored(graph, state) if stored else state)
+    return StartState(graph, origin, feed, done, as_stored(graph, state) if stored else state)
 
 
 def _named(numbers: str) -> Numbers:
     return "float32" if numbers == "float32" else "float64"
 
 
-def base_of(begun: Begun) -> dict[str, Array]:
+def base_of(begun: StartState) -> dict[str, Array]:
     """What ranks begin with, whole: the state, and constants of the program."""
-    known = known_values(begun.graph, None if begun.stored else begun.origin.numbers)
-    return {**begun.state, **(as_stored(begun.graph, known) if begun.stored else known)}
+    known = known_values(begun.graph, None if begun.has_graph_types else begun.origin.numbers)
+    return {**begun.state, **(as_stored(begun.graph, known) if begun.has_graph_types else known)}
 
 
-def in_one_process(begun: Begun, last: int) -> tuple[Graph, dict[str, Array], dict[str, Array]]:
+def in_one_process(begun: StartState, last: int) -> tuple[Graph, dict[str, Array], dict[str, Array]]:
     """(program, what is given to it, its results) of step `last`, when one process does all steps."""
     state = dict(begun.state)
     inputs: dict[str, Array] = {}
@@ -132,7 +132,7 @@ def in_one_process(begun: Begun, last: int) -> tuple[Graph, dict[str, Array], di
     graph = begun.graph
     for number in range(begun.step + 1, last + 1):
         inputs, graph = {**state, **begun.feed.at(number)}, at_step(begun.graph, number)
-        found = run_graph(graph, inputs, stored=begun.stored)
+        found = run_graph(graph, inputs, stored=begun.has_graph_types)
         state |= {name: found[value] for name, value in graph.state}
     return graph, inputs, found
 

@@ -1,8 +1,8 @@
-"""This module holds the folder of a job: it lives as long as the process that made it, whatever ends that process.
+"""The folder of a job: it lives as long as the process that made it, whatever ends that process.
 
     ends by itself, or by an exception     the folder is removed on the way out
     SIGINT, SIGTERM, SIGHUP                the same: the first one unwinds, later ones wait until everything is tidy
-    SIGKILL, a crash                       the guards of the ranks see it (`abandoned`), end their ranks, remove the
+    SIGKILL, a crash                       the guards of the ranks see it (`is_abandoned`), end their ranks, remove the
                                            folder; what was left before any rank began is removed by the next job
                                            (`_sweep`)
 
@@ -72,13 +72,13 @@ def has_maker(folder: Path) -> bool:
     return (folder / _ALIVE).exists()
 
 
-def abandoned(folder: Path) -> bool:
+def is_abandoned(folder: Path) -> bool:
     """Whether the process that made the folder is gone.
 
     >>> with workplace() as here:
-    ...     abandoned(here)
+    ...     is_abandoned(here)
     False
-    >>> abandoned(here)
+    >>> is_abandoned(here)
     True
     """
     try:
@@ -111,7 +111,7 @@ def _sweep(place: Path) -> None:
     for folder in place.glob(f"{PREFIX}*"):
         with suppress(OSError):
             mine = folder.lstat().st_uid == os.getuid() and not folder.is_symlink()
-            if mine and has_maker(folder) and abandoned(folder):
+            if mine and has_maker(folder) and is_abandoned(folder):
                 segments.remove(folder)
                 shutil.rmtree(folder, ignore_errors=True)
 

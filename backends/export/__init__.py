@@ -1,1 +1,1 @@
-"""This package writes plans in the words of other frameworks."""
+"""Writes plans in the words of other frameworks."""

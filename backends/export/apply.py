@@ -1,4 +1,4 @@
-"""This module lays a live PyTorch module out as a plan says: `shardproof.torch`.
+"""Lays a live PyTorch module out as a plan says: `shardproof.torch`.
 
     import shardproof
     model = shardproof.torch.apply(plan, model, mesh)       # the one line that a job is longer
@@ -20,10 +20,10 @@ from ...proofs.plan.bundle import Plan
 from .dtensor import document, program_document, refusals
 from .dtensor_runtime import PlannedModule, plan_mesh, plan_module
 from .dtensor_steps import PlannedOptimizer, plan_optimizer, plan_step
-from .exported import required
+from .exported import refuse_parts
 from .recipe import recipe
 from .rows import Traffic
-from .traffic import pretended, traffic
+from .traffic import fake_process_group, traffic
 
 if TYPE_CHECKING:
     from torch import Tensor, nn
@@ -119,7 +119,7 @@ def verify(
     """
     from torch.optim import SGD
 
-    with pretended(plan.bundle.machine.devices):
+    with fake_process_group(plan.bundle.machine.devices):
         mesh = make_mesh(plan, "cpu")
         planned = apply(plan, module, mesh, layouts_only=bool(recipe(plan.bundle.graph).refused))
         if planned.functions.program is not None:
@@ -136,5 +136,5 @@ def _document(plan: Planned, layouts_only: bool = True) -> dict[str, object]:
     found = plan_shardings(b.graph, b.machine.hierarchy, [v.name for v in b.machine.levels], b.choices)
     made = document(b.graph, b.machine.name, plan.identity, found, refusals(b.graph, found))
     how = recipe(b.graph)
-    required("dtensor", how.refused, layouts_only)
+    refuse_parts("dtensor", how.refused, layouts_only)
     return made if layouts_only or not how.trained else {**made, "program": program_document(b.graph, how)}

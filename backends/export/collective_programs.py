@@ -58,7 +58,7 @@ def program_text(programs: tuple[Chosen, ...], identity: str, target: str) -> st
 def torch_table(one: Chosen) -> tuple[object, ...]:
     """Chunks, who sums with whom, and every step's groups with the rows of their members before and after."""
     system = one.request.system()
-    states, _ = system.run(one.program)
+    states, _ = system.execute(one.program)
     steps = []
     for instruction, (before, after) in zip(one.program, pairwise(states), strict=True):
         groups = [
@@ -85,7 +85,7 @@ def jax_table(one: Chosen) -> tuple[object, ...]:
     axes = [(f"level{k + 1}", size) for k, size in enumerate(sizes)]
     devices = [d for row in system.members for d in row]
     place = {d: k for k, d in enumerate(devices)}
-    states, _ = system.run(one.program)
+    states, _ = system.execute(one.program)
     held = {p: list(range(system.chunks)) for p in range(system.tree.positions)}
     steps = []
     for number, (instruction, after) in enumerate(zip(one.program, states[1:], strict=True)):

@@ -1,4 +1,4 @@
-"""This module writes a plan as a Python file that lays a PyTorch module out with DTensor.
+"""Writes a plan as a Python file that lays a PyTorch module out with DTensor.
 
 DTensor gives every mesh dimension one placement: `Shard(k)`, `Replicate()`, `Partial(op)`.  Several mesh dimensions may
 cut one dimension of a tensor; then the order is that of the mesh.  Blocks follow `torch.chunk`, mesh dimension after
@@ -27,9 +27,9 @@ from ...models.layout.sharding import Sharding, ShardingError, unfold
 from ...models.program.graph import Graph, Role
 from ...models.program.operators import Operator
 from ...proofs.plan.bundle import Plan
-from .exported import Exported, Parts, Whole, in_docstring, left_text, parts_text, required
-from .modules import Held, is_weight, micro_batches, module_layouts, moments
-from .recipe import TORCH, Recipe, batch_cut, narrowed, recipe
+from .exported import Exported, Parts, Whole, in_docstring, left_text, parts_text, refuse_parts
+from .modules import TensorPlace, is_weight, micro_batches, module_layouts, moments
+from .recipe import TORCH, Recipe, batch_cut, half_inputs, recipe
 from .whole import runs_whole, whole_text
 
 FORMAT: Final = "shardproof-dtensor/1"
@@ -45,7 +45,7 @@ def export_dtensor(plan: Plan, identity: str, layouts_only: bool = False, beside
     such file does.
     """
     how = recipe(plan.graph)
-    required("dtensor", (*how.refused, *beside), layouts_only)
+    refuse_parts("dtensor", (*how.refused, *beside), layouts_only)
     found = plan_shardings(plan.graph, plan.machine.hierarchy, [v.name for v in plan.machine.levels], plan.choices)
     refused = refusals(plan.graph, found)
     data = document(plan.graph, plan.machine.name, identity, found, refused)
@@ -109,7 +109,7 @@ def document(
         "state": state,
         "modules": modules,
         "inputs": {
-            t.name: held_document(Held(t.name, None, t.shape, found.rests[t.name]))
+            t.name: held_document(TensorPlace(t.name, None, t.shape, found.rests[t.name]))
             for t in graph.tensors
             if t.role is Role.INPUT and t.name in found.rests
         },
@@ -136,7 +136,7 @@ def program_document(graph: Graph, how: Recipe) -> dict[str, object]:
     return {
         "trained": [w for g in how.groups for w in g.weights],
         "precision": types,
-        "narrowed": list(narrowed(graph)) if how.half is not None and not how.autocast else [],
+        "narrowed": list(half_inputs(graph)) if how.half is not None and not how.autocast else [],
         "dtypes": {name: dtype for name, dtype in stored.items() if dtype.startswith(("float", "bfloat"))},
         "recompute": list(how.recomputed),
         "micro_batches": how.micro_batches,
@@ -213,7 +213,7 @@ def reasons(place: str, graph: Graph, tensor: str, kept: Sharding | None, mesh: 
             )
 
 
-def held_document(held: Held | None) -> object:
+def held_document(held: TensorPlace | None) -> object:
     if held is None:
         return None
     s = held.sharding

@@ -1,4 +1,4 @@
-"""This module runs contractions (matrix products over batches, einsum, convolutions) on the parts that devices hold; it
+"""Runs contractions (matrix products over batches, einsum, convolutions) on the parts that devices hold; it
 is copied into exported files.
 
     out[o] = sum over the other letters of the product of operands, each over its own letters
@@ -78,7 +78,7 @@ def matmul_letters(x: Any, y: Any) -> tuple[list[str], str] | None:
     return [batch + "xz", batch + "zy"], batch + "xy"
 
 
-def convolved(
+def convolution(
     func: Callable[..., Any],
     dims: int,
     transposed: bool,

@@ -1,4 +1,4 @@
-"""This module runs PyTorch's functions on DTensors so that their values are those of one process; it is copied into
+"""Runs PyTorch's functions on DTensors so that their values are those of one process; it is copied into
 exported files.
 
 DTensor has a rule for many operators and none for others, some rules hold for even blocks only, and some give wrong
@@ -37,7 +37,7 @@ from torch.overrides import TorchFunctionMode
 from torch.utils._pytree import tree_flatten, tree_map
 from torch.utils.weak import WeakIdKeyDictionary
 
-from .dtensor_contractions import contract, convolved, einsum_letters, matmul_letters
+from .dtensor_contractions import contract, convolution, einsum_letters, matmul_letters
 from .dtensor_losses import ELEMENT_LOSSES, cross_entropy, element_loss
 from .dtensor_program import Program
 
@@ -80,7 +80,7 @@ UNCAST = frozenset([*ASKING.split(), "to", "type", "float", "half", "bfloat16", 
 """Functions that ask, or say the type themselves."""
 
 PLACE = "shardproof"
-"""Under this name a gradient's node keeps the place of the redistribution that it undoes."""
+"""Under this name a gradient's node keeps the place of the resharding that it undoes."""
 
 
 class Functions(TorchFunctionMode):  # type: ignore[misc]
@@ -190,7 +190,7 @@ class Functions(TorchFunctionMode):  # type: ignore[misc]
         """The result of a contraction by parts, or None."""
         if name in CONVOLUTIONS and all(isinstance(x, torch.Tensor) for x in args[:2]) and len(args) > 1:
             ready = tree_map(self._spread_all, args)
-            return convolved(func, CONVOLUTIONS[name], "transpose" in name, ready, kwargs, self.mesh)
+            return convolution(func, CONVOLUTIONS[name], "transpose" in name, ready, kwargs, self.mesh)
         operands = args[1:] if name == "einsum" else args
         if name not in ("einsum", "matmul", "__matmul__") or not all(isinstance(x, torch.Tensor) for x in operands):
             return None
@@ -234,14 +234,14 @@ class Functions(TorchFunctionMode):  # type: ignore[misc]
                 return out
             last = max(strided)
 
-            def gathered(x: Any, m: int = last) -> Any:
+            def gather_argument(x: Any, m: int = last) -> Any:
                 if not isinstance(x, DTensor):
                     return x
                 elsewhere = _elsewhere(x, m) if getattr(func, "__name__", "") in FLATTENING else Replicate()
                 kept = [elsewhere if i == m else p for i, p in enumerate(x.placements)]
                 return x.redistribute(self.mesh, kept)
 
-            args, kwargs = tree_map(gathered, (args, kwargs))
+            args, kwargs = tree_map(gather_argument, (args, kwargs))
 
     def _run_whole(self, func: Callable[..., Any], name: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         args, kwargs = tree_map(lambda x: x.full_tensor() if isinstance(x, DTensor) else x, (args, kwargs))
@@ -394,19 +394,19 @@ def _batch_norm(
 ) -> Any:
     """Batch normalisation over the whole batch, wherever its parts are."""
 
-    def summed(y: DTensor) -> DTensor:
+    def reduce_partial(y: DTensor) -> DTensor:
         return y.redistribute(y.device_mesh, [Replicate() if p.is_partial() else p for p in y.placements])
 
     def row(y: Any) -> Any:
         return y.reshape(1, -1, *[1] * (x.ndim - 2))
 
-    x = summed(x)
+    x = reduce_partial(x)
     n = x.numel() // x.shape[1]
     if training:
         others = [0, *range(2, x.ndim)]
-        mean = summed(x.sum(others) / n)
+        mean = reduce_partial(x.sum(others) / n)
         centred = x - row(mean)
-        var = summed(centred.square().sum(others) / n)
+        var = reduce_partial(centred.square().sum(others) / n)
         if running_mean is not None:
             with torch.no_grad():
                 for kept, new in ((running_mean, mean), (running_var, var * (n / max(n - 1, 1)))):
@@ -427,7 +427,7 @@ def _same(kept: Any, x: DTensor) -> DTensor:
     return DTensor.from_local(kept, x.device_mesh, [Replicate()] * x.device_mesh.ndim, run_check=False)
 
 
-def renewed(part: nn.Module) -> None:
+def refresh_weights(part: nn.Module) -> None:
     """A recurrent network keeps a list of its weights beside them."""
     if isinstance(part, nn.RNNBase):
         part._flat_weights = [getattr(part, n, None) for n in part._flat_weights_names]

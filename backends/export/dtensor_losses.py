@@ -1,4 +1,4 @@
-"""This module computes losses on the parts that devices hold; it is copied into exported files.
+"""Computes losses on the parts that devices hold; it is copied into exported files.
 
 Cross entropy of logits z[i, c] against labels y[i], where classes c lie over devices (vocabulary parallel), positions i
 over others, or both:

@@ -1,10 +1,10 @@
-"""This module computes a step as its plan says: element types, recomputation, attention kernels; it is copied into
+"""Computes a step as its plan says: element types, recomputation, attention kernels; it is copied into
 exported files.
 
     precision       master: weights kept in float32 and read in the half type, which all else then is but for losses;
                     mixed: every function in the type that torch.autocast gives it, by name, the same on every device.
                     Gradients of weights return to float32 before they are summed over ranks, or (`reduce`) behind it
-    recomputation   a block's forward runs again in the backward pass (torch.utils.checkpoint), redistributions included
+    recomputation   a block's forward runs again in the backward pass (torch.utils.checkpoint), reshardings included
     attention       `scaled_dot_product_attention` by a kernel that stores no scores, or by the one that does
 
 What the module does otherwise is an error, not a difference: types of parameters and of results of modules, calls of

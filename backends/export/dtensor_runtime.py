@@ -1,4 +1,4 @@
-"""This module lays a PyTorch module out over a mesh as a plan says, with DTensor; it is copied into exported files.
+"""Lays a PyTorch module out over a mesh as a plan says, with DTensor; it is copied into exported files.
 
 Every parameter becomes a DTensor in the layout that the plan keeps it in.  A module that has parameters gets hooks: its
 first input is brought into the layout that the plan reads, its parameters into the one that the operators take, its
@@ -25,7 +25,7 @@ from torch.distributed.device_mesh import DeviceMesh, init_device_mesh
 from torch.distributed.tensor import DTensor, Partial, Placement, Replicate, Shard, distribute_tensor
 from torch.distributed.tensor.experimental import implicit_replication
 
-from .dtensor_functions import PLACE, Functions, renewed
+from .dtensor_functions import PLACE, Functions, refresh_weights
 from .dtensor_program import Program, check_parameters, recompute
 
 if TYPE_CHECKING:
@@ -41,7 +41,7 @@ def plan_mesh(plan: Plan, device_type: str) -> DeviceMesh:
 def plan_module(
     plan: Plan, module: nn.Module, mesh: DeviceMesh, whole: bool = True, summed: bool = True
 ) -> PlannedModule:
-    """`module`, its parameters distributed, with the plan's redistributions as hooks.
+    """`module`, its parameters distributed, with the plan's reshardings as hooks.
 
     `whole`: inputs are whole tensors, equal on all ranks, and so are results; otherwise both are DTensors.  `summed`:
     gradients are brought into the parameters' layouts as soon as they are there; otherwise the caller does it.
@@ -77,7 +77,7 @@ def plan_module(
         if (
             summed
             and not once
-            and (kept is None or placed(kept["splits"], [], None, mesh) == list(parameter.placements))
+            and (kept is None or placements_of(kept["splits"], [], None, mesh) == list(parameter.placements))
         ):
             parameter.register_post_accumulate_grad_hook(_Summed(name, functions))
     return PlannedModule(module, functions, whole)
@@ -155,11 +155,11 @@ def _distribute(plan: Plan, module: nn.Module, mesh: DeviceMesh) -> None:
                 continue
             split = plan["parameters"].get(f"{path}.{key}" if path else key)
             if id(parameter) not in made:
-                placements = everywhere if split is None else placed(split["splits"], [], None, mesh)
+                placements = everywhere if split is None else placements_of(split["splits"], [], None, mesh)
                 spread = distribute_tensor(parameter.detach(), mesh, placements, src_data_rank=None)
                 made[id(parameter)] = nn.Parameter(spread, requires_grad=parameter.requires_grad)
             part.register_parameter(key, made[id(parameter)])
-        renewed(part)
+        refresh_weights(part)
 
 
 class PlannedModule(nn.Module):  # type: ignore[misc]
@@ -349,10 +349,10 @@ def to(value: Any, held: Mapping[str, Any] | None, functions: Functions) -> Any:
             return value
         value = functions.spread(value)
     mesh = functions.mesh
-    splits = unfolded(held["splits"], held["digits"], tuple(value.shape), mesh)
+    splits = split_dimensions(held["splits"], held["digits"], tuple(value.shape), mesh)
     if splits is None:
         return value
-    wanted = placed(splits, held["partial"], held["combine"], mesh)
+    wanted = placements_of(splits, held["partial"], held["combine"], mesh)
     dtype = getattr(torch, held.get("dtype") or "float32")
     cast = program is not None and weight and program.half is not None and value.dtype != dtype
     if tuple(wanted) == tuple(value.placements) and not cast:
@@ -379,7 +379,9 @@ def _typed(value: torch.Tensor, held: Mapping[str, Any], half: torch.dtype) -> t
     return value.to(dtype) if dtype.is_floating_point and value.dtype != dtype else value
 
 
-def placed(splits: list[list[str]], partial: list[str], combine: str | None, mesh: DeviceMesh) -> list[Placement]:
+def placements_of(
+    splits: list[list[str]], partial: list[str], combine: str | None, mesh: DeviceMesh
+) -> list[Placement]:
     """One placement per mesh dimension."""
     out: list[Placement] = []
     for name in mesh.mesh_dim_names or ():
@@ -388,7 +390,7 @@ def placed(splits: list[list[str]], partial: list[str], combine: str | None, mes
     return out
 
 
-def unfolded(
+def split_dimensions(
     splits: list[list[str]], digits: list[int], shape: tuple[int, ...], mesh: DeviceMesh
 ) -> list[list[str]] | None:
     """Cuts of the dimensions of `shape`, of which `digits` are parts in row-major order, or None if it has none.

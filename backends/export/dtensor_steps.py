@@ -1,4 +1,4 @@
-"""This module trains a planned module: the plan's optimizer, loss and micro-batches; it is copied into exported files.
+"""Trains a planned module: the plan's optimizer, loss and micro-batches; it is copied into exported files.
 
     step        for each of the plan's micro-batches: forward, the plan's loss, backward; gradients add up
                 loss = sum over micro-batches of w_i loss_i / sum of w_i,   w_i = labels that count, or 1
@@ -25,7 +25,7 @@ from torch.distributed.tensor.experimental import implicit_replication
 
 from .dtensor_losses import cross_entropy
 from .dtensor_program import micro_parts, returned_loss
-from .dtensor_runtime import PlannedModule, placed
+from .dtensor_runtime import PlannedModule, placements_of
 
 if TYPE_CHECKING:
     Plan = Mapping[str, Any]  # what the exported file holds: see `dtensor.document`
@@ -99,7 +99,7 @@ class PlannedOptimizer:
 
     def _held(self, plan: Plan, name: str, parameter: nn.Parameter) -> nn.Parameter:
         kept = plan["state"].get(name)
-        target = None if kept is None else tuple(placed(kept["splits"], [], None, self.mesh))
+        target = None if kept is None else tuple(placements_of(kept["splits"], [], None, self.mesh))
         if target is None or not isinstance(parameter, DTensor) or target == tuple(parameter.placements):
             return parameter
         shard = nn.Parameter(parameter.detach().redistribute(self.mesh, target), requires_grad=parameter.requires_grad)

@@ -1,4 +1,4 @@
-"""This module holds what an exporter returns: the text of a file, and what the plan says that the target cannot."""
+"""What an exporter returns: the text of a file, and what the plan says that the target cannot."""
 
 from __future__ import annotations
 
@@ -53,10 +53,10 @@ def in_docstring(name: str) -> str:
     return json.dumps(name)[1:-1]
 
 
-def required(target: str, refused: Parts, layouts_only: bool) -> None:
+def refuse_parts(target: str, refused: Parts, layouts_only: bool) -> None:
     """Raises `InputError` that names every part of a plan that a target does not do, unless only layouts are asked for.
 
-    >>> required("jax", (), False)
+    >>> refuse_parts("jax", (), False)
     """
     if refused and not layouts_only:
         raise InputError(

@@ -1,4 +1,4 @@
-"""This module writes settings of Megatron and torchtitan: the file that their launchers take.
+"""Writes settings of Megatron and torchtitan: the file that their launchers take.
 
 `models.sources.frameworks.flags.read_settings` reads both back.
 """
@@ -6,7 +6,7 @@
 from __future__ import annotations
 
 from ...models.program.graph import Graph, Role
-from ...models.text import escaped
+from ...models.text import escape_text
 from ...proofs.publishing.publisher import Nearest
 from .exported import Parts
 from .recipe import batch_cut, recipe
@@ -103,4 +103,4 @@ def _left_out(found: Nearest) -> tuple[str, ...]:
 
 
 def _commented(lines: tuple[str, ...]) -> str:
-    return "".join(f"# {escaped(line)}\n" for line in lines)
+    return "".join(f"# {escape_text(line)}\n" for line in lines)

@@ -1,4 +1,4 @@
-r"""This module reads the collectives of a compiled JAX program from its HLO text, and compares them with a plan.
+r"""Reads the collectives of a compiled JAX program from its HLO text, and compares them with a plan.
 
 `jit(f).lower(..).compile().as_text()` is what XLA runs on every device.  Bytes that one receives over a group of g:
 
@@ -67,7 +67,7 @@ def collectives(text: str, devices: int) -> tuple[Sent, ...]:
     return tuple(s for s in out if s.received)
 
 
-def compared(plan: Plan, text: str) -> Traffic:
+def compare_traffic(plan: Plan, text: str) -> Traffic:
     """Movements of a plan against the collectives of a compiled program."""
     kinds = {"permute": "collective-permute", "send": "collective-permute"}
     planned = [

@@ -1,4 +1,4 @@
-"""This module writes a plan as a Python file of PartitionSpecs for JAX.
+"""Writes a plan as a Python file of PartitionSpecs for JAX.
 
 A PartitionSpec lists for every dimension of an array the mesh axes that cut it, major first, in any order; blocks are
 equal.  Partial sums have no name in it, so results are said as they rest, after they were summed:
@@ -29,7 +29,7 @@ from ...models.layout.targets.jax import specification
 from ...models.layout.targets.shardy import mesh_text, sharding_text
 from ...models.program.graph import Graph, Role
 from ...proofs.plan.bundle import Plan
-from .exported import Exported, Parts, in_docstring, left_text, required
+from .exported import Exported, Parts, in_docstring, left_text, refuse_parts
 from .recipe import recipe
 
 _FUNCTIONS = '''
@@ -66,7 +66,7 @@ def export_jax(plan: Plan, identity: str, layouts_only: bool = False, beside: Pa
     where no mesh holds the plan.
     """
     graph = plan.graph
-    required("jax", beside, layouts_only)
+    refuse_parts("jax", beside, layouts_only)
     left = (*(recipe(graph).words() if graph.state else ()), *beside)
     found = plan_shardings(graph, plan.machine.hierarchy, [v.name for v in plan.machine.levels], plan.choices)
     refused = list(found.refused)

@@ -1,4 +1,4 @@
-"""This module finds, for every module of a PyTorch program that has parameters, what it reads and leaves in a plan.
+"""Finds, for every module of a PyTorch program that has parameters, what it reads and leaves in a plan.
 
 A plan speaks of tensors and operators, a PyTorch job of modules.  The importer names parameters by their fully
 qualified names, so `blocks.0.f1.weight` ties the operators that read it to the module `blocks.0.f1`:
@@ -28,7 +28,7 @@ PART: Final = re.compile(r"@(\d{1,6})$")
 
 
 @dataclass(frozen=True)
-class Held:
+class TensorPlace:
     """A tensor in one place of a plan: its digits, how they are cut, and its element type.  `reader`: the operator that
     takes it so; None where it rests.
     """
@@ -48,10 +48,10 @@ class ModuleLayouts:
     """
 
     name: str
-    reads: tuple[Held | None, ...]
-    parameters: tuple[tuple[str, Held], ...]
-    product: Held | None
-    result: Held | None
+    reads: tuple[TensorPlace | None, ...]
+    parameters: tuple[tuple[str, TensorPlace], ...]
+    product: TensorPlace | None
+    result: TensorPlace | None
 
 
 def module_layouts(graph: Graph, found: PlanShardings) -> Iterator[ModuleLayouts]:
@@ -108,9 +108,9 @@ def micro_batches(graph: Graph) -> int:
     """Parts of the batch that a step is computed in, one after another (`sources.training.accumulation`).
 
     >>> from ...models.sources.training import build_step
-    >>> from ...models.sources.training.accumulation import accumulated
+    >>> from ...models.sources.training.accumulation import accumulate
     >>> from ...models.sources.zoo import build
-    >>> micro_batches(accumulated(build_step(build("mlp-unity", batch=32), "sgd"), 4).graph)
+    >>> micro_batches(accumulate(build_step(build("mlp-unity", batch=32), "sgd"), 4).graph)
     4
     """
     return 1 + max((int(m[1]) for op in graph.operators if (m := PART.search(op.name))), default=0)
@@ -123,9 +123,9 @@ CAST: Final = re.compile(r"(?P<name>.+)\.(?:bf16|fp16)'*")
 def weights_read(graph: Graph) -> dict[str, str]:
     """Tensor -> the parameter that it is, itself or cast to a half type.
 
-    >>> from ...models.sources.precision import mixed, parsed
+    >>> from ...models.sources.precision import mixed_precision, parse_precision
     >>> from ...models.sources.zoo import build
-    >>> weights_read(mixed(build("mlp-unity"), parsed("bf16-master")))["fc1.weight.bf16"]
+    >>> weights_read(mixed_precision(build("mlp-unity"), parse_precision("bf16-master")))["fc1.weight.bf16"]
     'fc1.weight'
     """
     kept = {name for names in moments(graph).values() for name in names.values()}
@@ -155,8 +155,8 @@ def moments(graph: Graph) -> dict[str, dict[str, str]]:
     return out
 
 
-def _held(graph: Graph, tensor: str, reader: str | None, sharding: Sharding | None) -> Held | None:
+def _held(graph: Graph, tensor: str, reader: str | None, sharding: Sharding | None) -> TensorPlace | None:
     if sharding is None:
         return None
     t = graph.tensor(tensor)
-    return Held(tensor, reader, t.shape, sharding, t.dtype)
+    return TensorPlace(tensor, reader, t.shape, sharding, t.dtype)

@@ -1,4 +1,4 @@
-"""This module writes a pipelined plan as a Python file that torch's own pipelining runs.
+"""Writes a pipelined plan as a Python file that torch's own pipelining runs.
 
     stages       parameters of every stage by fully qualified name, in the order in which the forward pass reads them
     placements   inside every stage, as `export.dtensor` writes them, over a mesh of the stage's own ranks
@@ -22,7 +22,7 @@ from ...models.layout.placement import Placement
 from ...models.layout.sharding import ShardingError, unfold
 from ...models.pipelines.exchange import exchange
 from ...models.pipelines.micro import micro_batch
-from ...models.pipelines.views import view_sizes
+from ...models.pipelines.views import submesh_sizes
 from ...models.program.graph import Graph
 from ...models.schedules.actions import action_rows
 from ...models.schedules.pipeline import Pipeline
@@ -30,8 +30,8 @@ from ...models.text import InputError
 from ...proofs.pipelines.certificate import PipelineCertificate
 from .dtensor import RUNTIME, body, held_document, optimizer_document, reasons, refusals
 from .dtensor import document as stage_document
-from .exported import Exported, Parts, in_docstring, parts_text, required
-from .modules import Held, is_weight
+from .exported import Exported, Parts, in_docstring, parts_text, refuse_parts
+from .modules import TensorPlace, is_weight
 from .recipe import LAYOUTS_ONLY, Recipe, recipe
 
 FORMAT: Final = "shardproof-dtensor-pipeline/1"
@@ -55,7 +55,7 @@ def export_pipeline(c: PipelineCertificate, identity: str, layouts_only: bool = 
     `MeshError` where no mesh holds a stage, `InputError` for parts of a plan that no such file does.
     """
     how = recipe(c.graph)
-    required("pipelined dtensor", _refused(how), layouts_only)
+    refuse_parts("pipelined dtensor", _refused(how), layouts_only)
     graph = micro_batch(c.graph, c.micro)
     if several := shared_weights(c):
         raise InputError(
@@ -74,7 +74,7 @@ def export_pipeline(c: PipelineCertificate, identity: str, layouts_only: bool = 
     data["left_out"] = [list(part) for part in left]
     refused = tuple(replace(r, place=f"stage {x.number}, {r.place}") for x in stages for r in x.refused)
     said = sum(own_count(c, x) for x in stages) - len(refused)
-    view = prod(view_sizes(c.machine, len(c.stages)) or ())
+    view = prod(submesh_sizes(c.machine, len(c.stages)) or ())
     text = _file(c, data, identity, done, left)
     return Exported(text, (("stage", len(c.stages)), ("rank", view)), said, refused, done, left)
 
@@ -105,7 +105,7 @@ def stage_layouts(c: PipelineCertificate, graph: Graph, s: int) -> StageLayouts:
     """The layouts of stage s on its view; `graph`: of a micro-batch.  Operators of other stages count as not split, so
     that they say nothing of its mesh.
     """
-    sizes = view_sizes(c.machine, len(c.stages))
+    sizes = submesh_sizes(c.machine, len(c.stages))
     if sizes is None:
         raise InputError(f"{len(c.stages)} stages are no equal parts of {c.machine.name}")
     operators: dict[str, Placement] = {}
@@ -150,7 +150,7 @@ def document(c: PipelineCertificate, graph: Graph, identity: str, stages: list[S
         "model": graph.name,
         "machine": c.machine.name,
         "micro_batches": c.micro,
-        "devices": prod(view_sizes(c.machine, len(c.stages)) or ()),
+        "devices": prod(submesh_sizes(c.machine, len(c.stages)) or ()),
         "stages": [_stage(c, graph, identity, x) for x in stages],
         "actions": [" ".join(row) for row in actions],
     }
@@ -189,7 +189,7 @@ def _crossing(graph: Graph, tensor: str, x: StageLayouts) -> object:
     try:
         if said and kept is not None:
             unfold(kept, t.shape, t.source_shape or t.shape, x.found.mesh)
-            return held_document(Held(tensor, None, t.shape, kept))
+            return held_document(TensorPlace(tensor, None, t.shape, kept))
     except ShardingError:
         pass
     return {"place": f"{tensor} -> its place", "digits": list(t.shape), "splits": [[] for _ in t.shape], "partial": []}

@@ -1,4 +1,4 @@
-"""This module cuts a PyTorch module into the stages of a plan and runs them; it is copied into exported files.
+"""Cuts a PyTorch module into the stages of a plan and runs them; it is copied into exported files.
 
 The module is traced by torch.fx; modules that have parameters stay whole, so they keep their names and hooks.  A stage
 is the run of calls between two cuts.  A plan's cut lies between the last module of one stage and the first of the next,
@@ -30,7 +30,7 @@ from torch.distributed.pipelining.schedules import _PipelineScheduleRuntime
 from torch.distributed.tensor import DTensor, Placement, Replicate
 from torch.utils._pytree import tree_leaves, tree_map
 
-from .dtensor_runtime import PlannedModule, placed, plan_module, unfolded
+from .dtensor_runtime import PlannedModule, placements_of, plan_module, split_dimensions
 from .dtensor_steps import PlannedOptimizer, chosen_optimizer
 
 if TYPE_CHECKING:
@@ -263,7 +263,7 @@ class PlannedStage(nn.Module):  # type: ignore[misc]
 
     def block(self, crossing: torch.Tensor, held: Mapping[str, Any]) -> tuple[list[Placement], tuple[int, ...]]:
         """How what crosses a cut lies on the ranks, and the shape of a rank's block."""
-        splits = unfolded(held["splits"], held["digits"], tuple(crossing.shape), self.mesh)
+        splits = split_dimensions(held["splits"], held["digits"], tuple(crossing.shape), self.mesh)
         if splits is None:
             return [Replicate()] * self.mesh.ndim, tuple(crossing.shape)
         size = dict(zip(self.mesh.mesh_dim_names or (), self.mesh.shape, strict=True))
@@ -271,7 +271,7 @@ class PlannedStage(nn.Module):  # type: ignore[misc]
         for k, names in enumerate(splits):
             for name in names:
                 shape[k] //= size[name]
-        return placed(splits, [], None, self.mesh), tuple(shape)
+        return placements_of(splits, [], None, self.mesh), tuple(shape)
 
     def forward(self, *inputs: Any, **named: Any) -> Any:
         """A micro-batch through the stage."""
@@ -304,7 +304,7 @@ class PlannedStage(nn.Module):  # type: ignore[misc]
             return
         for name, parameter in self.named_parameters():
             grad, kept = parameter.grad, self.plan["state"].get(name)
-            if kept is not None and placed(kept["splits"], [], None, self.mesh) != list(parameter.placements):
+            if kept is not None and placements_of(kept["splits"], [], None, self.mesh) != list(parameter.placements):
                 continue  # `PlannedOptimizer` brings it to the finer layout of its moments
             if isinstance(grad, DTensor) and tuple(grad.placements) != tuple(parameter.placements):
                 parameter.grad = grad.redistribute(parameter.device_mesh, parameter.placements)

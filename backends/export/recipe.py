@@ -1,4 +1,4 @@
-"""This module reads from the graph of a plan how a training step is computed, beside where its tensors lie.
+"""Reads from the graph of a plan how a training step is computed, beside where its tensors lie.
 
     precision       the half type that weights kept in float32 are cast to, by which rule: `autocast` (every operator in
                     the type that torch.autocast gives it) or a model in that type; the type gradients are summed in
@@ -169,7 +169,7 @@ class _Read:
             half,
             autocast,
             reduce,
-            self.recomputed(),
+            self.checkpointed_blocks(),
             count,
             once,
             groups,
@@ -186,7 +186,7 @@ class _Read:
 
     def _over_parts(self, op: Operator) -> bool:
         gradient = op.output.tensor.endswith(".all") and op.output.tensor.startswith(("grad:", "unscaled:"))
-        return gradient and op.function == "sum" and [a.name for a in op.reduced] == ["part"]
+        return gradient and op.function == "sum" and [a.name for a in op.reduction_axes] == ["part"]
 
     def _scores(self, op: Operator) -> bool:
         if op.function != "softmax":
@@ -226,7 +226,7 @@ class _Read:
             if computed_in(op) is Compute.FLOAT and op.function not in LOSSES and real(out) and op.inputs:
                 reads = {self.dtype[a.tensor] for a in op.inputs}
                 by_model = by_model or out in SHORT
-                late = any(a.tensor in self.raised for a in op.inputs)
+                late = any(a.tensor in self.float32_after_loss for a in op.inputs)
                 by_rule = by_rule or (out == "float32" and bool(reads & {*SHORT}) and not late)
         if by_rule and by_model:
             self.refuse(
@@ -237,7 +237,7 @@ class _Read:
         return half, by_rule, reduce
 
     @cached_property
-    def raised(self) -> set[str]:
+    def float32_after_loss(self) -> set[str]:
         """What a loss has raised to float32, and what is computed of it."""
         found: set[str] = set()
         for op in self.forward:
@@ -245,7 +245,7 @@ class _Read:
                 found.add(op.output.tensor)
         return found
 
-    def recomputed(self) -> tuple[str, ...]:
+    def checkpointed_blocks(self) -> tuple[str, ...]:
         """Blocks that are computed again, in the order of the forward pass."""
         again = {
             PART.sub("", op.name.removeprefix(PREFIX)) for op in self.graph.operators if op.name.startswith(PREFIX)
@@ -393,7 +393,7 @@ class _Read:
             seen.add(op.name)
             if op.function == "divide" and self._counts(op.inputs[1].tensor):
                 found.add("counted")
-            elif op.function == "sum" and (size := prod(a.extent for a in op.reduced)) > 1:
+            elif op.function == "sum" and (size := prod(a.extent for a in op.reduction_axes)) > 1:
                 scale = abs(_number(op, "scale") or 1.0)
                 found.add("sum" if scale == 1.0 else "mean" if 0.5 < scale * size * count < 2 else "other")
             elif not op.over:
@@ -432,7 +432,7 @@ def batch_cut(graph: Graph) -> Iterator[str]:
             yield t.name
 
 
-def narrowed(graph: Graph) -> Iterator[str]:
+def half_inputs(graph: Graph) -> Iterator[str]:
     """Inputs that the program reads cast to a half type only."""
     readers = graph.readers()
     forward = {op.name for op in forward_operators(graph)}

@@ -105,7 +105,7 @@ def step(
         raise ValueError(f"there is no collective {collective!r}")
 
 
-def drawn(device: int, numbers: int) -> torch.Tensor:
+def random_integers(device: int, numbers: int) -> torch.Tensor:
     """Integers that anybody can draw again."""
     return torch.randint(-(1 << 40), 1 << 40, (numbers,), generator=torch.Generator().manual_seed(device))
 
@@ -116,8 +116,8 @@ def compare(programs: dict[str, Program], numbers: int = 1000) -> int:
     rank, wrong = dist.get_rank(), 0
     for name, program in programs.items():
         group = next(g for g in program[1] if rank in g)
-        wanted = torch.stack([drawn(d, numbers) for d in group]).sum(0)
-        equal = torch.equal(Reduction(program)(drawn(rank, numbers)), wanted)
+        wanted = torch.stack([random_integers(d, numbers) for d in group]).sum(0)
+        equal = torch.equal(Reduction(program)(random_integers(rank, numbers)), wanted)
         print(f"rank {rank}: {name}: {'equal to the sum' if equal else 'DIFFERENT'}", flush=True)
         wrong += not equal
     dist.destroy_process_group()

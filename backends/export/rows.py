@@ -1,4 +1,4 @@
-"""This module holds what a job sends beside what its plan moves: one row per place."""
+"""What a job sends beside what its plan moves: one row per place."""
 
 from __future__ import annotations
 
@@ -35,12 +35,12 @@ class Traffic:
     whole: tuple[tuple[str, int], ...]
 
     @property
-    def planned(self) -> int:
+    def planned_bytes(self) -> int:
         """Bytes that a rank receives in the plan, forward and backward."""
         return sum(r.planned for r in self.rows)
 
     @property
-    def received(self) -> int:
+    def received_bytes(self) -> int:
         """Bytes that a rank receives in the job, forward and backward."""
         return sum(r.received for r in self.rows)
 

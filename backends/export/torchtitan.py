@@ -1,4 +1,4 @@
-"""This module writes the parallelisation of torchtitan's Llama that comes nearest to a plan, as a Python file.
+"""Writes the parallelisation of torchtitan's Llama that comes nearest to a plan, as a Python file.
 
 The plan is one of the zoo's `llama`; the file is for the model of the same sizes as torchtitan writes it:
 

@@ -1,4 +1,4 @@
-"""This module lays torchtitan's Llama out over a mesh; it is copied into exported files.
+"""Lays torchtitan's Llama out over a mesh; it is copied into exported files.
 
 What it does to a model is what torchtitan's own `parallelize_llama` does, with the degrees that were planned: tensor
 parallelism by module with sequences split between blocks, one FSDP2 unit per block.  Copies are slices of the batch:

@@ -1,4 +1,4 @@
-"""This module runs a planned PyTorch module on one rank of a pretended job, counts what it sends, and compares with
+"""Runs a planned PyTorch module on one rank of a pretended job, counts what it sends, and compares with
 the plan.
 
 PyTorch's `fake` process group performs no communication: collectives return at once, whatever the number of ranks.  One
@@ -8,7 +8,7 @@ rank receives over a group of g ranks:
     all-gather, of n bytes a rank   (g - 1) n            all-reduce of n bytes    2 (g - 1) / g n
     reduce-scatter to n bytes       (g - 1) n            all-to-all of n bytes      (g - 1) / g n
 
-which is what the plan counts at its innermost level.  Redistributions that the plan asked for are known by tensor and
+which is what the plan counts at its innermost level.  Reshardings that the plan asked for are known by tensor and
 reader, on the way forward and (PyTorch keeps the name with the gradient's node) on the way back; what DTensor does
 besides is known by the function that it does it for.  A loss that the model computes is one function of the job and
 several operators of the plan: they have one place together, with what the plan moves between them and for the maxima
@@ -88,7 +88,7 @@ def _received(name: str, args: tuple[Any, ...], out: Any) -> int | None:
 
 
 @contextmanager
-def pretended(ranks: int) -> Iterator[None]:
+def fake_process_group(ranks: int) -> Iterator[None]:
     """A process group of so many ranks that sends nothing; this process is rank 0."""
     from torch.testing._internal.distributed.fake_pg import FakeStore
 
@@ -140,7 +140,7 @@ def traffic(
         if value.requires_grad:
             collect()
     wanted: dict[str, int] = {}
-    for at, moved in _movements(plan, inside).items():
+    for at, moved in _communication_bytes(plan, inside).items():
         wanted[_whole(at)] = wanted.get(_whole(at), 0) + moved
     places = list(dict.fromkeys([*wanted, *count.bytes]))
     rows = tuple(Row(p, wanted.get(p, 0), count.bytes[p], tuple(count.calls.get(p, ()))) for p in places)
@@ -222,7 +222,7 @@ def _statistics(op: Operator, placement: Placement) -> int:
     return len(FUNCTIONS[op.function].statistics) * STATISTIC_BYTES * 2 * -(-own // shared) * (shared - 1)
 
 
-def _movements(plan: Plan, inside: Mapping[str, Operator]) -> dict[str, int]:
+def _communication_bytes(plan: Plan, inside: Mapping[str, Operator]) -> dict[str, int]:
     """Bytes that a device receives in the plan, by place: what moves in the forward pass by tensor and reader, what
     moves of gradients by the tensor that they belong to.  Movements of optimizers are no part of a pass.  `inside`:
     operators that are one function of the job.

@@ -1,4 +1,4 @@
-"""This module foresees which functions of a job run on whole tensors on every rank: by the operators of the plan.
+"""Foresees which functions of a job run on whole tensors on every rank: by the operators of the plan.
 
 DTensor has no rule for them and `dtensor_functions` no way by parts, so every rank gathers their operands and computes
 all of them.  A function is listed where the plan keeps an operand or the result of it in parts.  Attention is listed

@@ -1,4 +1,4 @@
-"""This package holds kernels: what an operator computes on a box, for any array module with NumPy's interface."""
+"""Kernels: what an operator computes on a box, for any array module with NumPy's interface."""
 
 from .blocks import (
     Array,
@@ -11,7 +11,7 @@ from .blocks import (
     neutral,
 )
 from .dispatch import execute
-from .half import combine_arrays, is_half, narrowed, stored_type, widened
+from .half import combine_arrays, is_half, round_to, stored_type, widen
 from .stored import execute_stored, execute_unrounded
 
 __all__ = [
@@ -27,8 +27,8 @@ __all__ = [
     "execution_dtype",
     "full_box",
     "is_half",
-    "narrowed",
     "neutral",
+    "round_to",
     "stored_type",
-    "widened",
+    "widen",
 ]

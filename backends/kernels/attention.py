@@ -1,4 +1,4 @@
-"""This module computes attention and its gradients in tiles: scores exist for a few queries and keys at a time.
+"""Computes attention and its gradients in tiles: scores exist for a few queries and keys at a time.
 
 Per tile of keys, with the running maximum m, sum l and result a of every row (formulas: `models.program.attention`)
 
@@ -67,7 +67,7 @@ def _running(t: Task, result: Collected | None = None) -> tuple[Array, Array]:
             m = new
             looked = True
         if looked:
-            most.put(part, m)
+            most.store(part, m)
             total.add(part, l)
             if result is not None:
                 result.add(part, a)

@@ -1,4 +1,4 @@
-"""This module computes scores of attention for a part of the rows and a tile of the keys; nothing larger exists.
+"""Computes scores of attention for a part of the rows and a tile of the keys; nothing larger exists.
 
 A part is a box with few rows.  Rows are *shared* where k or v have them (batch, heads) and *own* otherwise (groups of
 heads, queries); operands become matrices over them:
@@ -39,7 +39,7 @@ class Part:
     box: Box
 
     @cached_property
-    def shared(self) -> tuple[str, ...]:
+    def shared_rows(self) -> tuple[str, ...]:
         """Rows that k or v have."""
         return shared_and_own(self.task)[0]
 
@@ -80,8 +80,8 @@ class Part:
         return self._matrix(name, self.key, role(self.task.op, columns))
 
     def _matrix(self, name: str, middle: Sequence[str], last: Sequence[str]) -> Array:
-        found = self._operand(name, (*self.shared, *middle, *last))
-        lead, sizes = found.shape[: len(self.shared)], lengths(self.box, (*middle, *last))
+        found = self._operand(name, (*self.shared_rows, *middle, *last))
+        lead, sizes = found.shape[: len(self.shared_rows)], lengths(self.box, (*middle, *last))
         wide = self.task.xp.broadcast_to(found, (*lead, *sizes))
         return wide.reshape((*lead, prod(sizes[: len(middle)]), prod(sizes[len(middle) :])))  # type: ignore[no-any-return]
 
@@ -98,8 +98,8 @@ class Part:
         """(shared.., own rows.., keys), length 1 where the mask lacks a row."""
         if len(self.task.op.inputs) < len(OPERANDS[self.task.op.function]):
             return None
-        found = self._operand("mask", (*self.shared, *self.own, *self.key))
-        lead = found.shape[: len(self.shared) + len(self.own)]
+        found = self._operand("mask", (*self.shared_rows, *self.own, *self.key))
+        lead = found.shape[: len(self.shared_rows) + len(self.own)]
         wide = self.task.xp.broadcast_to(found, (*lead, *lengths(self.box, self.key)))
         return wide.reshape((*lead, self.keys))  # type: ignore[no-any-return]
 
@@ -125,14 +125,14 @@ class Part:
             s = s * scale
         if self._mask is None and band(op) is None:
             return s, slope
-        apart = s.reshape((*s.shape[: len(self.shared)], *lengths(self.box, self.own), high - low))
+        apart = s.reshape((*s.shape[: len(self.shared_rows)], *lengths(self.box, self.own), high - low))
         if self._mask is not None:
             mask = self._mask[..., low:high]
             apart = xp.where(mask, apart, -xp.inf) if mask.dtype.kind == "b" else apart + mask
         seen = self._seen(low, high)
         if seen is not None:
             apart = xp.where(seen, apart, -xp.inf)
-        flat = (*apart.shape[: len(self.shared)], s.shape[-2], high - low)
+        flat = (*apart.shape[: len(self.shared_rows)], s.shape[-2], high - low)
         return apart.reshape(flat).astype(s.dtype, copy=False), slope
 
     def _seen(self, low: int, high: int) -> Array | None:
@@ -202,7 +202,7 @@ class Collected:
         gone = tuple(d for d, a in enumerate(names) if a not in self.rows)
         self.array[(*self._place(part), slice(*keys))] += xp.sum(wide, axis=gone, dtype=self.array.dtype)
 
-    def put(self, part: Part, found: Array) -> None:
+    def store(self, part: Part, found: Array) -> None:
         """Set a number per row, given as (shared.., own, 1)."""
         place, sizes = self._place(part), lengths(part.box, (*self.shared, *self.own))
         apart = found.reshape((*found.shape[: len(self.shared)], *sizes[len(self.shared) :], 1, 1))

@@ -1,4 +1,4 @@
-"""This module holds operand blocks, and the one primitive all kernels share: an affine access as a strided view.
+"""Operand blocks, and the one primitive all kernels share: an affine access as a strided view.
 
 For an iteration box B and an access  t[i_1(a), .., i_n(a)],  the array
 
@@ -144,7 +144,7 @@ def view(
         raise KernelError(place, f"reads a dimension of {access.tensor!r} whole; only a reshaping copy may do that")
     if 0 in size:
         return xp.zeros(size, dtype=block.array.dtype)  # type: ignore[no-any-return]
-    spans = [i.unclipped(box) for i in access.index]
+    spans = [i.unclipped_interval(box) for i in access.index]
     part = cover(xp, block, [s[0] for s in spans], [s[1] for s in spans], shape, fill, place)
     strides = dict.fromkeys(axes, 0)
     for index, step in zip(access.index, part.strides, strict=True):

@@ -1,4 +1,4 @@
-"""This module computes products of operands summed over the reduction axes, as matrix products.
+"""Computes products of operands summed over the reduction axes, as matrix products.
 
     out[o] = sum_r  A_1[..] A_2[..] .. A_n[..]
 
@@ -58,18 +58,18 @@ def contract(
         )
         for j, (a, block) in enumerate(zip(op.inputs, operands, strict=True))
     ]
-    axes, array = multiplied(xp, factors, out)
-    unused = [a.name for a in op.reduced if all(a.name not in x.axes for x in op.inputs)]
+    axes, array = product_of(xp, factors, out)
+    unused = [a.name for a in op.reduction_axes if all(a.name not in x.axes for x in op.inputs)]
     repeat = prod(lengths(box, unused))
     result = align(array, axes, out)
     return spread(xp, result if repeat == 1 else result * repeat, shape)
 
 
-def multiplied(xp: ModuleType, factors: Sequence[Factor], out: Sequence[str]) -> Factor:
+def product_of(xp: ModuleType, factors: Sequence[Factor], out: Sequence[str]) -> Factor:
     """The product of arrays with named axes, summed over all axes but `out`.
 
     >>> import numpy
-    >>> multiplied(numpy, [(("a", "b"), numpy.ones((2, 3))), (("b",), numpy.arange(3.0))], ["a"])
+    >>> product_of(numpy, [(("a", "b"), numpy.ones((2, 3))), (("b",), numpy.arange(3.0))], ["a"])
     (('a',), array([3., 3.]))
     """
     rest = list(factors)

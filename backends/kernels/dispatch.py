@@ -1,4 +1,4 @@
-"""This module computes one operator on one iteration box.
+"""Computes one operator on one iteration box.
 
 `execute` returns the block of the output that the box writes.  Reduction axes are combined over the box only: when the
 box holds part of them the result is partial, and combining the results of the parts gives the whole.

@@ -1,4 +1,4 @@
-"""This module computes elementwise functions: one row per `map` name of the function table, y = f(x_1, .., x_n) point
+"""Computes elementwise functions: one row per `map` name of the function table, y = f(x_1, .., x_n) point
 by point.
 
     relu_gradient(g, x) = 0 where x <= 0, else g          (x: the input or the output of relu, the mask is the same)
@@ -205,15 +205,15 @@ def _cast(xp: ModuleType, x: Array, op: Operator) -> Array:
     if dtype not in ELEMENT_BYTES:
         raise KernelError(f"operator {op.name!r}", f"attribute dtype must be an element type, not {dtype!r}")
     kind = execution_dtype(dtype)
-    return saturated(xp, x, kind) if x.dtype.kind == "f" and kind.startswith(("int", "uint")) else x.astype(kind)
+    return saturate(xp, x, kind) if x.dtype.kind == "f" and kind.startswith(("int", "uint")) else x.astype(kind)
 
 
-def saturated(xp: ModuleType, x: Array, dtype: str) -> Array:
+def saturate(xp: ModuleType, x: Array, dtype: str) -> Array:
     """Real numbers as integers, towards zero; the nearest there is where x lies beyond them, 0 for NaN: as XLA and
     CUDA have it.
 
     >>> import numpy
-    >>> saturated(numpy, numpy.array([numpy.nan, 3e9, -1.5]), "int32").tolist()
+    >>> saturate(numpy, numpy.array([numpy.nan, 3e9, -1.5]), "int32").tolist()
     [0, 2147483647, -1]
     """
     ends = xp.iinfo(dtype)

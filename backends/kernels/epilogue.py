@@ -1,4 +1,4 @@
-"""This module computes fused products: maps of every finished sum, applied to the block while it is there."""
+"""Computes fused products: maps of every finished sum, applied to the block while it is there."""
 
 from __future__ import annotations
 

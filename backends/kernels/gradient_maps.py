@@ -1,4 +1,4 @@
-"""This module computes elementwise functions of training: local gradients, losses, optimizer updates.
+"""Computes elementwise functions of training: local gradients, losses, optimizer updates.
 
 `g` is the incoming gradient and comes first.  Kinks follow PyTorch: see `models.sources.training.maps`.
 

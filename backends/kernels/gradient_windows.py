@@ -1,4 +1,4 @@
-"""This module computes gradients that read windows whole: of strided contractions, pools and local response.
+"""Computes gradients that read windows whole: of strided contractions, pools and local response.
 
 Attributes as in `models.sources.training.windows`: position p = stride y + dilation t + offset of the result collects
 every window y and tap t.
@@ -102,7 +102,7 @@ class _Windows:
 def strided_gradient(t: Task) -> Array:
     """One plain contraction per combination of taps, added at the positions it belongs to."""
     out: Array = t.xp.zeros(t.shape, dtype=t.xp.result_type(*[b.array for b in t.operands]))
-    if 0 in t.shape or 0 in lengths(t.box, [a.name for a in t.op.reduced]):
+    if 0 in t.shape or 0 in lengths(t.box, [a.name for a in t.op.reduction_axes]):
         return out
     windows = _Windows.of(t)
     g, w = t.part(0), t.part(1)

@@ -1,4 +1,4 @@
-"""This module computes gradients that are no maps: contractions with reversed taps or strides, normalisations, windows,
+"""Computes gradients that are no maps: contractions with reversed taps or strides, normalisations, windows,
 scatters, copies.
 
 With g the incoming gradient, sums over `over` (all-reduced where the box holds part of them), n their full extent:
@@ -128,7 +128,7 @@ def _copy(t: Task) -> Array:
         return result
     names = [i.terms[0][0] if i.terms else f"from {d}" for d, i in enumerate(a.index)]
     g = t.part(0)
-    summed = [x.name for x in t.op.reduced]
+    summed = [x.name for x in t.op.reduction_axes]
     g = fold(t.xp, g, tuple(d for d, n in enumerate(names) if n in summed), Combine.SUM)
     names = [n for n in names if n not in summed]
     shape = t.graph.tensor(a.tensor).shape

@@ -1,4 +1,4 @@
-"""This module computes grouped products: every point meets the group that its id names, as one matrix product per
+"""Computes grouped products: every point meets the group that its id names, as one matrix product per
 group.
 
     out[o] = SUM over the reduction axes with ids[s] = e of  A_1[..] A_2[..] .. A_n[..]
@@ -15,7 +15,7 @@ from __future__ import annotations
 from math import prod
 
 from .blocks import Array, KernelError, align, lengths, view
-from .contract import Factor, multiplied
+from .contract import Factor, product_of
 from .task import Task
 
 _POINT = "point of a group"
@@ -51,7 +51,7 @@ def grouped_product(t: Task) -> Array:
             mine.append(((_POINT,), t.xp.ones(len(where[points[0]]), dtype=result.dtype)))
         elif not any(_POINT in axes for axes, _ in mine):  # the same for every point: as often as there are points
             mine.append(((), t.xp.asarray(len(where[points[0]]), dtype=result.dtype)))
-        axes, array = multiplied(t.xp, mine, (*((_POINT,) if kept else ()), *rest))
+        axes, array = product_of(t.xp, mine, (*((_POINT,) if kept else ()), *rest))
         part = result if groups not in out else result[tuple(slice(None) if a != groups else e - low for a in out)]
         if not kept:
             part += align(array, axes, order)
@@ -64,7 +64,7 @@ def grouped_product(t: Task) -> Array:
         else:
             t.xp.add.at(seen, place, moved)
     read = {a for x in t.op.inputs for a in x.axes}
-    again = prod(lengths(t.box, [a.name for a in t.op.reduced if a.name not in read and a.name != groups]))
+    again = prod(lengths(t.box, [a.name for a in t.op.reduction_axes if a.name not in read and a.name != groups]))
     return result if again == 1 else result * again
 
 

@@ -1,4 +1,4 @@
-"""This module stores numbers of 16 bits: how they are stored, and how a float32 is rounded to one.
+"""Stores numbers of 16 bits: how they are stored, and how a float32 is rounded to one.
 
     bfloat16      the upper half of a float32, kept as its bits in uint16 (NumPy has no bfloat16, and no tensor of a
                   graph is uint16); rounding adds half of the last place that is kept, to even
@@ -37,10 +37,10 @@ def is_half(array: Array) -> bool:
     return array.dtype.name in _HALF
 
 
-def widened(xp: ModuleType, array: Array) -> Array:
+def widen(xp: ModuleType, array: Array) -> Array:
     """The numbers of a stored block in float32 where they have 16 bits, else the block itself.
 
-    >>> widened(np, np.array([0x3F80, 0xC000], dtype=np.uint16)).tolist()
+    >>> widen(np, np.array([0x3F80, 0xC000], dtype=np.uint16)).tolist()
     [1.0, -2.0]
     """
     if array.dtype.name == "uint16":
@@ -48,10 +48,10 @@ def widened(xp: ModuleType, array: Array) -> Array:
     return array.astype(np.float32) if array.dtype.name == "float16" else array
 
 
-def narrowed(xp: ModuleType, array: Array, dtype: str) -> Array:
+def round_to(xp: ModuleType, array: Array, dtype: str) -> Array:
     """Numbers as a block of a tensor of type `dtype`, rounded to nearest, ties to even; what is no real is left alone.
 
-    >>> narrowed(np, np.array([1.0, 1.00390625, 1.01171875, np.inf]), "bfloat16").tolist()
+    >>> round_to(np, np.array([1.0, 1.00390625, 1.01171875, np.inf]), "bfloat16").tolist()
     [16256, 16256, 16258, 32640]
     """
     if array.dtype.kind != "f" and not is_half(array):
@@ -60,7 +60,7 @@ def narrowed(xp: ModuleType, array: Array, dtype: str) -> Array:
         return array
     if not dtype.startswith(("float", "bfloat")):
         return array
-    wide = widened(xp, array)
+    wide = widen(xp, array)
     if dtype != "bfloat16":
         with np.errstate(over="ignore"):  # too large for float16: infinite, as everywhere
             return wide.astype(dtype)
@@ -78,4 +78,4 @@ def combine_arrays(xp: ModuleType, left: Array, right: Array, combine: Combine) 
     if not is_half(left):
         return combine_exactly(xp, left, right, combine)
     dtype = "bfloat16" if left.dtype.name == "uint16" else "float16"
-    return narrowed(xp, combine_exactly(xp, widened(xp, left), widened(xp, right), combine), dtype)
+    return round_to(xp, combine_exactly(xp, widen(xp, left), widen(xp, right), combine), dtype)

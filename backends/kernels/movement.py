@@ -1,4 +1,4 @@
-"""This module computes operators that move elements: gather and layout.
+"""Computes operators that move elements: gather and layout.
 
 embedding   out[o] = sum over v of table[v, ..] * [ids[..] = v]: ids outside the local part of the row axis contribute
             zero, so that parts add up; further reduction axes (bags) are summed too.  A table whose rows are all the
@@ -31,7 +31,7 @@ def gather(
     """Rows of a table, the row axis possibly split."""
     table_access, ids_access = op.inputs
     rows, out = str(op.attribute("rows", "")), op.output.axes
-    bags = [a.name for a in op.reduced if a.name != rows]
+    bags = [a.name for a in op.reduction_axes if a.name != rows]
     order = (*out, *bags)
     shape, dtype = lengths(box, out), operands[0].array.dtype
     if 0 in lengths(box, [a.name for a in op.axes]):

@@ -1,4 +1,4 @@
-"""This module computes operators of array programs: constants, updates of a part of an array, and the user's own
+"""Computes operators of array programs: constants, updates of a part of an array, and the user's own
 kernels.
 
 constant    values in row-major order, attribute `values` (integers, or floats as hexadecimal text)

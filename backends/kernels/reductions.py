@@ -1,4 +1,4 @@
-"""This module computes reductions, normalisations and windows.
+"""Computes reductions, normalisations and windows.
 
 reduce          out = combine over the reduction axes; `sum` times attribute scale (a sum of parts stays linear in it)
 softmax         m = MAX over `over`,  s = SUM exp(x - m),  y = exp(x - m) / s
@@ -69,7 +69,7 @@ def reduce(
     combine = _COMBINES[op.function]
     out, shape = op.output.axes, lengths(box, op.output.axes)
     dtype = operands[0].array.dtype
-    reduced = [a.name for a in op.reduced]
+    reduced = [a.name for a in op.reduction_axes]
     if 0 in lengths(box, reduced):
         return xp.full(shape, neutral(dtype, combine), dtype=dtype)  # type: ignore[no-any-return]
     axes = op.inputs[0].axes
@@ -138,23 +138,23 @@ def _along(
     dim = out.index(op.over[0])
     x = xp.broadcast_to(align(_operand(xp, op, graph, box, operands, 0, 0), op.inputs[0].axes, out), shape)
     if op.function == "argsort":
-        positions = ordered(xp, x, dim, bool(number(op, "descending", 0)))
+        positions = argsort(xp, x, dim, bool(number(op, "descending", 0)))
         return spread(xp, positions.astype(graph.tensor(op.output.tensor).dtype), shape)
     if op.function == "cumulative_sum":
         dtype = execution_dtype(graph.tensor(op.output.tensor).dtype) if x.dtype.kind == "b" else x.dtype
         total = xp.cumsum(x, axis=dim, dtype=dtype)
         return spread(xp, total - x if number(op, "exclusive", 0) else total, shape)
     # rank of an element: how many stand before it; a stable descending order puts equal ones in index order
-    order = ordered(xp, x, dim, True) if x.dtype.kind in "iu" else xp.argsort(-x, axis=dim, kind="stable")
+    order = argsort(xp, x, dim, True) if x.dtype.kind in "iu" else xp.argsort(-x, axis=dim, kind="stable")
     rank = xp.argsort(order, axis=dim, kind="stable")
     return spread(xp, rank < number(op, "k", 1), shape)
 
 
-def ordered(xp: ModuleType, x: Array, dim: int, descending: bool) -> Array:
+def argsort(xp: ModuleType, x: Array, dim: int, descending: bool) -> Array:
     """Positions in stable ascending or descending order along a dimension; NaN counts as the greatest.
 
     >>> import numpy
-    >>> ordered(numpy, numpy.array([2, 3, 3, 1]), 0, True).tolist()
+    >>> argsort(numpy, numpy.array([2, 3, 3, 1]), 0, True).tolist()
     [1, 2, 0, 3]
     """
     if not descending:
@@ -167,12 +167,12 @@ def window(
     xp: ModuleType, op: Operator, graph: Graph, box: dict[str, tuple[int, int]], operands: Sequence[Block]
 ) -> Array:
     """max_pool, average_pool, local_response.  Raises `KernelError` if the box holds part of a window."""
-    taps = [a.name for a in op.reduced]
+    taps = [a.name for a in op.reduction_axes]
     out, shape = op.output.axes, lengths(box, op.output.axes)
     dtype = operands[0].array.dtype
     if 0 in shape:  # taps, too, are empty on a rank outside of the view that the operator runs on
         return xp.zeros(shape, dtype=dtype)  # type: ignore[no-any-return]
-    for a in op.reduced:
+    for a in op.reduction_axes:
         if box[a.name] != (0, a.extent):
             raise KernelError(f"operator {op.name!r}", f"tap axis {a.name!r} must not be split")
     combine = Combine.MAX if op.function == "max_pool" else Combine.SUM
@@ -204,9 +204,9 @@ def _without(index: Affine, taps: Sequence[str]) -> Affine:
 
 def _divisor(xp: ModuleType, op: Operator, graph: Graph, box: dict[str, tuple[int, int]]) -> Array:
     """Number of taps that count, per output element (length 1 along axes it does not depend on)."""
-    taps, out = [a.name for a in op.reduced], op.output.axes
+    taps, out = [a.name for a in op.reduction_axes], op.output.axes
     if number(op, "count_include_pad", 0) != 0:
-        return xp.full((1,) * len(out), prod(a.extent for a in op.reduced))  # type: ignore[no-any-return]
+        return xp.full((1,) * len(out), prod(a.extent for a in op.reduction_axes))  # type: ignore[no-any-return]
     inside: Array = xp.ones((1,) * (len(taps) + len(out)), dtype=bool)
     order = (*taps, *out)
     for index, extent in zip(op.inputs[0].index, graph.tensor(op.inputs[0].tensor).shape, strict=True):

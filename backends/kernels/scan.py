@@ -1,4 +1,4 @@
-"""This module computes a loop on one box of its rows: the body, operator by operator, once per turn."""
+"""Computes a loop on one box of its rows: the body, operator by operator, once per turn."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""This module computes scatters: values that go where their ids point, added up or the extreme kept; so do parts of the
+"""Computes scatters: values that go where their ids point, added up or the extreme kept; so do parts of the
 ids combine.
 
     embedding_gradient, scatter_add     out[v, j] = SUM  over b with ids[b] = v of x[b, j]

@@ -1,4 +1,4 @@
-"""This module computes operators on blocks that are kept in the element types of the graph: rounded once, where the
+"""Computes operators on blocks that are kept in the element types of the graph: rounded once, where the
 result is written.
 """
 
@@ -11,7 +11,7 @@ from ...models.program.graph import Graph
 from ...models.program.operators import NodeKind, Operator
 from .blocks import Array, Block, Box, StatisticsReducer
 from .dispatch import execute
-from .half import narrowed, widened
+from .half import round_to, widen
 from .scan import scan
 from .task import Task
 
@@ -31,15 +31,15 @@ def execute_stored(
     >>> from ...models.sources.building.builder import Builder
     >>> g = Builder("g", "bfloat16")
     >>> graph = g.build(g.map("y", "scale", g.input("x", (2,)), text="i -> i", scale=1.01))
-    >>> x = Block(narrowed(np, np.array([1.0, 3.0]), "bfloat16"), (0,))
-    >>> widened(np, execute_stored(np, graph.operators[0], graph, {"i": (0, 2)}, [x])).tolist()
+    >>> x = Block(round_to(np, np.array([1.0, 3.0]), "bfloat16"), (0,))
+    >>> widen(np, execute_stored(np, graph.operators[0], graph, {"i": (0, 2)}, [x])).tolist()
     [1.0078125, 3.03125]
     """
     if op.kind is NodeKind.SCAN:  # every operator of the body writes what is stored
         exact = {a.name: box[a.name] for a in op.axes}
         return scan(Task(xp, op, graph, exact, operands, collectives), execute_stored)
     result = execute_unrounded(xp, op, graph, box, operands, collectives)
-    return narrowed(xp, result, graph.tensor(op.output.tensor).dtype)
+    return round_to(xp, result, graph.tensor(op.output.tensor).dtype)
 
 
 def execute_unrounded(
@@ -51,5 +51,5 @@ def execute_unrounded(
     collectives: StatisticsReducer | None = None,
 ) -> Array:
     """What `execute_stored` rounds."""
-    wide = [Block(widened(xp, b.array), b.origin) for b in operands]
+    wide = [Block(widen(xp, b.array), b.origin) for b in operands]
     return execute(xp, op, graph, box, wide, collectives)

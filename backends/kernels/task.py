@@ -1,4 +1,4 @@
-"""This module holds one operator on one iteration box, with what its kernel may ask for."""
+"""One operator on one iteration box, with what its kernel may ask for."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ class Task:
         """Input j in its own dimensions: whole ones entirely, single axes as in the box."""
         a = self.op.inputs[j]
         shape = self.graph.tensor(a.tensor).shape
-        spans = [(0, n) if i.whole else i.unclipped(self.box) for i, n in zip(a.index, shape, strict=True)]
+        spans = [(0, n) if i.whole else i.unclipped_interval(self.box) for i, n in zip(a.index, shape, strict=True)]
         return cover(
             self.xp,
             self.operands[j],

@@ -1,1 +1,1 @@
-"""This package lowers a plan to one program of instructions per rank."""
+"""Lowers a plan to one program of instructions per rank."""

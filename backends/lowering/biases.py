@@ -1,4 +1,4 @@
-"""This module handles products whose bias is added before they are rounded, as fused kernels do (`addmm`, cuBLASLt,
+"""Products whose bias is added before they are rounded, as fused kernels do (`addmm`, cuBLASLt,
 convolutions).
 
     y = round(sum over k of x[.., k] w[k, n]  +  bias[n])          once, where the two are one kernel
@@ -32,7 +32,7 @@ def before_biases(graph: Graph) -> frozenset[str]:
     results = set(graph.results)
     for op in graph.operators:
         out = op.output.tensor
-        if op.kind is not NodeKind.CONTRACT or not op.reduced or out in results or len(readers[out]) != 1:
+        if op.kind is not NodeKind.CONTRACT or not op.reduction_axes or out in results or len(readers[out]) != 1:
             continue
         if not _half(graph, out):
             continue

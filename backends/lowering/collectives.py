@@ -1,4 +1,4 @@
-"""This module says which collectives a program uses, movement by movement, and why.
+"""Which collectives a program uses, movement by movement, and why.
 
     nothing                          every rank holds what it needs
     reduction, nothing scattered     one all-reduce if the sum stays inside one level; else reduce-scatter inwards out,
@@ -15,7 +15,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from ...models.communication.redistribution import CommunicationPlan, Reduction
+from ...models.communication.resharding import CommunicationPlan, Reduction
 from ...models.communication.transfers import Exchange
 from ..transport.patterns import patterns
 from .program import Compute, Program
@@ -36,7 +36,7 @@ class Use:
 
 
 def of_plan(place: str, plan: CommunicationPlan) -> Iterator[Use]:
-    """The collectives of one redistribution; none where nothing moves."""
+    """The collectives of one resharding; none where nothing moves."""
     for step in plan.steps:
         match step:
             case Reduction():

@@ -1,16 +1,16 @@
-"""This module handles fusion: map and normalise operators on one iteration box become one instruction.
+"""Fusion: map and normalise operators on one iteration box become one instruction.
 
 A chain  v_1 = f_1(..), v_2 = f_2(v_1, ..), ..  is fused when, on every rank,
 
     same box       the output boxes of all members are equal, dimension by dimension
     pointwise      a member reads an earlier member's value at the index it writes itself (no transpose, window,
                    broadcast)
-    no traffic     nothing moves between ranks in between: redistributions inside the chain have no steps and cut
+    no traffic     nothing moves between ranks in between: reshardings inside the chain have no steps and cut
                    nothing off, and no member all-reduces statistics
     whole          the axes a normalise operator takes statistics over are whole in the box (softmax, layer norm with
                    epilogue)
 
-Loads and step-less redistributions of other operands go before the loop, frees behind it.  Values that nobody else
+Loads and step-less reshardings of other operands go before the loop, frees behind it.  Values that nobody else
 reads are never stored.  The decision is one for all ranks, so the collectives of the program stay in the same order
 everywhere.
 """
@@ -28,7 +28,7 @@ _WORTHWHILE = 6
 
 
 def fuse(program: Program) -> Program:
-    """The same program with chains fused: same inputs, outputs and redistributions.
+    """The same program with chains fused: same inputs, outputs and reshardings.
 
     >>> from ...models.sources.building.builder import Builder
     >>> from ...models.communication.choices import Choices
@@ -201,7 +201,7 @@ def _reusing(program: Program) -> tuple[tuple[Instruction, ...], ...]:
     """Every Fused with one result and one real operand that only it reads, with that operand marked.
 
     A value belongs to a rank alone when a Compute or a Fused made it; it has one reader when, over all slots that
-    step-less redistributions give it, one instruction of the program reads it.  Values that any collective sends, and
+    step-less reshardings give it, one instruction of the program reads it.  Values that any collective sends, and
     outputs, are thus never overwritten.
     """
     lead = program.ranks[0]

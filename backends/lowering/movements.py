@@ -1,7 +1,7 @@
-"""This module holds every redistribution of a program as a user sees it: index sets, which solver took it and why the
+"""Every resharding of a program as a user sees it: index sets, which solver took it and why the
 others did not, bytes beside the bound.
 
-The bound of a row is that of the one redistribution on its own.  What redistributions of one tensor need together may
+The bound of a row is that of the one resharding on its own.  What reshardings of one tensor need together may
 be less (two readers of the same elements), so the bound of the program is that of `traffic`, tensor by tensor.  "Least"
 is said only where bytes moved equal the bound.
 
@@ -26,15 +26,15 @@ from dataclasses import dataclass
 from itertools import pairwise
 from typing import Final
 
-from ...models.communication.choices import Choices, Movement, movements
-from ...models.communication.redistribution import CommunicationPlan, Reduction, is_inside
+from ...models.communication.choices import Choices, Communication, communications
+from ...models.communication.resharding import CommunicationPlan, Reduction, is_inside
 from ...models.communication.transfers import Exchange
 from ...models.layout.layout import Layout
 from ...models.program.graph import Graph
 from ...models.program.operators import NodeKind
 from ..transport.patterns import Pattern, PatternKind, patterns
 from .collectives import Use, of_plan
-from .traffic import least, received, traffic
+from .traffic import least, received_elements, traffic
 
 
 @dataclass(frozen=True)
@@ -48,7 +48,7 @@ class Attempt:
 
 @dataclass(frozen=True)
 class Row:
-    """One redistribution; `moved` and `bound` in bytes, over all ranks."""
+    """One resharding; `moved` and `bound` in bytes, over all ranks."""
 
     tensor: str
     writer: str
@@ -78,15 +78,15 @@ _EXCHANGES: Final[tuple[tuple[str, frozenset[PatternKind], str], ...]] = (
 )
 
 
-def tried(plan: CommunicationPlan) -> tuple[Attempt, ...]:
+def solver_attempts(plan: CommunicationPlan) -> tuple[Attempt, ...]:
     """The solvers in order, up to the one that left nothing.
 
     >>> from ...models.program.index import Axis, access
     >>> from ...models.layout.layout import operand_layout
     >>> rows, whole = (operand_layout(access("t", "i"), (8,), [Axis("i", 8)], m, (4,)) for m in (((4,), (1,)), ((1,),
     ...     (4,))))
-    >>> from ...models.communication.redistribution import derive
-    >>> [(a.solver, a.groups) for a in tried(derive(rows, whole))]
+    >>> from ...models.communication.resharding import derive
+    >>> [(a.solver, a.groups) for a in solver_attempts(derive(rows, whole))]
     [('nothing to do', 0), ('reduction on sub-grids', 0), ('grid-mapped', 0), ('grid-to-grid', 1)]
     """
     groups = len(plan.source.boxes)
@@ -152,19 +152,19 @@ def index_sets(layout: Layout) -> str:
 
 
 def table(graph: Graph, hierarchy: tuple[int, ...], choices: Choices) -> tuple[Row, ...]:
-    """Every redistribution, in execution order; reasons that concern a tensor with several readers stand at its
+    """Every resharding, in execution order; reasons that concern a tensor with several readers stand at its
     first one.
     """
     whole = {t.tensor: t for t in traffic(graph, hierarchy, choices)}
     out, seen = [], set[str]()
-    for m in movements(graph, hierarchy, choices):
+    for m in communications(graph, hierarchy, choices):
         size = graph.tensor(m.tensor).element_bytes
-        moved, bound = sum(received(m)) * size, least(graph, hierarchy, choices, m) * size
+        moved, bound = sum(received_elements(m)) * size, least(graph, hierarchy, choices, m) * size
         reasons = [*_over_approximated(graph, m)]
         if m.tensor not in seen and m.tensor in whole and whole[m.tensor].reasons:
             entry = whole[m.tensor]
             reasons.append(
-                f"all redistributions of {m.tensor!r} together: {entry.moved * size} bytes, lower bound "
+                f"all reshardings of {m.tensor!r} together: {entry.moved * size} bytes, lower bound "
                 f"{entry.bound * size}: {'; '.join(entry.reasons)}"
             )
         seen.add(m.tensor)
@@ -178,7 +178,7 @@ def table(graph: Graph, hierarchy: tuple[int, ...], choices: Choices) -> tuple[R
                 index_sets(m.plan.source),
                 index_sets(m.plan.target),
                 uses,
-                tried(m.plan),
+                solver_attempts(m.plan),
                 moved,
                 bound,
                 tuple(reasons),
@@ -187,7 +187,7 @@ def table(graph: Graph, hierarchy: tuple[int, ...], choices: Choices) -> tuple[R
     return tuple(out)
 
 
-def _over_approximated(graph: Graph, m: Movement) -> Iterator[str]:
+def _over_approximated(graph: Graph, m: Communication) -> Iterator[str]:
     op = next((op for op in graph.operators if op.name == m.reader), None)
     if op is not None and op.kind is NodeKind.GATHER and m.position == 0:
         ids = next((o for o in graph.operators if o.output.tensor == op.inputs[1].tensor), None)
@@ -206,7 +206,7 @@ def _over_approximated(graph: Graph, m: Movement) -> Iterator[str]:
 
 
 def render(rows: tuple[Row, ...], say: Callable[[int], str] = str) -> Iterator[str]:
-    """The redistributions that move something, as text, those of repeated layers together; the others in one line."""
+    """The reshardings that move something, as text, those of repeated layers together; the others in one line."""
     moving = [r for r in rows if r.moved or r.bound or len(r.attempts) > 1]
     alike: dict[tuple[object, ...], list[Row]] = {}
     for r in moving:
@@ -244,7 +244,7 @@ def render(rows: tuple[Row, ...], say: Callable[[int], str] = str) -> Iterator[s
             )
         for reason in r.reasons:
             yield f"    why          {reason}"
-    yield f"{len(rows) - len(moving)} of {len(rows)} redistributions have nothing to do"
+    yield f"{len(rows) - len(moving)} of {len(rows)} reshardings have nothing to do"
 
 
 def beside(moved: int, bound: int, what: str, say: Callable[[int], str] = str) -> str:
@@ -257,15 +257,15 @@ def beside(moved: int, bound: int, what: str, say: Callable[[int], str] = str) -
 
 
 def total(graph: Graph, hierarchy: tuple[int, ...], choices: Choices) -> tuple[int, int]:
-    """Bytes that all redistributions bring to all ranks, and the bound for any program with the same schedule."""
+    """Bytes that all reshardings bring to all ranks, and the bound for any program with the same schedule."""
     entries = traffic(graph, hierarchy, choices)
     return sum(t.moved * t.element_bytes for t in entries), sum(t.bound * t.element_bytes for t in entries)
 
 
 def bytes_by_collective(graph: Graph, hierarchy: tuple[int, ...], choices: Choices) -> dict[str, tuple[int, ...]]:
-    """Collective -> bytes into the busiest device, per level, of all redistributions of the choices."""
+    """Collective -> bytes into the busiest device, per level, of all reshardings of the choices."""
     total: dict[str, tuple[int, ...]] = {}
-    for m in movements(graph, hierarchy, choices):
+    for m in communications(graph, hierarchy, choices):
         loads = m.plan.loads()
         if any(loads):
             size = graph.tensor(m.tensor).element_bytes

@@ -1,4 +1,4 @@
-"""This module handles overlap: redistributions run beside instructions that do not depend on them.
+"""Overlap: reshardings run beside instructions that do not depend on them.
 
     Move(source, target, n)   becomes   Start(source, n)  ..  Finish(target, n)
 
@@ -20,7 +20,7 @@ from typing import Final, assert_never
 from .program import Compute, Finish, Free, Fused, Instruction, Load, Move, Program, Start
 
 FLIGHTS: Final = 4
-"""Computations that one end of a redistribution may pass."""
+"""Computations that one end of a resharding may pass."""
 
 _WINDOW: Final = 64
 """Instructions behind a Finish among which independent ones are sought."""
@@ -30,7 +30,7 @@ _Item = tuple[int, Instruction]
 
 
 def overlap(program: Program) -> Program:
-    """The same program with redistributions started early and finished late.
+    """The same program with reshardings started early and finished late.
 
     >>> from ...models.sources.building.builder import Builder
     >>> from ...models.communication.choices import Choices
@@ -69,7 +69,7 @@ def _computes(step: Instruction) -> bool:
 
 
 def _written(program: Program, order: list[_Item]) -> Program:
-    """The program in this order; ends of a redistribution with no computation between them are one Move again,
+    """The program in this order; ends of a resharding with no computation between them are one Move again,
     where it starts.
     """
     begun = {at: k for k, (at, step) in enumerate(order) if isinstance(step, Start)}

@@ -1,7 +1,7 @@
-"""This module holds programs: what every rank does, in order.
+"""Programs: what every rank does, in order.
 
     Load     cut a block out of an input or parameter (program boundary; nothing moves between ranks)
-    Move     take a value from one layout to another: the steps of `models.communication.redistribution`, shared by all
+    Move     take a value from one layout to another: the steps of `models.communication.resharding`, shared by all
              ranks
     Compute  run an operator on the rank's iteration box; splits of `over` axes bring one Reduction per statistic
     Free     forget a value
@@ -21,14 +21,14 @@ from math import prod
 
 from ...models.communication.choices import (
     Choices,
-    Movement,
+    Communication,
+    communications,
     copy_layout,
     input_layout,
     iteration_box,
-    movements,
     resting_places,
 )
-from ...models.communication.redistribution import Reduction
+from ...models.communication.resharding import Reduction
 from ...models.cost.cost import statistics_digits
 from ...models.layout.placement import Placement
 from ...models.program.graph import Graph
@@ -72,7 +72,7 @@ class Load:
 
 @dataclass(frozen=True)
 class Move:
-    """`target` := `source` redistributed by movement number `movement` of the program."""
+    """`target` := `source` resharded by movement number `movement` of the program."""
 
     source: str
     target: str
@@ -143,13 +143,13 @@ class Program:
 
     graph: Graph
     hierarchy: tuple[int, ...]
-    movements: tuple[Movement, ...]
+    movements: tuple[Communication, ...]
     ranks: tuple[tuple[Instruction, ...], ...]
     outputs: tuple[tuple[str, tuple[Box, ...]], ...]
     stored: bool = False
 
     @cached_property
-    def unrounded(self) -> frozenset[str]:
+    def unrounded_tensors(self) -> frozenset[str]:
         """Tensors that their reader rounds: `lowering.biases`."""
         return before_biases(self.graph) if self.stored else frozenset()
 
@@ -179,7 +179,7 @@ class Program:
 
 def lower(graph: Graph, hierarchy: tuple[int, ...], choices: Choices) -> Program:
     """One program per device.  Raises `ChoicesError` if the choices do not fit the graph and the hierarchy."""
-    moves = tuple(movements(graph, hierarchy, choices))
+    moves = tuple(communications(graph, hierarchy, choices))
     number = {(m.tensor, m.reader, m.position): n for n, m in enumerate(moves)}
     placements, copies = dict(choices.operators), dict(choices.copies)
     devices, writer = prod(hierarchy), graph.writer()

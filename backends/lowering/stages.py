@@ -1,4 +1,4 @@
-"""This module holds programs of a pipelined step: what a stage does forward, backward and once per step, out of one
+"""Programs of a pipelined step: what a stage does forward, backward and once per step, out of one
 program per view.
 
 The program of a whole micro-batch on a view (`lower`) is the same list of instructions on every rank; a stage runs
@@ -11,7 +11,7 @@ those of its operators, a movement where both its ends are the stage's:
 Where updates read what another stage has, they run round by round: what comes, instructions, what goes
 (`models.pipelines.exchange`).
 
-Where redistributions run beside operators, the instructions of a phase run in the order in which its tasks begin as
+Where reshardings run beside operators, the instructions of a phase run in the order in which its tasks begin as
 planned, on one thread: an order of both streams at once.
 
 What U reads of F and B adds up over the micro-batches as it is written, open sums included.  Values live until the
@@ -30,7 +30,7 @@ from ...models.communication.choices import Choices
 from ...models.layout.placement import Placement
 from ...models.pipelines.exchange import Exchange, exchange
 from ...models.pipelines.micro import micro_batch
-from ...models.pipelines.views import view_sizes
+from ...models.pipelines.views import submesh_sizes
 from ...models.program.graph import Graph
 from ...models.schedules.pipeline import Pipeline
 from ...models.text import InputError
@@ -136,10 +136,10 @@ class StagedProgram:
         return tuple((lo + shift, hi + shift) if d == k else (lo, hi) for d, (lo, hi) in enumerate(box))
 
 
-def staged(c: PipelineCertificate, stored: bool = False) -> StagedProgram:
+def staged_program(c: PipelineCertificate, stored: bool = False) -> StagedProgram:
     """What all stages do, and in which order.  Raises `InputError` where the batch cannot be cut."""
     graph = micro_batch(c.graph, c.micro)
-    hierarchy = view_sizes(c.machine, c.views)
+    hierarchy = submesh_sizes(c.machine, c.views)
     pipe = c.schedule.subject
     if hierarchy is None or not isinstance(pipe, Pipeline):
         raise InputError("the stages are no equal parts of the machine, or its schedule is none of a pipeline")

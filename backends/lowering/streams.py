@@ -1,8 +1,8 @@
-"""This module holds programs of an overlapped plan: which instructions every task of the schedule runs, and in which
+"""Programs of an overlapped plan: which instructions every task of the schedule runs, and in which
 order they begin.
 
     operator's task        the operator, what it cuts out of blocks that are there, and what moves in no planned time
-    redistribution's task  one movement
+    resharding's task  one movement
 
 Tasks of a stream begin in the order of their planned starts; a task waits for what it waits for in the plan.  As every
 task comes behind what it waits for, and every stream has the same order on all ranks, nobody waits for ever.  A value
@@ -66,7 +66,7 @@ def streams_program(c: OverlapCertificate, scale: int, stored: bool = False) -> 
     if not isinstance(subject, ScheduleProblem) or len(subject.tasks) < len(c.graph.operators):
         raise InputError("the schedule of this file is none of an overlapped plan")
     program = replace(lower(c.graph, c.machine.hierarchy, c.choices), stored=stored)
-    moved = _movements(program, subject)
+    moved = _communication_of_tasks(program, subject)
     first, positions = _positions(program, len(subject.tasks), moved)
     waits: list[list[int]] = [[] for _ in subject.tasks]
     for p in subject.precedences:
@@ -84,7 +84,7 @@ def in_order(program: StreamsProgram, starts: tuple[int, ...]) -> StreamsProgram
     return replace(program, tasks=tasks, order=_ordered(tasks))
 
 
-def _movements(program: Program, subject: ScheduleProblem) -> dict[int, int]:
+def _communication_of_tasks(program: Program, subject: ScheduleProblem) -> dict[int, int]:
     """Number of a movement -> its task: tasks of one name are the movements of that name, in order."""
     named: dict[str, deque[int]] = {}
     for k, t in enumerate(subject.tasks):

@@ -1,6 +1,6 @@
-"""This module computes bytes that a program moves, beside the least that any program with the same schedule must move.
+"""Computes bytes that a program moves, beside the least that any program with the same schedule must move.
 
-    moved    for every tensor, what its ranks receive in all its redistributions, counted from the communication steps
+    moved    for every tensor, what its ranks receive in all its reshardings, counted from the communication steps
     bound    what ranks must receive and do not hold, element by element; W = ranks whose operators want it, w = |W|
                whole values      ranks of W that do not hold it
                partial values    g ranks hold parts:  g - 1 + w, one less if a rank of W holds a part  (whoever first
@@ -24,15 +24,15 @@ import numpy.typing as npt
 
 from ...models.communication.choices import (
     Choices,
-    Movement,
+    Communication,
+    communications,
     copy_layout,
     input_layout,
     iteration_box,
-    movements,
     output_layout,
     resting_places,
 )
-from ...models.communication.redistribution import Reduction
+from ...models.communication.resharding import Reduction
 from ...models.communication.transfers import Box
 from ...models.layout.layout import OpenDigits, coordinates
 from ...models.program.graph import Graph
@@ -61,15 +61,15 @@ class TensorTraffic:
 
 def traffic(graph: Graph, hierarchy: tuple[int, ...], choices: Choices) -> list[TensorTraffic]:
     """One entry per tensor that moves, or would have to, in execution order."""
-    by_tensor: dict[str, list[Movement]] = {}
-    for m in movements(graph, hierarchy, choices):
+    by_tensor: dict[str, list[Communication]] = {}
+    for m in communications(graph, hierarchy, choices):
         by_tensor.setdefault(m.tensor, []).append(m)
     found = [_tensor(graph, hierarchy, choices, name, moves) for name, moves in by_tensor.items()]
     return [t for t in found if t.moved or t.bound]
 
 
-def least(graph: Graph, hierarchy: tuple[int, ...], choices: Choices, movement: Movement) -> int:
-    """The bound for one redistribution on its own: what its target boxes need and its source boxes do not hold."""
+def least(graph: Graph, hierarchy: tuple[int, ...], choices: Choices, movement: Communication) -> int:
+    """The bound for one resharding on its own: what its target boxes need and its source boxes do not hold."""
     source, target = movement.plan.source, movement.plan.target
     cells = _Cells(source.shape, [source.boxes, target.boxes], [])
     held, need = cells.inside(_Want(source.boxes)), cells.inside(_Want(target.boxes))
@@ -119,8 +119,8 @@ def table(entries: Sequence[TensorTraffic]) -> str:
     return "\n".join(lines)
 
 
-def received(movement: Movement) -> list[int]:
-    """Elements that every rank receives in one redistribution."""
+def received_elements(movement: Communication) -> list[int]:
+    """Elements that every rank receives in one resharding."""
     return [levels[-1] for levels in receives(movement.plan)]
 
 
@@ -138,7 +138,7 @@ class _Want:
 
 
 def _tensor(
-    graph: Graph, hierarchy: tuple[int, ...], choices: Choices, name: str, moves: Sequence[Movement]
+    graph: Graph, hierarchy: tuple[int, ...], choices: Choices, name: str, moves: Sequence[Communication]
 ) -> TensorTraffic:
     placements, copies = dict(choices.operators), dict(choices.copies)
     writer = next((op for op in graph.operators if op.output.tensor == name), None)
@@ -168,7 +168,7 @@ def _tensor(
         hull_bound = cells.count(_partial(held & busy, hull, parts))
     else:
         bound, hull_bound = cells.count((need & ~held).sum(axis=-1)), cells.count((hull & ~held).sum(axis=-1))
-    moved = sum(sum(received(m)) for m in moves)
+    moved = sum(sum(received_elements(m)) for m in moves)
     reasons = _reasons(cells, moves, wants, moved, hull_bound, hull, busy) if moved > hull_bound else []
     if hull_bound > bound:
         reasons.append(f"{hull_bound - bound} elements lie between the rows that a gather picks (over-approximation)")
@@ -258,7 +258,13 @@ def _partial(held: Masks, need: Masks, parts: Counts) -> Counts:
 
 
 def _reasons(
-    cells: _Cells, moves: Sequence[Movement], wants: Sequence[_Want], moved: int, bound: int, need: Masks, busy: Masks
+    cells: _Cells,
+    moves: Sequence[Communication],
+    wants: Sequence[_Want],
+    moved: int,
+    bound: int,
+    need: Masks,
+    busy: Masks,
 ) -> list[str]:
     """`busy`: the ranks whose share of the writer's iteration space is not empty."""
     out = []
@@ -275,7 +281,7 @@ def _reasons(
     return out or [f"{moved - bound} elements more than needed"]
 
 
-def _within(cells: _Cells, movement: Movement) -> Masks:
+def _within(cells: _Cells, movement: Communication) -> Masks:
     """Cells that touch the target boxes of a movement."""
     out: Masks = np.ones((cells.ranks,), dtype=bool)
     boxes = movement.plan.target.boxes

@@ -1,4 +1,4 @@
-"""This package holds transports: how the ranks of a program talk.
+"""Transports: how the ranks of a program talk.
 
 One object per rank.  Groups are ascending tuples of ranks; every member of a group makes the same calls in the same
 order.  Arrays are flat or (members, n), C order.  `virtual` runs all ranks in one process and counts; `mpi` uses

@@ -1,4 +1,4 @@
-"""This module says where device memory meets MPI: nowhere else.
+"""Where device memory meets MPI: nowhere else.
 
     both host                          MPI gets the array, C order
     device, MPI is CUDA-aware          the current stream is synchronised, MPI gets the device pointers, of what it

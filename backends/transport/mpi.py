@@ -1,4 +1,4 @@
-"""This module holds MPI ranks: the same collectives through mpi4py on sub-communicators.
+"""MPI ranks: the same collectives through mpi4py on sub-communicators.
 
     reduce_scatter   Reduce_scatter_block, or Reduce_scatter for unequal parts          all_reduce   Allreduce
     all_gather       Allgather, or Allgatherv for unequal parts                         reduce       Reduce

@@ -1,4 +1,4 @@
-"""This module holds NCCL through CuPy: collectives between GPUs, one per rank, without the host.
+"""NCCL through CuPy: collectives between GPUs, one per rank, without the host.
 
     reduce_scatter   ncclReduceScatter         all_gather   ncclAllGather        all_reduce   ncclAllReduce       reduce
     ncclReduce

@@ -1,4 +1,4 @@
-"""This module recognises patterns: which collective the transfers of an exchange amount to, group by group.
+"""Recognises patterns: which collective the transfers of an exchange amount to, group by group.
 
 Ranks linked by transfers form groups (connected components); each is carried out on its own, by the first line that
 fits:

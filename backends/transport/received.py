@@ -1,4 +1,4 @@
-"""This module says what every device receives in a redistribution, element by element: the exact counterpart of the
+"""What every device receives in a resharding, element by element: the exact counterpart of the
 loads that are priced.
 
     portion k of n elements in p parts   [ k n // p, (k+1) n // p )                                parts differ by one
@@ -22,7 +22,7 @@ from math import prod
 
 import numpy as np
 
-from ...models.communication.redistribution import CommunicationPlan, Reduction
+from ...models.communication.resharding import CommunicationPlan, Reduction
 from ...models.communication.transfers import crossing
 
 

@@ -1,7 +1,7 @@
-"""This module holds requests: one collective each, as data, so that it can be carried out at once or started now and
+"""Requests: one collective each, as data, so that it can be carried out at once or started now and
 finished later.
 
-A redistribution is a generator of requests (`backends.execution.steps`); whoever drives it decides.  `Result`: an
+A resharding is a generator of requests (`backends.execution.steps`); whoever drives it decides.  `Result`: an
 array, or per sender an array.
 """
 

@@ -1,4 +1,4 @@
-"""This module holds virtual ranks: all ranks of a program as threads of one process, moving real arrays and counting
+"""Virtual ranks: all ranks of a program as threads of one process, moving real arrays and counting
 them.
 
     counted(label, level i, rank)  =  elements that reach the rank from a sender outside its level-i subtree
@@ -170,7 +170,7 @@ class VirtualTransport:
         """See `Transport`.  Posts at once; the second half of an all-reduce is posted when the first is waited for."""
         label = self._label
 
-        def booked(finish: Callable[[], Result]) -> Pending:
+        def under_own_label(finish: Callable[[], Result]) -> Pending:
             def under_label() -> Result:
                 before, self._label = self._label, label
                 try:
@@ -183,16 +183,18 @@ class VirtualTransport:
         match request:
             case ReduceScatter(group=group, parts=parts, combine=combine, counts=counts):
                 collect = self._post(group, parts)
-                return booked(lambda: self._combined(group, collect(), combine, counts))
+                return under_own_label(lambda: self._combined(group, collect(), combine, counts))
             case AllGather(group=group, array=array, counts=counts):
                 collect = self._post(group, array)
-                return booked(lambda: self._gathered(group, collect(), counts))
+                return under_own_label(lambda: self._gathered(group, collect(), counts))
             case AllReduce(group=group, array=array, combine=combine):
                 collect, each = self._post(group, array), portions(int(array.size), len(group))
-                return booked(lambda: self.all_gather(group, self._combined(group, collect(), combine, each), each))
+                return under_own_label(
+                    lambda: self.all_gather(group, self._combined(group, collect(), combine, each), each)
+                )
             case Exchanged(pattern=pattern, incoming=incoming):
                 collect = self._post(pattern.group, dict(request.outgoing))
-                return booked(lambda: self._arrived(pattern, collect(), incoming))
+                return under_own_label(lambda: self._arrived(pattern, collect(), incoming))
 
     def reduce(self, group: tuple[int, ...], root: int, array: Array, combine: Combine) -> Array | None:
         """See `Transport`."""

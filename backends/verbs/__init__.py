@@ -1,1 +1,1 @@
-"""This package is the command line of what is run: `run`, `run-collectives` and their kin."""
+"""The command line of what is run: `run`, `run-collectives` and their kin."""

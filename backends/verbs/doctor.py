@@ -1,4 +1,4 @@
-"""This module holds the verb `doctor`: what is installed here, and which verbs lack something."""
+"""The verb `doctor`: what is installed here, and which verbs lack something."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ import click
 
 from ...models.terminal.combinations import Combinations
 from ...models.terminal.console import Exit, emit, say
-from ...models.terminal.options import combined, json_option
+from ...models.terminal.options import json_option, refuse_combinations
 
 SECONDS: Final = 10
 """Longest wait for a program that is asked for its version."""
@@ -54,7 +54,7 @@ EXPORTS: Final = (
 
 
 @dataclass(frozen=True)
-class Found:
+class NeedStatus:
     """One line: a need, the versions of what is there, and what is missing."""
 
     need: Need
@@ -62,7 +62,7 @@ class Found:
     missing: tuple[str, ...]
 
 
-def examine(need: Need) -> Found:
+def examine(need: Need) -> NeedStatus:
     """What is there of a need.
 
     >>> examine(Need("nothing", ("no-such-package",), "")).missing
@@ -76,7 +76,7 @@ def examine(need: Need) -> Found:
             missing.append(package)
     if need.program and program(need.program) is None:
         missing.append(need.program)
-    return Found(need, tuple(versions), tuple(missing))
+    return NeedStatus(need, tuple(versions), tuple(missing))
 
 
 def program(name: str) -> str | None:
@@ -85,7 +85,7 @@ def program(name: str) -> str | None:
     return str(own) if own.is_file() else shutil.which(name)
 
 
-def said(words: list[str]) -> str:
+def version_line(words: list[str]) -> str:
     """The first line with a number in it that a program prints, else the first, or why there is none."""
     try:
         done = subprocess.run(words, capture_output=True, text=True, timeout=SECONDS, check=False)
@@ -98,14 +98,14 @@ def said(words: list[str]) -> str:
 
 @click.command("doctor")
 @json_option
-@combined(Combinations("doctor", ("as_json",)))
+@refuse_combinations(Combinations("doctor", ("as_json",)))
 def doctor_command(as_json: bool) -> int:
     """Say what is installed, which MPI and which GPU there are, and what is missing for which verb."""
     found = [examine(need) for need in (*NEEDS, *EXPORTS)]
     mpi, gpu = program("mpiexec"), program("nvidia-smi")
     which = {
-        "mpi": "none" if mpi is None else f"{mpi}: {said([mpi, '--version'])}",
-        "gpu": "none (no nvidia-smi)" if gpu is None else said([gpu, "-L"]),
+        "mpi": "none" if mpi is None else f"{mpi}: {version_line([mpi, '--version'])}",
+        "gpu": "none (no nvidia-smi)" if gpu is None else version_line([gpu, "-L"]),
     }
     try:
         own = metadata.version("shardproof")

@@ -1,4 +1,4 @@
-"""This module holds the verb `export`: a checked plan in the words of another framework."""
+"""The verb `export`: a checked plan in the words of another framework."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ from ...models.terminal.console import Exit, emit, say
 from ...models.terminal.options import (
     SECONDS,
     STEPS,
-    combined,
     force_option,
     json_option,
     output_option,
+    refuse_combinations,
     require_combination,
 )
 from ...models.text import InputError, seconds_text
@@ -32,7 +32,7 @@ from ...proofs.plan.bundle import Plan, write_plan
 from ...proofs.publishing.kind import plan_kind
 from ...proofs.publishing.placed import placed_plan
 from ...proofs.publishing.publisher import Nearest, Opened, Publisher, Restricted
-from ...proofs.views.certificate import ViewsCertificate
+from ...proofs.views.certificate import SubmeshCertificate
 from ..export.collective_programs import program_text
 from ..export.dtensor import export_dtensor
 from ..export.exported import Exported, Parts, parts_json, said_parts, said_whole
@@ -142,7 +142,7 @@ NAMED: Final = 5
 @force_option
 @json_option
 @click.pass_obj
-@combined(EXPORT)
+@refuse_combinations(EXPORT)
 def export_command(
     publisher: Publisher,
     plan_file: Path,
@@ -170,7 +170,7 @@ def export_command(
         return _settings(publisher.nearest(found, target, time_limit, work_limit), target, output, as_json)
     again: Restricted | None = None
     if resolve:
-        again = publisher.restricted(found, target, time_limit, work_limit)
+        again = publisher.replan_within(found, target, time_limit, work_limit)
         plan, identity = again.plan, again.identity
         if resolved is not None:
             publisher.publish(resolved, write_plan(None, plan))
@@ -247,7 +247,7 @@ def layouts_text(found: Opened, target: str, layouts_only: bool) -> Exported:
     match found.held:
         case PipelineCertificate() as pipelined:
             return pipelined_text(pipelined, found.identity, target, layouts_only)
-        case ViewsCertificate():
+        case SubmeshCertificate():
             raise InputError(
                 f"{found.place}: {target} has no operators on parts of a mesh, and this plan has: "
                 "plan the model without --submeshes for what it can say"
@@ -266,7 +266,7 @@ def _order(c: OverlapCertificate, scale: int) -> Parts:
     tasks = c.schedule.subject.tasks if isinstance(c.schedule.subject, ScheduleProblem) else ()
     whole = seconds_text(sum(t.time for t in tasks) * c.quantum, scale)
     step = seconds_text(c.makespan, scale)
-    return (("order", f"redistributions beside operators, a step of {step}; one after another it takes {whole}"),)
+    return (("order", f"reshardings beside operators, a step of {step}; one after another it takes {whole}"),)
 
 
 def _settings(found: Nearest, target: str, output: Path, as_json: bool) -> int:

@@ -1,4 +1,4 @@
-"""This module holds `export` of a pipelined plan: its stages, placements and schedule in the words of another
+"""`export` of a pipelined plan: its stages, placements and schedule in the words of another
 framework.
 """
 
@@ -91,7 +91,7 @@ def pipelined_text(c: PipelineCertificate, identity: str, target: str, layouts_o
         )
     if c.overlap is not None and not layouts_only:
         raise InputError(
-            f"the plan says in which order redistributions run beside operators, {target} files do not; plan without "
+            f"the plan says in which order reshardings run beside operators, {target} files do not; plan without "
             "--overlap, or take --layouts-only"
         )
     return PIPELINED[target](c, identity, layouts_only)

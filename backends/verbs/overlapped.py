@@ -1,4 +1,4 @@
-"""This module holds `run` of an overlapped plan: operators and redistributions on two streams of every rank, in the
+"""`run` of an overlapped plan: operators and reshardings on two streams of every rank, in the
 planned order.
 """
 
@@ -9,36 +9,36 @@ from dataclasses import replace
 
 from ...models.program.graph import Graph
 from ...proofs.overlap.certificate import OverlapCertificate
-from ..execution.streams import measured, run_streams_virtual
+from ..execution.streams import elapsed_seconds, run_streams_virtual
 from ..execution.streams_rank import run_streams_job
 from ..kernels import Array
 from ..lowering.streams import LINKS, StreamsProgram, streams_program
 from ..trace import Span
-from .scheduled import Asked, Ended, Subject, run_scheduled
+from .scheduled import RunRequest, RunResult, Subject, run_scheduled
 
 KIND = ("compute", "communication")
 STREAM = ("operators", "redistributions")
 
 
-def run_overlapped(c: OverlapCertificate, identity: str, scale: int, asked: Asked, job: Graph) -> int:
+def run_overlapped(c: OverlapCertificate, identity: str, scale: int, asked: RunRequest, job: Graph) -> int:
     """Execute an overlapped plan and say what came of it.  `scale`: units of its problem per second; `job`: what one
     process runs, whatever program was planned.
     """
     program = streams_program(c, scale)
 
-    def execute(arrays: Mapping[str, Array], stored: bool) -> Ended:
+    def execute(arrays: Mapping[str, Array], stored: bool) -> RunResult:
         if asked.virtual:
             found = run_streams_virtual(streams_program(c, scale, stored), arrays, asked.pace, asked.timeout)
             spans = apart(found.spans)
-            return Ended(found.outputs, "virtual", spans, found.traffic, seconds=measured(spans))
+            return RunResult(found.outputs, "virtual", spans, found.traffic, seconds=elapsed_seconds(spans))
         outputs, times, transport = run_streams_job(c, scale, arrays, stored, asked.pace, asked.timeout)
-        return Ended(outputs, transport, apart(times), seconds=measured(times))
+        return RunResult(outputs, transport, apart(times), seconds=elapsed_seconds(times))
 
     moved = len(program.order[LINKS])
     subject = Subject(
         job,
         identity,
-        f"overlapped plan {identity[:16]}, {len(program.order[0])} operators and {moved} redistributions beside them",
+        f"overlapped plan {identity[:16]}, {len(program.order[0])} operators and {moved} reshardings beside them",
         {"operators": len(program.order[0]), "redistributions": moved},
         planned_spans(program, 2 * asked.ranks, max(1.0, asked.pace)),
         {

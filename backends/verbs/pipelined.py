@@ -1,4 +1,4 @@
-"""This module holds `run` of a pipelined step: every stage in the order of its schedule."""
+"""`run` of a pipelined step: every stage in the order of its schedule."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ from ...proofs.pipelines.certificate import PipelineCertificate
 from ..execution.pipeline import run_pipeline
 from ..execution.pipeline_rank import run_pipeline_job
 from ..kernels import Array
-from ..lowering.stages import staged
+from ..lowering.stages import staged_program
 from ..trace import Span
-from .scheduled import Asked, Ended, Subject, run_scheduled
+from .scheduled import RunRequest, RunResult, Subject, run_scheduled
 
 
 def planned_spans(c: PipelineCertificate, first: int) -> list[Span]:
@@ -32,16 +32,16 @@ def planned_spans(c: PipelineCertificate, first: int) -> list[Span]:
     return out
 
 
-def run_pipelined(c: PipelineCertificate, identity: str, asked: Asked) -> int:
+def run_pipelined(c: PipelineCertificate, identity: str, asked: RunRequest) -> int:
     """Execute a pipelined step and say what came of it."""
 
-    def execute(arrays: Mapping[str, Array], stored: bool) -> Ended:
+    def execute(arrays: Mapping[str, Array], stored: bool) -> RunResult:
         traced = asked.trace is not None or asked.pace > 0
         if asked.virtual:
-            found = run_pipeline(staged(c, stored), arrays, asked.timeout, traced, asked.pace)
-            return Ended(found.outputs, "virtual", found.spans, found.traffic, found.sent, _seconds(found.spans))
+            found = run_pipeline(staged_program(c, stored), arrays, asked.timeout, traced, asked.pace)
+            return RunResult(found.outputs, "virtual", found.spans, found.traffic, found.sent, _seconds(found.spans))
         outputs, spans, transport = run_pipeline_job(c, arrays, stored, traced, asked.timeout, asked.pace)
-        return Ended(outputs, transport, spans, seconds=_seconds(spans))
+        return RunResult(outputs, transport, spans, seconds=_seconds(spans))
 
     chunks = f" of {c.chunks} chunks" if c.chunks > 1 else ""
     kinds = f"{c.views} stages{chunks}, {c.micro} micro-batches"

@@ -1,4 +1,4 @@
-"""This module holds the verb `run`: execute a checked plan on virtual or MPI ranks and compare with one process."""
+"""The verb `run`: execute a checked plan on virtual or MPI ranks and compare with one process."""
 
 from __future__ import annotations
 
@@ -24,10 +24,10 @@ from ...models.terminal.options import (
     REPEATS,
     SECONDS,
     SEED,
-    combined,
     force_option,
     json_option,
     output_option,
+    refuse_combinations,
     replaces_files,
     require_combination,
 )
@@ -38,17 +38,17 @@ from ...proofs.plan.bundle import Plan
 from ...proofs.publishing.kind import plan_kind
 from ...proofs.publishing.placed import placed_plan
 from ...proofs.publishing.publisher import Publisher
-from ...proofs.views.certificate import ViewsCertificate
+from ...proofs.views.certificate import SubmeshCertificate
 from ..execution import comparison, conditioning
 from ..execution.array_files import read_inputs
 from ..execution.consent import allow, check_consent
 from ..execution.interpreter import RankError
-from ..execution.job import Options, prepared
+from ..execution.job import Options, build_program
 from ..execution.launch import LaunchError, mpi_available, run_job
 from ..execution.provenance import made_up, of_run, rounds
 from ..execution.reference import random_inputs, run_graph
 from ..execution.run import Traffic, run_virtual
-from ..execution.step_report import losses, predicted_peak, renewed, step_lines
+from ..execution.step_report import losses, predicted_peak, step_lines, worst_parameter
 from ..kernels import Array
 from ..lowering.collectives import count, uses
 from ..lowering.movements import beside, bytes_by_collective, render, total
@@ -59,7 +59,7 @@ from ..trace import chrome, summary, table, write_json
 from .overlapped import run_overlapped
 from .pipelined import run_pipelined
 from .programs import ProgramRun, run_programs
-from .scheduled import Asked
+from .scheduled import RunRequest
 from .train import Training, run_training, training_options
 
 RUN: Final = Combinations(
@@ -177,7 +177,7 @@ MPI_RANKS = 64
 @click.option(
     "--communication",
     is_flag=True,
-    help="Start no ranks: print every redistribution, who solves it and why, and its bytes beside a lower bound.",
+    help="Start no ranks: print every resharding, who solves it and why, and its bytes beside a lower bound.",
 )
 @click.option(
     "--bytes",
@@ -198,7 +198,7 @@ MPI_RANKS = 64
 @force_option
 @json_option
 @click.pass_obj
-@combined(RUN)
+@refuse_combinations(RUN)
 def run_command(
     publisher: Publisher,
     plan_file: Path,
@@ -235,7 +235,7 @@ def run_command(
         _check_mpi(virtual, ranks)
         programs = publisher.programs(plan_file)
         return run_programs(plan_file, *programs, ProgramRun(ranks, virtual, seed, timeout, payload, repeats, as_json))
-    asked = Asked(ranks, virtual, inputs, seed, dtype, timeout, trace, output, write_arrays, as_json, pace or 0.0)
+    asked = RunRequest(ranks, virtual, inputs, seed, dtype, timeout, trace, output, write_arrays, as_json, pace or 0.0)
     with Watch("checking the plan"):
         found = publisher.open(plan_file)
     _check_ranks(found.held.machine.devices, ranks)
@@ -249,8 +249,8 @@ def run_command(
         case PipelineCertificate() as pipelined:
             return run_pipelined(pipelined, found.identity, asked)
         case OverlapCertificate() as overlapped:
-            return run_overlapped(overlapped, found.identity, found.scale, asked, found.asked)
-        case ViewsCertificate() as viewed:
+            return run_overlapped(overlapped, found.identity, found.scale, asked, found.user_graph)
+        case SubmeshCertificate() as viewed:
             plan, identity = placed_plan(viewed), found.identity
         case Plan() as plan:
             identity = found.identity
@@ -263,14 +263,14 @@ def run_command(
     except OpaqueError as error:
         raise InputError(str(error)) from None
     xp = _library(backend)
-    model = found.asked  # what one process runs is the user's graph, whatever program was planned
+    model = found.user_graph  # what one process runs is the user's graph, whatever program was planned
     stored = dtype == "own" or (dtype is None and rounds(plan.graph))
     kind = None if stored else dtype or "float64"
     arrays = (
         random_inputs(model, seed, kind) if inputs is None else read_inputs(inputs, model, None if stored else dtype)
     )
     options = Options(fuse, overlap, True, xp.__name__, stored)
-    program = prepared(plan.graph, plan.machine.hierarchy, plan.choices, options)
+    program = build_program(plan.graph, plan.machine.hierarchy, plan.choices, options)
     start = time.monotonic()
     traffic: tuple[Traffic, ...] = ()
     held: int | None = None
@@ -296,7 +296,9 @@ def run_command(
     with Watch("running in one process"):
         expected = run_graph(model, arrays, stored=stored)
     precision = of_run(model, arrays, stored)
-    compared = conditioning.compare(model, arrays, outputs, expected, comparison.allowed(precision.computed), stored)
+    compared = conditioning.compare(
+        model, arrays, outputs, expected, comparison.tolerance_of(precision.computed), stored
+    )
     made = made_up(model, seed) if inputs is None else None
     moved = bytes_by_collective(plan.graph, plan.machine.hierarchy, plan.choices)
     mismatched = [t.place for t in traffic if not t.fits]
@@ -328,7 +330,7 @@ def run_command(
                 "overlap": None if times.overlap is None else round(times.overlap, 4),
                 "bytes_counted_equal_priced": None if not virtual else not mismatched,
                 "loss": {name: list(pair) for name, pair in losses(plan.graph, outputs, expected).items()},
-                "renewed": renewed(plan.graph, outputs, expected, comparison.difference),
+                "renewed": worst_parameter(plan.graph, outputs, expected, comparison.difference),
                 "peak_bytes": None if held is None else {"measured": held, "predicted": predicted_peak(plan)},
             }
         )
@@ -400,7 +402,7 @@ def _communication(plan: Plan, identity: str, as_json: bool) -> int:
             }
         )
         return Exit.DONE
-    say(f"{plan.graph.name}: plan {identity[:16]}, {len(rows)} redistributions on {plan.machine.devices} ranks")
+    say(f"{plan.graph.name}: plan {identity[:16]}, {len(rows)} reshardings on {plan.machine.devices} ranks")
     for line in render(rows):
         say("  " + line)
     say("  " + beside(moved, bound, " bytes are received in all"))

@@ -1,4 +1,4 @@
-"""This module holds `run` of a plan with a schedule: executed, compared with one process, its time beside the planned
+"""`run` of a plan with a schedule: executed, compared with one process, its time beside the planned
 one, and said.
 """
 
@@ -19,7 +19,7 @@ from ..execution.launch import LaunchError
 from ..execution.provenance import made_up, of_run, rounds
 from ..execution.reference import random_inputs, run_graph
 from ..execution.run import Traffic
-from ..execution.step_report import losses, renewed, step_lines
+from ..execution.step_report import losses, step_lines, worst_parameter
 from ..kernels import Array
 from ..trace import Span, chrome, write_json
 
@@ -27,7 +27,7 @@ Writer = Callable[[Path, Mapping[str, Array]], None]
 
 
 @dataclass(frozen=True)
-class Asked:
+class RunRequest:
     """What the user asked of a run.  `pace`: tasks last at least so many times their planned time."""
 
     ranks: int
@@ -44,7 +44,7 @@ class Asked:
 
 
 @dataclass(frozen=True, eq=False)
-class Ended:
+class RunResult:
     """What a run gave.  `sent`: (tensor, elements sent, elements priced) of what goes between stages; `seconds`:
     measured from the first task to the last, None where nothing was measured.
     """
@@ -72,7 +72,9 @@ class Subject:
     seconds: float
 
 
-def run_scheduled(subject: Subject, asked: Asked, execute: Callable[[Mapping[str, Array], bool], Ended]) -> int:
+def run_scheduled(
+    subject: Subject, asked: RunRequest, execute: Callable[[Mapping[str, Array], bool], RunResult]
+) -> int:
     """Execute and say what came of it.  `execute(inputs, stored)`."""
     graph = subject.graph
     stored = asked.dtype == "own" or (asked.dtype is None and rounds(graph))
@@ -95,7 +97,7 @@ def run_scheduled(subject: Subject, asked: Asked, execute: Callable[[Mapping[str
     with Watch("running in one process"):
         expected = run_graph(graph, arrays, stored=stored)
     precision = of_run(graph, arrays, stored)
-    compared = compare(graph, arrays, found.outputs, expected, comparison.allowed(precision.computed), stored)
+    compared = compare(graph, arrays, found.outputs, expected, comparison.tolerance_of(precision.computed), stored)
     wrong = [t.place for t in found.traffic if not t.fits]
     wrong += [f"sending {t}" for t, sent, priced in found.sent if sent != priced]
     if asked.trace is not None:
@@ -118,7 +120,7 @@ def run_scheduled(subject: Subject, asked: Asked, execute: Callable[[Mapping[str
                 "sent": {t: sent * graph.tensor(t).element_bytes for t, sent, _ in found.sent},
                 "step_seconds": {"planned": subject.seconds, "measured": found.seconds, "pace": asked.pace},
                 "loss": {name: list(pair) for name, pair in losses(graph, found.outputs, expected).items()},
-                "renewed": renewed(graph, found.outputs, expected, comparison.difference),
+                "renewed": worst_parameter(graph, found.outputs, expected, comparison.difference),
             }
         )
     else:

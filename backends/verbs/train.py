@@ -28,9 +28,9 @@ from ..execution.provenance import of_run
 from ..execution.repeatable import repeatable
 from ..execution.train_rank import train_job
 from ..execution.trainer import Trainer
-from ..execution.training_run import Begun, Numbers, StepDone, begin, in_one_process, is_due
+from ..execution.training_run import Numbers, StartState, StepDone, begin, in_one_process, is_due
 from ..kernels import Array
-from .scheduled import Asked
+from .scheduled import RunRequest
 
 STEPS: Final = Count(1, 10**9)
 
@@ -88,7 +88,7 @@ def training_options(command: Command) -> Command:
     return command
 
 
-def run_training(found: Opened, place: Path, asked: Asked, training: Training) -> int:
+def run_training(found: Opened, place: Path, asked: RunRequest, training: Training) -> int:
     """Train and say what came of it."""
     try:
         for name in training.kernels:
@@ -112,7 +112,7 @@ def run_training(found: Opened, place: Path, asked: Asked, training: Training) -
     wanted = training.compared or asked.output is not None
     try:
         lines.first(place, asked)
-        outputs, transport = _ranks(found, begun, asked, training, last, lines.told, wanted)
+        outputs, transport = _ranks(found, begun, asked, training, last, lines.report_step, wanted)
     except (RankError, LaunchError) as error:
         first, *rest = str(error).split("\n")
         say(f"error: {first}", *(f"  {line}" for line in rest), err=True)
@@ -126,15 +126,15 @@ def run_training(found: Opened, place: Path, asked: Asked, training: Training) -
 
 def _ranks(
     found: Opened,
-    begun: Begun,
-    asked: Asked,
+    begun: StartState,
+    asked: RunRequest,
     training: Training,
     last: int,
     told: Callable[[StepDone], None],
     wanted: bool,
 ) -> tuple[dict[str, Array], str]:
     """(results of the last step where they are wanted, transport)."""
-    options = Options(training.fuse, training.overlap, stored=begun.stored)
+    options = Options(training.fuse, training.overlap, stored=begun.has_graph_types)
     if not asked.virtual:
         save, every = training.save, training.every
         return train_job(found, begun, options, last, asked.timeout, told, save=save, every=every, results=wanted)
@@ -148,28 +148,30 @@ def _ranks(
     return trainer.results() if wanted else {}, "virtual"
 
 
-def _compared(begun: Begun, last: int, outputs: dict[str, Array]) -> Compared:
+def _compared(begun: StartState, last: int, outputs: dict[str, Array]) -> Compared:
     """The last step beside that of one process.  Rounding adds up: as many times as much is allowed as steps were done,
     at most `GROWTH` times; beyond that one process decides that begins with other last digits.
     """
     with Watch("running in one process"):
         graph, inputs, expected = in_one_process(begun, last)
-    allowed = comparison.allowed(of_run(graph, inputs, begun.stored).computed) * min(GROWTH, last - begun.step)
+    allowed = comparison.tolerance_of(of_run(graph, inputs, begun.has_graph_types).computed) * min(
+        GROWTH, last - begun.step
+    )
 
     def again() -> dict[str, Array]:
         return in_one_process(replace(begun, state=other_digits(begun.state)), last)[2]
 
-    return compare(graph, inputs, outputs, expected, allowed, begun.stored, again)
+    return compare(graph, inputs, outputs, expected, allowed, begun.has_graph_types, again)
 
 
 class _Lines:
     """What is said, step by step.  The last line waits for the comparison."""
 
-    def __init__(self, begun: Begun, last: int, as_json: bool) -> None:
+    def __init__(self, begun: StartState, last: int, as_json: bool) -> None:
         self._begun, self._last, self._as_json = begun, last, as_json
         self._held: dict[str, object] = {}
 
-    def first(self, place: Path, asked: Asked) -> None:
+    def first(self, place: Path, asked: RunRequest) -> None:
         """Before the ranks begin."""
         begun, origin = self._begun, self._begun.origin
         if self._as_json:
@@ -177,16 +179,16 @@ class _Lines:
         ranks = f"{asked.ranks} {'virtual' if asked.virtual else 'MPI'} ranks"
         say(
             f"{origin.model}: plan {origin.plan[:16]}, {ranks}, steps {begun.step + 1} to {self._last}, "
-            f"{'every tensor in its own type' if begun.stored else origin.numbers}"
+            f"{'every tensor in its own type' if begun.has_graph_types else origin.numbers}"
         )
-        if begun.feed.drawn:
+        if begun.feed.is_random:
             say(f"  data drawn from seed {origin.seed} and the number of the step (--data gives your own)")
         if begun.step == 0 and asked.inputs is None:
             say(f"  parameters drawn from seed {origin.seed} (--inputs gives your own, --resume a state)")
         if begun.no_loss is not None:
             say(f"  no loss: {begun.no_loss}")
 
-    def told(self, done: StepDone) -> None:
+    def report_step(self, done: StepDone) -> None:
         """A step has ended."""
         if self._as_json:
             loss_or_none = done.loss if done.loss is not None and isfinite(done.loss) else None

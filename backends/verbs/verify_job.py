@@ -1,4 +1,4 @@
-"""This module holds the verb `verify-job`: what a planned PyTorch module or JAX function sends, against what its plan
+"""The verb `verify-job`: what a planned PyTorch module or JAX function sends, against what its plan
 moves.
 """
 
@@ -18,14 +18,14 @@ from ...models.files.input import regular
 from ...models.sources.building.python_file import load_object
 from ...models.terminal.combinations import Combinations
 from ...models.terminal.console import Exit, emit, say
-from ...models.terminal.options import combined, json_option
+from ...models.terminal.options import json_option, refuse_combinations
 from ...models.text import InputError, bytes_text
 from ...proofs.pipelines.certificate import PipelineCertificate
 from ...proofs.plan.bundle import Plan
 from ...proofs.publishing.placed import placed_plan
 from ...proofs.publishing.publisher import Publisher
-from ...proofs.views.certificate import ViewsCertificate
-from ..export.hlo import compared
+from ...proofs.views.certificate import SubmeshCertificate
+from ..export.hlo import compare_traffic
 from ..export.rows import Traffic
 
 MAX_TEXT = 1 << 26
@@ -43,7 +43,7 @@ class _Checked:
 @click.argument("model", metavar="FILE.py:NAME")
 @json_option
 @click.pass_obj
-@combined(Combinations("verify-job", ("as_json",)))
+@refuse_combinations(Combinations("verify-job", ("as_json",)))
 def verify_job_command(publisher: Publisher, plan_file: Path, model: str, as_json: bool) -> int:
     """Run one pass of the module that NAME of FILE.py makes, laid out as PLAN says, on one of as many pretended ranks
     as the plan has devices, and compare what it sends with what the plan moves.  Of a jitted JAX function with its
@@ -52,7 +52,7 @@ def verify_job_command(publisher: Publisher, plan_file: Path, model: str, as_jso
     if model.endswith((".hlo", ".txt")):
         plan, identity = _plan(publisher, plan_file)
         with regular(Path(model)).open("rb") as f:
-            return _say(plan, identity, compared(plan, f.read(MAX_TEXT).decode(errors="replace")), as_json)
+            return _say(plan, identity, compare_traffic(plan, f.read(MAX_TEXT).decode(errors="replace")), as_json)
     named = re.fullmatch(r"(?P<file>.+\.py):(?P<name>[A-Za-z_][A-Za-z_0-9.]*)", model)
     if named is None:
         raise InputError(
@@ -69,7 +69,7 @@ def verify_job_command(publisher: Publisher, plan_file: Path, model: str, as_jso
     finally:
         sys.path.pop(0)
     if isinstance(made, tuple) and len(made) == 2 and hasattr(made[0], "lower"):
-        return _say(plan, identity, compared(plan, _compiled(made[0], made[1], plan.machine.devices)), as_json)
+        return _say(plan, identity, compare_traffic(plan, _compiled(made[0], made[1], plan.machine.devices)), as_json)
     try:
         from ..export import apply as job
     except ImportError:
@@ -86,7 +86,7 @@ def verify_job_command(publisher: Publisher, plan_file: Path, model: str, as_jso
 def _plan(publisher: Publisher, path: Path) -> tuple[Plan, str]:
     """A checked plan of which a job is made, and its identity; `InputError` for one with stages or submeshes."""
     found = publisher.open(path)
-    if isinstance(found.held, PipelineCertificate | ViewsCertificate):
+    if isinstance(found.held, PipelineCertificate | SubmeshCertificate):
         raise InputError(f"{path}: a job is compared with a plan whose operators all run on all devices")
     return placed_plan(found.held), found.identity
 
@@ -107,13 +107,13 @@ def _compiled(function: Any, inputs: object, devices: int) -> str:
 def _say(plan: Plan, identity: str, found: Traffic, as_json: bool) -> int:
     if as_json:
         rows = [[r.place, r.verdict, r.planned, r.received, list(r.collectives)] for r in found.rows]
-        emit({"identity": identity, "planned": found.planned, "received": found.received, "rows": rows,
+        emit({"identity": identity, "planned": found.planned_bytes, "received": found.received_bytes, "rows": rows,
               "whole": dict(found.whole)})  # fmt: skip
         return Exit.DONE
     equal = sum(r.verdict == "equal" for r in found.rows)
     say(
-        f"{plan.graph.name}: a rank receives {bytes_text(found.received)} in a pass, {bytes_text(found.planned)} in "
-        "the plan",
+        f"{plan.graph.name}: a rank receives {bytes_text(found.received_bytes)} in a pass, "
+        f"{bytes_text(found.planned_bytes)} in the plan",
         f"{equal} of {len(found.rows)} places send what is planned",
     )
     for r in found.differences:

@@ -1,1 +1,1 @@
-"""This package measures links and devices, and fits the constants of a machine file."""
+"""Measures links and devices, and fits the constants of a machine file."""

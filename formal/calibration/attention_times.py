@@ -1,4 +1,4 @@
-"""This module fits the measured form of attention: least squares of log(predicted / measured), large misses less.
+"""Fits the measured form of attention: least squares of log(predicted / measured), large misses less.
 
     unknowns    launch, pace, pair, row, wave, band > 0 of `models.machine.measured.AttentionForm`, as logarithms
     objective   sum over rows of  2 (sqrt(1 + (log(predicted / measured) / s)^2) - 1),   s a tenth

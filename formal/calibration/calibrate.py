@@ -1,4 +1,4 @@
-"""This module fits the constants of a machine's links to measured times of reduction programs.
+"""Fits the constants of a machine's links to measured times of reduction programs.
 
     unknowns       inverse rates of links, switches, tree flow, copy; latencies
     time of a row  sum over steps  max over resources (load_r x_r)  +  copied x_copy  +  phases x_latency         ->
@@ -27,7 +27,7 @@ from ...models.machine.machine import Machine
 from ...models.machine.parts import MachineError, ReductionConstants
 from ...models.machine.topology import of_machine, part_of
 from ...models.text import InputError
-from .fit import Residuals, Row, fit, touched
+from .fit import Residuals, Row, active_unknowns, fit
 from .timings import Timing, program_of
 
 if TYPE_CHECKING:
@@ -71,7 +71,7 @@ def calibrate(
     rows = [_row(machine, t, paths) for t in timings]
     start = np.array([_start(machine, path) for path in paths])
     best = fit(rows, start)
-    found = touched(rows, best)
+    found = active_unknowns(rows, best)
     after = [_decimal(best[c], path) if found[c] else _value(machine, path) for c, path in enumerate(paths)]
     fitted = _replaced(machine, dict(zip(paths, after, strict=True)))
     constants = tuple(Constant(p, _value(machine, p), after[c], bool(found[c])) for c, p in enumerate(paths))
@@ -118,7 +118,7 @@ def _cost(machine: Machine, timing: Timing, latencies: bool) -> LinkCost:
 def _steps(timing: Timing) -> list[LoweredStep]:
     system = timing.system()
     try:
-        return system.run(program_of(timing.program, system))[1]
+        return system.execute(program_of(timing.program, system))[1]
     except ValueError as error:
         raise InputError(f"{timing.place}: {error}") from None
 

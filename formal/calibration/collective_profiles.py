@@ -1,4 +1,4 @@
-r"""This module fits the shapes that machines share and the six constants of each: least mean relative deviation, by
+r"""Fits the shapes that machines share and the six constants of each: least mean relative deviation, by
 turns.
 
     curve      the rows of one machine and one group size, of one operation

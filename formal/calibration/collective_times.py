@@ -1,4 +1,4 @@
-r"""This module fits the six constants of a collective: least mean relative deviation, the protocol of each row found
+r"""Fits the six constants of a collective: least mean relative deviation, the protocol of each row found
 with it.
 
     unknowns    a0, a1, s, t, w, c >= 0  of `models.cost.collective_times`;  c <= w inside a node
@@ -21,7 +21,7 @@ from fractions import Fraction
 import numpy as np
 from numpy.typing import NDArray
 
-from ...models.cost.collective_times import CollectiveTime, Group, Operation, eased, parts
+from ...models.cost.collective_times import CollectiveTime, Group, Operation, parts, ramp_position
 from ...models.text import InputError
 from .solver import solve
 
@@ -102,7 +102,7 @@ def _matrices(rows: Sequence[Measured], ramp: Fraction) -> tuple[Floats, Floats]
     slow, quick = np.zeros((len(rows), 6)), np.zeros((len(rows), 6))
     for i, r in enumerate(rows):
         x = parts(r.operation, r.group, r.size)
-        ease = float(1 + ramp * eased(r.size))
+        ease = float(1 + ramp * ramp_position(r.size))
         for m in (slow, quick):
             m[i, :2] = float(x.fixed) * ease * _SECONDS, float(x.hops) * ease * _SECONDS
         slow[i, 2] = float(x.slow) * _BYTES

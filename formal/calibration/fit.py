@@ -1,4 +1,4 @@
-r"""This module computes least absolute relative deviation of convex piecewise linear times, by cvxpy.
+r"""Computes least absolute relative deviation of convex piecewise linear times, by cvxpy.
 
     x_c >= 0       unknowns: inverse rates, latencies
     time of a row  f(x) = sum over steps  max over pieces (v x_c)  +  sum over added terms v x_c          (convex in x)
@@ -142,6 +142,6 @@ def objective(rows: Sequence[Row], x: Floats) -> float:
     return float(np.mean([abs(float(active(r, x) @ x) / r.seconds - 1) for r in rows]))
 
 
-def touched(rows: Sequence[Row], x: Floats) -> list[bool]:
+def active_unknowns(rows: Sequence[Row], x: Floats) -> list[bool]:
     """Per unknown: does any row depend on it at x?"""
     return [any(active(r, x)[c] > 0 for r in rows) for c in range(len(x))]

@@ -1,4 +1,4 @@
-r"""This module fits measured forms of a machine file from rows of measurements, each with what it errs: on its rows,
+r"""Fits measured forms of a machine file from rows of measurements, each with what it errs: on its rows,
 and
 held out.
 

@@ -1,4 +1,4 @@
-r"""This module fits the constants of matrix products: least mean |log(predicted / measured)|, one constant after the
+r"""Fits the constants of matrix products: least mean |log(predicted / measured)|, one constant after the
 other.
 
 The time is a minimum over tiles of a maximum with memory, so it is convex in nothing; but it rises with every constant

@@ -1,9 +1,9 @@
-"""This module fits a device to measured operators, links to measured redistributions, and operators by shape as
+"""Fits a device to measured operators, links to measured reshardings, and operators by shape as
 `[[profile]]` rows.
 
     operator        t = max( flops / peak of its type, bytes / memory bandwidth ) + launch         unknown: peaks,
                     bandwidth, launch
-    redistribution  t = sum over levels  bytes_i / bandwidth_i  +  phases_i latency_i              unknown: bandwidths,
+    resharding  t = sum over levels  bytes_i / bandwidth_i  +  phases_i latency_i              unknown: bandwidths,
                     latencies
     profile         t of (function, element type, local extents)  =  median over the operators measured that agree in
                     these
@@ -13,7 +13,7 @@ the cost model is worth where it is used.  The fit is that of `fit`.  Every cons
 fixed words, from which `calibration_errors` reads them again for `explain`.
 
 What is measured are the parts of candidate plans (`coverage`): every placement of every operator occurs, and so do
-redistributions between most pairs.
+reshardings between most pairs.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from typing import Final
 
 import numpy as np
 
-from ...models.communication.choices import Choices, iteration_box, movements
+from ...models.communication.choices import Choices, communications, iteration_box
 from ...models.cost.selection import Planning
 from ...models.machine.machine import Machine
 from ...models.machine.parts import MAX_PROFILES, Profile
@@ -36,13 +36,13 @@ from ...models.program.graph import Graph
 from ...models.sources.building.builder import Builder
 from ...models.text import InputError
 from .calibrate import Constant
-from .fit import Residuals, Row, fit, touched
+from .fit import Residuals, Row, active_unknowns, fit
 
 LAUNCH_GUESS: Final = 1e-5
 """Seconds per operator from which the fit starts where the machine states none."""
 
 PartTimes = Sequence[tuple[int, int, Sequence[float]]]
-"""(candidate, number of the operator or redistribution there, seconds of every round)."""
+"""(candidate, number of the operator or resharding there, seconds of every round)."""
 
 
 @dataclass(frozen=True)
@@ -61,8 +61,8 @@ class OperatorTime:
 
 
 @dataclass(frozen=True)
-class MovementTime:
-    """One redistribution: bytes into the busiest subtree and phases, per level."""
+class CommunicationTime:
+    """One resharding: bytes into the busiest subtree and phases, per level."""
 
     tensor: str
     bytes: tuple[int, ...]
@@ -72,7 +72,7 @@ class MovementTime:
 
 @dataclass(frozen=True)
 class PartsCalibration:
-    """The fitted machine.  Residuals of the roofline before and after, of the profile rows, of redistributions
+    """The fitted machine.  Residuals of the roofline before and after, of the profile rows, of reshardings
     before and after (None: none measured).
     """
 
@@ -134,7 +134,7 @@ def operator_times(planning: Planning, candidates: Sequence[Choices], measured: 
         placement = candidates[candidate].of_operator(op.name)
         v = planning.operators[op.name]
         choice, costs = planning.decisions[v].choice(placement), planning.costs[v]
-        order = (*op.output.axes, *(a.name for a in op.reduced))
+        order = (*op.output.axes, *(a.name for a in op.reduction_axes))
         boxes = [iteration_box(op, placement, hierarchy, d) for d in range(planning.machine.devices)]
         extents = max(
             (tuple(hi - lo for lo, hi in (box[a] for a in order)) for box in boxes), key=lambda e: (prod(e), e)
@@ -150,25 +150,29 @@ def operator_times(planning: Planning, candidates: Sequence[Choices], measured: 
     return tuple(out)
 
 
-def movement_times(planning: Planning, candidates: Sequence[Choices], measured: PartTimes) -> tuple[MovementTime, ...]:
-    """Redistributions with their priced loads; the fastest round stands."""
+def communication_times(
+    planning: Planning, candidates: Sequence[Choices], measured: PartTimes
+) -> tuple[CommunicationTime, ...]:
+    """Reshardings with their priced loads; the fastest round stands."""
     graph, hierarchy = planning.graph, planning.machine.hierarchy
     wanted: dict[int, dict[int, float]] = {}
     for candidate, number, seconds in measured:
         wanted.setdefault(candidate, {})[number] = min(seconds)
     out = []
     for candidate, numbers in wanted.items():
-        for number, m in enumerate(movements(graph, hierarchy, candidates[candidate])):
+        for number, m in enumerate(communications(graph, hierarchy, candidates[candidate])):
             if number in numbers:
                 size = graph.tensor(m.tensor).element_bytes
                 out.append(
-                    MovementTime(m.tensor, tuple(n * size for n in m.plan.loads()), m.plan.phases(), numbers[number])
+                    CommunicationTime(
+                        m.tensor, tuple(n * size for n in m.plan.loads()), m.plan.phases(), numbers[number]
+                    )
                 )
     return tuple(m for m in out if any(m.bytes))
 
 
 def calibrate_parts(
-    machine: Machine, operators: Sequence[OperatorTime], moved: Sequence[MovementTime] = (), profile: bool = True
+    machine: Machine, operators: Sequence[OperatorTime], moved: Sequence[CommunicationTime] = (), profile: bool = True
 ) -> PartsCalibration:
     """Fit the device to `operators`, the links to `moved` (if any); with `profile`, write the operators' times by shape
     as well.
@@ -242,7 +246,7 @@ def _device(
 
     rows = [row(o) for o in operators]
     x = fit(rows, start)
-    used = touched(rows, x)
+    used = active_unknowns(rows, x)
     after = [Fraction(f"{1 / v:.3e}") for v in x[:-1]] + [Fraction(f"{x[-1]:.3e}")]
     after = [a if u else b for a, b, u in zip(after, before, used, strict=True)]
     peaks = dict(device.peaks) | {t: after[k] for k, t in enumerate(types)}
@@ -251,7 +255,7 @@ def _device(
         device=replace(device, peaks=tuple(sorted(peaks.items())), bandwidth=after[memory], launch=after[launch]),
     )
 
-    def judged(m: Machine) -> Residuals:
+    def residuals_of(m: Machine) -> Residuals:
         rates = [m.device.bandwidth, m.device.launch]
         times = [
             max(o.bytes / float(rates[0]), o.flops / float(m.device.peak(o.dtype)) if o.flops else 0.0)
@@ -260,17 +264,17 @@ def _device(
         ]
         return Residuals.of(np.maximum(np.array(times), 1e-12), np.array([o.seconds for o in operators]))
 
-    found = judged(fitted)
+    found = residuals_of(fitted)
     said = (
         f"calibrated: fitted to {len(operators)} operators measured by `shardproof machine calibrate`: {found.words()}"
     )
     fitted = _sourced(fitted, {p for p, u in zip(paths, used, strict=True) if u}, said)
     constants = tuple(Constant(p, b, a, u) for p, b, a, u in zip(paths, before, after, used, strict=True))
-    return fitted, constants, judged(machine), found
+    return fitted, constants, residuals_of(machine), found
 
 
 def _links(
-    machine: Machine, moved: Sequence[MovementTime]
+    machine: Machine, moved: Sequence[CommunicationTime]
 ) -> tuple[Machine, tuple[Constant, ...], Residuals, Residuals]:
     levels = machine.levels
     n = len(levels)
@@ -278,7 +282,7 @@ def _links(
     before = [x.bandwidth for x in levels] + [x.latency for x in levels]
     start = np.array([*(1 / float(x.bandwidth) for x in levels), *(float(x.latency) or LAUNCH_GUESS for x in levels)])
 
-    def row(m: MovementTime) -> Row:
+    def row(m: CommunicationTime) -> Row:
         terms = [(i, float(b)) for i, b in enumerate(m.bytes) if b] + [
             (n + i, float(p)) for i, p in enumerate(m.phases) if p
         ]
@@ -286,14 +290,14 @@ def _links(
 
     rows = [row(m) for m in moved]
     x = fit(rows, start)
-    used = touched(rows, x)
+    used = active_unknowns(rows, x)
     after = [Fraction(f"{1 / v:.3e}") for v in x[:n]] + [Fraction(f"{v:.3e}") for v in x[n:]]
     after = [a if u else b for a, b, u in zip(after, before, used, strict=True)]
     fitted = replace(
         machine, levels=tuple(replace(x, bandwidth=after[i], latency=after[n + i]) for i, x in enumerate(levels))
     )
 
-    def judged(m: Machine) -> Residuals:
+    def residuals_of(m: Machine) -> Residuals:
         times = [
             sum(
                 b / float(x.bandwidth) + p * float(x.latency)
@@ -303,16 +307,13 @@ def _links(
         ]
         return Residuals.of(np.array(times), np.array([t.seconds for t in moved]))
 
-    found = judged(fitted)
-    said = (
-        f"calibrated: fitted to {len(moved)} redistributions measured by `shardproof machine calibrate`: "
-        f"{found.words()}"
-    )
+    found = residuals_of(fitted)
+    said = f"calibrated: fitted to {len(moved)} reshardings measured by `shardproof machine calibrate`: {found.words()}"
     fitted = _sourced(fitted, {p for p, u in zip(paths, used, strict=True) if u}, said)
     return (
         fitted,
         tuple(Constant(p, b, a, u) for p, b, a, u in zip(paths, before, after, used, strict=True)),
-        judged(machine),
+        residuals_of(machine),
         found,
     )
 

@@ -1,4 +1,4 @@
-"""This module solves linear problems of the fits by HiGHS through cvxpy, which keeps its banner to itself."""
+"""Solves linear problems of the fits by HiGHS through cvxpy, which keeps its banner to itself."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""This module holds measured times of reduction programs, as rows of a CSV file, and what model M2 says each row puts
+"""Measured times of reduction programs, as rows of a CSV file, and what model M2 says each row puts
 on each kind of link.
 
 Two forms of CSV are read, told apart by their header:
@@ -62,7 +62,7 @@ def program_of(text: str, system: ReductionSystem) -> Program:
     """
     known = {}
     for pattern in patterns(system.tree, system.rules):
-        for kind in system.rules.allowed(pattern.form.name == "MASTER"):
+        for kind in system.rules.allowed_collectives(pattern.form.name == "MASTER"):
             known[f"{kind.short}.{label(pattern, system.tree)}"] = pattern.instruction(kind)
     out = []
     for word in ("AR.A" if text == "AllReduce" else text).split():
@@ -121,7 +121,7 @@ def _text(matrix: Matrix) -> str:
     return "[" + "".join("[" + " ".join(map(str, row)) + "]" for row in matrix) + "]"
 
 
-def selected(timings: Sequence[Timing], conditions: Mapping[str, str]) -> list[Timing]:
+def select_timings(timings: Sequence[Timing], conditions: Mapping[str, str]) -> list[Timing]:
     """Rows whose columns have these values.  Raises `InputError` for a column that does not exist."""
     names = [c for c, _ in timings[0].columns] if timings else []
     for column in conditions:

@@ -1,1 +1,1 @@
-"""This package synthesises collective programs over the state graph."""
+"""Synthesises collective programs over the state graph."""

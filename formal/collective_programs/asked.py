@@ -13,7 +13,7 @@ Engine = Literal["native", "ilp", "smt"]
 
 
 @dataclass(frozen=True)
-class Asked:
+class EngineAnswer:
     """One subject: `questions` about `unknowns` variables, the engine's last word `says`, and how many answers it
     named before.  `cost`: of the program that it named, in units of the cost model.
     """
@@ -31,7 +31,7 @@ class Asked:
         return asdict(self)
 
 
-def engine_json(asked: Sequence[Asked | None]) -> dict[str, object]:
+def engine_json(asked: Sequence[EngineAnswer | None]) -> dict[str, object]:
     """The conversation under `engine`, question by question; nothing of the native search.
 
     >>> engine_json([None])
@@ -41,13 +41,13 @@ def engine_json(asked: Sequence[Asked | None]) -> dict[str, object]:
     return {"engine": told} if told else {}
 
 
-def engine_lines(asked: Sequence[Asked | None]) -> list[str]:
+def engine_lines(asked: Sequence[EngineAnswer | None]) -> list[str]:
     """The conversation in words, a line per subject and last word.
 
-    >>> engine_lines([Asked("ilp", "placements", 12, 3, "Infeasible", 2)])
+    >>> engine_lines([EngineAnswer("ilp", "placements", 12, 3, "Infeasible", 2)])
     ["ilp was asked about placements: 3 questions, 12 unknowns; it named 2, then answered 'Infeasible'"]
     """
-    told: dict[tuple[str, str, str], list[Asked]] = {}
+    told: dict[tuple[str, str, str], list[EngineAnswer]] = {}
     for a in asked:
         if a is not None:
             told.setdefault((a.engine, a.about, a.says), []).append(a)

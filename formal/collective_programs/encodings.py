@@ -1,4 +1,4 @@
-"""This module encodes cheapest programs as an integer program and for z3, both over the closed state graph: second
+"""Encodes cheapest programs as an integer program and for z3, both over the closed state graph: second
 opinions on the native search.
 
 y_e = the program takes step e of cost c_e.  ILP:
@@ -23,11 +23,11 @@ import z3
 
 from ...models.collective_programs.collectives import CollectiveError
 from ..highs import without_banner
-from .asked import Asked
+from .asked import EngineAnswer
 from .graph import StateGraph
 
 
-def ilp_path(graph: StateGraph, costs: Sequence[Sequence[int]]) -> tuple[list[tuple[int, int]], Asked]:
+def ilp_path(graph: StateGraph, costs: Sequence[Sequence[int]]) -> tuple[list[tuple[int, int]], EngineAnswer]:
     """Cheapest path from start to goal as (state, position of the edge), and what HiGHS was asked; `CollectiveError` if
     it finds none.
     """
@@ -52,10 +52,10 @@ def ilp_path(graph: StateGraph, costs: Sequence[Sequence[int]]) -> tuple[list[tu
         path.append((at, k))
         at = graph.edges[at][k].target
     cost = sum(costs[s][k] for s, k in path)
-    return path, Asked("ilp", "cheapest program", len(edges), 1, str(pulp.LpStatus[model.status]), 1, cost)
+    return path, EngineAnswer("ilp", "cheapest program", len(edges), 1, str(pulp.LpStatus[model.status]), 1, cost)
 
 
-def smt_path(graph: StateGraph, costs: Sequence[Sequence[int]]) -> tuple[list[tuple[int, int]], Asked]:
+def smt_path(graph: StateGraph, costs: Sequence[Sequence[int]]) -> tuple[list[tuple[int, int]], EngineAnswer]:
     """The same found by z3's core-guided search; `CollectiveError` if it gives up."""
     alive = graph.alive()
     lines = [f"(declare-const n{s} Bool)" for s, lives in enumerate(alive) if lives]
@@ -83,4 +83,4 @@ def smt_path(graph: StateGraph, costs: Sequence[Sequence[int]]) -> tuple[list[tu
         at = graph.edges[at][k].target
     cost = sum(costs[s][k] for s, k in path)
     unknowns = sum(line.startswith("(declare-const") for line in lines)
-    return path, Asked("smt", "cheapest program", unknowns, 1, str(said), 1, cost)
+    return path, EngineAnswer("smt", "cheapest program", unknowns, 1, str(said), 1, cost)

@@ -1,4 +1,4 @@
-"""This module finds all programs of a reduction system at once: the closed graph of reachable states.
+"""Finds all programs of a reduction system at once: the closed graph of reachable states.
 
 States are numbered in order of discovery: breadth first from the start, per state the patterns in the order of
 `patterns`, per pattern the collectives in the order of `Collective`.  The goal is not expanded.  Certificates list
@@ -127,7 +127,7 @@ def _explore(tree: Tree, chunks: int, reading: str, wanted: Groups) -> StateGrap
     options = [
         (i, p.groups, kind, p.form is Form.MASTER)
         for i, p in enumerate(forms)
-        for kind in rules.allowed(p.form is Form.MASTER)
+        for kind in rules.allowed_collectives(p.form is Form.MASTER)
     ]
     states = [system.start()]
     number = {states[0]: 0}

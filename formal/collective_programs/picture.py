@@ -1,4 +1,4 @@
-"""This module draws who talks to whom, step by step, as one self-contained SVG.
+"""Draws who talks to whom, step by step, as one self-contained SVG.
 
 One panel per step.  Devices stand in a row in machine order, with wider gaps between blocks of outer levels; every
 group is a colour and a comb of lines above its members, groups that overlap in the row at different heights.  Devices

@@ -1,4 +1,4 @@
-"""This module finds all placements of axes over a hierarchy, three ways.
+"""Finds all placements of axes over a hierarchy, three ways.
 
     unknowns   e_q[i][j] >= 0, the exponent of prime q in entry (i, j)
     (P1)  for all i, q:  sum_j e_q[i][j] = v_q(p_i)         (products become sums)         -> _exponent_sums()
@@ -21,7 +21,7 @@ from typing import assert_never
 
 from ...models.collective_programs.parallelism import Matrix, ParallelismError, PlacementProblem, factors
 from ..highs import without_banner
-from .asked import Asked, Engine
+from .asked import Engine, EngineAnswer
 
 MAX_MATRICES = 100_000
 
@@ -50,7 +50,9 @@ def enumerate_matrices(problem: PlacementProblem) -> tuple[Matrix, ...]:
     return tuple(sorted(out))
 
 
-def find_matrices(problem: PlacementProblem, engine: Engine = "native") -> tuple[tuple[Matrix, ...], Asked | None]:
+def find_matrices(
+    problem: PlacementProblem, engine: Engine = "native"
+) -> tuple[tuple[Matrix, ...], EngineAnswer | None]:
     """All placements by the chosen engine, and what it was asked."""
     match engine:
         case "native":
@@ -98,7 +100,7 @@ def _matrix(problem: PlacementProblem, exponents: dict[tuple[int, int, int], int
     return tuple(map(tuple, matrix))
 
 
-def smt_matrices(problem: PlacementProblem) -> tuple[tuple[Matrix, ...], Asked | None]:
+def smt_matrices(problem: PlacementProblem) -> tuple[tuple[Matrix, ...], EngineAnswer | None]:
     """All placements by z3 with blocking clauses (P3); the last answer, unsat, says that there is no other."""
     import z3
 
@@ -126,10 +128,12 @@ def smt_matrices(problem: PlacementProblem) -> tuple[tuple[Matrix, ...], Asked |
         raise ParallelismError(
             f"z3 could not say whether there are other placements than the {len(found)} found; use the native engine"
         )
-    return tuple(sorted(found)), Asked("smt", "placements", len(unknowns), len(found) + 1, str(answer), len(found))
+    return tuple(sorted(found)), EngineAnswer(
+        "smt", "placements", len(unknowns), len(found) + 1, str(answer), len(found)
+    )
 
 
-def ilp_matrices(problem: PlacementProblem) -> tuple[tuple[Matrix, ...], Asked | None]:
+def ilp_matrices(problem: PlacementProblem) -> tuple[tuple[Matrix, ...], EngineAnswer | None]:
     """All placements by repeated integer programs with no-good cuts (P4)."""
     import pulp
 
@@ -158,7 +162,7 @@ def ilp_matrices(problem: PlacementProblem) -> tuple[tuple[Matrix, ...], Asked |
             model.solve(solver)
         if model.status == pulp.LpStatusInfeasible:
             says = str(pulp.LpStatus[model.status])
-            return tuple(sorted(found)), Asked("ilp", "placements", len(y), len(found) + 1, says, len(found))
+            return tuple(sorted(found)), EngineAnswer("ilp", "placements", len(y), len(found) + 1, says, len(found))
         if model.status != pulp.LpStatusOptimal:
             raise ParallelismError(
                 f"HiGHS ended with {pulp.LpStatus[model.status]!r} after {len(found)} placements; use the native engine"

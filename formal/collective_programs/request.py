@@ -23,9 +23,9 @@ from ...models.machine.machine import Machine, load_machine
 from ...models.machine.parts import MachineError
 from ...models.text import InputError
 from ...proofs.collective_programs.certificate import Best, CostSpec, PlacementCertificate, ReductionCertificate, Term
-from .asked import Asked, Engine
+from .asked import Engine, EngineAnswer
 from .placement import find_matrices
-from .synthesize import Cost, Synthesis, best_placement, considered, synthesize
+from .synthesize import Cost, Synthesis, best_placement, distinct_orders, synthesize
 
 DEFAULT_MACHINES: Final = {1: "localhost", 2: "p2-a100", 3: "summit"}
 """Machine by number of levels when none is named."""
@@ -54,7 +54,7 @@ class Found:
     tried: tuple[Synthesis, ...]
 
 
-def found(tried: Sequence[Synthesis]) -> Found:
+def cheapest_of(tried: Sequence[Synthesis]) -> Found:
     """The cheapest; of equal ones the first."""
     best = min(tried, key=lambda s: (s.cost is None, s.cost or 0))  # ties: the first order
     return Found(best.request, best, tuple(tried))
@@ -67,7 +67,7 @@ class Placed:
     """
 
     placement: PlacementCertificate
-    asked: tuple[Asked | None, ...]
+    asked: tuple[EngineAnswer | None, ...]
     terms: tuple[Term, ...] = ()
     best: Best | None = None
     programs: tuple[tuple[tuple[Synthesis, ...], ...], ...] = ()
@@ -83,7 +83,7 @@ class Reduced:
     rows: tuple[Found, ...]
     spec: CostSpec
     hierarchy: tuple[int, ...]
-    asked: tuple[Asked | None, ...]
+    asked: tuple[EngineAnswer | None, ...]
     certificate: ReductionCertificate
 
     @property
@@ -157,15 +157,18 @@ def reduce_axes(
         best, parts, programs = best_placement(
             placement, [Cost(0, model)], [Term(over, 0)], how.orders, how.reading, how.engine
         )
-        rows = [found(p[0]) for p in programs]
+        rows = [cheapest_of(p[0]) for p in programs]
         counts = tuple(f.best.parts(0)[0] for f in rows)
         certificate = ReductionCertificate((spec,), counts + parts, placement, best)
     else:
         requests = [
-            [ReductionRequest(problem.hierarchy, m, over, o, how.reading, tree) for o in considered(over, how.orders)]
+            [
+                ReductionRequest(problem.hierarchy, m, over, o, how.reading, tree)
+                for o in distinct_orders(over, how.orders)
+            ]
             for m in matrices
         ]
-        rows = [found([synthesize(r, model, how.engine) for r in same]) for same in requests]
+        rows = [cheapest_of([synthesize(r, model, how.engine) for r in same]) for same in requests]
         certificate = ReductionCertificate(
             (spec,), tuple(p for f in rows for one in f.tried for p in one.parts(0)), placement
         )
@@ -191,4 +194,4 @@ def reduce_nodes(nodes: tuple[int, ...], machine: Machine | str | None, payload:
     spec = CostSpec("linked", whole, payload, how.algorithm, mask)
     one = synthesize(request, spec.model(), how.engine)
     certificate = ReductionCertificate((spec,), one.parts(0))
-    return Reduced((found([one]),), spec, nodes, (one.asked,), certificate)
+    return Reduced((cheapest_of([one]),), spec, nodes, (one.asked,), certificate)

@@ -1,4 +1,4 @@
-"""This module finds cheapest programs, with potentials, and the certificates made of them.
+"""Finds cheapest programs, with potentials, and the certificates made of them.
 
 phi(s) = least cost from state s to the goal: shortest paths backwards over the closed graph (Dijkstra, exact integers),
 `DEAD` where there is no path.  The program is read off along tight edges; of equally cheap programs the shortest, then
@@ -33,7 +33,7 @@ from ...proofs.collective_programs.certificate import (
     PlacementCertificate,
     Term,
 )
-from .asked import Asked, Engine
+from .asked import Engine, EngineAnswer
 from .graph import StateGraph, edge_costs, explore
 
 
@@ -58,7 +58,7 @@ class Synthesis:
     cost: int | None = None
     all_reduce: int | None = None
     potentials: tuple[int, ...] | None = None
-    asked: Asked | None = None
+    asked: EngineAnswer | None = None
 
     @property
     def count(self) -> int:
@@ -181,7 +181,7 @@ def best_placement(
         for term in terms:
             requests = [
                 ReductionRequest(problem.hierarchy, matrix, term.reduce, order, reading)
-                for order in considered(term.reduce, orders)
+                for order in distinct_orders(term.reduce, orders)
             ]
             tried = [synthesize(request, models[term.model], engine) for request in requests]
             for one in tried:
@@ -194,6 +194,6 @@ def best_placement(
     return Best(winner, totals[winner], tuple(terms), tuple(o.value for o in orders)), tuple(parts), found
 
 
-def considered(reduce: Sequence[int], orders: Sequence[Order]) -> list[Order]:
+def distinct_orders(reduce: Sequence[int], orders: Sequence[Order]) -> list[Order]:
     """`orders`, or only the first: for one axis all orders are the same."""
     return list(orders) if len(reduce) > 1 else list(orders[:1])

@@ -1,1 +1,1 @@
-"""This package extracts terms of least DAG cost from e-graphs, by linear programs, landmarks, and branch and bound."""
+"""Extracts terms of least DAG cost from e-graphs, by linear programs, landmarks, and branch and bound."""

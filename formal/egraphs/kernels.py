@@ -1,4 +1,4 @@
-"""This module holds compiled loops over the arrays of a reduced e-graph: what can still be chosen, sets for cuts, cheap
+"""Compiled loops over the arrays of a reduced e-graph: what can still be chosen, sets for cuts, cheap
 extractions.
 
 Ragged lists come as two arrays, offsets and contents (`formal.egraphs.reduced`).
@@ -112,7 +112,7 @@ def narrow(
 
 
 @njit(cache=True)
-def blocked(top: int, order: Ints, owner: Ints, ko: Ints, kc: Ints, po: Ints, pc: Ints) -> Flags:
+def blocking_set(top: int, order: Ints, owner: Ints, ko: Ints, kc: Ints, po: Ints, pc: Ints) -> Flags:
     """A largest set of nodes, taken in `order`, from which `top` cannot be extracted: the classes that they leave out.
 
     The classes left out are a set S of a cut with that top, and the nodes of D(S) are those that were not taken, so
@@ -165,7 +165,7 @@ def blocked(top: int, order: Ints, owner: Ints, ko: Ints, kc: Ints, po: Ints, pc
 
 
 @njit(cache=True)
-def trimmed(top: int, inside: Flags, ko: Ints, kc: Ints, mo: Ints, mc: Ints) -> Flags:
+def trim_set(top: int, inside: Flags, ko: Ints, kc: Ints, mo: Ints, mc: Ints) -> Flags:
     """A smaller set with the same top, and no node in its D(S) that was not there before.
 
     For every node that has children in the set one of them is kept.

@@ -1,4 +1,4 @@
-"""This module finds cuts that a fractional point breaks: sets of classes S whose D(S) holds less than a class of S that
+"""Finds cuts that a fractional point breaks: sets of classes S whose D(S) holds less than a class of S that
 is needed.
 
 For a class k the nodes are taken one after another as long as k cannot be extracted from those taken, largest x first,
@@ -12,7 +12,7 @@ import numpy as np
 
 from ...models.problem.selection_problem import Ints
 from ..selection.model.clock import Clock
-from .kernels import blocked, landmark, narrow, trimmed
+from .kernels import blocking_set, landmark, narrow, trim_set
 from .reduced import Flags, Reduced
 from .relaxation import Landmark, Point
 
@@ -28,7 +28,7 @@ def everything(p: Reduced) -> tuple[Flags, Flags]:
     return np.ones(len(p.nodes), dtype=bool), needed
 
 
-def narrowed(p: Reduced, allowed: Flags, needed: Flags) -> bool:
+def narrow_flags(p: Reduced, allowed: Flags, needed: Flags) -> bool:
     """`kernels.narrow` on a problem; the flags are changed."""
     return bool(narrow(allowed, needed, p.owner, *p.kids, *p.parents, *p.members, p.roots))
 
@@ -71,8 +71,8 @@ def separate(
 
 def cut_of(p: Reduced, top: int, order: Ints) -> Landmark:
     """The cut that refusing nodes in `order` leads to."""
-    inside = blocked(top, order, p.owner, *p.kids, *p.parents)
-    inside = trimmed(top, inside, *p.kids, *p.members)
+    inside = blocking_set(top, order, p.owner, *p.kids, *p.parents)
+    inside = trim_set(top, inside, *p.kids, *p.members)
     return Landmark(top, np.flatnonzero(inside), landmark(inside, *p.kids, *p.members))
 
 
@@ -99,12 +99,12 @@ def necessary(p: Reduced, chosen: Ints, needed: Flags, known: set[bytes], clock:
         order = np.concatenate([nodes[p.owner != c], nodes[p.owner == c]])
         allowed, wanted = everything(p)
         allowed[p.owner == c] = False
-        if narrowed(p, allowed, wanted):
+        if narrow_flags(p, allowed, wanted):
             continue
         for top in p.roots.tolist():
-            inside = blocked(top, order[: len(nodes) - len(p.members_of(c))], p.owner, *p.kids, *p.parents)
+            inside = blocking_set(top, order[: len(nodes) - len(p.members_of(c))], p.owner, *p.kids, *p.parents)
             if inside[top]:
-                inside = trimmed(top, inside, *p.kids, *p.members)
+                inside = trim_set(top, inside, *p.kids, *p.members)
                 cut = Landmark(int(top), np.flatnonzero(inside), landmark(inside, *p.kids, *p.members))
                 if _new(cut, known):
                     out.append(cut)

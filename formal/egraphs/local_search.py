@@ -1,4 +1,4 @@
-"""This module runs tabu search over extractions of e-graphs without circles: one class takes another node, what it
+"""Runs tabu search over extractions of e-graphs without circles: one class takes another node, what it
 needs follows.
 
 Every class keeps a node, needed or not; references count how many chosen nodes need a class.  A move adds the new
@@ -38,7 +38,7 @@ def without_circles(p: Reduced) -> bool:
     return done == len(p.classes)
 
 
-def improved(p: Reduced, cost: np.ndarray, start: Ints, rounds: int, seed: int) -> Ints:
+def tabu_search(p: Reduced, cost: np.ndarray, start: Ints, rounds: int, seed: int) -> Ints:
     """The best extraction that `rounds` moves from `start` (nodes of one) come by."""
     choice = cheapest_trees(np.maximum(cost, 0.0), p.owner, p.kids[0], *p.parents)
     choice[p.owner[start]] = start

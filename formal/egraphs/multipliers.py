@@ -1,4 +1,4 @@
-"""This module holds multipliers of a relaxation as integers, and the exact bound that the checker will compute from
+"""Multipliers of a relaxation as integers, and the exact bound that the checker will compute from
 them.
 
 The multipliers of HiGHS are floats.  Rounded they are still multipliers, and lose little; where costs are decimals of
@@ -56,7 +56,7 @@ class Multipliers:
         self._parents = np.array(relaxation.parents, dtype=np.int64)
         self.denominator = max(1, -(-SMALLEST_STEP // p.step))
 
-    def rounded(self, multipliers: Floats) -> np.ndarray:
+    def round_multipliers(self, multipliers: Floats) -> np.ndarray:
         """Multipliers per row but those of classes, times the denominator, as integers (Python's where they are
         large); none is negative.
         """
@@ -67,7 +67,7 @@ class Multipliers:
         whole = int(factor)
         return np.array([int(v * FRACTION) * whole // FRACTION for v in found.tolist()], dtype=object)
 
-    def refined(self) -> np.ndarray:
+    def basis_multipliers(self) -> np.ndarray:
         """Multipliers of the basis of the last solution, to a fraction of the denominator."""
         relaxation, p, size = self._relaxation, self._problem, self._relaxation.size
         variables = relaxation.basic_variables()
@@ -114,7 +114,7 @@ class Multipliers:
                 classes[cut.top] += rows[first + i]
         return classes, nodes
 
-    def bound(self, rows: np.ndarray, allowed: Flags, needed: Flags) -> Bound:
+    def exact_bound(self, rows: np.ndarray, allowed: Flags, needed: Flags) -> Bound:
         """The exact bound of integer multipliers (rows without those of classes) on a case."""
         p, relaxation = self._problem, self._relaxation
         q, owner = self.denominator, p.owner
@@ -157,7 +157,7 @@ class Multipliers:
         return Dual(bound.denominator, children, parents, cuts, then), [i for i, _ in cuts]
 
 
-def fixed(bound: Bound, problem: Reduced, upper: int, allowed: Flags, needed: Flags) -> tuple[Flags, Flags]:
+def fix_choices(bound: Bound, problem: Reduced, upper: int, allowed: Flags, needed: Flags) -> tuple[Flags, Flags]:
     """What is left of a case when choices that would cost `upper` or more have left."""
     slack = bound.denominator * (upper - problem.step) - bound.total
     excess = bound.theta - bound.least[problem.owner]

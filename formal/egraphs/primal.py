@@ -1,4 +1,4 @@
-"""This module finds extractions without a proof: cheapest trees under changing weights, and sets of costs shared from
+"""Finds extractions without a proof: cheapest trees under changing weights, and sets of costs shared from
 the leaves up.
 """
 

@@ -1,4 +1,4 @@
-"""This module holds the e-graph that the search works on, as arrays: what can be in no cheapest extraction has left.
+"""The e-graph that the search works on, as arrays: what can be in no cheapest extraction has left.
 
 Free classes, nodes with a child in their own class, dominated nodes (the pairs go into the certificate), nodes that
 cannot be extracted without circles, and classes that no root reaches.  What the first three are is said where the
@@ -74,9 +74,9 @@ class Reduced:
         return tuple(sorted(choice[c] for c in seen))
 
 
-def reduced(graph: EGraph) -> Reduced | None:
+def reduce_egraph(graph: EGraph) -> Reduced | None:
     """The reduced e-graph; None if some root has no extraction."""
-    free = {} if graph.signed else _free(graph)
+    free = {} if graph.has_negative_cost else _free(graph)
     kids = {
         n: frozenset(children).difference(free)
         for n, (c, children) in enumerate(zip(graph.owner, graph.children, strict=True))
@@ -87,7 +87,7 @@ def reduced(graph: EGraph) -> Reduced | None:
     if any(r not in members for r in roots):
         return None
     pairs: list[tuple[int, int]] = []
-    if not graph.signed:
+    if not graph.has_negative_cost:
         for c, nodes in members.items():
             members[c] = _undominated(graph, kids, nodes, pairs)
         members = _useful(graph, {n: kids[n] for nodes in members.values() for n in nodes}, roots)

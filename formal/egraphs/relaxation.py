@@ -1,4 +1,4 @@
-"""This module solves the linear relaxation of an extraction, in HiGHS: x_n per node, y_c per class, rows of the
+"""Solves the linear relaxation of an extraction, in HiGHS: x_n per node, y_c per class, rows of the
 certificate plus cuts.
 
     min sum cost(n) x_n     sum of x_n over nodes of c = y_c,     0 <= x, y <= 1,     y_root = 1,
@@ -101,7 +101,7 @@ class Relaxation:
             for d, found in users.items():
                 self.children.append((c, d))
                 row([d, *found], [1.0] + [-1.0] * len(found), 0.0, INFINITE)
-        if p.egraph.signed:
+        if p.egraph.has_negative_cost:
             roots = set(p.roots.tolist())
             for d in range(classes):
                 if d not in roots:

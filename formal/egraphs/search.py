@@ -1,4 +1,4 @@
-"""This module runs branch and bound over the relaxation: cases of an e-graph, best bound first, each with cuts of its
+"""Runs branch and bound over the relaxation: cases of an e-graph, best bound first, each with cuts of its
 own.
 
 A case holds the nodes that may still be chosen and the classes that are needed.  It is closed by an exact bound that
@@ -20,9 +20,9 @@ import numpy as np
 from ...models.problem.selection_problem import Ints
 from ...proofs.egraphs.certificate import ABSENT
 from ..selection.model.clock import Clock
-from .landmarks import everything, narrowed, necessary, separate
-from .local_search import improved, without_circles
-from .multipliers import Bound, Multipliers, chosen_nodes, fixed
+from .landmarks import everything, narrow_flags, necessary, separate
+from .local_search import tabu_search, without_circles
+from .multipliers import Bound, Multipliers, chosen_nodes, fix_choices
 from .primal import acyclic, shared_extraction, tree_extraction
 from .reduced import Flags, Reduced
 from .relaxation import Point, Relaxation
@@ -111,12 +111,12 @@ class Search:
         self.best, self.upper = found, cost
         return True
 
-    def run(self) -> None:
+    def branch_and_bound(self) -> None:
         """Search until everything is closed or the time is over."""
         p = self.problem
         self._first()
         allowed, needed = everything(p)
-        narrowed(p, allowed, needed)
+        narrow_flags(p, allowed, needed)
         assert self.best is not None
         self.relaxation.add(necessary(p, self.best, needed, self._known, self.clock.share(NECESSARY_SHARE)))
         self._push(Case(allowed, needed, -inf, self.root, None, 0))
@@ -136,11 +136,11 @@ class Search:
         if len(self.problem.nodes) < 100_000:
             self.offer(shared_extraction(self.problem, cost))
         if self.best is not None and without_circles(self.problem):
-            start = self.clock.left()
+            start = self.clock.remaining_s()
             for seed in range(LOCAL_STARTS):
                 self.clock.charge(LOCAL * LOCAL_ROUNDS)
-                self.offer(improved(self.problem, cost, self.best, LOCAL_ROUNDS, seed))
-                if start - self.clock.left() > LOCAL_SHARE * start:
+                self.offer(tabu_search(self.problem, cost, self.best, LOCAL_ROUNDS, seed))
+                if start - self.clock.remaining_s() > LOCAL_SHARE * start:
                     break
 
     def _explore(self, case: Case) -> None:
@@ -170,9 +170,9 @@ class Search:
             if self._closed(bound):
                 return
         assert self.upper is not None
-        allowed, needed = fixed(bound, self.problem, self.upper, case.allowed, case.needed)
+        allowed, needed = fix_choices(bound, self.problem, self.upper, case.allowed, case.needed)
         before = int(case.allowed.sum())
-        if not narrowed(self.problem, allowed, needed):
+        if not narrow_flags(self.problem, allowed, needed):
             case.step.then = [Step(void=True)]
             return
         if self.clock.over():
@@ -223,7 +223,7 @@ class Search:
 
     def _part(self) -> Clock:
         """For one linear program: what is left, but some time for what has begun."""
-        return self.clock.beside(max(0.5, self.clock.left()))
+        return self.clock.beside(max(0.5, self.clock.remaining_s()))
 
     def _reached(self, value: float) -> bool:
         step = self.problem.step / self.relaxation.unit
@@ -254,7 +254,7 @@ class Search:
     def _ask(self, point: Point) -> None:
         """Ask the MIP solver of HiGHS; a point in a circle breaks a cut, which is added before it is asked again."""
         for _ in range(PROPOSALS):
-            left = self.clock.left()
+            left = self.clock.remaining_s()
             if left <= 0.5:
                 return
             x = self.relaxation.propose(self.clock.at_most(PROPOSAL_SHARE * left), self.best)
@@ -274,11 +274,13 @@ class Search:
 
     def _exact(self, point: Point, case: Case) -> Bound:
         """The best exact bound that the multipliers of a point give."""
-        bound = self.multipliers.bound(self.multipliers.rounded(point.multipliers), case.allowed, case.needed)
+        bound = self.multipliers.exact_bound(
+            self.multipliers.round_multipliers(point.multipliers), case.allowed, case.needed
+        )
         if self.upper is None or self.relaxation.exact or self._closed(bound):
             return bound
         if (self.upper - bound.value(1)) / self.relaxation.unit < 1e-4 * max(1.0, abs(point.value)):
-            better = self.multipliers.bound(self.multipliers.refined(), case.allowed, case.needed)
+            better = self.multipliers.exact_bound(self.multipliers.basis_multipliers(), case.allowed, case.needed)
             if better.total > bound.total:
                 return better
         return bound
@@ -287,21 +289,21 @@ class Search:
         """A case without a solution of the relaxation: multipliers of a ray exceed every bound when they are large."""
         ray = self.relaxation.ray() if self.relaxation.impossible else None
         if ray is not None and self.upper is not None:
-            lowest = self.multipliers.bound(
-                self.multipliers.rounded(np.zeros_like(ray)), case.allowed, case.needed
+            lowest = self.multipliers.exact_bound(
+                self.multipliers.round_multipliers(np.zeros_like(ray)), case.allowed, case.needed
             ).total
             for sign in (1.0, -1.0):
                 direction = sign * ray / np.abs(ray).max()
                 for size in (1e2, 1e4, 1e6):
                     largest = max(1.0, float(np.abs(self.relaxation.cost).max(initial=1.0)))
-                    rows = self.multipliers.rounded(direction * size * largest)
-                    bound = self.multipliers.bound(rows, case.allowed, case.needed)
+                    rows = self.multipliers.round_multipliers(direction * size * largest)
+                    bound = self.multipliers.exact_bound(rows, case.allowed, case.needed)
                     if self._closed(bound):
                         case.step.bound = bound
                         return
                     lowest = max(lowest, bound.total)
-        rows = self.multipliers.rounded(np.zeros(self.relaxation.first_cut + len(self.relaxation.cuts)))
-        bound = self.multipliers.bound(rows, case.allowed, case.needed)
+        rows = self.multipliers.round_multipliers(np.zeros(self.relaxation.first_cut + len(self.relaxation.cuts)))
+        bound = self.multipliers.exact_bound(rows, case.allowed, case.needed)
         if case.step.bound is None or bound.total > case.step.bound.total:
             case.step.bound = bound
         if not self.clock.over() and not self._closed(case.step.bound):
@@ -338,7 +340,7 @@ class Search:
             tried.add((c, n))
             gains = []
             for allowed, needed in self._halves(case, c, n):
-                if not narrowed(p, allowed, needed):
+                if not narrow_flags(p, allowed, needed):
                     gains.append(1e9)
                     continue
                 self.relaxation.restrict(allowed, needed)
@@ -378,7 +380,7 @@ class Search:
         split = Step(owner=c, parts=parts)
         case.step.then = [split]
         for allowed, needed in self._halves(case, c, n):
-            step = Step(void=not narrowed(self.problem, allowed, needed))
+            step = Step(void=not narrow_flags(self.problem, allowed, needed))
             split.then.append(step)
             if not step.void:
                 self._push(Case(allowed, needed, max(estimate, case.estimate), step, case.basis, case.depth + 1))

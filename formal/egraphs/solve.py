@@ -1,4 +1,4 @@
-"""This module finds extraction of least cost from an e-graph, with its certificate: reduce, search, write the proof
+"""Finds extraction of least cost from an e-graph, with its certificate: reduce, search, write the proof
 down.
 """
 
@@ -19,7 +19,7 @@ from ...proofs.egraphs.certificate import (
     Split,
 )
 from ..selection.model.clock import Clock
-from .reduced import reduced
+from .reduced import reduce_egraph
 from .search import Search, Step
 
 
@@ -41,12 +41,12 @@ def extract(graph: EGraph, clock: Clock, gap: Fraction = Fraction(0)) -> Extract
     >>> extract(g, Clock(10.0)).certificate.claim
     Extraction(chosen=(0, 2), cost=3, lower_bound=3, optimal=True)
     """
-    problem = reduced(graph)
+    problem = reduce_egraph(graph)
     if problem is None:
         return Extracted(ExtractionCertificate(graph.sha256(), NoExtraction()), 0, 0)
     search = Search(problem, clock, gap)
     if len(problem.roots):
-        search.run()
+        search.branch_and_bound()
     else:
         search.offer(problem.roots)
     return Extracted(certificate(search), search.cases, len(search.relaxation.cuts))

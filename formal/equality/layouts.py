@@ -91,7 +91,7 @@ def _layout(path: str, name: str, value: object, output: bool) -> Layout:
             raise InputError(f'{path}: {name!r} is {value!r}; known are "whole", {{"shard": DIM}}{more}')
 
 
-def summed(program: RankProgram, names: Sequence[str], ranks: int) -> RankProgram:
+def all_reduce_outputs(program: RankProgram, names: Sequence[str], ranks: int) -> RankProgram:
     """A program whose outputs of these names are added up over all ranks."""
     steps, tensors = list(program.steps), list(program.tensors)
     outputs = dict(program.outputs)

@@ -47,7 +47,7 @@ class Places:
         self.seen: dict[int, set[int]] = {}
         self.rows = set[Runs]()
 
-    def expected(self, parts: int) -> int:
+    def part_number(self, parts: int) -> int:
         """Which of so many parts this rank has, as far as is known."""
         return self.known.get(parts, self.rank % parts if parts > 0 else 0)
 
@@ -67,7 +67,7 @@ class Places:
                 return False
             if len(runs) == 1 and 0 < n < m:
                 parts = -(-m // n)
-                if runs[0][1] not in {k * n for k in {self.expected(parts), *self.seen.get(parts, ())}}:
+                if runs[0][1] not in {k * n for k in {self.part_number(parts), *self.seen.get(parts, ())}}:
                     return False
         return True
 
@@ -95,7 +95,7 @@ class Places:
             if n == m or not n:
                 choices.append([0])
                 continue
-            first = self.expected(-(-m // n)) * n
+            first = self.part_number(-(-m // n)) * n
             near = [first] if first + n <= m else []
             choices.append([*near, *(k for k in range(m - n + 1) if k != first)])
         yield from product(*choices)
@@ -124,7 +124,7 @@ def _rows(a: Array, whole: Array) -> Runs | None:
     return tuple(runs)
 
 
-def taken(whole: Array, part: Part) -> Array:
+def part_elements(whole: Array, part: Part) -> Array:
     """The elements of a part."""
     for dim, runs in enumerate(part.runs):
         index = [there + k for _, there, many in runs for k in range(many)]

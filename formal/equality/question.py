@@ -19,7 +19,7 @@ from ...models.equality.program import RankProgram, Source
 from ...models.equality.schedule import Stuck
 from .layouts import NOTHING, Layout, Layouts
 from .numbers import Array, Numbers, run_alone, run_ranks, run_single
-from .parts import Places, alike, first_difference, named_first, taken
+from .parts import Places, alike, first_difference, named_first, part_elements
 from .relations import Relations
 
 LARGE = 1000.0
@@ -33,14 +33,14 @@ and truth values likewise, since they may come of rounded ones."""
 
 
 @dataclass(frozen=True, eq=False)
-class Held:
+class ProgramWithSources:
     """A program with the values of its sources."""
 
     program: RankProgram
     arrays: Mapping[int, Array]
 
 
-def misread(held: Held, received: Numbers, results: Sequence[Array]) -> str:
+def misread(held: ProgramWithSources, received: Numbers, results: Sequence[Array]) -> str:
     """The first output that the steps give otherwise than the run itself did, where what is received is the same; empty
     if there is none.
     """
@@ -75,8 +75,8 @@ class Unmatched(ValueError):
 class Question:
     """One device and ranks; `pair()` after `differs()`."""
 
-    single: Held
-    ranks: Sequence[Held]
+    single: ProgramWithSources
+    ranks: Sequence[ProgramWithSources]
     said: Layouts = NOTHING
     places: list[Places] = field(init=False)
     given: list[dict[int, Given]] = field(init=False)
@@ -96,7 +96,7 @@ class Question:
 
     # ------------------------------------------------------------------ what ranks are given
 
-    def _given(self, rank: int, held: Held) -> dict[int, Given]:
+    def _given(self, rank: int, held: ProgramWithSources) -> dict[int, Given]:
         found: dict[int, Given] = {}
         rest = list[Source]()
         for source in held.program.sources:  # what values tell comes first: it says where the others lie
@@ -115,7 +115,7 @@ class Question:
             if part is not None:
                 found[source.number] = part
             elif source.kind == "constant":
-                found[source.number] = known(array)
+                found[source.number] = constant_of(array)
             else:
                 raise Unmatched(
                     f"{source.kind} {source.name!r} of rank {rank}, shape {tuple(array.shape)}, is no part of any"
@@ -178,7 +178,7 @@ class Question:
             for source in held.program.sources:
                 given = self.given[rank].get(source.number)
                 if isinstance(given, Part):
-                    mine[source.number] = taken(names[given.of], given)
+                    mine[source.number] = part_elements(names[given.of], given)
                 else:
                     mine[source.number] = np.asarray(held.arrays[source.number])
             found.append(mine)
@@ -221,7 +221,7 @@ class Question:
             )
         runs = []
         for n, m in zip(array.shape, whole.shape, strict=True):
-            first = self.places[rank].expected(-(-m // n)) * n if 0 < n < m else 0
+            first = self.places[rank].part_number(-(-m // n)) * n if 0 < n < m else 0
             runs.append(((0, min(first, m - n), n),))
         return Part(name, tuple(runs))
 
@@ -234,7 +234,7 @@ class Question:
         for rank, held in enumerate(self.ranks):
             numbers = dict(held.program.outputs)
             for name, part in self.results[rank]:
-                mine, theirs = values[rank][numbers[name]], taken(wholes[part.of], part)
+                mine, theirs = values[rank][numbers[name]], part_elements(wholes[part.of], part)
                 if only_finite:
                     bad = bool(np.isfinite(theirs).all() and not np.isfinite(mine).all())
                     reason = f"is not finite on large inputs, where {part.of} of the one device is"
@@ -285,7 +285,7 @@ class Question:
         here.known = dict(self.places[rank].known)
         for array in wholes:
             if array.ndim == mine.ndim and all(m % n == 0 for n, m in zip(mine.shape, array.shape, strict=True) if n):
-                first = [here.expected(m // n) * n for n, m in zip(mine.shape, array.shape, strict=True)]
+                first = [here.part_number(m // n) * n for n, m in zip(mine.shape, array.shape, strict=True)]
                 if alike(mine, array[tuple(slice(f, f + n) for f, n in zip(first, mine.shape, strict=True))]):
                     return ""
         others = [v[number] for v in values if number in v and v[number].shape == mine.shape]
@@ -307,7 +307,7 @@ class Question:
         """The question for the checker."""
         sources = self.single.program.sources
         constants = [
-            (s.number, known(np.asarray(self.single.arrays[s.number]))) for s in sources if s.kind == "constant"
+            (s.number, constant_of(np.asarray(self.single.arrays[s.number]))) for s in sources if s.kind == "constant"
         ]
         floors = tuple(
             s.name
@@ -343,7 +343,7 @@ def _real(a: Array) -> bool:
     return bool(np.issubdtype(a.dtype, np.floating))
 
 
-def known(array: Array) -> Known:
+def constant_of(array: Array) -> Known:
     """A constant: one number, or its bytes."""
     content = f"{array.dtype} {tuple(array.shape)} {sha256(np.ascontiguousarray(array).tobytes()).hexdigest()}"
     if array.size and bool(np.all(array == array.flat[0])):

@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from ...models.equality.pair import Part, Relation, Runs
 from ...models.equality.program import RankProgram
 from .numbers import Array
-from .parts import NEAR, Places, alike, taken
+from .parts import NEAR, Places, alike, part_elements
 
 Run = Mapping[int, Array]
 MOST_PLACES: Final = 16
@@ -46,7 +46,7 @@ class Relations:
                     continue
                 near = self._near(rank, mine[0], places, tuple(made))
                 for whole, part in sorted(near, key=lambda n: (made[n[0]] != step.operator, n[0] <= last, n[0])):
-                    if all(alike(m, taken(run[whole], part)) for m, run in zip(mine, self.runs, strict=True)):
+                    if all(alike(m, part_elements(run[whole], part)) for m, run in zip(mine, self.runs, strict=True)):
                         found.append(Relation(number, whole, part.runs))
                         last = whole
                         break
@@ -75,5 +75,5 @@ class Relations:
                 choices.append([((0, 0, n),)])
                 continue
             rows = [r for r in sorted(places.rows) if sum(k for _, _, k in r) == n and max(t + k for _, t, k in r) <= m]
-            choices.append([*rows, *([((0, places.expected(m // n) * n, n),)] if m % n == 0 else [])])
+            choices.append([*rows, *([((0, places.part_number(m // n) * n, n),)] if m % n == 0 else [])])
         return [Part(str(whole), runs) for runs, _ in zip(product(*choices), range(MOST_PLACES), strict=False)]

@@ -6,8 +6,8 @@ from collections.abc import Callable
 
 from ...models.equality.pair import Given, Known, Part
 from ...models.text import InputError
-from .layouts import Layouts, summed
-from .question import Difference, Held, Question, Unmatched, misread
+from .layouts import Layouts, all_reduce_outputs
+from .question import Difference, ProgramWithSources, Question, Unmatched, misread
 
 MOST_RANKS = 512
 """Ranks that one process runs, one after another."""
@@ -29,7 +29,7 @@ def ask(
     except Unreadable as error:
         raise InputError(str(error)) from error
     for who, held in [("SINGLE", one), *((f"rank {r}", m) for r, m in enumerate(many))]:
-        if name := misread(Held(held.program, held.arrays), held.received, held.results):
+        if name := misread(ProgramWithSources(held.program, held.arrays), held.received, held.results):
             raise InputError(f"{who}: the steps that were written down give another {name!r} than the run itself")
     partial = [name for name, layout in said.outputs.items() if layout.partial]
     programs = []
@@ -38,9 +38,9 @@ def ask(
         for name in said.outputs:
             if name not in names:
                 raise InputError(f"--layouts: rank {rank} has no output {name!r}; it has {', '.join(names)}")
-        programs.append(Held(summed(held.program, partial, ranks), held.arrays))
+        programs.append(ProgramWithSources(all_reduce_outputs(held.program, partial, ranks), held.arrays))
     try:
-        return Question(Held(one.program, one.arrays), programs, said)
+        return Question(ProgramWithSources(one.program, one.arrays), programs, said)
     except Unmatched as error:
         raise InputError(str(error)) from error
 

@@ -1,1 +1,1 @@
-"""This package says in words and tables what a plan decided, why, and what it would take to change it."""
+"""Says in words and tables what a plan decided, why, and what it would take to change it."""

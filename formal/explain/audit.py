@@ -1,4 +1,4 @@
-"""This module says whether a strategy is optimal.
+"""Whether a strategy is optimal.
 
 Let S be the solutions that agree with the user's strategy, F* the optimum of the problem, F_S the optimum over S.  Two
 searches, each with its certificate:
@@ -33,8 +33,8 @@ from ...models.cost.selection import Planning
 from ...models.problem.claims import Infeasible, LowerBound, Optimal, SelectionClaim, Status, WithinGap
 from ...models.problem.selection_problem import SelectionProblem
 from ...models.sources.frameworks.settings import Settings
-from ...models.text import joined
-from ...proofs.plan.bars import Bars
+from ...models.text import join_lines
+from ...proofs.plan.error_bounds import ErrorBounds
 from ...proofs.selection.certificates import SelectionCertificate
 from ..planning.layouts import TensorLayouts, resolve_layouts
 from ..planning.report import amount, percent
@@ -43,8 +43,8 @@ from ..selection.answer import Answer
 from ..selection.model.clock import Clock, Overdue, Progress
 from ..selection.model.restrict import restrict
 from ..selection.solve import Engine, solve
-from .bars import bar_lines, bars_json, bars_of
 from .compare import Comparison, compare, render_comparison
+from .error_bounds import error_bound_lines, error_bounds_json, error_bounds_of
 from .terms import Names, PlainNames, PlanTerms
 
 FINER: Final = Fraction(1, 10)
@@ -101,7 +101,7 @@ class AuditReport:
     gap: Fraction
     seconds: float
     planning: Planning | None = None
-    bars: Bars | None = None
+    bars: ErrorBounds | None = None
     settings: Settings | None = None
 
     @property
@@ -110,7 +110,7 @@ class AuditReport:
         return decide(self.completed, self.best, self.gap)
 
     @property
-    def held(self) -> tuple[int, ...] | None:
+    def solution(self) -> tuple[int, ...] | None:
         """The solution that `bars` are about: the better one where there is one, else the strategy's."""
         return self.best.solution if self.nominal is Outcome.REFUTED else self.completed.solution
 
@@ -156,7 +156,7 @@ class AuditReport:
             "seconds": round(self.seconds, 3),
         }
         if self.bars is not None:
-            found |= {"bars": bars_json(self.bars), "nominal_outcome": self.nominal.value}
+            found |= {"bars": error_bounds_json(self.bars), "nominal_outcome": self.nominal.value}
         if self.settings is not None:
             found["settings"] = self.settings.to_json()
         return found
@@ -177,20 +177,20 @@ def audit(
     if not planning.machine.bars:
         return report
     try:
-        return within_bars(report, planning)
+        return within_error_bounds(report, planning)
     except Overdue:  # without them nothing is refuted
         open_ = report.outcome is Outcome.REFUTED
         return replace(report, planning=planning, outcome=Outcome.UNDECIDED if open_ else report.outcome)
 
 
-def within_bars(report: AuditReport, planning: Planning) -> AuditReport:
+def within_error_bounds(report: AuditReport, planning: Planning) -> AuditReport:
     """The report with what holds on every machine within the bars; see the module docstring."""
-    x, user = report.held, report.completed.solution
+    x, user = report.solution, report.completed.solution
     if x is None:
         return replace(report, planning=planning)
     refuted = report.nominal is Outcome.REFUTED
     others = [("the strategy", user)] if refuted and user is not None else []
-    bars = bars_of(planning, x, report.best.lower_bound, others)
+    bars = error_bounds_of(planning, x, report.best.lower_bound, others)
     open_ = refuted and bars is not None and any(a.verdict != "better" or a.least == 0 for a in bars.against)
     outcome = Outcome.UNDECIDED if open_ else report.outcome
     return replace(report, planning=planning, bars=bars, outcome=outcome)
@@ -362,14 +362,14 @@ def render_audit(
     if report.settings is not None:
         lines.append(report.settings.line())
     if report.bars is not None and report.planning is not None:
-        lines += bar_lines(
+        lines += error_bound_lines(
             report.bars, report.planning, "the better one" if report.nominal is Outcome.REFUTED else name
         )
     if p.assumptions:
         lines.append(f"assumptions: {', '.join(p.assumptions)}")
     if report.comparison is not None:
         lines += ["", render_comparison(report.comparison, name, "better", most, width, color)]
-    return joined(lines)
+    return join_lines(lines)
 
 
 def _open_gap(report: AuditReport) -> str:

@@ -1,4 +1,4 @@
-r"""This module says how unevenly a plan spreads a causal mask: queries that are cut into runs see more keys the later
+r"""How unevenly a plan spreads a causal mask: queries that are cut into runs see more keys the later
 they stand.
 
     runs r = 1 .. D of the queries, P_r pairs that the mask leaves in run r          P_1 < .. < P_D for a causal mask
@@ -35,7 +35,7 @@ class Uneven:
     compute: int
 
     @property
-    def lost(self) -> int:
+    def lost_units(self) -> int:
         """Units that even runs would take less, at most: where pairs alone are the time."""
         return int(self.compute * (1 - 1 / self.ratio))
 

@@ -1,4 +1,4 @@
-"""This module computes the difference between two solutions of one problem, term by term.
+"""Computes the difference between two solutions of one problem, term by term.
 
     F(y) - F(x) = sum_v (c_v[y_v] - c_v[x_v]) + sum_e (T_e(y) - T_e(x))
 
@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from html import escape
 
 from ...models.problem.selection_problem import SelectionProblem
-from ...models.text import joined
+from ...models.text import join_lines
 from ..planning.report import amount, label, pattern, percent, table_text
 from .terms import Names
 
@@ -102,7 +102,7 @@ def compare(problem: SelectionProblem, names: Names, x: tuple[int, ...], y: tupl
     for e, edge in enumerate(problem.edges):
         a, b = problem.edge_cost(e, x), problem.edge_cost(e, y)
         if a != b and (x[edge.u], x[edge.v]) != (y[edge.u], y[edge.v]):
-            add("move", names.edge(e), names.moved(e, x), names.moved(e, y), a, b)
+            add("move", names.edge(e), names.communication_of(e, x), names.communication_of(e, y), a, b)
     rows = [Row(key[0], tuple(members), *key[2:]) for key, members in groups.items()]
     rows.sort(key=lambda r: (-abs(r.difference), r.names))
     return Comparison(problem, problem.cost_of(x), problem.cost_of(y), tuple(rows))
@@ -162,4 +162,4 @@ def render_comparison(
     notes = [f"the difference is {percent(c.difference, c.first_cost)} of {first}"] if c.first_cost else []
     if even:
         notes.append(f"{even} more choices differ at the same cost")
-    return joined([text, *notes])
+    return join_lines([text, *notes])

@@ -1,4 +1,4 @@
-"""This module computes communication constraints as formulas in the process coordinates: which part of every operand a
+"""Computes communication constraints as formulas in the process coordinates: which part of every operand a
 rank reads or writes.
 
     process grid     p_a = rank along axis a, 0 <= p_a < P_a; from the coordinates c of the machine's levels:

@@ -1,4 +1,4 @@
-"""This module says what every operator of a plan costs and why: flops, bytes, and the formula that decided.
+"""What every operator of a plan costs and why: flops, bytes, and the formula that decided.
 
     compute   t = flops / peak + launch                     on the slowest device; flops and bytes are those of the
     busiest one
@@ -22,7 +22,7 @@ from ...models.cost.cost import FORMULAS, Formula
 from ...models.cost.selection import Planning
 from ...models.machine.quantities import show
 from ...models.problem.selection_problem import SelectionProblem
-from ...models.text import joined
+from ...models.text import join_lines
 from ..planning.report import amount, bytes_text, label, pattern, table_text
 from .terms import PlanTerms
 
@@ -127,7 +127,7 @@ def render_cost_table(planning: Planning, rows: Sequence[CostRow], width: int = 
         )
     lines.append(["all operators", "", "", "", "", "", amount(sum(r.time for r in rows), problem), ""])
     columns = ["operator", "", "placement", "flops", "bytes", "formula", "time of one", "of all"]
-    return joined([table_text("", columns, lines, (3, 4, 6, 7), width, color), "", *_formulas(planning, problem)])
+    return join_lines([table_text("", columns, lines, (3, 4, 6, 7), width, color), "", *_formulas(planning, problem)])
 
 
 def _formulas(planning: Planning, problem: SelectionProblem) -> list[str]:

@@ -1,4 +1,4 @@
-"""This module computes the price of deciding differently at one vertex.
+"""Computes the price of deciding differently at one vertex.
 
 Price of deviating at v:  min { F(x') : x'_v != x_v } - F(x).  Three statements, and each says which one it is:
 
@@ -7,7 +7,7 @@ Price of deviating at v:  min { F(x') : x'_v != x_v } - F(x).  Three statements,
                where they come from)
     at most    another choice at v, everything else as in the plan: feasible, hence an upper bound, not the price ->
                Neighbourhood.local_alternative()
-    exactly    solved again without the choice (`deviation`), or with a forced one (`forced`), with a certificate
+    exactly    solved again without the choice (`deviation`), or with a forced one (`best_with`), with a certificate
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from ...models.cost.selection import DecisionKind, Planning
 from ...models.layout.classes import copy_key, operator_key
 from ...models.problem.claims import Infeasible, LowerBound, Optimal, Status, WithinGap
 from ...models.problem.selection_problem import FORBIDDEN, Edge, Ints, SelectionProblem, Usage
-from ...models.text import joined
+from ...models.text import join_lines
 from ...proofs.selection.certificates import Dual, SelectionCertificate
 from ..planning.report import amount
 from ..planning.strategy import Split, StrategyError, placement, vertex_names
@@ -63,7 +63,7 @@ class Deviation:
         }
 
 
-def forced(
+def best_with(
     planning: Planning,
     choices: tuple[int, ...],
     op: str,
@@ -264,4 +264,4 @@ def render_deviation(
         )
     if d.comparison is None or not d.comparison.rows:
         return words
-    return joined([words, render_comparison(d.comparison, "plan", "instead", most, width, color)])
+    return join_lines([words, render_comparison(d.comparison, "plan", "instead", most, width, color)])

@@ -19,7 +19,7 @@ from ...proofs.pipelines.certificate import PipelineCertificate
 from ...proofs.plan.bundle import Plan
 from ...proofs.publishing.placed import parts_of
 from ...proofs.publishing.publisher import Opened
-from ...proofs.views.certificate import ViewsCertificate
+from ...proofs.views.certificate import SubmeshCertificate
 
 if TYPE_CHECKING:
     from ...proofs.publishing.publisher import AnyPlan
@@ -51,7 +51,7 @@ class Differing:
         }
 
 
-def placed(held: AnyPlan) -> dict[str, tuple[Placement, str]]:
+def placement_table(held: AnyPlan) -> dict[str, tuple[Placement, str]]:
     """Operator -> its placement, and where that is: on a stage, a submesh, or "" for the whole machine."""
     match held:
         case PipelineCertificate():
@@ -60,7 +60,7 @@ def placed(held: AnyPlan) -> dict[str, tuple[Placement, str]]:
                 for s, stage in enumerate(held.stages)
                 for name, placement in stage.choices.operators
             }
-        case ViewsCertificate():
+        case SubmeshCertificate():
             levels = [level.name for level in held.machine.levels]
             return {
                 name: (p, "" if p.view is None else p.view.words(levels, held.machine.hierarchy))
@@ -75,7 +75,7 @@ def placed(held: AnyPlan) -> dict[str, tuple[Placement, str]]:
 def differing(first: Opened, second: Opened) -> Differing:
     """Compare.  Raises `InputError` for plans of different models or machines, and for one without choices."""
     a, b = first.held, second.held
-    graphs = [opened.asked.sha256() for opened in (first, second)]
+    graphs = [opened.user_graph.sha256() for opened in (first, second)]
     for what, same in (
         ("models", graphs[0] == graphs[1]),
         ("machines", a.machine.sha256() == b.machine.sha256()),
@@ -95,7 +95,7 @@ def _words(held: AnyPlan) -> Mapping[str, str]:
     levels = [level.name for level in held.machine.levels]
     return {
         name: placement.words(levels) + (f" on {where}" if where else "")
-        for name, (placement, where) in placed(held).items()
+        for name, (placement, where) in placement_table(held).items()
     }
 
 

@@ -1,4 +1,4 @@
-r"""This module computes entries of two plans over one box of machine constants: what both have cancels before ends are
+r"""Computes entries of two plans over one box of machine constants: what both have cancels before ends are
 taken.
 
     entry f         f(c) in l(c) + [low, high] on every machine within the bars, l linear in the constants c, its
@@ -135,7 +135,9 @@ def less(a: Linear, b: Linear) -> dict[str, Fraction]:
     return {p: c for p, c in found.items() if c}
 
 
-def placed(form: ProductForm, sizes: tuple[int, int, int, int], finish: int, moved: int, device: str) -> Placed:
+def product_entries(
+    form: ProductForm, sizes: tuple[int, int, int, int], finish: int, moved: int, device: str
+) -> Placed:
     """A product of b x (m, k) and (k, n) elements on one device; `finish`: operations of its epilogue."""
     b, m, n, k = sizes
     place = f"{device}.product.{form.dtype}"

@@ -1,4 +1,4 @@
-"""This module says why the plan is what it is: times by cause, the price of deviating (`formal.explain.deviation`), and
+"""Why the plan is what it is: times by cause, the price of deviating (`formal.explain.deviation`), and
 what the optimum is worth.
 
     time of vertex v  =  compute_v + statistics_v  +  summing of its own partial results  +  moving of its operands to
@@ -21,14 +21,14 @@ from typing import Final
 from ...models.cost.selection import Planning
 from ...models.problem.selection_problem import SelectionProblem
 from ...models.problem.unit import rounding_bound, rounding_text
-from ...models.text import joined
+from ...models.text import join_lines
 from ...proofs.selection.certificates import SelectionCertificate
 from ..planning.report import amount, bytes_text, label, pattern, percent, table_text
 from ..selection.model.clock import Clock, Progress
 from ..selection.solve import Engine
 from .balance import balance_text, uneven
-from .deviation import Deviation, Neighbourhood, deviation, deviation_bounds, forced, render_deviation, vertex_of
-from .scheme import LevelScheme, render_scheme, scheme
+from .deviation import Deviation, Neighbourhood, best_with, deviation, deviation_bounds, render_deviation, vertex_of
+from .parallelism import LevelParallelism, parallelism_of, render_parallelism
 from .stored_state import StoredState, render_stored_state, stored_state
 from .terms import PlanTerms
 
@@ -84,7 +84,7 @@ class Explanation:
     only: int | None
     deviation: Deviation | None
     state: tuple[StoredState, ...] = ()
-    scheme: tuple[LevelScheme, ...] = ()
+    scheme: tuple[LevelParallelism, ...] = ()
 
     def __str__(self) -> str:
         return render_explanation(self)
@@ -119,10 +119,10 @@ class Explanation:
                 for v, o in enumerate(self.operators)
                 if self.only in (None, v)
             ],
-            "scheme": render_scheme(self.scheme, self.state) or None,
+            "scheme": render_parallelism(self.scheme, self.state) or None,
             "stored_state": [s.to_json() for s in self.state],
             "uneven_queries": [
-                {"name": u.name, "runs": u.runs, "fullest_over_mean": str(u.ratio), "lost": u.lost}
+                {"name": u.name, "runs": u.runs, "fullest_over_mean": str(u.ratio), "lost": u.lost_units}
                 for u in (uneven(self.planning, self.choices) if self.only is None else ())
             ],
             "worth": [{"error": str(w.error), "within": str(w.ratio)} for w in self.worth],
@@ -186,7 +186,7 @@ def explain(
         only,
         changed,
         stored_state(planning, choices) if only is None else (),
-        scheme(planning, choices) if only is None else (),
+        parallelism_of(planning, choices) if only is None else (),
     )
 
 
@@ -292,15 +292,15 @@ def render_explanation(e: Explanation, width: int = 190, color: bool = False) ->
         + "".join(f"; e = {100 * float(w.error):g} %: within {percent_above(w.ratio)}" for w in e.worth)
     )
     if e.only is None and (rows_of := uneven(e.planning, e.choices)):
-        together = (sum(r.lost for r in rows_of), sum(r.compute for r in rows_of))
+        together = (sum(r.lost_units for r in rows_of), sum(r.compute for r in rows_of))
         lines.append(balance_text(rows_of, [amount(t, problem) for t in together]))
     if e.scheme:
-        lines.append(render_scheme(e.scheme, e.state))
+        lines.append(render_parallelism(e.scheme, e.state))
     if e.state:
         lines += ["", render_stored_state(e.state, width, color)]
     if e.deviation is not None:
         lines += ["", render_deviation(e.deviation, problem, width=width, color=color)]
-    return joined(lines)
+    return join_lines(lines)
 
 
 def percent_above(ratio: Fraction) -> str:
@@ -330,10 +330,10 @@ __all__ = [
     "Neighbourhood",
     "OperatorTerms",
     "Worth",
+    "best_with",
     "deviation",
     "deviation_bounds",
     "explain",
-    "forced",
     "render_deviation",
     "render_explanation",
 ]

@@ -1,4 +1,4 @@
-r"""This module finds the settings of another framework that come nearest to a plan.
+r"""Finds the settings of another framework that come nearest to a plan.
 
 A framework is told degrees: tensor, context and data parallel ways, whether sequences are split where tensors are
 whole, what the copies shard.  Every setting that fits the machine decides the operators of the forward pass

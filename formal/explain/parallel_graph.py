@@ -1,4 +1,4 @@
-"""This module shows the parallel computation graph of a plan with its prices, as text, as JSON and as SVG.
+"""Shows the parallel computation graph of a plan with its prices, as text, as JSON and as SVG.
 
 The prices are those of the plan: every operator's time, every movement's, nothing for given tensors, which start where
 they are wanted.  Their sum is the plan's cost.
@@ -14,7 +14,7 @@ from math import prod
 from ...models.communication.parallel_graph import Change, Parallel, ParallelGraph, Step, parallel_graph
 from ...models.cost.selection import Planning
 from ...models.layout.placement import Placement
-from ...models.text import joined, seconds_text
+from ...models.text import join_lines, seconds_text
 
 ROW, WIDTH, PILL = 26, 980, 128
 COLOURS = {
@@ -142,7 +142,7 @@ def render_parallel(g: PricedGraph) -> str:
             steps = " -> ".join(_step(s, g.levels) for s in line[1])
             paid = f"  [{seconds_text(price, g.scale)}]" if price else ""
             out.append(f"    {line[0]} -> {steps} -> {line[2]}{paid}")
-    return joined([*out, f"cost {seconds_text(g.cost, g.scale)}"])
+    return join_lines([*out, f"cost {seconds_text(g.cost, g.scale)}"])
 
 
 def picture(g: PricedGraph, title: str) -> str:

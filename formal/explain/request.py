@@ -1,9 +1,9 @@
-"""This module carries out requests for audits: what the command line and the Python way in ask about a strategy.
+"""Carries out requests for audits: what the command line and the Python way in ask about a strategy.
 
 strategy of a model       its tables (in time), then `audit`; a default space that cannot say it gives way
 .. carried                `planning.schedules` first carries it to what it is joined to
 list of choices           `audit_problem`
-an answer                 said only after the checker accepted the certificate behind it (`confirmed`)
+an answer                 said only after the checker accepted the certificate behind it (`is_confirmed`)
 """
 
 from __future__ import annotations
@@ -98,7 +98,7 @@ def carry_out_audit(
     default = fitting_space(graph, machine)
     require_size(graph, machine, where or default)
     if request.carry:
-        strategy = carried(strategy, graph, machine)
+        strategy = propagate_strategy(strategy, graph, machine)
     planning = tables_in_time(graph, machine, where, default, request.memory, limit, notify)
     larger = [] if where is not None else SMALLER[SMALLER.index(default.name) : SMALLER.index(planning.space.name)]
     for name in reversed(larger):
@@ -112,7 +112,7 @@ def carry_out_audit(
     return replace(report, settings=request.strategy.settings if isinstance(request.strategy, Strategy) else None)
 
 
-def carried(strategy: Strategy | TensorLayouts, graph: Graph, machine: Machine) -> Strategy:
+def propagate_strategy(strategy: Strategy | TensorLayouts, graph: Graph, machine: Machine) -> Strategy:
     """The strategy taken to what its operators are joined to.  Raises `InputError` for layouts of tensors."""
     if isinstance(strategy, TensorLayouts):
         raise InputError("--propagate carries schedules of operators; the file says where tensors lie")
@@ -141,28 +141,28 @@ def _inside(strategy: Strategy | TensorLayouts, planning: Planning) -> bool:
     return True
 
 
-def proved(
+def is_proved(
     publisher: Publisher, certificate: SelectionCertificate, problem: SelectionProblem, output: Path | None = None
 ) -> bool:
     """Whether the checker accepts a certificate about a problem; it is written to `output`."""
     return publisher.publish(output, write_certificate(None, certificate), problem).verdict is Verdict.PROVED
 
 
-def confirmed(publisher: Publisher, report: AuditReport, output: Path | None = None) -> bool:
+def is_confirmed(publisher: Publisher, report: AuditReport, output: Path | None = None) -> bool:
     """Whether the checker accepted the certificate behind an answer; it is written to `output`.
 
     `refuted` rests on the cost of the better solution, which is evaluated exactly, and, where the strategy leaves
     operators free, on the claim that no completion of it is cheaper: that certificate is checked too.  So is what is
     said of the machines within error bars.
     """
-    if report.bars is not None and report.planning is not None and report.held is not None:
+    if report.bars is not None and report.planning is not None and report.solution is not None:
         bound = report.best.lower_bound
-        if publisher.bars(report.planning, report.held, report.bars, bound).verdict is not Verdict.PROVED:
+        if publisher.bars(report.planning, report.solution, report.bars, bound).verdict is not Verdict.PROVED:
             return False
     if report.outcome is Outcome.UNDECIDED:  # its bound is said too
-        return report.certificate is None or proved(publisher, report.certificate, report.problem, output)
+        return report.certificate is None or is_proved(publisher, report.certificate, report.problem, output)
     if report.certificate is not None:
-        known = proved(publisher, report.certificate, report.problem, output)
+        known = is_proved(publisher, report.certificate, report.problem, output)
         if not known and report.outcome is not Outcome.REFUTED:
             return False
     elif report.outcome is not Outcome.REFUTED:

@@ -1,4 +1,4 @@
-"""This module says how far each machine constant may move before the same plan is no longer proved optimal.
+"""How far each machine constant may move before the same plan is no longer proved optimal.
 
 Constant k is multiplied by a factor f, tables are built again for that machine, and the problem is solved again with a
 certificate: the plan x passes at f when F_x(f) = F*(f) is proved.  Factors come from a fixed grid of exact rationals.
@@ -28,7 +28,7 @@ from ...models.machine.machine import DeviceClass, Machine
 from ...models.machine.quantities import Dimension, show
 from ...models.problem.claims import Optimal, Status
 from ...models.problem.selection_problem import FORBIDDEN
-from ...models.text import joined
+from ...models.text import join_lines
 from ...proofs.selection.certificates import SelectionCertificate
 from ..planning.report import amount, percent, table_text
 from ..selection.model.clock import Clock
@@ -61,7 +61,7 @@ class Constant:
     value: Fraction
     dimension: Dimension
 
-    def scaled(self, machine: Machine, factor: Fraction) -> Machine:
+    def scale_constant(self, machine: Machine, factor: Fraction) -> Machine:
         """`machine` with this constant multiplied by `factor`."""
         if self.part is Part.BANDWIDTH or self.part is Part.LATENCY:
             level = machine.levels[int(self.where)]
@@ -292,7 +292,7 @@ class _Tester:
         self, constant: Constant, grid: Grid, upward: bool, tests: list[Test], say: Callable[[str], None]
     ) -> tuple[Fraction, Fraction | None, tuple[int, int] | None] | None:
         factors = [f if upward else 1 / f for f in grid]
-        machines = [constant.scaled(self.planning.machine, f) for f in factors]
+        machines = [constant.scale_constant(self.planning.machine, f) for f in factors]
         refuted: dict[int, tuple[int, int] | None] = {}  # position -> (better, this), None where a solve did not close
         known, low, high, halving = (
             0,
@@ -379,7 +379,7 @@ def render_sensitivity(s: Sensitivity, width: int = 160, color: bool = False) ->
     lines.extend(f"{name} cannot matter: {why}" for name, why in s.irrelevant)
     if not s.complete:
         lines.append("time ran out: the constants not listed were not tested")
-    return joined(lines)
+    return join_lines(lines)
 
 
 def _beyond(factor: Fraction | None, better: tuple[int, int] | None) -> str:

@@ -1,4 +1,4 @@
-"""This module says how a training step keeps what it trains: weights, gradients and optimizer state per device, and
+"""How a training step keeps what it trains: weights, gradients and optimizer state per device, and
 what brings gradients together.
 
 Nothing here decides anything: the words are read off the layouts and the movements of the plan.
@@ -24,7 +24,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from ...models.communication.choices import Movement, copy_layout, input_layout, movements, output_layout
+from ...models.communication.choices import Communication, communications, copy_layout, input_layout, output_layout
 from ...models.cost.selection import Planning
 from ...models.layout.layout import Layout
 from ...models.program.graph import Graph
@@ -33,7 +33,7 @@ from ...models.sources.training.clipping import CLIPPED
 from ...models.sources.training.derived import GRADIENT
 from ...models.sources.training.scaling import UNSCALED
 from ...models.sources.training.updates import BETWEEN, INSIDE
-from ...models.text import joined
+from ...models.text import join_lines
 from ..planning.report import bytes_text, label, pattern, table_text
 from .terms import PlanTerms
 
@@ -128,8 +128,8 @@ class _View:
         self.hierarchy, self.terms = planning.machine.hierarchy, PlanTerms(planning)
         choices = planning.choices(x)
         self.placements, self.copies = dict(choices.operators), dict(choices.copies)
-        self.moved: dict[str, list[Movement]] = {}
-        for m in movements(planning.graph, self.hierarchy, choices):
+        self.moved: dict[str, list[Communication]] = {}
+        for m in communications(planning.graph, self.hierarchy, choices):
             self.moved.setdefault(m.tensor, []).append(m)
         self.following = dict(self.graph.state)
         self.writer, self.readers = self.graph.writer(), self.graph.readers()
@@ -293,4 +293,4 @@ def render_stored_state(rows: tuple[StoredState, ...], width: int = 190, color: 
         f"{bytes_text(s)} of optimizer state"
         for scheme, (n, w, g, s) in sorted(total.items(), key=lambda item: -item[1][0])
     ]
-    return joined([table, "", *summary])
+    return join_lines([table, "", *summary])

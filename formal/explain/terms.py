@@ -1,4 +1,4 @@
-"""This module says what the cost of a plan is made of, term by term, in units of the problem.
+"""What the cost of a plan is made of, term by term, in units of the problem.
 
     F(x) = constant + sum_v c_v[x_v] + sum_e T_e[..]
     c_v  = compute + statistics                    (max of compute and memory time, launch; all-reduce of softmax and
@@ -21,7 +21,7 @@ import numpy as np
 
 from ...models.communication.choices import single
 from ...models.communication.pricing import PairLoads, pair_loads, reduction_loads
-from ...models.communication.redistribution import derive
+from ...models.communication.resharding import derive
 from ...models.cost import cost
 from ...models.cost.forms import operator_form
 from ...models.cost.selection import Decision, DecisionKind, Planning
@@ -38,7 +38,7 @@ class Names(Protocol):
     def kind(self, v: int) -> str: ...
     def words(self, v: int, choice: int) -> str: ...
     def edge(self, e: int) -> str: ...
-    def moved(self, e: int, x: tuple[int, ...]) -> str: ...
+    def communication_of(self, e: int, x: tuple[int, ...]) -> str: ...
 
 
 @dataclass(frozen=True, eq=False)
@@ -63,7 +63,7 @@ class PlainNames:
         """`u -> v`."""
         return f"{self.vertex(self.problem.edges[e].u)} -> {self.vertex(self.problem.edges[e].v)}"
 
-    def moved(self, e: int, x: tuple[int, ...]) -> str:
+    def communication_of(self, e: int, x: tuple[int, ...]) -> str:
         """The two choices."""
         return f"choices {x[self.problem.edges[e].u]}, {x[self.problem.edges[e].v]}"
 
@@ -130,7 +130,7 @@ class PlanTerms:
         target = self.planning.decisions[route.target]
         return f"{route.tensor} -> " + ("its copy" if target.kind is DecisionKind.COPY else target.name)
 
-    def moved(self, e: int, x: tuple[int, ...]) -> str:
+    def communication_of(self, e: int, x: tuple[int, ...]) -> str:
         """The collective that the edge amounts to, `none` if nothing moves."""
         r = self.planning.routes[e]
         key = (

@@ -1,11 +1,11 @@
-"""This module says what a plan with views decided, region by region, for people and as data."""
+"""What a plan with views decided, region by region, for people and as data."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 
-from ...models.layout.view import View
-from ...proofs.views.certificate import ViewsCertificate
+from ...models.layout.submesh import Submesh
+from ...proofs.views.certificate import SubmeshCertificate
 
 
 @dataclass(frozen=True)
@@ -19,13 +19,13 @@ class Branched:
     last: str
     operators: int
     backward: int
-    view: View | None
+    view: Submesh | None
 
 
 Branches = tuple[Branched, ...]
 
 
-def branched(c: ViewsCertificate) -> tuple[Branched, ...]:
+def branch_summaries(c: SubmeshCertificate) -> tuple[Branched, ...]:
     """Every branch, in order."""
     placed = dict(c.choices.operators)
     out = []
@@ -37,10 +37,10 @@ def branched(c: ViewsCertificate) -> tuple[Branched, ...]:
     return tuple(out)
 
 
-def views_lines_of(c: ViewsCertificate) -> list[str]:
+def submesh_lines_of(c: SubmeshCertificate) -> list[str]:
     """A line per region, and one per branch of those that run on views."""
     levels, lines = [level.name for level in c.machine.levels], []
-    rows = branched(c)
+    rows = branch_summaries(c)
     for r, region in enumerate(c.regions):
         mine = [b for b in rows if b.region == r]
         side = all(b.view is not None for b in mine)
@@ -54,7 +54,7 @@ def views_lines_of(c: ViewsCertificate) -> list[str]:
     return lines
 
 
-def views_json_of(c: ViewsCertificate) -> list[dict[str, object]]:
+def submesh_json_of(c: SubmeshCertificate) -> list[dict[str, object]]:
     """The same as data."""
     return [
         {
@@ -65,5 +65,5 @@ def views_json_of(c: ViewsCertificate) -> list[dict[str, object]]:
             "backward": b.backward,
             "view": None if b.view is None else {"starts": list(b.view.starts), "counts": list(b.view.counts)},
         }
-        for b in branched(c)
+        for b in branch_summaries(c)
     ]

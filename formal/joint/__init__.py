@@ -1,3 +1,3 @@
-"""This package does joint optimisation of algebra and placement: rules that add equal operators to a graph, and the
+"""Joint optimisation of algebra and placement: rules that add equal operators to a graph, and the
 search over both.
 """

@@ -1,4 +1,4 @@
-"""This module says whether a pair of program and strategy is optimal among all equal programs.
+"""Whether a pair of program and strategy is optimal among all equal programs.
 
 The user gives a graph G, a program P that is said to compute the same (G itself, or another file) and a strategy S for
 P.  Three answers, each with a certificate:

@@ -1,4 +1,4 @@
-"""This module says what a joint plan rewrote, by which rules and where, and what each rewriting gains.
+"""What a joint plan rewrote, by which rules and where, and what each rewriting gains.
 
 rewriting   a class whose e-node is not the user's; rules are those of the steps that prove the e-node, places the
             user's operators that they rest on
@@ -114,7 +114,7 @@ def gains(plan: Plan, cost: Fraction, clock: Clock) -> Iterator[Gain]:
         undone.update({r.tensor: egraph.nodes[r.tensor][0].name for r in alike})
         gain = None
         if not clock.over():
-            planning = build(egraph.graph(egraph.closed(undone)), plan.machine, space(plan.space))
+            planning = build(egraph.graph(egraph.close_modes(undone)), plan.machine, space(plan.space))
             answer = solve(planning.problem, clock=clock, brought=simple_plans(planning))
             if answer.status is Status.OPTIMAL and answer.cost is not None:
                 gain = Fraction(answer.cost, planning.problem.scale) - cost

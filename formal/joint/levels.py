@@ -1,4 +1,4 @@
-"""This module says how much the tags of a joint problem say, and the tables that this takes.
+"""How much the tags of a joint problem say, and the tables that this takes.
 
     SMALL    how often each class is read: few choices, which are eliminated where they are very few
     MIDDLE   the modes of all readers and of the writer of what is copied: hardly more choices, a bound near the optimum
@@ -64,10 +64,10 @@ class TooLong(Exception):
 def within(until: Clock, notify: Notify | None) -> Notify:
     """`notify`, and `TooLong` when the time is over."""
 
-    def said(done: int, total: int) -> None:
+    def report_progress(done: int, total: int) -> None:
         if notify is not None:
             notify(done, total)
         if until.over():
             raise TooLong
 
-    return said
+    return report_progress

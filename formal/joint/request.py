@@ -1,4 +1,4 @@
-"""This module carries out requests for joint plans: what the command line and the Python way in ask alike."""
+"""Carries out requests for joint plans: what the command line and the Python way in ask alike."""
 
 from __future__ import annotations
 

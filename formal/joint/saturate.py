@@ -1,4 +1,4 @@
-"""This module builds the e-graph of a program: all rules at all places, in rounds, up to a number of operators.
+"""Builds the e-graph of a program: all rules at all places, in rounds, up to a number of operators.
 
 Repeated layers get the same operators: rules see an operator and what computes its operands, nothing else.
 """
@@ -16,7 +16,7 @@ from ...models.program.graph import Graph
 from ...models.program.operators import Operator
 from ...proofs.joint.derivation import Derivation
 from .rules.attention import fuse_attention
-from .rules.equal import closed, equal_operators
+from .rules.equal import congruence_closure, equal_operators
 from .rules.fuse import fuse_epilogue, relu_from_output
 from .rules.growing import Addition, Growing
 from .rules.layout import map_of_a_part, map_of_parts, read_through
@@ -74,17 +74,17 @@ def saturate(
     """
     grown = Growing(graph, pays)
     if EQUAL in rules:
-        closed(grown, most)
+        congruence_closure(grown, most)
     for _ in range(rounds):
-        before = grown.added
+        before = grown.added_operators
         for rule in rules.values():
             for op in list(grown.order):
                 if over():
                     break
                 for addition in list(rule(grown, op)):
-                    if grown.added < most and grown.add(addition) and EQUAL in rules:
-                        closed(grown, most)
-        if grown.added == before:
+                    if grown.added_operators < most and grown.add(addition) and EQUAL in rules:
+                        congruence_closure(grown, most)
+        if grown.added_operators == before:
             break
     return grown.egraph(), grown.derivation(rounds)
 
@@ -93,7 +93,7 @@ def same_order(egraph: EGraph) -> bool:
     """Whether the axes of the user's operators and tensors stand in the order that they have without the others: then
     the user's plans are plans of the e-graph, at the same cost.
     """
-    base, union = axis_orders(egraph.base), axis_orders(egraph.ordered)
+    base, union = axis_orders(egraph.base), axis_orders(egraph.user_order_graph)
     keys = [
         *(operator_key(op.name) for op in egraph.base.operators),
         *(copy_key(t.name) for t in egraph.base.tensors),

@@ -1,4 +1,4 @@
-"""This module does joint optimisation of algebra and placement: the search over an e-graph, and what it says.
+"""Joint optimisation of algebra and placement: the search over an e-graph, and what it says.
 
     user's graph    planned as it is; its plan is where everything begins, so that no answer is worse
     jointly         one selection problem over all programs (`models.joint.problem`), with tags that say as much as is
@@ -37,7 +37,7 @@ from ...proofs.plan.bundle import Plan
 from ..planning.plan import communication, versions
 from ..planning.simple import simple_plans
 from ..selection.answer import Answer
-from ..selection.fallback import certified, fallback
+from ..selection.fallback import certify, fallback
 from ..selection.model.clock import Clock, Overdue, Progress
 from ..selection.model.restrict import restrict
 from ..selection.relax_resources import relax_resources
@@ -137,7 +137,7 @@ def plan_jointly(
             within(clock.share(TABLES_SHARE), notify),
             level=first_level(egraph, structures, memory_limit) if level is None else level,
             memory_limit=memory_limit,
-            library=derivation.named,
+            library=derivation.rules_name,
             structures=structures,
         )
     except (TooLong, TooLarge):
@@ -146,7 +146,7 @@ def plan_jointly(
     known = _own(egraph, base, plain)
     kept = clock
     if memory_limit is not None and known and not search.fitting(first, known) and clock.limit_s is not None:
-        kept = clock.at_most(max(0.0, clock.left() - OWN_SHARE * clock.limit_s))
+        kept = clock.at_most(max(0.0, clock.remaining_s() - OWN_SHARE * clock.limit_s))
     found: list[tuple[JointPlanning, Answer]] = []
 
     def attempt(planning: JointPlanning, until: Clock) -> bool:
@@ -155,7 +155,7 @@ def plan_jointly(
         return answer.status in (Status.OPTIMAL, Status.INFEASIBLE) or answer.gap() <= gap or kept.over()
 
     def more(planning: JointPlanning, level: int) -> JointPlanning:
-        return larger(planning, derivation.named, level, kept.share(LARGE_SHARE), notify) or planning
+        return larger(planning, derivation.rules_name, level, kept.share(LARGE_SHARE), notify) or planning
 
     try:
         if level is not None:
@@ -183,7 +183,7 @@ def plan_jointly(
 
 def _own(egraph: EGraph, base: Planning, plain: Answer) -> list[Known]:
     """The user's program and its plan, if one was found."""
-    return [] if plain.solution is None else [(egraph.closed({}), base.choices(plain.solution))]
+    return [] if plain.solution is None else [(egraph.close_modes({}), base.choices(plain.solution))]
 
 
 def _seconds(planning: JointPlanning | Planning, answer: Answer) -> Fraction:
@@ -207,7 +207,7 @@ def _runnable(planning: JointPlanning, answer: Answer, known: Sequence[tuple[int
     if x is None:
         none = answer.solution is None
         return answer if none else replace(answer, status=Status.UNKNOWN, solution=None, cost=None, certificate=None)
-    return certified(planning.problem, x, planning.problem.cost_of(x), answer)
+    return certify(planning.problem, x, planning.problem.cost_of(x), answer)
 
 
 def _too_large(egraph: EGraph) -> bool:
@@ -344,7 +344,7 @@ class _Search:
 
     def fitting(self, planning: JointPlanning, known: Sequence[Known]) -> list[tuple[int, ...]]:
         """The solutions of a problem that stand for what is known, without those that break a row."""
-        found = [embedded(planning, *of) for of in known]
+        found = [embed_solution(planning, *of) for of in known]
         return [x for x in found if x is not None and planning.problem.is_feasible(x)]
 
     def starts(self, joint: JointPlanning, plain: Answer, base: Planning, until: Clock) -> list[Known]:
@@ -364,13 +364,13 @@ class _Search:
             if answer.solution is None:
                 return None
             known = modes, planning.choices(answer.solution)
-            x = embedded(joint, *known)
+            x = embed_solution(joint, *known)
             if x is None:
                 return None
             found.append(known)
             return joint.problem.cost_of(x)
 
-        for _ in descend(joint.egraph, cost, lambda: until.left() <= longest):
+        for _ in descend(joint.egraph, cost, lambda: until.remaining_s() <= longest):
             pass
         return found
 
@@ -413,7 +413,7 @@ class _Search:
         return Joint(planning, derivation, answer, plain, base.problem.scale, self.programs)
 
 
-def embedded(joint: JointPlanning, modes: Modes, choices: Choices) -> tuple[int, ...] | None:
+def embed_solution(joint: JointPlanning, modes: Modes, choices: Choices) -> tuple[int, ...] | None:
     """The solution of the joint problem that stands for a plan of one of its programs; None where axes stand in
     another order there.
     """

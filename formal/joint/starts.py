@@ -1,4 +1,4 @@
-"""This module finds programs to begin with: the user's, and those in which equal places are rewritten alike.
+"""Finds programs to begin with: the user's, and those in which equal places are rewritten alike.
 
     kind of a class   the functions of its e-nodes: repeated layers have the same kinds
     uniform modes     for every kind one position in its list of e-nodes, taken by all classes of the kind
@@ -25,7 +25,12 @@ def kinds(egraph: EGraph) -> dict[Kind, list[str]]:
         if len(nodes) > 1:
             found.setdefault(
                 tuple(
-                    (n.function, epilogue(n), tuple(a.tensor in egraph.nodes for a in n.inputs), t in egraph.wanted)
+                    (
+                        n.function,
+                        epilogue(n),
+                        tuple(a.tensor in egraph.nodes for a in n.inputs),
+                        t in egraph.wanted_classes,
+                    )
                     for n in nodes
                 ),
                 [],
@@ -36,7 +41,7 @@ def kinds(egraph: EGraph) -> dict[Kind, list[str]]:
 def uniform(egraph: EGraph, taken: dict[Kind, int]) -> Modes:
     """Modes in which every class of a kind takes the e-node at one position; what nobody reads is absent."""
     named = {t: egraph.nodes[t][taken.get(kind, 0)].name for kind, classes in kinds(egraph).items() for t in classes}
-    return egraph.closed(named)
+    return egraph.close_modes(named)
 
 
 def descend(

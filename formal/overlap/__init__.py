@@ -1,1 +1,1 @@
-"""This package plans with communication beside computation."""
+"""Plans with communication beside computation."""

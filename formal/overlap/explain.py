@@ -1,7 +1,7 @@
-"""What an overlapped plan decided: what its two streams do, which redistributions run while no operator does and who
+"""What an overlapped plan decided: what its two streams do, which reshardings run while no operator does and who
 waits for them, what fills its memory, and its parallelism in the field's words.
 
-    hidden    what of a redistribution runs beside operators
+    hidden    what of a resharding runs beside operators
     exposed   the rest of it
 """
 
@@ -17,17 +17,17 @@ from ...models.problem.selection_problem import Ints
 from ...models.schedules.problem import ScheduleProblem
 from ...models.text import bytes_text, seconds_text
 from ...proofs.overlap.certificate import OverlapCertificate
-from ..explain.scheme import LevelScheme, scheme
+from ..explain.parallelism import LevelParallelism, parallelism_of
 from .planned import exposed_times, most_held
 from .tasks import COMPUTE, LINKS
 
 SHOWN = 5
-"""Redistributions that are printed, the most exposed first."""
+"""Reshardings that are printed, the most exposed first."""
 
 
 @dataclass(frozen=True)
 class Exposed:
-    """A redistribution: its time, and how much of it runs while no operator does, in units of the problem; the operator
+    """A resharding: its time, and how much of it runs while no operator does, in units of the problem; the operator
     that begins when it has ended, which waited for it.
     """
 
@@ -38,7 +38,7 @@ class Exposed:
 
 
 def exposures(problem: ScheduleProblem, starts: Ints, quantum: int) -> list[Exposed]:
-    """Every redistribution of a schedule, the most exposed first."""
+    """Every resharding of a schedule, the most exposed first."""
     tasks, exposed = problem.tasks, exposed_times(problem, starts).tolist()
     computing = sorted((int(starts[k]), k) for k, t in enumerate(tasks) if t.streams == (COMPUTE,))
     out = []
@@ -52,7 +52,7 @@ def exposures(problem: ScheduleProblem, starts: Ints, quantum: int) -> list[Expo
 
 @dataclass(frozen=True)
 class OverlapReport:
-    """`sums`: of operators and of redistributions, in units of the problem, `scale` of them a second; `peak`: bytes of
+    """`sums`: of operators and of reshardings, in units of the problem, `scale` of them a second; `peak`: bytes of
     the fullest device, None without a limit; nothing of all this where nothing fits.
     """
 
@@ -61,7 +61,7 @@ class OverlapReport:
     sums: tuple[int, int]
     rows: tuple[Exposed, ...]
     peak: int | None
-    levels: tuple[LevelScheme, ...]
+    levels: tuple[LevelParallelism, ...]
 
     def to_json(self) -> dict[str, object]:
         """Plain data, times in seconds."""
@@ -93,7 +93,7 @@ def explain_overlap(c: OverlapCertificate, scale: int) -> OverlapReport:
         (sums[0], sums[1]),
         tuple(exposures(subject, c.schedule.starts, c.quantum)),
         most_held(subject, c.schedule.starts),
-        scheme(planning, list(x), {op.name for op in c.graph.operators}),
+        parallelism_of(planning, list(x), {op.name for op in c.graph.operators}),
     )
 
 
@@ -116,12 +116,12 @@ def render_overlap(report: OverlapReport) -> list[str]:
 
 
 def stream_lines(sums: tuple[int, int], rows: tuple[Exposed, ...], scale: int) -> list[str]:
-    """What both streams take, and the redistributions that are exposed most."""
+    """What both streams take, and the reshardings that are exposed most."""
     shown, hidden = sum(e.exposed for e in rows), sum(e.time - e.exposed for e in rows)
     apart = f"{seconds_text(hidden, scale)} are hidden and {seconds_text(shown, scale)} exposed"
     operators, moved = (seconds_text(t, scale) for t in sums)
     return [
-        f"operators {operators}; redistributions {moved}, of which {apart}",
+        f"operators {operators}; reshardings {moved}, of which {apart}",
         *(
             f"  exposed {seconds_text(e.exposed, scale)} of {seconds_text(e.time, scale)}: {e.name}"
             + (f"; {e.waiting} waits" if e.waiting else "; nothing is left to run")

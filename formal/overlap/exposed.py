@@ -1,9 +1,9 @@
-"""This module finds placements whose redistributions hide better: the same problem again, where a redistribution costs
+"""Finds placements whose reshardings hide better: the same problem again, where a resharding costs
 what it exposes.
 
-    min  WHOLE * all operators + sum over edges e of  factor[e] * redistribution of e,    1 <= factor[e] <= WHOLE
+    min  WHOLE * all operators + sum over edges e of  factor[e] * resharding of e,    1 <= factor[e] <= WHOLE
 
-All factors begin alike; after every solution those of its redistributions go half way to the share of WHOLE that its
+All factors begin alike; after every solution those of its reshardings go half way to the share of WHOLE that its
 schedule leaves exposed.  This proves nothing, and finds what no weighted sum of totals does: a solution that moves much
 beside operators and little on the way.  With a memory limit, solutions obey the rows of the program's order.
 """
@@ -19,19 +19,19 @@ import numpy as np
 from ...models.cost.selection import Planning
 from ...models.problem.selection_problem import FORBIDDEN, Edge, Ints, ProblemError, SelectionProblem, Vertex
 from ..selection.model.clock import Clock
-from .planned import Planned, fitted, solved
+from .planned import Planned, schedule_if_fits, solve_weighted
 from .tasks import times_of
 
 WHOLE = 8
 STARTS = (1, 2, 4)
-"""Factors to begin with: how little of a redistribution is exposed is not known beforehand."""
+"""Factors to begin with: how little of a resharding is exposed is not known beforehand."""
 
 STEPS = 8
 SOLVE_SHARE, SCHEDULE_SHARE = 0.3, 0.02
 """Of the time that is left: for one solution at most, for one schedule."""
 
 
-def priced(planning: Planning, factors: Ints) -> SelectionProblem:
+def weighted_problem(planning: Planning, factors: Ints) -> SelectionProblem:
     """The problem with `factors`, shape (edges,); with the rows of the program's order if there is a limit."""
     problem = planning.problem
     operators = set(planning.operators.values())
@@ -63,11 +63,15 @@ def less_exposed(planning: Planning, clock: Clock, gap: Fraction) -> Iterator[Pl
             if clock.over():
                 return
             try:
-                part = priced(planning, np.clip(np.rint(share * WHOLE), 1, WHOLE).astype(np.int64))
+                part = weighted_problem(planning, np.clip(np.rint(share * WHOLE), 1, WHOLE).astype(np.int64))
             except ProblemError:  # numbers too large
                 return
-            x = solved(part, clock.at_most(clock.left() * SOLVE_SHARE), gap, planning, known).solution
-            made = None if x is None else fitted(planning, x, clock.at_most(min(60.0, clock.left() * SCHEDULE_SHARE)))
+            x = solve_weighted(part, clock.at_most(clock.remaining_s() * SOLVE_SHARE), gap, planning, known).solution
+            made = (
+                None
+                if x is None
+                else schedule_if_fits(planning, x, clock.at_most(min(60.0, clock.remaining_s() * SCHEDULE_SHARE)))
+            )
             if x is None or made is None:
                 break
             if x not in known:
@@ -75,5 +79,5 @@ def less_exposed(planning: Planning, clock: Clock, gap: Fraction) -> Iterator[Pl
                 yield made
             times = np.array(times_of(planning, x)[1], dtype=np.int64)
             moved = np.flatnonzero(times)
-            exposed = made.exposed()[len(planning.graph.operators) :] * made.quantum / times[moved]
+            exposed = made.exposed_communication()[len(planning.graph.operators) :] * made.quantum / times[moved]
             share[moved] = (share[moved] + np.minimum(exposed, 1.0)) / 2

@@ -1,10 +1,10 @@
-"""This module computes memory of an overlapped plan: what is held from the start of one task to the end of others, and
+"""Computes memory of an overlapped plan: what is held from the start of one task to the end of others, and
 rows for its bound.
 
     copy of a value       from what fills it to the last that reads it (to the end if it is wanted)
     copy of a parameter   always; an input's from the beginning to the last that reads it
     value as written      from its writer to what moves it on, or to its reader where nothing moves
-    operand               in a buffer of its own from the start of its redistribution, or of the operator where that
+    operand               in a buffer of its own from the start of its resharding, or of the operator where that
                           takes no time, to the end of the operator
 
 Whatever the order, while an operator runs its operands, its output as written and all parameters are there: rows that
@@ -140,7 +140,7 @@ def _whole(op: Operator, position: int, shape: tuple[int, ...]) -> bool:
 
 
 def program_order(tasks: tuple[Task, ...], precedences: tuple[Precedence, ...], operators: int) -> Ints:
-    """Tasks one after another in the graph's order, a redistribution as late as it may: just before the operator that
+    """Tasks one after another in the graph's order, a resharding as late as it may: just before the operator that
     waits for it, or behind its writer.
     """
     n = len(tasks)

@@ -1,4 +1,4 @@
-"""This module holds a solution with its schedule, and the search for solutions of weighted problems."""
+"""A solution with its schedule, and the search for solutions of weighted problems."""
 
 from __future__ import annotations
 
@@ -43,8 +43,8 @@ class Planned:
         """Most bytes that a device holds at a moment; None without a limit."""
         return most_held(self.problem, self.found.starts)
 
-    def exposed(self) -> Ints:
-        """Per task, in units of the schedule: the time of a redistribution while no operator runs; 0 for operators."""
+    def exposed_communication(self) -> Ints:
+        """Per task, in units of the schedule: the time of a resharding while no operator runs; 0 for operators."""
         return exposed_times(self.problem, self.found.starts)
 
 
@@ -64,7 +64,7 @@ def most_held(problem: ScheduleProblem, starts: Ints) -> int | None:
 
 
 def exposed_times(problem: ScheduleProblem, starts: Ints) -> Ints:
-    """Per task, in units of the schedule: the time of a redistribution while no operator runs; 0 for operators."""
+    """Per task, in units of the schedule: the time of a resharding while no operator runs; 0 for operators."""
     ends = starts + np.array([t.time for t in problem.tasks], dtype=np.int64)
     computing = np.array([t.streams == (COMPUTE,) for t in problem.tasks], dtype=bool)
     order = np.lexsort((ends[computing], starts[computing]))
@@ -80,7 +80,7 @@ def exposed_times(problem: ScheduleProblem, starts: Ints) -> Ints:
     return np.where(computing, 0, ends - starts - busy(ends) + busy(starts))
 
 
-def solved(
+def solve_weighted(
     part: SelectionProblem, clock: Clock, gap: Fraction, planning: Planning, known: list[tuple[int, ...]]
 ) -> Answer:
     """The least weighted sum; memory rows are left out first."""
@@ -89,7 +89,7 @@ def solved(
     return solve(part, clock=clock.at_most(None), gap=gap, brought=simple_plans(planning), known=known)
 
 
-def scheduled(planning: Planning, x: tuple[int, ...], clock: Clock) -> Planned:
+def schedule_solution(planning: Planning, x: tuple[int, ...], clock: Clock) -> Planned:
     """A solution with the best schedule that is found.  `InputError` if program order exceeds the memory limit."""
     operators, edges = times_of(planning, x)
     quantum = quantum_of(operators, edges)
@@ -99,9 +99,9 @@ def scheduled(planning: Planning, x: tuple[int, ...], clock: Clock) -> Planned:
     return Planned(x, tasks, quantum, overlap(tasks, clock, order=order).found, (sum(operators), sum(edges)))
 
 
-def fitted(planning: Planning, x: tuple[int, ...], clock: Clock) -> Planned | None:
-    """`scheduled`, or None."""
+def schedule_if_fits(planning: Planning, x: tuple[int, ...], clock: Clock) -> Planned | None:
+    """`schedule_solution`, or None."""
     try:
-        return scheduled(planning, x, clock)
+        return schedule_solution(planning, x, clock)
     except InputError:
         return None

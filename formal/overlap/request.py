@@ -9,7 +9,7 @@ from ..planning.plan import Planned, default_space
 from ..planning.request import PlanRequest, asked_space, program_of
 from ..planning.tables import tables_in_time
 from ..planning.time_limit import TimeLimit, plan_check_seconds
-from .search import Overlapped, Unfit, overlapped
+from .search import NothingFits, Overlapped, search_overlap
 
 CHECK_SHARE = 0.3
 """Of a limit of work, left out: the check comes on top.  Of a limit of time what the check takes is held back."""
@@ -21,7 +21,7 @@ def carry_out_overlapped(
     notify: Notify | None = None,
     tell: Callable[[str], None] | None = None,
     alone: Planned | None = None,
-) -> tuple[Planning, Overlapped | Unfit | None]:
+) -> tuple[Planning, Overlapped | NothingFits | None]:
     """(the problem, an overlapped plan of it, or the proof that none fits, or None: neither was found in time).
     `alone`: a plan of placements alone of the same request, whose tables and answer are a beginning.
     """
@@ -34,4 +34,4 @@ def carry_out_overlapped(
     limit.hold_back(plan_check_seconds(planning, limit), planning.problem)
     with limit.phase("search"):
         within = limit.clock.share(1 - CHECK_SHARE if limit.clock.counts else 1)
-        return planning, overlapped(planning, within, request.gap, tell, None if alone is None else alone.answer)
+        return planning, search_overlap(planning, within, request.gap, tell, None if alone is None else alone.answer)

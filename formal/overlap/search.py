@@ -1,10 +1,10 @@
-"""This module searches over placements for a step whose communication runs beside its computation.
+"""Searches over placements for a step whose communication runs beside its computation.
 
-Numbers that no schedule is below, of every placement: C, all operators; M, all redistributions; and for a chain of
-operators P, these with the redistributions between them and all operators that come behind its end.  For weights of
+Numbers that no schedule is below, of every placement: C, all operators; M, all reshardings; and for a chain of
+operators P, these with the reshardings between them and all operators that come behind its end.  For weights of
 them the least weighted sum is found and proved.  The next weights are those whose bound would be best if the solutions
 that are known were all there are (Kelley's method); every solution that comes up is scheduled and gives the chain that
-says most about it.  Then placements are looked for whose redistributions hide better (`exposed`); the shortest schedule
+says most about it.  Then placements are looked for whose reshardings hide better (`exposed`); the shortest schedule
 is the plan.
 """
 
@@ -34,7 +34,7 @@ from ..selection.model.clock import Clock, Overdue
 from ..selection.relax_resources import may_fit
 from .exposed import less_exposed
 from .memory import MOST_OPERATORS, kept_past, rows_of_every_order
-from .planned import Planned, fitted, solved
+from .planned import Planned, schedule_if_fits, solve_weighted
 from .tasks import times_of
 
 WHOLE = 8
@@ -93,7 +93,7 @@ class Overlapped:
 
 
 @dataclass(frozen=True, eq=False)
-class Unfit:
+class NothingFits:
     """No placement fits the limit in any order; `least` proves it of `rows`, the problem with the rows of every
     order.
     """
@@ -188,7 +188,9 @@ def links_of(graph: Graph, names: list[int], between: dict[tuple[int, int], tupl
     return frozenset(found)
 
 
-def weighted(planning: Planning, chains: Sequence[Chain], weights: Weights, rows: Rows = "") -> SelectionProblem:
+def weighted_problem(
+    planning: Planning, chains: Sequence[Chain], weights: Weights, rows: Rows = ""
+) -> SelectionProblem:
     """The problem of the weighted sum of C, M and every P.  `rows`: of memory, those of the program's order, or those
     that no order escapes.
     """
@@ -232,7 +234,7 @@ def every_order(planning: Planning) -> SelectionProblem:
     return replace(planning.problem, usages=(*rows_of_every_order(planning), *kept_past(planning))).check()
 
 
-def unfit(planning: Planning, clock: Clock, thoroughly: bool) -> Unfit | None:
+def unfit(planning: Planning, clock: Clock, thoroughly: bool) -> NothingFits | None:
     """The proof that nothing fits the limit in any order, if it is found.  `thoroughly`: also where the smallest
     choices of every row alone would fit.
     """
@@ -241,21 +243,21 @@ def unfit(planning: Planning, clock: Clock, thoroughly: bool) -> Unfit | None:
     rows = every_order(planning)
     if not thoroughly and may_fit(rows):
         return None
-    answer = solved(rows, clock, Fraction(0), planning, [])
+    answer = solve_weighted(rows, clock, Fraction(0), planning, [])
     if answer.status is not Status.INFEASIBLE or answer.certificate is None:
         return None
-    return Unfit(planning, rows, answer.certificate)
+    return NothingFits(planning, rows, answer.certificate)
 
 
-def overlapped(
+def search_overlap(
     planning: Planning,
     clock: Clock,
     gap: Fraction,
     tell: Callable[[str], None] | None = None,
     alone: Answer | None = None,
-) -> Overlapped | Unfit | None:
+) -> Overlapped | NothingFits | None:
     """The best plan within the time, or the proof that nothing fits; None if neither was found.  `alone`: what is known
-    of the same problem with operators and redistributions one after another: its schedule is the first.
+    of the same problem with operators and reshardings one after another: its schedule is the first.
     """
     if alone is None and (nothing := unfit(planning, clock, thoroughly=False)) is not None:
         return nothing
@@ -310,7 +312,7 @@ class _Found:
             tried |= self.take([alone.solution], tried, clock)
             peak, limit = None if self.best is None else self.best.peak, self.planning.problem.limit
             self.binding = peak is not None and limit is not None and peak > BINDING * limit
-            if not self.limited and self.proves(alone, (1, 1), weighted(self.planning, (), (1, 1))):
+            if not self.limited and self.proves(alone, (1, 1), weighted_problem(self.planning, (), (1, 1))):
                 tried.add(self.widened((1, 1)))
                 weights = self.following(tried)
         for _ in range(ROUNDS):
@@ -348,15 +350,15 @@ class _Found:
             kinds = ("program", "every")
         while kinds and not clock.over():
             rows, *rest = kinds
-            part = weighted(self.planning, self.chains, weights, rows)
-            answer = solved(part, clock.share(SOLVE_SHARE), self.gap / 4, self.planning, self.known)
+            part = weighted_problem(self.planning, self.chains, weights, rows)
+            answer = solve_weighted(part, clock.share(SOLVE_SHARE), self.gap / 4, self.planning, self.known)
             kinds = tuple(rest)
             if rows != "program":
                 self.proves(answer, weights, part)
             if answer.solution is None:
                 continue
             found.append(answer.solution)
-            fits = not self.limited or fitted(self.planning, answer.solution, Clock(0.0)) is not None
+            fits = not self.limited or schedule_if_fits(self.planning, answer.solution, Clock(0.0)) is not None
             if rows == "every" and fits:
                 break
             if rows == "" and not fits:
@@ -382,8 +384,8 @@ class _Found:
             if x in self.known:
                 continue
             self.known.append(x)
-            seconds = max(min(1.0, clock.left()), min(60.0, clock.left() * SCHEDULE_SHARE))
-            self.offer(fitted(self.planning, x, clock.at_most(seconds)))
+            seconds = max(min(1.0, clock.remaining_s()), min(60.0, clock.remaining_s() * SCHEDULE_SHARE))
+            self.offer(schedule_if_fits(self.planning, x, clock.at_most(seconds)))
             chain = chain_of(self.planning, x)
             if len(self.chains) < MOST_CHAINS and chain.operators and chain not in self.chains:
                 self.chains.append(chain)
@@ -392,7 +394,7 @@ class _Found:
         return {self.widened(w) for w in tried}
 
     def hide(self, clock: Clock) -> None:
-        """Plans whose redistributions hide better, beside those that are known."""
+        """Plans whose reshardings hide better, beside those that are known."""
         if self.best is None:
             return
         free = less_exposed(self.planning, clock, self.gap / 4)
@@ -411,14 +413,14 @@ def _within(planning: Planning, x: tuple[int, ...], clock: Clock, gap: Fraction)
     if clock.over():
         return
     counted = build(planning.graph, planning.machine, planning.space, NO_LIMIT)
-    held = fitted(counted, x, Clock(0.0))
+    held = schedule_if_fits(counted, x, Clock(0.0))
     peak = None if held is None else held.peak
     if not peak:
         return
     for share in LIMITS:
         part = replace(counted, problem=replace(counted.problem, limit=int(peak * share)))
         for found in less_exposed(part, clock, gap):
-            made = fitted(planning, found.x, clock.at_most(min(60.0, clock.left() * SCHEDULE_SHARE)))
+            made = schedule_if_fits(planning, found.x, clock.at_most(min(60.0, clock.remaining_s() * SCHEDULE_SHARE)))
             if made is not None:
                 yield made
 

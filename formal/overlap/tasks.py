@@ -1,10 +1,10 @@
-"""This module holds the tasks of a plan: operators on one stream, redistributions on another, and what waits for what.
+"""The tasks of a plan: operators on one stream, reshardings on another, and what waits for what.
 
-    operator          after the redistributions of its operands (those that take no time: after what writes them)
-    redistribution    after the operator that writes the tensor, or what filled its copy
+    operator          after the reshardings of its operands (those that take no time: after what writes them)
+    resharding    after the operator that writes the tensor, or what filled its copy
     next value        its writer runs after every other operator that reads the parameter, whose storage it takes
 
-Tasks are the operators in the graph's order, then the redistributions that take time, in their order.  With a memory
+Tasks are the operators in the graph's order, then the reshardings that take time, in their order.  With a memory
 limit the problem says what is held (`memory`).
 """
 

@@ -1,1 +1,1 @@
-"""This package plans training steps on pipelines: cuts, views, placements and micro-batches together."""
+"""Plans training steps on pipelines: cuts, views, placements and micro-batches together."""

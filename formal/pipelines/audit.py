@@ -1,4 +1,4 @@
-"""This module says whether a published pipelined configuration is the best that there is.
+"""Whether a published pipelined configuration is the best that there is.
 
 optimal    its best completion takes no longer than what no plan of the enumerated pairs goes below
 refuted    a plan that takes less than any completion of it: t(plan) < bound(configuration), and certificates say the
@@ -26,10 +26,10 @@ from ..planning.time_limit import TimeLimit
 from ..selection.model.clock import Clock
 from ..selection.solve import solve
 from .bounded import NO_STEP
-from .given import Configured, configured, micro_batches
+from .given import Configured, complete_configuration, micro_batches
 from .job import Job
 from .request import AUTO, PipelineRequest, pairs_of, triple_of
-from .search import Searched, Tell, planned
+from .search import SearchOutcome, Tell, search_pairs
 
 GIVEN_SHARE, SEARCH_SHARE = 0.3, 0.65
 """Of the time limit: for the configuration, for the search; the rest is the checker's."""
@@ -45,13 +45,13 @@ class PipelineAudit:
     """
 
     given: Configured
-    found: Searched
+    found: SearchOutcome
     outcome: Outcome
     gap: Fraction
     nothing: tuple[tuple[SelectionCertificate, SelectionProblem], ...] = ()
 
     @property
-    def plan(self) -> Searched:
+    def plan(self) -> SearchOutcome:
         """What is written: the better plan where there is one, else the configuration, with the bound of all."""
         best, own = self.found.best, self.given.best
         if own is None or (best is not None and best.step < own.step):
@@ -59,7 +59,7 @@ class PipelineAudit:
         return self.configuration
 
     @property
-    def configuration(self) -> Searched:
+    def configuration(self) -> SearchOutcome:
         """The configuration as a plan, with the bound of all pairs."""
         own = self.given.best
         bound = self.found.lower_bound if own is None else min(self.found.lower_bound, own.step)
@@ -95,15 +95,15 @@ def audit_pipeline(request: PipelineRequest, flags: Flags, limit: TimeLimit, tel
     micro = micro_batches(flags, request.machine.devices, batch, said)
     pairs = sorted({*pairs, (flags.pp, micro)})
     with limit.phase("search"):
-        given = configured(job, flags, micro, limit.clock.share(GIVEN_SHARE))
-        found = planned(job, pairs, limit.clock.share(SEARCH_SHARE / (1 - GIVEN_SHARE)), request.gap, tell)
+        given = complete_configuration(job, flags, micro, limit.clock.share(GIVEN_SHARE))
+        found = search_pairs(job, pairs, limit.clock.share(SEARCH_SHARE / (1 - GIVEN_SHARE)), request.gap, tell)
         nothing = _nothing(given, found, limit.clock)
     outcome = Outcome.INFEASIBLE if nothing else _decided(given, found, request.gap)
     return PipelineAudit(given, found, outcome, request.gap, nothing)
 
 
 def _nothing(
-    given: Configured, found: Searched, clock: Clock
+    given: Configured, found: SearchOutcome, clock: Clock
 ) -> tuple[tuple[SelectionCertificate, SelectionProblem], ...]:
     """Certificates that nothing fits, one per number of micro-batches; none where one is missing."""
     if given.best is not None or found.best is not None or any(c.stages > 1 for c in found.cases):
@@ -118,7 +118,7 @@ def _nothing(
     return tuple(out)
 
 
-def _decided(given: Configured, found: Searched, gap: Fraction) -> Outcome:
+def _decided(given: Configured, found: SearchOutcome, gap: Fraction) -> Outcome:
     own, best = given.best, found.best
     if own is not None and own.step <= found.lower_bound:
         return Outcome.OPTIMAL

@@ -1,7 +1,7 @@
-"""This module bounds one number of stages and micro-batches from below: leaves of runs of units, and what they say of
+"""Bounds one number of stages and micro-batches from below: leaves of runs of units, and what they say of
 all cuts.
 
-Leaves are runs of one unit, then of two, of four ..; equal ones are solved once.  Where redistributions run beside
+Leaves are runs of one unit, then of two, of four ..; equal ones are solved once.  Where reshardings run beside
 operators, they count weighted channels (`models.pipelines.channels`).
 """
 
@@ -15,22 +15,22 @@ from time import process_time
 
 from ...models.cost.selection import Planning, build
 from ...models.machine.machine import Machine
-from ...models.pipelines.bound import IMPOSSIBLE, Bounds, Triangle, least, reached
+from ...models.pipelines.bound import IMPOSSIBLE, Bounds, Triangle, all_cuts_reach, least
 from ...models.pipelines.channels import Channels
 from ...models.pipelines.cuts import Hops, Passes, least_cut
 from ...models.pipelines.exchange import Exchange
 from ...models.pipelines.forbidden import without
 from ...models.pipelines.nodes import loose, nodes
 from ...models.pipelines.pieces import Pieces
-from ...models.pipelines.views import send_between, send_time, view
+from ...models.pipelines.views import equal_submesh, send_between, send_time
 from ...models.pipelines.work import PER_SECOND, unit_work
 from ...proofs.pipelines.certificate import Leaf
 from ..planning.time_limit import TooSlow, problem_check_s
 from ..selection.model.clock import Clock
 from .channels import weights
 from .job import Job
-from .known import Group, Placed, triangles, weighed, worked
-from .leaf import solved
+from .known import Group, Placed, triangles, weighted_group, work_group
+from .leaf import solve_leaf
 
 WEIGHTS_SHARE = 0.1
 """Of the time that is left, to find weights of channels of one case."""
@@ -73,7 +73,7 @@ class Bounded:
     _joined: Pieces | None = None
 
     def __post_init__(self) -> None:
-        machine = view(self.job.machine, self.stages)
+        machine = equal_submesh(self.job.machine, self.stages)
         assert machine is not None
         self.machine = machine
         self.graph = self.job.micro_batch(self.micro)
@@ -104,7 +104,7 @@ class Bounded:
         return self._pieces
 
     @property
-    def joined(self) -> Pieces:
+    def node_pieces(self) -> Pieces:
         """The problem in which every node of the view is one device; only where there are `nodes`."""
         if self._joined is None:
             assert self.nodes is not None
@@ -121,7 +121,7 @@ class Bounded:
 
     def in_time(self, done: int, total: int) -> None:
         """Hears of tables that are built; `TooSlow` when their time is over."""
-        if self.guard is not None and self.guard.left() <= 0:
+        if self.guard is not None and self.guard.remaining_s() <= 0:
             raise TooSlow(f"tables of {self.job.where.name!r} do not fit into the time limit: raise it, or cut --space")
 
     def forget(self) -> None:
@@ -135,15 +135,15 @@ class Bounded:
 
     def bounds(self) -> Bounds:
         """What every run of units takes at least, as far as it is known."""
-        return self.learned()[1]
+        return self.run_bounds()[1]
 
     def passes_known(self, both: Bounds) -> Passes:
         """What is known of runs of units, forward and backward apart."""
-        return Passes(*self.learned()[0], both.one, both.updated, both.step)
+        return Passes(*self.run_bounds()[0], both.one, both.updated, both.step)
 
-    def learned(self) -> tuple[tuple[Triangle, Triangle], Bounds]:
+    def run_bounds(self) -> tuple[tuple[Triangle, Triangle], Bounds]:
         """What runs of units take at least: forward and backward apart, and all else."""
-        groups: dict[Channels | None, Group] = {None: worked(self.forward, self.backward, self.work, self.micro)}
+        groups: dict[Channels | None, Group] = {None: work_group(self.forward, self.backward, self.work, self.micro)}
         runs = [((i, j), leaf) for (i, j, _, _), leaf in self.leaves.items()]
         runs += [((i, j), leaf) for (i, j, _), leaf in self.passes.items()]
         for (i, j), leaf in runs:
@@ -151,7 +151,7 @@ class Bounded:
         for leaf, i, j in self.weighed.values():
             assert leaf.channels is not None
             if leaf.channels not in groups:
-                groups[leaf.channels] = weighed(leaf.channels, self.forward, self.backward, self.micro)
+                groups[leaf.channels] = weighted_group(leaf.channels, self.forward, self.backward, self.micro)
             groups[leaf.channels].learn(leaf, i, j)
         n = self.job.division.units
         forward, backward, *found = triangles(n, groups.values())
@@ -206,7 +206,7 @@ class Bounded:
         there = [0, *(floor(PER_SECOND * self.one_way(pair[0], False)) for pair in self.job.division.cuts)]
 
         def holds(value: int) -> bool:
-            return reached(known, self.forward, self.micro, sends, there, self.stages, value)
+            return all_cuts_reach(known, self.forward, self.micro, sends, there, self.stages, value)
 
         low, high = max(self.bound, value), most
         step = max(1, low >> 8)
@@ -236,7 +236,7 @@ class Bounded:
         self.size = size
 
     def _prove(self, size: int, clock: Clock, most: int, joined: bool) -> None:
-        whole, n = self.joined if joined else self.pieces, self.job.division.units
+        whole, n = self.node_pieces if joined else self.pieces, self.job.division.units
         for pieces, (times, once, phase) in product(self.weighing(whole, clock), self._kinds()):
             alike: dict[object, list[int]] = {}
             for i in range(n - size + 1):
@@ -258,7 +258,7 @@ class Bounded:
         self, pieces: Pieces, run: tuple[int, int], times: int, once: bool, phase: str, clock: Clock
     ) -> Leaf | None:
         """See `leaf.solved`."""
-        return solved(pieces, (self.stages, self.micro), run, times, once, phase, clock)
+        return solve_leaf(pieces, (self.stages, self.micro), run, times, once, phase, clock)
 
     def _learn(self, leaf: Leaf, first: int, end: int) -> None:
         """A leaf of these units, unless one is known that says as much."""

@@ -1,4 +1,4 @@
-"""This module holds one number of stages and micro-batches: its lower bound, and plans for it.
+"""One number of stages and micro-batches: its lower bound, and plans for it.
 
 Leaves are runs of one unit, then of two, of four ..; equal ones are solved once.  A plan cuts where the bound is least,
 gives every stage the placements that are best between even layouts at its cuts, and runs 1F1B.
@@ -14,7 +14,7 @@ from math import ceil
 
 from ...models.pipelines.channels import Channels
 from ...models.pipelines.pieces import Part, Pieces
-from ...models.pipelines.views import view
+from ...models.pipelines.views import equal_submesh
 from ...models.pipelines.work import PER_SECOND
 from ...models.problem.selection_problem import SelectionProblem
 from ...models.text import Inapplicable, InputError
@@ -28,7 +28,7 @@ from .layouts import even_choices
 from .leaf import LEAF_GAP
 from .menus import Menus
 from .mixed import mixture
-from .phases import AHEAD, StagePlan, timed
+from .phases import AHEAD, StagePlan, stage_with_times
 
 MOST_WHOLE = 400
 """Vertices of a stage up to which its placements are found at once; beyond, unit by unit (`menus`)."""
@@ -72,7 +72,7 @@ class Case(Bounded):
         """Stages that begin at these units, cuts split along dimensions in this order; None where one is not found.
         `channels`: what placements are cheap by; None: the sum of all.
 
-        Memory is for `fitted`.
+        Memory is for `fit_memory`.
         """
         pieces = self.pieces if channels is None else self.pieces.weighing(channels)
         layouts = even_choices(self.pieces.planning, self.job.division.cuts, order)
@@ -99,7 +99,7 @@ class Case(Bounded):
                 return None
             choices = dict(zip(part.vertices, x, strict=True))
             settled |= {v: choices[v] for v in common & choices.keys()}  # by the first stage that has it
-            out.append(self.timed(i, j, choices))
+            out.append(self.time_stage(i, j, choices))
         return out
 
     @property
@@ -109,21 +109,21 @@ class Case(Bounded):
         found = self.exchange(tuple(range(1, units + 1)) if self.parts > 1 else (units,))
         return frozenset(self.pieces.planning.copies[t] for t in found.layouts(self.graph))
 
-    def mixed(self, starts: tuple[int, ...], clock: Clock, order: tuple[int, ...]) -> list[list[StagePlan]]:
-        """Stages of placements of units that are mixed so that more is hidden (`mixed`), with all updates counted, and
-        with those of the first stage alone, which come last; none where phases do not overlap, or a unit has no
-        placement.
+    def mix_placements(self, starts: tuple[int, ...], clock: Clock, order: tuple[int, ...]) -> list[list[StagePlan]]:
+        """Stages of placements of units that are mixed so that more is hidden (`mix_placements`), with all updates
+        counted, and with those of the first stage alone, which come last; none where phases do not overlap, or a unit
+        has no placement.
         """
         layouts = even_choices(self.pieces.planning, self.job.division.cuts, order) if self.job.overlap else None
         if layouts is None:
             return []
         limit, times = clock.share(MENU_SHARE), self.micro + self.stages - 1
 
-        def placed(problem: SelectionProblem, known: list[tuple[int, ...]]) -> tuple[int, ...] | None:
+        def solve_placements(problem: SelectionProblem, known: list[tuple[int, ...]]) -> tuple[int, ...] | None:
             return solve(problem, clock=limit.at_most(MENU_SECONDS), gap=LEAF_GAP, known=known).solution
 
         def menus(pieces: Pieces) -> Menus:
-            return Menus(pieces, layouts, times, min(self.stages, self.micro), self.micro > 1, placed)
+            return Menus(pieces, layouts, times, min(self.stages, self.micro), self.micro > 1, solve_placements)
 
         found = mixture(self.pieces, menus, self.tried, self.micro)
         if found is None:
@@ -132,7 +132,7 @@ class Case(Bounded):
         runs = _runs(starts, self.job.division.units)
 
         def stage(i: int, j: int, update: float) -> StagePlan:
-            made = [self.timed(i, j, x) for x in options.ways(i, j, update)]
+            made = [self.time_stage(i, j, x) for x in options.ways(i, j, update)]
             return min(
                 made, key=lambda s: self.micro * (s.seconds.forward + s.seconds.backward) + update * s.seconds.update
             )
@@ -141,18 +141,20 @@ class Case(Bounded):
             [stage(i, j, late if i else 1.0) for i, j in runs] for late in ((1.0, LATE) if len(runs) > 1 else (1.0,))
         ]
 
-    def timed(
+    def time_stage(
         self, first: int, end: int, choices: dict[int, int], ahead: int | None = None, clock: Clock | None = None
     ) -> StagePlan:
         """A stage with its times; where phases overlap, in orders that are found (`phases`)."""
         if not self.job.overlap:
             return StagePlan(first, end, choices, self.pieces.seconds(first, end, choices))
-        return timed(self.pieces, (first, end), choices, self.job.memory is not None, self.job.orders, ahead, clock)
+        return stage_with_times(
+            self.pieces, (first, end), choices, self.job.memory is not None, self.job.orders, ahead, clock
+        )
 
     def within(self, first: int, end: int, choices: dict[int, int], kept: int, limit: int) -> StagePlan | None:
-        """A stage whose redistributions run as far ahead as fits, or one after another; None if that does not fit."""
+        """A stage whose reshardings run as far ahead as fits, or one after another; None if that does not fit."""
         for ahead in AHEAD if self.job.overlap else ():
-            stage = self.timed(first, end, choices, ahead)
+            stage = self.time_stage(first, end, choices, ahead)
             if self.peak(stage, kept) <= limit:
                 return stage
         stage = StagePlan(first, end, choices, self.pieces.seconds(first, end, choices))
@@ -163,19 +165,19 @@ class Case(Bounded):
     ) -> list[StagePlan] | None:
         """Stages of options of their units, the fastest ones."""
 
-        def placed(problem: SelectionProblem, known: list[tuple[int, ...]]) -> tuple[int, ...] | None:
+        def solve_placements(problem: SelectionProblem, known: list[tuple[int, ...]]) -> tuple[int, ...] | None:
             return solve(problem, clock=clock.at_most(MENU_SECONDS), gap=LEAF_GAP, known=known).solution
 
         times = self.micro + self.stages - 1
-        menus = Menus(pieces, layouts, times, min(self.stages, self.micro), self.micro > 1, placed)
+        menus = Menus(pieces, layouts, times, min(self.stages, self.micro), self.micro > 1, solve_placements)
         if not menus.prepare():
             return None
         self._menus = menus
         out = []
         for i, j in _runs(starts, self.job.division.units):
-            choices = menus.chosen(i, j, 1, None)
+            choices = menus.choose_within(i, j, 1, None)
             assert choices is not None  # nothing limits them
-            out.append(self.timed(i, j, choices))
+            out.append(self.time_stage(i, j, choices))
         return out
 
     def slack(self, stages: Sequence[StagePlan]) -> Fraction:
@@ -201,7 +203,7 @@ class Case(Bounded):
         t = self.graph.tensor(tensor)
         return -(-t.elements // self.machine.devices) * t.element_bytes
 
-    def fitted(
+    def fit_memory(
         self, stages: list[StagePlan], kept: Sequence[int], waiting: Sequence[int], clock: Clock
     ) -> list[StagePlan] | None:
         """The stages within the memory, with other placements where that is needed; None if one does not fit.
@@ -233,7 +235,7 @@ class Case(Bounded):
         fixed = {t: stage.choices[self.pieces.planning.copies[t]] for t in self.pieces.crossing(i, j)}
         common = {v: stage.choices[v] for v in self.common_copies & stage.choices.keys()}
         part = self.pieces.stage(i, j, self.micro + self.stages - 1, 1, fixed, settled=common)
-        limited = self.pieces.limited(part, self.pieces.usages(i, j, kept, self.micro > 1), limit)
+        limited = self.pieces.with_memory_rows(part, self.pieces.usages(i, j, kept, self.micro > 1), limit)
         answer = relax_resources(limited.problem, clock=clock.share(FIT_SHARE), gap=LEAF_GAP)
         return None if answer.solution is None else dict(zip(part.vertices, answer.solution, strict=True))
 
@@ -243,7 +245,7 @@ class Case(Bounded):
         self._menus.extend(self.job.memory)
         allowed = limit
         for _ in range(MOST_FITS):
-            choices = self._menus.chosen(stage.first, stage.end, kept, allowed)
+            choices = self._menus.choose_within(stage.first, stage.end, kept, allowed)
             if choices is None:
                 return None
             over = self.peak(replace(stage, choices=choices, extras=()), kept) - limit
@@ -272,7 +274,7 @@ def orders(case: Case) -> Iterator[tuple[int, ...]]:
 def cases(job: Job, pairs: list[tuple[int, int]]) -> list[Case]:
     """Cases of (stages, micro-batches); `InputError` where the batch or the machine cannot be cut so."""
     for p, _ in pairs:
-        if view(job.machine, p) is None:
+        if equal_submesh(job.machine, p) is None:
             raise InputError(
                 f"--pipeline: {p} stages are no equal parts of {job.machine.name} "
                 f"{'x'.join(map(str, job.machine.hierarchy))}"

@@ -1,6 +1,6 @@
-"""This module chooses the weights of leaves whose redistributions run beside operators, and the chains that they count.
+"""Chooses the weights of leaves whose reshardings run beside operators, and the chains that they count.
 
-A phase takes at least the weighted mean of C (operators), M (redistributions) and P (a chain with what moves along it),
+A phase takes at least the weighted mean of C (operators), M (reshardings) and P (a chain with what moves along it),
 for any weights.  Those whose least mean over all placements is largest are looked for on runs of one unit, one of every
 class of equal ones but rare ones: after every round of solutions come the weights that would be best if the known ones
 were all there are (Kelley 1960), with each of forward, backward and updates in eighths.

@@ -1,4 +1,4 @@
-"""This module schedules plans whose views hold several chunks of the model, and counts what these hold together.
+"""Schedules plans whose views hold several chunks of the model, and counts what these hold together.
 
 A view works on one task at a time.  While it does, its other chunks rest: parameters, sums of gradients, and what their
 backward passes will read of the micro-batches that they keep then.
@@ -24,7 +24,7 @@ from ..schedules.shop import shop
 from ..selection.model.clock import Clock
 from .case import Case
 from .phases import StagePlan
-from .weights import moved
+from .weights import neighbour_cuts
 
 MOST_IMPROVED = 1000
 """Tasks of a schedule that is improved within a part of a second."""
@@ -91,7 +91,7 @@ def kept_by_chunk(pipe: Pipeline, starts: Ints) -> tuple[int, ...]:
     return tuple(out)
 
 
-def published(pipe: Pipeline) -> Ints | None:
+def published_starts(pipe: Pipeline) -> Ints | None:
     """Interleaved 1F1B with these times; None where micro-batches make no equal rounds."""
     try:
         return starts_of(pipe, orders(f"interleaved:{pipe.chunks}", pipe))
@@ -103,7 +103,7 @@ def limits(pipe: Pipeline, few: bool) -> list[int]:
     """Activations of whole stages that a view may keep, fewest first: what interleaved 1F1B keeps, then more; `few`:
     less than that too.
     """
-    first = published(pipe)
+    first = published_starts(pipe)
     most = pipe.micro_batches if first is None else -(-max(peaks(pipe.problem(), first)) // pipe.chunks)
     less = (1, 2, most // 2) if few else ()
     return sorted({max(1, min(k, pipe.micro_batches)) for k in (*less, most, most + 1, most + pipe.stages, 1 << 20)})
@@ -111,7 +111,7 @@ def limits(pipe: Pipeline, few: bool) -> list[int]:
 
 def known_schedule(pipe: Pipeline) -> Ints:
     """Interleaved 1F1B, or all forwards first; where that keeps too much, one micro-batch after another."""
-    found = published(pipe)
+    found = published_starts(pipe)
     if found is None:
         found = starts_of(pipe, [_forwards_first(pipe, d) for d in range(pipe.stages)])
     limit = pipe.micro_batches if pipe.memory is None else pipe.memory
@@ -130,7 +130,7 @@ def found_within(pipe: Pipeline, clock: Clock) -> Found:
     fits = all(p <= (limit or p) for p, limit in zip(peaks(problem, listed.starts), problem.limits, strict=True))
     if fits and listed.makespan < known_end(pipe):
         first = listed.starts
-    return search_chunks(pipe, Clock(0.0) if pipe.tasks > MOST_IMPROVED and clock.left() < 1 else clock, first)
+    return search_chunks(pipe, Clock(0.0) if pipe.tasks > MOST_IMPROVED and clock.remaining_s() < 1 else clock, first)
 
 
 def known_end(pipe: Pipeline) -> int:
@@ -152,7 +152,7 @@ def _one_by_one(pipe: Pipeline, view: int) -> list[tuple[str, int, int]]:
     return [action for row in rows for action in row]
 
 
-def fitted(
+def fit_chunks(
     case: Case, stages: list[StagePlan], pipe: Pipeline, starts: Ints, queued: Sequence[int], clock: Clock
 ) -> list[StagePlan] | None:
     """The chunks within the memory, with other placements where that is needed; None if a view does not fit.
@@ -174,7 +174,7 @@ def fitted(
             return None
         for c in mine:
             others = sum(rest[o] for o in mine if o != c) * (room - work) // max(1, sum(rest.values()))
-            fit = case.fitted([stages[c]], [kept[c]], [limit - room + others], clock)
+            fit = case.fit_memory([stages[c]], [kept[c]], [limit - room + others], clock)
             if fit is None:
                 return None
             out = [*out[:c], fit[0], *out[c + 1 :]]
@@ -202,7 +202,7 @@ def best_chunk_cut(case: Case, begins: Sequence[tuple[int, ...]], moves: int) ->
     left = MOST_TASKS_TRIED // (3 * p * case.micro)
     for _ in range(moves):
         best = min(found, key=lambda c: found[c])
-        new = [c for c in moved(best, n) if c not in found][:left]
+        new = [c for c in neighbour_cuts(best, n) if c not in found][:left]
         left -= len(new)
         found |= {c: value(c) for c in new}
         if left <= 0 or min(found.values()) == found[best]:

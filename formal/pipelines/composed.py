@@ -1,4 +1,4 @@
-"""This module composes the step of a whole configuration out of one layer of each kind, priced by the plan's model.
+"""Composes the step of a whole configuration out of one layer of each kind, priced by the plan's model.
 
     stage    a_s = sum of its layers and ends, forward and backward, for one micro-batch
     step     m a_max + (sum a_s - a_max) / chunks + sends + gradients and weights that nothing hides + updates
@@ -25,7 +25,7 @@ from typing import Final
 from ...models.cost.group_times import group_seconds, send_seconds
 from ...models.layout.targets.degrees import Flags
 from ...models.machine.machine import Machine
-from ...models.sources.frameworks.placements import nested
+from ...models.sources.frameworks.placements import nested_degrees
 from ...models.text import InputError
 from .stage_work import LAST, ONCE, Meeting, Part, StageWork
 
@@ -41,7 +41,7 @@ and backward (hidden 512, A100, ../shared/data/measured/megatron).  Only steps o
 
 
 @dataclass(frozen=True)
-class Carried:
+class StepShape:
     """How a step is carried out beside its degrees: `micro_batches` of `micro_batch` samples on every copy, `chunks` of
     layers on every stage, `layers` in all (0: those of the graph), `ends`: embedding and output count as a layer each
     where stages are cut; `hidden`: of `OVERLAPS`; `host`: seconds in which a kernel is launched.
@@ -94,7 +94,7 @@ class _Links:
 
     def __init__(self, machine: Machine, flags: Flags) -> None:
         self.machine, self.copies = machine, flags.copies(machine.devices)
-        tensor, context, experts, rest = nested(machine, flags, self.copies)
+        tensor, context, experts, rest = nested_degrees(machine, flags, self.copies)
         self.tensor, self.context, self.experts = tensor, context, experts
         self.sharing = tuple(c * e * r for c, e, r in zip(context, experts, rest, strict=True))
         used = [t * s for t, s in zip(tensor, self.sharing, strict=True)]
@@ -118,12 +118,12 @@ class _Links:
         """To the experts, and back."""
         return 2 * group_seconds(self.machine, self.experts, "alltoall", size) if size else Fraction(0)
 
-    def shared(self, operation: str, size: int) -> Fraction:
+    def sharing_seconds(self, operation: str, size: int) -> Fraction:
         """Of devices that have the same weights."""
         return group_seconds(self.machine, self.sharing, operation, size)
 
 
-def composed(work: StageWork, machine: Machine, flags: Flags, carried: Carried) -> Composed:
+def compose_step(work: StageWork, machine: Machine, flags: Flags, carried: StepShape) -> Composed:
     """The step.  Raises `InputError` for stages that the layers cannot be cut into.
 
     >>> from ...models.machine.machine import load_machine
@@ -132,7 +132,7 @@ def composed(work: StageWork, machine: Machine, flags: Flags, carried: Carried) 
     >>> from .stage_work import stage_work
     >>> step = build_step(build("llama", layers=1, batch=1, sequence=2048), "adam", precision="bf16-master")
     >>> box, flags = load_machine("dgx-h100:1x8"), Flags("Megatron", tp=4, pp=2)
-    >>> found = composed(stage_work(step, box, flags, 1), box, flags, Carried(8, 1, layers=32))
+    >>> found = compose_step(stage_work(step, box, flags, 1), box, flags, StepShape(8, 1, layers=32))
     >>> len(found.memory), 0 < found.mfu < 1, found.terms["bubble"] > 0
     (2, True, True)
     """
@@ -157,7 +157,7 @@ def composed(work: StageWork, machine: Machine, flags: Flags, carried: Carried) 
     return Composed(seconds, terms, held, mfu, peak, work.dtype, least)
 
 
-def layers_of_stages(work: StageWork, flags: Flags, carried: Carried) -> list[list[str]]:
+def layers_of_stages(work: StageWork, flags: Flags, carried: StepShape) -> list[list[str]]:
     """Names of the parts of every stage.
 
     Raises `InputError` where stages of as many layers do not exist.
@@ -182,7 +182,7 @@ def layers_of_stages(work: StageWork, flags: Flags, carried: Carried) -> list[li
     return out
 
 
-def _passes(part: Part, work: StageWork, links: _Links, flags: Flags, carried: Carried) -> tuple[Fraction, Fraction]:
+def _passes(part: Part, work: StageWork, links: _Links, flags: Flags, carried: StepShape) -> tuple[Fraction, Fraction]:
     """Forward and backward of one micro-batch."""
     out = []
     for kind in "FB":
@@ -196,9 +196,9 @@ def _passes(part: Part, work: StageWork, links: _Links, flags: Flags, carried: C
         time = found.seconds + together + around + links.rows(part.rows)
         time = max(time, carried.host * (found.kernels + len(found.meetings)))
         if flags.zero == 3:
-            bytes_moved = links.shared("all_gather", part.used or part.stored)
+            bytes_moved = links.sharing_seconds("all_gather", part.used or part.stored)
             if kind == "B":
-                bytes_moved += links.shared("reduce_scatter", part.gradients)
+                bytes_moved += links.sharing_seconds("reduce_scatter", part.gradients)
             time = max(time, bytes_moved)
         out.append(time)
     return out[0], out[1]
@@ -210,7 +210,7 @@ def _end(
     work: StageWork,
     links: _Links,
     flags: Flags,
-    carried: Carried,
+    carried: StepShape,
 ) -> tuple[Fraction, Fraction, Fraction]:
     """Gradients, weights and updates of a stage, once a step."""
     parts = [work.parts[name] for name in names]
@@ -223,8 +223,8 @@ def _end(
     if flags.zero == 3 or ways == 1:
         return Fraction(0), Fraction(0), updates
     summed = sum(p.gradients for p in parts)
-    gradients = links.shared("reduce_scatter" if flags.zero else "all_reduce", summed)
-    weights = links.shared("all_gather", sum(p.used or p.stored for p in parts)) if flags.zero else Fraction(0)
+    gradients = links.sharing_seconds("reduce_scatter" if flags.zero else "all_reduce", summed)
+    weights = links.sharing_seconds("all_gather", sum(p.used or p.stored for p in parts)) if flags.zero else Fraction(0)
     runs = max(1, len(names))
     if "gradients" in carried.hidden:
         gradients = max(gradients / runs, gradients - sum((each[n][1] for n in names), Fraction(0)))
@@ -234,7 +234,7 @@ def _end(
 
 
 def _memory(
-    stage: int, names: list[str], work: StageWork, links: _Links, flags: Flags, carried: Carried
+    stage: int, names: list[str], work: StageWork, links: _Links, flags: Flags, carried: StepShape
 ) -> dict[str, int]:
     """Bytes of a device of a stage."""
     parts = [work.parts[name] for name in names]

@@ -1,4 +1,4 @@
-"""This module says what step and memory a framework's settings give on a machine, by the plan's own model of times.
+"""What step and memory a framework's settings give on a machine, by the plan's own model of times.
 
 What the settings hide behind work is what these frameworks do with the words that are there:
 
@@ -19,7 +19,7 @@ from ...models.pipelines.micro import batch_of
 from ...models.sources.frameworks.settings import Settings
 from ...models.sources.training import TrainingStep
 from ...models.text import InputError
-from .composed import Carried, Composed, composed
+from .composed import Composed, StepShape, compose_step
 from .stage_work import stage_work
 
 _WORDS: Final = (
@@ -50,7 +50,7 @@ def configuration(step: TrainingStep, machine: Machine, settings: Settings, micr
         share = batch_of(step.graph) // (micro_batches * flags.copies(machine.devices))
         chains = flags.source == "Megatron" or "compile" in " ".join(words_of(settings))
         work = stage_work(step, machine, replace(flags, pp=1), max(1, share), Kernels(chains=chains))
-        return composed(work, machine, flags, Carried(micro_batches, max(1, share), hidden=hidden_by(settings)))
+        return compose_step(work, machine, flags, StepShape(micro_batches, max(1, share), hidden=hidden_by(settings)))
     except (InputError, MachineError) as error:
         return str(error)
 

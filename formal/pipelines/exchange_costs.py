@@ -23,7 +23,7 @@ class ExchangeCosts:
     updates: tuple[tuple[int, ...], ...]
     blocks: tuple[tuple[Message, int], ...]
 
-    def held(self, stage: int) -> int:
+    def buffer_bytes(self, stage: int) -> int:
         """Bytes on a device of all that a stage sends or is sent."""
         return sum(size for message, size in self.blocks if stage in (message.sender, message.receiver))
 

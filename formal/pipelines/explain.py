@@ -1,9 +1,9 @@
-"""This module says what a pipelined plan decided, stage by stage: its placements in the field's words, where its time
+"""What a pipelined plan decided, stage by stage: its placements in the field's words, where its time
 goes, what fills its memory.
 
     busy      m (forward + backward) + updates, in parts of the step; the rest a stage waits: filling and emptying,
               sends, cuts that leave others more to do
-    moving    what redistributions and reductions take, in parts of that; where they run beside operators, what is left
+    moving    what reshardings and reductions take, in parts of that; where they run beside operators, what is left
               of them while no operator runs
     memory    of the fullest device, with as many activations as the schedule keeps there, and with one less
 
@@ -22,14 +22,14 @@ from ...models.pipelines.work import PER_SECOND
 from ...models.schedules.pipeline import Pipeline
 from ...models.text import bytes_text, seconds_text
 from ...proofs.pipelines.certificate import PipelineCertificate, Stage
-from ..explain.scheme import LevelScheme, scheme
+from ..explain.parallelism import LevelParallelism, parallelism_of
 from ..planning.report import table_text
 from ..schedules.drawing import text
 from .case import Case
 from .chunked import kept_by_chunk, view_peaks
 from .exchange_costs import exchange_costs
 from .job import Job
-from .phases import StagePlan, given
+from .phases import StagePlan, stage_with_orders
 from .scheduled import waiting
 
 COLUMNS = 100
@@ -56,7 +56,7 @@ class StageReport:
     kept: int
     peak: int
     activation: int | None
-    levels: tuple[LevelScheme, ...]
+    levels: tuple[LevelParallelism, ...]
 
     def to_json(self) -> dict[str, object]:
         """Plain data."""
@@ -147,7 +147,7 @@ def _planned(case: Case, c: PipelineCertificate, s: int) -> StagePlan:
     choices = {v: planning.decisions[v].choice(placement) for v, placement in named}
     if c.overlap is not None:
         found = (c.overlap.of(s, "F"), c.overlap.of(s, "B"), c.overlap.of(s, "U"))
-        return given(case.pieces, (stage.first, stage.end), choices, c.memory is not None, found)
+        return stage_with_orders(case.pieces, (stage.first, stage.end), choices, c.memory is not None, found)
     return StagePlan(stage.first, stage.end, choices, case.pieces.seconds(stage.first, stage.end, choices))
 
 
@@ -180,7 +180,7 @@ def _row(
         kept,
         held,
         peak - case.peak(plan, kept - 1) if kept > 1 else None,
-        scheme(planning, x, names),
+        parallelism_of(planning, x, names),
     )
 
 
@@ -192,7 +192,7 @@ def render_pipeline(report: PipelineReport) -> list[str]:
     title = (
         f"{c.graph.name} on {c.machine.name} {'x'.join(map(str, c.machine.hierarchy))}: {c.views} stages{chunks}, "
         f"{c.micro} micro-batches; step {seconds_text(c.step, PER_SECOND)}, within {float(gap):.2%} of the least over "
-        f"{c.enumerated} pairs of stages and micro-batches{', some with chunks' if c.interleaved else ''}"
+        f"{c.case_count} pairs of stages and micro-batches{', some with chunks' if c.interleaved else ''}"
     )
     columns = (
         *("chunk" if c.chunks > 1 else "stage", "devices", "from", "units", "forward", "backward", "updates"),

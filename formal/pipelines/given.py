@@ -1,4 +1,4 @@
-"""This module makes a configuration that somebody has published, as a pipelined step: equal layers, one placement on
+"""Makes a configuration that somebody has published, as a pipelined step: equal layers, one placement on
 all views, 1F1B.
 
     stages          pp of them, each with as many layers; the embedding is in the first, the output in the last
@@ -178,7 +178,7 @@ def layer_starts(job: Job, stages: int) -> tuple[int, ...]:
     return found_units
 
 
-def configured(job: Job, flags: Flags, micro: int, clock: Clock) -> Configured:
+def complete_configuration(job: Job, flags: Flags, micro: int, clock: Clock) -> Configured:
     """The configuration's best completion within the time, and its bound.  Raises `InputError` for degrees that do not
     fit the machine, the model or the space, `TooSlow` where its tables do not fit into the time.
     """
@@ -208,7 +208,7 @@ def one_f_one_b(case: Case, stages: list[StagePlan], clock: Clock) -> Scheduled 
         quantum, pipe = pipeline_of(case, placed, most)
         starts = starts_of(pipe, actions("1f1b", pipe))
         kept, queued = tuple(peaks(pipe.problem(), starts)), waiting(case, placed, pipe, starts)
-        fits = case.fitted(placed, kept, queued, clock)
+        fits = case.fit_memory(placed, kept, queued, clock)
         if fits is None:
             return None
         if all(a is b for a, b in zip(fits, placed, strict=True)):

@@ -1,4 +1,4 @@
-"""This module holds one number of groups, micro-batches and chunks: its lower bound over all cuts into chunks.
+"""One number of groups, micro-batches and chunks: its lower bound over all cuts into chunks.
 
 Chunk c lies on view c mod S.  Leaves are those of S stages with as many micro-batches: a leaf knows its view and its
 micro-batch only, so the case with one chunk a view and all with several share them, and the tables.
@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from ...models.pipelines.interleaved import Shape, weighted
+from ...models.pipelines.interleaved import Shape, weighted_bound
 from ...models.pipelines.pieces import Pieces
 from ...models.text import InputError
 from ...proofs.pipelines.certificate import Interleaved, Leaf
@@ -43,9 +43,9 @@ class InterleavedCase(Case):
         return super().pieces if self.base is None else self.base.pieces
 
     @property
-    def joined(self) -> Pieces:
+    def node_pieces(self) -> Pieces:
         """Those of the case with one chunk a view."""
-        return super().joined if self.base is None else self.base.joined
+        return super().node_pieces if self.base is None else self.base.node_pieces
 
     def forget(self) -> None:
         """Give the tables back."""
@@ -66,7 +66,7 @@ class InterleavedCase(Case):
         self.known = count
         known, hops = self.passes_known(self.bounds()), self.hops()
         if self.weights:
-            self.bound = max(self.bound, weighted(known, hops, self.shape, self.weights))
+            self.bound = max(self.bound, weighted_bound(known, hops, self.shape, self.weights))
             if self.bound >= most:
                 return
         found = weigh(known, hops, self.shape)
@@ -75,7 +75,7 @@ class InterleavedCase(Case):
         if found.bound > self.bound or not self.weights:
             self.bound, self.weights = max(self.bound, found.bound), found.weights
 
-    def claimed(self, coarse: bool) -> Interleaved:
+    def claim(self, coarse: bool) -> Interleaved:
         """What is claimed; `coarse`: that least work says enough."""
         return Interleaved(self.stages, self.micro, self.chunks, self.coarse_weights if coarse else self.weights)
 
@@ -98,7 +98,7 @@ class InterleavedCase(Case):
         return super()._solved(pieces, run, times, once, phase, clock)
 
 
-def interleaved(base: Case, chunks: int) -> InterleavedCase:
+def interleaved_case(base: Case, chunks: int) -> InterleavedCase:
     """The case with several chunks a view; `InputError` where there are too few units."""
     if base.stages < 2:
         raise InputError("--pipeline: chunks go around several stages; with one there is nothing to interleave")

@@ -1,4 +1,4 @@
-"""This module holds what is planned on a pipeline, and what all numbers of stages share: graphs of micro-batches, and
+"""What is planned on a pipeline, and what all numbers of stages share: graphs of micro-batches, and
 what their units do and hold, each made once.
 """
 
@@ -11,7 +11,7 @@ from ...models.layout.placement import Space
 from ...models.machine.machine import Machine
 from ...models.pipelines.division import Division, check_sums
 from ...models.pipelines.exchange import Exchange, exchange
-from ...models.pipelines.micro import Along, batched, micro_batch
+from ...models.pipelines.micro import Along, batch_test, micro_batch
 from ...models.pipelines.nodes import single
 from ...models.pipelines.work import Amounts, amounts, unit_bytes
 from ...models.program.graph import Graph
@@ -21,7 +21,7 @@ from .phases import Memo
 @dataclass(frozen=True)
 class Job:
     """What is planned: a training step, divided, on a machine; `forbidden`: what it goes without; `overlap`: whether
-    redistributions run beside operators inside a phase.
+    reshardings run beside operators inside a phase.
     """
 
     graph: Graph
@@ -55,7 +55,7 @@ class Job:
 
     @cached_property
     def _along(self) -> Along:
-        return batched(self.graph)
+        return batch_test(self.graph)
 
     def amounts(self, micro: int) -> Amounts:
         """What the operators of every unit do for a micro-batch."""

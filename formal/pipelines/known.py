@@ -1,6 +1,6 @@
-"""This module puts together what is known of runs of units: least work, and leaves, in groups that add up.
+"""Puts together what is known of runs of units: least work, and leaves, in groups that add up.
 
-Without overlap there is one group.  Where redistributions run beside operators least work is one, and leaves of the
+Without overlap there is one group.  Where reshardings run beside operators least work is one, and leaves of the
 same weights are one each (`models.pipelines.channels`); of a run the best group counts.
 """
 
@@ -45,17 +45,17 @@ def _raise(known: Known, run: tuple[int, int], value: int) -> None:
     known[run] = max(known.get(run, 0), value)
 
 
-def worked(forward: list[int], backward: list[int], one: list[int], micro: int) -> Group:
+def work_group(forward: list[int], backward: list[int], one: list[int], micro: int) -> Group:
     """Least work of units."""
     f, b, a = ({(u, u + 1): w for u, w in enumerate(row)} for row in (forward, backward, one))
     return Group(f, b, a, dict(a), {run: w * micro for run, w in a.items()})
 
 
-def weighed(channels: Channels, forward: list[int], backward: list[int], micro: int) -> Group:
+def weighted_group(channels: Channels, forward: list[int], backward: list[int], micro: int) -> Group:
     """Least work in parts of the weights of operators."""
     whole, f, b = channels.whole, channels.forward[0], channels.backward[0]
     both = [(f * x + b * y) // whole for x, y in zip(forward, backward, strict=True)]
-    return worked([f * x // whole for x in forward], [b * y // whole for y in backward], both, micro)
+    return work_group([f * x // whole for x in forward], [b * y // whole for y in backward], both, micro)
 
 
 def triangles(units: int, groups: Iterable[Group]) -> tuple[Triangle, Triangle, Triangle, Triangle, Triangle]:

@@ -1,4 +1,4 @@
-"""This module holds even layouts of what crosses cuts: each device of a view has an equal part of the tensor."""
+"""Even layouts of what crosses cuts: each device of a view has an equal part of the tensor."""
 
 from __future__ import annotations
 

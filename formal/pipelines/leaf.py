@@ -1,4 +1,4 @@
-"""This module solves one leaf: a run of units on a view, or on its nodes, and what its certificate proves."""
+"""Solves one leaf: a run of units on a view, or on its nodes, and what its certificate proves."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ LEAF_SECONDS = 6.0
 """For one leaf: what is known then is a bound too."""
 
 
-def solved(
+def solve_leaf(
     pieces: Pieces, pair: tuple[int, int], run: tuple[int, int], times: int, once: bool, phase: str, clock: Clock
 ) -> Leaf | None:
     """The leaf of a run of units of a pair (stages, micro-batches); None if the time is over or nothing is proved.

@@ -1,4 +1,4 @@
-"""This module finds placements of single units between even layouts at their cuts, for several prices of memory: menus
+"""Finds placements of single units between even layouts at their cuts, for several prices of memory: menus
 of time and bytes.
 
     option of unit u at price n:   min over x of  cost_u(x) + n (fixed_u(x) + (p - 1) kept_u(x))
@@ -47,7 +47,7 @@ class Option:
     fixed: int
     kept: int
 
-    def held(self, activations: int) -> int:
+    def live_bytes(self, activations: int) -> int:
         """Bytes between the passes."""
         return self.fixed + (activations - 1) * self.kept
 
@@ -124,7 +124,7 @@ class Menus:
         operators = self.pieces.stage_operators(u, u + 1)
         between = sum(self.pieces.division.phase[i] == "F" for i in operators)
 
-        def held(activations: int) -> dict[int, Ints]:
+        def live_bytes(activations: int) -> dict[int, Ints]:
             out: dict[int, Ints] = {}
             for row in self.pieces.usages(u, u + 1, activations, self.summed):
                 if _alive(row, between):
@@ -132,7 +132,7 @@ class Menus:
                     out[k] = out[k] + row.amount if k in out else row.amount
             return out
 
-        one, two = held(1), held(2)
+        one, two = live_bytes(1), live_bytes(2)
         return one, {k: two[k] - one[k] for k in one}
 
     def _priced(
@@ -156,15 +156,15 @@ class Menus:
             p.name, tuple(vertices), p.tables, p.edges, scale=p.scale, unit_name=p.unit_name, space=p.space
         ).check()
 
-    def chosen(self, first: int, end: int, activations: int, limit: int | None) -> dict[int, int] | None:
+    def choose_within(self, first: int, end: int, activations: int, limit: int | None) -> dict[int, int] | None:
         """Choices of a stage whose units hold at most `limit` bytes between the passes; None if there are none."""
-        picked = {u: min(self.options[u], key=lambda o: (o.cost, o.held(activations))) for u in range(first, end)}
-        total = sum(o.held(activations) for o in picked.values())
+        picked = {u: min(self.options[u], key=lambda o: (o.cost, o.live_bytes(activations))) for u in range(first, end)}
+        total = sum(o.live_bytes(activations) for o in picked.values())
         while limit is not None and total > limit:
             best: tuple[Fraction, int, Option] | None = None
             for u, now in picked.items():
                 for other in self.options[u]:
-                    saved = now.held(activations) - other.held(activations)
+                    saved = now.live_bytes(activations) - other.live_bytes(activations)
                     if saved > 0:
                         useful = min(saved, total - limit)  # more than is wanted is worth nothing
                         rate = Fraction(max(0, other.cost - now.cost), useful)
@@ -173,7 +173,7 @@ class Menus:
             if best is None:
                 return None
             _, u, other = best
-            total += other.held(activations) - picked[u].held(activations)
+            total += other.live_bytes(activations) - picked[u].live_bytes(activations)
             picked[u] = other
         return {v: x for o in picked.values() for v, x in o.choices.items()}
 

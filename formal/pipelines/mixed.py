@@ -1,4 +1,4 @@
-"""This module mixes placements of units in a stage whose redistributions run beside operators.
+"""Mixes placements of units in a stage whose reshardings run beside operators.
 
 No one placement of a unit is best: one moves much in every pass, beside operators, and nothing in the updates; another
 moves in the updates alone.  A stage takes about
@@ -60,7 +60,7 @@ class Mixture:
 
     def ways(self, first: int, end: int, update: float) -> Iterator[dict[int, int]]:
         """Choices of a stage whose updates count so much: behind the last backward of another stage there is time.
-        Nothing runs in front of the first unit of a pass, so its redistributions may hide less: exchanged or not.
+        Nothing runs in front of the first unit of a pass, so its reshardings may hide less: exchanged or not.
         """
         for hidden in HIDDEN:
             for edge in (0, 1):

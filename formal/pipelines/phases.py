@@ -1,9 +1,9 @@
-"""This module finds orders for phases of stages whose redistributions run beside operators: two streams, as in
+"""Finds orders for phases of stages whose reshardings run beside operators: two streams, as in
 overlapped plans, inside the forward and backward pass of a micro-batch and inside the updates.
 
-    task            operators of the phase in the graph's order, then its redistributions in the problem's
+    task            operators of the phase in the graph's order, then its reshardings in the problem's
     order           the tasks as a list schedule begins them; an empty one: one after another, in the sum of all
-    memory          with a limit operators keep the graph's order, and redistributions run ahead of those that read by
+    memory          with a limit operators keep the graph's order, and reshardings run ahead of those that read by
                     so many operators as fit: any number, 4, 1, or none ahead (one after another)
 """
 
@@ -24,7 +24,7 @@ from ..schedules.overlap import overlap
 from ..selection.model.clock import Clock
 
 AHEAD = (None, 4, 1)
-"""By how many operators redistributions may run ahead, where memory is limited."""
+"""By how many operators reshardings may run ahead, where memory is limited."""
 
 LARGEST = 1 << 38
 """All times together stay below this while orders are looked for."""
@@ -37,7 +37,7 @@ Order = tuple[int, ...]
 @dataclass(frozen=True, eq=False)
 class StagePlan:
     """A stage: units first .. end-1, choices (vertex of the planning problem -> choice), its times; where
-    redistributions run beside operators, the orders of its phases (`phases`), and with a memory limit per operator the
+    reshardings run beside operators, the orders of its phases (`phases`), and with a memory limit per operator the
     bytes that they add.
     """
 
@@ -113,9 +113,9 @@ def networks(pieces: Pieces, first: int, end: int, x: Mapping[int, int]) -> tupl
     return found[0], found[1], found[2]
 
 
-def ordered(net: Network, clock: Clock, fixed: bool, ahead: int | None) -> Order:
+def find_order(net: Network, clock: Clock, fixed: bool, ahead: int | None) -> Order:
     """The best order that is found, or none if it saves nothing.  `fixed`: operators in the graph's order, and
-    redistributions no more than `ahead` operators ahead of what reads them.
+    reshardings no more than `ahead` operators ahead of what reads them.
     """
     count, total = len(net.operators), sum(net.times)
     moved = [t for t in range(count, len(net.times)) if net.times[t]]
@@ -232,7 +232,7 @@ def waits(pieces: Pieces, first: int, end: int) -> bool:
     return any(w is not None and unit[w] >= 0 and not first <= unit[w] < end for w in read)
 
 
-def given(
+def stage_with_orders(
     pieces: Pieces, run: tuple[int, int], x: dict[int, int], memory: bool, orders: tuple[Order, Order, Order]
 ) -> StagePlan:
     """A stage with these orders."""
@@ -247,7 +247,7 @@ Memo = dict[tuple[Network, bool, int | None], Order]
 """Orders that were found."""
 
 
-def timed(
+def stage_with_times(
     pieces: Pieces,
     run: tuple[int, int],
     x: dict[int, int],
@@ -257,7 +257,7 @@ def timed(
     clock: Clock | None = None,
 ) -> StagePlan:
     """A stage with the best orders of its phases that are found: without a clock, by list schedules alone.  `memory`:
-    whether there is a limit; `ahead`: see `ordered`.
+    whether there is a limit; `ahead`: see `find_order`.
     """
     orders = list[Order]()
     for phase, net in zip("FBU", networks(pieces, *run, x), strict=True):
@@ -266,7 +266,7 @@ def timed(
             continue
         key = net, memory, ahead
         if key not in memo or clock is not None:
-            found = ordered(net, clock or Clock(0.0), memory, ahead)
+            found = find_order(net, clock or Clock(0.0), memory, ahead)
             memo[key] = min(memo.get(key, found), found, key=net.takes)
         orders.append(memo[key])
-    return given(pieces, run, x, memory, (orders[0], orders[1], orders[2]))
+    return stage_with_orders(pieces, run, x, memory, (orders[0], orders[1], orders[2]))

@@ -1,4 +1,4 @@
-"""This module says which blocks of a pipelined step to compute again when memory is short: the shortest of several
+"""Which blocks of a pipelined step to compute again when memory is short: the shortest of several
 graphs that fits.
 
     candidate k      the step whose first k blocks are recomputed        (k = 0: none, n: all)
@@ -18,7 +18,7 @@ from fractions import Fraction
 
 from ...models.text import Inapplicable
 from ..selection.model.clock import Clock
-from .search import Searched
+from .search import SearchOutcome
 
 SHARE = 0.5
 """Of the time that is left, what a candidate gets; those that end sooner leave the rest to the others."""
@@ -28,7 +28,7 @@ LEAST_SHARE = 0.1
 
 
 @dataclass(frozen=True)
-class Tried:
+class CandidateOutcome:
     """A candidate: blocks, of how many, picoseconds of its step (None: none was found)."""
 
     blocks: int
@@ -36,15 +36,15 @@ class Tried:
     step: int | None
 
 
-def planned_recomputed(
-    names: tuple[str, ...], plan: Callable[[str, Clock], Searched], clock: Clock, gap: Fraction
-) -> tuple[Searched, tuple[Tried, ...]]:
+def plan_with_checkpointing(
+    names: tuple[str, ...], plan: Callable[[str, Clock], SearchOutcome], clock: Clock, gap: Fraction
+) -> tuple[SearchOutcome, tuple[CandidateOutcome, ...]]:
     """The best candidate, and all that were tried.  `plan`: of the step with these blocks recomputed (a `--recompute`
     text), within a time.
     """
     n = len(names)
-    known: dict[int, Searched] = {}
-    tried: list[Tried] = []
+    known: dict[int, SearchOutcome] = {}
+    tried: list[CandidateOutcome] = []
 
     def attempt(k: int) -> int | None:
         try:
@@ -52,15 +52,15 @@ def planned_recomputed(
         except Inapplicable:  # what is computed again may join units, and leave too few for the stages
             if k == 0:
                 raise
-            tried.append(Tried(k, n, None))
+            tried.append(CandidateOutcome(k, n, None))
             return None
         known[k] = found
         step = None if found.best is None else found.best.step
-        tried.append(Tried(k, n, step))
+        tried.append(CandidateOutcome(k, n, step))
         return step
 
     def time_enough() -> bool:
-        return clock.limit_s is None or clock.left() > LEAST_SHARE * clock.limit_s
+        return clock.limit_s is None or clock.remaining_s() > LEAST_SHARE * clock.limit_s
 
     least = attempt(0)
     if n and (least is None or known[0].lower_bound < least * (1 - gap)):

@@ -1,4 +1,4 @@
-"""This module carries out requests for pipelined training steps: what the command line and the Python way in ask
+"""Carries out requests for pipelined training steps: what the command line and the Python way in ask
 alike.
 """
 
@@ -14,7 +14,7 @@ from ...models.layout.placement import Space
 from ...models.machine.machine import Machine
 from ...models.pipelines.division import divide
 from ...models.pipelines.micro import batch_of
-from ...models.pipelines.views import view
+from ...models.pipelines.views import equal_submesh
 from ...models.sources.training import TrainingStep
 from ...models.sources.training.recompute import blocks
 from ...models.text import Inapplicable, InputError
@@ -24,8 +24,8 @@ from ..planning.request import PlanRequest, asked_space, program_of
 from ..planning.time_limit import SAFE, TimeLimit
 from ..selection.model.clock import Clock
 from .job import Job
-from .recompute import Tried, planned_recomputed
-from .search import Searched, planned
+from .recompute import CandidateOutcome, plan_with_checkpointing
+from .search import SearchOutcome, search_pairs
 
 AUTO: Final = "auto"
 MOST_CHUNKS: Final = 16
@@ -57,7 +57,7 @@ def pairs_of(text: str, step: TrainingStep, machine: Machine, units: int) -> lis
         )
     batch = batch_of(step.graph)
     micro = [m for m in (1 << k for k in range(MOST_MICRO_BATCHES.bit_length())) if batch % m == 0]
-    stages = [p for p in range(2, MOST_STAGES + 1) if p <= units and view(machine, p) is not None]
+    stages = [p for p in range(2, MOST_STAGES + 1) if p <= units and equal_submesh(machine, p) is not None]
     return [(1, 1), *((p, m) for p in stages for m in micro)]
 
 
@@ -92,7 +92,7 @@ class PipelineRequest:
     """What is asked.  `make`: the step with these blocks recomputed (a `recompute` text, as `build_step` takes it);
     `recompute`: such a text, or "auto" for the best number of `blocks` from the first stage on; `stages`: auto, P:M or
     P:M:V; `without`: placements that are forbidden, in order of `FORBIDDEN_WORDS`; `interleave`: chunks that a stage
-    may have; `overlap`: redistributions run beside operators inside a phase.
+    may have; `overlap`: reshardings run beside operators inside a phase.
     """
 
     make: Callable[[str], TrainingStep | None]
@@ -165,7 +165,7 @@ def require_cut(request: PipelineRequest) -> tuple[TrainingStep, list[tuple[int,
 
 def carry_out_pipelined(
     request: PipelineRequest, limit: TimeLimit, tell: Callable[[str], None] | None = None, insist: bool = True
-) -> tuple[Searched, tuple[Tried, ...]]:
+) -> tuple[SearchOutcome, tuple[CandidateOutcome, ...]]:
     """The best pipelined step that was found, and the numbers of recomputed blocks that were tried where that was left
     open.  `insist`: a plan that comes late is better than none.  Raises `InputError` where there is no step, or none
     that can be cut.
@@ -173,14 +173,14 @@ def carry_out_pipelined(
     automatic = request.recompute == AUTO
     step, pairs = require_cut(request)
 
-    def plan(which: str, within: Clock) -> Searched:
+    def plan(which: str, within: Clock) -> SearchOutcome:
         made = request.make(which) or step
         cut = divide(made.graph, made.passes)
         where = request.space or default_space(request.machine)
         job = Job(made.graph, cut, request.machine, where, request.memory, request.without, request.overlap)
         fits = [(p, m) for p, m in pairs if p <= cut.units] or pairs  # what has too few units is refused there
         more = triples_of(request, fits, cut.units)
-        return planned(job, fits, within, request.gap, tell or (lambda words: None), more, hold, insist)
+        return search_pairs(job, fits, within, request.gap, tell or (lambda words: None), more, hold, insist)
 
     def hold(seconds: float) -> None:
         limit.hold_back(SAFE * limit.slowness() * seconds)
@@ -188,5 +188,5 @@ def carry_out_pipelined(
     within = limit.clock.share(1 - CHECK_SHARE if limit.clock.counts else 1)
     with limit.phase("search"):
         if automatic:
-            return planned_recomputed(request.blocks, plan, within, request.gap)
+            return plan_with_checkpointing(request.blocks, plan, within, request.gap)
         return plan(request.recompute, within), ()

@@ -1,4 +1,4 @@
-"""This module gives the stages of a plan their schedule: times in units of the schedule, the best starts under several
+"""Gives the stages of a plan their schedule: times in units of the schedule, the best starts under several
 limits of activations, and what waits at the cuts meanwhile.
 """
 
@@ -22,7 +22,7 @@ from ..schedules.search import search
 from ..schedules.shop import shop
 from ..selection.model.clock import Clock
 from .case import Case, picoseconds
-from .chunked import fitted, found_within, kept_by_chunk, limits, view_peaks
+from .chunked import fit_chunks, found_within, kept_by_chunk, limits, view_peaks
 from .exchange_costs import exchange_costs, last_ends
 from .phases import StagePlan
 
@@ -100,7 +100,7 @@ def waiting(case: Case, stages: Sequence[StagePlan], pipe: Pipeline, starts: Int
     times = np.array(pipe.times, dtype=np.int64).T[:, :, None]
     end, out, once = begin + times, [], exchange_costs(case, stages)
     for s, stage in enumerate(stages):
-        total = once.held(s)
+        total = once.buffer_bytes(s)
         for k, beside in ((0, s - 1), (1, s + 1)):
             if 0 <= beside < len(stages):  # what comes from there
                 name = case.job.division.cuts[max(stage.first, stages[beside].first) - 1][k]
@@ -119,7 +119,7 @@ def _most(begin: Ints, end: Ints) -> int:
     return max(accumulate(change for _, change in moments))
 
 
-def scheduled(
+def schedule_stages(
     case: Case, stages: list[StagePlan], seconds: float, clock: Clock, only: int | None = None
 ) -> Scheduled | None:
     """A plan with the best schedule among several limits of activations, fewest first; None if none fits.  1F1B keeps
@@ -139,7 +139,7 @@ def scheduled(
         kept, queued = tuple(peaks(problem, found.starts)), waiting(case, stages, pipe, found.starts)
         if best is not None and _step_of(case, stages, quantum, pipe, found.starts) >= best.step:
             continue  # nor would it be shorter with placements that fit
-        placed = case.fitted(stages, kept, queued, clock)
+        placed = case.fit_memory(stages, kept, queued, clock)
         if placed is None:
             break  # more activations fit even less
         starts, makespan, argument, lower = found.starts, found.makespan, found.bound, found.lower_bound
@@ -168,7 +168,7 @@ def scheduled(
 def _scheduled_chunks(
     case: Case, stages: list[StagePlan], seconds: float, clock: Clock, only: int | None
 ) -> Scheduled | None:
-    """`scheduled` where views have several chunks."""
+    """`schedule_stages` where views have several chunks."""
     memory, best = case.job.memory, None
     _, whole = pipeline_of(case, stages, case.micro)
     for limit in limits(whole, memory is not None) if only is None else [only]:
@@ -183,7 +183,7 @@ def _scheduled_chunks(
             schedule = ScheduleCertificate(pipe, found.starts, found.makespan, found.lower_bound, found.bound, "best")
             step = step_of(case, placed, quantum, schedule)
             made = Scheduled(case, placed, quantum, schedule, kept, queued, step)
-            placed = fitted(case, placed, pipe, found.starts, queued, clock)
+            placed = fit_chunks(case, placed, pipe, found.starts, queued, clock)
         if made is None or placed is None:
             break  # more activations fit even less
         if (memory is None or max(made.memory) <= memory) and (best is None or made.step < best.step):

@@ -1,4 +1,4 @@
-"""This module searches over cuts, views, micro-batches and placements of a pipelined training step.
+"""Searches over cuts, views, micro-batches and placements of a pipelined training step.
 
 Cases (stages, micro-batches) begin with a bound by least work.  First come leaves of one unit and a plan of one case
 of many stages.  Then always the case of the least bound: leaves of one unit, which raise it, as many as it takes to see
@@ -27,10 +27,10 @@ from ..selection.model.clock import Clock, Overdue
 from .bounded import NO_STEP
 from .case import FAR, Case, cases, orders
 from .chunked import best_chunk_cut
-from .interleaved import InterleavedCase, interleaved
+from .interleaved import InterleavedCase, interleaved_case
 from .job import Job
 from .phases import StagePlan
-from .scheduled import Scheduled, scheduled
+from .scheduled import Scheduled, schedule_stages
 
 TRY_SECONDS, SCHEDULE_SECONDS = 0.2, 5.0
 """For the schedule of a plan under one limit of activations; for that of the best plan."""
@@ -68,7 +68,7 @@ class Tell(Protocol):
 
 
 @dataclass(frozen=True, eq=False)
-class Searched:
+class SearchOutcome:
     """The best plan (None: none was found), all cases with their bounds, and the least of these."""
 
     job: Job
@@ -101,7 +101,7 @@ class Searched:
             any(len(cut_levels(job.machine, c.stages)) > 1 for c in self.cases),
             job.forbidden,
             best.case.chunks,
-            tuple(c.claimed(c.coarse >= self.lower_bound) for c in self.cases if isinstance(c, InterleavedCase)),
+            tuple(c.claim(c.coarse >= self.lower_bound) for c in self.cases if isinstance(c, InterleavedCase)),
             _orders(best.stages) if job.overlap else None,
         )
 
@@ -172,7 +172,7 @@ def _seeds(found: Sequence[Case]) -> list[Case]:
     ]
 
 
-def planned(
+def search_pairs(
     job: Job,
     pairs: list[tuple[int, int]],
     clock: Clock,
@@ -181,7 +181,7 @@ def planned(
     triples: Sequence[tuple[int, int, int]] = (),
     hold: Callable[[float], None] | None = None,
     insist: bool = True,
-) -> Searched:
+) -> SearchOutcome:
     """The best plan over these pairs (stages, micro-batches), and triples with a number of chunks, within the time, and
     the bound of all of them.  `hold`: hears how many processor seconds the check of what is known takes, and may end
     the clock earlier; `insist`: a late plan is better than none.
@@ -189,7 +189,7 @@ def planned(
     found = cases(job, pairs)
     base = {(c.stages, c.micro): c for c in found}
     for p, m, v in triples:
-        found.append(interleaved(base.get((p, m)) or cases(job, [(p, m)])[0], v))
+        found.append(interleaved_case(base.get((p, m)) or cases(job, [(p, m)])[0], v))
     for case in found:
         case.update_bound(NO_STEP)
         case.coarse = case.bound
@@ -205,7 +205,7 @@ def planned(
     if insist:
         search_of.at_last()
     best, most = search_of.best, search_of.most
-    return Searched(job, best, found, min([most, *(c.bound for c in found)]))
+    return SearchOutcome(job, best, found, min([most, *(c.bound for c in found)]))
 
 
 class _Search:
@@ -284,7 +284,7 @@ class _Search:
             for stages in self.placements(case, cut, order):
                 planned_once = True
                 self.slack[id(case)] = min(case.slack(stages), self.slack.get(id(case), FAR))
-                made = scheduled(case, stages, TRY_SECONDS, self.clock)
+                made = schedule_stages(case, stages, TRY_SECONDS, self.clock)
                 made_once |= made is not None
                 if made is not None and made.step < self.most:
                     self.best, self.most = made, made.step
@@ -298,7 +298,7 @@ class _Search:
             stages = case.plan(cut, self.clock, order, channels)
             if stages is not None:
                 yield stages
-        yield from case.mixed(cut, self.clock, order)
+        yield from case.mix_placements(cut, self.clock, order)
 
     def say(self, case: Case) -> None:
         """What is known of a case, for people who wait; and what its check takes, for whoever keeps the time."""
@@ -374,11 +374,11 @@ class _Search:
             failed = 0 if self.most < before else failed + 1
             self.tried.add(id(case))
         best, clock = self.best, self.clock
-        if best is not None and clock.left() > 1:
-            seconds = min(SCHEDULE_SECONDS, clock.left() / 2)
+        if best is not None and clock.remaining_s() > 1:
+            seconds = min(SCHEDULE_SECONDS, clock.remaining_s() / 2)
             pipe = best.schedule.subject
             assert isinstance(pipe, Pipeline)
             only = max(best.kept) if pipe.chunks == 1 else pipe.memory
-            better = scheduled(best.case, best.stages, seconds, clock, only)
+            better = schedule_stages(best.case, best.stages, seconds, clock, only)
             if better is not None and better.step < best.step:
                 self.best, self.most = better, better.step

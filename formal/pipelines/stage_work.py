@@ -1,4 +1,4 @@
-"""This module takes a training step apart into what a stage of a configuration repeats: layers, ends, updates.
+"""Takes a training step apart into what a stage of a configuration repeats: layers, ends, updates.
 
     first   what comes before the first layer        last    what comes behind the last one, with the loss
     layer   one of each kind; equal ones cost the same
@@ -219,13 +219,13 @@ def _is_free(op: Operator, graph: Graph, frozen: bool, trained: Mapping[str, str
 def _least(device: Device, operators: list[Operator], kind: str, devices: int) -> Fraction:
     """What no completion is below: forward as the settings place it, backward products spread as well as can be."""
     if kind == "F":
-        return sum((device.planned(op) for op in operators if op.kind in _WORKING), Fraction(0))
+        return sum((device.planned_time(op) for op in operators if op.kind in _WORKING), Fraction(0))
     return sum((device.least(op, devices) for op in operators), Fraction(0))
 
 
 def _is_narrow(op: Operator, graph: Graph, where: Mapping[str, str]) -> bool:
     """Products of layers that multiply 16-bit operands."""
-    product = op.kind in (NodeKind.CONTRACT, NodeKind.GROUPED) and len(op.reduced) > 0
+    product = op.kind in (NodeKind.CONTRACT, NodeKind.GROUPED) and len(op.reduction_axes) > 0
     halves = sum(graph.tensor(a.tensor).dtype == "bfloat16" for a in op.inputs[:2]) == 2
     inside = where[op.name].startswith("layer")
     return product and halves and inside and ".scores" not in op.name and ".context" not in op.name

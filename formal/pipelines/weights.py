@@ -1,4 +1,4 @@
-"""This module looks for weights whose mean of lines says most: the dual of the least largest line over all cuts.
+"""Looks for weights whose mean of lines says most: the dual of the least largest line over all cuts.
 
 A linear program has the weights, and a row for every cut that was found:  mean of its lines >= t,  t as large as it can
 be.  The cut of the least mean for weights between the best ones and the program's is the next row (Kelley 1960; in-out
@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from ...models.pipelines.bound import IMPOSSIBLE
 from ...models.pipelines.cuts import Hops, Passes
-from ...models.pipelines.interleaved import Floats, Shape, weighted
+from ...models.pipelines.interleaved import Floats, Shape, weighted_bound
 from ..highs import run_alone, silent_solver
 
 ROUNDS = 120
@@ -74,14 +74,14 @@ def weigh(known: Passes, hops: Hops, shape: Shape) -> Weighed:
     whole = tuple(int(x) for x in np.rint(kept * WHOLE))
     middle = rising((program.mixture() @ np.array(seen, dtype=np.float64)).tolist(), tables.units)
     even = rising([k * tables.units / shape.parts for k in range(shape.parts)], tables.units)
-    cuts = dict.fromkeys(polished(cut, tables) for cut in (middle, even))
-    return Weighed(weighted(known, hops, shape, whole), whole, tuple(cuts))
+    cuts = dict.fromkeys(polish(cut, tables) for cut in (middle, even))
+    return Weighed(weighted_bound(known, hops, shape, whole), whole, tuple(cuts))
 
 
-def moved(cut: tuple[int, ...], units: int) -> list[tuple[int, ...]]:
+def neighbour_cuts(cut: tuple[int, ...], units: int) -> list[tuple[int, ...]]:
     """Cuts with one unit more in one chunk and one less in another.
 
-    >>> moved((0, 1), 4)
+    >>> neighbour_cuts((0, 1), 4)
     [(0, 2)]
     """
     parts, out = len(cut), []
@@ -94,11 +94,11 @@ def moved(cut: tuple[int, ...], units: int) -> list[tuple[int, ...]]:
     return out
 
 
-def polished(cut: tuple[int, ...], tables: _Tables) -> tuple[int, ...]:
+def polish(cut: tuple[int, ...], tables: _Tables) -> tuple[int, ...]:
     """The cut with units moved while its largest line becomes less."""
     value, looked = float(tables.lines(cut).max()), 0
     while looked < MOST_POLISHED:
-        around = moved(cut, tables.units)
+        around = neighbour_cuts(cut, tables.units)
         looked += len(around)
         best = min(((float(tables.lines(c).max()), c) for c in around), default=(value, cut))
         if best[0] >= value:

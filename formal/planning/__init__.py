@@ -1,1 +1,1 @@
-"""This package plans a graph on a machine: space, time, recomputation, the strategy of a user."""
+"""Plans a graph on a machine: space, time, recomputation, the strategy of a user."""

@@ -1,4 +1,4 @@
-"""This module says what `--effort` means: a space, a gap that is enough and a limit, where none of them is given.
+"""What `--effort` means: a space, a gap that is enough and a limit, where none of them is given.
 
     quick       one placement axis per level, a gap of 3 %, 60 s: an answer while one waits
     normal      the default space, as far as its tables and their check fit into the time, no gap, 300 s

@@ -1,4 +1,4 @@
-"""This module finds a first plan quickly: the best of the smallest default space, taken into the space that is asked
+"""Finds a first plan quickly: the best of the smallest default space, taken into the space that is asked
 about.
 
 Tables of `complete` and `two-per-level` grow with the square of the placements, those of `one-per-level` hardly; spaces
@@ -21,7 +21,7 @@ from ..selection.answer import Answer
 from ..selection.model.clock import Clock
 from ..selection.relax_resources import relax_resources
 from .simple import simple_plans
-from .tables import SMALLER, Counted
+from .tables import SMALLER, WorkCounter
 from .time_limit import TimeLimit
 
 FROM_DEVICES: Final = 9
@@ -48,9 +48,9 @@ class First:
         """Whether there is no need, or no time, to search the same space again."""
         if self.answer.solution is None or self.answer.certificate is None:
             return False
-        return self.answer.gap() <= gap or clock.left() <= 0
+        return self.answer.gap() <= gap or clock.remaining_s() <= 0
 
-    def lifted(self, planning: Planning) -> tuple[tuple[int, ...], ...]:
+    def lift_solutions(self, planning: Planning) -> tuple[tuple[int, ...], ...]:
         """The plan among the solutions of a larger space; nothing if there is none."""
         if self.answer.solution is None:
             return ()
@@ -73,7 +73,7 @@ def first_plan(
         return None
     begun = limit.clock.seconds()
     with limit.phase("tables"):
-        planning = build(graph, machine, small, memory, Counted(limit, notify))
+        planning = build(graph, machine, small, memory, WorkCounter(limit, notify))
     limit.tables_s = limit.clock.seconds() - begun
     limit.expect(planning.problem)
     with limit.phase("search"):

@@ -1,4 +1,4 @@
-"""This module reads a strategy that is a configuration of another framework: `audit MODEL --strategy megatron.txt`.
+"""Reads a strategy that is a configuration of another framework: `audit MODEL --strategy megatron.txt`.
 
 The file, or the text itself, holds what `models/sources/frameworks/flags.py` reads.  What it says of the model and of
 the training step is compared with those that are audited (`models/sources/frameworks/fit.py`); the strategy places what
@@ -14,7 +14,7 @@ from ...models.files.input import regular
 from ...models.layout.targets.degrees import Flags
 from ...models.machine.machine import Machine
 from ...models.program.graph import Graph
-from ...models.sources.frameworks.fit import fitted, of_a_pass, of_a_step
+from ...models.sources.frameworks.fit import fit_settings, of_a_pass, of_a_step
 from ...models.sources.frameworks.flags import read_settings
 from ...models.sources.frameworks.placements import splits
 from ...models.sources.frameworks.settings import Settings
@@ -70,7 +70,7 @@ def settings_of_step(
 ) -> Settings:
     """The settings, of the training step of the model `graph`.  Raises `StrategyError` where they are of another."""
     try:
-        return of_a_step(fitted(settings, graph), graph, train, recompute, precision)
+        return of_a_step(fit_settings(settings, graph), graph, train, recompute, precision)
     except InputError as error:
         raise StrategyError(place, str(error)) from None
 
@@ -78,7 +78,7 @@ def settings_of_step(
 def strategy_of_settings(settings: Settings, graph: Graph, machine: Machine, place: str = "strategy") -> Strategy:
     """What the settings decide of the operators of a graph as it is.  Raises `StrategyError`."""
     try:
-        found = fitted(settings, graph)
+        found = fit_settings(settings, graph)
         rules = tuple(Rule(name, split) for name, split in splits(found.flags, graph, machine))
         return Strategy(rules, place, of_a_pass(found, graph, machine.devices))
     except InputError as error:

@@ -1,4 +1,4 @@
-"""This module makes plans of schedules that a user brings: a few are given, `schedules` carries them to the rest,
+"""Makes plans of schedules that a user brings: a few are given, `schedules` carries them to the rest,
 nothing else is decided.
 
 The plan holds the user's choices.  Its certificate says how far they are from the optimum: the solver's record where
@@ -18,9 +18,9 @@ from ...models.layout.placement import Space, space
 from ...models.machine.machine import Machine
 from ...models.problem.claims import Status
 from ...models.program.graph import Graph
-from ...models.text import joined
+from ...models.text import join_lines
 from ..selection.answer import Answer
-from ..selection.fallback import certified
+from ..selection.fallback import certify
 from ..selection.model.clock import Clock, Progress
 from ..selection.solve import solve
 from .frameworks import framework_settings
@@ -67,7 +67,7 @@ def plan_strategy(
             planning, Answer(Status.UNKNOWN, None, best.lower_bound, None, None, best.seconds), None
         ), carried
     cost = problem.cost_of(x)
-    answer = certified(problem, x, cost, best)
+    answer = certify(problem, x, cost, best)
     return Planned(planning, answer, bundle(planning, answer)), carried
 
 
@@ -115,4 +115,4 @@ def render_given(carried: Propagated, operators: int) -> str:
         f"  no room for axis {axis!r} of {name!r}, which {origin!r} splits"
         for name, axis, origin in carried.dropped[:8]
     ]
-    return joined(lines)
+    return join_lines(lines)

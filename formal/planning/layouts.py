@@ -1,4 +1,4 @@
-r"""This module reads strategies that say where tensors lie: DTensor's placements, JAX's PartitionSpecs, Shardy's text,
+r"""Reads strategies that say where tensors lie: DTensor's placements, JAX's PartitionSpecs, Shardy's text,
 by name.
 
     {"mesh": {"dp": 2, "tp": 4}, "placements": {"fc1.weight": ["Replicate()", "Shard(0)"]}}

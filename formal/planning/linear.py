@@ -1,8 +1,8 @@
-r"""This module makes the time of every operator and redistribution of a plan as a function of the machine's constants.
+r"""The time of every operator and resharding of a plan as a function of the machine's constants.
 
     operator          max( flops / peak, bytes / memory ) + launches x launch       (one; a loop: of its body, per turn)
                       + statistics  sum_i bytes_i / bandwidth_i + n_i latency_i
-    redistribution    sum_i  element_bytes load_i / bandwidth_i + phases_i latency_i
+    resharding    sum_i  element_bytes load_i / bandwidth_i + phases_i latency_i
 
 Constants are called as in [sources].  A rate enters as its inverse, a time as itself, so that everything is a sum of
 maxima of linear forms with coefficients >= 0: bytes, flops, counts.  Machines of one device class without measured
@@ -48,7 +48,7 @@ def total(form: Linear, values: Mapping[str, Fraction]) -> Fraction:
     return sum((c * values[path] for path, c in form), Fraction(0))
 
 
-def unpriced(machine: Machine) -> str:
+def why_not_linear(machine: Machine) -> str:
     """Why the times of this machine are not such functions; empty if they are."""
     if machine.others:
         return "it has several device classes"
@@ -85,8 +85,8 @@ def values(machine: Machine) -> dict[str, Fraction]:
     return out
 
 
-def movement(loads: Sequence[int], phases: Sequence[int], element_bytes: int, machine: Machine) -> Linear:
-    """Of a redistribution."""
+def communication_form(loads: Sequence[int], phases: Sequence[int], element_bytes: int, machine: Machine) -> Linear:
+    """Of a resharding."""
     out: list[tuple[str, Fraction]] = []
     for level, load, phase in zip(machine.levels, loads, phases, strict=True):
         out += [(f"level.{level.name}.bandwidth", Fraction(element_bytes * load))] if load else []
@@ -135,12 +135,12 @@ class Forms:
         for name, placement in choices.operators:
             out.setdefault(name, []).append(self.operator(self.graph.operator(name), placement))
         for m in communication:
-            linear = movement(m.loads, m.phases, self.graph.tensor(m.tensor).element_bytes, self.machine)
+            linear = communication_form(m.loads, m.phases, self.graph.tensor(m.tensor).element_bytes, self.machine)
             if linear:
                 out.setdefault(moved_name(m.tensor, m.reader), []).append(Form((), linear))
         return out
 
 
 def moved_name(tensor: str, reader: str | None) -> str:
-    """What a redistribution is called."""
+    """What a resharding is called."""
     return f"{tensor} -> {'its copy' if reader is None else reader}"

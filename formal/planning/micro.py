@@ -1,4 +1,4 @@
-"""This module says into how many micro-batches a step is cut when memory is short: a plan per count, the cheapest that
+"""Into how many micro-batches a step is cut when memory is short: a plan per count, the cheapest that
 fits.
 
     counts     1, 2, 4, .. that divide the batch, each with gradients brought together in every micro-batch, and once
@@ -17,11 +17,11 @@ from dataclasses import dataclass
 from ...models.problem.selection_problem import SelectionProblem
 from ...models.program.graph import Graph
 from ...models.sources.training import TrainingStep
-from ...models.sources.training.accumulation import accumulated, counts, parts_of
+from ...models.sources.training.accumulation import accumulate, counts, parts_of
 from ..selection.model.clock import Clock
 from .plan import Planned
 from .recompute import BEGIN_SHARE, LEAST_SHARE
-from .tried import Tried, best_without_rows
+from .tried import CandidateOutcome, best_without_rows
 
 
 @dataclass(frozen=True)
@@ -30,7 +30,7 @@ class MicroAttempt:
 
     count: int
     parts: int
-    tried: Tried
+    tried: CandidateOutcome
 
     def to_json(self) -> dict[str, object]:
         """Plain data; times in units of 1/scale."""
@@ -60,16 +60,16 @@ def plan_micro(
     attempts: list[MicroAttempt] = []
     best: tuple[int, int] | None = None
     for case in _cases(step.graph, devices):
-        if attempts and clock.limit_s is not None and clock.left() < BEGIN_SHARE * clock.limit_s:
+        if attempts and clock.limit_s is not None and clock.remaining_s() < BEGIN_SHARE * clock.limit_s:
             break
         if best is not None and case[0] > 2 * best[0]:
             break
-        cut = accumulated(step, *case)
-        seconds = None if clock.limit_s is None else max(0.0, clock.left() * LEAST_SHARE)
+        cut = accumulate(step, *case)
+        seconds = None if clock.limit_s is None else max(0.0, clock.remaining_s() * LEAST_SHARE)
         planned = plan(cut.graph, seconds)
         known[case] = planned, cut
         cost = planned.answer.cost
-        attempts.append(MicroAttempt(*case, Tried.of(planned)))
+        attempts.append(MicroAttempt(*case, CandidateOutcome.of(planned)))
         if cost is not None:
             worse = best is not None and cost >= (known[best][0].answer.cost or 0)
             best = best if worse else case

@@ -1,4 +1,4 @@
-"""This module plans a graph on a machine: build the selection problem, solve it, bundle the answer.
+"""Plans a graph on a machine: build the selection problem, solve it, bundle the answer.
 
 The default space is `complete` where its tables fit, else `two-per-level` (measured equal to `complete` in 39 of 39
 pairs of model and machine); either way its name is part of the claim.
@@ -14,8 +14,8 @@ from itertools import chain
 from platform import python_version
 from typing import Final
 
-from ...models.communication.choices import Choices, movements
-from ...models.communication.redistribution import analyse
+from ...models.communication.choices import Choices, communications
+from ...models.communication.resharding import analyse
 from ...models.cost.limits import TooLarge, check_sizes
 from ...models.cost.selection import Notify, Planning
 from ...models.layout.placement import Space, space
@@ -111,7 +111,7 @@ def plan_graph(
     planning = tables_in_time(
         graph, machine, where, default, memory_limit, limit, notify, None if first is None else first.planning
     )
-    known = () if first is None else first.lifted(planning)
+    known = () if first is None else first.lift_solutions(planning)
     limit.hold_back(plan_check_seconds(planning, limit), planning.problem)
     if first is not None and planning is first.planning and first.enough(gap, clock):
         answer = first.answer
@@ -154,10 +154,10 @@ def bundle(planning: Planning, answer: Answer, engine: Engine = "native") -> Pla
 
 
 def communication(graph: Graph, machine: Machine, choices: Choices) -> tuple[Moved, ...]:
-    """Totals of every redistribution the choices cause, in execution order."""
+    """Totals of every resharding the choices cause, in execution order."""
     known: dict[int, tuple[str, tuple[int, ...], tuple[int, ...]]] = {}
     out = []
-    for m in movements(graph, machine.hierarchy, choices):
+    for m in communications(graph, machine.hierarchy, choices):
         if id(m.plan) not in known:
             found = analyse(
                 m.plan.source, m.plan.target

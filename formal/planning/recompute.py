@@ -1,4 +1,4 @@
-"""This module says which blocks to compute again when memory is short: plans of several candidate graphs, the cheapest
+"""Which blocks to compute again when memory is short: plans of several candidate graphs, the cheapest
 that fits.
 
     candidate k      the training step whose first k blocks are recomputed in the reverse pass       (k = 0: none, n:
@@ -26,7 +26,7 @@ from ...models.program.graph import Graph
 from ...models.sources.training import TrainingStep
 from ..selection.model.clock import Clock
 from .plan import Planned
-from .tried import Tried, best_without_rows
+from .tried import CandidateOutcome, best_without_rows
 
 LEAST_SHARE: Final = 0.5
 """Of the time that is left, what a candidate gets at least."""
@@ -41,7 +41,7 @@ class Attempt:
 
     blocks: int
     of: int
-    tried: Tried
+    tried: CandidateOutcome
 
     def to_json(self) -> dict[str, object]:
         """Plain data; times in units of 1/scale."""
@@ -61,7 +61,7 @@ class Chosen:
     attempts: tuple[Attempt, ...]
 
 
-def plan_recomputed(
+def plan_with_checkpointing(
     names: tuple[str, ...],
     make: Callable[[str], TrainingStep],
     plan: Callable[[Graph, float | None], Planned],
@@ -81,15 +81,15 @@ def plan_recomputed(
         seconds = (
             None
             if clock.limit_s is None
-            else max(0.0, clock.left() * max(LEAST_SHARE, 1 / max(1, most - len(attempts))))
+            else max(0.0, clock.remaining_s() * max(LEAST_SHARE, 1 / max(1, most - len(attempts))))
         )
         planned = plan(step.graph, seconds)
         known[k] = planned, step
-        attempts.append(Attempt(k, n, Tried.of(planned)))
+        attempts.append(Attempt(k, n, CandidateOutcome.of(planned)))
         return planned.answer.cost
 
     def time_enough() -> bool:
-        return clock.limit_s is None or clock.left() > BEGIN_SHARE * clock.limit_s
+        return clock.limit_s is None or clock.remaining_s() > BEGIN_SHARE * clock.limit_s
 
     least = attempt(0)
     if n and not best_without_rows(known[0][0]):

@@ -1,4 +1,4 @@
-"""This module computes numbers for remarks about a plan (`remarks`): what it leaves idle, the memory it needs, and what
+"""Computes numbers for remarks about a plan (`remarks`): what it leaves idle, the memory it needs, and what
 other spaces and fewer devices would cost.
 
 Prices are of plans that were found, under the same cost model, in spaces so small that their search takes a moment.

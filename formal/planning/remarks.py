@@ -1,4 +1,4 @@
-"""This module says what a proof does not say: remarks about a plan that is optimal, or nearly, and perhaps not what was
+"""What a proof does not say: remarks about a plan that is optimal, or nearly, and perhaps not what was
 wanted.
 
     memory-exceeded   more than a device has

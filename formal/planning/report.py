@@ -1,4 +1,4 @@
-"""This module makes plain text from results: amounts with units, and tables.  Nothing is printed here."""
+"""Makes plain text from results: amounts with units, and tables.  Nothing is printed here."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from rich.console import Console
 from rich.table import Table
 
 from ...models.problem.selection_problem import SelectionProblem
-from ...models.text import Lines, escaped
+from ...models.text import Lines, escape_text
 
 _NUMBER: Final = re.compile(r"(\d+)", re.ASCII)
 _TIMES: Final = ((1.0, "s"), (1e-3, "ms"), (1e-6, "us"), (1e-9, "ns"))
@@ -98,7 +98,7 @@ def table_text(
     characters.
     """
     table = Table(
-        title=escaped(title) or None,
+        title=escape_text(title) or None,
         title_justify="left",
         box=None,
         pad_edge=False,
@@ -108,7 +108,7 @@ def table_text(
     for i, name in enumerate(columns):
         table.add_column(name, justify="right" if i in right else "left", overflow="fold", no_wrap=i in right)
     for row in rows:
-        table.add_row(*map(escaped, row))
+        table.add_row(*map(escape_text, row))
     out = StringIO()
     Console(
         file=out,

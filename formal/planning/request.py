@@ -1,4 +1,4 @@
-"""This module carries out requests for plans: what the command line and the Python way in ask of the planner.
+"""Carries out requests for plans: what the command line and the Python way in ask of the planner.
 
 model, as it is                                   plan_graph
 training step: forward, backward, optimizer       build_step, then plan_graph
@@ -18,9 +18,9 @@ from ...models.cost.selection import Notify
 from ...models.layout.placement import Space, space
 from ...models.machine.machine import Machine
 from ...models.program.graph import Graph
-from ...models.sources.precision import mixed, parsed
+from ...models.sources.precision import mixed_precision, parse_precision
 from ...models.sources.training import TrainingStep, build_step
-from ...models.sources.training.accumulation import accumulated, parts_of
+from ...models.sources.training.accumulation import accumulate, parts_of
 from ...models.sources.training.recompute import blocks
 from ...models.text import InputError
 from ...proofs.joint.books import Rewrites
@@ -29,7 +29,7 @@ from ..selection.solve import Engine
 from .given import given_schedules, plan_strategy
 from .micro import MicroAttempt, plan_micro
 from .plan import Planned, fitting_space, plan_graph
-from .recompute import Attempt, plan_recomputed
+from .recompute import Attempt, plan_with_checkpointing
 from .schedules import Propagated
 from .strategy import Strategy
 from .time_limit import TimeLimit
@@ -94,7 +94,7 @@ def carry_out(
         whole = build_step(
             request.graph, request.train or "", request.loss, recompute=which, precision=request.precision
         )
-        return whole if counted else cut(whole, request)
+        return whole if counted else split_batch(whole, request)
 
     def planner(graph: Graph, seconds: float | None = None) -> Planned:
         return plan_graph(
@@ -112,7 +112,7 @@ def carry_out(
         )
 
     if automatic:
-        chosen = plan_recomputed(tuple(blocks(request.graph)), step, planner, None, limit.clock)
+        chosen = plan_with_checkpointing(tuple(blocks(request.graph)), step, planner, None, limit.clock)
         return PlanOutcome(chosen.step.graph, chosen.planned, chosen.step, chosen.attempts)
     if counted:
         found = plan_micro(step(request.recompute), planner, limit.clock, request.machine.devices)
@@ -142,17 +142,17 @@ def program_of(request: PlanRequest) -> tuple[Graph, TrainingStep | None]:
     trained = build_step(
         request.graph, request.train, request.loss, recompute=request.recompute, precision=request.precision
     )
-    trained = cut(trained, request)
+    trained = split_batch(trained, request)
     return trained.graph, trained
 
 
-def cut(step: TrainingStep, request: PlanRequest) -> TrainingStep:
+def split_batch(step: TrainingStep, request: PlanRequest) -> TrainingStep:
     """The step in the micro-batches that are asked for."""
     count, once = count_of(request.micro_batch)
     if count == 1:
         return step
     parts = parts_of(step.graph, count, request.machine.devices) if once else 1
-    return accumulated(step, count, parts)
+    return accumulate(step, count, parts)
 
 
 def count_of(text: str) -> tuple[int, bool]:
@@ -173,7 +173,11 @@ def count_of(text: str) -> tuple[int, bool]:
 
 
 def _forward(request: PlanRequest) -> Graph:
-    return request.graph if request.precision is None else mixed(request.graph, parsed(request.precision))
+    return (
+        request.graph
+        if request.precision is None
+        else mixed_precision(request.graph, parse_precision(request.precision))
+    )
 
 
 def asked_space(request: PlanRequest, graph: Graph) -> Space | None:

@@ -1,4 +1,4 @@
-"""This module makes schedules from a few given ones: the splits that a user names spread to the operators that read and
+"""Makes schedules from a few given ones: the splits that a user names spread to the operators that read and
 write the same elements.
 
 Nodes are (operator, axis) and (tensor, dimension); an access  dimension = .. coef * axis ..  joins them.  A given
@@ -28,7 +28,7 @@ from ...models.layout.classes import axis_orders, copy_key, operator_key
 from ...models.layout.placement import Placement
 from ...models.machine.machine import Machine
 from ...models.program.graph import Graph
-from ...models.sources.training.derived import derived
+from ...models.sources.training.derived import derived_keys
 from .strategy import Rule, Strategy, StrategyError, exact_keys, matches, placement
 
 Node = tuple[str, str]
@@ -122,7 +122,7 @@ def propagate(graph: Graph, machine: Machine, strategy: Strategy) -> Propagated:
     names = [*ops, *map(copy_key, copies)]
     given = {
         n: placement(_known(split, orders[n]), orders[n], machine, f"{strategy.place}, {n!r}")
-        for n, split in _given(strategy, names, derived(graph), orders).items()
+        for n, split in _given(strategy, names, derived_keys(graph), orders).items()
     }
     wishes, origin, conflicts = _spread(graph, given)
     levels = tuple(level.name for level in machine.levels)

@@ -1,4 +1,4 @@
-"""This module makes plans that need no search: everything on every device, the batch split over all devices, every
+"""Makes plans that need no search: everything on every device, the batch split over all devices, every
 operator split along its largest axis.
 
 They are what people compare with, and what is left when there was no time: `selection.floor` takes the best of them

@@ -1,4 +1,4 @@
-"""This module reads strategies that users bring.
+"""Reads strategies that users bring.
 
 For a model: a JSON object, key -> placement
 
@@ -43,7 +43,7 @@ from ...models.layout.placement import Placement, SpaceError
 from ...models.machine.machine import Machine
 from ...models.problem.selection_problem import ProblemError, SelectionProblem
 from ...models.sources.frameworks.settings import Settings
-from ...models.sources.training.derived import derived
+from ...models.sources.training.derived import derived_keys
 from ...models.text import InputError
 
 MAX_FILE: Final = 1 << 24
@@ -248,7 +248,7 @@ def resolve(strategy: Strategy, planning: Planning) -> Applied:
     """`apply` with what it leaves free.  Raises `StrategyError` for keys, axes, levels and degrees that do not fit,
     `SpaceError` for a placement outside the space."""
     names = vertex_names(planning)
-    later = derived(planning.graph)
+    later = derived_keys(planning.graph)
     chosen: dict[str, tuple[Rule, tuple[str, ...]]] = {}
     spared: list[tuple[str, tuple[str, ...]]] = []
     for rule in exact_keys(strategy, names):

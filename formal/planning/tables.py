@@ -1,4 +1,4 @@
-"""This module builds the tables of a plan within the time of a command: over the default space, or over the largest
+"""Builds the tables of a plan within the time of a command: over the default space, or over the largest
 smaller one whose tables and check fit.
 """
 
@@ -111,7 +111,7 @@ def _about(seconds: float) -> str:
     return f"{seconds:.0f} s" if seconds >= 10 else f"{seconds:.1f} s"
 
 
-class Counted:
+class WorkCounter:
     """Counts the work of tables while they are built."""
 
     def __init__(self, limit: TimeLimit, notify: Notify | None) -> None:
@@ -124,7 +124,7 @@ class Counted:
         self.done = done
 
 
-class _Guard(Counted):
+class _Guard(WorkCounter):
     """Ends the building of tables that will not fit; of the `last` ones, which are needed whatever they take, it says
     so.  `whole`: they may take all the time, as they are not built again by a check.
     """

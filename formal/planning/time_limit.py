@@ -1,4 +1,4 @@
-"""This module says what `--time-limit S` means, and how it is kept.
+"""What `--time-limit S` means, and how it is kept.
 
     S              tables and search, from the start of the process on, in wall-clock seconds
     after it       writing and our own check of what was written; S ends earlier where these need it, so that everything
@@ -42,7 +42,7 @@ END_S: Final = 2.5
 of, writing, ending."""
 
 END_PART_S: Final = 0.15e-3
-"""Seconds of the processor per vertex and edge between the search and the check: which redistributions there are, and
+"""Seconds of the processor per vertex and edge between the search and the check: which reshardings there are, and
 what is written.  (BERT-Large, a mixture of experts, Llama-3 8B with Adam: 0.11 to 0.14 ms.)
 """
 
@@ -208,7 +208,7 @@ class TimeLimit:
         """A clock over `seconds` for what is said beside the answer, or until the latest end."""
         return self.clock.beside(max(0.0, min(seconds, self._left_s)))
 
-    def ended(self) -> bool:
+    def is_over(self) -> bool:
         """Whether there is only time to say what was found."""
         return self._left_s < 0
 
@@ -226,7 +226,7 @@ class TimeLimit:
         self._under_way, self._part = "", None
 
     @contextmanager
-    def kept(self) -> Iterator[None]:
+    def enforce(self) -> Iterator[None]:
         """Give up what is under way when it is overdue, whether it looks at a clock or not."""
         if self.limit_s is None:
             yield
@@ -334,7 +334,7 @@ class TimeLimit:
         compiling = self.compiled_s
         return own if compiling < SHOWN_S else f"{own}, and {compiling:.1f} s compiling kernels, once"
 
-    def rounded(self) -> dict[str, float]:
+    def phase_seconds(self) -> dict[str, float]:
         """The phases for people and programs."""
         said = {name: round(seconds, 3) for name, seconds in self.phases.items()}
         return said if (compiling := self.compiled_s) < SHOWN_S else {**said, "compiling": round(compiling, 3)}

@@ -1,4 +1,4 @@
-"""This module says how one candidate of several plans came out: its cost, its bound, what it needs, and whether its
+"""How one candidate of several plans came out: its cost, its bound, what it needs, and whether its
 memory matters.
 """
 
@@ -14,7 +14,7 @@ from .report import amount, bytes_text
 
 
 @dataclass(frozen=True)
-class Tried:
+class CandidateOutcome:
     """How a candidate came out; costs in units of its problem.  `peak`: bytes on the fullest device under its plan;
     None without one.
     """
@@ -25,7 +25,7 @@ class Tried:
     peak: int | None
 
     @classmethod
-    def of(cls, planned: Planned) -> Tried:
+    def of(cls, planned: Planned) -> CandidateOutcome:
         """What a plan says of its candidate."""
         a = planned.answer
         peak = None if a.solution is None else planned.planning.problem.peak_of(a.solution)[0]

@@ -1,4 +1,4 @@
-"""This module plans again within what another framework can say, and prices the restriction.
+"""Plans again within what another framework can say, and prices the restriction.
 
     P, P'     least seconds over all placements, and over those that the framework says (`models.cost.vocabulary`)
     price     P' / P - 1, what the framework costs
@@ -25,7 +25,7 @@ from .plan import Planned, plan_graph
 from .time_limit import TimeLimit
 
 
-def restricted(publisher: Publisher, found: Opened, vocabulary: str, clock: Clock) -> Restricted:
+def replan_within(publisher: Publisher, found: Opened, vocabulary: str, clock: Clock) -> Restricted:
     """Plan again within what a framework says, have it checked, and price the difference.  Raises `InputError` for a
     plan that has parts of which no such plan is made, and where none is found.
     """

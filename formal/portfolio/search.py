@@ -2,8 +2,8 @@
 
     as it is        the plan of placements, where recomputation or micro-batches are left open and it settles them, or
                     where all that applies is searched (`freedoms.everything`): one sees what each part gains
-    stages          pipelined steps, with redistributions beside operators inside a phase where that is asked
-    overlap         redistributions beside operators of the job's program
+    stages          pipelined steps, with reshardings beside operators inside a phase where that is asked
+    overlap         reshardings beside operators of the job's program
     submeshes       its branches on parts of the machine
     rewrites        programs that rules derive; the one that is chosen is cut into stages, overlapped, put on submeshes
 
@@ -29,17 +29,17 @@ from ...proofs.overlap.file import write_overlap
 from ...proofs.pipelines.file import write_pipeline
 from ...proofs.plan.bundle import write_plan
 from ...proofs.portfolio.file import write_portfolio
-from ...proofs.views.file import write_views
-from ..explain.bars import with_bars
+from ...proofs.views.file import write_submesh_plan
+from ..explain.error_bounds import with_error_bounds
 from ..joint.request import carry_out_jointly
 from ..overlap.request import carry_out_overlapped
-from ..overlap.search import Unfit
+from ..overlap.search import NothingFits
 from ..pipelines.request import AUTO, PipelineRequest, carry_out_pipelined, require_cut
 from ..planning.plan import Planned
 from ..planning.request import PlanRequest, carry_out, program_of
 from ..planning.time_limit import TimeLimit
 from ..selection.model.clock import Overdue, Progress, Quiet
-from ..views.request import carry_out_on_views
+from ..views.request import carry_out_on_submeshes
 from .freedoms import Freedoms, LeftOut
 from .passes import derived_step
 
@@ -71,15 +71,15 @@ class Best:
     left_out: tuple[LeftOut, ...]
 
     @property
-    def taken(self) -> Candidate | None:
+    def best_candidate(self) -> Candidate | None:
         """The plan of the least step, of plans that take as long the first; None without any."""
         return min(self.candidates, key=lambda c: c.step, default=None)
 
     def data(self) -> bytes | None:
         """The file of all plans, or of the only one; None without any."""
-        if self.taken is None or len(self.candidates) == 1:
-            return None if self.taken is None else self.taken.data
-        return write_portfolio(None, [c.data for c in self.candidates], self.candidates.index(self.taken))
+        if self.best_candidate is None or len(self.candidates) == 1:
+            return None if self.best_candidate is None else self.best_candidate.data
+        return write_portfolio(None, [c.data for c in self.candidates], self.candidates.index(self.best_candidate))
 
 
 UNCHECKED: Final = "the limit leaves no time for the check of its plan, which takes {step}: the claim is without it"
@@ -122,7 +122,7 @@ class Searches:
         """Whether recomputation or the number of micro-batches is left open."""
         return AUTO in (self.request.recompute, self.request.micro_batch)
 
-    def run(self) -> Best:
+    def search_all(self) -> Best:
         """All of them: what is soon done or left out first, so that what is not needed there is left to the others."""
         freedoms = self.freedoms
         if freedoms.stages is not None and freedoms.stages.stages != AUTO:
@@ -209,16 +209,18 @@ class Searches:
             self.alone if self.alone is not None and self.alone.planning.graph.sha256() == job.graph.sha256() else None
         )
         planning, found = carry_out_overlapped(job, self._part(), self.notify, self.tell, alone)
-        if found is None or isinstance(found, Unfit):
+        if found is None or isinstance(found, NothingFits):
             return "nothing was found that fits in any order" if found else "no plan was found in its part of the limit"
         self._keep(write_overlap(None, found.certificate()), found.best.makespan, planning.problem.scale)
         return ""
 
     def _on_submeshes(self, job: PlanRequest) -> str:
-        made = carry_out_on_views(job, self._part(), self.progress, self.notify)
+        made = carry_out_on_submeshes(job, self._part(), self.progress, self.notify)
         if made.certificate is None:
             return "no plan was found in its part of the limit"
-        self._keep(write_views(None, made.certificate), made.found.answer.cost, made.found.planning.problem.scale)
+        self._keep(
+            write_submesh_plan(None, made.certificate), made.found.answer.cost, made.found.planning.problem.scale
+        )
         return ""
 
     def _in_stages(self, asked: PipelineRequest, step: TrainingStep, graph: Graph) -> PipelineRequest:
@@ -262,7 +264,7 @@ class Searches:
         self.alone = planned
         if planned.plan is not None:
             scale = planned.planning.problem.scale
-            self._keep(write_plan(None, with_bars(planned)), planned.answer.cost, scale, alone=True)
+            self._keep(write_plan(None, with_error_bounds(planned)), planned.answer.cost, scale, alone=True)
             return ""
         certificate = planned.answer.certificate
         if certificate is not None and isinstance(certificate.claim, Infeasible):
@@ -279,7 +281,7 @@ class Searches:
 
     def _part(self) -> TimeLimit:
         """An equal part of what is left, for the next of the searches that are still to come."""
-        left, coming = self.limit.clock.left(), self.coming
+        left, coming = self.limit.clock.remaining_s(), self.coming
         if not self.limit.clock.counts and not self.joined:  # programs that nobody has derived yet may never come
             coming -= self._of_one * self.freedoms.rewrites
         part = None if left == float("inf") else left / max(1, coming)

@@ -1,1 +1,1 @@
-"""This package writes a plan, or the difference of two, as one page to look at."""
+"""Writes a plan, or the difference of two, as one page to look at."""

@@ -1,4 +1,4 @@
-"""This module draws what a page shows as SVG text: placements as strips of colour, bars of parts, lines over steps."""
+"""Draws what a page shows as SVG text: placements as strips of colour, bars of parts, lines over steps."""
 
 from __future__ import annotations
 

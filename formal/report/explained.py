@@ -10,8 +10,8 @@ from ...models.text import InputError
 from ...proofs.overlap.certificate import OverlapCertificate
 from ...proofs.pipelines.certificate import PipelineCertificate
 from ...proofs.publishing.publisher import Opened
-from ...proofs.views.certificate import ViewsCertificate
-from ..explain.views import Branches, branched, views_json_of, views_lines_of
+from ...proofs.views.certificate import SubmeshCertificate
+from ..explain.views import Branches, branch_summaries, submesh_json_of, submesh_lines_of
 from ..overlap.explain import OverlapReport, explain_overlap, render_overlap
 from ..pipelines.explain import PipelineReport, explain_pipeline, render_pipeline
 from ..schedules.drawing import picture
@@ -31,16 +31,16 @@ class Explained:
             return render_pipeline(self.report)
         if isinstance(self.report, OverlapReport):
             return render_overlap(self.report)
-        assert isinstance(held, ViewsCertificate)
+        assert isinstance(held, SubmeshCertificate)
         title = f"{held.graph.name} on {held.machine.name}, plan with views {self.opened.identity[:16]}"
-        return [title, *views_lines_of(held)]
+        return [title, *submesh_lines_of(held)]
 
     def to_json(self) -> dict[str, object]:
         """Plain data."""
         if isinstance(self.report, PipelineReport | OverlapReport):
             return self.report.to_json()
-        assert isinstance(self.opened.held, ViewsCertificate)
-        return {"branches": views_json_of(self.opened.held)}
+        assert isinstance(self.opened.held, SubmeshCertificate)
+        return {"branches": submesh_json_of(self.opened.held)}
 
     def drawing(self) -> str:
         """The schedule as SVG.  Raises `InputError` for a plan without one."""
@@ -66,8 +66,8 @@ def explain_parts(found: Opened) -> Explained:
             return Explained(found, explain_pipeline(pipelined))
         case OverlapCertificate() as overlapped:
             return Explained(found, explain_overlap(overlapped, found.scale))
-        case ViewsCertificate() as viewed:
-            return Explained(found, branched(viewed))
+        case SubmeshCertificate() as viewed:
+            return Explained(found, branch_summaries(viewed))
         case _:
             raise TypeError("a plan of placements alone is explained operator by operator")
 

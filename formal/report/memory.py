@@ -1,4 +1,4 @@
-"""This module follows the bytes that every device class holds through the steps of a plan.
+"""Follows the bytes that every device class holds through the steps of a plan.
 
 Step t is the t-th operator.  A tensor occupies the box of its layout on every device over the interval that
 `models.cost.memory` gives it; the bytes of a class at step t are those of its fullest device, operand buffers counted.

@@ -1,4 +1,4 @@
-"""This module writes a checked plan, or the difference of two, as one page of HTML that needs nothing else.
+"""Writes a checked plan, or the difference of two, as one page of HTML that needs nothing else.
 
 What is on the page is what `explain` says: every number comes from the plan's tables or its certificate.
 """
@@ -54,7 +54,7 @@ svg.strip{border-radius:3px}
 
 
 @dataclass(frozen=True, eq=False)
-class Shown:
+class PageSubject:
     """What a page of one plan is made of.  `published`: what the checker said of its bytes."""
 
     plan: Plan
@@ -63,7 +63,7 @@ class Shown:
     remarks: Sequence[Remark] = ()
 
 
-def plan_page(shown: Shown) -> str:
+def plan_page(shown: PageSubject) -> str:
     """The page of a plan."""
     plan, e = shown.plan, shown.explanation
     groups = _groups(e)
@@ -81,7 +81,7 @@ def plan_page(shown: Shown) -> str:
     return page(f"{plan.graph.name} on {plan.machine.name}", sections)
 
 
-def diff_page(first: Shown, second: Shown, compared: Comparison) -> str:
+def diff_page(first: PageSubject, second: PageSubject, compared: Comparison) -> str:
     """The page of two plans for one problem."""
     p = compared.problem
     rows = "".join(
@@ -135,12 +135,12 @@ def facts(pairs: Sequence[tuple[str, str]]) -> str:
     )
 
 
-def _bound(shown: Shown) -> int | None:
+def _bound(shown: PageSubject) -> int | None:
     """Bound of the claim.  A joint plan's is about all programs that its e-graph holds, and the checker's to say."""
     return shown.explanation.lower_bound if shown.plan.joint is None else shown.published.lower_bound
 
 
-def _status(shown: Shown) -> str:
+def _status(shown: PageSubject) -> str:
     e, bound = shown.explanation, _bound(shown)
     if bound is None:
         return "feasible; no bound is proved"
@@ -149,7 +149,7 @@ def _status(shown: Shown) -> str:
     return f"proved within {percent(e.cost - bound, e.cost)} of the optimum"
 
 
-def _summary(shown: Shown) -> str:
+def _summary(shown: PageSubject) -> str:
     plan, e = shown.plan, shown.explanation
     p = e.planning.problem
     levels = " x ".join(f"{level.size} {level.name}" for level in plan.machine.levels)
@@ -204,7 +204,7 @@ def _program(plan: Plan, e: Explanation) -> str:
     return program_drawing(plan.graph, times, e.planning.problem)
 
 
-def _layers(shown: Shown, groups: list[list[OperatorTerms]], palette: Palette) -> str:
+def _layers(shown: PageSubject, groups: list[list[OperatorTerms]], palette: Palette) -> str:
     plan, e = shown.plan, shown.explanation
     placements, copies = dict(plan.choices.operators), dict(plan.choices.copies)
     p = e.planning.problem
@@ -282,7 +282,7 @@ def _communication(e: Explanation, groups: list[list[OperatorTerms]]) -> str:
     )
 
 
-def _decides(shown: Shown, groups: list[list[OperatorTerms]]) -> str:
+def _decides(shown: PageSubject, groups: list[list[OperatorTerms]]) -> str:
     e = shown.explanation
     p = e.planning.problem
     sums = {
@@ -319,7 +319,7 @@ def _decides(shown: Shown, groups: list[list[OperatorTerms]]) -> str:
     )
 
 
-def _certificate(shown: Shown) -> str:
+def _certificate(shown: PageSubject) -> str:
     e, published = shown.explanation, shown.published
     p = e.planning.problem
     proved = published.verdict is Verdict.PROVED

@@ -14,9 +14,9 @@ from ...models.text import bytes_text, seconds_text
 from ...proofs.overlap.certificate import OverlapCertificate
 from ...proofs.pipelines.certificate import PipelineCertificate
 from ...proofs.publishing.publisher import Opened
-from ...proofs.views.certificate import ViewsCertificate
-from ..explain.differing import Differing, placed
-from ..explain.views import branched
+from ...proofs.views.certificate import SubmeshCertificate
+from ..explain.differing import Differing, placement_table
+from ..explain.views import branch_summaries
 from ..overlap.explain import explain_overlap
 from ..pipelines.explain import explain_pipeline
 from ..schedules.drawing import picture
@@ -36,7 +36,7 @@ def parts_page(found: Opened) -> str:
             own = _stages(held)
         case OverlapCertificate():
             own = _streams(held, found.scale)
-        case ViewsCertificate():
+        case SubmeshCertificate():
             own = _branches(held)
         case _:
             raise TypeError("a plan of placements alone has a page of its own")
@@ -111,7 +111,7 @@ def _stages(c: PipelineCertificate) -> list[Section]:
         for s, r in enumerate(report.stages)
     ]
     heads = ("stage", "devices", "units", "forward", "backward", "updates", "busy", "moving", "kept", "memory", "how")
-    micro = f"<p>{c.micro} micro-batches; {c.enumerated} pairs of stages and micro-batches are in the claim.</p>"
+    micro = f"<p>{c.micro} micro-batches; {c.case_count} pairs of stages and micro-batches are in the claim.</p>"
     drawn = picture(pipe.problem(), c.schedule.starts, f"times in units of {c.quantum} ps")
     return [("stages", "Stages", micro + _table(heads, rows)), ("schedule", "Schedule", drawn)]
 
@@ -122,7 +122,7 @@ def _streams(c: OverlapCertificate, scale: int) -> list[Section]:
     report, subject = explain_overlap(c, scale), c.schedule.subject
     assert isinstance(subject, ScheduleProblem)
     operators, moved = (seconds_text(t, scale) for t in report.sums)
-    text = f"<p>Operators take {operators}, redistributions {moved} on a stream beside them.</p>"
+    text = f"<p>Operators take {operators}, reshardings {moved} on a stream beside them.</p>"
     rows = [
         (e.name, seconds_text(e.time, scale), seconds_text(e.exposed, scale), e.waiting)
         for e in report.rows[:MOST_ROWS]
@@ -133,7 +133,7 @@ def _streams(c: OverlapCertificate, scale: int) -> list[Section]:
     return [("streams", "Two streams", text + table), ("schedule", "Schedule", drawn)]
 
 
-def _branches(c: ViewsCertificate) -> list[Section]:
+def _branches(c: SubmeshCertificate) -> list[Section]:
     levels = [level.name for level in c.machine.levels]
     rows = [
         (
@@ -141,14 +141,14 @@ def _branches(c: ViewsCertificate) -> list[Section]:
             str(b.operators),
             "the whole machine" if b.view is None else b.view.words(levels, c.machine.hierarchy),
         )
-        for b in branched(c)
+        for b in branch_summaries(c)
     ]
     return [("branches", "Branches", _table(("branch", "operators", "where"), rows))]
 
 
 def _placements(found: Opened) -> Section:
     palette, rows, machine = Palette(), [], found.held.machine
-    listed = placed(found.held)
+    listed = placement_table(found.held)
     for name, (placement, where) in list(listed.items())[:MOST_ROWS]:
         drawn = strip(placement, degrees(placement) or machine.hierarchy, palette)
         rows.append(f'<tr><td class="name">{escape(name)}</td><td>{escape(where)}</td><td>{drawn}</td></tr>')

@@ -1,4 +1,4 @@
-"""This module finds the narrow places of a program, and draws the blocks between them.
+"""Finds the narrow places of a program, and draws the blocks between them.
 
     reached     operators that depend on the entry from which most is reached, one that reads an input if there is any
     narrow      operators through which every path from there to the results goes: the dominators of the end
@@ -17,7 +17,7 @@ import networkx as nx
 
 from ...models.problem.selection_problem import SelectionProblem
 from ...models.program.graph import Graph, Role
-from ...models.sources.training.derived import derived
+from ...models.sources.training.derived import derived_keys
 from ..planning.report import amount, bytes_text, label, pattern
 from .drawing import COLOURS
 from .words import escape
@@ -42,7 +42,7 @@ def blocks(graph: Graph) -> tuple[Block, ...]:
     >>> [(b.last, len(b.operators)) for b in blocks(build("mlp-unity", batch=8))]
     [('fc1', 1), ('relu1', 1), ('fc2', 1)]
     """
-    later = derived(graph)
+    later = derived_keys(graph)
     kept = [op for op in graph.operators if op.name not in later]
     writer = {op.output.tensor: op.name for op in kept}
     flow: nx.DiGraph[str] = nx.DiGraph()

@@ -1,18 +1,18 @@
-"""This module says the assumptions of a claim in sentences, and foreign names as text of a page."""
+"""The assumptions of a claim in sentences, and foreign names as text of a page."""
 
 from __future__ import annotations
 
 from html import escape as in_html
 from typing import Final
 
-from ...models.text import escaped
+from ...models.text import escape_text
 
 SENTENCES: Final = {
     "class-order": "Devices that share a dimension are numbered in one global order of axes.",
     "closed-reads": "No operator reads partial sums: they are added up before.",
     "inputs-anywhere": "Inputs and weights start where they are wanted; bringing them there is not counted.",
     "no-overlap": "Operators and communication run one after another.",
-    "one-copy-per-tensor": "Readers of a tensor share one redistributed copy.",
+    "one-copy-per-tensor": "Readers of a tensor share one resharded copy.",
     "receive-side": "A link is priced by what enters the devices behind it.",
     "whole-taps": "Windows of a convolution are not split.",
     "even-splits": "Every axis is cut into equal parts.",
@@ -61,4 +61,4 @@ def escape(text: str) -> str:
     >>> escape("<b>" + chr(0x202E) + "x"), escape(chr(34))
     ('&lt;b&gt;\\\\u202ex', '&quot;')
     """
-    return in_html(escaped(text))
+    return in_html(escape_text(text))

@@ -1,1 +1,1 @@
-"""This package generates rewrite rules, proves them, refutes them, and derives one from others."""
+"""Generates rewrite rules, proves them, refutes them, and derives one from others."""

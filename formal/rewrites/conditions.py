@@ -1,4 +1,4 @@
-"""This module finds preconditions: what the right side owes and cannot show, said in the names of the pattern (sizes,
+"""Finds preconditions: what the right side owes and cannot show, said in the names of the pattern (sizes,
 degrees, parameters).
 """
 
@@ -44,12 +44,12 @@ def _equations(facts: Facts, goal: Poly) -> list[Poly]:
     """The equation goal = 0 without common factors, and the same with quotient unknowns multiplied out."""
     out: list[Poly] = []
     try:
-        out.append(facts.reduced(goal))
+        out.append(facts.reduce(goal))
         for q, value, divisor in facts.quotients:
             name = next(iter(q.names))
             parts = out[-1].coefficient(name) if name in out[-1].names else None
             if parts is not None:
-                out.append(facts.reduced(parts[0] * facts.now(value) + parts[1] * facts.now(divisor)))
+                out.append(facts.reduce(parts[0] * facts.now(value) + parts[1] * facts.now(divisor)))
     except Contradiction:
         pass
     return out
@@ -62,7 +62,7 @@ def _named_pair(facts: Facts, goal: Poly, names: dict[str, Poly]) -> Condition |
     candidates = [(n, p) for n, p in names.items() if p.constant is None]
     for (n, p), (m, q) in [*combinations(candidates, 2), *((x, ("", ONE)) for x in candidates)]:
         try:
-            d = facts.reduced(p - q)
+            d = facts.reduce(p - q)
         except Contradiction:
             continue
         if d.terms and d in (goal, -goal):
@@ -87,13 +87,13 @@ def _spoken(p: Poly, names: dict[str, Poly]) -> Poly | None:
     }
     for n, q in names.items():  # products of unknowns that have a name: d * block = size
         if len(q.terms) == 1 and len(next(iter(q.terms))) > 1:
-            quotient = p.divided(q)
+            quotient = p.exact_quotient(q)
             if quotient is not None:
                 rest = _spoken(quotient, names)
                 if rest is not None:
                     return rest * n
     if p.names <= set(direct):
-        return p.put(direct)
+        return p.substitute(direct)
     parts = [(c, m) for m, c in p.terms.items()]
     if len(parts) > 1:
         total = Poly({})
@@ -109,7 +109,7 @@ def _spoken(p: Poly, names: dict[str, Poly]) -> Poly | None:
 def _ratio(c: Divides | OneOrMultiple, names: dict[str, Poly]) -> tuple[Poly | None, Poly | None]:
     """divisor | value with both multiplied by a quotient's divisor, so that quotient unknowns become sizes."""
     for n, q in names.items():
-        value = q.divided(c.value)
+        value = q.exact_quotient(c.value)
         if value is not None:
             d = _spoken(c.divisor * value, names)
             if d is not None and isinstance(c, Divides):

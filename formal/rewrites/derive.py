@@ -1,4 +1,4 @@
-"""This module finds derivations of proved rules from other proved rules: a second, readable proof.
+"""Finds derivations of proved rules from other proved rules: a second, readable proof.
 
 The search works on one general instance (`general_instances`); what it finds is replayed for all shapes by
 `verify.rewrites.derivation`.
@@ -13,7 +13,7 @@ from ...models.rewrites.rule import Substitution
 from ...models.rewrites.terms import Term, term_of
 from ...proofs.rewrites.derivation import Applied, Derivation
 from .generate import Pruner, general_instances
-from .rewrite import applied
+from .rewrite import derivation_steps
 from .terms import Typing, same_type
 
 
@@ -47,7 +47,7 @@ class Deriver:
                 found = [leg for leg in legs if leg is not None]
                 if len(found) < len(legs):
                     break
-                chains.append(tuple(step for leg in found for step in applied(leg, rules)))
+                chains.append(tuple(step for leg in found for step in derivation_steps(leg, rules)))
             else:
                 return Derivation(rule, tuple(chains))
         return None

@@ -1,4 +1,4 @@
-"""This module finds side facts: which integer polynomials follow from others, with Farkas multipliers.
+"""Finds side facts: which integer polynomials follow from others, with Farkas multipliers.
 
     h_1, .., h_n >= 0  |-  g >= 0      iff found: non-negative c with  sum c_k h_i h_j  (h_{n+1} = -g-1)  =  negative
                                        constant
@@ -34,7 +34,7 @@ class Reasoner:
         self._models: list[dict[str, int]] = []
         self.counts = {"asked": 0, "visible": 0, "model": 0, "linear": 0, "z3": 0, "products": 0}
 
-    def implied(self, known: list[Poly], goal: Poly) -> Fact | None:
+    def prove_fact(self, known: list[Poly], goal: Poly) -> Fact | None:
         """A fact that shows goal >= 0 from `known`, or None."""
         self.counts["asked"] += 1
         if visible(known, goal):

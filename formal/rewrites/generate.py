@@ -1,4 +1,4 @@
-"""This module is the generator: candidates of equal fingerprint are pruned by derivation, proved, and reduced to rules
+"""The generator: candidates of equal fingerprint are pruned by derivation, proved, and reduced to rules
 none of which follows from the others.
 
     enumerate      every graph of the pools, exact fingerprints                                         (generate_terms)
@@ -35,7 +35,7 @@ from ...models.rewrites.instances import cases
 from ...models.rewrites.rule import Pattern, Substitution, holds
 from ...models.rewrites.shards import IllTyped, TensorType
 from ...models.rewrites.terms import Apply, Term, rule_of, term_of
-from ...models.rewrites.types import named
+from ...models.rewrites.types import condition_names
 from ...models.text import InputError
 from ...proofs.rewrites.judgement import Proved
 from ..selection.model.clock import Clock
@@ -205,7 +205,7 @@ class Pruner:
 def general_instances(rule: Substitution) -> Iterator[tuple[dict[str, int], tuple[TensorType, ...]]]:
     """Instances of the left side under the preconditions, unknowns being distinct primes; one per case of typing."""
     for typed in cases(rule, 8):
-        names = named(typed.rule, typed.facts, typed.inputs)
+        names = condition_names(typed.rule, typed.facts, typed.inputs)
         free = [s for s in typed.facts.low if s not in typed.facts.sigma]
         unknowns = {s: max(typed.facts.low[s] or 0, PRIMES[k % len(PRIMES)]) for k, s in enumerate(free)}
         values = {n: typed.facts.now(p).value(unknowns) for n, p in names.items()}
@@ -252,7 +252,7 @@ def generate(
     found: dict[Candidate, None] = {}
     for pool in pools:
         e = Enumeration(pool)
-        e.run(_enumeration(progress, pool.name) if progress else None)
+        e.enumerate_all(_enumeration(progress, pool.name) if progress else None)
         found.update(dict.fromkeys(e.candidates()))
         report.graphs += e.counts.graphs
         report.classes += e.counts.classes
@@ -261,7 +261,7 @@ def generate(
     report.candidates = len(candidates)
     kept = _first_pass(candidates, workers, journal, progress, report)
     report.kept_first = len(kept)
-    kept = minimised(kept, workers, progress)
+    kept = minimal_rules(kept, workers, progress)
     report.kept, report.parallel = len(kept), sum(is_parallel(p.rule) for p in kept)
     return [_renamed(p, f"g{k}") for k, p in enumerate(kept)], report
 
@@ -355,7 +355,7 @@ def check_journal(journal: Path) -> bytes:
     return data
 
 
-def minimised(kept: list[Proved], workers: int, progress: Progress | None = None) -> list[Proved]:
+def minimal_rules(kept: list[Proved], workers: int, progress: Progress | None = None) -> list[Proved]:
     """The rules without those that at most three steps of the others derive; larger ones are given up first."""
     rules = [p.rule for p in kept]
     alive = [True] * len(rules)

@@ -1,4 +1,4 @@
-"""This module enumerates graphs and their exact fingerprints: candidates for substitutions.
+"""Enumerates graphs and their exact fingerprints: candidates for substitutions.
 
 Graphs of one output are terms.  Size by size, every operator is applied to the representatives found so far; the value
 is exact mod 2^31 - 1 on fixed random inputs, nonlinear functions are fixed polynomials.  The fingerprint of a term is
@@ -74,7 +74,7 @@ def label(operator: str, **parameters: Parameter) -> Label:
 
 
 class Enumeration:
-    """One pool.  `run` fills `candidates`."""
+    """One pool.  `enumerate_all` fills `candidates`."""
 
     def __init__(self, pool: Pool, seed: int = 1) -> None:
         self.pool, self.numbers = pool, dict(pool.numbers)
@@ -105,7 +105,7 @@ class Enumeration:
                 self._enter(t, kind, np.asarray(values, dtype=np.int64), frozenset())
                 self.levels[0].append(t)
 
-    def run(self, progress: Callable[[int, int], None] | None = None) -> None:
+    def enumerate_all(self, progress: Callable[[int, int], None] | None = None) -> None:
         """Enumerate all sizes."""
         for size in range(1, self.pool.most + 1):
             self.levels.append([])

@@ -1,10 +1,10 @@
-"""This module says where axioms of elementwise functions apply: offers `Known` steps.  Nothing here is trusted."""
+"""Where axioms of elementwise functions apply: offers `Known` steps.  Nothing here is trusted."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from ...models.rewrites.function_axioms import AXIOMS, allowed, bound_names, collected, not_negative, rewritten
+from ...models.rewrites.function_axioms import AXIOMS, bound_names, collect, may_apply, not_negative, rewritten
 from ...models.rewrites.functions import FUNCTIONS, function
 from ...models.rewrites.guarded_sums import Apply, Atom, GuardedSum, Highest, Monomial
 from ...models.rewrites.polynomial import Poly
@@ -36,7 +36,7 @@ class FunctionAxioms:
                 continue
             others = (*m.atoms[:k], *m.atoms[k + 1 :])
             steps = tuple(self._inside(x, inside, deep) for x in a.arguments[0])
-            found = collected(t for x, s in zip(a.arguments[0], steps, strict=True) for t in kept_of(x, s))
+            found = collect(t for x, s in zip(a.arguments[0], steps, strict=True) for t in kept_of(x, s))
             for axiom in AXIOMS:
                 step = self._applied(axiom, a, k, steps, found, others, inside)
                 if step is not None:
@@ -45,7 +45,7 @@ class FunctionAxioms:
 
     def _inside(self, m: Monomial, context: list[Poly], deep: int) -> Step:
         """What a monomial of an argument is, before an axiom looks at it."""
-        simple = self.refiner.zero(m, context) or self.refiner.simplified(m, context)
+        simple = self.refiner.zero(m, context) or self.refiner.simplify(m, context)
         return self.step(m, context, deep + 1) or simple if isinstance(simple, Keep) else simple
 
     def _applied(
@@ -67,7 +67,7 @@ class FunctionAxioms:
             return None
         point, facts = self._point(a.function, found, context) if axiom == "maximum" else ((), ())
         asked = a.arguments[0] if axiom == "square" else found
-        if not allowed(axiom, a.function, asked, factors, context, others, bool(point)):
+        if not may_apply(axiom, a.function, asked, factors, context, others, bool(point)):
             return None
         return Known(k, axiom, steps, factors, point, facts, tuple(Keep() for _ in result))
 
@@ -81,7 +81,7 @@ class FunctionAxioms:
         for point in _points(top):
             facts = []
             for g in top.guards:
-                fact = self.refiner.reasoner.implied(context, g.put(point))
+                fact = self.refiner.reasoner.prove_fact(context, g.substitute(point))
                 if fact is None:
                     break
                 facts.append(fact)

@@ -1,4 +1,4 @@
-"""This module finds candidates for integer affine maps of the bound variables of one monomial into those of another.
+"""Finds candidates for integer affine maps of the bound variables of one monomial into those of another.
 
 First permutations whose entries agree as they stand, then solutions of index equations; nothing here is trusted.
 Permutations come first:  with digit indices p*m + j solving yields j' = p*m + j - p'*m, which is not a unit map of the
@@ -41,7 +41,7 @@ def candidate_maps(
     for a in good:
         if new(a):
             yield a, None
-    for a in solved(first, m):
+    for a in solve_indices(first, m):
         if new(a):
             yield a, None
     for a in rest[:6] if anything or not all_entries(first.atoms) else ():
@@ -52,11 +52,11 @@ def candidate_maps(
 def plain_match(first: Monomial, m: Monomial, a: dict[str, Poly]) -> bool:
     """Whether the entries agree syntactically, as multisets."""
     mine = sorted((x.operand, tuple(map(str, x.index))) for x in first.atoms if isinstance(x, Entry))
-    other = sorted((x.operand, tuple(str(p.put(a)) for p in x.index)) for x in m.atoms if isinstance(x, Entry))
+    other = sorted((x.operand, tuple(str(p.substitute(a)) for p in x.index)) for x in m.atoms if isinstance(x, Entry))
     return mine == other
 
 
-def solved(first: Monomial, m: Monomial) -> Iterator[dict[str, Poly]]:
+def solve_indices(first: Monomial, m: Monomial) -> Iterator[dict[str, Poly]]:
     """Solutions of index equations: of all entries of the products at once, or of one pair of entries inside
     functions.
     """
@@ -81,7 +81,7 @@ def solved(first: Monomial, m: Monomial) -> Iterator[dict[str, Poly]]:
             free = list(first.variables)
         for p in permutations(free, len(left)):
             b = {**a, **{v: Poly.of(w) for v, w in zip(left, p, strict=True)}}
-            yield {v: q.put({u: Poly.of(w) for u, w in zip(left, p, strict=True)}) for v, q in b.items()}
+            yield {v: q.substitute({u: Poly.of(w) for u, w in zip(left, p, strict=True)}) for v, q in b.items()}
 
 
 def solve_equations(equations: list[tuple[Poly, Poly]], variables: tuple[str, ...]) -> dict[str, Poly]:
@@ -91,14 +91,14 @@ def solve_equations(equations: list[tuple[Poly, Poly]], variables: tuple[str, ..
     while again:
         again = False
         for p, q in equations:
-            d = q.put(a) - p
+            d = q.substitute(a) - p
             for v in variables:
                 if v in a or v not in d.names:
                     continue
                 parts = d.coefficient(v)
                 if parts is not None and parts[0].constant in (1, -1) and v not in p.names:
                     value = -parts[1] if parts[0].constant == 1 else parts[1]
-                    a = {u: r.put({v: value}) for u, r in a.items()}
+                    a = {u: r.substitute({v: value}) for u, r in a.items()}
                     a[v] = value
                     again = True
                     break

@@ -1,4 +1,4 @@
-"""This module finds equality of guarded sums by case splits, refinement of monomials and affine bijections: finds
+"""Finds equality of guarded sums by case splits, refinement of monomials and affine bijections: finds
 `proofs.rewrites.judgement.Equality` trees.
 
     equal(L, R, context)
@@ -59,12 +59,12 @@ from .refine import Refiner
 from .terms_inside import (
     by_axiom,
     free_guards,
-    guarded,
     in_digits,
     kept_of,
     names_of,
     signature_of,
     some_atoms,
+    with_guard,
     with_pinned,
 )
 
@@ -129,7 +129,10 @@ class Matcher:
             if s.names.isdisjoint(names) and not any(not s.names.isdisjoint(c.names) for c in context):
                 continue
             first, second = a - s, b - s
-            if self.reasoner.implied(context, first) is not None or self.reasoner.implied(context, second) is not None:
+            if (
+                self.reasoner.prove_fact(context, first) is not None
+                or self.reasoner.prove_fact(context, second) is not None
+            ):
                 continue
             one = self._under([*context, first], left, right, depth)
             if one is None:
@@ -149,7 +152,7 @@ class Matcher:
             seen.add(g)
             if visible(context, g) or visible(context, -g - 1):
                 continue
-            if self.reasoner.implied(context, g) is None and self.reasoner.implied(context, -g - 1) is None:
+            if self.reasoner.prove_fact(context, g) is None and self.reasoner.prove_fact(context, -g - 1) is None:
                 return g
         return None
 
@@ -159,7 +162,7 @@ class Matcher:
     def _leaf(
         self, left: GuardedSum, right: GuardedSum, context: list[Poly], depth: int, axioms: bool = False
     ) -> Leaf | None:
-        steps = [[self.refiner.simplified(m, context) for m in side] for side in (left, right)]
+        steps = [[self.refiner.simplify(m, context) for m in side] for side in (left, right)]
         if (
             len(left) * len(right) > 4
         ):  # products of joined axes: most terms are 0, and comparing them costs more than finding that out
@@ -225,7 +228,7 @@ class Matcher:
                 case Zero():
                     return s
                 case Cut():
-                    return Cut(s.guard, visit(guarded(m, s.guard), s.yes), visit(guarded(m, -s.guard - 1), s.no))
+                    return Cut(s.guard, visit(with_guard(m, s.guard), s.yes), visit(with_guard(m, -s.guard - 1), s.no))
                 case Pin():
                     return Pin(s.variable, s.value, s.at_least, s.at_most, visit(with_pinned(m, s), s.rest))
                 case Digits():
@@ -301,7 +304,7 @@ class Matcher:
     ) -> tuple[Facts, Facts] | None:
         if others and not unimodular(variables, others, assignment):
             return None
-        mapped = [g.put(assignment) for g in other_guards]
+        mapped = [g.substitute(assignment) for g in other_guards]
         there = self._all([*context, *guards], mapped)
         if there is None:
             return None
@@ -311,7 +314,7 @@ class Matcher:
     def _all(self, known: list[Poly], goals: list[Poly] | tuple[Poly, ...]) -> Facts | None:
         out: list[Fact] = []
         for g in goals:
-            fact = self.reasoner.implied(known, g)
+            fact = self.reasoner.prove_fact(known, g)
             if fact is None:
                 return None
             out.append(fact)
@@ -378,8 +381,8 @@ class Matcher:
                     return None
                 out.append(((), ()))
                 continue
-            low = self.reasoner.implied(known, d)
-            high = self.reasoner.implied(known, -d) if low is not None else None
+            low = self.reasoner.prove_fact(known, d)
+            high = self.reasoner.prove_fact(known, -d) if low is not None else None
             if low is None or high is None:
                 return None
             out.append((low, high))

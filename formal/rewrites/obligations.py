@@ -1,4 +1,4 @@
-"""This module says what a proof of a rule asks of integer arithmetic: every side fact the prover used, for export."""
+"""What a proof of a rule asks of integer arithmetic: every side fact the prover used, for export."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ class Recorder(Reasoner):
         super().__init__()
         self.shown: dict[Obligation, None] = {}
 
-    def implied(self, known: list[Poly], goal: Poly) -> Fact | None:
-        found = super().implied(known, goal)
+    def prove_fact(self, known: list[Poly], goal: Poly) -> Fact | None:
+        found = super().prove_fact(known, goal)
         if found is not None and goal.constant is None:
             self.shown.setdefault(Obligation(tuple(known), goal, found))
         return found

@@ -1,4 +1,4 @@
-"""This module shows a rule for people: both sides as text and as SVG, and its proof in words."""
+"""Shows a rule for people: both sides as text and as SVG, and its proof in words."""
 
 from __future__ import annotations
 

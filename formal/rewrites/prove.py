@@ -1,4 +1,4 @@
-"""This module judges a substitution: proved with the preconditions it needs, refuted, vacuous, or undecided.
+"""Judges a substitution: proved with the preconditions it needs, refuted, vacuous, or undecided.
 
     judge(rule) = Proved    every case of typing is void or shown; a witness; per precondition a counterexample
                             without it
@@ -22,7 +22,16 @@ from ...models.rewrites.guarded_sums import Builder, TooLarge
 from ...models.rewrites.polynomial import Poly
 from ...models.rewrites.rule import AtLeast, Condition, Equal, Substitution
 from ...models.rewrites.shards import IllTyped
-from ...models.rewrites.types import Contradiction, NeedsChoice, Side, Stuck, Typed, named, type_left, type_right
+from ...models.rewrites.types import (
+    Contradiction,
+    NeedsChoice,
+    Side,
+    Stuck,
+    Typed,
+    condition_names,
+    type_left,
+    type_right,
+)
 from ...proofs.rewrites.judgement import (
     Case,
     Counterexample,
@@ -40,7 +49,7 @@ from ..selection.model.clock import Clock
 from .conditions import fixes_a_size, spare_conditions, stated_condition
 from .facts import Reasoner
 from .matching import Matcher, OutOfTime
-from .refute import counterexample, fault, instances, satisfies, spared, witness
+from .refute import counterexample, fault, instances, satisfies, unaffected_instances, witness
 from .unequal import unequal_everywhere
 
 STEPS_PER_RULE = 20_000_000
@@ -114,7 +123,7 @@ def _weaker(rule: Substitution, proved: Proved, reasoner: Reasoner, clock: Clock
         at
         for c in conditions
         if c not in rule.preconditions
-        for at in spared(rule, tuple(d for d in conditions if d != c), c)
+        for at in unaffected_instances(rule, tuple(d for d in conditions if d != c), c)
     ]
     if not good:
         return proved
@@ -251,12 +260,12 @@ def _explore(rule: Substitution, choices: tuple[int, ...], out: _Attempt, reason
     except (Contradiction, IllTyped):
         out.cases.append(Case(choices, Void(None)))
         return
-    context = typed.facts.known()
+    context = typed.facts.all_facts()
     fact = reasoner.contradiction(context)
     if fact is not None:
         out.cases.append(Case(choices, Void(fact)))
         return
-    names = {n: typed.facts.now(p) for n, p in named(rule, typed.facts, typed.inputs).items()}
+    names = {n: typed.facts.now(p) for n, p in condition_names(rule, typed.facts, typed.inputs).items()}
     out.spare += spare_conditions(typed, names)
     try:
         type_right(typed)
@@ -274,11 +283,11 @@ def _explore(rule: Substitution, choices: tuple[int, ...], out: _Attempt, reason
 
 
 def _show(typed: Typed, names: dict[str, Poly], out: _Attempt, reasoner: Reasoner, clock: Clock) -> Shown | None:
-    context = typed.facts.known()
+    context = typed.facts.all_facts()
     owed: list[tuple[Fact, ...]] = []
     for o in typed.owed:
         goals = (o.value, -o.value) if o.equation else (o.value,)
-        facts = [reasoner.implied(context, g) for g in goals]
+        facts = [reasoner.prove_fact(context, g) for g in goals]
         if any(f is None for f in facts):
             out.reason = f"{o.place}: needs {o.condition}"
             out.wanted = [
@@ -346,7 +355,7 @@ def copy_equality(typed: Typed, side: Side, number: int, reasoner: Reasoner, clo
     first = tuple(Poly({}) if k == position else p for k, p in enumerate(free))
     left, right = builder.whole(side, wire, free), builder.whole(side, wire, first)
     context = [
-        *typed.facts.known(),
+        *typed.facts.all_facts(),
         *(g for p, e in zip(free, extents, strict=True) for g in (p, typed.facts.now(e) - 1 - p)),
         *builder.facts(),
     ]
@@ -360,7 +369,7 @@ def _output_equality(typed: Typed, a: int, b: int, reasoner: Reasoner, clock: Cl
     free = tuple(Poly.of(f"%{k}") for k in range(len(extents)))
     left, right = builder.output(typed.left, a, free), builder.output(typed.right, b, free)
     context = [
-        *typed.facts.known(),
+        *typed.facts.all_facts(),
         *(g for p, e in zip(free, extents, strict=True) for g in (p, typed.facts.now(e) - 1 - p)),
         *builder.facts(),
     ]

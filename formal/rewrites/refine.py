@@ -1,4 +1,4 @@
-"""This module does the refinement of monomials that match nothing: which variable is forced, which sum is to be cut,
+"""The refinement of monomials that match nothing: which variable is forced, which sum is to be cut,
 which index has
 digits.  Nothing here is trusted.
 """
@@ -11,12 +11,12 @@ from ...proofs.rewrites.judgement import Cut, Digits, Keep, Pin, Step, Zero
 from .facts import Reasoner, visible
 from .terms_inside import (
     extents_of,
-    guarded,
     in_digits,
     inner_guards,
     leading_part,
     refutation_of,
     strides_of,
+    with_guard,
     with_pinned,
 )
 
@@ -29,13 +29,13 @@ class Refiner:
     def __init__(self, reasoner: Reasoner, digits: tuple[Poly, ...]) -> None:
         self.reasoner, self.digits = reasoner, digits
 
-    def simplified(self, m: Monomial, context: list[Poly]) -> Step:
+    def simplify(self, m: Monomial, context: list[Poly]) -> Step:
         """Zero if a guard without bound variables is false; variables fixed by a pair of guards g, -g."""
         for g in m.guards:
             if g.constant is not None and g.constant < 0:
                 return Zero(((len(context) + m.guards.index(g), -1, 1),))
             if g.names.isdisjoint(m.variables) and not visible(context, g):
-                fact = self.reasoner.implied(context, -g - 1)
+                fact = self.reasoner.prove_fact(context, -g - 1)
                 if fact is not None:
                     return Zero(refutation_of(fact, context, m, g))
         guards = set(m.guards)
@@ -52,16 +52,16 @@ class Refiner:
                                 pin.value,
                                 pin.at_least,
                                 pin.at_most,
-                                self.simplified(with_pinned(m, pin), context),
+                                self.simplify(with_pinned(m, pin), context),
                             )
         return Keep()
 
     def _pin(self, m: Monomial, v: str, value: Poly, context: list[Poly]) -> Pin | None:
         known = [*context, *m.guards]
-        low = self.reasoner.implied(known, Poly.of(v) - value)
+        low = self.reasoner.prove_fact(known, Poly.of(v) - value)
         if low is None:
             return None
-        high = self.reasoner.implied(known, value - v)
+        high = self.reasoner.prove_fact(known, value - v)
         return None if high is None else Pin(v, value, low, high, Keep())
 
     def zero(self, m: Monomial, context: list[Poly]) -> Step | None:
@@ -93,7 +93,7 @@ class Refiner:
                             pin.value,
                             pin.at_least,
                             pin.at_most,
-                            self.simplified(with_pinned(m, pin), context),
+                            self.simplify(with_pinned(m, pin), context),
                         )
         for v in m.variables:  # small constant range: unroll
             upper = next(
@@ -113,7 +113,7 @@ class Refiner:
                             pin.value,
                             pin.at_least,
                             pin.at_most,
-                            self.simplified(with_pinned(m, pin), context),
+                            self.simplify(with_pinned(m, pin), context),
                         )
                 else:
                     cut = self._unrolled(m, v, 0, upper.constant, context)
@@ -129,42 +129,42 @@ class Refiner:
                         modulus = -parts[0]
                         if (
                             not modulus.names & bound
-                            and (fact := self.reasoner.implied(context, modulus - 1)) is not None
+                            and (fact := self.reasoner.prove_fact(context, modulus - 1)) is not None
                         ):
                             draft = Digits(v, modulus, fact, Keep())
-                            return Digits(v, modulus, fact, self.simplified(in_digits(m, draft), context))
+                            return Digits(v, modulus, fact, self.simplify(in_digits(m, draft), context))
         for g in dict.fromkeys(x for a in m.atoms for x in inner_guards(a, frozenset(bound))):
             if (
                 not visible(known, g)
-                and self.reasoner.implied(known, g) is None
-                and self.reasoner.implied(known, -g - 1) is None
+                and self.reasoner.prove_fact(known, g) is None
+                and self.reasoner.prove_fact(known, -g - 1) is None
             ):
-                return Cut(g, self.simplified(guarded(m, g), context), self.simplified(guarded(m, -g - 1), context))
+                return Cut(g, self.simplify(with_guard(m, g), context), self.simplify(with_guard(m, -g - 1), context))
         moduli = list(dict.fromkeys(c for o in others if o is not m for c in strides_of(o)))
         for v in m.variables:  # the sum runs over d * n here, over two variables elsewhere, one of them with stride n
             for whole in extents_of(m, v):
                 for n in moduli:
                     if (
                         n != whole
-                        and whole.divided(n) is not None
-                        and (fact := self.reasoner.implied(context, n - 1)) is not None
+                        and whole.exact_quotient(n) is not None
+                        and (fact := self.reasoner.prove_fact(context, n - 1)) is not None
                     ):
                         draft = Digits(v, n, fact, Keep())
-                        return Digits(v, n, fact, self.simplified(in_digits(m, draft), context))
+                        return Digits(v, n, fact, self.simplify(in_digits(m, draft), context))
         ends = list(dict.fromkeys(e for o in others if o is not m for v in o.variables for e in extents_of(o, v)))
         for v in m.variables:  # elsewhere a sum of the same entries ends earlier, at n: cut there
             for whole in extents_of(m, v):
                 for n in ends:
-                    if self.reasoner.implied(context, whole - n - 1) is None:
+                    if self.reasoner.prove_fact(context, whole - n - 1) is None:
                         continue
                     g = Poly.of(v) - n
                     if (
                         not visible(known, g)
-                        and self.reasoner.implied(known, g) is None
-                        and self.reasoner.implied(known, -g - 1) is None
+                        and self.reasoner.prove_fact(known, g) is None
+                        and self.reasoner.prove_fact(known, -g - 1) is None
                     ):
                         return Cut(
-                            g, self.simplified(guarded(m, g), context), self.simplified(guarded(m, -g - 1), context)
+                            g, self.simplify(with_guard(m, g), context), self.simplify(with_guard(m, -g - 1), context)
                         )
         return None
 
@@ -175,10 +175,10 @@ class Refiner:
                 None
                 if pin is None
                 else Pin(
-                    pin.variable, pin.value, pin.at_least, pin.at_most, self.simplified(with_pinned(m, pin), context)
+                    pin.variable, pin.value, pin.at_least, pin.at_most, self.simplify(with_pinned(m, pin), context)
                 )
             )
         g = Poly.of(v) - low - 1
-        yes = self._unrolled(guarded(m, g), v, low + 1, high, context)
-        no = self._unrolled(guarded(m, -g - 1), v, low, low, context)
+        yes = self._unrolled(with_guard(m, g), v, low + 1, high, context)
+        no = self._unrolled(with_guard(m, -g - 1), v, low, low, context)
         return None if yes is None or no is None else Cut(g, yes, no)

@@ -1,4 +1,4 @@
-"""This module finds instances and counterexamples, by sampling the general solution of the left side's typing.
+"""Finds instances and counterexamples, by sampling the general solution of the left side's typing.
 
 Sizes come from small pools (equal and unequal across unknowns), entries from -6..6; the smallest failure of those found
 is kept.  Seeds are fixed.
@@ -14,7 +14,7 @@ from ...models.rewrites.enclosures import NotDecided
 from ...models.rewrites.polynomial import Poly
 from ...models.rewrites.rule import Condition, Substitution, holds
 from ...models.rewrites.shards import IllTyped
-from ...models.rewrites.types import Contradiction, Facts, NeedsChoice, Side, Typed, named, type_left
+from ...models.rewrites.types import Contradiction, Facts, NeedsChoice, Side, Typed, condition_names, type_left
 from ...models.rewrites.value import (
     TooMuchWork,
     all_names,
@@ -60,7 +60,7 @@ def _within(
     pools: tuple[tuple[int, ...], ...],
     most: int,
 ) -> Iterator[dict[str, int]]:
-    known = [facts.known() for facts, _ in solutions]
+    known = [facts.all_facts() for facts, _ in solutions]
     seen: set[tuple[tuple[str, int], ...]] = set()
     for k in range(tries):
         facts, names = solutions[k % len(solutions)]
@@ -84,7 +84,7 @@ def _solutions(rule: Substitution, choices: tuple[int, ...]) -> Iterator[tuple[F
         return
     except (Contradiction, IllTyped):
         return
-    names = {n: typed.facts.now(p) for n, p in named(rule, typed.facts, typed.inputs).items()}
+    names = {n: typed.facts.now(p) for n, p in condition_names(rule, typed.facts, typed.inputs).items()}
     yield typed.facts, names
 
 
@@ -138,7 +138,7 @@ def _sample(
     return found
 
 
-def spared(rule: Substitution, keep: tuple[Condition, ...], broken: Condition) -> list[dict[str, int]]:
+def unaffected_instances(rule: Substitution, keep: tuple[Condition, ...], broken: Condition) -> list[dict[str, int]]:
     """Instances that satisfy `keep` and not `broken`, and on which the rule holds all the same, among the first few."""
     against = (
         at for at in instances(replace(rule, preconditions=keep), _SPARED * 4, 3) if not satisfies(rule, (broken,), at)

@@ -1,4 +1,4 @@
-"""This module finds derivations: a rule shown by replaying others, found by meeting in the middle.
+"""Finds derivations: a rule shown by replaying others, found by meeting in the middle.
 
     left = t_0 -> t_1 -> .. -> t_n = right        every step an instance of a proved rule at a named place, every t_k of
                                                   the type of t_0
@@ -62,12 +62,12 @@ class Search:
             for new, d, binding in self.roots(part):
                 if d.rule == skip or d.rule in self.dead or (erasing and not d.erasing):
                     continue
-                whole = terms.replaced(t, part, new)
+                whole = terms.substitute(t, part, new)
                 if whole in done or terms.size(whole) > limit:
                     continue
                 if not same_type(typing.type(part), typing.type(new)) or typing.type(whole) is None:
                     continue
-                if not typing.allowed(self.rules.rules[d.rule], binding):
+                if not typing.allows(self.rules.rules[d.rule], binding):
                     continue
                 done.add(whole)
                 yield whole, Move(d, binding, part, new)
@@ -135,7 +135,7 @@ class Search:
         return None
 
 
-def applied(found: list[tuple[bool, Move]], rules: Rules) -> tuple[Applied, ...]:
+def derivation_steps(found: list[tuple[bool, Move]], rules: Rules) -> tuple[Applied, ...]:
     """Moves as steps of a derivation, all read from left to right."""
     out = []
     for from_right, move in found:

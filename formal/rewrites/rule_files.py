@@ -1,4 +1,4 @@
-"""This module reads rule files of every kind as substitutions to judge: FlexFlow's JSON, TASO's protobuf, TASO's
+"""Reads rule files of every kind as substitutions to judge: FlexFlow's JSON, TASO's protobuf, TASO's
 axioms, our libraries; and judging them.
 
 A published rule may stand for several substitutions (one per rank); its verdict is the worst of theirs: refuted,

@@ -1,4 +1,4 @@
-"""This module holds interned terms and rewriting by rules in both directions, for derivations and for pruning.
+"""Interned terms and rewriting by rules in both directions, for derivations and for pruning.
 
 A store holds every distinct term once as a number, so that equality is equality of numbers and what was found for a
 subterm is found for all.  Terms that differ in the order of arguments of add and mul only are one term.
@@ -99,14 +99,14 @@ class Terms:
         """Pattern inputs that occur."""
         return tuple(-1 - self.label[s] for s in self.parts(t) if self.label[s] < 0)
 
-    def replaced(self, t: int, old: int, new: int) -> int:
+    def substitute(self, t: int, old: int, new: int) -> int:
         """Every occurrence of `old` replaced."""
         if t == old:
             return new
         arguments = self.arguments[t]
         if not arguments or old not in self.parts(t):
             return t
-        return self._put(self.label[t], tuple(self.replaced(a, old, new) for a in arguments))
+        return self._put(self.label[t], tuple(self.substitute(a, old, new) for a in arguments))
 
     def matched_label(self, pattern: int, label: int) -> Numbers | None:
         """Values of the pattern label's symbols that make it `label`, or None."""
@@ -272,7 +272,7 @@ class Typing:
                 self._types.setdefault(t, None)
         return self._types[t]
 
-    def allowed(self, rule: Substitution, binding: Binding) -> bool:
+    def allows(self, rule: Substitution, binding: Binding) -> bool:
         """Whether the bound terms are what the rule's pattern inputs say and the preconditions hold."""
         values: dict[str, int] = {}
         bound, numbers = binding

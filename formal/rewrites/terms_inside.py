@@ -1,4 +1,4 @@
-"""This module looks inside guarded sums: entries, guards, names, extents; and monomials rewritten by the steps of a
+"""Looks inside guarded sums: entries, guards, names, extents; and monomials rewritten by the steps of a
 proof.
 """
 
@@ -7,13 +7,13 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import assert_never
 
-from ...models.rewrites.function_axioms import collected, rewritten, spread
+from ...models.rewrites.function_axioms import collect, rewritten, spread
 from ...models.rewrites.guarded_sums import Apply, Atom, Entry, GuardedSum, Highest, Monomial, Value, put_monomial
 from ...models.rewrites.polynomial import Poly
 from ...proofs.rewrites.judgement import Cut, Digits, Fact, Keep, Known, Pin, Step, Zero
 
 
-def guarded(m: Monomial, g: Poly) -> Monomial:
+def with_guard(m: Monomial, g: Poly) -> Monomial:
     return Monomial(m.coefficient, m.variables, (*m.guards, g), m.atoms)
 
 
@@ -48,7 +48,7 @@ def by_axiom(m: Monomial, s: Known) -> tuple[Monomial, ...]:
     """What an axiom makes of a monomial."""
     atom = m.atoms[s.atom]
     assert isinstance(atom, Apply)
-    found = collected(k for x, t in zip(atom.arguments[0], s.steps, strict=True) for k in kept_of(x, t))
+    found = collect(k for x, t in zip(atom.arguments[0], s.steps, strict=True) for k in kept_of(x, t))
     return spread(m, s.atom, rewritten(s.axiom, atom.function, found, s.factors) or ())
 
 
@@ -59,7 +59,7 @@ def kept_of(m: Monomial, s: Step) -> list[Monomial]:
         case Zero():
             return []
         case Cut():
-            return [*kept_of(guarded(m, s.guard), s.yes), *kept_of(guarded(m, -s.guard - 1), s.no)]
+            return [*kept_of(with_guard(m, s.guard), s.yes), *kept_of(with_guard(m, -s.guard - 1), s.no)]
         case Pin():
             return kept_of(with_pinned(m, s), s.rest)
         case Digits():
@@ -171,12 +171,12 @@ def leading_part(p: Poly, m: Poly) -> Poly:
     if lead is None:
         for v in sorted(p.names):
             parts = p.coefficient(v)
-            q = parts[0].divided(m) if parts is not None and parts[0].terms else None
+            q = parts[0].exact_quotient(m) if parts is not None and parts[0].terms else None
             if q is not None:
                 out = out + q * v
     else:
         for t, c in p.terms.items():
-            q = Poly({t: c}).divided(m)
+            q = Poly({t: c}).exact_quotient(m)
             if q is not None:
                 out = out + q
     return out

@@ -1,4 +1,4 @@
-"""This module finds left sides that break their own copy requirement on every instance: such a rule never fires.
+"""Finds left sides that break their own copy requirement on every instance: such a rule never fires.
 
 Search for `proofs.rewrites.judgement.Unequal`: some inputs all 1, the others all 0, such that the operand is 0 at one
 replica and positive at another.  30 of the 640 published rules are such rules.
@@ -35,7 +35,7 @@ def unequal_everywhere(
         return None if None in below else tuple(c for cases in below if cases is not None for c in cases)
     except (Contradiction, IllTyped):
         return (Case(choices, Void(None)),)
-    fact = reasoner.contradiction(typed.facts.known())
+    fact = reasoner.contradiction(typed.facts.all_facts())
     if fact is not None:
         return (Case(choices, Void(fact)),)
     try:
@@ -49,11 +49,11 @@ def unequal_everywhere(
 
 def _unequal(typed: Typed, number: int, reasoner: Reasoner) -> Unequal | None:
     _, wire, extents, position = typed.left.copies[number]
-    known = typed.facts.known()
+    known = typed.facts.all_facts()
     last = typed.facts.now(extents[position]) - 1
     count = len(typed.rule.inputs)
     for at in dict.fromkeys((last, Poly.of(1))):
-        bounds = reasoner.implied(known, at - 1), reasoner.implied(known, last - at)
+        bounds = reasoner.prove_fact(known, at - 1), reasoner.prove_fact(known, last - at)
         if bounds[0] is None or bounds[1] is None:
             continue
         builder = Builder(typed)
@@ -118,7 +118,7 @@ class _Signs:
         point = {v: Poly({}) for v in m.variables}
         facts: list[Fact] = []
         for g in m.guards:
-            fact = self.reasoner.implied(context, g.put(point))
+            fact = self.reasoner.prove_fact(context, g.substitute(point))
             if fact is None:
                 return None
             facts.append(fact)

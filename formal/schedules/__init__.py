@@ -1,1 +1,1 @@
-"""This package finds schedules and lower bounds: published ones, list scheduling both ways, edge finding, branching."""
+"""Finds schedules and lower bounds: published ones, list scheduling both ways, edge finding, branching."""

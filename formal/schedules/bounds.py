@@ -1,7 +1,7 @@
-"""This module computes lower bounds of a shop with their arguments: longest path, best load of a stream, refutations.
+"""Computes lower bounds of a shop with their arguments: longest path, best load of a stream, refutations.
 
-`tried` takes one makespan at a time, by edge finding and branching with a limit on nodes (`closing`: what raises heads
-and tails before that, and the halving of makespans between the best load and a known schedule).
+`branch_on` takes one makespan at a time, by edge finding and branching with a limit on nodes (`closing`: what raises
+heads and tails before that, and the halving of makespans between the best load and a known schedule).
 """
 
 from __future__ import annotations
@@ -57,14 +57,14 @@ def frame(shop: Shop) -> Frame:
 
 
 @dataclass(frozen=True, eq=False)
-class Tried:
+class BranchOutcome:
     """What became of one makespan: refuted, or a schedule no longer than it, or neither."""
 
     refutation: Refutation | None
     starts: Ints | None
 
 
-def tried(found: Frame, makespan: int, nodes: int, rows: Ints, clock: Clock) -> Tried:
+def branch_on(found: Frame, makespan: int, nodes: int, rows: Ints, clock: Clock) -> BranchOutcome:
     """Branch on at most `nodes` nodes, for which `clock` is charged; `rows` is room for the argument, shape (rows,
     5).
     """
@@ -91,5 +91,5 @@ def tried(found: Frame, makespan: int, nodes: int, rows: Ints, clock: Clock) -> 
     )
     clock.charge(NODE * seen * len(shop.times))
     if state == CLOSED:
-        return Tried(Refutation(makespan, rows[:used].copy()), None)
-    return Tried(None, starts if state == OPEN else None)
+        return BranchOutcome(Refutation(makespan, rows[:used].copy()), None)
+    return BranchOutcome(None, starts if state == OPEN else None)

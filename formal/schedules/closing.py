@@ -1,4 +1,4 @@
-"""This module refutes at the root of a refutation: what must run before or after a task, and edge finding, in turn
+"""Refutes at the root of a refutation: what must run before or after a task, and edge finding, in turn
 until nothing changes.
 
 Rows AFTER_ALL and BEFORE_ALL raise heads and tails by the loads of other streams, which one stream's edge finding does
@@ -15,8 +15,8 @@ import numpy as np
 from ...models.problem.selection_problem import Ints
 from ...proofs.schedules.certificate import AFTER_ALL, BEFORE_ALL, PATH, Bound, Refutation
 from ..selection.model.clock import Clock
-from .bounds import MOST_ROWS, Frame, Tried, tried
-from .levels import before_bits, raised
+from .bounds import MOST_ROWS, BranchOutcome, Frame, branch_on
+from .levels import before_bits, raise_heads
 from .refute import CLOSED, propagate
 from .shop import Shop
 
@@ -75,7 +75,7 @@ class Closing:
                     return Root(makespan, head, tail, rows[:used], False)
                 values, other = (head, tail) if word == AFTER_ALL else (tail, head)
                 room = rows[used:]
-                values, more = raised(
+                values, more = raise_heads(
                     links.order, shop.times, links.at, links.to, links.lag, bits, shop.tasks_at, shop.tasks,
                     room, word, values, other, makespan,
                 )  # fmt: skip
@@ -96,27 +96,27 @@ class Closing:
                 break
         return Root(makespan, head, tail, rows[:used].copy(), False)
 
-    def tried(self, makespan: int, nodes: int, rows: Ints, clock: Clock) -> Tried:
+    def refute_makespan(self, makespan: int, nodes: int, rows: Ints, clock: Clock) -> BranchOutcome:
         """What becomes of one makespan: the root first, then at most `nodes` nodes of branching."""
         clock.charge(ROOT * len(self.found.shop.times))
         root = self.root(makespan)
         if root.closed:
-            return Tried(Refutation(makespan, root.rows), None)
+            return BranchOutcome(Refutation(makespan, root.rows), None)
         if nodes < 1:
-            return Tried(None, None)
-        result = tried(replace(self.found, head=root.head, tail=root.tail), makespan, nodes, rows, clock)
+            return BranchOutcome(None, None)
+        result = branch_on(replace(self.found, head=root.head, tail=root.tail), makespan, nodes, rows, clock)
         if result.refutation is None:
             return result
-        return Tried(Refutation(makespan, np.concatenate([root.rows, result.refutation.rows])), None)
+        return BranchOutcome(Refutation(makespan, np.concatenate([root.rows, result.refutation.rows])), None)
 
-    def improved(self, upper: int, clock: Clock) -> tuple[int, Bound]:
+    def improve_bound(self, upper: int, clock: Clock) -> tuple[int, Bound]:
         """The best bound that roots alone give below `upper`, by halving."""
         low, high, bound = self.found.value, upper, self.found.bound
         rows = np.zeros((MOST_ROWS, 5), dtype=np.int64)
         step = least = max(1, (upper - low) // FINEST)
         while low < high and not clock.over():
             middle = min(low + step - 1, high - 1)
-            result = self.tried(middle, int(self.large), rows, clock)
+            result = self.refute_makespan(middle, int(self.large), rows, clock)
             if result.refutation is None:
                 high = middle
                 step = max(1, (high - low) // 2)

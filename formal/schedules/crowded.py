@@ -1,4 +1,4 @@
-"""This module raises lower bounds by memory: what cannot run beside what, and how much can have begun before a task.
+"""Raises lower bounds by memory: what cannot run beside what, and how much can have begun before a task.
 
 Near the beginning of a backward pass all saved activations are held, so that little can be fetched or computed ahead:
 while a collective runs that all else waits for, the compute stream has no more to do than memory lets it begin.  Of the
@@ -35,7 +35,7 @@ from ...proofs.schedules.certificate import (
 from ..selection.model.clock import Clock
 from .bounds import Frame
 from .kernels import best_load
-from .levels import MOST_TASKS, NEVER, before_bits, raised
+from .levels import MOST_TASKS, NEVER, before_bits, raise_heads
 from .moments import Moments, arcs
 from .shop import Links, Shop, links
 
@@ -84,7 +84,7 @@ class Closed:
     begun: Ints
 
 
-def crowded(found: Frame, problem: ScheduleProblem, makespan: int, clock: Clock) -> Crowded | None:
+def memory_bound(found: Frame, problem: ScheduleProblem, makespan: int, clock: Clock) -> Crowded | None:
     """A better bound than that of `found`, whose heads and tails hold for all schedules; None if there is none."""
     shop = found.shop
     load, stream, _, _ = best_load(shop.times, found.head, found.tail, shop.tasks_at, shop.tasks)
@@ -102,13 +102,13 @@ def crowded(found: Frame, problem: ScheduleProblem, makespan: int, clock: Clock)
         for a in candidates:
             if clock.over():
                 break
-            if a == b or a in moments.reached([b], True) or a in moments.reached([b], False):
+            if a == b or a in moments.ancestors([b], True) or a in moments.ancestors([b], False):
                 continue
             clock.charge(len(shop.times))
             argument = moments.waits(a, b)
             if argument.most < 0:
                 first += [*_tuples(argument.rows), (WAITS, a, b, 0, 0)]
-                moments.linked(a, b)
+                moments.link(a, b)
                 made.append((a, b))
             elif a < b and not taken[a] & taken[b] and (argument := moments.together(a, b)).most < 0:
                 apart.append((a, b, [*_tuples(argument.rows), (APART, a, b, 0, 0)]))
@@ -119,15 +119,15 @@ def crowded(found: Frame, problem: ScheduleProblem, makespan: int, clock: Clock)
             break
         split, ends = [*first, *root.rows, *words, (SPLIT, a, b, 0, 0)], []
         for link in ((a, b), (b, a)):
-            moments.linked(*link)
+            moments.link(*link)
             case = search.case([*made, link], root.head, root.tail)
-            ends.append(search.closed(case, candidates))
+            ends.append(search.close_case(case, candidates))
             split += [*case.rows, *ends[-1].rows]
-            moments.unlinked()
+            moments.unlink()
         if min(c.value for c in ends) > value:
             value, rows, last = min(c.value for c in ends), split, ends[0]
     if last is None or not clock.over():
-        closed = search.closed(root, candidates)
+        closed = search.close_case(root, candidates)
         if closed.value > value:
             value, rows, last = closed.value, [*first, *root.rows, *closed.rows], closed
     assert last is not None
@@ -159,33 +159,33 @@ class _Search:
         lag = np.concatenate([shop.forward.lag, np.zeros(len(made), dtype=np.int64)])
         forward, backward = links(n, both[:, 0], both[:, 1], lag), links(n, both[:, 1], both[:, 0], lag)
         case = Case(made, forward, backward, head, tail, [])
-        return self.raised(case)
+        return self.raise_heads(case)
 
-    def raised(self, case: Case) -> Case:
+    def raise_heads(self, case: Case) -> Case:
         """The case with heads and tails raised along its links and by what must run before and after."""
         shop, n = self.shop, len(self.shop.times)
         values, rows = [case.head, case.tail], list(case.rows)
         for k, (way, word) in enumerate(((case.forward, AFTER_ALL), (case.backward, BEFORE_ALL))):
             room = np.zeros((4 * n, 5), dtype=np.int64)
-            values[k], used = raised(
+            values[k], used = raise_heads(
                 way.order, shop.times, way.at, way.to, way.lag, before_bits(way.order, way.at, way.to),
                 shop.tasks_at, shop.tasks, room, word, values[k], values[1 - k], NEVER,
             )  # fmt: skip
             rows += _tuples(room[:used])
         return Case(case.made, case.forward, case.backward, values[0], values[1], rows)
 
-    def closed(self, case: Case, candidates: list[int]) -> Closed:
+    def close_case(self, case: Case, candidates: list[int]) -> Closed:
         """The best end of a case."""
-        best, begins = self.ended(case, candidates)
-        further = self.lifted(case, begins)
+        best, begins = self.earliest_end(case, candidates)
+        further = self.lift_heads(case, begins)
         if further is None:
             return best
-        again, _ = self.ended(further, begins)
+        again, _ = self.earliest_end(further, begins)
         if again.value <= best.value:
             return best
         return Closed(again.value, [*further.rows[len(case.rows) :], *again.rows], again.task, again.begun)
 
-    def ended(self, case: Case, candidates: list[int]) -> tuple[Closed, list[int]]:
+    def earliest_end(self, case: Case, candidates: list[int]) -> tuple[Closed, list[int]]:
         """A load, a path, or the work that is left when a candidate starts, and the candidates with most of it."""
         times = self.shop.times
         load, s, r, q = best_load(times, case.head, case.tail, self.shop.tasks_at, self.shop.tasks)
@@ -199,7 +199,7 @@ class _Search:
         values: list[tuple[int, int]] = []
         times_here = {t: int(times[t]) for t in self.here.tolist()}
         for t in candidates:
-            begun = sum(times_here.get(u, 0) for u in self.moments.reached([t], True))
+            begun = sum(times_here.get(u, 0) for u in self.moments.ancestors([t], True))
             if self.clock.over() or int(case.head[t]) + whole - begun + least <= best.value:
                 continue
             self.clock.charge(len(self.shop.times))
@@ -211,7 +211,7 @@ class _Search:
                 best = Closed(value, rows, t, np.flatnonzero(argument.taken))
         return best, [t for _, t in sorted(values, reverse=True)[:BEGINS]]
 
-    def lifted(self, case: Case, begins: list[int]) -> Case | None:
+    def lift_heads(self, case: Case, begins: list[int]) -> Case | None:
         """The case with heads of tasks on other streams raised by the work that is left before them when a candidate
         starts; None if no head was raised.
         """
@@ -220,7 +220,7 @@ class _Search:
         by_head = elsewhere[np.argsort(head[elsewhere], kind="stable")]
         targets = by_head[np.linspace(0, len(by_head) - 1, min(TARGETS, len(by_head))).astype(np.int64)]
         for y in targets.tolist():
-            before = self.moments.reached([y], True)
+            before = self.moments.ancestors([y], True)
             counted = np.array([t for t in self.here.tolist() if t in before], dtype=np.int64)
             best, words = int(head[y]), list[Row]()
             for t in begins:
@@ -238,7 +238,7 @@ class _Search:
             rows += words
         if len(rows) == len(case.rows):
             return None
-        return self.raised(Case(case.made, case.forward, case.backward, head, case.tail, rows))
+        return self.raise_heads(Case(case.made, case.forward, case.backward, head, case.tail, rows))
 
 
 def _candidates(found: Frame, moments: Moments, makespan: int) -> list[int]:

@@ -1,4 +1,4 @@
-"""This module draws a schedule as SVG and as text: time from left to right, one row per stream, what each device holds
+"""Draws a schedule as SVG and as text: time from left to right, one row per stream, what each device holds
 below.
 
 Micro-batches are colours; forward is pale, the backward for the input full, the backward for the weights dark.  Tasks

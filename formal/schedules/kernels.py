@@ -1,4 +1,4 @@
-"""This module holds compiled loops: longest paths, the best load of a stream, list scheduling.
+"""Compiled loops: longest paths, the best load of a stream, list scheduling.
 
 Times are int64, so that all of it is exact; priorities are floats, for they only choose.
 """

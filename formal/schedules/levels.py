@@ -1,4 +1,4 @@
-"""This module finds heads and tails raised by what must run before or after a task, whatever the makespan.
+"""Finds heads and tails raised by what must run before or after a task, whatever the makespan.
 
 The tasks of a stream that come before t by precedence run one after another, so t starts no earlier than their least
 end,  max over r of  r + times of those with head >= r;  tails are the mirror image.  Walked in topological order this
@@ -37,7 +37,7 @@ def before_bits(order: Ints, at: Ints, to: Ints) -> np.ndarray:
 
 
 @njit(cache=True)
-def raised(
+def raise_heads(
     order: Ints,
     times: Ints,
     at: Ints,
@@ -94,7 +94,7 @@ def raised(
     return head, used
 
 
-def levelled(found: Frame) -> Frame:
+def raise_levels(found: Frame) -> Frame:
     """The frame with raised heads and tails, if that bounds better; its bound is a refutation then."""
     shop = found.shop
     n = len(shop.times)
@@ -104,7 +104,7 @@ def levelled(found: Frame) -> Frame:
     ahead, behind = np.zeros((4 * n, 5), dtype=np.int64), np.zeros((4 * n, 5), dtype=np.int64)
     start = np.zeros(n, dtype=np.int64), np.zeros(n, dtype=np.int64), NEVER
     ranges = (shop.tasks_at, shop.tasks)
-    head, up = raised(
+    head, up = raise_heads(
         f.order,
         shop.times,
         f.at,
@@ -116,7 +116,7 @@ def levelled(found: Frame) -> Frame:
         AFTER_ALL,
         *start,
     )
-    tail, down = raised(
+    tail, down = raise_heads(
         b.order,
         shop.times,
         b.at,

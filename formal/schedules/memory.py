@@ -1,4 +1,4 @@
-"""This module does list scheduling under memory limits: a task starts only if all that is left can still be finished.
+"""List scheduling under memory limits: a task starts only if all that is left can still be finished.
 
 Started tasks end, then the rest runs one after another in one fixed order of the precedences: if that stays within the
 limits the state is safe (the banker's algorithm, Dijkstra 1965).  A task that would leave the safe states waits for the
@@ -70,7 +70,7 @@ def store(problem: ScheduleProblem) -> Store:
     )
 
 
-def scheduled(shop: Shop, kept: Store, priority: Floats, order: Ints, delay: int = UNLIMITED) -> Ints | None:
+def list_schedule(shop: Shop, kept: Store, priority: Floats, order: Ints, delay: int = UNLIMITED) -> Ints | None:
     """Starts within the limits, shape (tasks,), or None if even `order`, one task after another, exceeds them.  No task
     starts that would delay one of higher priority, which will be ready soon, by more than `delay`.
     """
@@ -100,7 +100,7 @@ def scheduled(shop: Shop, kept: Store, priority: Floats, order: Ints, delay: int
     return starts if fine else None
 
 
-def shortened(shop: Shop, problem: ScheduleProblem, starts: Ints, priority: Floats, lower: int, clock: Clock) -> Ints:
+def shorten(shop: Shop, problem: ScheduleProblem, starts: Ints, priority: Floats, lower: int, clock: Clock) -> Ints:
     """A schedule at least as short as `starts`, which keeps the limits: list schedules with random changes of the
     priorities, for which the order of `starts` is the way out.
     """
@@ -110,7 +110,7 @@ def shortened(shop: Shop, problem: ScheduleProblem, starts: Ints, priority: Floa
     while makespan > lower and not clock.over():
         clock.charge(len(starts))
         order = np.lexsort((np.argsort(shop.forward.order), best + shop.times, best))
-        found = scheduled(shop, kept, priority + noise * random.random(len(starts)), order)
+        found = list_schedule(shop, kept, priority + noise * random.random(len(starts)), order)
         if found is not None and (reached := int((found + shop.times).max())) < makespan:
             best, makespan = found, reached
         noise = float(random.choice([1e-3, 1e-2, 0.03, 0.1, 0.3])) * float(priority.max())

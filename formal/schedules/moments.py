@@ -1,4 +1,4 @@
-"""This module bounds what can have started at a moment within the memory of a device, as `verify/schedules/moments.py`
+"""Bounds what can have started at a moment within the memory of a device, as `verify/schedules/moments.py`
 replays it: a maximum closure, solved by a maximum flow (Picard 1976).
 
 Tasks and the ends of holdings are nodes; a task needs those before it, the end of a holding needs its last tasks.  With
@@ -69,14 +69,14 @@ class Moments:
         self.known: dict[tuple[int, bool], set[int]] = {}
         self.last = 0  # the price that was best, near which the next one is looked for
 
-    def linked(self, a: int, b: int) -> None:
+    def link(self, a: int, b: int) -> None:
         """Task a is before task b from now on."""
         self.before = np.concatenate([self.before, np.array([[a, b]], dtype=np.int64)])
         self.follow[a].append(b)
         self.lead[b].append(a)
         self.known = {}
 
-    def unlinked(self) -> None:
+    def unlink(self) -> None:
         """The last link is taken back."""
         a, b = self.before[-1].tolist()
         self.before = self.before[:-1]
@@ -84,7 +84,7 @@ class Moments:
         self.lead[b].pop()
         self.known = {}
 
-    def reached(self, tasks: list[int], ahead: bool) -> set[int]:
+    def ancestors(self, tasks: list[int], ahead: bool) -> set[int]:
         """All tasks that lead to these (or that these lead to), without the tasks themselves unless in a circle."""
         return set().union(*(self._reached(t, ahead) for t in tasks))
 
@@ -102,17 +102,17 @@ class Moments:
 
     def together(self, a: int, b: int) -> Argument:
         """About moments at which a and b run."""
-        known = self.reached([a, b], True) | {a, b}
-        return self._argument(1, 0, known, self.reached([a, b], False), {a, b}, None)
+        known = self.ancestors([a, b], True) | {a, b}
+        return self._argument(1, 0, known, self.ancestors([a, b], False), {a, b}, None)
 
     def waits(self, a: int, b: int) -> Argument:
         """About moments at which b runs and a has not ended."""
-        known = self.reached([b], True) | {b}
-        return self._argument(1, 0, known, self.reached([a, b], False), {a, b}, None)
+        known = self.ancestors([b], True) | {b}
+        return self._argument(1, 0, known, self.ancestors([a, b], False), {a, b}, None)
 
     def work(self, task: int, counted: Ints) -> tuple[Argument, int]:
         """About the start of `task`, and the most work of `counted` (without `task`) that has begun before."""
-        known, barred = self.reached([task], True) | {task}, self.reached([task], False)
+        known, barred = self.ancestors([task], True) | {task}, self.ancestors([task], False)
         low, high = 0, TIME_PRICE * max(1, int(self.times[counted].sum())) // max(1, self.limit >> 4)
         high = min(high, (1 << 60) // max(1, self.base + int(self.own.sum())))
         if self.last:

@@ -1,10 +1,10 @@
-"""This module searches for graphs of computation and communication: list schedules under the memory limit, against
+"""Searches for graphs of computation and communication: list schedules under the memory limit, against
 raised levels.
 
 Priorities are raised tails first, then those where work that keeps no memory comes earlier; then what would delay work
 of higher priority waits, then come changes from a fixed seed.  The bound is the best load or path over raised heads and
-tails, and, where a gap is left, what memory adds to it (`crowded`).  Program order one task after another, and program
-order on every stream (collectives as early as memory allows), are kept for comparison.
+tails, and, where a gap is left, what memory adds to it (`memory_bound`).  Program order one task after another, and
+program order on every stream (collectives as early as memory allows), are kept for comparison.
 """
 
 from __future__ import annotations
@@ -18,9 +18,9 @@ from ...models.schedules.problem import ScheduleProblem
 from ...models.text import InputError
 from ..selection.model.clock import Clock
 from .bounds import frame
-from .crowded import crowded
-from .levels import levelled
-from .memory import UNLIMITED, Floats, scheduled, store
+from .crowded import memory_bound
+from .levels import raise_levels
+from .memory import UNLIMITED, Floats, list_schedule, store
 from .search import Found
 from .shop import shop
 
@@ -66,10 +66,10 @@ def overlap(
     n = len(problem.tasks)
     if order is None:
         order = arrays.forward.order if _disordered(problem) else np.arange(n, dtype=np.int64)
-    greedy = scheduled(arrays, kept, -np.argsort(order).astype(np.float64), order)
+    greedy = list_schedule(arrays, kept, -np.argsort(order).astype(np.float64), order)
     if greedy is None:
         raise InputError(f"{problem.name}: one task after another exceeds the memory limit already; raise the limit")
-    start = levelled(frame(arrays))
+    start = raise_levels(frame(arrays))
     lower, bound = start.value, start.bound
     priority = start.tail.astype(np.float64)
     random = np.random.default_rng(seed)
@@ -78,11 +78,11 @@ def overlap(
     if known is not None and (ends := int((known + arrays.times).max())) < makespan:
         best, makespan = known, ends
 
-    def tried(values: Floats, delay: int = UNLIMITED) -> bool:
+    def is_shorter(values: Floats, delay: int = UNLIMITED) -> bool:
         """Whether these priorities give a shorter schedule."""
         nonlocal best, makespan
         clock.charge(n)
-        starts = scheduled(arrays, kept, values, order, delay)
+        starts = list_schedule(arrays, kept, values, order, delay)
         reached = makespan if starts is None else int((starts + arrays.times).max())
         if starts is None or reached >= makespan:
             return False
@@ -90,37 +90,37 @@ def overlap(
         return True
 
     if makespan > lower:
-        tried(priority)
+        is_shorter(priority)
     if makespan > lower:
-        found = crowded(start, problem, makespan, clock.at_most(BOUND_SHARE * clock.left()))
+        found = memory_bound(start, problem, makespan, clock.at_most(BOUND_SHARE * clock.remaining_s()))
         if found is not None:
             lower, bound = found.value, found.bound
-    if makespan > lower and (idle := unburdened(problem)):
+    if makespan > lower and (idle := free_tasks(problem)):
         base = priority
         for part in EARLIER:
             earlier = base.copy()
             earlier[idle] = np.maximum(earlier[idle], part * base.max())
-            if tried(earlier):
+            if is_shorter(earlier):
                 priority = earlier
     delay, longest = UNLIMITED, int(arrays.times.max())
     for k in range(DELAYS):
-        if makespan > lower and not clock.over() and tried(priority, longest >> k):
+        if makespan > lower and not clock.over() and is_shorter(priority, longest >> k):
             delay = longest >> k
     stale = 0
     while makespan > lower and stale < STALE and not clock.over():
         noise = random.choice([1e-4, 1e-3, 1e-2]) * priority.max()
-        stale = 0 if tried(priority + noise * random.random(n), delay) else stale + 1
+        stale = 0 if is_shorter(priority + noise * random.random(n), delay) else stale + 1
     found_best = Found(best, makespan, lower, bound)
     return Overlapped(found_best, int(arrays.times.sum()), first)
 
 
-def unburdened(problem: ScheduleProblem) -> list[int]:
+def free_tasks(problem: ScheduleProblem) -> list[int]:
     """Tasks that can run before anything on other streams, together with what they need, and keep no memory then.
 
     >>> from ...models.schedules.problem import Holding, Precedence, Stream, Task
     >>> streams, tasks = (Stream(0, "compute"),), (Task("a", 1, (0,)), Task("b", 1, (0,)), Task("c", 1, (0,)))
     >>> held = (Holding(0, 4, None, (1,)), Holding(0, 9, 0, (1,)), Holding(0, 4, 1, (2,)), Holding(0, 7, 2, ()))
-    >>> unburdened(ScheduleProblem("p", streams, tasks, (Precedence(0, 1), Precedence(1, 2)), held, (20,)))
+    >>> free_tasks(ScheduleProblem("p", streams, tasks, (Precedence(0, 1), Precedence(1, 2)), held, (20,)))
     [0, 1]
     """
     before: list[list[int]] = [[] for _ in problem.tasks]

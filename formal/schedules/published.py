@@ -1,4 +1,4 @@
-"""This module holds published pipeline schedules as orders per device, and when their tasks start.
+"""Published pipeline schedules as orders per device, and when their tasks start.
 
     gpipe          all forwards, then all backwards
     1f1b           P - s forwards on stage s, then one backward and one forward in turn, then backwards
@@ -33,10 +33,10 @@ from .shop import links
 KINDS = ("gpipe", "1f1b", "interleaved:V", "zb-h1", "zb-v", "dualpipe-v")
 
 
-def chunked(kind: str, pipe: Pipeline) -> Pipeline:
+def with_chunks(kind: str, pipe: Pipeline) -> Pipeline:
     """The pipeline that schedules of this kind are for: its stages cut into the kind's chunks.
 
-    >>> chunked("interleaved:3", Pipeline(((1, 1, 1),) * 2, 4, 0, None)).parts
+    >>> with_chunks("interleaved:3", Pipeline(((1, 1, 1),) * 2, 4, 0, None)).parts
     6
     """
     match = re.fullmatch(r"interleaved:([0-9]{1,2})", kind)
@@ -52,7 +52,7 @@ def chunked(kind: str, pipe: Pipeline) -> Pipeline:
 
 
 def orders(kind: str, pipe: Pipeline) -> list[list[Action]]:
-    """Actions of every device, in order; `pipe` is what `chunked` gave.
+    """Actions of every device, in order; `pipe` is what `with_chunks` gave.
 
     >>> orders("1f1b", Pipeline(((1, 1, 1),) * 2, 2, 0, None))[1]
     [('F', 1, 0), ('B', 1, 0), ('F', 1, 1), ('B', 1, 1)]

@@ -1,4 +1,4 @@
-"""This module finds refutations of a makespan by edge finding and branching, as the rows of
+"""Finds refutations of a makespan by edge finding and branching, as the rows of
 `proofs.schedules.certificate`.
 
 One pass over a stream, for every tail threshold q with the tasks sorted by falling heads, keeps for the set of tasks

@@ -1,4 +1,4 @@
-"""This module searches for a shortest schedule: list scheduling both ways, then refutations that branch.
+"""Searches for a shortest schedule: list scheduling both ways, then refutations that branch.
 
 A list schedule takes tasks by the length of what follows them; its mirror image, scheduled from the end by the ends of
 the first, gives new priorities for the next (forward-backward improvement, Tormos and Lova 2001), with random changes
@@ -19,7 +19,7 @@ from .bounds import MOST_ROWS, Frame, frame
 from .closing import Closing
 from .kernels import list_schedule
 from .shop import Shop
-from .windows import windowed
+from .windows import improve_windows
 
 FIRST_ROUNDS = 20
 """Rounds of list scheduling before a gap is looked at from below."""
@@ -49,18 +49,18 @@ def search(shop: Shop, clock: Clock, seed: int = 0, first: Ints | None = None) -
     starts = both_ways.best if first is None else first
     makespan = _end(shop, starts)
     lower, bound = start.value, start.bound
-    starts, makespan = both_ways.run(starts, makespan, lower, clock, FIRST_ROUNDS)
+    starts, makespan = both_ways.improve(starts, makespan, lower, clock, FIRST_ROUNDS)
     closing = Closing(start)
     if makespan > lower:
-        value, argument = closing.improved(makespan, clock.share(0.5))
+        value, argument = closing.improve_bound(makespan, clock.share(0.5))
         if value > lower:
             lower, bound = value, argument
     rows = np.zeros((MOST_ROWS, 5), dtype=np.int64)
     nodes, each = 16, 0.0
     while makespan > lower and not clock.over():
         begun = clock.seconds()
-        nodes = max(1, int(min(float(nodes), 0.4 * clock.left() / each))) if each else nodes
-        result = closing.tried(lower, nodes, rows, clock)
+        nodes = max(1, int(min(float(nodes), 0.4 * clock.remaining_s() / each))) if each else nodes
+        result = closing.refute_makespan(lower, nodes, rows, clock)
         spent = clock.seconds() - begun
         each = max(each, spent / nodes)
         if result.refutation is not None:
@@ -71,10 +71,12 @@ def search(shop: Shop, clock: Clock, seed: int = 0, first: Ints | None = None) -
             continue
         nodes *= 2
         part = clock.at_most(max(0.5, 2 * spent))
-        starts, makespan = windowed(shop, starts, makespan, lower, part, both_ways.random)
-        starts, makespan = both_ways.run(starts, makespan, lower, clock.at_most(max(0.2, spent / 2)))
-        if 2.5 * spent > clock.left() or each > clock.left():  # the next round of branching would not end in time
-            starts, makespan = windowed(shop, starts, makespan, lower, clock, both_ways.random)
+        starts, makespan = improve_windows(shop, starts, makespan, lower, part, both_ways.random)
+        starts, makespan = both_ways.improve(starts, makespan, lower, clock.at_most(max(0.2, spent / 2)))
+        if (
+            2.5 * spent > clock.remaining_s() or each > clock.remaining_s()
+        ):  # the next round of branching would not end in time
+            starts, makespan = improve_windows(shop, starts, makespan, lower, clock, both_ways.random)
     return Found(pushed_left(shop, starts), makespan, lower, bound)
 
 
@@ -130,7 +132,7 @@ class BothWays:
         )
         return found
 
-    def run(self, starts: Ints, makespan: int, lower: int, clock: Clock, rounds: int = 1 << 60) -> tuple[Ints, int]:
+    def improve(self, starts: Ints, makespan: int, lower: int, clock: Clock, rounds: int = 1 << 60) -> tuple[Ints, int]:
         """Improve a schedule until it meets `lower`, or no time or rounds are left."""
         rounds += self.rounds
         times, n = self.found.shop.times, len(self.found.shop.times)

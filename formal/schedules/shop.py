@@ -1,4 +1,4 @@
-"""This module holds a scheduling problem as arrays for compiled loops: successors and predecessors in rows, tasks by
+"""A scheduling problem as arrays for compiled loops: successors and predecessors in rows, tasks by
 stream.
 
 For a pipeline the micro-batches are put in order and memory becomes precedence, as `proofs.schedules.certificate` has

@@ -1,4 +1,4 @@
-"""This module improves a schedule part by part: orders are kept outside a window, and inside it branching looks for one
+"""Improves a schedule part by part: orders are kept outside a window, and inside it branching looks for one
 unit less.
 
 A window is a span of time on some neighbouring streams.  Its tasks are free among each other; every other pair of one
@@ -14,7 +14,7 @@ import numpy as np
 
 from ...models.problem.selection_problem import Ints
 from ..selection.model.clock import Clock
-from .bounds import frame, tried
+from .bounds import branch_on, frame
 from .shop import Links, Shop, links
 
 NODES = 150
@@ -22,7 +22,7 @@ LEAST, MOST = 12.0, 400.0
 """Tasks of a window."""
 
 
-def windowed(
+def improve_windows(
     shop: Shop, starts: Ints, makespan: int, lower: int, clock: Clock, random: np.random.Generator
 ) -> tuple[Ints, int]:
     """A schedule at least as short, until it meets `lower` or no time is left."""
@@ -55,7 +55,7 @@ def windowed(
             continue
         tasks_at = np.cumsum(np.array([0, *map(len, open_)], dtype=np.int64))
         part = replace(shop, tasks_at=tasks_at, tasks=np.concatenate(open_), forward=forward, backward=backward)
-        result = tried(frame(part), makespan - 1, NODES, rows, clock)
+        result = branch_on(frame(part), makespan - 1, NODES, rows, clock)
         if result.starts is not None:
             starts, makespan = result.starts, int((result.starts + shop.times).max())
         elif result.refutation is not None:

@@ -1,4 +1,4 @@
-"""This package solves selection problems and writes a proof tree of every answer.
+"""Solves selection problems and writes a proof tree of every answer.
 
 Phases are folders, each of which imports only those above it here (`docs/selection.md` follows a problem through them):
 

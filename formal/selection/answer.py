@@ -1,4 +1,4 @@
-"""This module turns what a search has proved into an answer: status, claim, and the certificate that supports it."""
+"""Turns what a search has proved into an answer: status, claim, and the certificate that supports it."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from ...models.problem.claims import LowerBound, Optimal, Status, WithinGap
 from ...models.problem.selection_problem import SelectionProblem
 from ...proofs.selection.certificates import Record, SelectionCertificate
 from .bound.plain import at_least_plain
-from .engines.consult import Alone, Asked
+from .engines.consult import Alone, EngineAnswer
 from .model.infinity import INFINITY, NOTHING
 from .tree.infeasible import infeasible
 from .tree.run import Run
@@ -29,7 +29,7 @@ class Answer:
     cost: int | None
     solution: tuple[int, ...] | None
     seconds: float
-    asked: tuple[Asked, ...] = ()
+    asked: tuple[EngineAnswer, ...] = ()
     alone: Alone | None = None
 
     def gap(self) -> Fraction:
@@ -39,7 +39,7 @@ class Answer:
         return Fraction(self.cost - self.lower_bound, max(1, abs(self.cost)))
 
 
-def claimed(
+def answer_with(
     problem: SelectionProblem, x: tuple[int, ...], cost: int, record: Record, bound: int, seconds: float
 ) -> Answer:
     """`x` at its cost, with a record that establishes `bound`, both in units of the problem, or with the plain bound
@@ -64,7 +64,7 @@ def answer_of(run: Run, record: Record, bound: int, alone: bool = False) -> Answ
         upper = problem.cost_of(solution)
         if bound <= NOTHING:
             return Answer(Status.FEASIBLE, None, None, upper, solution, seconds)
-        return claimed(problem, solution, upper, record, bound, seconds)
+        return answer_with(problem, solution, upper, record, bound, seconds)
     if bound >= INFINITY:
         certificate = SelectionCertificate(problem.sha256(), infeasible(run, record, alone), record)
         return Answer(Status.INFEASIBLE, certificate, None, None, None, run.clock.seconds())

@@ -1,4 +1,4 @@
-"""This module gives what can always be answered, however little time there was: a solution that needs no search, and
+"""What can always be answered, however little time there was: a solution that needs no search, and
 a bound that needs no messages.
 
     bound      that of messages that are all zero (`bound.plain`)
@@ -16,13 +16,13 @@ from dataclasses import replace
 from ...models.problem.claims import LowerBound, Optimal, Status
 from ...models.problem.selection_problem import SelectionProblem
 from ...proofs.selection.certificates import Dual, Elimination, Record, SelectionCertificate
-from .answer import Answer, claimed
+from .answer import Answer, answer_with
 from .bound.decode import decode
 from .bound.dual import score_of
 from .bound.plain import plain_dual
 from .bound.trws import Sweeper
 from .model.clock import Clock
-from .model.factored import Base, allowed, build, exact_cost, whole
+from .model.factored import Base, allowed_domains, build, exact_cost, whole
 from .model.infinity import INFINITY
 from .options import OPTIONS, Options
 from .primal.incumbent import Incumbent
@@ -30,7 +30,7 @@ from .tree.branch_and_bound import new_run
 from .tree.infeasible import leanest
 
 
-def certified(problem: SelectionProblem, x: tuple[int, ...], cost: int, best: Answer) -> Answer:
+def certify(problem: SelectionProblem, x: tuple[int, ...], cost: int, best: Answer) -> Answer:
     """The answer that claims `x`, with the best bound that what a search has found (`best`) proves for it.
 
     The solver's record where that holds whatever solution is claimed, else its messages alone, else none: records that
@@ -53,7 +53,7 @@ def certified(problem: SelectionProblem, x: tuple[int, ...], cost: int, best: An
             lower = score_of(Base(problem, dual.denominator), whole(problem), dual).lower()
             if lower is not None:
                 record, bound = dual, lower << problem.fine_bits
-    answer = claimed(problem, x, cost, record, bound, best.seconds)
+    answer = answer_with(problem, x, cost, record, bound, best.seconds)
     return replace(answer, asked=best.asked)
 
 
@@ -77,14 +77,14 @@ def fallback(
         best = _made(problem, best, clock, options or OPTIONS)
         cost = None if best is None else problem.cost_of(best)
     if best is None or cost is None:
-        return bounded(problem, found)
+        return with_plain_bound(problem, found)
     if best == found.solution and found.certificate is not None:
         return found
-    answer = certified(problem, best, cost, found)
+    answer = certify(problem, best, cost, found)
     return found if found.certificate is not None and found.gap() < answer.gap() else answer
 
 
-def bounded(problem: SelectionProblem, found: Answer) -> Answer:
+def with_plain_bound(problem: SelectionProblem, found: Answer) -> Answer:
     """`found` with a certificate: where it has none, of the bound that needs no messages."""
     if found.certificate is not None:
         return found
@@ -93,7 +93,7 @@ def bounded(problem: SelectionProblem, found: Answer) -> Answer:
         return found
     lower = bound << problem.fine_bits
     if found.solution is not None and found.cost is not None:
-        made = claimed(problem, found.solution, found.cost, record, lower, found.seconds)
+        made = answer_with(problem, found.solution, found.cost, record, lower, found.seconds)
         return replace(made, asked=found.asked, alone=found.alone)
     return replace(
         found, certificate=SelectionCertificate(problem.sha256(), LowerBound(lower), record), lower_bound=lower
@@ -106,7 +106,7 @@ def _made(
     """The best solution that fits without a search, from `known` if that is cheapest; None if these few steps find
     none.
     """
-    domains = allowed(problem)
+    domains = allowed_domains(problem)
     if any(d.size == 0 for d in domains):
         return None
     run = new_run(problem, Incumbent(problem), clock.beside(options.solve.fallback_s), options=options)

@@ -1,4 +1,4 @@
-"""This module solves a problem without its resource rows first, known as relaxing constraints, and keeps the proof if
+"""Solves a problem without its resource rows first, known as relaxing constraints, and keeps the proof if
 the solution fits.
 
     min over x that fit the rows  >=  min over all x  >=  B          (rows only restrict)
@@ -33,13 +33,13 @@ from ...proofs.selection.certificates import (
 )
 from ...proofs.selection.presolve_log import Rule
 from .answer import Answer
-from .engines.consult import Asked
-from .fallback import certified, fallback
+from .engines.consult import EngineAnswer
+from .fallback import certify, fallback
 from .model.clock import Clock, Overdue, Progress, Quiet
 from .model.factored import exact_cost
 from .options import OPTIONS, Options
 from .primal.incumbent import Incumbent
-from .solve import Engine, given_up, searched
+from .solve import Engine, given_up, search_answer
 from .tree.branch_and_bound import new_run
 from .tree.infeasible import overfull
 from .tree.run import Run
@@ -113,14 +113,14 @@ def _relaxed(run: Run, engine: Engine, brought: Iterable[tuple[int, ...]]) -> An
     start = uniform_start(run) if engine == "native" else None
     if start is not None and _closed(start, gap):
         return replace(start, seconds=clock.seconds())
-    asked: list[Asked] = []
+    asked: list[EngineAnswer] = []
     known = () if start is None or start.solution is None else (start.solution,)
 
     def attempt(part: SelectionProblem, until: Clock) -> Answer:
         began = clock.seconds()
         whole = part is problem
         inner = run.again(until) if whole else replace(run, problem=part, clock=until, incumbent=Incumbent(part))
-        answer = searched(inner, engine, known)
+        answer = search_answer(inner, engine, known)
         if answer.solution is not None and answer.certificate is None:  # given up
             run.incumbent.offer(answer.solution)
         asked.extend(replace(a, at=began + a.at) for a in answer.asked)
@@ -161,7 +161,7 @@ def _best(problem: SelectionProblem, answer: Answer, start: Answer | None, loose
         certificate = SelectionCertificate(problem.sha256(), loose.certificate.claim, proof)
         known.append(replace(loose, solution=None, certificate=certificate))
     proved = [
-        a if a.solution == x and a.certificate is not None else certified(problem, x, cost, a)
+        a if a.solution == x and a.certificate is not None else certify(problem, x, cost, a)
         for a in known
         if a is answer or a.certificate is not None
     ]

@@ -1,4 +1,4 @@
-"""This module solves a selection problem and says what is proved: `solve`.
+"""Solves a selection problem and says what is proved: `solve`.
 
 Every answer ends in the same certificate, whatever engine found the solution: the incumbent's cost is the upper bound
 UB, and a tree of integer facts (`proofs.selection.certificates`) establishes the lower bound B.  `optimal` is said only
@@ -19,13 +19,13 @@ from typing import Final, Literal, get_args
 
 from ...models.problem.claims import Status
 from ...models.problem.selection_problem import SelectionProblem
-from .answer import Answer, answer_of, claimed
+from .answer import Answer, answer_of, answer_with
 from .decomposition.blocks import begin
 from .decomposition.quotient import quotient
 from .elimination.dense import Size, eliminate_dense, plain
 from .engines.alone import answer_to, proof_of, question, whose
-from .engines.consult import Asked, consult
-from .fallback import bounded, fallback
+from .engines.consult import EngineAnswer, consult
+from .fallback import fallback, with_plain_bound
 from .model.clock import Clock, Overdue, Progress, Quiet
 from .model.dense import cells_of
 from .model.factored import whole
@@ -87,12 +87,12 @@ def solve(
             raise ValueError("alone: leave out known, brought and limits, which are of the native search")
         return by_itself(run, engine)
     try:
-        return fallback(problem, searched(run, engine, known), until, brought, options)
+        return fallback(problem, search_answer(run, engine, known), until, brought, options)
     except Overdue:
         return fallback(problem, given_up(run), until, chain(known, brought), options)
 
 
-def searched(run: Run, engine: Engine = "native", known: Iterable[tuple[int, ...]] = ()) -> Answer:
+def search_answer(run: Run, engine: Engine = "native", known: Iterable[tuple[int, ...]] = ()) -> Answer:
     """`solve` without what can always be answered: nothing if the search found nothing before the clock was over."""
     if engine not in get_args(Engine):
         raise ValueError(f"engine {engine!r}: choose native, ilp, smt or cp-sat")
@@ -103,7 +103,7 @@ def searched(run: Run, engine: Engine = "native", known: Iterable[tuple[int, ...
     run.problem.check()
     for x in known:
         run.incumbent.offer(x)
-    asked = tuple[Asked, ...]()
+    asked = tuple[EngineAnswer, ...]()
     if engine != "native":
         with interruptible(run.clock):
             warm, asked = consult(replace(run), engine)
@@ -133,7 +133,7 @@ def by_itself(run: Run, engine: Engine) -> Answer:
             told, found = replace(told, reasons=reasons), answer_of(run, record, bound, alone=True)
     except Overdue:
         found = given_up(run)
-    found = bounded(run.problem, found)
+    found = with_plain_bound(run.problem, found)
     proof = None if found.certificate is None else found.certificate.proof
     closed = found.status in (Status.OPTIMAL, Status.INFEASIBLE)
     words = whose(run.problem, engine, proof, found.lower_bound, closed)
@@ -173,7 +173,7 @@ def _dense_search(run: Run) -> Answer | None:
     """None when the problem is too large for presolve."""
     from .tree.dense_search import DenseSearch  # compiled loops: other problems start without them
 
-    proved = DenseSearch(run).run()
+    proved = DenseSearch(run).search()
     return None if proved is None else answer_of(run, *proved)
 
 
@@ -188,7 +188,7 @@ def _elimination(run: Run) -> Answer | None:
     found = eliminate_dense(run.problem, size, run.clock, run.options.elimination)
     if found is None:
         return None
-    return claimed(run.problem, found.solution, found.cost, found.record, found.bound, run.clock.seconds())
+    return answer_with(run.problem, found.solution, found.cost, found.record, found.bound, run.clock.seconds())
 
 
 def _network_search_accepts(run: Run) -> bool:

@@ -1,4 +1,4 @@
-"""This module answers a large problem whose structure repeats at once: a plan that is the same in every repetition, and
+"""Answers a large problem whose structure repeats at once: a plan that is the same in every repetition, and
 messages of one block swept over the whole.
 
     plan      the best symmetric plan of a few columns (`decomposition/column_generation.py`), of two where none alone
@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from .answer import Answer, claimed
+from .answer import Answer, answer_with
 from .bound.dual import score_of
 from .decomposition.blocks import begin
 from .model.clock import Overdue
@@ -26,12 +26,12 @@ def uniform_start(given: Run) -> Answer | None:
     is small, or no price gives a plan that fits.
     """
     problem, at = given.problem, given.options.decomposition
-    short = problem.limit is not None and bool(problem.usages) and given.clock.left() < at.uniform_s
+    short = problem.limit is not None and bool(problem.usages) and given.clock.remaining_s() < at.uniform_s
     if len(problem.vertices) < (at.uniform_vertices_in_a_hurry if short else at.uniform_vertices):
         return None
     until = given.clock.share(at.uniform_share)
-    if until.left() < at.uniform_s:
-        until = given.clock.beside(min(at.uniform_s, max(given.clock.outermost.left(), at.uniform_late_s)))
+    if until.remaining_s() < at.uniform_s:
+        until = given.clock.beside(min(at.uniform_s, max(given.clock.outermost.remaining_s(), at.uniform_late_s)))
     hurried = replace(given.options, tree=replace(given.options.tree, nodes=1), decomposition=replace(at, repaired=0))
     run = given.again(until)
     run.options = hurried
@@ -45,6 +45,6 @@ def uniform_start(given: Run) -> Answer | None:
         return None
     bound = score_of(run.base, whole(problem), record).lower()
     cost = run.incumbent.cost
-    return claimed(
+    return answer_with(
         problem, run.incumbent.solution, cost, record, cost if bound is None else bound, given.clock.seconds()
     )

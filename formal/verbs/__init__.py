@@ -1,3 +1,3 @@
-"""This package is the command line of what is decided: `plan`, `solve`, `audit`, `explain`, `reduce`, `rules`,
+"""The command line of what is decided: `plan`, `solve`, `audit`, `explain`, `reduce`, `rules`,
 `calibrate`.
 """

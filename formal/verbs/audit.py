@@ -1,4 +1,4 @@
-"""This module holds the verb `audit`: is this strategy optimal?  A proof, a better strategy with the difference, or
+"""The verb `audit`: is this strategy optimal?  A proof, a better strategy with the difference, or
 the best
 certified gap.
 """
@@ -13,20 +13,20 @@ import click
 
 from ...models.layout.placement import space
 from ...models.machine.machine import load_machine
-from ...models.sources.compared import noted
+from ...models.sources.compared import note_comparison
 from ...models.sources.load import Attention
 from ...models.sources.training import TrainingStep
-from ...models.sources.zoo import named
+from ...models.sources.zoo import zoo_spec
 from ...models.terminal.console import Exit, Watch, emit, say
 from ...models.terminal.options import (
     BATCH,
     MEMORY,
     attention_option,
-    combined,
     compare_option,
     force_option,
     json_option,
     output_option,
+    refuse_combinations,
     require_combination,
 )
 from ...models.text import InputError
@@ -38,7 +38,7 @@ from ..explain.request import (
     AuditRequest,
     carry_out_audit,
     carry_out_audit_of_choices,
-    confirmed,
+    is_confirmed,
     strategy_for,
 )
 from ..pipelines.request import PipelineRequest
@@ -51,7 +51,7 @@ from .audit_pipelined import audit_pipelined
 from .combinations import AUDIT
 from .door import Door
 from .results import asked_json, asked_lines
-from .search_options import effort_option, engine_option, gap_option, limit_options, started
+from .search_options import effort_option, engine_option, gap_option, limit_options, start_limit
 
 UNCONFIRMED: Final[dict[str, object]] = {
     "outcome": Outcome.UNDECIDED.value,
@@ -121,7 +121,7 @@ UNCONFIRMED: Final[dict[str, object]] = {
 @force_option
 @json_option
 @click.pass_obj
-@combined(AUDIT)
+@refuse_combinations(AUDIT)
 def audit_command(
     publisher: Door,
     subject: str,
@@ -147,7 +147,7 @@ def audit_command(
     as_json: bool,
 ) -> int:
     """Say whether a strategy for a MODEL or a selection PROBLEM is optimal."""
-    clock = started(time_limit, work_limit)
+    clock = start_limit(time_limit, work_limit)
     publisher = publisher.within(clock.late)
     notes: list[str] = []
     settings = framework_settings(strategy)
@@ -158,7 +158,7 @@ def audit_command(
     )
     require_combination(AUDIT, kind=kind)
     if settings is not None and train is not None and machine is not None:
-        model = noted(publisher, subject, batch, notes, attention, compare, True)
+        model = note_comparison(publisher, subject, batch, notes, attention, compare, True)
         where = space_name and space(space_name)
         if not as_json:
             say(*(f"note: {note}" for note in notes))
@@ -173,7 +173,7 @@ def audit_command(
         return audit_pipelined(publisher, wanted, settings, clock, output, as_json)
     with Watch("auditing") as watch:
         if isinstance(listed, ChoiceList):
-            if named(subject) is not None:
+            if zoo_spec(subject) is not None:
                 raise InputError(
                     f"{strategy} is a list of choices, which belongs to a selection problem; for a model "
                     f"write {{operator: {{axis: {{level: degree}}}}}}"
@@ -189,15 +189,17 @@ def audit_command(
                 )
             target = load_machine(machine)
             where = space(space_name) if space_name is not None else None
-            graph = noted(publisher, subject, batch, notes, attention, compare)
-            program = graph if rewritten is None else noted(publisher, rewritten, None, notes, attention, compare)
+            graph = note_comparison(publisher, subject, batch, notes, attention, compare)
+            program = (
+                graph if rewritten is None else note_comparison(publisher, rewritten, None, notes, attention, compare)
+            )
             given = strategy_for(strategy, program, target)
             request = AuditRequest(graph, target, given, where, memory, carry, engine, gap)
             if joint:
                 return audit_program(publisher, program, request, clock, output, as_json)
             report = carry_out_audit(request, clock, watch, watch.count)
     with Watch("checking"), clock.phase("check"):
-        checked = confirmed(publisher.within(clock.late, keep=False), report, output)
+        checked = is_confirmed(publisher.within(clock.late, keep=False), report, output)
     written = output if checked and report.certificate is not None else None
     code = Exit(report.exit_code) if checked else Exit.UNDECIDED
     if as_json:
@@ -210,7 +212,7 @@ def audit_command(
                 "certificate": None if written is None else str(written),
                 "seconds": round(clock.elapsed_s, 3),
                 "processor_seconds": round(clock.processor_s, 3),
-                "phases": clock.rounded(),
+                "phases": clock.phase_seconds(),
                 "work": clock.work,
                 **({"notes": notes} if notes else {}),
             }

@@ -1,4 +1,4 @@
-"""This module holds `audit --joint`: is this program with this strategy the best of all equal programs and their
+"""`audit --joint`: is this program with this strategy the best of all equal programs and their
 placements?
 """
 
@@ -16,7 +16,7 @@ from ...models.text import InputError, seconds_text
 from ...proofs.plan.bundle import write_plan
 from ...proofs.publishing.publisher import Publisher
 from ..explain.audit import Outcome
-from ..explain.request import AuditRequest, carried, proved
+from ..explain.request import AuditRequest, is_proved, propagate_strategy
 from ..joint.audit import JointAudit, audit_jointly
 from ..joint.gains import gains, lines
 from ..joint.request import SEARCH_SHARE
@@ -39,7 +39,7 @@ def audit_program(
     if where.vocabulary:
         raise InputError("--joint compares over whole spaces: leave out the vocabulary")
     settings = request.strategy.settings if isinstance(request.strategy, Strategy) else None
-    strategy = carried(request.strategy, program, request.machine) if request.carry else request.strategy
+    strategy = propagate_strategy(request.strategy, program, request.machine) if request.carry else request.strategy
     with Watch("auditing jointly"), clock.phase("search"):
         report = audit_jointly(
             request.graph,
@@ -101,7 +101,7 @@ def _confirmed(publisher: Publisher, report: JointAudit) -> bool:
     certificate = report.completed.certificate
     if certificate is None:
         return False
-    return proved(publisher, certificate, report.restricted)
+    return is_proved(publisher, certificate, report.restricted)
 
 
 def _words(report: JointAudit, program: Graph, checked: bool) -> list[str]:

@@ -1,4 +1,4 @@
-"""This module holds `audit --train` of a pipelined configuration, and `plan --pipeline --strategy`: for people and as
+"""`audit --train` of a pipelined configuration, and `plan --pipeline --strategy`: for people and as
 data.
 """
 
@@ -17,7 +17,7 @@ from ...proofs.pipelines.file import write_pipeline
 from ...proofs.publishing.publisher import Published, Publisher
 from ...proofs.selection.file import write_certificate
 from ..explain.audit import Outcome
-from ..explain.request import proved
+from ..explain.request import is_proved
 from ..pipelines.audit import PipelineAudit, audit_pipeline
 from ..pipelines.bounded import NO_STEP
 from ..pipelines.composed import Composed
@@ -45,11 +45,11 @@ def audit_pipelined(
     with Watch("checking") as watch, clock.phase("check"):
         if plan.best is not None:
             published = publisher.publish(output, write_pipeline(None, plan.certificate()), notify=watch.count)
-        checked = published is not None and published.verdict is Verdict.PROVED and confirmed(publisher, report)
+        checked = published is not None and published.verdict is Verdict.PROVED and is_confirmed(publisher, report)
     code = Exit(report.outcome.exit_code) if checked else Exit.UNDECIDED
     report = report if checked else replace(report, outcome=Outcome.UNDECIDED)
     if as_json:
-        found = {**_document(report, published, checked), **priced(request, report, settings)}
+        found = {**_document(report, published, checked), **price_configuration(request, report, settings)}
         spent = {"seconds": round(clock.elapsed_s, 3), "processor_seconds": round(clock.processor_s, 3)}
         emit({**found, "settings": settings.to_json(), **spent})
         return code
@@ -96,7 +96,7 @@ def _nothing_fits(
             "strategy_lower_bound": None,
             "conflict": conflict(problem, claim),
         }
-        none |= priced(request, report, settings)
+        none |= price_configuration(request, report, settings)
         found = {**_document(report, None, checked), **none, "assumptions": [*problem.assumptions, *assumed]}
         spent = {"seconds": round(clock.elapsed_s, 3), "processor_seconds": round(clock.processor_s, 3)}
         emit({**found, "settings": settings.to_json(), **spent})
@@ -114,7 +114,7 @@ def _nothing_fits(
     return code
 
 
-def priced(request: PipelineRequest, report: PipelineAudit, settings: Settings) -> dict[str, object]:
+def price_configuration(request: PipelineRequest, report: PipelineAudit, settings: Settings) -> dict[str, object]:
     """`configuration`: seconds, bytes and utilisation of the step as these settings run it; None with `not_priced`, the
     reason, where it has none.
     """
@@ -140,7 +140,7 @@ def _estimate(request: PipelineRequest, report: PipelineAudit, settings: Setting
     return configuration(step, request.machine, settings, report.given.case.micro)
 
 
-def confirmed(publisher: Publisher, report: PipelineAudit) -> bool:
+def is_confirmed(publisher: Publisher, report: PipelineAudit) -> bool:
     """Whether the checker accepts every leaf that the configuration's bound rests on; and the configuration itself,
     where it is near enough to a bound and a better plan is what is written.
     """
@@ -149,7 +149,7 @@ def confirmed(publisher: Publisher, report: PipelineAudit) -> bool:
         return publisher.publish(None, data).verdict is Verdict.PROVED
     if report.outcome is not Outcome.REFUTED:
         return True
-    return all(proved(publisher, leaf.certificate, problem) for leaf, problem in report.given.proofs)
+    return all(is_proved(publisher, leaf.certificate, problem) for leaf, problem in report.given.proofs)
 
 
 def words(flags: Flags, micro: int) -> str:

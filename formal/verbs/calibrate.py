@@ -1,9 +1,9 @@
-"""This module holds the verb `machine calibrate`: constants of a machine from measured times.
+"""The verb `machine calibrate`: constants of a machine from measured times.
 
 Times come from files that users have (`--from`, `calibrate_files`), of reduction programs from a CSV
 (`formal.calibration.timings`), or are measured here on MPI ranks.  Measured here
 as well: operators, to which the device's peaks, memory bandwidth and launch time are fitted, and, with `--model`, the
-redistributions and every local operator shape of the model's placements, which become `[[profile]]` rows.  Measuring
+reshardings and every local operator shape of the model's placements, which become `[[profile]]` rows.  Measuring
 needs `backends`, which this room does not see: the front door hands over something with the methods of `Measurer` and
 `PartsMeasurer`.
 """
@@ -30,11 +30,19 @@ from ...models.machine.text import to_toml
 from ...models.program.graph import Graph
 from ...models.sources.load import load_model
 from ...models.terminal.console import Exit, Watch, emit, say
-from ...models.terminal.options import BATCH, SECONDS, Count, combined, force_option, json_option, output_option
+from ...models.terminal.options import (
+    BATCH,
+    SECONDS,
+    Count,
+    force_option,
+    json_option,
+    output_option,
+    refuse_combinations,
+)
 from ...models.text import InputError
 from ...models.verbs.describe import training_of
 from ...models.verbs.optimizer import OPTIMIZER
-from ..calibration.timings import Timing, program_of, read_timings, selected, write_timings
+from ..calibration.timings import Timing, program_of, read_timings, select_timings, write_timings
 from ..planning.plan import default_space
 from .calibrate_files import calibrate_from
 from .combinations import CALIBRATE
@@ -61,7 +69,7 @@ class Measurer(Protocol):
 
 @runtime_checkable
 class PartsMeasurer(Protocol):
-    """Times the distinct operators and redistributions of candidate plans on one MPI rank per device
+    """Times the distinct operators and reshardings of candidate plans on one MPI rank per device
     (`formal.calibration.parts.PartTimes`).
     """
 
@@ -74,7 +82,7 @@ class PartsMeasurer(Protocol):
         timeout_s: float,
         backend: str,
     ) -> tuple[PartTimes, PartTimes]:
-        """(operators, redistributions); `backend`: numpy or cupy.  Raises when a rank fails."""
+        """(operators, reshardings); `backend`: numpy or cupy.  Raises when a rank fails."""
         ...
 
 
@@ -107,7 +115,7 @@ class PartsMeasurer(Protocol):
 @click.option("--latencies", is_flag=True, help="Fit latencies as well (always on when measuring here).")
 @click.option(
     "--model",
-    help="Measure this model's operators and redistributions, and write its operators' times as profile rows.",
+    help="Measure this model's operators and reshardings, and write its operators' times as profile rows.",
 )
 @click.option("--train", type=OPTIMIZER, help="With --model: its training step.")
 @click.option("--batch", type=BATCH, help="With --model: the batch size.")
@@ -131,7 +139,7 @@ class PartsMeasurer(Protocol):
 @force_option
 @json_option
 @click.pass_context
-@combined(CALIBRATE)
+@refuse_combinations(CALIBRATE)
 def calibrate_command(
     ctx: click.Context,
     machine_name: str,
@@ -177,8 +185,8 @@ def calibrate_command(
         latencies = True
         if save is not None:
             write_timings(save, rows)
-    rows = selected(rows, pairs(conditions, "--where"))
-    kept = selected(rows, pairs(held, "--hold-out")) if held else []
+    rows = select_timings(rows, pairs(conditions, "--where"))
+    kept = select_timings(rows, pairs(held, "--hold-out")) if held else []
     if held and not kept:
         raise InputError("--hold-out chooses no row")
     fitted = [r for r in rows if r not in kept]
@@ -205,8 +213,8 @@ def calibrate_command(
             ("operators_before", "operators, before", parts.operators_before),
             ("operators", "operators, roofline", parts.operators_fitted),
             ("profile", "operators, profile", parts.profile),
-            ("movements_before", "redistributions, before", parts.movements_before),
-            ("movements", "redistributions, after", parts.movements_fitted),
+            ("movements_before", "reshardings, before", parts.movements_before),
+            ("movements", "reshardings, after", parts.movements_fitted),
         ]
     if output is not None:
         write_file(output, to_toml(final).encode())
@@ -264,10 +272,10 @@ def _parts(
     rounds: int,
     time_limit: float,
 ) -> PartsCalibration | None:
-    """Operators (and redistributions) measured here; None if nothing here can measure them and no model is asked
+    """Operators (and reshardings) measured here; None if nothing here can measure them and no model is asked
     for.
     """
-    from ..calibration.parts import calibrate_parts, calibration_graph, coverage, movement_times, operator_times
+    from ..calibration.parts import calibrate_parts, calibration_graph, communication_times, coverage, operator_times
 
     if not isinstance(measurer, PartsMeasurer):
         if model is not None:
@@ -289,7 +297,7 @@ def _parts(
     return calibrate_parts(
         machine,
         operator_times(planning, candidates, operators),
-        movement_times(planning, candidates, moved) if model is not None else (),
+        communication_times(planning, candidates, moved) if model is not None else (),
         model is not None,
     )
 

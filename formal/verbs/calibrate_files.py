@@ -1,4 +1,4 @@
-"""This module holds `machine calibrate --from FILE`: files are read, constants fitted and said with their bars, the
+"""`machine calibrate --from FILE`: files are read, constants fitted and said with their bars, the
 machine written.
 """
 
@@ -13,12 +13,12 @@ from typing import TYPE_CHECKING
 from ...models.cost.collective_times import Operation
 from ...models.files.output import write_file
 from ...models.machine.machine import Machine
-from ...models.machine.quantities import Dimension, bar_text, show
+from ...models.machine.quantities import Dimension, error_bound_text, show
 from ...models.machine.text import to_toml
 from ...models.terminal.console import Exit, Watch, emit, say
 from ...models.text import InputError, did_you_mean
 from ..calibration.files.observation import Observation, Step
-from ..calibration.files.reading import chosen, one_machine, read
+from ..calibration.files.reading import one_machine, read, select_rows
 
 if TYPE_CHECKING:
     from ..calibration.files.fitting import FileCalibration, Fitted
@@ -62,9 +62,9 @@ def calibrate_from(
         for file in files:
             found, left = read(file, machine, _operation(operation), plan, conditions)
             rows, skipped = rows + found, skipped + left
-    rows = chosen(rows, conditions) if conditions else rows
+    rows = select_rows(rows, conditions) if conditions else rows
     one_machine(rows)
-    kept = chosen(rows, held) if held else []
+    kept = select_rows(rows, held) if held else []
     if held and not kept:
         raise InputError("--hold-out chooses no row")
     names = {id(r) for r in kept}
@@ -132,7 +132,7 @@ def _line(c: Fitted) -> str:
     name, before, after = c.path, _value(c.path, c.before), _value(c.path, c.after)
     if c.kept:
         return f"  {name:38} {before:>14}    {c.kept}"
-    bar = "" if c.bar is None else f"within {bar_text(c.bar)}"
+    bar = "" if c.bar is None else f"within {error_bound_text(c.bar)}"
     mean = "" if c.mean_error is None else f", mean error of the rows it decides {100 * c.mean_error:.1f} %"
     changed = after if c.path.startswith("step.") or before == after else f"{before} -> {after}"
     return f"  {name:38} {changed:>14}    {bar}; {c.rows} rows, at most {100 * c.share:.0f} % of one{mean}"
@@ -163,7 +163,7 @@ def _json(
             c.path: {
                 "before": str(c.before),
                 "after": str(c.after),
-                "bar": None if c.bar is None else bar_text(c.bar),
+                "bar": None if c.bar is None else error_bound_text(c.bar),
                 "rows": c.rows,
                 "largest_share": c.share,
                 "mean_error": c.mean_error,

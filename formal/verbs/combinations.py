@@ -1,4 +1,4 @@
-"""This module holds the tables of options of the verbs that search and explain (`models.terminal.combinations`): which
+"""The tables of options of the verbs that search and explain (`models.terminal.combinations`): which
 go together, and why others do not.
 
 A cell is opened by taking it out of its row, once the verb does both: the tests then ask for the effect of both.
@@ -73,7 +73,7 @@ PLAN: Final = Combinations(
         Apart("pipeline", ("explain_cost",), "it prints stages; costs of operators are those of a plan without it"),
         Apart("pipeline=*:*:*", ("interleave",), "it says the number of chunks already"),
         Apart("overlap", ("engine", "threads"), "it is searched natively, with one thread"),
-        Apart("overlap", ("explain_cost",), "it prints redistributions; costs of operators are those without it"),
+        Apart("overlap", ("explain_cost",), "it prints reshardings; costs of operators are those without it"),
         Apart("views", ("micro_batch",), "branches take the batch whole, without micro-batches"),
         Apart("views", _VOCABULARY, "no vocabulary says parts of the machine"),
         Apart("views", ("engine",), "views are searched natively"),

@@ -1,4 +1,4 @@
-"""This module says what the verbs of the search say when there is no solution: the conflict that proves that none fits,
+"""What the verbs of the search say when there is no solution: the conflict that proves that none fits,
 or what is known of whether one may.
 """
 
@@ -45,7 +45,7 @@ def no_solution(
         "gap": None,
         "seconds": round(clock.elapsed_s, 3),
         "processor_seconds": round(clock.processor_s, 3),
-        "phases": clock.rounded(),
+        "phases": clock.phase_seconds(),
         "certificate": None if published is None or published.path is None else str(published.path),
         "problem_sha256": problem.sha256(),
         **({} if published is None else published.to_json(*beside)),
@@ -69,7 +69,7 @@ def no_solution(
         for line in _room(problem, steps):
             say("  " + line)
         if published is not None and not published.checked:
-            say(published.reason, *published.advised(*beside))
+            say(published.reason, *published.advice_lines(*beside))
     if not as_json:
         for line in asked_lines(answer, problem):
             say(line)

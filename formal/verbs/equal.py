@@ -16,7 +16,7 @@ import click
 from ...models.problem.claims import Verdict
 from ...models.sources.building.python_file import load_object
 from ...models.terminal.console import Exit, Watch, emit, say
-from ...models.terminal.options import Count, combined, force_option, json_option, output_option
+from ...models.terminal.options import Count, force_option, json_option, output_option, refuse_combinations
 from ...models.text import InputError
 from ...proofs.equality.file import write_equality
 from ...proofs.publishing.publisher import Publisher
@@ -41,7 +41,7 @@ from .combinations import EQUAL
 @force_option
 @json_option
 @click.pass_obj
-@combined(EQUAL)
+@refuse_combinations(EQUAL)
 def equal_command(
     publisher: Publisher,
     single: str,

@@ -1,4 +1,4 @@
-"""This module holds the verbs `explain` and `sensitivity`: what a checked plan decided, what alternatives cost, how
+"""The verbs `explain` and `sensitivity`: what a checked plan decided, what alternatives cost, how
 robust it is.
 """
 
@@ -15,10 +15,10 @@ from ...models.terminal.console import Exit, Watch, emit, say
 from ...models.terminal.options import (
     SECONDS,
     SHARE,
-    combined,
     force_option,
     json_option,
     output_option,
+    refuse_combinations,
     require_combination,
 )
 from ...models.text import InputError
@@ -27,10 +27,10 @@ from ...proofs.publishing.kind import plan_kind
 from ...proofs.publishing.placed import parts_of
 from ...proofs.publishing.publisher import Opened, Publisher
 from ..calibration.parts import calibration_errors
-from ..explain.bars import bar_lines, bars_json
 from ..explain.constraints import plan_constraints, render, to_json
 from ..explain.cost_table import cost_table, render_cost_table
-from ..explain.deviation import forced, render_deviation
+from ..explain.deviation import best_with, render_deviation
+from ..explain.error_bounds import error_bound_lines, error_bounds_json
 from ..explain.explain import DEFAULT_ERRORS, explain, render_explanation
 from ..explain.parallel_graph import picture, priced_graph, render_parallel
 from ..explain.request import problem_of
@@ -85,7 +85,7 @@ plan_argument = click.argument("plan_file", metavar="PLAN", type=click.Path(path
 @limit_options()
 @json_option
 @click.pass_obj
-@combined(EXPLAIN)
+@refuse_combinations(EXPLAIN)
 def explain_command(
     publisher: Publisher,
     plan_file: Path,
@@ -161,7 +161,7 @@ def explain_command(
             return Exit.DONE
         if op is not None and instead is not None:
             config = parse_config(instead, tuple(level.name for level in plan.machine.levels))
-            change = forced(planning, x, op, config, clock, progress=watch)
+            change = best_with(planning, x, op, config, clock, progress=watch)
             if as_json:
                 emit({**about, **change.to_json()})
             else:
@@ -172,14 +172,14 @@ def explain_command(
         said = remarks(planning, x, clock=clock) if op is None else ()
     if as_json:
         rewrites = {"rewrites": [r for g in gained for r in g.to_json()]} if plan.joint is not None else {}
-        about |= {} if plan.bars is None else {"bars": bars_json(plan.bars)}
+        about |= {} if plan.bars is None else {"bars": error_bounds_json(plan.bars)}
         emit({**about, **found.to_json(), "remarks": [r.to_json() for r in said], **rewrites})
     else:
         if plan.joint is not None:
             say(f"program of {len(plan.joint.egraph.operators)} equal operators; rewritten:", *lines(gained))
         say(render_explanation(found), *(f"remark: {r.words}" for r in said))
         if plan.bars is not None and op is None:
-            say(*bar_lines(plan.bars, planning))
+            say(*error_bound_lines(plan.bars, planning))
     return Exit.DONE
 
 
@@ -208,7 +208,7 @@ def _parts(opened: Opened, svg: Path | None, as_json: bool) -> int:
 @limit_options()
 @json_option
 @click.pass_obj
-@combined(SENSITIVITY)
+@refuse_combinations(SENSITIVITY)
 def sensitivity_command(
     publisher: Publisher,
     plan_file: Path,

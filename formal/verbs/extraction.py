@@ -1,4 +1,4 @@
-"""This module says what verb `solve` does with an e-graph: the cheapest extraction, its certificate, and what is said
+"""What verb `solve` does with an e-graph: the cheapest extraction, its certificate, and what is said
 about both.
 """
 
@@ -57,7 +57,7 @@ def solve_extraction(
                 "gap": gap,
                 "seconds": round(clock.elapsed_s, 3),
                 "processor_seconds": round(clock.processor_s, 3),
-                "phases": clock.rounded(),
+                "phases": clock.phase_seconds(),
                 "work": clock.work,
                 "certificate": None if published.path is None else str(published.path),
                 "egraph_sha256": egraph.sha256(),
@@ -88,5 +88,5 @@ def solve_extraction(
             f"(lower bound {egraph.decimal(bound)})"
         )
     if published.path is not None:
-        say(f"wrote {published.path} ({published.size} bytes) in {clock.words()}", *published.advised(file))
+        say(f"wrote {published.path} ({published.size} bytes) in {clock.words()}", *published.advice_lines(file))
     return code

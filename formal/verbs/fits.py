@@ -16,7 +16,7 @@ from ...models.machine.machine import Machine, load_machine
 from ...models.pipelines.micro import batch_of
 from ...models.problem.claims import Verdict
 from ...models.program.graph import Graph
-from ...models.sources.compared import noted
+from ...models.sources.compared import note_comparison
 from ...models.sources.load import Attention
 from ...models.sources.training import TrainingStep
 from ...models.terminal.console import Exit, Watch, emit, say
@@ -24,10 +24,10 @@ from ...models.terminal.options import (
     BATCH,
     MEMORY,
     attention_option,
-    combined,
     compare_option,
-    gathered,
     json_option,
+    options_as,
+    refuse_combinations,
 )
 from ...models.text import InputError, bytes_text
 from ...models.verbs.describe import training_of
@@ -42,7 +42,7 @@ from ..planning.remark_prices import least_memory
 from ..planning.time_limit import TimeLimit, TooSlow
 from .combinations import FITS
 from .door import Door
-from .search_options import limit_options, started
+from .search_options import limit_options, start_limit
 
 _EXITS = {Fit.FITS: Exit.DONE, Fit.NOT: Exit.INFEASIBLE, Fit.UNDECIDED: Exit.UNDECIDED}
 
@@ -107,15 +107,15 @@ class Answer:
 @limit_options()
 @json_option
 @click.pass_obj
-@combined(FITS)
-@gathered(FitsOptions)
+@refuse_combinations(FITS)
+@options_as(FitsOptions)
 def fits_command(publisher: Door, options: FitsOptions) -> int:
     """Say whether a MODEL fits into the memory of a machine, and the least changes that make it fit."""
-    clock = started(options.time_limit, options.work_limit)
+    clock = start_limit(options.time_limit, options.work_limit)
     publisher = publisher.within(clock.late)
     notes: list[str] = []
     machine = load_machine(options.machine)
-    graph = noted(
+    graph = note_comparison(
         publisher, options.subject, options.batch, notes, options.attention, options.compare, options.train is not None
     )
     job, setup = _job(graph, machine, options)

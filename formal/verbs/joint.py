@@ -1,4 +1,4 @@
-"""This module holds `plan --joint`: algebra and placement optimised together, and what is said about it."""
+"""`plan --joint`: algebra and placement optimised together, and what is said about it."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from pathlib import Path
 
 from ...models.joint.problem import JointPlanning
 from ...models.joint.rules import LIBRARY
-from ...models.machine.bars import scaled_words
+from ...models.machine.error_bounds import scaled_words
 from ...models.problem.unit import rounding_bound, rounding_text
 from ...models.terminal.console import Watch, emit, say
 from ...models.text import bytes_text, seconds_text
@@ -74,7 +74,7 @@ def run_joint(
     added = len(egraph.operators) - len(graph.operators)
     say(
         f"{graph.name} on {machine.name} {'x'.join(map(str, machine.hierarchy))}: {len(graph.operators)} operators, "
-        f"{added} equal ones added by rules {found.derivation.named} in {found.planning.rounds} rounds, "
+        f"{added} equal ones added by rules {found.derivation.rules_name} in {found.planning.rounds} rounds, "
         f"{len(problem.vertices)} decisions",
         *(f"note: {note}" for note in notes),
     )

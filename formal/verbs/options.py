@@ -1,10 +1,10 @@
-"""This module prints the options of the search: `shardproof solve --options`."""
+"""Prints the options of the search: `shardproof solve --options`."""
 
 from __future__ import annotations
 
 from ...models.terminal.console import Exit, emit, say
 from ..planning.report import table_text
-from ..selection.options import OPTIONS, listed
+from ..selection.options import OPTIONS, list_options
 
 
 def print_options(as_json: bool) -> int:
@@ -13,7 +13,7 @@ def print_options(as_json: bool) -> int:
     The object maps the dotted name of an option to its `value` (text; several are separated by spaces), `unit` and
     `reason`.
     """
-    rows = list(listed(OPTIONS))
+    rows = list(list_options(OPTIONS))
     if as_json:
         emit({"options": {r.name: {"value": r.value, "unit": r.unit, "reason": r.reason} for r in rows}})
     else:

@@ -1,4 +1,4 @@
-"""`plan --overlap`: placements with redistributions beside operators, for people and as data."""
+"""`plan --overlap`: placements with reshardings beside operators, for people and as data."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from ...proofs.overlap.file import write_overlap
 from ...proofs.publishing.publisher import Published, Publisher
 from ..overlap.explain import Exposed, exposures, stream_lines
 from ..overlap.request import carry_out_overlapped
-from ..overlap.search import Overlapped, Unfit, every_order
+from ..overlap.search import NothingFits, Overlapped, every_order
 from ..planning.request import PlanRequest
 from ..planning.time_limit import TimeLimit
 from ..selection.tree.infeasible import least_use
@@ -33,7 +33,7 @@ def plan_overlap(publisher: Publisher, request: PlanRequest, clock: TimeLimit, o
         return _nothing(planning, as_json)
     with Watch("checking") as watch, clock.phase("check"):
         published = publisher.publish(output, write_overlap(None, found.certificate()), notify=watch.count)
-    if isinstance(found, Unfit):
+    if isinstance(found, NothingFits):
         return _infeasible(found, published, output, clock, as_json)
     code, status = outcome(published, request.gap)
     rows = tuple(exposures(found.best.problem, found.best.found.starts, found.best.quantum))
@@ -68,7 +68,7 @@ def _nothing(planning: Planning, as_json: bool) -> int:
     return Exit.UNDECIDED
 
 
-def _infeasible(found: Unfit, published: Published, output: Path, clock: TimeLimit, as_json: bool) -> int:
+def _infeasible(found: NothingFits, published: Published, output: Path, clock: TimeLimit, as_json: bool) -> int:
     """What is said where nothing fits in any order."""
     claim = found.least.claim
     if published.verdict is not Verdict.PROVED or not isinstance(claim, Infeasible):
@@ -128,7 +128,7 @@ def _lines(found: Overlapped, rows: tuple[Exposed, ...], published: Published) -
     machine = planning.machine
     sizes, counted = "x".join(map(str, machine.hierarchy)), len(planning.graph.operators)
     named = f"{planning.graph.name} on {machine.name} {sizes}: {counted} operators"
-    lines = [f"{named}, {len(rows)} redistributions that take time", *stream_lines(best.sums, rows, scale)]
+    lines = [f"{named}, {len(rows)} reshardings that take time", *stream_lines(best.sums, rows, scale)]
     if best.peak is not None and planning.problem.limit is not None:
         limit = bytes_text(planning.problem.limit)
         lines.append(f"memory {bytes_text(best.peak)} at most, of {limit}, with what is fetched ahead")

@@ -1,10 +1,10 @@
-"""This module holds `plan --pipeline` and `explain` of its plans: training steps on pipelines."""
+"""`plan --pipeline` and `explain` of its plans: training steps on pipelines."""
 
 from __future__ import annotations
 
 from pathlib import Path
 
-from ...models.machine.bars import scaled_words
+from ...models.machine.error_bounds import scaled_words
 from ...models.pipelines.work import PER_SECOND
 from ...models.sources.frameworks.settings import Settings
 from ...models.terminal.console import Exit, Watch, emit, say
@@ -14,10 +14,10 @@ from ...proofs.publishing.publisher import Published, Publisher
 from ..pipelines.audit import audit_pipeline
 from ..pipelines.bounded import NO_STEP
 from ..pipelines.case import Case
-from ..pipelines.recompute import Tried
+from ..pipelines.recompute import CandidateOutcome
 from ..pipelines.request import PipelineRequest, carry_out_pipelined
 from ..pipelines.scheduled import Scheduled
-from ..pipelines.search import Searched
+from ..pipelines.search import SearchOutcome
 from ..planning.time_limit import TimeLimit
 from .results import outcome, spent
 
@@ -36,7 +36,7 @@ def plan_pipeline(
     """Plan, check, publish and say.  `settings`: a configuration that is taken instead of the best plan.  Raises
     `InputError` where the step cannot be cut.
     """
-    tried: tuple[Tried, ...] = ()
+    tried: tuple[CandidateOutcome, ...] = ()
     with Watch("planning") as watch:
         if settings is not None:
             flags = settings.flags
@@ -77,7 +77,7 @@ def plan_pipeline(
     return code
 
 
-def _nothing(found: Searched, as_json: bool) -> Exit:
+def _nothing(found: SearchOutcome, as_json: bool) -> Exit:
     if as_json:
         emit({"status": "unknown", "cost": None, "lower_bound": None, "enumerated": len(found.cases)})
     else:
@@ -85,7 +85,7 @@ def _nothing(found: Searched, as_json: bool) -> Exit:
     return Exit.UNDECIDED
 
 
-def _document(found: Searched, best: Scheduled, published: Published, status: str) -> dict[str, object]:
+def _document(found: SearchOutcome, best: Scheduled, published: Published, status: str) -> dict[str, object]:
     scale = best.case.pieces.planning.problem.scale
     bound = found.lower_bound if published.lower_bound is None else published.lower_bound
     bounds = [(c, c.bound / PER_SECOND if c.bound < NO_STEP else None) for c in found.cases if c.chunks > 1]
@@ -124,7 +124,7 @@ def _hidden(best: Scheduled) -> list[list[float]]:
     return out
 
 
-def _lines(found: Searched, best: Scheduled, published: Published) -> list[str]:
+def _lines(found: SearchOutcome, best: Scheduled, published: Published) -> list[str]:
     job, scale = found.job, best.case.pieces.planning.problem.scale
     sizes, view_of = ("x".join(map(str, m.hierarchy)) for m in (job.machine, best.case.machine))
     chunks = f" of {best.case.chunks} chunks" if best.case.chunks > 1 else ""
@@ -166,7 +166,7 @@ def _pair(case: Case) -> str:
     return f"{case.stages}:{case.micro}" + (f":{case.chunks}" if case.chunks > 1 else "")
 
 
-def _excluded(found: Searched, best: Scheduled) -> list[str]:
+def _excluded(found: SearchOutcome, best: Scheduled) -> list[str]:
     """What became of the pairs beside the chosen one."""
     others = [c for c in found.cases if c is not best.case]
     work = sum(c.coarse >= best.step for c in others)

@@ -1,4 +1,4 @@
-"""This module holds the verb `place`: all placements of parallelism axes over a hierarchy, proved complete, and the
+"""The verb `place`: all placements of parallelism axes over a hierarchy, proved complete, and the
 best one for given
 reductions.  The status that is printed is the checker's, handed back by `publish`.
 """
@@ -15,7 +15,7 @@ from ...models.collective_programs.cost import Algorithm
 from ...models.collective_programs.parallelism import PlacementProblem, matrix_text
 from ...models.files.output import write_file
 from ...models.terminal.console import Watch, say
-from ...models.terminal.options import combined, force_option, gathered, json_option, output_option
+from ...models.terminal.options import force_option, json_option, options_as, output_option, refuse_combinations
 from ...models.text import seconds_text
 from ...proofs.collective_programs.file import write_placement, write_reduction
 from ...proofs.export.device_mesh import TARGETS, MeshTarget, mesh_text
@@ -81,8 +81,8 @@ class PlaceOptions:
 @force_option
 @json_option
 @click.pass_obj
-@combined(PLACE)
-@gathered(PlaceOptions)
+@refuse_combinations(PLACE)
+@options_as(PlaceOptions)
 def place_command(publisher: Publisher, options: PlaceOptions) -> int:
     """All placements of parallelism axes over a hierarchy, proved complete; with --reduce also the best one."""
     start = time.monotonic()

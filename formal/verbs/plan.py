@@ -1,4 +1,4 @@
-"""This module holds the verb `plan`: a model on a machine, planned, checked and written.  The status that is printed
+"""The verb `plan`: a model on a machine, planned, checked and written.  The status that is printed
 is the checker's,
 handed back by `publish`.
 """
@@ -15,7 +15,7 @@ from ...models.joint.rules import MOST_NODES, MOST_ROUNDS, NODES_ASKED, ROUNDS
 from ...models.layout.placement import VOCABULARIES, space
 from ...models.machine.machine import load_machine
 from ...models.problem.unit import rounding_bound, rounding_text
-from ...models.sources.compared import noted
+from ...models.sources.compared import note_comparison
 from ...models.sources.frameworks.settings import Settings
 from ...models.sources.load import Attention
 from ...models.sources.zoo import default_batch
@@ -24,20 +24,20 @@ from ...models.terminal.options import (
     BATCH,
     MEMORY,
     attention_option,
-    combined,
     compare_option,
     force_option,
-    gathered,
     json_option,
+    options_as,
     output_option,
+    refuse_combinations,
 )
 from ...models.text import bytes_text
 from ...models.verbs.optimizer import LOSS, MICRO, MICRO_HELP, OPTIMIZER, PRECISION, PRECISION_HELP
 from ...proofs.joint.books import Rewrites
 from ...proofs.pipelines.certificate import FORBIDDEN_WORDS
 from ...proofs.plan.bundle import write_plan
-from ..explain.bars import bar_lines, bars_json, with_bars
 from ..explain.cost_table import CostRow, cost_table, render_cost_table
+from ..explain.error_bounds import error_bound_lines, error_bounds_json, with_error_bounds
 from ..pipelines.request import MOST_CHUNKS, PipelineRequest, pipeline_request
 from ..planning.frameworks import pipelined_settings, settings_of_step
 from ..planning.given import render_given
@@ -56,8 +56,8 @@ from .overlapped import plan_overlap
 from .pipelined import plan_pipeline
 from .portfolio import plan_portfolio
 from .results import asked_json, asked_lines, document, outcome, sentence
-from .search_options import effort_option, engine_option, gap_option, limit_options, started, threads_option
-from .viewed import run_views
+from .search_options import effort_option, engine_option, gap_option, limit_options, start_limit, threads_option
+from .submeshes import run_submeshes
 
 
 @dataclass(frozen=True)
@@ -100,7 +100,9 @@ class PlanOptions:
     def request(self, publisher: Door, notes: list[str]) -> PlanRequest:
         """What is asked of the planner; `notes` takes what the frontend and the comparison with it say."""
         return PlanRequest(
-            noted(publisher, self.model, self.batch, notes, self.attention, self.compare, self.train is not None),
+            note_comparison(
+                publisher, self.model, self.batch, notes, self.attention, self.compare, self.train is not None
+            ),
             load_machine(self.machine),
             self.train,
             self.loss,
@@ -123,7 +125,7 @@ class PlanOptions:
         books = tuple(publisher.book(path) for path in self.rules or (None,)) if joint else ()
         return Rewrites(books, self.rewrite_rounds, self.rewrite_nodes)
 
-    def pipelined(self, request: PlanRequest) -> tuple[PipelineRequest | None, Settings | None]:
+    def pipeline_of(self, request: PlanRequest) -> tuple[PipelineRequest | None, Settings | None]:
         """What is asked of pipelined steps, if anything, and the configuration that is taken instead of a search."""
         if self.pipeline is None:
             return None, None
@@ -201,7 +203,7 @@ class PlanOptions:
 @click.option(
     "--overlap",
     is_flag=True,
-    help="Let redistributions run beside operators: placements and a schedule, with a bound over both; with --pipeline "
+    help="Let reshardings run beside operators: placements and a schedule, with a bound over both; with --pipeline "
     "inside every forward and backward pass and the updates of a stage.",
 )
 @click.option(
@@ -247,17 +249,17 @@ class PlanOptions:
 @force_option
 @json_option
 @click.pass_obj
-@combined(PLAN)
-@gathered(PlanOptions)
+@refuse_combinations(PLAN)
+@options_as(PlanOptions)
 def plan_command(publisher: Door, options: PlanOptions) -> int:
     """Plan MODEL (zoo name, ONNX file, FILE.py:NAME or JSON graph) on a machine and prove what is said about the
     plan.
     """
-    clock = started(options.time_limit, options.work_limit)
+    clock = start_limit(options.time_limit, options.work_limit)
     publisher = publisher.within(clock.late)
     notes: list[str] = []
     request = options.request(publisher, notes)
-    asked, settings = options.pipelined(request)
+    asked, settings = options.pipeline_of(request)
     request, freedoms = options.freedoms(request, asked)
     if freedoms.several(request):
         return plan_portfolio(publisher, request, freedoms, clock, options.output, options.as_json, notes)
@@ -268,7 +270,7 @@ def plan_command(publisher: Door, options: PlanOptions) -> int:
     if options.overlap:
         return plan_overlap(publisher, request, clock, options.output, options.as_json)
     if options.views:
-        return run_views(publisher, request, options.output, options.as_json, clock, notes)
+        return run_submeshes(publisher, request, options.output, options.as_json, clock, notes)
     if options.joint:
         return run_joint(publisher, request, options.output, options.as_json, clock, notes)
     with Watch("planning") as watch:
@@ -279,7 +281,7 @@ def plan_command(publisher: Door, options: PlanOptions) -> int:
             say(*render_attempts(found.attempts, problem), *render_counts(found.counts, problem))
         steps = [op.name for op in found.graph.operators]
         return no_solution(publisher, problem, answer, None, options.as_json, clock, steps)
-    whole = with_bars(found.planned, clock)
+    whole = with_error_bounds(found.planned, clock)
     with Watch("checking") as watch, clock.phase("check"):
         published = publisher.publish(options.output, write_plan(None, whole), notify=watch.count)
     code, status = outcome(published, options.gap)
@@ -291,14 +293,14 @@ def plan_command(publisher: Door, options: PlanOptions) -> int:
         taken = default_batch(options.model) if options.batch is None else options.batch
         batch = None if taken is None else Batch(taken, options.batch is None)
         with Watch("looking beyond the proof"), clock.phase("remarks"):
-            said = () if clock.ended() else remarks(found.planned.planning, answer.solution, batch, clock.clock)
+            said = () if clock.is_over() else remarks(found.planned.planning, answer.solution, batch, clock.clock)
     if options.as_json:
         data = document(status, published, problem, options.gap, clock)
         if options.explain_cost:
             data["operators"] = [r.to_json() for r in rows]
         data |= {"plan": str(options.output), "identity": published.identity, **_found_json(found, request)}
         data |= {"notes": notes} if notes else {}
-        data |= {} if whole.bars is None else {"bars": bars_json(whole.bars)}
+        data |= {} if whole.bars is None else {"bars": error_bounds_json(whole.bars)}
         emit({**data, **asked_json(answer), "remarks": [r.to_json() for r in said]})
         return code
     say(*_found_lines(found, request, notes))
@@ -308,7 +310,7 @@ def plan_command(publisher: Door, options: PlanOptions) -> int:
         say(render_given(found.given, len(found.graph.operators)))
     say(sentence(published, problem), *asked_lines(answer, problem), *_memory_lines(found, request))
     if whole.bars is not None:
-        say(*bar_lines(whole.bars, found.planned.planning))
+        say(*error_bound_lines(whole.bars, found.planned.planning))
     say(f"space {problem.space}; assumptions: {', '.join(problem.assumptions)}")
     say(rounding_text(problem))
     say(*(f"remark: {r.words}" for r in said))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from ...models.machine.bars import scaled_words
+from ...models.machine.error_bounds import scaled_words
 from ...models.terminal.console import Exit, Watch, emit, say
 from ...models.text import seconds_text
 from ...proofs.publishing.publisher import Published, Publisher
@@ -28,8 +28,8 @@ def plan_portfolio(
     with Watch("planning") as watch:
         best = Searches(
             request, freedoms, clock, watch, watch.count, lambda words: watch.update(words, None, None)
-        ).run()
-    data, taken = best.data(), best.taken
+        ).search_all()
+    data, taken = best.data(), best.best_candidate
     if data is None or taken is None:
         return _nothing(best, as_json)
     with Watch("checking") as watch, clock.phase("check"):

@@ -1,4 +1,4 @@
-"""This module holds the verb `reduce`: all reduction programs of a request, and the cheapest one with a proof that no
+"""The verb `reduce`: all reduction programs of a request, and the cheapest one with a proof that no
 program of any
 length is cheaper.  The status that is printed is the checker's, handed back by `publish`.
 """
@@ -16,7 +16,7 @@ from ...models.collective_programs.parallelism import Hierarchy, PlacementProble
 from ...models.collective_programs.programs import words
 from ...models.problem.claims import Verdict
 from ...models.terminal.console import Exit, Watch, say
-from ...models.terminal.options import AMOUNT, combined, force_option, gathered, json_option, output_option
+from ...models.terminal.options import AMOUNT, force_option, json_option, options_as, output_option, refuse_combinations
 from ...models.text import bytes_text, seconds_text
 from ...proofs.collective_programs.file import write_reduction
 from ...proofs.publishing.publisher import Published, Publisher
@@ -92,8 +92,8 @@ class ReduceOptions:
 @force_option
 @json_option
 @click.pass_obj
-@combined(REDUCE)
-@gathered(ReduceOptions)
+@refuse_combinations(REDUCE)
+@options_as(ReduceOptions)
 def reduce_command(publisher: Publisher, options: ReduceOptions) -> int:
     """All reduction programs of a request, and the cheapest one with a proof that no program of any length is
     cheaper.

@@ -1,4 +1,4 @@
-"""This module holds options that `place` and `reduce` share, and what their texts mean: sizes, axes, matrices,
+"""Options that `place` and `reduce` share, and what their texts mean: sizes, axes, matrices,
 reductions.
 """
 

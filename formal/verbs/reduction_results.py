@@ -1,4 +1,4 @@
-"""This module says what `place` and `reduce` say about reduction programs: a table for people, data for programs, a
+"""What `place` and `reduce` say about reduction programs: a table for people, data for programs, a
 drawing, the exit code.
 """
 
@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from ...models.collective_programs.parallelism import ReductionRequest, Request, matrix_text
-from ...models.collective_programs.programs import fused, words
+from ...models.collective_programs.programs import fuse_all_reduces, words
 from ...models.files.output import write_file
 from ...models.problem.claims import Verdict
 from ...models.terminal.console import Exit, emit, say
@@ -17,7 +17,7 @@ from ...models.text import seconds_text
 from ...proofs.collective_programs.file import encode_program
 from ...proofs.publishing.publisher import Published
 from ..collective_programs.picture import picture
-from ..collective_programs.request import Found, found
+from ..collective_programs.request import Found, cheapest_of
 from ..collective_programs.synthesize import Synthesis
 
 
@@ -64,7 +64,7 @@ def document(f: Found, proved: bool) -> dict[str, object]:
         out["nodes"] = list(s.request.nodes)
     if s.program is not None:
         system = s.request.system()
-        _, steps = system.run(s.program)
+        _, steps = system.execute(s.program)
         out["best"] = [
             {
                 "text": str(i),
@@ -77,7 +77,7 @@ def document(f: Found, proved: bool) -> dict[str, object]:
             for i, code, step in zip(s.program, encode_program(s.program), steps, strict=True)
         ]
         out["words"] = words(s.program, system.tree)
-        out["fused_steps"] = len(fused(system, s.program))
+        out["fused_steps"] = len(fuse_all_reduces(system, s.program))
     return out
 
 
@@ -90,7 +90,7 @@ def draw(path: Path, s: Synthesis, hierarchy: tuple[int, ...]) -> None:
         title = f"{matrix_text(s.request.matrix)}, reduce {list(s.request.reduce)}, {s.request.order.value}"
     else:
         title, hierarchy = name(s.request), (system.tree.positions,)
-    write_file(path, picture(system.run(s.program)[1], hierarchy, title, [str(i) for i in s.program]).encode())
+    write_file(path, picture(system.execute(s.program)[1], hierarchy, title, [str(i) for i in s.program]).encode())
 
 
 def finish(published: Published, document: dict[str, object], as_json: bool, start: float) -> Exit:
@@ -112,7 +112,7 @@ def finish(published: Published, document: dict[str, object], as_json: bool, sta
 
 def cheapest(tried: Sequence[Synthesis], scale: int) -> str:
     """The cheapest program and what it costs."""
-    s = found(tried).best
+    s = cheapest_of(tried).best
     if s.program is None or s.cost is None:
         return "none"
     return f"{seconds_text(s.cost, scale)} {words(s.program, s.request.system().tree)}"

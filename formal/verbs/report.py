@@ -1,4 +1,4 @@
-"""This module holds the verbs `report` and `diff`: a checked plan, or the difference of two, as one page; `diff` prints
+"""The verbs `report` and `diff`: a checked plan, or the difference of two, as one page; `diff` prints
 it too.
 """
 
@@ -10,7 +10,7 @@ import click
 
 from ...models.files.output import write_file
 from ...models.terminal.console import Exit, Watch, emit, say
-from ...models.terminal.options import combined, force_option, json_option, output_option
+from ...models.terminal.options import force_option, json_option, output_option, refuse_combinations
 from ...models.text import InputError, bytes_text
 from ...proofs.plan.bundle import Plan
 from ...proofs.publishing.publisher import Opened, Publisher
@@ -20,12 +20,12 @@ from ..explain.explain import explain
 from ..explain.request import problem_of
 from ..explain.terms import PlanTerms
 from ..planning.remarks import remarks
-from ..report.page import Shown, diff_page, plan_page
+from ..report.page import PageSubject, diff_page, plan_page
 from ..report.parts import parts_diff_page, parts_page
 from ..selection.model.clock import Clock
 from .combinations import DIFF, REPORT
 from .explain import plan_argument
-from .search_options import asked, limit_options, reading
+from .search_options import clock_of, limit_options, reading
 
 
 @click.command("report")
@@ -35,7 +35,7 @@ from .search_options import asked, limit_options, reading
 @limit_options()
 @json_option
 @click.pass_obj
-@combined(REPORT)
+@refuse_combinations(REPORT)
 def report_command(
     publisher: Publisher,
     plan_file: Path,
@@ -68,7 +68,7 @@ def report_command(
 @limit_options()
 @json_option
 @click.pass_obj
-@combined(DIFF)
+@refuse_combinations(DIFF)
 def diff_command(
     publisher: Publisher,
     first: Path,
@@ -86,7 +86,7 @@ def diff_command(
         one, other = publisher.open(first), publisher.open(second)
         if not (isinstance(one.held, Plan) and isinstance(other.held, Plan)):
             return _apart(one, other, output, as_json)
-        again = clock if work_limit is None else asked(None, work_limit)
+        again = clock if work_limit is None else clock_of(None, work_limit)
         a = _shown(one, one.held, clock.share(0.5) if work_limit is None else clock, output is not None)
         b = _shown(other, other.held, again, output is not None)
     ours, theirs = a.explanation.planning.problem, b.explanation.planning.problem
@@ -121,11 +121,11 @@ def _apart(one: Opened, other: Opened, output: Path | None, as_json: bool) -> in
     return Exit.DONE
 
 
-def _shown(found: Opened, plan: Plan, clock: Clock, whole: bool = True) -> Shown:
+def _shown(found: Opened, plan: Plan, clock: Clock, whole: bool = True) -> PageSubject:
     """A checked plan, rebuilt and explained; `whole`: with remarks."""
     if not plan.choices.operators:
         raise InputError(f"{found.place} has no choices: nothing was found that fits its memory limit")
     planning, x = problem_of(found, plan)
     explained = explain(planning, x, plan.certificate, clock=clock)
     said = remarks(planning, x, clock=clock) if whole else ()
-    return Shown(plan, found.published, explained, said)
+    return PageSubject(plan, found.published, explained, said)

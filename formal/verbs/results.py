@@ -1,4 +1,4 @@
-"""This module says what the verbs of the search say about an answer once it is checked: status, cost, bound and gap,
+"""What the verbs of the search say about an answer once it is checked: status, cost, bound and gap,
 for people and as data.
 """
 
@@ -72,7 +72,7 @@ def document(
         "gap": gap,
         "seconds": round(clock.elapsed_s, 3),
         "processor_seconds": round(clock.processor_s, 3),
-        "phases": clock.rounded(),
+        "phases": clock.phase_seconds(),
         "work": clock.work,
         "certificate": None if published.path is None else str(published.path),
         "problem_sha256": problem.sha256(),
@@ -86,7 +86,7 @@ def spent(clock: TimeLimit, output: Path) -> dict[str, object]:
         "plan": str(output),
         "seconds": round(clock.elapsed_s, 3),
         "processor_seconds": round(clock.processor_s, 3),
-        "phases": clock.rounded(),
+        "phases": clock.phase_seconds(),
         "work": clock.work,
     }
 

@@ -1,4 +1,4 @@
-"""This module holds the verbs `rules prove`, `rules refute`, `rules generate` and `rules derive`.  `rules show` is in
+"""The verbs `rules prove`, `rules refute`, `rules generate` and `rules derive`.  `rules show` is in
 `formal.verbs.rules_show`, `rules check` is the checker's (`verify.verbs.rules`).
 
 What they print about a rule is what the checker said of its proof: judgements are published first.
@@ -21,7 +21,7 @@ from ...models.rewrites.rule import Substitution
 from ...models.rewrites.terms import sides_text
 from ...models.sources.rules.parallel import way_points
 from ...models.terminal.console import Exit, Watch, emit, say
-from ...models.terminal.options import THREADS, Count, combined, force_option, json_option, output_option
+from ...models.terminal.options import THREADS, Count, force_option, json_option, output_option, refuse_combinations
 from ...models.text import InputError
 from ...proofs.container.canonical import ContainerError
 from ...proofs.publishing.publisher import Publisher
@@ -33,7 +33,7 @@ from ..rewrites.generate import check_journal, generate, rank2_pool, rank3_pool
 from ..rewrites.picture import counterexample_text
 from ..rewrites.rule_files import RuleItem, judge_items, load_rules, overall
 from .combinations import DERIVE, GENERATE, PROVE, REFUTE
-from .search_options import asked, limit_options
+from .search_options import clock_of, limit_options
 
 RULE_S = 20.0
 
@@ -57,7 +57,7 @@ CODES = {"proved": Exit.DONE, "vacuous": Exit.DONE, "refuted": Exit.REFUTED, "un
 @force_option
 @json_option
 @click.pass_obj
-@combined(PROVE)
+@refuse_combinations(PROVE)
 def prove_command(
     publisher: Publisher,
     file: Path,
@@ -86,7 +86,7 @@ def prove_command(
 @force_option
 @json_option
 @click.pass_obj
-@combined(REFUTE)
+@refuse_combinations(REFUTE)
 def refute_command(
     publisher: Publisher,
     file: Path,
@@ -115,7 +115,7 @@ def _prove(
     start = time.monotonic()
     items = load_rules(file, _degree(degree))
     with Watch(f"judging {file.name}") as watch:
-        judged = list(judge_items(items, asked(time_limit, work_limit, RULE_S).allowance(), jobs, watch.count))
+        judged = list(judge_items(items, clock_of(time_limit, work_limit, RULE_S).allowance(), jobs, watch.count))
         library = Library(file.name, tuple(j for js in judged for j in js), (), "rules prove")
         words = publisher.rules(output, library)
     seconds = time.monotonic() - start
@@ -237,7 +237,7 @@ def _say(item: RuleItem, word: str, said: Sequence[str], judgements: Sequence[Ju
 @jobs_option
 @json_option
 @click.pass_obj
-@combined(GENERATE)
+@refuse_combinations(GENERATE)
 def generate_command(
     publisher: Publisher, output: Path, most: int, journal: Path | None, jobs: int, as_json: bool
 ) -> int:
@@ -302,7 +302,7 @@ def generate_command(
 @force_option
 @json_option
 @click.pass_obj
-@combined(DERIVE)
+@refuse_combinations(DERIVE)
 def derive_command(
     publisher: Publisher,
     file: Path,
@@ -329,7 +329,7 @@ def derive_command(
     taken = {j.rule.name for j in base.judgements}
     found, open_ = [], []
     with Watch(f"deriving {file.name}") as watch:
-        for judgements in judge_items(items, asked(time_limit, work_limit, RULE_S).allowance(), jobs, watch.count):
+        for judgements in judge_items(items, clock_of(time_limit, work_limit, RULE_S).allowance(), jobs, watch.count):
             for j in judgements:
                 d = deriver.derive(j.rule, steps, through=way_points(j.rule.name)) if isinstance(j, Proved) else None
                 if d is not None:

@@ -1,4 +1,4 @@
-"""This module holds the verb `rules show`: rules as text, pictures, FlexFlow's JSON and SMT-LIB, with the steps of
+"""The verb `rules show`: rules as text, pictures, FlexFlow's JSON and SMT-LIB, with the steps of
 their proofs.
 """
 
@@ -17,7 +17,13 @@ from ...models.rewrites.terms import sides_text
 from ...models.sources.rules.formats import write_public_rules
 from ...models.sources.rules.writer import public_rule
 from ...models.terminal.console import Exit, emit, say
-from ...models.terminal.options import combined, force_option, json_option, output_option, require_combination
+from ...models.terminal.options import (
+    force_option,
+    json_option,
+    output_option,
+    refuse_combinations,
+    require_combination,
+)
 from ...models.text import InputError
 from ...proofs.container.canonical import ContainerError
 from ...proofs.export.smtlib import smtlib_script
@@ -43,7 +49,7 @@ from .combinations import SHOW
 @output_option("--smtlib", help="Write the integer obligations of the rule's proof here (SMT-LIB).")
 @force_option
 @json_option
-@combined(SHOW)
+@refuse_combinations(SHOW)
 def show_command(
     rule: str | None, file: Path | None, svg: Path | None, flexflow: Path | None, smtlib: Path | None, as_json: bool
 ) -> int:

@@ -1,4 +1,4 @@
-"""This module holds verb `schedule`: the shortest schedule of a pipeline, or a published one and whether a shorter one
+"""Verb `schedule`: the shortest schedule of a pipeline, or a published one and whether a shorter one
 exists.
 
 The status it prints is the checker's, handed back by `publish`.  Exit codes as of `audit`: 0 optimal, 5 a gap is left,
@@ -21,10 +21,10 @@ from ...models.sources.overlap.graph import OverlapGraph, read_overlap
 from ...models.terminal.console import Exit, Watch, emit, say
 from ...models.terminal.options import (
     Count,
-    combined,
     force_option,
     json_option,
     output_option,
+    refuse_combinations,
     require_combination,
 )
 from ...proofs.publishing.publisher import Published, Publisher
@@ -35,7 +35,7 @@ from ..schedules.engines.request import Answer, Engine, parse_times, schedule_gr
 from ..schedules.overlap import Overlapped
 from ..schedules.published import KINDS, orders
 from .combinations import SCHEDULE
-from .search_options import limit_options, started
+from .search_options import limit_options, start_limit
 
 SCHEDULE_S = 60.0
 """Seconds of a command that is given no limit."""
@@ -70,7 +70,7 @@ CHECK_SHARE = 0.15
 @force_option
 @json_option
 @click.pass_obj
-@combined(SCHEDULE)
+@refuse_combinations(SCHEDULE)
 def schedule_command(
     publisher: Publisher,
     graph: Path | None,
@@ -92,7 +92,7 @@ def schedule_command(
     """The shortest schedule of a pipeline with a proof, or a published schedule and whether a shorter one exists; or
     the shortest schedule of a GRAPH of operators and collectives (.json).
     """
-    limit = started(time_limit, work_limit, SCHEDULE_S)
+    limit = start_limit(time_limit, work_limit, SCHEDULE_S)
     publisher = publisher.within(limit.late)
     clock = limit.clock.share(1 - CHECK_SHARE)
     require_combination(SCHEDULE, subject="pipeline" if graph is None else "graph")
@@ -160,7 +160,7 @@ def _publish(
         **published.to_json(),
         "seconds": round(limit.elapsed_s, 3),
         "processor_seconds": round(limit.processor_s, 3),
-        "phases": limit.rounded(),
+        "phases": limit.phase_seconds(),
         "work": limit.work,
     }
     document |= extra or {}

@@ -1,4 +1,4 @@
-"""This module holds options that the verbs of the search share: who searches, for how long, with how many threads, and
+"""Options that the verbs of the search share: who searches, for how long, with how many threads, and
 the clock of a command.
 """
 
@@ -99,20 +99,22 @@ threads_option = click.option(
 )
 
 
-def asked(time_limit: float | None, work_limit: int | None, default_s: float = DEFAULT_S, gone_s: float = 0.0) -> Clock:
+def clock_of(
+    time_limit: float | None, work_limit: int | None, default_s: float = DEFAULT_S, gone_s: float = 0.0
+) -> Clock:
     """The clock of a command line, where None stands for an option that was not given."""
     return budget("default" if time_limit is None else time_limit, work_limit, default_s, gone_s)
 
 
-def started(time_limit: float | None, work_limit: int | None, default_s: float = DEFAULT_S) -> TimeLimit:
+def start_limit(time_limit: float | None, work_limit: int | None, default_s: float = DEFAULT_S) -> TimeLimit:
     """The limit of a command, from the start of its process on.  Ctrl-C or SIGTERM lets it pass, until the command
     ends.
     """
     context, gone_s = click.get_current_context(), _gone_s()
-    clock = asked(time_limit, work_limit, context.meta.get(_EFFORT_S, default_s), gone_s)
+    clock = clock_of(time_limit, work_limit, context.meta.get(_EFFORT_S, default_s), gone_s)
     limit = TimeLimit(clock, checks=True, announce=lambda text: say(f"note: {text}", err=True), gone_s=gone_s)
     context.with_resource(interruptible(limit.clock, INTERRUPTED))
-    context.with_resource(limit.kept())
+    context.with_resource(limit.enforce())
     return limit
 
 
@@ -121,9 +123,9 @@ def reading(time_limit: float | None, work_limit: int | None) -> Clock:
     about to say then is not said, and neither is what it knows nothing about before.
     """
     gone_s = _gone_s()
-    clock = asked(time_limit, work_limit, gone_s=gone_s)
+    clock = clock_of(time_limit, work_limit, gone_s=gone_s)
     if time_limit is not None:
-        click.get_current_context().with_resource(TimeLimit(clock, gone_s=gone_s).kept())
+        click.get_current_context().with_resource(TimeLimit(clock, gone_s=gone_s).enforce())
     return clock
 
 

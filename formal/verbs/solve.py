@@ -1,4 +1,4 @@
-"""This module holds the verb `solve`: a selection problem or an e-graph from a file, its certificate into another.
+"""The verb `solve`: a selection problem or an e-graph from a file, its certificate into another.
 The status that is
 printed is the checker's, handed back by `publish`.
 """
@@ -14,7 +14,13 @@ from click.core import ParameterSource
 
 from ...models.egraphs.egraph import EGraph
 from ...models.terminal.console import Watch, emit, say
-from ...models.terminal.options import combined, force_option, json_option, output_option, require_combination
+from ...models.terminal.options import (
+    force_option,
+    json_option,
+    output_option,
+    refuse_combinations,
+    require_combination,
+)
 from ...proofs.publishing.publisher import Publisher
 from ...proofs.selection.file import write_certificate
 from ...proofs.selection.load import load_problem
@@ -31,7 +37,7 @@ from .search_options import (
     engine_option,
     gap_option,
     limit_options,
-    started,
+    start_limit,
     threads_option,
 )
 
@@ -52,7 +58,7 @@ ONE_THREAD: Final[dict[Engine, str]] = {"smt": "z3", "cp-sat": "CP-SAT"}
 @force_option
 @json_option
 @click.pass_obj
-@combined(SOLVE)
+@refuse_combinations(SOLVE)
 def solve_command(
     publisher: Publisher,
     problem_file: Path | None,
@@ -81,7 +87,7 @@ def solve_command(
         raise click.UsageError(
             f"--alone and --threads do not go together: {ONE_THREAD[engine]} decides with one thread"
         )
-    clock = started(time_limit, work_limit)
+    clock = start_limit(time_limit, work_limit)
     publisher = publisher.within(clock.late)
     with clock.phase("tables"):
         problem = load_problem(problem_file)
@@ -117,5 +123,7 @@ def solve_command(
     say(f"{problem.name}: {len(problem.vertices)} vertices, {len(problem.edges)} edges")
     say(sentence(published, problem), *asked_lines(answer, problem))
     if published.path is not None:
-        say(f"wrote {published.path} ({published.size} bytes) in {clock.words()}", *published.advised(problem_file))
+        say(
+            f"wrote {published.path} ({published.size} bytes) in {clock.words()}", *published.advice_lines(problem_file)
+        )
     return code

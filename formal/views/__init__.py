@@ -1,1 +1,1 @@
-"""This package searches plans whose branches run beside each other on views of the machine."""
+"""Searches plans whose branches run beside each other on views of the machine."""

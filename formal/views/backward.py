@@ -1,4 +1,4 @@
-"""This module plans the second phase of branches: which operators of a training step belong to them behind the forward
+"""Plans the second phase of branches: which operators of a training step belong to them behind the forward
 pass.
 
     own      tensors that a branch writes and hands to nobody else in the forward pass, and parameters and inputs that

@@ -1,4 +1,4 @@
-"""This module says what a branch takes on a view, for every way in which it may hold the tensors that it shares with
+"""What a branch takes on a view, for every way in which it may hold the tensors that it shares with
 others.
 
     ends        vertices of the branch with a movement from or to the outside; a *class* of an end are the choices that
@@ -30,7 +30,7 @@ MOST_CELLS = 1 << 23
 
 
 @dataclass(frozen=True, eq=False)
-class Own:
+class BranchParts:
     """The vertices of a branch, and which of its movements stay inside: numbers of vertices and edges of the planning
     problem.  `phase`: of every vertex (copies: 0, they take no time); `edge_phase`: of every inner edge.
     """
@@ -49,7 +49,7 @@ class Labelled:
     order: a label with several phases may occur several times, with ascending times.
     """
 
-    own: Own
+    own: BranchParts
     ends: tuple[int, ...]
     classes: tuple[Ints, ...]
     labels: tuple[tuple[int, ...], ...]
@@ -69,14 +69,18 @@ def sides(planning: Planning, structures: Structures, route: Route) -> tuple[Key
         return planning.graph.operator(d.name) if d.kind is DecisionKind.OPERATOR else None
 
     writer, reader = operator(route.source), operator(route.target)
-    source = structures.copied(planning.decisions[route.source].name) if writer is None else structures.written(writer)
+    source = (
+        structures.copy_layouts(planning.decisions[route.source].name)
+        if writer is None
+        else structures.output_layouts(writer)
+    )
     if reader is None:
-        return source, structures.copied(planning.decisions[route.target].name)
+        return source, structures.copy_layouts(planning.decisions[route.target].name)
     assert route.input_position is not None
     return source, structures.read(reader, route.input_position)
 
 
-def labelled(planning: Planning, structures: Structures, own: Own) -> Labelled:
+def branch_labels(planning: Planning, structures: Structures, own: BranchParts) -> Labelled:
     """Labels of a branch on the machine of `structures`.  Raises `TooLarge` where its tables do not fit."""
     costs: dict[int, Ints] = {}
     for v in own.vertices:
@@ -140,12 +144,12 @@ class Tables:
         left = [v for v in vertices if v not in self.ends]
         size = {v: costs[v].size for v in vertices}
 
-        def joined(v: int) -> Scope:
+        def joint_scope(v: int) -> Scope:
             return tuple(sorted({w for scope, _ in factors if v in scope for w in scope}))
 
         while left:
-            v = min(left, key=lambda x: (prod(size[w] for w in joined(x)), x))
-            scope = joined(v)
+            v = min(left, key=lambda x: (prod(size[w] for w in joint_scope(x)), x))
+            scope = joint_scope(v)
             if prod(size[w] for w in scope) > MOST_CELLS:
                 raise TooLarge(f"a branch of {len(vertices)} decisions has tables of more than {MOST_CELLS} cells")
             table = _sum([f for f in factors if v in f[0]], scope, size)

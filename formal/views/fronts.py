@@ -1,4 +1,4 @@
-"""This module plans branches of two phases: for every label all pairs (time of phase 0, time of phase 1) that no other
+"""Plans branches of two phases: for every label all pairs (time of phase 0, time of phase 1) that no other
 one dominates.
 
 The time of a region is the sum over its phases of the largest over its views, so a branch may trade one phase for the
@@ -75,15 +75,15 @@ class Fronts:
         members = [np.flatnonzero(of == k) for of, k in zip(classes, label, strict=True)]
         part = self.pairs[np.ix_(*members)] if members else self.pairs
         flat = part.reshape(-1, 2)
-        at = undominated(flat[None])[0]
+        at = pareto_front(flat[None])[0]
         return at, [(int(a), int(b)) for a, b in flat[at]]
 
 
-def undominated(pairs: Ints) -> Ints:
+def pareto_front(pairs: Ints) -> Ints:
     """Per row of pairs (rows, pairs, 2) the numbers of those that no other one dominates, first times ascending, filled
     up with -1.
 
-    >>> undominated(np.array([[(3, 1), (1, 2), (2, 2)], [(1, 1), (2, 2), (1, 3)]])).tolist()
+    >>> pareto_front(np.array([[(3, 1), (1, 2), (2, 2)], [(1, 1), (2, 2), (1, 3)]])).tolist()
     [[1, 0], [0, -1]]
     """
     order = np.lexsort((pairs[..., 1], pairs[..., 0]), axis=-1)
@@ -118,7 +118,7 @@ def front_tables(
             held.remove(w)
             cells, size, depth = table.shape[:-3], table.shape[-3], table.shape[-2]
             flat = table.reshape(prod(cells), size * depth, 2)
-            at = undominated(flat)
+            at = pareto_front(flat)
             table = np.take_along_axis(flat, np.maximum(at, 0)[..., None], axis=1)
             table[at < 0] = NONE
             shape = (*cells, at.shape[1])

@@ -1,4 +1,4 @@
-"""This module builds the selection problem of a graph whose regions may run on views: an ordinary one, solved and
+"""Builds the selection problem of a graph whose regions may run on views: an ordinary one, solved and
 certified as any other.
 
     vertices   those of the plan without views, in order; a vertex that belongs to a branch has one more choice, the
@@ -36,11 +36,11 @@ from ...models.cost.structures import Structures
 from ...models.layout.classes import axis_orders
 from ...models.layout.layout import LayoutSet
 from ...models.layout.placement import Placement
-from ...models.layout.view import View
+from ...models.layout.submesh import Submesh
 from ...models.problem.selection_problem import FORBIDDEN, Edge, Ints, SelectionProblem, Vertex
-from ...models.views.machine import view_machine
-from ...models.views.regions import Region, views_flags
-from .branches import Labelled, Own, first_seen, labelled, sides
+from ...models.views.machine import submesh_machine
+from ...models.views.regions import Region, submesh_flags
+from .branches import BranchParts, Labelled, branch_labels, first_seen, sides
 
 MOST_LABELS = 1 << 12
 MOST_LEVELS = (1 << 13) - 1
@@ -51,7 +51,7 @@ MOST_LEVELS = (1 << 13) - 1
 class Group:
     """The branches of a region on one view of a division: what each of its labels stands for."""
 
-    view: View
+    view: Submesh
     branches: tuple[int, ...]
     labelled: tuple[Labelled, ...]
     points: tuple[tuple[int, ...], ...]
@@ -59,7 +59,7 @@ class Group:
 
 
 @dataclass(frozen=True, eq=False)
-class ViewsPlanning:
+class SubmeshPlanning:
     """The problem and what its numbers mean.  `phases[r]`: vertex of every phase; `levels[r][m][p]`: what a phase may
     take under a division; `groups[r][m][g]`: (vertex, group).
     """
@@ -67,7 +67,7 @@ class ViewsPlanning:
     planning: Planning
     regions: tuple[Region, ...]
     problem: SelectionProblem
-    own: tuple[tuple[Own, ...], ...]
+    own: tuple[tuple[BranchParts, ...], ...]
     phases: tuple[tuple[int, ...], ...]
     levels: tuple[tuple[tuple[Ints, ...], ...], ...]
     groups: tuple[tuple[tuple[tuple[int, Group], ...], ...], ...]
@@ -85,14 +85,14 @@ class ViewsPlanning:
 
     def choices(self, x: tuple[int, ...]) -> Choices:
         """A solution as placements, those of branches on views with their view."""
-        chosen: dict[int, tuple[int, View | None]] = {v: (x[v], None) for v in range(len(self.planning.decisions))}
+        chosen: dict[int, tuple[int, Submesh | None]] = {v: (x[v], None) for v in range(len(self.planning.decisions))}
         for r in range(len(self.regions)):
             m = self.division(r, x)
             for vertex, group in self.groups[r][m] if m is not None else ():
                 for one, point in zip(group.labelled, group.points[x[vertex] - 1], strict=True):
                     chosen |= {v: (choice, group.view) for v, choice in one.solve(point).items()}
         found: dict[int, Placement] = {}
-        views = Views(self.planning)
+        views = Submeshes(self.planning)
         for v, (choice, view) in chosen.items():
             d = self.planning.decisions[v]
             if view is None:
@@ -106,7 +106,7 @@ class ViewsPlanning:
         )
 
 
-class Views:
+class Submeshes:
     """Prices on views: equal sizes are computed once."""
 
     def __init__(self, planning: Planning) -> None:
@@ -115,15 +115,15 @@ class Views:
         self.known: dict[tuple[int, ...], Structures] = {}
         self.branches: dict[tuple[tuple[int, ...], ...], Labelled] = {}
 
-    def of(self, view: View) -> Structures:
+    def of(self, view: Submesh) -> Structures:
         """Prices of what runs on a view."""
         if view.counts not in self.known:
-            machine = view_machine(self.planning.machine, view)
+            machine = submesh_machine(self.planning.machine, view)
             p = self.planning
             self.known[view.counts] = Structures(p.graph, machine, p.space, self.orders, self.unit)
         return self.known[view.counts]
 
-    def placements(self, view: View, kind: DecisionKind, name: str) -> Ints:
+    def placements(self, view: Submesh, kind: DecisionKind, name: str) -> Ints:
         """Placements of an operator or a copy on a view."""
         here = self.of(view)
         return (
@@ -132,16 +132,16 @@ class Views:
             else here.of_copy(name)
         )
 
-    def labelled(self, view: View, own: Own) -> Labelled:
+    def branch_labels(self, view: Submesh, own: BranchParts) -> Labelled:
         """Labels of a branch on a view."""
         key = view.counts, own.vertices, own.inner, own.crossing, (own.phases,)
         if key not in self.branches:
-            self.branches[key] = labelled(self.planning, self.of(view), own)
+            self.branches[key] = branch_labels(self.planning, self.of(view), own)
         return self.branches[key]
 
-    def group(self, view: View, members: tuple[int, ...], own: tuple[Own, ...]) -> Group:
+    def group(self, view: Submesh, members: tuple[int, ...], own: tuple[BranchParts, ...]) -> Group:
         """Labels of branches that share a view.  Raises `TooLarge` beyond `MOST_LABELS`."""
-        parts = tuple(self.labelled(view, own[i]) for i in members)
+        parts = tuple(self.branch_labels(view, own[i]) for i in members)
         count = 1
         for part in parts:
             count *= len(part.labels)
@@ -154,7 +154,7 @@ class Views:
         )
         return Group(view, members, parts, points, times)
 
-    def crossing(self, view: View, edge: int, inside_first: bool) -> tuple[LayoutSet, LayoutSet, Ints]:
+    def crossing(self, view: Submesh, edge: int, inside_first: bool) -> tuple[LayoutSet, LayoutSet, Ints]:
         """Layouts inside and outside of the view, and times from (inside_first) or to the inside, one row per layout
         inside.
         """
@@ -166,7 +166,7 @@ class Views:
             mine,
             hierarchy=p.machine.hierarchy,
             dims=tuple(
-                np.ascontiguousarray(np.moveaxis(view.embed(np.moveaxis(d, 1, 0), p.machine.hierarchy), 0, 1))
+                np.ascontiguousarray(np.moveaxis(view.embed_boxes(np.moveaxis(d, 1, 0), p.machine.hierarchy), 0, 1))
                 for d in mine.dims
             ),
         )
@@ -176,7 +176,7 @@ class Views:
         return mine, other, times if inside_first else times.T
 
 
-def own_of(planning: Planning, regions: tuple[Region, ...]) -> tuple[tuple[Own, ...], ...]:
+def own_of(planning: Planning, regions: tuple[Region, ...]) -> tuple[tuple[BranchParts, ...], ...]:
     """The vertices and movements of every branch."""
     owner: dict[int, tuple[int, int]] = {}
     phase: dict[int, int] = {}
@@ -215,7 +215,7 @@ def own_of(planning: Planning, regions: tuple[Region, ...]) -> tuple[tuple[Own, 
                 elif any(inside):
                     crossing.append(e)
             mine = {v: phase[v] for v in vertices}
-            row.append(Own(vertices, mine, tuple(inner), edge_phase, tuple(crossing), region.phases))
+            row.append(BranchParts(vertices, mine, tuple(inner), edge_phase, tuple(crossing), region.phases))
         out.append(tuple(row))
     return tuple(out)
 
@@ -237,11 +237,13 @@ class _Tables:
         return self.known[key]
 
 
-def build_views(planning: Planning, regions: tuple[Region, ...], views: Views | None = None) -> ViewsPlanning:
+def build_submesh_problem(
+    planning: Planning, regions: tuple[Region, ...], views: Submeshes | None = None
+) -> SubmeshPlanning:
     """The problem of a plan with views; `views`: prices of the planning that are known.  Raises `TooLarge` where the
     labels of a branch are too many, `ValueError` for machines that have no views.
     """
-    base, views, tables = planning.problem, views or Views(planning), _Tables()
+    base, views, tables = planning.problem, views or Submeshes(planning), _Tables()
     own = own_of(planning, regions)
     owner = {v: (r, i) for r, row in enumerate(own) for i, one in enumerate(row) for v in one.vertices}
     vertices = [Vertex(x.name, np.append(x.cost, 0) if v in owner else x.cost) for v, x in enumerate(base.vertices)]
@@ -285,9 +287,9 @@ def build_views(planning: Planning, regions: tuple[Region, ...], views: Views | 
         scale=base.scale,
         unit_name=base.unit_name,
         space=base.space,
-        assumptions=views_flags(base.assumptions, regions, planning.machine.hierarchy),
+        assumptions=submesh_flags(base.assumptions, regions, planning.machine.hierarchy),
     ).check()
-    return ViewsPlanning(planning, regions, problem, own, tuple(phases), tuple(levels), tuple(groups))
+    return SubmeshPlanning(planning, regions, problem, own, tuple(phases), tuple(levels), tuple(groups))
 
 
 def _base_edges(planning: Planning, owner: dict[int, tuple[int, int]], tables: _Tables) -> Iterator[Edge]:
@@ -308,8 +310,8 @@ def _base_edges(planning: Planning, owner: dict[int, tuple[int, int]], tables: _
 
 
 def _region_edges(
-    views: Views,
-    own: tuple[Own, ...],
+    views: Submeshes,
+    own: tuple[BranchParts, ...],
     phases: tuple[int, ...],
     reach: list[tuple[Ints, ...]],
     groups: list[tuple[tuple[int, Group], ...]],
@@ -343,7 +345,9 @@ def _region_edges(
             yield from _crossing_edges(views, own, vertex, group, tables)
 
 
-def _crossing_edges(views: Views, own: tuple[Own, ...], vertex: int, group: Group, tables: _Tables) -> Iterator[Edge]:
+def _crossing_edges(
+    views: Submeshes, own: tuple[BranchParts, ...], vertex: int, group: Group, tables: _Tables
+) -> Iterator[Edge]:
     problem = views.planning.problem
     for number, (i, one) in enumerate(zip(group.branches, group.labelled, strict=True)):
         for e in own[i].crossing:

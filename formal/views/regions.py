@@ -1,4 +1,4 @@
-"""This module says which regions of a graph are worth a view, and which divisions of the machine are tried on them.
+"""Which regions of a graph are worth a view, and which divisions of the machine are tried on them.
 
     join       an operator; *shared* is what at least two of its operands depend on, with all that it depends on
     branches   what the join depends on and is not shared, in parts that exchange no tensor: two or more make a region;
@@ -18,13 +18,13 @@ from itertools import product
 
 from ...models.cost.limits import TooLarge
 from ...models.cost.selection import Planning
-from ...models.layout.view import View
+from ...models.layout.submesh import Submesh
 from ...models.machine.machine import Machine
 from ...models.program.graph import Graph
 from ...models.views.regions import Branch, Region
 from .backward import forward, tied
-from .branches import Own
-from .problem import Views, own_of
+from .branches import BranchParts
+from .problem import Submeshes, own_of
 
 MOST_REGIONS = 16
 MOST_DIVISIONS = 6
@@ -91,10 +91,10 @@ def _parts(members: Sequence[int], inputs: Sequence[Sequence[int]]) -> list[list
     return list(out.values())
 
 
-def halved(hierarchy: Sequence[int], parts: int) -> tuple[int, ...] | None:
+def equal_divisions(hierarchy: Sequence[int], parts: int) -> tuple[int, ...] | None:
     """Level sizes of `parts` equal views, outer levels cut first; None if there are none.
 
-    >>> halved((4, 8), 2), halved((4, 8), 8), halved((4, 8), 3)
+    >>> equal_divisions((4, 8), 2), equal_divisions((4, 8), 8), equal_divisions((4, 8), 3)
     ((2, 8), (1, 4), None)
     """
     sizes = list(hierarchy)
@@ -108,26 +108,26 @@ def halved(hierarchy: Sequence[int], parts: int) -> tuple[int, ...] | None:
     return tuple(sizes) if parts == 1 else None
 
 
-def grids(hierarchy: tuple[int, ...], branches: int) -> Iterator[tuple[View, ...]]:
+def grids(hierarchy: tuple[int, ...], branches: int) -> Iterator[tuple[Submesh, ...]]:
     """Lists of views without common devices, at most one per branch, each once."""
-    seen = set[tuple[View, ...]]()
+    seen = set[tuple[Submesh, ...]]()
     sizes: list[tuple[int, ...]] = []
     for parts in range(2, min(branches, MOST_VIEWS) + 1):
-        if (counts := halved(hierarchy, parts)) is not None:
+        if (counts := equal_divisions(hierarchy, parts)) is not None:
             sizes.append(counts)
     for parts in range(2, min(branches, MOST_VIEWS) + 1):
         for j, size in enumerate(hierarchy):
             if size % parts == 0:
                 sizes.append((*hierarchy[:j], size // parts, *hierarchy[j + 1 :]))
-    more = next((p for p in range(branches + 1, MOST_VIEWS + 1) if halved(hierarchy, p) is not None), None)
+    more = next((p for p in range(branches + 1, MOST_VIEWS + 1) if equal_divisions(hierarchy, p) is not None), None)
     if more is not None:  # idle views cost nothing where small ones do best
-        sizes.append(halved(hierarchy, more) or hierarchy)
+        sizes.append(equal_divisions(hierarchy, more) or hierarchy)
     for counts in sizes:
         boxes = _boxes(hierarchy, counts)
         if boxes not in seen:
             seen.add(boxes)
             yield boxes
-    two, four = halved(hierarchy, 2), halved(hierarchy, 4)
+    two, four = equal_divisions(hierarchy, 2), equal_divisions(hierarchy, 4)
     if branches > 2 and two is not None and four is not None:
         half = _boxes(hierarchy, two)[0]
         rest = [v for v in _boxes(hierarchy, four) if not v.meets(half)]
@@ -135,32 +135,32 @@ def grids(hierarchy: tuple[int, ...], branches: int) -> Iterator[tuple[View, ...
             yield (half, *rest)
 
 
-def _boxes(hierarchy: tuple[int, ...], counts: tuple[int, ...]) -> tuple[View, ...]:
+def _boxes(hierarchy: tuple[int, ...], counts: tuple[int, ...]) -> tuple[Submesh, ...]:
     """All boxes of one size."""
     starts = product(*(range(0, h, c) for h, c in zip(hierarchy, counts, strict=True)))
-    return tuple(View(start, counts) for start in starts)
+    return tuple(Submesh(start, counts) for start in starts)
 
 
 def regions_of(
     planning: Planning,
     branches: Sequence[tuple[Branch, ...]],
-    views: Views | None = None,
+    views: Submeshes | None = None,
     over: Callable[[], bool] = lambda: False,
 ) -> tuple[Region, ...]:
     """Regions with their divisions; those that are too large to be tabulated are left out, those that come when the
     time is `over` (but for the first), and regions without any.  `views`: prices of the planning, which are kept there.
     """
     out: list[Region] = []
-    hierarchy, views = planning.machine.hierarchy, views or Views(planning)
+    hierarchy, views = planning.machine.hierarchy, views or Submeshes(planning)
     for parts in tied(planning.graph, branches):
         weights = [
             sum(int(planning.problem.vertices[planning.operators[n]].cost.min()) for phase in b for n in phase)
             for b in parts
         ]
         own = own_of(planning, (Region(parts, ()),))[0]
-        if not all(connected(planning, one) for one in own):
+        if not all(is_connected(planning, one) for one in own):
             continue
-        divisions: list[tuple[View, ...]] = []
+        divisions: list[tuple[Submesh, ...]] = []
         for boxes in grids(hierarchy, len(parts)):
             division = _dealt(weights, boxes)
             if divided_measured(planning.machine, boxes) or ((out or divisions) and over()):
@@ -177,7 +177,7 @@ def regions_of(
     return tuple(out)
 
 
-def connected(planning: Planning, own: Own) -> bool:
+def is_connected(planning: Planning, own: BranchParts) -> bool:
     """Whether a branch hangs together by its own movements, so that all of it is on one view."""
     links = [(planning.problem.edges[e].u, planning.problem.edges[e].v) for e in own.inner]
     near: dict[int, list[int]] = {v: [] for v in own.vertices}
@@ -192,16 +192,16 @@ def connected(planning: Planning, own: Own) -> bool:
     return len(seen) == len(own.vertices)
 
 
-def divided_measured(machine: Machine, boxes: Sequence[View]) -> bool:
+def divided_measured(machine: Machine, boxes: Sequence[Submesh]) -> bool:
     """Whether a view would have a part of links whose collectives were measured whole."""
     return any(level.collectives for level in machine.levels) and any(v.divides_links(machine.hierarchy) for v in boxes)
 
 
-def _dealt(weights: Sequence[int], boxes: Sequence[View]) -> tuple[View, ...]:
+def _dealt(weights: Sequence[int], boxes: Sequence[Submesh]) -> tuple[Submesh, ...]:
     """A view for every branch: longest first, each to the view that is ready first."""
     size = [_volume(b) for b in boxes]
     load = [0] * len(boxes)
-    out: dict[int, View] = {}
+    out: dict[int, Submesh] = {}
     for i in sorted(range(len(weights)), key=lambda k: (-weights[k], k)):
         g = min(range(len(boxes)), key=lambda b: ((load[b] + weights[i]) * size[0] // size[b], b))
         load[g] += weights[i]
@@ -209,7 +209,7 @@ def _dealt(weights: Sequence[int], boxes: Sequence[View]) -> tuple[View, ...]:
     return tuple(out[i] for i in range(len(weights)))
 
 
-def _volume(view: View) -> int:
+def _volume(view: Submesh) -> int:
     total = 1
     for count in view.counts:
         total *= count

@@ -1,4 +1,4 @@
-"""This module finds plans whose branches run on views: the plan without views first, then the problem with them from
+"""Finds plans whose branches run on views: the plan without views first, then the problem with them from
 there on.
 """
 
@@ -14,13 +14,13 @@ from ...models.machine.machine import Machine
 from ...models.program.graph import Graph
 from ...models.text import Inapplicable, InputError, NoAnswer, bytes_text
 from ...models.views.regions import Region
-from ...proofs.views.certificate import ViewsCertificate
+from ...proofs.views.certificate import SubmeshCertificate
 from ..planning.simple import simple_plans
 from ..selection.answer import Answer
 from ..selection.model.clock import Clock, Progress
 from ..selection.solve import solve
 from .memory import held_bytes
-from .problem import Views, ViewsPlanning, build_views
+from .problem import Submeshes, SubmeshPlanning, build_submesh_problem
 from .regions import branches_of, regions_of
 
 REGIONS_SHARE = 0.4
@@ -30,14 +30,14 @@ PLAIN_SHARE = 0.3
 
 
 @dataclass(frozen=True, eq=False)
-class Viewed:
+class SubmeshAnswer:
     """`plain`: the answer about the graph on the whole machine."""
 
-    planning: ViewsPlanning
+    planning: SubmeshPlanning
     answer: Answer
     plain: Answer
 
-    def certificate(self, limit: int | None = None) -> ViewsCertificate | None:
+    def certificate(self, limit: int | None = None) -> SubmeshCertificate | None:
         """What is claimed; None where nothing was found.  Raises `NoAnswer` where it holds more than `limit` bytes on a
         device: the search looks at time alone.
         """
@@ -49,12 +49,12 @@ class Viewed:
             raise NoAnswer(
                 f"the fastest plan on submeshes holds {bytes_text(held)} on a device, the limit is {bytes_text(limit)}"
             )
-        return ViewsCertificate(
+        return SubmeshCertificate(
             p.graph, p.machine, p.space.name, self.planning.regions, choices, self.answer.certificate, limit
         )
 
 
-def plan_views(
+def plan_submeshes(
     graph: Graph,
     machine: Machine,
     where: Space,
@@ -65,13 +65,13 @@ def plan_views(
     progress: Progress | None = None,
     notify: Notify | None = None,
     regions: tuple[Region, ...] | None = None,
-) -> Viewed:
+) -> SubmeshAnswer:
     """The best plan with views that was found.  `regions`: those to be searched; None: what `regions_of` finds.  Raises
     `InputError` where there are none.
     """
     check_sizes(graph, machine, where)
     base = build(graph, machine, where, None, notify)
-    views, until = Views(base), clock.share(REGIONS_SHARE)
+    views, until = Submeshes(base), clock.share(REGIONS_SHARE)
     try:
         found = regions_of(base, branches_of(graph), views, until.over) if regions is None else regions
         if not found:
@@ -79,7 +79,7 @@ def plan_views(
                 f"{graph.name} has no branches that could run beside each other on parts of {machine.name!r}",
                 "leave out --submeshes",
             )
-        planning = build_views(base, found, views)
+        planning = build_submesh_problem(base, found, views)
     except Inapplicable:
         raise
     except ValueError as error:
@@ -98,9 +98,9 @@ def plan_views(
     answer = solve(
         planning.problem, clock=clock, gap=gap, progress=progress, threads=threads, known=start, brought=start
     )
-    return Viewed(planning, answer, plain)
+    return SubmeshAnswer(planning, answer, plain)
 
 
-def whole(planning: ViewsPlanning, x: tuple[int, ...]) -> tuple[int, ...]:
+def whole(planning: SubmeshPlanning, x: tuple[int, ...]) -> tuple[int, ...]:
     """The solution that runs every region on the whole machine."""
     return (*x, *(0 for _ in range(len(planning.problem.vertices) - len(x))))

@@ -1,3 +1,3 @@
-"""This package describes collective programs: which chunk every device holds, the collectives of a step, their
+"""Describes collective programs: which chunk every device holds, the collectives of a step, their
 loads and their cost.
 """

@@ -1,4 +1,4 @@
-"""This module holds collective operations as executable rules on state matrices.
+"""Collective operations as executable rules on state matrices.
 
     state of position d    k rows (chunks of the payload); row i is the set S_d[i] of positions whose chunk i is
                            contained
@@ -101,7 +101,7 @@ class Reading:
     strict: bool = False
     guarded: bool = False
 
-    def allowed(self, master: bool) -> tuple[Collective, ...]:
+    def allowed_collectives(self, master: bool) -> tuple[Collective, ...]:
         """Collectives that an instruction may use; `master`: its form is Master."""
         return self.master if master else ALL
 

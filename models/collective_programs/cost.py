@@ -1,4 +1,4 @@
-"""This module says what a step of a reduction program costs: bandwidth with contention, latency, a copy (model M2 and
+"""What a step of a reduction program costs: bandwidth with contention, latency, a copy (model M2 and
 its relatives).
 
     step     = max over links, switches and buses of  load / rate    (`additive`: sum over levels of the level's
@@ -45,11 +45,11 @@ __all__ = [
     "Algorithm",
     "LinkCost",
     "custom",
-    "linked",
+    "link_cost",
     "m0",
     "m1",
     "m2",
-    "planned",
+    "planner_cost",
     "preset",
 ]
 
@@ -183,7 +183,7 @@ def m2(machine: Machine, payload: int = PAYLOAD, algorithm: Algorithm = Algorith
     return custom("M2", _silent(of_machine(machine)), payload, algorithm, machine.reduction)
 
 
-def linked(machine: Machine, payload: int, algorithm: Algorithm = Algorithm.RING) -> LinkCost:
+def link_cost(machine: Machine, payload: int, algorithm: Algorithm = Algorithm.RING) -> LinkCost:
     """M2 with latencies."""
     return custom("linked", of_machine(machine), payload, algorithm, machine.reduction)
 
@@ -200,7 +200,7 @@ def m1(machine: Machine, payload: int = PAYLOAD, algorithm: Algorithm = Algorith
     return replace(m0(machine, payload, algorithm), label="M1", shared=False, _known={})
 
 
-def planned(machine: Machine, payload: int) -> LinkCost:
+def planner_cost(machine: Machine, payload: int) -> LinkCost:
     """The reading of `models.communication.pricing`, (L2): what `plan` charges for a reduction."""
     t = of_machine(machine)
     return LinkCost("planned", Topology(t.name, t.levels), payload, Algorithm.RING, additive=True, through=True)
@@ -223,9 +223,9 @@ def preset(
         case "m1":
             cost = m1(machine, payload, algorithm)
         case "linked":
-            cost = linked(machine, payload, algorithm)
+            cost = link_cost(machine, payload, algorithm)
         case "planned":
-            cost = planned(machine, payload)
+            cost = planner_cost(machine, payload)
         case _:
             raise MachineError(f"cost model {name[:40]!r}", "is unknown", f"choose one of {', '.join(PRESETS)}")
     return replace(cost, topology=cost.topology.only(devices), _known={}) if devices else cost

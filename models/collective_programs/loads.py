@@ -1,4 +1,4 @@
-"""This module gives bytes that one step of a reduction program puts on every link, as exact multiples of one row (one
+"""Bytes that one step of a reduction program puts on every link, as exact multiples of one row (one
 chunk of the payload).
 
 For a group of m devices with r rows, S = r rows.  "Crosses level l below parent p" = has devices under at least two

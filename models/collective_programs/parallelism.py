@@ -1,4 +1,4 @@
-"""This module holds parallelism placement: axes over a hierarchy, who reduces with whom, and the hierarchies that
+"""Parallelism placement: axes over a hierarchy, who reduces with whom, and the hierarchies that
 programs are synthesised on.
 
     hierarchy   H = [h_0 .. h_n]        axes   P = [p_0 .. p_m]

@@ -1,4 +1,4 @@
-"""This module holds reduction programs: the language, and the device groups its instructions stand for.
+"""Reduction programs: the language, and the device groups its instructions stand for.
 
     program      sequence of instructions (slice, form, collective)
     positions    0 .. n-1 of one reduction group, cut by a *tree*: level 0 is the root, level l has blocks of
@@ -284,11 +284,13 @@ class ReductionSystem:
         known = {
             p.groups: p for p in patterns(self.tree, self.rules)
         }  # by groups: a Master that equals a Parallel is one
-        if groups not in known or instruction.collective not in self.rules.allowed(known[groups].form is Form.MASTER):
+        if groups not in known or instruction.collective not in self.rules.allowed_collectives(
+            known[groups].form is Form.MASTER
+        ):
             raise CollectiveError(f"{instruction}: the reading {self.reading!r} has no such instruction")
         return groups
 
-    def run(self, program: Program) -> tuple[list[State], list[LoweredStep]]:
+    def execute(self, program: Program) -> tuple[list[State], list[LoweredStep]]:
         """States from the start on (one more than steps) and the lowered steps.  Raises `CollectiveError` at a step
         that does not apply.
         """
@@ -305,17 +307,17 @@ class ReductionSystem:
         return states, steps
 
 
-def fused(system: ReductionSystem, program: Program) -> list[LoweredStep]:
+def fuse_all_reduces(system: ReductionSystem, program: Program) -> list[LoweredStep]:
     """Lowered steps with adjacent AllReduce steps joined where one AllReduce over the joined groups does the same (XLA
     does so).
 
     >>> s = ReductionSystem(Tree.regular((2, 2)), ((0, 1, 2, 3),), 4)
     >>> two = (Instruction(1, Form.INSIDE, None, Collective.ALL_REDUCE), Instruction(1, Form.PARALLEL, 0,
     ...     Collective.ALL_REDUCE))
-    >>> [step.groups for step in fused(s, two)]
+    >>> [step.groups for step in fuse_all_reduces(s, two)]
     [((0, 1, 2, 3),)]
     """
-    states, steps = system.run(program)
+    states, steps = system.execute(program)
     groups = [system.groups(i) for i in program]
     out: list[LoweredStep] = []
     i = 0

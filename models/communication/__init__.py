@@ -1,3 +1,3 @@
-"""This package derives the transfers between two layouts of a tensor, the choices that a redistribution has, and
+"""Derives the transfers between two layouts of a tensor, the choices that a resharding has, and
 their loads on links.
 """

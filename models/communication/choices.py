@@ -1,7 +1,7 @@
-"""This module holds the choices of a plan: one placement per operator, one per copied tensor, and what follows from
+"""The choices of a plan: one placement per operator, one per copied tensor, and what follows from
 them.
 
-`movements` lists every redistribution the choices cause, in execution order, with its steps derived.  The cost model
+`communications` lists every resharding the choices cause, in execution order, with its steps derived.  The cost model
 prices these, the plan stores their totals, the backend executes them, the checker tests them.
 """
 
@@ -20,7 +20,7 @@ from ..layout.placement import Placement
 from ..program.graph import Graph, Role
 from ..program.index import Access, Affine, Axis
 from ..program.operators import Operator
-from .redistribution import CommunicationPlan, derive
+from .resharding import CommunicationPlan, derive
 
 
 class ChoicesError(ValueError):
@@ -44,8 +44,8 @@ class Choices:
 
 
 @dataclass(frozen=True, eq=False)
-class Movement:
-    """One redistribution: `tensor` goes to the copy (`reader` None) or to input `position` of operator `reader`.
+class Communication:
+    """One resharding: `tensor` goes to the copy (`reader` None) or to input `position` of operator `reader`.
 
     `writer` is the operator whose output layout it starts from, or None if it starts from the copy.  The copy of a
     parameter's next value is the parameter's: it is stored in its place.
@@ -124,7 +124,7 @@ def _operand(
     if view is None:
         return operand_layout(access, shape, axes, placement.matrix, hierarchy, opened)
     inside = operand_layout(access, shape, axes, placement.matrix, view.counts, opened)
-    return replace(inside, hierarchy=hierarchy, boxes=view.embed(inside.boxes, hierarchy))
+    return replace(inside, hierarchy=hierarchy, boxes=view.embed_boxes(inside.boxes, hierarchy))
 
 
 def input_layout(op: Operator, position: int, graph: Graph, placement: Placement, hierarchy: tuple[int, ...]) -> Layout:
@@ -137,7 +137,7 @@ def input_layout(op: Operator, position: int, graph: Graph, placement: Placement
 
 def output_layout(op: Operator, graph: Graph, placement: Placement, hierarchy: tuple[int, ...]) -> Layout:
     """Layout in which the operator leaves its output, open in its split reduction axes."""
-    opened = tuple(a.name for a in op.reduced)
+    opened = tuple(a.name for a in op.reduction_axes)
     return _operand(
         tuple(op.axis(n) for n in placement.axes),
         placement,
@@ -185,18 +185,18 @@ class _Derivations:
         return self.known[key]
 
 
-def movements(graph: Graph, hierarchy: tuple[int, ...], choices: Choices) -> Iterator[Movement]:
-    """Every redistribution, in execution order: when a tensor is written, first to its copy, then to its readers."""
+def communications(graph: Graph, hierarchy: tuple[int, ...], choices: Choices) -> Iterator[Communication]:
+    """Every resharding, in execution order: when a tensor is written, first to its copy, then to its readers."""
     check_choices(graph, hierarchy, choices)
     placements, copies = dict(choices.operators), dict(choices.copies)
     readers, places = graph.readers(), resting_places(graph)
     shared = _Derivations()
 
-    def deliver(tensor: str, writer: str | None, source: Layout) -> Iterator[Movement]:
+    def deliver(tensor: str, writer: str | None, source: Layout) -> Iterator[Communication]:
         for i, j in readers[tensor]:
             op = graph.operators[i]
             target = input_layout(op, j, graph, placements[op.name], hierarchy)
-            yield Movement(tensor, writer, op.name, j, shared.derive(source, target))
+            yield Communication(tensor, writer, op.name, j, shared.derive(source, target))
 
     for t in graph.tensors:
         if t.role is not Role.VALUE and t.name in copies:
@@ -206,7 +206,7 @@ def movements(graph: Graph, hierarchy: tuple[int, ...], choices: Choices) -> Ite
         source = output_layout(op, graph, placements[op.name], hierarchy)
         if name in places:
             target = copy_layout(name, graph, copies[places[name]], hierarchy)
-            yield Movement(name, op.name, None, 0, shared.derive(source, target))
+            yield Communication(name, op.name, None, 0, shared.derive(source, target))
             yield from deliver(name, None, target)
         else:
             yield from deliver(name, op.name, source)

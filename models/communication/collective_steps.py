@@ -1,4 +1,4 @@
-"""This module says which collectives a redistribution consists of, level by level, where a level's collectives have
+"""Which collectives a resharding consists of, level by level, where a level's collectives have
 measured times.
 
     step        operation, level j, g members, s elements that each of them contributes, times the devices below a

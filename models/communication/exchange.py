@@ -1,4 +1,4 @@
-"""This module holds exchanges: elements that a subtree of devices needs and does not hold enter it once, level by
+"""Exchanges: elements that a subtree of devices needs and does not hold enter it once, level by
 level, outermost first.
 
 Along each dimension the end points of all intervals of source A and target B cut the extent into segments; a cell is a
@@ -56,7 +56,7 @@ def exchanges(source: Layout, target: Layout) -> list[Exchange]:
     for level in range(len(hierarchy)):
         cells, senders, receivers = _arrivals(holders, wanting, hierarchy, level)
         if cells.size:
-            out.append(Exchange(level, merged(Transfers(senders, receivers, _boxes(cells, cuts)))))
+            out.append(Exchange(level, merge_transfers(Transfers(senders, receivers, _boxes(cells, cuts)))))
             arrived = (cells, receivers)
             holders, wanting = (
                 _sorted(np.concatenate([holders[0], cells]), np.concatenate([holders[1], receivers])),
@@ -172,7 +172,7 @@ def _boxes(cells: Ints, cuts: list[Ints]) -> Ints:
     return out
 
 
-def merged(transfers: Transfers) -> Transfers:
+def merge_transfers(transfers: Transfers) -> Transfers:
     """Boxes of the same (target, source) that abut along one dimension become one, last dimension first; sorted by
     (target, source, box).
     """

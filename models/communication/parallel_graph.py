@@ -1,4 +1,4 @@
-"""This module holds the parallel computation graph of a plan: operators with degrees, and between them what changes how
+"""The parallel computation graph of a plan: operators with degrees, and between them what changes how
 tensors lie.
 
     parallel tensor   per level of the machine: degree of every dimension, replicas, and open sums; their product is the
@@ -12,7 +12,7 @@ tensors lie.
                       rearrange           the same degrees, by other devices, or with the neighbours' borders
 
 A movement from one parallel tensor to another is, per level, reduce, combine, then partition, by the factors by which
-degrees differ; followed, they give the other tensor (`applied`).  Its price is that of the movement as a whole.
+degrees differ; followed, they give the other tensor (`apply_steps`).  Its price is that of the movement as a whole.
 `choices` gives the placements back.
 
 Source: Unity (OSDI 2022), section 3, whose combine and reduce leave one copy, which its replicate multiplies.
@@ -30,7 +30,7 @@ from ..layout.placement import Placement
 from ..program.graph import Graph, Role
 from ..program.index import Access
 from ..program.operators import Operator
-from .choices import Choices, copy_layout, input_layout, movements, output_layout, resting_places
+from .choices import Choices, communications, copy_layout, input_layout, output_layout, resting_places
 
 Degrees = tuple[int, ...]
 """One number per level."""
@@ -98,11 +98,11 @@ class ParallelGraph:
         return Choices(self.operators, self.copies)
 
 
-def applied(tensor: ParallelTensor, steps: Sequence[Step]) -> ParallelTensor:
+def apply_steps(tensor: ParallelTensor, steps: Sequence[Step]) -> ParallelTensor:
     """A parallel tensor after parallel nodes.  Raises ValueError for a degree that is not there.
 
     >>> whole = ParallelTensor("t", ((1,),), (4,), (1,))
-    >>> applied(whole, [Step(Parallel.PARTITION, 0, 2, 0)])
+    >>> apply_steps(whole, [Step(Parallel.PARTITION, 0, 2, 0)])
     ParallelTensor(tensor='t', dimensions=((2,),), replicas=(2,), sums=(1,))
     """
     dims, replicas, sums = [list(d) for d in tensor.dimensions], list(tensor.replicas), list(tensor.sums)
@@ -150,7 +150,7 @@ def parallel_graph(graph: Graph, hierarchy: tuple[int, ...], choices: Choices) -
     places, writer = resting_places(graph), graph.writer()
     changes = list[Change]()
 
-    def copied(t: str) -> ParallelTensor:
+    def copy_of(t: str) -> ParallelTensor:
         placement = copies[places[t]]
         row = dict(zip(placement.axes, placement.matrix, strict=False))
         dims = tuple(row[str(k)] for k in range(len(graph.tensor(t).shape)))
@@ -163,23 +163,27 @@ def parallel_graph(graph: Graph, hierarchy: tuple[int, ...], choices: Choices) -
     for t in (t.name for t in graph.tensors if t.role is not Role.VALUE):
         first: list[tuple[ParallelTensor, str | None, int]]
         first = [(read(graph.operators[i], j), graph.operators[i].name, j) for i, j in graph.readers()[t]]
-        for target, reader, position in [(copied(t), None, 0)] if t in copies else first:
+        for target, reader, position in [(copy_of(t), None, 0)] if t in copies else first:
             dims = tuple(one for _ in target.dimensions)
             steps = [Step(Parallel.REPLICATE, i, n) for i, n in enumerate(hierarchy) if n > 1]
             steps += steps_between(ParallelTensor(t, dims, hierarchy, one), target, True)
             changes.append(
                 Change(t, None, reader, position, ParallelTensor(t, dims, one, one), target, tuple(steps), True)
             )
-    for m in movements(graph, hierarchy, choices):
-        a = copied(m.tensor) if m.writer is None else _written(graph.operators[writer[m.tensor]], placements, hierarchy)
-        b = copied(m.tensor) if m.reader is None else read(graph.operator(m.reader), m.position)
+    for m in communications(graph, hierarchy, choices):
+        a = (
+            copy_of(m.tensor)
+            if m.writer is None
+            else _written(graph.operators[writer[m.tensor]], placements, hierarchy)
+        )
+        b = copy_of(m.tensor) if m.reader is None else read(graph.operator(m.reader), m.position)
         alike = _same(*_layouts(graph, hierarchy, choices, places, m.tensor, m.writer, m.reader, m.position))
         changes.append(Change(m.tensor, m.writer, m.reader, m.position, a, b, steps_between(a, b, alike)))
     return ParallelGraph(graph, hierarchy, choices.operators, choices.copies, tuple(changes))
 
 
 def _written(op: Operator, placements: dict[str, Placement], hierarchy: tuple[int, ...]) -> ParallelTensor:
-    return _operand(op.output, placements[op.name], len(hierarchy), tuple(a.name for a in op.reduced))
+    return _operand(op.output, placements[op.name], len(hierarchy), tuple(a.name for a in op.reduction_axes))
 
 
 def _operand(access: Access, placement: Placement, levels: int, opened: tuple[str, ...]) -> ParallelTensor:

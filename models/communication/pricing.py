@@ -1,6 +1,6 @@
-"""This module says how much a redistribution moves: loads per level for every pair of layouts at once.
+"""How much a resharding moves: loads per level for every pair of layouts at once.
 
-A redistribution takes a tensor from layout A (perhaps partial) to closed layout B.  Let A_d, B_d be the boxes of
+A resharding takes a tensor from layout A (perhaps partial) to closed layout B.  Let A_d, B_d be the boxes of
 device d; for a subtree u of level i (the devices that share their coordinates at levels 0..i) let A_u, B_u be the
 unions over its devices; every level-i subtree hangs on one link, which must carry what enters it.  Volumes in elements.
 
@@ -24,7 +24,7 @@ unions over its devices; every level-i subtree hangs on one link, which must car
 
 Where a level has measured forms, the collectives at that level take the place of its terms: `collective_steps.Step`.
 
-(L1) is the least that hierarchical links can carry on the receiving side; `models.communication.redistribution` derives
+(L1) is the least that hierarchical links can carry on the receiving side; `models.communication.resharding` derives
      steps that reach
 it.  The sending side is not priced (flag `receive-side`).
 
@@ -85,7 +85,7 @@ def subtrees(hierarchy: tuple[int, ...], level: int) -> int:
 
 
 def pair_loads(a: LayoutSet, b: LayoutSet, measured: Sequence[int] = ()) -> PairLoads:
-    """Loads and phases of every redistribution from a layout of `a` to a layout of `b` (closed); the collectives of the
+    """Loads and phases of every resharding from a layout of `a` to a layout of `b` (closed); the collectives of the
     levels `measured`.
     """
     levels, shape = len(a.hierarchy), (len(a), len(b))

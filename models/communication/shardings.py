@@ -1,4 +1,4 @@
-"""This module says all layouts of a plan as shardings over one mesh: what every operator reads and writes, and where
+"""All layouts of a plan as shardings over one mesh: what every operator reads and writes, and where
 every tensor rests.
 
     reads[o, i]   the layout in which operator o takes its input i
@@ -55,7 +55,7 @@ def plan_shardings(graph: Graph, hierarchy: tuple[int, ...], levels: Sequence[st
     known: dict[tuple[object, ...], Sharding | ShardingError] = {}
     refused: list[NotASharding] = []
 
-    def said(place: str, tensor: str, layout: Layout) -> Sharding | None:
+    def sharding_of(place: str, tensor: str, layout: Layout) -> Sharding | None:
         key = (layout.shape, layout.boxes.tobytes(), layout.open, layout.combine)
         if key not in known:
             try:
@@ -72,14 +72,14 @@ def plan_shardings(graph: Graph, hierarchy: tuple[int, ...], levels: Sequence[st
     places, readers = resting_places(graph), graph.readers()
     for op in graph.operators:
         for i, a in enumerate(op.inputs):
-            taken = said(
+            taken = sharding_of(
                 f"input {i} of operator {op.name!r}",
                 a.tensor,
                 input_layout(op, i, graph, placements[op.name], hierarchy),
             )
             if taken is not None:
                 reads[op.name, i] = taken
-        left = said(
+        left = sharding_of(
             f"result of operator {op.name!r}",
             op.output.tensor,
             output_layout(op, graph, placements[op.name], hierarchy),
@@ -89,7 +89,9 @@ def plan_shardings(graph: Graph, hierarchy: tuple[int, ...], levels: Sequence[st
     writer = graph.writer()
     for t in graph.tensors:
         if t.name in places:
-            kept = said(f"tensor {t.name!r}", t.name, copy_layout(t.name, graph, copies[places[t.name]], hierarchy))
+            kept = sharding_of(
+                f"tensor {t.name!r}", t.name, copy_layout(t.name, graph, copies[places[t.name]], hierarchy)
+            )
         elif readers[t.name]:
             i, j = readers[t.name][0]
             kept = reads.get((graph.operators[i].name, j))

@@ -1,4 +1,4 @@
-"""This module holds messages of one phase: boxes of a tensor that go from device to device.
+"""Messages of one phase: boxes of a tensor that go from device to device.
 
 Between a thousand devices there are a million of them, so that they are kept as arrays; whoever needs one gets it as a
 `Transfer`.

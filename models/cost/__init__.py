@@ -1,3 +1,3 @@
-"""This package turns a program and a machine into numbers: times of operators and redistributions, bytes of memory,
+"""Turns a program and a machine into numbers: times of operators and reshardings, bytes of memory,
 and the tables of the selection problem.
 """

@@ -1,4 +1,4 @@
-"""This module prices operators on one device that has a share of every axis, without placing anything anywhere.
+"""Prices operators on one device that has a share of every axis, without placing anything anywhere.
 
     share       axis a of n positions cut into d parts: ceil(n / d) of them
     seconds     `models.cost.cost` of that box: the time which a plan has for a device with this box
@@ -179,7 +179,7 @@ class Device:
         """The time of an operator's box in a step.  Raises `MachineError` if the machine lacks the type's peak."""
         return self._priced(op)[1]
 
-    def planned(self, op: Operator) -> Fraction:
+    def planned_time(self, op: Operator) -> Fraction:
         """The time that a plan has for the box: at the clock of a single kernel."""
         return self._priced(op)[0]
 

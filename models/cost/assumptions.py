@@ -1,4 +1,4 @@
-"""This module says what a planning problem assumes, as flags: every claim about it states them, and they are part of
+"""What a planning problem assumes, as flags: every claim about it states them, and they are part of
 its identity.
 
     of the space           `placement.Space.flags`
@@ -42,7 +42,7 @@ MOST_NAMED: Final = 3
 
 
 def flags(graph: Graph, machine: Machine, where: Space, memory_limit: int | None, moves: bool) -> tuple[str, ...]:
-    """All flags, sorted.  `moves`: whether anything is ever redistributed."""
+    """All flags, sorted.  `moves`: whether anything is ever resharded."""
     found = {*where.flags, *cost.FLAGS}
     found |= {"no-memory-limit"} if memory_limit is None else set(memory.flags(graph))
     if any(op.even for op in graph.operators):
@@ -54,19 +54,19 @@ def flags(graph: Graph, machine: Machine, where: Space, memory_limit: int | None
     banded = [op.name for op in graph.operators if op.kind is NodeKind.ATTENTION and band(op) is not None]
     if banded:
         found.add(f"contiguous-queries({len(banded)}: {_named(banded)})")
-    found |= measured(graph, machine)
+    found |= measured_flags(graph, machine)
     unsplit = [f"{op.name}.{a.name}" for op in graph.operators for a in op.axes if a.extent > 1 and not a.splittable]
     if unsplit:
         found.add(f"unsplit-axes({len(unsplit)}: {_named(unsplit)})")
     return tuple(sorted(found))
 
 
-def measured(graph: Graph, machine: Machine) -> set[str]:
+def measured_flags(graph: Graph, machine: Machine) -> set[str]:
     """What is priced by measured forms, and what is not; nothing for a machine without any.
 
     >>> from ..machine.machine import load_machine
     >>> from ..sources.zoo import build as zoo
-    >>> measured(zoo("mlp-unity"), load_machine("cloud-a100"))
+    >>> measured_flags(zoo("mlp-unity"), load_machine("cloud-a100"))
     set()
     """
     levels = [x.name for x in machine.levels if x.collectives]

@@ -1,4 +1,4 @@
-"""This module gives times of attention by the measured forms of a device class (`models.machine.measured`), for many
+"""Times of attention by the measured forms of a device class (`models.machine.measured`), for many
 boxes at once.
 
     every operator of kind attention: the result and its normaliser by the form forward, each gradient, and all of them

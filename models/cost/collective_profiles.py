@@ -1,4 +1,4 @@
-"""This module says how long a collective of one library takes on any machine: shapes over bytes that machines share,
+"""How long a collective of one library takes on any machine: shapes over bytes that machines share,
 six constants each.
 
     seconds = (a0 + a1 h) latency(B) + (w q + c o) / B  volume(B) + (b0 + b1 h) change(B)

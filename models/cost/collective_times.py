@@ -1,4 +1,4 @@
-"""This module says how long a collective takes on real links: start-up per hop, a slow protocol for small buffers, a
+"""How long a collective takes on real links: start-up per hop, a slow protocol for small buffers, a
 fast one for large.
 
     group      n ranks on N nodes, p = n / N of them on each; m groups at once share the port of a node; R rings
@@ -30,7 +30,7 @@ from dataclasses import KW_ONLY, dataclass
 from enum import StrEnum
 from fractions import Fraction
 
-__all__ = ["CollectiveTime", "Group", "Operation", "Parts", "eased", "parts"]
+__all__ = ["CollectiveTime", "Group", "Operation", "Parts", "parts", "ramp_position"]
 
 
 class Operation(StrEnum):
@@ -105,10 +105,10 @@ def parts(operation: Operation, group: Group, size: Fraction | int) -> Parts:
     return Parts(Fraction(1), Fraction(n - 1), b / rings, depth, wire / rings, b / n / rings)
 
 
-def eased(size: Fraction | int) -> Fraction:
+def ramp_position(size: Fraction | int) -> Fraction:
     """How far a buffer is on the ramp between 6 KB and 24 KB, from 0 to 1.
 
-    >>> [eased(x) for x in (512, 15_000, 1 << 20)]
+    >>> [ramp_position(x) for x in (512, 15_000, 1 << 20)]
     [Fraction(0, 1), Fraction(1, 2), Fraction(1, 1)]
     """
     return min(max((Fraction(size) - 6_000) / 18_000, Fraction(0)), Fraction(1))
@@ -131,6 +131,6 @@ class CollectiveTime:
     def seconds(self, operation: Operation, group: Group, size: Fraction | int) -> Fraction:
         """The exact time of one collective."""
         x = parts(operation, group, size)
-        latency = (self.fixed * x.fixed + self.hop * x.hops) * (1 + self.ramp * eased(size))
+        latency = (self.fixed * x.fixed + self.hop * x.hops) * (1 + self.ramp * ramp_position(size))
         slow, quick, start = self.slow * x.slow, self.wire * x.wire + self.own * x.own, self.start * x.depth
         return latency + (max(slow, quick - start) if self.late else min(slow, quick + start))

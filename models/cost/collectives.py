@@ -1,4 +1,4 @@
-"""This module gives times of collectives by the measured forms of a level (`models.machine.measured`), for many of them
+"""Times of collectives by the measured forms of a level (`models.machine.measured`), for many of them
 at once.
 
     seconds = fixed + hop (g - 1) + min( slow g s,  start d + (wire k (g - 1) + own) s )

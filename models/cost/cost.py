@@ -1,4 +1,4 @@
-"""This module is the cost model: exact times of operators and redistributions, rounded up once.
+"""The cost model: exact times of operators and reshardings, rounded up once.
 
     operator v, placement X     t_v = max_d busy_d + statistics,   busy_d = max( flops_d / peak_d, bytes_d / memory
                                 bandwidth_d ) + launch_d, or the measured time of device d's box where the machine's
@@ -65,7 +65,7 @@ FLAGS = ("inputs-anywhere", "no-overlap", "receive-side")
 
 
 def edge_times(loads: PairLoads, element_bytes: int, machine: Machine, unit: Fraction = UNIT) -> Ints:
-    """Time of every redistribution in units: shape of the loads."""
+    """Time of every resharding in units: shape of the loads."""
     terms: list[tuple[Fraction, Ints]] = [(Fraction(0), loads.loads[0])]
     for level, load, phase in zip(machine.levels, loads.loads, loads.phases, strict=True):
         if not level.collectives:
@@ -281,7 +281,7 @@ def measured_times(form: OperatorForm, tables: AxisTables, machine: Machine, dev
     """
     if form.band is not None or form.arithmetic or form.traffic:  # extents say no pairs, no type and no body
         return None
-    order = form.measured
+    order = form.profile_axes
     rows = [
         p
         for p in machine.profiles

@@ -1,4 +1,4 @@
-"""This module gives exact sums of rationals times integers, rounded up once."""
+"""Exact sums of rationals times integers, rounded up once."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""This module describes an operator up to names: everything that its placements, layouts and times depend on, and
+"""Describes an operator up to names: everything that its placements, layouts and times depend on, and
 nothing else.
 
 What prices an operator is given its form and not the operator, so it cannot read what the form lacks, and equal forms
@@ -84,7 +84,7 @@ class OperatorForm:
         return self.inputs[0].dtype if self.spec.kind is NodeKind.ATTENTION else self.output.dtype
 
     @property
-    def measured(self) -> tuple[str, ...]:
+    def profile_axes(self) -> tuple[str, ...]:
         """Axes in the order of a profile's extents: the output's, then the reduced ones."""
         return (*self.output.access.axes, *self.reduced)
 
@@ -123,7 +123,7 @@ def operator_form(op: Operator, graph: Graph, order: Sequence[str]) -> OperatorF
     return OperatorForm(
         op.function,
         tuple(Axis(number[n], a.extent, a.combine, a.splittable) for n in order for a in (op.axis(n),)),
-        tuple(number[a.name] for a in op.reduced),
+        tuple(number[a.name] for a in op.reduction_axes),
         tuple(operand(a) for a in op.inputs),
         operand(op.output),
         tuple(sorted(number[n] for n in op.over if n in number)),

@@ -1,4 +1,4 @@
-"""This module gives seconds of one collective of a group of devices that is spread over the levels of a machine.
+"""Seconds of one collective of a group of devices that is spread over the levels of a machine.
 
     members     g_j of every level, outermost first: the group is their product
     sharing     u_j devices of a child of level j send through its link at once, each for a group of its own

@@ -1,4 +1,4 @@
-"""This module says what is too large to be planned and checked, before anything is built; the planner asks first, the
+"""What is too large to be planned and checked, before anything is built; the planner asks first, the
 checker enforces it.
 
 What `models.cost.selection` builds grows with the number of placements K, the devices, and for every edge with the
@@ -64,7 +64,7 @@ class Budget:
     of them, of which `segments` where unions have gaps; `coupled`: cells of the grids of all pairs of layouts of
     operands in which an axis runs through two dimensions; `steps` of counting placements; `boxes` of all placements of
     distinct operators on all devices, times their axes; `at_once`: overlaps of one tensor with segments, held.
-    `tables`: of redistribution times, distinct ones, however small; `compared`: subtrees of pairs of layouts that are
+    `tables`: of resharding times, distinct ones, however small; `compared`: subtrees of pairs of layouts that are
     looked at one by one, where splits may be uneven, times dimensions.
 
     `cells`: of the boxes of all distinct movements that a plan causes together, `cells_at_once` of one, which is held
@@ -224,7 +224,7 @@ def _check_operator(op: Operator, graph: Graph) -> None:
     flops = graph.points(op) * max(1, graph.flops_per_point(op))
     flops += fused.operations(op) * graph.tensor(op.output.tensor).elements
     moved = sum(graph.tensor(a.tensor).elements * graph.tensor(a.tensor).element_bytes for a in (*op.inputs, op.output))
-    moved += scan.moved(op, graph.body(op)) if op.kind is NodeKind.SCAN else 0
+    moved += scan.bytes_moved(op, graph.body(op)) if op.kind is NodeKind.SCAN else 0
     if len(extent) > MOST_AXES or flops > MOST_NUMBER or moved > MOST_NUMBER:
         raise TooLarge(
             f"{place}: {len(extent)} axes, {flops} operations and {moved} bytes are too many; numbers up to "
@@ -386,7 +386,7 @@ def _check_budget(place: str, needed: Budget, given: Budget) -> None:
         (needed.at_once, "overlaps of intervals with gaps, of one tensor,", LARGE.at_once, given.at_once),
         (needed.boxes, "boxes of placements", LARGE.boxes, given.boxes),
         (needed.coupled, "cells of diagonals", LARGE.coupled, given.coupled),
-        (needed.tables, "tables of redistributions", LARGE.tables, given.tables),
+        (needed.tables, "tables of reshardings", LARGE.tables, given.tables),
         (needed.compared, "subtrees of uneven layouts", LARGE.compared, given.compared),
     ):
         if amount > most:

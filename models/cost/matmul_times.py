@@ -1,4 +1,4 @@
-"""This module says how long a matrix product takes on a GPU: tiles in waves over its processors, or its bytes, plus
+"""How long a matrix product takes on a GPU: tiles in waves over its processors, or its bytes, plus
 launches.
 
     shape     (m, k) x (k, n), w bytes an element of the operands, two of the result

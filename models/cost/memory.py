@@ -1,4 +1,4 @@
-"""This module gives memory per device as resource usages, in bytes.
+"""Memory per device as resource usages, in bytes.
 
 Step t is the t-th operator; T operators in all.  Per device, the largest box counts (the fullest device decides).
 
@@ -67,7 +67,7 @@ def usages(
             amounts[key] = (volumes[id(layouts)] * element_bytes)[layouts.of_choice]
         return amounts[key]
 
-    def received(i: int) -> Ints | None:
+    def received_bytes(i: int) -> Ints | None:
         moved = [
             (read[i][j], graph.tensor(a.tensor).element_bytes)
             for j, a in enumerate(graph.operators[i].inputs)
@@ -99,6 +99,6 @@ def usages(
                 Usage(decisions_of[graph.operators[i].name], 0, last, amount(read[i][j], t.element_bytes), t.name)
             )
     for i, op in enumerate(graph.operators):
-        if (buffers := received(i)) is not None:
+        if (buffers := received_bytes(i)) is not None:
             out.append(Usage(decisions_of[op.name], i, i + 1, buffers, f"operands of {op.name}"))
     return tuple(out)

@@ -1,4 +1,4 @@
-"""This module gives times of matrix products by the measured forms of a device class (`models.machine.measured`), for
+"""Times of matrix products by the measured forms of a device class (`models.machine.measured`), for
 many boxes at once.
 
     a product is  one operator that multiplies two operands and sums, perhaps with an epilogue that reads others, which

@@ -1,4 +1,4 @@
-"""This module leads from a graph and a machine to a selection problem.
+"""From a graph and a machine to a selection problem.
 
     vertex  for every operator: its placements over the space, cost t_v                              ->
             operator_vertex()
@@ -7,7 +7,7 @@
             split, cost 0 (flag `one-copy-per-tensor`)
                                                                                                       -> copy_vertex()
     edge    writer -> copy, copy -> every reader, or writer -> its only reader: the time of the
-            redistribution between the two layouts                                                    -> route()
+            resharding between the two layouts                                                    -> route()
 
 The next value of a parameter goes into the parameter's own vertex: what is stored at the end of the step has the layout
 it starts with, and who reads the next value reads it there.  Any other input or parameter with one reader starts in the
@@ -40,7 +40,7 @@ from ..program.operators import Operator
 from . import cost, memory
 from .assumptions import flags
 from .structures import Keyed, Structures
-from .vocabulary import Vocabulary, restricted
+from .vocabulary import Vocabulary, restrict_costs
 
 
 class DecisionKind(Enum):
@@ -237,7 +237,7 @@ def _restricted(vertices: tuple[Vertex, ...], decisions: tuple[Decision, ...], s
         mask = said.of_operator(said.graph.operator(decision.name)) if operator else said.of_copy(decision.name)
         key = (id(vertex.cost), mask.tobytes())
         if key not in known:
-            known[key] = restricted(vertex.cost, mask)
+            known[key] = restrict_costs(vertex.cost, mask)
         yield Vertex(vertex.name, known[key])
 
 
@@ -292,12 +292,12 @@ def _links(graph: Graph, structures: Structures, operators: dict[str, int], copi
 
     for t in graph.tensors:
         if t.role is not Role.VALUE and t.name in copies:
-            yield from route(t.name, copies[t.name], structures.copied(t.name))
+            yield from route(t.name, copies[t.name], structures.copy_layouts(t.name))
     for op in graph.operators:
-        tensor, v, written = op.output.tensor, operators[op.name], structures.written(op)
+        tensor, v, written = op.output.tensor, operators[op.name], structures.output_layouts(op)
         if tensor in places:
             home = places[tensor]
-            copy = structures.copied(home)
+            copy = structures.copy_layouts(home)
             yield _Link(tensor, v, copies[home], None, written, copy)
             yield from route(tensor, copies[home], copy)
         else:
@@ -311,7 +311,7 @@ def _usages(
         graph,
         operators,
         copies,
-        [structures.written(op).layouts for op in graph.operators],
+        [structures.output_layouts(op).layouts for op in graph.operators],
         [[structures.read(op, j).layouts for j in range(len(op.inputs))] for op in graph.operators],
-        {name: structures.copied(name).layouts for name in copies},
+        {name: structures.copy_layouts(name).layouts for name in copies},
     )

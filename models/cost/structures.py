@@ -1,4 +1,4 @@
-"""This module says what operators and tensors have in common up to names, computed once: placements, layout sets,
+"""What operators and tensors have in common up to names, computed once: placements, layout sets,
 costs, tables.
 
 Every cache is keyed by a *form* (`models.cost.forms`), and what it holds is computed from that form alone (and from
@@ -78,11 +78,11 @@ class Structures:
         """Layouts in which the operator reads an input."""
         return self._touched(op, position)
 
-    def written(self, op: Operator) -> Keyed:
+    def output_layouts(self, op: Operator) -> Keyed:
         """Layouts in which the operator leaves its output, open in split reduction axes."""
         return self._touched(op, None)
 
-    def copied(self, tensor: str) -> Keyed:
+    def copy_layouts(self, tensor: str) -> Keyed:
         """Layouts of a tensor's copy."""
         return self._keyed(self._copy_form(tensor))
 
@@ -106,7 +106,7 @@ class Structures:
         return self._maps[layouts.key]
 
     def table(self, source: Keyed, target: Keyed, element_bytes: int) -> int:
-        """Number of the table of redistribution times between two layout sets."""
+        """Number of the table of resharding times between two layout sets."""
         key, _ = self.entries(source, target, element_bytes)
         if key not in self._number:
             self._number[key] = len(self.tables)

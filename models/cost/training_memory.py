@@ -1,4 +1,4 @@
-"""This module gives peak bytes that PyTorch allocates on the last pipeline rank of a Megatron step: an upper bound with
+"""Peak bytes that PyTorch allocates on the last pipeline rank of a Megatron step: an upper bound with
 its parts named.
 
     weights, gradients, optimizer   2, 4 and 12 bytes a parameter (bf16 copy; fp32 sum; fp32 copy and two moments), the
@@ -121,7 +121,7 @@ class Stage:
         return sum(d for d, _ in self.chunks)
 
     @property
-    def mixed(self) -> int:
+    def expert_layers(self) -> int:
         """Layers with experts."""
         return sum(m for _, m in self.chunks)
 
@@ -171,7 +171,7 @@ def peak(model: Transformer, split: Split, stage: Stage, software: Software) -> 
     out["gradients"] = 4 * (plain / split.fsdp + expert / split.expert_fsdp)
     out["optimizer"] = 12 * (plain / split.sharded + expert / split.expert_sharded)
     if split.fsdp > 1:
-        layers = stage.dense + stage.mixed
+        layers = stage.dense + stage.expert_layers
         each = (plain - table) / max(1, layers) + expert / max(1, layers)
         out["gathered weights"] = Fraction(6 if expert else 2) * (table + 2 * each)
     if software.resumed:
@@ -235,7 +235,7 @@ def _parameters(model: Transformer, split: Split, stage: Stage) -> tuple[Fractio
         per_head = x.query_rank * (x.width + x.positions) + x.key_rank * (x.width + x.values) + x.values * h
         attention = h * (x.query_rank + x.key_rank + x.positions) + Fraction(model.heads * per_head, t)
     bias = Fraction(queries + 2 * keys + model.ffn * gates, t) + 2 * h if model.bias else Fraction(0)
-    mixed = stage.mixed + (model.predictions if model.experts else 0)
+    mixed = stage.expert_layers + (model.predictions if model.experts else 0)
     layers = stage.dense + mixed
     plain = layers * (attention + 4 * h) + stage.dense * (Fraction(h * model.ffn * (gates + 1), t) + bias) + 2 * h
     plain += model.predictions * Fraction(2 * h * h, t)

@@ -1,4 +1,4 @@
-"""This module says which placements another framework can express: a space may be restricted to its vocabulary.
+"""Which placements another framework can express: a space may be restricted to its vocabulary.
 
 Every level of h devices is cut at the strides 1 = b_0 | b_1 | .. | b_n = h whose quotients are the primes of h in
 ascending order; between two strides lies one mesh dimension.  A placement is said by a target if
@@ -52,7 +52,7 @@ class Vocabulary:
         """Choices of an operator that are said."""
         placements = self.structures.of_operator(op)
         operands = [(self.structures.read(op, i), a.tensor) for i, a in enumerate(op.inputs)]
-        operands.append((self.structures.written(op), op.output.tensor))
+        operands.append((self.structures.output_layouts(op), op.output.tensor))
         kept = self._on_chain(placements)
         if self.target == "dtensor":
             order = self.structures.order(op)
@@ -67,7 +67,7 @@ class Vocabulary:
 
     def of_copy(self, tensor: str) -> Truths:
         """Choices of a tensor's copy that are said."""
-        keyed = self.structures.copied(tensor)
+        keyed = self.structures.copy_layouts(tensor)
         said = self._said(keyed.layouts, self._digits(tensor))[keyed.layouts.of_choice]
         return np.asarray(said & self._on_chain(self.structures.of_copy(tensor)))
 
@@ -157,7 +157,7 @@ def window_axes(op: Operator) -> list[str]:
     return sorted(found | set.intersection(*operands))
 
 
-def restricted(costs: Ints, said: Truths) -> Ints:
+def restrict_costs(costs: Ints, said: Truths) -> Ints:
     """Costs of a vertex in which what is not said is forbidden."""
     return np.where(said, costs, np.int64(FORBIDDEN))
 

@@ -1,1 +1,1 @@
-"""This package describes e-graphs: classes of equal terms, from which one term of least cost is taken."""
+"""Describes e-graphs: classes of equal terms, from which one term of least cost is taken."""

@@ -1,4 +1,4 @@
-"""This module holds e-graphs: classes of nodes that compute the same, from which an extraction chooses one node per
+"""E-graphs: classes of nodes that compute the same, from which an extraction chooses one node per
 class it needs.
 
 An **extraction** chooses for every root class a node, and for every class that a chosen node has as a child again one
@@ -50,7 +50,7 @@ class EGraph:
         return tuple(map(tuple, out))
 
     @property
-    def signed(self) -> bool:
+    def has_negative_cost(self) -> bool:
         """Whether some cost is negative."""
         return any(c < 0 for c in self.cost)
 

@@ -1,4 +1,4 @@
-"""This module reads e-graphs as the extraction gym keeps them: JSON of `egraph-serialize`.
+"""Reads e-graphs as the extraction gym keeps them: JSON of `egraph-serialize`.
 
     {"nodes": {id: {"op", "cost", "eclass", "children": [node ids]}, ..}, "root_eclasses": [class ids], ..}
 

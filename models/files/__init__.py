@@ -1,1 +1,1 @@
-"""This package reads and writes bytes: paths that are safe to replace, strict JSON, streams, hashes."""
+"""Reads and writes bytes: paths that are safe to replace, strict JSON, streams, hashes."""

@@ -1,4 +1,4 @@
-"""This module opens files that are read: regular files only, so that a pipe nobody writes to or an endless device
+"""Opens files that are read: regular files only, so that a pipe nobody writes to or an endless device
 cannot hold a verb up.
 """
 

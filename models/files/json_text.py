@@ -1,4 +1,4 @@
-"""This module reads JSON text as Python values: the one reader of JSON, for files that anybody may have written.
+"""Reads JSON text as Python values: the one reader of JSON, for files that anybody may have written.
 
 Python's own reader takes the last of two equal keys, so that two readers of one file may see two files; it takes `NaN`,
 and makes texts of half a character (lone surrogates) that no file can be written with.  All of that is refused here,

@@ -1,4 +1,4 @@
-"""This module says where results go: one way to write a file, so that nothing of anybody's is destroyed and nothing
+"""Where results go: one way to write a file, so that nothing of anybody's is destroyed and nothing
 half-written stays.
 
 A result goes to a regular file; devices, pipes and folders are refused, a link is followed to the regular file behind

@@ -1,3 +1,3 @@
-"""This package holds graphs that compute the same, held together: e-graphs of programs, and the selection problem over
+"""Graphs that compute the same, held together: e-graphs of programs, and the selection problem over
 all of them.
 """

@@ -1,4 +1,4 @@
-"""This module says what is decided when algebra and placement are decided together: per class which e-node computes it,
+"""What is decided when algebra and placement are decided together: per class which e-node computes it,
 and where.
 
     class vertex    of every class that is computed:
@@ -61,7 +61,7 @@ class Block:
     node: Operator | None = None
     tag: Tag = ()
 
-    def assumed(self, tensor: str, rests: bool) -> dict[str, tuple[str | None, ...]]:
+    def open_modes(self, tensor: str, rests: bool) -> dict[str, tuple[str | None, ...]]:
         """Modes that a choice leaves open, for every class that it says something of; `tensor`: its own."""
         own = {} if rests else {tensor: (None if self.node is None else self.node.name,)}
         if self.kind is Kind.PASSED and self.node is not None:
@@ -135,7 +135,7 @@ class Skeleton:
         nodes = self.egraph.nodes.get(t, ())
         readers = self.egraph.readers[t]
         counts = {r: self.reads(r, t) for r in readers}
-        always = t in self.stored or (t in self.egraph.wanted and bool(nodes))
+        always = t in self.stored or (t in self.egraph.wanted_classes and bool(nodes))
         most, least = (sum(f(c) for c in counts.values()) for f in (max, min))
         if not always and most < 2:
             return ()
@@ -232,15 +232,15 @@ class Relation(Enum):
     FORBIDDEN = "forbidden"
     FREE = "free"
     SAME = "same"  # nothing between equal layouts, forbidden between others
-    MOVES = "moves"  # the redistribution
+    MOVES = "moves"  # the resharding
 
 
 def relation(link: Link, a: Block, b: Block, reads: int, home: str) -> Relation:
     """What a link costs between a block of its source and one of its target; `reads`: how often the target block reads
     the class; `home`: the class in whose rest vertex it lies.
     """
-    source = a.assumed(home if link.from_rest else link.tensor, link.from_rest)
-    target = b.assumed(home if link.reader is None else link.reader, link.reader is None)
+    source = a.open_modes(home if link.from_rest else link.tensor, link.from_rest)
+    target = b.open_modes(home if link.reader is None else link.reader, link.reader is None)
     if any(t in source and not set(source[t]) & set(modes) for t, modes in target.items()):
         return Relation.FORBIDDEN
     if link.reader is None:

@@ -1,4 +1,4 @@
-"""This module holds an e-graph of programs: tensors up to equality, and every operator that is known to compute one.
+"""An e-graph of programs: tensors up to equality, and every operator that is known to compute one.
 
     class    a tensor by name; inputs and parameters are computed by nobody, every other class by one or more operators
     e-node   an operator: it computes its class from other classes
@@ -45,7 +45,7 @@ class EGraph:
         )
 
     @cached_property
-    def ordered(self) -> Graph:
+    def user_order_graph(self) -> Graph:
         """`union` with the user's operators first: the order of axes is the user's as far as it says anything."""
         own = {op.name for op in self.base.operators}
         return replace(
@@ -62,7 +62,7 @@ class EGraph:
         return {t: tuple(sorted(ops, key=lambda op: op.name not in own)) for t, ops in found.items()}
 
     @cached_property
-    def wanted(self) -> frozenset[str]:
+    def wanted_classes(self) -> frozenset[str]:
         """Classes that every graph computes: outputs that are computed, and next values of parameters."""
         return frozenset(t for t in (*self.base.outputs, *(v for _, v in self.base.state)) if t in self.nodes)
 
@@ -83,7 +83,7 @@ class EGraph:
         out = set[str]()
         for op in reversed(self.operators):
             t = op.output.tensor
-            if t in out or t in self.wanted or not self.readers[t]:
+            if t in out or t in self.wanted_classes or not self.readers[t]:
                 continue
             if all(
                 r in out or any(all(a.tensor != t for a in n.inputs) for n in self.nodes[r]) for r in self.readers[t]
@@ -95,7 +95,7 @@ class EGraph:
         """How often an e-node reads a class; an absent class reads nothing."""
         return 0 if node is None else sum(a.tensor == tensor for a in node.inputs)
 
-    def settled(self, modes: Modes) -> dict[str, Operator | None]:
+    def operators_under(self, modes: Modes) -> dict[str, Operator | None]:
         """Every computed class with its e-node under modes, or None."""
         out: dict[str, Operator | None] = {}
         for t, nodes in self.nodes.items():
@@ -111,14 +111,14 @@ class EGraph:
 
         Named as the user's where it is the user's, else with `+rewritten`.
         """
-        settled = self.settled(modes)
+        settled = self.operators_under(modes)
         chosen = tuple(op for op in self.operators if settled[op.output.tensor] is op)
         read = {a.tensor for op in chosen for a in op.inputs}
         computed = {op.output.tensor for op in chosen}
         for t in self.nodes:
-            if t in read | self.wanted and t not in computed:
+            if t in read | self.wanted_classes and t not in computed:
                 raise GraphError(f"class {t!r}", "is read or wanted, and absent")
-            if t in computed and t not in read | self.wanted and t in self.optional:
+            if t in computed and t not in read | self.wanted_classes and t in self.optional:
                 raise GraphError(f"class {t!r}", "is computed, and nobody reads it")
         same = {op.name for op in chosen} == {op.name for op in self.base.operators}
         name = self.base.name if same else f"{self.base.name}+rewritten"
@@ -126,7 +126,9 @@ class EGraph:
         alone = Graph(name, tensors, chosen, self.base.outputs, self.base.state)
         if not self._in_order(alone):
             kept = {t.name for t in tensors}
-            told = replace(alone, leading=tuple(at for at in leading_dimensions(self.ordered) if at[0] in kept))
+            told = replace(
+                alone, leading=tuple(at for at in leading_dimensions(self.user_order_graph) if at[0] in kept)
+            )
             if not self._in_order(told):  # axes of one class here may be of two in the program
                 asked = {key: order for key, order in self.orders.items() if key in axis_orders(alone)}
                 other = replace(alone, leading=leading_of(alone, asked))
@@ -140,14 +142,14 @@ class EGraph:
     @cached_property
     def orders(self) -> dict[str, tuple[str, ...]]:
         """The order of axes of all e-nodes and classes."""
-        return axis_orders(self.ordered)
+        return axis_orders(self.user_order_graph)
 
-    def closed(self, modes: Modes) -> dict[str, str | None]:
+    def close_modes(self, modes: Modes) -> dict[str, str | None]:
         """Modes in which what nobody reads is absent and what is read is computed (by the e-node named, else by the
         first), from the results backwards.
         """
         out: dict[str, str | None] = {}
-        needed = set(self.wanted) | {t for t in self.nodes if t not in self.optional}
+        needed = set(self.wanted_classes) | {t for t in self.nodes if t not in self.optional}
         for op in reversed(self.operators):
             t = op.output.tensor
             if t in out:

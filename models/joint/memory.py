@@ -1,4 +1,4 @@
-"""This module gives memory rows of all programs of an e-graph: those of `models.cost.memory`, as far as one vertex
+"""Memory rows of all programs of an e-graph: those of `models.cost.memory`, as far as one vertex
 knows the program.
 
 Step t is the t-th e-node; T e-nodes in all.  A program has the rows of its own operators at their steps: what is not
@@ -67,14 +67,14 @@ class Rows:
         return [Usage(v, start, stop, found[start, stop], name) for start, stop in sorted(found)]
 
     def _held(self, t: str, rests: bool, block: Block) -> list[tuple[int, int, Ints | int]]:
-        assumed = block.assumed(t, rests)
+        assumed = block.open_modes(t, rests)
         first, last = self._writer(t, assumed), self._last(t, assumed)
         n = block.node
         match block.kind:
             case Kind.COPY:
-                return [(first, last, self._amount(self.structures.copied(t), t))]
+                return [(first, last, self._amount(self.structures.copy_layouts(t), t))]
             case Kind.PASSED if n is not None:
-                found = self._by_layout(self.structures.written(n), t)
+                found = self._by_layout(self.structures.output_layouts(n), t)
                 return [(self.step[n.name] + 1, last, found)]
             case Kind.GIVEN if t not in self.at_reader:
                 shape = self.egraph.union.tensor(t).shape
@@ -83,7 +83,7 @@ class Rows:
                 i = self.step[n.name]
                 rest = self.skeleton.homes.get(t, t) in self.skeleton.rests
                 out: list[tuple[int, int, Ints | int]] = [
-                    (i, i + 1 if rest else max(last, i + 1), self._amount(self.structures.written(n), t))
+                    (i, i + 1 if rest else max(last, i + 1), self._amount(self.structures.output_layouts(n), t))
                 ]
                 for j, a in enumerate(n.inputs):
                     read = self._amount(self.structures.read(n, j), a.tensor)

@@ -1,9 +1,9 @@
-"""This module leads from an e-graph and a machine to one selection problem over all its programs and all their
+"""From an e-graph and a machine to one selection problem over all its programs and all their
 placements.
 
     class vertex    the choices of all e-nodes one after another, each at the time of its operator; absent: 0
     rest vertex     layouts; all cost 0
-    edge            the redistribution where the reader reads, 0 where it does not, forbidden where a tag is not kept
+    edge            the resharding where the reader reads, 0 where it does not, forbidden where a tag is not kept
 
 `models.joint.choices` says which choices there are.  Times and tables are those of a plan (`models.cost.structures`),
 put together block by block, so every solution costs what the plan of its program costs.  Memory rows, where there is a
@@ -109,7 +109,7 @@ class JointPlanning:
 
     def solution(self, modes: Modes, choices: Choices) -> tuple[int, ...]:
         """The solution that stands for a plan of the program of some modes.  Raises LookupError if there is none."""
-        settled = self.egraph.settled(modes)
+        settled = self.egraph.operators_under(modes)
         placements, copies = dict(choices.operators), dict(choices.copies)
         x = [0] * len(self.decisions)
         for t, v in self.classes.items():
@@ -129,7 +129,7 @@ class JointPlanning:
                         x[v] += _number(self.structures.of_copy(t), copies[t])
                     if block.kind is Kind.PASSED and block.node is not None:
                         _, k = self.decisions[self.classes[t]].block(x[self.classes[t]])
-                        x[v] += int(self.structures.written(block.node).layouts.of_choice[k])
+                        x[v] += int(self.structures.output_layouts(block.node).layouts.of_choice[k])
                     break
             else:
                 raise LookupError(f"no choice of the copy of {t!r} stands for these modes")
@@ -163,7 +163,7 @@ def _number(placements: Ints, placement: Placement) -> int:
     return int(found[0])
 
 
-def stated(egraph: EGraph, rounds: int, library: str = LIBRARY) -> tuple[str, ...]:
+def claim_flags(egraph: EGraph, rounds: int, library: str = LIBRARY) -> tuple[str, ...]:
     """What a claim about all programs of an e-graph says of them."""
     added = len(egraph.operators) - len(egraph.base.operators)
     rules = "+".join(name[:12] for name in library.split("+"))
@@ -228,9 +228,9 @@ def _held(structures: Structures, t: str, b: Block) -> Keyed | None:
     """Layouts in which a block of a source holds the class."""
     match b.kind:
         case Kind.COPY:
-            return structures.copied(t)
+            return structures.copy_layouts(t)
         case Kind.RUNS | Kind.PASSED if b.node is not None:
-            return structures.written(b.node)
+            return structures.output_layouts(b.node)
         case _:
             return None
 
@@ -298,7 +298,7 @@ class _Builder:
                     (
                         *flags(self.egraph.union, self.machine, self.where, memory_limit, bool(edges)),
                         *(() if memory_limit is None else (FLAG,)),
-                        *stated(self.egraph, rounds, library),
+                        *claim_flags(self.egraph, rounds, library),
                     )
                 )
             ),

@@ -1,4 +1,4 @@
-"""This module holds rules by which operators are added to an e-graph: names and statements.
+"""Rules by which operators are added to an e-graph: names and statements.
 
 A rule is a law of the real numbers, stated for tensors of any shape.  What makes an added operator equal is not the
 name: the checker computes what both sides mean at the place where the rule is applied, with its sizes

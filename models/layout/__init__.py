@@ -1,3 +1,3 @@
-"""This package says where the points of tensors and operators lie: placement matrices, boxes of index sets,
+"""Where the points of tensors and operators lie: placement matrices, boxes of index sets,
 layouts, splits that are not even.
 """

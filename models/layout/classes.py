@@ -1,4 +1,4 @@
-"""This module holds classes of axes: which axes of different operators run over the same thing, and one global order of
+"""Classes of axes: which axes of different operators run over the same thing, and one global order of
 them.
 
 Axes and tensor dimensions joined through access maps, and those of a parameter and its next value, form classes

@@ -1,4 +1,4 @@
-"""This module holds layouts: where every element of a tensor is, device by device.
+"""Layouts: where every element of a tensor is, device by device.
 
 A layout gives each device a box of the tensor (one interval per dimension) and names the *open digits*: digits of the
 device number along which the device holds only a partial result of a reduction.  Two layouts are equal when these

@@ -1,4 +1,4 @@
-"""This module factors a machine into a mesh of named dimensions, so that layouts can be written dimension by dimension.
+"""Factors a machine into a mesh of named dimensions, so that layouts can be written dimension by dimension.
 
 A level of h devices is cut at strides that divide each other, 1 = b_0 | b_1 | .. | b_n = h.  Between two neighbouring
 strides lies one mesh dimension:

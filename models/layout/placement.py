@@ -1,4 +1,4 @@
-"""This module holds placement matrices and the spaces of them that are searched.
+"""Placement matrices and the spaces of them that are searched.
 
     machine hierarchy  H = [h_0 .. h_L]
     operator           axes a_1 .. a_d in class order (`models.layout.classes`)
@@ -26,7 +26,7 @@ from functools import lru_cache
 import numpy as np
 
 from ..problem.selection_problem import Ints
-from .view import View
+from .submesh import Submesh
 
 
 class SpaceError(ValueError):
@@ -50,7 +50,7 @@ class Space:
         return self.base + (",uneven" if self.uneven else "") + (f",{self.vocabulary}" if self.vocabulary else "")
 
     @property
-    def unrestricted(self) -> Space:
+    def without_vocabulary(self) -> Space:
         """The space of which the vocabulary says a part."""
         return replace(self, vocabulary="")
 
@@ -144,7 +144,7 @@ class Placement:
 
     axes: tuple[str, ...]
     matrix: tuple[tuple[int, ...], ...]
-    view: View | None = None
+    view: Submesh | None = None
 
     def degree(self, axis: str) -> int:
         """Number of blocks the axis is cut into."""

@@ -1,4 +1,4 @@
-"""This module writes a layout as a sharding: which mesh dimensions cut which dimension of a tensor, and along which
+"""Writes a layout as a sharding: which mesh dimensions cut which dimension of a tensor, and along which
 the tensor is a partial result.
 
     layout    a box per device and open digits             (`models.layout.layout`)

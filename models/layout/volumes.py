@@ -1,4 +1,4 @@
-"""This module counts the points of boxes: per placement and device, over some of an operator's axes."""
+"""Counts the points of boxes: per placement and device, over some of an operator's axes."""
 
 from __future__ import annotations
 

@@ -1,1 +1,1 @@
-"""This package describes machines: devices, levels of links, and the measured constants of both, as TOML files."""
+"""Describes machines: devices, levels of links, and the measured constants of both, as TOML files."""

@@ -1,4 +1,4 @@
-"""This module says where two machines differ, constant by constant, and whether a machine is the built-in one whose
+"""Where two machines differ, constant by constant, and whether a machine is the built-in one whose
 name it carries.
 
 A constant is named as in [sources]: `level.gpus.bandwidth`, `device_class.a100.peaks.float16`.  A name proves nothing:

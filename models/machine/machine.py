@@ -1,4 +1,4 @@
-"""This module holds the machine: a hierarchy of levels over identical devices, read from TOML, every constant with its
+"""The machine: a hierarchy of levels over identical devices, read from TOML, every constant with its
 source.
 
     H = [h_0 .. h_L]     rank = (..(c_0 * h_1 + c_1) * h_2 + ..) + c_L      (row-major; level 0 is the outermost)
@@ -21,7 +21,7 @@ no float enters.
 Several device classes describe a mixed machine: each but one names its `blocks`, children of the outermost level, the
 last one has the rest.  An operator takes the time of its slowest device.  A source may cover a whole table
 ("device_class.a100.peaks"); the most specific one is kept for each constant, and so for bars.  A constant without a bar
-is taken as exact; `step` in [bars] is no constant (`models.machine.bars`).
+is taken as exact; `step` in [bars] is no constant (`models.machine.error_bounds`).
 
 >>> m = load_machine("cloud-a100:4x8")
 >>> m.hierarchy, m.devices, m.coordinates(13), m.levels[0].bandwidth, m.device.peak("float16")
@@ -47,7 +47,7 @@ from ..files.json_text import JsonError, parse_json
 from ..text import did_you_mean
 from .measured import COLLECTIVES
 from .parts import DeviceClass, Level, MachineError, Profile, ReductionConstants, Resource, check_classes, check_sizes
-from .quantities import bar_text, exact_bar, exact_from, exact_text, parse
+from .quantities import error_bound_text, exact_error_bound, exact_from, exact_text, parse
 from .reader import FloatText, Parts, Reader
 
 __all__ = [
@@ -174,7 +174,7 @@ class Machine:
                 for p in self.profiles
             ]
         if self.bars:
-            data["bars"] = {path: bar_text(bar) for path, bar in self.bars}
+            data["bars"] = {path: error_bound_text(bar) for path, bar in self.bars}
         return json.dumps(data, sort_keys=True, separators=(",", ":"))
 
     def sha256(self) -> str:
@@ -193,7 +193,7 @@ class Machine:
             raise MachineError(place, f"is not JSON: {_short(e)}") from None
         if not isinstance(data, dict) or data.pop("format", None) != FORMAT:
             raise MachineError(place, f'lacks "format": "{FORMAT}"')
-        return _machine(Reader(place, lambda value, _: exact_from(value), exact_bar).read(data))
+        return _machine(Reader(place, lambda value, _: exact_from(value), exact_error_bound).read(data))
 
 
 def load_machine(spec: str, where: Path | None = None) -> Machine:

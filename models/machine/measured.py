@@ -1,4 +1,4 @@
-"""This module gives times as measured, in place of one bandwidth and one peak: collectives of a level, matrix products
+"""Times as measured, in place of one bandwidth and one peak: collectives of a level, matrix products
 and attention of a device class.
 
     collective   seconds = fixed + hop (g - 1) + min( slow g s,  start d + (wire k (g - 1) + own) s )

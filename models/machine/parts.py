@@ -1,4 +1,4 @@
-"""This module holds the parts of a machine: levels, the device class, shared resources, and what may be wrong with
+"""The parts of a machine: levels, the device class, shared resources, and what may be wrong with
 them.
 """
 

@@ -1,4 +1,4 @@
-"""This module reads physical constants as text: a small grammar, read exactly.
+"""Reads physical constants as text: a small grammar, read exactly.
 
     quantity = number [ [ space ] unit ]
     number   = digits [ "." digits ] [ ("e" | "E") [ "+" | "-" ] digits ]          value = number * factor(unit), a
@@ -138,10 +138,10 @@ MOST_BAR: Final = Fraction(10)
 """A constant that may be off by more than a factor of eleven is not known."""
 
 
-def parse_bar(text: str) -> Fraction:
+def parse_error_bound(text: str) -> Fraction:
     """An error bar, `10 %`, as a share: the constant lies between value / 1.1 and value x 1.1.  Raises `QuantityError`.
 
-    >>> parse_bar("2.5 %"), bar_text(parse_bar("2.5 %"))
+    >>> parse_error_bound("2.5 %"), error_bound_text(parse_error_bound("2.5 %"))
     (Fraction(1, 40), '2.5 %')
     """
     number = text.removesuffix("%").rstrip(" ") if text.endswith("%") else ""
@@ -154,16 +154,18 @@ def parse_bar(text: str) -> Fraction:
     return Fraction(number) / 100
 
 
-def exact_bar(text: str) -> Fraction:
-    """Inverse of `bar_text`; refuses every other spelling.  Raises `QuantityError`."""
-    value = parse_bar(text)
-    if bar_text(value) != text:
-        raise QuantityError(f"{text[:40]!r} is not the canonical text of an error bar", f"write {bar_text(value)!r}")
+def exact_error_bound(text: str) -> Fraction:
+    """Inverse of `error_bound_text`; refuses every other spelling.  Raises `QuantityError`."""
+    value = parse_error_bound(text)
+    if error_bound_text(value) != text:
+        raise QuantityError(
+            f"{text[:40]!r} is not the canonical text of an error bar", f"write {error_bound_text(value)!r}"
+        )
     return value
 
 
-def bar_text(bar: Fraction) -> str:
-    """Inverse of `parse_bar`, as short as it is exact."""
+def error_bound_text(bar: Fraction) -> str:
+    """Inverse of `parse_error_bound`, as short as it is exact."""
     return f"{_short_decimal(100 * bar)} %"
 
 

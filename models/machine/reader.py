@@ -1,4 +1,4 @@
-"""This module turns untrusted tables into the parts of a machine.  TOML files and our JSON have tables of one form and
+"""Turns untrusted tables into the parts of a machine.  TOML files and our JSON have tables of one form and
 are read by one
 reader.
 
@@ -33,7 +33,7 @@ from .parts import (
     check_classes,
     check_sizes,
 )
-from .quantities import Dimension, QuantityError, parse_bar
+from .quantities import Dimension, QuantityError, parse_error_bound
 
 _NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,63}", re.ASCII)
 _TILE: Final = re.compile(r"([1-9][0-9]{0,5})x([1-9][0-9]{0,5})", re.ASCII)
@@ -67,7 +67,7 @@ class Reader:
         self,
         place: str,
         number: Callable[[str, Dimension], Fraction],
-        bar: Callable[[str], Fraction] = parse_bar,
+        bar: Callable[[str], Fraction] = parse_error_bound,
     ) -> None:
         self.place, self.number, self.bar = place, number, bar
         self.constants: list[tuple[str, str]] = []  # (path, place), in file order

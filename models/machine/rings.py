@@ -1,4 +1,4 @@
-"""This module says how many rings the links of a node hold: edge-disjoint Hamiltonian cycles of a group, both ways
+"""How many rings the links of a node hold: edge-disjoint Hamiltonian cycles of a group, both ways
 round.
 
     ring        a cycle through every member; each member sends to the next and receives from the one before
@@ -21,7 +21,7 @@ from itertools import pairwise, permutations
 from types import MappingProxyType
 from typing import Final
 
-__all__ = ["CUBE_MESH", "linked", "rings"]
+__all__ = ["CUBE_MESH", "links_between", "rings"]
 
 Links = Mapping[tuple[int, int], int]
 
@@ -49,10 +49,10 @@ CUBE_MESH: Final[Links] = MappingProxyType(
 topology matrix that NVIDIA's DGX-1 with V100 white paper draws."""
 
 
-def linked(links: Links, a: int, b: int) -> int:
+def links_between(links: Links, a: int, b: int) -> int:
     """Links between two devices.
 
-    >>> linked(CUBE_MESH, 4, 0), linked(CUBE_MESH, 0, 5)
+    >>> links_between(CUBE_MESH, 4, 0), links_between(CUBE_MESH, 0, 5)
     (2, 0)
     """
     return links.get((a, b), 0) or links.get((b, a), 0)
@@ -72,8 +72,8 @@ def _rings(links: tuple[tuple[tuple[int, int], int], ...], members: tuple[int, .
     if len(members) < 2:
         return 1
     if len(members) == 2:
-        return linked(table, *members)
-    left = {(a, b): linked(table, a, b) for a in members for b in members if a < b}
+        return links_between(table, *members)
+    left = {(a, b): links_between(table, a, b) for a in members for b in members if a < b}
     cycles = []
     for order in permutations(members[1:]):
         if order[0] > order[-1]:  # the same cycle the other way round
@@ -84,7 +84,7 @@ def _rings(links: tuple[tuple[tuple[int, int], int], ...], members: tuple[int, .
             cycles.append(edges)
     most = min(sum(n for e, n in left.items() if m in e) for m in members) // 2
 
-    def packed(start: int, found: int) -> int:
+    def pack_rings(start: int, found: int) -> int:
         best = found
         for c in range(start, len(cycles)):
             if best == most:
@@ -92,9 +92,9 @@ def _rings(links: tuple[tuple[tuple[int, int], int], ...], members: tuple[int, .
             if all(left[e] for e in cycles[c]):
                 for e in cycles[c]:
                     left[e] -= 1
-                best = max(best, packed(c, found + 1))
+                best = max(best, pack_rings(c, found + 1))
                 for e in cycles[c]:
                     left[e] += 1
         return best
 
-    return 2 * packed(0, 0)
+    return 2 * pack_rings(0, 0)

@@ -1,4 +1,4 @@
-"""This module writes a machine as plain text with units: what `shardproof machine show` prints.
+"""Writes a machine as plain text with units: what `shardproof machine show` prints.
 
 >>> from shardproof.models.machine.machine import load_machine
 >>> print(render(load_machine("localhost:4")).splitlines()[0])
@@ -11,10 +11,10 @@ import json
 from collections.abc import Sequence
 from fractions import Fraction
 
-from ..text import joined
+from ..text import join_lines
 from .machine import Machine
 from .measured import COLLECTIVES, DEPTH
-from .quantities import bar_text, show
+from .quantities import error_bound_text, show
 
 
 def render(machine: Machine) -> str:
@@ -90,7 +90,7 @@ def render(machine: Machine) -> str:
             if constants.switch_quad is not None
             else []
         )
-    return joined([*head, *_columns(rows), "", "sources", *_sources(machine)])
+    return join_lines([*head, *_columns(rows), "", "sources", *_sources(machine)])
 
 
 def _sources(machine: Machine) -> list[str]:
@@ -108,7 +108,7 @@ def _sources(machine: Machine) -> list[str]:
             if len(parts) == 4 and parts[0] == "level"
             else len(parts)
         )
-        bar = f" (within {bar_text(bars[path])})" if path in bars else ""
+        bar = f" (within {error_bound_text(bars[path])})" if path in bars else ""
         lines.setdefault((".".join(parts[:width]), bar, text), []).append(".".join(parts[width:]))
     return [
         f"  {form} ({', '.join(names)}){bar}: {text}" if any(names) else f"  {form}{bar}: {text}"
@@ -196,7 +196,11 @@ def to_toml(machine: Machine) -> str:
         ]
     out += ["", "[sources]", *(f"{json.dumps(path)} = {json.dumps(text)}" for path, text in machine.sources)]
     if machine.bars:
-        out += ["", "[bars]", *(f"{json.dumps(path)} = {json.dumps(bar_text(bar))}" for path, bar in machine.bars)]
+        out += [
+            "",
+            "[bars]",
+            *(f"{json.dumps(path)} = {json.dumps(error_bound_text(bar))}" for path, bar in machine.bars),
+        ]
     return "\n".join(out) + "\n"
 
 

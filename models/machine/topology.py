@@ -1,4 +1,4 @@
-"""This module holds links of a machine as the cost of collectives sees them: nested subtrees, a rate per link, nodes of
+"""Links of a machine as the cost of collectives sees them: nested subtrees, a rate per link, nodes of
 any size.
 
     level l, link v    of[d] = v for the devices d below v; the link carries `rates[v]` bytes/s in and as much out

@@ -1,1 +1,1 @@
-"""This package cuts training steps into stages of a pipeline: what can be cut, what a stage costs, what it sends."""
+"""Cuts training steps into stages of a pipeline: what can be cut, what a stage costs, what it sends."""

@@ -1,4 +1,4 @@
-"""This module gives the least time of a step on a pipeline, from lower bounds of runs of units.
+"""The least time of a step on a pipeline, from lower bounds of runs of units.
 
 P stages, m micro-batches; stage s of units [i, j) takes a_s for forward and backward of a micro-batch and u_s for its
 updates, sends take c there and back at a cut.  Stage s begins when the first micro-batch has come through those before
@@ -15,7 +15,7 @@ with f the forward part of a, d the send there.
 For each of the two lines, the second one without its sum, the least of the largest right-hand side over all cuts into P
 stages is found by a program over (first unit, stages left); the larger of both holds (`least`).  Whether any cut has
 both lines below a value is asked of stages from the first on, with the sums of both lines at every unit that may come
-next, none of which is beaten in both (`reached`).  Units that do not fit the memory of a view make no stage.
+next, none of which is beaten in both (`all_cuts_reach`).  Units that do not fit the memory of a view make no stage.
 """
 
 from __future__ import annotations
@@ -98,7 +98,7 @@ def least(known: Bounds, micro: int, sends: Sequence[int], stages: int, most: in
     return (value, tuple(starts)) if value < most else (most, ())
 
 
-def reached(
+def all_cuts_reach(
     known: Bounds,
     forward: Sequence[int],
     micro: int,
@@ -112,7 +112,7 @@ def reached(
 
     >>> three = closure(3, {(0, 1): 1, (1, 2): 1, (2, 3): 1})
     >>> bounds = Bounds(three, three, [[9 * v for v in row] for row in three])
-    >>> [reached(bounds, [1, 1, 1], 4, [0, 0, 0], [0, 0, 0], 3, v) for v in (11, 12)]
+    >>> [all_cuts_reach(bounds, [1, 1, 1], 4, [0, 0, 0], [0, 0, 0], 3, v) for v in (11, 12)]
     [True, False]
     """
     units = len(known.one) - 1

@@ -1,10 +1,10 @@
-"""This module holds what a phase takes where redistributions run beside operators: weights of its channels.
+"""What a phase takes where reshardings run beside operators: weights of its channels.
 
 Phases (forward, backward, updates) of a stage run one after another; inside one, operators run on one stream and
-redistributions on another.  A phase takes at least
+reshardings on another.  A phase takes at least
 
-    C    the sum of its operators            M    the sum of its redistributions
-    P    a chain of operators, each of which reads what the one before writes, with the redistributions between them
+    C    the sum of its operators            M    the sum of its reshardings
+    P    a chain of operators, each of which reads what the one before writes, with the reshardings between them
 
 hence at least  (c C + m M + p P) / W  for weights of 0 or more that add up to W.  Runs of units side by side add up
 where their weights are the same: C and M are sums over units, and chains join at the one tensor that crosses a cut.

@@ -1,4 +1,4 @@
-"""This module gives the least time of a step over all cuts, cut by cut: what the passes of every stage take apart from
+"""The least time of a step over all cuts, cut by cut: what the passes of every stage take apart from
 each other.
 
 Stage s takes f for the forward and b for the backward pass of a micro-batch, u for its updates; d and e are the sends

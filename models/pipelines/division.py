@@ -1,4 +1,4 @@
-"""This module holds a training step divided into units, the least pieces of a pipeline: every stage is a run of units.
+"""A training step divided into units, the least pieces of a pipeline: every stage is a run of units.
 
 Operators of the forward pass, in order, are cut wherever one tensor goes on and one gradient comes back:
 
@@ -22,7 +22,7 @@ from dataclasses import dataclass
 from ..communication.choices import needs_copy
 from ..program.graph import Graph, Role
 from ..text import InputError
-from .micro import batched
+from .micro import batch_test
 
 SHARED = -1
 """The unit of what every stage computes for itself."""
@@ -90,7 +90,7 @@ def _late(graph: Graph, passes: Sequence[tuple[str, int]], shared: set[int]) -> 
     out, readers = list(passes), graph.readers()
     if not any(t.role is Role.INPUT and t.contents is None and t.shape for t in graph.tensors):
         return out
-    along = batched(graph)
+    along = batch_test(graph)
     for i in reversed(range(len(graph.operators))):
         op = graph.operators[i]
         alone = {out[r][0] for r, _ in readers[op.output.tensor]} == {"U"}
@@ -205,7 +205,7 @@ def check_sums(graph: Graph, division: Division) -> None:
     """Raises `InputError` where more than a linear thing is made of a sum over the batch before the updates: the mean
     over labels that count divides by a number that micro-batches do not have.
     """
-    along, sums = batched(graph), set[str]()
+    along, sums = batch_test(graph), set[str]()
     for op, phase in zip(graph.operators, division.phase, strict=True):
         own = {a.name for a in op.axes if along(("axis", op.name, a.name))}
         read = sorted({a.tensor for a in op.inputs} & sums)
@@ -216,5 +216,5 @@ def check_sums(graph: Graph, division: Division) -> None:
                     f"micro-batches in a pipeline (a mean over labels that count is one; sum, or divide by a constant)"
                 )
             sums.add(op.output.tensor)
-        if own & {a.name for a in op.reduced}:
+        if own & {a.name for a in op.reduction_axes}:
             sums.add(op.output.tensor)

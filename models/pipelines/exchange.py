@@ -8,7 +8,7 @@ the new table back; clipping by the norm of all gradients sends sums of squares 
     depth of an operator of the updates  =  0, or the largest of   depth of the writer of an operand in its stage
                                                                    depth of such a writer in another stage, plus 1
     message   a tensor, from a stage behind its operators of some depth, to another stage before those of a larger one
-    round n   of a view: what has come for it, then the operators of depth n of its stages, with their redistributions;
+    round n   of a view: what has come for it, then the operators of depth n of its stages, with their reshardings;
               what goes behind it to one view is sent together
 
     end of round n of view v  =  U_v[n] + max( end of round n-1 of v,  end of round m of w + sending )    m < n, from w

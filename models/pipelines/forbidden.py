@@ -1,4 +1,4 @@
-"""This module holds a planning problem with an ingredient of parallel training forbidden: its placements cost more than
+"""A planning problem with an ingredient of parallel training forbidden: its placements cost more than
 anything.
 
     tensor     operators of the forward and backward pass are split along the batch alone
@@ -20,7 +20,7 @@ from ..cost.selection import DecisionKind, Planning
 from ..problem.selection_problem import FORBIDDEN, Ints, Vertex
 from ..program.graph import Role
 from .division import Division
-from .micro import batched
+from .micro import batch_test
 
 
 def without(planning: Planning, division: Division, words: Sequence[str]) -> Planning:
@@ -28,7 +28,7 @@ def without(planning: Planning, division: Division, words: Sequence[str]) -> Pla
     if not words:
         return planning
     graph, problem = planning.graph, planning.problem
-    along, phase = batched(graph), dict(zip((op.name for op in graph.operators), division.phase, strict=True))
+    along, phase = batch_test(graph), dict(zip((op.name for op in graph.operators), division.phase, strict=True))
     known: dict[tuple[int, bytes], Ints] = {}
     vertices = []
     for d, vertex in zip(planning.decisions, problem.vertices, strict=True):

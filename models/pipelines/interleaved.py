@@ -1,4 +1,4 @@
-"""This module gives the least time of a step whose groups of devices hold several chunks of the model, over all cuts.
+"""The least time of a step whose groups of devices hold several chunks of the model, over all cuts.
 
 S groups, V chunks each, chunk c of units [i, j) on group c mod S, P = S V, m micro-batches; a_c = f_c + b_c and u_c:
 forward and backward of a micro-batch, updates; d_c, e_c: the sends there and back in front of chunk c.  A group works
@@ -88,14 +88,14 @@ class Shape:
         return table
 
 
-def weighted(known: Passes, hops: Hops, shape: Shape, weights: Sequence[int]) -> int:
+def weighted_bound(known: Passes, hops: Hops, shape: Shape, weights: Sequence[int]) -> int:
     """What a step takes at least, in the unit of `known`: the least weighted mean of the lines over all cuts.
 
     >>> one = [[0, 3, 6, 9, 12], [0, 0, 3, 6, 9], [0, 0, 0, 3, 6], [0, 0, 0, 0, 3], [0] * 5]
     >>> f, b, four = ([[k * v // 3 for v in row] for row in one] for k in (1, 2, 12))
     >>> none, shape = [[0] * 5 for _ in range(4)], Shape(2, 2, 4)
     >>> weights = [int(line == (1, 0, 0)) for line in shape.lines] + [0, 0]
-    >>> weighted(Passes(f, b, one, one, four), Hops(none, none), shape, weights)
+    >>> weighted_bound(Passes(f, b, one, one, four), Hops(none, none), shape, weights)
     27
     """
     units, last = len(known.one) - 1, shape.parts - 1

@@ -1,4 +1,4 @@
-"""This module holds the graph of one micro-batch: a training step with its batch axis shortened, everything else as it
+"""The graph of one micro-batch: a training step with its batch axis shortened, everything else as it
 was.
 
 The batch is the first dimension of the inputs.  Dimensions of tensors and axes of operators that run along with it are
@@ -67,7 +67,7 @@ def batch_of(graph: Graph) -> int:
 
 
 def micro_batch(graph: Graph, count: int, along: Along | None = None) -> Graph:
-    """The graph of one of `count` equal micro-batches; `along`: what `batched` says of the graph, where it is known.
+    """The graph of one of `count` equal micro-batches; `along`: what `batch_test` says of the graph, where it is known.
 
     Raises `InputError` that names what stands in the way.
 
@@ -80,7 +80,7 @@ def micro_batch(graph: Graph, count: int, along: Along | None = None) -> Graph:
     batch = batch_of(graph)
     if batch % count:
         raise InputError(f"a batch of {batch} cannot be cut into {count} equal micro-batches; take a divisor")
-    along = along or batched(graph)
+    along = along or batch_test(graph)
 
     def length(extent: int, place: Place, what: str) -> int:
         if not along(place):
@@ -94,7 +94,7 @@ def micro_batch(graph: Graph, count: int, along: Along | None = None) -> Graph:
     return replace(graph, tensors=tensors, operators=operators).check()
 
 
-def batched(graph: Graph) -> Along:
+def batch_test(graph: Graph) -> Along:
     """What says of a dimension or an axis whether it runs along the batch."""
     batch = batch_of(graph)
     joined = Joined()
@@ -136,7 +136,7 @@ def _operator(op: Operator, length: Length, along: Along) -> Operator:
         return op
     if len(short) > 1:
         raise InputError(f"operator {op.name!r} ({op.function}) takes examples in pairs: no micro-batches")
-    summed = any(a.name in short for a in op.reduced)
+    summed = any(a.name in short for a in op.reduction_axes)
     more = op.kind is NodeKind.WINDOW or op.function == "fused_product"
     if short & {*op.over, op.rows} or op.kind in (NodeKind.OPAQUE, NodeKind.SCAN) or (summed and more):
         raise InputError(f"operator {op.name!r} ({op.function}) looks at the whole batch: no micro-batches")

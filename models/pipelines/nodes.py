@@ -1,4 +1,4 @@
-"""This module holds problems in which every node of a view is one device: lower bounds that cost next to nothing.
+"""Problems in which every node of a view is one device: lower bounds that cost next to nothing.
 
 A view of n nodes, each of k devices, becomes a machine of n devices with k times the arithmetic and k times the memory
 bandwidth, joined by the links between nodes.  Every placement X on the view has one here, X', that splits over nodes as

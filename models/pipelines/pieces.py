@@ -1,4 +1,4 @@
-"""This module holds selection problems of runs of units: what a stage costs at least, and what it costs exactly.
+"""Selection problems of runs of units: what a stage costs at least, and what it costs exactly.
 
 Everything is a part of one problem, that of the whole training step of a micro-batch on one view (`models.cost`):
 
@@ -406,7 +406,7 @@ class Pieces:
     def _next(self) -> set[str]:
         return {value for _, value in self.graph.state}
 
-    def limited(self, part: Part, rows: list[Usage], limit: int) -> Part:
+    def with_memory_rows(self, part: Part, rows: list[Usage], limit: int) -> Part:
         """A part with memory rows."""
         local = {v: k for k, v in enumerate(part.vertices)}
         usages = tuple(replace(u, vertex=local[u.vertex]) for u in rows)

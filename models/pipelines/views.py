@@ -1,4 +1,4 @@
-"""This module holds views of the machine: equal parts, one per stage, and what sending between neighbours takes.
+"""Views of the machine: equal parts, one per stage, and what sending between neighbours takes.
 
 P stages share the children of the outermost level, P dividing their number, or each child is shared by several stages,
 whose number divides the next level.  A tensor of S bytes that crosses a cut is split evenly over the devices of both
@@ -22,11 +22,11 @@ from ..machine.parts import MachineError
 from ..text import InputError
 
 
-def view_sizes(machine: Machine, stages: int) -> tuple[int, ...] | None:
+def submesh_sizes(machine: Machine, stages: int) -> tuple[int, ...] | None:
     """Level sizes of one of `stages` equal views; None if there are none.
 
     >>> from ..machine.machine import load_machine
-    >>> [view_sizes(load_machine("4x8"), p) for p in (1, 2, 4, 8, 3, 64)]
+    >>> [submesh_sizes(load_machine("4x8"), p) for p in (1, 2, 4, 8, 3, 64)]
     [(4, 8), (2, 8), (1, 8), (1, 4), None, None]
     """
     sizes = list(machine.hierarchy)
@@ -41,7 +41,7 @@ def view_sizes(machine: Machine, stages: int) -> tuple[int, ...] | None:
     return None
 
 
-def view(machine: Machine, stages: int) -> Machine | None:
+def equal_submesh(machine: Machine, stages: int) -> Machine | None:
     """The sub-machine of one stage; None if the machine has no such equal parts.
 
     Raises `InputError` for a machine of several device classes.
@@ -50,7 +50,7 @@ def view(machine: Machine, stages: int) -> Machine | None:
         raise InputError(
             f"machine {machine.name!r} has several classes of devices; stages of a pipeline lie on equal parts"
         )
-    sizes = view_sizes(machine, stages)
+    sizes = submesh_sizes(machine, stages)
     if sizes is None:
         return None
     try:
@@ -96,7 +96,7 @@ def send_across(machine: Machine, stages: int, size: int, one: int, other: int) 
 
 def boundary_level(machine: Machine, stages: int, boundary: int) -> int:
     """The outermost level that separates parts `boundary` - 1 and `boundary`."""
-    sizes = view_sizes(machine, stages)
+    sizes = submesh_sizes(machine, stages)
     assert sizes is not None
     inside = stages
     for level in cut_levels(machine, stages):
@@ -108,13 +108,13 @@ def boundary_level(machine: Machine, stages: int, boundary: int) -> int:
 
 def cut_levels(machine: Machine, stages: int) -> list[int]:
     """Levels of which a part has fewer children than the machine, outermost first."""
-    sizes = view_sizes(machine, stages)
+    sizes = submesh_sizes(machine, stages)
     assert sizes is not None
     return [level for level, (a, b) in enumerate(zip(sizes, machine.hierarchy, strict=True)) if a != b]
 
 
 def _time(machine: Machine, stages: int, size: int, first: int) -> Fraction:
-    sizes = view_sizes(machine, stages)
+    sizes = submesh_sizes(machine, stages)
     assert sizes is not None
     total = Fraction(0)
     for level in range(first, len(sizes)):

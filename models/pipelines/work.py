@@ -1,4 +1,4 @@
-"""This module gives the least time of a unit whatever its placement: all devices of a view share the arithmetic evenly,
+"""The least time of a unit whatever its placement: all devices of a view share the arithmetic evenly,
 and write.
 
     operator  >=  max( flops / (D peak),  bytes written / (D bandwidth) ) + launch            D devices of a view

@@ -1,3 +1,3 @@
-"""This package holds the selection problem and the claims about it, with every file format that a problem is read
+"""The selection problem and the claims about it, with every file format that a problem is read
 from.
 """

@@ -1,4 +1,4 @@
-"""This module holds claims: what is said about a problem, and the closed words for status and verdict.
+"""Claims: what is said about a problem, and the closed words for status and verdict.
 
 `Verdict` is what a checker says, `Status` what a solver says.  Neither has a truth value, and `unknown` never
 becomes anything else.

@@ -1,4 +1,4 @@
-"""This module reads selection problems of the ASPLOS/EuroSys 2025 contest on intra-operator parallelism (IOPDDL JSON).
+"""Reads selection problems of the ASPLOS/EuroSys 2025 contest on intra-operator parallelism (IOPDDL JSON).
 
 One object with the key `problem`: node intervals [s, e) half-open, costs and usages per strategy, edges of two nodes
 with flat row-major cost lists, `usage_limit` (may be absent).  Costs of 10^18 and more mean forbidden, which is an

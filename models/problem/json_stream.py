@@ -1,4 +1,4 @@
-"""This module reads JSON text piece by piece: a file of a gigabyte of numbers is never in memory as text or as Python
+"""Reads JSON text piece by piece: a file of a gigabyte of numbers is never in memory as text or as Python
 objects.
 
 Only what large problem files need: objects whose values are read in the order of the file, and lists of flat lists,

@@ -1,4 +1,4 @@
-"""This module reads selection problems in the form of the PaSE tables: `{"info", "nodes": [{name, configs, cost}],
+"""Reads selection problems in the form of the PaSE tables: `{"info", "nodes": [{name, configs, cost}],
 "edges": [[u, v, matrix]]}`.
 
 Costs are floats, that is dyadic rationals, and become integers over one power of two `scale`, exactly:

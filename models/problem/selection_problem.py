@@ -1,4 +1,4 @@
-"""This module holds problems as data: the selection problem.
+"""Problems as data: the selection problem.
 
 A selection problem asks for one choice x_v in dom(v) per vertex v, minimising
 

@@ -1,4 +1,4 @@
-"""This module holds the unit of time of a planning problem: the finest power of ten, from a picosecond to a second,
+"""The unit of time of a planning problem: the finest power of ten, from a picosecond to a second,
 whose tables fit int64.
 
     total(u)   sum of the largest entry of every vertex and edge, in units of u; it must be below

@@ -1,3 +1,3 @@
-"""This package describes programs: graphs of tensor operators with exact dimensions, their index expressions and
+"""Describes programs: graphs of tensor operators with exact dimensions, their index expressions and
 their files.
 """

@@ -1,4 +1,4 @@
-"""This module holds attention as an operator: softmax(scale q k + mask) v, whose scores are never stored.
+"""Attention as an operator: softmax(scale q k + mask) v, whose scores are never stored.
 
 Axes are told apart by four attributes, each a tuple of names: `key` (t), `feature` (f), `value_feature` (e); all others
 are *rows* r (batch, heads, queries), among them `query`.  Heads that share keys (grouped queries) are a row axis that

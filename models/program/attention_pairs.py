@@ -1,4 +1,4 @@
-"""This module holds pairs of query and key that a band leaves: the work of a masked attention on a box.
+"""Pairs of query and key that a band leaves: the work of a masked attention on a box.
 
     count(queries [a, b), keys [c, d))  =  #{ (i, j) :  -behind <= j - i <= ahead }
 

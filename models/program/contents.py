@@ -1,4 +1,4 @@
-"""This module says what a constant input of a program holds: a digest in the graph, the values beside it.
+"""What a constant input of a program holds: a digest in the graph, the values beside it.
 
     digest = sha256 over  element type, newline, elements in row-major order, little-endian
 
@@ -60,7 +60,7 @@ def contents_of(array: Values, dtype: str) -> Contents:
     return Contents(_digest(flat.tobytes(), dtype), flat)
 
 
-def decoded(tensor: Tensor, data: bytes) -> Values:
+def decode_values(tensor: Tensor, data: bytes) -> Values:
     """The elements of a constant from bytes.  Raises ValueError if they are not those of its digest."""
     kind = stored_type(tensor.dtype)
     if len(data) != tensor.elements * kind.itemsize:
@@ -83,7 +83,7 @@ def constants(graph: Graph) -> dict[str, Tensor]:
     return out
 
 
-def encoded(graph: Graph) -> dict[str, bytes]:
+def encode_contents(graph: Graph) -> dict[str, bytes]:
     """Digest -> bytes of the constants whose values are at hand."""
     return {
         digest: t.contents.values.tobytes()
@@ -92,14 +92,14 @@ def encoded(graph: Graph) -> dict[str, bytes]:
     }
 
 
-def filled(graph: Graph, found: Mapping[str, bytes]) -> Graph:
+def fill_contents(graph: Graph, found: Mapping[str, bytes]) -> Graph:
     """The graph with the values of its constants, of which some may be missing.  Raises ValueError naming the first
     constant whose bytes are not its own."""
     values: dict[str, Values] = {}
     for digest, t in constants(graph).items():
         if digest in found:
             try:
-                values[digest] = decoded(t, found[digest])
+                values[digest] = decode_values(t, found[digest])
             except ValueError as error:
                 raise ValueError(f"constant {t.name!r} ({digest[:16]}..): {error}") from None
     return replace(graph, tensors=tuple(_with(t, values) for t in graph.tensors)) if values else graph
@@ -118,7 +118,7 @@ def beside(path: Path) -> Path:
 
 def write_beside(path: Path, graph: Graph) -> Path | None:
     """Write the constants of a graph beside its file; None where it has none."""
-    data = encoded(graph)
+    data = encode_contents(graph)
     if not data:
         return None
     with open_output(beside(path)) as file, zipfile.ZipFile(file, "w") as archive:
@@ -137,6 +137,6 @@ def read_beside(path: Path, graph: Graph) -> Graph:
         with zipfile.ZipFile(regular(place)) as archive:
             sizes = {i.filename: i.file_size for i in archive.infolist() if i.compress_type == zipfile.ZIP_STORED}
             fitting = {d for d, t in wanted.items() if sizes.get(d) == t.elements * stored_type(t.dtype).itemsize}
-            return filled(graph, {d: archive.read(d) for d in fitting})
+            return fill_contents(graph, {d: archive.read(d) for d in fitting})
     except (OSError, ValueError, EOFError, zipfile.BadZipFile, zlib.error, NotImplementedError, RuntimeError) as error:
         raise ValueError(f"{place}: {error}; write it again with 'shardproof import', or remove it") from None

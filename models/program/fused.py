@@ -1,4 +1,4 @@
-"""This module holds products with elementwise functions applied to every finished sum, so that what lies between never
+"""Products with elementwise functions applied to every finished sum, so that what lies between never
 reaches memory.
 
     fused_product   inputs: `factors` operands, then operands of the epilogue; attribute `epilogue`: names of maps
@@ -74,9 +74,9 @@ def wrong(op: Operator) -> str:
             f"fused_product has {len(op.inputs)} inputs, not factors ({count}) and the operands of its epilogue "
             f"({operands})"
         )
-    if split := [a.name for a in op.reduced if a.splittable]:
+    if split := [a.name for a in op.reduction_axes if a.splittable]:
         return f"fused_product reads axis {split[0]!r} whole, so it must not be splittable"
-    reduced = {a.name for a in op.reduced}
+    reduced = {a.name for a in op.reduction_axes}
     if any(reduced & set(a.axes) for a in op.inputs[count:]):
         return "an operand of the epilogue is indexed by a reduction axis"
     return ""

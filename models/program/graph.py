@@ -1,4 +1,4 @@
-"""This module defines the language of programs, the computation graph, as data:
+"""Defines the language of programs, the computation graph, as data:
 
     graph     ::=  name  tensor*  operator*  outputs: tensor*  state: (parameter -> next value)*  leading: dimension*
     tensor    ::=  name  [extent, ..]  element-type  role                  shape in digits: 1024 = 16 heads x 64

@@ -1,4 +1,4 @@
-"""This module writes graphs as canonical JSON and reads them again; `docs/certificate-format.md` is its grammar.
+"""Writes graphs as canonical JSON and reads them again; `docs/certificate-format.md` is its grammar.
 
 Equal graphs give equal bytes: keys are sorted, there are no spaces, and what is the default is left out.  A file may
 have been written by anybody: every value is looked at before it is believed, and numbers are bounded by `MOST_EXTENT`.

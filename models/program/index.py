@@ -1,4 +1,4 @@
-"""This module holds index notation: iteration axes, affine access maps, and the boxes that follow from them.
+"""Index notation: iteration axes, affine access maps, and the boxes that follow from them.
 
 An operator iterates over named axes a_1 .. a_d of extents n_1 .. n_d.  Every operand dimension is read (or written) at
 
@@ -86,11 +86,11 @@ class Affine:
             return (0, 0)
         if self.whole:
             return (0, extent)
-        low, high = self.unclipped(box)
+        low, high = self.unclipped_interval(box)
         low, high = max(low, 0), min(high, extent)
         return (low, high) if low < high else (0, 0)
 
-    def unclipped(self, box: dict[str, tuple[int, int]]) -> tuple[int, int]:
+    def unclipped_interval(self, box: dict[str, tuple[int, int]]) -> tuple[int, int]:
         """Like `interval`, before clipping to the dimension (the difference is padding)."""
         low = self.offset + sum(c * box[a][0] for a, c in self.terms)
         high = self.offset + sum(c * (box[a][1] - 1) for a, c in self.terms) + 1

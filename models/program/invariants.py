@@ -1,4 +1,4 @@
-"""This module says what a well-formed graph is, as a table of invariants (name, why, test) that one loop runs.
+"""What a well-formed graph is, as a table of invariants (name, why, test) that one loop runs.
 
 A test looks at one *subject* (a tensor, an operator at its position, an output, a pair of the state) and yields what
 is wrong with it.  Rows stand in the order in which they are run: a test may rely on every row above its own, so the

@@ -1,4 +1,4 @@
-"""This module writes an operator in index notation, on one line, as the grammar of `graph` has it.
+"""Writes an operator in index notation, on one line, as the grammar of `graph` has it.
 
     y[b, o] = sum k: product(x[b, k], w[k, o])    b < 8, o < 16, k < 4
 
@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from ..text import escaped
+from ..text import escape_text
 from .index import Access, Affine, Axis
 from .operators import Operator
 
@@ -61,6 +61,6 @@ def operator_text(op: Operator) -> str:
     over = "".join(f"{how} {' '.join(names)}: " for how, names in combined.items())
     said = "".join(f", {name}={value}" for name, value in op.attributes)
     reads = ", ".join(map(access_text, op.inputs))
-    line = escaped(f"{access_text(op.output)} = {over}{op.function}({reads}{said if reads else said[2:]})")
-    line += escaped(f"    {', '.join(map(_axis, op.axes))}" if op.axes else "")
+    line = escape_text(f"{access_text(op.output)} = {over}{op.function}({reads}{said if reads else said[2:]})")
+    line += escape_text(f"    {', '.join(map(_axis, op.axes))}" if op.axes else "")
     return line if len(line) <= MOST else line[: MOST - 3] + ".."

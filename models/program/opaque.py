@@ -1,4 +1,4 @@
-"""This module holds opaque kernels: operators that a user computes with a function of their own.
+"""Opaque kernels: operators that a user computes with a function of their own.
 
 An operator of function `opaque` has the attribute `kernel`, the function's `module:name`.  Its axes and accesses come
 from a pure reference function, traced in its place: whatever computes the same values reads and writes the same
@@ -26,10 +26,10 @@ class OpaqueError(ValueError):
     """A user's kernel that may not run, or cannot be found; the message says what to do."""
 
 
-def qualified(function: Callable[..., object]) -> str:
+def qualified_name(function: Callable[..., object]) -> str:
     """`module:name` of a function.
 
-    >>> qualified(resolve)[-14:]
+    >>> qualified_name(resolve)[-14:]
     'opaque:resolve'
     """
     return f"{getattr(function, '__module__', '')}:{getattr(function, '__qualname__', '')}"
@@ -40,7 +40,7 @@ def register(name: str, function: Callable[..., object]) -> None:
     _REGISTRY[name] = function
 
 
-def registered() -> frozenset[str]:
+def registered_names() -> frozenset[str]:
     """Names of the kernels that this process knows."""
     return frozenset(_REGISTRY)
 

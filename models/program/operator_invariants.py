@@ -1,4 +1,4 @@
-"""This module holds tests of the table in `invariants` that look at an operator: each yields what is wrong with it at
+"""Tests of the table in `invariants` that look at an operator: each yields what is wrong with it at
 its position in a
 program.  Why it is demanded stands in the table.
 """
@@ -152,11 +152,11 @@ def output_index(n: Node) -> Messages:
 
 def combine(n: Node) -> Messages:
     op, allowed = n.op, n.op.spec.combines
-    ways = {a.combine for a in op.reduced}
+    ways = {a.combine for a in op.reduction_axes}
     if len(ways) > 1:
-        names = ", ".join(a.name for a in op.reduced)
+        names = ", ".join(a.name for a in op.reduction_axes)
         yield f"reduction axes {names} are combined in {len(ways)} ways; an operator has one"
-    for axis in op.reduced:
+    for axis in op.reduction_axes:
         if not allowed:
             yield f"{op.function} has no reduction axes, and axis {axis.name!r} is one"
         elif axis.combine not in allowed:
@@ -166,7 +166,7 @@ def combine(n: Node) -> Messages:
 
 def taps(n: Node) -> Messages:
     op, named = n.op, {name for a in n.op.inputs for name in a.axes}
-    for axis in op.reduced:
+    for axis in op.reduction_axes:
         tap = op.kind is NodeKind.WINDOW or (op.function == "strided_gradient" and axis.name not in named)
         if axis.splittable and tap:
             yield f"{op.function} reads whole windows, so the tap axis {axis.name!r} must not be splittable"
@@ -236,6 +236,6 @@ def work(n: Node) -> Messages:
     if op.kind is NodeKind.GATHER:  # one element of the table per point
         moved += graph.points(op) * operands[0].element_bytes
     if op.kind is NodeKind.SCAN:
-        moved += scan_operator.moved(op, graph.body(op))
+        moved += scan_operator.bytes_moved(op, graph.body(op))
     if moved > MOST_WORK:
         yield too_large(f"reads and writes {moved} bytes")

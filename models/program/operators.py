@@ -1,4 +1,4 @@
-"""This module holds operators: a node kind, axes, accesses, and a named function from one table.
+"""Operators: a node kind, axes, accesses, and a named function from one table.
 
     output[o(a)]  =  combine over reduction axes of   function(input_1[i_1(a)], .., input_n[i_n(a)])
 
@@ -325,6 +325,6 @@ class Operator:
         return self.kind is NodeKind.GROUPED and self.attribute("load", EVEN) == EVEN
 
     @property
-    def reduced(self) -> tuple[Axis, ...]:
+    def reduction_axes(self) -> tuple[Axis, ...]:
         """Reduction axes, in order."""
         return tuple(a for a in self.axes if a.combine is not None)

@@ -1,4 +1,4 @@
-"""This module holds a loop as an operator: a body, run once per turn, whose carried values go from turn to turn.
+"""A loop as an operator: a body, run once per turn, whose carried values go from turn to turn.
 
     carry_i(0)     =  input i                                                   for the first `carries` inputs
     carry(s + 1), values(s)  =  body( carry(s), the others at turn(s) )         turn(s) = s, or turns - 1 - s
@@ -181,7 +181,7 @@ def traffic(op: Operator, body: Graph) -> tuple[Traffic, ...]:
     return tuple(Traffic(r, n) for r, n in sorted(total.items()) if n)
 
 
-def moved(op: Operator, body: Graph) -> int:
+def bytes_moved(op: Operator, body: Graph) -> int:
     """Bytes of `traffic` for all rows."""
     extent = {a.name: a.extent for a in op.axes}
     return sum(t.bytes * prod(extent[r] for r in t.rows) for t in traffic(op, body))

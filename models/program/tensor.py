@@ -1,4 +1,4 @@
-"""This module defines tensors, the values of a program, and the errors that name a place in one.
+"""Defines tensors, the values of a program, and the errors that name a place in one.
 
 A tensor dimension is one *digit*: importers split and merge flat axes into digits (1024 = 16 heads x 64) so that
 reshapes disappear.  `source_shape` keeps the shape the user knows; row-major, the two are views of each other.

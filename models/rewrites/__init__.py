@@ -1,1 +1,1 @@
-"""This package holds graph substitutions: semantics of both sides in index notation."""
+"""Graph substitutions: semantics of both sides in index notation."""

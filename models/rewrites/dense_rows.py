@@ -1,4 +1,4 @@
-"""This module holds rows of the operator table: elementwise, products, movement, reductions and compositions."""
+"""Rows of the operator table: elementwise, products, movement, reductions and compositions."""
 
 from __future__ import annotations
 
@@ -8,17 +8,17 @@ from .nodes import AtLeast, Equal, Node
 from .polynomial import ONE
 from .row_parts import (
     P,
-    activated,
+    activate,
     at,
     axis_of,
-    changed,
     coordinates,
     degree,
     inverse,
-    moved,
     need_ranks,
+    shift_index,
     size,
     sizes,
+    with_size,
     word,
 )
 
@@ -70,9 +70,7 @@ def batch_matmul(node: Node, ranks: tuple[int, ...]) -> Meaning:
 def linear(node: Node, ranks: tuple[int, ...]) -> Meaning:
     need_ranks(ranks, 2, 2)
     body = Total("c", size(0, 1), Times((at(0, "i0", "c"), at(1, "i1", "c"))))
-    return Meaning(
-        (size(0, 0), size(1, 0)), activated(word(node, "activation"), body), (Equal(size(0, 1), size(1, 1)),)
-    )
+    return Meaning((size(0, 0), size(1, 0)), activate(word(node, "activation"), body), (Equal(size(0, 1), size(1, 1)),))
 
 
 def linear3(node: Node, ranks: tuple[int, ...]) -> Meaning:
@@ -86,7 +84,7 @@ def linear3(node: Node, ranks: tuple[int, ...]) -> Meaning:
     )
     return Meaning(
         (ONE, size(0, 1), size(1, 1)),
-        activated(word(node, "activation"), body),
+        activate(word(node, "activation"), body),
         require,
         degrees=(degree(0, 2), degree(0, 1), degree(1, 1)),
         copies=((0, 0), (1, 0)),
@@ -127,18 +125,18 @@ def concat(node: Node, ranks: tuple[int, ...]) -> Meaning:
         raise RankError(f"operands have ranks {ranks}, which differ")
     r, a = ranks[0], axis_of(node, ranks[0])
     n, i = size(0, a), P(f"i{a}")
-    body = Plus((where(Read(0, tuple(coordinates(r))), n - 1 - i), where(Read(1, moved(r, a, -n)), i - n)))
+    body = Plus((where(Read(0, tuple(coordinates(r))), n - 1 - i), where(Read(1, shift_index(r, a, -n)), i - n)))
     same = tuple(Equal(size(0, b), size(1, b)) for b in range(r) if b != a)
-    return Meaning(changed(0, r, a, n + size(1, a)), body, same, tree=Join(a))
+    return Meaning(with_size(0, r, a, n + size(1, a)), body, same, tree=Join(a))
 
 
-def split(which: int) -> Build:
+def split_row(which: int) -> Build:
     """Part of an axis that a concat joined, before or after the joint."""
 
     def build(node: Node, ranks: tuple[int, ...]) -> Meaning:
         r, a = ranks[0], axis_of(node, ranks[0])
         new, by = (P("at"), P(0)) if which == 0 else (size(0, a) - P("at"), P("at"))
-        return Meaning(changed(0, r, a, new), Read(0, moved(r, a, by)), tree=Part(a, which, "at"))
+        return Meaning(with_size(0, r, a, new), Read(0, shift_index(r, a, by)), tree=Part(a, which, "at"))
 
     return build
 
@@ -150,7 +148,7 @@ def half(which: int) -> Build:
         r, a = ranks[0], axis_of(node, ranks[0])
         by = P("half") * which
         return Meaning(
-            changed(0, r, a, P("half")), Read(0, moved(r, a, by)), define=(Quotient("half", size(0, a), P(2)),)
+            with_size(0, r, a, P("half")), Read(0, shift_index(r, a, by)), define=(Quotient("half", size(0, a), P(2)),)
         )
 
     return build
@@ -159,14 +157,16 @@ def half(which: int) -> Build:
 def take(node: Node, ranks: tuple[int, ...]) -> Meaning:
     """The first `length` elements of an axis."""
     r, a = ranks[0], axis_of(node, ranks[0])
-    return Meaning(changed(0, r, a, P("length")), Read(0, tuple(coordinates(r))), (AtLeast(size(0, a) - P("length")),))
+    return Meaning(
+        with_size(0, r, a, P("length")), Read(0, tuple(coordinates(r))), (AtLeast(size(0, a) - P("length")),)
+    )
 
 
 def drop(node: Node, ranks: tuple[int, ...]) -> Meaning:
     """All but the first `length` elements of an axis."""
     r, a = ranks[0], axis_of(node, ranks[0])
     rest = size(0, a) - P("length")
-    return Meaning(changed(0, r, a, rest), Read(0, moved(r, a, P("length"))), (AtLeast(rest - 1),))
+    return Meaning(with_size(0, r, a, rest), Read(0, shift_index(r, a, P("length"))), (AtLeast(rest - 1),))
 
 
 # ---- reductions and compositions
@@ -177,26 +177,28 @@ def along(r: int, axis: int, variable: str) -> Index:
     return tuple(P(variable) if a == axis else P(f"i{a}") for a in range(r))
 
 
-def reduced(r: int, axis: int, variable: str) -> Index:
+def reduced_index(r: int, axis: int, variable: str) -> Index:
     return tuple(P(variable) if a == axis else P(f"i{a if a < axis else a - 1}") for a in range(r))
 
 
 def sum_axis(node: Node, ranks: tuple[int, ...]) -> Meaning:
     r, a = ranks[0], axis_of(node, ranks[0])
     shape = (*sizes(0, r)[:a], *sizes(0, r)[a + 1 :])
-    return Meaning(shape, Total("v", size(0, a), Read(0, reduced(r, a, "v"))))
+    return Meaning(shape, Total("v", size(0, a), Read(0, reduced_index(r, a, "v"))))
 
 
 def max_axis(node: Node, ranks: tuple[int, ...]) -> Meaning:
     r, a = ranks[0], axis_of(node, ranks[0])
     shape = (*sizes(0, r)[:a], *sizes(0, r)[a + 1 :])
-    return Meaning(shape, Most((("v", size(0, a)),), (), Read(0, reduced(r, a, "v"))))
+    return Meaning(shape, Most((("v", size(0, a)),), (), Read(0, reduced_index(r, a, "v"))))
 
 
 def mean_axis(node: Node, ranks: tuple[int, ...]) -> Meaning:
     r, a = ranks[0], axis_of(node, ranks[0])
     shape = (*sizes(0, r)[:a], *sizes(0, r)[a + 1 :])
-    return Meaning(shape, Times((inverse(number(size(0, a))), Total("v", size(0, a), Read(0, reduced(r, a, "v"))))))
+    return Meaning(
+        shape, Times((inverse(number(size(0, a))), Total("v", size(0, a), Read(0, reduced_index(r, a, "v")))))
+    )
 
 
 def softmax(node: Node, ranks: tuple[int, ...]) -> Meaning:
@@ -211,11 +213,11 @@ def layer_norm(node: Node, ranks: tuple[int, ...]) -> Meaning:
     r, a = ranks[0], axis_of(node, ranks[0])
     n = inverse(number(size(0, a)))
 
-    def centred(at: Index, variable: str) -> Expression:
+    def minus_mean(at: Index, variable: str) -> Expression:
         mean = Times((number(-1), n, Total(variable, size(0, a), Read(0, along(r, a, variable)))))
         return Plus((Read(0, at), mean))
 
     variance = Times(
-        (n, Total("v", size(0, a), Times((centred(along(r, a, "v"), "m"), centred(along(r, a, "v"), "l")))))
+        (n, Total("v", size(0, a), Times((minus_mean(along(r, a, "v"), "m"), minus_mean(along(r, a, "v"), "l")))))
     )
-    return Meaning(sizes(0, r), Times((centred(tuple(coordinates(r)), "c"), Call("root", (), (variance,)))))
+    return Meaning(sizes(0, r), Times((minus_mean(tuple(coordinates(r)), "c"), Call("root", (), (variance,)))))

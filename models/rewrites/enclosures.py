@@ -1,4 +1,4 @@
-"""This module gives values of elementwise functions: exact where they are rational, else between two rational bounds.
+"""Values of elementwise functions: exact where they are rational, else between two rational bounds.
 
     relu, hit, reciprocal of a rational number are rational; exp, sigmoid, tanh, gelu, root have bounds of about 100
     bits an enclosure's `key` says how it was computed: equal keys are equal numbers; disjoint bounds are different

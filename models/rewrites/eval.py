@@ -1,4 +1,4 @@
-"""This module gives exact evaluation of substitutions on one instance: numeric typing, values, and where two sides
+"""Exact evaluation of substitutions on one instance: numeric typing, values, and where two sides
 differ.
 
     instance  =  integers for sizes, degrees and parameters (the names of conditions), and an array per pattern input
@@ -18,8 +18,8 @@ from typing import Final, assert_never
 
 import numpy as np
 
-from .index_arrays import Array, EvaluationError, Exact, Ring, Run, compiled
-from .index_expressions import Expression, Index, put
+from .index_arrays import Array, EvaluationError, Exact, Ring, Run, evaluator
+from .index_expressions import Expression, Index, substitute
 from .ops import OPERATORS, Auxiliary, Floor, Join, Largest, Meaning, Part, Quotient, RankError, Shrunk, meaning
 from .polynomial import ONE, Poly
 from .rule import AtLeast, Condition, Divides, Equal, Node, OneOrMultiple, Substitution, divides, holds
@@ -94,7 +94,7 @@ class Evaluator:
         found = self._types.get(key)
         if found is None:
             try:
-                found = applied(resolved, operands)[0]
+                found = apply_node(resolved, operands)[0]
             except IllTyped as error:
                 found = error.message
             self._types[key] = found
@@ -269,15 +269,15 @@ def _resolved(node: Node, numbers: Mapping[str, int]) -> Node:
 
 
 def _step(node: Node, operands: tuple[TensorType, ...], ring: Ring) -> Step:
-    result, coordinates, body, copies = applied(node, operands)
+    result, coordinates, body, copies = apply_node(node, operands)
     shape = extents(result)
     if int(np.prod(shape, dtype=object)) > LARGEST:
         raise EvaluationError(f"a result of shape {shape} is too large to evaluate")
-    run = compiled(body, coordinates, shape, [extents(t) for t in operands], ring)
+    run = evaluator(body, coordinates, shape, [extents(t) for t in operands], ring)
     return Step(result, run, tuple((j, len(operands[j].times) + len(operands[j].sums) + a) for j, a in copies))
 
 
-def applied(
+def apply_node(
     node: Node, operands: tuple[TensorType, ...]
 ) -> tuple[TensorType, tuple[str, ...], Expression, tuple[tuple[int, int], ...]]:
     """Type, coordinates and lifted index expression of the result; operand axes whose copies must be equal.  Raises
@@ -351,30 +351,34 @@ def _said(c: Condition, names: Mapping[str, int]) -> str:
     numbers = {k: Poly.of(v) for k, v in names.items()}
     match c:
         case Equal():
-            return f"{c.left.put(numbers)} = {c.right.put(numbers)}"
+            return f"{c.left.substitute(numbers)} = {c.right.substitute(numbers)}"
         case AtLeast():
-            return f"{c.value.put(numbers)} >= 0"
+            return f"{c.value.substitute(numbers)} >= 0"
         case Divides() | OneOrMultiple():
-            return f"{c.divisor.put(numbers)} to divide {c.value.put(numbers)}"
+            return f"{c.divisor.substitute(numbers)} to divide {c.value.substitute(numbers)}"
         case _:
             assert_never(c)
 
 
 def _with_numbers(m: Meaning, names: Mapping[str, Poly]) -> Meaning:
     def index(ps: Index) -> Index:
-        return tuple(p.put(names) for p in ps)
+        return tuple(p.substitute(names) for p in ps)
 
     a = m.auxiliary
     aux = (
         None
         if a is None
         else Auxiliary(
-            a.copy.put(names), a.sums_taken, index(a.sums), a.times_taken, tuple((k, e.put(names)) for k, e in a.times)
+            a.copy.substitute(names),
+            a.sums_taken,
+            index(a.sums),
+            a.times_taken,
+            tuple((k, e.substitute(names)) for k, e in a.times),
         )
     )
     return Meaning(
         index(m.sizes),
-        put(m.body, names),
+        substitute(m.body, names),
         (),
         (),
         None if m.degrees is None else index(m.degrees),

@@ -1,4 +1,4 @@
-"""This module says what typing forces: names of a rule that have a single value on all its instances.
+"""What typing forces: names of a rule that have a single value on all its instances.
 
 A rule whose degree can only be 1 says nothing of parallel execution, though it is true for every degree at which its
 left side types.
@@ -11,7 +11,7 @@ from collections.abc import Iterable
 from .instances import cases
 from .ops import OPERATORS
 from .rule import Substitution
-from .types import Typed, named, type_left
+from .types import Typed, condition_names, type_left
 
 _DEGREES = ("degree", "steps")
 
@@ -62,6 +62,6 @@ def _free_names(rule: Substitution) -> tuple[str, ...]:
 
 
 def _constants(typed: Typed) -> set[tuple[str, int]]:
-    names = named(typed.rule, typed.facts, typed.inputs)
+    names = condition_names(typed.rule, typed.facts, typed.inputs)
     found = ((n, typed.facts.now(names[n]).constant) for n in _free_names(typed.rule))
     return {(n, v) for n, v in found if v is not None}

@@ -1,4 +1,4 @@
-"""This module holds axioms of elementwise functions, as rewritings of one atom f(argument) of a guarded sum.
+"""Axioms of elementwise functions, as rewritings of one atom f(argument) of a guarded sum.
 
     zero          f() = 0                    f keeps 0;   exp() = 1
     not negative  relu(s) = s                every term of s is visibly not negative
@@ -11,7 +11,7 @@
     split         exp(s + t) = exp(s) exp(t)
 
 Each follows from the definition and the properties in `functions.FUNCTIONS` (a sum without terms and a maximum over
-nothing are 0).  What comes out is built here; whether the conditions hold is looked at by `allowed`, by structure
+nothing are 0).  What comes out is built here; whether the conditions hold is looked at by `may_apply`, by structure
 alone.
 """
 
@@ -32,7 +32,7 @@ Known = Sequence[Poly]
 _ONE: Final = Monomial(1, (), (), ())
 
 
-def collected(s: Iterable[Monomial]) -> GuardedSum:
+def collect(s: Iterable[Monomial]) -> GuardedSum:
     """The sum with identical monomials put together."""
     out: dict[tuple[object, ...], Monomial] = {}
     for m in s:
@@ -89,7 +89,7 @@ def rewritten(axiom: str, f: str, s: GuardedSum, factors: Sequence[int]) -> Guar
             return None
 
 
-def allowed(
+def may_apply(
     axiom: str, f: str, s: GuardedSum, factors: Sequence[int], known: Known, others: Sequence[Atom], filled: bool
 ) -> bool:
     """Whether the axiom's conditions hold for f(s) beside the atoms `others`, where every polynomial of `known` is >=

@@ -1,4 +1,4 @@
-"""This module holds elementwise functions of the operator table: what each is, and what proofs may use of it.
+"""Elementwise functions of the operator table: what each is, and what proofs may use of it.
 
 `FUNCTIONS` is part of what is trusted: every property is a textbook fact of the definition beside it, over the reals.
 A function that is not listed is arbitrary: equal arguments give equal results, nothing else is known.

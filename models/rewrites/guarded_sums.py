@@ -1,4 +1,4 @@
-"""This module holds guarded sums: the normal form in which two sides of a substitution are compared.
+"""Guarded sums: the normal form in which two sides of a substitution are compared.
 
     sum      = monomial + monomial + ..
     monomial = c * SUM over all integers `variables` with every guard >= 0 of the product of `atoms`
@@ -92,7 +92,7 @@ def put_monomial(m: Monomial, values: Mapping[str, Poly]) -> Monomial:
     return Monomial(
         m.coefficient,
         tuple(v for v in m.variables if v not in values),
-        tuple(g.put(values) for g in m.guards),
+        tuple(g.substitute(values) for g in m.guards),
         tuple(put_atom(a, values) for a in m.atoms),
     )
 
@@ -101,15 +101,15 @@ def put_atom(a: Atom, values: Mapping[str, Poly]) -> Atom:
     """Substitute in an atom."""
     match a:
         case Entry():
-            return Entry(a.operand, tuple(p.put(values) for p in a.index))
+            return Entry(a.operand, tuple(p.substitute(values) for p in a.index))
         case Value():
-            return Value(a.value.put(values))
+            return Value(a.value.substitute(values))
         case Apply():
             return Apply(
-                a.function, tuple(p.put(values) for p in a.index), tuple(put_sum(s, values) for s in a.arguments)
+                a.function, tuple(p.substitute(values) for p in a.index), tuple(put_sum(s, values) for s in a.arguments)
             )
         case Highest():
-            return Highest(a.variables, tuple(g.put(values) for g in a.guards), put_sum(a.body, values))
+            return Highest(a.variables, tuple(g.substitute(values) for g in a.guards), put_sum(a.body, values))
         case _:
             assert_never(a)
 
@@ -202,7 +202,7 @@ class Builder:
 
     def _sum(self, e: Expression, env: dict[str, Poly], frame: _Frame) -> GuardedSum:
         def at(p: Poly) -> Poly:
-            return self._now(p).put(env)
+            return self._now(p).substitute(env)
 
         match e:
             case Read():
@@ -258,7 +258,7 @@ class Builder:
                 self._bind(*renamed.values())
                 inside = {**env, **{v: Poly.of(n) for v, n in renamed.items()}}
                 box = tuple(g for v, n in e.ranges for g in (Poly.of(renamed[v]), at(n) - 1 - renamed[v]))
-                guards = (*box, *(self._now(g).put(inside) for g in e.guards))
+                guards = (*box, *(self._now(g).substitute(inside) for g in e.guards))
                 body = self._sum(e.body, inside, frame)
                 self._scopes.pop()
                 return self._hoisted(scope, Highest(tuple(renamed.values()), guards, body))
@@ -287,7 +287,7 @@ class Builder:
         return (Monomial(1, tuple(variables), tuple(guards), (atom,)),)
 
     def _digit(self, e: Digit, env: dict[str, Poly], frame: _Frame) -> GuardedSum:
-        p, m = self._now(e.numerator).put(env), self._now(e.modulus).put(env)
+        p, m = self._now(e.numerator).substitute(env), self._now(e.modulus).substitute(env)
         if m.constant == 1:
             return self._sum(e.body, {**env, e.variable: p}, frame)
         if any(
@@ -296,7 +296,7 @@ class Builder:
             return self._sum(e.body, {**env, e.variable: Poly({})}, frame)
         for v in sorted(p.names):  # p = m q + v with 0 <= v < m
             if p.terms.get((v,)) == 1 and self._extent.get(v) == m:
-                q = (p - v).divided(m)
+                q = (p - v).exact_quotient(m)
                 if q is not None:
                     return self._sum(e.body, {**env, e.variable: q}, frame)
         if p.names.isdisjoint(self._bound):

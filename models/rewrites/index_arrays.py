@@ -1,4 +1,4 @@
-"""This module holds index expressions on numpy arrays: the exact evaluator's inner part.
+"""Index expressions on numpy arrays: the exact evaluator's inner part.
 
     compiled(body, coordinates, shape, operands, ring)  ->  f(arrays) = the array of values of `body` at every point of
     `shape`
@@ -153,7 +153,7 @@ def _power_of_two(v: int | Fraction) -> Fraction:
     return Fraction(1 << max(int(v), 0), 1 << max(-int(v), 0))
 
 
-def compiled(
+def evaluator(
     body: Expression,
     coordinates: Sequence[str],
     shape: tuple[int, ...],
@@ -165,7 +165,7 @@ def compiled(
     >>> from .index_expressions import Total, Read, Times
     >>> i, k, j = (Poly.of(s) for s in "ikj")
     >>> product = Total("k", Poly.of(2), Times((Read(0, (i, k)), Read(1, (k, j)))))
-    >>> compiled(product, "ij", (1, 1), [(1, 2), (2, 1)], Exact())([np.array([[2, 3]]), np.array([[5], [7]])]).tolist()
+    >>> evaluator(product, "ij", (1, 1), [(1, 2), (2, 1)], Exact())([np.array([[2, 3]]), np.array([[5], [7]])]).tolist()
     [[31]]
     """
     axes = len(shape)
@@ -229,13 +229,13 @@ class _Builder:
             first, second = parts
             return lambda arrays: join(first(arrays), second(arrays))
 
-        def run(arrays: Sequence[Array]) -> Array:
+        def fold(arrays: Sequence[Array]) -> Array:
             out = parts[0](arrays)
             for p in parts[1:]:
                 out = join(out, p(arrays))
             return out
 
-        return run
+        return fold
 
     def _read(self, e: Read, names: dict[str, int | Grid], mask: npt.NDArray[np.bool_], axes: int) -> Run:
         k, shape = e.operand, self.operands[e.operand]
@@ -262,11 +262,11 @@ class _Builder:
         body = self.build(e.body, {**inner, e.variable: variable}, mask[..., None], axes + 1)
         ring = self.ring
 
-        def run(arrays: Sequence[Array]) -> Array:
+        def total(arrays: Sequence[Array]) -> Array:
             out = body(arrays)
             return ring.total(out, 1 if out.shape[-1] == count else count)
 
-        return run
+        return total
 
     def _most(self, e: Most, names: dict[str, int | Grid], mask: npt.NDArray[np.bool_], axes: int) -> Run:
         extents = [int(self.value(n, names, axes).max()) for _, n in e.ranges]
@@ -286,7 +286,7 @@ class _Builder:
         if not np.all(where.any(axis=last)):
             raise EvaluationError("a maximum over nothing")
 
-        def run(arrays: Sequence[Array]) -> Array:
+        def most(arrays: Sequence[Array]) -> Array:
             values = body(arrays)
             full = np.broadcast_shapes(values.shape, where.shape)
             values = np.broadcast_to(values, full)
@@ -294,7 +294,7 @@ class _Builder:
             out: Array = np.where(where, values, low).max(axis=last)
             return out
 
-        return run
+        return most
 
 
 def _power(x: Array, n: int) -> Array:

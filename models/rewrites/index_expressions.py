@@ -1,4 +1,4 @@
-"""This module holds index expressions: what an operator computes at one output index.
+"""Index expressions: what an operator computes at one output index.
 
     e ::= Read(k, [p..])            operand k at integer polynomials p
         | Number(p)                 an integer polynomial of sizes and parameters
@@ -128,31 +128,35 @@ def walk(e: Expression) -> Iterator[Expression]:
         yield from walk(part)
 
 
-def put(e: Expression, values: Mapping[str, Poly]) -> Expression:
+def substitute(e: Expression, values: Mapping[str, Poly]) -> Expression:
     """Substitute names (not those bound inside, which are never substituted by callers)."""
 
     def index(ps: Index) -> Index:
-        return tuple(p.put(values) for p in ps)
+        return tuple(p.substitute(values) for p in ps)
 
     match e:
         case Read():
             return Read(e.operand, index(e.index), index(e.device), index(e.time))
         case Number():
-            return Number(e.value.put(values))
+            return Number(e.value.substitute(values))
         case Call():
-            return Call(e.function, index(e.index), tuple(put(a, values) for a in e.arguments))
+            return Call(e.function, index(e.index), tuple(substitute(a, values) for a in e.arguments))
         case Plus():
-            return Plus(tuple(put(a, values) for a in e.terms))
+            return Plus(tuple(substitute(a, values) for a in e.terms))
         case Times():
-            return Times(tuple(put(a, values) for a in e.factors))
+            return Times(tuple(substitute(a, values) for a in e.factors))
         case Where():
-            return Where(index(e.guards), put(e.body, values))
+            return Where(index(e.guards), substitute(e.body, values))
         case Total():
-            return Total(e.variable, e.extent.put(values), put(e.body, values))
+            return Total(e.variable, e.extent.substitute(values), substitute(e.body, values))
         case Most():
-            return Most(tuple((v, n.put(values)) for v, n in e.ranges), index(e.guards), put(e.body, values))
+            return Most(
+                tuple((v, n.substitute(values)) for v, n in e.ranges), index(e.guards), substitute(e.body, values)
+            )
         case Digit():
-            return Digit(e.variable, e.numerator.put(values), e.modulus.put(values), put(e.body, values))
+            return Digit(
+                e.variable, e.numerator.substitute(values), e.modulus.substitute(values), substitute(e.body, values)
+            )
         case _:
             assert_never(e)
 

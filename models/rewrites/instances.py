@@ -1,4 +1,4 @@
-"""This module draws random instances of a substitution: sizes, degrees and parameters on which its left side types, and
+"""Draws random instances of a substitution: sizes, degrees and parameters on which its left side types, and
 arrays to fill them.
 
 Sizes that are drawn blindly seldom fit; so the left side is typed with unknowns first, the unknowns that are left are
@@ -18,7 +18,7 @@ from .index_arrays import PRIME, Array, EvaluationError, Exact, Modular
 from .polynomial import Poly
 from .rule import Substitution, holds
 from .shards import IllTyped
-from .types import Contradiction, NeedsChoice, Typed, named, type_left
+from .types import Contradiction, NeedsChoice, Typed, condition_names, type_left
 
 POOLS: Final = ((1, 2), (1, 2, 3), (2, 3), (1, 2, 3, 4), (1, 2, 3, 5), (3, 4), (1,))
 """Values of unknowns: size one, small, unequal, powers of two and not."""
@@ -51,7 +51,7 @@ def draw_instances(
     rng = np.random.default_rng(seed)
     found = cases(rule) if typed is None else typed
     evaluator, seen = Evaluator(Exact()), set()
-    names = [named(t.rule, t.facts, t.inputs) for t in found]
+    names = [condition_names(t.rule, t.facts, t.inputs) for t in found]
     for attempt in range(tries if found else 0):
         k = attempt % len(found)
         values = _drawn(found[k], names[k], rng, POOLS[int(rng.integers(len(POOLS)))])

@@ -1,4 +1,4 @@
-"""This module says what is known of the unknown sizes, degrees and parameters of a substitution while it is typed.
+"""What is known of the unknown sizes, degrees and parameters of a substitution while it is typed.
 
 Each equation is solved by replacing an unknown with coefficient +-1 (after cancelling common positive factors), each
 divisibility by a quotient unknown; what cannot be solved stays as a fact.  The general solution is kept: every instance
@@ -55,9 +55,9 @@ class Facts:
 
     def now(self, p: Poly) -> Poly:
         """p in the unknowns that are left."""
-        return p.put(self.sigma)
+        return p.substitute(self.sigma)
 
-    def known(self) -> list[Poly]:
+    def all_facts(self) -> list[Poly]:
         """All facts, in order: least values, solved unknowns and inequalities, floors, maxima, unsolved equations
         both ways.
         """
@@ -96,14 +96,14 @@ class Facts:
         v, d = self.now(value), self.now(divisor)
         if (v.constant is not None and v.constant < 0) or (d.constant is not None and d.constant < 1):
             raise Contradiction(f"{d} does not divide {v}")
-        exact = v.divided(d)
+        exact = v.exact_quotient(d)
         if exact is not None:
             self._divisible(v, d)
             return exact
         if v.constant is not None and d.constant is not None:
             raise Contradiction(f"{d} does not divide {v}")
         self._divisible(v, d)
-        factor, v, d = cancelled(v, d)
+        factor, v, d = cancel(v, d)
         again = self.same_quotient(v, d)
         if again is not None:
             return again * factor
@@ -131,7 +131,7 @@ class Facts:
         v, d = self.now(value), self.now(divisor)
         if v == ONE:
             return ONE
-        exact = v.divided(d)
+        exact = v.exact_quotient(d)
         if v.constant is not None and d.constant is not None and (exact is None or v.constant < 0 or d.constant < 1):
             raise Contradiction(f"{v} is neither 1 nor a multiple of {d}")
         if exact is not None and (v.constant is not None or self.positive(v)) and self.positive(d):
@@ -159,7 +159,7 @@ class Facts:
         n, d = self.now(numerator), self.now(denominator)
         if n.constant is not None and d.constant is not None:
             return Poly.of(n.constant // d.constant)
-        exact = n.divided(d)
+        exact = n.exact_quotient(d)
         if exact is not None:
             return exact
         for name, a, b in self.floors:
@@ -186,7 +186,7 @@ class Facts:
         """Assume equation = 0, then look again at all equations kept and at unknowns that became congruent."""
         waiting = [equation]
         while waiting:
-            p = self.reduced(self.now(waiting.pop(0)))
+            p = self.reduce(self.now(waiting.pop(0)))
             if not p.terms:
                 continue
             pick = self._pick(p)
@@ -213,11 +213,11 @@ class Facts:
         if is_floor:
             if a.constant is not None and b.constant is not None:
                 return Poly.of(a.constant // b.constant)
-            return a.divided(b)
+            return a.exact_quotient(b)
         gap = (a - b).constant
         return None if gap is None else a if gap >= 0 else b
 
-    def reduced(self, p: Poly) -> Poly:
+    def reduce(self, p: Poly) -> Poly:
         """p without common positive factors (p = 0 says the same); `Contradiction` if p = 0 visibly has no solution."""
         if not p.terms:
             return p
@@ -229,7 +229,7 @@ class Facts:
             p = Poly({_less(m, s): c for m, c in p.terms.items()})
         p = Poly({m: c // g for m, c in p.terms.items()})
         if common:
-            return self.reduced(p)
+            return self.reduce(p)
         if p.constant is not None:
             raise Contradiction(f"{p} = 0")
         inner = 0
@@ -272,7 +272,7 @@ class Facts:
     def _replace(self, name: str, value: Poly) -> None:
         low = self.low[name]
         one = {name: value}
-        self.sigma = {s: p.put(one) for s, p in self.sigma.items()}
+        self.sigma = {s: p.substitute(one) for s, p in self.sigma.items()}
         self.sigma[name] = value
         if low is not None:
             if value.constant is not None and value.constant < low:
@@ -289,11 +289,11 @@ def content(p: Poly) -> int:
     return g
 
 
-def cancelled(v: Poly, d: Poly) -> tuple[int, Poly, Poly]:
+def cancel(v: Poly, d: Poly) -> tuple[int, Poly, Poly]:
     """(c, w, e) with v / d = c * w / e and: d divides v iff e divides w.  Both lose common integer factors, v then what
     is coprime to a constant d.
 
-    >>> c, w, e = cancelled(4 * Poly.of("n"), Poly.of(6))
+    >>> c, w, e = cancel(4 * Poly.of("n"), Poly.of(6))
     >>> c, str(w), str(e)
     (2, 'n', '3')
     """

@@ -1,4 +1,4 @@
-"""This module says what a row of the operator table of substitutions is made of: definitions, split trees, auxiliary
+"""What a row of the operator table of substitutions is made of: definitions, split trees, auxiliary
 coordinates, meanings.
 
 A row gives, for fixed ranks and fixed enumerated parameters, a `Meaning`: pure data over the names listed in

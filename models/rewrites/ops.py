@@ -1,4 +1,4 @@
-"""This module holds the operator table of substitutions: typing preconditions, result type and index expression of
+"""The operator table of substitutions: typing preconditions, result type and index expression of
 every operator.
 
 A row gives, for fixed ranks and fixed enumerated parameters, a `Meaning`: pure data over the names listed in
@@ -47,8 +47,8 @@ _ROWS: Final = (
     Row("merge_axes", (1, 1), dense.merge_axes, integers=_AX),
     Row("split_axis", (1, 1), dense.split_axis, ("inner",), integers=_AX),
     Row("concat", (2, 2), dense.concat, integers=_AX),
-    Row("split0", (1, 1), dense.split(0), integers=_AX),
-    Row("split1", (1, 1), dense.split(1), integers=_AX),
+    Row("split0", (1, 1), dense.split_row(0), integers=_AX),
+    Row("split1", (1, 1), dense.split_row(1), integers=_AX),
     Row("half0", (1, 1), dense.half(0), integers=_AX),
     Row("half1", (1, 1), dense.half(1), integers=_AX),
     Row("take", (1, 1), dense.take, ("length",), integers=_AX),

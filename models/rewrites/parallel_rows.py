@@ -1,4 +1,4 @@
-"""This module holds rows of the operator table: parallel operators, on shards, devices and time."""
+"""Rows of the operator table: parallel operators, on shards, devices and time."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from .index_expressions import Digit, Plus, Read, Total, where
 from .meaning import Auxiliary, Meaning, Quotient, RankError, Shrunk
 from .nodes import Divides, Equal, Node
 from .polynomial import ONE, Poly
-from .row_parts import P, at, axis_of, changed, coordinates, degree, moved, size, sizes
+from .row_parts import P, at, axis_of, coordinates, degree, shift_index, size, sizes, with_size
 
 # ---- parallel operators
 # ---------------------------------------------------------------------------------------------------------------
@@ -43,18 +43,24 @@ def combine(node: Node, ranks: tuple[int, ...]) -> Meaning:
 def tile(node: Node, ranks: tuple[int, ...]) -> Meaning:
     """Replicate on a data axis, as FlexFlow's public rules have it: x[i mod n]."""
     r, a = ranks[0], axis_of(node, ranks[0])
-    body = Digit("u", P(f"i{a}"), size(0, a), Read(0, moved(r, a, -P("u") * size(0, a))))
+    body = Digit("u", P(f"i{a}"), size(0, a), Read(0, shift_index(r, a, -P("u") * size(0, a))))
     new = P("degree") * degree(0, a)
-    return Meaning(changed(0, r, a, P("degree") * size(0, a)), body, degrees=degrees(r, a, new), auxiliary=Auxiliary())
+    return Meaning(
+        with_size(0, r, a, P("degree") * size(0, a)), body, degrees=degrees(r, a, new), auxiliary=Auxiliary()
+    )
 
 
 def block_sum(node: Node, ranks: tuple[int, ...]) -> Meaning:
     """Reduce on a data axis: sum of `degree` equal blocks."""
     r, a = ranks[0], axis_of(node, ranks[0])
     define = (Shrunk("left_over", degree(0, a), P("degree")), Quotient("block", size(0, a), P("degree")))
-    body = Total("u", P("degree"), Read(0, moved(r, a, P("u") * P("block"))))
+    body = Total("u", P("degree"), Read(0, shift_index(r, a, P("u") * P("block"))))
     return Meaning(
-        changed(0, r, a, P("block")), body, define=define, degrees=degrees(r, a, P("left_over")), auxiliary=Auxiliary()
+        with_size(0, r, a, P("block")),
+        body,
+        define=define,
+        degrees=degrees(r, a, P("left_over")),
+        auxiliary=Auxiliary(),
     )
 
 
@@ -97,21 +103,25 @@ def stack(node: Node, ranks: tuple[int, ...]) -> Meaning:
 def pipeline(node: Node, ranks: tuple[int, ...]) -> Meaning:
     """Cuts an axis into `steps` pieces that are processed one after another."""
     r, a = ranks[0], axis_of(node, ranks[0])
-    body = Read(0, moved(r, a, P("t0") * P("piece")))
+    body = Read(0, shift_index(r, a, P("t0") * P("piece")))
     define = (Quotient("piece", size(0, a), P("steps")),)
     fits = (Divides(degree(0, a), P("piece")),)
     aux = Auxiliary(times=((a, P("steps")),))
-    return Meaning(changed(0, r, a, P("piece")), body, fits, define, degrees=degrees(r, -1, ONE), auxiliary=aux)
+    return Meaning(with_size(0, r, a, P("piece")), body, fits, define, degrees=degrees(r, -1, ONE), auxiliary=aux)
 
 
 def batch(node: Node, ranks: tuple[int, ...]) -> Meaning:
     """Joins the outermost TIME coordinate, of `steps` pieces, to an axis."""
     r, a = ranks[0], axis_of(node, ranks[0])
     i, n = P(f"i{a}"), size(0, a)
-    body = Digit("t", i, n, Read(0, moved(r, a, -P("t") * n), time=(P("t"),)))
+    body = Digit("t", i, n, Read(0, shift_index(r, a, -P("t") * n), time=(P("t"),)))
     require = (Equal(P("0.time"), P("steps")), Equal(P("0.time.axis"), P(a)))
     return Meaning(
-        changed(0, r, a, P("steps") * n), body, require, degrees=degrees(r, -1, ONE), auxiliary=Auxiliary(times_taken=1)
+        with_size(0, r, a, P("steps") * n),
+        body,
+        require,
+        degrees=degrees(r, -1, ONE),
+        auxiliary=Auxiliary(times_taken=1),
     )
 
 

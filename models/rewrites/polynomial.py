@@ -1,4 +1,4 @@
-"""This module holds integer polynomials over named symbols: sizes, degrees, indices and guards of substitution proofs.
+"""Integer polynomials over named symbols: sizes, degrees, indices and guards of substitution proofs.
 
     p = sum_m c_m * s_1 * .. * s_k        c_m in Z, m a sorted tuple of names (repeated for powers)
 
@@ -17,7 +17,7 @@ class Poly:
     """An integer polynomial; `terms` maps sorted monomials to non-zero coefficients.
 
     >>> n, m = Poly.of("n"), Poly.of("m")
-    >>> str((n + 1) * m - m), (2 * n * m).divided(m) == 2 * n, (n + 1).divided(m)
+    >>> str((n + 1) * m - m), (2 * n * m).exact_quotient(m) == 2 * n, (n + 1).exact_quotient(m)
     ('m*n', True, None)
     """
 
@@ -98,7 +98,7 @@ class Poly:
     def __rmul__(self, other: str | int) -> Poly:
         return self * other
 
-    def put(self, values: Mapping[str, Poly]) -> Poly:
+    def substitute(self, values: Mapping[str, Poly]) -> Poly:
         """Substitute symbols simultaneously."""
         if self.names.isdisjoint(values):
             return self
@@ -120,7 +120,7 @@ class Poly:
             total += c
         return total
 
-    def divided(self, other: Poly) -> Poly | None:
+    def exact_quotient(self, other: Poly) -> Poly | None:
         """Exact quotient self / other, None if there is none (or other is zero)."""
         if not other.terms:
             return None

@@ -1,4 +1,4 @@
-"""This module holds shorthands for writing rows of the operator table."""
+"""Shorthands for writing rows of the operator table."""
 
 from __future__ import annotations
 
@@ -54,17 +54,17 @@ def word(node: Node, key: str) -> str:
     return str(node.parameter(key))
 
 
-def activated(activation: str, e: Expression) -> Expression:
+def activate(activation: str, e: Expression) -> Expression:
     """e under an activation."""
     return e if activation == "none" else Call(activation, (), (e,))
 
 
-def moved(rank: int, axis: int, by: Poly) -> Index:
+def shift_index(rank: int, axis: int, by: Poly) -> Index:
     """Output index with `by` added on one axis."""
     return tuple(P(f"i{a}") + by if a == axis else P(f"i{a}") for a in range(rank))
 
 
-def changed(k: int, rank: int, axis: int, new: Poly) -> tuple[Poly, ...]:
+def with_size(k: int, rank: int, axis: int, new: Poly) -> tuple[Poly, ...]:
     """Operand k's sizes with one of them replaced."""
     return tuple(new if a == axis else size(k, a) for a in range(rank))
 

@@ -1,4 +1,4 @@
-"""This module holds graph substitutions: two sides over shared pattern inputs, mapped outputs, preconditions.
+"""Graph substitutions: two sides over shared pattern inputs, mapped outputs, preconditions.
 
     left  =>  right        for every instance on which the left side types and the preconditions hold,
                            the right side types with equal types, and every mapped output has equal values

@@ -1,4 +1,4 @@
-"""This module holds a hash over what operators mean: proofs name the rows of the table they were written for.
+"""A hash over what operators mean: proofs name the rows of the table they were written for.
 
 Every row is built for its ranks and the values of its enumerated parameters; the text of all meanings is hashed, so
 that a change of meaning changes the hash and a change of layout or comments does not.

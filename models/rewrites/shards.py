@@ -1,4 +1,4 @@
-"""This module holds device and time coordinates of an operator's operands and result, generated from its index
+"""Device and time coordinates of an operator's operands and result, generated from its index
 expression.
 
 Sharding rule: if iteration axis a has degree d, an operand indexed by bare a is sharded d there; an operand without a
@@ -15,7 +15,20 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from .index_expressions import Call, Digit, Expression, Most, Plus, Read, Times, Total, Where, linear_in, put, walk
+from .index_expressions import (
+    Call,
+    Digit,
+    Expression,
+    Most,
+    Plus,
+    Read,
+    Times,
+    Total,
+    Where,
+    linear_in,
+    substitute,
+    walk,
+)
 from .ops import Auxiliary, Meaning
 from .polynomial import ONE, Poly, product
 from .rule import Condition, Equal
@@ -174,7 +187,7 @@ def _copies(
 ) -> Poly:
     """Extent of COPY left over, the same for all operands; conditions say that each has exactly what is needed."""
     total = [n if k in partial or not partial else n * extent for k, n in enumerate(needed)]
-    left = next((q for x, n in zip(operands, total, strict=True) if (q := x.copy.divided(n)) is not None), ONE)
+    left = next((q for x, n in zip(operands, total, strict=True) if (q := x.copy.exact_quotient(n)) is not None), ONE)
     conditions += [Equal(x.copy, n * left) for x, n in zip(operands, total, strict=True) if x.copy != n * left]
     return left
 
@@ -216,10 +229,10 @@ def _cut_total(place: str, e: Expression, variable: str, d: Poly, name: str) -> 
         raise IllTyped(place, f"has no sum over {variable}")
     if e.variable != variable:
         return Total(e.variable, e.extent, _cut_total(place, e.body, variable, d, name))
-    block = e.extent.divided(d)
+    block = e.extent.exact_quotient(d)
     if block is None:
         raise IllTyped(place, f"degree {d} does not divide {e.extent}")
-    return Total(variable, block, put(e.body, {variable: Poly.of(name) * block + variable}))
+    return Total(variable, block, substitute(e.body, {variable: Poly.of(name) * block + variable}))
 
 
 def _reads(e: Expression, change: Callable[[Read], Read]) -> Expression:

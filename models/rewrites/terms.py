@@ -1,4 +1,4 @@
-"""This module holds sides of substitutions as terms: one expression per output, equal subterms being one operator.
+"""Sides of substitutions as terms: one expression per output, equal subterms being one operator.
 
     term  =  number of a pattern input   |   Apply((operator, parameters), arguments)
 
@@ -67,37 +67,37 @@ def side_of(terms: Sequence[Term]) -> tuple[tuple[Node, ...], tuple[int, ...]]:
     return tuple(nodes), wires
 
 
-def ordered(t: Term) -> Term:
+def canonical_order(t: Term) -> Term:
     """The term with the arguments of commutative operators in a fixed order: equal results mean equal up to
     commutativity.
 
-    >>> ordered(Apply(("add", ()), (1, 0))) == ordered(Apply(("add", ()), (0, 1)))
+    >>> canonical_order(Apply(("add", ()), (1, 0))) == canonical_order(Apply(("add", ()), (0, 1)))
     True
     """
     if isinstance(t, int):
         return t
-    arguments = tuple(map(ordered, t.arguments))
+    arguments = tuple(map(canonical_order, t.arguments))
     if t.label[0] in COMMUTATIVE:
         arguments = tuple(sorted(arguments, key=repr))
     return Apply(t.label, arguments)
 
 
-def replaced(t: Term, old: Term, new: Term) -> Term:
+def replace_term(t: Term, old: Term, new: Term) -> Term:
     """Every occurrence of `old` in t replaced by `new`."""
     if t == old:
         return new
     if isinstance(t, int):
         return t
-    return Apply(t.label, tuple(replaced(a, old, new) for a in t.arguments))
+    return Apply(t.label, tuple(replace_term(a, old, new) for a in t.arguments))
 
 
-def instantiated(t: Term, inputs: Sequence[Term], numbers: Mapping[str, Parameter]) -> Term:
+def instantiate(t: Term, inputs: Sequence[Term], numbers: Mapping[str, Parameter]) -> Term:
     """A rule's term with its pattern inputs and its symbols replaced."""
     if isinstance(t, int):
         return inputs[t]
     operator, parameters = t.label
     label = (operator, tuple((k, numbers.get(v, v) if isinstance(v, str) else v) for k, v in parameters))
-    return Apply(label, tuple(instantiated(a, inputs, numbers) for a in t.arguments))
+    return Apply(label, tuple(instantiate(a, inputs, numbers) for a in t.arguments))
 
 
 def subterms(t: Term) -> tuple[Term, ...]:

@@ -1,4 +1,4 @@
-"""This module types a substitution for all shapes: sizes and degrees as polynomials over unknowns, facts about the
+"""Types a substitution for all shapes: sizes and degrees as polynomials over unknowns, facts about the
 unknowns.
 
 The left side and the preconditions are *assumed* (`knowledge`): every instance on which the left side types is an
@@ -17,8 +17,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import assert_never
 
-from .index_expressions import Index, put
-from .knowledge import Contradiction, Facts, NeedsChoice, cancelled, content
+from .index_expressions import Index, substitute
+from .knowledge import Contradiction, Facts, NeedsChoice, cancel, content
 from .ops import Auxiliary, Floor, Join, Largest, Meaning, Part, Quotient, RankError, Shrunk, meaning
 from .polynomial import ONE, Poly
 from .rule import AtLeast, Condition, Divides, Equal, Node, OneOrMultiple, Substitution, divides
@@ -34,7 +34,7 @@ class Stuck(ValueError):
 
 
 @dataclass(frozen=True)
-class Owed:
+class Obligation:
     """`value` >= 0, or `value` = 0 if `equation`; `place` says where it comes from, `condition` in the unknowns
     before solving.
     """
@@ -64,14 +64,14 @@ class Typed:
     inputs: tuple[TensorType, ...]
     left: Side
     right: Side
-    owed: list[Owed]
+    owed: list[Obligation]
 
     def type_of(self, side: Side, wire: int) -> TensorType:
         """Type of a wire."""
         return side.types[wire] if wire >= 0 else self.inputs[-1 - wire]
 
 
-def named(rule: Substitution, facts: Facts, inputs: tuple[TensorType, ...]) -> dict[str, Poly]:
+def condition_names(rule: Substitution, facts: Facts, inputs: tuple[TensorType, ...]) -> dict[str, Poly]:
     """The names that conditions may use, in the unknowns of `facts`."""
     out: dict[str, Poly] = {s: Poly.of(f"@{s}") for s in rule.symbols}
     for p, t in zip(rule.inputs, inputs, strict=True):
@@ -85,13 +85,13 @@ def translate(c: Condition, names: Mapping[str, Poly]) -> Condition:
     """A condition in other unknowns."""
     match c:
         case Equal():
-            return Equal(c.left.put(names), c.right.put(names))
+            return Equal(c.left.substitute(names), c.right.substitute(names))
         case AtLeast():
-            return AtLeast(c.value.put(names))
+            return AtLeast(c.value.substitute(names))
         case Divides():
-            return Divides(c.divisor.put(names), c.value.put(names))
+            return Divides(c.divisor.substitute(names), c.value.substitute(names))
         case OneOrMultiple():
-            return OneOrMultiple(c.divisor.put(names), c.value.put(names))
+            return OneOrMultiple(c.divisor.substitute(names), c.value.substitute(names))
         case _:
             assert_never(c)
 
@@ -121,7 +121,7 @@ def type_left(rule: Substitution, choices: tuple[int, ...] = (), instance: Mappi
                 sizes.append(facts.unknown(f"{p.name}.{a}", 1))
                 degrees.append(ONE)
         inputs.append(TensorType(tuple(sizes), tuple(degrees), (None,) * p.rank))
-    names = named(rule, facts, tuple(inputs))
+    names = condition_names(rule, facts, tuple(inputs))
     if instance is not None:
         for s, v in instance.items():
             facts.assume(Equal(names[s], Poly.of(v)))
@@ -166,11 +166,11 @@ def _owe(typed: Typed, c: Condition, place: str) -> None:
             if p.constant is not None and p.terms:
                 raise IllTyped(place, f"{c} is false")
             if p.terms:
-                typed.owed.append(Owed(p, True, place, Equal(facts.now(c.left), facts.now(c.right))))
+                typed.owed.append(Obligation(p, True, place, Equal(facts.now(c.left), facts.now(c.right))))
         case AtLeast():
             p = facts.now(c.value)
             if p.constant is None or p.constant < 0:
-                typed.owed.append(Owed(p, False, place, AtLeast(p)))
+                typed.owed.append(Obligation(p, False, place, AtLeast(p)))
         case Divides():
             _owed_quotient(typed, c.value, c.divisor, place)
         case OneOrMultiple():
@@ -181,15 +181,15 @@ def _owe(typed: Typed, c: Condition, place: str) -> None:
 
 def _owed_quotient(typed: Typed, value: Poly, divisor: Poly, place: str) -> Poly:
     v, d = typed.facts.now(value), typed.facts.now(divisor)
-    q = v.divided(d)
+    q = v.exact_quotient(d)
     if v.constant is not None and d.constant is not None and not divides(d.constant, v.constant):
         raise IllTyped(place, f"{d} does not divide {v}")
     _owe_signs(typed, v, d, place)
     if q is None:
-        factor, v, d = cancelled(v, d)
+        factor, v, d = cancel(v, d)
         same = typed.facts.same_quotient(v, d)
         if same is None:
-            multiple = d.divided(v)  # k v divides v only if k is 1
+            multiple = d.exact_quotient(v)  # k v divides v only if k is 1
             raise Stuck(
                 Divides(d, v) if multiple is None or not typed.facts.positive(v) else Equal(multiple, ONE), place
             )
@@ -201,7 +201,7 @@ def _owed_shrunk(typed: Typed, value: Poly, divisor: Poly, place: str) -> Poly:
     v, d = typed.facts.now(value), typed.facts.now(divisor)
     if v == ONE:
         return ONE
-    q = v.divided(d)
+    q = v.exact_quotient(d)
     if q is None:
         if v.constant is not None and d.constant is not None and not divides(d.constant, v.constant):
             raise IllTyped(place, f"{v} is neither 1 nor a multiple of {d}")
@@ -277,14 +277,16 @@ def _type_side(typed: Typed, nodes: tuple[Node, ...], side: str, assumed: bool) 
         for define in m.define:
             match define:
                 case Floor():
-                    names[define.name] = facts.floor(define.numerator.put(names), define.denominator.put(names))
+                    names[define.name] = facts.floor(
+                        define.numerator.substitute(names), define.denominator.substitute(names)
+                    )
                 case Largest():
-                    names[define.name] = facts.maximum(define.first.put(names), define.second.put(names))
+                    names[define.name] = facts.maximum(define.first.substitute(names), define.second.substitute(names))
                 case Quotient():
-                    v, w = define.value.put(names), define.divisor.put(names)
+                    v, w = define.value.substitute(names), define.divisor.substitute(names)
                     names[define.name] = facts.quotient(v, w) if assumed else _owed_quotient(typed, v, w, place)
                 case Shrunk():
-                    v, w = define.value.put(names), define.divisor.put(names)
+                    v, w = define.value.substitute(names), define.divisor.substitute(names)
                     names[define.name] = facts.shrunk(v, w) if assumed else _owed_shrunk(typed, v, w, place)
                 case _:
                     assert_never(define)
@@ -330,19 +332,23 @@ def _tree_now(facts: Facts, t: Tree | None) -> Tree | None:
 
 def _put_meaning(m: Meaning, names: Mapping[str, Poly]) -> Meaning:
     def index(ps: Index) -> Index:
-        return tuple(p.put(names) for p in ps)
+        return tuple(p.substitute(names) for p in ps)
 
     a = m.auxiliary
     aux = (
         None
         if a is None
         else Auxiliary(
-            a.copy.put(names), a.sums_taken, index(a.sums), a.times_taken, tuple((k, e.put(names)) for k, e in a.times)
+            a.copy.substitute(names),
+            a.sums_taken,
+            index(a.sums),
+            a.times_taken,
+            tuple((k, e.substitute(names)) for k, e in a.times),
         )
     )
     return Meaning(
         index(m.sizes),
-        put(m.body, names),
+        substitute(m.body, names),
         (),
         (),
         None if m.degrees is None else index(m.degrees),
@@ -356,11 +362,11 @@ __all__ = [
     "Contradiction",
     "Facts",
     "NeedsChoice",
-    "Owed",
+    "Obligation",
     "Side",
     "Stuck",
     "Typed",
-    "named",
+    "condition_names",
     "translate",
     "type_left",
     "type_right",

@@ -1,4 +1,4 @@
-"""This module gives exact values of both sides of a substitution on one instance, by the operator table alone (Python
+"""Exact values of both sides of a substitution on one instance, by the operator table alone (Python
 integers and fractions, small sizes).
 
     value of a node at (times, sums, data) = its index expression, sums and maxima written out

@@ -1,4 +1,4 @@
-"""This module holds rows of the operator table: windows (convolution, pooling, enlarged kernels), constants,
+"""Rows of the operator table: windows (convolution, pooling, enlarged kernels), constants,
 embeddings.
 """
 
@@ -8,7 +8,7 @@ from .index_expressions import Call, Digit, Expression, Most, Read, Times, Total
 from .meaning import Build, Define, Floor, Largest, Meaning, Quotient
 from .nodes import AtLeast, Condition, Node
 from .polynomial import ONE, Poly
-from .row_parts import P, activated, at, in_range, inverse, need_ranks, size, word
+from .row_parts import P, activate, at, in_range, inverse, need_ranks, size, word
 
 # ---- windows
 # ----------------------------------------------------------------------------------------------------------------------
@@ -48,7 +48,7 @@ def conv(node: Node, ranks: tuple[int, ...]) -> Meaning:
         *in_range(q, size(0, 3)),
     )
     total = Total("c", size(1, 1), Total("a", size(1, 2), Total("b", size(1, 3), inside)))
-    body = Digit("g", P("i1"), P("each"), activated(word(node, "activation"), total))
+    body = Digit("g", P("i1"), P("each"), activate(word(node, "activation"), total))
     define = (Quotient("groups", size(0, 1), size(1, 1)), Quotient("each", size(1, 0), P("groups")), *dh, *dw)
     return Meaning((size(0, 0), size(1, 0), oh, ow), body, (*ch, *cw), define)
 
@@ -73,7 +73,11 @@ def pool(kind: str) -> Build:
                 count = Total(
                     "d",
                     P("kernel_h"),
-                    Total("e", P("kernel_w"), where(number(1), *(g.put({"a": P("d"), "b": P("e")}) for g in guards))),
+                    Total(
+                        "e",
+                        P("kernel_w"),
+                        where(number(1), *(g.substitute({"a": P("d"), "b": P("e")}) for g in guards)),
+                    ),
                 )
             summed = Total("a", P("kernel_h"), Total("b", P("kernel_w"), where(read, *guards)))
             body = Times((inverse(count), summed))

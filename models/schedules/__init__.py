@@ -1,1 +1,1 @@
-"""This package holds scheduling problems: tasks on streams of devices, pipelines of micro-batches among them."""
+"""Scheduling problems: tasks on streams of devices, pipelines of micro-batches among them."""

@@ -1,4 +1,4 @@
-"""This module writes a pipeline's schedule as rows of actions, one row per device, in the words of
+"""Writes a pipeline's schedule as rows of actions, one row per device, in the words of
 torch.distributed.pipelining.
 
     3F0          forward of micro-batch 0 on stage 3 (a stage of torch is a chunk of the model)
@@ -37,7 +37,7 @@ class Timed:
     end: int
 
 
-def timed(pipe: Pipeline, starts: Ints, orders: Sequence[Sequence[Action]] | None) -> list[list[Timed]]:
+def timed_actions(pipe: Pipeline, starts: Ints, orders: Sequence[Sequence[Action]] | None) -> list[list[Timed]]:
     """Actions of every device by start.  `orders`: those of a published schedule, which say where a backward is one
     piece; without, it is where backward for weights takes no time.
     """
@@ -67,7 +67,7 @@ def compute_rows(pipe: Pipeline, starts: Ints) -> list[list[str]]:
     >>> compute_rows(Pipeline(((1, 1, 0),) * 2, 1, 0, None), np.array([0, 1, 3, 2, 4, 3]))
     [['0F0', '0B0'], ['1F0', '1B0']]
     """
-    return [[f"{a.part}{a.word}{a.micro_batch}" for a in row] for row in timed(pipe, starts, None)]
+    return [[f"{a.part}{a.word}{a.micro_batch}" for a in row] for row in timed_actions(pipe, starts, None)]
 
 
 def action_rows(pipe: Pipeline, starts: Ints, orders: Sequence[Sequence[Action]] | None = None) -> list[list[str]]:
@@ -78,7 +78,7 @@ def action_rows(pipe: Pipeline, starts: Ints, orders: Sequence[Sequence[Action]]
     >>> action_rows(pipe, np.array([0, 1, 3, 2, 4, 3]))[0]
     ['0UNSHARD', '0F0', '0SEND_F0', '0RECV_B0', '0B0', '0RESHARD', '0REDUCE_GRAD']
     """
-    rows = timed(pipe, starts, orders)
+    rows = timed_actions(pipe, starts, orders)
     arrivals: list[list[tuple[int, int, int, str]]] = [[] for _ in rows]  # produced at, sender, place there, words
     out: list[list[str]] = [[] for _ in rows]
     for device, row in enumerate(rows):

@@ -1,4 +1,4 @@
-"""This module holds pipelines: M equal micro-batches through P stages, each with a forward, a backward for its input
+"""Pipelines: M equal micro-batches through P stages, each with a forward, a backward for its input
 and one for its weights.
 
 Stage s lies on device s and is cut into `chunks` equal parts, its chunks; chunk v = c P + k of the model lies on

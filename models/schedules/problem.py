@@ -1,4 +1,4 @@
-"""This module holds the scheduling problem: when each task starts on the streams that it takes.
+"""The scheduling problem: when each task starts on the streams that it takes.
 
     task t        takes `time` units on every one of its streams at once, without interruption
     stream        runs one task at a time; a device has several (compute, one per kind of link)

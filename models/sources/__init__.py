@@ -1,4 +1,4 @@
-"""This package holds frontends: programs written elsewhere become graphs in digits.  `onnx` imports ONNX files,
+"""Frontends: programs written elsewhere become graphs in digits.  `onnx` imports ONNX files,
 `digits` removes
 reshapes.
 """

@@ -1,4 +1,4 @@
-"""This module loads a model and has it compared with the program that it came from."""
+"""Loads a model and has it compared with the program that it came from."""
 
 from __future__ import annotations
 
@@ -39,10 +39,10 @@ def load_compared(
     graph = load_model(spec, batch, tell, attention, expert_places, taken, trained or kept)
     if taken.original is None:
         return graph, None
-    return graph, comparer.compared(graph, taken.original, compare, trained)
+    return graph, comparer.compare_import(graph, taken.original, compare, trained)
 
 
-def noted(
+def note_comparison(
     comparer: Comparer,
     spec: str,
     batch: int | None,

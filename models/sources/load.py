@@ -1,4 +1,4 @@
-"""This module is the one way in for models: a zoo name, an ONNX file, a NumPy or PyTorch program in a Python file, a
+"""The one way in for models: a zoo name, an ONNX file, a NumPy or PyTorch program in a Python file, a
 saved PyTorch program, our JSON.
 """
 
@@ -20,7 +20,7 @@ from .building.original import Original
 from .patterns.recognise import recognise
 from .zoo import PUBLISHED, ZOO, sizes_words
 from .zoo import build as build_zoo
-from .zoo import named as zoo_name
+from .zoo import zoo_spec as zoo_name
 
 PYTHON = re.compile(r"^(?P<file>.+\.py|[A-Za-z_]\w*(?:\.[A-Za-z_]\w*)+):(?P<name>[A-Za-z_][A-Za-z_0-9.]*)$")
 """FILE.py:NAME, or NAME of an importable module: package.module:NAME."""

@@ -1,4 +1,4 @@
-"""This module reads a model that a program holds: a name or a file, a graph, a NumPy function, a PyTorch module."""
+"""Reads a model that a program holds: a name or a file, a graph, a NumPy function, a PyTorch module."""
 
 from __future__ import annotations
 

@@ -1,1 +1,1 @@
-"""This package is what people see: tables, progress, the console, words that nearly match."""
+"""What people see: tables, progress, the console, words that nearly match."""

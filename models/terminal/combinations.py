@@ -1,4 +1,4 @@
-"""This module says which options of a verb go together: one table per verb, read before any work is done.
+"""Which options of a verb go together: one table per verb, read before any work is done.
 
 Every option of the verb is named in its table.  A pair that stands in no row is honoured: both options change what
 comes out, which `tests/test_option_pairs.py` looks at, pair by pair.  The rows say the rest, and why:
@@ -8,8 +8,8 @@ comes out, which `tests/test_option_pairs.py` looks at, pair by pair.  The rows 
 
 A term is an option, or some of its values: `recompute=auto`, `pipeline=*:*:*` (`fnmatch`).  A file that the verb reads
 stands in the table by its kind, `plan_file=pipelined`, and is asked as soon as the kind is known.  The command line and
-Python read the same table (`models.terminal.options.combined`, `api`); names are those of Python, and `{name}` in a
-reason is an option as it is written there.
+Python read the same table (`models.terminal.options.refuse_combinations`, `api`); names are those of Python, and
+`{name}` in a reason is an option as it is written there.
 """
 
 from __future__ import annotations

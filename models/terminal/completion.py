@@ -1,4 +1,4 @@
-"""This module completes words in a shell: models and their sizes, machines, operators of a plan, optimizers, spaces.
+"""Completes words in a shell: models and their sizes, machines, operators of a plan, optimizers, spaces.
 
     eval "$(_SHARDPROOF_COMPLETE=bash_source shardproof)"          (zsh_source, fish_source)
 

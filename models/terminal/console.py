@@ -1,4 +1,4 @@
-"""This module says what every verb of the command line shares: exit codes, the one way out for text, one JSON object,
+"""What every verb of the command line shares: exit codes, the one way out for text, one JSON object,
 and progress that only people see.
 
 Results go to stdout, progress to stderr: on a terminal after two seconds, elsewhere a line a minute.  Exit code 1 is
@@ -21,7 +21,7 @@ from enum import IntEnum
 from types import TracebackType
 from typing import TYPE_CHECKING, Self, TextIO
 
-from ..text import escaped, joined, seconds_text
+from ..text import escape_text, join_lines, seconds_text
 
 if TYPE_CHECKING:
     from rich.progress import Progress as Bar
@@ -101,13 +101,13 @@ def emit(document: dict[str, object]) -> None:
 
 
 def say(*lines: str, err: bool = False) -> None:
-    """Write lines (or blocks made by `joined`) to stdout or stderr, escaped: the only way out for text that may
+    """Write lines (or blocks made by `join_lines`) to stdout or stderr, escaped: the only way out for text that may
     come from a file.
     """
     stream = sys.stderr if err else _results()
     encoding = stream.encoding or "utf-8"
     for line in lines:
-        stream.write(joined([line]).encode(encoding, "backslashreplace").decode(encoding) + "\n")
+        stream.write(join_lines([line]).encode(encoding, "backslashreplace").decode(encoding) + "\n")
     stream.flush()
 
 
@@ -148,7 +148,7 @@ class Watch:
             return
         if time.monotonic() - self.start < 2:
             return
-        text = escaped(text)
+        text = escape_text(text)
         if self.bar is None:
             from rich.console import Console
             from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn

@@ -1,4 +1,4 @@
-"""This module holds types of command-line options: what a value may be is said once, and refused as a usage error that
+"""Types of command-line options: what a value may be is said once, and refused as a usage error that
 names the option.
 
 Numbers are ASCII digits of a bounded length: `float` takes `nan`, `int` takes `1_0`, and `Fraction("1e999999999")`
@@ -160,28 +160,28 @@ Subject = TypeVar("Subject")
 Options = TypeVar("Options")
 
 
-def gathered(kind: type[Options]) -> Callable[[Callable[[Subject, Options], int]], Callable[..., int]]:
+def options_as(kind: type[Options]) -> Callable[[Callable[[Subject, Options], int]], Callable[..., int]]:
     """A command takes what was given as one frozen dataclass, with a field per option, after the object of the group.
 
     >>> from dataclasses import dataclass
     >>> @dataclass(frozen=True)
     ... class Given:
     ...     size: int
-    >>> gathered(Given)(lambda room, given: given.size)(None, size=3)
+    >>> options_as(Given)(lambda room, given: given.size)(None, size=3)
     3
     """
 
     def decorate(command: Callable[[Subject, Options], int]) -> Callable[..., int]:
         @wraps(command)
-        def run(subject: Subject, /, **given: Any) -> int:
+        def invoke(subject: Subject, /, **given: Any) -> int:
             return command(subject, kind(**given))
 
-        return run
+        return invoke
 
     return decorate
 
 
-def typed() -> dict[str, object]:
+def given_options() -> dict[str, object]:
     """Options of the command that is running which the user gave, by name, with their values."""
     ctx = click.get_current_context()
     default = (click.core.ParameterSource.DEFAULT, click.core.ParameterSource.DEFAULT_MAP, None)
@@ -189,29 +189,29 @@ def typed() -> dict[str, object]:
     return {n: ctx.params.get(n, True) for n in names if ctx.get_parameter_source(n) not in default}
 
 
-def combined(table: Combinations) -> Callable[[Command], Command]:
+def refuse_combinations(table: Combinations) -> Callable[[Command], Command]:
     """A command refuses options that do not go together by `table`, before it does anything; what it does then prints
     results on stdout, and nothing else.
     """
 
     def decorate(command: Command) -> Command:
         @wraps(command)
-        def run(*args: Any, **given: Any) -> Any:
-            refusal = table.refusal(typed(), _flags())
+        def invoke(*args: Any, **given: Any) -> Any:
+            refusal = table.refusal(given_options(), _flags())
             if refusal is not None:
                 raise click.UsageError(refusal)
             with results_apart():
                 return command(*args, **given)
 
-        run.combinations = table  # type: ignore[attr-defined]  # read by the tests that give all pairs
-        return cast("Command", run)
+        invoke.combinations = table  # type: ignore[attr-defined]  # read by the tests that give all pairs
+        return cast("Command", invoke)
 
     return decorate
 
 
 def require_combination(table: Combinations, **kinds: str) -> None:
     """The same, as soon as the kinds of files are known.  Raises `InputError`."""
-    refusal = table.refusal(typed() | kinds, _flags())
+    refusal = table.refusal(given_options() | kinds, _flags())
     if refusal is not None:
         raise InputError(refusal)
 
@@ -255,7 +255,7 @@ def output_option(
     Commands with such an option also take `force_option`.
     """
 
-    def tried(ctx: click.Context, param: click.Parameter, value: str | None) -> Path | None:
+    def try_output(ctx: click.Context, param: click.Parameter, value: str | None) -> Path | None:
         if value is None or ctx.resilient_parsing:
             return None
         if value in ("-", ""):
@@ -272,7 +272,7 @@ def output_option(
             say(f"note: {path} is a link; {real} will be written", err=True)
         return path
 
-    return click.option(*names, type=str, metavar="FILE", required=required, help=help, callback=tried)
+    return click.option(*names, type=str, metavar="FILE", required=required, help=help, callback=try_output)
 
 
 def replaces_files() -> bool:

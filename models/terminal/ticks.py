@@ -1,4 +1,4 @@
-"""This module asks a question several times a second whatever the main thread is doing: for what has to end in time
+"""Asks a question several times a second whatever the main thread is doing: for what has to end in time
 although not every loop looks at a clock.
 
 The timer of the process (`SIGALRM`) asks.  What the question raises comes out of the next line of our own code that is

@@ -1,3 +1,3 @@
-"""This package is the command line of what is described: `import`, `machine`, and the options that other verbs
+"""The command line of what is described: `import`, `machine`, and the options that other verbs
 share.
 """

@@ -1,4 +1,4 @@
-"""This module holds verbs of the models room: `import` and `machine show`."""
+"""Verbs of the models room: `import` and `machine show`."""
 
 from __future__ import annotations
 
@@ -17,21 +17,21 @@ from ..program.graph import Graph
 from ..sources.building.original import Comparer, Comparison
 from ..sources.compared import load_compared
 from ..sources.load import Attention
-from ..sources.precision import mixed
-from ..sources.precision import parsed as parsed_precision
+from ..sources.precision import mixed_precision
+from ..sources.precision import parse_precision as parsed_precision
 from ..sources.training import TrainingStep, build_step
-from ..sources.training.accumulation import accumulated
+from ..sources.training.accumulation import accumulate
 from ..terminal.combinations import FORCE, Apart, Combinations, Needs
 from ..terminal.console import Exit, emit, say
 from ..terminal.options import (
     BATCH,
     Count,
     attention_option,
-    combined,
     compare_option,
     force_option,
     json_option,
     output_option,
+    refuse_combinations,
 )
 from .optimizer import LOSS, OPTIMIZER, PRECISION, PRECISION_HELP
 
@@ -87,7 +87,7 @@ IMPORT: Final = Combinations(
 @click.option("--list-ops", is_flag=True, help="List the supported ONNX, PyTorch, NumPy and JAX operators and stop.")
 @json_option
 @click.pass_obj
-@combined(IMPORT)
+@refuse_combinations(IMPORT)
 def import_command(
     comparer: Comparer,
     file: str | None,
@@ -116,7 +116,7 @@ def import_command(
         kinds = {
             "onnx": onnx.supported_operators(),
             "torch": torch.supported_operators(),
-            "numpy": numpy_trace.supported(),
+            "numpy": numpy_trace.supported_functions(),
             "jax": sorted(jax_handlers.HANDLERS),
         }
         if as_json:
@@ -133,7 +133,7 @@ def import_command(
         comparer, file, batch, notes.append, attention, expert_places, compare, train is not None, kept=True
     )
     step = training_of(graph, train, loss, recompute, precision)
-    step = None if step is None else accumulated(step, micro_batch)
+    step = None if step is None else accumulate(step, micro_batch)
     graph = in_precision(graph, precision) if step is None else step.graph
     if output is not None:
         write_file(output, _file_text(graph, compared).encode("ascii") + b"\n")
@@ -177,7 +177,7 @@ def _file_text(graph: Graph, compared: Comparison | None) -> str:
 
 def in_precision(graph: Graph, precision: str | None) -> Graph:
     """A forward graph as `--precision` asks for it."""
-    return graph if precision is None else mixed(graph, parsed_precision(precision))
+    return graph if precision is None else mixed_precision(graph, parsed_precision(precision))
 
 
 def training_of(
@@ -195,7 +195,7 @@ def machine_command() -> None:
 @machine_command.command("show")
 @click.argument("name", required=False)
 @json_option
-@combined(Combinations("machine show", ("as_json",)))
+@refuse_combinations(Combinations("machine show", ("as_json",)))
 def machine_show(name: str | None, as_json: bool) -> int:
     """Show a machine with every constant and its source; without NAME list the built-in machines."""
     if name is None:

@@ -1,4 +1,4 @@
-"""This module says what `--train`, `--loss`, `--precision` and `--micro-batch` take: an optimizer, perhaps with its
+"""What `--train`, `--loss`, `--precision` and `--micro-batch` take: an optimizer, perhaps with its
 numbers; a scalar or a loss to be added; element types; a count.
 """
 
@@ -10,7 +10,7 @@ import click
 
 from ..sources import precision
 from ..sources.precision.settings import NAMES as PRECISIONS
-from ..sources.training import OPTIMIZERS, parsed
+from ..sources.training import OPTIMIZERS, parse_optimizer
 
 
 class OptimizerText(click.ParamType):  # type: ignore[type-arg]  # generic from click 8.4 on only
@@ -24,7 +24,7 @@ class OptimizerText(click.ParamType):  # type: ignore[type-arg]  # generic from 
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> str:
         try:
-            parsed(value)
+            parse_optimizer(value)
         except ValueError as error:
             self.fail(str(error), param, ctx)
         return str(value)
@@ -44,7 +44,7 @@ class PrecisionText(click.ParamType):  # type: ignore[type-arg]  # generic from 
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> str:
         try:
-            precision.parsed(value)
+            precision.parse_precision(value)
         except ValueError as error:
             self.fail(str(error), param, ctx)
         return str(value)

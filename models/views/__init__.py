@@ -1,1 +1,1 @@
-"""This package describes plans whose branches run beside each other on views of the machine."""
+"""Describes plans whose branches run beside each other on views of the machine."""

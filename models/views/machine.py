@@ -1,4 +1,4 @@
-"""This module holds the machine of a view: level sizes of the view, and its share of every link (`layout.view`)."""
+"""The machine of a view: level sizes of the view, and its share of every link (`layout.submesh`)."""
 
 from __future__ import annotations
 
@@ -6,12 +6,12 @@ from dataclasses import replace
 from fractions import Fraction
 from math import prod
 
-from ..layout.view import View
+from ..layout.submesh import Submesh
 from ..machine.machine import Machine
 from ..text import Inapplicable
 
 
-def view_machine(machine: Machine, view: View) -> Machine:
+def submesh_machine(machine: Machine, view: Submesh) -> Machine:
     """The machine of a view.  Raises `ValueError` where the view is none of the machine, or cannot be priced by itself:
     of several classes of devices, or where links with measured collectives would be divided.
     """

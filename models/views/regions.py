@@ -1,4 +1,4 @@
-"""This module holds regions: branches of a graph that may run beside each other, and the divisions of the machine they
+"""Regions: branches of a graph that may run beside each other, and the divisions of the machine they
 are tried on.
 
     branch     operators, phase by phase (one phase; in a training step forward and backward), that are connected by
@@ -19,7 +19,7 @@ import hashlib
 import json
 from dataclasses import dataclass
 
-from ..layout.view import View
+from ..layout.submesh import Submesh
 
 Branch = tuple[tuple[str, ...], ...]
 """Names of operators per phase, in the graph's order."""
@@ -30,16 +30,16 @@ class Region:
     """`branches[i][p]`: operators of branch i in phase p.  `divisions[m][i]`: the view of branch i under division m."""
 
     branches: tuple[Branch, ...]
-    divisions: tuple[tuple[View, ...], ...]
+    divisions: tuple[tuple[Submesh, ...], ...]
 
     @property
     def phases(self) -> int:
         """Number of phases of every branch."""
         return len(self.branches[0])
 
-    def groups(self, division: int) -> tuple[tuple[View, tuple[int, ...]], ...]:
+    def groups(self, division: int) -> tuple[tuple[Submesh, tuple[int, ...]], ...]:
         """The distinct views of a division, in order of their first branch, with their branches."""
-        found: dict[View, list[int]] = {}
+        found: dict[Submesh, list[int]] = {}
         for i, view in enumerate(self.divisions[division]):
             found.setdefault(view, []).append(i)
         return tuple((view, tuple(members)) for view, members in found.items())
@@ -56,7 +56,7 @@ def regions_json(regions: tuple[Region, ...]) -> list[object]:
     ]
 
 
-def views_flags(flags: tuple[str, ...], regions: tuple[Region, ...], hierarchy: tuple[int, ...]) -> tuple[str, ...]:
+def submesh_flags(flags: tuple[str, ...], regions: tuple[Region, ...], hierarchy: tuple[int, ...]) -> tuple[str, ...]:
     """Assumptions of a plan with views: those of a plan without, of which one changes, and what it is optimal over."""
     text = json.dumps(regions_json(regions), sort_keys=True, separators=(",", ":"))
     digest = hashlib.sha256(text.encode()).hexdigest()[:12]

@@ -1,1 +1,1 @@
-"""This package holds certificates of collective programs and of placements."""
+"""Certificates of collective programs and of placements."""

@@ -1,4 +1,4 @@
-"""This module holds certificates of placements and reduction programs.
+"""Certificates of placements and reduction programs.
 
 Placement      problem (hierarchy, axes) and claim
   Complete     `matrices` are all placements.  Proof: they are valid and distinct, and their number is the product over

@@ -1,4 +1,4 @@
-"""This module writes certificates of placements and reduction programs as container members.
+"""Writes certificates of placements and reduction programs as container members.
 
     placement.json   {"format", "hierarchy", "axes", "matrices"}
     reduction.json   {"format", "machines": [canonical machine text, ..], "costs": [..], "parts": [..], "best",

@@ -1,1 +1,1 @@
-"""This package holds the container of every `.spz` file: canonical JSON, arrays, hashes."""
+"""The container of every `.spz` file: canonical JSON, arrays, hashes."""

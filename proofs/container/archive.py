@@ -1,4 +1,4 @@
-"""This module holds the `.spz` container: a zip of canonical JSON members and raw little-endian int64 arrays.
+"""The `.spz` container: a zip of canonical JSON members and raw little-endian int64 arrays.
 
 Writing is byte-stable: members sorted by name, dates 1980-01-01, fixed attributes and compression level.
 `manifest.json` lists every other member with its size, sha256 and, for arrays, shape.

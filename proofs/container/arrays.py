@@ -1,4 +1,4 @@
-"""This module holds many small arrays as one: distinct int64 arrays are stored once, end to end, in one flat array;
+"""Many small arrays as one: distinct int64 arrays are stored once, end to end, in one flat array;
 references are numbers.
 
 A certificate of a graph with 50,000 edges has 100,000 arrays of a few entries: one zip member each would cost more than

@@ -1,4 +1,4 @@
-"""This module holds canonical JSON, and a typed reader for JSON that may be hostile.
+"""Canonical JSON, and a typed reader for JSON that may be hostile.
 
 Canonical text: keys sorted, separators `,` and `:`, ASCII, no floats.  Two equal values have one text, so texts can be
 hashed.

@@ -1,4 +1,4 @@
-"""This module says how much work and memory a file may ask of whoever checks it: a part of the format, known to those
+"""How much work and memory a file may ask of whoever checks it: a part of the format, known to those
 who make files as well as to those who check them.
 
 Work is counted in cells.  A cell is an entry of a table that numpy looks at once, some nanoseconds; what is done in

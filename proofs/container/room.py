@@ -1,4 +1,4 @@
-"""This module says how much memory a file may ask for: a bound on what its JSON becomes, taken from the text before it
+"""How much memory a file may ask for: a bound on what its JSON becomes, taken from the text before it
 is parsed.
 
 A small packed file can hold a long text, and a short text can become many Python objects (`{},` takes 24 times its

@@ -1,1 +1,1 @@
-"""This package keeps extractions from e-graphs: the nodes chosen, and the proof that no choice is cheaper."""
+"""Extractions from e-graphs: the nodes chosen, and the proof that no choice is cheaper."""

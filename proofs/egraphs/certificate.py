@@ -1,4 +1,4 @@
-"""This module holds certificates of extractions: chosen nodes, and a tree of dual bounds in integers that no extraction
+"""Certificates of extractions: chosen nodes, and a tree of dual bounds in integers that no extraction
 is cheaper.
 
 x_n is 1 for a chosen node, else 0; X_c, the sum of x_n over the nodes of class c, is 1 for a class that is needed and

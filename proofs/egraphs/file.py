@@ -1,4 +1,4 @@
-"""This module writes certificates of extractions as a container member.
+"""Writes certificates of extractions as a container member.
 
     extraction.json  {"format", "egraph_sha256", "claim": {"kind", ..}, "dominated", "cuts", "records"}
 

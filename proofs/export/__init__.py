@@ -1,1 +1,1 @@
-"""This package writes rule libraries as TASO and Unity read them."""
+"""Writes rule libraries as TASO and Unity read them."""

@@ -1,4 +1,4 @@
-"""This module writes integer obligations of substitution proofs as SMT-LIB 2.6 scripts, for any solver.
+"""Writes integer obligations of substitution proofs as SMT-LIB 2.6 scripts, for any solver.
 
     h_1 >= 0, .., h_n >= 0   |-   g >= 0          is written as:  h_1 >= 0 and .. and g < 0  is unsatisfiable
 

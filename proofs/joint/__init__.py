@@ -1,1 +1,1 @@
-"""This package holds derivations: why every added operator computes the tensor that it writes."""
+"""Derivations: why every added operator computes the tensor that it writes."""

@@ -1,4 +1,4 @@
-"""This module says why every added operator computes the tensor that it writes: one step per operator.
+"""Why every added operator computes the tensor that it writes: one step per operator.
 
 A step (rule, node, place, facts) says:  the operators of `place` compute the tensors they write, by the user's graph or
 by earlier steps; the first of them writes the tensor that `node` writes; putting the others in for the tensors that
@@ -42,6 +42,6 @@ class Derivation:
     books: tuple[Book, ...] = ()
 
     @property
-    def named(self) -> str:
+    def rules_name(self) -> str:
         """The rules, as claims name them: identities of those that are built in and of every library, shortened."""
         return "+".join(name[:12] for name in (self.library, *(b.identity for b in self.books)))

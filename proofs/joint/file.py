@@ -1,4 +1,4 @@
-"""This module writes the members of a plan file that hold an e-graph and its derivation.
+"""Writes the members of a plan file that hold an e-graph and its derivation.
 
     joint.json    {"format", "library", "rounds", "tags", "graphs": sha256 of the e-graph,
                    "tensors": [[name, shape, dtype], ..]  new classes

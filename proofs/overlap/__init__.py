@@ -1,1 +1,1 @@
-"""This package keeps overlapped plans: placements, a schedule of computation beside communication, a bound."""
+"""Overlapped plans: placements, a schedule of computation beside communication, a bound."""

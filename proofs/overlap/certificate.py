@@ -1,12 +1,12 @@
-"""This module holds a plan whose redistributions run beside its operators, and how far its time is from the least.
+"""A plan whose reshardings run beside its operators, and how far its time is from the least.
 
-every device    one stream of operators, one of redistributions; all devices do the same at the same time
+every device    one stream of operators, one of reshardings; all devices do the same at the same time
 memory          blocks from the task that makes them to the last that needs them, never above the limit
 time            makespan of the schedule, in units of `quantum` units of the problem
 proved          time >= lower bound, for all placements of the space and all orders:
 
-    C    the sum of the operators' times                 M    the sum of the redistributions' times
-    P_k  a chain of operators with the redistributions between them, and all operators that come behind its end
+    C    the sum of the operators' times                 M    the sum of the reshardings' times
+    P_k  a chain of operators with the reshardings between them, and all operators that come behind its end
     time  >=  every one of them  >=  their weighted mean  >=  the least weighted sum / the sum of the weights
 
 infeasible      no placement fits the limit in any order: already what every order holds at one moment is too much

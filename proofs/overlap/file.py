@@ -1,4 +1,4 @@
-"""This module writes overlapped plans as container members.
+"""Writes overlapped plans as container members.
 
     overlap.json     {"format", "graph_sha256", "machine_sha256", "space", "operators", "copies", "quantum", "chains",
                       "weights", "makespan", "lower_bound"} and, with a limit, "memory_limit"; "makespan" null where
@@ -19,7 +19,7 @@ from ...models.communication.choices import Choices
 from ..container.archive import Member, read_json, write_container
 from ..container.canonical import canonical
 from ..container.kinds import require_kind
-from ..plan.placements import listed, read_placements
+from ..plan.placements import placement_rows, read_placements
 from ..plan.subject import HASHES, read_subject, subject_hashes, subject_members
 from ..schedules.file import decode_schedule, encode_schedule
 from ..selection.file import decode_certificate, encode_certificate
@@ -54,8 +54,8 @@ def encode_overlap(c: OverlapCertificate) -> dict[str, Member]:
         "format": FORMAT,
         **subject_hashes(c.graph, c.machine),
         "space": c.space,
-        "operators": listed(c.choices.operators),
-        "copies": listed(c.choices.copies),
+        "operators": placement_rows(c.choices.operators),
+        "copies": placement_rows(c.choices.copies),
         "quantum": c.quantum,
         "chains": [list(chain) for chain in c.chains],
         "weights": list(c.weights),

@@ -1,1 +1,1 @@
-"""This package keeps plans of pipelines: graph, machine, stages, schedule, and leaves that bound them from below."""
+"""Plans of pipelines: graph, machine, stages, schedule, and leaves that bound them from below."""

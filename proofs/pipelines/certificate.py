@@ -1,4 +1,4 @@
-"""This module holds a pipelined training step and why none of those enumerated is much faster.
+"""A pipelined training step and why none of those enumerated is much faster.
 
 enumerated   pairs (stages, micro-batches); for each every cut between units, every placement of the space on equal
              views of the machine, every schedule whose backward is one piece
@@ -30,7 +30,7 @@ class Leaf:
     at least `bound` picoseconds for forward and backward of `times` micro-batches (1 or all), with `once` and the
     updates of a step.  `phase`: "F" or "B" of one micro-batch alone, of one without updates.  `nodes`: the certificate
     is about the problem in which every node of the view is one device (`models.pipelines.nodes`).  `channels`: where
-    redistributions run beside operators, the weights of the problem, and `chains`: names of the operators of its chain
+    reshardings run beside operators, the weights of the problem, and `chains`: names of the operators of its chain
     forward and backward; leaves with other weights do not add up with it (`models.pipelines.channels`).
     """
 
@@ -76,9 +76,9 @@ class Stage:
 
 @dataclass(frozen=True)
 class Overlap:
-    """Redistributions run beside operators inside every phase.  `stages[s]`: the numbers of the orders of its forward
+    """Reshardings run beside operators inside every phase.  `stages[s]`: the numbers of the orders of its forward
     and backward pass and of its updates; an order lists all tasks of the phase, its operators in the graph's order,
-    then its redistributions in the problem's, as they begin; an empty one: one after another.
+    then its reshardings in the problem's, as they begin; an empty one: one after another.
     """
 
     orders: tuple[tuple[int, ...], ...]
@@ -96,7 +96,7 @@ class PipelineCertificate:
     order, so a send takes what the boundary that it crosses takes; else the farthest for the plan, the nearest for the
     bound.  `forbidden`: placements that the plan and everything enumerated go without.  `chunks`: stages on each view,
     stage k on view k mod `views`; `interleaved`: what is enumerated beside `pairs`.  `overlap`: None where a phase
-    takes the sum of its operators and redistributions.
+    takes the sum of its operators and reshardings.
     """
 
     graph: Graph
@@ -124,6 +124,6 @@ class PipelineCertificate:
         return len(self.stages) // self.chunks
 
     @property
-    def enumerated(self) -> int:
+    def case_count(self) -> int:
         """Pairs, and triples with a number of chunks."""
         return len(self.pairs) + len(self.interleaved)

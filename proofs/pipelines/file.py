@@ -1,4 +1,4 @@
-"""This module writes pipelined training steps as container members.
+"""Writes pipelined training steps as container members.
 
     pipeline.json    {"format", "graph_sha256", "machine_sha256", "space", "memory_limit", "units", "phases", "cuts",
                       "pairs", "micro_batches", "stages": [[first, end, operators, copies], ..], "quantum", "step",
@@ -26,7 +26,7 @@ from ...models.pipelines.division import Division
 from ..container.archive import Member, read_json, write_container
 from ..container.canonical import Reader, canonical
 from ..container.kinds import require_kind
-from ..plan.placements import listed, read_placements
+from ..plan.placements import placement_rows, read_placements
 from ..plan.subject import HASHES, read_subject, subject_hashes, subject_members
 from ..schedules.file import decode_schedule, encode_schedule
 from ..selection.certificates import SelectionCertificate
@@ -75,7 +75,9 @@ def encode_pipeline(c: PipelineCertificate) -> dict[str, Member]:
         "cuts": [list(pair) for pair in c.division.cuts],
         "pairs": [list(pair) for pair in c.pairs],
         "micro_batches": c.micro,
-        "stages": [[s.first, s.end, listed(s.choices.operators), listed(s.choices.copies)] for s in c.stages],
+        "stages": [
+            [s.first, s.end, placement_rows(s.choices.operators), placement_rows(s.choices.copies)] for s in c.stages
+        ],
         "quantum": c.quantum,
         "step": c.step,
         "lower_bound": c.lower_bound,

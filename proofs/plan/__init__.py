@@ -1,1 +1,1 @@
-"""This package holds the plan bundle: graph, machine, choices, totals and the certificate."""
+"""The plan bundle: graph, machine, choices, totals and the certificate."""

@@ -1,4 +1,4 @@
-"""This module holds the plan bundle: one file that ties model, machine, choices, certificate and versions together.
+"""The plan bundle: one file that ties model, machine, choices, certificate and versions together.
 
     plan.json         {"format", "space", "memory_limit", "problem_sha256", "graph_sha256", "machine_sha256",
                        "decisions": {"operators": [[name, axes, matrix], ..], "copies": [[tensor, axes, matrix], ..]},
@@ -6,7 +6,7 @@
                        "versions": {..}}
     graph.json, machine.json, constants/..      what the plan is about (`proofs.plan.subject`)
     certificate.*     the selection certificate
-    bars.json         of a machine with error bars: what holds on every machine within them (`proofs.plan.bars`)
+    bars.json         of a machine with error bars: what holds on every machine within them (`proofs.plan.error_bounds`)
     joint.json, ..    of a joint plan (`proofs.joint.file`): then graph.json is the program that was chosen, and the
                       certificate is about the problem over all programs
 
@@ -30,8 +30,8 @@ from ..container.kinds import require_kind
 from ..joint.file import HEAD, Jointly, decode_joint, encode_joint
 from ..selection.certificates import SelectionCertificate
 from ..selection.file import decode_certificate, encode_certificate
-from .bars import MEMBER, Bars, decode_bars, encode_bars
-from .placements import listed, read_placements
+from .error_bounds import MEMBER, ErrorBounds, decode_error_bounds, encode_error_bounds
+from .placements import placement_rows, read_placements
 from .subject import HASHES, read_subject, same_hash, subject_hashes, subject_members
 
 FORMAT: Final = "shardproof-plan/1"
@@ -39,7 +39,7 @@ FORMAT: Final = "shardproof-plan/1"
 
 @dataclass(frozen=True)
 class Moved:
-    """Totals of one redistribution: elements and phases per level; `reader` None is the copy, `writer` None the
+    """Totals of one resharding: elements and phases per level; `reader` None is the copy, `writer` None the
     copy.
     """
 
@@ -67,10 +67,10 @@ class Plan:
     certificate: SelectionCertificate
     versions: tuple[tuple[str, str], ...]
     joint: Jointly | None = None
-    bars: Bars | None = None
+    bars: ErrorBounds | None = None
 
     @property
-    def asked(self) -> Graph:
+    def user_graph(self) -> Graph:
         """The user's graph: that of the plan, or of a joint plan the one that its program is equal to."""
         if self.joint is None:
             return self.graph
@@ -100,12 +100,12 @@ def encode_plan(plan: Plan) -> dict[str, Member]:
         **subject_members(plan.graph, plan.machine),
         **encode_certificate(plan.certificate),
         **({} if plan.joint is None else encode_joint(plan.joint)),
-        **({} if plan.bars is None else {MEMBER: encode_bars(plan.bars, _decisions)}),
+        **({} if plan.bars is None else {MEMBER: encode_error_bounds(plan.bars, _decisions)}),
     }
 
 
 def _decisions(choices: Choices) -> dict[str, object]:
-    return {"operators": listed(choices.operators), "copies": listed(choices.copies)}
+    return {"operators": placement_rows(choices.operators), "copies": placement_rows(choices.copies)}
 
 
 def write_plan(path: Path | str | None, plan: Plan) -> bytes:
@@ -152,7 +152,7 @@ def decode_plan(members: Mapping[str, Member]) -> Plan:
         certificate,
         tuple((name, versions[name].text(200)) for name in sorted(versions.value)),
         decode_joint(members) if HEAD in members else None,
-        decode_bars(read_json(members, MEMBER), _choices) if MEMBER in members else None,
+        decode_error_bounds(read_json(members, MEMBER), _choices) if MEMBER in members else None,
     )
 
 

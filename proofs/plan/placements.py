@@ -1,4 +1,4 @@
-"""This module writes and reads placements: rows [name, axes, matrix]."""
+"""Writes and reads placements: rows [name, axes, matrix]."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from ..container.canonical import Reader
 Placements = tuple[tuple[str, Placement], ...]
 
 
-def listed(items: Placements) -> list[object]:
+def placement_rows(items: Placements) -> list[object]:
     """Placements as rows."""
     return [[name, list(p.axes), [list(r) for r in p.matrix]] for name, p in items]
 

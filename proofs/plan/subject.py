@@ -1,4 +1,4 @@
-"""This module says what a plan is about, as every kind of plan holds it: the graph with its constants, the machine,
+"""What a plan is about, as every kind of plan holds it: the graph with its constants, the machine,
 their hashes.
 
 head              {.., "graph_sha256", "machine_sha256", ..}
@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from typing import Final
 
 from ...models.machine.machine import Machine, MachineError
-from ...models.program.contents import constants, encoded, filled
+from ...models.program.contents import constants, encode_contents, fill_contents
 from ...models.program.graph import Graph, GraphError
 from ..container.archive import Member, read_text
 from ..container.canonical import ContainerError, Reader
@@ -30,7 +30,7 @@ def subject_hashes(graph: Graph, machine: Machine) -> dict[str, str]:
 
 def subject_members(graph: Graph, machine: Machine) -> dict[str, Member]:
     """Members of the container."""
-    found = encoded(graph)
+    found = encode_contents(graph)
     small = sum(map(len, found.values())) <= MOST_CONSTANTS
     return {
         "graph.json": graph.to_json().encode(),
@@ -63,6 +63,6 @@ def _with_constants(graph: Graph, members: Mapping[str, Member]) -> Graph:
     if not held.keys() <= constants(graph).keys():
         raise ContainerError("constants", f"{min(held.keys() - constants(graph).keys())!r} is none of the graph")
     try:
-        return filled(graph, {digest: m for digest, m in held.items() if isinstance(m, bytes)})
+        return fill_contents(graph, {digest: m for digest, m in held.items() if isinstance(m, bytes)})
     except ValueError as error:
         raise ContainerError("constants", str(error)) from None

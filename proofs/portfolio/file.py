@@ -31,7 +31,7 @@ class Portfolio:
     chosen: int
 
     @property
-    def taken(self) -> Mapping[str, Member]:
+    def chosen_members(self) -> Mapping[str, Member]:
         """Members of the plan that is taken."""
         return self.plans[self.chosen]
 
@@ -71,7 +71,7 @@ def decode_portfolio(members: Mapping[str, Member], limits: Limits = LIMITS) -> 
 
 def taken_plan(members: Mapping[str, Member]) -> Mapping[str, Member]:
     """Members of the plan that a file is for: of a portfolio the one that is taken."""
-    return decode_portfolio(members).taken if PORTFOLIO in members else members
+    return decode_portfolio(members).chosen_members if PORTFOLIO in members else members
 
 
 def _read(content: bytes, place: str, room: int, limits: Limits) -> Mapping[str, Member]:

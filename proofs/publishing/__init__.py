@@ -1,1 +1,1 @@
-"""This package opens files of every kind and puts a checked file into its place."""
+"""Opens files of every kind and puts a checked file into its place."""

@@ -11,27 +11,27 @@ from typing import TYPE_CHECKING, assert_never
 from ..overlap.certificate import OverlapCertificate
 from ..pipelines.certificate import PipelineCertificate
 from ..plan.bundle import Plan
-from ..views.certificate import ViewsCertificate
+from ..views.certificate import SubmeshCertificate
 
 if TYPE_CHECKING:
     from ...models.program.graph import Graph
     from .publisher import AnyPlan
 
 
-def placed_plan(held: Plan | OverlapCertificate | ViewsCertificate) -> Plan:
+def placed_plan(held: Plan | OverlapCertificate | SubmeshCertificate) -> Plan:
     """Graph, machine and choices; the order of an overlapped plan is left out."""
     match held:
         case Plan():
             return held
         case OverlapCertificate():
             return Plan(held.graph, held.machine, held.space, held.memory, held.choices, (), held.least, ())
-        case ViewsCertificate():
+        case SubmeshCertificate():
             return Plan(held.graph, held.machine, held.space, held.memory, held.choices, (), held.least, ())
 
 
 def asked_of(held: AnyPlan) -> Graph:
     """The program that a plan is about: of a joint plan the user's, which its own is equal to."""
-    return held.asked if isinstance(held, Plan) else held.graph
+    return held.user_graph if isinstance(held, Plan) else held.graph
 
 
 def parts_among(held: AnyPlan, job: Graph) -> str:
@@ -45,14 +45,14 @@ def parts_of(held: AnyPlan) -> str:
     match held:
         case PipelineCertificate():
             chunks = f" of {held.chunks} chunks" if held.chunks > 1 else ""
-            beside = "" if held.overlap is None else ", redistributions beside operators"
+            beside = "" if held.overlap is None else ", reshardings beside operators"
             stages = f"{held.views} stage{'s' if held.views > 1 else ''}{chunks}"
             return f"{stages}, {held.micro} micro-batch{'es' if held.micro > 1 else ''}{beside}"
-        case ViewsCertificate():
+        case SubmeshCertificate():
             used = len({p.view for _, p in held.choices.operators} - {None})
             return f"{used} submeshes in use"
         case OverlapCertificate():
-            return "redistributions beside operators"
+            return "reshardings beside operators"
         case Plan():
             return "operators one after another" if held.joint is None else "a rewritten program"
         case _:

@@ -28,12 +28,12 @@ if TYPE_CHECKING:  # signatures only: a verb that publishes placements does not 
     from ..joint.books import Book
     from ..overlap.certificate import OverlapCertificate
     from ..pipelines.certificate import PipelineCertificate
-    from ..plan.bars import Bars
     from ..plan.bundle import Plan
+    from ..plan.error_bounds import ErrorBounds
     from ..rewrites.library import Library
-    from ..views.certificate import ViewsCertificate
+    from ..views.certificate import SubmeshCertificate
 
-    AnyPlan = Plan | PipelineCertificate | OverlapCertificate | ViewsCertificate
+    AnyPlan = Plan | PipelineCertificate | OverlapCertificate | SubmeshCertificate
 
 
 @dataclass(frozen=True)
@@ -88,15 +88,15 @@ class Published:
     @property
     def advice(self) -> tuple[str, ...]:
         """How to check the file, where that is not what anybody would try."""
-        return self.advised()
+        return self.advice_lines()
 
-    def advised(self, *beside: Path) -> tuple[str, ...]:
+    def advice_lines(self, *beside: Path) -> tuple[str, ...]:
         """`advice`, for a certificate that is checked together with the file of its problem.
 
         >>> from pathlib import Path
         >>> from shardproof.models.problem.claims import Verdict
         >>> late = Published(Verdict.UNDECIDED, "Unchecked", 7, None, "", "", Path("a.spz"), 1, checked=False)
-        >>> late.advised(Path("a.json"))
+        >>> late.advice_lines(Path("a.json"))
         ('written, not checked here: run shardproof check --large a.spz a.json',)
         """
         command = self.command(*beside)
@@ -134,7 +134,7 @@ class Opened:
     job: Graph | None = None
 
     @property
-    def asked(self) -> Graph:
+    def user_graph(self) -> Graph:
         """The program that was asked about, which the plan's is equal to."""
         from .placed import asked_of
 
@@ -273,7 +273,7 @@ class Publisher(Protocol):
         """Read and check reduction programs, as `open` does plans."""
         ...
 
-    def bars(self, planning: Planning, x: tuple[int, ...], bars: Bars, bound: int | None) -> Published:
+    def bars(self, planning: Planning, x: tuple[int, ...], bars: ErrorBounds, bound: int | None) -> Published:
         """What the checker says of the machines within error bars; `bound`: proved on the machine itself."""
         ...
 
@@ -287,7 +287,7 @@ class Publisher(Protocol):
         """
         ...
 
-    def restricted(
+    def replan_within(
         self, found: Opened, vocabulary: str, time_limit_s: float | None, work_limit: int | None = None
     ) -> Restricted:
         """Plan again within what a framework says, and have the new plan checked; ValueError if nothing is found.

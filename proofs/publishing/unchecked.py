@@ -13,7 +13,7 @@ from ..container.archive import Member, identity, read_container
 from .publisher import Published
 
 
-def unchecked(path: Path | None, data: bytes) -> Published:
+def write_unchecked(path: Path | None, data: bytes) -> Published:
     """Write `data` (to no file where `path` is None) without a verdict; its cost is what it claims itself."""
     members = read_container(data)
     name = identity(members)
@@ -33,7 +33,7 @@ def claimed_cost(members: Mapping[str, Member]) -> int | None:
     from ..portfolio.file import taken_plan
     from ..schedules.file import SCHEDULE, decode_schedule
     from ..selection.file import decode_certificate
-    from ..views.file import VIEWS, decode_views
+    from ..views.file import VIEWS, decode_submesh_plan
 
     members = taken_plan(members)
     if PIPELINE in members:
@@ -47,7 +47,7 @@ def claimed_cost(members: Mapping[str, Member]) -> int | None:
         extracted = decode_extraction(members).claim
         return extracted.cost if isinstance(extracted, Extraction) else None
     if VIEWS in members:
-        claim = decode_views(members).least.claim
+        claim = decode_submesh_plan(members).least.claim
     elif "certificate.json" in members:
         claim = decode_certificate(members).claim
     else:

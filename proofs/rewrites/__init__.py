@@ -1,1 +1,1 @@
-"""This package holds libraries of rewrite rules with their judgements and derivations, and the library that ships."""
+"""Libraries of rewrite rules with their judgements and derivations, and the library that ships."""

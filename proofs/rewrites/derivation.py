@@ -1,4 +1,4 @@
-"""This module holds derivations: a rule shown by applying other proved rules, one after another, at named places.
+"""Derivations: a rule shown by applying other proved rules, one after another, at named places.
 
 A step names a rule, one of its outputs, a direction, and what stands for the rule's pattern inputs and symbols.  That
 fixes both the subterm that is replaced (an instance of the rule's one side) and what replaces it; every occurrence is
@@ -11,7 +11,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from ...models.rewrites.rule import Parameter, Substitution
-from ...models.rewrites.terms import Term, instantiated, ordered, replaced, term_of, term_text
+from ...models.rewrites.terms import Term, canonical_order, instantiate, replace_term, term_of, term_text
 
 
 @dataclass(frozen=True)
@@ -42,19 +42,19 @@ def ends(step: Applied, rule: Substitution) -> tuple[Term, Term]:
     """(what the step replaces, what it puts there)."""
     numbers = dict(step.numbers)
     a, b = rule.outputs[step.output]
-    left = instantiated(term_of(rule.left, a), step.inputs, numbers)
-    right = instantiated(term_of(rule.right, b), step.inputs, numbers)
-    left, right = ordered(left), ordered(right)
+    left = instantiate(term_of(rule.left, a), step.inputs, numbers)
+    right = instantiate(term_of(rule.right, b), step.inputs, numbers)
+    left, right = canonical_order(left), canonical_order(right)
     return (left, right) if step.forward else (right, left)
 
 
 def terms_along(derivation: Derivation, output: int, rules: dict[str, Substitution]) -> list[Term]:
     """All terms from left to right of one output; KeyError for a rule that is not there."""
     a, _ = derivation.rule.outputs[output]
-    out = [ordered(term_of(derivation.rule.left, a))]
+    out = [canonical_order(term_of(derivation.rule.left, a))]
     for step in derivation.steps[output]:
         old, new = ends(step, rules[step.rule])
-        out.append(ordered(replaced(out[-1], old, new)))
+        out.append(canonical_order(replace_term(out[-1], old, new)))
     return out
 
 

@@ -1,4 +1,4 @@
-"""This module holds proofs about substitutions: what the checker `verify.rewrites.soundness` replays.
+"""Proofs about substitutions: what the checker `verify.rewrites.soundness` replays.
 
 A *fact* shows that integer polynomials h_0, h_1, .. cannot all be >= 0: non-negative integers c with
 

@@ -1,4 +1,4 @@
-"""This module holds a library of rules: judgements with their proofs, derivations, and what made them, in one `.spz`
+"""A library of rules: judgements with their proofs, derivations, and what made them, in one `.spz`
 file.
 
     library.json      {"format", "title", "semantics", "origin", "counts": {..}, "rules": n, "derived": m}

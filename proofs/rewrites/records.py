@@ -1,4 +1,4 @@
-"""This module writes frozen dataclasses as JSON and reads them back, by their annotations; reading believes nothing.
+"""Writes frozen dataclasses as JSON and reads them back, by their annotations; reading believes nothing.
 
 A value of a dataclass is the list [name, field, ..]; a polynomial is the list of its terms [coefficient, symbol, ..];
 tuples are lists.  Which classes may occur where is said by the annotations of the class that is read, so that a file

@@ -1,1 +1,1 @@
-"""This package keeps schedules: the problem, the start of every task, and why none is shorter."""
+"""Schedules: the problem, the start of every task, and why none is shorter."""

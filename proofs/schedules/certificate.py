@@ -1,4 +1,4 @@
-"""This module holds certificates of schedules: start times, and an argument in integers that no schedule is shorter.
+"""Certificates of schedules: start times, and an argument in integers that no schedule is shorter.
 
 All arguments are about the network of a problem: its tasks with their precedences.  For a pipeline the network also
 orders equal micro-batches and lets memory be a precedence; why that loses no schedule stands in

@@ -1,4 +1,4 @@
-"""This module writes certificates of schedules as container members.
+"""Writes certificates of schedules as container members.
 
     schedule.json    {"format", "objective", "subject", "makespan", "lower_bound", "bound", "kind"}
     schedule.i64     start times, then the rows of a refutation

@@ -1,1 +1,1 @@
-"""This package holds certificates of selection problems: the records of a proof tree, and their file."""
+"""Certificates of selection problems: the records of a proof tree, and their file."""

@@ -1,4 +1,4 @@
-"""This module holds certificates of selection problems: a tree of integer facts.
+"""Certificates of selection problems: a tree of integer facts.
 
 Notation: D = product of restricted domains D_v (at the root every choice), UB = cost of the claimed solution (or
 plus infinity), Q >= 1 an integer denominator, n_t >= 0 integer multipliers of the resource rows (row t: the usages

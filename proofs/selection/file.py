@@ -1,4 +1,4 @@
-"""This module writes certificates of selection problems as container members.
+"""Writes certificates of selection problems as container members.
 
 Two members per certificate, named by a prefix: `P.json` (claim and records) and `P.i64` (all arrays, see `arrays`).
 

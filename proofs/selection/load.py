@@ -1,4 +1,4 @@
-"""This module is the one way in for problems: our own JSON or `.spz`, IOPDDL JSON, PaSE tables, e-graphs, cost function
+"""The one way in for problems: our own JSON or `.spz`, IOPDDL JSON, PaSE tables, e-graphs, cost function
 networks (`.wcsp`), graphical models (`.uai`), pseudo-Boolean programs (`.opb`); packed by gzip or xz, or not.  What a
 file holds is seen from its first words, never from its name.
 

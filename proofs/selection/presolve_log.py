@@ -1,4 +1,4 @@
-"""This module holds entries of the reduction log of a `Reduced` record: `(rule, i, j, k)`, four integers each.
+"""Entries of the reduction log of a `Reduced` record: `(rule, i, j, k)`, four integers each.
 
 State: a selection problem that starts as the enclosing problem restricted to D, parallel edges added up, at most one
 table T_ij per pair of vertices (transposed: T_ji).  Vertices, choices and steps keep the numbers of the enclosing

@@ -1,4 +1,4 @@
-"""This module writes selection problems as files: our own JSON (`shardproof-selection/1`, gzipped or not), and `.spz`
+"""Writes selection problems as files: our own JSON (`shardproof-selection/1`, gzipped or not), and `.spz`
 members.
 
 JSON:  {"format", "name", "vertices": [{"name", "cost": [..]}], "tables": [[[..], ..]], "edges": [{"u", "v", "table",

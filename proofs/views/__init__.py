@@ -1,1 +1,1 @@
-"""This package keeps plans with views: placements, the regions and divisions they are optimal over, a certificate."""
+"""Plans with views: placements, the regions and divisions they are optimal over, a certificate."""

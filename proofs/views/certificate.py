@@ -1,4 +1,4 @@
-"""This module holds a plan whose branches may run beside each other on views, and the proof that none is cheaper.
+"""A plan whose branches may run beside each other on views, and the proof that none is cheaper.
 
 choices    placements of all operators and copies; those of branches on a view with their view
 proved     no choice of {whole machine, one of the divisions} for every region, with placements of the space on the
@@ -17,7 +17,7 @@ from ..selection.certificates import SelectionCertificate
 
 
 @dataclass(frozen=True, eq=False)
-class ViewsCertificate:
+class SubmeshCertificate:
     """`least`: about the selection problem with views (docs/certificate-format.md, section 15), which knows no limit.
     `memory`: bytes that no device holds more than.
     """

@@ -1,4 +1,4 @@
-"""This module writes plans with views as container members.
+"""Writes plans with views as container members.
 
     views.json       {"format", "graph_sha256", "machine_sha256", "space", "regions", "operators", "copies"},
                      "memory_limit" (bytes per device) where there is a limit
@@ -17,14 +17,14 @@ from typing import Final
 
 from ...models.communication.choices import Choices
 from ...models.layout.placement import Placement
-from ...models.layout.view import View
+from ...models.layout.submesh import Submesh
 from ...models.views.regions import Region, regions_json
 from ..container.archive import Member, read_json, write_container
 from ..container.canonical import Reader, canonical
 from ..container.kinds import require_kind
 from ..plan.subject import HASHES, read_subject, subject_hashes, subject_members
 from ..selection.file import decode_certificate, encode_certificate
-from .certificate import ViewsCertificate
+from .certificate import SubmeshCertificate
 
 VIEWS: Final = "views.json"
 FORMAT: Final = "shardproof-views/1"
@@ -34,12 +34,12 @@ _FIELDS: Final = ["format", *HASHES, "space", "regions", "operators", "copies"]
 Placements = tuple[tuple[str, Placement], ...]
 
 
-def write_views(path: Path | str | None, certificate: ViewsCertificate) -> bytes:
+def write_submesh_plan(path: Path | str | None, certificate: SubmeshCertificate) -> bytes:
     """Bytes of an `.spz` file with a plan with views."""
-    return write_container(path, encode_views(certificate))
+    return write_container(path, encode_submesh_plan(certificate))
 
 
-def encode_views(c: ViewsCertificate) -> dict[str, Member]:
+def encode_submesh_plan(c: SubmeshCertificate) -> dict[str, Member]:
     """Members of the container."""
     head = {
         "format": FORMAT,
@@ -69,14 +69,14 @@ def _listed(items: Placements) -> list[object]:
     ]
 
 
-def decode_views(members: Mapping[str, Member]) -> ViewsCertificate:
-    """Inverse of `encode_views`; `ContainerError` names what is wrong."""
+def decode_submesh_plan(members: Mapping[str, Member]) -> SubmeshCertificate:
+    """Inverse of `encode_submesh_plan`; `ContainerError` names what is wrong."""
     require_kind(members, VIEWS)
     head = read_json(members, VIEWS).fields(*_FIELDS, optional=("memory_limit",))
     if head["format"].text() != FORMAT:
         head["format"].fail(f"this version reads {FORMAT!r} only")
     graph, machine = read_subject(head, members)
-    return ViewsCertificate(
+    return SubmeshCertificate(
         graph,
         machine,
         head["space"].text(100),
@@ -98,9 +98,9 @@ def _region(row: Reader) -> Region:
     return Region(branches, divisions)
 
 
-def _view(row: Reader) -> View:
+def _view(row: Reader) -> Submesh:
     starts, counts = row.parts(2)
-    return View(tuple(starts.integers(0, MOST_SIZE)), tuple(counts.integers(1, MOST_SIZE)))
+    return Submesh(tuple(starts.integers(0, MOST_SIZE)), tuple(counts.integers(1, MOST_SIZE)))
 
 
 def _placements(rows: Reader) -> Placements:

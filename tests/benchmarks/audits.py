@@ -33,7 +33,7 @@ from pathlib import Path
 from measured.rows import read
 
 from shardproof.formal.explain.audit import AuditReport, audit
-from shardproof.formal.explain.bars import Box
+from shardproof.formal.explain.error_bounds import Box
 from shardproof.formal.planning.frameworks import strategy_of_flags
 from shardproof.formal.planning.report import amount
 from shardproof.models.cost.selection import Planning, build
@@ -46,7 +46,7 @@ from shardproof.models.sources.training import build_step
 from shardproof.models.sources.zoo.decoder import llama
 from shardproof.models.sources.zoo.gpt import gpt
 from shardproof.models.text import InputError
-from shardproof.verify.plan.bars import wrong_bars
+from shardproof.verify.plan.error_bounds import wrong_error_bounds
 
 GROUPS = (
     (4, 16, 1024, 16, 16, 1024),
@@ -77,9 +77,9 @@ class Row:
 
 def said(case: str, report: AuditReport, planning: Planning, seconds: float) -> Row:
     """A row; what it says within the bars is checked first."""
-    bars, x = report.bars, report.held
+    bars, x = report.bars, report.solution
     assert bars is not None and x is not None
-    wrong = wrong_bars(planning, x, bars, report.best.lower_bound)
+    wrong = wrong_error_bounds(planning, x, bars, report.best.lower_bound)
     if wrong:
         raise SystemExit(f"{case}: {wrong}")
     problem = planning.problem

@@ -82,7 +82,7 @@ def cbc(graph: EGraph, seconds: float) -> tuple[float | None, str]:
                     model += order[c] >= order[d] + 1 - (len(graph.classes) + 1) * (1 - x[n])
     for r in graph.roots:
         model += y[r] == 1
-    if graph.signed:
+    if graph.has_negative_cost:
         for c in range(len(graph.classes)):
             if c not in graph.roots:
                 model += y[c] <= pulp.lpSum(x[n] for n in parents[c])

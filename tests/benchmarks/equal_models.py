@@ -23,7 +23,7 @@ import torch.nn.functional as F
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 import equality_pairs as pairs
 
-from shardproof.formal.equality.question import Held, Question
+from shardproof.formal.equality.question import ProgramWithSources, Question
 from shardproof.models.sources.distributed.capture import capture
 from shardproof.proofs.equality.file import write_equality
 from shardproof.verify.budget import Budget
@@ -130,7 +130,9 @@ def judge(kind: str, layers: int, ranks: int, gradients: bool, wrong: bool) -> t
     one = capture(lambda: model(kind, layers), None, 1, gradients)
     many = [capture(lambda r, n: model(kind, layers, r, n, wrong), r, ranks, gradients) for r in range(ranks)]
     lap("capture")
-    question = Question(Held(one.program, one.arrays), [Held(m.program, m.arrays) for m in many])
+    question = Question(
+        ProgramWithSources(one.program, one.arrays), [ProgramWithSources(m.program, m.arrays) for m in many]
+    )
     found = question.differs(0)
     lap("numbers")
     if found is not None:
@@ -138,7 +140,7 @@ def judge(kind: str, layers: int, ranks: int, gradients: bool, wrong: bool) -> t
     pair = question.pair()
     data = write_equality(pair)
     lap("relations")
-    result = check_pair(pair, Budget.asked())
+    result = check_pair(pair, Budget.with_large())
     lap("check")
     return ("equal" if result.verdict.value == "proved" else f"undecided: {result.reason}"), spent, len(data)
 

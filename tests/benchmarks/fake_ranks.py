@@ -64,8 +64,8 @@ def counted(name: str, machine: str) -> dict[str, object]:
     return {
         "model": name,
         "identity": plan.identity,
-        "planned": found.planned,
-        "received": found.received,
+        "planned": found.planned_bytes,
+        "received": found.received_bytes,
         "equal": [len(equal), sum(r.planned for r in equal)],
         "rest": rest,
         "whole": dict(found.whole),

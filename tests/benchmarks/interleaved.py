@@ -15,7 +15,7 @@ from fractions import Fraction
 from time import process_time
 
 from shardproof.formal.pipelines.job import Job
-from shardproof.formal.pipelines.search import Searched, planned
+from shardproof.formal.pipelines.search import SearchOutcome, search_pairs
 from shardproof.formal.planning.plan import default_space
 from shardproof.formal.selection.model.clock import Clock
 from shardproof.models.machine.machine import load_machine
@@ -56,7 +56,7 @@ ROWS = (
 )
 
 
-def line(row: Row, chunks: int, found: Searched, spent: float, alone: int | None) -> str:
+def line(row: Row, chunks: int, found: SearchOutcome, spent: float, alone: int | None) -> str:
     """A line of the table; `alone`: what nothing with one chunk goes below."""
     best, head = found.best, f"| {row.name} | {row.batch} | {row.machine} | {row.stages}:{row.micro} | {chunks} "
     if best is None:
@@ -93,7 +93,7 @@ def main() -> None:
         for chunks in (1, *map(int, asked.chunks.split(","))):
             begun, clock = process_time(), Clock(asked.time_limit)
             pairs, triples = ([(row.stages, row.micro)], []) if chunks == 1 else ([], [(row.stages, row.micro, chunks)])
-            found = planned(job, pairs, clock, GAP, None, triples)
+            found = search_pairs(job, pairs, clock, GAP, None, triples)
             print(line(row, chunks, found, process_time() - begun, alone), flush=True)
             alone = found.lower_bound if chunks == 1 else alone
 

@@ -175,7 +175,7 @@ def key(row: Row) -> str:
 def planned(row: Row) -> dict[str, object]:
     """The checked plan of a row, in this process."""
     from shardproof import plan
-    from shardproof.formal.explain.scheme import render_scheme, scheme
+    from shardproof.formal.explain.parallelism import parallelism_of, render_parallelism
 
     made = plan(
         row.model + "".join(f"{':' if i == 0 else ','}{k}={v}" for i, (k, v) in enumerate(row.sizes)),
@@ -198,7 +198,7 @@ def planned(row: Row) -> dict[str, object]:
         "step_ms": float(1000 * made.cost_s),
         "bound_ms": float(1000 * bound),
         "memory_gib": planning.problem.peak_of(x)[0] / GIB,
-        "scheme": render_scheme(scheme(planning, x), made.state()).partition(": ")[2],
+        "scheme": render_parallelism(parallelism_of(planning, x), made.state()).partition(": ")[2],
         "operators": len(made.graph.operators),
     }
 
@@ -206,7 +206,7 @@ def planned(row: Row) -> dict[str, object]:
 def audited(row: Row) -> dict[str, object]:
     """The audit of a row, in this process."""
     from shardproof import audit
-    from shardproof.formal.explain.scheme import render_scheme, scheme
+    from shardproof.formal.explain.parallelism import parallelism_of, render_parallelism
     from shardproof.formal.explain.stored_state import MOMENTS, UPDATES
     from shardproof.models.sources.training import build_step
     from shardproof.models.sources.zoo import build
@@ -243,7 +243,7 @@ def audited(row: Row) -> dict[str, object]:
         "status": report.completed.status.value,
         "memory_gib": None if held is None else p.peak_of(held)[0] / GIB,
         "best_memory_gib": None if best is None else p.peak_of(best)[0] / GIB,
-        "scheme": "" if best is None else render_scheme(scheme(planning, best), ()).partition(": ")[2],
+        "scheme": "" if best is None else render_parallelism(parallelism_of(planning, best), ()).partition(": ")[2],
         "operators": len(step.operators),
     }
 

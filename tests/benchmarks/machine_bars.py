@@ -42,7 +42,7 @@ from shardproof.models.cost.matmul_times import STEP
 from shardproof.models.machine.machine import BUILTIN, Machine, load_machine
 from shardproof.models.machine.measured import COLLECTIVES, SPLITS, CollectiveForm, ProductForm
 from shardproof.models.machine.parts import STEP as LACKING
-from shardproof.models.machine.quantities import bar_text
+from shardproof.models.machine.quantities import error_bound_text
 
 Streamed = tuple[int, int, int, float]
 ASSUMED, NOMINAL = Fraction(1), Fraction(1, 2)
@@ -204,9 +204,9 @@ def main() -> None:
         if name in HOME.values():
             gpu = next(gpu for gpu, home in HOME.items() if home == name)
             rows = [r for r in products(options.data, gpu) if r[0] <= 16]
-            halves = " and ".join(map(bar_text, held_out(load_machine(name), rows)))
+            halves = " and ".join(map(error_bound_text, held_out(load_machine(name), rows)))
             sys.stdout.write(f"bandwidth of {name}, held out: {halves}\n")
-        lines = "\n".join(f'"{path}" = "{bar_text(bar)}"' for path, bar in found.items())
+        lines = "\n".join(f'"{path}" = "{error_bound_text(bar)}"' for path, bar in found.items())
         sys.stdout.write(f"{name}\n{lines}\n")
         if options.write:
             file = BUILTIN / f"{name}.toml"

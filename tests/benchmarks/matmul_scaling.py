@@ -23,10 +23,10 @@ from shardproof.backends.execution.reference import random_inputs
 from shardproof.backends.execution.run import run_virtual
 from shardproof.backends.lowering.collectives import count
 from shardproof.backends.lowering.program import lower
-from shardproof.backends.lowering.traffic import received, traffic
+from shardproof.backends.lowering.traffic import received_elements, traffic
 from shardproof.formal.planning.schedules import propagate
 from shardproof.formal.planning.strategy import Rule, Strategy
-from shardproof.models.communication.choices import movements
+from shardproof.models.communication.choices import communications
 from shardproof.models.machine.machine import load_machine
 from shardproof.models.sources.numpy.trace import trace
 from shardproof.models.sources.zoo import array_programs as programs
@@ -62,7 +62,10 @@ def main(size: int, executed: int) -> None:
             if n == size:
                 entries = traffic(traced.graph, (ranks,), done.choices)
                 most = (
-                    max((max(received(m)) for m in movements(traced.graph, (ranks,), done.choices)), default=0)
+                    max(
+                        (max(received_elements(m)) for m in communications(traced.graph, (ranks,), done.choices)),
+                        default=0,
+                    )
                     * 4
                     / 1e6
                 )

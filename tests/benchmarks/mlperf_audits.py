@@ -36,7 +36,7 @@ from shardproof.formal.planning.time_limit import TimeLimit
 from shardproof.formal.selection.model.clock import Clock
 from shardproof.models.layout.placement import space
 from shardproof.models.layout.targets.degrees import Flags
-from shardproof.models.machine.bars import widest
+from shardproof.models.machine.error_bounds import widest
 from shardproof.models.machine.machine import Machine, load_machine
 from shardproof.models.problem.claims import Verdict
 from shardproof.models.sources.training import TrainingStep, build_step

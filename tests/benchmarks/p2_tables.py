@@ -26,7 +26,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 from p2_appendix import FILE, Fit, Row, fit, rows
 
 from shardproof.formal.calibration.calibrate import Calibration, calibrate, predict
-from shardproof.formal.calibration.timings import Timing, program_of, read_timings, selected, write_timings
+from shardproof.formal.calibration.timings import Timing, program_of, read_timings, select_timings, write_timings
 from shardproof.formal.collective_programs.graph import edge_costs, explore
 from shardproof.formal.collective_programs.synthesize import synthesize
 from shardproof.models.collective_programs.cost import Algorithm, LinkCost, m0, m1, m2
@@ -40,7 +40,7 @@ LOCAL = FILE.parent / "local_ranks.csv"
 
 def all_reduce(row: Row, cost: LinkCost) -> float:
     system = row.request().system()
-    return sum(cost.step_time(s) for s in system.run(program_of("AllReduce", system))[1]) / cost.scale
+    return sum(cost.step_time(s) for s in system.execute(program_of("AllReduce", system))[1]) / cost.scale
 
 
 def best(row: Row, cost: LinkCost, order: Order = Order.ROW_MAJOR) -> float:
@@ -101,7 +101,7 @@ def accuracy() -> None:
 
 
 def calibrated(system: str, nodes: int) -> Calibration:
-    mine = selected(read_timings(FILE), {"system": system, "nodes": str(nodes)})
+    mine = select_timings(read_timings(FILE), {"system": system, "nodes": str(nodes)})
     return calibrate(load_machine(f"p2-{system.lower()}"), mine)
 
 

@@ -112,7 +112,7 @@ def _fits(kind: str, dom: Sequence[int], op: Operator) -> dict[str, int] | None:
     shift = 1 if len(dom) == 6 else 0
     outer = list(op.output.axes)
     rows = str(op.attribute("rows", "")) if op.kind is NodeKind.GATHER else ""
-    inner = [rows] if rows else [a.name for a in op.reduced]
+    inner = [rows] if rows else [a.name for a in op.reduction_axes]
     split = len(dom) - (1 if kind == "FC" or rows or len(inner) == 1 else len(inner))
     left, right = list(range(shift, split)), list(range(split, len(dom)))
     if "ky" in extent or [e for e in sorted(extent[a] for a in outer)] != sorted(dom[k] for k in left):

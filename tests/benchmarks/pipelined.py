@@ -28,7 +28,7 @@ from time import process_time
 
 from shardproof.formal.pipelines.job import Job
 from shardproof.formal.pipelines.request import pairs_of
-from shardproof.formal.pipelines.search import planned
+from shardproof.formal.pipelines.search import search_pairs
 from shardproof.formal.planning.plan import default_space
 from shardproof.formal.selection.model.clock import Clock
 from shardproof.models.machine.machine import load_machine
@@ -94,7 +94,7 @@ def solve(row: Row, kind: str, clock: Clock, memory: int, check: bool) -> str:
     division = divide(step.graph, step.passes)
     pairs = list(row.pairs) or pairs_of("auto", step, machine, division.units)
     words = tuple(word for variant, word in FORBIDDEN.items() if row.variant.startswith(variant))
-    found = planned(
+    found = search_pairs(
         Job(step.graph, division, machine, default_space(machine), memory, words), pairs, clock, Fraction(3, 100)
     )
     best = found.best

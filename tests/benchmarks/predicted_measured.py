@@ -4,7 +4,7 @@
     [--store FILE.json] [--render FOLDER]
 
 Per model:  1. `machine calibrate localhost:2` (collectives), then the model's operators by shape and its
-redistributions: what
+reshardings: what
                `machine calibrate localhost:2 --model FILE --train sgd` does, in one process
             2. plans: the optimum for the calibrated machine, data parallel, tensor parallel, everything on every rank;
                the optimum with a random part of its choices replaced by random ones (seeded).  Of 400 distinct ones
@@ -47,7 +47,7 @@ from shardproof.__main__ import FrontDoor
 from shardproof.backends.execution.timing import measure
 from shardproof.formal.calibration.calibrate import calibrate
 from shardproof.formal.calibration.fit import spearman
-from shardproof.formal.calibration.parts import calibrate_parts, coverage, movement_times, operator_times
+from shardproof.formal.calibration.parts import calibrate_parts, communication_times, coverage, operator_times
 from shardproof.formal.selection.solve import solve
 from shardproof.formal.verbs.calibrate import measured_collectives
 from shardproof.models.communication.choices import Choices
@@ -149,7 +149,7 @@ def calibrated(planning: Planning, base: Machine, rounds: int) -> tuple[Machine,
     candidates = coverage(planning)
     times = measure(planning.graph, base.hierarchy, candidates, rounds=rounds, wholes=False, parts=True)
     operators = operator_times(planning, candidates, [(p.candidate, p.number, p.seconds) for p in times.operators])
-    moved = movement_times(planning, candidates, [(p.candidate, p.number, p.seconds) for p in times.movements])
+    moved = communication_times(planning, candidates, [(p.candidate, p.number, p.seconds) for p in times.movements])
     result = calibrate_parts(base, operators, moved)
     shown = {"roofline": result.operators_fitted, "profile": result.profile, "redistributions": result.movements_fitted}
     constants = {c.path: str(c.after) for c in result.constants}

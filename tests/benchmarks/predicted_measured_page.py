@@ -90,7 +90,7 @@ def page(stored: Mapping[str, Result]) -> str:
         "",
         (
             "| model | collectives (reduction programs) | operators, roofline | operators, profile rows | "
-            "redistributions | profile rows | link | launch |"
+            "reshardings | profile rows | link | launch |"
         ),
         "|---|---|---|---|---|---|---|---|",
     ]

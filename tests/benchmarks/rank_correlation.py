@@ -24,20 +24,20 @@ from tempfile import TemporaryDirectory
 import numpy as np
 from numpy.typing import NDArray
 
-from shardproof.backends.execution.comparison import allowed, worst
+from shardproof.backends.execution.comparison import tolerance_of, worst
 from shardproof.backends.execution.pipeline import run_pipeline
 from shardproof.backends.execution.pipeline_rank import run_pipeline_job
 from shardproof.backends.execution.reference import random_inputs, run_graph
-from shardproof.backends.execution.streams import measured, run_streams_virtual
+from shardproof.backends.execution.streams import elapsed_seconds, run_streams_virtual
 from shardproof.backends.execution.streams_rank import run_streams_job
 from shardproof.backends.kernels import Array
-from shardproof.backends.lowering.stages import staged
+from shardproof.backends.lowering.stages import staged_program
 from shardproof.backends.lowering.streams import in_order, streams_program
 from shardproof.formal.calibration.fit import spearman
-from shardproof.formal.overlap.planned import scheduled
-from shardproof.formal.overlap.search import overlapped, weighted
+from shardproof.formal.overlap.planned import schedule_solution
+from shardproof.formal.overlap.search import search_overlap, weighted_problem
 from shardproof.formal.pipelines.job import Job
-from shardproof.formal.pipelines.search import planned
+from shardproof.formal.pipelines.search import search_pairs
 from shardproof.formal.selection.model.clock import Clock
 from shardproof.formal.selection.solve import solve
 from shardproof.models.cost.selection import build as build_problem
@@ -152,11 +152,11 @@ def overlapped_case(ranks: int, pace: float, virtual: bool) -> Case:
     step = build_step(build("bert-tiny", batch=16), "adam")
     machine = computer("20 Gflop/s", ("ranks", ranks, "0.8 GB/s", "50 us"))
     planning = build_problem(step.graph, machine, space("complete"), None)
-    found = overlapped(planning, Clock(20.0), Fraction(1, 5))
-    answer = solve(weighted(planning, (), (20, 1)), clock=Clock(20.0), gap=Fraction(1, 20))
+    found = search_overlap(planning, Clock(20.0), Fraction(1, 5))
+    answer = solve(weighted_problem(planning, (), (20, 1)), clock=Clock(20.0), gap=Fraction(1, 20))
     if found is None or answer.solution is None:
         raise SystemExit("nothing was found; raise the time")
-    plan = replace(found, best=scheduled(planning, answer.solution, Clock(5.0))).certificate()
+    plan = replace(found, best=schedule_solution(planning, answer.solution, Clock(5.0))).certificate()
     inputs, scale = random_inputs(step.graph, 1), planning.problem.scale
     problem = plan.schedule.subject
     assert isinstance(problem, ScheduleProblem)
@@ -167,9 +167,9 @@ def overlapped_case(ranks: int, pace: float, virtual: bool) -> Case:
         if virtual:
             ended = run_streams_virtual(in_order(streams_program(plan, scale), moved), inputs, factor, 300.0)
             assert all(t.fits for t in ended.traffic)
-            return ended.outputs, measured(ended.spans)
+            return ended.outputs, elapsed_seconds(ended.spans)
         outputs, spans, _ = run_streams_job(plan, scale, inputs, False, factor, 300.0, moved)
-        return outputs, measured(spans)
+        return outputs, elapsed_seconds(spans)
 
     return Case(step.graph, problem, plan.schedule.starts, plan.quantum / scale * factor, run)
 
@@ -179,7 +179,7 @@ def pipelined_case(ranks: int, pace: float, virtual: bool) -> Case:
     step = build_step(build("mlp-8192", batch=32, width=64, layers=ranks + 1), "adam")
     machine = computer("5 Gflop/s", ("boards", ranks // 2, "2 GB/s", "1 us"), ("cores", 2, "4 GB/s", "1 us"))
     job = Job(step.graph, divide(step.graph, step.passes), machine, space("complete"), None)
-    plan = planned(job, [(ranks // 2, 8)], Clock(30.0), Fraction(1, 2)).certificate()
+    plan = search_pairs(job, [(ranks // 2, 8)], Clock(30.0), Fraction(1, 2)).certificate()
     pipe = plan.schedule.subject
     assert isinstance(pipe, Pipeline)
     inputs = random_inputs(step.graph, 1)
@@ -188,12 +188,12 @@ def pipelined_case(ranks: int, pace: float, virtual: bool) -> Case:
     def run(starts: Ints) -> tuple[dict[str, Array], float]:
         c = replace(plan, schedule=replace(plan.schedule, starts=starts))
         if virtual:
-            ended = run_pipeline(staged(c), inputs, 300.0, True, factor)
+            ended = run_pipeline(staged_program(c), inputs, 300.0, True, factor)
             outputs, spans = ended.outputs, ended.spans
         else:
             outputs, spans, _ = run_pipeline_job(c, inputs, False, True, 300.0, factor)
         tasks = [s for s in spans if " of stage " in s.name and s.name[0] in "FB"]
-        return outputs, measured(tasks)
+        return outputs, elapsed_seconds(tasks)
 
     tasks = replace(pipe, memory=None).problem()
     return Case(step.graph, tasks, plan.schedule.starts.reshape(-1), plan.quantum / 1e12 * factor, run)
@@ -224,7 +224,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     predicted, found = (np.array(column) for column in zip(*rows, strict=True))
     rank = spearman(predicted, found)
     excess = found / predicted - 1
-    equal = largest <= allowed(["float64"])
+    equal = largest <= tolerance_of(["float64"])
     print(f"{asked.kind}, {asked.ranks} {'virtual' if asked.virtual else 'MPI'} ranks, {len(rows)} orders of one plan")
     print(
         f"rank correlation {rank:.3f} (bar {BAR}); measured over predicted {excess.min():+.1%} to {excess.max():+.1%}"

@@ -51,7 +51,7 @@ SPLITS = {  # operator, or tensor: + copy -> axis to split, per level of the mac
 
 def program_of(name: str, size: int, hierarchy: tuple[int, ...], level: int = 0):
     """Our program; other levels split the rows."""
-    from shardproof.backends.execution.job import Options, prepared
+    from shardproof.backends.execution.job import Options, build_program
     from shardproof.models.communication.choices import Choices, needs_copy
     from shardproof.models.layout.classes import axis_orders
     from shardproof.models.layout.placement import Placement
@@ -71,7 +71,7 @@ def program_of(name: str, size: int, hierarchy: tuple[int, ...], level: int = 0)
         tuple((op.name, placed(op.name)) for op in graph.operators),
         tuple((t.name, placed(f"tensor:{t.name}")) for t in graph.tensors if t.name in needs_copy(graph)),
     )
-    return prepared(graph, hierarchy, choices, Options())
+    return build_program(graph, hierarchy, choices, Options())
 
 
 def arrays(name: str, size: int):

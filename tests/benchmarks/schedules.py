@@ -24,7 +24,7 @@ from math import lcm
 
 from shardproof.formal.schedules.chunks import search_chunks
 from shardproof.formal.schedules.drawing import peaks
-from shardproof.formal.schedules.published import chunked, orders, starts_of
+from shardproof.formal.schedules.published import orders, starts_of, with_chunks
 from shardproof.formal.schedules.search import Found, search
 from shardproof.formal.schedules.shop import shop
 from shardproof.formal.selection.model.clock import Clock
@@ -153,7 +153,7 @@ def published(seconds: float) -> None:
 
 def verdict(kind: str, pipe: Pipeline, seconds: float) -> str:
     """One cell of the second table."""
-    cut = chunked(kind, pipe)
+    cut = with_chunks(kind, pipe)
     try:
         starts = starts_of(cut, orders(kind, cut))
     except InputError:

@@ -44,7 +44,7 @@ from architectures_page import agrees
 
 from shardproof.backends.execution.reference import run_graph
 from shardproof.models.program.graph import Graph, Role
-from shardproof.models.sources.building.stated import carried
+from shardproof.models.sources.building.stated import with_constants
 from shardproof.models.sources.torch.importer import convert
 from shardproof.models.sources.torch.program import build
 from shardproof.models.sources.training import build_step
@@ -181,7 +181,7 @@ def step_of(
     seen = (getattr(n.meta.get("val"), "dtype", None) for n in program.exported.graph.nodes)
     single = torch.float32 in seen
     found = convert(program)
-    return build_step(carried(found.graph, found.stated), optimizer, precision=precision).graph, single
+    return build_step(with_constants(found.graph, found.stated), optimizer, precision=precision).graph, single
 
 
 def values(graph: Graph, module: nn.Module, given: Mapping[str, Tensor], dtype: type) -> Arrays:

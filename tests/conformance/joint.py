@@ -13,7 +13,7 @@ from typing import Final
 from conformance.plans import LAYER, MACHINE
 from conformance.rules import SWAP, library
 from conformance.writing import Head, Suite, changed, container
-from shardproof.models.communication.choices import movements
+from shardproof.models.communication.choices import communications
 from shardproof.models.joint.egraph import EGraph
 from shardproof.models.joint.problem import JointPlanning, build_joint
 from shardproof.models.joint.rules import FIRST as LIBRARY
@@ -71,7 +71,7 @@ def members(
     graph, choices = of.plan(x)
     moved = tuple(
         Moved(m.tensor, m.writer, m.reader, m.position, m.plan.collective(), *totals(m.plan))
-        for m in movements(graph, of.machine.hierarchy, choices)
+        for m in communications(graph, of.machine.hierarchy, choices)
     )
     certificate = SelectionCertificate(of.problem.sha256(), Optimal(x, cost), record)
     joint = Jointly(of.egraph, Derivation(rules, of.rounds, steps, books), of.skeleton.level)

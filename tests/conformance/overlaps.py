@@ -12,8 +12,8 @@ from budgets import work
 
 from conformance.pipelines import machine
 from conformance.writing import Head, Suite, changed, container
-from shardproof.formal.overlap.planned import scheduled
-from shardproof.formal.overlap.search import Chain, edges_between, links_of, unfit, weighted
+from shardproof.formal.overlap.planned import schedule_solution
+from shardproof.formal.overlap.search import Chain, edges_between, links_of, unfit, weighted_problem
 from shardproof.formal.selection.solve import solve
 from shardproof.models.cost.selection import Planning
 from shardproof.models.cost.selection import build as build_problem
@@ -34,10 +34,10 @@ def by_hand(weights: tuple[int, ...], memory: int | None = None, rows: Literal["
     planning = limited(memory)
     graph = planning.graph
     x = (0,) * len(planning.decisions)
-    made, names = scheduled(planning, x, 5.0), tuple(op.name for op in graph.operators)
+    made, names = schedule_solution(planning, x, 5.0), tuple(op.name for op in graph.operators)
     links = links_of(graph, list(range(len(names))), edges_between(planning))
     chain = Chain(names, frozenset(names), links)
-    answer = solve(weighted(planning, [chain][: len(weights) - 2], weights, rows))
+    answer = solve(weighted_problem(planning, [chain][: len(weights) - 2], weights, rows))
     assert answer.certificate is not None and answer.lower_bound is not None
     f = made.found
     return OverlapCertificate(

@@ -10,16 +10,16 @@ from fractions import Fraction
 
 from conformance.writing import Head, Suite, changed, container
 from shardproof.formal.pipelines.case import Case
-from shardproof.formal.pipelines.interleaved import interleaved
+from shardproof.formal.pipelines.interleaved import interleaved_case
 from shardproof.formal.pipelines.job import Job
 from shardproof.formal.pipelines.phases import StagePlan
-from shardproof.formal.pipelines.scheduled import scheduled
-from shardproof.formal.pipelines.search import Searched
+from shardproof.formal.pipelines.scheduled import schedule_stages
+from shardproof.formal.pipelines.search import SearchOutcome
 from shardproof.formal.selection.model.clock import Clock
 from shardproof.models.layout.placement import space
 from shardproof.models.machine.machine import Level, Machine, load_machine
 from shardproof.models.pipelines.division import divide
-from shardproof.models.pipelines.interleaved import weighted
+from shardproof.models.pipelines.interleaved import weighted_bound
 from shardproof.models.sources.training import build_step
 from shardproof.models.sources.zoo import build
 from shardproof.proofs.pipelines.certificate import PipelineCertificate
@@ -51,9 +51,9 @@ def by_hand(memory: int | None, starts: tuple[int, ...], leaf: bool) -> Pipeline
     for i, j in zip(starts, (*starts[1:], job.division.units), strict=True):
         choices = dict.fromkeys(pieces.stage_vertices(i, j), 0)
         stages.append(StagePlan(i, j, choices, pieces.seconds(i, j, choices)))
-    best = scheduled(case, stages, 0.0, Clock(), 2)
+    best = schedule_stages(case, stages, 0.0, Clock(), 2)
     assert best is not None
-    return Searched(job, best, [case], case.bound).certificate()
+    return SearchOutcome(job, best, [case], case.bound).certificate()
 
 
 def apart() -> PipelineCertificate:
@@ -71,25 +71,25 @@ def apart() -> PipelineCertificate:
     for i, j in zip(case.starts, (*case.starts[1:], job.division.units), strict=True):
         choices = dict.fromkeys(pieces.stage_vertices(i, j), 0)
         stages.append(StagePlan(i, j, choices, pieces.seconds(i, j, choices)))
-    best = scheduled(case, stages, 0.0, Clock(), 2)
+    best = schedule_stages(case, stages, 0.0, Clock(), 2)
     assert best is not None
-    return Searched(job, best, [case], case.bound).certificate()
+    return SearchOutcome(job, best, [case], case.bound).certificate()
 
 
 def chunks() -> PipelineCertificate:
     """Two chunks on each of two views, the bound from least work with equal weights."""
     step = build_step(build("mlp-8192", batch=4, width=32, layers=5), "sgd")
     job = Job(step.graph, divide(step.graph, step.passes), machine(), space("complete"), None)
-    case = interleaved(Case(job, 2, 2), 2)
+    case = interleaved_case(Case(job, 2, 2), 2)
     case.weights = (1,) * 18
-    case.bound = weighted(case.passes_known(case.bounds()), case.hops(), case.shape, case.weights)
+    case.bound = weighted_bound(case.passes_known(case.bounds()), case.hops(), case.shape, case.weights)
     pieces, stages = case.pieces, []
     for i in range(4):
         choices = dict.fromkeys(pieces.stage_vertices(i, i + 1), 0)
         stages.append(StagePlan(i, i + 1, choices, pieces.seconds(i, i + 1, choices)))
-    best = scheduled(case, stages, 0.0, Clock(), 2)
+    best = schedule_stages(case, stages, 0.0, Clock(), 2)
     assert best is not None
-    return Searched(job, best, [case], case.bound).certificate()
+    return SearchOutcome(job, best, [case], case.bound).certificate()
 
 
 def clipped() -> PipelineCertificate:
@@ -102,9 +102,9 @@ def clipped() -> PipelineCertificate:
     for i, j in ((0, 1), (1, job.division.units)):
         choices = dict.fromkeys(pieces.stage_vertices(i, j), 0)
         stages.append(StagePlan(i, j, choices, pieces.seconds(i, j, choices)))
-    best = scheduled(case, stages, 0.0, Clock(), 2)
+    best = schedule_stages(case, stages, 0.0, Clock(), 2)
     assert best is not None
-    return Searched(job, best, [case], case.bound).certificate()
+    return SearchOutcome(job, best, [case], case.bound).certificate()
 
 
 def suite() -> Suite:

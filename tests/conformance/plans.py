@@ -12,8 +12,8 @@ from functools import cache
 from itertools import product
 
 from conformance.writing import Head, Suite, changed, container
-from shardproof.formal.explain.bars import bars_of
-from shardproof.models.communication.choices import Choices, movements
+from shardproof.formal.explain.error_bounds import error_bounds_of
+from shardproof.models.communication.choices import Choices, communications
 from shardproof.models.cost.selection import Planning, build
 from shardproof.models.layout.placement import space
 from shardproof.models.machine.machine import Machine
@@ -152,7 +152,7 @@ def plan(of: Planning, claim: SelectionClaim, record: Record, x: tuple[int, ...]
 
 
 def _moved(of: Planning, choices: Choices) -> Iterator[Moved]:
-    for m in movements(of.graph, of.machine.hierarchy, choices):
+    for m in communications(of.graph, of.machine.hierarchy, choices):
         yield Moved(m.tensor, m.writer, m.reader, m.position, m.plan.collective(), *totals(m.plan))
 
 
@@ -172,7 +172,7 @@ def barred() -> dict[str, Member]:
     of = build(LAYER, machine, space("complete"), None)
     cost, x = solutions(of)[0]
     others = [y for _, y in solutions(of)[1:40:20]]
-    bars = bars_of(of, x, cost, [(f"other {k}", y) for k, y in enumerate(others)])
+    bars = error_bounds_of(of, x, cost, [(f"other {k}", y) for k, y in enumerate(others)])
     certificate = SelectionCertificate(of.problem.sha256(), Optimal(x, cost), proof(of, cost))
     choices = of.choices(x)
     moved, versions = tuple(_moved(of, choices)), (("made", "by hand"),)

@@ -82,7 +82,7 @@ def potentials(request: ReductionRequest, spec: CostSpec) -> tuple[Ints, tuple[i
     options = [
         (p.groups, kind, p.form is Form.MASTER)
         for p in patterns(system.tree, system.rules)
-        for kind in system.rules.allowed(p.form is Form.MASTER)
+        for kind in system.rules.allowed_collectives(p.form is Form.MASTER)
     ]
     states, number, steps = [system.start()], {system.start(): 0}, []
     while len(steps) < len(states):
@@ -301,7 +301,7 @@ def _programs() -> Suite:
 
 
 def _price(program: tuple[Instruction, ...]) -> int:
-    return sum(COST.model().step_time(step) for step in REQUEST.system().run(program)[1])
+    return sum(COST.model().step_time(step) for step in REQUEST.system().execute(program)[1])
 
 
 __all__ = ["MACHINE", "Algorithm", "suites"]

@@ -13,16 +13,16 @@ from budgets import work
 from conformance.pipelines import machine
 from conformance.writing import Head, Suite, changed, container
 from shardproof.formal.views.memory import held_bytes
-from shardproof.formal.views.search import plan_views
+from shardproof.formal.views.search import plan_submeshes
 from shardproof.models.layout.placement import Placement, space
-from shardproof.models.layout.view import View
+from shardproof.models.layout.submesh import Submesh
 from shardproof.models.machine.machine import Machine
 from shardproof.models.problem.claims import Optimal
 from shardproof.models.program.graph import Graph
 from shardproof.models.sources.building.builder import Builder
 from shardproof.models.sources.training import build_step
-from shardproof.proofs.views.certificate import ViewsCertificate
-from shardproof.proofs.views.file import encode_views
+from shardproof.proofs.views.certificate import SubmeshCertificate
+from shardproof.proofs.views.file import encode_submesh_plan
 
 
 def branches() -> Graph:
@@ -34,7 +34,7 @@ def branches() -> Graph:
     return g.build(g.map("join", "add", *ends, text="b n, b n -> b n"))
 
 
-def by_hand(launch: str, where: str = "complete", train: bool = False) -> ViewsCertificate:
+def by_hand(launch: str, where: str = "complete", train: bool = False) -> SubmeshCertificate:
     plain = machine()
     device = replace(plain.device, launch=Fraction(launch), peaks=(("float32", Fraction(10**12)),))
     stated = {k: v for k, v in plain.sources if "peaks" not in k}
@@ -44,7 +44,7 @@ def by_hand(launch: str, where: str = "complete", train: bool = False) -> ViewsC
     sources = tuple((k, "assumption: a round number") for k in sorted(stated))
     slow: Machine = replace(plain, device=device, sources=sources)
     graph = build_step(branches(), "sgd").graph if train else branches()
-    found = plan_views(graph, slow, space(where), clock=work(60.0)).certificate()
+    found = plan_submeshes(graph, slow, space(where), clock=work(60.0)).certificate()
     assert found is not None
     return found
 
@@ -52,8 +52,8 @@ def by_hand(launch: str, where: str = "complete", train: bool = False) -> ViewsC
 def suite() -> Suite:
     out = Suite("plan with views")
 
-    def add(name: str, verdict: str, sentence: str, c: ViewsCertificate, fault: str = "") -> None:
-        out.add(f"views-{name}", verdict, sentence, container(encode_views(c)), fault=fault)
+    def add(name: str, verdict: str, sentence: str, c: SubmeshCertificate, fault: str = "") -> None:
+        out.add(f"views-{name}", verdict, sentence, container(encode_submesh_plan(c)), fault=fault)
 
     good, whole = by_hand("1/10000"), by_hand("0")
     add("beside", "proved", "views in use: 2", good)
@@ -61,7 +61,7 @@ def suite() -> Suite:
     add("narrow", "proved", "space one-per-level", by_hand("1/10000", "one-per-level"))
     turned = replace(good.regions[0], divisions=tuple(d[::-1] for d in good.regions[0].divisions))
     choices = tuple(
-        (name, p if p.view is None else replace(p, view=View((1 - p.view.starts[0], 0), p.view.counts)))
+        (name, p if p.view is None else replace(p, view=Submesh((1 - p.view.starts[0], 0), p.view.counts)))
         for name, p in good.choices.operators
     )
     add(
@@ -75,10 +75,10 @@ def suite() -> Suite:
     most = held_bytes(good.graph, good.machine, good.regions, good.choices)
     add("memory", "proved", f"memory limit {most / 1024:.4g} KiB per device", replace(good, memory=most))
 
-    def refuted(name: str, sentence: str, c: ViewsCertificate, fault: str) -> None:
+    def refuted(name: str, sentence: str, c: SubmeshCertificate, fault: str) -> None:
         add(name, "refuted", sentence, c, fault)
 
-    def chosen(name: str, p: Placement) -> ViewsCertificate:
+    def chosen(name: str, p: Placement) -> SubmeshCertificate:
         items = tuple((n, p if n == name else q) for n, q in good.choices.operators)
         return replace(good, choices=replace(good.choices, operators=items))
 
@@ -139,7 +139,7 @@ def suite() -> Suite:
         "the backward passes of two branches exchanged",
     )
 
-    members = encode_views(good)
+    members = encode_submesh_plan(good)
 
     def malformed(name: str, sentence: str, change: Callable[[Head], object], fault: str) -> None:
         data = container(changed(members, "views.json", change))

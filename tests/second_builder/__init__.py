@@ -11,7 +11,7 @@ and for small plans only.
     tilings              the box of an operand on every device, and the digits along which it is partial
     operator_time        roofline, profiles, statistics of a placement
     reduction_time       (L2): what a reduction moves
-    redistribution_time  (L1), (L3), (L4): what a redistribution moves and takes
+    redistribution_time  (L1), (L3), (L4): what a resharding moves and takes
     memory_rows          what is held while which operators run
     tables               vertices, edges and rows of the whole problem
 """

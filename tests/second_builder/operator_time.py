@@ -17,8 +17,8 @@ from .description import BYTES, Device, Machine, Operator, Program
 from .loop_work import loop_work
 from .measured_time import Phase, product_roles, product_time, units
 from .placements import Interval, Matrix, iteration_boxes, touched
-from .redistribution_time import rounded, transfer_time
 from .reduction_time import reduction
+from .resharding_time import rounded, transfer_time
 from .tilings import split_digits, volume
 
 STATISTIC = BYTES["float32"]

@@ -11,8 +11,8 @@ from .measured_time import units
 from .memory_rows import copied, held
 from .operator_time import operator_units
 from .placements import Matrix, matrices
-from .redistribution_time import redistribution, rounded, transfer_time
 from .reduction_time import Moved
+from .resharding_time import redistribution, rounded, transfer_time
 from .tilings import Tiling, operand_tiling
 
 Vertex = tuple[str, str]

@@ -1,1 +1,1 @@
-"""This package replays collective programs and counts placements."""
+"""Replays collective programs and counts placements."""

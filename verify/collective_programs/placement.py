@@ -1,4 +1,4 @@
-"""This module checks `Complete`: that these are all placements of axes over a hierarchy.
+"""Checks `Complete`: that these are all placements of axes over a hierarchy.
 
     valid      every matrix has positive entries, row products p_i and column products h_j
     distinct   no matrix twice

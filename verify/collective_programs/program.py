@@ -1,4 +1,4 @@
-"""This module checks reduction programs: `Correct`, `Cheapest`, `Count`, `Impossible`, and `Best` placement.  No
+"""Checks reduction programs: `Correct`, `Cheapest`, `Count`, `Impossible`, and `Best` placement.  No
 search, no
 solver.
 
@@ -90,7 +90,7 @@ class Closure:
         self.options = [
             (i, p.groups, kind, p.form is Form.MASTER)
             for i, p in enumerate(patterns(self.system.tree, rules))
-            for kind in rules.allowed(p.form is Form.MASTER)
+            for kind in rules.allowed_collectives(p.form is Form.MASTER)
         ]
         self.states.append(self.system.start())
         self.number = {self.states[0]: 0}
@@ -281,7 +281,7 @@ def _replayed(request: Request, program: Program, system: ReductionSystem, budge
         (1 + len(program)) * (OBJECT * n * system.chunks + STEP * _extent(request)[0] * len(system.tree.blocks)), PLACE
     )
     steps = replay(request, program, rules.masters.value == "global_first", rules.skip_empty)
-    states, again = system.run(program)
+    states, again = system.execute(program)
     if states[-1] != system.goal() or [_unordered(s) for s in steps] != [_unordered(s) for s in again]:
         raise Refuted("the two replays of the program disagree")
     return steps

@@ -1,4 +1,4 @@
-"""This module replays a reduction program, row by row, with no code of `models/collective_programs/collectives`,
+"""Replays a reduction program, row by row, with no code of `models/collective_programs/collectives`,
 `programs` or `parallelism`.
 
     digits of a device     index at level j = mixed-radix number, one digit per axis, radix x[i][j], axis 0 most

@@ -1,1 +1,1 @@
-"""This package checks extractions from e-graphs against the user's file: chosen nodes, and the tree of dual bounds."""
+"""Checks extractions from e-graphs against the user's file: chosen nodes, and the tree of dual bounds."""

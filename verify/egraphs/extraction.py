@@ -1,4 +1,4 @@
-"""This module checks extractions: `Optimal`, `WithinGap`, or `Infeasible` where there is none.  No search, no solver.
+"""Checks extractions: `Optimal`, `WithinGap`, or `Infeasible` where there is none.  No search, no solver.
 
 The chosen nodes are followed on the user's e-graph: one per needed class, none besides, no circle, and their costs are
 added.  The bound is the least over the leaves of the proof, where a leaf has the largest bound of the duals above it;
@@ -120,7 +120,7 @@ def _bound(egraph: EGraph, certificate: ExtractionCertificate, upper: int, budge
                 for chosen, then in zip(record.parts, record.then, strict=True)
             ]
             continue
-        bound = rows.bound(case, record, upper, place)
+        bound = rows.case_bound(case, record, upper, place)
         above = bound if above is None else max(above, bound)
         if record.then is None:
             weakest = min(weakest, above)

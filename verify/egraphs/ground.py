@@ -1,4 +1,4 @@
-"""This module rebuilds the e-graph that a proof is about, and what is left of its choices in a case of the proof.
+"""Rebuilds the e-graph that a proof is about, and what is left of its choices in a case of the proof.
 
 If no cost is negative, free classes and dominated nodes leave first:
 
@@ -43,7 +43,7 @@ class Ground:
         size = len(egraph.nodes) + sum(map(len, egraph.children))
         self.cells = OBJECT * (size + self.classes)
         budget.charge(8 * self.cells, "e-graph")
-        free = set() if egraph.signed else _free(egraph)
+        free = set() if egraph.has_negative_cost else _free(egraph)
         gone = {n for n, (c, kids) in enumerate(zip(egraph.owner, egraph.children, strict=True)) if c in kids}
         gone |= {n for n, c in enumerate(egraph.owner) if c in free}
         self.children = tuple(
@@ -66,7 +66,7 @@ class Ground:
     def _dominated(self, egraph: EGraph, dominated: Iterable[tuple[int, int]], gone: set[int], budget: Budget) -> None:
         for n, m in dominated:
             place = f"dominated pair ({n}, {m})"
-            if egraph.signed:
+            if egraph.has_negative_cost:
                 raise BadProof(f"{place}: costs are negative somewhere, so that no node is dominated")
             if not (n < len(egraph.nodes) and m < len(egraph.nodes)) or n == m or n in gone or m in gone:
                 raise BadProof(f"{place}: must be two nodes that are still there")

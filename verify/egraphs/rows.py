@@ -1,4 +1,4 @@
-"""This module recomputes the bound of multipliers: rows of an e-graph added to its costs.
+"""Recomputes the bound of multipliers: rows of an e-graph added to its costs.
 
 With multipliers a of child rows, b of parent rows and g of cuts, all >= 0, and denominator Q,
 
@@ -31,7 +31,7 @@ class Rows:
         self._ground, self._cuts, self._budget = ground, cuts, budget
         self._landmarks: dict[int, list[int]] = {}
 
-    def bound(self, case: Case, dual: Dual, upper: int, place: str) -> int:
+    def case_bound(self, case: Case, dual: Dual, upper: int, place: str) -> int:
         """The bound b, after what costs `upper` or more has left `case`.
 
         Only a bound below `upper` narrows the case.  Of a needed class without a node, which no extraction of the case

@@ -9,7 +9,7 @@ from fractions import Fraction
 from itertools import product
 
 from .forms import ONE, Algebra
-from .index import FREED, HELD, OWN, Index, Range, Undecided, constant, put, variable
+from .index import FREED, HELD, OWN, Index, Range, Undecided, constant, substitute, variable
 from .labels import greatest_step, orders, signs_in
 from .terms import Form, Head, Kind
 
@@ -48,7 +48,7 @@ class Abstraction(Algebra):
                 values[v] = (((i, 1),), -moved[v])
             for i, v in enumerate(two):
                 values[v] = (((OWN + i, 1),), -moved[v])
-            made = tuple(self.put(f, values) for f in forms)
+            made = tuple(self.substitute(f, values) for f in forms)
             if best is None or made < best[0]:
                 places = [(at[v][0], at[v][1] + moved[v]) for v in one]
                 ends = dict(over)
@@ -109,8 +109,8 @@ class Abstraction(Algebra):
                     continue
                 ratios = {a // b for a, b in pairs}
                 if len(ratios) == 1 and (ratio := ratios.pop()) > 1:
-                    forms = tuple(self.put(f, {d: (tuple(sorted(((d, 1), (h, -ratio)))), 0)}) for f in forms)
-                    at[d] = put((tuple(sorted(((h, ratio), (d, 1)))), 0), {h: at.pop(h), d: at[d]})
+                    forms = tuple(self.substitute(f, {d: (tuple(sorted(((d, 1), (h, -ratio)))), 0)}) for f in forms)
+                    at[d] = substitute((tuple(sorted(((h, ratio), (d, 1)))), 0), {h: at.pop(h), d: at[d]})
                     again = len(at) > 1
                     break
         return forms, at

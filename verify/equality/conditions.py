@@ -10,7 +10,7 @@ from itertools import pairwise
 
 from .abstraction import Abstraction
 from .forms import ONE, Box, Loose
-from .index import HELD, Index, Range, Undecided, put, variable
+from .index import HELD, Index, Range, Undecided, substitute, variable
 from .labels import content
 from .terms import TRUTHS, ZERO, Factor, Form, Kind, Term
 
@@ -111,7 +111,11 @@ class Conditions(Abstraction):
                     made = self.positive(q) if head.kind is Kind.POSITIVE else self.null(q)
                     back = {HELD + i: variable(-i - 1) for i in range(len(ranges))}
                     return [
-                        (c * d, ranges, [*others, *((h, tuple(put(i, back) for i in at), e) for h, at, e in more)])
+                        (
+                            c * d,
+                            ranges,
+                            [*others, *((h, tuple(substitute(i, back) for i in at), e) for h, at, e in more)],
+                        )
                         for (_, more), d in made
                     ]
         return None
@@ -151,7 +155,7 @@ class Conditions(Abstraction):
     def _body(self, f: Factor) -> Form:
         """What a condition is about."""
         at = [tuple((HELD - 1 - v if v < 0 else v, c) for v, c in i[0]) for i in f[1]]
-        return self.put(self.heads[f[0]].of[0], {k: (tuple(sorted(i)), f[1][k][1]) for k, i in enumerate(at)})
+        return self.substitute(self.heads[f[0]].of[0], {k: (tuple(sorted(i)), f[1][k][1]) for k, i in enumerate(at)})
 
     def _flat(self, p: Form) -> tuple[list[tuple[int, Fraction]], Fraction] | None:
         """Variables with their coefficients and a number, if a form is that."""

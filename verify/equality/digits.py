@@ -28,7 +28,7 @@ def boxes_of(low: int, high: int, sizes: Sequence[int]) -> list[Box]:
     return found
 
 
-def aligned(a: Sequence[int], b: Sequence[int]) -> tuple[list[int], list[list[int]], list[list[int]]]:
+def common_digits(a: Sequence[int], b: Sequence[int]) -> tuple[list[int], list[list[int]], list[list[int]]]:
     """Digits that refine both; for each digit of either the new ones that it falls into."""
     new = list[int]()
     one, two = [list[int]() for _ in a], [list[int]() for _ in b]

@@ -23,8 +23,8 @@ from fractions import Fraction
 from typing import Final
 
 from .digits import joined_boxes
-from .index import Index, Range, Undecided, put, variable
-from .labels import marks_in, merged, orders, shifts, without_idle
+from .index import Index, Range, Undecided, substitute, variable
+from .labels import marks_in, merge_variables, orders, shifts, without_idle
 from .terms import TRUTHS, ZERO, Factor, Form, Head, Kind, Power, Term
 
 ONE: Final = Fraction(1)
@@ -110,10 +110,12 @@ class Algebra(ABC):
         for (s, f), c in a:
             for (r, g), d in b:
                 moved = {-i - 1: variable(-i - 1 - len(s)) for i in range(len(r))}
-                pairs.append((c * d, [*s, *r], [*f, *((h, tuple(put(i, moved) for i in at), p) for h, at, p in g)]))
+                pairs.append(
+                    (c * d, [*s, *r], [*f, *((h, tuple(substitute(i, moved) for i in at), p) for h, at, p in g)])
+                )
         return self._of(pairs)
 
-    def put(self, form: Form, values: Mapping[int, Index], box: Box | None = None) -> Form:
+    def substitute(self, form: Form, values: Mapping[int, Index], box: Box | None = None) -> Form:
         """With free variables replaced; `box`: ranges of the free variables that are left."""
         pairs: list[Loose] = []
         for (ranges, factors), c in form:
@@ -140,7 +142,7 @@ class Algebra(ABC):
         """With variables replaced in factors: the position of an index is a sum of positions."""
         found: list[Loose] = [(c, ranges, [])]
         for h, at, p in factors:
-            new = tuple(put(i, values) for i in at)
+            new = tuple(substitute(i, values) for i in at)
             if h != self.iota or new == at:
                 for _, _, out in found:
                     out.append((h, new, p))
@@ -208,7 +210,7 @@ class Algebra(ABC):
             if ranges:
                 factors = self._surely(ranges, factors)
                 c, ranges, factors = without_idle(c, ranges, factors)
-                ranges, factors = merged(ranges, factors)
+                ranges, factors = merge_variables(ranges, factors)
             if not ranges:
                 found.append((((), tuple(sorted(factors))), c))
                 continue
@@ -248,7 +250,7 @@ class Algebra(ABC):
         least: Term | None = None
         for order in orders(list(range(len(ranges))), marks):
             names = {-old - 1: variable(-new - 1) for new, old in enumerate(order)}
-            renamed = [(h, tuple(put(i, names) for i in at), p) for h, at, p in factors]
+            renamed = [(h, tuple(substitute(i, names) for i in at), p) for h, at, p in factors]
             moved = shifts(renamed, [-i - 1 for i in range(len(order))], self.iota)
             lows = [ranges[old] for old in order]
             if any(moved.values()):
@@ -256,7 +258,7 @@ class Algebra(ABC):
                 lows = [(a + moved[-i - 1], b + moved[-i - 1]) for i, (a, b) in enumerate(lows)]
                 if any(h == self.iota and any(v in values for v, _ in at[0][0]) for h, at, _ in renamed):
                     return self._replaced(c, lows, renamed, values)
-                renamed = [(h, tuple(put(i, values) for i in at), p) for h, at, p in renamed]
+                renamed = [(h, tuple(substitute(i, values) for i in at), p) for h, at, p in renamed]
             term = (tuple(lows), tuple(sorted(renamed)))
             if least is None or (term[1], term[0]) < (least[1], least[0]):
                 least = term

@@ -46,10 +46,10 @@ def constant(n: int) -> Index:
     return ((), n)
 
 
-def put(index: Index, values: Mapping[int, Index]) -> Index:
+def substitute(index: Index, values: Mapping[int, Index]) -> Index:
     """With some variables replaced, all at once.
 
-    >>> put((((0, 8), (1, 1)), 3), {0: (((5, 1),), 2)})
+    >>> substitute((((0, 8), (1, 1)), 3), {0: (((5, 1),), 2)})
     (((1, 1), (5, 8)), 19)
     """
     terms, offset = index

@@ -10,7 +10,7 @@ from itertools import permutations, product
 from math import factorial, gcd, lcm
 from typing import Final
 
-from .index import Index, Range, Undecided, put, variable
+from .index import Index, Range, Undecided, substitute, variable
 from .terms import Factor, Form
 
 MOST_ORDERS: Final = 120
@@ -40,10 +40,10 @@ def without_idle(c: Fraction, ranges: list[Range], factors: list[Factor]) -> tup
         if -i - 1 not in used:
             c *= high - low
     names = {-old - 1: variable(-new - 1) for new, old in enumerate(kept)}
-    return c, [ranges[i] for i in kept], [(h, tuple(put(i, names) for i in at), p) for h, at, p in factors]
+    return c, [ranges[i] for i in kept], [(h, tuple(substitute(i, names) for i in at), p) for h, at, p in factors]
 
 
-def merged(ranges: list[Range], factors: list[Factor]) -> tuple[list[Range], list[Factor]]:
+def merge_variables(ranges: list[Range], factors: list[Factor]) -> tuple[list[Range], list[Factor]]:
     """Bound variables that occur only as D h + d, with D values of d, are one."""
     again = len(ranges) > 1
     while again:
@@ -57,9 +57,9 @@ def merged(ranges: list[Range], factors: list[Factor]) -> tuple[list[Range], lis
             (low, high), first = ranges[a], ranges[b][0]
             ranges = list(ranges)
             ranges[b] = (size * low + first, size * (high - 1) + first + size)
-            factors = [(g, tuple(put(i, values) for i in at), p) for g, at, p in factors]
+            factors = [(g, tuple(substitute(i, values) for i in at), p) for g, at, p in factors]
             names = {-old - 1: variable(-new - 1) for new, old in enumerate(i for i in range(len(ranges)) if i != a)}
-            factors = [(g, tuple(put(i, names) for i in at), p) for g, at, p in factors]
+            factors = [(g, tuple(substitute(i, names) for i in at), p) for g, at, p in factors]
             del ranges[a]
             again = len(ranges) > 1
             break

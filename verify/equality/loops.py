@@ -10,7 +10,7 @@ from .index import Range, constant
 from .terms import Form
 
 
-def lined(forms: Algebra, pieces: list[tuple[Box, Form]], v: int) -> list[tuple[Box, Form]]:
+def join_pieces(forms: Algebra, pieces: list[tuple[Box, Form]], v: int) -> list[tuple[Box, Form]]:
     """Pieces of one position of a variable each, whose forms differ by a step from one to the next, as one."""
     again = True
     while again:
@@ -49,9 +49,9 @@ def _line(forms: Algebra, f: Form, at: Range, g: Form, then: Range, v: int) -> F
                     places.append((terms, x[1] - step * at[0]))
                 new.append((h, tuple(places), p))
             pairs.append((((r), tuple(new)), c))
-        one = forms.put(tuple(pairs), {})
-        if forms.put(one, {v: constant(at[0])}) != f:
+        one = forms.substitute(tuple(pairs), {})
+        if forms.substitute(one, {v: constant(at[0])}) != f:
             return None
     else:
         one = f
-    return one if forms.put(one, {v: constant(then[0])}) == g else None
+    return one if forms.substitute(one, {v: constant(then[0])}) == g else None

@@ -101,17 +101,17 @@ class Meaning:
         def minus(a: Form, b: Form) -> Form:
             return forms.plus(a, forms.times(b, Fraction(-1)))
 
-        def negated(a: Form) -> Form:
+        def logical_not(a: Form) -> Form:
             return minus(forms.number(1), a)
 
-        def raised(a: Form, b: Form) -> Form:
+        def power(a: Form, b: Form) -> Form:
             if not b:
                 return forms.number(1)
             if len(b) == 1 and b[0][0] == ((), ()):
                 return forms.power(a, b[0][1])
             return forms.abstract(Kind.FUNCTION, "pow", (), (a, b))
 
-        def compared(truth: Callable[[Form, Form], Form]) -> Callable[[Form, Form], Form]:
+        def comparison(truth: Callable[[Form, Form], Form]) -> Callable[[Form, Form], Form]:
             def condition(a: Form, b: Form) -> Form:  # of an infinity nothing is known but that it is itself
                 if forms.rests_on_infinity(a) or forms.rests_on_infinity(b):
                     return forms.abstract(Kind.FUNCTION, name, (), (a, b))
@@ -124,17 +124,17 @@ class Meaning:
             "sub": minus,
             "mul": forms.product,
             "div": lambda a, b: forms.product(a, forms.power(b, Fraction(-1))),
-            "pow": raised,
+            "pow": power,
             "maximum": lambda a, b: forms.larger((a, b)),
             "minimum": lambda a, b: forms.times(
                 forms.larger((forms.times(a, Fraction(-1)), forms.times(b, Fraction(-1)))), Fraction(-1)
             ),
-            "gt": compared(lambda a, b: forms.positive(minus(a, b))),
-            "lt": compared(lambda a, b: forms.positive(minus(b, a))),
-            "ge": compared(lambda a, b: negated(forms.positive(minus(b, a)))),
-            "le": compared(lambda a, b: negated(forms.positive(minus(a, b)))),
-            "eq": compared(lambda a, b: forms.null(minus(a, b))),
-            "ne": compared(lambda a, b: negated(forms.null(minus(a, b)))),
+            "gt": comparison(lambda a, b: forms.positive(minus(a, b))),
+            "lt": comparison(lambda a, b: forms.positive(minus(b, a))),
+            "ge": comparison(lambda a, b: logical_not(forms.positive(minus(b, a)))),
+            "le": comparison(lambda a, b: logical_not(forms.positive(minus(a, b)))),
+            "eq": comparison(lambda a, b: forms.null(minus(a, b))),
+            "ne": comparison(lambda a, b: logical_not(forms.null(minus(a, b)))),
         }
         return found[name]
 
@@ -190,11 +190,11 @@ def _int(step: Step, name: str) -> int:
 def _where(m: Meaning, step: Step, reads: Sequence[Value]) -> Value:
     forms = m.forms
 
-    def chosen(f: Sequence[Form]) -> Form:
+    def choice(f: Sequence[Form]) -> Form:
         apart = forms.plus(f[1], forms.times(f[2], Fraction(-1)))
         return forms.plus(f[2], forms.product(f[0], apart))
 
-    return m.tensors.pointwise(reads, chosen)
+    return m.tensors.pointwise(reads, choice)
 
 
 def _matmul(m: Meaning, step: Step, reads: Sequence[Value]) -> Value:
@@ -326,12 +326,12 @@ def _triangle(m: Meaning, step: Step, x: Value) -> Value:
     rows, columns, forms = m.tensors.iota(one, n - 2), m.tensors.iota(one, n - 1), m.forms
     sign = 1 if step.operator == "tril" else -1
 
-    def kept(f: Sequence[Form]) -> Form:  # tril: column - row <= k
+    def inside(f: Sequence[Form]) -> Form:  # tril: column - row <= k
         apart = forms.plus(f[2], forms.times(f[1], Fraction(-1)), forms.number(-k))
         outside = forms.positive(forms.times(apart, Fraction(sign)))
         return forms.product(f[0], forms.plus(forms.number(1), forms.times(outside, Fraction(-1))))
 
-    return m.tensors.pointwise([x, rows, columns], kept)
+    return m.tensors.pointwise([x, rows, columns], inside)
 
 
 def _cumsum(m: Meaning, step: Step, reads: Sequence[Value]) -> Value:

@@ -71,14 +71,14 @@ class Sight:
         """A whole tensor of the one device."""
         found = self.sources[name]
         if (known := dict(self.pair.constants).get(found.number)) is not None:
-            return self.given(known, self.pair.single.tensors[found.number].shape)
+            return self.source_value(known, self.pair.single.tensors[found.number].shape)
         head = self.forms.head(Head(Kind.INPUT, name))
         if name in self.pair.floors:
             self.forms.floors[head] = 0
         self.meaning.extents[head] = self.pair.single.tensors[found.number].shape
         return self.tensors.source(head, self.pair.single.tensors[found.number].shape)
 
-    def given(self, given: Given, shape: tuple[int, ...]) -> Value:
+    def source_value(self, given: Given, shape: tuple[int, ...]) -> Value:
         """What a source is."""
         if isinstance(given, Known):
             if given.number is not None:
@@ -134,7 +134,7 @@ class Sight:
         """The tensors of every rank.  Raises `Stuck`, `Undecided`."""
         programs = self.pair.ranks
         values = [
-            {n: self.given(g, p.tensors[n].shape) for n, g in given}
+            {n: self.source_value(g, p.tensors[n].shape) for n, g in given}
             for p, given in zip(programs, self.pair.given, strict=True)
         ]
         relations = [{r.number: r for r in rows} for rows in self.pair.relations]
@@ -323,7 +323,7 @@ def same(tensors: Tensors, a: Value, b: Value, equal: Callable[[Form, Form], boo
                 tensors.forms.work(1)
                 one: dict[int, Index] = {v: constant(x) for v, (x, y) in enumerate(both) if y - x == 1}
                 here = dict(enumerate(both))
-                f_here, g_here = (tensors.forms.within(tensors.forms.put(h, one), here) for h in (f, g))
+                f_here, g_here = (tensors.forms.within(tensors.forms.substitute(h, one), here) for h in (f, g))
                 if not equal(f_here, g_here):
                     return False
                 seen += prod(high - low for low, high in both)

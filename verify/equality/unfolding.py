@@ -14,7 +14,7 @@ from typing import Final
 
 from .forms import MOST_TERMS
 from .functions import Forms
-from .index import LENT, OWN, Index, Range, Undecided, constant, put, variable
+from .index import LENT, OWN, Index, Range, Undecided, constant, substitute, variable
 from .labels import ranges_of
 from .terms import Factor, Form, Kind, Term
 
@@ -81,8 +81,8 @@ class Unfolding:
     def _over(self, ranges: Sequence[Range], factors: Sequence[Factor], c: Fraction, at: Mapping[int, Index]) -> Form:
         """A term where some of the variables that it sums over have one value."""
         free = {-i - 1: variable(LENT + i) for i in range(len(ranges))}
-        placed = tuple((h, tuple(put(i, free) for i in to), p) for h, to, p in factors)
-        made = self.forms.put(((((), placed), c),), {LENT - 1 - v: index for v, index in at.items()})
+        placed = tuple((h, tuple(substitute(i, free) for i in to), p) for h, to, p in factors)
+        made = self.forms.substitute(((((), placed), c),), {LENT - 1 - v: index for v, index in at.items()})
         for i, over in enumerate(ranges):
             if -i - 1 not in at:
                 made = self.forms.total(made, LENT + i, over)
@@ -144,8 +144,12 @@ class Unfolding:
         free = {-i - 1: variable(LENT + i) for i in range(len(ranges))}
         made = forms.number(c)
         for h, at, p in factors:
-            one = (h, tuple(put(i, free) for i in at), p)
-            new = self._factor(one, name) if name in self._in_head(h) else forms.put(((((), (one,)), Fraction(1)),), {})
+            one = (h, tuple(substitute(i, free) for i in at), p)
+            new = (
+                self._factor(one, name)
+                if name in self._in_head(h)
+                else forms.substitute(((((), (one,)), Fraction(1)),), {})
+            )
             made = self._count(forms.product(made, new))
         for i, over in enumerate(ranges):
             made = forms.total(made, LENT + i, over)
@@ -163,25 +167,25 @@ class Unfolding:
         forms, (h, at, p) = self.forms, factor
         head = forms.heads[h]
         if head.kind is Kind.NAMED:
-            return forms.power(forms.put(head.of[0], dict(enumerate(at))), p)
+            return forms.power(forms.substitute(head.of[0], dict(enumerate(at))), p)
         of = tuple(self.without(f, name) for f in head.of)
         values: Mapping[int, Index] = dict(enumerate(at[: head.free]))
         match head.kind:
             case Kind.EXP:
-                return forms.exp(forms.times(forms.put(of[0], values), p))
+                return forms.exp(forms.times(forms.substitute(of[0], values), p))
             case Kind.LOG:
-                return forms.power(forms.log(forms.put(of[0], values)), p)
+                return forms.power(forms.log(forms.substitute(of[0], values)), p)
             case Kind.BASE:
-                return forms.power(forms.put(of[0], values), p)
+                return forms.power(forms.substitute(of[0], values), p)
             case Kind.POSITIVE:
-                return forms.positive(forms.put(of[0], values))
+                return forms.positive(forms.substitute(of[0], values))
             case Kind.NULL:
-                return forms.null(forms.put(of[0], values))
+                return forms.null(forms.substitute(of[0], values))
             case Kind.GREATEST:
                 over = [(OWN + i, r) for i, r in enumerate(ranges_of(at[head.free :]))]
-                return forms.power(forms.put(forms.greatest(of[0], over), values), p)
+                return forms.power(forms.substitute(forms.greatest(of[0], over), values), p)
             case Kind.FUNCTION:
-                made = [forms.put(f, values) for f in of]
+                made = [forms.substitute(f, values) for f in of]
                 if head.name == "maximum":
                     return forms.power(forms.larger(made), p)
                 return forms.power(forms.abstract(Kind.FUNCTION, head.name, head.words, made), p)

@@ -16,10 +16,10 @@ from fractions import Fraction
 from itertools import pairwise, product
 from math import prod
 
-from .digits import Box, aligned, boxes_of, joined_boxes, meet
+from .digits import Box, boxes_of, common_digits, joined_boxes, meet
 from .functions import Forms
 from .index import Index, Undecided, constant, variable
-from .loops import lined
+from .loops import join_pieces
 from .terms import ZERO, Form
 
 Digits = tuple[tuple[int, ...], ...]
@@ -102,7 +102,7 @@ class Tensors:
         for box, form in value.pieces:
             parts = [boxes_of(*r, [sizes[k] for k in g]) if g else [()] for r, g in zip(box, groups, strict=True)]
             require_few(len(pieces) + prod(map(len, parts)), 4 * MOST_PIECES)
-            moved = self.forms.put(form, values)
+            moved = self.forms.substitute(form, values)
             for choice in product(*parts):
                 new = [(0, n) for n in sizes]
                 for group, part in zip(groups, choice, strict=True):
@@ -129,14 +129,14 @@ class Tensors:
             return value
         groups, first = list[list[int]](), 0
         for mine, theirs in zip(value.digits, digits, strict=True):
-            new, _, group = aligned(theirs, mine)
+            new, _, group = common_digits(theirs, mine)
             if tuple(new) != tuple(theirs):
                 raise Undecided("digits of a dimension do not nest")
             groups += [[first + k for k in g] for g in group]
             first += len(theirs)
         return self._mapped(value, digits, groups)
 
-    def joined(self, value: Value) -> Value:
+    def join_digits(self, value: Value) -> Value:
         """With as few digits as forms allow."""
         for dim in range(len(value.digits)):
             k = 0
@@ -182,7 +182,7 @@ class Tensors:
                 r = (size * box[h][0], size * box[h][1])
             else:
                 r = (size * box[h][0] + box[d][0], size * box[h][0] + box[d][1])
-            pieces.append(((*box[:h], r, *box[d + 1 :]), self.forms.put(form, values)))
+            pieces.append(((*box[:h], r, *box[d + 1 :]), self.forms.substitute(form, values)))
         mine = value.digits[dim]
         digits = (*value.digits[:dim], (*mine[:k], big * size, *mine[k + 2 :]), *value.digits[dim + 1 :])
         return self._value(digits, pieces)
@@ -234,8 +234,8 @@ class Tensors:
                 total += 1
         elif rest:  # no dimension is left: a single element
             values: dict[int, Index] = {k: constant(0) for k in range(len(old))}
-            return Value((), (((), self.forms.put(value.pieces[0][1], values)),))
-        return self.joined(self._mapped(value, tuple(tuple(d) for d in digits), groups))
+            return Value((), (((), self.forms.substitute(value.pieces[0][1], values)),))
+        return self.join_digits(self._mapped(value, tuple(tuple(d) for d in digits), groups))
 
     def permute(self, value: Value, order: Sequence[int]) -> Value:
         """Dimension k of the result is dimension `order[k]`."""
@@ -245,7 +245,7 @@ class Tensors:
             for v in value.variables(dim):
                 names[v] = variable(len(old))
                 old.append(v)
-        pieces = [(tuple(box[v] for v in old), self.forms.put(form, names)) for box, form in value.pieces]
+        pieces = [(tuple(box[v] for v in old), self.forms.substitute(form, names)) for box, form in value.pieces]
         return self._value(tuple(value.digits[d] for d in order), pieces)
 
     def expand(self, value: Value, shape: Sequence[int]) -> Value:
@@ -271,7 +271,7 @@ class Tensors:
         pieces = [
             (
                 tuple((0, sizes[i]) if v is None else box[v] for i, v in enumerate(keep)),
-                self.forms.put(form, names),
+                self.forms.substitute(form, names),
             )
             for box, form in value.pieces
         ]
@@ -295,7 +295,7 @@ class Tensors:
                 low, high = box[v[0]]
                 low, high = max(0, -(-(low - start) // step)), min(count, -(-(high - start) // step))
                 if low < high:
-                    pieces.append(((*box[: v[0]], (low, high), *box[v[0] + 1 :]), self.forms.put(form, values)))
+                    pieces.append(((*box[: v[0]], (low, high), *box[v[0] + 1 :]), self.forms.substitute(form, values)))
             return self._value((*value.digits[:dim], (count,), *value.digits[dim + 1 :]), pieces)
         boxes = boxes_of(start, stop, sizes)
         if len(boxes) != 1 or step != 1:
@@ -307,9 +307,9 @@ class Tensors:
             for k, (low, high) in zip(v, boxes[0], strict=True):
                 new[k] = (max(box[k][0], low) - low, min(box[k][1], high) - low)
             if all(a < b for a, b in new):
-                pieces.append((tuple(new), self.forms.put(form, values)))
+                pieces.append((tuple(new), self.forms.substitute(form, values)))
         digits = tuple(high - low for low, high in boxes[0])
-        return self.joined(self._value((*value.digits[:dim], digits, *value.digits[dim + 1 :]), pieces))
+        return self.join_digits(self._value((*value.digits[:dim], digits, *value.digits[dim + 1 :]), pieces))
 
     def concatenate(self, values: Sequence[Value], dim: int) -> Value:
         """One behind another along a dimension."""
@@ -331,10 +331,10 @@ class Tensors:
             values_: dict[int, Index] = {v: (((v, 1),), -size)}
             for box, form in fine.pieces:
                 moved = (*box[:v], (box[v][0] + size, box[v][1] + size), *box[v + 1 :])
-                pieces.append((moved, self.forms.put(form, values_)))
+                pieces.append((moved, self.forms.substitute(form, values_)))
             size += value.digits[dim][0]
         digits = (*rest[:dim], (size, *inner), *rest[dim:])
-        return self.joined(self._value(digits, lined(self.forms, pieces, first)))
+        return self.join_digits(self._value(digits, join_pieces(self.forms, pieces, first)))
 
     # ------------------------------------------------------------------ functions
 
@@ -343,7 +343,7 @@ class Tensors:
         for value in values[1:]:
             for k, theirs in enumerate(value.digits):
                 if tuple(digits[k]) != tuple(theirs):
-                    digits[k] = tuple(aligned(digits[k], theirs)[0])
+                    digits[k] = tuple(common_digits(digits[k], theirs)[0])
         return tuple(tuple(d) for d in digits)
 
     def alike(self, values: Sequence[Value]) -> list[Value]:
@@ -374,7 +374,7 @@ class Tensors:
             ]
             require_few(len(parts), 4 * MOST_PIECES)
         pieces = [(box, self.forms.within(function(forms), dict(enumerate(box)))) for box, forms in parts]
-        return self.joined(self._value(digits, pieces))
+        return self.join_digits(self._value(digits, pieces))
 
     def reduce(self, value: Value, dims: Sequence[int], keep: bool, greatest: bool = False) -> Value:
         """The sum, or the greatest element, over dimensions."""
@@ -411,14 +411,14 @@ class Tensors:
                     sizes_of = _flat(value.digits)
                     for v in gone:
                         if box[v][1] - box[v][0] == 1 < sizes_of[v]:  # a turn of a loop
-                            form = self.forms.put(form, {v: constant(box[v][0])})
+                            form = self.forms.substitute(form, {v: constant(box[v][0])})
                         else:
                             form = self.forms.total(form, v, box[v])
                     found.append(form)
             total = (self.forms.larger(found) if greatest else self.forms.plus(*found)) if found else ZERO
             new = tuple((0, 1) if v is None else bounds[v] for v in place)
-            pieces.append((new, self.forms.within(self.forms.put(total, names), dict(enumerate(new)))))
-        return self.joined(self._value(tuple(digits), pieces))
+            pieces.append((new, self.forms.within(self.forms.substitute(total, names), dict(enumerate(new)))))
+        return self.join_digits(self._value(tuple(digits), pieces))
 
     def add(self, *values: Value) -> Value:
         """The sum of values."""
@@ -435,4 +435,4 @@ class Tensors:
     def apply(self, value: Value, function: Callable[[Form], Form]) -> Value:
         """A function of every element."""
         pieces = [(box, self.forms.within(function(form), dict(enumerate(box)))) for box, form in value.pieces]
-        return self.joined(self._value(value.digits, pieces))
+        return self.join_digits(self._value(value.digits, pieces))

@@ -1,1 +1,1 @@
-"""This package checks joint plans: what operators mean, derivations, and the problem over all equal graphs."""
+"""Checks joint plans: what operators mean, derivations, and the problem over all equal graphs."""

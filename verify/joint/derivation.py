@@ -1,4 +1,4 @@
-"""This module checks derivations: every added operator computes the tensor that it writes, whatever the inputs.
+"""Checks derivations: every added operator computes the tensor that it writes, whatever the inputs.
 
     given     the operators of the user's graph: what they compute is what their tensors are
     define    the first operator of a new tensor: the tensor is what it computes

@@ -1,11 +1,11 @@
-"""This module checks every number of a problem over all programs, against numbers from index sets.
+"""Checks every number of a problem over all programs, against numbers from index sets.
 
     class vertex   choices of an e-node: all placements of the space, each once, at the operator's time; absent: 0
     copy           all placements of the tensor; layouts that are passed on: every layout of the e-node once; all cost 0
     edge           between choices that no program has together, forbidden; where nothing is moved, 0; a layout that is
-                   passed on is the writer's, all others are forbidden; else the redistribution
+                   passed on is the writer's, all others are forbidden; else the resharding
 
-Entries that are forbidden or 0 are compared all.  Times and redistributions are recomputed, each distinct pair of
+Entries that are forbidden or 0 are compared all.  Times and reshardings are recomputed, each distinct pair of
 operands once, the smallest first, as far as `cells` go; of the rest a part is drawn (`verify.plan.used_entries.Draw`).
 """
 
@@ -24,11 +24,11 @@ from ...models.program.operators import Operator
 from ..budget import Budget
 from ..plan.box_tables import Layouts, Operand, copy_operand, layouts, shape_of
 from ..plan.effort import ALONE, EACH, FILLED
-from ..plan.entry_tables import movement_times, operator_times
+from ..plan.entry_tables import communication_times, operator_times
 from ..plan.space import check_list
 from ..plan.used_entries import Draw
 from ..verdict import Coverage
-from .skeleton import Programs, Wanted, assumed_by, together
+from .skeleton import ExpectedEdge, Programs, assumed_by, together
 
 DRAWN = 24
 """Layouts of each end of a movement that is not recomputed whole."""
@@ -51,7 +51,7 @@ class Side:
 
 @dataclass(eq=False)
 class Pending:
-    """Slices of tables that must hold the redistribution between two operands: rows and columns by layout."""
+    """Slices of tables that must hold the resharding between two operands: rows and columns by layout."""
 
     source: Side
     target: Side
@@ -63,7 +63,7 @@ class Numbers:
     """The numbers of a problem; `wrong_*` return what differs, or nothing."""
 
     def __init__(self, planning: JointPlanning, programs: Programs, budget: Budget | None = None) -> None:
-        self.budget = Budget.asked() if budget is None else budget
+        self.budget = Budget.with_large() if budget is None else budget
         self.planning, self.programs = planning, programs
         self.graph, self.machine, self.problem = planning.egraph.union, planning.machine, planning.problem
         self.orders = planning.structures.orders
@@ -147,7 +147,7 @@ class Numbers:
         return f"{block.node.name!r}, choice {int(here[0])}: costs {int(cost[here[0]])}, not {int(expected[here[0]])}"
 
     def wrong_edges(self, cells: int, seed: str, notify: Progress | None = None) -> tuple[str, Coverage]:
-        """The first entry of an edge that is wrong, and how many redistributions were compared of how many."""
+        """The first entry of an edge that is wrong, and how many reshardings were compared of how many."""
         pending: dict[object, Pending] = {}
         seen = set[object]()
         for number in range(len(self.problem.edges)):
@@ -161,7 +161,7 @@ class Numbers:
             whole = cost <= left
             left -= cost if whole else 0
             self.budget.charge(ALONE + (FILLED * cost if whole else DRAWN * DRAWN * EACH), "redistributions")
-            wrong, compared, entries = self._wrong_movement(p, None if whole else draw)
+            wrong, compared, entries = self._wrong_communication(p, None if whole else draw)
             checked, total = checked + compared, total + entries
             if wrong:
                 return wrong, Coverage(checked, total)
@@ -177,7 +177,7 @@ class Numbers:
     def _wrong_edge(self, number: int, seen: set[object], pending: dict[object, Pending]) -> str:
         edge, link = self.problem.edges[number], self.planning.links[number]
         a, b = self.planning.decisions[edge.u], self.planning.decisions[edge.v]
-        wanted = Wanted(link.tensor, link.from_rest, link.reader, link.number)
+        wanted = ExpectedEdge(link.tensor, link.from_rest, link.reader, link.number)
         table = self.problem.tables[edge.table]
         rows = np.arange(a.size) if edge.rows is None else edge.rows
         columns = np.arange(b.size) if edge.cols is None else edge.cols
@@ -230,11 +230,11 @@ class Numbers:
         """Per layout of an e-node's result, in the order of the choices that pass one on, the first placement that the
         problem gives it.
         """
-        numbers = self.planning.structures.written(node).layouts.of_choice
+        numbers = self.planning.structures.output_layouts(node).layouts.of_choice
         return np.asarray(np.unique(numbers, return_index=True)[1])
 
     def _relation(
-        self, wanted: Wanted, a: JointDecision, x: Block, b: JointDecision, y: Block
+        self, wanted: ExpectedEdge, a: JointDecision, x: Block, b: JointDecision, y: Block
     ) -> tuple[str, Side | None, Side | None]:
         """What an edge must hold between two blocks, and the operands that it moves between."""
         if not together(assumed_by(a.tensor, a.rests, x), assumed_by(b.tensor, b.rests, y)):
@@ -258,7 +258,7 @@ class Numbers:
             return "free", None, None
         return "moves", source, self.side(wanted.tensor, node, positions[wanted.number])
 
-    def _wrong_movement(self, p: Pending, draw: Draw | None) -> tuple[str, int, int]:
+    def _wrong_communication(self, p: Pending, draw: Draw | None) -> tuple[str, int, int]:
         """What is wrong, how many entries were compared, and of how many."""
         a, b = self.layouts(p.source), self.layouts(p.target)
         entries = len(a.boxes) * len(b.boxes)
@@ -269,7 +269,7 @@ class Numbers:
                 for n in (len(a.boxes), len(b.boxes))
             )
             a, b = _part(a, rows), _part(b, columns)
-        expected = movement_times(a, b, p.size, self.machine, self.problem.scale, self.budget)
+        expected = communication_times(a, b, p.size, self.machine, self.problem.scale, self.budget)
         at_row, at_column = (np.full(n, -1, dtype=np.int64) for n in (rows.max() + 1, columns.max() + 1))
         at_row[rows], at_column[columns] = np.arange(rows.size), np.arange(columns.size)
         for place, found, of_row, of_column in p.found:

@@ -1,4 +1,4 @@
-"""This module states the form that a step must have to be called by the name of a rule: functions at its place and of
+"""States the form that a step must have to be called by the name of a rule: functions at its place and of
 its node, and sizes.
 
 What is equal is decided elsewhere (`meaning`); this is about names, so that a step says what it is, and about the sizes

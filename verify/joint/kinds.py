@@ -1,4 +1,4 @@
-"""This module says what operators that are neither products nor maps compute, in the language of `polynomials`.
+"""What operators that are neither products nor maps compute, in the language of `polynomials`.
 
     sum, average_pool   polynomials; where padding does not count, divided by the number of taps inside
     max, max_pool       the greatest of a functional, over the taps inside
@@ -37,7 +37,7 @@ ROWS: Final = NORMS | {
 HITS: Final = frozenset({"embedding", "embedding_gradient", "scatter_add"})
 
 
-def known(op: Operator) -> bool:
+def is_known(op: Operator) -> bool:
     """Whether this module says what an operator computes."""
     return op.kind in (NodeKind.NORMALISE, NodeKind.WINDOW, NodeKind.ATTENTION) or op.function in (*HITS, "max", "min")
 
@@ -89,8 +89,8 @@ def _conditions(op: Operator, graph: Graph, at: Mapping[str, Position]) -> tuple
 def _extreme(
     op: Operator, graph: Graph, at: Mapping[str, Position], fresh: Callable[[str], str], read: Read
 ) -> Polynomial:
-    inside, bound = _summed(op, lambda n: OWN + fresh(n), [a.name for a in op.reduced])
-    if any(a.combine is not (Combine.MIN if op.function == "min" else Combine.MAX) for a in op.reduced):
+    inside, bound = _summed(op, lambda n: OWN + fresh(n), [a.name for a in op.reduction_axes])
+    if any(a.combine is not (Combine.MIN if op.function == "min" else Combine.MAX) for a in op.reduction_axes):
         raise Undecided(f"operator {op.name!r} combines in another way than its name says")
     axes = {**at, **inside}
     seen = Polynomial.number(Fraction(1)).where(_conditions(op, graph, axes))
@@ -101,21 +101,21 @@ def _extreme(
 def _average(
     op: Operator, graph: Graph, at: Mapping[str, Position], fresh: Callable[[str], str], read: Read
 ) -> Polynomial:
-    taps = [a.name for a in op.reduced]
-    if set(dict(op.attributes)) - {"count_include_pad"} or any(a.combine is not Combine.SUM for a in op.reduced):
+    taps = [a.name for a in op.reduction_axes]
+    if set(dict(op.attributes)) - {"count_include_pad"} or any(a.combine is not Combine.SUM for a in op.reduction_axes):
         raise Undecided(f"operator {op.name!r} has attributes that are not known here")
     inside, bound = _summed(op, fresh, taps)
-    total = read(op, 0, {**at, **inside}).summed(bound)
+    total = read(op, 0, {**at, **inside}).sum_over(bound)
     if op.attribute("count_include_pad", 0) != 0:
         return total.times(Fraction(1, prod(op.axis(n).extent for n in taps)))
     inside, bound = _summed(op, fresh, taps)
-    count = Polynomial.number(Fraction(1)).where(_conditions(op, graph, {**at, **inside})).summed(bound)
+    count = Polynomial.number(Fraction(1)).where(_conditions(op, graph, {**at, **inside})).sum_over(bound)
     return total * Polynomial.atom(Call("reciprocal", (), (count,)))
 
 
 def _softmax(op: Operator, at: Mapping[str, Position], fresh: Callable[[str], str], read: Read) -> Polynomial:
     inside, bound = _summed(op, fresh, op.over)
-    return _exp(read(op, 0, at)) * _one_over(_exp(read(op, 0, {**at, **inside})).summed(bound))
+    return _exp(read(op, 0, at)) * _one_over(_exp(read(op, 0, {**at, **inside})).sum_over(bound))
 
 
 def _exp(p: Polynomial) -> Polynomial:
@@ -131,19 +131,19 @@ def _attention(op: Operator, at: Mapping[str, Position], fresh: Callable[[str], 
         raise Undecided(f"operator {op.name!r} is an attention of a form that is not known here")
     scale = exact(op.attribute("scale", 1), op)
     keys, features = role(op, "key"), role(op, "feature")
-    if {a.name for a in op.reduced} != {*keys, *features}:
+    if {a.name for a in op.reduction_axes} != {*keys, *features}:
         raise Undecided(f"operator {op.name!r} sums over more than keys and features")
 
     def weight(key: Mapping[str, Position]) -> Polynomial:
         feature, bound = _summed(op, fresh, features)
         axes = {**at, **key, **feature}
-        scores = (read(op, 0, axes) * read(op, 1, axes)).summed(bound).times(scale)
+        scores = (read(op, 0, axes) * read(op, 1, axes)).sum_over(bound).times(scale)
         return _exp(scores + read(op, 3, {**at, **key}) if len(op.inputs) > 3 else scores)
 
     one, bound = _summed(op, fresh, keys)
-    values = (weight(one) * read(op, 2, {**at, **one})).summed(bound)
+    values = (weight(one) * read(op, 2, {**at, **one})).sum_over(bound)
     other, bound = _summed(op, fresh, keys)
-    return values * _one_over(weight(other).summed(bound))
+    return values * _one_over(weight(other).sum_over(bound))
 
 
 def _rows(
@@ -153,12 +153,12 @@ def _rows(
     shape = graph.tensor(ids.tensor).shape
     if any(i.single is None or op.axis(i.single).extent > n for i, n in zip(ids.index, shape, strict=True)):
         raise Undecided(f"operator {op.name!r} does not read its ids where they lie")
-    if set(dict(op.attributes)) - {"rows"} or any(a.combine is not Combine.SUM for a in op.reduced):
+    if set(dict(op.attributes)) - {"rows"} or any(a.combine is not Combine.SUM for a in op.reduction_axes):
         raise Undecided(f"operator {op.name!r} has attributes that are not known here")
-    inside, bound = _summed(op, fresh, [a.name for a in op.reduced])
+    inside, bound = _summed(op, fresh, [a.name for a in op.reduction_axes])
     axes = {**at, **inside}
     hit = Hit(ids.tensor, tuple(position(i, axes) for i in ids.index), axes[op.rows])
-    return (Polynomial.atom(hit) * read(op, 0, axes)).summed(bound)
+    return (Polynomial.atom(hit) * read(op, 0, axes)).sum_over(bound)
 
 
 def position(index: Affine, axes: Mapping[str, Position]) -> Position:

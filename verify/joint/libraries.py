@@ -1,4 +1,4 @@
-"""This module checks that a step is an instance of the rule of a library that it names.
+"""Checks that a step is an instance of the rule of a library that it names.
 
     reads     a tensor per pattern input of the rule: of its rank, and its sizes satisfy the preconditions
     place     an operator per operator of both sides (the mapped one of the right side is the node): of its function,

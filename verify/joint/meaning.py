@@ -1,4 +1,4 @@
-"""This module says what an operator of a planned graph computes, as a polynomial in elements of the tensors that it
+"""What an operator of a planned graph computes, as a polynomial in elements of the tensors that it
 reads.
 
     out[o] = sum over reduction axes of f( input_1[i_1(o, r)], .. )        indices outside a tensor read 0
@@ -57,7 +57,7 @@ class Unfolding:
         if not self._real(op.output.tensor):
             raise Undecided(f"operator {op.name!r} computes no real numbers")
         axes = {i.terms[0][0]: p for i, p in zip(op.output.index, at, strict=True)}
-        if kinds.known(op):
+        if kinds.is_known(op):
             self._calculates(op, 0, len(op.inputs) - (op.function in kinds.HITS))
             found = kinds.value(op, self.graph, axes, self._new, self._input, self.defined)
             self.work.of(found)
@@ -114,14 +114,14 @@ class Unfolding:
         if op.function != "fused_product":
             self._calculates(op)
         if op.function == "product" and known.keys() <= {"arithmetic"}:  # how it is rounded
-            return self._product(inputs).summed(bound)
+            return self._product(inputs).sum_over(bound)
         if op.function == "product_sum" and known.keys() <= {"arithmetic"}:
             total = Polynomial()
             for j in range(0, len(inputs), 2):
                 total = total + self._product(inputs[j : j + 2])
-            return total.summed(bound)
+            return total.sum_over(bound)
         if op.function == "sum" and known.keys() <= {"scale"}:
-            return inputs[0]().summed(bound).times(exact(known.get("scale", 1), op))
+            return inputs[0]().sum_over(bound).times(exact(known.get("scale", 1), op))
         if op.function == "copy" and not known and not bound:
             total = Polynomial()
             for i in inputs:
@@ -132,7 +132,7 @@ class Unfolding:
             if not isinstance(many, int) or not isinstance(names, tuple):
                 raise Undecided(f"operator {op.name!r} has no factors or no epilogue")
             self._calculates(op, 0, many)
-            value, rest, at = self._product(inputs[:many]).summed(bound), iter(inputs[many:]), many
+            value, rest, at = self._product(inputs[:many]).sum_over(bound), iter(inputs[many:]), many
             left = tuple((k, v) for k, v in op.attributes if k not in ("factors", "epilogue", "arithmetic"))
             for name in names:
                 more = FUNCTIONS[str(name)].arity[0] - 1

@@ -1,4 +1,4 @@
-"""This module reads numbers in attributes, exactly."""
+"""Reads numbers in attributes, exactly."""
 
 from __future__ import annotations
 

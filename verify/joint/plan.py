@@ -1,4 +1,4 @@
-"""This module checks joint plans, and plans of either kind.
+"""Checks joint plans, and plans of either kind.
 
 A joint plan holds, besides the plan of one program, an e-graph with the user's graph in it and a derivation.  Claims:
 
@@ -28,7 +28,7 @@ from ...proofs.container.canonical import ContainerError
 from ...proofs.joint.file import Jointly
 from ...proofs.plan.bundle import Plan
 from ..budget import Budget
-from ..plan.assumptions import assumed
+from ..plan.assumptions import all_assumptions
 from ..plan.effort import ENTRY, charge_tables
 from ..plan.plan import PlanCheck, Progress, check_plan, check_single, read_checked
 from ..plan.tables import CELLS
@@ -54,7 +54,7 @@ def check_any_plan(
 ) -> PlanCheck:
     """Check every claim of a plan file, joint or not; arguments and errors are those of `check_plan`."""
     plan, name = read_checked(source)
-    budget = Budget.asked() if budget is None else budget
+    budget = Budget.with_large() if budget is None else budget
     if plan.joint is None:
         return check_single(plan, name, samples, cells, notify, budget)
     try:
@@ -93,7 +93,7 @@ def _check(
         notify,
         level=joint.tags,
         memory_limit=plan.memory_limit,
-        library=joint.derivation.named,
+        library=joint.derivation.rules_name,
         room=room,
     )
     alone = check_plan(plan, samples=samples, cells=cells, notify=notify, budget=budget, alone=True)
@@ -135,8 +135,8 @@ def _wrong_part(plan: Plan, joint: Jointly, planning: JointPlanning, alone: Plan
     if problem.limit != plan.memory_limit:
         return "problem: its memory limit is not the plan's"
     added = len(joint.egraph.operators) - len(joint.egraph.base.operators)
-    graphs = f"egraph({joint.derivation.named}, rounds {joint.derivation.rounds}, {added} operators added)"
-    expected = assumed(joint.egraph.union, plan.machine, planning.space, plan.memory_limit)
+    graphs = f"egraph({joint.derivation.rules_name}, rounds {joint.derivation.rounds}, {added} operators added)"
+    expected = all_assumptions(joint.egraph.union, plan.machine, planning.space, plan.memory_limit)
     expected |= {f"graphs: {graphs}", "real-arithmetic"}
     expected |= set() if plan.memory_limit is None else {"rows-of-open-programs"}
     if set(problem.assumptions) != expected or len(problem.assumptions) != len(expected):

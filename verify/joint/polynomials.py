@@ -1,4 +1,4 @@
-"""This module recomputes values of tensors in index notation, in a normal form: sums of products over the real numbers.
+"""Recomputes values of tensors in index notation, in a normal form: sums of products over the real numbers.
 
     position    sum of coefficient * axis + offset; an axis is free (it indexes what is compared) or bound (summed)
     atom        an element of a tensor at positions; [p > 0], which is 1 or 0; f(p_1, ..), of which nothing is known but
@@ -84,7 +84,7 @@ class Position:
     def of(terms: Mapping[str, int], offset: int) -> Position:
         return Position(tuple(sorted((a, c) for a, c in terms.items() if c)), offset)
 
-    def put(self, axes: Mapping[str, Position]) -> Position:
+    def substitute(self, axes: Mapping[str, Position]) -> Position:
         """With some axes replaced by positions."""
         terms: dict[str, int] = {}
         offset = self.offset
@@ -194,7 +194,7 @@ class Polynomial:
         ]
         return Polynomial(tuple(out))
 
-    def summed(self, bound: tuple[tuple[str, int], ...]) -> Polynomial:
+    def sum_over(self, bound: tuple[tuple[str, int], ...]) -> Polynomial:
         """Summed over axes."""
         return Polynomial(tuple((c, Monomial(m.atoms, m.conditions, (*m.bound, *bound))) for c, m in self.terms))
 
@@ -217,33 +217,35 @@ def _few(terms: tuple[tuple[Fraction, Monomial], ...]) -> tuple[tuple[Fraction, 
     return terms
 
 
-def put(p: Polynomial, axes: Mapping[str, Position]) -> Polynomial:
+def substitute(p: Polynomial, axes: Mapping[str, Position]) -> Polynomial:
     """With axes replaced by positions, in which no axis occurs that is bound in `p`.  What a sum binds is its own."""
     return Polynomial(tuple((c, _put_in(m, axes)) for c, m in p.terms)) if axes else p
 
 
 def _put_in(m: Monomial, axes: Mapping[str, Position]) -> Monomial:
     here = {a: at for a, at in axes.items() if all(a != b for b, _ in m.bound)}
-    return Monomial(tuple(_put(a, here) for a in m.atoms), tuple((at.put(here), n) for at, n in m.conditions), m.bound)
+    return Monomial(
+        tuple(_put(a, here) for a in m.atoms), tuple((at.substitute(here), n) for at, n in m.conditions), m.bound
+    )
 
 
 def _put(atom: Atom, axes: Mapping[str, Position]) -> Atom:
     match atom:
         case Element():
-            return Element(atom.tensor, tuple(at.put(axes) for at in atom.at))
+            return Element(atom.tensor, tuple(at.substitute(axes) for at in atom.at))
         case Positive():
-            return Positive(put(atom.of, axes))
+            return Positive(substitute(atom.of, axes))
         case Call():
-            return Call(atom.function, atom.attributes, tuple(put(p, axes) for p in atom.of))
+            return Call(atom.function, atom.attributes, tuple(substitute(p, axes) for p in atom.of))
         case Hit():
-            return Hit(atom.ids, tuple(at.put(axes) for at in atom.at), atom.row.put(axes))
+            return Hit(atom.ids, tuple(at.substitute(axes) for at in atom.at), atom.row.substitute(axes))
         case Whole():
             own = {a for a, _ in atom.bound}
             here = {a: at for a, at in axes.items() if a not in own}
             if own & {b for at in here.values() for b, _ in at.terms}:
                 raise Undecided("takes the axis of a functional for another")
-            at = tuple(p.put(axes) for p in atom.at)
-            return Whole(atom.function, atom.attributes, atom.bound, at, tuple(put(p, here) for p in atom.of))
+            at = tuple(p.substitute(axes) for p in atom.at)
+            return Whole(atom.function, atom.attributes, atom.bound, at, tuple(substitute(p, here) for p in atom.of))
 
 
 def normal(p: Polynomial, ranges: Mapping[str, int], work: Work) -> Polynomial:
@@ -338,7 +340,7 @@ def _whole(atom: Whole, extents: Mapping[str, int], work: Work) -> Atom:
     names = {a: Position(((f"{OWN}{depth}.{i}", 1),)) for i, (a, _) in enumerate(atom.bound)}
     bound = tuple((f"{OWN}{depth}.{i}", n) for i, (_, n) in enumerate(atom.bound))
     inside = {**extents, **dict(bound)}
-    of = tuple(normal(put(p, names), inside, work) for p in atom.of)
+    of = tuple(normal(substitute(p, names), inside, work) for p in atom.of)
     if atom.function in GREATEST and len(of) == 2 and len(of[0].terms) == 1:
         ((c, m),) = of[0].terms
         ((d, seen),) = of[1].terms or ((Fraction(0), Monomial()),)
@@ -419,7 +421,7 @@ def _without_names(
         axes = {a: Position(((f"#{depth}.{i}", 1),)) for i, (a, _) in enumerate(order)}
         renamed = Monomial(
             tuple(sorted((_put(a, axes) for a in atoms), key=repr)),
-            tuple(sorted(((at.put(axes), n) for at, n in conditions), key=repr)),
+            tuple(sorted(((at.substitute(axes), n) for at, n in conditions), key=repr)),
             tuple((f"#{depth}.{i}", n) for i, (_, n) in enumerate(order)),
         )
         found[repr(renamed)] = renamed

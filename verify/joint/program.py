@@ -1,4 +1,4 @@
-"""This module checks that the program of a joint plan is one of its e-graph, and its plan what the certificate's
+"""Checks that the program of a joint plan is one of its e-graph, and its plan what the certificate's
 solution says.
 
 A program of an e-graph has operators of it, in its order, one per class that it computes, and the inputs, parameters,

@@ -1,4 +1,4 @@
-"""This module recomputes memory rows of a problem over all programs a second time: what every choice holds at every
+"""Recomputes memory rows of a problem over all programs a second time: what every choice holds at every
 step.
 
 The steps are the e-nodes in order.  A choice of a vertex leaves open which operators compute and read a tensor, which

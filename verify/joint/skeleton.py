@@ -1,4 +1,4 @@
-"""This module says which choices and edges the problem over all programs of an e-graph must have, written a second time
+"""Which choices and edges the problem over all programs of an e-graph must have, written a second time
 from what they are for.
 
 A *mode* of a class is an e-node of it, or nothing for a class that can be absent; a *program* is modes of all classes
@@ -10,7 +10,7 @@ program and all its placements among its solutions, at their cost, if
               or read twice; the layouts of its e-node where it is read once; one choice where it is not read
     edges     there is one per class and how often a reader reads it, and one into every copy
     entries   between choices that no program has together: forbidden.  Else what the program's plan costs there: the
-              redistribution where the reader reads the class; 0 where it does not
+              resharding where the reader reads the class; 0 where it does not
 
 What is looked at beyond need is free; what is needed: all classes whose modes read a class differently often, unless it
 is always read twice, or wanted.
@@ -31,7 +31,7 @@ Assumed = dict[str, frozenset[str | None]]
 
 
 @dataclass(frozen=True)
-class Wanted:
+class ExpectedEdge:
     """An edge that there must be: `tensor`, from its copy or from its class, to its copy (no reader) or a reader's
     `number`-th reading of it.
     """
@@ -99,17 +99,17 @@ class Programs:
         """Whether it has a vertex for where it rests."""
         return tensor not in self.replaced and (self.always_copied(tensor) or self.most_read(tensor) > 1)
 
-    def wanted(self) -> list[Wanted]:
+    def wanted_edges(self) -> list[ExpectedEdge]:
         """Every edge."""
         out = []
         for t in self.read_by:
             rests = self.has_copy(self.rests_in(t))
             if t in self.writers and rests:
-                out.append(Wanted(t, False, None, 0))
+                out.append(ExpectedEdge(t, False, None, 0))
             if t in self.writers or rests:
                 for r in self.read_by[t]:
                     most = max(self.times(r, m, t) for m in self.writers[r])
-                    out.extend(Wanted(t, rests, r, k) for k in range(most))
+                    out.extend(ExpectedEdge(t, rests, r, k) for k in range(most))
         return out
 
 
@@ -127,7 +127,7 @@ def wrong_skeleton(planning: JointPlanning, programs: Programs) -> str:
         if wrong := _wrong_choices(programs, d.tensor, d.rests, d.blocks):
             return f"{d.name!r}: {wrong}"
     ends = []
-    for w in programs.wanted():
+    for w in programs.wanted_edges():
         home = programs.rests_in(w.tensor)
         ends.append(
             (
@@ -137,7 +137,7 @@ def wrong_skeleton(planning: JointPlanning, programs: Programs) -> str:
             )
         )
     found = [
-        (e.u, e.v, Wanted(k.tensor, k.from_rest, k.reader, k.number))
+        (e.u, e.v, ExpectedEdge(k.tensor, k.from_rest, k.reader, k.number))
         for e, k in zip(planning.problem.edges, planning.links, strict=True)
     ]
     if len(found) != len(set(found)) or set(found) != set(ends):

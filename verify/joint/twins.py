@@ -47,12 +47,12 @@ def _same(a: Operator, b: Operator, graph: Graph) -> bool:
             if key not in NO_AXES and any(isinstance(v, str) for v in texts):
                 return False
 
-    def told(x: Access) -> Access:
+    def rename_axes(x: Access) -> Access:
         return replace(x, index=tuple(replace(i, terms=tuple((names[n], c) for n, c in i.terms)) for i in x.index))
 
     return (
         (a.function, a.attributes) == (b.function, b.attributes)
         and a.axes == tuple(replace(x, name=names[x.name]) for x in b.axes)
-        and a.inputs == tuple(told(x) for x in b.inputs)
-        and a.output.index == told(b.output).index
+        and a.inputs == tuple(rename_axes(x) for x in b.inputs)
+        and a.output.index == rename_axes(b.output).index
     )

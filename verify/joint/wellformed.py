@@ -1,4 +1,4 @@
-"""This module says what every e-graph must be before anything is claimed about its programs; says nothing about
+"""What every e-graph must be before anything is claimed about its programs; says nothing about
 equality.
 
 the user's operators   are all there, unchanged and in order, and every operator alone is well formed

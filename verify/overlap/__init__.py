@@ -1,1 +1,1 @@
-"""This package checks overlapped plans."""
+"""Checks overlapped plans."""

@@ -1,4 +1,4 @@
-"""This module checks overlapped plans.  It searches nothing and believes nothing that it can compute.
+"""Checks overlapped plans.  It searches nothing and believes nothing that it can compute.
 
 Overlap    the choices are those of all operators and copies; the schedule's tasks, times and precedences are the
            plan's, and so are the blocks that are held in memory, if there is a limit; its makespan times the quantum
@@ -6,14 +6,14 @@ Overlap    the choices are those of all operators and copies; the schedule's tas
 Schedule   the schedule obeys them (`verify.schedules`)
 Space, Entries   the choices are the space's, the entries those of index sets
 WithinGap  for every placement the time is at least C, M and every P, hence their weighted mean, whose least the
-           certificate proves: all operators run on one stream (C) and all redistributions on one (M); a chain of
-           operators, each of which reads what the one before writes, takes its operators and the redistributions on
+           certificate proves: all operators run on one stream (C) and all reshardings on one (M); a chain of
+           operators, each of which reads what the one before writes, takes its operators and the reshardings on
            the way, and everything that depends on its end, directly or not, runs behind it on one stream (P); with a
            limit it may be the least among placements that obey `memory.inescapable`
 Infeasible of a file without a schedule: no placement obeys `memory.inescapable` and `memory.unavoidable`
 
-What waits for what: a redistribution for the operator that writes the tensor, or for what filled the copy; an operator
-for the redistributions of its operands, or for what these would have waited for, where they take no time; the writer of
+What waits for what: a resharding for the operator that writes the tensor, or for what filled the copy; an operator
+for the reshardings of its operands, or for what these would have waited for, where they take no time; the writer of
 a next value for all other operators that read the parameter.
 """
 
@@ -65,11 +65,11 @@ def check_members(
     budget: Budget | None = None,
 ) -> tuple[OverlapCertificate, tuple[CheckResult, ...]]:
     """The certificate of a container, and one result per claim; `ContainerError` for what is malformed."""
-    certificate, results, _ = judged(members, samples, cells, notify, budget)
+    certificate, results, _ = judge_members(members, samples, cells, notify, budget)
     return certificate, results
 
 
-def judged(
+def judge_members(
     members: Mapping[str, Member],
     samples: int,
     cells: int,
@@ -102,11 +102,11 @@ def _checked(
     c: OverlapCertificate, seed: str, samples: int, cells: int, notify: Progress | None, budget: Budget | None
 ) -> tuple[tuple[CheckResult, ...], tuple[Rounding, ...]]:
     """(one result per claim, how times are rounded)."""
-    budget = Budget.asked() if budget is None else budget
+    budget = Budget.with_large() if budget is None else budget
     try:
         where = space(c.space)
-        charge_tables(c.graph, c.machine, where.unrestricted, budget, "overlap")
-        whole = build(c.graph, c.machine, where.unrestricted, c.memory, notify)
+        charge_tables(c.graph, c.machine, where.without_vocabulary, budget, "overlap")
+        whole = build(c.graph, c.machine, where.without_vocabulary, c.memory, notify)
         planning = restrict(whole, where, c.memory, budget) if where.vocabulary else whole
     except TooLarge as error:
         raise ContainerError("overlap", f"is too large to be checked: {error}") from None
@@ -193,7 +193,7 @@ def _solution(planning: Planning, c: OverlapCertificate) -> tuple[int, ...] | st
     return tuple(found[v] for v in range(len(found)))
 
 
-def wanted(entries: Entries, x: tuple[int, ...], quantum: int) -> Wanted:
+def expected_tasks(entries: Entries, x: tuple[int, ...], quantum: int) -> Wanted:
     """Tasks and precedences of a plan, and the task of every movement."""
     planning, graph = entries.planning, entries.planning.graph
     problem = planning.problem
@@ -242,9 +242,9 @@ def wrong_tasks(entries: Entries, x: tuple[int, ...], c: OverlapCertificate, mad
     subject = made.subject
     if not isinstance(subject, ScheduleProblem):
         return "the schedule is one of a pipeline"
-    tasks, after, moving = wanted(entries, x, c.quantum)
+    tasks, after, moving = expected_tasks(entries, x, c.quantum)
     if [(s.device, s.kind) for s in subject.streams] != [(0, "compute"), (0, "links")]:
-        return "the schedule has other streams than one of operators and one of redistributions"
+        return "the schedule has other streams than one of operators and one of reshardings"
     if subject.limits != (c.memory,):
         return "the schedule has another memory limit than the plan"
     for k, (have, want) in enumerate(zip(subject.tasks, tasks, strict=False)):
@@ -262,8 +262,8 @@ def wrong_tasks(entries: Entries, x: tuple[int, ...], c: OverlapCertificate, mad
     return ""
 
 
-def chained(entries: Entries, names: tuple[str, ...]) -> tuple[set[str], set[int]] | str:
-    """(operators that P counts, redistributions that it counts), or why the names are no chain."""
+def counted_chain(entries: Entries, names: tuple[str, ...]) -> tuple[set[str], set[int]] | str:
+    """(operators that P counts, reshardings that it counts), or why the names are no chain."""
     graph = entries.planning.graph
     if not names:
         return set(), set()
@@ -294,7 +294,7 @@ def _bounded(entries: Entries, c: OverlapCertificate) -> CheckResult:
     """The claim about the lower bound."""
     paths, reason, value = [], "", 0
     for names in c.chains:
-        found = chained(entries, names)
+        found = counted_chain(entries, names)
         if isinstance(found, str):
             reason = found
         else:

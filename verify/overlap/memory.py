@@ -1,4 +1,4 @@
-"""This module says what an overlapped plan holds and when, from the graph and the choices; rows that no order of its
+"""What an overlapped plan holds and when, from the graph and the choices; rows that no order of its
 tasks escapes.
 
 A block is held from the start of the task that makes it to the end of the last that needs it; it is as large as the
@@ -17,7 +17,7 @@ import numpy as np
 
 from ...models.problem.selection_problem import Usage
 from ...models.program.graph import Role
-from ..plan.structure import Kept, Received, copied, replaces, uses
+from ..plan.structure import Kept, Received, copied_tensors, replaces, uses
 from ..plan.used_entries import Entries
 
 MOST_OPERATORS = 1 << 13
@@ -31,14 +31,14 @@ def blocks(entries: Entries, x: tuple[int, ...], moving: Sequence[int | None]) -
     """Every block of a plan, in ascending order.  `moving[k]`: the task of movement k, None if it takes no time."""
     graph = entries.graph
     at = {op.name: k for k, op in enumerate(graph.operators)}
-    own, used, parameters = set(copied(graph)), uses(graph), replaces(graph)
+    own, used, parameters = set(copied_tensors(graph)), uses(graph), replaces(graph)
     writer = {op.output.tensor: op.name for op in graph.operators}
     filled: dict[str, int] = {}
     needed: dict[str, set[int]] = {t.name: set() for t in graph.tensors}
     found: list[Block] = []
 
     def largest(operator: str | None, position: int | None, tensor: str) -> int:
-        held = entries.held(operator, position, tensor, x[entries.vertex(operator, tensor)])
+        held = entries.layout_at(operator, position, tensor, x[entries.vertex(operator, tensor)])
         return held.largest * graph.tensor(tensor).element_bytes
 
     for move, task in zip(entries.moves, moving, strict=True):

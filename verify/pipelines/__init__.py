@@ -1,1 +1,1 @@
-"""This package checks plans of pipelined training steps."""
+"""Checks plans of pipelined training steps."""

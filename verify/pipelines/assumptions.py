@@ -1,4 +1,4 @@
-"""This module says what a pipelined step assumes: all that its numbers rest on, of every pair that is enumerated, of
+"""What a pipelined step assumes: all that its numbers rest on, of every pair that is enumerated, of
 the plan's views and of the sends between them.
 
     of a pair     the assumptions of its micro-batch on its view (`verify/plan/assumptions.py`), with the limit of the
@@ -8,7 +8,7 @@ the plan's views and of the sends between them.
     of sends      only where there is a second stage: they delay and do not wait; sends-by-bandwidth(level ..) names the
                   levels whose collectives are measured and that sends cross by bandwidth and latency all the same
     of batches    only where there is a second micro-batch: gradients are added in the products that make them
-    of overlap    where redistributions run beside operators: inside a phase alone, on one stream, and statistics are
+    of overlap    where reshardings run beside operators: inside a phase alone, on one stream, and statistics are
                   exchanged in their operators; then nothing says `no-overlap`
 """
 
@@ -21,7 +21,7 @@ from ...models.layout.placement import Space
 from ...models.machine.machine import Machine
 from ...models.program.graph import Graph
 from ...proofs.pipelines.certificate import PipelineCertificate
-from ..plan.assumptions import measured, unmeasured
+from ..plan.assumptions import fixed_assumptions, measured_assumptions
 from .bound import parts
 
 ALWAYS = ("backward-in-one-piece", "synchronous-weights", "updates-after-the-last-backward")
@@ -29,7 +29,7 @@ OVERLAP = ("one-stream-of-redistributions", "phases-one-after-another", "statist
 SENDS, BATCHES = "sends-do-not-wait", "accumulation-in-the-product"
 
 
-def worded(c: PipelineCertificate) -> set[str]:
+def required_flags(c: PipelineCertificate) -> set[str]:
     """What a file assumes whatever its numbers are."""
     counts = [*c.pairs, *((x.stages, x.micro) for x in c.interleaved)]
     found = {*ALWAYS, *(f"no-{word}" for word in c.forbidden), *(OVERLAP if c.overlap is not None else ())}
@@ -47,11 +47,11 @@ def assumptions(c: PipelineCertificate, where: Space, graph_of: Callable[[int], 
     sizes = [part for p, _ in pairs if (part := parts(c.machine, p)) is not None]
     crossed = {k for p, _ in pairs for k in levels_crossed(c.machine, p)}
     used = _resized(c.machine, [whole if k in crossed else max(s[k] for s in sizes) for k, whole in _levels(c.machine)])
-    found = worded(c)
+    found = required_flags(c)
     for micro in dict.fromkeys(m for _, m in pairs):
         if (graph := graph_of(micro)) is None:
             continue
-        found |= unmeasured(graph, c.machine, where, c.memory) | (said := measured(graph, used))
+        found |= fixed_assumptions(graph, c.machine, where, c.memory) | (said := measured_assumptions(graph, used))
         odd = [c.machine.levels[k].name for k in sorted(crossed) if c.machine.levels[k].collectives]
         found |= {f"sends-by-bandwidth({' '.join(odd)})"} if said and odd else set()
     return tuple(sorted(found - {"no-overlap" if c.overlap is not None else ""}))

@@ -1,4 +1,4 @@
-"""This module recomputes lower bounds of pipelined steps, a second time: least work, sends, and the program over cuts.
+"""Recomputes lower bounds of pipelined steps, a second time: least work, sends, and the program over cuts.
 
 work   of an operator:  max( flops / (D peak), bytes written / (D bandwidth) ) + launch       rounded down per unit;
        with a measured form of products: at the rate of its fastest tile, or its launch, if that is faster;
@@ -109,7 +109,7 @@ def send(machine: Machine, stages: int, size: int, far: bool) -> Fraction:
     return send_over(machine, stages, size, cut[0] if far else cut[-1])
 
 
-def crossed(machine: Machine, stages: int, boundary: int) -> int:
+def crossed_level(machine: Machine, stages: int, boundary: int) -> int:
     """The outermost level at which equal parts `boundary` - 1 and `boundary` differ."""
     return differ(machine, stages, boundary - 1, boundary)
 
@@ -146,7 +146,7 @@ def hops(machine: Machine, sizes: list[int], views: int, stages: int, ordered: b
     """
     out = [list[int]()]
     for s in range(1, stages):
-        level = crossed(machine, views, s) if ordered else None
+        level = crossed_level(machine, views, s) if ordered else None
         times = (
             send(machine, views, n, False) if level is None else send_over(machine, views, n, level) for n in sizes
         )
@@ -222,7 +222,7 @@ def least_step(
     result too if no cut has both lines below it; least forward times of units; sends there.
     """
 
-    budget = Budget.asked() if budget is None else budget
+    budget = Budget.with_large() if budget is None else budget
     one, updated, step = (table(units, runs, memory, budget) for runs in known)
     budget.charge(RUN * stages * units * units, PLACE)
     if stages == 1:

@@ -1,11 +1,11 @@
-"""This module checks pipelined training steps.  It searches nothing and believes nothing that it can compute.
+"""Checks pipelined training steps.  It searches nothing and believes nothing that it can compute.
 
 Pipeline   units, phases and cuts are the graph's; the batch may be cut; every stage has the placements of its
            operators and copies, the same even layouts at both sides of a cut, and fits the memory with as many
            activations as the schedule keeps there; its times are the schedule's; the step ends with the last update,
                each right behind the last backward of its stage, or behind what another one sends it once a step
                (`exchange`); with orders of phases their times are those of
-               operators and redistributions on two streams (`phases`)
+               operators and reshardings on two streams (`phases`)
 Schedule   the schedule obeys its times, order and memory (`verify.schedules`)
 Space, Entries   per pair that has leaves or is chosen: the choices are the space's, the entries those of index sets
 WithinGap  for every enumerated pair, least work and the leaves give a bound that is not below the stated one
@@ -42,12 +42,12 @@ from ..plan.vocabulary import restrict
 from ..schedules.certificate import check_schedule
 from ..schedules.pipeline import pipeline_network
 from ..verdict import CheckResult, Rounding
-from .assumptions import assumptions, worded
+from .assumptions import assumptions, required_flags
 from .bound import (
     PICO,
     Work,
     cells_of,
-    crossed,
+    crossed_level,
     hops,
     least_bytes,
     least_step,
@@ -60,13 +60,13 @@ from .bound import (
 )
 from .choices import Wrong, solution
 from .cuts import Known, none_below
-from .division import shortened, wrong_division
+from .division import micro_batch_graph, wrong_division
 from .exchange import Rounds
-from .forbidden import allowed, forbid
-from .held import held
+from .forbidden import forbid, is_allowed
+from .held import view_memory
 from .interleaved import least_mean
 from .leaves import Units
-from .nodes import free, joined, simple
+from .nodes import free, node_machine, simple
 from .phases import phases
 from .runs import Groups, learn, least_work_group, weighed_group
 
@@ -84,11 +84,11 @@ def check_members(
     budget: Budget | None = None,
 ) -> tuple[PipelineCertificate, tuple[CheckResult, ...]]:
     """The certificate of a container, and one result per claim; `ContainerError` for what is malformed."""
-    certificate, results, _ = judged(members, samples, cells, notify, budget)
+    certificate, results, _ = judge_members(members, samples, cells, notify, budget)
     return certificate, results
 
 
-def judged(
+def judge_members(
     members: Mapping[str, Member],
     samples: int,
     cells: int,
@@ -128,21 +128,21 @@ class _Check:
         notify: Progress | None,
         budget: Budget | None = None,
     ) -> None:
-        self.budget = Budget.asked() if budget is None else budget
+        self.budget = Budget.with_large() if budget is None else budget
         self.c, self.seed, self.samples, self.cells, self.notify = c, seed, samples, cells, notify
         self.built: list[CheckResult] = []
         self.rounding: list[Rounding] = []
         self.units: dict[tuple[int, int, bool], Units] = {}
         self.graphs: dict[int, Graph] = {}
         self.works: dict[int, Work] = {}
-        self.assumptions: tuple[str, ...] = tuple(sorted(worded(c)))
+        self.assumptions: tuple[str, ...] = tuple(sorted(required_flags(c)))
 
     def results(self) -> tuple[CheckResult, ...]:
         """One per claim."""
         found = [self.result("Pipeline", self.wrong_pipeline)]
         if found[0].verdict is Verdict.PROVED:
             found.append(replace(check_schedule(self.c.schedule, self.budget), kind="Schedule"))
-            found.append(self.bounded())
+            found.append(self.check_bound())
             found += self.built
         return tuple(replace(r, assumptions=self.assumptions) for r in found)
 
@@ -167,7 +167,7 @@ class _Check:
     def graph(self, micro: int) -> Graph:
         if micro not in self.graphs:
             charge_graph(self.c.graph, self.budget, "pipeline")
-            graph, reason = shortened(self.c.graph, micro, self.c.division)
+            graph, reason = micro_batch_graph(self.c.graph, micro, self.c.division)
             if reason:
                 raise Wrong(reason)
             self.graphs[micro] = graph
@@ -196,8 +196,8 @@ class _Check:
             graph, machine, where = self.graph(micro).check(), self.view(stages), space(c.space)
             if nodes:
                 machine, limit = self.on_nodes(graph, machine, where), None
-            charge_tables(graph, machine, where.unrestricted, self.budget, "pipeline")
-            everything = build(graph, machine, where.unrestricted, limit, self.notify)
+            charge_tables(graph, machine, where.without_vocabulary, self.budget, "pipeline")
+            everything = build(graph, machine, where.without_vocabulary, limit, self.notify)
             planning = restrict(everything, where, limit, self.budget) if where.vocabulary else everything
         except TooLarge as error:
             raise ContainerError("pipeline", f"is too large to be checked: {error}") from None
@@ -235,7 +235,7 @@ class _Check:
 
     def on_nodes(self, graph: Graph, machine: Machine, where: Space) -> Machine:
         """The machine of a view's nodes."""
-        found = joined(machine, where) if simple(graph) else None
+        found = node_machine(machine, where) if simple(graph) else None
         if found is None:
             raise Wrong("a leaf is on nodes, and nodes are no bound there")
         return found
@@ -262,7 +262,7 @@ class _Check:
         if c.overlap is not None and len(c.overlap.stages) != len(c.stages):
             return "the orders of phases are those of other stages"
         if any((x.channels is None) != (c.overlap is None) for x in c.leaves):
-            return "leaves have weights of channels where redistributions run beside operators, and only there"
+            return "leaves have weights of channels where reshardings run beside operators, and only there"
         pipe = c.schedule.subject
         if not isinstance(pipe, Pipeline) or pipe.chunks != c.chunks or pipe.wave or pipe.uneven != (c.chunks > 1):
             chunks = "one chunk" if c.chunks == 1 else f"{c.chunks} chunks"
@@ -297,12 +297,12 @@ class _Check:
         for s, update in enumerate(later):
             updates.append([ceil(Fraction(t * PICO, scale)) for t in rounds.takes(chosen, s, update)])
         for view in range(c.views):
-            peak = 0 if c.memory is None else held(c, units, chosen, net.times, self.lags(), view, extras)
-            peak += sum(rounds.held(s, chosen) for s in range(view, len(c.stages), c.views))
+            peak = 0 if c.memory is None else view_memory(c, units, chosen, net.times, self.lags(), view, extras)
+            peak += sum(rounds.buffer_bytes(s, chosen) for s in range(view, len(c.stages), c.views))
             if c.memory is not None and peak > c.memory:
                 return f"stage {view}: needs {peak} bytes with the activations of the schedule, the limit is {c.memory}"
         for s in range(1, len(c.stages)):
-            level = crossed(c.machine, c.views, s)
+            level = crossed_level(c.machine, c.views, s)
             for name in c.division.cuts[c.stages[s].first - 1]:
                 size = units.graph.tensor(name).elements * units.graph.tensor(name).element_bytes
                 far = send(c.machine, c.views, size, True)
@@ -326,12 +326,12 @@ class _Check:
         return [0, *(pipe.hops or [pipe.send] * (len(pipe.times) - 1))]
 
     def _wrong_choices(self, units: Units, stage: Stage, x: Mapping[int, int], layouts: dict[str, int]) -> str:
-        names, copies = units.decided(stage.first, stage.end)
+        names, copies = units.decisions_of(stage.first, stage.end)
         if {n for n, _ in stage.choices.operators} != names or {n for n, _ in stage.choices.copies} != copies:
             return "the choices are not those of its operators and copies"
         if len(stage.choices.operators) != len(names) or len(stage.choices.copies) != len(copies):
             return "something is decided twice"
-        if not all(allowed(units.planning, v, choice) for v, choice in x.items()):
+        if not all(is_allowed(units.planning, v, choice) for v, choice in x.items()):
             return "a placement is one of those that are forbidden"
         cuts = self.c.division.cuts
         for c in (stage.first, stage.end):
@@ -339,13 +339,13 @@ class _Check:
                 v = units.planning.copies[name]
                 if layouts.setdefault(name, x[v]) != x[v]:
                     return f"{name!r} has another layout than on the stage before"
-                held = units.entries.held(None, None, name, x[v])
+                held = units.entries.layout_at(None, None, name, x[v])
                 t = units.graph.tensor(name)
                 if held.largest * units.planning.machine.devices != t.elements:
                     return f"{name!r} is not split evenly over the devices"
         return ""
 
-    def bounded(self) -> CheckResult:
+    def check_bound(self) -> CheckResult:
         """The claim about the lower bound."""
         c = self.c
         try:
@@ -420,7 +420,7 @@ class _Check:
         phases = any(leaf.phase for leaf in c.leaves if (leaf.stages, leaf.micro) == (stages, micro))
         if found >= c.lower_bound or stages == 1 or not (c.ordered or phases):
             return found
-        tables = self.known(stages, micro, stages, runs)
+        tables = self.run_tables(stages, micro, stages, runs)
         return c.lower_bound if none_below(tables, stages, micro, c.lower_bound, self.budget) else found
 
     def least_interleaved(self, x: Interleaved, runs: Groups) -> int:
@@ -430,10 +430,10 @@ class _Check:
             raise Wrong(f"{x.stages} times {x.chunks} chunks of {self.c.division.units} units")
         if len(x.weights) != x.lines or min(x.weights) < 0 or not any(x.weights):
             raise Wrong(f"{x.stages}:{x.micro}:{x.chunks} has no weights of its lines")
-        known = self.known(x.stages, x.micro, stages, runs)
+        known = self.run_tables(x.stages, x.micro, stages, runs)
         return least_mean(known, x.stages, x.chunks, x.micro, x.weights, self.budget)
 
-    def known(self, views: int, micro: int, stages: int, runs: Groups) -> Known:
+    def run_tables(self, views: int, micro: int, stages: int, runs: Groups) -> Known:
         """Tables of all runs, and sends in front of every stage."""
         n, memory = self.c.division.units, self.memory(views, micro)
         kinds = zip(*((g.forward, g.backward, g.both, g.updated, g.step) for g in runs), strict=True)

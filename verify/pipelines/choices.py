@@ -1,4 +1,4 @@
-"""This module reads the placements of a stage: which choice each of them is of the vertices of a rebuilt problem."""
+"""Reads the placements of a stage: which choice each of them is of the vertices of a rebuilt problem."""
 
 from __future__ import annotations
 

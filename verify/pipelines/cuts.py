@@ -1,4 +1,4 @@
-"""This module says whether any cut into stages may take less than a value: every cut is looked at, stage by stage.
+"""Whether any cut into stages may take less than a value: every cut is looked at, stage by stage.
 
 Equal micro-batches pass a stage in order without loss (`verify.schedules.pipeline`).  Then on stage s, with f, b, u the
 times of forward, backward and updates, d and e the sends there and back in front of a stage:
@@ -94,7 +94,7 @@ def left_out(way: int, pace: int, own: int, micro: int) -> list[int]:
 def none_below(known: Known, stages: int, micro: int, wanted: int, budget: Budget | None = None) -> bool:
     """Whether all cuts into `stages` > 1 stages are shown to take `wanted` or more."""
     units = len(known.both) - 1
-    budget = Budget.asked() if budget is None else budget
+    budget = Budget.with_large() if budget is None else budget
     budget.charge(RUN * 2 * stages * units * units, PLACE)
     rest = _rest(known, stages, micro)
     todo: list[tuple[int, ...]] = [(0,)]

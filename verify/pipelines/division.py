@@ -1,4 +1,4 @@
-"""This module says whether a training step falls into units as a file says, and whether its batch may be cut into
+"""Whether a training step falls into units as a file says, and whether its batch may be cut into
 micro-batches.
 
 Units.  An operator of no unit depends on constants alone.  Of the others, from writer to reader:
@@ -31,7 +31,7 @@ from ...models.program.attention import role
 from ...models.program.graph import Graph, Role
 from ...models.program.index import Combine
 from ...models.program.operators import NodeKind, Operator
-from ..plan.structure import copied, replaces, uses
+from ..plan.structure import copied_tensors, replaces, uses
 
 Places = set[tuple[str, int]]
 """(tensor, dimension)."""
@@ -48,7 +48,7 @@ def wrong_division(graph: Graph, division: Division) -> str:
     unit = dict(zip((op.name for op in graph.operators), division.unit, strict=True))
     phase = dict(zip((op.name for op in graph.operators), division.phase, strict=True))
     writer = {op.output.tensor: op.name for op in graph.operators}
-    used, own = uses(graph), set(copied(graph))
+    used, own = uses(graph), set(copied_tensors(graph))
     last = max(division.unit)
     if last + 1 != division.units or min(division.unit) < -1 or last >= MOST_UNITS:
         return f"there are {last + 1} units and {len(division.cuts)} cuts"
@@ -96,7 +96,7 @@ def wrong_division(graph: Graph, division: Division) -> str:
     return _updated_elsewhere(graph, unit, phase)
 
 
-def shortened(graph: Graph, count: int, division: Division) -> tuple[Graph, str]:
+def micro_batch_graph(graph: Graph, count: int, division: Division) -> tuple[Graph, str]:
     """(the graph of one of `count` micro-batches, empty), or (`graph`, why there are none)."""
     first = next((t for t in graph.tensors if t.role is Role.INPUT and t.contents is None and t.shape), None)
     if count == 1:
@@ -104,7 +104,7 @@ def shortened(graph: Graph, count: int, division: Division) -> tuple[Graph, str]
     if first is None or first.shape[0] % count:
         return graph, f"the batch cannot be cut into {count}"
     batch = first.shape[0]
-    tensors, along = batched(graph)
+    tensors, along = batch_places(graph)
     for name, k in sorted(tensors):
         t = graph.tensor(name)
         if t.role is Role.PARAMETER or t.contents is not None:
@@ -118,7 +118,7 @@ def shortened(graph: Graph, count: int, division: Division) -> tuple[Graph, str]
     for op in graph.operators:
         if reason := _unfit(op, along.get(op.name, set()), tensors):
             return graph, reason
-        summed = any(a.name in along.get(op.name, ()) for a in op.reduced)
+        summed = any(a.name in along.get(op.name, ()) for a in op.reduction_axes)
         if summed and (reason := _not_linear(op, used, by_name, updates, along)):
             return graph, reason
     new_tensors = tuple(
@@ -143,7 +143,7 @@ def shortened(graph: Graph, count: int, division: Division) -> tuple[Graph, str]
     return replace(graph, tensors=new_tensors, operators=new_operators), ""
 
 
-def batched(graph: Graph) -> tuple[Places, dict[str, set[str]]]:
+def batch_places(graph: Graph) -> tuple[Places, dict[str, set[str]]]:
     """Dimensions of tensors that run along the batch, and the axes of every operator that has such."""
     first = next((t for t in graph.tensors if t.role is Role.INPUT and t.contents is None and t.shape), None)
     batch = 0 if first is None else first.shape[0]
@@ -183,7 +183,7 @@ def _not_updating(graph: Graph, division: Division) -> str:
     used, next_of = uses(graph), replaces(graph)
     phase = dict(zip((op.name for op in graph.operators), division.phase, strict=True))
     unit = dict(zip((op.name for op in graph.operators), division.unit, strict=True))
-    tensors, along = batched(graph)
+    tensors, along = batch_places(graph)
     for op in graph.operators:
         if phase[op.name] == "U" or unit[op.name] == -1:
             continue
@@ -234,7 +234,7 @@ def _unfit(op: Operator, along: set[str], tensors: Places) -> str:
         return f"{place} ({op.function}) looks at the whole batch"
     if along & _whole(op):
         return f"{place} ({op.function}) looks at the whole batch"
-    over = [a for a in op.reduced if a.name in along]
+    over = [a for a in op.reduction_axes if a.name in along]
     if any(a.combine is not Combine.SUM for a in over):
         return f"{place} takes no sum over the batch"
     if over and (op.function == "fused_product" or op.kind is NodeKind.WINDOW):
@@ -278,7 +278,7 @@ def _unsummed(graph: Graph, division: Division, updates: set[str], along: Mappin
     """Which update reads something that is no sum over the batch."""
     summed: set[str] = set()
     for op in graph.operators:
-        if along.get(op.name, set()) & {a.name for a in op.reduced}:
+        if along.get(op.name, set()) & {a.name for a in op.reduction_axes}:
             if not along[op.name] & set(op.output.axes):
                 summed.add(op.output.tensor)
         elif op.function in LINEAR and op.inputs and all(a.tensor in summed for a in op.inputs):

@@ -106,7 +106,7 @@ class Rounds:
         total = [update] + [0] * (self.count - 1)
         units.entries.budget.charge(OBJECT * 8 * (len(self.c.graph.operators) + len(units.entries.moves)), "rounds")
         if self.late(s):
-            names, copies = units.decided(stage.first, stage.end)
+            names, copies = units.decisions_of(stage.first, stage.end)
             total[0] = 0
             for name in names & self.round.keys():
                 v = units.planning.operators[name]
@@ -135,12 +135,12 @@ class Rounds:
         size = units.graph.tensor(x.tensor).element_bytes
         if x.reader is None:
             resting = self.copy(x.tensor)
-            return units.entries.held(None, None, resting, there[units.planning.copies[resting]]).largest * size
+            return units.entries.layout_at(None, None, resting, there[units.planning.copies[resting]]).largest * size
         position = next(p for name, p in units.used[x.tensor] if name == x.reader)
         v = units.planning.operators[x.reader]
-        return units.entries.held(x.reader, position, x.tensor, there[v]).largest * size
+        return units.entries.layout_at(x.reader, position, x.tensor, there[v]).largest * size
 
-    def held(self, s: int, chosen: Chosen) -> int:
+    def buffer_bytes(self, s: int, chosen: Chosen) -> int:
         """Bytes on a device of what a stage sends or is sent."""
         return sum(self.block(x, chosen) for x in self.sent if s in (x.source, x.target))
 

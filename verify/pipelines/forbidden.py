@@ -1,4 +1,4 @@
-"""This module says what a pipelined plan goes without, stated in its claim: placements that are taken out of the
+"""What a pipelined plan goes without, stated in its claim: placements that are taken out of the
 problem built again.
 
     tensor     operators of the forward and backward pass are split along the batch alone
@@ -20,7 +20,7 @@ from ...models.problem.selection_problem import FORBIDDEN, Ints, Vertex
 from ...models.program.graph import Role
 from ...proofs.container.effort import PART
 from ...proofs.pipelines.certificate import FORBIDDEN_WORDS
-from .division import batched
+from .division import batch_places
 from .leaves import Units
 
 
@@ -29,7 +29,7 @@ def forbid(units: Units, words: tuple[str, ...]) -> str:
     if list(words) != [w for w in FORBIDDEN_WORDS if w in words]:
         return f"what is forbidden must be some of {', '.join(FORBIDDEN_WORDS)}, each once and in this order"
     planning, shared = units.planning, dict[tuple[int, bytes], Ints]()
-    tensors, axes = batched(units.graph)
+    tensors, axes = batch_places(units.graph)
     vertices = []
     for d, vertex in zip(planning.decisions, planning.problem.vertices, strict=True):
         kept = np.ones(len(vertex.cost), dtype=np.bool_)
@@ -54,6 +54,6 @@ def forbid(units: Units, words: tuple[str, ...]) -> str:
     return ""
 
 
-def allowed(planning: Planning, vertex: int, choice: int) -> bool:
+def is_allowed(planning: Planning, vertex: int, choice: int) -> bool:
     """Whether a choice is one of the problem, none of those taken out."""
     return int(planning.problem.vertices[vertex].cost[choice]) < FORBIDDEN

@@ -1,9 +1,9 @@
-"""This module says what the devices of a view hold: the chunk at work, the others at rest, blocks that wait at cuts.
+"""What the devices of a view hold: the chunk at work, the others at rest, blocks that wait at cuts.
 
 A view works on one task at a time.  When a task of chunk k starts, with n(c) activations of every chunk c from the
 start of their forward to the end of their backward passes, there are on the fullest device no more than
 
-    all that chunk k needs at its fullest operator with n(k), with what redistributions beside it add (`phases`)
+    all that chunk k needs at its fullest operator with n(k), with what reshardings beside it add (`phases`)
     +  sum over the others of what they rest on with n(c)
     +  sum over the chunks of what has come over their cuts and is not read yet, and of what is being sent
 """
@@ -46,7 +46,7 @@ def activations(c: PipelineCertificate, times: Ints, view: int, budget: Budget) 
     return found
 
 
-def held(
+def view_memory(
     c: PipelineCertificate,
     units: Units,
     chosen: Chosen,
@@ -56,7 +56,7 @@ def held(
     extras: Sequence[Sequence[int]],
 ) -> int:
     """Bytes on the fullest device of a view.  `chosen`: choices of every chunk of the model; `extras`: per operator of
-    each what redistributions beside it add, or nothing where they are not beside any.
+    each what reshardings beside it add, or nothing where they are not beside any.
     """
     mine = range(view, len(c.stages), c.views)
     known: dict[tuple[bool, int, int], int] = {}

@@ -1,4 +1,4 @@
-"""This module recomputes the lower bound of steps whose views hold several chunks of the model, from stated weights.
+"""Recomputes the lower bound of steps whose views hold several chunks of the model, from stated weights.
 
 Chunk c of S V lies on view c mod S, so view s has chunks s, s + S, ..; its laps are numbered 0 .. V - 1.  With f, b, u
 of a chunk (forward, backward, updates; a = f + b) and d, e of a boundary (sends there and back), a line looks at some
@@ -73,7 +73,7 @@ def least_mean(
 ) -> int:
     """The least mean over all cuts, rounded up.  `weights`: of the lines in their order."""
     units, parts, whole = len(known.both) - 1, views * chunks, sum(weights)
-    budget = Budget.asked() if budget is None else budget
+    budget = Budget.with_large() if budget is None else budget
     budget.charge(RUN * 4 * parts * (len(weights) + units * units), PLACE)
     count: Counts = [dict.fromkeys("fbuvde", 0) for _ in range(parts)]
     for weight, line in zip(weights, all_lines(views, chunks, micro), strict=True):

@@ -1,4 +1,4 @@
-"""This module says what a leaf establishes: what a run of units takes at least, by a certificate about its problem; of
+"""What a leaf establishes: what a run of units takes at least, by a certificate about its problem; of
 weights of channels it is the mean, so what the certificate proves is divided by what they add up to.
 """
 
@@ -13,7 +13,7 @@ from .leaves import Units
 from .weighed import chains_of
 
 
-def proved(units: Units, leaf: Leaf) -> int:
+def leaf_bound(units: Units, leaf: Leaf) -> int:
     """Picoseconds that a leaf's certificate establishes."""
     if not 0 <= leaf.first < leaf.end <= len(units.in_unit):
         raise Wrong(f"a leaf has units {leaf.first} to {leaf.end}")

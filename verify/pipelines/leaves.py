@@ -1,4 +1,4 @@
-"""This module says what a stage and a run of units cost, from the rebuilt problem of a micro-batch, by name.
+"""What a stage and a run of units cost, from the rebuilt problem of a micro-batch, by name.
 
 A movement (`verify.plan.structure.moves`) or an operator counts once per step if it is an update's, or carries a
 gradient that updates alone read; else once per micro-batch.  Memory of a stage that keeps k micro-batches, at every
@@ -10,7 +10,7 @@ operator that it runs (forward, backward, updates, each in order of the graph):
     gradients that updates read          as they are written, from the beginning to the updates, if m > 1
     everything else, operands received   as in plans, within the stage
 
-Where redistributions run beside operators, a leaf counts either with the weights of its channels (`weighed`).
+Where reshardings run beside operators, a leaf counts either with the weights of its channels (`weighed`).
 """
 
 from __future__ import annotations
@@ -211,7 +211,7 @@ class Units:
                     todo.append(w)
         return sorted(mine, key=lambda name: ("FBU".index(self.phase[name]), self.order[name]))
 
-    def decided(self, first: int, end: int) -> tuple[set[str], set[str]]:
+    def decisions_of(self, first: int, end: int) -> tuple[set[str], set[str]]:
         """(operators, copied tensors) whose placements a stage has."""
         names = self.operators(first, end)
         by_name = {op.name: op for op in self.graph.operators}
@@ -224,7 +224,7 @@ class Units:
     def seconds(self, first: int, end: int, x: Mapping[int, int]) -> Number:
         """(forward, backward, updates) of a stage under choices of the vertices that it has."""
         problem, total = self.planning.problem, {"F": 0, "B": 0, "U": 0}
-        names, copies = self.decided(first, end)
+        names, copies = self.decisions_of(first, end)
         for name in names:
             v = self.planning.operators[name]
             total[self.phase[name]] += int(problem.vertices[v].cost[x[v]])

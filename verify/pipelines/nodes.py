@@ -1,4 +1,4 @@
-"""This module says when a step on a view takes at least what it takes on the view's nodes, each of them one device.
+"""When a step on a view takes at least what it takes on the view's nodes, each of them one device.
 
 A node of k devices computes and reads k times as fast as one of them, and moves nothing inside itself.  A placement on
 the view splits over nodes in some way; the same way there costs no more, entry by entry (`docs/certificate-format.md`,
@@ -22,7 +22,7 @@ from ...models.program.index import Access
 from ..plan.structure import Move
 
 
-def joined(view: Machine, where: Space) -> Machine | None:
+def node_machine(view: Machine, where: Space) -> Machine | None:
     """The machine of nodes; None where there is none that bounds the view."""
     each = 1
     for size in view.hierarchy[1:]:

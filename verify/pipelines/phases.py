@@ -1,9 +1,9 @@
-"""This module says how long a phase takes in which redistributions run beside operators, from its order alone, and what
+"""How long a phase takes in which reshardings run beside operators, from its order alone, and what
 lies in memory beside what is counted operator by operator.
 
 A phase of a stage (forward or backward of a micro-batch, updates) has its operators on one stream and its
-redistributions on another; those that take no time are on none.  What waits for what: a redistribution for the operator
-that writes the tensor, or for what filled its copy, where these are in the phase; an operator for the redistributions
+reshardings on another; those that take no time are on none.  What waits for what: a resharding for the operator
+that writes the tensor, or for what filled its copy, where these are in the phase; an operator for the reshardings
 of its operands; the writer of a next value for all other operators of the phase that read the parameter.
 
     start of a task  =  the latest of  start of the task before it in the order,  end of the one before it on its
@@ -12,7 +12,7 @@ of its operands; the writer of a next value for all other operators of the phase
 An empty order: one after another, in today's sum.  With a memory limit operators keep the graph's order, and while one
 of them is the last that began, there is what the stage has at it (`leaves`), and beside that at any moment
 
-    operands                  from the start of their redistribution until their operator begins, with their source,
+    operands                  from the start of their resharding until their operator begins, with their source,
                               if that came from elsewhere
     what an operator wrote    until it has filled its copy
 """
@@ -46,7 +46,7 @@ class Tasks:
     waits: tuple[frozenset[int], ...]
 
     def stream(self, task: int) -> int | None:
-        """0: operators, 1: redistributions."""
+        """0: operators, 1: reshardings."""
         if task < len(self.operators):
             return 0
         return 1 if self.times[task] else None
@@ -79,7 +79,7 @@ class Tasks:
 def phases(
     c: PipelineCertificate, units: Units, s: int, x: Mapping[int, int], late: bool
 ) -> tuple[tuple[int, int, int], list[int]]:
-    """What the phases of stage s take, and per operator the bytes that redistributions beside it add.  `late`: whether
+    """What the phases of stage s take, and per operator the bytes that reshardings beside it add.  `late`: whether
     updates wait for another stage (`exchange`).
     """
     stage, overlap = c.stages[s], c.overlap
@@ -97,7 +97,7 @@ def phases(
 
 def tasks_of(units: Units, first: int, end: int, x: Mapping[int, int], phase: str) -> Tasks:
     """The tasks of a phase of a stage under choices of the vertices that it has."""
-    names, copies = units.decided(first, end)
+    names, copies = units.decisions_of(first, end)
     problem, entries = units.planning.problem, units.entries
     units.entries.budget.charge(OBJECT * 8 * (len(units.graph.operators) + len(entries.moves)), "tasks of a phase")
     operators = tuple(name for name in units.operators(first, end) if units.phase[name] == phase)
@@ -173,5 +173,5 @@ def in_flight(units: Units, tasks: Tasks, x: Mapping[int, int], order: Sequence[
 
 def _largest(units: Units, operator: str | None, position: int | None, tensor: str, x: Mapping[int, int]) -> int:
     """Bytes of the largest block of a device, as an operator writes or reads a tensor, or of its copy."""
-    held = units.entries.held(operator, position, tensor, x[units.entries.vertex(operator, tensor)])
+    held = units.entries.layout_at(operator, position, tensor, x[units.entries.vertex(operator, tensor)])
     return held.largest * units.graph.tensor(tensor).element_bytes

@@ -1,6 +1,6 @@
-"""This module says what is known of runs of units: least work of every unit, and what leaves prove.
+"""What is known of runs of units: least work of every unit, and what leaves prove.
 
-Values of runs side by side add up within a group.  Without overlap there is one group.  Where redistributions run
+Values of runs side by side add up within a group.  Without overlap there is one group.  Where reshardings run
 beside operators (`weighed`), least work is one, a sum of operators alone, and leaves of the same weights are one each,
 with least work times the weight of operators where no leaf says more; of a run the best group counts.
 """
@@ -15,9 +15,9 @@ from ...proofs.container.effort import OBJECT
 from ...proofs.pipelines.certificate import Leaf
 from .bound import Runs
 from .choices import Wrong
-from .leaf_bounds import proved
+from .leaf_bounds import leaf_bound
 from .leaves import Units
-from .weighed import chains_of, joined
+from .weighed import chains_of, why_not_one_chain
 
 
 @dataclass(frozen=True, eq=False)
@@ -76,10 +76,10 @@ def learn(
     found: dict[Channels | None, Group] = {None: first}
     for nodes in sorted({leaf.nodes for leaf in leaves}):
         units = units_of(nodes)
-        if any(leaf.chains != ((), ()) for leaf in leaves) and (wrong := joined(units)):
+        if any(leaf.chains != ((), ()) for leaf in leaves) and (wrong := why_not_one_chain(units)):
             raise Wrong(wrong)
         for leaf in (leaf for leaf in leaves if leaf.nodes == nodes):
-            value, size, weighed = proved(units, leaf), leaf.end - leaf.first, leaf.channels is not None
+            value, size, weighed = leaf_bound(units, leaf), leaf.end - leaf.first, leaf.channels is not None
             alike = min(size, n - size + 1)
             units.entries.budget.charge(OBJECT * 16 * alike * (len(units.where) + len(units.updating)), "leaves")
             key = units.alike(leaf.first, leaf.end, leaf.once, leaf.phase, weighed)

@@ -1,4 +1,4 @@
-"""This module checks what leaves say where redistributions run beside operators: chains, and which leaves add up.
+"""Checks what leaves say where reshardings run beside operators: chains, and which leaves add up.
 
 A phase takes at least C, M and every chain, hence their mean with weights that add up to W (`models.pipelines
 .channels`).  C and M of units side by side are sums, so their means add up if they have the same weights; so do chains,
@@ -75,7 +75,7 @@ def _links(units: Units, names: list[str], phase: str, first: int, end: int) -> 
     return found
 
 
-def joined(units: Units) -> str:
+def why_not_one_chain(units: Units) -> str:
     """Why chains of units side by side may not be one chain; empty if they are: behind every cut, what crosses the
     next one depends on what crossed it, and so do gradients in the other direction.
     """

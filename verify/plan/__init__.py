@@ -1,3 +1,3 @@
-"""This package checks plans: entries of the tables from index sets, memory, owners, redistributions, and the
+"""Checks plans: entries of the tables from index sets, memory, owners, reshardings, and the
 certificate.
 """

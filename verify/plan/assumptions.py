@@ -1,4 +1,4 @@
-"""This module rebuilds the assumptions that a claim about a plan must state, from graph, machine, space and memory
+"""Rebuilds the assumptions that a claim about a plan must state, from graph, machine, space and memory
 limit alone.
 
 Written a second time on purpose: the problem's own list (`models/cost/assumptions.py`) is what is checked.  A flag too
@@ -12,7 +12,7 @@ from ...models.machine.machine import Machine
 from ...models.problem.selection_problem import SelectionProblem
 from ...models.program.graph import Graph
 from ...models.program.operators import NodeKind, Operator
-from .attention_forms import attended, form_of
+from .attention_forms import attention_axes, form_of
 from .bands import bounds_of
 from .measured import product_of
 from .structure import moves
@@ -33,7 +33,7 @@ def wrong_assumptions(
     problem: SelectionProblem, graph: Graph, machine: Machine, where: Space, memory_limit: int | None
 ) -> str:
     """The first assumption that the problem leaves out, or states though it is not made; empty if there is none."""
-    made, stated = assumed(graph, machine, where, memory_limit), set(problem.assumptions)
+    made, stated = all_assumptions(graph, machine, where, memory_limit), set(problem.assumptions)
     if missing := sorted(made - stated):
         return f"the assumption {missing[0]} is made and not stated"
     if extra := sorted(stated - made):
@@ -41,12 +41,12 @@ def wrong_assumptions(
     return "" if len(problem.assumptions) == len(stated) else "an assumption is stated twice"
 
 
-def assumed(graph: Graph, machine: Machine, where: Space, memory_limit: int | None) -> set[str]:
+def all_assumptions(graph: Graph, machine: Machine, where: Space, memory_limit: int | None) -> set[str]:
     """Every assumption under which a plan's cost, bound and memory rows hold."""
-    return unmeasured(graph, machine, where, memory_limit) | measured(graph, machine)
+    return fixed_assumptions(graph, machine, where, memory_limit) | measured_assumptions(graph, machine)
 
 
-def unmeasured(graph: Graph, machine: Machine, where: Space, memory_limit: int | None) -> set[str]:
+def fixed_assumptions(graph: Graph, machine: Machine, where: Space, memory_limit: int | None) -> set[str]:
     """Those that do not depend on what the machine's measured forms price."""
     found = set(_ALWAYS)
     if not where.uneven:
@@ -79,7 +79,7 @@ def unmeasured(graph: Graph, machine: Machine, where: Space, memory_limit: int |
     return found
 
 
-def measured(graph: Graph, machine: Machine) -> set[str]:
+def measured_assumptions(graph: Graph, machine: Machine) -> set[str]:
     """What is priced by measured forms and what is not, where there are any."""
     forms = [{p.dtype for p in c.products} for c in machine.classes]
     named = [level for level in machine.levels if level.collectives]
@@ -94,7 +94,7 @@ def measured(graph: Graph, machine: Machine) -> set[str]:
 
     def by_roofline(op: Operator) -> bool:
         dtype = graph.computed_in(op)
-        if seen := attended(op):
+        if seen := attention_axes(op):
             return any(form_of(c, dtype, seen.backward) is None for c in machine.classes)
         return product_of(op) is None or any(dtype not in types for types in forms)
 

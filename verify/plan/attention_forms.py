@@ -1,4 +1,4 @@
-"""This module recomputes times of attention by a machine's measured forms, a second time.
+"""Recomputes times of attention by a machine's measured forms, a second time.
 
     form      of the class, for the type of the first operand: `forward` for attention and attention_lse, `backward` for
               every gradient
@@ -18,7 +18,7 @@ from fractions import Fraction
 from ...models.machine.measured import AttentionForm
 from ...models.machine.parts import DeviceClass
 from ...models.program.operators import NodeKind, Operator
-from .bands import bounds_of, named
+from .bands import attribute_axes, bounds_of
 
 
 @dataclass(frozen=True)
@@ -33,12 +33,17 @@ class Attended:
     keys: tuple[str, ...]
 
 
-def attended(op: Operator) -> Attended | None:
+def attention_axes(op: Operator) -> Attended | None:
     """An attention operator's axes; None for others."""
     if op.kind is not NodeKind.ATTENTION:
         return None
-    keys = named(op, "key")
-    no_rows = {*keys, *named(op, "feature"), *named(op, "value_feature"), *named(op, "packed")}
+    keys = attribute_axes(op, "key")
+    no_rows = {
+        *keys,
+        *attribute_axes(op, "feature"),
+        *attribute_axes(op, "value_feature"),
+        *attribute_axes(op, "packed"),
+    }
     rows = tuple(a.name for a in op.axes if a.name not in no_rows)
     backward = op.function not in {"attention", "attention_lse"}
     return Attended(backward, bounds_of(op) is not None, rows, keys)

@@ -1,4 +1,4 @@
-"""This module rebuilds pairs of query and key that a band of attention leaves in a box, with no code of
+"""Rebuilds pairs of query and key that a band of attention leaves in a box, with no code of
 `models/program/attention_pairs`.
 
     query i sees of the keys [c, d) of a box   n(i) = max(0, min(d, i + ahead + 1) - max(c, i - behind))
@@ -32,7 +32,7 @@ def bounds_of(op: Operator) -> Bounds | None:
     return behind, ahead, block
 
 
-def named(op: Operator, attribute: str) -> tuple[str, ...]:
+def attribute_axes(op: Operator, attribute: str) -> tuple[str, ...]:
     """Axes that an attribute of an attention operator names."""
     value = op.attribute(attribute, ()) if op.kind is NodeKind.ATTENTION else ()
     return tuple(str(v) for v in value) if isinstance(value, tuple) else ()

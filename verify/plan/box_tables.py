@@ -1,4 +1,4 @@
-"""This module recomputes boxes under all placements of an operator or a copy at once: the definitions of
+"""Recomputes boxes under all placements of an operator or a copy at once: the definitions of
 `verify/plan/boxes.py` over arrays, one row per placement.
 
     matrices      (placements, rows, levels): the axes' rows, then replication
@@ -21,8 +21,8 @@ from ...models.problem.selection_problem import Ints
 from ...models.program.graph import Graph
 from ...models.program.index import Affine
 from ...models.program.operators import FUNCTIONS, Function, NodeKind, Operator
-from .attention_forms import attended
-from .bands import Bounds, bounds_of, named
+from .attention_forms import attention_axes
+from .bands import Bounds, attribute_axes, bounds_of
 from .boxes import Digit, open_digits
 from .epilogues import finishing
 from .measured import product_of
@@ -109,12 +109,12 @@ def shape_of(op: Operator, graph: Graph, axes: Sequence[str]) -> Shape:
     even = op.kind is NodeKind.GROUPED and op.attribute("load", "even") == "even"
     attention, bounds = op.kind is NodeKind.ATTENTION, bounds_of(op)
     over = tuple(sorted(row[n] for n in op.over)) if attention or op.kind is NodeKind.NORMALISE else ()
-    inside = tuple(row[n] for role in ("feature", "value_feature", "packed") for n in named(op, role))
-    (query, key) = (row[n] for role in ("query", "key") for n in named(op, role)) if bounds else (0, 0)
+    inside = tuple(row[n] for role in ("feature", "value_feature", "packed") for n in attribute_axes(op, role))
+    (query, key) = (row[n] for role in ("query", "key") for n in attribute_axes(op, role)) if bounds else (0, 0)
     loop, factors = turns_of(op), str(op.attribute("arithmetic", ""))
     if loop:
         inside = tuple(i for i, n in enumerate(axes) if n not in op.output.axes[:-1])
-    product, seen = product_of(op), attended(op)
+    product, seen = product_of(op), attention_axes(op)
     return Shape(
         op.function,
         graph.tensor(op.output.tensor).dtype,
@@ -176,7 +176,7 @@ def blocks(extents: tuple[int, ...], matrices: Ints, hierarchy: tuple[int, ...])
     return np.ascontiguousarray(out)
 
 
-def touched(operand: Operand, block: Ints) -> Ints:
+def operand_boxes(operand: Operand, block: Ints) -> Ints:
     """Boxes of an operand: (placements, devices, dimensions, 2)."""
     out = np.zeros((*block.shape[:2], len(operand.shape), 2), dtype=np.int64)
     for k, (map_, extent) in enumerate(zip(operand.maps, operand.shape, strict=True)):
@@ -226,7 +226,7 @@ def layouts(operand: Operand, extents: tuple[int, ...], matrices: Ints, hierarch
     of = np.empty(matrices.shape[0], dtype=np.int64)
     digits = _open(operand.open, matrices)
     for part in parts(matrices, prod(hierarchy), max(len(extents), len(operand.shape))):
-        boxes = touched(operand, blocks(extents, matrices[part], hierarchy))
+        boxes = operand_boxes(operand, blocks(extents, matrices[part], hierarchy))
         for number, box, open_ in zip(range(part.start, part.stop), boxes, digits[part], strict=False):
             key = (box.tobytes(), open_)
             if key not in seen:

@@ -1,4 +1,4 @@
-"""This module recomputes boxes of the devices, straight from the definition, with no code of `models/layout/layout`.
+"""Recomputes boxes of the devices, straight from the definition, with no code of `models/layout/layout`.
 
     device number        row-major over the hierarchy H = [h_0 .. h_L]; coordinate c_j at level j, 0 <= c_j < h_j
     digits               c_j is a mixed-radix number with one digit per row of the placement matrix X, radix X[i][j],
@@ -59,12 +59,12 @@ class Digit:
         coordinate = device // prod(hierarchy[self.level + 1 :]) % hierarchy[self.level]
         return coordinate // self.stride % self.prime
 
-    def zeroed(self, device: int, hierarchy: tuple[int, ...]) -> int:
+    def device_at_zero(self, device: int, hierarchy: tuple[int, ...]) -> int:
         """The device that differs only in this digit, which is 0."""
         return device - self.value(device, hierarchy) * self.stride * prod(hierarchy[self.level + 1 :])
 
     def zeroed_all(self, hierarchy: tuple[int, ...]) -> NDArray[np.int64]:
-        """`zeroed` of every device.
+        """`device_at_zero` of every device.
 
         >>> Digit(1, 2, 2).zeroed_all((2, 4)).tolist()
         [0, 1, 0, 1, 4, 5, 4, 5]
@@ -77,7 +77,7 @@ class Digit:
 
 
 @dataclass(frozen=True, eq=False)
-class Held:
+class DeviceBoxes:
     """Who holds what of one tensor: a box per device, partial along `open` (outermost level first, descending
     stride).
     """
@@ -90,9 +90,9 @@ class Held:
     @staticmethod
     def of(
         hierarchy: tuple[int, ...], shape: tuple[int, ...], boxes: Sequence[Box], open_: tuple[Digit, ...] = ()
-    ) -> Held:
+    ) -> DeviceBoxes:
         """From one box per device."""
-        return Held(hierarchy, shape, np.array(boxes, dtype=np.int64).reshape(len(boxes), len(shape), 2), open_)
+        return DeviceBoxes(hierarchy, shape, np.array(boxes, dtype=np.int64).reshape(len(boxes), len(shape), 2), open_)
 
     @cached_property
     def boxes(self) -> tuple[Box, ...]:
@@ -110,7 +110,7 @@ class Held:
         return self.hierarchy, self.shape, self.ends.tobytes(), self.open
 
     def __eq__(self, other: object) -> bool:
-        return isinstance(other, Held) and bool(self._content == other._content)
+        return isinstance(other, DeviceBoxes) and bool(self._content == other._content)
 
     def __hash__(self) -> int:
         return hash(self._content)
@@ -258,10 +258,10 @@ def axis_blocks(extents: tuple[int, ...], matrix: Matrix, hierarchy: tuple[int, 
     return out
 
 
-def touched(index: Affine, blocks: Sequence[Interval], extent: int) -> Interval:
+def reached_interval(index: Affine, blocks: Sequence[Interval], extent: int) -> Interval:
     """Interval of a dimension of `extent` that `index` reaches when its terms' axes range over `blocks`.
 
-    >>> touched(Affine.axis("y", 2).plus("k").shift(-1), [(0, 4), (0, 3)], 224)
+    >>> reached_interval(Affine.axis("y", 2).plus("k").shift(-1), [(0, 4), (0, 3)], 224)
     (0, 8)
     """
     if any(low >= high for low, high in blocks):
@@ -282,7 +282,7 @@ def _held(
     index: tuple[Affine, ...],
     shape: tuple[int, ...],
     reduced: tuple[str, ...],
-) -> Held:
+) -> DeviceBoxes:
     position = {name: i for i, (name, _) in enumerate(axes)}
     blocks = [blocks_of(n, prod(row)) for (_, n), row in zip(axes, matrix, strict=False)]
     ranks = axis_ranks(matrix, hierarchy)
@@ -293,9 +293,9 @@ def _held(
         for i in mine:
             together = together * len(blocks[i]) + ranks[i]
         _, first, which = np.unique(together, return_index=True, return_inverse=True)
-        reached = [touched(map_, [blocks[i][int(ranks[i][d])] for i in mine], extent) for d in first]
+        reached = [reached_interval(map_, [blocks[i][int(ranks[i][d])] for i in mine], extent) for d in first]
         ends[:, k] = np.array(reached, dtype=np.int64)[which.reshape(-1)]
-    return Held(hierarchy, shape, ends, open_digits(matrix, [position[name] for name in reduced]))
+    return DeviceBoxes(hierarchy, shape, ends, open_digits(matrix, [position[name] for name in reduced]))
 
 
 def open_digits(matrix: Matrix, rows: Sequence[int]) -> tuple[Digit, ...]:
@@ -330,20 +330,20 @@ def primes(n: int) -> list[int]:
     return out
 
 
-def read_by(op: Operator, position: int, graph: Graph, placement: Placement, hierarchy: tuple[int, ...]) -> Held:
+def read_by(op: Operator, position: int, graph: Graph, placement: Placement, hierarchy: tuple[int, ...]) -> DeviceBoxes:
     """What every device reads of input `position` of an operator."""
     a = op.inputs[position]
     return _held(_axes(op, placement), placement.matrix, hierarchy, a.index, graph.tensor(a.tensor).shape, ())
 
 
-def written_by(op: Operator, graph: Graph, placement: Placement, hierarchy: tuple[int, ...]) -> Held:
+def written_by(op: Operator, graph: Graph, placement: Placement, hierarchy: tuple[int, ...]) -> DeviceBoxes:
     """What every device writes of the output, partial along the digits of the reduction axes."""
     a = op.output
     reduced = tuple(x.name for x in op.axes if x.combine is not None)
     return _held(_axes(op, placement), placement.matrix, hierarchy, a.index, graph.tensor(a.tensor).shape, reduced)
 
 
-def copy_of(tensor: str, graph: Graph, placement: Placement, hierarchy: tuple[int, ...]) -> Held:
+def copy_of(tensor: str, graph: Graph, placement: Placement, hierarchy: tuple[int, ...]) -> DeviceBoxes:
     """What every device holds of a tensor's copy; the axes of the placement are the numbers of the dimensions."""
     shape = graph.tensor(tensor).shape
     axes = tuple((name, shape[int(name)]) for name in placement.axes)

@@ -1,4 +1,4 @@
-"""This module checks communication steps by set arithmetic, rank by rank: `Delivers` and `Bytes`.
+"""Checks communication steps by set arithmetic, rank by rank: `Delivers` and `Bytes`.
 
 `check_delivers` follows what every device holds.  The state before the first step is: device d holds the elements of
 its source box A_d, each with the one contribution of d.  The claim is that after the last step d holds every element of
@@ -21,7 +21,7 @@ each once.
 Transfers are tested in `verify/plan/transfers.py`, all of an exchange at a time.  `check_bytes` adds the elements and
 phases up again, transfer by transfer.
 
-No code of `models/communication/redistribution`, `models/communication/pricing` or `models/layout/layout` is used: the
+No code of `models/communication/resharding`, `models/communication/pricing` or `models/layout/layout` is used: the
 plan is read as data (its groups are what a backend executes).
 """
 
@@ -32,17 +32,17 @@ from math import prod
 
 import numpy as np
 
-from ...models.communication.redistribution import CommunicationPlan, Reduction
+from ...models.communication.resharding import CommunicationPlan, Reduction
 from ...models.communication.transfers import Exchange
 from ...models.layout.layout import Layout
 from ...models.problem.claims import Verdict
 from ..verdict import CheckResult
-from .boxes import Box, Digit, Held, boxes_of, inside, volume
+from .boxes import Box, DeviceBoxes, Digit, boxes_of, inside, volume
 from .entries import Loads, reduction
 from .transfers import Arrivals, Refuted, refuse
 
 
-def held(layout: Layout) -> Held:
+def plain_layout(layout: Layout) -> DeviceBoxes:
     """A layout as plain numbers; ValueError if it is not one box per device inside the tensor, or has impossible
     digits.
     """
@@ -70,7 +70,7 @@ def held(layout: Layout) -> Held:
             or layout.hierarchy[d.level] % (d.stride * d.prime)
         ):
             raise ValueError(f"{d} is not a digit of the device numbers of {layout.hierarchy}")
-    return Held(layout.hierarchy, layout.shape, layout.boxes, digits)
+    return DeviceBoxes(layout.hierarchy, layout.shape, layout.boxes, digits)
 
 
 def check_delivers(plan: CommunicationPlan) -> CheckResult:
@@ -146,7 +146,7 @@ def totals(plan: CommunicationPlan) -> Loads:
 
 
 def _deliver(plan: CommunicationPlan) -> None:
-    source, target = held(plan.source), held(plan.target)
+    source, target = plain_layout(plan.source), plain_layout(plan.target)
     if source.hierarchy != target.hierarchy or source.shape != target.shape:
         raise Refuted("source and target are not layouts of one tensor on one machine")
     if target.open:
@@ -168,7 +168,7 @@ def _deliver(plan: CommunicationPlan) -> None:
     arrivals.check(target.boxes)
 
 
-def _reduced(step: object, plan: CommunicationPlan, source: Held) -> tuple[Box, ...]:
+def _reduced(step: object, plan: CommunicationPlan, source: DeviceBoxes) -> tuple[Box, ...]:
     """The tiles, after every test of the module docstring."""
     if not isinstance(step, Reduction):
         raise Refuted("the first step is not a reduction")
@@ -183,8 +183,8 @@ def _reduced(step: object, plan: CommunicationPlan, source: Held) -> tuple[Box, 
     for d in range(devices):
         leader = keeper = d
         for digit, scattered in zip(digits, step.scattered, strict=True):
-            leader = digit.zeroed(leader, hierarchy)
-            keeper = keeper if scattered else digit.zeroed(keeper, hierarchy)
+            leader = digit.device_at_zero(leader, hierarchy)
+            keeper = keeper if scattered else digit.device_at_zero(keeper, hierarchy)
         expected.setdefault(leader, []).append(d)
         scattered_from[d] = keeper
     groups = step.groups(hierarchy)
@@ -215,7 +215,7 @@ def _reduced(step: object, plan: CommunicationPlan, source: Held) -> tuple[Box, 
                 f"differ: {step.tiles[d]}"
             )
     for digit, scattered in zip(digits, step.scattered, strict=True):
-        if scattered and all(step.tiles[d] == step.tiles[digit.zeroed(d, hierarchy)] for d in range(devices)):
+        if scattered and all(step.tiles[d] == step.tiles[digit.device_at_zero(d, hierarchy)] for d in range(devices)):
             raise Refuted(f"reduction: {digit} is flagged scattered, but no tile changes along it")
     return step.tiles
 

@@ -1,4 +1,4 @@
-"""This module says what it takes to rebuild the tables of a problem and to recompute them, in cells of the budget of a
+"""What it takes to rebuild the tables of a problem and to recompute them, in cells of the budget of a
 check, before either is done.
 
     building      entries of tables, overlaps and segments of intervals, subtrees that are compared, boxes of
@@ -101,13 +101,13 @@ def charge_placements(
     return count
 
 
-def charge_movements(source: Layouts, target: Layouts, budget: Budget) -> None:
-    """Charge the redistributions from every layout of one end to every one of the other."""
+def charge_communication(source: Layouts, target: Layouts, budget: Budget) -> None:
+    """Charge the reshardings from every layout of one end to every one of the other."""
     hierarchy, dimensions = source.hierarchy, max(1, source.boxes.shape[2])
     subtrees = sum(prod(hierarchy[: i + 1]) for i in range(len(hierarchy)))
     table = len(source.boxes) * len(target.boxes)
-    budget.hold(table, "a table of redistributions")
-    budget.charge(AGAIN + FILLED * table * subtrees * dimensions, "a table of redistributions")
+    budget.hold(table, "a table of reshardings")
+    budget.charge(AGAIN + FILLED * table * subtrees * dimensions, "a table of reshardings")
 
 
 def charge_hulls(layouts: int, devices: int, below: int, dimensions: int, budget: Budget) -> None:
@@ -121,7 +121,7 @@ def charge_entry(devices: int, dimensions: int, budget: Budget) -> None:
 
 
 def charge_fetch(hierarchy: tuple[int, ...], source: Ends, target: Ends, budget: Budget) -> None:
-    """Charge what is compared below the subtrees of every level when one redistribution is recomputed alone: cells of
+    """Charge what is compared below the subtrees of every level when one resharding is recomputed alone: cells of
     the grids that the ends of their boxes make.
     """
     cuts = [len(np.unique(np.concatenate([source[:, k], target[:, k]]))) for k in range(source.shape[1])]
@@ -130,7 +130,7 @@ def charge_fetch(hierarchy: tuple[int, ...], source: Ends, target: Ends, budget:
         below = prod(hierarchy[level + 1 :])
         if below > 1:
             cells += len(source) // below * min(MOST_CELLS, prod(max(1, min(n, 4 * below) - 1) for n in cuts))
-    budget.charge(cells, "a redistribution")
+    budget.charge(cells, "a resharding")
 
 
 def charge_steps(place: str, cells: int, devices: int, budget: Budget) -> None:

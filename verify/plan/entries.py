@@ -1,4 +1,4 @@
-"""This module recomputes single entries of a selection problem device by device from index sets; small, slow,
+"""Recomputes single entries of a selection problem device by device from index sets; small, slow,
 independent of `models/`.
 
     operator   t = max_d busy_d + statistics;  busy_d = max( flops_d / peak_d, bytes_d / memory bandwidth_d ) +
@@ -41,12 +41,12 @@ from ...models.machine.machine import Machine
 from ...models.machine.parts import DeviceClass
 from ...models.program.graph import Graph
 from ...models.program.operators import NodeKind, Operator
-from .attention_forms import attended, attention_seconds, form_of
-from .bands import bounds_of, named, pairs
+from .attention_forms import attention_axes, attention_seconds, form_of
+from .bands import attribute_axes, bounds_of, pairs
 from .boxes import (
+    DeviceBoxes,
     Digit,
     Ends,
-    Held,
     all_inside,
     axis_blocks,
     below,
@@ -80,23 +80,23 @@ def operator_entry(op: Operator, graph: Graph, placement: Placement, machine: Ma
     operands = [(read_by(op, k, graph, placement, hierarchy), a.tensor) for k, a in enumerate(op.inputs)]
     operands.append((written_by(op, graph, placement, hierarchy), op.output.tensor))
     sizes = [graph.tensor(tensor).element_bytes for _, tensor in operands]
-    order = (*op.output.axes, *(a.name for a in op.reduced))
+    order = (*op.output.axes, *(a.name for a in op.reduction_axes))
     loop = turns_of(op)
     dtype, flops = graph.tensor(op.output.tensor).dtype, loop.flops if loop else graph.flops_per_point(op)
     attention, bounds = op.kind is NodeKind.ATTENTION, bounds_of(op)
     summed = str(op.attribute("arithmetic", ""))  # factors of this type, summed in that of the result
     peak_of = summed or (graph.tensor(op.inputs[0].tensor).dtype if attention else dtype)
-    hidden = {rows, *named(op, "feature"), *named(op, "value_feature"), *named(op, "packed")}
+    hidden = {rows, *attribute_axes(op, "feature"), *attribute_axes(op, "value_feature"), *attribute_axes(op, "packed")}
     if loop:
         hidden |= {*extent} - {*op.output.axes[:-1]}
-    banded = [placement.axes.index(a) for role in ("query", "key") for a in named(op, role)] if bounds else []
+    banded = [placement.axes.index(a) for role in ("query", "key") for a in attribute_axes(op, role)] if bounds else []
     device, number = (
         _classes(machine) if machine.others else ((machine.device,), np.zeros(machine.devices, dtype=np.int64))
     )
     lengths = [ends[:, :, 1] - ends[:, :, 0] for ends in (blocks, *(held.ends for held, _ in operands))]
     measured = measured_by_box(machine) if machine.profiles else {}
     product = product_of(op) if flops and any(c.products for c in machine.classes) else None
-    seen = attended(op) if flops and any(c.attentions for c in machine.classes) else None
+    seen = attention_axes(op) if flops and any(c.attentions for c in machine.classes) else None
     busy = Fraction(0)
     same = [number[:, None], *lengths, *(blocks[:, i, :1] for i in banded)]
     for d in distinct(np.concatenate(same, axis=1)):  # devices with equal boxes count once
@@ -172,17 +172,19 @@ def _statistics(op: Operator, placement: Placement, machine: Machine, blocks: En
     return len(op.spec.statistics) * once, len(op.spec.statistics) * more
 
 
-def movement_entry(element_bytes: int, source: Held, target: Held, machine: Machine, scale: int = PER_SECOND) -> int:
-    """Time of the redistribution from `source` (perhaps partial) to `target` (closed), in units of 1/`scale` s."""
-    linear = ceil(seconds(movement_loads(source, target), element_bytes, machine) * scale)
+def communication_entry(
+    element_bytes: int, source: DeviceBoxes, target: DeviceBoxes, machine: Machine, scale: int = PER_SECOND
+) -> int:
+    """Time of the resharding from `source` (perhaps partial) to `target` (closed), in units of 1/`scale` s."""
+    linear = ceil(seconds(communication_loads(source, target), element_bytes, machine) * scale)
     if not any(level.collectives for level in machine.levels):
         return linear
-    return linear + units(movement_collectives(source, target), element_bytes, machine, scale)
+    return linear + units(communication_collectives(source, target), element_bytes, machine, scale)
 
 
 @lru_cache(maxsize=512)
-def movement_collectives(source: Held, target: Held) -> tuple[Collective, ...]:
-    """Every collective of a redistribution, level by level."""
+def communication_collectives(source: DeviceBoxes, target: DeviceBoxes) -> tuple[Collective, ...]:
+    """Every collective of a resharding, level by level."""
     found: list[Collective] = []
     within, loads = _fetched(source, target)
     if not within:
@@ -193,7 +195,7 @@ def movement_collectives(source: Held, target: Held) -> tuple[Collective, ...]:
     return tuple(found)
 
 
-def _fetched(source: Held, target: Held) -> tuple[bool, list[int]]:
+def _fetched(source: DeviceBoxes, target: DeviceBoxes) -> tuple[bool, list[int]]:
     """Whether every device holds what it wants, and what enters the fullest subtree of every level otherwise."""
     hierarchy, a, b = source.hierarchy, source.ends, target.ends
     if all_inside(b, a):
@@ -203,13 +205,13 @@ def _fetched(source: Held, target: Held) -> tuple[bool, list[int]]:
     ]
 
 
-def _scattered(source: Held, target: Held, within: bool) -> tuple[bool, ...]:
+def _scattered(source: DeviceBoxes, target: DeviceBoxes, within: bool) -> tuple[bool, ...]:
     b = target.ends
     return tuple(within and bool((b != b[o.zeroed_all(source.hierarchy)]).any()) for o in source.open)
 
 
 @lru_cache(maxsize=512)
-def movement_loads(source: Held, target: Held) -> Loads:
+def communication_loads(source: DeviceBoxes, target: DeviceBoxes) -> Loads:
     """Elements that enter the fullest subtree of every level, and phases per level."""
     hierarchy = source.hierarchy
     within, loads = _fetched(source, target)

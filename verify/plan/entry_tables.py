@@ -1,4 +1,4 @@
-"""This module recomputes whole arrays of a selection problem from boxes: the formulas of `verify/plan/entries.py` for
+"""Recomputes whole arrays of a selection problem from boxes: the formulas of `verify/plan/entries.py` for
 all placements, or all pairs of layouts, at once.
 
 Unions of boxes below a subtree are boxes themselves nearly always (blocks of one axis lie side by side); then
@@ -25,7 +25,7 @@ from ...proofs.container.effort import PART
 from ..budget import Budget
 from .attention_forms import attention_seconds, form_of
 from .bands import pairs_of_boxes
-from .box_tables import Layouts, Shape, blocks, parts, touched, volumes
+from .box_tables import Layouts, Shape, blocks, operand_boxes, parts, volumes
 from .boxes import Box, difference, open_digits
 from .effort import charge_hulls, charge_unions
 from .entries import STATISTIC_BYTES, Loads, measured_by_box, reduction, seconds
@@ -66,7 +66,7 @@ def _times(shape: Shape, matrices: Ints, machine: Machine, scale: int) -> Ints:
     moved = np.zeros_like(points)
     for k, (operand, size) in enumerate(zip((*shape.inputs, shape.output), shape.sizes, strict=True)):
         rows_only = k == 0 and shape.spec.kind is NodeKind.GATHER
-        moved += size * (points if rows_only else volumes(touched(operand, block)))
+        moved += size * (points if rows_only else volumes(operand_boxes(operand, block)))
     for along, size in shape.turning:
         moved += size * length[:, :, list(along)].prod(axis=2, dtype=np.int64)
     known = np.full(points.shape, -1, dtype=np.int64)
@@ -82,7 +82,7 @@ def _times(shape: Shape, matrices: Ints, machine: Machine, scale: int) -> Ints:
                 known[(per_box == np.array(extents, dtype=np.int64)).all(axis=2)] = number
     work = points * shape.flops
     if shape.finish and shape.flops:
-        work = work + shape.finish * volumes(touched(shape.output, block))
+        work = work + shape.finish * volumes(operand_boxes(shape.output, block))
     by_form = [
         _products(shape, c, length, moved) or _attended(shape, c, length, points, moved) for c in machine.classes
     ]
@@ -191,13 +191,13 @@ def _statistics(
     return [on_links for on_links, _ in out], [more for _, more in out]
 
 
-def movement_times(
+def communication_times(
     source: Layouts, target: Layouts, element_bytes: int, machine: Machine, scale: int, budget: Budget | None = None
 ) -> Ints:
-    """Times of the redistribution from every layout of `source` to every (closed) layout of `target`, in units of
+    """Times of the resharding from every layout of `source` to every (closed) layout of `target`, in units of
     1/`scale` s.  `budget`: spent by the pairs that are counted cell by cell.
     """
-    loads, phases = movement_loads(source, target, budget)
+    loads, phases = communication_loads(source, target, budget)
     rates = [
         (Fraction(0), Fraction(0))  # priced by its collectives
         if level.collectives
@@ -262,7 +262,9 @@ def _fetched(source: Layouts, target: Layouts, budget: Budget | None) -> list[In
     return [np.where(loads[-1] == 0, 0, load) for load in loads]  # below the last level there are single devices
 
 
-def movement_loads(source: Layouts, target: Layouts, budget: Budget | None = None) -> tuple[list[Ints], list[Ints]]:
+def communication_loads(
+    source: Layouts, target: Layouts, budget: Budget | None = None
+) -> tuple[list[Ints], list[Ints]]:
     """Elements that enter the fullest subtree, and phases, per level: arrays (layouts of the source, layouts of the
     target).
     """

@@ -1,4 +1,4 @@
-"""This module says what the epilogue of a fused product does to every element of the result, from the operator's
+"""What the epilogue of a fused product does to every element of the result, from the operator's
 attributes.
 """
 

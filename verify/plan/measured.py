@@ -1,4 +1,4 @@
-"""This module recomputes times by a machine's measured forms, a second time: which collectives a movement is, and what
+"""Recomputes times by a machine's measured forms, a second time: which collectives a movement is, and what
 a product takes.
 
     collective  of g devices of one level, each with s bytes (of all devices that share its link together):

@@ -1,4 +1,4 @@
-"""This module checks a plan's model and machine against those that a reader means: a plan proves something about what
+"""Checks a plan's model and machine against those that a reader means: a plan proves something about what
 it holds, whatever the names say.
 
 Equal canonical texts are the same model or machine.  Otherwise the first field that differs is named, with the reader's
@@ -26,7 +26,7 @@ _SHOWN = 120
 
 
 @dataclass(frozen=True)
-class Own:
+class ReaderSubject:
     """What the reader means; None: not said."""
 
     graph: Graph | None = None

@@ -1,4 +1,4 @@
-"""This module says who computes and who writes what: every point of an iteration space once, every element of an output
+"""Who computes and who writes what: every point of an iteration space once, every element of an output
 by one owner or one declared sum.
 
 Replicas are told apart by their digit of the replication row.  Among the ranks with the same one, by set arithmetic on
@@ -23,7 +23,7 @@ import numpy as np
 from ...models.layout.placement import Placement
 from ...models.program.graph import Graph
 from ...models.program.operators import Operator
-from .boxes import Box, Held, Matrix, axis_blocks, boxes_of, volume, written_by
+from .boxes import Box, DeviceBoxes, Matrix, axis_blocks, boxes_of, volume, written_by
 
 MOST_CELLS = 1 << 24
 
@@ -69,14 +69,14 @@ def not_covered(boxes: Sequence[Box], copies: Sequence[tuple[int, ...]], shape: 
     return ""
 
 
-def not_written(held: Held, copies: Sequence[tuple[int, ...]]) -> str:
+def not_written(held: DeviceBoxes, copies: Sequence[tuple[int, ...]]) -> str:
     """Why an output is not written once by every set of replicas; empty if it is."""
     for ranks in _alike(copies):
         sums: dict[int, int] = {}
         for d in ranks:
             leader = d
             for digit in held.open:
-                leader = digit.zeroed(leader, held.hierarchy)
+                leader = digit.device_at_zero(leader, held.hierarchy)
             first = sums.setdefault(leader, d)
             if held.boxes[d] != held.boxes[first]:
                 return (

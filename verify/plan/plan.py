@@ -1,4 +1,4 @@
-"""This module checks plans.  Standard library and numpy only; it searches nothing and believes nothing that it can
+"""Checks plans.  Standard library and numpy only; it searches nothing and believes nothing that it can
 compute.
 
 A plan file holds a graph, a machine, the name of a space, choices, totals of communication and a certificate.  Its
@@ -17,7 +17,7 @@ claims:
                    every output element is written by one owner or the ranks of one declared sum
                    (`verify/plan/owners.py`)
     Bars           what the plan says of the machines within the error bars of its own, if anything
-                   (`verify/plan/bars.py`)
+                   (`verify/plan/error_bounds.py`)
     Bytes          the stored collective, loads and phases of every movement are those of its steps, and those that
                    index sets give
 
@@ -36,7 +36,7 @@ from typing import assert_never
 import numpy as np
 
 from ...models.communication.choices import copy_layout, input_layout, output_layout
-from ...models.communication.redistribution import derive
+from ...models.communication.resharding import derive
 from ...models.cost.limits import Counter, TooLarge
 from ...models.cost.selection import DecisionKind, Planning, build
 from ...models.layout.layout import Layout
@@ -50,11 +50,11 @@ from ..budget import Budget
 from ..selection.certificate import check_selection
 from ..verdict import EXIT_CODES, CheckResult, Coverage, worst
 from .assumptions import wrong_assumptions
-from .bars import wrong_bars
-from .boxes import Box, Held, all_inside, volume
-from .communication import check_bytes, check_delivers, held
+from .boxes import Box, DeviceBoxes, all_inside, volume
+from .communication import check_bytes, check_delivers, plain_layout
 from .effort import charge_entry, charge_steps, charge_tables
-from .entries import movement_loads
+from .entries import communication_loads
+from .error_bounds import wrong_error_bounds
 from .owners import wrong_owner
 from .space import check_list
 from .structure import Move, moves, replaces
@@ -106,7 +106,7 @@ def check_plan(
     plan (`verify/joint/plan.py`) what is about its program, not what is about all programs.
     """
     plan, name = (source, "") if isinstance(source, Plan) else read_checked(source)
-    budget = Budget.asked() if budget is None else budget
+    budget = Budget.with_large() if budget is None else budget
     if alone:
         return _alone(plan, _build(plan, notify, budget), samples, cells, name, notify, budget)
     return check_single(plan, name, samples, cells, notify, budget)
@@ -138,7 +138,7 @@ def _bars(
     if plan.bars is None or x is None:
         return _result(planning, "Bars", "bars: they are said of a plan without choices")
     bound = certified.lower_bound if certified.verdict is Verdict.PROVED else None
-    return _result(planning, "Bars", wrong_bars(planning, x, plan.bars, bound, budget))
+    return _result(planning, "Bars", wrong_error_bounds(planning, x, plan.bars, bound, budget))
 
 
 def _alone(
@@ -171,7 +171,7 @@ def read_checked(source: Path | bytes | Mapping[str, Member]) -> tuple[Plan, str
 def _build(plan: Plan, notify: Progress | None, budget: Budget) -> Planning:
     """The selection problem, built again."""
     try:
-        where = space(plan.space).unrestricted
+        where = space(plan.space).without_vocabulary
         plan.graph.check()
         charge_tables(plan.graph, plan.machine, where, budget, "plan")
         return build(plan.graph, plan.machine, where, plan.memory_limit, notify)
@@ -308,12 +308,12 @@ def _communication(plan: Plan, planning: Planning, budget: Budget) -> tuple[Chec
     if len(plan.communication) != len(listed):
         totals = f"the plan lists {len(plan.communication)} movements, its choices cause {len(listed)}"
     ends = _Ends(plan, planning, budget)
-    known: dict[tuple[Held, Held, object], tuple[str, tuple[int, ...], tuple[int, ...]]] = {}
+    known: dict[tuple[DeviceBoxes, DeviceBoxes, object], tuple[str, tuple[int, ...], tuple[int, ...]]] = {}
     for number, move in enumerate(listed):
         place = f"movement {number} of {move.tensor!r} to " + (
             "its copy" if move.reader is None else f"input {move.position} of {move.reader!r}"
         )
-        source, target = ends.held(move)
+        source, target = ends.end_layouts(move)
         layouts = ends.layouts(move)
         if (ends.plain(layouts[0]), ends.plain(layouts[1])) != (source, target):
             delivers = delivers or f"{place}: layouts differ from what index sets give"
@@ -322,7 +322,7 @@ def _communication(plan: Plan, planning: Planning, budget: Budget) -> tuple[Chec
         if key not in known:
             charge_steps(place, cells(source, target), plan.machine.devices, budget)
             steps = derive(*layouts)
-            known[key] = (steps.collective(), *movement_loads(source, target))
+            known[key] = (steps.collective(), *communication_loads(source, target))
             delivered = check_delivers(steps)
             if delivered.verdict is not Verdict.PROVED:
                 delivers = delivers or f"{place}: {delivered.reason}"
@@ -362,15 +362,15 @@ def _said(m: Moved) -> str:
     )
 
 
-def cells(source: Held, target: Held) -> int:
+def cells(source: DeviceBoxes, target: DeviceBoxes) -> int:
     """What deriving steps takes, in cells of the grid of end points; 0 if nothing moves.
 
     The most of: cells of the distinct boxes of the source; of all boxes of the target; of all boxes of the source, as
     far as they are wanted.
 
     >>> rows, columns = (((0, 1), (0, 4)), ((1, 4), (0, 4))), (((0, 4), (0, 4)), ((0, 0), (0, 0)))
-    >>> cells(Held.of((2,), (4, 4), rows), Held.of((2,), (4, 4), columns)), cells(Held.of((2,), (4, 4), columns),
-    ...     Held.of((2,), (4, 4), rows))
+    >>> cells(DeviceBoxes.of((2,), (4, 4), rows), DeviceBoxes.of((2,), (4, 4), columns)), cells(DeviceBoxes.of((2,),
+    ...     (4, 4), columns), DeviceBoxes.of((2,), (4, 4), rows))
     (2, 2)
     """
     if all_inside(target.ends, source.ends):
@@ -402,9 +402,9 @@ class _Ends:
         self.entries = Entries(planning, budget)
         self.replaced = replaces(plan.graph)
         self.x = planning.solution(plan.choices) if plan.choices.operators else ()
-        self.known: dict[tuple[object, ...], Held] = {}
+        self.known: dict[tuple[object, ...], DeviceBoxes] = {}
 
-    def held(self, move: Move) -> tuple[Held, Held]:
+    def end_layouts(self, move: Move) -> tuple[DeviceBoxes, DeviceBoxes]:
         u, v = self.entries.vertex(move.writer, move.tensor), self.entries.vertex(move.reader, move.tensor)
         source, target = self.entries.ends(move, self.x[u], self.x[v])
         self.entries.charge(source, target)
@@ -420,9 +420,9 @@ class _Ends:
             return a, copy_layout(move.tensor, g, self.copies[self.replaced.get(move.tensor, move.tensor)], h)
         return a, input_layout(self.operators[move.reader], move.position, g, self.placements[move.reader], h)
 
-    def plain(self, layout: Layout) -> Held:
-        """`held(layout)`, once per distinct layout."""
+    def plain(self, layout: Layout) -> DeviceBoxes:
+        """`plain_layout(layout)`, once per distinct layout."""
         key = (layout.shape, layout.boxes.tobytes(), layout.open)
         if key not in self.known:
-            self.known[key] = held(layout)
+            self.known[key] = plain_layout(layout)
         return self.known[key]

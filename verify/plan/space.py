@@ -1,4 +1,4 @@
-"""This module checks that a list of placements is the whole space.
+"""Checks that a list of placements is the whole space.
 
     placements of a space = matrices X with a row per axis and one of replication, X[i][j] >= 1, product of column j =
     h_j,

@@ -1,4 +1,4 @@
-"""This module says which choices, movements and memory rows a graph asks for: the skeleton that a selection problem
+"""Which choices, movements and memory rows a graph asks for: the skeleton that a selection problem
 must have.
 
     choice     one per operator, and one per tensor that has a copy: tensors with several uses, computed ones that the
@@ -73,7 +73,7 @@ def uses(graph: Graph) -> dict[str, list[tuple[str, int]]]:
     return found
 
 
-def copied(graph: Graph) -> list[str]:
+def copied_tensors(graph: Graph) -> list[str]:
     """Tensors that have a copy, in the graph's order."""
     used, computed = uses(graph), {op.output.tensor for op in graph.operators}
     wanted = (set(graph.outputs) & computed) | {parameter for parameter, _ in graph.state}
@@ -104,7 +104,7 @@ def wrong_state(graph: Graph) -> str:
 
 def moves(graph: Graph) -> Iterator[Move]:
     """Every movement, in order."""
-    used, copies = uses(graph), {*copied(graph), *replaces(graph)}
+    used, copies = uses(graph), {*copied_tensors(graph), *replaces(graph)}
     for t in graph.tensors:
         if t.role is not Role.VALUE and t.name in copies:
             for reader, position in used[t.name]:
@@ -119,7 +119,7 @@ def moves(graph: Graph) -> Iterator[Move]:
 
 def memory_rows(graph: Graph) -> Iterator[Kept | Received]:
     """Every usage, tensor by tensor, the copy before the original; then what every operator receives."""
-    used, copies = uses(graph), set(copied(graph))
+    used, copies = uses(graph), set(copied_tensors(graph))
     step = {op.name: i for i, op in enumerate(graph.operators)}
     writer = {op.output.tensor: op.name for op in graph.operators}
     wanted, replacing = set(graph.outputs), set(replaces(graph))

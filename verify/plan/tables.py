@@ -1,4 +1,4 @@
-"""This module recomputes every distinct entry of a rebuilt problem, as far as a budget goes, against whole arrays from
+"""Recomputes every distinct entry of a rebuilt problem, as far as a budget goes, against whole arrays from
 index sets (`verify/plan/entry_tables.py`).
 
     distinct   vertices that share a cost array and the operator's shape; edges that share table, maps and both ends;
@@ -23,7 +23,7 @@ from ...models.problem.selection_problem import Ints
 from ..verdict import Coverage
 from .box_tables import Layouts, Operand, Shape, copy_operand, layouts, shape_of
 from .effort import AGAIN, FILLED
-from .entry_tables import movement_times, operator_times
+from .entry_tables import communication_times, operator_times
 from .structure import Received
 from .used_entries import Draw, Entries, Progress
 
@@ -110,7 +110,7 @@ class _Tables:
         for v in range(len(self.problem.vertices)):
             yield from self._time(v, seen)
         for number in range(len(self.problem.edges)):
-            yield from self._movement(number, seen)
+            yield from self._communication(number, seen)
         for number in range(len(self.problem.usages)):
             yield from self._usage(number, seen)
 
@@ -143,7 +143,7 @@ class _Tables:
             choices.size,
         )
 
-    def _movement(self, number: int, seen: set[object]) -> Iterable[Group]:
+    def _communication(self, number: int, seen: set[object]) -> Iterable[Group]:
         move, edge = self.entries.moves[number], self.problem.edges[number]
         source = self._side(move.writer, None, move.tensor)
         target = self._side(move.reader, move.position, move.tensor)
@@ -161,23 +161,23 @@ class _Tables:
                 table.size,
                 table.size * each + ends,
                 choices,
-                lambda picked: self._wrong_movement(number, source, target, size, *picked),
+                lambda picked: self._wrong_communication(number, source, target, size, *picked),
             )
 
-    def _wrong_movement(
+    def _wrong_communication(
         self, number: int, source: Side, target: Side, size: int, rows: Ints | None, columns: Ints | None
     ) -> tuple[str, int]:
         edge = self.problem.edges[number]
         (u, a, row), (v, b, column) = self._end(source, edge.rows, rows), self._end(target, edge.cols, columns)
         found = self.problem.tables[edge.table][np.ix_(row, column)]
-        times = movement_times(a, b, size, self.machine, self.problem.scale, self.entries.budget)
+        times = communication_times(a, b, size, self.machine, self.problem.scale, self.entries.budget)
         expected = times[np.ix_(a.of[u[1]], b.of[v[1]])]
         compared = np.unique(row).size * np.unique(column).size
         wrong = np.argwhere(found != expected)
         if not wrong.size:
             return "", compared
         i, j = wrong[0]
-        return self.entries.movement_words(
+        return self.entries.communication_words(
             number, int(u[0][i]), int(v[0][j]), int(found[i, j]), int(expected[i, j])
         ), compared
 

@@ -1,4 +1,4 @@
-"""This module checks transfers of exchanges, and whether every device ends with its target box: the part of `Delivers`
+"""Checks transfers of exchanges, and whether every device ends with its target box: the part of `Delivers`
 that is about messages.
 
 Between a thousand devices an exchange has a million transfers, so each test is one over arrays; what it names is the

@@ -1,4 +1,4 @@
-"""This module says what a loop costs, from the text of its body, with no code of `models/program/scan`.
+"""What a loop costs, from the text of its body, with no code of `models/program/scan`.
 
     operations   turns x  sum over the operators of the body of   flops per point x points
     bytes        turns x  sum over them and their operands of     element size x elements between the least and the

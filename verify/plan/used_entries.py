@@ -1,4 +1,4 @@
-"""This module recomputes every entry that a plan uses, and seeded others, against entries recomputed from index sets
+"""Recomputes every entry that a plan uses, and seeded others, against entries recomputed from index sets
 (`verify/plan/entries.py`).
 
     used      the time of every operator and of every movement, every memory amount, under the plan's choices
@@ -18,16 +18,16 @@ from ...models.cost.selection import DecisionKind, Planning
 from ...models.layout.placement import Placement
 from ...models.program.operators import Operator
 from ..budget import Budget
-from .boxes import Held, copy_of, read_by, written_by
+from .boxes import DeviceBoxes, copy_of, read_by, written_by
 from .effort import AGAIN, EACH, charge_entry, charge_fetch
-from .entries import movement_entry, operator_entry
-from .structure import Kept, Move, Received, copied, memory_rows, moves, replaces, wrong_state
+from .entries import communication_entry, operator_entry
+from .structure import Kept, Move, Received, copied_tensors, memory_rows, moves, replaces, wrong_state
 
 Progress = Callable[[int, int], None]
 
 
 REMEMBERED = 512
-"""Redistributions of before that are known to cost nothing again: as many as `boxes` and `entries` keep."""
+"""Reshardings of before that are known to cost nothing again: as many as `boxes` and `entries` keep."""
 
 
 class Draw:
@@ -51,13 +51,15 @@ class Entries:
     """The entries of a rebuilt problem, by name; `wrong_*` return what differs, or nothing."""
 
     def __init__(self, planning: Planning, budget: Budget | None = None) -> None:
-        self.planning, self.budget = planning, Budget.asked() if budget is None else budget
+        self.planning, self.budget = planning, Budget.with_large() if budget is None else budget
         self.graph, self.machine, self.problem = planning.graph, planning.machine, planning.problem
         self.operators = {op.name: op for op in self.graph.operators}
         self.moves, self.rows = list(moves(self.graph)), list(memory_rows(self.graph))
         self.replaced = replaces(self.graph)
         self.times: dict[object, int] = {}
-        self.paid: dict[tuple[int, int], tuple[Held, Held]] = {}  # what is kept is not made again at the same place
+        self.paid: dict[
+            tuple[int, int], tuple[DeviceBoxes, DeviceBoxes]
+        ] = {}  # what is kept is not made again at the same place
 
     def vertex(self, operator: str | None, tensor: str) -> int:
         """The vertex that decides an operator, or (None) a tensor's copy: of a next value, that of the parameter it
@@ -69,7 +71,7 @@ class Entries:
             else self.planning.operators[operator]
         )
 
-    def held(self, operator: str | None, position: int | None, tensor: str, choice: int) -> Held:
+    def layout_at(self, operator: str | None, position: int | None, tensor: str, choice: int) -> DeviceBoxes:
         """Who holds what: a copy (operator None), an operator's output (position None) or an input."""
         placement = self.placement(self.vertex(operator, tensor), choice)
         if operator is None:
@@ -81,9 +83,11 @@ class Entries:
     def placement(self, vertex: int, choice: int) -> Placement:
         return self.planning.decisions[vertex].placement(choice)
 
-    def ends(self, move: Move, u: int, v: int) -> tuple[Held, Held]:
+    def ends(self, move: Move, u: int, v: int) -> tuple[DeviceBoxes, DeviceBoxes]:
         """Both ends of a movement under choices of its two vertices."""
-        return self.held(move.writer, None, move.tensor, u), self.held(move.reader, move.position, move.tensor, v)
+        return self.layout_at(move.writer, None, move.tensor, u), self.layout_at(
+            move.reader, move.position, move.tensor, v
+        )
 
     def wrong_time(self, vertex: int, choice: int) -> str:
         """Cost of one choice: the operator's time; 0 for a copy."""
@@ -110,7 +114,7 @@ class Entries:
             *((a.index, t.shape, t.dtype) for a, t in zip((*op.inputs, op.output), tensors, strict=True)),
         )
 
-    def wrong_movement(self, number: int, u: int, v: int) -> str:
+    def wrong_communication(self, number: int, u: int, v: int) -> str:
         """Cost of one pair of choices of an edge."""
         move, edge = self.moves[number], self.problem.edges[number]
         row, column = u if edge.rows is None else int(edge.rows[u]), v if edge.cols is None else int(edge.cols[v])
@@ -118,11 +122,11 @@ class Entries:
         source, target = self.ends(move, u, v)
         self.charge(source, target)
         size = self.graph.tensor(move.tensor).element_bytes
-        expected = movement_entry(size, source, target, self.machine, self.problem.scale)
-        return "" if found == expected else self.movement_words(number, u, v, found, expected)
+        expected = communication_entry(size, source, target, self.machine, self.problem.scale)
+        return "" if found == expected else self.communication_words(number, u, v, found, expected)
 
-    def charge(self, source: Held, target: Held) -> None:
-        """Charge one redistribution, less where it is the one of before."""
+    def charge(self, source: DeviceBoxes, target: DeviceBoxes) -> None:
+        """Charge one resharding, less where it is the one of before."""
         self.budget.charge(AGAIN, "an entry")
         if (key := (id(source), id(target))) not in self.paid:
             if len(self.paid) >= REMEMBERED:
@@ -131,7 +135,7 @@ class Entries:
             charge_entry(self.machine.devices, 2 * len(source.shape), self.budget)
             charge_fetch(self.machine.hierarchy, source.ends, target.ends, self.budget)
 
-    def movement_words(self, number: int, u: int, v: int, found: int, expected: int) -> str:
+    def communication_words(self, number: int, u: int, v: int, found: int, expected: int) -> str:
         """A wrong entry of an edge."""
         move = self.moves[number]
         to = "its copy" if move.reader is None else f"input {move.position} of {move.reader!r}"
@@ -146,10 +150,11 @@ class Entries:
             for position in row.positions:
                 tensor = self.operators[row.reader].inputs[position].tensor
                 expected += (
-                    self.held(row.reader, position, tensor, choice).largest * self.graph.tensor(tensor).element_bytes
+                    self.layout_at(row.reader, position, tensor, choice).largest
+                    * self.graph.tensor(tensor).element_bytes
                 )
         else:
-            held = self.held(
+            held = self.layout_at(
                 row.writer or row.reader, None if row.writer is not None else row.position, row.tensor, choice
             )
             expected = held.largest * self.graph.tensor(row.tensor).element_bytes
@@ -176,7 +181,9 @@ def wrong_structure(entries: Entries) -> str:
                 name,
             ):
                 return f"vertex {v} does not decide {kind.value} {name!r}"
-    if list(planning.operators) != list(entries.operators) or set(planning.copies) != set(copied(entries.graph)):
+    if list(planning.operators) != list(entries.operators) or set(planning.copies) != set(
+        copied_tensors(entries.graph)
+    ):
         return "the vertices are not the graph's operators and copied tensors"
     if not len(problem.vertices) == len(planning.decisions) == len(planning.operators) + len(planning.copies):
         return (
@@ -207,7 +214,7 @@ def wrong_used(entries: Entries, x: Sequence[int]) -> str:
         if wrong := entries.wrong_time(v, x[v]):
             return wrong
     for number, edge in enumerate(entries.problem.edges):
-        if wrong := entries.wrong_movement(number, x[edge.u], x[edge.v]):
+        if wrong := entries.wrong_communication(number, x[edge.u], x[edge.v]):
             return wrong
     for number, usage in enumerate(entries.problem.usages):
         if wrong := entries.wrong_usage(number, x[usage.vertex]):
@@ -232,7 +239,7 @@ def wrong_sampled(entries: Entries, samples: int, seed: str, notify: Progress | 
             wrong = entries.wrong_time(number, draw.below(problem.domain_size(number)))
         elif kind == 1:
             edge = problem.edges[number]
-            wrong = entries.wrong_movement(
+            wrong = entries.wrong_communication(
                 number, draw.below(problem.domain_size(edge.u)), draw.below(problem.domain_size(edge.v))
             )
         else:

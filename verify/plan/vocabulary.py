@@ -1,4 +1,4 @@
-"""This module rebuilds a problem restricted to what a framework can say, drawn again from boxes: no code of
+"""Rebuilds a problem restricted to what a framework can say, drawn again from boxes: no code of
 `models/cost/vocabulary.py`.
 
 A framework lays a tensor out over a mesh.  The mesh here: a level of h devices has one dimension per prime factor of h,
@@ -30,7 +30,7 @@ from ...models.problem.selection_problem import FORBIDDEN, Ints, Vertex
 from ...models.program.graph import Graph, Role
 from ...models.program.operators import Operator
 from ..budget import Budget
-from .assumptions import assumed
+from .assumptions import all_assumptions
 from .box_tables import Operand, copy_operand, layouts, shape_of
 from .effort import ALONE, BOX, EACH
 
@@ -43,7 +43,7 @@ MOST_ORDERS = 6
 
 def restrict(planning: Planning, where: Space, memory_limit: int | None, budget: Budget | None = None) -> Planning:
     """The planning over `where`, of which the problem over the same space without a vocabulary is given."""
-    said = _Said(planning, where.vocabulary, Budget.asked() if budget is None else budget)
+    said = _Said(planning, where.vocabulary, Budget.with_large() if budget is None else budget)
     known: dict[tuple[int, bytes], Ints] = {}
     vertices = []
     for vertex, decision in zip(planning.problem.vertices, planning.decisions, strict=True):
@@ -52,7 +52,7 @@ def restrict(planning: Planning, where: Space, memory_limit: int | None, budget:
         if key not in known:
             known[key] = np.array([c if k else FORBIDDEN for c, k in zip(vertex.cost.tolist(), kept, strict=True)])
         vertices.append(Vertex(vertex.name, known[key]))
-    flags = tuple(sorted(assumed(planning.graph, planning.machine, where, memory_limit)))
+    flags = tuple(sorted(all_assumptions(planning.graph, planning.machine, where, memory_limit)))
     problem = replace(planning.problem, vertices=tuple(vertices), space=where.name, assumptions=flags).check()
     return replace(planning, space=where, problem=problem)
 

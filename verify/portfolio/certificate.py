@@ -47,7 +47,7 @@ class Checked:
         return None if self.claim.cost is None or not self.scale else Fraction(self.claim.cost, self.scale)
 
     @property
-    def bound(self) -> Fraction:
+    def proved_seconds(self) -> Fraction:
         """Seconds that its checker established; 0 where that is nothing: what is refuted early may have no scale."""
         return Fraction(max(0, self.claim.lower_bound or 0), self.scale or 1)
 
@@ -60,8 +60,8 @@ def check_portfolio(plans: Sequence[Checked], chosen: int) -> CheckResult:
     cost = taken.claim.cost
     if wrong or cost is None:
         return CheckResult("WithinGap", Verdict.REFUTED, None, None, spaces, (), wrong)
-    bound = min(cost, floor(min(p.bound for p in plans) * taken.scale))
-    assumed = {flag for p in plans for flag in p.claim.assumptions} | set(unproved(plans))
+    bound = min(cost, floor(min(p.proved_seconds for p in plans) * taken.scale))
+    assumed = {flag for p in plans for flag in p.claim.assumptions} | set(unproved_flags(plans))
     verdict = worst(p.verdict for p in plans)
     reason = "" if verdict is Verdict.PROVED else next(
         f"plan {i}: {p.claim.reason or p.verdict.value}" for i, p in enumerate(plans) if p.verdict is verdict
@@ -92,7 +92,7 @@ def wrong_choice(plans: Sequence[Checked], chosen: int) -> str:
     return f"plan {chosen} is taken, and plan {better[0]} takes less" if better else ""
 
 
-def unproved(plans: Sequence[Checked]) -> list[str]:
+def unproved_flags(plans: Sequence[Checked]) -> list[str]:
     """Assumptions: programs that are said to compute what the job's does, by no rule of the file."""
     job = plans[0].asked.sha256()
     derived = {p.derived.sha256() for p in plans if p.asked.sha256() == job and p.verdict is Verdict.PROVED}

@@ -1,1 +1,1 @@
-"""This package checks rewrite rules: judgements about equations of index expressions, derivations, libraries."""
+"""Checks rewrite rules: judgements about equations of index expressions, derivations, libraries."""

@@ -1,4 +1,4 @@
-"""This module checks "no instance keeps its copies" (`proofs.rewrites.judgement.Unequal`): inputs all 0 or all 1, so
+"""Checks "no instance keeps its copies" (`proofs.rewrites.judgement.Unequal`): inputs all 0 or all 1, so
 that values are sums of non-negative terms.
 
     value 0              every monomial is absent (guards contradictory) or has an atom that is 0
@@ -34,7 +34,7 @@ def check_unequal(typed: Typed, u: Unequal, place: str) -> None:
     if not 0 <= u.number < len(typed.left.copies):
         raise Rejected(place, f"the left side has no copy requirement {u.number}")
     _, wire, extents, position = typed.left.copies[u.number]
-    known = typed.facts.known()
+    known = typed.facts.all_facts()
     for goal, fact in zip((u.at - 1, typed.facts.now(extents[position]) - 1 - u.at), u.in_range, strict=True):
         check_implied(known, goal, fact, f"{place}, replica {u.at}")
     builder = Builder(typed)
@@ -102,7 +102,7 @@ def _present(m: Monomial, sign: Present, context: list[Poly], inputs: _Inputs) -
     if len(sign.facts) != len(m.guards) or len(sign.inner) != len(m.atoms):
         raise Rejected(inputs.place, "facts or atoms of a positive monomial are missing")
     for g, fact in zip(m.guards, sign.facts, strict=True):
-        check_implied(context, g.put(point), fact, inputs.place)
+        check_implied(context, g.substitute(point), fact, inputs.place)
     if not all(isinstance(a, Entry) or _relu(a) for a in m.atoms):
         raise Rejected(inputs.place, "a monomial that must be positive applies a function other than relu")
     for atom, inner in zip(m.atoms, sign.inner, strict=True):

@@ -1,4 +1,4 @@
-"""This module replays derivations: every step is an instance of a proved rule, at a place that is there, under that
+"""Replays derivations: every step is an instance of a proved rule, at a place that is there, under that
 rule's preconditions.
 
     terms up to the order of the arguments of add and mul
@@ -40,7 +40,7 @@ from ...models.rewrites.rule import (
     SubstitutionError,
 )
 from ...models.rewrites.shards import IllTyped, TensorType
-from ...models.rewrites.terms import Term, inputs_of, ordered, replaced, side_of, subterms, term_of
+from ...models.rewrites.terms import Term, canonical_order, inputs_of, replace_term, side_of, subterms, term_of
 from ...models.rewrites.types import Contradiction, Facts, NeedsChoice, Stuck, Typed, translate, type_left, type_right
 from ...proofs.rewrites.derivation import Applied, Derivation, ends
 
@@ -84,7 +84,7 @@ def check_derivation(derivation: Derivation, rules: Mapping[str, Substitution]) 
 def _chain(derivation: Derivation, output: int, typed: Typed, rules: Mapping[str, Substitution]) -> None:
     rule = derivation.rule
     a, b = rule.outputs[output]
-    here: Term = ordered(term_of(rule.left, a))
+    here: Term = canonical_order(term_of(rule.left, a))
     for number, step in enumerate(derivation.steps[output]):
         place = f"rule {rule.name}, output {output}, step {number} ({step.rule})"
         used = rules.get(step.rule)
@@ -98,13 +98,13 @@ def _chain(derivation: Derivation, output: int, typed: Typed, rules: Mapping[str
         old, new = ends(step, used)
         if old not in subterms(here):
             raise NotDerived(f"{place}: what it replaces does not occur")
-        after = ordered(replaced(here, old, new))
+        after = canonical_order(replace_term(here, old, new))
         types = _types(typed, output, [here, after, old, new, *step.inputs], place)
         if _key(typed, types[here]) != _key(typed, types[after]) or _key(typed, types[old]) != _key(typed, types[new]):
             raise NotDerived(f"{place}: changes a type")
         _meets(used, step, types, typed, place)
         here = after
-    if here != ordered(term_of(rule.right, b)):
+    if here != canonical_order(term_of(rule.right, b)):
         raise NotDerived(f"rule {rule.name}, output {output}: the steps do not end at the right side")
 
 
@@ -202,7 +202,7 @@ def _visible(c: Condition, facts: Facts) -> bool:
             return facts.positive(now(c.value) + 1)
         case Divides():
             v, d = now(c.value), now(c.divisor)
-            return facts.positive(d) and facts.positive(v + 1) and v.divided(d) is not None
+            return facts.positive(d) and facts.positive(v + 1) and v.exact_quotient(d) is not None
         case OneOrMultiple():
             return now(c.value) == ONE or _visible(Divides(c.divisor, c.value), facts)
         case _:

@@ -1,4 +1,4 @@
-"""This module replays the proof trees of `proofs.rewrites.judgement`: no solver, no search.  Every function raises
+"""Replays the proof trees of `proofs.rewrites.judgement`: no solver, no search.  Every function raises
 `Rejected` or
 returns.
 
@@ -15,7 +15,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Final, assert_never
 
-from ...models.rewrites.function_axioms import allowed, bound_names, collected, rewritten, spread
+from ...models.rewrites.function_axioms import bound_names, collect, may_apply, rewritten, spread
 from ...models.rewrites.guarded_sums import (
     Apply,
     Atom,
@@ -160,7 +160,7 @@ def _leaf(left: GuardedSum, right: GuardedSum, scope: Scope, proof: Leaf, place:
         for m, s in zip(side, steps, strict=True):
             if len(set(m.variables)) < len(m.variables) or not scope.names.isdisjoint(m.variables):
                 raise Rejected(place, "a bound name is also free")
-            kept += [(sign * k.coefficient, k) for k in replayed(m, s, scope, place, 0)]
+            kept += [(sign * k.coefficient, k) for k in replay_steps(m, s, scope, place, 0)]
     seen: set[int] = set()
     for n, cluster in enumerate(proof.clusters):
         _cluster(kept, cluster, scope, f"{place}/cluster {n}", depth, seen)
@@ -237,7 +237,7 @@ def _bijection(
         rows.append(row)
     if rows and determinant(rows) not in (ONE, -ONE):
         raise Rejected(place, "the map of bound variables does not have determinant 1 or -1")
-    mapped = tuple(g.put(values) for g in other_guards)
+    mapped = tuple(g.substitute(values) for g in other_guards)
     _implied_all((*scope.context, *guards), mapped, there, place)
     _implied_all((*scope.context, *mapped), guards, back, place)
     return values
@@ -281,7 +281,7 @@ def _same(p: Index, q: Index, facts: Sequence[tuple[Fact, Fact]], context: Conte
             check_implied(context, b - a, high, place)
 
 
-def replayed(m: Monomial, step: Step, scope: Scope, place: str, depth: int) -> list[Monomial]:
+def replay_steps(m: Monomial, step: Step, scope: Scope, place: str, depth: int) -> list[Monomial]:
     """Monomials whose sum is m, by the steps."""
     if depth > MOST_DEPTH:
         raise Rejected(place, "steps are nested too deeply")
@@ -295,7 +295,10 @@ def replayed(m: Monomial, step: Step, scope: Scope, place: str, depth: int) -> l
             scope.speaks(step.guard, m.variables, place)
             yes = Monomial(m.coefficient, m.variables, (*m.guards, step.guard), m.atoms)
             no = Monomial(m.coefficient, m.variables, (*m.guards, -step.guard - 1), m.atoms)
-            return [*replayed(yes, step.yes, scope, place, depth + 1), *replayed(no, step.no, scope, place, depth + 1)]
+            return [
+                *replay_steps(yes, step.yes, scope, place, depth + 1),
+                *replay_steps(no, step.no, scope, place, depth + 1),
+            ]
         case Pin():
             if step.variable not in m.variables or step.variable in step.value.names:
                 raise Rejected(place, f"{step.variable} cannot be pinned to {step.value}")
@@ -303,7 +306,7 @@ def replayed(m: Monomial, step: Step, scope: Scope, place: str, depth: int) -> l
             known = (*scope.context, *m.guards)
             check_implied(known, Poly.of(step.variable) - step.value, step.at_least, place)
             check_implied(known, step.value - step.variable, step.at_most, place)
-            return replayed(put_monomial(m, {step.variable: step.value}), step.rest, scope, place, depth + 1)
+            return replay_steps(put_monomial(m, {step.variable: step.value}), step.rest, scope, place, depth + 1)
         case Digits():
             high, low = f"{step.variable}'h", f"{step.variable}'l"
             if step.variable not in m.variables or step.modulus.names & set(m.variables):
@@ -314,12 +317,14 @@ def replayed(m: Monomial, step: Step, scope: Scope, place: str, depth: int) -> l
             two = Monomial(
                 p.coefficient, (*p.variables, high, low), (*p.guards, Poly.of(low), step.modulus - 1 - low), p.atoms
             )
-            return replayed(two, step.rest, scope, place, depth + 1)
+            return replay_steps(two, step.rest, scope, place, depth + 1)
         case Known():
             found = _by_axiom(m, step, scope, place, depth)
             if len(found) != len(step.rest):
                 raise Rejected(place, f"{len(step.rest)} steps for the {len(found)} terms of axiom {step.axiom!r}")
-            return [k for w, s in zip(found, step.rest, strict=True) for k in replayed(w, s, scope, place, depth + 1)]
+            return [
+                k for w, s in zip(found, step.rest, strict=True) for k in replay_steps(w, s, scope, place, depth + 1)
+            ]
         case _:
             assert_never(step)
 
@@ -339,12 +344,12 @@ def _by_axiom(m: Monomial, step: Known, scope: Scope, place: str, depth: int) ->
     for k, s in zip(argument, step.steps, strict=True):
         if len(set(k.variables)) < len(k.variables) or not inside.names.isdisjoint(k.variables):
             raise Rejected(place, "a bound name is also free")
-        terms += replayed(k, s, inside, place, depth + 1)
-    found = collected(terms)
+        terms += replay_steps(k, s, inside, place, depth + 1)
+    found = collect(terms)
     result = rewritten(step.axiom, atom.function, found, step.factors)
     # "square" looks for the same function beside it, as it stands
     asked = argument if step.axiom == "square" else found
-    if result is None or not allowed(
+    if result is None or not may_apply(
         step.axiom, atom.function, asked, step.factors, inside.context, others, _filled(found, step, inside, place)
     ):
         raise Rejected(place, f"axiom {step.axiom!r} does not apply to {atom.function}")
@@ -365,5 +370,5 @@ def _filled(s: GuardedSum, step: Known, scope: Scope, place: str) -> bool:
         raise Rejected(place, "the point does not fit the maximum")
     for p in point.values():
         scope.speaks(p, (), place)
-    _implied_all(scope.context, tuple(g.put(point) for g in top.guards), step.facts, place)
+    _implied_all(scope.context, tuple(g.substitute(point) for g in top.guards), step.facts, place)
     return True

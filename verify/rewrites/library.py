@@ -1,4 +1,4 @@
-"""This module checks rule libraries: every judgement by `verify.rewrites.soundness`, every derivation replayed from the
+"""Checks rule libraries: every judgement by `verify.rewrites.soundness`, every derivation replayed from the
 rules that were proved before.
 
 One result per library: proved if every rule in it is what it is said to be (proved, refuted, vacuous) and nothing is
@@ -58,7 +58,7 @@ class RuleResult:
 
 def check_judgement(judgement: Judgement, budget: Budget | None = None) -> RuleResult:
     """What the checker says of one judgement."""
-    budget = Budget.asked() if budget is None else budget
+    budget = Budget.with_large() if budget is None else budget
     place = f"rule {judgement.rule.name!r}"
     budget.charge(JUDGEMENT, place)
     report = check_substitution(judgement, lambda steps: budget.charge(STEP * steps, place))
@@ -84,7 +84,7 @@ def check_library(
     library: Library, notify: Callable[[int, int], None] | None = None, budget: Budget | None = None
 ) -> list[RuleResult]:
     """A result per judgement, then per derivation."""
-    budget = Budget.asked() if budget is None else budget
+    budget = Budget.with_large() if budget is None else budget
     out: list[RuleResult] = []
     proved: dict[str, Substitution] = {}
     total = len(library.judgements) + len(library.derivations)

@@ -1,4 +1,4 @@
-"""This module checks judgements about substitutions: replays, evaluates, believes nothing.
+"""Checks judgements about substitutions: replays, evaluates, believes nothing.
 
 Proved     * the rule is well formed; every case of typing (choices of `OneOrMultiple`, completely enumerated) has an
            outcome
@@ -141,7 +141,7 @@ def _cases(
         case Void():
             if outcome.fact is None:
                 raise Rejected(place, "is not visibly without instances")
-            check_fact(typed.facts.known(), outcome.fact, place)
+            check_fact(typed.facts.all_facts(), outcome.fact, place)
             return 0
         case Unequal():
             check_unequal(typed, outcome, place)
@@ -158,7 +158,7 @@ def _shown(typed: Typed, shown: Shown, place: str) -> None:
         type_right(typed)
     except (Stuck, IllTyped, Contradiction) as error:
         raise Rejected(place, f"the right side does not type: {error}") from None
-    context = typed.facts.known()
+    context = typed.facts.all_facts()
     if len(shown.owed) != len(typed.owed):
         raise Rejected(place, f"{len(typed.owed)} conditions are owed, {len(shown.owed)} are shown")
     for o, facts in zip(typed.owed, shown.owed, strict=True):
@@ -193,7 +193,7 @@ def _copy(typed: Typed, side: Side, number: int, proof: Equality, place: str) ->
     builder = Builder(typed)
     left = builder.whole(side, wire, free)
     right = builder.whole(side, wire, tuple(Poly({}) if k == position else p for k, p in enumerate(free)))
-    context = (*typed.facts.known(), *ranges, *builder.facts())
+    context = (*typed.facts.all_facts(), *ranges, *builder.facts())
     check_equality(
         left,
         right,
@@ -208,7 +208,7 @@ def _output(typed: Typed, a: int, b: int, proof: Equality, place: str) -> None:
     free, ranges = _free(typed, (*(e for _, e in t.times), *t.sizes))
     builder = Builder(typed)
     left, right = builder.output(typed.left, a, free), builder.output(typed.right, b, free)
-    context = (*typed.facts.known(), *ranges, *builder.facts())
+    context = (*typed.facts.all_facts(), *ranges, *builder.facts())
     check_equality(left, right, scope_of(context, (s for p in free for s in p.names), _maxima(typed)), proof, place)
 
 

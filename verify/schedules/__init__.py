@@ -1,1 +1,1 @@
-"""This package checks schedules: every start against its problem, every lower bound by integer arguments."""
+"""Checks schedules: every start against its problem, every lower bound by integer arguments."""

@@ -1,4 +1,4 @@
-"""This module recomputes lower bounds of a network: longest paths, loads of streams, and refutations replayed row by
+"""Recomputes lower bounds of a network: longest paths, loads of streams, and refutations replayed row by
 row.
 
 Heads and tails are kept under precedences: raising one raises those behind it.  A SPLIT opens two cases one after the
@@ -149,7 +149,7 @@ def _replay(
             _after(found, times, a, b, makespan, budget)
         elif word in (AFTER_ALL, BEFORE_ALL):
             try:
-                run = k + levels.run(found, rows[k:], made, k)
+                run = k + levels.replay_rows(found, rows[k:], made, k)
             except Circle:
                 raise BadBound(f"{place}: links run in a circle") from None
             if run == k:

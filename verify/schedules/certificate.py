@@ -1,4 +1,4 @@
-"""This module checks schedules: `Optimal`, or `WithinGap` where the bound is below the makespan.  No search, no
+"""Checks schedules: `Optimal`, or `WithinGap` where the bound is below the makespan.  No search, no
 solver.
 
 The schedule is tested against the plain problem (precedences, streams, memory), its end against the stated makespan;
@@ -53,21 +53,21 @@ def check_schedule(certificate: ScheduleCertificate, whole: Budget | None = None
         plain, memory = network(subject)
         net, space = plain, subject.name
 
-    def refuted(reason: str) -> CheckResult:
+    def refutation(reason: str) -> CheckResult:
         return CheckResult(kind, Verdict.REFUTED, None, None, space, assumptions, reason)
 
     broken = fault(plain, memory, certificate.starts)
     if broken:
-        return refuted(broken)
+        return refutation(broken)
     end = int((certificate.starts + plain.times).max())
     if end != certificate.makespan:
-        return refuted(f"the schedule ends at {end}, the claim says {certificate.makespan}")
+        return refutation(f"the schedule ends at {end}, the claim says {certificate.makespan}")
     try:
         bound = lower_bound(net, memory, certificate.bound, budget)
     except BadBound as error:
-        return refuted(f"the lower bound does not hold: {error}")
+        return refutation(f"the lower bound does not hold: {error}")
     if bound < certificate.lower_bound:
-        return refuted(f"the argument gives a lower bound of {bound}, the claim says {certificate.lower_bound}")
+        return refutation(f"the argument gives a lower bound of {bound}, the claim says {certificate.lower_bound}")
     if bound > end:
-        return refuted(f"the argument gives a lower bound of {bound} for a schedule that ends at {end}")
+        return refutation(f"the argument gives a lower bound of {bound} for a schedule that ends at {end}")
     return CheckResult(kind, Verdict.PROVED, end, certificate.lower_bound, space, assumptions)

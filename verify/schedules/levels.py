@@ -1,4 +1,4 @@
-"""This module replays runs of rows AFTER_ALL and BEFORE_ALL, in time that grows with what they read.
+"""Replays runs of rows AFTER_ALL and BEFORE_ALL, in time that grows with what they read.
 
 A raise reaches all tasks behind it, and there are rows for most tasks: to carry each on at once takes rows * links.
 But a row of task t reads only heads of tasks before t.  So what a raise brings waits, and is carried on in the order of
@@ -48,7 +48,7 @@ class Levels:
         self.links: tuple[tuple[int, int], ...] = ()
         self.known: dict[bool, tuple[list[int], Bits]] = {}
 
-    def run(self, found: State, rows: Ints, made: list[tuple[int, int]], first: int) -> int:
+    def replay_rows(self, found: State, rows: Ints, made: list[tuple[int, int]], first: int) -> int:
         """How many of `rows`, the first of which has number `first`, are of these words and name a task and a stream;
         `found` is raised by them.  `made`: links beside the precedences.  `Circle` if these make one.
         """
@@ -142,9 +142,9 @@ class Side:
         order = np.argsort(-values, kind="stable")
         value = min(int((values[order] + np.cumsum(times[order])).max()), self.most)
         if value > self.values[task]:
-            self.raised(task, value)
+            self.raise_value(task, value)
 
-    def raised(self, task: int, value: int) -> None:
+    def raise_value(self, task: int, value: int) -> None:
         """`task` has a larger value, which waits to be carried on."""
         self.values[task] = value
         self.array[task] = value
@@ -162,4 +162,4 @@ class Side:
             for u, lag in self.links[t]:
                 v = min(self.values[t] + int(self.net.times[t]) + lag, self.most)
                 if v > self.values[u]:
-                    self.raised(u, v)
+                    self.raise_value(u, v)

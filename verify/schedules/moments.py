@@ -1,4 +1,4 @@
-"""This module bounds what can have started at a moment within the memory of a device: linear duals in integers.
+"""Bounds what can have started at a moment within the memory of a device: linear duals in integers.
 
 A moment m of a schedule is described by x(t) = 1 if task t has started by m, else 0, and by d(k) = 1 if all tasks at
 whose ends holding k may end have ended by m (0 for a holding that stays).  Then
@@ -79,16 +79,16 @@ class Moments:
     def waits(self, found: State, a: int, b: int, budget: Budget) -> None:
         """`BadMoment` unless memory does not let task b start before task a has ended."""
         self._tasks((a, b), (b,))
-        started = reached(found.lead, [b], budget) | {b}
-        barred = reached(found.follow, [a, b], budget)
+        started = descendants(found.lead, [b], budget) | {b}
+        barred = descendants(found.follow, [a, b], budget)
         if self._most(started, barred, {a, b}, {}, budget) >= 0:
             raise BadMoment(f"task {b} may start before task {a} has ended")
 
     def apart(self, found: State, a: int, b: int, budget: Budget) -> None:
         """`BadMoment` unless memory does not let tasks a and b run at the same moment."""
         self._tasks((a, b), (a, b))
-        started = reached(found.lead, [a, b], budget) | {a, b}
-        barred = reached(found.follow, [a, b], budget)
+        started = descendants(found.lead, [a, b], budget) | {a, b}
+        barred = descendants(found.follow, [a, b], budget)
         if self._most(started, barred, {a, b}, {}, budget) >= 0:
             raise BadMoment(f"tasks {a} and {b} may run at the same moment")
 
@@ -104,7 +104,7 @@ class Moments:
         nothing is left.
         """
         self._tasks((target,), ())
-        ahead = reached(found.lead, [target], budget)
+        ahead = descendants(found.lead, [target], budget)
         left = self._left(found, task, [t for t in stream if t in ahead], budget)
         return found.head[task] + left if left > 0 else 0
 
@@ -112,8 +112,8 @@ class Moments:
         self._tasks((task,), (task,))
         if not self.time_price:
             raise BadMoment("time has no price")
-        started = reached(found.lead, [task], budget) | {task}
-        barred = reached(found.follow, [task], budget)
+        started = descendants(found.lead, [task], budget) | {task}
+        barred = descendants(found.follow, [task], budget)
         weights = {t: self.time_price * self.times[t] for t in counted if t != task}
         most = self._most(started, barred, {task}, weights, budget)
         return sum(self.times[t] for t in counted) - most // self.time_price
@@ -171,7 +171,7 @@ class Moments:
         return total + sum(max(0, value[n + k]) for k in range(count) if may_end[k])
 
 
-def reached(links: list[list[tuple[int, int]]], tasks: list[int], budget: Budget) -> set[int]:
+def descendants(links: list[list[tuple[int, int]]], tasks: list[int], budget: Budget) -> set[int]:
     """All tasks that links lead to from these."""
     seen: set[int] = set()
     todo = list(tasks)

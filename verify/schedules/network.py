@@ -1,4 +1,4 @@
-"""This module says what a schedule is checked against: a problem as arrays, and the check itself.
+"""What a schedule is checked against: a problem as arrays, and the check itself.
 
 precedence   start(after) >= start(before) + time(before) + lag
 streams      the tasks of a stream, in order of their starts, do not overlap

@@ -1,4 +1,4 @@
-"""This module rebuilds the network of a pipeline, from its numbers alone, and why it may be stricter than the pipeline.
+"""Rebuilds the network of a pipeline, from its numbers alone, and why it may be stricter than the pipeline.
 
 The plain network has the precedences of `models.schedules.pipeline`, built here a second time.  The ordered one adds
 

@@ -1,1 +1,1 @@
-"""This package replays certificates of selection problems, record by record."""
+"""Replays certificates of selection problems, record by record."""

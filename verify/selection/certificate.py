@@ -1,4 +1,4 @@
-"""This module checks claims about selection problems.  Standard library and numpy only; it searches nothing and
+"""Checks claims about selection problems.  Standard library and numpy only; it searches nothing and
 believes
 nothing.
 
@@ -63,8 +63,8 @@ from .ground import (
     check_multipliers,
     evaluate,
     live_multipliers,
+    number_count,
     peak_usage,
-    stored,
     weighted_usage,
 )
 from .presolve import replay
@@ -103,7 +103,7 @@ def check_selection(
         if certificate.problem_sha256 != identity:
             raise Refuted("problem", "the certificate is about another problem (hash differs)")
         facts = Facts(size=len(problem.vertices))
-        part = Budget.of(stored(problem) + numbers(certificate.proof), budget)
+        part = Budget.of(number_count(problem) + numbers(certificate.proof), budget)
         ground = Ground(problem, fine_bits=problem.fine_bits, budget=part)
         cost: int | None = None
         needed: Bound = INFINITE

@@ -1,4 +1,4 @@
-"""This module checks dual records: a bound from integer messages and multipliers, and the labels that it fixes.
+"""Checks dual records: a bound from integer messages and multipliers, and the labels that it fixes.
 
     bracket_e(r, s) = Q T_e(r, s) - m_e,u(r) - m_e,v(s)          minima over the rows and columns that D reaches
     LB(D) = Q constant + sum_v min theta_v + sum_e min bracket_e - sum_t n_t L          (see
@@ -92,8 +92,8 @@ def dual_bound(ground: Ground, record: Dual, domains: Domains, ub: Bound, place:
     minima: list[Minima] = []
     for e, edge in enumerate(problem.edges):
         rows, cols = (
-            reached(edge.rows, domains[edge.u], ground.full[edge.u]),
-            reached(edge.cols, domains[edge.v], ground.full[edge.v]),
+            used_rows(edge.rows, domains[edge.u], ground.full[edge.u]),
+            used_rows(edge.cols, domains[edge.v], ground.full[edge.v]),
         )
         key = (edge.table, _key(rows), _key(cols), id(record.to_u[e]), id(record.to_v[e]))
         if key not in done:
@@ -111,7 +111,7 @@ def dual_bound(ground: Ground, record: Dual, domains: Domains, ub: Bound, place:
     return bound, [_fix(ground, v, domains, thetas[v], minima, ub, total, q) for v in range(len(domains))]
 
 
-def reached(index: Ints | None, domain: Ints, full: Ints) -> Ints | None:
+def used_rows(index: Ints | None, domain: Ints, full: Ints) -> Ints | None:
     """Sorted table rows (or columns) that the choices in `domain` use; None for an identity map of every choice:
     all of them.
     """
@@ -228,7 +228,7 @@ def _fix(
     for e in ground.edges_at[v]:
         edge, found = ground.problem.edges[e], minima[e]
         side, index = (found.by_row, edge.rows) if edge.u == v else (found.by_col, edge.cols)
-        other = reached(index, domain, ground.full[v])
+        other = used_rows(index, domain, ground.full[v])
         at = side[np.searchsorted(other, domain if index is None else index[domain])] if other is not None else side
         stay &= np.asarray(at <= found.top, dtype=bool)
         terms.append(_excess(at, stay, int(found.low)))

@@ -1,4 +1,4 @@
-"""This module checks elimination records: one message per vertex, tested entry by entry.
+"""Checks elimination records: one message per vertex, tested entry by entry.
 
     pool := tables of the problem on D;   for k in order:  take C = tables of the pool that touch v = order[k];
     test for every s in the scope of message m_k and every a in D_v:   m_k(s) <= sum_{T in C} T(s, a);   pool := pool -

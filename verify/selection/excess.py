@@ -1,4 +1,4 @@
-"""This module says what an elimination record rules out besides its bound: choices that no x cheaper than the claimed
+"""What an elimination record rules out besides its bound: choices that no x cheaper than the claimed
 solution makes.
 
 With the steps of the record (`elimination`), for every x in D

@@ -1,4 +1,4 @@
-"""This module replays elimination with the fine part of the costs, in Python integers, on what is left of the domains.
+"""Replays elimination with the fine part of the costs, in Python integers, on what is left of the domains.
 
     pool := tables of the problem on D, every entry 2**bits * coarse + fine, infinite where forbidden
     for v in order:  m(s) := min_{a in D_v} sum of the pool tables that touch v at (s, a);   pool := pool - those + m

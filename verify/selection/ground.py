@@ -1,4 +1,4 @@
-"""This module holds facts about a selection problem that every record needs, and exact evaluation of one solution.
+"""Facts about a selection problem that every record needs, and exact evaluation of one solution.
 
 No bound is computed here; `evaluate` works in Python integers.
 """
@@ -67,7 +67,7 @@ class Ground:
         self, problem: SelectionProblem, steps: Ints | None = None, fine_bits: int = 0, budget: Budget | None = None
     ) -> None:
         self.problem = problem
-        self.budget = Budget.of(stored(problem)) if budget is None else budget
+        self.budget = Budget.of(number_count(problem)) if budget is None else budget
         self.parts = len(problem.vertices) + len(problem.edges) + len(problem.usages)
         self.steps = steps
         self.fine_bits = fine_bits
@@ -100,7 +100,7 @@ class Ground:
         return f"vertex {v} {self.problem.vertices[v].name!r}"
 
 
-def stored(problem: SelectionProblem) -> int:
+def number_count(problem: SelectionProblem) -> int:
     """Numbers that the problem holds: every array once, and those that describe a vertex, an edge, a usage."""
     arrays = [*(v.cost for v in problem.vertices), *problem.tables, *(u.amount for u in problem.usages)]
     arrays += [index for e in problem.edges for index in (e.rows, e.cols) if index is not None]

@@ -1,4 +1,4 @@
-"""This module multiplies costs by whole numbers and keeps what is forbidden, for checkers of weighted problems."""
+"""Multiplies costs by whole numbers and keeps what is forbidden, for checkers of weighted problems."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""This module replays a reduction log (`proofs/selection/presolve_log.py`) on numpy: every entry is tested on the state
+"""Replays a reduction log (`proofs/selection/presolve_log.py`) on numpy: every entry is tested on the state
 that the entries before it left.
 
-The state keeps its allowed costs and table entries below 2**57 in size, forbidden ones at exactly 2**60 (`saturated`),
+The state keeps its allowed costs and table entries below 2**57 in size, forbidden ones at exactly 2**60 (`saturate`),
 so that sums of up to three of them fit and are recognised.  Choices are positions in `labels[v]` here and numbers of
 the enclosing problem in the log.  What an entry takes is charged to the budget of the certificate before it is applied.
 """
@@ -28,7 +28,7 @@ from ...proofs.container.effort import PART
 from ...proofs.selection.certificates import Reduced
 from ...proofs.selection.presolve_log import Rule
 from .ground import Domains, Facts, Ground, Refuted
-from .usage import UsageState, Wrong, saturated
+from .usage import UsageState, Wrong, saturate
 
 CELL_COST: Final = 4
 """Cells that an entry of a table costs in an entry of the log: it is gathered, added, compared with the bounds."""
@@ -75,7 +75,7 @@ def _apply(state: _State, record: Reduced, run: Ints) -> None:
         case Rule.SEPARABLE:
             state.separable(i, a)
         case Rule.DOMINATED:
-            state.dominated(i, run[:, 2], run[:, 3])
+            state.drop_dominated(i, run[:, 2], run[:, 3])
         case Rule.ELIMINATE:
             state.eliminate(i)
         case Rule.OVERFULL:
@@ -142,7 +142,7 @@ class _State:
     def _join(self, i: int, j: int, table: Ints) -> None:
         """Add `table` to the edge between `i` and `j`."""
         if j in self.tables[i]:
-            table = saturated(self.tables[i][j] + table)
+            table = saturate(self.tables[i][j] + table)
             self.cells -= table.size
         self.tables[i][j], self.tables[j][i] = table, table.T
 
@@ -197,7 +197,7 @@ class _State:
         self._charge_vertex(i)
         for j in list(self.tables[i]):
             row = self._cut(i, j)[0]
-            self.cost[j] = saturated(self.cost[j] + row)
+            self.cost[j] = saturate(self.cost[j] + row)
         self._remove(i)
 
     def _remove(self, i: int) -> None:
@@ -222,7 +222,7 @@ class _State:
         """x_i = g(x_j)."""
         self._charge_vertex(i)
         table = self._cut(j, i)
-        self.cost[j] = saturated(self.cost[j] + table[np.arange(g.size), g] + self.cost[i][g])
+        self.cost[j] = saturate(self.cost[j] + table[np.arange(g.size), g] + self.cost[i][g])
         for w in list(self.tables[i]):
             moved = self._cut(i, w)
             self._count(g.size * self.labels[w].size)
@@ -236,7 +236,7 @@ class _State:
             raise Wrong("has another neighbour")
         self._charge_vertex(i)
         self._charge(self.labels[j].size * (PART + self.labels[i].size + self.usage.size(i)))
-        total = saturated(self.cost[i][:, None] + table)
+        total = saturate(self.cost[i][:, None] + table)
         spans = self.usage.spans(i)
         amount = np.zeros((0, self.labels[i].size), dtype=np.int64) if spans is None else spans.amount
         weight = [sum(column) for column in amount.T.tolist()]
@@ -258,10 +258,10 @@ class _State:
         if (table >= FORBIDDEN).any() or (table != row[:, None] + column[None, :]).any():
             raise Wrong("table is not a sum of a row and a column term")
         self._cut(i, j)
-        self.cost[i] = saturated(self.cost[i] + row)
-        self.cost[j] = saturated(self.cost[j] + column)
+        self.cost[i] = saturate(self.cost[i] + row)
+        self.cost[j] = saturate(self.cost[j] + column)
 
-    def dominated(self, i: int, leaving: Ints, staying: Ints) -> None:
+    def drop_dominated(self, i: int, leaving: Ints, staying: Ints) -> None:
         """The pairs one after another: everything but the choices left of `i` stays the same meanwhile, so they are
         tested together.
         """
@@ -306,11 +306,11 @@ class _State:
             least = np.full((one.shape[1], two.shape[1]), 3 * FORBIDDEN, dtype=np.int64)
             for cost, x, y in zip(self.cost[i], one, two, strict=True):
                 np.minimum(least, (cost + x)[:, None] + y[None, :], out=least)
-            self._join(j, k, saturated(least))
+            self._join(j, k, saturate(least))
         elif ends:
             table = self._cut(i, ends[0])
-            least = saturated((self.cost[i][:, None] + table).min(axis=0))
-            self.cost[ends[0]] = saturated(self.cost[ends[0]] + least)
+            least = saturate((self.cost[i][:, None] + table).min(axis=0))
+            self.cost[ends[0]] = saturate(self.cost[ends[0]] + least)
         if ends:
             self.cost[i] = np.zeros(1, dtype=np.int64)
         elif self.cost[i].min() >= FORBIDDEN:

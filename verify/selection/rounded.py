@@ -1,4 +1,4 @@
-"""This module checks rounded resource rows of a `Dual` record (proofs/selection/certificates.py), for step t, modulus g
+"""Checks rounded resource rows of a `Dual` record (proofs/selection/certificates.py), for step t, modulus g
 and reference choices z:
 
     d_v(a) = u_v(a) - u_v(z_v)        C = L - sum_v u_v(z_v)        r = C mod g

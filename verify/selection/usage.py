@@ -1,4 +1,4 @@
-"""This module keeps usage over time during the replay of a reduction log, on numpy.
+"""Usage over time during the replay of a reduction log, on numpy.
 
     total usage at row r  =  base_r + sum_v u_r,v(x_v)              rows: the steps that the state still has, ascending,
                              numbered from 0
@@ -167,7 +167,7 @@ class UsageState:
         ]
 
 
-def saturated(a: Ints) -> Ints:
+def saturate(a: Ints) -> Ints:
     """A sum with entries >= 2**59 (those with a forbidden term) set to FORBIDDEN; in place.  Others must be below
     2**57 in size.
     """

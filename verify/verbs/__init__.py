@@ -1,1 +1,1 @@
-"""This package is the command line of the checkers: `check`, `rules check`."""
+"""The command line of the checkers: `check`, `rules check`."""

@@ -17,18 +17,18 @@ from ...models.problem.selection_problem import SelectionProblem
 from ...models.program.graph import Graph
 from ...models.terminal.combinations import Apart, Combinations, Needs
 from ...models.terminal.console import Exit, Watch, emit, say, worst
-from ...models.terminal.options import BATCH, combined, json_option
+from ...models.terminal.options import BATCH, json_option, refuse_combinations
 from ...proofs.container.archive import LIMITS, Member, read_container, read_file
 from ...proofs.selection.load import problem_of
 from ..budget import Budget
-from ..plan.own import Own
+from ..plan.own import ReaderSubject
 from ..plan.tables import CELLS, MORE_CELLS
 from ..verdict import report
 from ..verdict import worst as worst_verdict
 from .kinds import Effort, Kind, charge_reading, kind_of, require_known
 from .programs import TELL
 from .request import Request
-from .subject import Subject, joined, subject_document, subject_lines
+from .subject import Subject, join_documents, subject_document, subject_lines
 
 _CODES = {Verdict.PROVED: Exit.DONE, Verdict.UNDECIDED: Exit.UNDECIDED, Verdict.REFUTED: Exit.REFUTED}
 
@@ -94,7 +94,7 @@ def _optimizer(context: click.Context, option: click.Parameter, value: str | Non
 @click.option("--show-machine", is_flag=True, help="Print every constant of the file's machine, with its source.")
 @json_option
 @click.pass_obj
-@combined(CHECK)
+@refuse_combinations(CHECK)
 def check_command(
     door: Programs,
     files: tuple[Path, ...],
@@ -131,14 +131,14 @@ def _own(
     loss: str | None,
     recompute: str,
     batch: int | None,
-) -> Own:
+) -> ReaderSubject:
     """What the reader means."""
     graph = None if model is None else door.program(model, batch, train, loss, recompute)
-    return Own(graph, None if machine is None else load_machine(machine))
+    return ReaderSubject(graph, None if machine is None else load_machine(machine))
 
 
 def _check(
-    files: tuple[Path, ...], second_opinion: bool, large: bool, own: Own, show_machine: bool, as_json: bool
+    files: tuple[Path, ...], second_opinion: bool, large: bool, own: ReaderSubject, show_machine: bool, as_json: bool
 ) -> int:
     start = time.monotonic()
     told: list[tuple[Path, Subject]] = []
@@ -148,7 +148,7 @@ def _check(
     apart: list[tuple[Path, Mapping[str, Member], Request, Kind]] = []  # certificates, told when all problems are read
     samples, cells = (10_000, MORE_CELLS) if second_opinion else (1_000, CELLS)
 
-    def failed(path: Path, error: ValueError) -> None:
+    def note_failure(path: Path, error: ValueError) -> None:
         errors.append(str(error) if str(path) in str(error) else f"{path}: {error}")
         codes.append(Exit.BAD_INPUT)
 
@@ -157,7 +157,7 @@ def _check(
             data = read_file(path, LIMITS.file)
             members: Mapping[str, Member] = read_container(data) if data[:2] == b"PK" or path.suffix == ".spz" else {}
             with Watch(f"checking {path.name}") as watch:
-                budget = Budget.asked() if large else Budget.unasked()
+                budget = Budget.with_large() if large else Budget.without_large()
                 effort = Effort(samples, cells, watch.count, budget)
                 request = Request(effort, second_opinion, own, show_machine, problems)
                 charge_reading(members, budget)
@@ -170,12 +170,12 @@ def _check(
                 else:
                     told.append((path, TELL[kind.member](str(path), members, request, kind)))
         except ValueError as error:
-            failed(path, error)
+            note_failure(path, error)
     for path, members, request, kind in apart:
         try:
             told.append((path, TELL[kind.member](str(path), members, request, kind)))
         except ValueError as error:
-            failed(path, error)
+            note_failure(path, error)
     results = [r for _, subject in told for r in subject.results]
     codes += [_CODES[r.verdict] for r in results]
     if not codes:
@@ -193,7 +193,7 @@ def _check(
             if results
             else {"verdict": "undecided", "claims": [], "seconds": round(seconds, 3)}
         )
-        document |= joined([subject_document(subject, str(path), show_machine) for path, subject in told])
+        document |= join_documents([subject_document(subject, str(path), show_machine) for path, subject in told])
         if errors:
             document |= {"errors": errors, "error": "; ".join(errors), "exit": int(code)}
             document["verdict"] = "refuted" if code is Exit.REFUTED else "undecided"

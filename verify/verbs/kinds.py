@@ -37,7 +37,7 @@ if TYPE_CHECKING:
     from ...proofs.portfolio.file import Portfolio
     from ...proofs.schedules.certificate import ScheduleCertificate
     from ...proofs.selection.certificates import SelectionCertificate
-    from ...proofs.views.certificate import ViewsCertificate
+    from ...proofs.views.certificate import SubmeshCertificate
     from ..rewrites.library import CheckedLibrary
 
 H_co = TypeVar("H_co", covariant=True)
@@ -69,7 +69,7 @@ class Effort:
     samples: int = SAMPLES
     cells: int = CELLS
     notify: Callable[[int, int], None] | None = None
-    budget: Budget = field(default_factory=Budget.asked)
+    budget: Budget = field(default_factory=Budget.with_large)
 
 
 @dataclass(frozen=True, eq=False)
@@ -89,7 +89,7 @@ class Judged(Generic[H_co]):
     chosen: int = 0
 
     @property
-    def taken(self) -> Judged[object]:
+    def chosen_plan(self) -> Judged[object]:
         """The plan that is taken, of several; else this."""
         return self.among[self.chosen] if self.among else self
 
@@ -104,7 +104,7 @@ class Judged(Generic[H_co]):
         return next((r for kind in MAIN for r in self.results if r.kind == kind), self.results[0])
 
     @property
-    def refuted(self) -> CheckResult | None:
+    def first_refuted(self) -> CheckResult | None:
         """The first claim that does not hold."""
         return next((r for r in self.results if r.verdict is Verdict.REFUTED), None)
 
@@ -148,7 +148,7 @@ def require_known(members: Mapping[str, Member], place: str) -> Kind:
     raise ContainerError(place, f"holds nothing that this version knows (members: {names})")
 
 
-def hashed(about: SelectionProblem | EGraph | None) -> Problems:
+def problem_by_hash(about: SelectionProblem | EGraph | None) -> Problems:
     """One problem under its hash; ValueError for one that is malformed."""
     from ...models.problem.selection_problem import SelectionProblem
 
@@ -172,23 +172,23 @@ def _plan(members: Mapping[str, Member], effort: Effort, about: Problems) -> Jud
 
 def _pipeline(members: Mapping[str, Member], effort: Effort, about: Problems) -> Judged[PipelineCertificate]:
     from ..pipelines.bound import PICO
-    from ..pipelines.certificate import judged
+    from ..pipelines.certificate import judge_members
 
-    found = judged(members, effort.samples, effort.cells, effort.notify, effort.budget)
+    found = judge_members(members, effort.samples, effort.cells, effort.notify, effort.budget)
     return Judged(found[0], identity(members), *found[1:], units=PICO)
 
 
 def _overlap(members: Mapping[str, Member], effort: Effort, about: Problems) -> Judged[OverlapCertificate]:
-    from ..overlap.certificate import judged
+    from ..overlap.certificate import judge_members
 
-    found = judged(members, effort.samples, effort.cells, effort.notify, effort.budget)
+    found = judge_members(members, effort.samples, effort.cells, effort.notify, effort.budget)
     return Judged(found[0], identity(members), *found[1:])
 
 
-def _views(members: Mapping[str, Member], effort: Effort, about: Problems) -> Judged[ViewsCertificate]:
-    from ..views.certificate import judged
+def _views(members: Mapping[str, Member], effort: Effort, about: Problems) -> Judged[SubmeshCertificate]:
+    from ..views.certificate import judge_members
 
-    found = judged(members, effort.samples, effort.cells, effort.notify, effort.budget)
+    found = judge_members(members, effort.samples, effort.cells, effort.notify, effort.budget)
     return Judged(found[0], identity(members), *found[1:])
 
 
@@ -223,14 +223,14 @@ def _job(held: object) -> tuple[Graph, Graph, Machine, int | None]:
     from ...proofs.overlap.certificate import OverlapCertificate
     from ...proofs.pipelines.certificate import PipelineCertificate
     from ...proofs.plan.bundle import Plan
-    from ...proofs.views.certificate import ViewsCertificate
+    from ...proofs.views.certificate import SubmeshCertificate
 
     match held:
         case Plan():
-            return held.asked, held.graph, held.machine, held.memory_limit
+            return held.user_graph, held.graph, held.machine, held.memory_limit
         case OverlapCertificate() | PipelineCertificate():
             return held.graph, held.graph, held.machine, held.memory
-        case ViewsCertificate():
+        case SubmeshCertificate():
             return held.graph, held.graph, held.machine, held.memory
         case _:
             raise TypeError(f"{type(held).__name__} is no plan")

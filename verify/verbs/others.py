@@ -18,7 +18,7 @@ from ..rewrites.library import CheckedLibrary
 from ..verdict import CheckResult
 from .kinds import Kind
 from .request import MACHINE, Request, claim_line
-from .subject import Subject, held
+from .subject import Subject, content_as
 
 NOTHING: Final = frozenset[str]()
 ABOUT = TypeVar("ABOUT")
@@ -44,7 +44,7 @@ def tell_schedule(path: str, members: Mapping[str, Member], request: Request, ki
     """A schedule."""
     request.refuse(path, "a schedule", NOTHING)
     found = kind.judge(members, request.effort, request.about)
-    schedule = held(found, ScheduleCertificate)
+    schedule = content_as(found, ScheduleCertificate)
     assumed = tuple(f"assumed: {a}" for a in found.main.assumptions)
     return Subject("schedule", found.identity, found.results, lambda r: _schedule_line(r, schedule), rest=assumed)
 
@@ -61,7 +61,7 @@ def tell_library(path: str, members: Mapping[str, Member], request: Request, kin
     """A rule library."""
     request.refuse(path, "a rule library", NOTHING)
     found = kind.judge(members, request.effort, request.about)
-    checked = held(found, CheckedLibrary)
+    checked = content_as(found, CheckedLibrary)
     narrow = tuple(f"{r.name}: {r.word} at degree 1 only" for r in checked.rules if r.degree_one)
     return Subject(
         checked.library.title, found.identity, found.results, lambda r: f"{claim_line(r)}; {r.space}", rest=narrow
@@ -72,7 +72,7 @@ def tell_extraction(path: str, members: Mapping[str, Member], request: Request, 
     """An extraction from one of the e-graphs that were given."""
     request.refuse(path, "an extraction", NOTHING)
     found = kind.judge(members, request.effort, request.about)
-    egraph = _about(request, held(found, ExtractionCertificate).egraph_sha256, EGraph)
+    egraph = _about(request, content_as(found, ExtractionCertificate).egraph_sha256, EGraph)
     rest = tuple(f"assumed: {a}" for a in found.main.assumptions)
     return Subject("extraction", found.identity, found.results, lambda r: _extraction_line(r, egraph), rest=rest)
 
@@ -81,7 +81,7 @@ def tell_certificate(path: str, members: Mapping[str, Member], request: Request,
     """A certificate about one of the problems that were given."""
     request.refuse(path, "a certificate of a selection problem", NOTHING)
     found = kind.judge(members, request.effort, request.about)
-    problem = _about(request, held(found, SelectionCertificate).problem_sha256, SelectionProblem)
+    problem = _about(request, content_as(found, SelectionCertificate).problem_sha256, SelectionProblem)
     assumed = f", assumptions {', '.join(problem.assumptions)}" if problem.assumptions else ""
     unit = f"unit 1/{problem.scale} {problem.unit_name}"
     told: dict[str, object] = {

@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Final, Generic, Protocol, TypeVar
 
-from ...models.joint.problem import stated
+from ...models.joint.problem import claim_flags
 from ...models.machine.machine import Machine
 from ...models.problem.claims import Verdict
 from ...models.program.graph import Graph
@@ -21,7 +21,7 @@ from ...proofs.pipelines.certificate import PipelineCertificate
 from ...proofs.plan.bundle import Plan
 from ...proofs.portfolio.file import Portfolio
 from ...proofs.publishing.placed import asked_of, parts_among
-from ...proofs.views.certificate import ViewsCertificate
+from ...proofs.views.certificate import SubmeshCertificate
 from ..pipelines.bound import PICO
 from ..portfolio.certificate import assumed_program
 from ..verdict import CheckResult
@@ -36,7 +36,7 @@ from .others import (
     tell_schedule,
 )
 from .request import Request, claim_line
-from .subject import Subject, held
+from .subject import Subject, content_as
 
 
 class _Program(Protocol):
@@ -70,7 +70,7 @@ class Words(Generic[C]):
     def tell(self, path: str, members: Mapping[str, Member], request: Request, kind: Kind) -> Subject:
         """Check it; `ContainerError` for what is malformed."""
         found = kind.judge(members, request.effort, request.about)
-        c = held(found, self.holds)
+        c = content_as(found, self.holds)
         scale = self.scale or found.scale or 1
         own, *rest = self.extra(c)
         return Subject(
@@ -103,15 +103,15 @@ def _claim(r: CheckResult, cost: str, scale: int) -> str:
 def tell_plan(path: str, members: Mapping[str, Member], request: Request, kind: Kind) -> Subject:
     """A plan, joint or not."""
     found = kind.judge(members, request.effort, request.about)
-    plan, joint = held(found, Plan), held(found, Plan).joint
+    plan, joint = content_as(found, Plan), content_as(found, Plan).joint
     if found.planning is None:
         raise TypeError("a checked plan comes with its problem")
     problem = found.planning.problem
-    of = () if joint is None else stated(joint.egraph, joint.derivation.rounds, joint.derivation.named)
+    of = () if joint is None else claim_flags(joint.egraph, joint.derivation.rounds, joint.derivation.rules_name)
     return Subject(
         "plan",
         found.identity,
-        (*request.own.results(plan.asked, plan.machine), *found.results),
+        (*request.own.results(plan.user_graph, plan.machine), *found.results),
         lambda r: claim_line(r, found.scale, problem.unit_name == "s"),
         plan.graph,
         plan.space,
@@ -161,7 +161,7 @@ def _pipeline_document(c: PipelineCertificate) -> dict[str, object]:
 
 def _overlapped(c: OverlapCertificate) -> list[str]:
     limit = "none" if c.memory is None else f"{bytes_text(c.memory)} per device"
-    return [f"operators on one stream of every device, redistributions beside them on another; memory limit {limit}"]
+    return [f"operators on one stream of every device, reshardings beside them on another; memory limit {limit}"]
 
 
 def _overlap_document(c: OverlapCertificate) -> dict[str, object]:
@@ -172,13 +172,13 @@ def _overlap_document(c: OverlapCertificate) -> dict[str, object]:
     }
 
 
-def _viewed(c: ViewsCertificate) -> list[str]:
+def _viewed(c: SubmeshCertificate) -> list[str]:
     divisions = sum(len(r.divisions) for r in c.regions)
     used = sorted({p.view for _, p in c.choices.operators if p.view is not None})
     return [f"regions: {len(c.regions)}; divisions: {divisions}; views in use: {len(used)}"]
 
 
-def _views_document(c: ViewsCertificate) -> dict[str, object]:
+def _views_document(c: SubmeshCertificate) -> dict[str, object]:
     return {
         "regions": [{"branches": len(r.branches), "divisions": len(r.divisions)} for r in c.regions],
         "on_views": sum(p.view is not None for _, p in c.choices.operators),
@@ -188,7 +188,7 @@ def _views_document(c: ViewsCertificate) -> dict[str, object]:
 def tell_portfolio(path: str, members: Mapping[str, Member], request: Request, kind: Kind) -> Subject:
     """Several plans of one job, and the one that is taken."""
     found = kind.judge(members, request.effort, request.about)
-    chosen = held(found, Portfolio).chosen
+    chosen = content_as(found, Portfolio).chosen
     programs = [_program(judged.held) for judged in found.among]
     taken, graph = programs[chosen], asked_of(programs[0])
     scales = [judged.scale or 1 for judged in found.among]
@@ -227,7 +227,7 @@ def _assumed(chosen: int, job: Graph) -> CheckResult:
     return CheckResult("Model", Verdict.UNDECIDED, None, None, "", (), reason)
 
 
-AnyProgram = Plan | PipelineCertificate | OverlapCertificate | ViewsCertificate
+AnyProgram = Plan | PipelineCertificate | OverlapCertificate | SubmeshCertificate
 
 
 def _program(found: object) -> AnyProgram:
@@ -256,7 +256,7 @@ TELL: Final[Mapping[str, Teller]] = {
         OverlapCertificate, "overlapped plan", "time", 0, lambda c: c.memory, _overlapped, _overlap_document
     ).tell,
     "views.json": Words(
-        ViewsCertificate, "plan with views", "cost", 0, lambda c: c.memory, _viewed, _views_document
+        SubmeshCertificate, "plan with views", "cost", 0, lambda c: c.memory, _viewed, _views_document
     ).tell,
     PORTFOLIO: tell_portfolio,
     "schedule.json": tell_schedule,

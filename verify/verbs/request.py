@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from ...models.text import seconds_text
 from ...proofs.container.canonical import ContainerError
-from ..plan.own import Own
+from ..plan.own import ReaderSubject
 from ..verdict import CheckResult
 from .kinds import Effort, Problems
 
@@ -24,7 +24,7 @@ class Request:
 
     effort: Effort
     again: bool
-    own: Own
+    own: ReaderSubject
     show: bool
     about: Problems
 

@@ -1,4 +1,4 @@
-"""This module holds the verb `rules check`, which replays the proofs of a rule library.  No solver is loaded."""
+"""The verb `rules check`, which replays the proofs of a rule library.  No solver is loaded."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import click
 from ...models.problem.claims import Verdict
 from ...models.terminal.combinations import Combinations
 from ...models.terminal.console import Exit, Watch, emit, say
-from ...models.terminal.options import combined, json_option
+from ...models.terminal.options import json_option, refuse_combinations
 from ...proofs.container.canonical import ContainerError
 from ...proofs.rewrites.library import read_library
 from ..rewrites.library import check_library, library_result
@@ -22,7 +22,7 @@ _CODES = {Verdict.PROVED: Exit.DONE, Verdict.UNDECIDED: Exit.UNDECIDED, Verdict.
 @click.command("check")
 @click.argument("library", type=click.Path(path_type=Path))
 @json_option
-@combined(Combinations("rules check", ("as_json",)))
+@refuse_combinations(Combinations("rules check", ("as_json",)))
 def rules_check_command(library: Path, as_json: bool) -> int:
     """Check every proof and derivation of a rule library (.spz)."""
     start = time.monotonic()

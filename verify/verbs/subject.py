@@ -23,7 +23,7 @@ from .kinds import Judged
 HELD = TypeVar("HELD")
 
 
-def held(found: Judged[object], wanted: type[HELD]) -> HELD:
+def content_as(found: Judged[object], wanted: type[HELD]) -> HELD:
     """What a file holds, as the type that its kind says."""
     if not isinstance(found.held, wanted):
         raise TypeError(f"{type(found.held).__name__} is no {wanted.__name__}")
@@ -128,7 +128,7 @@ def subject_document(s: Subject, file: str, show_machine: bool) -> dict[str, obj
     return out
 
 
-def joined(documents: Sequence[dict[str, object]]) -> dict[str, object]:
+def join_documents(documents: Sequence[dict[str, object]]) -> dict[str, object]:
     """The lists of several documents put together, word by word."""
     out: dict[str, list[object]] = {}
     for document in documents:

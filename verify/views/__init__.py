@@ -1,1 +1,1 @@
-"""This package checks plans with views."""
+"""Checks plans with views."""

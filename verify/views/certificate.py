@@ -1,4 +1,4 @@
-"""This module checks plans with views.  It searches nothing and believes nothing that it can compute.
+"""Checks plans with views.  It searches nothing and believes nothing that it can compute.
 
 Views      regions and divisions are sound (`structure`); the choices are placements of the space, those of a branch on
            the view that one of its region's divisions gives it or all on the whole machine; the time of exactly these
@@ -20,24 +20,24 @@ from dataclasses import replace
 import numpy as np
 
 from ...models.communication.choices import copy_layout, input_layout, output_layout
-from ...models.communication.redistribution import derive
+from ...models.communication.resharding import derive
 from ...models.cost.limits import TooLarge
 from ...models.cost.selection import DecisionKind, Planning, build
 from ...models.layout.layout import Layout
 from ...models.layout.placement import Placement, space
-from ...models.layout.view import View
+from ...models.layout.submesh import Submesh
 from ...models.problem.claims import Optimal, Verdict, WithinGap
 from ...models.problem.unit import rounding_bound
 from ...proofs.container.archive import Member, identity
 from ...proofs.container.canonical import ContainerError
-from ...proofs.views.certificate import ViewsCertificate
-from ...proofs.views.file import decode_views
+from ...proofs.views.certificate import SubmeshCertificate
+from ...proofs.views.file import decode_submesh_plan
 from ..budget import Budget
 from ..plan.assumptions import wrong_assumptions
-from ..plan.boxes import Held
-from ..plan.communication import check_bytes, check_delivers, held
+from ..plan.boxes import DeviceBoxes
+from ..plan.communication import check_bytes, check_delivers, plain_layout
 from ..plan.effort import charge_entry, charge_steps, charge_tables
-from ..plan.entries import movement_entry, movement_loads, operator_entry
+from ..plan.entries import communication_entry, communication_loads, operator_entry
 from ..plan.owners import wrong_owner
 from ..plan.plan import cells, entries_result, space_result
 from ..plan.structure import Move
@@ -48,7 +48,7 @@ from . import memory
 from .lies import lies
 from .prices import Prices, part_of
 from .problem import assumptions, rebuilt
-from .structure import Parts, parts_of, wrong_divisions, wrong_names, wrong_regions, wrong_view
+from .structure import Parts, parts_of, wrong_divisions, wrong_names, wrong_regions, wrong_submesh
 
 Progress = Callable[[int, int], None]
 
@@ -59,22 +59,22 @@ def check_members(
     cells: int,
     notify: Progress | None = None,
     budget: Budget | None = None,
-) -> tuple[ViewsCertificate, tuple[CheckResult, ...]]:
+) -> tuple[SubmeshCertificate, tuple[CheckResult, ...]]:
     """The certificate of a container, and one result per claim; `ContainerError` for what is malformed."""
-    certificate, results, _ = judged(members, samples, cells, notify, budget)
+    certificate, results, _ = judge_members(members, samples, cells, notify, budget)
     return certificate, results
 
 
-def judged(
+def judge_members(
     members: Mapping[str, Member],
     samples: int,
     cells: int,
     notify: Progress | None = None,
     budget: Budget | None = None,
-) -> tuple[ViewsCertificate, tuple[CheckResult, ...], tuple[Rounding, ...]]:
+) -> tuple[SubmeshCertificate, tuple[CheckResult, ...], tuple[Rounding, ...]]:
     """`check_members`, and how times are rounded."""
     try:
-        certificate = decode_views(members)
+        certificate = decode_submesh_plan(members)
         return certificate, *_checked(certificate, identity(members), samples, cells, notify, budget)
     except ContainerError:
         raise
@@ -84,8 +84,8 @@ def judged(
         raise ContainerError("views", f"is malformed: {type(error).__name__}: {str(error)[:300]}") from None
 
 
-def check_views(
-    c: ViewsCertificate,
+def check_submesh_plan(
+    c: SubmeshCertificate,
     seed: str,
     samples: int,
     cells: int,
@@ -97,12 +97,12 @@ def check_views(
 
 
 def _checked(
-    c: ViewsCertificate, seed: str, samples: int, cells: int, notify: Progress | None, budget: Budget | None
+    c: SubmeshCertificate, seed: str, samples: int, cells: int, notify: Progress | None, budget: Budget | None
 ) -> tuple[tuple[CheckResult, ...], tuple[Rounding, ...]]:
     where = space(c.space)
     if where.vocabulary:
         return (_refuted(c, f"space {c.space!r}: vocabularies are for plans of the whole machine"),), ()
-    budget = Budget.asked() if budget is None else budget
+    budget = Budget.with_large() if budget is None else budget
     c.graph.check()
     charge_tables(c.graph, c.machine, where, budget, "views")
     wrong = wrong_names(c.graph, c.regions) or wrong_divisions(c.machine, c.regions, budget)
@@ -127,7 +127,7 @@ def _checked(
     flags = assumptions(entries, c.regions, c.memory)
     if not wrong and c.memory is not None:
         chosen = [plan.placement(v) for v in range(len(planning.decisions))]
-        peak = memory.held(entries, c.regions, chosen)
+        peak = memory.peak_memory(entries, c.regions, chosen)
         wrong = f"the plan holds {peak} bytes on a device, the limit is {c.memory}" if peak > c.memory else ""
     if wrong:
         return (replace(_refuted(c, wrong), assumptions=flags),), ()
@@ -142,14 +142,14 @@ def _checked(
     )
 
 
-def _refuted(c: ViewsCertificate, reason: str) -> CheckResult:
+def _refuted(c: SubmeshCertificate, reason: str) -> CheckResult:
     return CheckResult("Views", Verdict.REFUTED, None, None, c.space, (), reason)
 
 
 class _Chosen:
     """The plan of the file: its choices, priced one by one."""
 
-    def __init__(self, c: ViewsCertificate, entries: Entries, parts: Parts) -> None:
+    def __init__(self, c: SubmeshCertificate, entries: Entries, parts: Parts) -> None:
         self.c, self.entries, self.parts = c, entries, parts
         self.graph, self.machine, self.hierarchy = c.graph, c.machine, c.machine.hierarchy
         self.prices, self.budget = Prices(entries, parts), entries.budget
@@ -173,7 +173,7 @@ class _Chosen:
             if [name for name, _ in items] != list(known):
                 return f"choices: the {what} placements are not those of the graph, each once and in order"
             for name, p in items:
-                if p.view is not None and (wrong := wrong_view(p.view, self.hierarchy)):
+                if p.view is not None and (wrong := wrong_submesh(p.view, self.hierarchy)):
                     return f"choices: the view of {what} {name!r}: {wrong}"  # before its placements are listed
                 counts = self.hierarchy if p.view is None else p.view.counts
                 listed = self.prices.placements(known[name], counts)
@@ -187,7 +187,7 @@ class _Chosen:
             if v not in self.parts.place and self.placement(v).view is not None:
                 return f"choices: {self.planning.decisions[v].name!r} belongs to no branch and has a view"
         for r, region in enumerate(self.c.regions):
-            chosen: list[View | None] = []
+            chosen: list[Submesh | None] = []
             for b in range(len(region.branches)):
                 found = {self.placement(v).view for v in self.parts.members((r, b))}
                 if len(found) > 1:
@@ -200,7 +200,7 @@ class _Chosen:
     def time(self) -> int:
         """Units that the plan takes: outside and crossing, then the slowest view of every phase."""
         scale = self.entries.problem.scale
-        total, busy = 0, dict[tuple[int, int], dict[View, int]]()
+        total, busy = 0, dict[tuple[int, int], dict[Submesh, int]]()
         for name, p in self.c.choices.operators:
             op, place = self.entries.operators[name], self.parts.place.get(self.planning.operators[name])
             charge_entry(self.machine.devices, len(op.axes) + len(op.inputs), self.budget)
@@ -215,19 +215,19 @@ class _Chosen:
             size, ends = self.graph.tensor(move.tensor).element_bytes, self.prices.ends(move)
             view = self.placement(ends[0]).view
             if number in inner and view is not None:
-                source, target = (self.held(move, side, whole=False) for side in (0, 1))
+                source, target = (self.layout_at(move, side, whole=False) for side in (0, 1))
                 self.entries.charge(source, target)
-                mine = movement_entry(size, source, target, part_of(self.machine, view), scale)
+                mine = communication_entry(size, source, target, part_of(self.machine, view), scale)
                 at = self.parts.phase[move.reader if move.reader is not None else str(move.writer)]
                 phase = busy.setdefault((inner[number][0], at), {})
                 phase[view] = phase.get(view, 0) + mine
             else:
-                source, target = (self.held(move, side, whole=True) for side in (0, 1))
+                source, target = (self.layout_at(move, side, whole=True) for side in (0, 1))
                 self.entries.charge(source, target)
-                total += movement_entry(size, source, target, self.machine, scale)
+                total += communication_entry(size, source, target, self.machine, scale)
         return total + sum(max(by_view.values()) for by_view in busy.values())
 
-    def held(self, move: Move, side: int, whole: bool) -> Held:
+    def layout_at(self, move: Move, side: int, whole: bool) -> DeviceBoxes:
         """What every device holds at one end of a movement; `whole`: of the machine, not of the view."""
         name = move.reader if side else move.writer
         p = self.placement(self.prices.ends(move)[side])
@@ -245,15 +245,15 @@ class _Chosen:
         for number, move in enumerate(self.entries.moves):
             if wrong:
                 break
-            source, target = self.held(move, 0, whole=True), self.held(move, 1, whole=True)
+            source, target = self.layout_at(move, 0, whole=True), self.layout_at(move, 1, whole=True)
             a, b = self._layouts(move)
             place = f"movement {number} of {move.tensor!r}"
-            if (held(a), held(b)) != (source, target):
+            if (plain_layout(a), plain_layout(b)) != (source, target):
                 wrong = f"{place}: layouts differ from what index sets give"
                 break
             charge_steps(place, cells(source, target), self.machine.devices, self.budget)
             steps = derive(a, b)
-            loads, phases = movement_loads(source, target)
+            loads, phases = communication_loads(source, target)
             for found in (check_delivers(steps), check_bytes(steps, loads, phases)):
                 if found.verdict is not Verdict.PROVED:
                     wrong = wrong or f"{place}: {found.reason}"

@@ -5,14 +5,14 @@ from __future__ import annotations
 from dataclasses import replace
 
 from ...models.layout.placement import Placement
-from ..plan.boxes import Held, copy_of, read_by, written_by
+from ..plan.boxes import DeviceBoxes, copy_of, read_by, written_by
 from ..plan.used_entries import Entries
 from .structure import devices
 
 
 def lies(
     entries: Entries, operator: str | None, position: int | None, tensor: str, p: Placement, whole: bool = True
-) -> Held:
+) -> DeviceBoxes:
     """A copy (operator None), an operator's output (position None) or an input.  `whole`: of the machine, where devices
     outside of the view have nothing; else of the view.
     """
@@ -30,4 +30,4 @@ def lies(
     boxes = [tuple((0, 0) for _ in found.shape)] * machine.devices
     for k, device in enumerate(devices(p.view, machine)):
         boxes[device] = found.boxes[k]
-    return Held.of(machine.hierarchy, found.shape, boxes, found.open)
+    return DeviceBoxes.of(machine.hierarchy, found.shape, boxes, found.open)

@@ -24,7 +24,7 @@ from .lies import lies
 Branch = tuple[int, int, int]
 
 
-def held(entries: Entries, regions: Sequence[Region], placements: Sequence[Placement]) -> int:
+def peak_memory(entries: Entries, regions: Sequence[Region], placements: Sequence[Placement]) -> int:
     """`placements`: of every vertex."""
     graph, machine, steps = entries.graph, entries.machine, len(entries.graph.operators)
     branch: dict[str, Branch] = {}

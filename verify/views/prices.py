@@ -1,4 +1,4 @@
-"""This module says what a branch takes on a view, a second time: from index sets (`verify/plan/entry_tables.py`), never
+"""What a branch takes on a view, a second time: from index sets (`verify/plan/entry_tables.py`), never
 from the search.
 
 machine     of a view: its level sizes; level j keeps of its bandwidth the share of the devices below it that are
@@ -22,26 +22,26 @@ import numpy as np
 from ...models.cost.limits import Counter
 from ...models.cost.selection import DecisionKind
 from ...models.layout.placement import matrices
-from ...models.layout.view import View
+from ...models.layout.submesh import Submesh
 from ...models.machine.machine import Machine
 from ...models.problem.selection_problem import Ints
 from ...proofs.container.canonical import ContainerError
 from ...proofs.container.effort import OBJECT
 from ..budget import Budget
 from ..plan.box_tables import Layouts, Operand, copy_operand, layouts, shape_of
-from ..plan.effort import AGAIN, BOX, charge_movements, charge_placements
-from ..plan.entry_tables import movement_times, operator_times
+from ..plan.effort import AGAIN, BOX, charge_communication, charge_placements
+from ..plan.entry_tables import communication_times, operator_times
 from ..plan.space import check_list
 from ..plan.structure import Move
 from ..plan.used_entries import Entries
 from .structure import Parts, Place, devices
-from .trades import traded
+from .trades import tradeoff_labels
 
 MOST_CELLS = 1 << 25
 MOST_LABELS = 1 << 13
 
 
-def part_of(machine: Machine, view: View) -> Machine:
+def part_of(machine: Machine, view: Submesh) -> Machine:
     """The machine of a view."""
     levels = []
     for j, level in enumerate(machine.levels):
@@ -119,7 +119,7 @@ class Prices:
         """Vertices of a movement."""
         return self.entries.vertex(move.writer, move.tensor), self.entries.vertex(move.reader, move.tensor)
 
-    def crossing(self, number: int, place: Place, view: View) -> tuple[int, int, Layouts, Layouts, Ints]:
+    def crossing(self, number: int, place: Place, view: Submesh) -> tuple[int, int, Layouts, Layouts, Ints]:
         """A movement over the border of a view: vertex inside, vertex outside, layouts of both, and its times, a row
         per layout inside.
         """
@@ -136,19 +136,19 @@ class Prices:
         here = Layouts(self.machine.hierarchy, whole, mine.open, mine.of)
         there = self.side(outside, move, self.machine.hierarchy)
         size = self.graph.tensor(move.tensor).element_bytes
-        charge_movements(here, there, self.budget)
+        charge_communication(here, there, self.budget)
         if first:
-            return u, v, mine, there, movement_times(here, there, size, self.machine, self.scale, self.budget)
-        return v, u, mine, there, movement_times(there, here, size, self.machine, self.scale, self.budget).T
+            return u, v, mine, there, communication_times(here, there, size, self.machine, self.scale, self.budget)
+        return v, u, mine, there, communication_times(there, here, size, self.machine, self.scale, self.budget).T
 
-    def branch(self, place: Place, view: View, phases: int) -> Branch:
+    def branch(self, place: Place, view: Submesh, phases: int) -> Branch:
         """Labels of a branch on a view."""
         key = place, view.counts, phases
         if key not in self.known:
             self.known[key] = self._branch(place, view, phases)
         return self.known[key]
 
-    def _branch(self, place: Place, view: View, phases: int) -> Branch:
+    def _branch(self, place: Place, view: Submesh, phases: int) -> Branch:
         machine, members = part_of(self.machine, view), self.parts.members(place)
         agree: dict[int, list[Ints]] = {}
         for number in self.parts.crossing[place]:
@@ -156,7 +156,7 @@ class Prices:
             vertex = next(v for v in self.ends(move) if self.parts.place.get(v) == place)
             agree.setdefault(vertex, []).append(self.side(vertex, move, view.counts).of)
         border = sorted(agree)
-        classes = tuple(numbered(list(zip(*(of.tolist() for of in agree[v]), strict=True))) for v in border)
+        classes = tuple(row_numbers(list(zip(*(of.tolist() for of in agree[v]), strict=True))) for v in border)
         costs = {v: self._cost(v, machine) for v in members}
         links: list[tuple[int, int, int, Ints]] = []
         pairs = 0
@@ -165,11 +165,11 @@ class Prices:
             u, v = self.ends(move)
             a, b = self.side(u, move, view.counts), self.side(v, move, view.counts)
             size = self.graph.tensor(move.tensor).element_bytes
-            charge_movements(a, b, self.budget)
+            charge_communication(a, b, self.budget)
             pairs += a.of.size * b.of.size
             self.budget.hold(pairs, "movements inside a branch")
             self.budget.charge(BOX * a.of.size * b.of.size, "movements inside a branch")
-            times = movement_times(a, b, size, machine, self.scale, self.budget)[np.ix_(a.of, b.of)]
+            times = communication_times(a, b, size, machine, self.scale, self.budget)[np.ix_(a.of, b.of)]
             phase = self.parts.phase[move.reader if move.reader is not None else str(move.writer)]
             links.append((u, v, phase, times))
         if phases == 1:
@@ -189,7 +189,7 @@ class Prices:
             else 0
             for v in members
         }
-        labels, trades = traded(members, border, classes, costs, phase_of, links, self.budget)
+        labels, trades = tradeoff_labels(members, border, classes, costs, phase_of, links, self.budget)
         return Branch(tuple(border), classes, labels, trades)
 
     def _cost(self, vertex: int, machine: Machine) -> Ints:
@@ -203,10 +203,10 @@ class Prices:
         return operator_times(shape, listed, machine, self.scale)
 
 
-def numbered(rows: list[tuple[int, ...]]) -> Ints:
+def row_numbers(rows: list[tuple[int, ...]]) -> Ints:
     """Number of every row by first appearance.
 
-    >>> numbered([(5,), (3,), (5,)]).tolist()
+    >>> row_numbers([(5,), (3,), (5,)]).tolist()
     [0, 1, 0]
     """
     seen: dict[tuple[int, ...], int] = {}

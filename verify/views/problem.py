@@ -1,4 +1,4 @@
-"""This module rebuilds the selection problem of a plan with views a second time; docs/certificate-format.md, section
+"""Rebuilds the selection problem of a plan with views a second time; docs/certificate-format.md, section
 15, has the
 order of its parts.  Nothing is shared with the search: a certificate about another problem has another hash.
 """
@@ -16,17 +16,17 @@ import numpy as np
 from ...models.problem.selection_problem import FORBIDDEN, Edge, Ints, SelectionProblem, Vertex
 from ...models.views.regions import Region
 from ...proofs.container.canonical import ContainerError
-from ..plan.assumptions import assumed
+from ..plan.assumptions import all_assumptions
 from ..plan.effort import AGAIN, BOX
 from ..plan.used_entries import Entries
-from .prices import MOST_LABELS, Branch, Prices, numbered
-from .structure import Parts, divided
+from .prices import MOST_LABELS, Branch, Prices, row_numbers
+from .structure import Parts, shares_links
 
 
 def assumptions(entries: Entries, regions: Sequence[Region], limit: int | None = None) -> tuple[str, ...]:
     """What a plan with views, that keeps a limit, assumes, sorted.  Its problem knows no limit."""
     space = entries.planning.space
-    found = assumed(entries.graph, entries.machine, space, limit) - {"no-overlap"}
+    found = all_assumptions(entries.graph, entries.machine, space, limit) - {"no-overlap"}
     said = [
         {
             "branches": [[list(names) for names in branch] for branch in region.branches],
@@ -38,7 +38,7 @@ def assumptions(entries: Entries, regions: Sequence[Region], limit: int | None =
     count = sum(len(region.divisions) for region in regions)
     found |= {"branches-beside-each-other", f"views({len(regions)} regions, {count} divisions, {digest[:12]})"}
     found |= {"tied-backward"} if any(len(b) > 1 for region in regions for b in region.branches) else set()
-    found |= {"shared-links-divided"} if divided(regions, entries.machine.hierarchy) else set()
+    found |= {"shared-links-divided"} if shares_links(regions, entries.machine.hierarchy) else set()
     return tuple(sorted(found))
 
 
@@ -149,7 +149,7 @@ class _Problem:
                             mine.of[int(np.argmax(branch.classes[at] == c))]
                             for c in range(int(branch.classes[at].max()) + 1)
                         ]
-                        columns = numbered([(x,) for x in there.of.tolist()])
+                        columns = row_numbers([(x,) for x in there.of.tolist()])
                         shown = [there.of[int(np.argmax(columns == c))] for c in range(int(columns.max()) + 1)]
                         table = np.vstack([np.zeros((1, len(shown)), dtype=np.int64), prices[np.ix_(rows, shown)]])
                         labels = [0, *(branch.labels[way[k]][at] + 1 for way in ways)]

@@ -1,4 +1,4 @@
-"""This module says which decisions and movements belong to which branch, and why regions may be taken as they are
+"""Which decisions and movements belong to which branch, and why regions may be taken as they are
 stated.
 
 own        an operator that the branch names; the copy of a tensor whose every writer and reader the branch names,
@@ -19,7 +19,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from math import prod
 
-from ...models.layout.view import View
+from ...models.layout.submesh import Submesh
 from ...models.machine.machine import Machine
 from ...models.program.graph import Graph
 from ...models.views.regions import Region
@@ -109,13 +109,13 @@ def wrong_names(graph: Graph, regions: Sequence[Region]) -> str:
 
 def wrong_divisions(machine: Machine, regions: Sequence[Region], budget: Budget | None = None) -> str:
     """Why a division is none of the machine; empty if all are."""
-    budget = Budget.asked() if budget is None else budget
+    budget = Budget.with_large() if budget is None else budget
     if machine.others:
         return "views of a machine with several classes of devices have no price"
     for r, region in enumerate(regions):
         for m, views in enumerate(region.divisions):
             for view in views:
-                if wrong := wrong_view(view, machine.hierarchy):
+                if wrong := wrong_submesh(view, machine.hierarchy):
                     return f"region {r}, division {m}: {wrong}"
             distinct = list(dict.fromkeys(views))
             levels = len(machine.hierarchy)
@@ -123,24 +123,24 @@ def wrong_divisions(machine: Machine, regions: Sequence[Region], budget: Budget 
             for k, one in enumerate(distinct):
                 if any(meet(one, other) for other in distinct[:k]):
                     return f"region {r}, division {m}: two of its views share devices and are not equal"
-        if any(level.collectives for level in machine.levels) and divided([region], machine.hierarchy):
+        if any(level.collectives for level in machine.levels) and shares_links([region], machine.hierarchy):
             return f"region {r}: a view has a part of links whose collectives were measured whole"
         if len(set(region.divisions)) < len(region.divisions):
             return f"region {r}: a division is listed twice"
     return ""
 
 
-def meet(one: View, other: View) -> bool:
+def meet(one: Submesh, other: Submesh) -> bool:
     """Whether two boxes of a machine have devices in common: on every level their children do.
 
-    >>> meet(View((0, 0), (2, 2)), View((1, 0), (1, 4))), meet(View((0, 0), (2, 2)), View((0, 2), (2, 2)))
+    >>> meet(Submesh((0, 0), (2, 2)), Submesh((1, 0), (1, 4))), meet(Submesh((0, 0), (2, 2)), Submesh((0, 2), (2, 2)))
     (True, False)
     """
     ends = zip(one.starts, one.counts, other.starts, other.counts, strict=True)
     return all(a < c + n and c < a + k for a, k, c, n in ends)
 
 
-def wrong_view(view: View, hierarchy: tuple[int, ...]) -> str:
+def wrong_submesh(view: Submesh, hierarchy: tuple[int, ...]) -> str:
     """Why a view is no aligned box of the machine; empty if it is."""
     if len(view.starts) != len(hierarchy) or len(view.counts) != len(hierarchy):
         return f"a view has {len(view.starts)} starts and {len(view.counts)} counts for {len(hierarchy)} levels"
@@ -150,11 +150,11 @@ def wrong_view(view: View, hierarchy: tuple[int, ...]) -> str:
     return ""
 
 
-def devices(view: View, machine: Machine) -> list[int]:
+def devices(view: Submesh, machine: Machine) -> list[int]:
     """Device numbers of a view, ascending.
 
     >>> from ...models.machine.machine import load_machine
-    >>> devices(View((1, 0), (1, 2)), load_machine("2x4"))
+    >>> devices(Submesh((1, 0), (1, 2)), load_machine("2x4"))
     [4, 5]
     """
     found = []
@@ -243,7 +243,7 @@ def _circle(graph: Graph, before: set[tuple[str, str]], region_of: dict[str, Pla
     return f"region {stuck[0]}: phase {stuck[1]} would have to wait for itself"
 
 
-def divided(regions: Sequence[Region], hierarchy: tuple[int, ...]) -> bool:
+def shares_links(regions: Sequence[Region], hierarchy: tuple[int, ...]) -> bool:
     """Whether a view crosses links of which other devices have a part."""
     for view in (v for r in regions for views in r.divisions for v in views):
         for level in range(len(hierarchy)):

@@ -1,4 +1,4 @@
-"""This module rebuilds branches in two phases, a second time: which pairs of times a branch can have on a view, for
+"""Rebuilds branches in two phases, a second time: which pairs of times a branch can have on a view, for
 every label.
 
 Every row is one choice of all decisions that are held and a pair of times.  A decision is joined to all rows, what it
@@ -27,11 +27,11 @@ Link = tuple[int, int, int, Ints]
 Labels = tuple[tuple[int, ...], ...]
 
 
-def undominated(keys: Ints, pairs: Ints) -> Ints:
+def pareto_rows(keys: Ints, pairs: Ints) -> Ints:
     """Numbers of the rows whose pair no other row with the same key is at most equal to in both, by key and pair; of
     equal rows one.
 
-    >>> undominated(np.array([0, 0, 0, 1]), np.array([(3, 1), (1, 2), (2, 2), (9, 9)])).tolist()
+    >>> pareto_rows(np.array([0, 0, 0, 1]), np.array([(3, 1), (1, 2), (2, 2), (9, 9)])).tolist()
     [1, 0, 3]
     """
     order = np.lexsort((pairs[:, 1], pairs[:, 0], keys))
@@ -46,7 +46,7 @@ def undominated(keys: Ints, pairs: Ints) -> Ints:
     return np.asarray(order[stays])
 
 
-def traded(
+def tradeoff_labels(
     members: Sequence[int],
     border: Sequence[int],
     classes: Sequence[Ints],
@@ -56,7 +56,7 @@ def traded(
     budget: Budget | None = None,
 ) -> tuple[Labels, Labels]:
     """Labels in order, once per pair, and the pairs."""
-    budget = Budget.asked() if budget is None else budget
+    budget = Budget.with_large() if budget is None else budget
     columns: dict[int, Ints] = {}
     pairs = np.zeros((1, 2), dtype=np.int64)
     open_links, waiting = list(links), list(members)
@@ -80,11 +80,11 @@ def traded(
         needed = {w for link in open_links for w in link[:2]} | {*border}
         if not columns.keys() <= needed:
             columns = {w: of for w, of in columns.items() if w in needed}
-            stay = undominated(_keys([(of, costs[w].size) for w, of in columns.items()], len(pairs)), pairs)
+            stay = pareto_rows(_keys([(of, costs[w].size) for w, of in columns.items()], len(pairs)), pairs)
             columns, pairs = {w: of[stay] for w, of in columns.items()}, pairs[stay]
     counts = [int(of.max()) + 1 for of in classes]
     shown = [of[columns[v]] for v, of in zip(border, classes, strict=True)]
-    stay = undominated(_keys(list(zip(shown, counts, strict=True)), len(pairs)), pairs)
+    stay = pareto_rows(_keys(list(zip(shown, counts, strict=True)), len(pairs)), pairs)
     labels = np.stack([column[stay] for column in shown], axis=1) if shown else np.zeros((len(stay), 0), dtype=np.int64)
     return tuple(map(tuple, labels.tolist())), tuple(map(tuple, pairs[stay].tolist()))
 

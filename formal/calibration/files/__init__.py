@@ -1,1 +1,1 @@
-"""This package calibrates a machine from files that users have: output of nccl-tests, Chrome traces, tables."""
+"""Calibrates a machine from files that users have: output of nccl-tests, Chrome traces, tables."""

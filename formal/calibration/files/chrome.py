@@ -1,4 +1,4 @@
-"""This module reads Chrome traces: PyTorch's profiler (collectives, products, elementwise operators), and those of our
+"""Reads Chrome traces: PyTorch's profiler (collectives, products, elementwise operators), and those of our
 own runs.
 
     PyTorch   events `cat` "kernel" with "Collective name", "In msg nelems", "Out msg nelems", "Group size", "dtype"

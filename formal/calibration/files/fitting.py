@@ -1,4 +1,4 @@
-r"""This module reads constants of a machine from measured times: fitted, judged term by term, or refused.
+r"""Reads constants of a machine from measured times: fitted, judged term by term, or refused.
 
     x_c > 0        inverse rates and times, within a factor 1000 of the machine's; those asked to be kept are fixed
     row i          f_i(x) = sum of maxima of linear pieces (`observation.terms`),  measured t_i
@@ -121,7 +121,7 @@ def calibrate_files(
     for c, path in enumerate(paths):
         rate = not _is_time(path)
         after[path] = Fraction(f"{1 / x[c] if rate else x[c]:.3e}")
-        bars[path] = bar_of(path, c, shares, off, missing)
+        bars[path] = error_bound_of(path, c, shares, off, missing)
     for path, value in start.items():
         before = value if _is_time(path) else 1 / value
         if path not in after:
@@ -250,7 +250,7 @@ class _Table:
         return np.asarray(best)
 
 
-def bar_of(path: str, c: int, shares: Floats, off: Floats, missing: Callable[[str], str]) -> Fraction:
+def error_bound_of(path: str, c: int, shares: Floats, off: Floats, missing: Callable[[str], str]) -> Fraction:
     """The error bar of constant `c`; `off`: by which factor less one every row errs; `missing`: what to measure, or
     else to do, to tell a constant.  Raises `InputError` where it would be larger than any bar.
     """

@@ -1,4 +1,4 @@
-"""This module reads output of nccl-tests, as text: one table of sizes and times per run, several runs one after
+"""Reads output of nccl-tests, as text: one table of sizes and times per run, several runs one after
 another.
 
     # nThread 1 nGpus 8 ..                          a run begins; devices if no rank is listed

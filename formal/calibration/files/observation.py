@@ -1,4 +1,4 @@
-r"""This module reads one measured time and what the cost model makes of it: sums and maxima of constants of a machine.
+r"""One measured time, and what the cost model makes of it: sums and maxima of constants of a machine.
 
     collective   of B bytes over n ranks on N nodes, p = n / N on each, m groups sharing a node's port (sizes as in
                  nccl-tests: all_gather the result, reduce_scatter the input, alltoall what a rank holds)

@@ -1,7 +1,7 @@
-"""This module reads traces of `shardproof run --trace` together with the plan that ran: names say what, the plan says
+"""Reads traces of `shardproof run --trace` together with the plan that ran: names say what, the plan says
 how much.
 
-An operator takes as long as on its slowest rank; a redistribution as on the rank that came last, which waited for
+An operator takes as long as on its slowest rank; a resharding as on the rank that came last, which waited for
 nobody: its shortest span.  The k-th span of a name on every rank belong together; of several steps the median counts.
 """
 
@@ -17,7 +17,7 @@ from ....models.machine.machine import Machine
 from ....models.text import InputError
 from ....proofs.container.canonical import ContainerError
 from ....proofs.plan.bundle import read_plan
-from ...planning.linear import Forms, Linear, moved_name, unpriced
+from ...planning.linear import Forms, Linear, moved_name, why_not_linear
 from .chrome import Event
 from .observation import Observation, Terms
 
@@ -40,7 +40,7 @@ def read(events: Sequence[Event], place: str, machine: Machine, path: Path | Non
     if plan.machine.hierarchy != machine.hierarchy:
         sizes = "x".join(map(str, plan.machine.hierarchy))
         raise InputError(f"{path}: its plan is for {sizes} devices; name the machine with them, {machine.name}:{sizes}")
-    if reason := unpriced(machine):
+    if reason := why_not_linear(machine):
         raise InputError(f"machine {machine.name!r}: no constants are fitted to it, because {reason}; use one without")
     forms = Forms(plan.graph, machine).of_plan(plan.choices, plan.communication)
     spans: dict[tuple[str, str], dict[object, list[float]]] = {}
@@ -60,9 +60,7 @@ def read(events: Sequence[Event], place: str, machine: Machine, path: Path | Non
             terms = Terms(pieces, _floats(form.added))
             out.append(Observation(terms, seconds, f"{place}, {name}", (("kind", kind),)))
     if not out:
-        raise InputError(
-            f"{place}: none of its names is an operator or redistribution of {path}; give the plan that ran"
-        )
+        raise InputError(f"{place}: none of its names is an operator or resharding of {path}; give the plan that ran")
     return out
 
 

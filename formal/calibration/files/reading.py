@@ -1,4 +1,4 @@
-"""This module reads files with measured times, whatever their form: output of nccl-tests, Chrome traces, tables;
+"""Reads files with measured times, whatever their form: output of nccl-tests, Chrome traces, tables;
 gzipped or not.
 """
 
@@ -80,7 +80,7 @@ MACHINES: Final = ("gpu", "cluster", "system", "machine", "folder", "table")
 """Columns that tell machines apart: rows of one fit agree in them."""
 
 
-def chosen(rows: Sequence[Observation], conditions: Mapping[str, str]) -> list[Observation]:
+def select_rows(rows: Sequence[Observation], conditions: Mapping[str, str]) -> list[Observation]:
     """Rows whose columns have these values.  Raises `InputError` for a column that no row has."""
     known = sorted({c for r in rows for c, _ in r.columns})
     for column in conditions:

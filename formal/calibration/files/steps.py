@@ -1,4 +1,4 @@
-"""This module reads tables of Megatron's training steps: the law of `formal.calibration.steps.megatron` fitted, and
+"""Reads tables of Megatron's training steps: the law of `formal.calibration.steps.megatron` fitted, and
 judged by constants.
 
 Shares are derivatives of the law's logarithm, bars and refusals those of `fitting`.  Three of its constants are a
@@ -21,7 +21,7 @@ from ....models.machine.machine import Machine
 from ....models.text import InputError
 from ..fit import Residuals
 from ..steps.megatron import NAMES, SHEET, Law, Steps, calibrate, predict, times
-from .fitting import FileCalibration, Fitted, Floats, bar_of, refuse, tied
+from .fitting import FileCalibration, Fitted, Floats, error_bound_of, refuse, tied
 from .observation import Observation, Step
 
 _UNITS: Final = {"products": 10**12, "memory": 10**9, "node": 10**9}
@@ -68,7 +68,7 @@ def calibrate_steps(
     bars: dict[str, Fraction] = {}
     for c, n in enumerate(paths):
         try:
-            bars[n] = bar_of(n, c, used, off, missing)
+            bars[n] = error_bound_of(n, c, used, off, missing)
         except InputError:
             if n in _UNITS:
                 raise

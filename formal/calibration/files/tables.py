@@ -1,4 +1,4 @@
-"""This module reads tables of measured times, CSV or JSON (a list of objects, or columns and rows): collectives,
+"""Reads tables of measured times, CSV or JSON (a list of objects, or columns and rows): collectives,
 products, steps.
 
     collectives   operation or collective, ranks, bytes (as nccl-tests count them; or elements and dtype), a time;

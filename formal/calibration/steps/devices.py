@@ -1,4 +1,4 @@
-"""This module computes peaks of the data sheets of accelerators, per device: what a fitted share of a peak is a share
+"""Peaks from the data sheets of accelerators, per device: what a fitted share of a peak is a share
 of.
 
 Dense rates (no structured sparsity).  Sources: NVIDIA data sheets of A100 (2021), H100 SXM (2023), H200 (2023), DGX

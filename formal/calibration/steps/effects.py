@@ -1,4 +1,4 @@
-r"""This module says what a formula leaves, divided among the things that rows share: machine, precision, software,
+r"""What a formula leaves, divided among the things that rows share: machine, precision, software,
 model, size.
 
     r_i = log(measured / formula)_i = sum over factors f  a_f(v_f(i))  +  e_i,    a_f ~ N(0, s_f^2 K_f), e ~ N(0, s_0^2)

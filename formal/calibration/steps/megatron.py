@@ -1,4 +1,4 @@
-r"""This module computes seconds of one optimizer step of Megatron (1F1B pipeline, gradients reduced at the end), by
+r"""Computes seconds of one optimizer step of Megatron (1F1B pipeline, gradients reduced at the end), by
 twelve constants.
 
     tokens M = micro_batch seq,   micro-batches m = global_batch / (dp micro_batch),   r = 1 with full recomputation

@@ -1,4 +1,4 @@
-r"""This module fits positive unknowns of a time formula, by robust least squares on the logarithm of predicted over
+r"""Fits positive unknowns of a time formula, by robust least squares on the logarithm of predicted over
 measured.
 
     x = exp(u),  low <= x <= high        unknowns, by physics positive; bounds are data-sheet peaks

@@ -1,4 +1,4 @@
-r"""This module computes seconds of a step's work on a device: every term over a share of its data-sheet peak.
+r"""Computes seconds of a step's work on a device: every term over a share of its data-sheet peak.
 
     T = products / (share peak)  +  attention / (`attention` bf16 peak)  +  `activations` tensors / memory
         + `tensor` moves / link  +  `shards` moves / (network, or link inside a node)  +  28 bytes a parameter / memory

@@ -1,4 +1,4 @@
-r"""This module computes work of a training step of a transformer on one device: flops, bytes, moves on its critical
+r"""Computes work of a training step of a transformer on one device: flops, bytes, moves on its critical
 path.
 
 tokens of a micro-batch   M = micro_batch seq / cp        slots  n = micro-batches + (pp - 1) / vp

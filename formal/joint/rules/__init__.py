@@ -1,3 +1,3 @@
-"""This package says where rules apply: one module per family, functions from an e-graph and an operator of it to
+"""Where rules apply: one module per family, functions from an e-graph and an operator of it to
 additions.
 """

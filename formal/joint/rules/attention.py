@@ -1,4 +1,4 @@
-"""This module rewrites softmax of products times values as one operator, whose scores never reach memory."""
+"""Rewrites softmax of products times values as one operator, whose scores never reach memory."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from dataclasses import replace
 from ....models.program.attention import wrong
 from ....models.program.index import Access, Combine
 from ....models.program.operators import Operator, Value
-from .growing import Addition, Growing, computed
+from .growing import Addition, Growing, is_real_value
 from .reading import one_type, pointwise, seen_through, singles
 
 
@@ -17,7 +17,7 @@ def fuse_attention(g: Growing, op: Operator) -> Iterator[Addition]:
     if op.function != "product" or op.attributes or len(op.inputs) != 2:
         return
     for j in range(2):
-        if not computed(g, op.inputs[j].tensor) or singles(op.inputs[1 - j]) is None:
+        if not is_real_value(g, op.inputs[j].tensor) or singles(op.inputs[1 - j]) is None:
             continue
         for softmax in g.nodes(op.inputs[j].tensor):
             alone = g.only_for(op.inputs[j].tensor, op.output.tensor)  # a gradient reads the weights
@@ -46,9 +46,9 @@ def _scores(
     at = reader.inputs[0]
     for node in g.nodes(at.tensor):
         seen = seen_through(reader, 0, node, taken)
-        if seen is None or node.reduced and node.function != "product":
+        if seen is None or node.reduction_axes and node.function != "product":
             continue
-        if node.function == "product" and not node.attributes and len(node.inputs) == 2 and computed(g, at.tensor):
+        if node.function == "product" and not node.attributes and len(node.inputs) == 2 and is_real_value(g, at.tensor):
             yield (seen, scale, mask), (node,)
         elif node.function == "scale" and pointwise(g, node, 0):
             by = node.attribute("scale", 1.0)

@@ -33,10 +33,10 @@ def equal_operators(g: Growing, op: Operator) -> Iterator[Addition]:
         yield Addition(EQUAL, seen, (op, *place))
 
 
-def closed(g: Growing, most: int) -> None:
+def congruence_closure(g: Growing, most: int) -> None:
     """Bring what reads joined classes to those that stand for them, and so on upwards, up to `most` operators."""
     while g.merged:
         for op in g.readers(g.merged.pop(0)):
             for addition in equal_operators(g, op):
-                if g.added < most:
+                if g.added_operators < most:
                     g.add(addition)

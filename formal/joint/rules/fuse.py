@@ -1,4 +1,4 @@
-"""This module rewrites maps into the products before them, and the gradient of relu from what relu gave."""
+"""Rewrites maps into the products before them, and the gradient of relu from what relu gave."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ from dataclasses import replace
 from ....models.program.fused import FUSED, OWN, can_follow, epilogue, factors
 from ....models.program.index import Access
 from ....models.program.operators import FUNCTIONS, NodeKind, Operator
-from .growing import Addition, Growing, computed
-from .reading import index, pointwise, renamed
+from .growing import Addition, Growing, is_real_value
+from .reading import index, pointwise, rename_axes
 
 COMMUTATIVE = frozenset({"add", "multiply"})
 LONGEST = 6
@@ -29,7 +29,7 @@ def fuse_epilogue(g: Growing, op: Operator) -> Iterator[Addition]:
             return
         if not pointwise(g, op, j) or [a.tensor for a in op.inputs].count(read.tensor) > 1:
             continue
-        if not computed(g, read.tensor) or g.tensor(read.tensor).dtype != g.tensor(op.output.tensor).dtype:
+        if not is_real_value(g, read.tensor) or g.tensor(read.tensor).dtype != g.tensor(op.output.tensor).dtype:
             continue
         for product in g.nodes(read.tensor):
             made = _fused(op, j, product)
@@ -49,7 +49,7 @@ def _fused(op: Operator, j: int, product: Operator) -> Operator | None:
         for a, b in zip(op.inputs[j].index, product.output.index, strict=True)
         if a.single and b.single
     }
-    others = tuple(renamed(a, names) for i, a in enumerate(op.inputs) if i != j)
+    others = tuple(rename_axes(a, names) for i, a in enumerate(op.inputs) if i != j)
     maps = (*epilogue(product), op.function)
     if len(maps) > LONGEST or maps.count("add") > ADDED:
         return None

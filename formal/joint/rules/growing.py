@@ -1,4 +1,4 @@
-"""This module grows an e-graph while operators are added to it, each with the step of its proof.
+"""Grows an e-graph while operators are added to it, each with the step of its proof.
 
 Classes with the same operator of the same operands are one by congruence (`twin`): whoever reads one may read the
 other, and what becomes the same by that is one again.
@@ -118,7 +118,7 @@ class Growing:
         return self.tensors[name]
 
     @property
-    def added(self) -> int:
+    def added_operators(self) -> int:
         """Operators that the user's graph lacks."""
         return len(self.order) - len(self.base.operators)
 
@@ -226,7 +226,7 @@ def facts(node: Operator) -> tuple[tuple[str, int], ...]:
     )
 
 
-def computed(graph: Graph | Growing, tensor: str) -> bool:
+def is_real_value(graph: Graph | Growing, tensor: str) -> bool:
     """Whether a class is computed, and by real numbers."""
     t = graph.tensor(tensor)
     return t.role is Role.VALUE and t.dtype.startswith(("float", "bfloat"))
@@ -243,15 +243,15 @@ def sameness(op: Operator, tensor: Tensor) -> object:
     said = any(k not in PLAIN and _text(v) for k, v in op.attributes)
     names = {a.name: a.name if said else f"#{i}" for i, a in enumerate(op.axes)}
 
-    def renamed(a: Access) -> Access:
+    def rename_axes(a: Access) -> Access:
         return Access(
             a.tensor, tuple(Affine(tuple((names[n], c) for n, c in i.terms), i.offset, i.whole) for i in a.index)
         )
 
     return (
         (op.function, op.attributes, tuple(replace(a, name=names[a.name]) for a in op.axes)),
-        tuple(renamed(a) for a in op.inputs),
-        renamed(op.output).index,
+        tuple(rename_axes(a) for a in op.inputs),
+        rename_axes(op.output).index,
         (tensor.shape, tensor.dtype),
     )
 

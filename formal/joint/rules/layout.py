@@ -1,4 +1,4 @@
-"""This module rewrites copies: they are read through, and moved from behind a map to before it and back."""
+"""Rewrites copies: they are read through, and moved from behind a map to before it and back."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ from itertools import pairwise
 from ....models.program.index import Access, Affine, Axis
 from ....models.program.operators import NodeKind, Operator
 from ....models.program.tensor import Tensor
-from .growing import Addition, Growing, computed
-from .reading import axes_text, composed, one_type, pointwise, singles
+from .growing import Addition, Growing, is_real_value
+from .reading import axes_text, compose, one_type, pointwise, singles
 
 READS_ANYWHERE = (
     "product",
@@ -33,7 +33,7 @@ def moves(op: Operator) -> bool:
 def reads_within(access: Access, extent: dict[str, int], shape: tuple[int, ...]) -> bool:
     """Whether every point of the axes reads an element of the tensor."""
     box = {n: (0, e) for n, e in extent.items()}
-    spans = [i.unclipped(box) for i in access.index]
+    spans = [i.unclipped_interval(box) for i in access.index]
     return all(low >= 0 and high <= n for (low, high), n in zip(spans, shape, strict=True))
 
 
@@ -43,7 +43,7 @@ def read_through(g: Growing, op: Operator) -> Iterator[Addition]:
         return
     rows = set(op.over)
     for t in dict.fromkeys(a.tensor for a in op.inputs):
-        if not computed(g, t):
+        if not is_real_value(g, t):
             continue
         for copy in g.nodes(t):
             if not moves(copy) or len(copy.inputs) != 1 or not reads_inside(g, copy, copy.inputs[0]):
@@ -69,14 +69,14 @@ def reads_inside(g: Growing, copy: Operator, access: Access) -> bool:
 def _composed(access: Access, copy: Operator) -> Access:
     """The access to what a copy reads, where `access` reads the copy."""
     at = dict(zip(copy.output.axes, access.index, strict=True))
-    return Access(copy.inputs[0].tensor, tuple(composed(i, at) for i in copy.inputs[0].index))
+    return Access(copy.inputs[0].tensor, tuple(compose(i, at) for i in copy.inputs[0].index))
 
 
 def map_of_parts(g: Growing, op: Operator) -> Iterator[Addition]:
     """`op` is a map of tensors side by side."""
     if op.kind is not NodeKind.MAP or len(op.inputs) != 1 or not pointwise(g, op, 0) or op.spec.logical:
         return
-    if not computed(g, op.inputs[0].tensor) or op.function == "cast":
+    if not is_real_value(g, op.inputs[0].tensor) or op.function == "cast":
         return
     for copy in g.nodes(op.inputs[0].tensor):
         if not moves(copy) or len(copy.inputs) < 2 or not side_by_side(g, copy):
@@ -124,7 +124,7 @@ def map_of_a_part(g: Growing, op: Operator) -> Iterator[Addition]:
     """`op` copies a part, or another order, of a map."""
     if not moves(op) or len(op.inputs) != 1 or not reads_inside(g, op, op.inputs[0]):
         return
-    if not computed(g, op.inputs[0].tensor):
+    if not is_real_value(g, op.inputs[0].tensor):
         return
     for m in g.nodes(op.inputs[0].tensor):
         if m.kind is not NodeKind.MAP or len(m.inputs) != 1 or not pointwise(g, m, 0) or m.spec.logical:

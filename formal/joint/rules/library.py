@@ -22,7 +22,7 @@ from typing import Final
 from ....models.program.index import Axis, access
 from ....models.program.operators import Operator
 from ....models.program.tensor import Tensor
-from ....models.rewrites.eval import applied, extents, input_types
+from ....models.rewrites.eval import apply_node, extents, input_types
 from ....models.rewrites.index_arrays import EvaluationError
 from ....models.rewrites.ops import OPERATORS, RankError, meaning
 from ....models.rewrites.rule import Node, Substitution, holds
@@ -31,7 +31,7 @@ from ....proofs.joint.books import Book
 from ....proofs.rewrites.plain import plain_rules
 from .growing import Addition, Growing, identity
 from .reading import one_type
-from .written import TURNED, function_of, written
+from .written import TURNED, function_of, operator_of
 
 MOST_PLACES: Final = 16
 """Places of one rule at one operator that are tried."""
@@ -41,7 +41,7 @@ UNREAD: Final = frozenset({"linear3", "embedding", "embedding_bag"})
 
 
 @dataclass(frozen=True)
-class Found:
+class RuleMatch:
     """A left side among operators: `nodes[k]` is operator k with its operands in the rule's order, `ops[k]` as it
     stands; `reads`: pattern input -> class.
     """
@@ -105,7 +105,7 @@ def rules_of(book: Book) -> Callable[[Growing, Operator], Iterator[Addition]]:
             ending[key] = [rule for rule in rules if op.function in words[rule.name]]
         for rule in ending[key]:
             seen = set[frozenset[str]]()  # x y + z x and z x + x y are one place
-            for found in islice(_places(g, rule, rule.outputs[0][0], op, Found({}, {}, {})), MOST_PLACES):
+            for found in islice(_places(g, rule, rule.outputs[0][0], op, RuleMatch({}, {}, {})), MOST_PLACES):
                 at = frozenset(o.name for o in found.ops.values())
                 addition = None if at in seen else _instance(g, rule, found)
                 if addition is not None:
@@ -115,7 +115,7 @@ def rules_of(book: Book) -> Callable[[Growing, Operator], Iterator[Addition]]:
     return apply
 
 
-def _places(g: Growing, rule: Substitution, k: int, op: Operator, found: Found) -> Iterator[Found]:
+def _places(g: Growing, rule: Substitution, k: int, op: Operator, found: RuleMatch) -> Iterator[RuleMatch]:
     """What is found with operator k of the left side at an e-node."""
     if k in found.ops:
         if found.ops[k].output.tensor == op.output.tensor:
@@ -128,11 +128,11 @@ def _places(g: Growing, rule: Substitution, k: int, op: Operator, found: Found) 
     for inputs in (op.inputs, op.inputs[::-1])[: 1 + turned]:
         if _word(n, tuple(len(a.index) for a in inputs)) != op.function:
             continue
-        here = Found({**found.nodes, k: replace(op, inputs=inputs)}, {**found.ops, k: op}, found.reads)
+        here = RuleMatch({**found.nodes, k: replace(op, inputs=inputs)}, {**found.ops, k: op}, found.reads)
         yield from _operands(g, rule, list(zip(n.inputs, (a.tensor for a in inputs), strict=True)), here)
 
 
-def _operands(g: Growing, rule: Substitution, left: list[tuple[int, str]], found: Found) -> Iterator[Found]:
+def _operands(g: Growing, rule: Substitution, left: list[tuple[int, str]], found: RuleMatch) -> Iterator[RuleMatch]:
     if not left:
         yield found
         return
@@ -158,7 +158,7 @@ def _word(n: Node, ranks: tuple[int, ...]) -> str | None:
         return None
 
 
-def _instance(g: Growing, rule: Substitution, found: Found) -> Addition | None:
+def _instance(g: Growing, rule: Substitution, found: RuleMatch) -> Addition | None:
     """What the rule adds at a place; None where it does not hold there, or takes no less."""
     a, b = rule.outputs[0]
     reads = [found.reads[k] for k in range(len(rule.inputs))]
@@ -218,9 +218,9 @@ def _side(
         if n.operator not in OPERATORS:
             return None
         operands = tuple(types[w] if w >= 0 else inputs[-1 - w] for w in n.inputs)
-        result, _, body, _ = applied(Node(n.operator, (), n.parameters), operands)
+        result, _, body, _ = apply_node(Node(n.operator, (), n.parameters), operands)
         shape = extents(result)
-        op = written(body, shape, [names[w] if w >= 0 else reads[-1 - w] for w in n.inputs], names[k])
+        op = operator_of(body, shape, [names[w] if w >= 0 else reads[-1 - w] for w in n.inputs], names[k])
         if op is None or result.sums or result.times:
             return None
         types.append(result)

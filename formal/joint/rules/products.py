@@ -1,4 +1,4 @@
-"""This module rewrites products of products, associated the other way, and products with tensors side by side."""
+"""Rewrites products of products, associated the other way, and products with tensors side by side."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from math import prod
 from ....models.program.index import Access, Affine, Axis, Combine
 from ....models.program.operators import Operator
 from ....models.program.tensor import Tensor
-from .growing import Addition, Growing, computed
+from .growing import Addition, Growing, is_real_value
 from .layout import moves, side_by_side
 from .reading import axes_text, one_type, seen_through, singles
 
@@ -33,7 +33,7 @@ def reassociate(g: Growing, op: Operator) -> Iterator[Addition]:
     if not _plain(op) or op.inputs[0].tensor == op.inputs[1].tensor:
         return
     for j in range(2):
-        if not computed(g, op.inputs[j].tensor):
+        if not is_real_value(g, op.inputs[j].tensor):
             continue
         for inner in g.nodes(op.inputs[j].tensor):
             seen = seen_through(op, j, inner, set(axes_text(op))) if _plain(inner) else None
@@ -84,7 +84,7 @@ def product_of_parts(g: Growing, op: Operator) -> Iterator[Addition]:
         return
     summed = {a.name for a in op.axes if a.combine is not None}
     for j in range(2):
-        if not computed(g, op.inputs[j].tensor):
+        if not is_real_value(g, op.inputs[j].tensor):
             continue
         for copy in g.nodes(op.inputs[j].tensor):
             if not (moves(copy) and 2 <= len(copy.inputs) <= MOST_PARTS and side_by_side(g, copy)):

@@ -1,4 +1,4 @@
-"""This module says what rules ask of operators: how an operand is read, and an operator with its axes renamed."""
+"""What rules ask of operators: how an operand is read, and an operator with its axes renamed."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def singles(access: Access) -> tuple[str, ...] | None:
     return found if len(found) == len(names) and len(set(found)) == len(found) else None
 
 
-def renamed(access: Access, names: Mapping[str, str]) -> Access:
+def rename_axes(access: Access, names: Mapping[str, str]) -> Access:
     """The access with axes renamed."""
     return Access(access.tensor, tuple(index(i, names) for i in access.index))
 
@@ -38,8 +38,8 @@ def in_axes(op: Operator, names: Mapping[str, str]) -> Operator:
     return replace(
         op,
         axes=tuple(replace(a, name=names.get(a.name, a.name)) for a in op.axes),
-        inputs=tuple(renamed(a, names) for a in op.inputs),
-        output=renamed(op.output, names),
+        inputs=tuple(rename_axes(a, names) for a in op.inputs),
+        output=rename_axes(op.output, names),
     )
 
 
@@ -71,7 +71,7 @@ def axes_text(op: Operator) -> dict[str, int]:
     return {a.name: a.extent for a in op.axes}
 
 
-def composed(i: Affine, at: Mapping[str, Affine]) -> Affine:
+def compose(i: Affine, at: Mapping[str, Affine]) -> Affine:
     """An index whose axes are indices themselves."""
     terms: dict[str, int] = {}
     offset = i.offset

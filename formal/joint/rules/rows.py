@@ -1,4 +1,4 @@
-"""This module rewrites norms, softmax, pooling and rows of tables: maps and products moved to the other side of them.
+"""Rewrites norms, softmax, pooling and rows of tables: maps and products moved to the other side of them.
 
 Only where nothing else reads what lies between: it would be computed all the same.  In a training step gradients do.
 """
@@ -13,9 +13,9 @@ from typing import Final
 from ....models.program.index import Access, Affine, Axis
 from ....models.program.operators import Operator
 from ....models.program.tensor import Tensor
-from .growing import Addition, Growing, computed
+from .growing import Addition, Growing, is_real_value
 from .layout import moves, reads_inside
-from .reading import axes_text, composed, index, one_type, pointwise, singles
+from .reading import axes_text, compose, index, one_type, pointwise, singles
 
 NEVER_FALLS: Final = frozenset({"relu", "tanh", "sigmoid", "exp", "softplus", "erf"})
 """Maps f of one operand with x <= y => f(x) <= f(y)."""
@@ -27,7 +27,7 @@ WORSE: Final = 2
 
 def greatest_of_map(g: Growing, op: Operator) -> Iterator[Addition]:
     """`op` takes the greatest of f(x): f of the greatest x, of which there are fewer."""
-    if op.function not in ("max_pool", "max") or op.attributes or not computed(g, op.inputs[0].tensor):
+    if op.function not in ("max_pool", "max") or op.attributes or not is_real_value(g, op.inputs[0].tensor):
         return
     if not g.only_for(op.inputs[0].tensor, op.output.tensor):
         return
@@ -52,7 +52,7 @@ def normal_of_a_part(g: Growing, op: Operator) -> Iterator[Addition]:
     if not moves(op) or len(op.inputs) != 1 or not reads_inside(g, op, op.inputs[0]):
         return
     read, out = op.inputs[0], op.output
-    if not computed(g, read.tensor) or singles(out) is None or not g.only_for(read.tensor, out.tensor):
+    if not is_real_value(g, read.tensor) or singles(out) is None or not g.only_for(read.tensor, out.tensor):
         return
     for m in g.nodes(read.tensor):
         if m.function not in ("softmax", "log_softmax", *NORMS) or not pointwise(g, m, 0):
@@ -71,8 +71,8 @@ def normal_of_a_part(g: Growing, op: Operator) -> Iterator[Addition]:
         x = m.inputs[0].tensor
         if not one_type(g, out.tensor, *(a.tensor for a in m.inputs)):
             continue
-        part = Access(x, tuple(composed(i, at) for i in m.inputs[0].index))
-        others = tuple(Access(a.tensor, tuple(composed(i, at) for i in a.index)) for a in m.inputs[1:])
+        part = Access(x, tuple(compose(i, at) for i in m.inputs[0].index))
+        others = tuple(Access(a.tensor, tuple(compose(i, at) for i in a.index)) for a in m.inputs[1:])
         attributes = tuple((k, tuple(map(str, over)) if k == "over" else v) for k, v in m.attributes)
         yield Addition("normal-of-a-part", Operator("", m.function, op.axes, (part, *others), out, attributes), (op, m))
 
@@ -82,7 +82,7 @@ def into_norm(g: Growing, op: Operator) -> Iterator[Addition]:
     if op.function not in ("multiply", "add"):
         return
     for j in range(2):
-        if not pointwise(g, op, j) or not computed(g, op.inputs[j].tensor) or singles(op.inputs[1 - j]) is None:
+        if not pointwise(g, op, j) or not is_real_value(g, op.inputs[j].tensor) or singles(op.inputs[1 - j]) is None:
             continue
         if not g.only_for(op.inputs[j].tensor, op.output.tensor):
             continue
@@ -106,7 +106,7 @@ def product_of_average(g: Growing, op: Operator) -> Iterator[Addition]:
     extent = axes_text(op)
     for j in range(2):
         mine, other = op.inputs[j], op.inputs[1 - j]
-        if mine.tensor == other.tensor or not computed(g, mine.tensor):
+        if mine.tensor == other.tensor or not is_real_value(g, mine.tensor):
             continue
         if not g.only_for(mine.tensor, op.output.tensor):
             continue
@@ -136,7 +136,7 @@ def _averages(g: Growing, op: Operator, j: int, pool: Operator, names: list[str]
         if i.single == pool.output.axes[k] and pool.axis(pool.output.axes[k]).extent == n:
             continue
         windows[names[k]] = (i, n)
-    taps = {a.name for a in pool.reduced}
+    taps = {a.name for a in pool.reduction_axes}
     if any(n not in op.output.axes or op.axis(n).combine is not None for n in windows):
         return None
     if any({n for n, _ in i.terms} - taps - {p for p, q in own.items() if q == n} for n, (i, _) in windows.items()):
@@ -161,7 +161,7 @@ def _averages(g: Growing, op: Operator, j: int, pool: Operator, names: list[str]
     at = tuple(index(windows[n][0], names_of) if n in windows else Affine.axis(n) for n in out.axes)
     axes = (
         *(Axis(n, op.axis(n).extent) for n in out.axes),
-        *(replace(a, name=fresh[a.name]) for a in pool.reduced),
+        *(replace(a, name=fresh[a.name]) for a in pool.reduction_axes),
     )
     node = Operator("", "average_pool", axes, (Access(tensor.name, at),), out, pool.attributes)
     return Addition("product-of-average", node, (op, pool, first), ((tensor, first),))
@@ -174,7 +174,7 @@ def product_of_rows(g: Growing, op: Operator) -> Iterator[Addition]:
     for j in range(2):
         mine, other = op.inputs[j], op.inputs[1 - j]
         read, theirs = singles(mine), singles(other)
-        if read is None or theirs is None or mine.tensor == other.tensor or not computed(g, mine.tensor):
+        if read is None or theirs is None or mine.tensor == other.tensor or not is_real_value(g, mine.tensor):
             continue
         if not g.only_for(mine.tensor, op.output.tensor):
             continue

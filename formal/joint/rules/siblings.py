@@ -1,4 +1,4 @@
-"""This module rewrites products and convolutions of one tensor with several others, epilogues included, made at once.
+"""Rewrites products and convolutions of one tensor with several others, epilogues included, made at once.
 
     y_k = f( sum x[..] w_k[.., o_k], c_k[o_k] )     k = 1 .. n
     y   = f( sum x[..] w[.., o],     c[o] )         w, c: all w_k, all c_k side by side along the own axis o
@@ -17,7 +17,7 @@ from ....models.program.fused import FUSED
 from ....models.program.index import Access, Affine, Axis
 from ....models.program.operators import Operator
 from ....models.program.tensor import Tensor
-from .growing import Addition, Growing, computed
+from .growing import Addition, Growing, is_real_value
 from .reading import axes_text, one_type
 
 MOST_SIBLINGS: Final = 8
@@ -41,7 +41,7 @@ def merge_siblings(g: Growing, op: Operator) -> Iterator[Addition]:
         if not 2 <= len(group) <= MOST_SIBLINGS or group[0] is not op or all(_inside_another(g, x) for x in group):
             continue
         laid = [[x.inputs[i].tensor for x in group] for i in _beside(op, j)]
-        if any(len(set(ts)) < len(ts) or any(computed(g, t) for t in ts) for ts in laid):
+        if any(len(set(ts)) < len(ts) or any(is_real_value(g, t) for t in ts) for ts in laid):
             continue  # one tensor twice is no gain, and values are as large as what is read less often
         additions = list(_merged(g, j, group))
         if _pays(g, group, additions):

@@ -1,4 +1,4 @@
-"""This module rewrites sums of several terms, sums of products as one operator, and a common factor taken out."""
+"""Rewrites sums of several terms, sums of products as one operator, and a common factor taken out."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from dataclasses import replace
 from ....models.program.index import Access, Affine, Axis
 from ....models.program.operators import Operator
 from ....models.program.tensor import Tensor
-from .growing import Addition, Growing, computed
+from .growing import Addition, Growing, is_real_value
 from .reading import one_type, pointwise, seen_through, singles
 
 SUMS = ("add", "sum_inputs")
@@ -19,7 +19,7 @@ def add_many(g: Growing, op: Operator) -> Iterator[Addition]:
     if op.function not in SUMS or not all(pointwise(g, op, j) for j in range(len(op.inputs))):
         return
     for j, a in enumerate(op.inputs):
-        if [b.tensor for b in op.inputs].count(a.tensor) > 1 or not computed(g, a.tensor):
+        if [b.tensor for b in op.inputs].count(a.tensor) > 1 or not is_real_value(g, a.tensor):
             continue
         for inner in g.nodes(a.tensor):
             if inner.function not in SUMS or not all(pointwise(g, inner, k) for k in range(len(inner.inputs))):

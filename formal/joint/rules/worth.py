@@ -1,4 +1,4 @@
-"""This module says whether a rewriting can pay on a machine: the price of what it replaces beside that of what it adds,
+"""Whether a rewriting can pay on a machine: the price of what it replaces beside that of what it adds,
 on one device.
 
 A joint search takes longer the more there is to choose from.  Some rewritings are worth their place on few machines

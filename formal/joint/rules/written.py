@@ -53,7 +53,7 @@ def _parts(body: Expression) -> tuple[str, tuple[tuple[str, Poly], ...], tuple[R
     return None if function is None or len(reads) != len(parts) else (function, tuple(summed), reads)
 
 
-def written(body: Expression, sizes: Sequence[int], tensors: Sequence[str], out: str) -> Operator | None:
+def operator_of(body: Expression, sizes: Sequence[int], tensors: Sequence[str], out: str) -> Operator | None:
     """The operator that computes an index expression whose sizes are numbers.  `tensors`: its operands, `out`: what it
     writes.
     """

@@ -1,1 +1,1 @@
-"""This package asks other solvers for schedules (ILP, SMT, CP-SAT); nothing that they say is believed."""
+"""Asks other solvers for schedules (ILP, SMT, CP-SAT); nothing that they say is believed."""

@@ -1,4 +1,4 @@
-"""This module runs an engine in a process of its own, which is ended with its time, and reads its answer as text.
+"""Runs an engine in a process of its own, which is ended with its time, and reads its answer as text.
 
 A crash, a memory blow-up, an answer of another form or one without end is an engine that said nothing usable.
 """

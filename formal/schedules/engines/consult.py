@@ -1,4 +1,4 @@
-"""This module puts a schedule to another solver, looks at what it proposes, and says what became of it.
+"""Puts a schedule to another solver, looks at what it proposes, and says what became of it.
 
 Nothing that an engine says is believed.  Starts are used if they are whole numbers, one per task, and obey precedences,
 streams and memory; then they are a schedule like any other, from which the native search goes on.  The bound that an
@@ -39,7 +39,7 @@ NEEDS: dict[EngineName, tuple[str, str]] = {
 
 
 @dataclass(frozen=True, eq=False)
-class Asked:
+class EngineAnswer:
     """One question and its answer.  `starts`: a schedule that holds, shape (tasks,), with its `makespan`; `unusable`:
     why what was proposed is none; `claims`: the bound that the engine claims.
     """
@@ -89,7 +89,7 @@ class Asked:
 
 def consult(
     engine: EngineName, problem: ScheduleProblem, shop: Shop, most: int, memory: bool, clock: Clock, threads: int = 1
-) -> Asked:
+) -> EngineAnswer:
     """Ask `engine` for a schedule no longer than `most`.  `memory`: limits are to be stated; otherwise links of `shop`
     keep them.  `InputError` if it is not installed, or the problem is too large for it.
     """
@@ -116,7 +116,7 @@ def consult(
             starts = None
     makespan = None if starts is None else int((starts + shop.times).max())
     claims = reply.claims if type(reply.claims) is int and abs(reply.claims) < MOST_START else None
-    return Asked(engine, len(asked.times), asked.parts, spent, reply.says, starts, makespan, unusable, claims)
+    return EngineAnswer(engine, len(asked.times), asked.parts, spent, reply.says, starts, makespan, unusable, claims)
 
 
 def whole(value: object, tasks: int) -> Ints | None:

@@ -1,4 +1,4 @@
-"""This module writes a shop for CP-SAT (OR-Tools): intervals that do not overlap, memory as a cumulative resource."""
+"""Writes a shop for CP-SAT (OR-Tools): intervals that do not overlap, memory as a cumulative resource."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""This module writes a shop as an integer linear program, for HiGHS (Manne 1960: disjunctive constraints).
+"""Writes a shop as an integer linear program, for HiGHS (Manne 1960: disjunctive constraints).
 
     s(t) in [head(t), H - tail(t) - time(t)]  start of task t,      C  makespan,      H  a makespan that is possible
     y(a, b) in {0, 1}   for every open pair: 1 if a is before b

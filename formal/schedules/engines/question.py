@@ -1,4 +1,4 @@
-"""This module holds what an engine is asked about, a shop with the pairs of tasks whose order is open, and the answer
+"""What an engine is asked about, a shop with the pairs of tasks whose order is open, and the answer
 before anybody has looked at it.
 
 Pairs are those of a stream that precedences leave open.  Memory is stated at the starts of tasks that take some, since
@@ -23,7 +23,7 @@ MOST_PAIRS = 200_000
 
 
 @dataclass(frozen=True)
-class Held:
+class MemoryHold:
     """`amount` of memory `store` from the start of `first` (None: 0) to the latest end of `last` (none: for good)."""
 
     store: int
@@ -42,7 +42,7 @@ class Question:
     links: tuple[tuple[int, int, int], ...]
     streams: tuple[tuple[int, ...], ...]
     pairs: tuple[tuple[int, int], ...]
-    held: tuple[Held, ...]
+    held: tuple[MemoryHold, ...]
     limits: tuple[int, ...]
     head: tuple[int, ...]
     tail: tuple[int, ...]
@@ -69,7 +69,7 @@ class Question:
     def of_json(value: dict[str, list[list[int]]]) -> Question:
         """Inverse of `to_json`, in the process of the engine."""
         fields = {k: tuple(tuple(x) if isinstance(x, list) else x for x in v) for k, v in value.items() if k != "most"}
-        held = tuple(Held(h["store"], h["amount"], h["first"], tuple(h["last"])) for h in value["held"])  # type: ignore[call-overload]
+        held = tuple(MemoryHold(h["store"], h["amount"], h["first"], tuple(h["last"])) for h in value["held"])  # type: ignore[call-overload]
         return Question(**{**fields, "held": held, "most": value["most"]})  # type: ignore[arg-type]
 
 
@@ -103,7 +103,9 @@ def question(problem: ScheduleProblem, shop: Shop, most: int, memory: bool) -> Q
         tuple(tuple(s.tolist()) for s in streams),
         _open_pairs(shop, streams),
         tuple(
-            Held(place[h.device], h.amount, h.first, h.last) for h in problem.holdings if h.device in place and h.amount
+            MemoryHold(place[h.device], h.amount, h.first, h.last)
+            for h in problem.holdings
+            if h.device in place and h.amount
         ),
         tuple(limit for limit in (problem.limits[d] for d in bound) if limit is not None),
         tuple(heads(f.order, shop.times, f.at, f.to, f.lag).tolist()),

@@ -18,10 +18,10 @@ from ...selection.model.clock import Clock
 from ..chunks import search_chunks
 from ..drawing import peaks
 from ..overlap import Overlapped, overlap
-from ..published import chunked, orders, starts_of
+from ..published import orders, starts_of, with_chunks
 from ..search import Found, search
 from ..shop import in_order, shop
-from .consult import Asked, consult
+from .consult import EngineAnswer, consult
 
 Engine = Literal["native", "ilp", "smt", "cp-sat"]
 
@@ -41,7 +41,7 @@ class Answer:
     kind: str
     shorter: int | None
     fits: bool
-    asked: Asked | None = None
+    asked: EngineAnswer | None = None
 
     @property
     def scale(self) -> int:
@@ -63,7 +63,7 @@ def schedule_pipeline(pipe: Pipeline, kind: str, engine: Engine, clock: Clock) -
     if kind == "best":
         found, asked = _searched(pipe, engine, clock, None)
         return Answer(pipe, pipe.problem(), found, kind, None, True, asked)
-    cut = chunked(kind, pipe).check()
+    cut = with_chunks(kind, pipe).check()
     starts = starts_of(cut, orders(kind, cut))
     problem = cut.problem()
     makespan = max(int(s) + t.time for s, t in zip(starts, problem.tasks, strict=True))
@@ -75,7 +75,7 @@ def schedule_pipeline(pipe: Pipeline, kind: str, engine: Engine, clock: Clock) -
     return Answer(cut, problem, replace(best, starts=starts, makespan=makespan), kind, shorter, True, asked)
 
 
-def _searched(pipe: Pipeline, engine: Engine, clock: Clock, first: Ints | None) -> tuple[Found, Asked | None]:
+def _searched(pipe: Pipeline, engine: Engine, clock: Clock, first: Ints | None) -> tuple[Found, EngineAnswer | None]:
     """The best schedule and bound; `first`: a schedule that fits (None: list schedules do).  An engine is asked first,
     and what it proposes, if it holds and is shorter, is where the native search begins.
     """

@@ -1,4 +1,4 @@
-"""This module writes a shop in difference logic, for z3.
+"""Writes a shop in difference logic, for z3.
 
     s(t) >= head(t),   s(t) + time(t) + tail(t) <= C,   s(b) >= s(a) + time(a) + lag   for every link
     s(b) >= s(a) + time(a)  or  s(a) >= s(b) + time(b)                                 for every open pair

@@ -1,3 +1,3 @@
-"""This package holds lower bounds: messages (TRW-S), multipliers of resource rows (subgradient ascent), cuts and their
+"""Lower bounds: messages (TRW-S), multipliers of resource rows (subgradient ascent), cuts and their
 exact value in integers.
 """

@@ -1,4 +1,4 @@
-"""This module sweeps the messages of a network with extrapolation between sweeps, known as accelerated (Nesterov)
+"""Sweeps the messages of a network with extrapolation between sweeps, known as accelerated (Nesterov)
 TRW-S: what plain sweeps pass on from block to block in thousands of turns, it passes on in hundreds.
 
 A sweep lets excess diffuse: over b blocks in a row the bound needs some b^2 turns before the ends have heard of each
@@ -93,7 +93,7 @@ class AcceleratedSweeper:
         self.bound: int | None = None
         self.best, self.idle = self.now, 0
 
-    def run(self, turns: int, clock: Clock, enough: int | None = None) -> int | None:
+    def sweep(self, turns: int, clock: Clock, enough: int | None = None) -> int | None:
         """Up to `turns` double sweeps, fewer when the time is over or the bound reaches `enough`; the best bound so
         far.
 

@@ -1,4 +1,4 @@
-"""This module sweeps messages with acceleration until their bound hardly moves."""
+"""Sweeps messages with acceleration until their bound hardly moves."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ def converge(sweeper: Sweeper, clock: Clock, enough: int | None = None) -> int |
     moving = AcceleratedSweeper(sweeper)
     before: int | None = None
     for _ in range(0, sweeper.options.turns, sweeper.options.span):
-        bound = moving.run(sweeper.options.span, clock, enough)
+        bound = moving.sweep(sweeper.options.span, clock, enough)
         if bound is None:
             return None
         if (

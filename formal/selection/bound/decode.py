@@ -1,4 +1,4 @@
-"""This module reads a solution off messages, known as sequential decoding.
+"""Reads a solution off messages, known as sequential decoding.
 
 Vertices are fixed in the order of sweeps, the last of which went backward: the next vertex takes the first label that
 minimises

@@ -1,4 +1,4 @@
-"""This module bounds a dense problem from below: ascent over messages (TRW-S) and multipliers (subgradient steps) in
+"""Bounds a dense problem from below: ascent over messages (TRW-S) and multipliers (subgradient steps) in
 floats, and the exact integer value of what they reach.
 
     LB(m, n, k) = constant + sum_v min theta_v + sum_e min bracket_e - L sum_t n_t - sum_c k_c limit_c
@@ -71,7 +71,7 @@ class DenseBounder:
 
     def __init__(self, flat: DenseProblem, big: int, options: DenseOptions = DENSE) -> None:
         self.flat, self.options = flat, options
-        self.cost, self.cells = flat.clipped(big)
+        self.cost, self.cells = flat.clip(big)
         self.entries = 2 * flat.entries
         self.order = np.arange(flat.vertices, dtype=np.int64)
         self.weight = self.cost.copy()
@@ -82,7 +82,7 @@ class DenseBounder:
 
     def apply(self, state: State) -> None:
         """Put multipliers into the vertex costs."""
-        kernels.priced(self.flat, self.cost, state.n, self.weight)
+        kernels.price_labels(self.flat, self.cost, state.n, self.weight)
         self.cuts.weigh(state.k, self.weight)
 
     def offset(self, state: State) -> float:
@@ -109,7 +109,7 @@ class DenseBounder:
             )
         )
 
-    def relaxed(self, messages: Floats) -> Ints:
+    def decode_backward(self, messages: Floats) -> Ints:
         """Positions decoded after a backward sweep; leaves their usage in `self.use`.
 
         Not the least theta of every vertex: a sweep hands excess on until most vertices have ties, and ties broken
@@ -120,7 +120,7 @@ class DenseBounder:
         kernels.usage(self.x, f.spans, self.use)
         return self.x
 
-    def decoded(self, state: State) -> Begin:
+    def local_search_start(self, state: State) -> Begin:
         """Where the messages of `state` say that a local search should begin."""
         rounded = np.zeros(self.flat.labels)
         self.cuts.weigh(state.k, rounded)
@@ -128,7 +128,7 @@ class DenseBounder:
         messages = state.messages.copy()
         for forward in (True, False):
             self.sweep(messages, forward)
-        return Begin(self.relaxed(messages).copy(), state.n.copy(), rounded)
+        return Begin(self.decode_backward(messages).copy(), state.n.copy(), rounded)
 
     def tighten(self, state: State, most: int, incumbent: Ints | None = None) -> int:
         """Drop MIR cuts without a multiplier, add up to `most` that the relaxed solution breaks; how many were
@@ -193,12 +193,12 @@ class _Ascent:
             return True
         return False
 
-    def reached(self, bound: float) -> bool:
+    def is_enough(self, bound: float) -> bool:
         return self.best.bound >= self.stop or self.clock.over()
 
     def over(self) -> Floats:
         bounder = self.bounder
-        chosen = bounder.flat.label[:-1] + bounder.relaxed(self.now.messages)
+        chosen = bounder.flat.label[:-1] + bounder.decode_backward(self.now.messages)
         bounder.often *= bounder.options.memory
         bounder.often[chosen] += 1.0 - bounder.options.memory
         return np.concatenate([bounder.use.astype(np.float64) - bounder.flat.limit, bounder.cuts.over(chosen)])
@@ -250,7 +250,7 @@ def quantise(flat: DenseProblem, state: State, upper: float, cuts: Cuts = NONE) 
 def prices(flat: DenseProblem, state: State, cuts: Cuts) -> Floats:
     """What the multipliers add to the cost of every label."""
     weight = np.zeros(flat.labels)
-    kernels.priced(flat, weight, state.n, weight)
+    kernels.price_labels(flat, weight, state.n, weight)
     cuts.weigh(state.k, weight)
     return weight
 
@@ -263,7 +263,7 @@ def _usage_bound(flat: DenseProblem, state: State, cuts: Cuts) -> float:
 def _evaluate(flat: DenseProblem, q: int, messages: Ints, n: Ints, k: Floats, cuts: Cuts) -> tuple[Dual, Score]:
     cap = FAR // q
     weight = np.empty(flat.labels, dtype=np.int64)
-    kernels.priced(flat, np.minimum(flat.cost, cap) * q, n, weight)
+    kernels.price_labels(flat, np.minimum(flat.cost, cap) * q, n, weight)
     numbers, added, taken = cuts.exact(k, q)
     weight[: added.size] += added
     low, least = np.zeros(flat.vertices, dtype=np.int64), np.zeros(flat.graph.u.size, dtype=np.int64)

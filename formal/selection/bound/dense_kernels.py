@@ -1,4 +1,4 @@
-"""This module holds loops over a dense problem, compiled with numba: prices, usage, decoding, exact score.  Arguments
+"""Loops over a dense problem, compiled with numba: prices, usage, decoding, exact score.  Arguments
 are arrays of `DenseProblem`.
 
 Sweeps (`bound/sweep_kernels.py`) and decoding work on floats and only guide; `score` works on int64 under the ranges
@@ -15,7 +15,7 @@ from ..model.dense import DenseProblem, Floats
 from .sweep_kernels import FAR, thetas
 
 
-def priced(flat: DenseProblem, cost: Floats | Ints, n: Floats | Ints, weight: Floats | Ints) -> None:
+def price_labels(flat: DenseProblem, cost: Floats | Ints, n: Floats | Ints, weight: Floats | Ints) -> None:
     """weight = cost + what every label uses at the prices `n` of the rows; `weight` may be `cost`."""
     weigh(flat.label, cost, flat.spans, np.concatenate([np.zeros(1, dtype=n.dtype), np.cumsum(n)]), weight)
 
@@ -52,7 +52,7 @@ def usage(x, spans, use):  # type: ignore[no-untyped-def]
 
 
 @njit(cache=True, nogil=True)
-def expected(label, spans, shares, use):  # type: ignore[no-untyped-def]
+def expected_usage(label, spans, shares, use):  # type: ignore[no-untyped-def]
     """Expected usage per row, written to `use`; `shares`: of every label."""
     part, first, last, at, amount = spans
     use[:] = 0

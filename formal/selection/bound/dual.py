@@ -1,4 +1,4 @@
-"""This module evaluates a dual record exactly: its bound, its reduced costs, and the labels that these fix, known as
+"""Evaluates a dual record exactly: its bound, its reduced costs, and the labels that these fix, known as
 reduced-cost fixing; in int64 under a tested range.
 
 For integer messages m, multipliers n and denominator Q (see `proofs.selection.certificates`)

@@ -1,4 +1,4 @@
-"""This module finds cutting planes of the resource rows of a dense problem, known as mixed integer rounding (MIR)
+"""Finds cutting planes of the resource rows of a dense problem, known as mixed integer rounding (MIR)
 cuts: rounded rows that the relaxed solution breaks, used in the ascent like any other row.
 
 For a row t, a modulus g and a reference label z_v of every vertex (proofs/selection/certificates.py, `Rounded`), with
@@ -113,7 +113,7 @@ class Cuts:
                 out.append(Rounded(int(flat.events[cut.row]), number, cut.modulus, reference))
         return tuple(out)
 
-    def restricted(self, keep: Flags) -> Cuts:
+    def restrict_to(self, keep: Flags) -> Cuts:
         """The same rows where only labels with `keep` are left, numbered anew: for bounds, not for records."""
         number = np.cumsum(keep) - 1
         stays = keep[self.at]
@@ -210,7 +210,7 @@ def separate(
 def usage_of(flat: DenseProblem, row: int) -> Ints:
     """Usage of every label at the row."""
     out = np.zeros(flat.labels, dtype=np.int64)
-    kernels.priced(flat, out, (np.arange(flat.events.size) == row).astype(np.int64), out)
+    kernels.price_labels(flat, out, (np.arange(flat.events.size) == row).astype(np.int64), out)
     return out
 
 

@@ -1,4 +1,4 @@
-"""This module moves the multipliers of resource rows, known as subgradient ascent with Polyak's step length and
+"""Moves the multipliers of resource rows, known as subgradient ascent with Polyak's step length and
 averaged directions: the step rule of every ascent, and the loop around it.
 
     direction  <-  a direction + (1 - a) over       over = use - L, of a solution that the bound suggests: the estimator
@@ -38,7 +38,7 @@ class Relaxation(Protocol):
         """Keep the state if it is the best; True when the bound counts as risen."""
         ...
 
-    def reached(self, bound: float) -> bool:
+    def is_enough(self, bound: float) -> bool:
         """True when nothing more is needed, or the time is over."""
         ...
 
@@ -104,7 +104,7 @@ def subgradient_ascent(at: Relaxation, rule: StepRule, rho: float, most: int) ->
         if bound is None:
             break
         still = 0 if at.note(bound) else still + 1
-        if at.reached(bound) or (at.size == 0 and still >= rule.patience):
+        if at.is_enough(bound) or (at.size == 0 and still >= rule.patience):
             break
         if at.size == 0:
             continue

@@ -1,4 +1,4 @@
-"""This module gives the bound that needs no search: messages that are all zero,
+"""The bound that needs no search: messages that are all zero,
 
     constant + sum_v min c_v + sum_e min T_e.
 

@@ -1,4 +1,4 @@
-"""This module finds multipliers of the resource rows from known solutions, known as the restricted master program of
+"""Finds multipliers of the resource rows from known solutions, known as the restricted master program of
 column generation (Dantzig-Wolfe).
 
 A column k is a plan that is the same in every repetition (`decomposition/symmetric.py`): cost c_k, usage u_k(t) over

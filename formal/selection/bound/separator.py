@@ -1,4 +1,4 @@
-"""This module splits a network into parts that can be swept at the same time, known as a vertex separator: no edge
+"""Splits a network into parts that can be swept at the same time, known as a vertex separator: no edge
 joins two parts, and what separates them is swept last.
 
 Vertices are numbered by their distance from one that is far from all others (breadth first, hubs not crossed), and the

@@ -1,4 +1,4 @@
-"""This module raises the bound of a dense problem along a smoothed dual, annealed from phase to phase: sweeps with a
+"""Raises the bound of a dense problem along a smoothed dual, annealed from phase to phase: sweeps with a
 soft minimum, multiplier steps along expected usage.
 
 A sweep with plain minima gets stuck where no single vertex can raise the bound, and usage of one decoded solution is a
@@ -21,7 +21,7 @@ import numpy as np
 
 from ..model.clock import Clock
 from .dense_dual import DenseBounder, State
-from .dense_kernels import expected
+from .dense_kernels import expected_usage
 from .multipliers import Steps
 
 SOFT: Final = 10
@@ -59,7 +59,7 @@ def smoothed_ascent(
                 bounder.sweep(now.messages, forward, (temperature, options.cold * temperature), shares)
             if not rows:
                 continue
-            expected(f.label, f.spans, shares, use)
+            expected_usage(f.label, f.spans, shares, use)
             over = np.concatenate([use - f.limit, bounder.cuts.expected_over(shares)])
             least = (options.near * f.limit) ** 2
             here = moves.next(np.concatenate([now.n, now.k]), over, reach * gap, least)

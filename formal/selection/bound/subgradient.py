@@ -1,4 +1,4 @@
-"""This module raises the bound of a problem with resource rows by moving their multipliers, known as subgradient
+"""Raises the bound of a problem with resource rows by moving their multipliers, known as subgradient
 ascent (Lagrangian relaxation): message sweeps alternate with steps.
 
     LB(m, n) = Q constant + sum_v min theta_v + sum_e min bracket_e - L sum_t n_t,    theta_v includes sum_t n_t u_t,v
@@ -32,7 +32,7 @@ class Ascended:
 
 def apply_multipliers(sweeper: Sweeper, rows: Rows, n: Ints) -> None:
     """Put the multipliers into the vertex costs of `sweeper`."""
-    sweeper.extra = rows.weighted(sweeper.network.domains, n)
+    sweeper.extra = rows.price_usage(sweeper.network.domains, n)
 
 
 def ceiling(rows: Rows) -> float:
@@ -66,7 +66,7 @@ class _Ascent:
         return len(self.rows.events)
 
     def sweep(self) -> int | None:
-        swept = None if self.clock.over() else self.moving.run(self.options.stride, self.clock)
+        swept = None if self.clock.over() else self.moving.sweep(self.options.stride, self.clock)
         if swept is None:
             return None
         self.moving.store()
@@ -81,7 +81,7 @@ class _Ascent:
         self.kept = (list(self.sweeper.to_u), list(self.sweeper.to_v))
         return True
 
-    def reached(self, bound: float) -> bool:
+    def is_enough(self, bound: float) -> bool:
         return self.target is not None and bound >= self.target
 
     def over(self) -> Floats:

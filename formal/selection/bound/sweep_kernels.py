@@ -1,4 +1,4 @@
-"""This module holds the compiled sweep of TRW-S: one loop for floats and integers, plain and soft minima, tables with
+"""The compiled sweep of TRW-S: one loop for floats and integers, plain and soft minima, tables with
 and without index maps.
 
     theta_i(a)   =  weight_i(a) + messages to i                  low  =  min theta_i, summed: the bound of the vertices

@@ -1,4 +1,4 @@
-"""This module holds the messages of a network, as sequential tree-reweighted message passing (TRW-S) reads and writes
+"""The messages of a network, as sequential tree-reweighted message passing (TRW-S) reads and writes
 them: over factored tables, in integers.
 
 State: one message per edge end, m_e,u over table rows and m_e,v over table columns, in units of 1/Q.  With

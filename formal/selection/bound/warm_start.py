@@ -1,4 +1,4 @@
-"""This module carries messages, multipliers and MIR cuts of an enclosing problem over to a reduced one, known as a
+"""Carries messages, multipliers and MIR cuts of an enclosing problem over to a reduced one, known as a
 warm start: good starting values, of which nothing has to be true.
 """
 
@@ -81,5 +81,5 @@ def carry(old: DenseProblem, state: State, cuts: Cuts, presolved: Presolved, new
 def mean_usage(flat: DenseProblem) -> Floats:
     """Usage per row if every vertex used the mean of its labels."""
     sizes, out = np.diff(flat.label), np.zeros(flat.events.size)
-    kernels.expected(flat.label, flat.spans, np.repeat(1.0 / sizes, sizes), out)
+    kernels.expected_usage(flat.label, flat.spans, np.repeat(1.0 / sizes, sizes), out)
     return out

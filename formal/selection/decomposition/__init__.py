@@ -1,3 +1,3 @@
-"""This package holds repeated structure: colour refinement, symmetric solutions, column generation, coarsening and
+"""Repeated structure: colour refinement, symmetric solutions, column generation, coarsening and
 interfaces.
 """

@@ -1,4 +1,4 @@
-"""This module starts the search of a problem whose structure repeats: a solution and messages for the whole from one
+"""Starts the search of a problem whose structure repeats: a solution and messages for the whole from one
 block.
 
     plan    the best plan that is the same in every repetition, ends included (`decomposition/symmetric.py`): often the
@@ -23,10 +23,10 @@ import numpy as np
 from ....models.problem.selection_problem import Ints, SelectionProblem
 from ....proofs.selection.certificates import Dual
 from ..elimination.factored import elimination_order
-from ..model.factored import allowed, build, exact_cost, whole
-from ..model.priced import Floats, priced
+from ..model.factored import allowed_domains, build, exact_cost, whole
+from ..model.priced import Floats, priced_problem
 from ..model.resources import Rows
-from ..tree.run import Run, converged
+from ..tree.run import Run, converge_on_whole
 from .coarsen import coarsen
 from .column_generation import generate_columns
 from .interface import ends
@@ -48,13 +48,13 @@ def begin(run: Run) -> Dual | None:
     ):
         return None
     found = quotient(problem, options)
-    if found is None or not all(d.size for d in allowed(problem)):
+    if found is None or not all(d.size for d in allowed_domains(problem)):
         return None
     same = symmetric_problem(problem, found)
     inner = run.part(replace(same, usages=(), limit=None), clock.share(options.symmetric_share))
     inner.nodes = run.options.tree.nodes
     run.progress.update("uniform plan", None, None)
-    first = converged(inner)
+    first = converge_on_whole(inner)
     inner.search(first)
     solution = inner.incumbent.solution
     fits = False
@@ -68,19 +68,19 @@ def begin(run: Run) -> Dual | None:
     if solution is not None and run.rows is not None and not fits:
         at = generate_columns(run, found, Rows(same), (solution, first), free)
         return None if at is None else _everywhere(run, found, *at)
-    ring = converged(run.part(found.problem, clock.share(options.ring_share)))
+    ring = converge_on_whole(run.part(found.problem, clock.share(options.ring_share)))
     if solution is None:
         return spread(problem, found, ring)
     run.rows = None
     return _everywhere(run, found, ring, None)
 
 
-def settled(run: Run, warm: Dual) -> Dual:
+def converge_at(run: Run, warm: Dual) -> Dual:
     """`warm` improved at its multipliers."""
     run.progress.update("seams", None, run.upper())
     enough = run.enough() - abs(run.enough()) // run.options.decomposition.nearly
     share = run.options.decomposition.interface_share
-    return converged(run, warm, share, None if run.upper() is None else enough)
+    return converge_on_whole(run, warm, share, None if run.upper() is None else enough)
 
 
 def _everywhere(run: Run, found: Quotient, ring: Dual, n: Floats | None) -> Dual:
@@ -90,20 +90,20 @@ def _everywhere(run: Run, found: Quotient, ring: Dual, n: Floats | None) -> Dual
     Through a shorter row where there are many blocks (`decomposition/coarsen.py`).
     """
     run.progress.update("seams", None, run.upper())
-    row = run.problem if n is None or run.rows is None else priced(run.rows, n)
+    row = run.problem if n is None or run.rows is None else priced_problem(run.rows, n)
     short = coarsen(row, found, layers(row, found), run.options.decomposition)
     if short is None:
         warm = spread(row, found, ring)
     else:
         few = replace(found, of_edge=tuple(found.of_edge[e] for e in short.edges))
         until = run.clock.share(run.options.decomposition.coarse_share)
-        swept = converged(run.part(short.problem, until), spread(short.problem, few, ring), 1.0)
+        swept = converge_on_whole(run.part(short.problem, until), spread(short.problem, few, ring), 1.0)
         warm = short.prolong(swept, run.denominator)
     if n is None:
-        return settled(run, warm)
+        return converge_at(run, warm)
     events = run.problem.events()
     pairs = ((events[k], round(float(n[k]) * warm.denominator)) for k in np.flatnonzero(n).tolist())
-    return settled(run, replace(warm, multipliers=tuple(pairs)))
+    return converge_at(run, replace(warm, multipliers=tuple(pairs)))
 
 
 def spread(problem: SelectionProblem, found: Quotient, record: Dual) -> Dual:

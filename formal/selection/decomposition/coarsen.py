@@ -1,4 +1,4 @@
-"""This module finds messages for a long row of blocks from a short one with the same ends, known as a two-grid cycle:
+"""Finds messages for a long row of blocks from a short one with the same ends, known as a two-grid cycle:
 coarsen, sweep, prolong.
 
 The best messages differ from block to block, for what the ends cost reaches every one of them: over H blocks, in H^2
@@ -93,7 +93,7 @@ def coarsen(
     blocks = int(block.max()) + 1
     if blocks <= options.coarse_worth * options.kept:
         return None
-    repeated = found.repeated
+    repeated = found.frequent_classes
     first, last = options.kept // 2, blocks - options.kept + options.kept // 2
     kept = [v for v, b in enumerate(block.tolist()) if b < first or b >= last]
     place = {w: i for i, w in enumerate(kept)}

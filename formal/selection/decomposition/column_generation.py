@@ -1,4 +1,4 @@
-"""This module finds symmetric solutions at prices of the resource rows, known as column generation: multipliers from
+"""Finds symmetric solutions at prices of the resource rows, known as column generation: multipliers from
 the restricted master (`bound/restricted_master.py`), the cheapest symmetric solution at them as the next column
 (`decomposition/symmetric.py`), until no column is cheaper than its prices; then the master's solution is rounded
 (`decomposition/round_master.py`).
@@ -15,11 +15,11 @@ import numpy as np
 from ....proofs.selection.certificates import Dual
 from ..bound.restricted_master import Column, master
 from ..model.clock import Clock
-from ..model.priced import Floats, priced
+from ..model.priced import Floats, priced_problem
 from ..model.resources import Rows
 from ..options import DecompositionOptions
 from ..tree.proof_tree import DualNode
-from ..tree.run import Run, converged
+from ..tree.run import Run, converge_on_whole
 from .quotient import Quotient
 from .round_master import round_master
 from .symmetric import average
@@ -66,7 +66,7 @@ def generate_columns(
     if mixed.over > 0.0:
         return None
     round_master(run, found, columns, mixed.n, free)
-    return converged(run.part(average(same, found, n), run.clock.share(options.priced_ring_share))), n
+    return converge_on_whole(run.part(average(same, found, n), run.clock.share(options.priced_ring_share))), n
 
 
 def column_of(same: Rows, plan: tuple[int, ...]) -> Column:
@@ -91,11 +91,11 @@ def _column(
     """The symmetric solution at prices `n`, messages, and how far the plan may be from the best one; None where the
     prices forbid everything.
     """
-    inner = run.part(priced(same, n), until)
+    inner = run.part(priced_problem(same, n), until)
     for column in columns:
         inner.incumbent.offer(column.plan)
     inner.nodes, inner.gap = inner.options.tree.nodes, inner.options.decomposition.column_gap
-    draft = inner.search(converged(inner, warm))
+    draft = inner.search(converge_on_whole(inner, warm))
     x = inner.incumbent.solution
     if x is None:
         return None

@@ -1,4 +1,4 @@
-"""This module finds what repetitions do not describe: the interface between blocks that repeat and the rest, and what
+"""Finds what repetitions do not describe: the interface between blocks that repeat and the rest, and what
 lies near it.
 """
 
@@ -19,7 +19,7 @@ def ends(problem: SelectionProblem, found: Quotient, reach: int, hub: int = BOUN
     around, near = neighbours(problem), interface(problem, found)
     for _ in range(reach):
         near |= {w for v in near if len(around[v]) < hub for w in around[v]}
-    return near | {v for v, c in enumerate(found.of_vertex) if c not in found.repeated}
+    return near | {v for v, c in enumerate(found.of_vertex) if c not in found.frequent_classes}
 
 
 def neighbours(problem: SelectionProblem) -> list[list[int]]:

@@ -1,4 +1,4 @@
-"""This module numbers the repetitions of a problem: in which layer every vertex lies."""
+"""Numbers the repetitions of a problem: in which layer every vertex lies."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ def layers(problem: SelectionProblem, found: Quotient) -> Ints:
     a neighbour.
     """
     n = len(problem.vertices)
-    members, full = found.members, found.repeated
+    members, full = found.members, found.frequent_classes
     most = max(len(g) for g in members.values())
     rank = np.zeros(n, dtype=np.int64)
     for g in members.values():

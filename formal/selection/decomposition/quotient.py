@@ -1,4 +1,4 @@
-"""This module finds repeated structure, known as colour refinement, and forms the equitable quotient: one block to be
+"""Finds repeated structure, known as colour refinement, and forms the equitable quotient: one block to be
 solved, whose messages and choices go to every repetition.
 
 Colours of the vertices by refinement: round 0 is the cost vector, every further round adds the sorted (end, table,
@@ -56,7 +56,7 @@ class Quotient:
         return found
 
     @cached_property
-    def repeated(self) -> frozenset[int]:
+    def frequent_classes(self) -> frozenset[int]:
         """Classes with at least half as many members as the largest; the others are rare."""
         most = max(len(group) for group in self.members.values())
         return frozenset(c for c, group in self.members.items() if 2 * len(group) >= most)

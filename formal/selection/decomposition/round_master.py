@@ -1,4 +1,4 @@
-"""This module rounds the solution of the restricted master to one that exists: of the two columns that it mixes, the
+"""Rounds the solution of the restricted master to one that exists: of the two columns that it mixes, the
 cheaper one on the first k layers or on the last k, the leaner one on the others.
 
     k        from the proportion in which the plans fit; what ends and interface use is known when they have been
@@ -23,8 +23,8 @@ import numpy as np
 from ....models.problem.selection_problem import Ints
 from ..bound.restricted_master import Column
 from ..model.clock import Clock
-from ..model.priced import Floats, priced
-from ..tree.neighbourhood import connected, repair_by_prices, search_neighbourhood
+from ..model.priced import Floats, priced_problem
+from ..tree.neighbourhood import connected_parts, repair_by_prices, search_neighbourhood
 from ..tree.run import Run
 from .layers import layers
 from .quotient import Quotient
@@ -76,7 +76,7 @@ def _window(run: Run, rounded: _Rounded, n: Floats, free: set[int]) -> set[int]:
     assert rows is not None
     use = rows.use(rounded.choices)
     worst = int(use.argmax())
-    ends = connected(run.problem, free)
+    ends = connected_parts(run.problem, free)
     if int(use[worst]) <= rows.limit or n[worst] > 0.0 or not ends:
         return rounded.leaner
     at, spare = rows.events[worst], dict.fromkeys(free, 0)
@@ -123,7 +123,7 @@ class _Side:
     step: int
     early: bool
 
-    def rounded(self, k: int) -> Ints:
+    def round_at(self, k: int) -> Ints:
         """The cheaper plan on k layers."""
         return np.where(self.layer < k if self.early else self.layer >= self.most - k, self.cheap, self.lean)
 
@@ -153,13 +153,13 @@ def _from_one_side(run: Run, side: _Side, k: int, n: Floats, free: set[int], unt
     """
     rows = run.rows
     assert rows is not None
-    at_prices = priced(rows, n)
+    at_prices = priced_problem(rows, n)
     ends: Ints | None = None
     tried: set[int] = set()
     out: list[_Rounded] = []
     while k not in tried and len(tried) <= run.options.decomposition.moves and not until.over():
         tried.add(k)
-        rounded = side.rounded(k)
+        rounded = side.round_at(k)
         window = side.interface(k)
         if ends is None or window & free:
             window |= free

@@ -1,4 +1,4 @@
-"""This module writes the search for symmetric (orbit-constant) solutions, the same in every repetition, ends
+"""Writes the search for symmetric (orbit-constant) solutions, the same in every repetition, ends
 included, as a problem of its own: the pricing problem of column generation.
 
 Over the classes c of a quotient (`decomposition/quotient.py`), with m_c members, and the kinds k of edges between two
@@ -81,5 +81,5 @@ def _times(n: int, costs: Ints) -> Ints:
 def average(rows: Rows, found: Quotient, n: Floats) -> SelectionProblem:
     """One block with the price of what the average member uses in its costs; `rows`: of the symmetric problem."""
     size = np.bincount(found.of_vertex)
-    added = rows.weighted(whole(rows.problem), n)
+    added = rows.price_usage(whole(rows.problem), n)
     return plus(found.problem, [None if w is None else w / k for w, k in zip(added, size, strict=True)])

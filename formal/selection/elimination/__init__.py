@@ -1,1 +1,1 @@
-"""This package holds exact variable elimination, known as bucket elimination, on factored and on dense tables."""
+"""Exact variable elimination, known as bucket elimination, on factored and on dense tables."""

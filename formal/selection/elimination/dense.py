@@ -1,4 +1,4 @@
-"""This module solves problems with plain tables exactly, known as bucket elimination: every edge reaches its table
+"""Solves problems with plain tables exactly, known as bucket elimination: every edge reaches its table
 directly and nothing is forbidden (PaSE tables are like that).
 
     m_v(s) = min_a [ c_v(a) + sum of the live tables that touch v at (s, a) ]              in order of least joint table
@@ -34,7 +34,7 @@ from ..model.clock import Clock
 from ..options.elimination import ELIMINATION, EliminationOptions
 from .factored import WIDEST
 from .replay import spare
-from .sums import CHUNK, aligned, least
+from .sums import CHUNK, align_axes, least
 
 
 @dataclass(frozen=True)
@@ -209,7 +209,7 @@ def _minimum(v: int, scope: tuple[int, ...], unary: Ints, factors: tuple[Factor,
                 one, two = two, one
             return np.asarray(np.minimum.reduce((one + unary[:, None])[:, :, None] + two[:, None, :], axis=0))
     axes = (v, *sorted(scope, key=dims.__getitem__))  # long inner loops: the largest axis last
-    parts = [aligned(table, where, axes) for where, table in factors]
+    parts = [align_axes(table, where, axes) for where, table in factors]
     parts[0] = parts[0] + unary.reshape((-1,) + (1,) * len(scope))
     out = least(parts, tuple([dims[w] for w in axes]))
     return np.asarray(out.transpose([axes.index(w) - 1 for w in scope]))
@@ -256,7 +256,7 @@ def _reached(
     total = line.reshape([1] * len(scope) + [-1])
     for where, table in factors:
         index = [np.arange(line.size) if w == v else picks[scope.index(w)] for w in where]
-        total = total + aligned(table[np.ix_(*index)], where, axes)
+        total = total + align_axes(table[np.ix_(*index)], where, axes)
     gap = total - message[np.ix_(*picks)].reshape([*shape, 1])
     near = np.flatnonzero((gap <= slack).any(axis=tuple(range(len(scope)))))
     return None if near.size == 1 and near[0] == x[v] else near

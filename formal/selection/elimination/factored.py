@@ -1,4 +1,4 @@
-"""This module solves a network exactly, known as bucket elimination (variable elimination), and keeps the integer
+"""Solves a network exactly, known as bucket elimination (variable elimination), and keeps the integer
 messages as an `Elimination` record.
 
 Eliminating v consumes every table that touches v and puts back, over the remaining scope S,
@@ -31,7 +31,7 @@ from ..model.clock import Clock
 from ..model.factored import INFINITE, Network, saturate
 from ..model.minplus import columns_min, rows_min
 from ..options.elimination import ELIMINATION, EliminationOptions
-from .sums import aligned, least
+from .sums import align_axes, least
 
 WIDEST: Final = MAX_AXES
 """Neighbours that a vertex may have when it goes: axes of its message, which a file must hold.  Domains of one
@@ -298,7 +298,7 @@ def _project(
             pick = picks[i][w]
             if pick is not None:
                 array = np.take(array, pick, axis=k)
-        parts.append(aligned(array, factor.scope, axes))
+        parts.append(align_axes(array, factor.scope, axes))
     parts.append(_lowest(unary, maps_out[0], dims[0]).reshape([-1] + [1] * len(scope)))
     holes = any(p.size and int(p.max()) >= INFINITE for p in parts)
     out = least(parts, tuple(dims), holes)

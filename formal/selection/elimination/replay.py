@@ -1,4 +1,4 @@
-"""This module says what eliminations may cost whoever checks them: a proof that nobody may check is none.
+"""What eliminations may cost whoever checks them: a proof that nobody may check is none.
 
 A certificate has one budget for all its records, which grows with the numbers of its problem
 (`proofs.container.effort`).  A search that closes many nodes by elimination can prove more than that; what would go

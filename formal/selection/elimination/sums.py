@@ -1,4 +1,4 @@
-"""This module takes the minimum over one axis of a sum of tables without building the sum: the step of bucket
+"""Takes the minimum over one axis of a sum of tables without building the sum: the step of bucket
 elimination.
 
 The sums of a few entries of axis 0 at a time fill a buffer that stays in the second cache, the longest axis innermost,
@@ -18,10 +18,10 @@ CHUNK: Final = 1 << 16
 """Entries of the buffer for sums (512 KiB)."""
 
 
-def aligned(table: Ints, scope: tuple[int, ...], axes: tuple[int, ...]) -> Ints:
+def align_axes(table: Ints, scope: tuple[int, ...], axes: tuple[int, ...]) -> Ints:
     """`table` over `scope` with the axes `axes`, of length 1 where it does not reach.
 
-    >>> aligned(np.zeros((2, 3)), (4, 1), (1, 7, 4)).shape
+    >>> align_axes(np.zeros((2, 3)), (4, 1), (1, 7, 4)).shape
     (3, 1, 2)
     """
     order = [scope.index(w) for w in axes if w in scope]

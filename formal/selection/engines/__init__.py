@@ -1,1 +1,1 @@
-"""This package asks other solvers (ILP, SMT) for solutions, and for proofs; nothing that they say is believed."""
+"""Asks other solvers (ILP, SMT) for solutions, and for proofs; nothing that they say is believed."""

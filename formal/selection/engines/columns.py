@@ -1,4 +1,4 @@
-"""This module cuts a problem down to the choices whose reduced cost is within a cutoff, and shifts its costs by
+"""Cuts a problem down to the choices whose reduced cost is within a cutoff, and shifts its costs by
 messages: what another solver is asked about (`engines/consult.py` has the theorem).
 """
 

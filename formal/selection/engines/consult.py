@@ -1,4 +1,4 @@
-"""This module puts a selection problem to another solver, on the columns that native messages leave: column generation
+"""Puts a selection problem to another solver, on the columns that native messages leave: column generation
 with a reduced-cost cutoff.
 
 Messages m and multipliers n give a bound L and, for every choice, a reduced cost (`bound/dual.py`): a solution that
@@ -19,7 +19,7 @@ Resource rows are stated when a solution breaks them (row generation): the cheap
 the cheapest if it keeps all.
 
 Nothing that an engine says is believed: its choices are evaluated exactly and offered to the incumbent, the proof is
-made by the native search.  `Asked` records the conversation for the report.
+made by the native search.  `EngineAnswer` records the conversation for the report.
 Source: Kolmogorov, TPAMI 2006 (reparametrisation); Savchynskyy et al., "Global MAP-optimality by shrinking the
 combinatorial search area", NIPS 2013.
 """
@@ -38,7 +38,7 @@ from ....proofs.selection.certificates import Dual
 from ..bound.converge import converge
 from ..bound.subgradient import factored_ascent
 from ..model.clock import ANY, Allowance, Clock
-from ..model.factored import allowed, build, exact_cost
+from ..model.factored import allowed_domains, build, exact_cost
 from ..model.resources import Rows
 from ..options.engines import EngineOptions
 from ..tree.run import Run
@@ -72,7 +72,7 @@ def require_engine(engine: EngineName) -> None:
 
 
 @dataclass(frozen=True)
-class Asked:
+class EngineAnswer:
     """One question to an engine and its answer; costs in units of the problem, seconds since the start of the run.
 
     `cutoff`: how far above the native bound `bound` columns reach; None: the whole problem was asked.  `rows`: resource
@@ -162,7 +162,7 @@ class Alone:
         }
 
 
-def conversation(asked: Sequence[Asked], cost: int | None, cost_text: Callable[[int], str]) -> list[str]:
+def conversation(asked: Sequence[EngineAnswer], cost: int | None, cost_text: Callable[[int], str]) -> list[str]:
     """What an engine was asked and said, line by line; `cost`: that of the answer whose proof was made."""
     lines = [a.words(cost_text) for a in asked]
     if asked and cost is not None:
@@ -175,7 +175,7 @@ def conversation(asked: Sequence[Asked], cost: int | None, cost_text: Callable[[
     return lines
 
 
-def consult(run: Run, engine: EngineName) -> tuple[Dual | None, tuple[Asked, ...]]:
+def consult(run: Run, engine: EngineName) -> tuple[Dual | None, tuple[EngineAnswer, ...]]:
     """Ask `engine` until it has decided or its time is over; offers its solutions to the incumbent of `run`.
 
     Returns messages for the proof to start from (None: a vertex has no allowed choice), and the conversation.
@@ -183,7 +183,7 @@ def consult(run: Run, engine: EngineName) -> tuple[Dual | None, tuple[Asked, ...
     """
     require_engine(engine)
     problem, clock, options = run.problem, run.clock, run.options.engines
-    if any(d.size == 0 for d in allowed(problem)):
+    if any(d.size == 0 for d in allowed_domains(problem)):
         return None, ()
     if problem.fine is not None:
         run.base, run.denominator = run.unit, 1  # fine parts are given for whole units
@@ -191,8 +191,10 @@ def consult(run: Run, engine: EngineName) -> tuple[Dual | None, tuple[Asked, ...
     bound = shifted.score.lower()
     if bound is None:
         return shifted.record, ()
-    until = clock.at_most(None if clock.left() == float("inf") else options.asked_share * max(0.0, clock.left()))
-    asked: list[Asked] = []
+    until = clock.at_most(
+        None if clock.remaining_s() == float("inf") else options.asked_share * max(0.0, clock.remaining_s())
+    )
+    asked: list[EngineAnswer] = []
     events: list[int] = []
     most = most_parts(engine, options)
     cutoff = None if _takes(problem, options) else 1 + abs(bound) // options.first_cutoff
@@ -230,7 +232,7 @@ def consult(run: Run, engine: EngineName) -> tuple[Dual | None, tuple[Asked, ...
 def shift(run: Run, clock: Clock) -> Shifted:
     """Messages, with multipliers where resource rows may bind, and what they say of every choice."""
     run.progress.update("messages", None, None)
-    network = build(run.base, allowed(run.problem))
+    network = build(run.base, allowed_domains(run.problem))
     sweeper = run.sweeper(network)
     converge(sweeper, clock if run.rows is None else clock.share(0.5))
     pairs: tuple[tuple[int, int], ...] = ()
@@ -251,10 +253,10 @@ def ask(
     cutoff: int | None,
     until: Clock,
     events: list[int],
-) -> list[Asked]:
+) -> list[EngineAnswer]:
     """Ask about some columns, with more resource rows (added to `events`) as long as the answer breaks one."""
     problem, part = run.problem, chosen.problem
-    out: list[Asked] = []
+    out: list[EngineAnswer] = []
     size = size_in(engine, part)
     while True:
         run.progress.update(f"asking {engine}", bound, run.upper())
@@ -280,7 +282,7 @@ def ask(
         )
         decided = reply.final and not broken and whole and (cost is not None or reply.solution is None)
         out.append(
-            Asked(
+            EngineAnswer(
                 engine,
                 len(part.vertices),
                 sum(d.size for d in chosen.kept),

@@ -16,7 +16,7 @@ from ..model.factored import Domains
 from ..tree.run import Run
 from .encodings import all_events
 from .encodings.cp_sat import solver_within, start, steps_of
-from .proof_by_cores import Said
+from .proof_by_cores import EngineReply
 
 if TYPE_CHECKING:
     from ortools.sat.python.cp_model import Constraint
@@ -40,26 +40,26 @@ class CpSatCores:
                 self._rows.append((k, int(k == i), model.add(digit <= 0).only_enforce_if(s)))
         model.add_bool_or(smaller)
 
-    def ask(self, domains: Domains, below: int | None) -> Said:
+    def ask(self, domains: Domains, below: int | None) -> EngineReply:
         """Whether a solution of `domains` costs less than `below` (in units of the problem; None: any)."""
         from ortools.sat.python import cp_model
 
         given, model = self.run.clock.allowance(), self.program.model
         if given.seconds is not None and given.seconds <= 0:
-            return Said("time is over")
+            return EngineReply("time is over")
         for names, d in zip(self.program.x, domains, strict=True):
             inside = set(d.tolist())
             for a, x in names.items():
                 model.proto.variables[x.index].domain[1] = int(a in inside)
-        most = None if below is None else self.program.split(below)
+        most = None if below is None else self.program.cost_digits(below)
         for k, less, row in self._rows:
             model.proto.constraints[row.index].linear.domain[1] = MOST if most is None else most[k] - less
         solver = solver_within(given)
         status = solver.solve(model)
         self.run.clock.charge(steps_of(solver))
         if status in (cp_model.OPTIMAL, cp_model.FEASIBLE):
-            return Said("sat", solution=self.program.solution(solver))
+            return EngineReply("sat", solution=self.program.solution(solver))
         if status != cp_model.INFEASIBLE:
-            return Said(solver.status_name(status))
+            return EngineReply(solver.status_name(status))
         core = solver.sufficient_assumptions_for_infeasibility()
-        return Said("unsat", frozenset(v for p in core for v in self._vertices[p]))
+        return EngineReply("unsat", frozenset(v for p in core for v in self._vertices[p]))

@@ -38,7 +38,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True)
-class Said:
+class EngineReply:
     """What an engine said of one case: its word, the vertices of the core, or a solution."""
 
     word: str
@@ -122,13 +122,13 @@ class Cores:
         for one, other in holes:
             add(z3.Implies(p, z3.Not(z3.And(one, other))))
 
-    def ask(self, domains: Domains, below: int | None) -> Said:
+    def ask(self, domains: Domains, below: int | None) -> EngineReply:
         """Whether a solution of `domains` costs less than `below` (in units of the problem; None: any)."""
         z3, solver, clock = self.z3, self._solver, self.run.clock
         given = clock.allowance()
         if given.seconds is not None:
             if given.seconds <= 0:
-                return Said("time is over")
+                return EngineReply("time is over")
             solver.set("timeout", max(1, int(given.seconds * 1000)))
         if given.resources is not None:
             solver.set("rlimit", max(1, given.resources))
@@ -141,14 +141,14 @@ class Cores:
         before = _spent(solver)
         said = solver.check(*[p for p, _ in self.parts.values()])
         clock.charge(max(1, (_spent(solver) - before) // 5))
-        answer = Said(str(said))
+        answer = EngineReply(str(said))
         if said == z3.unsat:
             core = {str(p) for p in solver.unsat_core()}
-            answer = Said("unsat", frozenset(v for name in core for v in self.parts[name][1]))
+            answer = EngineReply("unsat", frozenset(v for name in core for v in self.parts[name][1]))
         elif said == z3.sat:
             model = solver.model()
             chosen = tuple(next((a for a, x in n.items() if z3.is_true(model[x])), -1) for n in self.x)
-            answer = Said("sat", solution=chosen)
+            answer = EngineReply("sat", solution=chosen)
         solver.pop()
         return answer
 
@@ -165,7 +165,7 @@ class CoreProof:
     """
 
     problem: SelectionProblem
-    ask: Callable[[Domains, int | None], Said]
+    ask: Callable[[Domains, int | None], EngineReply]
     asked: int = 0
     zero: Dual = field(init=False)
 
@@ -205,7 +205,7 @@ class CoreProof:
             node.children.append(self.explore(run, (*kept[:v], np.array([a]), *kept[v + 1 :]), None, depth + 1))
         return node
 
-    def _said(self, run: Run, kept: Domains) -> Said:
+    def _said(self, run: Run, kept: Domains) -> EngineReply:
         """What the engine says of `kept`, once it names nothing cheaper."""
         while True:
             x = run.incumbent.solution
@@ -218,7 +218,7 @@ class CoreProof:
             if said.solution is None:
                 return said
             if any(a < 0 for a in said.solution) or not run.problem.is_feasible(said.solution):
-                return Said("a solution that is none")
+                return EngineReply("a solution that is none")
             offer(run, said.solution)
             if run.incumbent.solution == x or run.incumbent.cost >= INFINITY:
-                return Said("a solution that is not cheaper")
+                return EngineReply("a solution that is not cheaper")

@@ -172,7 +172,7 @@ class DualProof:
         dual = self.relaxation.nothing() if warm is None else warm
         result, x, cap = score_of(run.base, domains, dual), None, None
         for _ in range(run.options.engines.turns):
-            if result.bound is None or run.closed(result.bound) or run.clock.over():
+            if result.bound is None or run.is_closed(result.bound) or run.clock.over():
                 break
             found = self.relaxation.solve(domains, dual, run.clock, cap)
             self.asked += 1

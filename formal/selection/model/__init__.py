@@ -1,3 +1,3 @@
-"""This package holds selection problems in memory: the forms that searches work on, their units, resource rows and
+"""Selection problems in memory: the forms that searches work on, their units, resource rows and
 clocks.
 """

@@ -1,4 +1,4 @@
-"""This module keeps limits of time and of work, and reports progress: the only place of the solver that looks at a
+"""Limits of time and of work, and reports of progress: the only place of the solver that looks at a
 clock.  Neither enters a certificate.
 
 One clock is made where a command begins and handed down; every phase gets a part of it (`share`, `at_most`), and a part
@@ -109,7 +109,7 @@ class Clock:
 
     >>> counted = Clock(work=3 * STEPS)
     >>> counted.charge(2 * STEPS)
-    >>> counted.seconds(), counted.left(), counted.over()
+    >>> counted.seconds(), counted.remaining_s(), counted.over()
     (2.0, 1.0, False)
     """
 
@@ -160,10 +160,10 @@ class Clock:
         """Seconds since the start."""
         return self._now() - self._start
 
-    def left(self) -> float:
+    def remaining_s(self) -> float:
         """Seconds until the limit, of this clock or of the whole; infinity without one."""
         own = float("inf") if self.limit_s is None else self.limit_s - self.seconds()
-        return own if self._whole is None else min(own, self._whole.left())
+        return own if self._whole is None else min(own, self._whole.remaining_s())
 
     def allowance(self) -> Allowance:
         """All that is left, for a solver in another process.  What it may take counts as taken.
@@ -171,7 +171,7 @@ class Clock:
         >>> Clock(8.0, work=3000).share(0.5).allowance().steps, Clock().allowance()
         (1500, Allowance(seconds=None, steps=None))
         """
-        wall, left = (self.wall if self.counts else self).left(), max(0.0, self.left())
+        wall, left = (self.wall if self.counts else self).remaining_s(), max(0.0, self.remaining_s())
         seconds = None if wall == float("inf") else max(0.0, wall)
         return Allowance(seconds, int(left * STEPS) if self.counts else None)
 
@@ -181,7 +181,9 @@ class Clock:
         >>> Clock(8.0).share(0.25).limit_s, Clock().share(0.25).limit_s
         (2.0, None)
         """
-        return Clock(None if self.limit_s is None else max(0.0, min(self.left(), part * self.limit_s)), whole=self)
+        return Clock(
+            None if self.limit_s is None else max(0.0, min(self.remaining_s(), part * self.limit_s)), whole=self
+        )
 
     def at_most(self, seconds: float | None) -> Clock:
         """A clock over `seconds` (None: any number of them), at most what is left.
@@ -192,7 +194,7 @@ class Clock:
         >>> part.over(), whole.over()
         (True, True)
         """
-        left = self.left()
+        left = self.remaining_s()
         known = [t for t in (seconds, None if left == float("inf") else left) if t is not None]
         return Clock(max(0.0, min(known)) if known else None, whole=self)
 
@@ -211,7 +213,7 @@ class Clock:
     def over(self) -> bool:
         """True when the limit has passed.  The question itself is work: a loop that asks gets to its end."""
         self.meter.steps += LOOK
-        return self.left() <= 0.0
+        return self.remaining_s() <= 0.0
 
 
 def budget(

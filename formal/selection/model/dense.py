@@ -1,10 +1,10 @@
-"""This module shows a network as flat arrays, for compiled loops; with a table per edge and usage as spans it is the
+"""Shows a network as flat arrays, for compiled loops; with a table per edge and usage as spans it is the
 dense form of a problem, for tens of thousands of small vertices.
 
 Labels of vertex v are numbered label[v] .. label[v+1]-1.  Edge e has a table of shape (K_u, K_v), row-major from
 table[e], and two messages: to u at message[2e], to v at message[2e+1].  Usage of v is a list of spans, part[v] ..
 part[v+1]-1: rows first <= r < last use amount[at[p] + a] for label a.  Rows are the steps `problem.events()`, numbered
-from 0.  Forbidden entries stay as they are in `cost` and `cells`; loops read clipped copies (`clipped`).
+from 0.  Forbidden entries stay as they are in `cost` and `cells`; loops read clipped copies (`clip`).
 """
 
 from __future__ import annotations
@@ -118,7 +118,7 @@ class DenseProblem:
         """Choices of the problem behind positions `x`, shape (vertices,)."""
         return tuple(self.choice[self.label[:-1] + x].tolist())
 
-    def clipped(self, big: int) -> tuple[Floats, Floats]:
+    def clip(self, big: int) -> tuple[Floats, Floats]:
         """(costs, cells) as floats, entries above `big` lowered to it."""
         return np.minimum(self.cost, big).astype(np.float64), np.minimum(self.cells, big).astype(np.float64)
 
@@ -145,14 +145,14 @@ def dense_problem(problem: SelectionProblem, domains: Domains | None = None, bas
         first,
         last,
         offsets([d[w.vertex].size for w in live])[:-1],
-        joined(w.amount[d[w.vertex]] for w in live),
+        concatenate_all(w.amount[d[w.vertex]] for w in live),
     )
-    cells = joined(network.tables[t].reshape(-1) for t in used)
+    cells = concatenate_all(network.tables[t].reshape(-1) for t in used)
     limit = FORBIDDEN if problem.limit is None else problem.limit
-    return DenseProblem(network, graph, joined(d), joined(network.unary), cells, events, limit, spans)
+    return DenseProblem(network, graph, concatenate_all(d), concatenate_all(network.unary), cells, events, limit, spans)
 
 
-def joined(parts: Iterable[Ints]) -> Ints:
+def concatenate_all(parts: Iterable[Ints]) -> Ints:
     """One after another; there may be none."""
     return np.concatenate([np.zeros(0, dtype=np.int64), *parts])
 
@@ -165,7 +165,7 @@ def sides(graph: Graph, messages: Ints) -> tuple[list[Ints], list[Ints]]:
 
 def alternating(to_u: Iterable[Ints], to_v: Iterable[Ints]) -> Ints:
     """`sides` as one array."""
-    return joined(m for pair in zip(to_u, to_v, strict=True) for m in pair)
+    return concatenate_all(m for pair in zip(to_u, to_v, strict=True) for m in pair)
 
 
 def offsets(sizes: Ints | list[int]) -> Ints:

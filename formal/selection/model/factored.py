@@ -1,4 +1,4 @@
-"""This module holds a selection problem on restricted domains as a factored cost function network: tables are shared
+"""A selection problem on restricted domains as a factored cost function network: tables are shared
 between edges and cut down to what is still reachable.
 
 For domains D_v (ascending choices of the original problem) the network keeps, in units of 1/Q,
@@ -121,7 +121,7 @@ def whole(problem: SelectionProblem) -> Domains:
     return tuple(out)
 
 
-def allowed(problem: SelectionProblem) -> Domains:
+def allowed_domains(problem: SelectionProblem) -> Domains:
     """Every choice that its own cost does not forbid: rows of dead choices never get a message, which would spoil
     the minima of their edges.
     """

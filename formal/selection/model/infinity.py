@@ -1,4 +1,4 @@
-"""This module names the integers that stand for plus and minus infinity as bounds."""
+"""Names the integers that stand for plus and minus infinity as bounds."""
 
 from __future__ import annotations
 

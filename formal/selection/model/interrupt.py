@@ -1,4 +1,4 @@
-"""This module lets Ctrl-C, or the SIGTERM of a job scheduler and of `timeout`, end the limit of a search instead of the
+"""Lets Ctrl-C, or the SIGTERM of a job scheduler and of `timeout`, end the limit of a search instead of the
 search.
 """
 

@@ -1,4 +1,4 @@
-"""This module gives the costs of the labels of one vertex when its neighbours are fixed: what local search and
+"""The costs of the labels of one vertex when its neighbours are fixed: what local search and
 branching look up.
 """
 

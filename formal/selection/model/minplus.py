@@ -1,4 +1,4 @@
-"""This module multiplies a table with a vector in the min-plus algebra, in both directions: the hot loop of messages
+"""Multiplies a table with a vector in the min-plus algebra, in both directions: the hot loop of messages
 and elimination.
 
     columns_min(T, h)[c] = min_r ( T[r, c] + h[r] )            rows_min(T, h)[r] = min_c ( T[r, c] + h[c] )

@@ -1,4 +1,4 @@
-"""This module holds the two loops of the min-plus product of a table with a vector, compiled with numba: of sweeps
+"""The two loops of the min-plus product of a table with a vector, compiled with numba: of sweeps
 (`bound/sweep_kernels.py`), and of single products (`model/minplus.py`).
 """
 

@@ -1,4 +1,4 @@
-"""This module puts prices of the resource rows into the costs of a problem, known as Lagrangian relaxation of the
+"""Puts prices of the resource rows into the costs of a problem, known as Lagrangian relaxation of the
 rows.
 """
 
@@ -17,10 +17,10 @@ from .resources import Rows
 Floats = NDArray[np.float64]
 
 
-def priced(rows: Rows, n: Floats) -> SelectionProblem:
+def priced_problem(rows: Rows, n: Floats) -> SelectionProblem:
     """The whole problem without its `rows`, prices `n` over their events in its costs."""
     problem = rows.problem
-    return replace(plus(problem, rows.weighted(whole(problem), n)), limit=None, usages=())
+    return replace(plus(problem, rows.price_usage(whole(problem), n)), limit=None, usages=())
 
 
 def plus(problem: SelectionProblem, added: Sequence[Ints | Floats | None]) -> SelectionProblem:

@@ -1,4 +1,4 @@
-"""This module holds resource rows, known as cumulative resource constraints: usage over time, and conflicts between
+"""Resource rows, known as cumulative resource constraints: usage over time, and conflicts between
 rows.
 
 Events are the steps at which usage can reach a new maximum; usage a covers the events first_a <= k < last_a.  For
@@ -60,7 +60,7 @@ class Rows:
         total = np.zeros(len(self.events), dtype=np.int64)
         for kinds, d in zip(self.kinds, domains, strict=True):
             if kinds is not None:
-                total[kinds.span] += kinds.left(d).min(axis=0)
+                total[kinds.span] += kinds.remaining_usage(d).min(axis=0)
         return total
 
     def use(self, x: tuple[int, ...] | list[int]) -> Ints:
@@ -71,7 +71,7 @@ class Rows:
                 total[kinds.span] += kinds.usage[kinds.of[a]]
         return total
 
-    def weighted(self, domains: Domains, n: Prices) -> list[Prices | None]:
+    def price_usage(self, domains: Domains, n: Prices) -> list[Prices | None]:
         """sum_t n_t u_t,v per vertex and label of its domain (None: v uses nothing); `n` has shape (events,)."""
         out: list[Prices | None] = []
         for kinds, d in zip(self.kinds, domains, strict=True):
@@ -98,7 +98,11 @@ class Rows:
         """Products of large multipliers and amounts may leave int64; then they are Python integers, which are slow
         and cannot wrap.
         """
-        left = [(kinds.span, kinds.left(d)) for kinds, d in zip(self.kinds, domains, strict=True) if kinds is not None]
+        left = [
+            (kinds.span, kinds.remaining_usage(d))
+            for kinds, d in zip(self.kinds, domains, strict=True)
+            if kinds is not None
+        ]
         largest = sum(int(usage.max()) for _, usage in left) + self.limit
         whole: type = (
             np.int64 if largest * len(self.events) * self.options.conflict_multiplier < WEIGHTED_LIMIT else object
@@ -136,7 +140,7 @@ class Kinds:
     usage: Ints
     of: Ints
 
-    def left(self, labels: Ints) -> Ints:
+    def remaining_usage(self, labels: Ints) -> Ints:
         """Usage of the kinds that `labels` still contain."""
         return self.usage[np.unique(self.of[labels])]
 

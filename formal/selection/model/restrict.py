@@ -1,4 +1,4 @@
-"""This module makes a problem with fewer choices: for forced decisions, for other engines, and for questions such as
+"""Makes a problem with fewer choices: for forced decisions, for other engines, and for questions such as
 "what if".
 
 The restricted problem keeps vertices, edges, rows and the shared tables; only costs, maps and amounts are cut to the
@@ -99,13 +99,15 @@ def restrict(problem: SelectionProblem, domains: Mapping[int, tuple[int, ...]]) 
         if len(choices) < size or tuple(choices) != tuple(range(size)):
             kept[v] = np.array(sorted(set(choices)), dtype=np.int64)
 
-    def cut(v: int, index: Ints | None) -> Ints | None:
+    def restrict_index(v: int, index: Ints | None) -> Ints | None:
         if v not in kept:
             return index
         return kept[v] if index is None else index[kept[v]]
 
     vertices = tuple(Vertex(x.name, x.cost[kept[v]]) if v in kept else x for v, x in enumerate(problem.vertices))
-    edges = tuple(Edge(e.u, e.v, e.table, cut(e.u, e.rows), cut(e.v, e.cols)) for e in problem.edges)
+    edges = tuple(
+        Edge(e.u, e.v, e.table, restrict_index(e.u, e.rows), restrict_index(e.v, e.cols)) for e in problem.edges
+    )
     usages = tuple(
         Usage(u.vertex, u.start, u.end, u.amount[kept[u.vertex]], u.name) if u.vertex in kept else u
         for u in problem.usages

@@ -1,4 +1,4 @@
-"""This module says what it takes to solve another problem instead, known as a reduction: three
+"""What it takes to solve another problem instead, known as a reduction: three
 arrows.
 
     outer problem    --- messages_there --->    inner problem       a start for its bound: any messages are valid

@@ -1,4 +1,4 @@
-"""This module tells what the numbers of a problem ask for: the unit of the messages, and whether resource rows can
+"""Tells what the numbers of a problem ask for: the unit of the messages, and whether resource rows can
 bind at all.
 """
 

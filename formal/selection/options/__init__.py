@@ -1,4 +1,4 @@
-"""This package holds every tuning constant of the search, with its unit and its reason: one frozen dataclass per
+"""Every tuning constant of the search, with its unit and its reason: one frozen dataclass per
 phase.
 
 Options decide what is searched, how long, and in what order; none of them can make a wrong answer pass.  Integer
@@ -19,7 +19,7 @@ from .elimination import ELIMINATION, EliminationOptions
 from .engines import ENGINES, EngineOptions
 from .limits import LIMITS, Limits
 from .network import NETWORK, NetworkOptions
-from .option import documented
+from .option import documentation_of
 from .presolve import PRESOLVE, PresolveOptions
 from .primal import PRIMAL, PrimalOptions
 from .solve import SOLVE, SolveOptions
@@ -54,7 +54,7 @@ OPTIONS: Final = Options()
 
 
 @dataclass(frozen=True)
-class Listed:
+class OptionRow:
     """One option as it is shown."""
 
     name: str
@@ -63,18 +63,18 @@ class Listed:
     reason: str
 
 
-def listed(options: Options) -> Iterator[Listed]:
+def list_options(options: Options) -> Iterator[OptionRow]:
     """Every option by its dotted name.
 
-    >>> next(iter(listed(Options()))).name
+    >>> next(iter(list_options(Options()))).name
     'solve.dense_vertices_with_rows'
     """
     for phase in fields(options):
         part: object = getattr(options, phase.name)
-        for name, said in documented(type(part)).items():
+        for name, said in documentation_of(type(part)).items():
             value = getattr(part, name)
             text = " ".join(str(v) for v in value) if isinstance(value, tuple) else str(value)
-            yield Listed(f"{phase.name}.{name}", text, *said)
+            yield OptionRow(f"{phase.name}.{name}", text, *said)
 
 
 __all__ = [
@@ -85,12 +85,12 @@ __all__ = [
     "EliminationOptions",
     "EngineOptions",
     "Limits",
-    "Listed",
     "NetworkOptions",
+    "OptionRow",
     "Options",
     "PresolveOptions",
     "PrimalOptions",
     "SolveOptions",
     "TreeOptions",
-    "listed",
+    "list_options",
 ]

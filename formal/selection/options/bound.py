@@ -1,4 +1,4 @@
-"""This module holds the options of the phase `bound`: how bounds of factored problems are raised: sweeps, their
+"""The options of the phase `bound`: how bounds of factored problems are raised: sweeps, their
 acceleration, and the step rule of the multipliers.
 """
 

@@ -1,4 +1,4 @@
-"""This module holds the options of the phase `decomposition`: how repeated structure is found, and how the time is
+"""The options of the phase `decomposition`: how repeated structure is found, and how the time is
 divided over it.
 """
 

@@ -1,4 +1,4 @@
-"""This module holds the options of the phase `dense`: how the dense search bounds, separates, searches and branches."""
+"""The options of the phase `dense`: how the dense search bounds, separates, searches and branches."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""This module holds the options of the phase `elimination`: what elimination keeps."""
+"""The options of the phase `elimination`: what elimination keeps."""
 
 from __future__ import annotations
 

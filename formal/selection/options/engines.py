@@ -1,4 +1,4 @@
-"""This module holds the options of the phase `engines`: what other engines are asked, and for how long."""
+"""The options of the phase `engines`: what other engines are asked, and for how long."""
 
 from __future__ import annotations
 

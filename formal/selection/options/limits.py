@@ -1,4 +1,4 @@
-"""This module holds how much work the factored search may spend where."""
+"""How much work the factored search may spend where."""
 
 from __future__ import annotations
 

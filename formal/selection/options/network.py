@@ -1,4 +1,4 @@
-"""This module holds the options of the phase `network`: the tree of small networks without resource rows."""
+"""The options of the phase `network`: the tree of small networks without resource rows."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""This module reads what is written below the fields of a dataclass of options: their units and reasons, known as
+"""Reads what is written below the fields of a dataclass of options: their units and reasons, known as
 attribute docstrings.
 
     name: type = default
@@ -12,11 +12,11 @@ import inspect
 from itertools import pairwise
 
 
-def documented(options: type[object]) -> dict[str, tuple[str, str]]:
+def documentation_of(options: type[object]) -> dict[str, tuple[str, str]]:
     """Unit and reason of every field that has them.
 
     >>> from .primal import PrimalOptions
-    >>> documented(PrimalOptions)["fit_size"]
+    >>> documentation_of(PrimalOptions)["fit_size"]
     ('vertices', 'of one move while a start is made to fit')
     """
     found: dict[str, tuple[str, str]] = {}

@@ -1,4 +1,4 @@
-"""This module holds the options of the phase `presolve`: what presolve may cost."""
+"""The options of the phase `presolve`: what presolve may cost."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""This module holds the options of the phase `primal`: how solutions are improved and made to fit."""
+"""The options of the phase `primal`: how solutions are improved and made to fit."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""This module holds the options of the phase `solve`: which search a problem gets, and what is kept for the end."""
+"""The options of the phase `solve`: which search a problem gets, and what is kept for the end."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""This module holds the options of the phase `tree`: how long nodes of the factored search are swept, when labels are
+"""The options of the phase `tree`: how long nodes of the factored search are swept, when labels are
 fixed, and what is looked for on the way.
 """
 

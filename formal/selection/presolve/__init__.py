@@ -1,3 +1,3 @@
-"""This package holds exact reductions of a problem before the search, known as presolve, with a log that a checker
+"""Exact reductions of a problem before the search, known as presolve, with a log that a checker
 replays.
 """

@@ -1,7 +1,7 @@
-"""This module holds the loops of presolve over single entries, compiled with numba.
+"""The loops of presolve over single entries, compiled with numba.
 
-`inspect` looks at one pair table, `dominated` at all pairs of labels of one vertex.  Forbidden entries are exactly
-FORBIDDEN = 2**60, others below 2**57 in size.
+`inspect` looks at one pair table, `dominated_pairs` at all pairs of labels of one vertex.  Forbidden entries are
+exactly FORBIDDEN = 2**60, others below 2**57 in size.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ def inspect(table, counts):  # type: ignore[no-untyped-def]
 
 
 @njit(cache=True, nogil=True)
-def dominated(cost, joined, cuts, first, usage, leaves, stays):  # type: ignore[no-untyped-def]
+def dominated_pairs(cost, joined, cuts, first, usage, leaves, stays):  # type: ignore[no-untyped-def]
     """How many pairs were written to `leaves`, `stays`, in the order in which they go.
 
     `joined`: shape (K, columns), the tables to all neighbours side by side; `cuts`: where each begins, and the end;

@@ -1,4 +1,4 @@
-"""This module reduces a problem exactly, known as presolve: a smaller problem with the same optimum, a log that a
+"""Reduces a problem exactly, known as presolve: a smaller problem with the same optimum, a log that a
 checker can replay, and the way back.
 
 Order: to a fixpoint, (1) arc consistency, fixing, functional merges and separable edges over the pairs that changed,
@@ -135,7 +135,7 @@ def presolve(
         return None
     state = State(problem, d)
     try:
-        _Run(state, clock or Clock(), options).run()
+        _Run(state, clock or Clock(), options).reduce_all()
         return _finish(state)
     except TooLarge:
         return None
@@ -153,7 +153,7 @@ class _Run:
         if state.usage.rows.size < len(state.problem.events() if state.usage.limit is not None else ()):
             state.keep_rows(state.usage.rows)
 
-    def run(self) -> None:
+    def reduce_all(self) -> None:
         state = self.state
         for v in range(len(state.labels)):
             state.drop_forbidden(v)
@@ -181,7 +181,7 @@ class _Run:
         changed = state.overfull(over)
         if state.empty:
             return changed
-        needed = usage.needed(alive)
+        needed = usage.needed_rows(alive)
         if usage.rows.size - needed.size > self.options.dropped_rows * usage.rows.size:
             state.keep_rows(usage.keep_rows(needed))
             state.touched.update(dict.fromkeys(alive))
@@ -213,7 +213,7 @@ class _Run:
     def _pair(self, i: int, j: int) -> None:
         """One pair i < j."""
         state, flag = self.state, self.kernels
-        table = state.stored(i, j)
+        table = state.stored_table(i, j)
         self.clock.charge(PAIR + (0 if table is None else table.size // ENTRIES))
         flags = 0 if table is None else self.kernels.inspect(table, self.counts)
         if flags & flag.EMPTY_ROW:
@@ -277,9 +277,9 @@ class _Run:
         part = state.usage.settle(v)
         usage = np.zeros((k, 0), dtype=np.int64) if part is None else np.ascontiguousarray(part[2].T)
         leaves, stays = np.zeros(k, dtype=np.int64), np.zeros(k, dtype=np.int64)
-        found = self.kernels.dominated(state.cost[v], joined, cuts, first, usage, leaves, stays)
+        found = self.kernels.dominated_pairs(state.cost[v], joined, cuts, first, usage, leaves, stays)
         if found:
-            state.dominated(v, leaves[:found], stays[:found])
+            state.drop_dominated(v, leaves[:found], stays[:found])
 
 
 def _finish(state: State) -> Presolved:

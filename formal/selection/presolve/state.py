@@ -1,4 +1,4 @@
-"""This module holds the problem while it is reduced: what is left, the log, and the way back from its solutions.
+"""The problem while it is reduced: what is left, the log, and the way back from its solutions.
 
     labels[v]     choices left, numbers of the original problem, ascending            cost[v]      int64 per label,
                   FORBIDDEN or below 2**57
@@ -79,7 +79,7 @@ class State:
         """Shape (labels of i, labels of j)."""
         return self._tables[i, j] if i < j else self._tables[j, i].T
 
-    def stored(self, i: int, j: int) -> Ints | None:
+    def stored_table(self, i: int, j: int) -> Ints | None:
         """The table of the pair i < j in C order."""
         return self._tables.get((i, j))
 
@@ -201,7 +201,7 @@ class State:
         self._charge(j, table[0] - row[0])
         self._charge(i, row)
 
-    def dominated(self, i: int, leaves: Ints, stays: Ints) -> None:
+    def drop_dominated(self, i: int, leaves: Ints, stays: Ints) -> None:
         """Labels at positions `leaves` go, one after another, because those at `stays` are there."""
         for a, b in zip(self.labels[i][leaves].tolist(), self.labels[i][stays].tolist(), strict=True):
             self._log(Rule.DOMINATED, i, a, b)

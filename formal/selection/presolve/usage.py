@@ -1,4 +1,4 @@
-"""This module keeps usage over time while a problem is reduced.
+"""Usage over time while a problem is reduced.
 
     total usage at row r  =  base_r + sum_v u_r,v(x_v)
 
@@ -98,7 +98,7 @@ class RowUsage:
             self.spans[j] += self.spans[i]
             self.parts[i], self.tidy[i], self.spans[i] = [], True, 0
 
-    def needed(self, alive: list[int]) -> Ints:
+    def needed_rows(self, alive: list[int]) -> Ints:
         """Positions of rows that the others, and the limit, do not imply; `alive` vertices are settled first.
 
         A row goes when the largest usages fit, or when a neighbouring row that is kept uses at least as much for every

@@ -1,1 +1,1 @@
-"""This package holds solutions: the incumbent, descent and repair under resource rows, and local search."""
+"""Solutions: the incumbent, descent and repair under resource rows, and local search."""

@@ -1,4 +1,4 @@
-"""This module keeps the best solution so far, known as the incumbent."""
+"""The best solution so far, known as the incumbent."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""This module finds feasible solutions of a dense problem by local search: `Improver` makes a start fit, then lowers
+"""Finds feasible solutions of a dense problem by local search: `Improver` makes a start fit, then lowers
 its cost (moves: `primal/tree_moves.py`).
 """
 
@@ -30,7 +30,7 @@ class Improver:
 
     def __init__(self, flat: DenseProblem, seed: int = 0, options: PrimalOptions = PRIMAL) -> None:
         self.flat, self.options = flat, options
-        self.cost, self.cells = flat.clipped(EXACT)
+        self.cost, self.cells = flat.clip(EXACT)
         self.price = np.zeros(flat.labels)
         self.rounded = np.zeros(flat.labels)
         """What MIR cuts add to the memory prices."""
@@ -44,7 +44,7 @@ class Improver:
 
     def prices(self, n: Floats) -> None:
         """Memory prices per row."""
-        kernels.priced(self.flat, np.zeros(self.flat.labels), n, self.price)
+        kernels.price_labels(self.flat, np.zeros(self.flat.labels), n, self.price)
         self.price += self.rounded
 
     def usage(self, x: Ints) -> Ints:
@@ -73,7 +73,7 @@ class Improver:
         self.best, self.best_value = x.copy(), value
         return True
 
-    def run(self, count: int, size: int, s: float) -> int:
+    def move_vertices(self, count: int, size: int, s: float) -> int:
         """`count` moves from the present positions; the number taken."""
         f = self.flat
         if not self.pool.size:
@@ -131,7 +131,7 @@ class Improver:
             self.set(self.x)
             moves = 2 * self.pool.size // 3 + at.fit_moves
             clock.charge(MOVE * moves * self.options.fit_size)
-            self.run(moves, self.options.fit_size, 1.0)
+            self.move_vertices(moves, self.options.fit_size, 1.0)
         return False
 
     def search(self, n: Floats, clock: Clock, turns: int) -> None:
@@ -147,7 +147,7 @@ class Improver:
                 size = self.options.sizes[turn % len(self.options.sizes)]
                 moves = max(self.options.turn_moves, self.options.turn_visits * self.pool.size // size)
                 clock.charge(MOVE * moves * size)
-                self.run(moves, size, s)
+                self.move_vertices(moves, size, s)
                 low = min(low, self.value)
                 if clock.over():
                     break

@@ -1,4 +1,4 @@
-"""This module improves a solution by moves of single vertices, known as local descent; under resource rows it makes the
+"""Improves a solution by moves of single vertices, known as local descent; under resource rows it makes the
 solution fit first, known as repair with a growing penalty.
 
     cost + weight * sum_t max(0, use_t - L)

@@ -1,4 +1,4 @@
-"""This module moves whole trees of vertices of a dense problem at once, under the resource rows, known as very large
+"""Moves whole trees of vertices of a dense problem at once, under the resource rows, known as very large
 neighbourhood search by dynamic programming.
 
 A move takes a random induced tree of the graph, holds everything else, and minimises over all its labels together

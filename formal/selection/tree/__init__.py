@@ -1,1 +1,1 @@
-"""This package holds branch and bound: runs, proof trees, branching, and searches of smaller problems on the way."""
+"""Branch and bound: runs, proof trees, branching, and searches of smaller problems on the way."""

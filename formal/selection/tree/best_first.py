@@ -1,4 +1,4 @@
-"""This module searches the proof tree of a dense problem, known as best-first branch and bound: reduce, bound, fix,
+"""Searches the proof tree of a dense problem, known as best-first branch and bound: reduce, bound, fix,
 reduce again, and branch, best bound first.
 
 A node is an enclosing problem with restricted domains.  It is worked on in one go:
@@ -11,7 +11,7 @@ A node is an enclosing problem with restricted domains.  It is worked on in one 
                    has not decided
 
 Fixing depends on the incumbent cost, and logs on the domains that it leaves; so a tree belongs to one incumbent cost
-`upper`, and a better incumbent ends it (`Tree.run` says so).  Open nodes have the bound of the node above.
+`upper`, and a better incumbent ends it (`Tree.close_all` says so).  Open nodes have the bound of the node above.
 """
 
 from __future__ import annotations
@@ -86,7 +86,7 @@ class Tree:
         """Those of this search."""
         return self.options.dense
 
-    def run(self, root: Node) -> bool:
+    def close_all(self, root: Node) -> bool:
         """Work until everything is closed (True), or time is up, or a solution below `upper` was found (False; then
         `better`).
         """
@@ -131,12 +131,12 @@ class Tree:
         node.warm = None
         target = float(self.upper) if self.upper < FORBIDDEN else 0.0
 
-        def ascended(state: State) -> State:
+        def ascend(state: State) -> State:
             return bounder.subgradient_ascent(
                 state, target, self.dense.node_steps, self.clock, stop=self.upper - 0.5, beyond=self.dense.node_beyond
             )
 
-        state = ascended(state)
+        state = ascend(state)
         for _ in range(self.dense.node_rounds):
             hoped = (
                 node.bound + self.dense.progress * (self.upper - node.bound)
@@ -149,7 +149,7 @@ class Tree:
             if state.bound < hoped:  # not even what the node above had
                 state = smoothed_ascent(bounder, state, target, self.clock, self.dense.cool, self.dense.smooth_steps)
                 bounder.tighten(state, self.dense.node_cuts)
-            state = ascended(state)
+            state = ascend(state)
         self.finish(node, bounder, state)
 
     def _point(self, node: Node, problem: SelectionProblem, flat: DenseProblem) -> None:
@@ -204,14 +204,14 @@ class Tree:
     def _primal(self, node: Node, bounder: DenseBounder, state: State) -> None:
         flat = bounder.flat
         improver = Improver(flat, self.count, self.options.primal)
-        x, n, improver.rounded = bounder.decoded(state)
+        x, n, improver.rounded = bounder.local_search_start(state)
         if not improver.fit(x, n, self.clock, rounds=self.dense.node_fit_rounds):
             return
         improver.prices(n)
         moves = max(self.dense.node_moves, improver.pool.size // 2)
         for s in self.dense.node_savings:
             self.clock.charge(MOVE * moves * self.dense.node_move)
-            improver.run(moves, self.dense.node_move, s)
+            improver.move_vertices(moves, self.dense.node_move, s)
         if improver.best is not None and self.offer(node.lift(flat.solution(improver.best))):
             self.better = improver.best_value + flat.problem.constant < self.upper
 
@@ -242,7 +242,7 @@ class Tree:
         small = dense_problem(flat.problem, domains, flat.network.base)
         trial = DenseBounder(small, big_for(self.upper, flat.problem), self.dense)
         keep = _kept(flat, small)
-        trial.cuts = cuts.restricted(keep)
+        trial.cuts = cuts.restrict_to(keep)
         there = gather(small.network, state.dual(flat))
         begin = State(alternating(*there).astype(np.float64), state.n, state.bound, state.step, state.k)
         return trial.subgradient_ascent(

@@ -1,4 +1,4 @@
-"""This module explores one node of the proof tree, known as branch and bound: eliminate where the width allows,
+"""Explores one node of the proof tree, known as branch and bound: eliminate where the width allows,
 otherwise bound, fix by reduced costs, and branch.
 
 At a node with domains D:
@@ -40,7 +40,7 @@ def eliminator(run: Run, domains: Domains, before: Elimination) -> tuple[Elimina
     """
     network = build(run.unit, domains)
     if run.assembly is None:
-        left = run.clock.left()
+        left = run.clock.remaining_s()
         run.assembly = run.clock.beside(max(left, 0.0) + run.options.tree.assembly_s)
     outcome = eliminate(network, recorded_order(network, before), run.assembly, run.options.elimination)
     return None if outcome is None else (outcome.record, outcome.value)
@@ -90,7 +90,7 @@ def _bounded(
     ):  # otherwise sweeps at n = 0 would spoil messages that belong to multipliers
         sweep(run, sweeper, depth)
     multipliers: tuple[tuple[int, int], ...] = ()
-    if run.rows is not None and (warm is not None or not run.closed(bound_now(sweeper))):
+    if run.rows is not None and (warm is not None or not run.is_closed(bound_now(sweeper))):
         multipliers = _multiply(run, sweeper, run.rows, warm, depth)
     record, result = run.record(network, sweeper, multipliers)
     node = DualNode(record, domains, result)
@@ -165,7 +165,9 @@ def _multiply(run: Run, sweeper: Sweeper, rows: Rows, warm: Dual | None, depth: 
     for _ in range(1 if depth else at.ascent_rounds):
         cost = run.incumbent.cost
         target = None if cost >= INFINITY else cost * run.denominator - network.base.constant
-        until = run.clock.at_most(None if depth or run.clock.limit_s is None else at.ascent_share * run.clock.left())
+        until = run.clock.at_most(
+            None if depth or run.clock.limit_s is None else at.ascent_share * run.clock.remaining_s()
+        )
         strides = max(1, run.limits.node_steps // run.options.bound.stride) if depth else None
         state = factored_ascent(sweeper, rows, n, target, until, strides)
         n = state.n
@@ -175,7 +177,7 @@ def _multiply(run: Run, sweeper: Sweeper, rows: Rows, warm: Dual | None, depth: 
         bound = state.bound + network.base.constant
         run.progress.update("multipliers", None if depth else bound // run.denominator, run.upper())
         flat = last is not None and (bound - last) * at.ascent_gain <= abs(last)
-        if run.clock.over() or run.closed(bound) or flat:
+        if run.clock.over() or run.is_closed(bound) or flat:
             break
         last = bound
     return rows.pairs(n)

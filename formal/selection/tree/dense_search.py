@@ -1,4 +1,4 @@
-"""This module searches problems with tens of thousands of vertices and resource rows on dense tables: presolve, bound
+"""Searches problems with tens of thousands of vertices and resource rows on dense tables: presolve, bound
 and local search together, then proof.
 
     root     ascent in slices; after each, solutions decoded from it are made to fit and improved by local search
@@ -42,7 +42,7 @@ class DenseSearch:
         self.root = Node(self.problem, whole(self.problem), lambda x: x, -FORBIDDEN, 0)
         self.converged, self.slices, self.rest = False, 0, 0
 
-    def run(self) -> tuple[Record, int] | None:
+    def search(self) -> tuple[Record, int] | None:
         """A record and the bound that it establishes (FORBIDDEN: infinite, -FORBIDDEN: nothing) against the cost of the
         incumbent.  None when the problem is too large for reductions; then nothing was done.
         """
@@ -128,7 +128,7 @@ class DenseSearch:
             self.converged and self.best.cost - root.bound <= self.dense.close * abs(self.best.cost)
         ):
             return False
-        return tree.run(root) or tree.bytes > self.dense.held
+        return tree.close_all(root) or tree.bytes > self.dense.held
 
     def _adopt(self, flat: DenseProblem, state: State) -> None:
         """Let the local search go on from a solution that a tree has found."""
@@ -155,7 +155,7 @@ class DenseSearch:
                 state, guess + self.dense.guessed_gap * abs(guess), self.dense.root_steps, self.clock
             )
             guess = state.bound
-            self._hunt(bounder.decoded(state), 0)
+            self._hunt(bounder.local_search_start(state), 0)
             self._merge(flat)
             if self.best.cost < FORBIDDEN or self.clock.over():
                 break
@@ -171,15 +171,15 @@ class DenseSearch:
         target = float(upper) if upper < FORBIDDEN else state.bound + self.dense.guessed_gap * abs(state.bound)
         if self.slices == 0:  # nothing yet that a search could begin from
             state = self._ascent(bounder, state, target)
-            self._hunt(bounder.decoded(state), self.dense.turns)
+            self._hunt(bounder.local_search_start(state), self.dense.turns)
         elif self.threads > 1 and not self.clock.counts:
-            begin = bounder.decoded(state)
+            begin = bounder.local_search_start(state)
             with ThreadPoolExecutor(1) as pool:
                 hunt = pool.submit(self._hunt, begin, self.dense.turns)
                 state = self._ascent(bounder, state, target)
                 hunt.result()
         else:
-            self._hunt(bounder.decoded(state), self.dense.turns)
+            self._hunt(bounder.local_search_start(state), self.dense.turns)
             state = self._ascent(bounder, state, target)
         self._merge(flat)
         self.progress.update("bound", None if state.bound == -np.inf else int(state.bound), self._upper())

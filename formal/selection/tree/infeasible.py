@@ -1,4 +1,4 @@
-"""This module says what there is to say about a problem that has no solution: the rows in conflict, and the least
+"""What there is to say about a problem that has no solution: the rows in conflict, and the least
 limit for which a solution is known.
 """
 
@@ -13,7 +13,7 @@ from ....models.problem.claims import Infeasible
 from ....models.problem.selection_problem import Ints, SelectionProblem
 from ....proofs.selection.certificates import Dual, Elimination, Open, Point, Record, Reduced, RowConflict, Split
 from ....proofs.selection.presolve_log import Rule
-from ..model.factored import Domains, allowed, exact_cost
+from ..model.factored import Domains, allowed_domains, exact_cost
 from ..model.resources import added_up
 from .run import Run
 
@@ -107,18 +107,18 @@ def least_limit(run: Run) -> LeastLimit:
     problem, at = run.problem, run.options.tree
     if problem.limit is None:
         return None, None
-    clock = run.clock.beside(min(at.least_limit_s, max(at.least_s, run.clock.left())))
+    clock = run.clock.beside(min(at.least_limit_s, max(at.least_s, run.clock.remaining_s())))
     low, best = problem.limit, None
     high = sum(int(u.amount.max()) for u in problem.usages)
     while best is None or (high - low > max(1, high // at.least_limit_steps) and not clock.over()):
         limit = high if best is None else (low + high) // 2
         looser = replace(problem, limit=limit, fine=None)
-        each = clock.beside(min(max(clock.left(), 1.0), at.least_limit_s / 4))
+        each = clock.beside(min(max(clock.remaining_s(), 1.0), at.least_limit_s / 4))
         found = DenseSearch(run.part(looser, each)).first()
         if found is not None:
             best, high = found, problem.peak_of(found)[0]
         elif best is None:
-            best = leanest(problem, allowed(problem)) if all(d.size for d in allowed(problem)) else None
+            best = leanest(problem, allowed_domains(problem)) if all(d.size for d in allowed_domains(problem)) else None
             if best is not None:
                 high = problem.peak_of(best)[0]
             break

@@ -1,4 +1,4 @@
-"""This module searches part of a solution again around the rest of it, known as large neighbourhood search (fix and
+"""Searches part of a solution again around the rest of it, known as large neighbourhood search (fix and
 optimise), and repairs it locally at prices (Lagrangian repair).
 
     search_neighbourhood    the vertices of a window, without rows or at their prices, one connected part after another
@@ -27,12 +27,12 @@ from ....proofs.selection.certificates import Dual
 from ..elimination.factored import elimination_order
 from ..model.clock import Clock
 from ..model.factored import build, whole
-from ..model.priced import Floats, priced
+from ..model.priced import Floats, priced_problem
 from ..model.restrict import condition
 
 if TYPE_CHECKING:
     from .run import Run
-from .run import converged
+from .run import converge_on_whole
 
 
 def search_neighbourhood(
@@ -42,7 +42,7 @@ def search_neighbourhood(
     another; no dearer.
     """
     left = len(free)
-    for part in connected(problem, free):
+    for part in connected_parts(problem, free):
         small = condition(problem, solution, part)
         run.progress.update("ends", None, None)
         inner = run.part(small.inner, until.share(len(part) / left))
@@ -52,7 +52,7 @@ def search_neighbourhood(
         inner.search(
             None
             if inner.fits(elimination_order(build(inner.unit, whole(small.inner)), inner.limits.joint))
-            else converged(inner)
+            else converge_on_whole(inner)
         )
         if inner.incumbent.solution is not None:
             solution = small.solution_back(inner.incumbent.solution)
@@ -76,11 +76,11 @@ def repair_by_prices(
 
     def at(factor: float, x: tuple[int, ...]) -> tuple[tuple[int, ...], Dual]:
         prices = n + (factor - 1.0) * direction
-        small = condition(priced(rows, prices), solution, free)
+        small = condition(priced_problem(rows, prices), solution, free)
         inner = run.part(small.inner, until.share(run.options.tree.prices_share / len(run.options.tree.dearer)))
         inner.nodes = run.options.tree.nodes
         inner.incumbent.offer(tuple(x[v] for v in sorted(free)))
-        warm = converged(inner)
+        warm = converge_on_whole(inner)
         inner.search(warm)
         found = inner.incumbent.solution
         pairs = tuple(
@@ -117,7 +117,7 @@ def repair_by_prices(
     return best if inner.incumbent.solution is None else small.solution_back(inner.incumbent.solution)
 
 
-def connected(problem: SelectionProblem, free: set[int]) -> list[set[int]]:
+def connected_parts(problem: SelectionProblem, free: set[int]) -> list[set[int]]:
     """The parts of `free` that no edge joins, smallest first."""
     graph: nx.Graph[int] = nx.Graph()
     graph.add_nodes_from(sorted(free))

@@ -23,7 +23,7 @@ import numpy as np
 from ....models.problem.selection_problem import FORBIDDEN, Ints, SelectionProblem
 from ....proofs.selection.certificates import Dual, Elimination, Open, Point, Record, Split
 from ..elimination.factored import Outcome, eliminate, elimination_order
-from ..model.dense import DenseProblem, alternating, dense_problem, joined, sides
+from ..model.dense import DenseProblem, alternating, concatenate_all, dense_problem, sides
 from ..model.factored import Domains, Network, build, whole
 from ..model.infinity import INFINITY, NOTHING
 from ..model.units import denominator_for
@@ -107,7 +107,7 @@ class Node:
 def _first(net: Net, messages: Ints | None, bound: int, depth: int) -> Node:
     """The node of a whole problem."""
     sizes = np.diff(net.flat.label).astype(np.int64)
-    labels = joined(np.arange(k, dtype=np.int64) for k in sizes)
+    labels = concatenate_all(np.arange(k, dtype=np.int64) for k in sizes)
     zero = np.zeros(int(net.flat.graph.message[-1]), dtype=np.int64)
     return Node(net, bound, sizes, labels, zero if messages is None else messages, depth)
 
@@ -208,7 +208,7 @@ class NetworkSearch:
         """Out of time, of which the check of what was found has its part, or of room."""
         at = self.options
         full = self.held > at.held or self.records > at.records
-        return full or self.clock.over() or self.clock.left() < self.checking_s
+        return full or self.clock.over() or self.clock.remaining_s() < self.checking_s
 
     def _work(self, node: Node) -> None:
         """Bound the node, fix labels, branch."""

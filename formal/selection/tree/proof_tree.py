@@ -1,4 +1,4 @@
-"""This module holds proof trees while they grow, and their assembly into records once the incumbent is final.
+"""Proof trees while they grow, and their assembly into records once the incumbent is final.
 
 A fix record removes more labels when the incumbent gets better, and an `Elimination` below it is shaped by the labels
 that are left.  So the search keeps nodes, and `assemble` walks them once at the end against the final incumbent cost:

@@ -1,4 +1,4 @@
-"""This module holds what one run of a search knows and has found: its problem and the units of its messages, its
+"""What one run of a search knows and has found: its problem and the units of its messages, its
 incumbent, its clock, and how much it may still do.
 
 A run is data.  What is done with it are functions (`tree/branch_and_bound.py` explores nodes, others look for solutions
@@ -25,7 +25,7 @@ from ..bound.trws import Sweeper, load
 from ..elimination.factored import EliminationOrder, Outcome
 from ..elimination.replay import spare
 from ..model.clock import Clock, Progress, Quiet
-from ..model.factored import Base, Domains, Network, allowed, build, exact_cost, whole
+from ..model.factored import Base, Domains, Network, allowed_domains, build, exact_cost, whole
 from ..model.infinity import INFINITY
 from ..model.local_costs import Choice
 from ..model.resources import Rows
@@ -142,7 +142,7 @@ class Run:
             return INFINITY
         return cost - int(self.gap * abs(cost))
 
-    def closed(self, bound: int) -> bool:
+    def is_closed(self, bound: int) -> bool:
         """True when the bound (in units of 1/Q) needs no improvement."""
         need = self.enough()
         return need < INFINITY and bound > (need - 1) * self.denominator
@@ -194,11 +194,13 @@ class Run:
         return fits
 
 
-def converged(run: Run, warm: Dual | None = None, share: float | None = None, enough: int | None = None) -> Dual:
+def converge_on_whole(
+    run: Run, warm: Dual | None = None, share: float | None = None, enough: int | None = None
+) -> Dual:
     """Messages on the whole problem of `run`, swept from those of `warm`, at its multipliers, until the bound hardly
     moves or reaches `enough`; `share`: of the time at most.
     """
-    network = build(run.base, allowed(run.problem))
+    network = build(run.base, allowed_domains(run.problem))
     sweeper = run.sweeper(network, warm)
     if enough is not None:
         enough = enough * run.denominator - network.base.constant

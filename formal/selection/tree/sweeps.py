@@ -1,9 +1,9 @@
-"""This module decides how long a node is swept before labels are fixed there, and what is looked for between sweeps.
+"""Decides how long a node is swept before labels are fixed there, and what is looked for between sweeps.
 
 Sweeps come in strides.  After each the messages are decoded and the solution offered, improved by local search.  They
 end when one of these holds:
 
-    closed    the bound needs no improvement (`Run.closed`)
+    closed    the bound needs no improvement (`Run.is_closed`)
     fixable   half of the labels cost more than the gap by their vertex term alone: the node is solved again without
               them
     flat      the bound hardly moves
@@ -31,7 +31,7 @@ def sweep(run: Run, sweeper: Sweeper, depth: int) -> None:
     moving = AcceleratedSweeper(sweeper)
     history: list[int] = []
     for _ in range(0, run.limits.node_sweeps if depth else run.limits.root_sweeps, at.stride):
-        found = moving.run(at.stride, run.clock)
+        found = moving.sweep(at.stride, run.clock)
         if found is None:
             return
         moving.store()
@@ -41,7 +41,7 @@ def sweep(run: Run, sweeper: Sweeper, depth: int) -> None:
         run.progress.update("messages", None if depth else bound // run.denominator, run.upper())
         history.append(bound)
         flat = len(history) > 2 and (history[-1] - history[-3]) * at.flat <= abs(bound)
-        if flat or run.closed(bound) or run.clock.over() or _late(run) or _fixable(run, sweeper, bound):
+        if flat or run.is_closed(bound) or run.clock.over() or _late(run) or _fixable(run, sweeper, bound):
             return
 
 
@@ -51,7 +51,7 @@ def bound_now(sweeper: Sweeper) -> int:
 
 
 def _late(run: Run) -> bool:
-    return run.clock.left() < run.options.tree.late * (run.clock.limit_s or 0.0)
+    return run.clock.remaining_s() < run.options.tree.late * (run.clock.limit_s or 0.0)
 
 
 def _fixable(run: Run, sweeper: Sweeper, bound: int) -> bool:

@@ -1,3 +1,3 @@
-"""This package writes shardings in the words of other frameworks, and reads them back: DTensor, JAX's PartitionSpec,
+"""Writes shardings in the words of other frameworks, and reads them back: DTensor, JAX's PartitionSpec,
 Shardy's text.
 """

@@ -1,4 +1,4 @@
-"""This module lays the mesh of another framework over a machine.
+"""Lays the mesh of another framework over a machine.
 
 A foreign mesh lists axes, most significant first; device numbers are row-major over it, as they are over the levels of
 the machine.  An axis of size n and stride s covers the strides from s to s n, a sub-axis (m)k of it those from

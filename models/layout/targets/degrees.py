@@ -1,4 +1,4 @@
-"""This module holds what Megatron, DeepSpeed and other frameworks are told to spread a step: degrees.
+"""What Megatron, DeepSpeed and other frameworks are told to spread a step: degrees.
 
 state sharded over the copies    0 nothing;  1 optimizer;  2 and gradients;  3 and parameters        (ZeRO's stages)
 """

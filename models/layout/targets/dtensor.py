@@ -1,4 +1,4 @@
-"""This module writes shardings as DTensor's placements, one per mesh dimension, and reads them back.
+"""Writes shardings as DTensor's placements, one per mesh dimension, and reads them back.
 
 DTensor applies the mesh dimensions in their order.  `Shard(k)` cuts what a device has of dimension k into `torch.chunk`
 parts of c = ceil(n / D), the last of them shorter or empty, so that rows of unequal parts over two mesh dimensions

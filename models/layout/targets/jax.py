@@ -1,4 +1,4 @@
-"""This module writes shardings as JAX's PartitionSpecs, and reads them back.
+"""Writes shardings as JAX's PartitionSpecs, and reads them back.
 
 A PartitionSpec lists, for every dimension of an array, the mesh axes that cut it, major first, in any order; dimensions
 that it does not reach are whole.  What it cannot say is refused by name:

@@ -1,4 +1,4 @@
-r"""This module writes shardings as Shardy's text (MLIR's dialect `sdy`), and reads them back.
+r"""Writes shardings as Shardy's text (MLIR's dialect `sdy`), and reads them back.
 
     sdy.mesh @mesh = <["node"=2, "gpu"=8]>
     #sdy.sharding<@mesh, [{"node", "gpu":(1)4}, {}], unreduced={"gpu":(4)2}>

@@ -1,1 +1,1 @@
-"""This package builds graphs operator by operator; every frontend ends here."""
+"""Builds graphs operator by operator; every frontend ends here."""

@@ -1,4 +1,4 @@
-"""This module builds attention written as an einsum: who has a letter tells whether it is a key or a feature."""
+"""Builds attention written as an einsum: who has a letter tells whether it is a key or a feature."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""This module says whether a mask is a band: a query sees keys from so many behind to so many ahead of it."""
+"""Whether a mask is a band: a query sees keys from so many behind to so many ahead of it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""This module holds a small builder for graphs: every method adds one operator and returns the name of its result.
+"""A small builder for graphs: every method adds one operator and returns the name of its result.
 
 Axes are named by the caller, einsum-like, so that a graph written by hand reads like its mathematics.
 
@@ -197,9 +197,9 @@ class Builder:
             self.tensors[table].dtype,
         )
 
-    def grouped(self, name: str, text: str, *tensors: str, rows: str, load: str = EVEN) -> str:
-        """Grouped product: `grouped("h", "t k, e k n, t j -> t j n", x, w, ids, rows="e")`; the last tensor names
-        groups.
+    def grouped_product(self, name: str, text: str, *tensors: str, rows: str, load: str = EVEN) -> str:
+        """Grouped product: `grouped_product("h", "t k, e k n, t j -> t j n", x, w, ids, rows="e")`; the last tensor
+        names groups.
         """
         return self._einsum(name, "grouped_product", text, tensors, Combine.SUM, {"rows": rows, "load": load})
 

@@ -1,4 +1,4 @@
-"""This module holds digits: reshapes, transposes and expansions disappear, because axes are written in the digits that
+"""Digits: reshapes, transposes and expansions disappear, because axes are written in the digits that
 the reshapes name.
 
 A view  t2 = reshape(t1)  is the identity once both sides have the same digits (extents, most significant first,
@@ -56,7 +56,7 @@ def split_digits(graph: Graph) -> Digits:
     (['fc'], (10, 16, 3, 3), (10, 144))
     """
     cuts = CutSystem(graph)
-    return _Writer(graph, cuts, _accepted(graph, cuts)).run()
+    return _Writer(graph, cuts, _accepted(graph, cuts)).write_graph()
 
 
 def _accepted(graph: Graph, cuts: CutSystem) -> frozenset[str]:
@@ -96,7 +96,7 @@ def _rearranged(graph: Graph, op: Operator) -> tuple[int | None, ...] | None:
 
 def _inside(op: Operator, index: Affine, extent: int) -> bool:
     """Whether an operand's dimension is read inside the tensor only."""
-    low, high = index.unclipped({a.name: (0, a.extent) for a in op.axes})
+    low, high = index.unclipped_interval({a.name: (0, a.extent) for a in op.axes})
     return not index.whole and low >= 0 and high <= extent
 
 
@@ -124,7 +124,7 @@ class _Writer:
         self.taken: set[str] = set()
         self.maker = {op.output.tensor: op.name for op in graph.operators}
 
-    def run(self) -> Digits:
+    def write_graph(self) -> Digits:
         for t in self.graph.tensors:
             if t.role is not Role.VALUE:
                 self._store(t.name)

@@ -1,4 +1,4 @@
-"""This module holds cuts: where the axes of a graph are divided into digits.
+"""Cuts: where the axes of a graph are divided into digits.
 
 An axis of N elements with cuts 1 < c_1 < .. < c_k < N (a divisibility chain 1 | c_1 | .. | c_k | N) is written in mixed
 radix: its digits, most significant first, have N/c_k, c_k/c_(k-1), .., c_1 values.

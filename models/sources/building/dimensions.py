@@ -1,4 +1,4 @@
-"""This module holds a name for every dimension of every tensor, so that operators that are added read like their
+"""A name for every dimension of every tensor, so that operators that are added read like their
 neighbours.
 """
 

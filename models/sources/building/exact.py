@@ -1,4 +1,4 @@
-"""This module says what integers are in element types, and writes numbers as attributes: floats, but for whole numbers
+"""What integers are in element types, and how numbers are written as attributes: floats, but for whole numbers
 from 2 to the 53 on, which floats do not tell apart.
 """
 
@@ -29,10 +29,10 @@ def as_real(x: bool | float) -> int | float:
     return x if isinstance(x, int) and abs(x) >= 1 << 53 else float(x)
 
 
-def wrapped(x: float, dtype: str) -> float:
+def wrap_number(x: float, dtype: str) -> float:
     """A number in an element type: a whole one wraps around in an integer type, every other stays.
 
-    >>> wrapped(300, "int8"), wrapped(-1.0, "uint8"), wrapped(0.5, "int8"), wrapped(300.0, "float32")
+    >>> wrap_number(300, "int8"), wrap_number(-1.0, "uint8"), wrap_number(0.5, "int8"), wrap_number(300.0, "float32")
     (44.0, 255.0, 0.5, 300.0)
     """
     if dtype not in INTEGERS or not (isinstance(x, int) or x.is_integer()):

@@ -1,4 +1,4 @@
-"""This module builds operators over flat dimensions: what the importers of ONNX and PyTorch share, before digits are
+"""Builds operators over flat dimensions: what the importers of ONNX and PyTorch share, before digits are
 recovered.
 
     node of the file -> operators over the dimensions it names, reshapes as views -> `digits.split_digits`
@@ -142,7 +142,7 @@ def pointwise(
     return c.operator(node, part, function, _axes(names, extents), inputs, names, attributes, element)
 
 
-def normalised(
+def normalise(
     c: Flat,
     node: Named,
     part: str,
@@ -163,7 +163,7 @@ def normalised(
     )
 
 
-def permuted(c: Flat, node: Named, part: str, tensor: str, perm: Sequence[int]) -> str:
+def reorder(c: Flat, node: Named, part: str, tensor: str, perm: Sequence[int]) -> str:
     """Transpose: output dimension k is input dimension `perm[k]`."""
     shape = c.g.tensors[tensor].shape
     if sorted(perm) != list(range(len(shape))):
@@ -186,7 +186,7 @@ def part_of(
     return c.operator(node, part, "copy", _axes(names, extents), [Access(tensor, reads)], names)
 
 
-def joined(c: Flat, node: Named, part: str, tensors: Sequence[str], dim: int) -> str:
+def concatenate(c: Flat, node: Named, part: str, tensors: Sequence[str], dim: int) -> str:
     """Concatenation: the sum of the inputs, each shifted to its place."""
     shapes = [c.g.tensors[t].shape for t in tensors]
     if any(s[:dim] + s[dim + 1 :] != shapes[0][:dim] + shapes[0][dim + 1 :] for s in shapes):
@@ -201,7 +201,7 @@ def joined(c: Flat, node: Named, part: str, tensors: Sequence[str], dim: int) ->
     return c.operator(node, part, "copy", _axes(names, extents), inputs, names)
 
 
-def reduced(
+def reduce_dimensions(
     c: Flat,
     node: Named,
     part: str,
@@ -252,7 +252,7 @@ def matrix_product(
     return c.operator(node, part, "product", [*outer, Axis("k", p[-1], Combine.SUM)], inputs, [x.name for x in outer])
 
 
-def gathered(
+def lookup(
     c: Flat,
     node: Named,
     part: str,

@@ -1,4 +1,4 @@
-"""This module builds convolutions and pools over flat dimensions: per spatial dimension  index = stride * out +
+"""Builds convolutions and pools over flat dimensions: per spatial dimension  index = stride * out +
 dilation * tap - pad.
 
 Taps of extent 1 are left out, so that a 1x1 convolution reads plain axes.  Grouped convolutions work on channels in
@@ -62,7 +62,7 @@ def window(name: str, n: int, kernel: int, stride: int, dilation: int, before: i
     return Window(name, n, count, kernel, stride, dilation, before, (count - 1) * stride > steps)
 
 
-def convolved(c: Flat, node: Named, x: str, w: str, bias: str | None, wins: Sequence[Window], group: int) -> str:
+def convolve(c: Flat, node: Named, x: str, w: str, bias: str | None, wins: Sequence[Window], group: int) -> str:
     """Convolution of x[b, c, ..] by w[o, c / group, ..] plus bias[o]; channels and windows must fit."""
     (batch, channels, *_), (features, per_group, *_) = c.g.tensors[x].shape, c.g.tensors[w].shape
     if per_group * group != channels or features % group:
@@ -94,7 +94,9 @@ def convolved(c: Flat, node: Named, x: str, w: str, bias: str | None, wins: Sequ
     )
 
 
-def pooled(c: Flat, node: Named, x: str, wins: Sequence[Window], function: str, attributes: Mapping[str, Value]) -> str:
+def pool_windows(
+    c: Flat, node: Named, x: str, wins: Sequence[Window], function: str, attributes: Mapping[str, Value]
+) -> str:
     """max_pool or average_pool of x[b, c, ..] over its last dimensions."""
     batch, channels, *_ = c.g.tensors[x].shape
     names = letters(2 + len(wins))

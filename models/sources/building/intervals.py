@@ -1,4 +1,4 @@
-"""This module says between which numbers the elements of a tensor lie, as far as the operators that make them say,
+"""Between which numbers the elements of a tensor lie, as far as the operators that make them say,
 known as interval analysis.
 
 An index counts from the front here; PyTorch and NumPy count negative ones from the end.  What is shown to be at least
@@ -80,7 +80,7 @@ def _each(op: Operator, r: Sequence[Interval]) -> Interval:
 
 
 def _sum(op: Operator, r: Sequence[Interval]) -> Interval:
-    many = _over(op, [a.name for a in op.reduced])
+    many = _over(op, [a.name for a in op.reduction_axes])
     by = _number(op, "scale", 1)
     return _times(_times(r[0], (many, many)), (by, by)) if by is not None else ANY
 
@@ -90,11 +90,11 @@ def _running(op: Operator, r: Sequence[Interval]) -> Interval:
 
 
 def _scattered(op: Operator, r: Sequence[Interval]) -> Interval:
-    return _hull((0, 0), _times(r[0], (_over(op, [a.name for a in op.reduced]),) * 2))
+    return _hull((0, 0), _times(r[0], (_over(op, [a.name for a in op.reduction_axes]),) * 2))
 
 
 def _picked(op: Operator, r: Sequence[Interval]) -> Interval:
-    bags = _over(op, [a.name for a in op.reduced if a.name != op.rows])
+    bags = _over(op, [a.name for a in op.reduction_axes if a.name != op.rows])
     return _hull((0, 0), _times(r[0], (bags, bags)))
 
 
@@ -107,7 +107,7 @@ def _copied(op: Operator, r: Sequence[Interval]) -> Interval:
 
 
 def _multiplied(op: Operator, r: Sequence[Interval]) -> Interval:
-    many = _over(op, [a.name for a in op.reduced])
+    many = _over(op, [a.name for a in op.reduction_axes])
     total: Interval = (many, many)
     for part in r:
         total = _times(total, part)
@@ -226,14 +226,14 @@ _ROUNDED: Final = frozenset(
 """Functions that compute, and so round, floating-point numbers."""
 
 
-def made(op: Operator, reads: Sequence[Interval]) -> Interval:
+def result_interval(op: Operator, reads: Sequence[Interval]) -> Interval:
     """Between which numbers an operator's results lie before an element type holds them."""
     rule = _RULES.get(op.function)
     low, high = ANY if rule is None else rule(op, reads)
     return (low, high) if low <= high else ANY
 
 
-def kept(interval: Interval, op: Operator, dtype: str) -> Interval:
+def stored_interval(interval: Interval, op: Operator, dtype: str) -> Interval:
     """Between which numbers they lie in it: integers that it does not hold wrap around."""
     low, high = interval
     if dtype in INTEGERS or dtype == "bool":
@@ -268,7 +268,7 @@ def interval(
             known[tensor] = given.get(tensor, of_type(dtype))
             if op is not None and op.function in _RULES and depth < _DEEP:
                 reads = [of(a.tensor, depth + 1) for a in op.inputs]
-                known[tensor] = _saturated(op, reads, tensors) or kept(made(op, reads), op, dtype)
+                known[tensor] = _saturated(op, reads, tensors) or stored_interval(result_interval(op, reads), op, dtype)
         return known[tensor]
 
     return of(name, 0)

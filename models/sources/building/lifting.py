@@ -1,4 +1,4 @@
-"""This module takes loops apart: what of a body does not need the last turn is done for all turns at once.
+"""Takes loops apart: what of a body does not need the last turn is done for all turns at once.
 
     inside   operators that depend on a carry and on which a next carry depends
     before   operators of no carry, which the others read
@@ -131,13 +131,15 @@ class Lifter:
                     return self._of(made, tensor, False)
             elif op.function in LINEAR:
                 sums = {a.tensor: self.total(a.tensor) for a in op.inputs}
-                inputs = [composed(sums[a.tensor], a, names) for a in op.inputs]
+                inputs = [compose_access(sums[a.tensor], a, names) for a in op.inputs]
                 made = self.emit(f"{self.prefix}{tensor}", op.function, axes, inputs, out, given, dtype)
                 return self._of(made, tensor, False)
         self.need(tensor)
         names_ = [f"d{k}" for k in range(len(shape))]
         axes = [*(Axis(n, e) for n, e in zip(names_, shape, strict=True)), Axis(self.turn, self.turns, Combine.SUM)]
-        reads = composed(self.known[tensor], Access(tensor, tuple(map(Affine.axis, names_))), {n: n for n in names_})
+        reads = compose_access(
+            self.known[tensor], Access(tensor, tuple(map(Affine.axis, names_))), {n: n for n in names_}
+        )
         if not self.varies(tensor):
             raise GraphError(f"loop value {tensor!r}", "is the same in every turn, so its sum is no gradient")
         made = self.emit(f"{self.prefix}{tensor}/turns", "sum", axes, [reads], names_, (), self._dtype(tensor))
@@ -172,10 +174,10 @@ class Lifter:
         box = {x.name: (0, x.extent) for x in op.axes}
         shape = self.body.tensor(a.tensor).shape
         inside = all(
-            not i.whole and i.unclipped(box)[0] >= 0 and i.unclipped(box)[1] <= n
+            not i.whole and i.unclipped_interval(box)[0] >= 0 and i.unclipped_interval(box)[1] <= n
             for i, n in zip(a.index, shape, strict=True)
         )
-        return composed(value if inside else self.plain(a.tensor), a, names)
+        return compose_access(value if inside else self.plain(a.tensor), a, names)
 
     def plain(self, tensor: str) -> Lifted:
         """The value as a tensor with the dimensions of the body, which what is read whole or beside its ends needs."""
@@ -205,7 +207,7 @@ class Lifter:
         return out
 
 
-def composed(value: Lifted, a: Access, names: Mapping[str, str]) -> Access:
+def compose_access(value: Lifted, a: Access, names: Mapping[str, str]) -> Access:
     """How an operator outside reads what one of the body read at `a`."""
     index = {n: _renamed(i, names) for n, i in zip(value.names, a.index, strict=True)}
     found = tuple(index.get(i.terms[0][0], i) if i.terms else i for i in value.access.index)

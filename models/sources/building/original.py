@@ -1,4 +1,4 @@
-"""This module holds the program that a graph was imported from, as its own framework runs it, and what became of
+"""The program that a graph was imported from, as its own framework runs it, and what became of
 comparing the two.
 
 Loaders hand it back beside the graph; `backends.execution.differential` runs both on the same numbers.
@@ -71,10 +71,10 @@ def not_run(framework: str, why: str) -> Original:
     'NumPy'
     """
 
-    def run(values: Mapping[str, Values]) -> tuple[Values, ...]:
+    def refuse(values: Mapping[str, Values]) -> tuple[Values, ...]:
         raise Undefined(why)
 
-    return Original(framework, run)
+    return Original(framework, refuse)
 
 
 @dataclass(frozen=True)
@@ -126,6 +126,6 @@ class Differs(InputError):
 class Comparer(Protocol):
     """Compares graphs with their originals; the front door does, which sees the kernels."""
 
-    def compared(self, graph: Graph, original: Original, wanted: bool, trained: bool) -> Comparison:
+    def compare_import(self, graph: Graph, original: Original, wanted: bool, trained: bool) -> Comparison:
         """The comparison, of gradients too where the graph is `trained`.  Raises `Differs`."""
         ...

@@ -1,4 +1,4 @@
-"""This module holds `FILE.py:NAME`, `package.module:NAME`: an object that a Python file or module makes.
+"""`FILE.py:NAME`, `package.module:NAME`: an object that a Python file or module makes.
 
 A file is executed once per process, under the name of its stem; a module is imported, and so is a file of a package
 that is loaded (its relative imports need the package).

@@ -1,4 +1,4 @@
-"""This module builds bodies of recurrent networks: one step of an LSTM, a GRU and a plain cell, for a batch of rows.
+"""Builds bodies of recurrent networks: one step of an LSTM, a GRU and a plain cell, for a batch of rows.
 
     x[b, g, n] comes with the input's product and all biases (of a GRU: its own), so that the loop has
     what needs the state

@@ -1,4 +1,4 @@
-"""This module builds loops in a graph under construction: the operator `scan`, and its results taken apart.
+"""Builds loops in a graph under construction: the operator `scan`, and its results taken apart.
 
 packed  =  scan(carries, slices, constants; body)             every result of a row side by side
 y[t, r, i]  =  packed[r, start + t size + i]                  one copy per result that is read
@@ -60,17 +60,17 @@ def operator(name: str, loop: Loop, inputs: Sequence[Access]) -> Operator:
         **({"reverse": 1} if loop.reverse else {}),
     }
 
-    def made(size: int) -> Operator:
+    def scan_of_size(size: int) -> Operator:
         axes = [Axis(r, extent[r]) for r in loop.rows] + [Axis(PACKED, size, None, False)]
         axes += [Axis(n, extent[n], Combine.SUM, False) for n in used]
         out = access(name, *loop.rows, PACKED)
         return Operator(name, SCAN, tuple(axes), tuple(inputs), out, tuple(sorted(attributes.items())))
 
-    last = results(made(1), loop.body)[-1]
-    return made(last.start + prod(last.inner) * (loop.turns if last.each else 1))
+    last = results(scan_of_size(1), loop.body)[-1]
+    return scan_of_size(last.start + prod(last.inner) * (loop.turns if last.each else 1))
 
 
-def taken(op: Operator, result: Result) -> tuple[list[Axis], Access, tuple[str, ...]]:
+def result_copy(op: Operator, result: Result) -> tuple[list[Axis], Access, tuple[str, ...]]:
     """Axes, access and output axes of the copy that takes one result out of what a scan writes: turns (of each), rows,
     then the result's own dimensions.
     """
@@ -99,7 +99,7 @@ def scan(g: Builder, name: str, loop: Loop, tensors: Sequence[str | Access], par
     found = results(op, loop.body)
     out = []
     for number, part in parts.items():
-        axes, read, names = taken(op, found[number])
+        axes, read, names = result_copy(op, found[number])
         out.append(g.operator(part, "copy", axes, [read], names, None, dtype))
     return out
 

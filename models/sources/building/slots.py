@@ -1,4 +1,4 @@
-"""This module builds experts with a capacity: tokens take numbered places at their experts, so that every expert is an
+"""Builds experts with a capacity: tokens take numbered places at their experts, so that every expert is an
 axis of its own.
 
 A mixture of experts without capacity is a chain of grouped products over points l (token and choice), ids[l] = e.  The
@@ -42,7 +42,7 @@ class Places:
     groups: int = 0
 
 
-def slotted(graph: Graph, places: Places) -> Graph:
+def with_slots(graph: Graph, places: Places) -> Graph:
     """The graph with places for the points of grouped products whose ids have one dimension.  Raises `GraphError`
     where groups do not divide the points.
     """

@@ -1,4 +1,4 @@
-"""This module holds constants that a program states: carried by value where they are small, because they are content
+"""Constants that a program states: carried by value where they are small, because they are content
 and no weights.
 
 up to `LIMIT` elements     an operator `constant` of the graph, with the values
@@ -25,7 +25,7 @@ LIMIT: Final = 1 << 16
 """Elements of the largest constant that a graph holds: some 1.5 MB of text."""
 
 
-def held(g: Builder, name: str, array: npt.NDArray[np.generic], dtype: str) -> str | None:
+def constant_tensor(g: Builder, name: str, array: npt.NDArray[np.generic], dtype: str) -> str | None:
     """The tensor of an operator `name` that makes the constant; None where it is too large or no real number."""
     if not _small(array):
         return None
@@ -55,13 +55,13 @@ def asked_for(g: Builder, name: str, array: npt.NDArray[np.generic], dtype: str)
     return made
 
 
-def carried(graph: Graph, contents: Mapping[str, npt.NDArray[np.generic]]) -> Graph:
+def with_constants(graph: Graph, contents: Mapping[str, npt.NDArray[np.generic]]) -> Graph:
     """The graph with the values of small stated inputs in it; digits of a shape are views of it, so values keep their
     order.
 
     >>> g = Builder("g")
     >>> graph = g.build(g.map("y", "add", g.input("x", (2, 2)), g.input("constant.t", (2, 2)), text="a b, a b -> a b"))
-    >>> [(op.function, op.attribute("values", 0)) for op in carried(graph, {"constant.t": np.array([[1, 2], [3,
+    >>> [(op.function, op.attribute("values", 0)) for op in with_constants(graph, {"constant.t": np.array([[1, 2], [3,
     ...     4]])}).operators]
     [('constant', (1, 2, 3, 4)), ('add', 0)]
     """

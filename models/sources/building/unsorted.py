@@ -1,4 +1,4 @@
-"""This module builds rows that are put in order, worked on one by one, and put back: the order is left out.
+"""Builds rows that are put in order, worked on one by one, and put back: the order is left out.
 
     order = argsort(ids),  back = argsort(order),  x' = x[f(order)],  y' = F(x'),  y = y'[back]
 
@@ -43,7 +43,7 @@ class _Ordered:
     back: list[str] = field(default_factory=list)
 
 
-def unsorted(graph: Graph) -> Graph:
+def without_sorting(graph: Graph) -> Graph:
     """The graph without orders that are undone.
 
     >>> from ...program.index import Combine, access
@@ -59,7 +59,7 @@ def unsorted(graph: Graph) -> Graph:
     ...     return g.operator(name, "embedding", axes, reads, ["s", "m"], {"rows": "v"})
     >>> p = order("p", ids)
     >>> y = rows("y", g.map("e", "exp", rows("xs", x, p)), order("back", p))
-    >>> [op.function for op in unsorted(g.build(g.map("z", "negate", y))).operators]
+    >>> [op.function for op in without_sorting(g.build(g.map("z", "negate", y))).operators]
     ['copy', 'exp', 'copy', 'negate']
     """
     for op in graph.operators:
@@ -133,7 +133,7 @@ def _puts(graph: Graph, op: Operator, step: int, rows: int) -> bool:
 
 
 def _bags(op: Operator) -> bool:
-    return len(op.reduced) != 1
+    return len(op.reduction_axes) != 1
 
 
 def _puts_back(graph: Graph, op: Operator, dim: int) -> bool:

@@ -117,7 +117,7 @@ def record(recorder: Recorder, name: str, args: Args, run: Callable[[], object])
             found = [(args[0], _scattered(recorder, recorder.number(args[1]), args[1], args[0], ranks, how))]
         case "reduce_scatter_":
             ranks, how = _group(args[2]), _op(place)
-            whole = recorder.stacked(args[1][0])
+            whole = recorder.stack(args[1][0])
             found = [(args[0][0], _scattered(recorder, whole, args[1][0][0], args[0][0], ranks, how, len(ranks)))]
         case "alltoall_base_":
             ranks = _group(args[2])
@@ -181,22 +181,22 @@ def _wide(shape: Sequence[int]) -> tuple[int, ...]:
 
 def _gathered(recorder: Recorder, t: torch.Tensor, ranks: tuple[int, ...], shape: tuple[int, ...]) -> int:
     one = _wide(t.shape)
-    mine = recorder.reshaped(recorder.number(t), one, t.dtype)
+    mine = recorder.reshape(recorder.number(t), one, t.dtype)
     made = (len(ranks) * one[0], *one[1:])
     number = recorder.step("all_gather", (mine,), {"ranks": ranks}, ((made, t.dtype),))[0]
-    return recorder.reshaped(number, shape, t.dtype)
+    return recorder.reshape(number, shape, t.dtype)
 
 
 def _listed(
     recorder: Recorder, outs: Sequence[torch.Tensor], t: torch.Tensor, ranks: tuple[int, ...]
 ) -> list[tuple[torch.Tensor, int]]:
-    mine = recorder.reshaped(recorder.number(t), (1, *t.shape), t.dtype)
+    mine = recorder.reshape(recorder.number(t), (1, *t.shape), t.dtype)
     all_of = recorder.step("all_gather", (mine,), {"ranks": ranks}, (((len(ranks), *t.shape), t.dtype),))[0]
     found = []
     for i, out in enumerate(outs):
         words: Mapping[str, Word] = {"dim": 0, "start": i, "stop": i + 1, "step": 1}
         one = recorder.step("slice", (all_of,), words, (((1, *t.shape), t.dtype),))[0]
-        found.append((out, recorder.reshaped(one, tuple(out.shape), t.dtype)))
+        found.append((out, recorder.reshape(one, tuple(out.shape), t.dtype)))
     return found
 
 
@@ -211,9 +211,9 @@ def _scattered(
 ) -> int:
     one = (1, *t.shape) if stack else _wide(out.shape)
     shape = (len(ranks) * one[0], *one[1:])
-    number = recorder.reshaped(whole, shape, t.dtype)
+    number = recorder.reshape(whole, shape, t.dtype)
     made = recorder.step("reduce_scatter", (number,), {"op": how, "ranks": ranks}, ((one, t.dtype),))[0]
-    return recorder.reshaped(made, tuple(out.shape), t.dtype)
+    return recorder.reshape(made, tuple(out.shape), t.dtype)
 
 
 def _exchanged(
@@ -235,7 +235,7 @@ def _exchanged_lists(
     recorder: Recorder, outs: Sequence[torch.Tensor], ins: Sequence[torch.Tensor], ranks: tuple[int, ...]
 ) -> list[tuple[torch.Tensor, int]]:
     dtype = ins[0].dtype
-    parts = [recorder.reshaped(recorder.number(t), (t.numel(),), dtype) for t in ins]
+    parts = [recorder.reshape(recorder.number(t), (t.numel(),), dtype) for t in ins]
     total = sum(t.numel() for t in ins)
     flat = recorder.step("cat", tuple(parts), {"dim": 0}, (((total,), dtype),))[0]
     words: Mapping[str, Word] = {
@@ -248,7 +248,7 @@ def _exchanged_lists(
     for out in outs:
         cut: Mapping[str, Word] = {"dim": 0, "start": first, "stop": first + out.numel(), "step": 1}
         one = recorder.step("slice", (made,), cut, (((out.numel(),), dtype),))[0]
-        found.append((out, recorder.reshaped(one, tuple(out.shape), dtype)))
+        found.append((out, recorder.reshape(one, tuple(out.shape), dtype)))
         first += out.numel()
     return found
 
@@ -285,5 +285,5 @@ def _functional(recorder: Recorder, op: str, args: Args, run: Callable[[], objec
     if in_place:
         recorder.write(t, number)
     else:
-        recorder.made(tensor, number)
+        recorder.bind(tensor, number)
     return out

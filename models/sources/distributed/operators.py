@@ -9,7 +9,7 @@ import torch
 
 from ...equality.program import Word
 from .storage import Unreadable, dtype_of
-from .views import positive, sliced
+from .views import positive, slice_view
 
 if TYPE_CHECKING:
     from .recorder import Recorder
@@ -128,8 +128,8 @@ def _var(r: Recorder, args: Args, kwargs: Mapping[str, Any], out: Any) -> tuple[
     total = r.step("sum", (square,), words, ((wide, x.dtype),))[0]
     total = r.step("div", (total,), {"number": count - correction}, ((wide, x.dtype),))[0]
     if not isinstance(out, tuple | list):
-        return (r.reshaped(total, tuple(out.shape), x.dtype),)
-    return tuple(r.reshaped(n, tuple(o.shape), x.dtype) for n, o in zip((total, mean), out, strict=True))
+        return (r.reshape(total, tuple(out.shape), x.dtype),)
+    return tuple(r.reshape(n, tuple(o.shape), x.dtype) for n, o in zip((total, mean), out, strict=True))
 
 
 def _matmul(r: Recorder, args: Args, kwargs: Mapping[str, Any], out: Any) -> tuple[int, ...]:
@@ -169,7 +169,7 @@ def _extreme(name: str) -> Handler:
         found = r.step("topk", (r.number(x),), words, ((wide, out[0].dtype), (wide, out[1].dtype)))
         values = _reduced(name)(r, (x, d), {}, out[0])[0]
         shape = tuple(out[0].shape)
-        return r.reshaped(values, shape, out[0].dtype), r.reshaped(found[1], shape, out[1].dtype)
+        return r.reshape(values, shape, out[0].dtype), r.reshape(found[1], shape, out[1].dtype)
 
     return handle
 
@@ -182,7 +182,7 @@ def _argmax(r: Recorder, args: Args, kwargs: Mapping[str, Any], out: Any) -> tup
     wide = (*x.shape[:d], 1, *x.shape[d + 1 :])
     words: dict[str, Word] = {"dim": d, "k": 1, "largest": True}
     found = r.step("topk", (r.number(x),), words, ((wide, x.dtype), (wide, out.dtype)))
-    return (r.reshaped(found[1], tuple(out.shape), out.dtype),)
+    return (r.reshape(found[1], tuple(out.shape), out.dtype),)
 
 
 def _topk(r: Recorder, args: Args, kwargs: Mapping[str, Any], out: Any) -> tuple[int, ...]:
@@ -289,9 +289,9 @@ def _index_put(r: Recorder, args: Args, kwargs: Mapping[str, Any], out: Any) -> 
     ):
         mask = r.number(indices[0])
         wide = (*indices[0].shape, *(1 for _ in range(x.dim() - indices[0].dim())))
-        mask = r.reshaped(mask, wide, torch.bool)
+        mask = r.reshape(mask, wide, torch.bool)
         shape = tuple(x.shape)
-        new = r.reshaped(r.number(value), (1,) * x.dim(), x.dtype)
+        new = r.reshape(r.number(value), (1,) * x.dim(), x.dtype)
         new = r.step("expand", (new,), {"shape": shape}, ((shape, x.dtype),))[0]
         mask = r.step("expand", (mask,), {"shape": shape}, ((shape, torch.bool),))[0]
         return r.step("where", (mask, new, r.number(x)), {}, _made(out))
@@ -311,7 +311,7 @@ def _embedding_gradient(r: Recorder, args: Args, kwargs: Mapping[str, Any], out:
     number, shape = r.number(g), tuple(g.shape)
     if padding >= 0:
         hit = r.step("eq", (r.number(ids),), {"number": padding}, ((tuple(ids.shape), torch.bool),))[0]
-        hit = r.reshaped(hit, (*ids.shape, 1), torch.bool)
+        hit = r.reshape(hit, (*ids.shape, 1), torch.bool)
         number = r.step("where", (hit, _operand(r, 0.0), number), {}, ((shape, g.dtype),))[0]
     words: dict[str, Word] = {"shape": tuple(out.shape), "value": 0.0, "dtype": dtype_of(out)}
     empty = r.step("full", (), words, _made(out))[0]
@@ -320,7 +320,7 @@ def _embedding_gradient(r: Recorder, args: Args, kwargs: Mapping[str, Any], out:
 
 def _slice_scatter(r: Recorder, args: Args, kwargs: Mapping[str, Any], out: Any) -> tuple[int, ...]:
     x, new = args[0], args[1]
-    view = sliced((x, *args[2:]), kwargs, tuple(x.shape))
+    view = slice_view((x, *args[2:]), kwargs, tuple(x.shape))
     return r.step("slice_scatter", (r.number(x), r.number(new)), dict(view.words), _made(out))
 
 
@@ -328,7 +328,7 @@ def _select_scatter(r: Recorder, args: Args, kwargs: Mapping[str, Any], out: Any
     x, new = args[0], args[1]
     d = positive(args[2], x.dim())
     i = args[3] + x.shape[d] if args[3] < 0 else args[3]
-    number = r.reshaped(r.number(new), (*x.shape[:d], 1, *x.shape[d + 1 :]), x.dtype)
+    number = r.reshape(r.number(new), (*x.shape[:d], 1, *x.shape[d + 1 :]), x.dtype)
     words: dict[str, Word] = {"dim": d, "start": i, "stop": i + 1, "step": 1}
     return r.step("slice_scatter", (r.number(x), number), words, _made(out))
 

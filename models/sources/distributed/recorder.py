@@ -146,22 +146,22 @@ class Recorder(TorchDispatchMode):  # type: ignore[misc, unused-ignore]
         self.written.add(storage)
         self.memory.write(self.ref(tensor), number)
 
-    def made(self, tensor: object, number: int) -> None:
+    def bind(self, tensor: object, number: int) -> None:
         """A new tensor holds a value."""
         if not isinstance(tensor, torch.Tensor):
             raise Unreadable(f"an operator that makes no tensor, {self.place()}")
         self.memory.bind(tensor, number)
 
-    def reshaped(self, number: int, shape: tuple[int, ...], dtype: object) -> int:
+    def reshape(self, number: int, shape: tuple[int, ...], dtype: object) -> int:
         """A value in another shape."""
         if self.tensors[number].shape == shape:
             return number
         return self.step("reshape", (number,), {"shape": shape}, ((shape, dtype),))[0]
 
-    def stacked(self, tensors: Sequence[torch.Tensor]) -> int:
+    def stack(self, tensors: Sequence[torch.Tensor]) -> int:
         """Values of one shape, one behind another in a new first dimension."""
         one = tuple(tensors[0].shape)
-        parts = tuple(self.reshaped(self.number(t), (1, *one), t.dtype) for t in tensors)
+        parts = tuple(self.reshape(self.number(t), (1, *one), t.dtype) for t in tensors)
         made = (((len(tensors), *one), tensors[0].dtype),)
         return self.step("cat", parts, {"dim": 0}, made)[0]
 
@@ -220,7 +220,7 @@ class Recorder(TorchDispatchMode):  # type: ignore[misc, unused-ignore]
             numbers = handler(self, args, kwargs, out)
             if numbers is not None:
                 for tensor, number in zip(out if isinstance(out, tuple | list) else (out,), numbers, strict=True):
-                    self.made(tensor, number)
+                    self.bind(tensor, number)
                 return out
         return self._apart(func, space, name, args, kwargs)
 
@@ -262,7 +262,7 @@ class Recorder(TorchDispatchMode):  # type: ignore[misc, unused-ignore]
                 number = self.memory.read(ref)
                 for v in chain:
                     number = self._emit(v.operator, (number,), v.words, (Described(v.shape, ref.dtype),))[0]
-                self.made(one, number)
+                self.bind(one, number)
             else:
                 self.memory.view(one, ref, chain)
         return out
@@ -270,7 +270,7 @@ class Recorder(TorchDispatchMode):  # type: ignore[misc, unused-ignore]
     def _copy(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         number = self.number(args[0])
         out = func(*args, **kwargs)
-        self.made(out, self.cast(number, dtype_of(args[0]), dtype_of(out)))
+        self.bind(out, self.cast(number, dtype_of(args[0]), dtype_of(out)))
         return out
 
     def cast(self, number: int, was: str, dtype: str) -> int:
@@ -293,7 +293,7 @@ class Recorder(TorchDispatchMode):  # type: ignore[misc, unused-ignore]
                 flat = tensor.detach().reshape(-1)
                 number = self._constant(tensor, torch.zeros_like(flat) if unset else flat)
             if number is not None:
-                self.made(tensor, number)
+                self.bind(tensor, number)
         return out
 
     def _constant(self, tensor: torch.Tensor, flat: torch.Tensor) -> int | None:

@@ -66,7 +66,7 @@ def views(name: str, args: Args, kwargs: Mapping[str, Any]) -> list[tuple[View, 
                     size[k] = shape[k - (len(size) - rank)]
             return [(View("expand", (("shape", tuple(size)),), tuple(size)),)]
         case "slice":
-            return [(sliced(args, kwargs, shape),)]
+            return [(slice_view(args, kwargs, shape),)]
         case "select":
             d = positive(args[1], rank)
             i = args[2] + shape[d] if args[2] < 0 else args[2]
@@ -86,7 +86,7 @@ def views(name: str, args: Args, kwargs: Mapping[str, Any]) -> list[tuple[View, 
             raise Unreadable(f"view {name} is not known here")
 
 
-def sliced(args: Args, kwargs: Mapping[str, Any], shape: Sequence[int]) -> View:
+def slice_view(args: Args, kwargs: Mapping[str, Any], shape: Sequence[int]) -> View:
     named = dict(zip(("dim", "start", "end", "step"), args[1:], strict=False)) | dict(kwargs)
     d = positive(named.get("dim", 0), len(shape))
     n = shape[d]

@@ -1,1 +1,1 @@
-"""This package reads configurations of other training frameworks as degrees that a strategy can be made of."""
+"""Reads configurations of other training frameworks as degrees that a strategy can be made of."""

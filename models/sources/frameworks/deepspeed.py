@@ -1,4 +1,4 @@
-"""This module reads DeepSpeed's JSON and the words of FSDP as settings.
+"""Reads DeepSpeed's JSON and the words of FSDP as settings.
 
     {"zero_optimization": {"stage": 3}, "train_micro_batch_size_per_gpu": 4, ..}
     FULL_SHARD, SHARD_GRAD_OP, NO_SHARD
@@ -14,17 +14,17 @@ from typing import Final
 from ...layout.targets.degrees import Flags
 from ...text import InputError, did_you_mean
 from .neighbours import OTHERS
-from .settings import Settings, Stated, sizes_of_words
-from .words import Sorted, flattened, sorted_words, vocabulary
+from .settings import OtherChoice, Settings, sizes_of_words
+from .words import Sorted, flatten, sorted_words, vocabulary
 
 _FRAMEWORK: Final = "DeepSpeed"
 _ADAM: Final = ("adam", "adamw", "fusedadam", "cpuadam", "deepspeedcpuadam")
 _TYPES: Final = {"fp16": "float16", "fp32": "float32", "bf16": "bfloat16", "bfp16": "bfloat16"}
 
 
-def deepspeed(data: Mapping[str, object]) -> Settings:
+def read_deepspeed(data: Mapping[str, object]) -> Settings:
     """Settings of a JSON object.  Raises `InputError`."""
-    said = sorted_words(vocabulary("deepspeed"), flattened(vocabulary("deepspeed"), data), OTHERS)
+    said = sorted_words(vocabulary("deepspeed"), flatten(vocabulary("deepspeed"), data), OTHERS)
     zero = said.count("zero", 0)
     if zero not in range(4):
         raise said.wrong("zero", f"stage {zero} is none of ZeRO's 0 to 3")
@@ -39,23 +39,23 @@ def deepspeed(data: Mapping[str, object]) -> Settings:
         Flags(_FRAMEWORK, tp=said.count("tp", 1), zero=zero, micro_batch=micro, global_batch=batch, steps=steps),
         said,
         sizes_of_words(said),
-        half=next((Stated(said.word(n), t) for n, t in halves if said.flag(n)), None),
+        half=next((OtherChoice(said.word(n), t) for n, t in halves if said.flag(n)), None),
         gradients=_gradients(said),
         optimizer=_optimizer(said),
         half_sums=True,
     )
 
 
-def _gradients(said: Sorted) -> Stated | None:
+def _gradients(said: Sorted) -> OtherChoice | None:
     name = said.text("gradients")
     if not name or name == "none":
         return None
     if name not in _TYPES:
         raise said.wrong("gradients", f"is none of {', '.join(_TYPES)}")
-    return Stated(f"{said.word('gradients')} {name}", _TYPES[name])
+    return OtherChoice(f"{said.word('gradients')} {name}", _TYPES[name])
 
 
-def _optimizer(said: Sorted) -> Stated | None:
+def _optimizer(said: Sorted) -> OtherChoice | None:
     name = said.text("optimizer")
     if not name:
         return None
@@ -64,7 +64,7 @@ def _optimizer(said: Sorted) -> Stated | None:
         raise said.wrong("optimizer", f"audits take Adam, AdamW and SGD{near}")
     if "cpu" in name.lower():
         raise said.wrong("optimizer", "offload is no plan of ours: optimizer state is on the devices; write AdamW")
-    return Stated(f"{said.word('optimizer')} {name}", "sgd" if name.lower() == "sgd" else "adam")
+    return OtherChoice(f"{said.word('optimizer')} {name}", "sgd" if name.lower() == "sgd" else "adam")
 
 
 _STAGES: Final = {"full_shard": 3, "shard_grad_op": 2, "no_shard": 0}

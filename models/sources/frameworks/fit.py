@@ -1,4 +1,4 @@
-"""This module holds settings against what is audited: the sizes and types of the model, its batch, and what the options
+"""Settings against what is audited: the sizes and types of the model, its batch, and what the options
 say of the training step.  What differs is an error that names both; what cannot be compared is listed.
 """
 
@@ -13,9 +13,9 @@ from ...program.attention import inner
 from ...program.graph import Graph, Role
 from ...program.operators import NodeKind
 from ...text import InputError
-from ..precision import parsed as parsed_precision
-from ..training.derived import derived
-from ..training.settings import parsed as parsed_optimizer
+from ..precision import parse_precision as parsed_precision
+from ..training.derived import derived_keys
+from ..training.settings import parse_optimizer as parsed_optimizer
 from .roles import of_zoo, roles
 from .settings import Settings, Size
 
@@ -56,7 +56,7 @@ def sizes_of(graph: Graph) -> dict[str, frozenset[int]]:
     >>> {name: sorted(found[name]) for name in ("layers", "heads", "kv_heads", "head")}
     {'layers': [2], 'heads': [32], 'kv_heads': [8], 'head': [128]}
     """
-    later, known = derived(graph), roles(graph)
+    later, known = derived_keys(graph), roles(graph)
     zoo = of_zoo(graph)
     axes: dict[str, set[int]] = {}
     out: dict[str, frozenset[int]] = {}
@@ -86,7 +86,7 @@ def sizes_of(graph: Graph) -> dict[str, frozenset[int]]:
     return out
 
 
-def fitted(settings: Settings, graph: Graph) -> Settings:
+def fit_settings(settings: Settings, graph: Graph) -> Settings:
     """The settings of the model `graph`, with the sizes that it has no axis for among what is not compared.
 
     Raises `InputError` for sizes, types, attention and experts that are not the model's.
@@ -156,7 +156,7 @@ def of_a_pass(settings: Settings, graph: Graph, devices: int) -> Settings:
     _agree_on_half(settings, graph, None)
     if trained:
         _agree_on_gradients(settings, graph, None)
-    known, later = roles(graph).letters, derived(graph)
+    known, later = roles(graph).letters, derived_keys(graph)
     batches = {
         a.extent
         for op in graph.operators

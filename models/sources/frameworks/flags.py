@@ -24,8 +24,8 @@ from typing import Final
 
 from ...files.json_text import JsonError, parse_json
 from ...text import InputError, did_you_mean
-from .deepspeed import deepspeed, fsdp
-from .launch import Launched, launched
+from .deepspeed import fsdp, read_deepspeed
+from .launch import Launched, read_launch
 from .megatron import megatron, split_words
 from .neighbours import is_script, json_of_others
 from .places import Places, of_yaml
@@ -36,7 +36,7 @@ from .settings import Settings
 from .torchtitan import torchtitan_flags, torchtitan_toml
 from .trainers import READERS as TRAINERS
 from .trainers import trainer_flags
-from .words import WordError, flattened, vocabulary
+from .words import WordError, flatten, vocabulary
 
 _TABLE: Final = re.compile(r"^[ \t]*\[\[?[A-Za-z_][\w. \-]*\]\]?[ \t]*(#.*)?$", re.MULTILINE)
 _DOTTED: Final = re.compile(r"(^|\s)--[A-Za-z_]+\.[A-Za-z_]")
@@ -77,7 +77,7 @@ def _settings(text: str, places: dict[str, int]) -> Settings | None:
             return torchtitan_toml(text) if _TABLE.search(text) and not first.startswith("{") else None
         return _object(data) if isinstance(data, dict) else None
     if text.lstrip().startswith("#!") or (lines and not first.startswith("-") and is_script(text)):
-        return _launched(launched(text))
+        return _launched(read_launch(text))
     if first.startswith("-") and not first.startswith("- ") and first != "---":
         return torchtitan_flags(text) if _DOTTED.search(text) else _flags(text)
     if (found := _overrides(text)) is not None:
@@ -197,7 +197,7 @@ def _yaml(text: str, places: dict[str, int]) -> Settings | None:
 def _score(name: str, data: Mapping[str, object]) -> int:
     """How many words of an object a framework knows, and how many of them it reads, as `_known` counts them."""
     known = vocabulary(name)
-    words = [word for word, _ in flattened(known, data)]
+    words = [word for word, _ in flatten(known, data)]
     return _known(name, words) + _READ * sum(w not in known.words and known.is_section(w) for w in words)
 
 
@@ -235,7 +235,7 @@ def _object(data: Mapping[str, object]) -> Settings | None:
     ours = [key for key in data if key in known.words or known.is_section(key)]
     placed = [key for key, value in data.items() if value is None or _is_placement(value)]
     readers: dict[str, Callable[[], Settings]] = {
-        "deepspeed": lambda: deepspeed(data),
+        "deepspeed": lambda: read_deepspeed(data),
         **{name: lambda reader=reader: reader(data) for name, reader in {**TRAINERS, **RECIPES}.items()},  # type: ignore[misc]
     }
     scores = {name: _score(name, data) for name in readers}
@@ -247,7 +247,7 @@ def _object(data: Mapping[str, object]) -> Settings | None:
         return _best(scores, readers)
     tops = sorted({word.split(".")[0] for word in (*known.words, *known.foreign)})
     if ours or any(did_you_mean(key, tops) for key in data if key not in placed):
-        return deepspeed(data)
+        return read_deepspeed(data)
     return None
 
 

@@ -84,10 +84,10 @@ class _Shell:
     defaults: list[str] = field(default_factory=list)
 
 
-def launched(text: str) -> Launched:
+def read_launch(text: str) -> Launched:
     """What a script starts.  Raises `InputError` for a script that cannot be read so.
 
-    >>> found = launched("N=${N:-4}\\nA=(--tensor-model-parallel-size $N)\\ntorchrun pretrain_gpt.py ${A[@]} --bf16")
+    >>> found = read_launch("N=${N:-4}\\nA=(--tensor-model-parallel-size $N)\\ntorchrun pretrain_gpt.py ${A[@]} --bf16")
     >>> found.arguments, found.others
     ('--tensor-model-parallel-size 4 --bf16', ('torchrun', 'N=4 by default'))
     """

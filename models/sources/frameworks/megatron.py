@@ -1,4 +1,4 @@
-r"""This module reads the command line of Megatron-LM as settings.
+r"""Reads the command line of Megatron-LM as settings.
 
     --tensor-model-parallel-size 8 --sequence-parallel --use-distributed-optimizer ..
 
@@ -17,8 +17,8 @@ from ...layout.targets.degrees import Flags
 from ...text import InputError
 from .launch import unknown_value
 from .neighbours import OTHERS
-from .settings import Settings, Size, Stated, sizes_of_words
-from .words import Sorted, Value, Vocabulary, WordError, sorted_words, typed, vocabulary
+from .settings import OtherChoice, Settings, Size, sizes_of_words
+from .words import Sorted, Value, Vocabulary, WordError, parse_value, sorted_words, vocabulary
 
 SHARDING: Final = {"no_shard": 0, "optim": 1, "optim_grads": 2, "optim_grads_params": 3}
 """Values of `--data-parallel-sharding-strategy` as stages of ZeRO; Megatron reads it under `--use-megatron-fsdp`."""
@@ -51,8 +51,8 @@ def settings_of_words(said: Sorted) -> Settings:
         micro_batch=said.count("micro_batch", 0),
         global_batch=said.count("global_batch", 0),
     )
-    half = next((Stated(said.word(n), t) for n, t in _HALF if said.flag(n)), None)
-    gradients = next((Stated(said.word(n), t) for n, t in _GRADIENTS if said.flag(n)), None)
+    half = next((OtherChoice(said.word(n), t) for n, t in _HALF if said.flag(n)), None)
+    gradients = next((OtherChoice(said.word(n), t) for n, t in _GRADIENTS if said.flag(n)), None)
     idle = tuple(said.word(n) for n in ("sequence_parallel",) if tp == 1 and said.flag(n))
     return Settings(
         flags,
@@ -105,7 +105,7 @@ def _zero(said: Sorted) -> int:
     return max(fsdp2, 1 if said.flag("distributed_optimizer") else 0)
 
 
-def _recompute(said: Sorted) -> Stated | None:
+def _recompute(said: Sorted) -> OtherChoice | None:
     """Whole layers computed again, each from its own input, or an error."""
     how = said.text("recompute_granularity")
     others = [name for name in ("recompute_method", "recompute_layers") if name in said.values]
@@ -125,27 +125,27 @@ def _recompute(said: Sorted) -> Stated | None:
         raise said.wrong(
             "recompute_layers", f"audits take recomputation of every layer from its own input, not of several; {whole}"
         )
-    return Stated(said.word("recompute_granularity"), "all")
+    return OtherChoice(said.word("recompute_granularity"), "all")
 
 
-def _attention(said: Sorted) -> Stated | None:
+def _attention(said: Sorted) -> OtherChoice | None:
     name = said.text("attention")
     if name and name not in _ATTENTION:
         raise said.wrong("attention", f"is none of auto, {', '.join(_ATTENTION)}")
     if said.flag("flash"):
         if name and _ATTENTION[name] != "fused":
             raise said.wrong("attention", f"contradicts {said.word('flash')}")
-        return Stated(said.word("flash"), "fused")
-    return Stated(f"{said.word('attention')} {name}", _ATTENTION[name]) if name else None
+        return OtherChoice(said.word("flash"), "fused")
+    return OtherChoice(f"{said.word('attention')} {name}", _ATTENTION[name]) if name else None
 
 
-def _optimizer(said: Sorted) -> Stated | None:
+def _optimizer(said: Sorted) -> OtherChoice | None:
     name = said.text("optimizer")
     if not name:
         return None
     if name not in ("adam", "sgd"):
         raise said.wrong("optimizer", "audits take adam and sgd")
-    return Stated(f"{said.word('optimizer')} {name}", name)
+    return OtherChoice(f"{said.word('optimizer')} {name}", name)
 
 
 def _sizes(said: Sorted, tp: int) -> tuple[Size, ...]:
@@ -199,7 +199,7 @@ def arguments(known: Vocabulary, words: list[str]) -> Iterator[tuple[str, Value]
         elif not values:
             raise WordError(known.framework, name, f"{name} is followed by nothing; it takes a value")
         else:
-            yield name, typed(word, values[0])
+            yield name, parse_value(word, values[0])
 
 
 def _number(word: str) -> bool:

@@ -1,4 +1,4 @@
-r"""This module reads degrees of another framework as splits of the operators of a transformer, of the zoo or the user's
+r"""Reads degrees of another framework as splits of the operators of a transformer, of the zoo or the user's
 own, by the roles of their axes (`roles`).
 
     tensor      the first of heads (h; where the graph has none, keys' heads k, then their groups g), feed-forward
@@ -27,7 +27,7 @@ from ...machine.machine import Machine
 from ...program.graph import Graph
 from ...program.operators import NodeKind, Operator
 from ...text import InputError
-from ..training.derived import derived
+from ..training.derived import derived_keys
 from .roles import Roles, roles
 
 Split = tuple[tuple[str, tuple[tuple[str, int], ...]], ...]
@@ -59,8 +59,8 @@ def splits(flags: Flags, graph: Graph, machine: Machine) -> tuple[tuple[str, Spl
     if copies % flags.ep:
         raise InputError(f"{flags.source}: ep {flags.ep} does not divide the {copies} copies")
     found = _roles(flags, graph)
-    tensor, context, experts, rest = nested(machine, flags, copies)
-    later = derived(graph)
+    tensor, context, experts, rest = nested_degrees(machine, flags, copies)
+    later = derived_keys(graph)
     out = []
     for op in graph.operators:
         optimizer = op.name in later and op.name.endswith(_OPTIMIZER)
@@ -128,11 +128,11 @@ def _roles(flags: Flags, graph: Graph) -> Roles:
     return found
 
 
-def nested(machine: Machine, flags: Flags, copies: int) -> tuple[Degrees, Degrees, Degrees, Degrees]:
+def nested_degrees(machine: Machine, flags: Flags, copies: int) -> tuple[Degrees, Degrees, Degrees, Degrees]:
     """Degrees of tensor, context, experts and the other copies over the levels, filled from the inside.
 
     >>> from ...machine.machine import load_machine
-    >>> nested(load_machine("dgx-a100:4x8"), Flags("Megatron", tp=4, cp=4), 2)
+    >>> nested_degrees(load_machine("dgx-a100:4x8"), Flags("Megatron", tp=4, cp=4), 2)
     ((1, 4), (2, 2), (1, 1), (2, 1))
     """
     left = [level.size for level in machine.levels]

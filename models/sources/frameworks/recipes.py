@@ -17,9 +17,9 @@ from typing import Final
 from ...text import InputError
 from .megatron import settings_of_words
 from .neighbours import OTHERS
-from .settings import Settings, Stated
+from .settings import OtherChoice, Settings
 from .stated import settings_of
-from .words import Sorted, Value, WordError, flattened, sorted_words, typed, vocabulary
+from .words import Sorted, Value, WordError, flatten, parse_value, sorted_words, vocabulary
 
 _REFERENCE: Final = re.compile(r"\$\{(\.?)([\w.]+)\}", re.ASCII)
 _HALVES: Final = {"bfloat16": "bf16", "float16": "fp16"}
@@ -29,7 +29,7 @@ _MISSING: Final = "???"
 def nemo(data: Mapping[str, object]) -> Settings:
     """Settings of NeMo's or Megatron-Bridge's YAML: the words of Megatron.  Raises `InputError`."""
     known = vocabulary("nemo")
-    pairs = list(flattened(known, data))
+    pairs = list(flatten(known, data))
     told = dict(pairs)
     said = sorted_words(known, [(name, _filled(name, value, told)) for name, value in pairs], OTHERS)
     values = dict(said.values)
@@ -60,7 +60,7 @@ def _filled(name: str, value: Value, told: Mapping[str, Value]) -> Value:
 def nanotron(data: Mapping[str, object]) -> Settings:
     """Settings of nanotron's YAML.  Raises `InputError`."""
     known = vocabulary("nanotron")
-    said = sorted_words(known, flattened(known, data), OTHERS)
+    said = sorted_words(known, flatten(known, data), OTHERS)
     if said.count("pp", 1) > 1 and said.text("engine") != "1f1b":
         name = "engine" if "engine" in said.values else "pp"
         raise said.wrong(
@@ -77,7 +77,7 @@ _AXES: Final = ("data", "fsdp", "tensor", "tensor_sequence", "context", "expert"
 def maxtext(data: Mapping[str, object]) -> Settings:
     """Settings of MaxText's YAML.  Raises `InputError`."""
     known = vocabulary("maxtext")
-    said = sorted_words(known, flattened(known, data), OTHERS)
+    said = sorted_words(known, flatten(known, data), OTHERS)
     degrees = {axis: _degree(said, axis) for axis in _AXES}
     tensor, sequence = degrees["tensor"], degrees["tensor_sequence"]
     for axis in ("tensor", "tensor_sequence", "context", "expert"):
@@ -109,7 +109,7 @@ def maxtext(data: Mapping[str, object]) -> Settings:
         values["dp"] = _word(said, "fsdp"), sharded * ways["ep"]
     found = settings_of(replace(said, values=values), 0 if sharded == 1 else 3)
     if found.recompute is None:
-        found = replace(found, recompute=Stated("remat_policy by default 'full'", "all"))
+        found = replace(found, recompute=OtherChoice("remat_policy by default 'full'", "all"))
     if tensor > 1:  # what lies between layers is split along its width there: left open
         found = replace(found, flags=replace(found.flags, width_open=True))
     return found
@@ -174,7 +174,7 @@ def overrides(words: list[str]) -> dict[str, dict[str, object]]:
             if "$" in text and rule is not None and rule.group not in ("no_effect", "model"):
                 raise WordError(known.framework, key, f"{key}={text[:60]} is a variable of the shell; write its value")
             value = None if "$" in text or text in ("null", "None") else text
-            out[name][key] = value if rule is None or value is None else _scalar(typed(rule, value.strip("'\"")))
+            out[name][key] = value if rule is None or value is None else _scalar(parse_value(rule, value.strip("'\"")))
     return out
 
 

@@ -25,7 +25,7 @@ from typing import Final
 
 from ...program.graph import Graph, Role
 from ...program.operators import NodeKind, Operator
-from ..training.derived import derived
+from ..training.derived import derived_keys
 
 _LAYER: Final = re.compile(r"layer(\d*)\.", re.ASCII)
 ZOO_LAYER: Final = re.compile(r"layer(\d+)\.", re.ASCII)
@@ -115,7 +115,7 @@ class _Structure:
 
     def __init__(self, graph: Graph) -> None:
         self.graph = graph
-        later = derived(graph)
+        later = derived_keys(graph)
         self.forward = [op for op in graph.operators if op.name not in later]
         self.by_output = {op.output.tensor: op for op in self.forward}
         self.classes = _joined(graph, graph.operators)

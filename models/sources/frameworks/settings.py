@@ -1,4 +1,4 @@
-"""This module holds what a file of settings says: degrees, sizes, and what else an audit has to agree with, beside the
+"""What a file of settings says: degrees, sizes, and what else an audit has to agree with, beside the
 words that it read, listed by what they change.
 """
 
@@ -40,7 +40,7 @@ class Size:
 
 
 @dataclass(frozen=True)
-class Stated:
+class OtherChoice:
     """A choice of another kind: the framework's `word`, and what it says in words of ours."""
 
     word: str
@@ -60,12 +60,12 @@ class Settings:
     flags: Flags
     words: Sorted | None = None
     sizes: tuple[Size, ...] = ()
-    family: Stated | None = None
-    half: Stated | None = None
-    gradients: Stated | None = None
-    attention: Stated | None = None
-    recompute: Stated | None = None
-    optimizer: Stated | None = None
+    family: OtherChoice | None = None
+    half: OtherChoice | None = None
+    gradients: OtherChoice | None = None
+    attention: OtherChoice | None = None
+    recompute: OtherChoice | None = None
+    optimizer: OtherChoice | None = None
     half_sums: bool = False
     serves: bool = False
     limits: tuple[Size, ...] = ()
@@ -78,7 +78,7 @@ class Settings:
         these frameworks keep them; None where no half type is.  Where nothing else is said, gradients are summed in
         float32, and with `half_sums` in the half type.
 
-        >>> Settings(Flags("Megatron"), half=Stated("--bf16", "bfloat16")).precision
+        >>> Settings(Flags("Megatron"), half=OtherChoice("--bf16", "bfloat16")).precision
         'bf16-master'
         """
         short = None if self.half is None else _SHORT.get(self.half.value)

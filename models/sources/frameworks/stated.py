@@ -15,7 +15,7 @@ from dataclasses import replace
 from typing import Final
 
 from ...layout.targets.degrees import Flags
-from .settings import Settings, Size, Stated, sizes_of_words
+from .settings import OtherChoice, Settings, Size, sizes_of_words
 from .words import Sorted
 
 _SHORT: Final = {"bf16": "bfloat16", "fp16": "float16"}
@@ -76,17 +76,17 @@ def settings_of(said: Sorted, zero: int = 0, half_sums: bool = False) -> Setting
     )
 
 
-def stated(said: Sorted, name: str) -> Stated | None:
+def stated(said: Sorted, name: str) -> OtherChoice | None:
     """A choice under a name of ours, with the framework's words for it; None where nothing is said."""
     value = said.values.get(name, ("", ""))[1]
     if not isinstance(value, str) or not value:
         return None
     word = said.word(name)
     shown = next((v for w, v in said.read if w == word), True)
-    return Stated(word if shown is True else f"{word} {str(shown)[:60]}", value)
+    return OtherChoice(word if shown is True else f"{word} {str(shown)[:60]}", value)
 
 
-def _half(said: Sorted) -> Stated | None:
+def _half(said: Sorted) -> OtherChoice | None:
     flags = [name for name in _SHORT if said.flag(name)]
     found = stated(said, "half")
     if len(flags) > 1:
@@ -95,7 +95,7 @@ def _half(said: Sorted) -> Stated | None:
         return found
     if found is not None and found.value != _SHORT[flags[0]]:
         raise said.wrong(flags[0], f"contradicts {found.word}; give one of the two")
-    return Stated(said.word(flags[0]), _SHORT[flags[0]])
+    return OtherChoice(said.word(flags[0]), _SHORT[flags[0]])
 
 
 def with_limits(settings: Settings, copies: int) -> Settings:

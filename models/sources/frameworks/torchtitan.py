@@ -1,4 +1,4 @@
-"""This module reads torchtitan's configuration as settings: its TOML, or that as flags.
+"""Reads torchtitan's configuration as settings: its TOML, or that as flags.
 
     [parallelism]                                        --parallelism.tensor_parallel_degree=8
     tensor_parallel_degree = 8                           --parallelism.data_parallel_shard_degree -1
@@ -17,8 +17,8 @@ from ...layout.targets.degrees import Flags
 from ...text import InputError, did_you_mean
 from .megatron import split_words
 from .neighbours import OTHERS
-from .settings import Settings, Size, Stated, sizes_of_words
-from .words import Sorted, Value, flattened, sorted_words, typed, vocabulary
+from .settings import OtherChoice, Settings, Size, sizes_of_words
+from .words import Sorted, Value, flatten, parse_value, sorted_words, vocabulary
 
 _FRAMEWORK: Final = "torchtitan"
 
@@ -43,7 +43,7 @@ def torchtitan_toml(text: str) -> Settings:
         data = tomllib.loads(text)
     except (tomllib.TOMLDecodeError, RecursionError) as error:
         raise InputError(f"{_FRAMEWORK}: the configuration is no TOML: {str(error)[:200]}") from None
-    return _settings(list(flattened(vocabulary("torchtitan"), data)))
+    return _settings(list(flatten(vocabulary("torchtitan"), data)))
 
 
 def torchtitan_flags(text: str) -> Settings:
@@ -78,7 +78,7 @@ def _flags(words: list[str]) -> Iterator[tuple[str, Value]]:
                 raise InputError(f"{_FRAMEWORK}: {name} is followed by nothing ('' is no value); write {name}=value")
             yield key, True
         else:
-            yield key, value if word is None else typed(word, value)
+            yield key, value if word is None else parse_value(word, value)
 
 
 def _settings(found: list[tuple[str, Value]]) -> Settings:
@@ -171,7 +171,7 @@ def _schedule(said: Sorted, pp: int) -> tuple[str, ...]:
     return ()
 
 
-def _model(said: Sorted) -> tuple[Stated | None, tuple[Size, ...]]:
+def _model(said: Sorted) -> tuple[OtherChoice | None, tuple[Size, ...]]:
     """The family of the model, and its sizes, of a flavor too."""
     name, flavor = said.text("model"), said.text("flavor")
     sizes = list(sizes_of_words(said))
@@ -188,32 +188,32 @@ def _model(said: Sorted) -> tuple[Stated | None, tuple[Size, ...]]:
         sizes += [Size(n, word, value) for n, value in zip(_FLAVOR_SIZES, known, strict=True)]
     elif flavor:
         sizes += [Size(n, f"{said.word('flavor')} {flavor}", v) for n, v in (("layers", 6), ("width", 256))]
-    return Stated(f"{said.word('model')} {name}", "llama") if name else None, tuple(sizes)
+    return OtherChoice(f"{said.word('model')} {name}", "llama") if name else None, tuple(sizes)
 
 
-def _type(said: Sorted, name: str) -> Stated | None:
+def _type(said: Sorted, name: str) -> OtherChoice | None:
     text = said.text(name)
     if not text:
         return None
     if text not in _TYPES:
         raise said.wrong(name, f"is none of {', '.join(_TYPES)}")
-    return Stated(f"{said.word(name)} {text}", text)
+    return OtherChoice(f"{said.word(name)} {text}", text)
 
 
-def _recompute(said: Sorted) -> Stated | None:
+def _recompute(said: Sorted) -> OtherChoice | None:
     mode = said.text("recompute")
     if not mode:
         return None
     if mode not in ("full", "none"):
         near = "operators of a layer are no plan of ours" if mode in ("selective", "memory_budget") else "is no mode"
         raise said.wrong("recompute", f"{near}; write full or none, or leave it out")
-    return Stated(f"{said.word('recompute')} {mode}", "all" if mode == "full" else "none")
+    return OtherChoice(f"{said.word('recompute')} {mode}", "all" if mode == "full" else "none")
 
 
-def _optimizer(said: Sorted) -> Stated | None:
+def _optimizer(said: Sorted) -> OtherChoice | None:
     name = said.text("optimizer")
     if not name:
         return None
     if name not in ("Adam", "AdamW"):
         raise said.wrong("optimizer", f"audits take Adam and AdamW{did_you_mean(name, ['Adam', 'AdamW'])}")
-    return Stated(f"{said.word('optimizer')} {name}", "adam")
+    return OtherChoice(f"{said.word('optimizer')} {name}", "adam")

@@ -17,7 +17,7 @@ from typing import Final
 from .neighbours import OTHERS
 from .settings import Settings
 from .stated import settings_of
-from .words import Sorted, Value, Vocabulary, WordError, flattened, sorted_words, typed, vocabulary
+from .words import Sorted, Value, Vocabulary, WordError, flatten, parse_value, sorted_words, vocabulary
 
 _SECTIONS: Final = {
     "fsdp_config": ("fsdp", "FSDP"),
@@ -71,7 +71,7 @@ def trainer_flags(words: list[str]) -> Settings:
 
 def _sorted(name: str, data: Mapping[str, object]) -> Sorted:
     known = vocabulary(name)
-    return sorted_words(known, flattened(known, data), OTHERS)
+    return sorted_words(known, flatten(known, data), OTHERS)
 
 
 def _wrapped(said: Sorted, deep: bool) -> Settings:
@@ -165,7 +165,7 @@ def _flags(known: Vocabulary, words: list[str]) -> Iterator[tuple[str, Value]]:
         elif word is None:
             yield name, text
         else:
-            yield name, (text.lower() == "true") if text.lower() in ("true", "false") else typed(word, text)
+            yield name, (text.lower() == "true") if text.lower() in ("true", "false") else parse_value(word, text)
 
 
 READERS: Final[Mapping[str, Callable[[Mapping[str, object]], Settings]]] = {

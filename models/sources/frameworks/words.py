@@ -1,4 +1,4 @@
-r"""This module reads the words of a framework's settings against a closed vocabulary: no setting is dropped in silence.
+r"""Reads the words of a framework's settings against a closed vocabulary: no setting is dropped in silence.
 
     read           changes what is judged, under a name of ours
     no effect      changes nothing in our model of time, memory and placement
@@ -310,10 +310,10 @@ def misfit(word: Word, value: Value) -> str:
             return ""
 
 
-def typed(word: Word, text: str) -> Value:
+def parse_value(word: Word, text: str) -> Value:
     """A value that was written as text; the text itself where it is none of the word's kind.
 
-    >>> typed(Word("--lr", "number", "no_effect", ""), "1e-4"), typed(Word("-n", "int", "read", "n"), "two")
+    >>> parse_value(Word("--lr", "number", "no_effect", ""), "1e-4"), parse_value(Word("-n", "int", "read", "n"), "two")
     (0.0001, 'two')
     """
     match word.kind:
@@ -329,12 +329,12 @@ def typed(word: Word, text: str) -> Value:
             return text
 
 
-def flattened(known: Vocabulary, data: Mapping[str, object], above: str = "") -> Iterable[tuple[str, Value]]:
+def flatten(known: Vocabulary, data: Mapping[str, object], above: str = "") -> Iterable[tuple[str, Value]]:
     """Leaves of nested objects under dotted names, down to the words of the vocabulary."""
     for key, value in data.items():
         name = f"{above}{key}"
         word = known.words.get(name)
         if isinstance(value, dict) and (word is None or word.kind != "table") and known.is_section(name):
-            yield from flattened(known, cast("dict[str, object]", value), f"{name}.")
+            yield from flatten(known, cast("dict[str, object]", value), f"{name}.")
         else:
             yield name, cast("Value", value)

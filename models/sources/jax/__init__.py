@@ -1,1 +1,1 @@
-"""This package translates JAX functions, lowered to StableHLO by JAX itself and read operator by operator."""
+"""Translates JAX functions, lowered to StableHLO by JAX itself and read operator by operator."""

@@ -1,4 +1,4 @@
-"""This module says what every StableHLO operator does, in terms of NumPy functions on traced arrays."""
+"""What every StableHLO operator does, in terms of NumPy functions on traced arrays."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from ..numpy.elementwise import elementwise
 from ..numpy.recorder import TraceError
 from .indexed import dynamic_slice, dynamic_update, gather, pad, scatter, slice_of, top_k
 from .ir import Op, Plain, body, combined_by, dialect, elements, integer, integers
-from .operators import Array, Handler, Machine, Value, apply, dtype_of, once_each, stretched, summed_in, uniform
+from .operators import Array, Handler, Machine, Value, apply, broadcast_source, dtype_of, once_each, summed_in, uniform
 from .windows import convolution, neutral, reduce_window
 
 
@@ -29,7 +29,7 @@ def _plain(function: Callable[..., object]) -> Handler:
     def handle(m: Machine, op: Op, operands: list[Value]) -> list[Value]:
         arrays = [v.array for v in operands]
         if any(isinstance(a, TracedArray) for a in arrays):
-            made = _array(function(*[m.traced(v) if (n := uniform(v.array)) is None else n for v in operands]))
+            made = _array(function(*[m.trace_value(v) if (n := uniform(v.array)) is None else n for v in operands]))
         else:
             found = np.asarray(function(*[once_each(a) for a in arrays if not isinstance(a, TracedArray)]))
             made = np.broadcast_to(found, arrays[0].shape)
@@ -95,9 +95,9 @@ def erfc(m: Machine, op: Op, operands: list[Value]) -> list[Value]:
 
 def subtract(m: Machine, op: Op, operands: list[Value]) -> list[Value]:
     """x - y, and the end of a log_softmax."""
-    x, log = operands[0], stretched(operands[1])
+    x, log = operands[0], broadcast_source(operands[1])
     if x.kind == "subtract" and log.kind == "log":
-        total = stretched(log.operands[0])
+        total = broadcast_source(log.operands[0])
         summed = total.kind == "add over" and total.operands[0].kind == "exponential"
         if summed and total.operands[0].operands[0] is x and (source := _above_maximum(x, total.detail)) is not None:
             return [Value(_normalised(m, "log_softmax", source, total.detail))]
@@ -106,7 +106,7 @@ def subtract(m: Machine, op: Op, operands: list[Value]) -> list[Value]:
 
 def divide(m: Machine, op: Op, operands: list[Value]) -> list[Value]:
     """x / y, and the end of a softmax.  Integers are rounded towards zero, constants only."""
-    x, total = operands[0], stretched(operands[1])
+    x, total = operands[0], broadcast_source(operands[1])
     own = x.kind == "exponential" and total.kind == "add over" and total.operands[0] is x
     if own and (source := _above_maximum(x.operands[0], total.detail)) is not None:
         return [Value(_normalised(m, "softmax", source, total.detail))]
@@ -122,7 +122,7 @@ def _above_maximum(x: Value, dims: tuple[int, ...]) -> TracedArray | None:
     """s where x = s - max of s over `dims`, perhaps with the maximum bounded below by -inf."""
     if x.kind != "subtract":
         return None
-    most = stretched(x.operands[1])
+    most = broadcast_source(x.operands[1])
     if most.kind == "maximum":
         lowest = [uniform(v.array) for v in most.operands]
         bound = [k for k, v in enumerate(lowest) if v is not None and float(str(v)) == -np.inf]
@@ -190,7 +190,7 @@ def convert(m: Machine, op: Op, operands: list[Value]) -> list[Value]:
         if dtype == "bool":
             return [Value(x.array != 0)]
         return [Value(m.map_cast(x.array, dtype), "convert", (x,))]
-    return [Value(saturated(x.array, dtype))]
+    return [Value(saturate(x.array, dtype))]
 
 
 def dot_general(m: Machine, op: Op, operands: list[Value]) -> list[Value]:
@@ -210,10 +210,10 @@ def dot_general(m: Machine, op: Op, operands: list[Value]) -> list[Value]:
     return [Value(apply(np.einsum, f"{''.join(a)},{''.join(b)}->{''.join(out)}", left, right))]
 
 
-def saturated(x: Plain, dtype: str) -> Plain:
+def saturate(x: Plain, dtype: str) -> Plain:
     """A constant in another element type, as XLA has it.
 
-    >>> saturated(np.array([np.nan, 3e9, -1.5]), "int32").tolist()
+    >>> saturate(np.array([np.nan, 3e9, -1.5]), "int32").tolist()
     [0, 2147483647, -1]
     """
     kind = np.dtype(dtype)
@@ -289,10 +289,10 @@ def select(m: Machine, op: Op, operands: list[Value]) -> list[Value]:
         return [p] if p.array.shape == x.array.shape else [Value(_array(condition))]
     if not any(isinstance(v.array, TracedArray) for v in operands):
         return [Value(np.where(condition, x.array, y.array))]
-    arrays = [m.traced(v) if n is None else n for v, n in zip((x, y), numbers, strict=True)]
+    arrays = [m.trace_value(v) if n is None else n for v, n in zip((x, y), numbers, strict=True)]
     if all(n is not None for n in numbers):
         arrays[0] = TracedArray.of(m.recorder, m.view(x.array))
-    mask = m.traced(p) if p.array.ndim else condition
+    mask = m.trace_value(p) if p.array.ndim else condition
     return [Value(apply(np.where, mask, *arrays))]
 
 

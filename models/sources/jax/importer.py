@@ -1,4 +1,4 @@
-"""This module translates `FILE.py:NAME` of a JAX function: a function without arguments that returns (function, example
+"""Translates `FILE.py:NAME` of a JAX function: a function without arguments that returns (function, example
 arguments ..).
 
     def mlp():
@@ -29,7 +29,7 @@ from typing import cast
 
 from ...program.graph import Graph, GraphError, Role, UnsupportedOperators
 from ..building.original import Original
-from ..loops.reroll import rerolled
+from ..loops.reroll import reroll_loops
 from ..numpy.array import TracedArray
 from ..numpy.recorder import Recorder, TraceError, own_error
 from ..numpy.trace import digits_of
@@ -105,7 +105,7 @@ def graph_of(
         names_of = [label for view, label in zip(views, labels, strict=True) if view.tensor == made.output.tensor]
         made.assigned = names_of[0] if names_of else None
     graph, _ = recorder.finish(views, labels)
-    return recognise(rerolled(digits_of(once(graph))), attention=attention).graph
+    return recognise(reroll_loops(digits_of(once(graph))), attention=attention).graph
 
 
 def once(graph: Graph) -> Graph:

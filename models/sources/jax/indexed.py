@@ -1,4 +1,4 @@
-"""This module translates StableHLO's operators that take or write parts of arrays: slices, gathers, scatters, top_k.
+"""Translates StableHLO's operators that take or write parts of arrays: slices, gathers, scatters, top_k.
 
 A gather pushes its starts inside the array, and so does a dynamic part; a scatter drops what lies outside.  Where JAX
 fills (`mode="fill"`) it writes a `where` around the gather, which is read as it stands.
@@ -19,7 +19,7 @@ from ..numpy.elementwise import elementwise
 from ..numpy.recorder import TraceError
 from .ir import Op, body, dialect, integer, integers, returns_argument
 from .operators import Array, Machine, Value, apply, uniform
-from .windows import padded
+from .windows import pad_array
 
 
 def slice_of(m: Machine, op: Op, operands: list[Value]) -> list[Value]:
@@ -78,7 +78,7 @@ def pad(m: Machine, op: Op, operands: list[Value]) -> list[Value]:
     width = [(max(0, a), max(0, b)) for a, b in zip(low, high, strict=True)]
     if not any(a or b for a, b in width):
         return [Value(cut)]
-    return [Value(padded(cut, width, value.item()))]
+    return [Value(pad_array(cut, width, value.item()))]
 
 
 def scatter(m: Machine, op: Op, operands: list[Value]) -> list[Value]:
@@ -131,7 +131,7 @@ def gather(m: Machine, op: Op, operands: list[Value]) -> list[Value]:
         or batched != list(range(table.ndim - 1))
     ):
         raise TraceError(m.place, "a gather with batch dimensions that are not the first ones")
-    made = m.picked(table, ids)
+    made = m.pick(table, ids)
     shape = tuple(op.results[0].type.shape)
     return [Value(made if tuple(made.shape) == shape else apply(np.reshape, made, shape), "gather")]
 
@@ -165,4 +165,4 @@ def top_k(m: Machine, op: Op, operands: list[Value]) -> list[Value]:
     reads = [array.view.access(names)]
     order = m.recorder.emit("argsort", "order", axes, reads, names, np.dtype("int32"), attributes)
     first = TracedArray.of(m.recorder, order)[..., :k]
-    return [Value(m.picked(array, first), "top_k values"), Value(first, "top_k", (), (array.shape[-1],))]
+    return [Value(m.pick(array, first), "top_k values"), Value(first, "top_k", (), (array.shape[-1],))]

@@ -1,4 +1,4 @@
-"""This module says what is used of MLIR's Python bindings, which JAX brings: operators, blocks, types, attributes."""
+"""What is used of MLIR's Python bindings, which JAX brings: operators, blocks, types, attributes."""
 
 from __future__ import annotations
 

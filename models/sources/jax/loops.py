@@ -1,4 +1,4 @@
-"""This module reads a `stablehlo.while` of the shape that `lax.scan` and `fori_loop` make as one loop.
+"""Reads a `stablehlo.while` of the shape that `lax.scan` and `fori_loop` make as one loop.
 
     counters          end the loop and say places: run ahead (`scalars`)
     returned as is    the same in every turn: weights, and arrays of which a turn reads slice i or n - 1 - i
@@ -26,7 +26,7 @@ from ..numpy.recorder import Recorder, TraceError
 from ..numpy.views import View
 from .ir import Block, Op, Result
 from .operators import Array, Machine, Value, cast_array, dtype_of
-from .scalars import Counted, Differs, Number, counted, progression
+from .scalars import Counted, Differs, Number, count_turns, progression
 
 TURN = "turn"
 
@@ -143,7 +143,7 @@ def _lifted(outside: Recorder, array: TracedArray, along: Sequence[str | None], 
         return [t for t, _ in index.terms] == [TURN] or (index.single in names and extents[index.single] == n)
 
     pairs = zip(found.index, array.view.extents, strict=True)
-    plain = not array.view.padded and all(is_plain(i, n) for i, n in pairs)
+    plain = not array.view.has_padding and all(is_plain(i, n) for i, n in pairs)
     if not plain:
         axes = [Axis(str(a), n) for a, n in zip(along, array.shape, strict=True)]
         label = [a.name for a in axes]
@@ -156,7 +156,7 @@ def loop(m: Machine, op: Op, operands: list[Value], held: dict[Result, Value]) -
     """Results of a while loop as one operator, or None; what was recorded till then serves nothing."""
     recorder, place, watch = m.recorder, m.place, m.watch
     try:
-        found = counted(op, _numbers(operands), _known(held), m.functions, 1 << 20)
+        found = count_turns(op, _numbers(operands), _known(held), m.functions, 1 << 20)
         return _loop(m, op, operands, held, found) if found.turns > 1 else None
     except (Differs, NoLoop, GraphError, TraceError):
         return None

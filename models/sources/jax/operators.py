@@ -1,4 +1,4 @@
-"""This module translates StableHLO operators, carried out on traced arrays.
+"""Translates StableHLO operators, carried out on traced arrays.
 
 A value is a traced array, or a NumPy array where it depends on no argument: constants, counters of loops and masks of
 positions are computed here and now.  Compositions that JAX writes for one function of the table become that function:
@@ -156,7 +156,7 @@ class Machine:
         """Another element type."""
         return TracedArray.of(self.recorder, cast(self.recorder, array.view, np.dtype(dtype)))
 
-    def picked(self, table: Array, ids: Array) -> TracedArray:
+    def pick(self, table: Array, ids: Array) -> TracedArray:
         """table[b.., ids[b.., j..]]: one element of the last dimension per position."""
         left, right = self.view(table), self.view(ids)
         batch = [f"i{k}" for k in range(len(left.shape) - 1)]
@@ -180,12 +180,12 @@ class Machine:
             made = made[tuple(slice(None) if n > 1 else None for n in core.shape)]
         return made.view if core.shape == array.shape else cast_array(np.broadcast_to(made, array.shape)).view
 
-    def traced(self, value: Value) -> TracedArray:
+    def trace_value(self, value: Value) -> TracedArray:
         """A value as a traced array.  A large constant (a mask of positions) is recorded as it was computed."""
         if isinstance(value.array, TracedArray):
             return value.array
         if value.again is not None and once_each(value.array).size > MOST_ELEMENTS and uniform(value.array) is None:
-            operands = [o.array if uniform(o.array) is not None else self.traced(o) for o in value.operands]
+            operands = [o.array if uniform(o.array) is not None else self.trace_value(o) for o in value.operands]
             numbers = [a if (n := uniform(a)) is None else n for a in operands]
             return cast_array(value.again(*numbers))
         return TracedArray.of(self.recorder, self.view(value.array))
@@ -263,7 +263,7 @@ def uniform(array: Array) -> Plain | None:
     return first if same_bits(array) else None
 
 
-def stretched(value: Value) -> Value:
+def broadcast_source(value: Value) -> Value:
     """What a value is broadcast from, through any number of broadcasts and reshapes."""
     while value.kind in ("broadcast_in_dim", "reshape"):
         value = value.operands[0]

@@ -1,4 +1,4 @@
-"""This module runs a JAX function that was imported, with its gradients and every value on the way."""
+"""Runs a JAX function that was imported, with its gradients and every value on the way."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ class Lowered(Protocol):
         """What runs it."""
 
 
-def compiled(lowered: Lowered) -> Callable[..., object]:
+def compile_plain(lowered: Lowered) -> Callable[..., object]:
     """What runs a function as it stands; an XLA that lacks options of ours gets the first one alone."""
     try:
         return lowered.compile(dict(PLAIN))
@@ -51,7 +51,7 @@ def compiled(lowered: Lowered) -> Callable[..., object]:
 
 
 @contextmanager
-def watched(name: str) -> Iterator[None]:
+def explain_death(name: str) -> Iterator[None]:
     """Within, a signal that ends this process leaves a line on stderr that says why: XLA divides by zero while it folds
     some constants.  A shell waits for a line from us, and finds the end of its input instead.
     """
@@ -93,7 +93,7 @@ def original_of(
 
     treedef = jax.tree_util.tree_structure(tuple(arguments))
 
-    def given(values: Mapping[str, Values]) -> tuple[object, ...]:
+    def arguments_of(values: Mapping[str, Values]) -> tuple[object, ...]:
         leaves = [
             np.asarray(values[n]).astype(dtype).reshape(shape) if n in values else np.zeros(shape, dtype)
             for n, shape, dtype, _ in names
@@ -105,17 +105,17 @@ def original_of(
 
     made: list[Callable[..., object]] = []
 
-    def run(values: Mapping[str, Values]) -> tuple[Values, ...]:
-        with watched(name):
+    def execute(values: Mapping[str, Values]) -> tuple[Values, ...]:
+        with explain_death(name):
             if not made:
-                made.append(compiled(lowered))
-            return leaves_of(made[0](*given(values)))
+                made.append(compile_plain(lowered))
+            return leaves_of(made[0](*arguments_of(values)))
 
     def gradients(values: Mapping[str, Values], output: int, weights: Values) -> Mapping[str, Values]:
         stored = [k for k, argument in enumerate(names) if argument[3]]
-        leaves = jax.tree_util.tree_leaves(given(values))
+        leaves = jax.tree_util.tree_leaves(arguments_of(values))
 
-        def probed(*chosen: object) -> object:
+        def loss_of(*chosen: object) -> object:
             filled = dict(zip(stored, chosen, strict=True))
             every = [filled.get(k, leaf) for k, leaf in enumerate(leaves)]
             results = function(*jax.tree_util.tree_unflatten(treedef, every))
@@ -124,10 +124,10 @@ def original_of(
 
         if not stored:
             raise Undefined
-        reverse = jax.grad(probed, argnums=tuple(range(len(stored))))
+        reverse = jax.grad(loss_of, argnums=tuple(range(len(stored))))
         chosen = [leaves[k] for k in stored]
-        with watched(name):
-            slopes = jax.tree_util.tree_leaves(compiled(jax.jit(reverse).lower(*chosen))(*chosen))
+        with explain_death(name):
+            slopes = jax.tree_util.tree_leaves(compile_plain(jax.jit(reverse).lower(*chosen))(*chosen))
         return {names[k][0]: np.asarray(g) for k, g in zip(stored, slopes, strict=True)}
 
     def parts() -> Parts:
@@ -136,13 +136,13 @@ def original_of(
         held: list[Original] = []
 
         @wraps(function)
-        def named(*given: object) -> dict[str, object]:
+        def named_parts(*given: object) -> dict[str, object]:
             return {f"equation {k:05}": x for k, x in enumerate(every(*given))}
 
-        graph = graph_of(place, name, named, arguments, False, held.append)
+        graph = graph_of(place, name, named_parts, arguments, False, held.append)
         return Parts(graph, held[0].run, dict(zip(graph.outputs, labels, strict=True)))
 
-    return Original(f"JAX {jax.__version__}", run, gradients, parts, casts=True, zeros=zeros)
+    return Original(f"JAX {jax.__version__}", execute, gradients, parts, casts=True, zeros=zeros)
 
 
 _WITHIN: Final = ("jit", "pjit", "closed_call", "custom_jvp_call", "custom_vjp_call")
@@ -164,14 +164,14 @@ def _every(
     shapes = jax.tree_util.tree_map(structure, tuple(arguments))
     whole = jax.make_jaxpr(function)(*shapes)
 
-    def walked(closed: ClosedJaxpr, given: Sequence[object], out: list[object]) -> list[object]:
+    def walk(closed: ClosedJaxpr, given: Sequence[object], out: list[object]) -> list[object]:
         known = dict(zip(closed.jaxpr.constvars, closed.consts, strict=True))
         known.update(zip(closed.jaxpr.invars, given, strict=True))
         for e in closed.jaxpr.eqns:
             operands = [v.val if isinstance(v, Literal) else known[v] for v in e.invars]
             inner = e.params.get("jaxpr", e.params.get("call_jaxpr"))
             if e.primitive.name in _WITHIN and isinstance(inner, ClosedJaxpr):
-                known.update(zip(e.outvars, walked(inner, operands, out), strict=True))
+                known.update(zip(e.outvars, walk(inner, operands, out), strict=True))
                 continue
             bound = e.primitive.get_bind_params(e.params)
             functions, params = bound if isinstance(bound, tuple) else ((), bound)  # older JAX hands functions apart
@@ -187,7 +187,7 @@ def _every(
     def every(*given: object) -> list[object]:
         labels.clear()
         out: list[object] = []
-        walked(whole, jax.tree_util.tree_leaves(given), out)
+        walk(whole, jax.tree_util.tree_leaves(given), out)
         return out
 
     return every

@@ -1,4 +1,4 @@
-"""This module runs ahead what of a loop counts: its condition, and where every turn reads and writes parts of arrays.
+"""Runs ahead what of a loop counts: its condition, and where every turn reads and writes parts of arrays.
 
     i < 5:  x[4 - i], y.at[4 - i].set(..), i + 1          ->       5 turns; x at 4 3 2 1 0, y at 4 3 2 1 0
 
@@ -82,7 +82,7 @@ class Counted:
     places: tuple[tuple[tuple[int, ...], ...] | None, ...]
 
 
-def counted(
+def count_turns(
     op: Op, starts: Mapping[int, Number], outer: Mapping[Result, Number], functions: Mapping[str, Op], most: int
 ) -> Counted:
     """The turns of a while loop.  `starts`: arguments that are known numbers; `outer`: known numbers around it; `most`

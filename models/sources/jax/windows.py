@@ -1,4 +1,4 @@
-"""This module translates convolutions and pools of StableHLO, as sums and maxima over sliding windows."""
+"""Translates convolutions and pools of StableHLO, as sums and maxima over sliding windows."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from .ir import Op, body, combined_by, dialect, integer, integers, pairs
 from .operators import Array, Machine, Value, apply, summed_in, uniform
 
 
-def padded(x: Array, width: list[tuple[int, int]], value: float = 0.0) -> Array:
+def pad_array(x: Array, width: list[tuple[int, int]], value: float = 0.0) -> Array:
     """Elements around an array; `value` other than 0 where a constant mask says that there was none."""
     if not any(a or b for a, b in width):
         return x
@@ -55,7 +55,7 @@ def convolution(m: Machine, op: Op, operands: list[Value]) -> list[Value]:
         w,
         (d.kernel_output_feature_dimension, d.kernel_input_feature_dimension, *d.kernel_spatial_dimensions),
     )
-    x = padded(x, [(0, 0), (0, 0), *edges])
+    x = pad_array(x, [(0, 0), (0, 0), *edges])
     seen = _seen(x, tuple(range(2, rank + 2)), list(w.shape[2:]), stride, dilation)
     place, taps = "yzt"[:rank], "klm"[:rank]
     if groups == 1:
@@ -117,7 +117,7 @@ def reduce_window(m: Machine, op: Op, operands: list[Value]) -> list[Value]:
     if any(n < 0 for pair in edges for n in pair):
         raise TraceError(m.place, "windows over a cut input (negative padding)")
     dims = tuple(k for k, n in enumerate(sizes) if n != 1 or strides[k] != 1)
-    x = padded(x, edges, nothing)
+    x = pad_array(x, edges, nothing)
     seen = _seen(x, dims, [sizes[k] for k in dims], [strides[k] for k in dims], [dilation[k] for k in dims])
     taps = tuple(range(x.ndim, x.ndim + len(dims)))
     return [Value(apply(_WINDOWS[how], seen, axis=taps))]

@@ -1,2 +1,2 @@
-"""This package makes loops of one operator: of recurrences that a frontend found, or that a program repeats turn by
+"""Makes loops of one operator: of recurrences that a frontend found, or that a program repeats turn by
 turn."""

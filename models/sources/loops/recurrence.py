@@ -1,4 +1,4 @@
-"""This module writes a recurrence as one `scan` and what stands around it: the loop keeps what needs the turn before.
+"""Writes a recurrence as one `scan` and what stands around it: the loop keeps what needs the turn before.
 
     c = c + v(s)         where v needs no c:  the sum of v over the turns, made outside (a weight's gradient, a total)
     before               what needs no carry is written for all turns at once           (`building.lifting`)
@@ -21,8 +21,8 @@ from ...program.graph import Graph, GraphError, Role, Tensor
 from ...program.index import Access, Affine, Axis, access
 from ...program.operators import NodeKind, Operator
 from ...program.scan import EACH, KINDS, LAST, REFUSED, SCAN, results, wrong
-from ..building.lifting import Emit, Lifted, Lifter, as_graph, composed, parts
-from ..building.scan import Loop, operator, taken
+from ..building.lifting import Emit, Lifted, Lifter, as_graph, compose_access, parts
+from ..building.scan import Loop, operator, result_copy
 from .rows import rows_of
 
 _OUTSIDE: Final = frozenset({*KINDS, NodeKind.WINDOW.value})
@@ -68,7 +68,7 @@ def write(r: Recurrence, emit: Emit, tensor: Callable[[str], Tensor]) -> Written
     was written till then is to be dropped.
     """
     try:
-        return _Writer(r, emit, tensor).run()
+        return _Writer(r, emit, tensor).write_loop()
     except GraphError as e:
         raise NoLoop(str(e)) from None
 
@@ -80,7 +80,7 @@ class _Writer:
         self.writer = {op.output.tensor: op for op in self.r.body.operators}
         self.out = Written()
 
-    def run(self) -> Written:
+    def write_loop(self) -> Written:
         r = self.r
         totals = self._totals()
         carries = [c for c in r.carries if c[0] not in totals]
@@ -226,7 +226,7 @@ class _Writer:
         packed = self.emit(r.name, SCAN, op.axes, op.inputs, op.output.axes, op.attributes, dtype)
         op = replace(op, output=replace(op.output, tensor=packed))
         for result in results(op, made):
-            axes, read, out = taken(op, result)
+            axes, read, out = result_copy(op, result)
             copied = self.emit(f"{r.name}/{result.name}", "copy", axes, [read], out, (), dtype)
             of = {row[result.name]: f"r{j}" for j, row in enumerate(rows) if result.name in row}
             count = iter(range(len(body.tensor(result.name).shape)))
@@ -253,7 +253,7 @@ class _Writer:
         reads, names = [_renamed(start, op.output.axes)], op.output.axes
         for a in added:
             own = next(o for o in adders if a in o.inputs).output.axes
-            reads.append(composed(self.lifter.total(a.tensor), a, dict(zip(own, names, strict=True))))
+            reads.append(compose_access(self.lifter.total(a.tensor), a, dict(zip(own, names, strict=True))))
         made = self.emit(f"{self.r.name}/{carry}", "sum_inputs", op.axes, reads, names, (), t.dtype)
         return Lifted(tuple(names), access(made, *names))
 

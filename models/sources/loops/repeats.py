@@ -1,4 +1,4 @@
-"""This module finds stretches of a program that repeat: operators that do the same, as many places apart each time.
+"""Finds stretches of a program that repeat: operators that do the same, as many places apart each time.
 
     alike(i)  <=>  operator i and operator i + period differ in nothing but which tensors they read, and at which places
 

@@ -1,9 +1,9 @@
-"""This module rolls loops up that somebody unrolled (loop rerolling): equal turns of a program become one `scan`.
+"""Rolls loops up that somebody unrolled (loop rerolling): equal turns of a program become one `scan`.
 
     h1 = f(h0, x[0]),  h2 = f(h1, x[1]),  ..,  y = [h1, h2, ..]      ->      y = scan(f; h0, x)
 
 Where turns begin and what they read is found by `repeats` and `turns`; what does not fit stays as it is.  Readers of a
-turn's value read a slice of all of them, and a copy that puts such slices side by side is one copy (`stacked`).
+turn's value read a slice of all of them, and a copy that puts such slices side by side is one copy (`stack_slices`).
 
 Source: LLVM, pass LoopReroll (2013), for the name and the idea of matching turns operator by operator.
 """
@@ -20,11 +20,11 @@ from ..building.lifting import Lifted
 from ..patterns.recognise import recognise
 from .recurrence import NoLoop, Recurrence, Written, write
 from .repeats import stretches
-from .stacked import stacked
+from .stacked import stack_slices
 from .turns import Turns, turns
 
 
-def rerolled(graph: Graph) -> Graph:
+def reroll_loops(graph: Graph) -> Graph:
     """The graph with its unrolled loops as operators.
 
     >>> from ..building.builder import Builder
@@ -35,7 +35,7 @@ def rerolled(graph: Graph) -> Graph:
     ...     axes = [Axis("b", 4), Axis("f", 3)]
     ...     s = g.operator(f"s{k}", "multiply", axes, [Access(h, now.index[1:]), now], ("b", "f"))
     ...     h = g.map(f"h{k}", "tanh", s)
-    >>> [op.function for op in rerolled(g.build(h)).operators]
+    >>> [op.function for op in reroll_loops(g.build(h)).operators]
     ['scan', 'copy', 'copy']
     """
     while (found := _once(graph)) is not None:
@@ -94,7 +94,7 @@ def _replaced(graph: Graph, found: Turns) -> Graph:
     behind, writer = list[Operator](), dict[str, Operator]()
     for op in graph.operators[found.stop :]:
         inputs = tuple(_moved(a, places) if a.tensor in places else a for a in op.inputs)
-        behind.append(stacked(replace(op, inputs=inputs), emitted.tensors, writer))
+        behind.append(stack_slices(replace(op, inputs=inputs), emitted.tensors, writer))
         writer[op.output.tensor] = behind[-1]
     kept = []
     for name in dict.fromkeys(graph.results):  # what the user wants keeps its name

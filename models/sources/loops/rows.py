@@ -1,4 +1,4 @@
-"""This module finds the rows of a loop: what its operators never join, so that parts of it are loops of their own.
+"""Finds the rows of a loop: what its operators never join, so that parts of it are loops of their own.
 
 Dimensions of tensors and axes of operators fall into classes: a dimension that is read along an axis alone belongs to
 the class of that axis, and a carry's dimension to that of its next value.  A class is a *row* if nothing in it is

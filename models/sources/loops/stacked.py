@@ -1,4 +1,4 @@
-"""This module turns a copy that puts slices of one tensor side by side into a copy of the tensor.
+"""Turns a copy that puts slices of one tensor side by side into a copy of the tensor.
 
     y[i, ..] = copy( t[0, i - 0, ..], t[1, i - n, ..], t[2, i - 2 n, ..], .. )  with t of extent n in its second place
     y[a n + r] = t[a, r],   i = n a + r,  0 <= r < n
@@ -17,7 +17,7 @@ from ...program.operators import Operator
 from ...program.tensor import Tensor
 
 
-def stacked(op: Operator, tensors: Mapping[str, Tensor], writer: Mapping[str, Operator]) -> Operator:
+def stack_slices(op: Operator, tensors: Mapping[str, Tensor], writer: Mapping[str, Operator]) -> Operator:
     """The copy with one operand in the place of all slices of a tensor, if they are all of them, in order; else the
     same.  `writer`: operators that slices may have been copied by.
     """
@@ -95,7 +95,7 @@ def _split(op: Operator, reads: list[Access], e: int, t: Tensor) -> tuple[Affine
             return None
     whole = tuple((name, c // n) for name, c in first.terms if c % n == 0)
     part = Affine(tuple((name, c) for name, c in first.terms if c % n), first.offset % n)
-    low, high = part.unclipped({x.name: (0, x.extent) for x in op.axes})
+    low, high = part.unclipped_interval({x.name: (0, x.extent) for x in op.axes})
     if first.whole or low < 0 or high > n:
         return None
     return Affine(whole, first.offset // n), part

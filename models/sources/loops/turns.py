@@ -1,4 +1,4 @@
-"""This module reads a stretch of a program as the turns of one loop, if what they read fits together.
+"""Reads a stretch of a program as the turns of one loop, if what they read fits together.
 
 Operator j of turn k reads, at the same places in every turn,
 
@@ -223,7 +223,10 @@ def _whole(name: str, t: Tensor) -> Lifted:
 
 
 def _inside(a: Access, box: dict[str, tuple[int, int]], shape: Sequence[int]) -> bool:
-    return all(i.unclipped(box)[0] >= 0 and i.unclipped(box)[1] <= n for i, n in zip(a.index, shape, strict=True))
+    return all(
+        i.unclipped_interval(box)[0] >= 0 and i.unclipped_interval(box)[1] <= n
+        for i, n in zip(a.index, shape, strict=True)
+    )
 
 
 def _composed(index: Affine, at: dict[str, Affine]) -> Affine:

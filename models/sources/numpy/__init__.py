@@ -1,1 +1,1 @@
-"""This package translates NumPy functions into graphs."""
+"""Translates NumPy functions into graphs."""

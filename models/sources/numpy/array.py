@@ -1,4 +1,4 @@
-"""This module holds traced arrays: they have a shape and an element type, no elements, and record what NumPy is asked
+"""Traced arrays: they have a shape and an element type, no elements, and record what NumPy is asked
 to do with them.
 
 A basic slice or a transpose shares the buffer of its array, as in NumPy, so that a write through either is seen by
@@ -103,7 +103,7 @@ class TracedArray(np.lib.mixins.NDArrayOperatorsMixin):
         if seen is None:
             return value
         places: list[Terms] = [(tuple((int(name), c) for name, c in i.terms), i.offset) for i in seen.index]
-        return value.mapped(seen.shape, places, sorted(seen.taps))
+        return value.map_dimensions(seen.shape, places, sorted(seen.taps))
 
     def share(self, change: Callable[[View], View]) -> TracedArray:
         """An array on the same buffer: `change` applied to what this one shows."""

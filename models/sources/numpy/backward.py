@@ -1,4 +1,4 @@
-"""This module holds training steps that users write: `x.requires_grad_()`, `loss.backward()`, `x.grad`, in the words of
+"""Training steps that users write: `x.requires_grad_()`, `loss.backward()`, `x.grad`, in the words of
 PyTorch.
 
 A call of `backward` differentiates what has been recorded so far, with the rules of `models.sources.training`:

@@ -1,4 +1,4 @@
-"""This module translates contractions: einsum and everything that is one (matmul, dot, tensordot, inner, outer, vdot,
+"""Translates contractions: einsum and everything that is one (matmul, dot, tensordot, inner, outer, vdot,
 trace).
 
     out[o] = sum over r of  A_1[..] A_2[..] .. A_n[..]
@@ -16,7 +16,7 @@ import numpy as np
 
 from ...program.index import Axis, Combine
 from .recorder import Recorder, TraceError, place
-from .views import View, transposed
+from .views import View, transpose_view
 
 
 def product(
@@ -42,7 +42,7 @@ def product(
     dtypes = {recorder.dtype(v) for v in operands}
     dtype = np.result_type(*dtypes)
     if len(operands) == 1 and set(letters[0]) == set(out) and len(set(letters[0])) == len(letters[0]):
-        return transposed(operands[0], [list(letters[0]).index(a) for a in out])
+        return transpose_view(operands[0], [list(letters[0]).index(a) for a in out])
     inner = [a for a in extents if a not in out]
     axes = [Axis(a, extents[a]) for a in out] + [Axis(a, extents[a], Combine.SUM, a not in taps) for a in inner]
     inputs = [

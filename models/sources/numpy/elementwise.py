@@ -1,4 +1,4 @@
-"""This module translates operands of traced calls, and maps over the shape that they broadcast to: what every traced
+"""Translates operands of traced calls, and maps over the shape that they broadcast to: what every traced
 function is made of.
 """
 

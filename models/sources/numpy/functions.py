@@ -1,4 +1,4 @@
-"""This module translates NumPy functions that compute: contractions, reductions, choices, and new arrays."""
+"""Translates NumPy functions that compute: contractions, reductions, choices, and new arrays."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ from .array import TracedArray
 from .elementwise import cast, elementwise, number, shapes, view_of
 from .gather import positions, take
 from .recorder import Recorder, TraceError, place
-from .reductions import axes_of, cumulative, mean, reduced
+from .reductions import axes_of, cumulative, mean, reduce_view
 from .shapes import ravel
-from .table import common, new, traced, translates
+from .table import as_traced, common, new, translates
 from .ufuncs import ufunc
 from .views import broadcast
 from .write import assign, checked_shape
@@ -118,11 +118,11 @@ def _mean(recorder: Recorder, a: object, axis: object = None, keepdims: bool = F
 def _var(recorder: Recorder, a: object, axis: object = None, ddof: int = 0, keepdims: bool = False) -> TracedArray:
     view = view_of(recorder, a)
     dims = axes_of(axis, len(view.shape))
-    centred = traced(recorder, a) - new(recorder, mean(recorder, view, dims, True))
+    centred = as_traced(recorder, a) - new(recorder, mean(recorder, view, dims, True))
     square = view_of(recorder, centred * centred)
     return new(
         recorder,
-        reduced(recorder, np.add, square, dims, keepdims, 1.0 / (prod(view.shape[d] for d in dims) - ddof), "var"),
+        reduce_view(recorder, np.add, square, dims, keepdims, 1.0 / (prod(view.shape[d] for d in dims) - ddof), "var"),
     )
 
 
@@ -146,7 +146,7 @@ def _take(recorder: Recorder, a: object, indices: object, axis: object = None) -
     source = view_of(recorder, ravel(recorder, a) if axis is None else a)
     dim = axes_of(0 if axis is None else axis, len(source.shape))[0]
     if number(indices) is not None:
-        return traced(recorder, new(recorder, source))[(slice(None),) * dim + (int(str(indices)),)]
+        return as_traced(recorder, new(recorder, source))[(slice(None),) * dim + (int(str(indices)),)]
     return new(recorder, take(recorder, source, positions(recorder, indices, source.shape[dim]), dim))
 
 
@@ -176,7 +176,7 @@ def _where(recorder: Recorder, condition: object, x: object = None, y: object = 
 @translates(np.clip, method="clip")
 def _clip(recorder: Recorder, a: object, a_min: object = None, a_max: object = None) -> object:
     low, high = number(a_min), number(a_max)
-    array = traced(recorder, a)
+    array = as_traced(recorder, a)
     if array.dtype.kind == "f" and (a_min is None or low is not None) and (a_max is None or high is not None):
         bounds = {k: float(v) for k, v in (("low", low), ("high", high)) if v is not None}
         return new(recorder, elementwise(recorder, "clip", "clip", [array.view], array.dtype, bounds))
@@ -201,14 +201,14 @@ def _filled(*functions: Callable[..., object], fill: float) -> None:
 def _full_like(
     recorder: Recorder, a: object, fill_value: object, dtype: object = None, shape: object = None
 ) -> TracedArray:
-    like = traced(recorder, a)
+    like = as_traced(recorder, a)
     kind = like.dtype if dtype is None else np.dtype(dtype)  # type: ignore[call-overload]
     value = number(fill_value)
     goal = like.shape if shape is None else checked_shape(shape)
     if value is None:
         return new(recorder, broadcast(cast(recorder, view_of(recorder, fill_value), kind), goal))
     one = recorder.constant(np.full((1,), value, dtype=kind))
-    return new(recorder, broadcast(one, goal) if goal else one.mapped((), [((), 0)]))
+    return new(recorder, broadcast(one, goal) if goal else one.map_dimensions((), [((), 0)]))
 
 
 _filled(np.zeros_like, np.empty_like, fill=0)
@@ -222,4 +222,4 @@ def _copyto(recorder: Recorder, dst: TracedArray, src: object) -> None:
 
 @translates(np.shape)
 def _shape(recorder: Recorder, a: object) -> tuple[int, ...]:
-    return traced(recorder, a).shape
+    return as_traced(recorder, a).shape

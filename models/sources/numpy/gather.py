@@ -1,4 +1,4 @@
-"""This module translates gathers: rows of an array picked by an array of integers, as the `embedding` operator.
+"""Translates gathers: rows of an array picked by an array of integers, as the `embedding` operator.
 
     take            out[.., o, ..] = x[.., ids[o], ..]
     add.reduceat    out[i] = sum of x[j] over start_i <= j < start_(i+1): a bag of rows per result; the positions must
@@ -55,7 +55,7 @@ def take(recorder: Recorder, table: View, ids: View, dim: int, base: str = "take
     before, after = [f"i{k}" for k in range(dim)], [f"i{k}" for k in range(dim + 1, len(table.shape))]
     picked = [f"j{k}" for k in range(len(ids.shape))]
     out = [*before, *picked, *after]
-    if ids.padded:
+    if ids.has_padding:
         ids = materialise(recorder, ids)
     axes = [Axis(a, n) for a, n in zip(out, (*table.shape[:dim], *ids.shape, *table.shape[dim + 1 :]), strict=True)]
     axes.append(Axis("rows", table.shape[dim], Combine.SUM))
@@ -85,7 +85,7 @@ def reduceat(recorder: Recorder, x: object, indices: object, axis: int = 0) -> V
             (((0, int(steps[0])), (1, 1)), int(start[0])),
             *(plain(k + 1) for k in range(1, len(table.shape))),
         ]
-        pieces = table.mapped((start.size, longest, *table.shape[1:]), places, [1])
+        pieces = table.map_dimensions((start.size, longest, *table.shape[1:]), places, [1])
         names = ["i0", "bag", *(f"i{k}" for k in range(1, len(table.shape)))]
         made = [Axis(a, n, Combine.SUM if a == "bag" else None) for a, n in zip(names, pieces.shape, strict=True)]
         kept = [a for a in names if a != "bag"]

@@ -1,4 +1,4 @@
-"""This module translates indexing: basic slices are views on the same buffer, one array of integers is a gather.
+"""Translates indexing: basic slices are views on the same buffer, one array of integers is a gather.
 
 x[i], x[a:b:s], x[..., None]     a view, no operator (steps must be positive; a negative step is a gather at constant
                                  positions)
@@ -20,7 +20,7 @@ from .views import Terms, View, constant
 from .write import assign
 
 
-def expanded(key: object, rank: int) -> list[object]:
+def expand_ellipsis(key: object, rank: int) -> list[object]:
     """The parts of a key with the ellipsis written out; one part per dimension, and None for new axes."""
     parts = list(key) if isinstance(key, tuple) else [key]
     dots = [n for n, p in enumerate(parts) if p is Ellipsis]
@@ -49,7 +49,7 @@ def is_basic(part: object) -> bool:
     return not isinstance(part, np.ndarray)
 
 
-def sliced(view: View, parts: list[object]) -> View:
+def slice_view(view: View, parts: list[object]) -> View:
     """Basic indexing.  Raises `TraceError` for indices out of bounds and empty slices."""
     shape: list[int] = []
     where: list[Terms] = []
@@ -77,12 +77,12 @@ def sliced(view: View, parts: list[object]) -> View:
                 raise TraceError(place(), f"index {i} is out of bounds for a dimension of {n}")
             where.append(constant(i % n))
         dim += 1
-    return view.mapped(shape, where)
+    return view.map_dimensions(shape, where)
 
 
 def get(array: TracedArray, key: object) -> TracedArray:
     """`array[key]`."""
-    parts = expanded(key, array.ndim)
+    parts = expand_ellipsis(key, array.ndim)
     dims: list[int] = []
     for part in parts:
         dims.append(-1 if part is None else sum(d >= 0 for d in dims))
@@ -102,7 +102,7 @@ def get(array: TracedArray, key: object) -> TracedArray:
         elif not is_basic(part):
             special.append((n, part))
     if not special:
-        part = array.share(lambda view: sliced(view, parts))
+        part = array.share(lambda view: slice_view(view, parts))
         counted = key if isinstance(key, tuple) else (key,)
         # one element is a scalar, a copy; `x[.., 0]` is an array without dimensions, a view
         return (
@@ -117,7 +117,7 @@ def get(array: TracedArray, key: object) -> TracedArray:
         )
     at, ids = special[0]
     rest = [*parts[:at], slice(None), *parts[at + 1 :]]
-    base = sliced(array.view, rest)
+    base = slice_view(array.view, rest)
     dim = sum(p is None or isinstance(p, slice) for p in rest[:at])
     if isinstance(ids, (list, tuple)):
         ids = np.asarray(ids)
@@ -137,9 +137,9 @@ def _as_slice(part: object, extent: int) -> object:
     return part
 
 
-def put(array: TracedArray, key: object, value: object) -> None:
+def assign_at(array: TracedArray, key: object, value: object) -> None:
     """`array[key] = value`."""
-    parts = expanded(key, array.ndim)
+    parts = expand_ellipsis(key, array.ndim)
     if not all(is_basic(p) for p in parts) or any(
         isinstance(p, slice) and p.step is not None and p.step < 0 for p in parts
     ):
@@ -147,11 +147,11 @@ def put(array: TracedArray, key: object, value: object) -> None:
             place(),
             "a write at an array of positions is not supported; write to slices, or build the result with np.where",
         )
-    target = array.share(lambda view: sliced(view, parts))
+    target = array.share(lambda view: slice_view(view, parts))
     plain = value if number(value) is None else np.asarray(value).astype(array.dtype)
     new = cast(array.recorder, view_of(array.recorder, plain), array.dtype)
     assign(target, TracedArray.of(array.recorder, new))
 
 
 METHODS["__getitem__"] = get
-METHODS["__setitem__"] = put
+METHODS["__setitem__"] = assign_at

@@ -1,4 +1,4 @@
-"""This module translates opaque kernels: a user's function stands for a pure NumPy reference, which is what gets
+"""Translates opaque kernels: a user's function stands for a pure NumPy reference, which is what gets
 analysed.
 
     @opaque(reference=softmax)
@@ -26,7 +26,7 @@ from typing import ParamSpec, TypeVar
 from ...layout.classes import copy_key, operator_key
 from ...program.graph import Graph, Role
 from ...program.index import Access, Affine, Axis
-from ...program.opaque import qualified, register
+from ...program.opaque import qualified_name, register
 from ...program.operators import NodeKind, Operator, Value
 from .array import TracedArray
 from .recorder import Recorder, TraceError, place
@@ -42,7 +42,7 @@ def opaque(reference: Callable[..., object]) -> Callable[[Callable[P, R]], Calla
     """Mark a function of arrays as opaque, with a pure NumPy function that computes the same."""
 
     def mark(function: Callable[P, R]) -> Callable[P, R]:
-        name = qualified(function)
+        name = qualified_name(function)
 
         @wraps(function)
         def call(*args: P.args, **options: P.kwargs) -> R:

@@ -1,4 +1,4 @@
-"""This module runs a NumPy program that was traced, on arrays with elements."""
+"""Runs a NumPy program that was traced, on arrays with elements."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def original_of(
     """
     specs = arguments_of(program, arguments)
 
-    def called(function: Callable[..., object], values: Mapping[str, Values]) -> tuple[Values, ...]:
+    def call_function(function: Callable[..., object], values: Mapping[str, Values]) -> tuple[Values, ...]:
         given = {
             n: np.array(values[n]).astype(s.dtype).reshape(s.shape) if n in values else np.zeros(s.shape, s.dtype)
             for n, s in specs.items()
@@ -36,8 +36,8 @@ def original_of(
 
     return Original(
         f"NumPy {np.__version__}",
-        lambda values: called(program, values),
-        parts=lambda: parts_of(program, specs, called),
+        lambda values: call_function(program, values),
+        parts=lambda: parts_of(program, specs, call_function),
         zeros=False,
     )
 

@@ -1,4 +1,4 @@
-"""This module runs a NumPy program expression by expression: a copy of its source in which every call, operator and
+"""Runs a NumPy program expression by expression: a copy of its source in which every call, operator and
 slice hands its value over, known as instrumented source.
 
     y = np.sin(x * 2)       ->      y = seen(1, np.sin(seen(0, x * 2)))
@@ -54,19 +54,19 @@ class _Watch:
             self.values[key] = np.array(value)
         return value
 
-    def copied(self, program: object, room: object) -> object:
+    def copy_if_own(self, program: object, room: object) -> object:
         """A function of the same file with its expressions watched; anything else as it is."""
         if not isinstance(program, FunctionType) or program.__globals__ is not room:
             return program
         if id(program) not in self._copies:
             self._copies[id(program)] = program  # what calls itself, or has no source
             try:
-                self._copies[id(program)] = self.watched(program)
+                self._copies[id(program)] = self.watch_function(program)
             except (OSError, TypeError, SyntaxError, Undefined):
                 pass
         return self._copies[id(program)]
 
-    def watched(self, program: FunctionType) -> Callable[..., object]:
+    def watch_function(self, program: FunctionType) -> Callable[..., object]:
         """The copy of a function.  Raises `Undefined` where its source is not at hand."""
         try:
             lines, first = inspect.getsourcelines(program)
@@ -89,7 +89,7 @@ class _Watch:
         cells = dict(zip(program.__code__.co_freevars, program.__closure__ or (), strict=True))
         cells |= {
             _SEEN: CellType(self.seen),
-            _COPIED: CellType(lambda f: self.copied(f, program.__globals__)),
+            _COPIED: CellType(lambda f: self.copy_if_own(f, program.__globals__)),
         }
         made = FunctionType(
             code, program.__globals__, program.__name__, program.__defaults__, tuple(cells[n] for n in code.co_freevars)
@@ -187,7 +187,7 @@ def parts_of(program: Callable[..., object], specs: Mapping[str, ArraySpec], run
         raise Undefined("it is no function that is written with def")
     linecache.checkcache(program.__code__.co_filename)
     watch, recorder = _Watch(), Recorder("parts")
-    watch.watched(program)(
+    watch.watch_function(program)(
         **{n: TracedArray.of(recorder, recorder.input(n, s.shape, s.dtype, s.role)) for n, s in specs.items()}
     )
     keys = list(watch.views)
@@ -199,7 +199,7 @@ def parts_of(program: Callable[..., object], specs: Mapping[str, ArraySpec], run
 
     def values_of(values: Mapping[str, Values]) -> tuple[Values, ...]:
         plain = _Watch()
-        run(plain.watched(program), values)
+        run(plain.watch_function(program), values)
         if lost := [first[t] for t in graph.outputs if first[t] not in plain.values]:
             raise Undefined(f"NumPy's program does not reach {watch.places[lost[0][:2]]}")
         return tuple(plain.values[first[t]] for t in graph.outputs)

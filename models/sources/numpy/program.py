@@ -1,4 +1,4 @@
-"""This module holds programs: plain NumPy functions whose arguments have known shapes.
+"""Programs: plain NumPy functions whose arguments have known shapes.
 
     @program(x=(64, 784), w=parameter(784, 512))         or        def mlp(x: float64[64, 784], w: float64[784, 512]):
     ..

@@ -1,4 +1,4 @@
-"""This module holds the recorder: what a traced function did, as operators of a graph in the making.
+"""The recorder: what a traced function did, as operators of a graph in the making.
 
 Tensors are numbered while the function runs and get their names at the end: an operator whose value a statement assigns
 to a variable is called like the variable (`Q = np.einsum(..)` makes operator `Q`), others like the NumPy function.  A

@@ -1,4 +1,4 @@
-"""This module translates reductions of traced arrays: sums, extremes, means, running sums."""
+"""Translates reductions of traced arrays: sums, extremes, means, running sums."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from ...program.index import Axis, Combine
 from ...program.operators import Value
 from .elementwise import LOGICAL, cast, view_of
 from .recorder import Recorder, TraceError, place
-from .views import View, inserted
+from .views import View, insert_dimensions
 from .write import materialise
 
 REDUCE: Final[Mapping[np.ufunc, tuple[str, Combine]]] = MappingProxyType(
@@ -54,10 +54,10 @@ def ufunc_reduce(
         raise TraceError(place(), f"np.{function.__name__}.reduce with {', '.join(rest)} is not supported")
     logical = function in LOGICAL
     dtype = np.dtype(bool) if logical else np.asarray(function.reduce(np.ones(1, dtype=recorder.dtype(view)))).dtype
-    return reduced(recorder, function, cast(recorder, view, dtype), dims, keepdims)
+    return reduce_view(recorder, function, cast(recorder, view, dtype), dims, keepdims)
 
 
-def reduced(
+def reduce_view(
     recorder: Recorder,
     function: np.ufunc,
     view: View,
@@ -68,7 +68,7 @@ def reduced(
 ) -> View:
     """Sum, maximum or minimum over `dims`; axes i0, i1, .. are the operand's dimensions."""
     name, combine = REDUCE[function]
-    if combine is not Combine.SUM and view.padded:
+    if combine is not Combine.SUM and view.has_padding:
         view = materialise(recorder, view)  # beyond a tensor lies the neutral element, beyond a padded array zeros
     names = [f"i{k}" for k in range(len(view.shape))]
     axes = [
@@ -88,13 +88,13 @@ def reduced(
             recorder.dtype(view),
             attributes,
         )
-    return inserted(out, dims) if keepdims and dims else out
+    return insert_dimensions(out, dims) if keepdims and dims else out
 
 
 def mean(recorder: Recorder, view: View, dims: Sequence[int], keepdims: bool) -> View:
     """Sum times 1/n."""
     dtype = recorder.dtype(view) if recorder.dtype(view).kind == "f" else np.dtype("float64")
-    return reduced(
+    return reduce_view(
         recorder, np.add, cast(recorder, view, dtype), dims, keepdims, 1.0 / prod(view.shape[d] for d in dims), "mean"
     )
 

@@ -1,4 +1,4 @@
-"""This module finds programs that do not do the same every time: random numbers, clocks, what a call leaves behind.
+"""Finds programs that do not do the same every time: random numbers, clocks, what a call leaves behind.
 
 A trace records what a program does once, and whatever is no argument becomes a constant.  That is right for what is the
 same in every call (a table, numbers of a generator that the program seeds itself), and wrong for anything else.  So a

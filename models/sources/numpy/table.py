@@ -1,4 +1,4 @@
-"""This module holds the table of translated NumPy functions, and what all translations share.
+"""The table of translated NumPy functions, and what all translations share.
 
 A translation gets the recorder and the arguments of the call and returns traced arrays.  Arguments that it does not
 name are unsupported when they are given: Python's own signature check says which.
@@ -14,7 +14,7 @@ import numpy as np
 from .array import METHODS, TracedArray
 from .elementwise import cast, view_of
 from .recorder import Recorder, TraceError, place
-from .ufuncs import unsupported
+from .ufuncs import note_unsupported
 from .views import View
 
 Translation = Callable[..., object]
@@ -42,7 +42,7 @@ def function(
     """`__array_function__` of traced arrays."""
     name = f"{getattr(called, '__module__', 'numpy')}.{getattr(called, '__name__', called)}".replace("numpy", "np", 1)
     if called not in FUNCTIONS:
-        return unsupported(recorder, name, called, args, options)
+        return note_unsupported(recorder, name, called, args, options)
     given = {k: v for k, v in options.items() if v is not np._NoValue}
     try:
         return FUNCTIONS[called](recorder, *args, **given)
@@ -52,7 +52,7 @@ def function(
         raise
 
 
-def traced(recorder: Recorder, x: object) -> TracedArray:
+def as_traced(recorder: Recorder, x: object) -> TracedArray:
     """The operand as a traced array."""
     return x if isinstance(x, TracedArray) else TracedArray.of(recorder, view_of(recorder, x))
 

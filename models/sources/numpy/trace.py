@@ -1,4 +1,4 @@
-"""This module translates NumPy programs: a plain function, traced through NumPy's array protocols on arrays that have a
+"""Translates NumPy programs: a plain function, traced through NumPy's array protocols on arrays that have a
 shape and no elements.
 
     __array_ufunc__       elementwise functions, reductions, matmul         -> `ufuncs`
@@ -132,7 +132,7 @@ def graph_of(
     return graph
 
 
-def supported() -> dict[str, str]:
+def supported_functions() -> dict[str, str]:
     """NumPy functions that have a translation -> what they become."""
     names = {f"np.{f.__name__}": "ufunc" for f in SUPPORTED}
     return dict(sorted({**names, **{f"np.{f.__name__}": "function" for f in FUNCTIONS}}.items()))
@@ -167,6 +167,6 @@ __all__ = [
     "numpy_trace_backward",
     "numpy_trace_functions",
     "numpy_trace_index",
-    "supported",
+    "supported_functions",
     "trace",
 ]

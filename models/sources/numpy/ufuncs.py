@@ -1,4 +1,4 @@
-"""This module translates universal functions: elementwise calls, reductions and in-place results, as operators of the
+"""Translates universal functions: elementwise calls, reductions and in-place results, as operators of the
 function table.
 
 A Python number stays an attribute of its operator (`x + 1` is `shift`, `x > 0` is `greater` with value 0); an array
@@ -23,7 +23,7 @@ from .contract import matmul
 from .elementwise import LOGICAL, Number, cast, elementwise, number, view_of
 from .recorder import HINT, Recorder, TraceError, place
 from .reductions import REDUCE, cumulative, ufunc_reduce
-from .views import View, broadcast, inserted
+from .views import View, broadcast, insert_dimensions
 from .write import assign
 
 UNARY: Final[Mapping[np.ufunc, str]] = MappingProxyType(
@@ -120,13 +120,13 @@ def ufunc(
     if dtype is not None and method in ("reduce", "accumulate"):  # NumPy computes in it
         kind: np.dtype[np.generic] = np.dtype(str(np.dtype(dtype)))  # type: ignore[call-overload]
         inputs = [TracedArray.of(recorder, cast(recorder, view_of(recorder, inputs[0]), kind)), *inputs[1:]]
-    if method == "__call__" and not rest and known(function):
+    if method == "__call__" and not rest and is_translated(function):
         result = _call(recorder, function, inputs)
     elif method == "reduce" and function in REDUCE:
         result = ufunc_reduce(recorder, function, inputs, rest)
-    elif method == "outer" and len(inputs) == 2 and known(function):
+    elif method == "outer" and len(inputs) == 2 and is_translated(function):
         left, right = view_of(recorder, inputs[0]), view_of(recorder, inputs[1])
-        wide = inserted(left, range(len(left.shape), len(left.shape) + len(right.shape)))
+        wide = insert_dimensions(left, range(len(left.shape), len(left.shape) + len(right.shape)))
         result = _call(recorder, function, [TracedArray.of(recorder, wide), TracedArray.of(recorder, right)])
     elif method == "reduceat" and function is np.add:
         from .gather import reduceat
@@ -136,7 +136,7 @@ def ufunc(
         result = cumulative(recorder, inputs[0], int(str(rest.get("axis", 0))))
     else:
         name = f"np.{function.__name__}" + ("" if method == "__call__" else f".{method}")
-        return unsupported(recorder, name, getattr(function, method), inputs, options)
+        return note_unsupported(recorder, name, getattr(function, method), inputs, options)
     if dtype is not None:
         result = cast(recorder, result, np.dtype(str(np.dtype(dtype))))  # type: ignore[call-overload]
     if target is not None:
@@ -156,12 +156,12 @@ def ufunc(
     return TracedArray.result(recorder, result)
 
 
-def known(function: np.ufunc) -> bool:
+def is_translated(function: np.ufunc) -> bool:
     """Whether there is a translation of its calls."""
     return function in UNARY or function in BINARY or function in COMPARE or function in OTHERS
 
 
-def unsupported(
+def note_unsupported(
     recorder: Recorder,
     name: str,
     function: Callable[..., object],
@@ -192,7 +192,7 @@ def unsupported(
             "iota", name, [Axis("i0", 1)], [], ["i0"], result.dtype, {"along": "i0", "start": 1, "step": 0}
         )
         return TracedArray.of(
-            recorder, broadcast(stand_in, result.shape) if result.ndim else stand_in.mapped((), [((), 0)])
+            recorder, broadcast(stand_in, result.shape) if result.ndim else stand_in.map_dimensions((), [((), 0)])
         )
     return result
 

@@ -1,4 +1,4 @@
-"""This module holds views: where the elements of a traced array lie in a tensor.
+"""Views: where the elements of a traced array lie in a tensor.
 
     array[d_0, .., d_n]  =  tensor[ .., sum coef * d + offset, .. ]          (0 where an index leaves the tensor)
 
@@ -38,10 +38,10 @@ class View:
 
     `shape`: of the array; `extents`: of the tensor; `taps`: dimensions of the array that walk through a window.
 
-    >>> v = whole("t", (10,)).mapped((4, 3), [(((0, 2), (1, 1)), -1)])
+    >>> v = whole("t", (10,)).map_dimensions((4, 3), [(((0, 2), (1, 1)), -1)])
     >>> v.access(["y", "k"]).index
     (Affine(terms=(('y', 2), ('k', 1)), offset=-1, whole=False),)
-    >>> v.padded
+    >>> v.has_padding
     True
     """
 
@@ -51,7 +51,7 @@ class View:
     extents: tuple[int, ...]
     taps: frozenset[int] = frozenset()
 
-    def mapped(self, shape: Sequence[int], places: Sequence[Terms], taps: Sequence[int] = ()) -> View:
+    def map_dimensions(self, shape: Sequence[int], places: Sequence[Terms], taps: Sequence[int] = ()) -> View:
         """The array of shape `shape` whose old dimension d stands at `places[d]`.  `taps`: new dimensions to mark."""
         index = []
         for old in self.index:
@@ -72,11 +72,12 @@ class View:
         return self.shape == self.extents and all(i.single == str(k) for k, i in enumerate(self.index))
 
     @property
-    def padded(self) -> bool:
+    def has_padding(self) -> bool:
         """Whether some element lies outside the tensor."""
         box = {str(d): (0, n) for d, n in enumerate(self.shape)}
         return any(
-            i.unclipped(box)[0] < 0 or i.unclipped(box)[1] > n for i, n in zip(self.index, self.extents, strict=True)
+            i.unclipped_interval(box)[0] < 0 or i.unclipped_interval(box)[1] > n
+            for i, n in zip(self.index, self.extents, strict=True)
         )
 
     def covers(self, dim: int) -> bool:
@@ -107,42 +108,42 @@ def whole(tensor: str, shape: Sequence[int]) -> View:
     return View(tensor, tuple(Affine.axis(str(k)) for k in range(len(shape))), tuple(shape), tuple(shape))
 
 
-def transposed(view: View, order: Sequence[int]) -> View:
+def transpose_view(view: View, order: Sequence[int]) -> View:
     """New dimension k is old dimension `order[k]`."""
-    return view.mapped([view.shape[d] for d in order], [plain(list(order).index(d)) for d in range(len(order))])
+    return view.map_dimensions([view.shape[d] for d in order], [plain(list(order).index(d)) for d in range(len(order))])
 
 
 def broadcast(view: View, shape: Sequence[int]) -> View:
     """The array repeated to `shape` by NumPy's rules; the caller has tested that they allow it."""
     lead = len(shape) - len(view.shape)
-    return view.mapped(
+    return view.map_dimensions(
         shape, [plain(lead + d) if n == shape[lead + d] else constant(0) for d, n in enumerate(view.shape)]
     )
 
 
-def inserted(view: View, at: Sequence[int]) -> View:
+def insert_dimensions(view: View, at: Sequence[int]) -> View:
     """New dimensions of extent 1 at the positions `at` of the result."""
     rank = len(view.shape) + len(at)
     kept = [d for d in range(rank) if d not in at]
     shape = [1] * rank
     for d, n in zip(kept, view.shape, strict=True):
         shape[d] = n
-    return view.mapped(shape, [plain(d) for d in kept])
+    return view.map_dimensions(shape, [plain(d) for d in kept])
 
 
-def removed(view: View, dims: Sequence[int]) -> View:
+def drop_dimensions(view: View, dims: Sequence[int]) -> View:
     """Without dimensions of extent 1."""
     kept = [d for d in range(len(view.shape)) if d not in dims]
-    return view.mapped(
+    return view.map_dimensions(
         [view.shape[d] for d in kept],
         [plain(kept.index(d)) if d in kept else constant(0) for d in range(len(view.shape))],
     )
 
 
-def padded(view: View, before: Sequence[int], after: Sequence[int]) -> View:
+def pad_view(view: View, before: Sequence[int], after: Sequence[int]) -> View:
     """Zeros around the array; every padded dimension must satisfy `covers`."""
     shape = [b + n + a for b, n, a in zip(before, view.shape, after, strict=True)]
-    return view.mapped(shape, [(((d, 1),), -b) for d, b in enumerate(before)])
+    return view.map_dimensions(shape, [(((d, 1),), -b) for d, b in enumerate(before)])
 
 
 def windows(view: View, dims: Sequence[int], sizes: Sequence[int]) -> View:
@@ -153,4 +154,4 @@ def windows(view: View, dims: Sequence[int], sizes: Sequence[int]) -> View:
         terms, offset = places[d]
         places[d] = ((*terms, (rank + n, 1)), offset)
         shape[d] -= size - 1
-    return view.mapped([*shape, *sizes], places, range(rank, rank + len(sizes)))
+    return view.map_dimensions([*shape, *sizes], places, range(rank, rank + len(sizes)))

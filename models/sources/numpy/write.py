@@ -1,4 +1,4 @@
-"""This module translates writes: in-place updates and assignments to a part of an array, as new tensors.
+"""Translates writes: in-place updates and assignments to a part of an array, as new tensors.
 
     x[...] = v, np.add(x, y, out=x), x += y      the buffer of x holds the new value
     x[a:b, c] = v                                 update:  the value inside the box, the old elements outside
@@ -61,7 +61,7 @@ def assign(target: TracedArray, value: TracedArray) -> None:
         k = places[lead + d]
         where.append(((), 0) if k is None or n < target.shape[lead + d] or n == 1 else (((k, 1),), -start[k]))
     shape = old.shape
-    inside = value_view.mapped(shape, where)
+    inside = value_view.map_dimensions(shape, where)
     names = [f"i{k}" for k in range(len(shape))]
     stop = [start[k] + 1 for k in range(len(shape))]
     for d, k in enumerate(places):

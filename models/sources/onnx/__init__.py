@@ -1,1 +1,1 @@
-"""This package translates ONNX files into graphs."""
+"""Translates ONNX files into graphs."""

@@ -1,4 +1,4 @@
-"""This module says what the conversion of an ONNX graph knows: values, constants, shapes, names, and where operators
+"""What the conversion of an ONNX graph knows: values, constants, shapes, names, and where operators
 came from.
 
 Handlers (`dense`, `window`, `layout`, `pointwise`) see nodes as plain data; only `onnx` sees the file.
@@ -15,7 +15,7 @@ import numpy.typing as npt
 from ...program.graph import STATED
 from ..building.builder import Builder
 from ..building.flat import Flat, Unsupported
-from ..building.stated import asked_for, held
+from ..building.stated import asked_for, constant_tensor
 
 Constant = npt.NDArray[np.generic]
 Attribute = int | float | str | tuple[int, ...] | tuple[float, ...] | Constant
@@ -119,7 +119,7 @@ class Context(Flat):
                 shape, dtype = weight.shape, weight.dtype
             elif value in self.constants:
                 array = self.constants[value]
-                made = held(self.g, self.unique(value, own=True), array, array.dtype.name)
+                made = constant_tensor(self.g, self.unique(value, own=True), array, array.dtype.name)
                 self.values[value] = made or asked_for(self.g, self.unique(STATED + value), array, array.dtype.name)
                 return self.values[value]
             else:
@@ -137,7 +137,7 @@ class Context(Flat):
         """Element type of an ONNX value."""
         return self.g.tensors[self.tensor(value)].dtype
 
-    def known(self, value: str) -> Constant | None:
+    def constant_of(self, value: str) -> Constant | None:
         """Contents of a constant, if it is small."""
         if value not in self.constants and value in self.weights:
             found = self.weights[value].value()
@@ -147,12 +147,12 @@ class Context(Flat):
 
     def integers(self, node: Node, position: int, what: str) -> tuple[int, ...]:
         """Contents of an input that must be a constant list of integers.  Raises `Unsupported` if it is computed."""
-        found = self.known(node.inputs[position])
+        found = self.constant_of(node.inputs[position])
         if found is None or found.dtype.kind not in "iu":
             raise Unsupported(f"computed {what}")
         return tuple(int(v) for v in found.reshape(-1))
 
-    def given(self, node: Node, attribute: str, position: int) -> tuple[int, ...] | None:
+    def integer_list(self, node: Node, attribute: str, position: int) -> tuple[int, ...] | None:
         """A list that older operator sets keep in an attribute and newer ones in an input."""
         listed = node.integers(attribute)
         if listed is None and node.has(position):
@@ -163,7 +163,7 @@ class Context(Flat):
         """Let an output of the node be `tensor`."""
         self.values[node.outputs[position]] = tensor
 
-    def unused(self, node: Node, first: int) -> None:
+    def require_unused(self, node: Node, first: int) -> None:
         """Refuse outputs from position `first` on if anybody reads them."""
         for value in node.outputs[first:]:
             if value in self.read:

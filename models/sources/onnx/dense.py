@@ -1,11 +1,11 @@
-"""This module translates ONNX matrix products: Gemm, MatMul with leading batch dimensions, Gather of table rows."""
+"""Translates ONNX matrix products: Gemm, MatMul with leading batch dimensions, Gather of table rows."""
 
 from __future__ import annotations
 
 import numpy as np
 
 from ...program.index import Access, Affine, Axis, Combine
-from ..building.flat import Unsupported, gathered, matrix_product, pointwise
+from ..building.flat import Unsupported, lookup, matrix_product, pointwise
 from ..building.intervals import never_negative
 from .context import Context, Handler, Node, OnnxError
 from .pointwise import operand
@@ -48,12 +48,12 @@ def gather(c: Context, node: Node) -> None:
     table, ids = operand(c, node.inputs[0]), operand(c, node.inputs[1])
     if node.integer("axis", 0) != 0 or len(table[1]) != 2 or not ids[1]:
         raise Unsupported(f"axis={node.integer('axis', 0)}, table of rank {len(table[1])}, ids of rank {len(ids[1])}")
-    c.result(node, gathered(c, node, "", table, 0, _from_the_front(c, node, ids, table[1][0])))
+    c.result(node, lookup(c, node, "", table, 0, _from_the_front(c, node, ids, table[1][0])))
 
 
 def _from_the_front(c: Context, node: Node, ids: Shaped, extent: int) -> Shaped:
     """Positions of which -1 is the last, since operator set 11: modulo the extent, where they may be negative."""
-    known = c.known(node.inputs[1])
+    known = c.constant_of(node.inputs[1])
     never = (
         never_negative(c.g.operators, c.g.tensors, ids[0])
         if known is None

@@ -1,4 +1,4 @@
-"""This module does the constant folding of shape arithmetic: what exporters write between `Shape` and `Reshape`.
+"""The constant folding of shape arithmetic: what exporters write between `Shape` and `Reshape`.
 
 Only integers, only small, only when every input is known; anything else is left to the handlers.
 """
@@ -31,7 +31,7 @@ def fold(c: Context, node: Node) -> bool:
         return True
     if node.kind not in (*_ARITHMETIC, "Gather", "Concat", "Unsqueeze", "Squeeze", "Cast", "Slice", "Identity"):
         return False
-    values = [c.known(v) for v in node.inputs if v]
+    values = [c.constant_of(v) for v in node.inputs if v]
     known = [v for v in values if v is not None]
     if not known or len(known) < len(values) or any(v.dtype.kind not in "iu" or v.size > _LIMIT for v in known):
         return False

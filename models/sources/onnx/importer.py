@@ -1,4 +1,4 @@
-"""This module turns ONNX files into graphs in digits.
+"""Turns ONNX files into graphs in digits.
 
     file -> nodes as plain data -> operators over flat dimensions, reshapes as views (`onnx_*` handlers) -> digits
     (`digits`)
@@ -96,7 +96,7 @@ def load_onnx(path: str | Path, batch: int | None = None, original: Callable[[Or
     """
     graph = import_onnx(path, batch).graph
     if original is not None:
-        original(original_of(_read(Path(path)), lambda model: imported(model, Path(path).stem, batch)))
+        original(original_of(_read(Path(path)), lambda model: import_model(model, Path(path).stem, batch)))
     return graph
 
 
@@ -105,12 +105,12 @@ def import_onnx(path: str | Path, batch: int | None = None) -> Imported:
     if batch is not None and batch < 1:
         raise OnnxError("batch", f"must be at least 1, got {batch}")
     try:
-        return imported(_read(Path(path)), Path(path).stem, batch)
+        return import_model(_read(Path(path)), Path(path).stem, batch)
     except GraphError as e:
         raise e if isinstance(e, OnnxError) else OnnxError(f"{path}", str(e)) from None
 
 
-def imported(model: ModelProto, name: str, batch: int | None = None) -> Imported:
+def import_model(model: ModelProto, name: str, batch: int | None = None) -> Imported:
     """`import_onnx` of a model that was read.  Raises `GraphError` for what makes no graph."""
     own = _own_batch(model.graph, batch)
     context = _convert(model, own, None)

@@ -1,4 +1,4 @@
-"""This module translates ONNX operators that move elements: views (reshape, flatten, squeeze, unsqueeze), transpose,
+"""Translates ONNX operators that move elements: views (reshape, flatten, squeeze, unsqueeze), transpose,
 concat, split, slice, pad.
 
 A reshape's target is a constant of the file, so it holds the file's own batch.  Under another batch the target follows
@@ -13,13 +13,13 @@ from math import prod
 
 import numpy as np
 
-from ..building.flat import Unsupported, joined, part_of, permuted
+from ..building.flat import Unsupported, concatenate, part_of, reorder
 from .context import Constant, Context, Handler, Node, OnnxError, position
 
 
 def reshape(c: Context, node: Node) -> None:
     """Reshape to a constant shape (see the module docstring for the batch)."""
-    target = c.given(node, "shape", 1)
+    target = c.integer_list(node, "shape", 1)
     if target is None:
         raise OnnxError(f"node {node.name!r}", "lacks the target shape")
     own = None if c.reference is None else c.reference[node.inputs[0]]
@@ -82,7 +82,7 @@ def flatten(c: Context, node: Node) -> None:
 
 def squeeze(c: Context, node: Node) -> None:
     """Squeeze: drop dimensions of extent 1."""
-    shape, given = c.shape(node.inputs[0]), c.given(node, "axes", 1)
+    shape, given = c.shape(node.inputs[0]), c.integer_list(node, "axes", 1)
     place = f"node {node.name!r}"
     axes = (
         [k for k, n in enumerate(shape) if n == 1] if given is None else [position(a, len(shape), place) for a in given]
@@ -99,7 +99,7 @@ def squeeze(c: Context, node: Node) -> None:
 
 def unsqueeze(c: Context, node: Node) -> None:
     """Unsqueeze: insert dimensions of extent 1 (`axes` count in the result)."""
-    shape, given = c.shape(node.inputs[0]), c.given(node, "axes", 1)
+    shape, given = c.shape(node.inputs[0]), c.integer_list(node, "axes", 1)
     rank = len(shape) + len(given or ())
     axes = {position(a, rank, f"node {node.name!r}") for a in given or ()}
     rest = iter(shape)
@@ -109,22 +109,22 @@ def unsqueeze(c: Context, node: Node) -> None:
 def transpose(c: Context, node: Node) -> None:
     """Transpose by `perm` (reversed without it)."""
     perm = node.integers("perm") or tuple(range(len(c.shape(node.inputs[0]))))[::-1]
-    c.result(node, permuted(c, node, "", c.tensor(node.inputs[0]), perm))
+    c.result(node, reorder(c, node, "", c.tensor(node.inputs[0]), perm))
 
 
 def concat(c: Context, node: Node) -> None:
     """Concat: the sum of the inputs, each shifted to its place."""
     k = position(node.integer("axis", 1), len(c.shape(node.inputs[0])), f"node {node.name!r}")
-    c.result(node, joined(c, node, "", [c.tensor(v) for v in node.inputs], k))
+    c.result(node, concatenate(c, node, "", [c.tensor(v) for v in node.inputs], k))
 
 
-def split(c: Context, node: Node) -> None:
+def split_tensor(c: Context, node: Node) -> None:
     """Split along one dimension, equally or by given sizes."""
     shape = c.shape(node.inputs[0])
     k = position(node.integer("axis", 0), len(shape), f"node {node.name!r}")
     count = len(node.outputs)
     size = -(-shape[k] // count)
-    sizes = c.given(node, "split", 1) or tuple(min(size, shape[k] - i * size) for i in range(count))
+    sizes = c.integer_list(node, "split", 1) or tuple(min(size, shape[k] - i * size) for i in range(count))
     if len(sizes) != count or sum(sizes) != shape[k] or min(sizes) < 1:
         raise OnnxError(f"node {node.name!r}", f"cannot split {shape[k]} into {list(sizes)}")
     start = 0
@@ -141,10 +141,10 @@ def split(c: Context, node: Node) -> None:
 def slice_(c: Context, node: Node) -> None:
     """Slice with constant bounds and positive steps."""
     shape, place = c.shape(node.inputs[0]), f"node {node.name!r}"
-    starts, ends = c.given(node, "starts", 1), c.given(node, "ends", 2)
+    starts, ends = c.integer_list(node, "starts", 1), c.integer_list(node, "ends", 2)
     if starts is None or ends is None or len(starts) != len(ends):
         raise OnnxError(place, "needs equally many starts and ends")
-    axes = [position(a, len(shape), place) for a in c.given(node, "axes", 3) or range(len(starts))]
+    axes = [position(a, len(shape), place) for a in c.integer_list(node, "axes", 3) or range(len(starts))]
     steps = c.integers(node, 4, "steps") if node.has(4) else (1,) * len(starts)
     extents, index = list(shape), {}
     for k, start, end, step in zip(axes, starts, ends, steps, strict=True):
@@ -165,10 +165,10 @@ def pad(c: Context, node: Node) -> None:
     shape = c.shape(node.inputs[0])
     if (mode := node.text("mode", "constant")) != "constant":
         raise Unsupported(f"mode={mode}")
-    filler = c.known(node.inputs[2]) if node.has(2) else None
+    filler = c.constant_of(node.inputs[2]) if node.has(2) else None
     if node.number("value", 0.0) != 0.0 or (node.has(2) and (filler is None or filler.item() != 0)):
         raise Unsupported("a value other than 0")
-    pads = c.given(node, "pads", 1) or ()
+    pads = c.integer_list(node, "pads", 1) or ()
     axes = [
         position(a, len(shape), f"node {node.name!r}")
         for a in (c.integers(node, 3, "axes") if node.has(3) else range(len(shape)))
@@ -215,7 +215,7 @@ HANDLERS: dict[str, Handler] = {
     "Unsqueeze": unsqueeze,
     "Transpose": transpose,
     "Concat": concat,
-    "Split": split,
+    "Split": split_tensor,
     "Slice": slice_,
     "Pad": pad,
     "Constant": constant,

@@ -1,4 +1,4 @@
-"""This module runs an ONNX file with the reference evaluator of `onnx`, those of its operators repaired that
+"""Runs an ONNX file with the reference evaluator of `onnx`, those of its operators repaired that
 contradict the specification (`repaired`).
 """
 
@@ -53,23 +53,23 @@ def original_of(model: ModelProto, again: Callable[[ModelProto], Imported]) -> O
 
 
 def _run(model: ModelProto, outputs: Sequence[str]) -> Run:
-    def run(values: Mapping[str, Values]) -> tuple[Values, ...]:
+    def execute(values: Mapping[str, Values]) -> tuple[Values, ...]:
         try:
             with np.errstate(all="ignore"):
-                made = evaluated(model, values, outputs)
+                made = evaluate_outputs(model, values, outputs)
         except Exception as error:  # whatever its operators raise
             raise Undefined(f"the evaluator refuses it: {type(error).__name__}: {str(error)[:200]}") from error
         return tuple(a.astype(np.float32) if a.dtype.kind not in "fiub" else a for a in made)
 
-    return run
+    return execute
 
 
-def evaluated(model: ModelProto, feed: Mapping[str, Values], wanted: Sequence[str]) -> list[Values]:
+def evaluate_outputs(model: ModelProto, feed: Mapping[str, Values], wanted: Sequence[str]) -> list[Values]:
     """Values of `wanted`; `feed` holds inputs and stored weights by name, instead of what the file says they are."""
     import onnx
     from onnx.reference import ReferenceEvaluator
 
-    from .repaired import repaired
+    from .repaired import repaired_operators
 
     def free(name: str) -> onnx.ValueInfoProto:
         return onnx.helper.make_tensor_value_info(name, onnx.TensorProto.FLOAT, None)
@@ -84,5 +84,5 @@ def evaluated(model: ModelProto, feed: Mapping[str, Values], wanted: Sequence[st
     )
     opset = max(o.version for o in model.opset_import if o.domain in ("", "ai.onnx"))
     new = onnx.helper.make_model(graph, opset_imports=model.opset_import, ir_version=max(model.ir_version, 4))
-    evaluator = ReferenceEvaluator(new, new_ops=repaired(opset))
+    evaluator = ReferenceEvaluator(new, new_ops=repaired_operators(opset))
     return [np.asarray(v) for v in evaluator.run(list(wanted), dict(feed))]

@@ -1,4 +1,4 @@
-"""This module translates ONNX operators that work element by element, or normalise: activations, arithmetic,
+"""Translates ONNX operators that work element by element, or normalise: activations, arithmetic,
 batch_norm, softmax, layer_norm, LRN.
 """
 
@@ -9,7 +9,7 @@ from math import inf
 
 from ...program.index import Access, Affine, Axis, Combine
 from ...program.operators import FUNCTIONS, Value
-from ..building.flat import Unsupported, broadcast, letters, normalised, pointwise, reduced, scale_of_mean
+from ..building.flat import Unsupported, broadcast, letters, normalise, pointwise, reduce_dimensions, scale_of_mean
 from .context import Context, Handler, Node, position
 
 SIMPLE = {
@@ -38,7 +38,7 @@ def simple(c: Context, node: Node) -> None:
     """A row of `SIMPLE`; multiplication by or division by a constant scalar is `scale`."""
     if node.kind == "Div" and not c.dtype(node.inputs[0]).startswith(("float", "bfloat")):
         raise Unsupported("whole numbers, whose quotients are cut towards zero")
-    for i, scalar in enumerate(c.known(v) if c.shape(v) == () else None for v in node.inputs):
+    for i, scalar in enumerate(c.constant_of(v) if c.shape(v) == () else None for v in node.inputs):
         factor = None if scalar is None or scalar.dtype.kind != "f" or len(node.inputs) != 2 else float(scalar.item())
         other = node.inputs[1 - i] if len(node.inputs) == 2 else ""
         if (
@@ -54,7 +54,7 @@ def simple(c: Context, node: Node) -> None:
 
 def identity(c: Context, node: Node) -> None:
     """Identity, and Dropout at inference: nothing is computed."""
-    c.unused(node, 1)
+    c.require_unused(node, 1)
     c.result(node, c.tensor(node.inputs[0]))
 
 
@@ -65,7 +65,7 @@ def clip(c: Context, node: Node) -> None:
         if key in node.attributes:
             bounds[i] = node.number(key, 0.0)
         elif node.has(i + 1):
-            found = c.known(node.inputs[i + 1])
+            found = c.constant_of(node.inputs[i + 1])
             if found is None:
                 raise Unsupported(f"computed {key}")
             bounds[i] = float(found.item())
@@ -89,7 +89,7 @@ def gelu(c: Context, node: Node) -> None:
 
 def batch_norm(c: Context, node: Node) -> None:
     """BatchNormalization at inference: statistics per channel are stored."""
-    c.unused(node, 1)
+    c.require_unused(node, 1)
     if node.integer("training_mode", 0):
         raise Unsupported("training_mode=1")
     if not node.integer("spatial", 1):
@@ -110,17 +110,17 @@ def softmax(c: Context, node: Node) -> None:
     rank = len(x[1])
     first = position(node.integer("axis", -1 if c.opset >= 13 else 1), rank, f"node {node.name!r}")
     over = range(first, rank if c.opset < 13 else first + 1)
-    c.result(node, normalised(c, node, "", "softmax", [x], over))
+    c.result(node, normalise(c, node, "", "softmax", [x], over))
 
 
 def layer_norm(c: Context, node: Node) -> None:
     """LayerNormalization over all dimensions from `axis` on."""
-    c.unused(node, 1)
+    c.require_unused(node, 1)
     inputs = [operand(c, v) for k, v in enumerate(node.inputs) if node.has(k)]
     rank = len(inputs[0][1])
     first = position(node.integer("axis", -1), rank, f"node {node.name!r}")
     c.result(
-        node, normalised(c, node, "", "layer_norm", inputs, range(first, rank), epsilon=node.number("epsilon", 1e-5))
+        node, normalise(c, node, "", "layer_norm", inputs, range(first, rank), epsilon=node.number("epsilon", 1e-5))
     )
 
 
@@ -146,7 +146,7 @@ def reduction(c: Context, node: Node, axes: Sequence[int], function: str, mean: 
     """Reduce the dimensions `axes`; `mean` divides the sum by their number of elements."""
     tensor, shape = operand(c, node.inputs[0])
     scale = scale_of_mean(shape, axes) if mean else 1.0
-    c.result(node, reduced(c, node, "", tensor, shape, axes, function, scale, keep))
+    c.result(node, reduce_dimensions(c, node, "", tensor, shape, axes, function, scale, keep))
 
 
 def global_pool(c: Context, node: Node) -> None:
@@ -157,7 +157,7 @@ def global_pool(c: Context, node: Node) -> None:
 
 def reduce(c: Context, node: Node) -> None:
     """ReduceSum, ReduceMean, ReduceMax, ReduceMin."""
-    rank, given = len(c.shape(node.inputs[0])), c.given(node, "axes", 1)
+    rank, given = len(c.shape(node.inputs[0])), c.integer_list(node, "axes", 1)
     if not given and node.integer("noop_with_empty_axes", 0):
         c.result(node, c.tensor(node.inputs[0]))
         return

@@ -1,4 +1,4 @@
-"""This module holds operators of ONNX as the specification has them, where the reference evaluator of `onnx`
+"""Operators of ONNX as the specification has them, where the reference evaluator of `onnx`
 contradicts it.
 
 Found with onnx 1.23 while comparing the nine light graphs and the package's own tests:
@@ -64,7 +64,7 @@ def _pooled(
     return (out,)
 
 
-def repaired(opset: int) -> list[type]:
+def repaired_operators(opset: int) -> list[type]:
     """The operators that an operator set needs instead of the evaluator's own."""
     from onnx.reference.op_run import OpRun
 

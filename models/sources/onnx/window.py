@@ -1,4 +1,4 @@
-"""This module translates ONNX convolutions and pools: attributes become windows (`flat_window`)."""
+"""Translates ONNX convolutions and pools: attributes become windows (`flat_window`)."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from ...program.operator_invariants import MOST_AXIS
 from ...program.operators import Value
 from ..building.flat import Unsupported, letters
-from ..building.flat_window import Window, convolved, pooled, window
+from ..building.flat_window import Window, convolve, pool_windows, window
 from .context import Context, Handler, Node, OnnxError
 
 
@@ -57,12 +57,12 @@ def convolution(c: Context, node: Node) -> None:
     if tuple(v.kernel for v in wins) != kernel:
         raise OnnxError(f"node {node.name!r}", f"kernel_shape contradicts the weight's shape {c.g.tensors[w].shape}")
     bias = c.tensor(node.inputs[2]) if node.has(2) else None
-    c.result(node, convolved(c, node, x, w, bias, wins, node.integer("group", 1)))
+    c.result(node, convolve(c, node, x, w, bias, wins, node.integer("group", 1)))
 
 
 def pool(c: Context, node: Node) -> None:
     """MaxPool and AveragePool."""
-    c.unused(node, 1)
+    c.require_unused(node, 1)
     x, kernel = c.tensor(node.inputs[0]), node.integers("kernel_shape")
     if kernel is None:
         raise OnnxError(f"node {node.name!r}", "lacks kernel_shape")
@@ -73,7 +73,7 @@ def pool(c: Context, node: Node) -> None:
         if include and any(v.overhang for v in wins):
             raise Unsupported("count_include_pad=1 with windows beyond the padding")
         attributes["count_include_pad"] = include
-    c.result(node, pooled(c, node, x, wins, "average_pool" if average else "max_pool", attributes))
+    c.result(node, pool_windows(c, node, x, wins, "average_pool" if average else "max_pool", attributes))
 
 
 HANDLERS: dict[str, Handler] = {"Conv": convolution, "MaxPool": pool, "AveragePool": pool}

@@ -1,1 +1,1 @@
-"""This package reads graphs of operators and collectives of one rank as scheduling problems."""
+"""Reads graphs of operators and collectives of one rank as scheduling problems."""

@@ -1,4 +1,4 @@
-"""This module reads a JSON graph of one rank's operators and collectives as a scheduling problem.
+"""Reads a JSON graph of one rank's operators and collectives as a scheduling problem.
 
     nodes      [id, kind, op, inputs, shape, dtype, bytes, more]; kind: input, compute, collective, wait, view
     outputs    ids that are kept to the end

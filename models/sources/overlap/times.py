@@ -1,4 +1,4 @@
-"""This module gives times of the nodes of an operator-and-collective graph, in whole nanoseconds, rounded up.
+"""Times of the nodes of an operator-and-collective graph, in whole nanoseconds, rounded up.
 
     compute      max( flops / peak, bytes / memory bandwidth ) + launch, as `models.cost.cost` has it; bytes of operands
                  and results, each once.  flops: m n k 2 of a matrix product (`mm`, `bmm`, `grouped_mm`: every row meets

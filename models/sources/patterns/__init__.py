@@ -1,1 +1,1 @@
-"""This package recognises named compositions of operators after import."""
+"""Recognises named compositions of operators after import."""

@@ -1,4 +1,4 @@
-"""This module holds normal forms of pointwise expressions, so that a function is recognised however its formula was
+"""Normal forms of pointwise expressions, so that a function is recognised however its formula was
 written.
 
 An expression over reads of tensors is a sum of products
@@ -11,7 +11,7 @@ are left out.  Equal normal forms mean equal functions over the reals.  Coeffici
 models write constants such as sqrt(2/pi) with ten.
 
 >>> x = leaf("x")
->>> scaled(plus(product(x, x), constant(1.0)), 2.0) == plus(constant(2.0), scaled(power(x, 2.0), 2.0))
+>>> scale_form(plus(product(x, x), constant(1.0)), 2.0) == plus(constant(2.0), scale_form(power(x, 2.0), 2.0))
 True
 """
 
@@ -50,7 +50,7 @@ def leaf(name: Atom) -> Form:
     return {((name, 1.0),): 1.0}
 
 
-def applied(function: str, argument: Form) -> Form:
+def apply_function(function: str, argument: Form) -> Form:
     """function(argument), as an atom."""
     return {(((function, key(argument)), 1.0),): 1.0}
 
@@ -68,7 +68,7 @@ def plus(a: Form, b: Form) -> Form:
     return _clean(out)
 
 
-def scaled(a: Form, factor: float) -> Form:
+def scale_form(a: Form, factor: float) -> Form:
     """factor * a."""
     return _clean({m: c * factor for m, c in a.items()})
 

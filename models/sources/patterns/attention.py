@@ -1,4 +1,4 @@
-"""This module recognises the pattern of attention: a product of values with a softmax of scores becomes one operator.
+"""Recognises the pattern of attention: a product of values with a softmax of scores becomes one operator.
 
     product( [cast] softmax over t of ( [+ mask | masked] [cap tanh(. / cap)] [scale] product(q, k) ), v )
 
@@ -46,7 +46,7 @@ class _Scores:
 
 def attend(view: View, op: Operator) -> Operator | None:
     """The attention operator that writes what the product `op` writes, if it is the end of one."""
-    if op.function != "product" or len(op.inputs) != 2 or op.attributes or not op.reduced:
+    if op.function != "product" or len(op.inputs) != 2 or op.attributes or not op.reduction_axes:
         return None
     reads: list[Read] = [(a.tensor, a.index) for a in op.inputs]  # in all axes of `op`, the reduced ones as they are
     for p, v in (reads, reads[::-1]):
@@ -94,7 +94,12 @@ def _made(view: View, op: Operator, below: _Softmax, v: Read) -> Operator | None
     soft = below.soft
     own = {i.single: o.single for i, o in zip(soft.output.index, below.index, strict=True)}
     key = tuple(own.get(a) or "" for a in soft.over)
-    if "" in key or set(key) != {a.name for a in op.reduced} or None in own.values() or len({*own.values()}) < len(own):
+    if (
+        "" in key
+        or set(key) != {a.name for a in op.reduction_axes}
+        or None in own.values()
+        or len({*own.values()}) < len(own)
+    ):
         return None
     rows = tuple(str(a) for a in own.values() if a not in key)
     out = op.output.axes
@@ -104,7 +109,7 @@ def _made(view: View, op: Operator, below: _Softmax, v: Read) -> Operator | None
         return None
     for found in _walk(view, below.argument, _Scores(op, (), inside=below.inside), op.name):
         for q, k in (found.reads, found.reads[::-1]):
-            feature = {f"'{a.name}" for a in found.product.reduced}
+            feature = {f"'{a.name}" for a in found.product.reduction_axes}
             fits = set(axes_of(q)) <= {*rows, *feature} and set(axes_of(k)) <= {*rows, *key, *feature}
             if not fits or not feature <= set(axes_of(q)) & set(axes_of(k)) or not {*key} <= set(axes_of(k)):
                 continue
@@ -134,7 +139,7 @@ def _walk(view: View, read: Read, found: _Scores, top: str) -> Iterator[_Scores]
     reads = view.reads(op, read[1])
     plain = found.scale == 1.0 and found.cap is None
     match op.function:
-        case "product" if len(op.inputs) == 2 and op.reduced and not op.attributes:
+        case "product" if len(op.inputs) == 2 and op.reduction_axes and not op.attributes:
             yield replace(below, product=op, reads=tuple(reads))
         case "cast" | "identity":
             yield from _walk(view, reads[0], below, top)
@@ -323,11 +328,11 @@ def _operator(
     bounds, query, operands = masks
     taken = {a.name for a in op.axes}
     renamed: dict[str, str] = {}
-    for a in found.product.reduced:
+    for a in found.product.reduction_axes:
         name = next(n for n in (a.name, "d", *(f"d{k}" for k in range(99))) if n not in taken)
         taken.add(name)
         renamed[f"'{a.name}"] = name
-    features = [Axis(renamed[f"'{a.name}"], a.extent, Combine.SUM, False) for a in found.product.reduced]
+    features = [Axis(renamed[f"'{a.name}"], a.extent, Combine.SUM, False) for a in found.product.reduction_axes]
     axes = [replace(a, splittable=a.splittable and a.name not in content) for a in op.axes]
     alone = [a for a in rows if a not in axes_of(reads[1]) and a not in axes_of(reads[2])]
     roles: Mapping[str, Value] = {

@@ -1,4 +1,4 @@
-"""This module recognises the pattern of a mask that is a band and something else: the band becomes attributes of the
+"""Recognises the pattern of a mask that is a band and something else: the band becomes attributes of the
 attention that reads it.
 
     attention(q, k, v, band[s, t] and padding[b, t])   ->   attention(q, k, v, padding[b, t]) in the band

@@ -1,4 +1,4 @@
-"""This module recognises experts picked one by one: a matrix per point, picked from a stack of matrices by data, times
+"""Recognises experts picked one by one: a matrix per point, picked from a stack of matrices by data, times
 the point's vector.
 
     y[s, n] = sum_k x[s, k] w[ids[s], n, k]        product of x and an embedding of w        -> grouped_product
@@ -23,7 +23,7 @@ def picked_matrices(view: View, op: Operator) -> Operator | None:
         pick = view.writer.get(a.tensor)
         if pick is None or pick.function != "embedding" or view.readers[a.tensor] != [op.name]:
             continue
-        if a.tensor in view.graph.outputs or len(pick.reduced) != 1 or pick.rows not in pick.inputs[0].axes:
+        if a.tensor in view.graph.outputs or len(pick.reduction_axes) != 1 or pick.rows not in pick.inputs[0].axes:
             continue
         found = _grouped(view, op, pick, j)
         if found is not None:
@@ -44,7 +44,7 @@ def _grouped(view: View, op: Operator, pick: Operator, position: int) -> Operato
     if any(i.single is None or op.axis(i.single).extent != n for i, n in zip(read.index, shape, strict=True)):
         return None
     names = {str(i.single) for i in matrix if op.axis(str(i.single)).extent > 1}
-    summed = {a.name for a in op.reduced}
+    summed = {a.name for a in op.reduction_axes}
     per_point = {str(i.single) for i in points} & set(vector.axes)
     if not (names & summed and names - summed and per_point) or {str(i.single) for i in points} & summed:
         return None

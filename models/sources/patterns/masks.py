@@ -1,4 +1,4 @@
-"""This module recognises the pattern of softmax that gives 0 where a whole row is masked, and whether it may go."""
+"""Recognises the pattern of softmax that gives 0 where a whole row is masked, and whether it may go."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import numpy as np
 from ...program.graph import Role
 from ...program.index import Access
 from ...program.operators import Operator
-from .view import Read, View, number, replaced
+from .view import Read, View, number, replacement
 
 
 @dataclass(frozen=True)
@@ -51,7 +51,7 @@ def composition(view: View, op: Operator) -> Safe | None:
             negated += 1
         elif writer.function == "max" and not reduced:
             reduced = True
-            if negated % 2 or len(writer.reduced) != len(over):
+            if negated % 2 or len(writer.reduction_axes) != len(over):
                 return None
         elif writer.function == "equal" and reduced and negated % 2 == 1 and writer.attribute("value", 0.0) == -inf:
             source = view.reads(writer, step[1])[0]
@@ -64,7 +64,7 @@ def composition(view: View, op: Operator) -> Safe | None:
     if not reduced:
         return None
     names = tuple(a for a in (at.get(a) for a in soft.over) if a is not None)
-    plain = replaced(op, "softmax", [Access(*scores)], {"over": names})
+    plain = replacement(op, "softmax", [Access(*scores)], {"over": names})
     return Safe(plain, scores, frozenset(over), frozenset(inside))
 
 

@@ -1,4 +1,4 @@
-"""This module recognises patterns along an axis: RMS norm, its gain, sums before an element."""
+"""Recognises patterns along an axis: RMS norm, its gain, sums before an element."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from math import prod
 from ...program.index import Access
 from ...program.operators import NodeKind, Operator, Value
 from .algebra import Form, TooLarge
-from .view import ROOTS, Read, View, axes_of, number, replaced, rounds
+from .view import ROOTS, Read, View, axes_of, number, replacement, rounds
 
 
 def rms_norm(view: View, op: Operator) -> Operator | None:
@@ -26,9 +26,9 @@ def rms_norm(view: View, op: Operator) -> Operator | None:
             continue
         (argument,) = view.reads(source, mean[1])
         free = [a for a in op.output.axes if a not in axes_of(mean)]
-        over = _matched(view, argument, leaf, [f"'{a.name}" for a in source.reduced], free)
+        over = _matched(view, argument, leaf, [f"'{a.name}" for a in source.reduction_axes], free)
         extents = {a.name: a.extent for a in op.axes}
-        count = prod(a.extent for a in source.reduced)
+        count = prod(a.extent for a in source.reduction_axes)
         if (
             over is None
             or prod(extents[a] for a in over) != count
@@ -38,7 +38,7 @@ def rms_norm(view: View, op: Operator) -> Operator | None:
         inside = view.inner(op, leaf)
         below = None if inside is None else _all_inside(view, source, leaf, op, inside)
         if below is not None and not any(rounds(view, view.graph.operator(n)) for n in below):
-            return replaced(op, "rms_norm", [Access(*leaf)], {"over": tuple(over), "epsilon": epsilon})
+            return replacement(op, "rms_norm", [Access(*leaf)], {"over": tuple(over), "epsilon": epsilon})
     return None
 
 
@@ -150,7 +150,7 @@ def norm_gain(view: View, op: Operator) -> Operator | None:
             "over": tuple(a for a in over if a is not None),
             "epsilon": number(norm, "epsilon", 1e-5),
         }
-        return replaced(op, "rms_norm", [Access(*x), Access(*gain)], attributes)
+        return replacement(op, "rms_norm", [Access(*x), Access(*gain)], attributes)
     return None
 
 
@@ -175,5 +175,5 @@ def exclusive_sum(view: View, op: Operator) -> Operator | None:
     over = tuple(str(at.get(a)) for a in source.over)
     if own != x or None in at.values() or set(axes_of(x)) != set(op.output.axes) or total[0] in view.graph.outputs:
         return None
-    new = replaced(op, "cumulative_sum", [Access(*x)], {"over": over, "exclusive": 1})
+    new = replacement(op, "cumulative_sum", [Access(*x)], {"over": over, "exclusive": 1})
     return replace(new, axes=tuple(replace(a, splittable=a.splittable and a.name not in over) for a in new.axes))

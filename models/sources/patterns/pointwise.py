@@ -1,4 +1,4 @@
-"""This module recognises patterns of functions of one value, recognised by their normal form."""
+"""Recognises patterns of functions of one value, recognised by their normal form."""
 
 from __future__ import annotations
 
@@ -10,16 +10,16 @@ from ...program.index import Access
 from ...program.operators import Operator, Value
 from . import algebra
 from .algebra import Form, TooLarge
-from .view import SPECIAL, View, axes_of, number, replaced
+from .view import SPECIAL, View, axes_of, number, replacement
 
 
 def formulas() -> list[tuple[str, str, dict[str, Value], Callable[[Form], Form]]]:
     """(pattern, function, attributes, formula) of the functions of one value."""
     plus, scaled, product, applied, one = (
         algebra.plus,
-        algebra.scaled,
+        algebra.scale_form,
         algebra.product,
-        algebra.applied,
+        algebra.apply_function,
         algebra.constant(1.0),
     )
 
@@ -56,7 +56,7 @@ def of_one_value(
             except TooLarge:
                 continue
             if found == wanted:
-                return replaced(op, function, [Access(*leaf)], attributes)
+                return replacement(op, function, [Access(*leaf)], attributes)
         return None
 
     rewrite.__name__ = pattern
@@ -76,7 +76,9 @@ def softplus(view: View, op: Operator) -> Operator | None:
         or view.reads(test, mask[1]) != [x]
     ):
         return None
-    wanted = algebra.applied("log", algebra.plus(algebra.constant(1.0), algebra.applied("exp", algebra.leaf(x))))
+    wanted = algebra.apply_function(
+        "log", algebra.plus(algebra.constant(1.0), algebra.apply_function("exp", algebra.leaf(x)))
+    )
     written = view.writer.get(formula[0])
     if written is not None and written.function == "softplus":
         same = view.reads(written, formula[1]) == [x]
@@ -84,4 +86,4 @@ def softplus(view: View, op: Operator) -> Operator | None:
         same = view.form(formula, x[0]) == wanted
     if not same or set(axes_of(x)) != set(op.output.axes) or view.inner(op, x) is None:
         return None
-    return replaced(op, "softplus", [Access(*x)], {})
+    return replacement(op, "softplus", [Access(*x)], {})

@@ -1,4 +1,4 @@
-"""This module recognises named patterns: compositions in an imported graph that are one function of the table.
+"""Recognises named patterns: compositions in an imported graph that are one function of the table.
 
     gelu-exact     x/2 (1 + erf(x / sqrt 2))                          -> gelu
     gelu-tanh      x/2 (1 + tanh(sqrt(2/pi) (x + 0.044715 x^3)))      -> gelu, approximate = tanh

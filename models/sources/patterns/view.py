@@ -1,4 +1,4 @@
-"""This module holds a graph seen from one operator: what is read below it, in its own axes, and as which formula."""
+"""A graph seen from one operator: what is read below it, in its own axes, and as which formula."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ class View:
         """Operands of `op`, whose output is read at `outer` (default: its own axes)."""
         own = op.output.index if outer is None else outer
         at = {i.single: o for i, o in zip(op.output.index, own, strict=True)}
-        return [(a.tensor, tuple(substituted(i, at) for i in a.index)) for a in op.inputs]
+        return [(a.tensor, tuple(substitute_axes(i, at) for i in a.index)) for a in op.inputs]
 
     def inner(self, top: Operator, leaf: Read) -> set[str] | None:
         """Operators between `top` and `leaf`, without `top`; None if one of them serves anything else."""
@@ -119,7 +119,7 @@ SPECIAL: Final = frozenset({"tanh", "erf", "sigmoid", "exp"})
 ROOTS: Final = frozenset({"rsqrt", "sqrt", "power"})
 
 
-def substituted(index: Affine, at: Mapping[str | None, Affine]) -> Affine:
+def substitute_axes(index: Affine, at: Mapping[str | None, Affine]) -> Affine:
     """The index with axes replaced; axes of a reduction keep their names (marked, to stay apart)."""
     out = Affine((), index.offset, index.whole)
     for axis, coef in index.terms:
@@ -143,28 +143,28 @@ def form_of(op: Operator, a: list[Form]) -> Form | None:
         case "add":
             return algebra.plus(a[0], a[1])
         case "subtract":
-            return algebra.plus(a[0], algebra.scaled(a[1], -1.0))
+            return algebra.plus(a[0], algebra.scale_form(a[1], -1.0))
         case "multiply":
             return algebra.product(a[0], a[1])
         case "divide":
             return algebra.product(a[0], algebra.power(a[1], -1.0))
         case "scale":
-            return algebra.scaled(a[0], number(op, "scale", 1.0))
+            return algebra.scale_form(a[0], number(op, "scale", 1.0))
         case "shift":
             return algebra.plus(a[0], algebra.constant(number(op, "shift", 0.0)))
         case "negate":
-            return algebra.scaled(a[0], -1.0)
+            return algebra.scale_form(a[0], -1.0)
         case "power" | "sqrt" | "rsqrt" | "reciprocal":
             exponent = {"sqrt": 0.5, "rsqrt": -0.5, "reciprocal": -1.0}.get(op.function, number(op, "exponent", 1.0))
             return algebra.power(a[0], exponent)
         case "silu":
-            return algebra.product(a[0], algebra.applied("sigmoid", a[0]))
+            return algebra.product(a[0], algebra.apply_function("sigmoid", a[0]))
         case "identity":
             return a[0]
         case "cast" if str(op.attribute("dtype", "")).startswith(("float", "bfloat")):
             return a[0]
         case "tanh" | "sigmoid" | "erf" | "exp" | "log":
-            return algebra.applied(op.function, a[0])
+            return algebra.apply_function(op.function, a[0])
         case _:
             return None
 
@@ -173,7 +173,7 @@ def axes_of(read: Read) -> tuple[str, ...]:
     return Access(*read).axes
 
 
-def replaced(op: Operator, function: str, inputs: list[Access], attributes: dict[str, Value]) -> Operator:
+def replacement(op: Operator, function: str, inputs: list[Access], attributes: dict[str, Value]) -> Operator:
     """An operator over the output axes of `op` that writes the same tensor."""
     axes = tuple(a for a in op.axes if a.combine is None)
     return Operator(op.name, function, axes, tuple(inputs), op.output, tuple(sorted(attributes.items())))

@@ -1,4 +1,4 @@
-"""This module recognises patterns of programs that write a function in a wider type than they store: the function
+"""Recognises patterns of programs that write a function in a wider type than they store: the function
 rounds once, inside.
 
     narrow        cast_D(f(cast_W(x)))         -> f(x) in D      f a function of one value, x of type D
@@ -19,7 +19,7 @@ from typing import Final
 
 from ...program.index import Access
 from ...program.operators import Operator
-from .view import NARROW, Read, View, axes_of, replaced, rounds
+from .view import NARROW, Read, View, axes_of, replacement, rounds
 
 _ONE_VALUE: Final = frozenset(
     {"silu", "gelu", "sigmoid", "softplus", "tanh", "erf", "exp", "log", "rsqrt", "sqrt", "power", "relu"}
@@ -42,7 +42,7 @@ def narrow(view: View, op: Operator) -> Operator | None:
         return None
     if _dtype(view, narrow_read[0]) != _dtype(view, op.output.tensor):
         return None
-    return replaced(op, function.function, [Access(*narrow_read)], dict(function.attributes))
+    return replacement(op, function.function, [Access(*narrow_read)], dict(function.attributes))
 
 
 def narrow_norm(view: View, op: Operator) -> Operator | None:
@@ -72,7 +72,7 @@ def widened_norm(view: View, op: Operator) -> Operator | None:
     reads = [_before_cast(view, r) or r for r in view.reads(norm, index)]
     if _dtype(view, reads[0][0]) != _dtype(view, op.output.tensor) or {*axes_of(reads[0])} != {*op.output.axes}:
         return None
-    return replaced(op, norm.function, [Access(*r) for r in reads], {**dict(norm.attributes), "over": over})
+    return replacement(op, norm.function, [Access(*r) for r in reads], {**dict(norm.attributes), "over": over})
 
 
 def _before_cast(view: View, read: Read) -> Read | None:

@@ -1,4 +1,4 @@
-"""This module says which type an operator computes in: the lists of torch.autocast, by what operators mean here.
+"""Which type an operator computes in: the lists of torch.autocast, by what operators mean here.
 
     HALF      products that sum (linear layers, convolutions, einsum), attention, experts: the half type
     FLOAT     softmax, norms, exponentials, logarithms, powers, sums, losses: float32
@@ -63,7 +63,7 @@ def computed_in(op: Operator) -> Compute:
         return Compute.FLOAT
     if op.kind is NodeKind.CONTRACT:
         tensors = [a.tensor for a in op.inputs]
-        if not op.reduced:
+        if not op.reduction_axes:
             return Compute.WIDEST
         return Compute.HALF if len(set(tensors)) > 1 else Compute.FLOAT
     return Compute.HALF if op.kind in (NodeKind.ATTENTION, NodeKind.GROUPED) else Compute.WIDEST

@@ -1,4 +1,4 @@
-"""This module holds a model with some tensors half as wide: every operator gets the type it computes in, every
+"""A model with some tensors half as wide: every operator gets the type it computes in, every
 narrowing is a cast.
 
     weight W in float32     ->   W.bf16 = cast(W), once, read by every operator that computes in bfloat16
@@ -24,12 +24,12 @@ from .settings import HALF, Precision
 _SHORT = {wide: short for short, wide in HALF.items()}
 
 
-def mixed(graph: Graph, precision: Precision) -> Graph:
+def mixed_precision(graph: Graph, precision: Precision) -> Graph:
     """The model in mixed precision; its weights, inputs and outputs keep their names.  A model in float64 is taken as
     one in float32.  Raises `GraphError` for a training step.
 
     >>> from ..zoo import build
-    >>> half = mixed(build("mlp-unity"), Precision("bf16-mixed"))
+    >>> half = mixed_precision(build("mlp-unity"), Precision("bf16-mixed"))
     >>> [(op.name, half.tensor(op.output.tensor).dtype) for op in half.operators][:3]
     [('x.bf16', 'bfloat16'), ('fc1.weight.bf16', 'bfloat16'), ('fc1', 'bfloat16')]
     """
@@ -132,7 +132,7 @@ class _Rewriting:
             products = any(computed_in(step) is Compute.HALF for step in body.operators)
             dtype = self.precision.half if products else widest([d for t in reads if real(d := self._dtype(t))])
         inputs = tuple(replace(a, tensor=self.cast(t, dtype)) for a, t in zip(op.inputs, reads, strict=True))
-        self._add(typed(replace(op, inputs=inputs), body, dtype), replace(out, dtype=dtype))
+        self._add(with_type(replace(op, inputs=inputs), body, dtype), replace(out, dtype=dtype))
         return out.name
 
     def _wide(self, name: str) -> bool:
@@ -219,7 +219,7 @@ class _Rewriting:
         self.operators.append(op)
 
 
-def typed(op: Operator, body: Graph, dtype: str) -> Operator:
+def with_type(op: Operator, body: Graph, dtype: str) -> Operator:
     """A loop whose body computes in another type."""
 
     def own(step: Operator) -> Operator:

@@ -1,4 +1,4 @@
-"""This module says in which element types a model computes: one text, `NAME` or `NAME:key=value,..`, as `--precision`
+"""In which element types a model computes: one text, `NAME` or `NAME:key=value,..`, as `--precision`
 takes it.
 
     bf16-mixed, fp16-mixed      weights in float32, every operator in the type that torch.autocast gives it (`policy`)
@@ -49,17 +49,17 @@ class Precision:
         return self.name.endswith("-mixed")
 
     @property
-    def scaled(self) -> bool:
+    def has_loss_scale(self) -> bool:
         """Whether the loss is scaled: float16 has no numbers between 0 and 6e-8."""
         return self.half == "float16"
 
 
-def parsed(text: str) -> Precision:
+def parse_precision(text: str) -> Precision:
     """The precision of a text.  Raises ValueError that says what may be given.
 
-    >>> parsed("bf16-mixed:reduce=bfloat16")
+    >>> parse_precision("bf16-mixed:reduce=bfloat16")
     Precision(name='bf16-mixed', reduce='bfloat16', growth=2.0, backoff=0.5, interval=2000)
-    >>> parsed("bf16-mixed:growth=4")
+    >>> parse_precision("bf16-mixed:growth=4")
     Traceback (most recent call last):
         ..
     ValueError: bf16-mixed has no 'growth'; it has: reduce
@@ -68,7 +68,7 @@ def parsed(text: str) -> Precision:
     if name not in NAMES:
         raise ValueError(f"{name[:80]!r} is not one of {', '.join(map(repr, NAMES))}.")
     base = Precision(name)
-    known = ("reduce", *(_SCALE if base.scaled else ()))
+    known = ("reduce", *(_SCALE if base.has_loss_scale else ()))
     given: dict[str, str] = {}
     for part in rest.split(",") if rest else ():
         key, equals, value = part.partition("=")

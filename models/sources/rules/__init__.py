@@ -1,1 +1,1 @@
-"""This package reads public rule formats: TASO and FlexFlow."""
+"""Reads public rule formats: TASO and FlexFlow."""

@@ -1,4 +1,4 @@
-"""This module reads TASO's axioms as substitutions: which operator of the table each word of a term is."""
+"""Reads TASO's axioms as substitutions: which operator of the table each word of a term is."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ def _side(term: Term, where: Mapping[str, int], chosen: Mapping[str, Term], rank
     nodes: list[Node] = []
     seen: dict[Term, int] = {}
 
-    def put(operator: str, operands: tuple[int, ...], parameters: dict[str, Parameter]) -> int:
+    def add_node(operator: str, operands: tuple[int, ...], parameters: dict[str, Parameter]) -> int:
         nodes.append(Node(operator, operands, tuple(sorted(parameters.items()))))
         return len(nodes) - 1
 
@@ -67,9 +67,9 @@ def _side(term: Term, where: Mapping[str, int], chosen: Mapping[str, Term], rank
 
     def make(t: Term) -> int:
         if t == "eye":
-            return put("eye", (), {"extent": "extent"})
+            return add_node("eye", (), {"extent": "extent"})
         if t == "ones":
-            return put(f"ones{rank}", (), {f"extent_{a}": f"extent_{a}" for a in range(rank)})
+            return add_node(f"ones{rank}", (), {f"extent_{a}": f"extent_{a}" for a in range(rank)})
         assert isinstance(t, tuple)  # check_term has seen to it
         head = str(t[0])
         skip = len(PARAMETERS.get(head, ()))
@@ -82,7 +82,7 @@ def _side(term: Term, where: Mapping[str, int], chosen: Mapping[str, Term], rank
             parameters["perm"] = (1, 0)
         if head in ("pool-kernel", "id-kernel"):
             parameters["channels"] = "channels"
-        return put(_WORDS[head], tuple(build(a) for a in t[1 + skip :]), parameters)
+        return add_node(_WORDS[head], tuple(build(a) for a in t[1 + skip :]), parameters)
 
     wire = build(term)
     return tuple(nodes), wire

@@ -1,4 +1,4 @@
-"""This module reads TASO's operator properties, restated as terms: `taso-axioms.json`, format `taso-axioms/1`.
+"""Reads TASO's operator properties, restated as terms: `taso-axioms.json`, format `taso-axioms/1`.
 
 An axiom is a pair of terms over tensor variables and parameters, such as
 `(matmul x (matmul y z)) = (matmul (matmul x y) z)`.  One axiom stands for one equation per rank of its tensors and per

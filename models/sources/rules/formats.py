@@ -1,4 +1,4 @@
-"""This module reads public rule files as data: the JSON shape of FlexFlow, the protobuf of TASO, and the checks both
+"""Reads public rule files as data: the JSON shape of FlexFlow, the protobuf of TASO, and the checks both
 need.
 
     rule  =  source operators  =>  target operators,   with pairs of tensors (source, target) that must be equal

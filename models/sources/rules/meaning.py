@@ -1,4 +1,4 @@
-"""This module reads public rules as substitutions: which operator of the table each published operator is.
+"""Reads public rules as substitutions: which operator of the table each published operator is.
 
 Two readings, because the two files mean different things by one word:
 
@@ -181,7 +181,7 @@ def _node(
 ) -> list[int]:
     """Append the nodes of a published operator; the wires of its outputs."""
 
-    def put(operator: str, operands: tuple[int, ...], **parameters: Parameter) -> int:
+    def add_node(operator: str, operands: tuple[int, ...], **parameters: Parameter) -> int:
         nodes.append(Node(operator, operands, tuple(sorted(parameters.items()))))
         return len(nodes) - 1
 
@@ -202,9 +202,9 @@ def _node(
             )
         return table[value]
 
-    def activated(wire: int) -> int:
+    def activate(wire: int) -> int:
         f = word("ACTI", ACTIVATION, 0)
-        return wire if f == "none" else put(f, (wire,))
+        return wire if f == "none" else add_node(f, (wire,))
 
     unread = [k for k, _ in op.parameters if k not in (*READ.get(op.kind, ()), "NUM_INPUTS", "NUM_OUTPUTS", "NUMDIM")]
     if op.get("NUM_OUTPUTS") not in (None, 1) and op.kind != "SPLIT":
@@ -221,20 +221,20 @@ def _node(
         )
     match op.kind:
         case "EW_ADD" | "EW_MUL":
-            return [put(ELEMENTWISE[op.kind], inputs)]
+            return [add_node(ELEMENTWISE[op.kind], inputs)]
         case "RELU" | "SIGMOID" | "TANH":
-            return [put(MAPS[op.kind], inputs)]
+            return [add_node(MAPS[op.kind], inputs)]
         case "IDENTITY" | "NOOP":
             return [inputs[0]]
         case "MUL":
-            return [put("scale", inputs)]
+            return [add_node("scale", inputs)]
         case "MATMUL":
-            return [activated(put("matmul", inputs))]
+            return [activate(add_node("matmul", inputs))]
         case "BATCHMATMUL":
-            return [activated(put("batch_matmul", inputs))]
+            return [activate(add_node("batch_matmul", inputs))]
         case "LINEAR":
             return [
-                put(
+                add_node(
                     "linear3" if reading is Reading.FLEXFLOW else "linear",
                     inputs,
                     activation=word("ACTI", ACTIVATION, 0),
@@ -248,7 +248,7 @@ def _node(
                     f"for every group",
                 )
             return [
-                put(
+                add_node(
                     "conv",
                     inputs,
                     stride_h=need("STRIDE_H"),
@@ -260,31 +260,33 @@ def _node(
         case "POOL2D_MAX" | "POOL2D_AVG":
             kind = "max_pool" if op.kind == "POOL2D_MAX" else "average_pool"
             sizes = {key.lower(): need(key) for key in ("KERNEL_H", "KERNEL_W", "STRIDE_H", "STRIDE_W")}
-            return [activated(put(kind, inputs, padding=word("PAD", PADDING), **sizes))]
+            return [activate(add_node(kind, inputs, padding=word("PAD", PADDING), **sizes))]
         case "ENLARGE":
-            return [put("enlarge", inputs, kernel_h=need("KERNEL_H"), kernel_w=need("KERNEL_W"))]
+            return [add_node("enlarge", inputs, kernel_h=need("KERNEL_H"), kernel_w=need("KERNEL_W"))]
         case "SOFTMAX" | "LAYERNORM":
-            return [put("softmax" if op.kind == "SOFTMAX" else "layer_norm", inputs, axis=need("AXIS"))]
+            return [add_node("softmax" if op.kind == "SOFTMAX" else "layer_norm", inputs, axis=need("AXIS"))]
         case "TRANSPOSE":
-            return [put("transpose", inputs, perm=_permutation(need("PERM"), need("NUMDIM"), rule, place))]
+            return [add_node("transpose", inputs, perm=_permutation(need("PERM"), need("NUMDIM"), rule, place))]
         case "CONCAT":
             if len(inputs) < 2:
                 raise RuleError(rule, f"{place} (OP_CONCAT): needs at least two inputs")
             wire = inputs[0]
             for nxt in inputs[1:]:
-                wire = put("concat", (wire, nxt), axis=need("AXIS"))
+                wire = add_node("concat", (wire, nxt), axis=need("AXIS"))
             return [wire]
         case "SPLIT":
             if op.outputs != 2:
                 raise RuleError(rule, f"{place} (OP_SPLIT): {op.outputs} outputs; only splits in two are supported")
-            return [put(which, inputs, axis=need("AXIS")) for which in ("split0", "split1")]
+            return [add_node(which, inputs, axis=need("AXIS")) for which in ("split0", "split1")]
         case "PARTITION" | "COMBINE" | "REPLICATE" | "REDUCE":
             said = need("PARALLEL_DEGREE")
             kind = {"PARTITION": "partition", "COMBINE": "combine", "REPLICATE": "tile", "REDUCE": "block_sum"}[op.kind]
-            return [put(kind, inputs, axis=need("PARALLEL_DIM"), degree=said if degree is None else degree)]
+            return [add_node(kind, inputs, axis=need("PARALLEL_DIM"), degree=said if degree is None else degree)]
         case "PIPELINE" | "BATCH":
             said = need("PARALLEL_DEGREE")
-            return [put(op.kind.lower(), inputs, axis=need("PARALLEL_DIM"), steps=said if degree is None else degree)]
+            return [
+                add_node(op.kind.lower(), inputs, axis=need("PARALLEL_DIM"), steps=said if degree is None else degree)
+            ]
         case _:
             known = ", ".join(f"OP_{k}" for k in MEANT)
             raise RuleError(

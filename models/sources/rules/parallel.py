@@ -1,4 +1,4 @@
-"""This module reads properties of the parallel operators, as rules to prove: our own list (Unity needed 33), Pipeline
+"""Reads properties of the parallel operators, as rules to prove: our own list (Unity needed 33), Pipeline
 and Batch, and its figures.
 
     Partition, Combine   where an axis lies                Replicate   copies                Reduce   adds up partial

@@ -1,4 +1,4 @@
-"""This module reads TASO's protobuf of rules (`graph_subst.pb`), without a protobuf library: seven messages, all fields
+"""Reads TASO's protobuf of rules (`graph_subst.pb`), without a protobuf library: seven messages, all fields
 int32 or messages.
 
     RuleCollection{rule=1*}  Rule{srcOp=1*, dstOp=2*, mappedOutput=3*}  Operator{type=1, input=2*, para=3*}

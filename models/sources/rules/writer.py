@@ -1,4 +1,4 @@
-"""This module writes our rules in FlexFlow's terms, so that others can use them.
+"""Writes our rules in FlexFlow's terms, so that others can use them.
 
 FlexFlow's tensors have a replica axis in front: axis a of ours is its axis a + 1; Replicate and Reduce act on axis 0; a
 partial sum of two tensors is their concat on axis 0.  Degrees that are symbols are written as 2, which FlexFlow's

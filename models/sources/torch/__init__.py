@@ -1,1 +1,1 @@
-"""This package translates `torch.export` programs into graphs."""
+"""Translates `torch.export` programs into graphs."""

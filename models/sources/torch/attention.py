@@ -1,4 +1,4 @@
-"""This module translates `scaled_dot_product_attention` into the attention operator.
+"""Translates `scaled_dot_product_attention` into the attention operator.
 
     softmax(scale q k^T + mask) v      q[.., s, d], k[.., t, d], v[.., t, e];  scale = d^(-1/2) unless given
     is_causal        query i sees the keys up to i (aligned at the first key)
@@ -71,7 +71,7 @@ def _bilinear(x: Tensor, y: Tensor, weight: Tensor, bias: Tensor | None = None) 
 
 def scaled_dot_product(c: Context, node: Node) -> None:
     """See the module docstring."""
-    c.unused(node, 1)
+    c.require_unused(node, 1)
     q, k, v = (c.operand(node.ref(n)) for n in ("query", "key", "value"))
     rank = len(q[1])
     if rank < 2 or len(k[1]) != rank or len(v[1]) != rank:
@@ -138,7 +138,7 @@ def _band(c: Context, mask: Ref, length: int, keys: int) -> Bounds | None:
 
 
 def _look(c: Context, mask: Ref, length: int, keys: int) -> Bounds | None:
-    found = c.known(mask)
+    found = c.constant_of(mask)
     if found is None or found.ndim < 2 or found.shape[-2:] != (length, keys):
         return None
     if not all(uniform_along(found, k) for k in range(found.ndim - 2)):

@@ -1,4 +1,4 @@
-"""This module translates branches that a program takes on tensors whose contents are known while it is exported.
+"""Translates branches that a program takes on tensors whose contents are known while it is exported.
 
     made from numbers alone (torch.ones, arange, and what is computed of them)    computed beside the traced tensors
     isfinite(x), isinf(x), isnan(x)                                               true and false: numbers are finite

@@ -1,4 +1,4 @@
-"""This module translates complex values as pairs of real tensors, and Fourier transforms as products with their
+"""Translates complex values as pairs of real tensors, and Fourier transforms as products with their
 matrices.
 
     (a + i b) (c + i d)          a c - b d,  a d + b c
@@ -22,9 +22,9 @@ from typing import Final
 import numpy as np
 
 from ...program.index import Access, Affine, Axis, Combine
-from ..building.flat import Unsupported, joined, matrix_product, part_of, permuted, pointwise
+from ..building.flat import Unsupported, concatenate, matrix_product, part_of, pointwise, reorder
 from .context import Argument, Constant, Context, Handler, Node, Ref, dimension
-from .layout import turned
+from .layout import flip_dimension
 
 DIRECT: Final = 64
 """Longest transform that is one product."""
@@ -55,7 +55,7 @@ _LINEAR: Final = frozenset(
 )
 
 
-def involved(c: Context, node: Node) -> bool:
+def is_complex(c: Context, node: Node) -> bool:
     """Whether the node reads or makes complex values."""
     flat = [v for a in node.arguments.values() for v in (a if isinstance(a, tuple) else (a,))]
     kinds = [*node.dtypes, *(c.dtypes.get(v, "") for v in flat if isinstance(v, Ref))]
@@ -221,7 +221,7 @@ def _conjugated(c: Context, node: Node) -> None:
 def _as_real(c: Context, node: Node) -> None:
     parts = [c.operand(v) for v in _parts(c, node.ref("self"))]
     columns = [c.view(node, "column", t, (*s, 1)) for t, s in parts]
-    c.put(node, joined(c, node, "", columns, len(node.shape) - 1))
+    c.put(node, concatenate(c, node, "", columns, len(node.shape) - 1))
 
 
 def _as_complex(c: Context, node: Node) -> None:
@@ -300,7 +300,7 @@ def _transformed(c: Context, node: Node, x: Pair, k: int, sign: int, dtype: str)
     )
     outer = _transformed(c, node, ((real, digits), (imaginary, digits)), k + 1, sign, dtype)
     order = [*range(k), k + 1, k, *range(k + 2, len(digits))]
-    return _moved(outer, lambda t: (c.view(node, "merge", permuted(c, node, "order", t, order), shape), shape))
+    return _moved(outer, lambda t: (c.view(node, "merge", reorder(c, node, "order", t, order), shape), shape))
 
 
 def _moved(x: Pair, move: Callable[[str], Held]) -> Pair:
@@ -350,10 +350,10 @@ def _backward(c: Context, node: Node) -> None:
         rest = [*shape[:k], missing, *shape[k + 1 :]]
         sides = []
         for (t, _), function in zip((v for v in x if v is not None), ("identity", "negate"), strict=True):
-            other = turned(c, node, "turn", part_of(c, node, "inside", t, rest, {k: (1, 1)}), k)
+            other = flip_dimension(c, node, "turn", part_of(c, node, "inside", t, rest, {k: (1, 1)}), k)
             if function == "negate":
                 other = pointwise(c, node, "conjugate", "negate", [(other, rest)])
-            sides.append((joined(c, node, "sides", [t, other], k), node.shape))
+            sides.append((concatenate(c, node, "sides", [t, other], k), node.shape))
         x = sides[0], sides[1]
     y, _ = _scaled(c, node, _transformed(c, node, x, k, 1, node.dtype), _scale(node, node.shape, dims))
     c.put(node, y[0])

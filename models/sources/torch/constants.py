@@ -1,4 +1,4 @@
-"""This module handles constants of a program that an operator must read: as little as describes them.
+"""Constants of a program that an operator must read: as little as describes them.
 
     1  an arithmetic progression along one dimension (also: the same everywhere)    -> iota
     2  positions compared, i + d >= j or i + d < j (causal masks)                   -> two iota and a comparison

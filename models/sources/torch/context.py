@@ -1,4 +1,4 @@
-"""This module says what the conversion of an exported PyTorch program knows: nodes as plain data, values, constants,
+"""What the conversion of an exported PyTorch program knows: nodes as plain data, values, constants,
 names.
 
 Handlers (`dense`, `window`, `layout`, `pointwise`) see no PyTorch object; only `program` and
@@ -21,7 +21,7 @@ from ...program.index import Access, Affine, Axis
 from ...program.operators import Value
 from ..building.builder import Builder
 from ..building.digits import Digits
-from ..building.exact import INTEGERS, as_real, wrapped
+from ..building.exact import INTEGERS, as_real, wrap_number
 from ..building.flat import Flat, Named, Unsupported, letters
 from ..building.intervals import Interval, inside, interval
 from .integers import common_type, contents_within, wider_operands
@@ -198,11 +198,11 @@ class Context(Flat):
             dtype = common_type(self.g, inputs)
         if own in INTEGERS:
             for k in wider_operands(self.g, function, axes, inputs, attributes or {}, own, self._given()):
-                inputs = [Access(self.converted(node, a.tensor, own), a.index) if j == k else a
+                inputs = [Access(self.convert(node, a.tensor, own), a.index) if j == k else a
                           for j, a in enumerate(inputs)]  # fmt: skip
         return super().operator(node, part, function, axes, inputs, out, attributes, dtype)
 
-    def converted(self, node: Named, tensor: str, dtype: str) -> str:
+    def convert(self, node: Named, tensor: str, dtype: str) -> str:
         """A tensor in another element type, made once."""
         if (tensor, dtype) not in self.casts:
             shape = self.g.tensors[tensor].shape
@@ -255,7 +255,7 @@ class Context(Flat):
         """Tensor and shape of a value."""
         return self.tensor(value), self.shapes[value]
 
-    def known(self, value: Argument) -> Constant | None:
+    def constant_of(self, value: Argument) -> Constant | None:
         """Contents of a constant or number, None for what is computed from inputs or weights."""
         if isinstance(value, Ref):
             return self.constants.get(value)
@@ -263,7 +263,7 @@ class Context(Flat):
 
     def uniform(self, value: Argument) -> float | None:
         """The number that all elements of a constant are, if there is one."""
-        found = self.known(value)
+        found = self.constant_of(value)
         if found is None or found.size == 0:
             return None
         small = found[tuple(slice(0, 1) if n == 0 else slice(None) for n in found.strides)]
@@ -283,7 +283,7 @@ class Context(Flat):
         own, wanted = self.g.tensors[tensor].dtype, node.dtypes[result]
         wider = own in INTEGERS and wanted in INTEGERS and not inside(INTEGERS[own], wanted)
         if wider and not inside(interval(self.g.operators, self.g.tensors, tensor, self._given()), wanted):
-            tensor = self.converted(node, tensor, wanted)
+            tensor = self.convert(node, tensor, wanted)
         self.values[Ref(node.name, result)] = tensor
 
     def alias(self, node: Node, value: Ref) -> None:
@@ -296,9 +296,9 @@ class Context(Flat):
     def fill(self, node: Node, number: float) -> None:
         """Let the result be the constant `number` everywhere; takes no memory."""
         kind = np.dtype("bool" if node.dtype == "bool" else "int64" if "int" in node.dtype else "float64")
-        self.constants[Ref(node.name)] = np.broadcast_to(np.asarray(wrapped(number, node.dtype), kind), node.shape)
+        self.constants[Ref(node.name)] = np.broadcast_to(np.asarray(wrap_number(number, node.dtype), kind), node.shape)
 
-    def unused(self, node: Node, first: int) -> None:
+    def require_unused(self, node: Node, first: int) -> None:
         """Refuse results from number `first` on if anybody reads them."""
         for k in range(first, len(node.shapes)):
             if Ref(node.name, k) in self.read:

@@ -1,4 +1,4 @@
-"""This module translates core ATen matrix products and gathers."""
+"""Translates core ATen matrix products and gathers."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from math import prod
 import numpy as np
 
 from ...program.index import Access, Affine, Axis, Combine
-from ..building.flat import Unsupported, gathered, matrix_product, part_of, permuted, pointwise
+from ..building.flat import Unsupported, lookup, matrix_product, part_of, pointwise, reorder
 from .context import Context, Handler, Node, Ref, TorchError, dimension
 from .scattered import flat_index, from_the_front
 
@@ -76,7 +76,7 @@ def _rows(
         cut = tensor if list(shape) == extents else part_of(c, node, "", tensor, extents, {dim: (1, run[0])})
         c.put(node, c.view(node, "rows", cut, node.shape))
         return
-    c.put(node, gathered(c, node, "", table, dim, c.operand(ids), padding=padding))
+    c.put(node, lookup(c, node, "", table, dim, c.operand(ids), padding=padding))
 
 
 def embedding(c: Context, node: Node) -> None:
@@ -154,17 +154,17 @@ def _many(c: Context, node: Node, given: Mapping[int, Ref]) -> None:
     first = dims[0] if dims == list(range(dims[0], dims[0] + len(dims))) else 0
     rest = [k for k in range(len(shape)) if k not in dims]
     order = [*rest[:first], *dims, *rest[first:]]
-    front = tensor if order == sorted(order) else permuted(c, node, "front", tensor, order)
+    front = tensor if order == sorted(order) else reorder(c, node, "front", tensor, order)
     size = prod(shape[k] for k in dims)
     merged = (*(shape[k] for k in rest[:first]), size, *(shape[k] for k in rest[first:]))
     ids = flat_index(c, node, given, shape)
-    rows = gathered(c, node, "", (c.view(node, "flat", front, merged), merged), first, ids)
+    rows = lookup(c, node, "", (c.view(node, "flat", front, merged), merged), first, ids)
     c.put(node, rows if node.shape else c.view(node, "scalar", rows, (1,)))
 
 
 def embedding_bag(c: Context, node: Node) -> None:
     """_embedding_bag with bags of one size: rows summed (or averaged) over the bag."""
-    c.unused(node, 1)
+    c.require_unused(node, 1)
     _plain_gradient(node)
     if node.integer("padding_idx", -1) >= 0:
         raise Unsupported("padding_idx, whose rows count for no bag")
@@ -184,7 +184,7 @@ def embedding_bag(c: Context, node: Node) -> None:
     if size * count != places[0] or list(offsets) != list(range(0, places[0], size)):
         raise Unsupported("bags of different sizes")
     bags = c.view(node, "bags", ids, (count, size))
-    y = gathered(c, node, "", table, 0, (bags, (count, size)), bag=1)
+    y = lookup(c, node, "", table, 0, (bags, (count, size)), bag=1)
     c.put(node, pointwise(c, node, "mean", "scale", [(y, node.shape)], None, scale=1.0 / size) if mode == 1 else y)
 
 

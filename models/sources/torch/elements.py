@@ -1,4 +1,4 @@
-"""This module translates core ATen operators that are a few elementwise operators here, or a few steps of them.
+"""Translates core ATen operators that are a few elementwise operators here, or a few steps of them.
 
 elu(x)             scale relu(x) + alpha scale (exp(a min(x, 0)) - 1)
 leaky_relu(x)      relu(x) + slope min(x, 0), whose gradient at 0 is the slope
@@ -26,7 +26,7 @@ import numpy as np
 
 from ...program.operators import Value
 from ..building.exact import INTEGERS
-from ..building.flat import Unsupported, joined, part_of, pointwise, reduced
+from ..building.flat import Unsupported, concatenate, part_of, pointwise, reduce_dimensions
 from .context import Constant, Context, Handler, Node, Ref, dimension
 from .pointwise import power as pointwise_power
 from .pointwise import spread
@@ -73,7 +73,7 @@ def leaky(c: Context, node: Node) -> None:
 
 def log_sigmoid(c: Context, node: Node) -> None:
     """log_sigmoid_forward; its buffer is for the backward pass alone."""
-    c.unused(node, 1)
+    c.require_unused(node, 1)
     x, step = _start(c, node)
     c.put(node, step("negate", step("softplus", step("negate", x, part="opposite")), part=""))
 
@@ -234,7 +234,7 @@ def running_product(c: Context, node: Node) -> None:
     n = node.shape[k]
     while by < n:
         later, earlier = _slice(c, node, "later", y, k, by, n - by), _slice(c, node, "earlier", y, k, 0, n - by)
-        y = joined(c, node, "", [_slice(c, node, "done", y, k, 0, by), _times(c, node, later, earlier)], k)
+        y = concatenate(c, node, "", [_slice(c, node, "done", y, k, 0, by), _times(c, node, later, earlier)], k)
         by *= 2
     c.put(node, y)
 
@@ -250,7 +250,7 @@ def whole_product(c: Context, node: Node) -> None:
         half = n // 2
         rest = [_slice(c, node, "rest", y, k, 2 * half, 1)] if n % 2 else []
         both = _times(c, node, _slice(c, node, "first", y, k, 0, half), _slice(c, node, "second", y, k, half, half))
-        y = joined(c, node, "", [both, *rest], k) if rest else both
+        y = concatenate(c, node, "", [both, *rest], k) if rest else both
     c.put(node, c.view(node, "drop", y, node.shape or (1,)))
 
 
@@ -264,7 +264,7 @@ def distances(c: Context, node: Node) -> None:
     apart = pointwise(c, node, "apart", "subtract", [(x, rows), (y, columns)])
     shape = c.g.tensors[apart].shape
     square = pointwise(c, node, "square", "power", [(apart, shape)], exponent=2.0)
-    total = reduced(c, node, "sum", square, shape, [len(shape) - 1], "sum", 1.0, False)
+    total = reduce_dimensions(c, node, "sum", square, shape, [len(shape) - 1], "sum", 1.0, False)
     c.put(node, pointwise(c, node, "", "sqrt", [(total, node.shape)], flat=1))
 
 
@@ -294,7 +294,7 @@ def times_logarithm(c: Context, node: Node) -> None:
 def power(c: Context, node: Node) -> None:
     """pow by a number, of known positive numbers, and by known whole exponents (squares of squares, chosen by bits)."""
     base, exponent = node.arguments["self"], node.arguments["exponent"]
-    known, whole = c.known(base), c.known(exponent)
+    known, whole = c.constant_of(base), c.constant_of(exponent)
     if isinstance(base, Ref) and c.uniform(exponent) is not None:
         pointwise_power(c, node)
     elif isinstance(exponent, Ref) and known is not None and bool(np.all(known == 1)) and "int" not in node.dtype:

@@ -1,4 +1,4 @@
-"""This module translates grouped matrix products: rows that are sorted by expert, the last row of every expert given by
+"""Translates grouped matrix products: rows that are sorted by expert, the last row of every expert given by
 running sums.
 
     _grouped_mm(x[s, k], w[e, k, n], ends[e])  =  SUM over e, k with id[s] = e of  x[s, k] w[e, k, n]
@@ -13,7 +13,7 @@ Source: Gale et al., MegaBlocks (2022), section 4.
 from __future__ import annotations
 
 from ...program.index import Access, Affine, Axis, Combine
-from ..building.flat import Unsupported, pointwise, reduced
+from ..building.flat import Unsupported, pointwise, reduce_dimensions
 from .context import Context, Handler, Node, Ref
 from .scattered import positions
 
@@ -53,7 +53,7 @@ def _ids(c: Context, node: Node, ends: Ref, rows: int, count: int) -> str:
     at = c.view(node, "row", place, (rows, 1))
     ended = pointwise(c, node, "ended", "less_equal", [(tensor, shape), (at, (rows, 1))], "bool")
     number = pointwise(c, node, "number", "cast", [(ended, (rows, count))], "int64", dtype="int64")
-    return reduced(c, node, "expert", number, (rows, count), [1], "sum", 1.0, False)
+    return reduce_dimensions(c, node, "expert", number, (rows, count), [1], "sum", 1.0, False)
 
 
 def _positions(c: Context, tensor: str) -> bool:

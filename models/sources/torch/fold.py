@@ -1,4 +1,4 @@
-"""This module folds constants with PyTorch itself: what depends on no input and no weight is computed once, when it is
+"""Folds constants with PyTorch itself: what depends on no input and no weight is computed once, when it is
 small.
 
 Attention masks, position ids and rotary tables are programs of a dozen operators that start from `arange`; models build

@@ -1,4 +1,4 @@
-"""This module handles guards: branches that do nothing but raise, so that a program whose values are allowed goes the
+"""Guards: branches that do nothing but raise, so that a program whose values are allowed goes the
 other way.
 
     if torch.any(variance < 0): raise ValueError(..)        the answer is False

@@ -1,4 +1,4 @@
-"""This module turns PyTorch programs into graphs in digits.
+"""Turns PyTorch programs into graphs in digits.
 
     FILE.py:NAME or FILE.pt2 -> core ATen (`program`) -> nodes as plain data, constants folded (`fold`)
     -> operators over flat dimensions, reshapes as views (`torch_*` handlers) -> digits (`digits`) -> named patterns
@@ -26,10 +26,10 @@ from ..building.builder import Builder
 from ..building.digits import split_digits
 from ..building.flat import Unsupported, check_extents, used
 from ..building.original import Original, not_run
-from ..building.slots import Places, slotted
-from ..building.stated import carried
-from ..building.unsorted import unsorted
-from ..loops.reroll import rerolled
+from ..building.slots import Places, with_slots
+from ..building.stated import with_constants
+from ..building.unsorted import without_sorting
+from ..loops.reroll import reroll_loops
 from ..patterns.recognise import recognise
 from . import attention as torch_attention
 from . import complex_numbers
@@ -58,11 +58,11 @@ from .context import DTYPES, Context, Handler, Imported, Node, Ref, TorchError, 
 from .fold import Folder
 from .layout import without_elements
 from .original import original_of
-from .outputs import LOSS, loss_among, output_names, renamed
+from .outputs import LOSS, loss_among, output_names, rename_tensor
 from .program import Program, load_program, made_by, saved_module
 from .reader import ALIASES, Reader
 from .refused import Refused
-from .stopped import marked
+from .stopped import mark_gradient
 from .train_step import whole_step
 from .unreadable import unreadable
 
@@ -162,7 +162,7 @@ def load_torch(
             tell(note)
     if original is not None:
         original(_original(spec, batch, program, found, places))
-    graph = carried(with_gradients(found, attention, trained or program.step is not None), found.stated)
+    graph = with_constants(with_gradients(found, attention, trained or program.step is not None), found.stated)
     return graph if program.step is None else whole_step(graph, program.step)
 
 
@@ -205,11 +205,11 @@ def convert(program: Program, places: Places | None = None) -> Imported:
             program.name, tuple(context.g.tensors.values()), tuple(context.g.operators), tuple(dict.fromkeys(wanted))
         )
         if loss is not None and len(wanted) > 1:
-            flat = renamed(flat, loss, LOSS)
+            flat = rename_tensor(flat, loss, LOSS)
             context.where.update({LOSS: context.where[loss]} if loss in context.where else {})
-        flat = unsorted(used(flat).check())
-        digits = split_digits(flat if places is None else slotted(flat, places))
-        found = recognise(rerolled(digits.graph), context.contents, program.attention)
+        flat = without_sorting(used(flat).check())
+        digits = split_digits(flat if places is None else with_slots(flat, places))
+        found = recognise(reroll_loops(digits.graph), context.contents, program.attention)
         graph = _frozen(check_extents(found.graph), _untrained(exported))
     except GraphError as e:
         raise TorchError(program.name, str(e)) from None
@@ -251,7 +251,7 @@ def _outputs(
             continue
         tensor = c.tensor(value)
         if own and c.dtypes[value].startswith(("float", "bfloat")):
-            tensor = marked(c, tensor, own)
+            tensor = mark_gradient(c, tensor, own)
         if c.shapes[value] == () and c.dtypes[value].startswith(("float", "bfloat")):
             if c.g.tensors[tensor].shape == (1,):  # inside a program a scalar is a vector of one
                 axis = [Axis("n", 1, Combine.SUM)]
@@ -372,7 +372,7 @@ def _convert(c: Context, reader: Reader, folder: Folder) -> None:
         kind = ALIASES.get(node.kind, node.kind).removeprefix("aten.").partition(".")[0]
         place = f"{node.path}.{node.name}" if node.path else node.name
         handler = HANDLERS.get(kind) if ALIASES.get(node.kind, node.kind).startswith("aten.") else None
-        if node.kind.startswith("aten.") and complex_numbers.involved(c, node):
+        if node.kind.startswith("aten.") and complex_numbers.is_complex(c, node):
             handler = _complex
         if handler is None:
             refused.add(node, place)

@@ -1,4 +1,4 @@
-"""This module keeps integers what PyTorch has: operators compute in the element type of their result, and wrap around
+"""Keeps integers what PyTorch has: operators compute in the element type of their result, and wrap around
 where it ends.
 
     int64 -> int8            a cast, but where the numbers are shown to fit (positions, masks, counts: `intervals`)
@@ -19,7 +19,7 @@ from ...program.index import Access, Axis, access
 from ...program.operators import FUNCTIONS, NodeKind, Operator, Value
 from ..building.builder import Builder
 from ..building.exact import INTEGERS
-from ..building.intervals import Interval, inside, interval, made
+from ..building.intervals import Interval, inside, interval, result_interval
 
 Constant = npt.NDArray[np.generic]
 
@@ -56,7 +56,7 @@ def wider_operands(
     numbers = [v for v in attributes.values() if isinstance(v, (int, float))]
     if own in INTEGERS and all(inside((v, v), own) for v in numbers):
         op = Operator("", function, tuple(axes), tuple(inputs), access("", *()), tuple(attributes.items()))
-        if inside(made(op, [interval(g.operators, g.tensors, a.tensor, given) for a in inputs]), own):
+        if inside(result_interval(op, [interval(g.operators, g.tensors, a.tensor, given) for a in inputs]), own):
             return ()
     return tuple(k for k in data if types[k] != dtype)
 

@@ -1,4 +1,4 @@
-"""This module translates core ATen operators that move elements: views, permutations, expansion, slices, concatenation,
+"""Translates core ATen operators that move elements: views, permutations, expansion, slices, concatenation,
 padding, positions.
 """
 
@@ -10,7 +10,7 @@ import numpy as np
 
 from ...program.index import Access, Affine, Axis
 from ...program.operators import Value
-from ..building.flat import Unsupported, gathered, joined, letters, part_of, permuted
+from ..building.flat import Unsupported, concatenate, letters, lookup, part_of, reorder
 from .context import Context, Handler, Node, Ref, dimension
 from .pointwise import elementwise, spread
 from .promoted import cast
@@ -25,7 +25,7 @@ def permute(c: Context, node: Node) -> None:
     """permute."""
     tensor, shape = c.operand(node.ref("self"))
     dims = [dimension(node, d, len(shape)) for d in node.integers("dims") or ()]
-    c.put(node, tensor if dims == sorted(dims) else permuted(c, node, "", tensor, dims))
+    c.put(node, tensor if dims == sorted(dims) else reorder(c, node, "", tensor, dims))
 
 
 def transpose(c: Context, node: Node) -> None:
@@ -35,7 +35,7 @@ def transpose(c: Context, node: Node) -> None:
     if len(shape) > 1:
         a, b = (dimension(node, node.integer(k, d), len(shape)) for k, d in (("dim0", 0), ("dim1", 1)))
         order[a], order[b] = b, a
-    c.put(node, tensor if order == sorted(order) else permuted(c, node, "", tensor, order))
+    c.put(node, tensor if order == sorted(order) else reorder(c, node, "", tensor, order))
 
 
 def expand(c: Context, node: Node) -> None:
@@ -96,7 +96,7 @@ def select(c: Context, node: Node) -> None:
     c.put(node, c.operator(node, "", "copy", axes, [Access(tensor, tuple(index))], names))
 
 
-def split(c: Context, node: Node) -> None:
+def split_tensor(c: Context, node: Node) -> None:
     """split_with_sizes, split, chunk: parts along one dimension."""
     tensor, shape = c.operand(node.ref("self"))
     k, start = dimension(node, node.integer("dim", 0), len(shape)), 0
@@ -127,7 +127,7 @@ def cat(c: Context, node: Node) -> None:
     if node.kind.startswith("aten.stack"):
         single = tuple(1 if d == k else n for d, n in enumerate(node.shape))
         tensors = [c.view(node, "unsqueeze", t, single) for t in tensors]
-    c.put(node, tensors[0] if len(tensors) == 1 else joined(c, node, "", tensors, k))
+    c.put(node, tensors[0] if len(tensors) == 1 else concatenate(c, node, "", tensors, k))
 
 
 def pad(c: Context, node: Node) -> None:
@@ -188,7 +188,7 @@ def roll(c: Context, node: Node) -> None:
     c.put(node, tensor)
 
 
-def turned(c: Context, node: Node, part: str, tensor: str, dim: int) -> str:
+def flip_dimension(c: Context, node: Node, part: str, tensor: str, dim: int) -> str:
     """One dimension counted backwards: of two elements each is the other one, so both shifts are added; of more, rows
     are read at falling positions (an index of index notation does not fall).
     """
@@ -207,14 +207,14 @@ def turned(c: Context, node: Node, part: str, tensor: str, dim: int) -> str:
     falling = Ref(f"{node.name}/falling{n}")
     c.constants[falling] = np.arange(n)[::-1]
     c.shapes[falling], c.dtypes[falling] = (n,), "int64"
-    return gathered(c, node, part, (tensor, shape), dim, c.operand(falling))
+    return lookup(c, node, part, (tensor, shape), dim, c.operand(falling))
 
 
 def flip(c: Context, node: Node) -> None:
     """flip of dimensions."""
     tensor, shape = c.operand(node.ref("self"))
     for k in sorted({dimension(node, d, len(shape)) for d in node.integers("dims") or ()}):
-        tensor = turned(c, node, "", tensor, k)
+        tensor = flip_dimension(c, node, "", tensor, k)
     c.put(node, tensor)
 
 
@@ -242,7 +242,7 @@ def slice_scatter(c: Context, node: Node) -> None:
         for part, a, b in (("before", 0, low), ("", low, high), ("after", high, n))
         if b > a
     ]
-    c.put(node, parts[0] if len(parts) == 1 else joined(c, node, "", parts, k))
+    c.put(node, parts[0] if len(parts) == 1 else concatenate(c, node, "", parts, k))
 
 
 def _interleaved(c: Context, node: Node, tensor: str, shape: tuple[int, ...], k: int) -> None:
@@ -261,7 +261,7 @@ def _interleaved(c: Context, node: Node, tensor: str, shape: tuple[int, ...], k:
             parts.append(part_of(c, node, part, whole, [*single[: k + 1], b - a, *single[k + 2 :]], {k + 1: (1, a)}))
         elif not part:
             parts.append(c.view(node, "written", new, single))
-    c.put(node, c.view(node, "merge", joined(c, node, "", parts, k + 1), shape))
+    c.put(node, c.view(node, "merge", concatenate(c, node, "", parts, k + 1), shape))
 
 
 def without_elements(c: Context, node: Node) -> bool:
@@ -282,7 +282,7 @@ HANDLERS: dict[str, Handler] = {
     "repeat": repeat,
     "slice": slice_,
     "select": select,
-    **dict.fromkeys(("split_with_sizes", "split", "chunk"), split),
+    **dict.fromkeys(("split_with_sizes", "split", "chunk"), split_tensor),
     "unbind": unbind,
     **dict.fromkeys(("cat", "stack"), cat),
     "constant_pad_nd": pad,

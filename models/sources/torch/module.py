@@ -1,4 +1,4 @@
-"""This module imports a PyTorch module that a program holds; what is read is a copy of it without weights."""
+"""Imports a PyTorch module that a program holds; what is read is a copy of it without weights."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from ...program.graph import Graph
 from ...text import InputError
 from ..building.original import Original
-from ..building.stated import carried
+from ..building.stated import with_constants
 from .importer import convert, with_gradients
 from .original import original_of
 from .program import build
@@ -49,4 +49,4 @@ def load_module(
     for note in found.notes:
         tell(note)
     original(original_of(program, found.results, lambda: (model, inputs), convert))
-    return carried(with_gradients(found, attention, trained), found.stated)
+    return with_constants(with_gradients(found, attention, trained), found.stated)

@@ -1,4 +1,4 @@
-"""This module handles random numbers: masks of dropout and of stochastic depth are their mean, anything else is an
+"""Random numbers: masks of dropout and of stochastic depth are their mean, anything else is an
 input of the graph.
 
     native_dropout(x)                                     -> x               (`pointwise.identity`)
@@ -40,7 +40,7 @@ def mask(c: Context, node: Node) -> None:
 
 
 def uniform(c: Context, node: Node) -> None:
-    """rand: a value that only `shifted` and `rounded` may read."""
+    """rand: a value that only `add_to_noise` and `floor_noise` may read."""
     c.noise[Ref(node.name)] = 0.0
 
 
@@ -60,7 +60,7 @@ def waiting(c: Context, node: Node) -> None:
     c.fill(node, 1.0 / node.number("lambd", 1.0))
 
 
-def shifted(c: Context, node: Node) -> None:
+def add_to_noise(c: Context, node: Node) -> None:
     """add, of noise and a number: noise still."""
     left, right = node.arguments["self"], node.arguments["other"]
     for noise, number in ((left, right), (right, left)):
@@ -73,7 +73,7 @@ def shifted(c: Context, node: Node) -> None:
     pointwise.binary(c, node)
 
 
-def rounded(c: Context, node: Node) -> None:
+def floor_noise(c: Context, node: Node) -> None:
     """floor of noise in [p, p + 1): floor(p) + 1 with probability p - floor(p), else floor(p); on average p."""
     x = node.ref("self")
     if x not in c.noise:
@@ -99,7 +99,7 @@ def likelier(c: Context, node: Node) -> None:
     c.fill(node, float(below == (pointwise.short_kind(node) in ("lt", "le"))))
 
 
-def drawn(c: Context, node: Node) -> None:
+def draw_numbers(c: Context, node: Node) -> None:
     """randn, randint, randperm: an input."""
     kind = pointwise.short_kind(node)
     if kind.startswith("normal"):
@@ -114,7 +114,7 @@ def drawn(c: Context, node: Node) -> None:
     c.draw(Ref(node.name), told)
 
 
-def refused(c: Context, node: Node) -> None:
+def refuse_drawing(c: Context, node: Node) -> None:
     """multinomial: drawn by probabilities that are computed."""
     raise Unsupported(_REASON)
 
@@ -127,12 +127,12 @@ HANDLERS: dict[str, Handler] = {
     **dict.fromkeys(("rand", "rand_like"), uniform),
     "uniform": jitter,
     "exponential": waiting,
-    "add": shifted,
-    "floor": rounded,
+    "add": add_to_noise,
+    "floor": floor_noise,
     **dict.fromkeys(("lt", "le", "gt", "ge"), likelier),
     **dict.fromkeys(
         (*("randn", "randn_like", "randint", "randint_like", "randperm", "normal", "normal_functional"),),
-        drawn,
+        draw_numbers,
     ),
-    "multinomial": refused,
+    "multinomial": refuse_drawing,
 }

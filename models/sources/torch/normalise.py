@@ -1,4 +1,4 @@
-"""This module translates core ATen operators along dimensions: softmax, normalisations, reductions, running sums."""
+"""Translates core ATen operators along dimensions: softmax, normalisations, reductions, running sums."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import numpy as np
 
 from ...program.index import Access, Affine, Axis
 from ...program.operators import Value
-from ..building.flat import Unsupported, letters, normalised, pointwise, reduced, scale_of_mean
+from ..building.flat import Unsupported, letters, normalise, pointwise, reduce_dimensions, scale_of_mean
 from .context import Context, Handler, Node, Ref, TorchError, dimension
 from .ordered import extreme_position
 from .pointwise import short_kind
@@ -23,7 +23,7 @@ def softmax(c: Context, node: Node) -> None:
     over = dimension(node, node.integer("dim", -1), len(shape))
     c.put(
         node,
-        normalised(
+        normalise(
             c,
             node,
             "",
@@ -36,27 +36,27 @@ def softmax(c: Context, node: Node) -> None:
 
 def layer_norm(c: Context, node: Node) -> None:
     """native_layer_norm over the last dimensions; its statistics are not kept."""
-    c.unused(node, 1)
+    c.require_unused(node, 1)
     x, shape = c.operand(node.ref("input"))
     inputs = [(x, shape), *(c.operand(r) for k in ("weight", "bias") if (r := node.optional(k)) is not None)]
     if node.optional("weight") is None and node.optional("bias") is not None:
         raise Unsupported("a bias without weight")
     count = len(node.integers("normalized_shape") or ())
     over = range(len(shape) - count, len(shape))
-    c.put(node, normalised(c, node, "", "layer_norm", inputs, over, epsilon=node.number("eps", 1e-5)))
+    c.put(node, normalise(c, node, "", "layer_norm", inputs, over, epsilon=node.number("eps", 1e-5)))
 
 
 def group_norm(c: Context, node: Node) -> None:
     """native_group_norm: layer normalisation over the channels of a group and the image, then a scale and shift per
     channel.
     """
-    c.unused(node, 1)
+    c.require_unused(node, 1)
     x, shape = c.operand(node.ref("input"))
     groups = node.integer("group", 1)
     (batch, channels, *spatial) = shape
     split = c.view(node, "split", x, (batch, groups, channels // groups, *spatial))
     inner = (batch, groups, channels // groups, *spatial)
-    y = normalised(c, node, "", "layer_norm", [(split, inner)], range(2, len(inner)), epsilon=node.number("eps", 1e-5))
+    y = normalise(c, node, "", "layer_norm", [(split, inner)], range(2, len(inner)), epsilon=node.number("eps", 1e-5))
     y = c.view(node, "merge", y, shape)
     for key, function in (("weight", "multiply"), ("bias", "add")):
         stored = node.optional(key)
@@ -74,7 +74,7 @@ def _per_channel(c: Context, node: Node, part: str, function: str, x: str, store
 
 def batch_norm(c: Context, node: Node) -> None:
     """Batch normalisation: by stored statistics (inference), or by those of the batch (training)."""
-    c.unused(node, 1)
+    c.require_unused(node, 1)
     x, shape = c.operand(node.ref("input"))
     names, epsilon = letters(len(shape)), node.number("eps", 1e-5)
     axes = [Axis(a, n) for a, n in zip(names, shape, strict=True)]
@@ -120,7 +120,7 @@ def reduction(c: Context, node: Node) -> None:
         return
     scale = scale_of_mean(shape, dims) if kind == "mean" else 1.0
     more: dict[str, Value] = {"first" if "dim" in node.arguments else "nan": 1} if kind in ("max", "min") else {}
-    y = reduced(c, node, "", tensor, shape, dims, function, scale, bool(node.integer("keepdim", 0)), **more)
+    y = reduce_dimensions(c, node, "", tensor, shape, dims, function, scale, bool(node.integer("keepdim", 0)), **more)
     c.put(node, c.view(node, "scalar", y, (1,)) if not node.shape else y)
 
 
@@ -135,12 +135,14 @@ def variance(c: Context, node: Node) -> None:
             f"node {node.name!r}", f"the variance of {count} elements with correction {free:g} does not exist"
         )
     kept = tuple(1 if k in dims else n for k, n in enumerate(shape))
-    mean = reduced(c, node, "mean", x, shape, dims, "sum", 1.0 / count, True)
+    mean = reduce_dimensions(c, node, "mean", x, shape, dims, "sum", 1.0 / count, True)
     centred = pointwise(c, node, "centred", "subtract", [(x, shape), (mean, kept)])
     square = pointwise(c, node, "square", "power", [(centred, shape)], None, exponent=2.0)
     kind = short_kind(node)
     part = "" if kind == "var" else "variance"
-    y = reduced(c, node, part, square, shape, dims, "sum", 1.0 / (count - free), bool(node.integer("keepdim", 0)))
+    y = reduce_dimensions(
+        c, node, part, square, shape, dims, "sum", 1.0 / (count - free), bool(node.integer("keepdim", 0))
+    )
     y = c.view(node, "scalar", y, (1,)) if not node.shape else y
     if kind != "var":
         y = pointwise(c, node, "", "sqrt", [(y, c.g.tensors[y].shape)], None, flat=1)
@@ -154,7 +156,7 @@ def cumulative(c: Context, node: Node) -> None:
     over = [dimension(node, node.integer("dim", 0), len(shape))]
     if x in c.counted:
         c.counted[Ref(node.name)] = c.counted[x]
-    c.put(node, normalised(c, node, "", "cumulative_sum", [(tensor, shape)], over, node.dtype))
+    c.put(node, normalise(c, node, "", "cumulative_sum", [(tensor, shape)], over, node.dtype))
 
 
 HANDLERS: dict[str, Handler] = {

@@ -1,4 +1,4 @@
-"""This module translates norms of vectors over given dimensions, or all: sums and extremes of powers of absolute
+"""Translates norms of vectors over given dimensions, or all: sums and extremes of powers of absolute
 values.
 
 ord 2          sqrt(sum x^2), whose gradient is 0 at 0          ord 0        the number of elements that are not 0
@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from math import inf
 
-from ..building.flat import pointwise, reduced
+from ..building.flat import pointwise, reduce_dimensions
 from .context import Context, Handler, Node, dimension
 from .pointwise import short_kind
 from .promoted import cast
@@ -45,7 +45,7 @@ def vector_norm(c: Context, node: Node) -> None:
     if dims:
         last = root == 1.0
         more = {} if combine == "sum" else {"nan": 1}
-        value = reduced(c, node, "" if last else combine, value, shape, dims, combine, 1.0, keep, **more)
+        value = reduce_dimensions(c, node, "" if last else combine, value, shape, dims, combine, 1.0, keep, **more)
     if not c.g.tensors[value].shape:
         value = c.view(node, "scalar", value, (1,))
     if root != 1.0:

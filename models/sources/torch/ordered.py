@@ -1,4 +1,4 @@
-"""This module translates core ATen operators that order and count: topk, sort, argmax, histc; and constants that are
+"""Translates core ATen operators that order and count: topk, sort, argmax, histc; and constants that are
 made from numbers alone.
 
 sort, topk   order = argsort(x), equal elements by position (PyTorch leaves them open); values = x[order]; the first k
@@ -13,7 +13,7 @@ from __future__ import annotations
 from math import inf
 
 from ...program.index import Affine
-from ..building.flat import Unsupported, normalised, part_of, pointwise, reduced
+from ..building.flat import Unsupported, normalise, part_of, pointwise, reduce_dimensions
 from .context import Context, Handler, Node, Ref, dimension
 from .scattered import along, picked_along, positions
 
@@ -21,7 +21,7 @@ from .scattered import along, picked_along, positions
 def _order(c: Context, node: Node, x: Ref, dim: int, descending: bool) -> str:
     tensor, shape = c.operand(x)
     attributes = {"descending": 1} if descending else {}
-    return normalised(c, node, "order", "argsort", [(tensor, shape)], [dim], "int64", **attributes)
+    return normalise(c, node, "order", "argsort", [(tensor, shape)], [dim], "int64", **attributes)
 
 
 def sort(c: Context, node: Node) -> None:
@@ -69,7 +69,7 @@ def extreme_position(c: Context, node: Node, dim: int | None, largest: bool, res
     if dim is None or not shape:
         tensor, shape, dim = c.view(node, "all", tensor, (max(1, _size(shape)),)), (max(1, _size(shape)),), 0
     kept = tuple(1 if k == dim else m for k, m in enumerate(shape))
-    best = reduced(c, node, "best", tensor, shape, [dim], "max" if largest else "min", 1.0, True)
+    best = reduce_dimensions(c, node, "best", tensor, shape, [dim], "max" if largest else "min", 1.0, True)
     hit = pointwise(c, node, "hit", "equal", [(tensor, shape), (best, kept)], "bool")
     if _real(c, node):  # the largest of numbers with NaN is NaN, which equals nothing
         hit = pointwise(
@@ -95,7 +95,7 @@ def _first_position(c: Context, node: Node, mask: str, shape: tuple[int, ...], d
     n, column = shape[dim], tuple(m if k == dim else 1 for k, m in enumerate(shape))
     place = (c.view(node, "place", positions(c, node, "positions", n), column), column)
     here = pointwise(c, node, "here", "mask_fill", [place, (mask, shape)], "int64", value=n)
-    return reduced(c, node, "first", here, shape, [dim], "min", 1.0, True)
+    return reduce_dimensions(c, node, "first", here, shape, [dim], "min", 1.0, True)
 
 
 def _size(shape: tuple[int, ...]) -> int:
@@ -124,7 +124,7 @@ def median(c: Context, node: Node) -> None:
         tensor, shape, dim = c.view(node, "all", tensor, (size,)), (size,), 0
     else:
         dim = dimension(node, given, len(shape))
-    order = normalised(c, node, "order", "argsort", [(tensor, shape)], [dim], "int64")
+    order = normalise(c, node, "order", "argsort", [(tensor, shape)], [dim], "int64")
     kept = tuple(1 if k == dim else n for k, n in enumerate(shape))
     middle = part_of(c, node, "middle", order, kept, {dim: (1, (shape[dim] - 1) // 2)})
     real, nan = _real(c, node), ""
@@ -140,7 +140,7 @@ def median(c: Context, node: Node) -> None:
         equal = pointwise(c, node, "equal", "equal", [(tensor, shape), (value, kept)], "bool")
         equal = pointwise(c, node, "shown", "logical_or", [(equal, shape), (nan, shape)], "bool")
         alike = pointwise(c, node, "alike", "mask_fill", [(tensor, shape), (equal, shape)], None, value=-inf)
-        value = reduced(c, node, "median", alike, shape, [dim], "max", 1.0, True, nan=1)
+        value = reduce_dimensions(c, node, "median", alike, shape, [dim], "max", 1.0, True, nan=1)
     c.put(node, c.view(node, "value", value, node.shapes[0] or (1,)))
 
 
@@ -162,7 +162,7 @@ def bucketize(c: Context, node: Node) -> None:
     else:
         below = pointwise(c, node, "below", "less_equal" if right else "less", operands, "bool")
     ones = pointwise(c, node, "ones", "cast", [(below, whole)], node.dtype, dtype=node.dtype)
-    y = reduced(c, node, "", ones, whole, [len(shape)], "sum", 1.0, False)
+    y = reduce_dimensions(c, node, "", ones, whole, [len(shape)], "sum", 1.0, False)
     c.put(node, c.view(node, "scalar", y, (1,)) if not node.shape else y)
 
 
@@ -201,7 +201,7 @@ def _counted(c: Context, tensor: str) -> str | None:
     return source if same and c.g.tensors[source].dtype in ("int64", "int32") else None
 
 
-def made(c: Context, node: Node) -> None:
+def fill_tensor(c: Context, node: Node) -> None:
     """full, scalar_tensor, zeros, ones: one number; empty: contents that nobody may use are 0."""
     kind = node.kind.removeprefix("aten.").partition(".")[0]
     number = 1.0 if kind == "ones" else 0.0
@@ -233,6 +233,6 @@ HANDLERS: dict[str, Handler] = {
             "new_empty",
             "new_empty_strided",
         ),
-        made,
+        fill_tensor,
     ),
 }

@@ -1,4 +1,4 @@
-"""This module runs a PyTorch module that was imported, with numbers in the places of its weights and inputs.
+"""Runs a PyTorch module that was imported, with numbers in the places of its weights and inputs.
 
 The module itself runs, not what was exported of it, so that a wrong trace shows.  Dropout is off, as in what is
 imported: where no part keeps statistics of its batch, the module is put into evaluation for the moment.
@@ -77,7 +77,7 @@ def original_of(
         tried[:] = [True]  # what draws none once draws none
         return found[0], [weights[n] for n in slopes]
 
-    def run(values: Mapping[str, Values]) -> tuple[Values, ...]:
+    def execute(values: Mapping[str, Values]) -> tuple[Values, ...]:
         with torch.no_grad():
             return tuple(_array(t) for t in outputs(values)[0])
 
@@ -93,7 +93,7 @@ def original_of(
 
     return Original(
         f"PyTorch {torch.__version__.partition('+')[0]}",
-        run,
+        execute,
         gradients,
         lambda: parts_of(program, convert),
         False,

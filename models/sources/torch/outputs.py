@@ -1,4 +1,4 @@
-"""This module says what a module returns: tensors under names; caches of decoders are left out, and the user is told.
+"""What a module returns: tensors under names; caches of decoders are left out, and the user is told.
 
     ModelOutput, dict       its keys               loss, logits, past_key_values ..
     tuple, list             positions              0, 1, ..
@@ -102,7 +102,7 @@ def loss_among(scalars: Sequence[tuple[str, str]]) -> str | None:
     return scalars[0][1] if len(scalars) == 1 else None
 
 
-def renamed(graph: Graph, old: str, new: str) -> Graph:
+def rename_tensor(graph: Graph, old: str, new: str) -> Graph:
     """The graph with the tensor `old`, and the operator of that name, called `new`; itself if the name is taken."""
     if new in {t.name for t in graph.tensors} | {op.name for op in graph.operators}:
         return graph

@@ -1,4 +1,4 @@
-"""This module finds what changes gradients where an export does not see it: gradients that are not the derivative of
+"""Finds what changes gradients where an export does not see it: gradients that are not the derivative of
 what the forward pass computes.
 
     torch.autograd.Function                          its `backward` is never traced: the export inlines its `forward`
@@ -72,7 +72,7 @@ def own_gradients(found: list[str]) -> Iterator[None]:
         if words not in found:
             found.append(words)
 
-    def applied(kind: type, /, *args: object, **named: object) -> object:
+    def note_backward(kind: type, /, *args: object, **named: object) -> object:
         if torch.is_grad_enabled() and not kind.__module__.startswith(_DERIVED) and _trained((args, named)):
             backward = getattr(kind, "backward", None) or getattr(kind, "vjp", None)
             code = getattr(backward, "__code__", None)
@@ -80,7 +80,7 @@ def own_gradients(found: list[str]) -> Iterator[None]:
             note(f"torch.autograd.Function {kind.__name__} ({_line(sys._getframe(1))}{at})")
         return apply.__func__(kind, *args, **named)
 
-    def hooked(method: str) -> Callable[..., object]:
+    def watch_hook(method: str) -> Callable[..., object]:
         plain = getattr(tensor, method)
 
         def register(t: torch.Tensor, hook: object) -> object:
@@ -90,29 +90,29 @@ def own_gradients(found: list[str]) -> Iterator[None]:
 
         return register
 
-    def packed(context: object) -> object:
+    def note_pack_hook(context: object) -> object:
         if type(context).__module__ != saved.__module__ or type(context) is saved:
             hooks = getattr(context, "pack_hook", None), getattr(context, "unpack_hook", None)
             if not all(str(getattr(h, "__module__", "")).startswith("torch.") for h in hooks):
                 note(f"saved_tensors_hooks with {_called(hooks[0])} ({_line(sys._getframe(1))})")
         return enter(context)
 
-    def entered(context: object) -> None:
+    def enter_region(context: object) -> None:
         regions[id(context)] = region = torch.set_grad_enabled(not getattr(context, "mode", True))
         region.__enter__()
 
-    def left(context: object, *error: object) -> None:
+    def leave_region(context: object, *error: object) -> None:
         regions.pop(id(context)).__exit__(*error)  # type: ignore[attr-defined]
 
     def data(t: torch.Tensor) -> object:
         return t.detach() if _users(sys._getframe(1)) else base.data.__get__(t)
 
-    def assigned(t: torch.Tensor, value: object) -> None:
+    def refuse_data(t: torch.Tensor, value: object) -> None:
         if _users(sys._getframe(1)):
             raise TorchError(_line(sys._getframe(1)), "assigns .data in the forward pass; return the new value instead")
         base.data.__set__(t, value)
 
-    def required(t: torch.Tensor, value: bool) -> None:
+    def set_requires_grad(t: torch.Tensor, value: bool) -> None:
         _same(t, value, sys._getframe(1))
         base.requires_grad.__set__(t, value)
 
@@ -121,13 +121,13 @@ def own_gradients(found: list[str]) -> Iterator[None]:
         return base.requires_grad_(t, requires_grad)
 
     changed = [
-        (function, "apply", classmethod(applied)),
-        *((tensor, m, hooked(m)) for m in ("register_hook", "register_post_accumulate_grad_hook")),
-        (saved, "__enter__", packed),
-        (no_gradients, "__enter__", entered),
-        (no_gradients, "__exit__", left),
-        (tensor, "data", property(data, assigned)),
-        (tensor, "requires_grad", property(base.requires_grad.__get__, required)),
+        (function, "apply", classmethod(note_backward)),
+        *((tensor, m, watch_hook(m)) for m in ("register_hook", "register_post_accumulate_grad_hook")),
+        (saved, "__enter__", note_pack_hook),
+        (no_gradients, "__enter__", enter_region),
+        (no_gradients, "__exit__", leave_region),
+        (tensor, "data", property(data, refuse_data)),
+        (tensor, "requires_grad", property(base.requires_grad.__get__, set_requires_grad)),
         (tensor, "requires_grad_", require),
     ]
     before = [(owner, name, vars(owner).get(name, _MISSING)) for owner, name, _ in changed]

@@ -1,4 +1,4 @@
-"""This module translates core ATen operators that read elements at places known beforehand: padding by content,
+"""Translates core ATen operators that read elements at places known beforehand: padding by content,
 windows, diagonals, folds.
 
 reflection_pad, replication_pad   rows at given positions, one dimension after another
@@ -14,7 +14,7 @@ from itertools import product
 import numpy as np
 
 from ...program.index import Access, Affine, Axis
-from ..building.flat import Unsupported, gathered, part_of, permuted
+from ..building.flat import Unsupported, lookup, part_of, reorder
 from .context import Constant, Context, Handler, Node, Ref, dimension
 
 
@@ -22,10 +22,10 @@ def _rows(c: Context, node: Node, part: str, tensor: str, dim: int, places: Cons
     """Elements of a dimension at given places, whose shape takes its place."""
     at = Ref(f"{node.name}/places{dim}")
     c.constants[at], c.shapes[at], c.dtypes[at] = places, places.shape, "int64"
-    return gathered(c, node, part, (tensor, c.g.tensors[tensor].shape), dim, c.operand(at))
+    return lookup(c, node, part, (tensor, c.g.tensors[tensor].shape), dim, c.operand(at))
 
 
-def padded(c: Context, node: Node) -> None:
+def pad_by_content(c: Context, node: Node) -> None:
     """reflection_pad and replication_pad in one to three dimensions; pairs count from the last dimension."""
     tensor = c.tensor(node.ref("self"))
     pads, rank = node.integers("padding") or (), len(c.g.tensors[tensor].shape)
@@ -54,7 +54,7 @@ def unfold(c: Context, node: Node) -> None:
         y = _rows(c, node, "windows", tensor, k, step * np.arange(count)[:, None] + np.arange(size))
     last = len(shape)
     order = [*range(k + 1), *range(k + 2, last + 1), k + 1]
-    c.put(node, y if order == list(range(last + 1)) else permuted(c, node, "", y, order))
+    c.put(node, y if order == list(range(last + 1)) else reorder(c, node, "", y, order))
 
 
 def diagonal(c: Context, node: Node) -> None:
@@ -64,7 +64,7 @@ def diagonal(c: Context, node: Node) -> None:
     offset, count, n = node.integer("offset", 0), node.shape[-1], shape[b]
     rest = [k for k in range(len(shape)) if k not in (a, b)]
     order = [*rest, a, b]
-    y = tensor if order == list(range(len(shape))) else permuted(c, node, "order", tensor, order)
+    y = tensor if order == list(range(len(shape))) else reorder(c, node, "order", tensor, order)
     y = c.view(node, "flat", y, [*node.shape[:-1], shape[a] * n])
     start = offset if offset >= 0 else -offset * n
     c.put(node, part_of(c, node, "", y, node.shape, {len(rest): (n + 1, start)}) if count else y)
@@ -112,7 +112,7 @@ HANDLERS: dict[str, Handler] = {
     **dict.fromkeys(
         ("reflection_pad1d", "reflection_pad2d", "reflection_pad3d")
         + ("replication_pad1d", "replication_pad2d", "replication_pad3d"),
-        padded,
+        pad_by_content,
     ),
     "unfold": unfold,
     "diagonal": diagonal,

@@ -1,4 +1,4 @@
-"""This module runs an exported PyTorch program node by node, beside its import in which every node is an output, known
+"""Runs an exported PyTorch program node by node, beside its import in which every node is an output, known
 as an interpreter of its graph.
 """
 
@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from ..building.original import Parts, Undefined, Values
-from ..building.stated import carried
+from ..building.stated import with_constants
 from .context import Imported
 from .program import Program
 from .reader import Reader
@@ -34,7 +34,7 @@ def parts_of(program: Program, convert: Callable[[Program], Imported]) -> Parts:
     found = convert(replace(program, exported=exported))
     nodes = {n.name: n for n in exported.graph.nodes}
     listed = [nodes[o] for o in exported.graph_signature.user_outputs if isinstance(o, str)]
-    graph = carried(found.graph, found.stated)
+    graph = with_constants(found.graph, found.stated)
     kept = [listed[k] for k in found.results]
 
     class OnProcessor(torch.fx.Interpreter):  # type: ignore[misc]
@@ -54,7 +54,7 @@ def parts_of(program: Program, convert: Callable[[Program], Imported]) -> Parts:
         made = {str(s.arg.name): x for s, x in zip(exported.graph_signature.output_specs, results, strict=True)}
         return [made[n.name] for n in kept]
 
-    def run(values: Mapping[str, Values]) -> tuple[Values, ...]:
+    def execute(values: Mapping[str, Values]) -> tuple[Values, ...]:
         with torch.no_grad():
             return tuple(map(_array, outputs(_given(program, exported, values))))
 
@@ -75,7 +75,7 @@ def parts_of(program: Program, convert: Callable[[Program], Imported]) -> Parts:
 
     reader = Reader(exported)
     places = {t: _place(n, reader.module(n)) for t, n in zip(graph.outputs, kept, strict=True)}
-    return Parts(graph, run, places, gradients)
+    return Parts(graph, execute, places, gradients)
 
 
 def _opened(exported: ExportedProgram) -> ExportedProgram:

@@ -1,4 +1,4 @@
-"""This module says what losses read: one element per position, `gather`, and which elements are no numbers.
+"""What losses read: one element per position, `gather`, and which elements are no numbers.
 
 gather   out[i, j, k] = table[i, index[i, j, k], k]  along the middle dimension; the index may be shorter than the
          table in the others, whose beginning is read.  An embedding whose table and ids share axes.

@@ -1,4 +1,4 @@
-"""This module translates core ATen operators that work element by element.
+"""Translates core ATen operators that work element by element.
 
 A constant operand that is one number everywhere becomes an attribute (`scale`, `shift`, a comparison's `value`) or
 disappears (x + 0, x * 1, where(true, a, b)); other constants become inputs with stated contents.
@@ -13,7 +13,7 @@ import numpy as np
 
 from ...program.index import Access, Affine, Axis
 from ...program.operators import Value
-from ..building.exact import DIGITS, INTEGERS, wrapped
+from ..building.exact import DIGITS, INTEGERS, wrap_number
 from ..building.flat import Unsupported, letters, pointwise
 from .context import Argument, Context, Handler, Node, Ref
 from .promoted import as_compared, cast, compared_number, product
@@ -83,7 +83,7 @@ def elementwise(c: Context, node: Node, function: str, values: Sequence[Ref], **
     if function in _COMPARISONS:
         values = as_compared(c, node, values)
     elif "value" in attributes:
-        attributes = {**attributes, "value": wrapped(_number(attributes["value"]), node.dtype)}
+        attributes = {**attributes, "value": wrap_number(_number(attributes["value"]), node.dtype)}
     for v in values:
         promoted = (
             v
@@ -226,7 +226,7 @@ def _with_number(c: Context, node: Node, function: str, x: Ref, number: float, r
 
 def _affine(c: Context, node: Node, x: Ref, scale: float, shift: float) -> None:
     """x * scale + shift."""
-    scale, shift = scale if scale == -1.0 else wrapped(scale, node.dtype), wrapped(shift, node.dtype)
+    scale, shift = scale if scale == -1.0 else wrap_number(scale, node.dtype), wrap_number(shift, node.dtype)
     if scale == 0.0 and isfinite(shift):
         c.fill(node, shift)
         return
@@ -256,7 +256,7 @@ def _same(c: Context, node: Node, x: Ref) -> None:
 
 def identity(c: Context, node: Node) -> None:
     """clone, alias, detach, dropout: nothing is computed."""
-    c.unused(node, 1)
+    c.require_unused(node, 1)
     _same(c, node, node.ref("input" if "input" in node.arguments else "self"))
 
 
@@ -289,7 +289,7 @@ def _clipped(c: Context, node: Node, x: Ref, low: float, high: float, tie: float
     elif (low, high, tie) == (0.0, inf, 0.0):
         elementwise(c, node, "relu", [x])
     else:
-        bounds = {k: wrapped(v, node.dtype) for k, v in (("low", low), ("high", high)) if not isinf(v)}
+        bounds = {k: wrap_number(v, node.dtype) for k, v in (("low", low), ("high", high)) if not isinf(v)}
         if tie != 1.0:
             bounds["tie"] = tie
         tensor, shape = c.operand(cast(c, node, x, node.dtype) or x)

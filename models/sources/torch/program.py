@@ -1,4 +1,4 @@
-"""This module leads from a Python file or a saved program to an exported program in core ATen, without weights.
+"""From a Python file or a saved program to an exported program in core ATen, without weights.
 
     FILE.py:NAME   a function that returns (module, example inputs), or (module, positional, keyword inputs),
                    or (train_step, module, optimizer, example inputs) for a whole training step (`train_step`),
@@ -34,7 +34,7 @@ from .outputs import without_caches
 from .own_gradients import hooks_of, own_gradients
 from .resample import HANDLERS as UPSAMPLING
 from .scans import written_out
-from .shadow import hollow, watched
+from .shadow import hollow, watch_modules
 from .stopped import mark_regions, plain_checkpoints
 from .train_step import Stepping, optimizers, stepping
 from .unreadable import QUANTIZED, unreadable, withhold
@@ -181,7 +181,7 @@ def build(
     from torch.fx.experimental.symbolic_shapes import ShapeEnv
     from torch.utils._pytree import tree_map_only
 
-    context, shadow = watched()
+    context, shadow = watch_modules()
     notes: list[str] = []
     try:
         with warnings.catch_warnings(), context:
@@ -201,13 +201,13 @@ def build(
             raise TorchError(place, f"{why}; nor with its weights in memory: {_first(again)}") from again
         notes.append(f"its weights were in memory for a moment: it {why}")
     own = hooks_of(module)
-    withhold(module, shadow.quantized)
+    withhold(module, shadow.is_quantized)
     buffers = [*module.named_buffers(remove_duplicate=False)]
     contents = {k: v for k, b in buffers if (v := shadow.value(b) if b.is_meta else b) is not None}
     mode = FakeTensorMode(shape_env=ShapeEnv(), allow_non_fake_inputs=True)
     fake = hollow(module, mode, shadow.value)
     for key, t in [*_leaves(positional), *_leaves(keyword)]:
-        if reason := QUANTIZED if shadow.quantized(t) else unreadable(t):
+        if reason := QUANTIZED if shadow.is_quantized(t) else unreadable(t):
             raise TorchError(place, f"example input {key} is {reason}")
     # every input is a tensor of its own, also where the example passes one tensor twice
     args, kwargs = tree_map_only(torch.Tensor, lambda t: fake(t.detach().to("meta").clone()), (positional, keyword))

@@ -1,4 +1,4 @@
-"""This module puts operands into the element types in which PyTorch computes, known as type promotion."""
+"""Puts operands into the element types in which PyTorch computes, known as type promotion."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from ..building.exact import DIGITS, INTEGERS, as_real, wrapped
+from ..building.exact import DIGITS, INTEGERS, as_real, wrap_number
 from ..building.flat import pointwise
 from ..building.intervals import exactly, inside
 from .context import Argument, Context, Node, Ref
@@ -48,7 +48,7 @@ def compared_number(c: Context, node: Node, x: Ref, other: Argument, number: flo
             return x, number
         return cast(c, node, x, kind) or x, float(np.float32(number)) if kind == "float32" else number
     weak = not isinstance(other, Ref) or (not c.shapes[other] and bool(c.shapes[x]))
-    return x, wrapped(number, c.dtypes[x]) if weak else number
+    return x, wrap_number(number, c.dtypes[x]) if weak else number
 
 
 def product(x: float, y: float) -> float:

@@ -1,4 +1,4 @@
-"""This module reads the FX nodes of an exported PyTorch program as plain data: values, static shapes, arguments, and
+"""Reads the FX nodes of an exported PyTorch program as plain data: values, static shapes, arguments, and
 the module that each call came from.
 """
 

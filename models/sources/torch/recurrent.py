@@ -1,4 +1,4 @@
-"""This module translates `nn.LSTM`, `nn.GRU` and `nn.RNN` as loops: one operator per layer and direction, whatever the
+"""Translates `nn.LSTM`, `nn.GRU` and `nn.RNN` as loops: one operator per layer and direction, whatever the
 number of steps.
 
     xw[t, b, g, n]  =  sum_k x[t, b, k] w_ih[g, n, k] + b_ih[g, n] + b_hh[g, n]         one product for all steps
@@ -15,9 +15,9 @@ from dataclasses import dataclass
 from ...program.graph import Graph
 from ...program.index import Access, Affine, Axis, Combine, access
 from ...program.scan import EACH, LAST, results
-from ..building.flat import Unsupported, joined
+from ..building.flat import Unsupported, concatenate
 from ..building.recurrent import cell, gru, lstm, slices
-from ..building.scan import Loop, operator, taken
+from ..building.scan import Loop, operator, result_copy
 from .context import Context, Handler, Node, Ref
 
 
@@ -72,11 +72,11 @@ def recurrent(c: Context, node: Node) -> None:
             hidden = mine[0][1][0] // what.gates
             one = _Layer(c, node, kind, part, hidden, biased, projected, bool(direction))
             start = [slices(c.tensor(s), number, ("b", n)) for s, n in zip(states, ("h", "n"), strict=False)]
-            out, last = one.run(Access(x, tuple(map(Affine.axis, names))), mine, start, names[:2])
+            out, last = one.add_loop(Access(x, tuple(map(Affine.axis, names))), mine, start, names[:2])
             outs.append(out)
             for known, tensor in zip(ends, last, strict=True):
                 known.append(tensor)
-        x = outs[0] if directions == 1 else joined(c, node, f"l{layer}.both", outs, 2)
+        x = outs[0] if directions == 1 else concatenate(c, node, f"l{layer}.both", outs, 2)
     c.put(node, x)
     for k, tensors in enumerate(ends):
         if Ref(node.name, k + 1) in c.read:
@@ -96,7 +96,7 @@ class _Layer:
     projected: bool
     reverse: bool
 
-    def run(
+    def add_loop(
         self,
         x: Access,
         weights: Sequence[tuple[str, tuple[int, ...]]],
@@ -133,7 +133,7 @@ class _Layer:
         op = c.g.operators[-1]
         found, taken_parts = results(op, body), {}
         for result, text in zip(found, wanted, strict=True):
-            axes, read, out = taken(op, result)
+            axes, read, out = result_copy(op, result)
             if result.each:
                 out = (*order, *out[2:])
                 axes = sorted(axes, key=lambda a: out.index(a.name))
@@ -157,7 +157,7 @@ def _stacked(c: Context, node: Node, part: str, tensors: Sequence[str]) -> str:
     """States of all layers and directions along a first dimension."""
     shape = (1, *c.g.tensors[tensors[0]].shape)
     views = [c.view(node, f"{part}{k}", t, shape) for k, t in enumerate(tensors)]
-    return views[0] if len(views) == 1 else joined(c, node, f"{part}.all", views, 0)
+    return views[0] if len(views) == 1 else concatenate(c, node, f"{part}.all", views, 0)
 
 
 HANDLERS: dict[str, Handler] = dict.fromkeys(KEPT, recurrent)

@@ -1,4 +1,4 @@
-"""This module says what cannot be imported, all of it at once: where an operator is refused, the import goes on with
+"""What cannot be imported, all of it at once: where an operator is refused, the import goes on with
 its shapes.
 
 The results of a refused node are inputs of a graph that is thrown away in the end, so that what comes after is

@@ -1,4 +1,4 @@
-"""This module translates images in another size: upsampling by neighbours or interpolation, and adaptive pools whose
+"""Translates images in another size: upsampling by neighbours or interpolation, and adaptive pools whose
 windows differ.
 
 Along every spatial dimension the result is a fixed combination of the elements,  y[o] = sum_i W[o, i] x[i]:
@@ -23,8 +23,8 @@ import numpy as np
 import numpy.typing as npt
 
 from ...program.index import Access, Affine, Axis, Combine
-from ..building.flat import gathered, letters, reduced
-from ..building.flat_window import pooled, window
+from ..building.flat import letters, lookup, reduce_dimensions
+from ..building.flat_window import pool_windows, window
 from .context import Context, Handler, Node, Ref
 from .pointwise import short_kind
 
@@ -136,13 +136,13 @@ def adaptive_max(c: Context, node: Node, x: str, sizes: Sequence[int]) -> str:
         rows = np.array([[min(low + t, high - 1) for t in range(longest)] for low, high in found])
         shape = c.g.tensors[x].shape
         ids = _constant(c, node, f"windows{k}", rows, "int64")
-        x = gathered(c, node, f"windows{k}", (x, shape), dim, (ids, rows.shape))
+        x = lookup(c, node, f"windows{k}", (x, shape), dim, (ids, rows.shape))
         merged = (*shape[:dim], m * longest, *shape[dim + 1 :])
         x = c.view(node, f"merge{k}", x, merged)
         names = letters(len(shape))[2:]
         kernel = [longest if d == k else 1 for d in range(len(sizes))]
         wins = [window(a, e, size, size, 1, 0, 0, False) for a, e, size in zip(names, merged[2:], kernel, strict=True)]
-        x = pooled(c, node, x, wins, "max_pool", {})
+        x = pool_windows(c, node, x, wins, "max_pool", {})
     return x
 
 
@@ -167,7 +167,7 @@ def _repeated(c: Context, node: Node, x: str, dim: int, rows: Rows) -> str:
         y = c.operator(node, part, "copy", axes, [read], [a.name for a in axes])
         return c.view(node, f"{part}.merge", y, (*shape[:dim], m, *shape[dim + 1 :]))
     ids = _constant(c, node, f"rows{dim}", rows, "int64")
-    return gathered(c, node, part, (x, shape), dim, (ids, rows.shape))
+    return lookup(c, node, part, (x, shape), dim, (ids, rows.shape))
 
 
 def _combined(c: Context, node: Node, x: str, dim: int, weights: Weights) -> str:
@@ -180,7 +180,7 @@ def _combined(c: Context, node: Node, x: str, dim: int, weights: Weights) -> str
     if n % m == 0 and bool(np.all(weights == np.kron(np.eye(m), np.full((1, n // m), m / n)))):
         inner = c.view(node, f"dim{dim}.split", x, (*shape[:dim], m, n // m, *shape[dim + 1 :]))
         cut = c.g.tensors[inner].shape
-        return reduced(c, node, f"dim{dim}", inner, cut, [dim + 1], "sum", m / n, False)
+        return reduce_dimensions(c, node, f"dim{dim}", inner, cut, [dim + 1], "sum", m / n, False)
     table = _constant(c, node, f"weights{dim}", weights, c.g.tensors[x].dtype)
     axes = [Axis(a, m if k == dim else e) for k, (a, e) in enumerate(zip(names, shape, strict=True))]
     reads = [

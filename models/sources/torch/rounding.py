@@ -1,4 +1,4 @@
-"""This module translates core ATen operators that round, and remainders of divisions.
+"""Translates core ATen operators that round, and remainders of divisions.
 
     remainder(x, y) = x - y floor(x / y)        fmod(x, y) = x - y trunc(x / y)
     x // y          = round((x - remainder(x, y)) / y), since floor(x / y) is one too large where x / y rounds up;
@@ -15,7 +15,7 @@ from math import isfinite
 
 import numpy as np
 
-from ..building.exact import INTEGERS, wrapped
+from ..building.exact import INTEGERS, wrap_number
 from ..building.flat import Unsupported, pointwise
 from .context import Context, Handler, Node, Ref
 from .pointwise import binary, elementwise, short_kind, spread
@@ -24,7 +24,7 @@ from .promoted import cast
 Shaped = tuple[str, tuple[int, ...]]
 
 
-def rounded(c: Context, node: Node) -> None:
+def round_elements(c: Context, node: Node) -> None:
     """ceil, round (halves to the even neighbour; `decimals`), trunc; integers are rounded already."""
     x, decimals = node.ref("self"), node.integer("decimals", 0)
     if "int" in node.dtype:
@@ -104,17 +104,17 @@ def _in_type(c: Context, node: Node, key: str, element: str) -> Shaped:
     value = node.arguments[key]
     if isinstance(value, Ref):
         return c.operand(cast(c, node, value, element) or value)
-    known = c.known(value)
+    known = c.constant_of(value)
     if known is None:
         raise Unsupported(f"computed {key}")
     made = Ref(f"{node.name}/{key}")
-    plain = np.asarray(wrapped(known.item(), element), "int64") if element in INTEGERS else known.astype("float64")
+    plain = np.asarray(wrap_number(known.item(), element), "int64") if element in INTEGERS else known.astype("float64")
     c.constants[made], c.shapes[made], c.dtypes[made] = plain, (), element
     return c.operand(made)
 
 
 HANDLERS: dict[str, Handler] = {
-    **dict.fromkeys(("ceil", "round", "trunc"), rounded),
+    **dict.fromkeys(("ceil", "round", "trunc"), round_elements),
     **dict.fromkeys(("remainder", "fmod"), remainder),
     **dict.fromkeys(("div", "floor_divide"), division),
 }

@@ -1,4 +1,4 @@
-"""This module translates grid_sampler_2d: an image read between its pixels, at points that are computed.
+"""Translates grid_sampler_2d: an image read between its pixels, at points that are computed.
 
     x = ((g + 1) n - 1) / 2        align_corners = False;  g in [-1, 1] from edge to edge
     x = (g + 1) (n - 1) / 2        align_corners = True

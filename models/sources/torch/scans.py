@@ -1,4 +1,4 @@
-"""This module writes `torch.scan` out: the operator of an exported program that runs a graph once per slice.
+"""Writes `torch.scan` out: the operator of an exported program that runs a graph once per slice.
 
     carry, ys = scan(body, init, xs, more)     carry, y_t = body(carry, xs[t], more);   ys = stack of y_t
 

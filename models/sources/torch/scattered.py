@@ -1,4 +1,4 @@
-"""This module translates core ATen operators that write where data says: scatter, index_put, masked_scatter, and those
+"""Translates core ATen operators that write where data says: scatter, index_put, masked_scatter, and those
 that write a slice.
 
     scatter_add, index_put(accumulate), index_add    self + SUM over i with index[i] = v of src[i]
@@ -23,7 +23,7 @@ import numpy as np
 
 from ...program.index import Access, Affine, Axis, Combine
 from ...program.operators import Value
-from ..building.flat import Unsupported, broadcast, gathered, joined, letters, normalised, part_of, permuted, pointwise
+from ..building.flat import Unsupported, broadcast, concatenate, letters, lookup, normalise, part_of, pointwise, reorder
 from ..building.intervals import never_negative
 from .context import Context, Handler, Node, Ref, dimension
 from .layout import slice_scatter as replaced_part
@@ -187,7 +187,7 @@ def _mask_of_largest(c: Context, node: Node) -> bool:
     x, k, dim = found
     if dim != dimension(node, node.integer("dim", 0), len(node.shape)) or node.shape != c.shapes[x]:
         return False
-    mask = normalised(c, node, "", "top_k_mask", [c.operand(x)], [dim], k=k)
+    mask = normalise(c, node, "", "top_k_mask", [c.operand(x)], [dim], k=k)
     if node.dtype != "bool":
         mask = pointwise(c, node, "cast", "cast", [(mask, node.shape)], node.dtype, dtype=node.dtype)
     c.put(node, mask)
@@ -247,8 +247,8 @@ def _beside(c: Context, node: Node, src: Shaped, ids: Shaped, old: Shaped, dim: 
     names = letters(len(old[1]))
     order, axes = positions(c, node, "order", old[1][dim]), [Axis(a, n) for a, n in zip(names, old[1], strict=True)]
     own = c.operator(node, "own", "copy", axes, [Access(order, (Affine.axis(names[dim]),))], names)
-    places = joined(c, node, "places", [ids[0], own], dim)
-    every = joined(c, node, "every", [src[0], old[0]], dim)
+    places = concatenate(c, node, "places", [ids[0], own], dim)
+    every = concatenate(c, node, "every", [src[0], old[0]], dim)
     return (every, c.g.tensors[every].shape), (places, c.g.tensors[places].shape)
 
 
@@ -277,7 +277,7 @@ def index_put(c: Context, node: Node) -> None:
     dims = sorted(given)
     order = [*dims, *(k for k in range(len(shape)) if k not in dims)]
     rest = tuple(shape[k] for k in order[len(dims) :])
-    front = old[0] if order == sorted(order) else permuted(c, node, "front", old[0], order)
+    front = old[0] if order == sorted(order) else reorder(c, node, "front", old[0], order)
     size = prod(shape[k] for k in dims)
     table = (c.view(node, "flat", front, (size, *rest)), (size, *rest))
     ids, places = flat_index(c, node, given, shape)
@@ -300,16 +300,14 @@ def index_put(c: Context, node: Node) -> None:
         )
         column = c.view(node, "column", last, (size, *(1 for _ in rest)))
         here = pointwise(c, node, "here", "greater_equal", [(column, (size, *(1 for _ in rest)))], "bool", value=0)
-        written = gathered(c, node, "new", (src, (count, *rest)), 0, (last, (size,)))  # the last of equal ids
+        written = lookup(c, node, "new", (src, (count, *rest)), 0, (last, (size,)))  # the last of equal ids
         new = pointwise(
             c, node, "put", "where", [(here, (size, *(1 for _ in rest))), (written, table[1]), table], node.dtype
         )
     back = c.view(node, "shape", new, tuple(shape[k] for k in order))
     c.put(
         node,
-        back
-        if order == sorted(order)
-        else permuted(c, node, "back", back, [order.index(k) for k in range(len(shape))]),
+        back if order == sorted(order) else reorder(c, node, "back", back, [order.index(k) for k in range(len(shape))]),
     )
 
 
@@ -348,7 +346,7 @@ def _values(c: Context, node: Node, values: Ref, places: tuple[int, ...], rest: 
         )
     moved = [*range(first, first + len(places)), *range(first), *range(first + len(places), len(whole))]
     if moved != sorted(moved):
-        tensor = permuted(c, node, "moved", tensor, moved)
+        tensor = reorder(c, node, "moved", tensor, moved)
     return c.view(node, "rows", tensor, (prod(places), *rest))
 
 
@@ -377,7 +375,7 @@ def _inverse(c: Context, node: Node, given: Mapping[int, Ref], values: Ref) -> b
         return False
     if found.shape != node.shape or not bool((found == np.arange(len(found))).all()) or node.dtype != "int64":
         return False
-    order = normalised(c, node, "", "argsort", [c.operand(given[0])], [0], "int64")
+    order = normalise(c, node, "", "argsort", [c.operand(given[0])], [0], "int64")
     c.put(node, order)
     c.permutations.add(Ref(node.name))
     return True
@@ -394,10 +392,10 @@ def masked_scatter(c: Context, node: Node) -> None:
     else:  # whole rows are written, or none of a row
         flat, tail = c.view(node, "mask", rows, (prod(shape[:-1]),)), (width,)
     count = prod(shape) // width
-    place = normalised(c, node, "place", "cumulative_sum", [(flat, (count,))], [0], "int64", exclusive=1)
+    place = normalise(c, node, "place", "cumulative_sum", [(flat, (count,))], [0], "int64", exclusive=1)
     held = prod(c.shapes[source]) // width
     table = c.view(node, "source", value_of(c, node, source, node.dtype)[0], (held, *tail))
-    new = gathered(c, node, "new", (table, (held, *tail)), 0, (place, (count,)))
+    new = lookup(c, node, "new", (table, (held, *tail)), 0, (place, (count,)))
     old = c.view(node, "self", value_of(c, node, node.ref("self"), node.dtype)[0], (count, *tail))
     column = (c.view(node, "column", flat, (count, *(1 for _ in tail))), (count, *(1 for _ in tail)))
     y = pointwise(c, node, "put", "where", [column, (new, (count, *tail)), (old, (count, *tail))], node.dtype)
@@ -431,7 +429,7 @@ def slice_scatter(c: Context, node: Node) -> None:
         found = tuple(sorted((*pieces, (low, high, new))))
         c.pieces[Ref(node.name)] = (dim, found)
         if [p[0] for p in found] == [0, *(p[1] for p in found[:-1])] and found[-1][1] == n:
-            c.put(node, joined(c, node, "", [p[2] for p in found], dim) if len(found) > 1 else new)
+            c.put(node, concatenate(c, node, "", [p[2] for p in found], dim) if len(found) > 1 else new)
             return
     replaced_part(c, node)
 

@@ -1,4 +1,4 @@
-"""This module handles modules without weights: built on the meta device, with the contents of what is computed from
+"""Modules without weights: built on the meta device, with the contents of what is computed from
 nothing.
 
 Under `torch.device("meta")` a tensor has a shape and no contents, so a model of any size is built in moments.  Small
@@ -40,11 +40,11 @@ class Shadow(Protocol):
     def value(self, tensor: torch.Tensor) -> torch.Tensor | None:
         """Contents of a meta tensor, if it was computed from nothing and not written since."""
 
-    def quantized(self, tensor: torch.Tensor) -> bool:
+    def is_quantized(self, tensor: torch.Tensor) -> bool:
         """Whether a tensor, which on the meta device looks like a plain one, is quantized."""
 
 
-def watched() -> tuple[AbstractContextManager[object], Shadow]:
+def watch_modules() -> tuple[AbstractContextManager[object], Shadow]:
     """A context under which modules are built, and what it found out."""
     import torch
     from torch.overrides import TorchFunctionMode
@@ -66,7 +66,7 @@ def watched() -> tuple[AbstractContextManager[object], Shadow]:
             found = self._known.get(tensor)
             return None if found is None or found.untyped_storage()._cdata in self._lost else found
 
-        def quantized(self, tensor: torch.Tensor) -> bool:
+        def is_quantized(self, tensor: torch.Tensor) -> bool:
             return tensor in self._quantized
 
         def __torch_dispatch__(
@@ -87,7 +87,7 @@ def watched() -> tuple[AbstractContextManager[object], Shadow]:
                 return only.item()
             out = func(*args, **named)
             kind = func._schema.name  # type: ignore[attr-defined]
-            if kind.startswith(_QUANTIZES) or (kind not in _LEAVES_QUANTIZED and any(map(self.quantized, tensors))):
+            if kind.startswith(_QUANTIZES) or (kind not in _LEAVES_QUANTIZED and any(map(self.is_quantized, tensors))):
                 for t in tree_flatten(out)[0]:
                     if isinstance(t, torch.Tensor):
                         self._quantized[t] = True

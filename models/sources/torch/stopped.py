@@ -1,4 +1,4 @@
-"""This module says where a program stops gradients: `detach`, and regions under `torch.no_grad`.
+"""Where a program stops gradients: `detach`, and regions under `torch.no_grad`.
 
     y = detach(x)        y is x, and a training step hands no gradient from y to x
 
@@ -29,10 +29,10 @@ def plain_checkpoints() -> Iterator[None]:
     """Within, `torch.utils.checkpoint.checkpoint(.., use_reentrant=True)` calls its function, which has gradients."""
     from torch.utils.checkpoint import CheckpointFunction
 
-    def called(function: Callable[..., object], _: bool, *args: object) -> object:
+    def call(function: Callable[..., object], _: bool, *args: object) -> object:
         return function(*args)
 
-    CheckpointFunction.apply = staticmethod(called)
+    CheckpointFunction.apply = staticmethod(call)
     try:
         yield
     finally:
@@ -67,7 +67,7 @@ def detach(c: Context, node: Node) -> None:
     c.put(node, pointwise(c, node, "", "stop_gradient", [c.operand(x)], node.dtype))
 
 
-def marked(c: Context, tensor: str, own: Sequence[str]) -> str:
+def mark_gradient(c: Context, tensor: str, own: Sequence[str]) -> str:
     """The value with the words of what has a gradient of its own; itself where it depends on no weight."""
     if not _trained(c, tensor):
         return tensor

@@ -1,4 +1,4 @@
-"""This module translates as_strided: a tensor seen through other strides of its memory.
+"""Translates as_strided: a tensor seen through other strides of its memory.
 
     y[i] = memory[offset + sum_k i_k stride_k]
 
@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from math import prod
 
 from ...program.index import Access, Affine, Axis
-from ..building.flat import Unsupported, letters, permuted
+from ..building.flat import Unsupported, letters, reorder
 from .context import Context, Handler, Node
 
 
@@ -44,12 +44,12 @@ def as_strided(c: Context, node: Node) -> None:
     if prod(shape) <= offset + sum((n - 1) * s for n, s in zip(size, strides, strict=True)):
         raise Unsupported("memory outside of its operand")
     if shape:
-        x = x if order == sorted(order) else permuted(c, node, "memory", x, order)
+        x = x if order == sorted(order) else reorder(c, node, "memory", x, order)
     places = dense_order(size, strides)
     if places is not None and prod(size) == prod(shape):
         x = c.view(node, "size", x, tuple(size[k] for k in places) or (1,))
         back = [places.index(k) for k in range(len(size))]
-        c.put(node, x if back == sorted(back) else permuted(c, node, "", x, back))
+        c.put(node, x if back == sorted(back) else reorder(c, node, "", x, back))
         return
     flat = c.view(node, "flat", x, (prod(shape),))
     names = letters(len(size)) or ["n"]

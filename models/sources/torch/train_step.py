@@ -1,4 +1,4 @@
-"""This module handles a training step written in PyTorch, imported whole: what it calls is recorded while its forward
+"""A training step written in PyTorch, imported whole: what it calls is recorded while its forward
 pass is exported.
 
     def train_step(model, optimizer, x, y):
@@ -65,7 +65,7 @@ class Stepping:
         return [(o, g) for o in self.optimizers for g in o.param_groups]
 
     @property
-    def followed(self) -> list[torch.Tensor]:
+    def optimized_tensors(self) -> list[torch.Tensor]:
         """The tensors that optimizers follow."""
         return [p for o in self.optimizers for g in o.param_groups for p in g["params"]]
 
@@ -108,12 +108,14 @@ class Stepping:
             raise self.refuse("calls optimizer.step() twice: import a function of one step")
         self.stepped.add(which)
 
-    def clipped(self, parameters: object, max_norm: float, norm_type: float = 2.0, *_: object, **__: object) -> object:
+    def record_clipping(
+        self, parameters: object, max_norm: float, norm_type: float = 2.0, *_: object, **__: object
+    ) -> object:
         """In the place of clip_grad_norm_."""
         import torch
 
         given = [parameters] if isinstance(parameters, torch.Tensor) else list(_tensors(parameters))
-        trained = sum(p.requires_grad for p in self.followed)
+        trained = sum(p.requires_grad for p in self.optimized_tensors)
         if float(norm_type) != 2.0 or sum(p.requires_grad for p in given) != trained:
             raise self.refuse("clips something else than the 2-norm of all gradients that the optimizer follows")
         if not self.losses or self.stepped or self.clip is not None:
@@ -162,8 +164,8 @@ def stepping(function: Callable[..., object], module: torch.nn.Module, given: ob
     """
     names = {id(p): n for n, p in module.named_parameters()}
     found = Stepping(function, optimizers(given), names, place)
-    followed = {id(p) for p in found.followed}
-    if len(followed) < len(found.followed):
+    followed = {id(p) for p in found.optimized_tensors}
+    if len(followed) < len(found.optimized_tensors):
         raise found.refuse("has two optimizers of one parameter")
     if unknown := followed - names.keys():
         raise found.refuse(f"has an optimizer of {len(unknown)} tensors that are no parameters of the module")
@@ -197,7 +199,7 @@ def _recorded(found: Stepping) -> Iterator[None]:
     tensor, scaler = torch.Tensor, torch.amp.GradScaler
     held = tensor.__mro__[1].grad  # the attribute of the C type
     others = (utils.clip_grad_value_, utils.get_total_norm, utils.clip_grads_with_norm_)
-    clipping = {id(utils.clip_grad_norm_): found.clipped, **{id(f): found.other for f in others}}
+    clipping = {id(utils.clip_grad_norm_): found.record_clipping, **{id(f): found.other for f in others}}
     spaces = [vars(utils), vars(utils.clip_grad), getattr(found.function, "__globals__", {})]
 
     def gradient(t: torch.Tensor) -> object:
@@ -205,14 +207,14 @@ def _recorded(found: Stepping) -> Iterator[None]:
             found.other()
         return held.__get__(t)
 
-    def changed(t: torch.Tensor, value: object) -> None:
+    def refuse_write(t: torch.Tensor, value: object) -> None:
         if value is not None and not str(sys._getframe(1).f_globals.get("__name__", "")).startswith("torch"):
             raise found.refuse(f"writes gradients itself; it may call {_CALLS}")
         held.__set__(t, value)
 
     replaced = [
         (tensor, "backward", lambda t, *a, **k: found.backward(t, *a, **k)),
-        (tensor, "grad", property(gradient, changed)),
+        (tensor, "grad", property(gradient, refuse_write)),
         (scaler, "scale", lambda _, outputs: outputs),
         (scaler, "unscale_", lambda *_: None),
         (scaler, "step", lambda _, optimizer, *a, **k: optimizer.step(*a, **k)),

@@ -1,4 +1,4 @@
-"""This module translates transposed convolutions, as convolutions of stride 1 for every place inside a stride.
+"""Translates transposed convolutions, as convolutions of stride 1 for every place inside a stride.
 
     out[s q + r - pad] = sum_{c, j} x[c, q - j] w[c, s j + r]          0 <= r < s
 
@@ -16,7 +16,7 @@ from ...program.index import Access, Affine, Axis, Combine
 from ..building.flat import Unsupported, letters, part_of
 from . import window
 from .context import Context, Handler, Node
-from .layout import turned
+from .layout import flip_dimension
 
 
 def convolution(c: Context, node: Node) -> None:
@@ -83,7 +83,7 @@ def _in_digits(
     w = c.view(node, "weight_split", w, (groups, channels // groups, features, *digits))
     for k, n in enumerate(taps):
         if n > 1:
-            w = turned(c, node, "weight_turn", w, 3 + 2 * k)
+            w = flip_dimension(c, node, "weight_turn", w, 3 + 2 * k)
     return w
 
 

@@ -1,4 +1,4 @@
-"""This module handles tensors that no operator of a graph can read: sparse, nested, quantized ones, and those whose
+"""Tensors that no operator of a graph can read: sparse, nested, quantized ones, and those whose
 class gives PyTorch's functions another meaning.
 
 A module may hold such a tensor without reading it in its forward pass (alignment marks of a recogniser, statistics of

@@ -1,12 +1,12 @@
-"""This module translates core ATen convolutions and pools: arguments become windows (`flat_window`)."""
+"""Translates core ATen convolutions and pools: arguments become windows (`flat_window`)."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 
 from ...program.operators import Value
-from ..building.flat import Unsupported, letters, reduced, scale_of_mean
-from ..building.flat_window import Window, convolved, pooled, window
+from ..building.flat import Unsupported, letters, reduce_dimensions, scale_of_mean
+from ..building.flat_window import Window, convolve, pool_windows, window
 from .context import Context, Handler, Node
 from .resample import adaptive_max, adaptive_mean
 
@@ -46,12 +46,12 @@ def convolution(c: Context, node: Node) -> None:
     )
     wins = _windows(spatial, kernel, stride, pad, dilation, False)
     bias = node.optional("bias")
-    c.put(node, convolved(c, node, x, w, None if bias is None else c.tensor(bias), wins, node.integer("groups", 1)))
+    c.put(node, convolve(c, node, x, w, None if bias is None else c.tensor(bias), wins, node.integer("groups", 1)))
 
 
 def pool(c: Context, node: Node) -> None:
     """max_pool (its indices unread) and avg_pool, in one to three dimensions."""
-    c.unused(node, 1)
+    c.require_unused(node, 1)
     x, average = c.tensor(node.ref("self")), "avg_pool" in node.kind
     kernel = node.integers("kernel_size") or ()
     rank, shape = int(node.kind.partition("pool")[2][0]), c.g.tensors[x].shape
@@ -76,13 +76,13 @@ def pool(c: Context, node: Node) -> None:
         if include and any(pad) and any(v.overhang for v in wins):
             raise Unsupported("count_include_pad=True with windows beyond the padding")
         attributes["count_include_pad"] = int(bool(include and any(pad)))
-    y = pooled(c, node, x, wins, "average_pool" if average else "max_pool", attributes)
+    y = pool_windows(c, node, x, wins, "average_pool" if average else "max_pool", attributes)
     c.put(node, c.view(node, "example", y, node.shape) if single else y)
 
 
 def adaptive(c: Context, node: Node) -> None:
     """Adaptive pools; equal windows (every extent is a multiple of the size asked for) are ordinary ones."""
-    c.unused(node, 1)
+    c.require_unused(node, 1)
     x, rank = c.tensor(node.ref("self")), int(node.kind.partition("pool")[2][0])
     sizes, average = node.shape[-rank:], "avg" in node.kind
     if single := len(node.shape) == rank + 1:  # one example, without a batch dimension
@@ -94,12 +94,12 @@ def adaptive(c: Context, node: Node) -> None:
         y = x
     elif average and all(m == 1 for m in sizes):
         dims = range(2, len(shape))
-        y = reduced(c, node, "", x, shape, dims, "sum", scale_of_mean(shape, dims), True)
+        y = reduce_dimensions(c, node, "", x, shape, dims, "sum", scale_of_mean(shape, dims), True)
     else:
         kernel = [n // m for n, m in zip(shape[2:], sizes, strict=True)]
         wins = _windows(shape[2:], kernel, kernel, [0] * len(kernel), [1] * len(kernel), False)
         attributes: dict[str, Value] = {"count_include_pad": 0} if average else {}
-        y = pooled(c, node, x, wins, "average_pool" if average else "max_pool", attributes)
+        y = pool_windows(c, node, x, wins, "average_pool" if average else "max_pool", attributes)
     c.put(node, c.view(node, "example", y, node.shape) if single else y)
 
 

@@ -1,4 +1,4 @@
-"""This module gives gradient accumulation: a training step in micro-batches, one after another in one graph.
+"""Gradient accumulation: a training step in micro-batches, one after another in one graph.
 
     step(B) -> for i = 1 .. m: forward_i, backward_i on B / m examples, G := G + grad_i;  then clip, unscale, update
 
@@ -50,7 +50,7 @@ _LINEAR: Final = frozenset(
 """Functions of which the sum over micro-batches is the function of the sum."""
 
 
-def accumulated(step: TrainingStep, count: int, parts: int = 1) -> TrainingStep:
+def accumulate(step: TrainingStep, count: int, parts: int = 1) -> TrainingStep:
     """The step in `count` micro-batches of equal size, its inputs, weights and outputs called as before.  `parts`:
     see the module docstring.
 
@@ -58,7 +58,7 @@ def accumulated(step: TrainingStep, count: int, parts: int = 1) -> TrainingStep:
 
     >>> from ..zoo import build
     >>> from .step import build_step
-    >>> step = accumulated(build_step(build("mlp-unity", batch=32), "sgd"), 4)
+    >>> step = accumulate(build_step(build("mlp-unity", batch=32), "sgd"), 4)
     >>> step.graph.tensor("x").shape, step.graph.outputs
     ((4, 8, 784), ('loss',))
     """

@@ -1,4 +1,4 @@
-"""This module writes Adafactor: Adam's second moment of a matrix kept as its row and column means, with a rate relative
+"""Adafactor: Adam's second moment of a matrix kept as its row and column means, with a rate relative
 to the weight.
 
     q = t^-power;   R := (1 - q) R + q mean over columns of g^2;   C := (1 - q) C + q mean over rows of g^2
@@ -22,12 +22,12 @@ from typing import Final
 
 from ...program.index import Axis, Combine, access
 from .settings import Settings
-from .updates import Made, Update, dimensions_of
+from .updates import Update, WeightUpdate, dimensions_of
 
 _NEXT_TO_ONE: Final = {"float64": 2.0**-52, "float32": 2.0**-23, "bfloat16": 2.0**-7, "float16": 2.0**-10}
 
 
-def adafactor(made: Made, gradient: str, settings: Settings) -> Update:
+def adafactor(made: WeightUpdate, gradient: str, settings: Settings) -> Update:
     """The update of one weight."""
     weight, w, kept = made.weight, made.weight.name, made.wide
     name = f"{w}.adafactor"
@@ -40,7 +40,7 @@ def adafactor(made: Made, gradient: str, settings: Settings) -> Update:
     rate, decay = min(number("rate"), 1 / sqrt(settings.step)), number("decay")
     found = dimensions_of(weight, made.names, 2)
     if found is None:
-        v, _ = made.remembered("adafactor_v")
+        v, _ = made.state_tensor("adafactor_v")
         variance = made.operator(f"{v}.next", "adam_moment2", (v, gradient), kept, beta2=passed)
     else:
         variance = _factored(made, gradient, found, passed, least)
@@ -49,9 +49,9 @@ def adafactor(made: Made, gradient: str, settings: Settings) -> Update:
     u = made.operator(f"{name}.scaled", "multiply", (root, gradient), kept)
     denominator = _rms(made, f"{name}.length", u, 1 / number("d"), 1.0)
     size = _rms(made, f"{name}.size", w, 1.0, number("epsilon2"))
-    factor = made.written(f"{name}.factor", "divide", (), [access(size), access(denominator)], (), kept)
+    factor = made.operator_result(f"{name}.factor", "divide", (), [access(size), access(denominator)], (), kept)
     axes = [Axis(a, n) for a, n in made.extents.items()]
-    u = made.written(f"{name}.u", "multiply", axes, [access(u, *made.names), access(factor)], made.names, kept)
+    u = made.operator_result(f"{name}.u", "multiply", axes, [access(u, *made.names), access(factor)], made.names, kept)
     if decay and rate:
         shrink = number("rate") * decay / rate
         u = made.operator(f"{name}.decayed", "decayed_gradient", (u, w), kept, decay=shrink)
@@ -59,45 +59,49 @@ def adafactor(made: Made, gradient: str, settings: Settings) -> Update:
     return made.done()
 
 
-def _factored(made: Made, gradient: str, found: tuple[tuple[str, ...], ...], passed: float, least: float) -> str:
+def _factored(
+    made: WeightUpdate, gradient: str, found: tuple[tuple[str, ...], ...], passed: float, least: float
+) -> str:
     """V of a matrix (or of many) from its rows and columns, which are remembered."""
     w, kept, extent = made.weight.name, made.wide, made.extents
     batch, rows, columns = found
     sides = {}
     for side, has, summed in (("row", rows, columns), ("column", columns, rows)):
         out = tuple(a for a in made.names if a in batch or a in has)
-        state, _ = made.remembered(f"adafactor_{side}", out)
+        state, _ = made.state_tensor(f"adafactor_{side}", out)
         axes = [Axis(a, n, Combine.SUM if a in summed else None) for a, n in extent.items()]
         reads = [access(gradient, *made.names)] * 2
-        total = made.written(f"{w}.adafactor.{side}", "product", axes, reads, out, kept)
+        total = made.operator_result(f"{w}.adafactor.{side}", "product", axes, reads, out, kept)
         part = [Axis(a, extent[a]) for a in out]
         count = prod(extent[a] for a in summed)
-        mean = made.written(
+        mean = made.operator_result(
             f"{w}.adafactor.{side}_mean", "scale", part, [access(total, *out)], out, kept, scale=1 / count
         )
         reads = [access(state, *out), access(mean, *out)]
-        made.written(f"{state}.next", "adam_moment1", part, reads, out, kept, beta1=passed)
+        made.operator_result(f"{state}.next", "adam_moment1", part, reads, out, kept, beta1=passed)
         sides[side] = access(f"{state}.next", *out)
     of_rows = [Axis(a, extent[a], Combine.SUM if a in rows else None) for a in made.names if a not in columns]
     count = prod(extent[a] for a in rows)
-    mean = made.written(f"{w}.adafactor.mean", "sum", of_rows, [sides["row"]], batch, kept, scale=1 / count)
+    mean = made.operator_result(f"{w}.adafactor.mean", "sum", of_rows, [sides["row"]], batch, kept, scale=1 / count)
     each = [Axis(a, extent[a]) for a in batch]
-    mean = made.written(f"{w}.adafactor.divisor", "clip", each, [access(mean, *batch)], batch, kept, low=least)
+    mean = made.operator_result(f"{w}.adafactor.divisor", "clip", each, [access(mean, *batch)], batch, kept, low=least)
     out = tuple(a.name for a in of_rows)
     part = [Axis(a, extent[a]) for a in out]
-    share = made.written(f"{w}.adafactor.share", "divide", part, [sides["row"], access(mean, *batch)], out, kept)
+    share = made.operator_result(
+        f"{w}.adafactor.share", "divide", part, [sides["row"], access(mean, *batch)], out, kept
+    )
     axes = [Axis(a, n) for a, n in extent.items()]
     reads = [access(share, *out), sides["column"]]
-    return made.written(f"{w}.adafactor.v", "multiply", axes, reads, made.names, kept)
+    return made.operator_result(f"{w}.adafactor.v", "multiply", axes, reads, made.names, kept)
 
 
-def _rms(made: Made, name: str, tensor: str, scale: float, least: float) -> str:
+def _rms(made: WeightUpdate, name: str, tensor: str, scale: float, least: float) -> str:
     """max(least, scale rms(tensor)), a number."""
     kept, extent = made.wide, made.extents
     axes = [Axis(a, n, Combine.SUM) for a, n in extent.items()]
-    squares = made.written(f"{name}.squares", "product", axes, [access(tensor, *made.names)] * 2, (), kept)
-    root = made.written(f"{name}.root", "sqrt", (), [access(squares)], (), kept)
-    scaled = made.written(
+    squares = made.operator_result(f"{name}.squares", "product", axes, [access(tensor, *made.names)] * 2, (), kept)
+    root = made.operator_result(f"{name}.root", "sqrt", (), [access(squares)], (), kept)
+    scaled = made.operator_result(
         f"{name}.scaled", "scale", (), [access(root)], (), kept, scale=scale / sqrt(prod(extent.values()))
     )
-    return made.written(name, "clip", (), [access(scaled)], (), kept, low=least)
+    return made.operator_result(name, "clip", (), [access(scaled)], (), kept, low=least)

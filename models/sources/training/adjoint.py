@@ -1,4 +1,4 @@
-"""This module gives the adjoint of reading: from a gradient over an operator's output to the gradient of what one of
+"""The adjoint of reading: from a gradient over an operator's output to the gradient of what one of
 its inputs touched.
 
     x is read at  index(o)  for every point o of the output   =>   grad x [i]  =  sum of g[o] over all o with index(o) =

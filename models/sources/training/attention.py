@@ -1,4 +1,4 @@
-"""This module gives derivatives of attention: the log-sum-exp of every row, then one operator per operand, each of
+"""Derivatives of attention: the log-sum-exp of every row, then one operator per operand, each of
 which computes its scores again, tile by tile.
 
     lse    =  attention_lse(q, k[, mask])                  p = exp(s - lse) in every gradient

@@ -1,4 +1,4 @@
-"""This module writes the reverse pass: contributions to the gradient of every tensor, and how they add up.
+"""The reverse pass: contributions to the gradient of every tensor, and how they add up.
 
     grad:T  =  sum over the uses of T of the adjoint of that use                                             (chain
                rule)
@@ -22,7 +22,7 @@ from ...program.index import Access, Axis, access
 from ...program.operators import Operator, Value
 from ...program.scan import Result
 from ..building.dimensions import dimension_names
-from .contributions import Contribution, Existing, Pending, merged, side_by_side
+from .contributions import Contribution, Existing, Pending, merge_products, side_by_side
 
 
 class Backward:
@@ -91,7 +91,7 @@ class Backward:
     def finish(self, tensor: str) -> None:
         """Add up the contributions to `tensor`; nothing happens when there are none."""
         t = self.tensors[tensor]
-        parts = merged(self._parts.pop(tensor, []))
+        parts = merge_products(self._parts.pop(tensor, []))
         whole = dict(zip(self.names[tensor], t.shape, strict=True))
         parts = side_by_side(parts, whole, lambda n: self.tensors[n].elements, lambda p: self._part(p, t.dtype))
         if not parts:

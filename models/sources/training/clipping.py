@@ -1,4 +1,4 @@
-"""This module gives gradients clipped by their global norm, as `torch.nn.utils.clip_grad_norm_` does.
+"""Gradients clipped by their global norm, as `torch.nn.utils.clip_grad_norm_` does.
 
     n2 = sum over all gradients of the sum of their squares;   c = min(1, clip / (sqrt(n2) + 1e-6));   g := c g
 
@@ -29,7 +29,9 @@ def total_of_squares(b: Backward, trained: Sequence[tuple[str, str]]) -> str:
     return b.emit("norm:all", "sum_inputs", (), [access(t) for t in squares], (), (), wide)
 
 
-def clipped(b: Backward, trained: Sequence[tuple[str, str]], most: float, known: str = "") -> list[tuple[str, str]]:
+def clip_gradients(
+    b: Backward, trained: Sequence[tuple[str, str]], most: float, known: str = ""
+) -> list[tuple[str, str]]:
     """(parameter, its gradient) with the gradients clipped; the operators are added to the reverse pass.  `known`:
     the sum of their squares, if it is computed already.
     """

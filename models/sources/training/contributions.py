@@ -1,4 +1,4 @@
-"""This module writes contributions to one gradient, and which of them are one operator.
+"""Contributions to one gradient, and which of them are one operator.
 
 products over the same reduced axes up to renaming (the projections of q, k and v)
                         one `product_sum`: partial sums are added before they travel, since no operator reads them
@@ -40,7 +40,7 @@ class Pending:
 Contribution = Existing | Pending
 
 
-def merged(parts: Sequence[Contribution]) -> list[Contribution]:
+def merge_products(parts: Sequence[Contribution]) -> list[Contribution]:
     """Products over the same reduced axes, up to renaming, as one `product_sum`, in the place of the first."""
     groups: dict[object, list[Pending]] = {}
     order: list[tuple[object, Contribution]] = []

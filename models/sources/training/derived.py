@@ -1,4 +1,4 @@
-"""This module says what of a training step derives from its forward pass: gradients, values computed again, the
+"""What of a training step derives from its forward pass: gradients, values computed again, the
 optimizer's updates and their moments.
 
 A user who names `layer*` means the layers.  The gradient of a weight and its update share that prefix and none of the
@@ -17,12 +17,12 @@ GRADIENT: Final = "grad:"
 """How `backward` and the rules begin the names of what they emit."""
 
 
-def derived(graph: Graph) -> frozenset[str]:
+def derived_keys(graph: Graph) -> frozenset[str]:
     """Keys of operators and copies that derive from others; empty for a graph that is no training step.
 
     >>> from ..zoo import build
     >>> from .step import training_step
-    >>> sorted(derived(training_step(build("mlp-unity"), "sgd")))[:3]
+    >>> sorted(derived_keys(training_step(build("mlp-unity"), "sgd")))[:3]
     ['fc1.weight.next', 'fc2.weight.next', 'grad:fc1']
     """
     following = {value for _, value in graph.state}

@@ -1,4 +1,4 @@
-"""This module gives derivatives of what reads and writes where data says: through the values, none through the
+"""Derivatives of what reads and writes where data says: through the values, none through the
 positions.
 
 scatter_add       grad x[b, j] = g[ids[b], j]                                            (a gather)

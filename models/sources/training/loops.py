@@ -1,4 +1,4 @@
-"""This module gives the derivative of a loop: a loop that runs the other way, with a body that is differentiated like
+"""The derivative of a loop: a loop that runs the other way, with a body that is differentiated like
 any graph.
 
     forward   carry(s + 1), values(s) = body(carry(s), x(s), w)                  each carry(s) is kept as a result
@@ -22,7 +22,7 @@ from ...program.index import Access, Affine, Axis, access
 from ...program.operators import Operator
 from ...program.scan import EACH, LAST, SCAN, Result, carries, labels, reads, results, rows, texts, turn, turns
 from ..building.lifting import Lifted, Lifter, as_graph, parts
-from ..building.scan import Loop, operator, taken
+from ..building.scan import Loop, operator, result_copy
 from .adjoint import adjoint
 from .backward import Backward
 from .contributions import Existing
@@ -66,7 +66,7 @@ def part_read(graph: Graph, reader: Operator) -> Result | None:
         return None
     op = graph.operators[writer]
     for result in results(op, graph.body(op)):
-        axes, read, _ = taken(op, result)
+        axes, read, _ = result_copy(op, result)
         if [*_order(read, axes)] == [*_order(reader.inputs[0], reader.axes)] and len(axes) == len(reader.axes):
             return result
     return None
@@ -108,7 +108,7 @@ class _Reverse:
         count = iter(range(len(self.of[tensor])))
         return tuple(row or f"i{next(count)}" for row in self.of[tensor])
 
-    def run(self) -> None:
+    def contribute(self) -> None:
         """Contribute to every input that wants it."""
         b, op = self.b, self.op
         wanted = [j for j in range(len(op.inputs)) if b.wants(op, j)]
@@ -181,7 +181,7 @@ class _Reverse:
         last: dict[str, list[Access]] = {}
         found = list(b.taken.get(op.output.tensor, ()))
         for reader, result, gradient in found:
-            axes, read, out = taken(op, result)
+            axes, read, out = result_copy(op, result)
             mine = _matched(reader, axes, read)
             arrived = self._typed(access(gradient, *(mine[a] for a in reader.output.axes)))
             (each if result.each else last).setdefault(result.name, []).append(arrived)
@@ -189,7 +189,7 @@ class _Reverse:
         if packed:
             for result in self.results:
                 if self._is_read(result):
-                    axes, read, out = taken(op, result)
+                    axes, read, out = result_copy(op, result)
                     part = b.emit(
                         f"grad:{op.name}/{result.name}",
                         "copy",
@@ -236,7 +236,7 @@ class _Reverse:
         """Several contributions as one."""
         if len(read) == 1:
             return read[0]
-        axes, _, out = taken(self.op, result)
+        axes, _, out = result_copy(self.op, result)
         made = self.b.emit(f"grad:{self.op.name}/{name}", "sum_inputs", axes, read, out, (), self.dtype)
         return access(made, *out)
 
@@ -281,7 +281,7 @@ class _Reverse:
         kept = {r.name: r for r in self.results if r.each}
         source = b.forward(op.output).tensor
         for name in self.carried:
-            axes, read, names = taken(op, kept[name])
+            axes, read, names = result_copy(op, kept[name])
             made = b.emit(
                 f"grad:{op.name}/kept.{name}", "copy", axes, [replace(read, tensor=source)], names, (), self.dtype
             )
@@ -353,7 +353,7 @@ class _Reverse:
 
     def _lifted(self, loop_op: Operator, result: Result, of: tuple[str, ...]) -> Lifted:
         """A result of every turn of the reverse loop, taken out."""
-        axes, read, names = taken(loop_op, result)
+        axes, read, names = result_copy(loop_op, result)
         made = self.b.emit(f"{loop_op.name}.{result.name}", "copy", axes, [read], names, (), self.dtype)
         count = iter(range(len(of)))
         return Lifted(tuple(row or f"i{next(count)}" for row in of), access(made, *names))
@@ -364,7 +364,7 @@ class _Reverse:
         if j < len(self.carried):
             ends = {r.name: r for r in results(loop_op, new) if not r.each}
             result = ends[CARRIED + name]
-            axes, read, names = taken(loop_op, result)
+            axes, read, names = result_copy(loop_op, result)
             made = b.emit(f"grad:{op.name}/first.{name}", "copy", axes, [read], names, (), self.dtype)
             value = Lifted(self.names(name), access(made, *names))
         elif name not in leaves:
@@ -390,7 +390,7 @@ def _along(a: Access, names: dict[str, str]) -> Access:
 
 
 def _matched(reader: Operator, axes: Sequence[Axis], read: Access) -> dict[str, str]:
-    """Axis of a copy that takes a result -> the axis that `taken` gives it."""
+    """Axis of a copy that takes a result -> the axis that `result_copy` gives it."""
     out, extent = {}, {a.name: a.extent for a in axes}
     for mine, theirs in zip(reader.inputs[0].index, read.index, strict=True):
         left = list(theirs.terms)
@@ -404,4 +404,4 @@ def _matched(reader: Operator, axes: Sequence[Axis], read: Access) -> dict[str, 
 
 def loop(b: Backward, op: Operator, rules: Rules) -> None:
     """Gradients of carries, slices and constants of a scan; `rules`: those of its body."""
-    _Reverse(b, op, rules).run()
+    _Reverse(b, op, rules).contribute()

@@ -1,4 +1,4 @@
-"""This module says what is minimised: a loss that the graph returns, or one that is added to an output.
+"""What is minimised: a loss that the graph returns, or one that is added to an output.
 
 returned             the only floating-point scalar among the outputs; of several, the one called `loss`
 cross entropy        - mean over positions of log_softmax(logits)[label];  `labels`: integers, a new input.  When the

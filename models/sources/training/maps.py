@@ -1,4 +1,4 @@
-"""This module gives derivatives of elementwise functions, as data: for every map and input the function that gives the
+"""Derivatives of elementwise functions, as data: for every map and input the function that gives the
 local gradient.
 
     y = f(x_0, .., x_n)        grad x_j  =  adjoint of reading x_j, applied to  h_j(g, x_0, .., x_n, y)

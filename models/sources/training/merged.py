@@ -1,4 +1,4 @@
-"""This module writes windows whose position is written in digits: the output of a pool or convolution that others read
+"""Writes windows whose position is written in digits: the output of a pool or convolution that others read
 in parts.
 
     index = 8 y_0 + 4 y_1 + 2 y_2 + t - 1,  y_1 and y_2 of extent 2       =       2 y + t - 1,  y = (y_0, y_1, y_2)

@@ -1,4 +1,4 @@
-"""This module writes Muon: momentum of a matrix, made nearly orthogonal by Newton and Schulz's iteration in bfloat16,
+"""Muon: momentum of a matrix, made nearly orthogonal by Newton and Schulz's iteration in bfloat16,
 is its update.
 
     m := p m + (1 - p) g;   u = m,  or with nesterov  (1 - p) g + p m
@@ -23,12 +23,12 @@ from ...program.graph import Graph, GraphError, Role
 from ...program.index import Access, Axis, Combine, access
 from ...program.operators import NodeKind, Operator
 from .settings import Settings
-from .updates import Made, Update, dimensions_of
+from .updates import Update, WeightUpdate, dimensions_of
 
 HALF: Final = "bfloat16"
 
 
-def muon(made: Made, gradient: str, settings: Settings) -> Update:
+def muon(made: WeightUpdate, gradient: str, settings: Settings) -> Update:
     """The update of one matrix.  Raises `GraphError` for a weight that is no matrix."""
     weight, w = made.weight, made.weight.name
     found = dimensions_of(weight, made.names, 2)
@@ -45,7 +45,7 @@ def muon(made: Made, gradient: str, settings: Settings) -> Update:
     def number(key: str) -> float:
         return settings.number("muon", key)
 
-    (m, kept), momentum = made.remembered("muon_m"), number("momentum")
+    (m, kept), momentum = made.state_tensor("muon_m"), number("momentum")
     u = made.operator(f"{m}.next", "adam_moment1", (m, gradient), kept, beta1=momentum)
     if number("nesterov"):
         u = made.operator(f"{w}.muon.nesterov", "adam_moment1", (gradient, u), kept, beta1=1 - momentum)
@@ -60,31 +60,33 @@ def muon(made: Made, gradient: str, settings: Settings) -> Update:
     return made.done()
 
 
-def _orthogonal(made: Made, u: str, short: Sequence[str], settings: Settings) -> str:
+def _orthogonal(made: WeightUpdate, u: str, short: Sequence[str], settings: Settings) -> str:
     """The iteration.  `short`: dimensions of the shorter side, whose Gram matrices are formed."""
     name, extent = f"{made.weight.name}.muon", made.extents
     first = made.operator(f"{name}.half", "cast", (u,), HALF, dtype=HALF)
     every = [Axis(a, n, Combine.SUM) for a, n in extent.items()]
-    squares = made.written(f"{name}.squares", "product", every, [access(first, *made.names)] * 2, (), "float32")
-    norm = made.written(f"{name}.norm", "sqrt", (), [access(squares)], (), HALF)
-    norm = made.written(f"{name}.least", "clip", (), [access(norm)], (), HALF, low=settings.number("muon", "epsilon"))
+    squares = made.operator_result(f"{name}.squares", "product", every, [access(first, *made.names)] * 2, (), "float32")
+    norm = made.operator_result(f"{name}.norm", "sqrt", (), [access(squares)], (), HALF)
+    norm = made.operator_result(
+        f"{name}.least", "clip", (), [access(norm)], (), HALF, low=settings.number("muon", "epsilon")
+    )
     whole = [Axis(a, n) for a, n in extent.items()]
     reads = [access(first, *made.names), access(norm)]
-    x = made.written(f"{name}.0", "divide", whole, reads, made.names, HALF)
+    x = made.operator_result(f"{name}.0", "divide", whole, reads, made.names, HALF)
 
     second, third = ({a: a + mark for a in short} for mark in ("'", "''"))
     row, column, inner = tuple(short), tuple(second.values()), tuple(third.values())
     sides = [Axis(a, extent[a]) for a in short] + [Axis(second[a], extent[a]) for a in short]
     summed = [Axis(third[a], extent[a], Combine.SUM, False) for a in short]
     a, b, c = settings.coefficients
-    third_c = made.written(f"{name}.c", "constant", (), (), (), "float32", values=(float(c).hex(),))
+    third_c = made.operator_result(f"{name}.c", "constant", (), (), (), "float32", values=(float(c).hex(),))
     for k in range(1, int(settings.number("muon", "iterations")) + 1):
         long = [Axis(d, n, Combine.SUM) for d, n in extent.items() if d not in short]
         reads = [access(x, *made.names), _renamed(x, made.names, second)]
-        gram = made.written(f"{name}.{k}.gram", "product", [*sides, *long], reads, (*row, *column), HALF)
+        gram = made.operator_result(f"{name}.{k}.gram", "product", [*sides, *long], reads, (*row, *column), HALF)
         reads = [access(gram, *row, *inner), access(gram, *inner, *column), access(third_c)]
         reads.append(access(gram, *row, *column))
-        step = made.written(
+        step = made.operator_result(
             f"{name}.{k}.step",
             "fused_product",
             [*sides, *summed],
@@ -96,7 +98,7 @@ def _orthogonal(made: Made, u: str, short: Sequence[str], settings: Settings) ->
             decay=b,
         )
         reads = [access(step, *row, *inner), _renamed(x, made.names, third), access(x, *made.names)]
-        x = made.written(
+        x = made.operator_result(
             f"{name}.{k}",
             "fused_product",
             [*whole, *summed],
@@ -147,7 +149,7 @@ def hidden_matrices(graph: Graph, trained: Sequence[str]) -> tuple[str, ...]:
 
 
 def _multiplies(op: Operator) -> bool:
-    return op.kind in (NodeKind.CONTRACT, NodeKind.GROUPED) and bool(op.reduced)
+    return op.kind in (NodeKind.CONTRACT, NodeKind.GROUPED) and bool(op.reduction_axes)
 
 
 def _matrix(graph: Graph, name: str) -> bool:

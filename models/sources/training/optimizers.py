@@ -1,4 +1,4 @@
-"""This module writes optimizers as ordinary operators: the next value of every parameter, and of what the optimizer
+"""Optimizers as ordinary operators: the next value of every parameter, and of what the optimizer
 remembers.
 
     sgd      g := g + decay w;   w := w - rate u,   u = g;   with momentum  m := momentum m + g,   u = m,   or with
@@ -28,9 +28,9 @@ from ...program.operators import Value
 from .adafactor import adafactor
 from .muon import hidden_matrices, muon
 from .settings import OPTIMIZERS, Settings
-from .updates import BETWEEN, INSIDE, Made, Update
+from .updates import BETWEEN, INSIDE, Update, WeightUpdate
 
-__all__ = ["BETWEEN", "INSIDE", "OPTIMIZERS", "Settings", "Update", "assigned", "update"]
+__all__ = ["BETWEEN", "INSIDE", "OPTIMIZERS", "Settings", "Update", "assign_optimizers", "update"]
 
 
 def update(
@@ -39,7 +39,7 @@ def update(
     """The update of one parameter, its dimensions called `names`.  `allowed`: a truth value of the graph; where it is
     false, nothing changes.  Raises ValueError for an unknown optimizer.
     """
-    made = Made(weight, names, allowed=allowed, alike=settings.bits == 16)
+    made = WeightUpdate(weight, names, allowed=allowed, alike=settings.bits == 16)
     if optimizer == "muon":
         return muon(made, gradient, settings)
     if optimizer == "adafactor":
@@ -52,7 +52,7 @@ def update(
         case "sgd":
             momentum = settings.number(optimizer, "momentum")
             if momentum:
-                m, dtype = made.remembered("momentum")
+                m, dtype = made.state_tensor("momentum")
                 fresh = made.operator(f"{m}.next", "momentum", (m, gradient), dtype, momentum=momentum)
                 again = settings.number(optimizer, "nesterov")
                 gradient = (
@@ -62,27 +62,27 @@ def update(
                 )
             made.operator(following, "sgd_update", (w, gradient), weight.dtype, rate=rate)
         case "rmsprop":
-            (v, kept), momentum = made.remembered("rmsprop_v"), settings.number(optimizer, "momentum")
+            (v, kept), momentum = made.state_tensor("rmsprop_v"), settings.number(optimizer, "momentum")
             squares = made.operator(
                 f"{v}.next", "adam_moment2", (v, gradient), kept, beta2=settings.number(optimizer, "beta2")
             )
             gradient = made.over_root(gradient, squares, kept, settings.number(optimizer, "epsilon"))
             if momentum:
-                m, dtype = made.remembered("momentum")
+                m, dtype = made.state_tensor("momentum")
                 gradient = made.operator(f"{m}.next", "momentum", (m, gradient), dtype, momentum=momentum)
             made.operator(following, "sgd_update", (w, gradient), weight.dtype, rate=rate)
         case "adagrad":
-            v, kept = made.remembered("adagrad_v")
+            v, kept = made.state_tensor("adagrad_v")
             square = made.operator(f"{w}.square", "product", (gradient, gradient), kept)
             squares = made.operator(f"{v}.next", "momentum", (v, square), kept, momentum=1.0)
             gradient = made.over_root(gradient, squares, kept, settings.number(optimizer, "epsilon"))
             made.operator(following, "sgd_update", (w, gradient), weight.dtype, rate=rate)
         case "lion":
-            (m, dtype), beta = made.remembered("lion_m"), settings.number(optimizer, "beta1")
+            (m, dtype), beta = made.state_tensor("lion_m"), settings.number(optimizer, "beta1")
             made.operator(following, "lion_update", (w, m, gradient), weight.dtype, rate=rate, beta1=beta, decay=decay)
             made.operator(f"{m}.next", "adam_moment1", (m, gradient), dtype, beta1=settings.number(optimizer, "beta2"))
         case _:
-            (m, dtype), (v, _) = made.remembered("adam_m"), made.remembered("adam_v")
+            (m, dtype), (v, _) = made.state_tensor("adam_m"), made.state_tensor("adam_v")
             keys = ("rate", "beta1", "beta2", "epsilon")
             numbers: dict[str, Value] = {k: settings.number(optimizer, k) for k in keys}
             one = made.operator(f"{m}.next", "adam_moment1", (m, gradient), dtype, beta1=numbers["beta1"])
@@ -94,7 +94,7 @@ def update(
     return made.done()
 
 
-def assigned(
+def assign_optimizers(
     graph: Graph, trained: Sequence[str], optimizer: str, settings: Settings
 ) -> Mapping[str, tuple[str, Settings]]:
     """Optimizer and settings of the trained weights that do not have the named one: muon is for hidden matrices, others

@@ -1,4 +1,4 @@
-"""This module gives the gradient of a product with respect to one of its factors, however the factor is read.
+"""The gradient of a product with respect to one of its factors, however the factor is read.
 
     y[o] = sum_r  A_1[i_1(o, r)] .. A_n[i_n(o, r)]      =>
     grad A_j [p] = sum of  g[o] * (the other factors)  over all points (o, r) with  i_j(o, r) = p
@@ -25,7 +25,7 @@ from .adjoint import adjoint
 from .backward import Backward
 from .contributions import Contribution, Pending
 from .merged import with_merged_positions
-from .windows import Window, opened, result_axes, reversed_windows, tap_axes, whole_windows, windows
+from .windows import Window, open_windows, result_axes, reversed_windows, tap_axes, whole_windows, windows
 
 
 @dataclass(frozen=True)
@@ -42,7 +42,7 @@ def parallel(op: Operator, names: Sequence[str]) -> list[Axis]:
     return [replace(op.axis(n), combine=None) for n in names]
 
 
-def summed(op: Operator, without: Sequence[str]) -> list[Axis]:
+def summed_axes(op: Operator, without: Sequence[str]) -> list[Axis]:
     """The other axes of the operator, all of them summed."""
     return [replace(a, combine=Combine.SUM) for a in op.axes if a.name not in without]
 
@@ -63,7 +63,7 @@ def _factor(b: Backward, op: Operator, j: int, others: list[Access]) -> Contribu
     slice_ = _part(more, op.inputs[j], read, shape, True)
     names = tuple(i.single for i in slice_.read.index if i.single is not None)
     if len(set(names)) == len(shape):
-        axes = (*parallel(more, names), *summed(more, names))
+        axes = (*parallel(more, names), *summed_axes(more, names))
         return _placed(b, op, j, Pending(op.name, "product", axes, (g, *others), names), slice_)
     if (merged := with_merged_positions(b, op, j)) is not None:
         op, g = merged
@@ -132,7 +132,7 @@ def _scattered(b: Backward, op: Operator, j: int, g: Access, others: list[Access
     """The product over every axis that the factor is read along, then the adjoint of reading it."""
     a = op.inputs[j]
     like, kept = b.tensors[a.tensor], a.axes
-    axes = (*parallel(op, kept), *summed(op, kept))
+    axes = (*parallel(op, kept), *summed_axes(op, kept))
     part = b.emit(f"grad:{op.name}/read{j}", "product", axes, (g, *others), kept, (), like.dtype)
     reading = replace(op, axes=tuple(parallel(op, kept)), output=access(part, *kept))
     return adjoint(reading, j, part, like.shape)
@@ -161,7 +161,7 @@ def _reversed(op: Operator, a: Access, found: list[Window], g: Access, others: l
     extent = {w.axis: w.extent for w in found}
     window = {w.dimension: w.axis for w in found}
     names = tuple(window[k] if k in window else i.terms[0][0] for k, i in enumerate(a.index))
-    axes = [replace(x, extent=extent.get(x.name, x.extent)) for x in (*parallel(op, names), *summed(op, names))]
+    axes = [replace(x, extent=extent.get(x.name, x.extent)) for x in (*parallel(op, names), *summed_axes(op, names))]
     read = Access(g.tensor, tuple(moved.get(str(i.single), i) for i in g.index))
     taps = tuple(sorted(w.tap for w in found if w.tap is not None))
     return Pending(op.name, "product", tuple(axes), (read, *others), names, (("reversed", taps),) if taps else ())
@@ -171,14 +171,14 @@ def _strided(op: Operator, a: Access, found: list[Window], g: Access, other: Acc
     axes = result_axes(op, a, found)
     names = tuple(x.name for x in axes)
     taps = {w.tap for w in found if w.tap is not None}
-    reduced = [x for x in summed(op, names) if x.name not in taps]
+    reduced = [x for x in summed_axes(op, names) if x.name not in taps]
     place = {i.single: k for k, i in enumerate(other.index)}
     through = ("through", tuple(-1 if w.tap is None else place.get(w.tap, -1) for w in found))
     return Pending(
         op.name,
         "strided_gradient",
         (*axes, *reduced, *tap_axes(found)),
-        (opened(g, {w.axis for w in found}), opened(other, taps)),
+        (open_windows(g, {w.axis for w in found}), open_windows(other, taps)),
         names,
         (*whole_windows(found, g), through),
     )

@@ -1,5 +1,5 @@
-"""This module writes recomputation: inside a block, the reverse pass reads values computed again instead of values kept
-since the forward pass.
+"""Activation checkpointing (recomputation): inside a block, the reverse pass reads values computed again instead of
+values kept since the forward pass.
 
     forward    x -> [ block: h_1 .. h_k ] -> y          h_i are freed as soon as the forward pass has read them
     reverse    x -> [ recompute:h_1 .. recompute:h_k ], then the adjoints of the block, which read these
@@ -64,7 +64,7 @@ def inner(graph: Graph, block: Sequence[int]) -> set[str]:
     return {t for t in written if readers[t] and t not in graph.outputs and all(i in mine for i, _ in readers[t])}
 
 
-def selected(graph: Graph, which: str) -> dict[str, tuple[int, ...]]:
+def select_blocks(graph: Graph, which: str) -> dict[str, tuple[int, ...]]:
     """The blocks that `which` names: `none`, `all`, or globs over their names separated by commas.
 
     Raises `GraphError` for a glob that matches no block.

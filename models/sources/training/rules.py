@@ -1,4 +1,4 @@
-"""This module gives derivatives of everything that is no map: one rule per function, the table `RULES` at the end.
+"""Derivatives of everything that is no map: one rule per function, the table `RULES` at the end.
 
 product           `products`
 sum, max, min     g spread over the reduced axes; max and min: shared evenly by the elements that attain the extreme,
@@ -35,8 +35,8 @@ from .indexed import INDEXED
 from .loops import Rules, loop, part_read
 from .maps import MAP_RULES, differentiate_map, map_positions
 from .merged import with_merged_positions
-from .products import parallel, product_rule, summed
-from .windows import opened, result_axes, tap_axes, whole_windows, windows, with_single_windows, without_single
+from .products import parallel, product_rule, summed_axes
+from .windows import open_windows, result_axes, tap_axes, whole_windows, windows, with_single_windows, without_single
 
 Rule = Callable[[Backward, Operator], None]
 
@@ -46,7 +46,7 @@ def _sum(b: Backward, op: Operator) -> None:
 
 
 def _extreme(b: Backward, op: Operator) -> None:
-    over = tuple(a.name for a in op.reduced)
+    over = tuple(a.name for a in op.reduction_axes)
     if op.attribute("first", 0) and b.wants(op, 0):
         _spread(b, op, "mask_fill", (_first(b, op),), (), (("value", 0.0),))
     else:
@@ -58,7 +58,7 @@ def _first(b: Backward, op: Operator) -> Access:
     """Where the first element is, along the reduced axes together, that is the extreme, or NaN: true there alone."""
     x, y, every = b.forward(op.inputs[0]), b.forward(op.output), tuple(a.name for a in op.axes)
     whole = tuple(parallel(op, every))
-    count = prod(a.extent for a in op.reduced)
+    count = prod(a.extent for a in op.reduction_axes)
 
     def mask(part: str, function: str, *reads: Access) -> Access:
         return access(b.emit(f"grad:{op.name}/{part}", function, whole, reads, every, (), "bool"), *every)
@@ -67,7 +67,7 @@ def _first(b: Backward, op: Operator) -> Access:
     steps = (("along", "n"), ("start", 0), ("step", 1))
     order = b.emit(f"grad:{op.name}/positions", "iota", [Axis("n", count)], [], ["n"], steps, "int64")
     place, left = Affine(), count
-    for a in op.reduced:
+    for a in op.reduction_axes:
         left //= a.extent
         place = place.plus(a.name, left)
     filled = (("value", count),)
@@ -147,7 +147,7 @@ def _norm(b: Backward, op: Operator) -> None:
         a = op.inputs[j]
         names = tuple(i.single for i in a.index)
         kept = tuple(dict.fromkeys(n for i in a.index for n, _ in i.terms))
-        axes, factors = (*parallel(op, kept), *summed(op, kept)), (g, access(normal, *out))
+        axes, factors = (*parallel(op, kept), *summed_axes(op, kept)), (g, access(normal, *out))
         if names == kept and _extent(op, names) == b.tensors[a.tensor].shape:
             b.give(op, j, Pending(op.name, "product", axes, factors, kept))
             continue
@@ -178,7 +178,7 @@ def _of_table(
     b: Backward, op: Operator, kept: tuple[str, ...]
 ) -> tuple[str, tuple[Axis, ...], tuple[Access, ...], tuple[str, ...], tuple[tuple[str, Value], ...]]:
     """What was picked from a table, back at its axes `kept`."""
-    axes = (*parallel(op, kept), *summed(op, kept))
+    axes = (*parallel(op, kept), *summed_axes(op, kept))
     inputs = (b.incoming(op), b.forward(op.inputs[1]))
     rows: tuple[tuple[str, Value], ...] = (("rows", op.rows),)
     if op.rows in kept:
@@ -204,9 +204,9 @@ def _window(b: Backward, op: Operator) -> None:
     axes = result_axes(op, a, found)
     g = _without(b, op, g, without_single(op, a))
     touched = {w.axis for w in found} | {w.tap for w in found if w.tap is not None}
-    inputs = [opened(g, touched)]
+    inputs = [open_windows(g, touched)]
     if op.function != "average_pool":
-        inputs.append(opened(b.forward(a), touched))
+        inputs.append(open_windows(b.forward(a), touched))
     kept = tuple((k, v) for k, v in op.attributes if k in ("count_include_pad", "alpha", "beta", "bias", "size"))
     names = tuple(x.name for x in axes)
     attributes = (*whole_windows(found, g), *kept)
@@ -227,7 +227,7 @@ def _without(b: Backward, op: Operator, g: Access, single: set[str]) -> Access:
 
 
 def _copy(b: Backward, op: Operator) -> None:
-    if op.reduced:
+    if op.reduction_axes:
         raise GraphError(f"operator {op.name!r}", "no gradient of a copy that sums")
     part = part_read(b.graph, op)
     if part is not None and b.wants(op, 0):  # the loop takes it as it is

@@ -1,4 +1,4 @@
-"""This module writes the loss scale: gradients in float16 are those of S times the loss, and S follows what they show.
+"""The loss scale: gradients in float16 are those of S times the loss, and S follows what they show.
 
     grad loss = S;   g := g / S for every weight, in float32
     finite    = every gradient is finite                            (their sum of squares is)
@@ -35,7 +35,7 @@ def scaled_seed(b: Backward) -> str:
     return _scalar(b, "grad:loss_scale", "identity", [SCALE])
 
 
-def unscaled(b: Backward, trained: Sequence[tuple[str, str]]) -> list[tuple[str, str]]:
+def divide_scale(b: Backward, trained: Sequence[tuple[str, str]]) -> list[tuple[str, str]]:
     """(parameter, its gradient) with the scale divided out."""
     out = []
     for w, g in trained:
@@ -52,7 +52,7 @@ def all_finite(b: Backward, total: str) -> str:
     return _scalar(b, "finite", "equal", [nothing], value=0.0, dtype="bool")
 
 
-def renewed(b: Backward, finite: str, precision: Precision) -> tuple[tuple[str, str], ...]:
+def next_scale(b: Backward, finite: str, precision: Precision) -> tuple[tuple[str, str], ...]:
     """The next scale and number of steps; pairs of the state."""
     steps = _scalar(b, f"{STEPS}.more", "shift", [STEPS], shift=1.0)
     due = _scalar(b, f"{SCALE}.due", "greater_equal", [steps], dtype="bool", value=float(precision.interval))

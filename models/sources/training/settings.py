@@ -1,4 +1,4 @@
-"""This module says which optimizer, with which numbers: one text, `NAME` or `NAME:key=value,..`, as `--train` takes it.
+"""Which optimizer, with which numbers: one text, `NAME` or `NAME:key=value,..`, as `--train` takes it.
 
     sgd      rate 0.01, momentum 0, nesterov 0, decay 0
     adam     rate 0.001, beta1 0.9, beta2 0.999, epsilon 1e-8, decay 0 (added to the gradient)
@@ -101,12 +101,12 @@ class Settings:
         return defaults[name] if given is None else given
 
 
-def parsed(text: str) -> tuple[str, Settings]:
+def parse_optimizer(text: str) -> tuple[str, Settings]:
     """Optimizer and settings of a text.  Raises ValueError that says what may be given.
 
-    >>> parsed("sgd:momentum=0.9,clip=1") == ("sgd", Settings(momentum=0.9, clip=1.0))
+    >>> parse_optimizer("sgd:momentum=0.9,clip=1") == ("sgd", Settings(momentum=0.9, clip=1.0))
     True
-    >>> parsed("lion:epsilon=1")
+    >>> parse_optimizer("lion:epsilon=1")
     Traceback (most recent call last):
         ..
     ValueError: lion has no 'epsilon'; it has: rate, beta1, beta2, decay, bits, clip, step

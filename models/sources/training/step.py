@@ -1,4 +1,4 @@
-"""This module leads from a model to one step of its training: forward, backward, optimizer, in one graph.
+"""From a model to one step of its training: forward, backward, optimizer, in one graph.
 
     1. a loss is found or added                                                         -> loss.with_loss()
        and the model put into mixed precision, if that is asked for                      -> precision.mixed()
@@ -22,14 +22,14 @@ from ...program.index import access
 from ...program.operators import Operator
 from .. import precision as precisions
 from .backward import Backward
-from .clipping import clipped, total_of_squares
+from .clipping import clip_gradients, total_of_squares
 from .loops import with_kept_carries
 from .loss import with_loss
-from .optimizers import Update, assigned, update
-from .recompute import Blocks, compute_again, selected
+from .optimizers import Update, assign_optimizers, update
+from .recompute import Blocks, compute_again, select_blocks
 from .rules import differentiate, own_gradient, positions
-from .scaling import all_finite, renewed, scaled_seed, unscaled
-from .settings import Settings, parsed
+from .scaling import all_finite, divide_scale, next_scale, scaled_seed
+from .settings import Settings, parse_optimizer
 from .widened import sum_in_float32, with_arithmetic
 
 
@@ -83,26 +83,26 @@ def build_step(
         )
     whole, scalar, words = with_loss(graph, loss)
     try:
-        types = None if precision is None else precisions.parsed(precision)
+        types = None if precision is None else precisions.parse_precision(precision)
     except ValueError as error:
         raise GraphError(f"graph {graph.name!r}", f"--precision: {error}") from None
     if types is not None:
-        whole = precisions.mixed(whole, types)
-    forward = replace(whole, operators=tuple(needed(whole.operators, [scalar])))
+        whole = precisions.mixed_precision(whole, types)
+    forward = replace(whole, operators=tuple(needed_operators(whole.operators, [scalar])))
     live = {op.output.tensor for op in forward.operators}
     forward = replace(forward, tensors=tuple(t for t in whole.tensors if t.role is not Role.VALUE or t.name in live))
     forward = with_kept_carries(forward).check()
     try:
-        named, numbers = parsed(optimizer) if settings is None else (optimizer, settings)
+        named, numbers = parse_optimizer(optimizer) if settings is None else (optimizer, settings)
     except ValueError as error:
         raise GraphError(f"graph {graph.name!r}", f"--train: {error}") from None
-    chosen_blocks = selected(forward, recompute)
+    chosen_blocks = select_blocks(forward, recompute)
     reached = active(forward, scalar)
     backward = Backward(forward, reached, types is not None)
     backward.seed = backward.emit(
         f"grad:{scalar}", "fill", (), [access(scalar)], (), (("value", 1.0),), forward.tensor(scalar).dtype
     )
-    scaled = types is not None and types.scaled
+    scaled = types is not None and types.has_loss_scale
     backward.gradient[scalar] = scaled_seed(backward) if scaled else backward.seed
     origin = _reverse(backward, forward, chosen_blocks)
     if types is not None and types.reduce == "float32":
@@ -121,19 +121,19 @@ def build_step(
     used, finite, known = trained, "", ""
     state: tuple[tuple[str, str], ...] = ()
     if scaled:
-        used = tuple(unscaled(backward, trained))
+        used = tuple(divide_scale(backward, trained))
         known = total_of_squares(backward, used)
         finite = all_finite(backward, known)
     if numbers.clip is not None:
-        used = tuple(clipped(backward, used, numbers.clip, known))
+        used = tuple(clip_gradients(backward, used, numbers.clip, known))
     if scaled and types is not None:
-        state = renewed(backward, finite, types)
-    of = assigned(forward, [w for w, _ in used], named, numbers) if groups is None else groups
+        state = next_scale(backward, finite, types)
+    of = assign_optimizers(forward, [w for w, _ in used], named, numbers) if groups is None else groups
     updates = [
         update(forward.tensor(w), backward.names[w], g, *of.get(w, (named, numbers)), allowed=finite) for w, g in used
     ]
     results = [scalar, *(g for _, g in used), *([finite] if finite else ()), *(value for _, value in state)]
-    operators = needed([*forward.operators, *backward.operators], results)
+    operators = needed_operators([*forward.operators, *backward.operators], results)
     if types is not None:
         element = {t.name: t.dtype for t in backward.tensors.values()}
         operators = [with_arithmetic(op, element) for op in operators]
@@ -153,7 +153,7 @@ def build_step(
     return TrainingStep(step, words, trained, constant, tuple(chosen_blocks), passes)
 
 
-def needed(operators: Iterable[Operator], results: Iterable[str]) -> list[Operator]:
+def needed_operators(operators: Iterable[Operator], results: Iterable[str]) -> list[Operator]:
     """The operators that the results depend on, in order."""
     wanted, kept = set(results), []
     for op in reversed(list(operators)):

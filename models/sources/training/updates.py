@@ -1,4 +1,4 @@
-"""This module says what an optimizer adds for one parameter, as it is written: operators, what they write, what is
+"""What an optimizer adds for one parameter, as it is written: operators, what they write, what is
 remembered.
 
 Operators of one name with their result.  What an optimizer remembers is a parameter of the step, in float32 (float64
@@ -31,7 +31,7 @@ class Update:
 
 
 @dataclass
-class Made:
+class WeightUpdate:
     """The update of one weight as it grows.  `names`: of its dimensions; `allowed`: see `optimizers.update`; `alike`:
     what is remembered has the type of the weight."""
 
@@ -56,11 +56,11 @@ class Made:
     def operator(self, name: str, function: str, inputs: tuple[str, ...], dtype: str, /, **attributes: Value) -> str:
         """An elementwise operator on tensors of the weight's shape, and its result."""
         axes = tuple(Axis(a, n) for a, n in self.extents.items())
-        return self.written(
+        return self.operator_result(
             name, function, axes, [access(t, *self.names) for t in inputs], self.names, dtype, **attributes
         )
 
-    def written(
+    def operator_result(
         self,
         name: str,
         function: str,
@@ -81,7 +81,7 @@ class Made:
         self.tensors.append(Tensor(name, shape, dtype, Role.VALUE, source))
         return name
 
-    def remembered(self, name: str, dimensions: Sequence[str] | None = None) -> tuple[str, str]:
+    def state_tensor(self, name: str, dimensions: Sequence[str] | None = None) -> tuple[str, str]:
         """A tensor that the optimizer keeps, and its element type.  `dimensions`: those of the weight that it has."""
         has = self.names if dimensions is None else tuple(dimensions)
         full = f"{self.weight.name}.{name}"

@@ -1,4 +1,4 @@
-"""This module gives gradients of weights that are kept in float32 and read in half precision.
+"""Gradients of weights that are kept in float32 and read in half precision.
 
     W -> W.bf16 = cast(W) -> products          grad W = grad W.bf16 = a sum of products
 

@@ -1,4 +1,4 @@
-"""This module writes windows: the dimensions of an input that are read at  stride * y + dilation * t + offset,  y an
+"""Windows: the dimensions of an input that are read at  stride * y + dilation * t + offset,  y an
 output axis, t a tap.
 
 The adjoint of reading a window at position p collects every (y, t) with  stride * y + dilation * t + offset = p.
@@ -92,7 +92,7 @@ def whole_windows(found: Sequence[Window], gradient: Access) -> tuple[tuple[str,
     )
 
 
-def opened(a: Access, names: set[str]) -> Access:
+def open_windows(a: Access, names: set[str]) -> Access:
     """The access with every dimension that uses one of the axes `names` read whole."""
     return Access(a.tensor, tuple(Affine.everything() if any(n in names for n, _ in i.terms) else i for i in a.index))
 

@@ -1,4 +1,4 @@
-"""This package holds the zoo: models built by name, with sizes as options.
+"""The zoo: models built by name, with sizes as options.
 
 >>> build("mlp-unity", batch=32).tensor("fc2").shape
 (32, 10)
@@ -21,7 +21,7 @@ from . import decoder, dense, experts, inception, language, recommendation, recu
 from .published import PUBLISHED
 from .tiny import TINY
 
-__all__ = ["PUBLISHED", "TINY", "ZOO", "ZooError", "build", "default_batch", "named", "sizes_of", "sizes_words"]
+__all__ = ["PUBLISHED", "TINY", "ZOO", "ZooError", "build", "default_batch", "sizes_of", "sizes_words", "zoo_spec"]
 
 _INTEGER: Final = re.compile(r"[+-]?[0-9]{1,12}", re.ASCII)
 
@@ -85,11 +85,11 @@ def build(name: str, batch: int | None = None, **options: int | str) -> Graph:
     return graph if name in ZOO else recognise(replace(graph, name=name), attention=True).graph
 
 
-def named(spec: str) -> tuple[str, dict[str, int | str]] | None:
+def zoo_spec(spec: str) -> tuple[str, dict[str, int | str]] | None:
     """The zoo name of `NAME` or `NAME:size=value,..` with the sizes given; None for what names no zoo model.  Raises
     `ZooError` for a size that is not written so.
 
-    >>> named("llama:layers=2,batch=8"), named("net.onnx")
+    >>> zoo_spec("llama:layers=2,batch=8"), zoo_spec("net.onnx")
     (('llama', {'layers': 2, 'batch': 8}), None)
     """
     name, colon, text = spec.partition(":")
@@ -144,7 +144,7 @@ def default_batch(spec: str) -> int | None:
     >>> default_batch("bert-tiny"), default_batch("bert-tiny:batch=4"), default_batch("prog.py:layer")
     (8, None, None)
     """
-    found = named(spec)
+    found = zoo_spec(spec)
     if found is None or "batch" in found[1]:
         return None
     name = found[0]

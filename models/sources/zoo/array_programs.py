@@ -1,4 +1,4 @@
-"""This module builds array programs: plain NumPy functions that are planned, split and executed as they stand.
+"""Builds array programs: plain NumPy functions that are planned, split and executed as they stand.
 
 The programs of the thesis on automatic partitioning of array programs (chapter 8) and what its public code could not
 do: split softmax, both output projections of attention, fused projections, halos.  Each function runs on NumPy arrays

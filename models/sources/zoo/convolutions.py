@@ -1,4 +1,4 @@
-"""This module builds layers of convolutional networks: channels in digits, normalisation over the batch, concatenation.
+"""Builds layers of convolutional networks: channels in digits, normalisation over the batch, concatenation.
 
 An image is x[b, c, y, x], or x[b, g, c, y, x] where the channels are read as g groups of c.  A convolution with a
 square or oblong window sums over input channels and taps; which of the two digits it keeps decides what it is:

@@ -1,4 +1,4 @@
-"""This module builds decoders that predict the next token: grouped-query attention, rotary positions, RMS norm, gated
+"""Builds decoders that predict the next token: grouped-query attention, rotary positions, RMS norm, gated
 feed-forward; dense or with experts.
 
     x = x + attention(rms_norm(x));   x = x + ffn(rms_norm(x));        at the end rms_norm and the vocabulary projection

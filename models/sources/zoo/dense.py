@@ -1,4 +1,4 @@
-"""This module builds models made of dense layers: the perceptrons of Unity, their hand-written training graph, a linear
+"""Builds models made of dense layers: the perceptrons of Unity, their hand-written training graph, a linear
 layer with its gradient.
 
     forward      z = x w1;  h = relu(z);  y = h w2

@@ -1,4 +1,4 @@
-"""This module builds a decoder whose feed-forward half is a mixture of experts: every token goes to the `chosen` best
+"""Builds a decoder whose feed-forward half is a mixture of experts: every token goes to the `chosen` best
 of e experts.
 
     p        = softmax(x router)                            [b, s, e]
@@ -91,7 +91,7 @@ class Experts:
         )
         shape = (self.count, w.model, w.hidden)
         up, wide = (
-            g.grouped(
+            g.grouped_product(
                 f"{name}.{part}",
                 "b s m, e m f, b s j -> b s j f",
                 x,
@@ -105,7 +105,7 @@ class Experts:
         y = g.map(f"{name}.gated", "multiply", y, wide, text="b s j f, b s j f -> b s j f")
         y = g.map(f"{name}.weighed", "multiply", y, gate, text="b s j f, b s j -> b s j f")
         down = g.parameter(f"{name}.down.weight", (self.count, w.hidden, w.model))
-        return g.grouped(f"{name}.down", "b s j f, e f m, b s j -> b s m", y, down, ids, rows="e")
+        return g.grouped_product(f"{name}.down", "b s j f, e f m, b s j -> b s m", y, down, ids, rows="e")
 
     def route(self, g: Builder, name: str, x: str, w: Sizes) -> tuple[str, str]:
         """(combine, dispatch) of the module docstring."""

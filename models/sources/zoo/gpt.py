@@ -1,4 +1,4 @@
-"""This module builds GPT-2 and GPT-3: a decoder with learned positions, layer norms before each half, biases, and one
+"""Builds GPT-2 and GPT-3: a decoder with learned positions, layer norms before each half, biases, and one
 table for words in and out.
 
     x = x + attention(norm(x));   x = x + down(gelu(up(norm(x))));        at the end norm(x) times the table of words
@@ -28,7 +28,7 @@ def _attention(g: Builder, name: str, x: str, mask: str, w: Width) -> str:
     p = g.normalise(f"{name}.softmax", "softmax", "b h s t -> b h s t", scores, over=("t",))
     mixed = g.contract(f"{name}.context", "b h s t, b t h d -> b s h d", p, v)
     weight = g.parameter(f"{name}.output.weight", (w.heads, w.head, w.model), source_shape=(w.heads * w.head, w.model))
-    return layers.projected(g, f"{name}.output", mixed, "b s h d, h d m -> b s m", weight, w)
+    return layers.project(g, f"{name}.output", mixed, "b s h d, h d m -> b s m", weight, w)
 
 
 def gpt(

@@ -1,4 +1,4 @@
-"""This module builds Inception-v3: towers of convolutions side by side, concatenated over channels.
+"""Builds Inception-v3: towers of convolutions side by side, concatenated over channels.
 
     A   1x1 | 1x1 5x5 | 1x1 3x3 3x3 | pool 1x1            35 x 35          (5x5 factorised once: 3x3 3x3)
     B   3x3/2 | 1x1 3x3 3x3/2 | pool/2                    35 -> 17
@@ -51,7 +51,7 @@ class _Net:
             x = self.unit(f"{name}.{i}", x, channels, window, last_stride if last else 1, pad)
         return x
 
-    def pooled(self, name: str, x: str, channels: int) -> str:
+    def average_branch(self, name: str, x: str, channels: int) -> str:
         """Average over 3x3, then 1x1."""
         return self.unit(
             f"{name}.project",
@@ -59,7 +59,7 @@ class _Net:
             channels,
         )
 
-    def halved(self, name: str, x: str) -> str:
+    def halve(self, name: str, x: str) -> str:
         """Maximum over 3x3 with stride 2."""
         return self.g.pool(name, "max_pool", x, (3, 3), (2, 2))
 
@@ -77,7 +77,7 @@ def _a(n: _Net, name: str, x: str, pooled: int) -> str:
         n.unit(f"{name}.one", x, 64),
         n.chain(f"{name}.five", x, (48, 1), (64, 5)),
         n.chain(f"{name}.three", x, (64, 1), (96, 3), (96, 3)),
-        n.pooled(f"{name}.pool", x, pooled),
+        n.average_branch(f"{name}.pool", x, pooled),
     )
 
 
@@ -86,7 +86,7 @@ def _b(n: _Net, name: str, x: str) -> str:
         name,
         n.unit(f"{name}.one", x, 384, 3, 2),
         n.chain(f"{name}.three", x, (64, 1), (96, 3), (96, 3), last_stride=2),
-        n.halved(f"{name}.pool", x),
+        n.halve(f"{name}.pool", x),
     )
 
 
@@ -96,7 +96,7 @@ def _c(n: _Net, name: str, x: str, inner: int) -> str:
         n.unit(f"{name}.one", x, 192),
         n.chain(f"{name}.seven", x, (inner, 1), (inner, _ROW), (192, _COLUMN)),
         n.chain(f"{name}.twice", x, (inner, 1), (inner, _COLUMN), (inner, _ROW), (inner, _COLUMN), (192, _ROW)),
-        n.pooled(f"{name}.pool", x, 192),
+        n.average_branch(f"{name}.pool", x, 192),
     )
 
 
@@ -105,7 +105,7 @@ def _d(n: _Net, name: str, x: str) -> str:
         name,
         n.chain(f"{name}.three", x, (192, 1), (320, 3), last_stride=2),
         n.chain(f"{name}.seven", x, (192, 1), (192, _ROW), (192, _COLUMN), (192, 3), last_stride=2),
-        n.halved(f"{name}.pool", x),
+        n.halve(f"{name}.pool", x),
     )
 
 
@@ -119,7 +119,7 @@ def _e(n: _Net, name: str, x: str) -> str:
         n.unit(f"{name}.one", x, 320),
         fork(f"{name}.three", n.unit(f"{name}.three", x, 384)),
         fork(f"{name}.twice", n.chain(f"{name}.twice", x, (448, 1), (384, 3))),
-        n.pooled(f"{name}.pool", x, 192),
+        n.average_branch(f"{name}.pool", x, 192),
     )
 
 
@@ -135,8 +135,8 @@ def inception_v3(
     x = n.unit("stem.0", x, 32, 3, 2)
     x = n.unit("stem.1", x, 32, 3)
     x = n.unit("stem.2", x, 64, 3, 1, 1)
-    x = n.unit("stem.3", n.halved("stem.pool2", x), 80)
-    x = n.halved("stem.pool4", n.unit("stem.4", x, 192, 3))
+    x = n.unit("stem.3", n.halve("stem.pool2", x), 80)
+    x = n.halve("stem.pool4", n.unit("stem.4", x, 192, 3))
     for i, pooled in enumerate((32, 64, 64)):
         x = _a(n, f"a{i}", x, pooled)
     x = _b(n, "b", x)

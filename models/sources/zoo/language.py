@@ -1,4 +1,4 @@
-"""This module builds transformers: BERT, the encoder-decoder of PaSE, one layer, one attention block.
+"""Builds transformers: BERT, the encoder-decoder of PaSE, one layer, one attention block.
 
 Heads are explicit digits everywhere; no mask is applied (all sequences have full length, and PaSE's graph has none).
 """
@@ -68,7 +68,7 @@ def transformer(
     w = _width("transformer", width, heads, hidden, "relu", bias=False)
     g = Builder("transformer", dtype)
 
-    def embed(side: str) -> str:
+    def embedding_of(side: str) -> str:
         ids = g.input(f"{side}.words", (batch, sequence), "int32")
         x = g.embedding(
             f"{side}.embedding", "v m, b s -> b s m", g.parameter(f"{side}.embedding.table", (vocabulary, width)), ids
@@ -76,10 +76,10 @@ def transformer(
         position = g.parameter(f"{side}.position.table", (sequence, width))
         return g.map(f"{side}.add_position", "add", x, position, text="b s m, s m -> b s m")
 
-    memory = embed("encoder")
+    memory = embedding_of("encoder")
     for i in range(layers):
         memory = encoder_layer(g, f"encoder{i}", memory, w)
-    x = embed("decoder")
+    x = embedding_of("decoder")
     for i in range(layers):
         x = decoder_layer(g, f"decoder{i}", x, memory, w)
     logits = g.contract("logits", "b s m, m v -> b s v", x, g.parameter("logits.weight", (width, vocabulary)))

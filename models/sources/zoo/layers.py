@@ -1,4 +1,4 @@
-"""This module holds layers: short functions over `Builder` that add operators and return the name of the result.
+"""Layers: short functions over `Builder` that add operators and return the name of the result.
 
 Axis letters, the same in every model, so that strategies and explanations read alike:
 
@@ -79,7 +79,7 @@ def heads(g: Builder, name: str, x: str, sequence: str, w: Width) -> str:
     return g.map(f"{name}.bias_add", "add", y, bias, text=f"b {sequence} h d, h d -> b {sequence} h d")
 
 
-def projected(g: Builder, name: str, x: str, text: str, weight: str, w: Width) -> str:
+def project(g: Builder, name: str, x: str, text: str, weight: str, w: Width) -> str:
     """Contraction back to the model width (`text` ends in b s m), plus bias."""
     y = g.contract(name, text, x, weight)
     if not w.bias:
@@ -100,7 +100,7 @@ def attention(g: Builder, name: str, queries: str, memory: str, w: Width) -> str
     p = g.normalise(f"{name}.softmax", "softmax", "b h s t -> b h s t", scores, over=("t",))
     mixed = g.contract(f"{name}.context", "b h s t, b t h d -> b s h d", p, v)
     weight = g.parameter(f"{name}.output.weight", (w.heads, w.head, w.model), source_shape=(w.heads * w.head, w.model))
-    return projected(g, f"{name}.output", mixed, "b s h d, h d m -> b s m", weight, w)
+    return project(g, f"{name}.output", mixed, "b s h d, h d m -> b s m", weight, w)
 
 
 def feed_forward(g: Builder, name: str, x: str, w: Width) -> str:
@@ -112,7 +112,7 @@ def feed_forward(g: Builder, name: str, x: str, w: Width) -> str:
         )
     y = g.map(f"{name}.{w.activation}", w.activation, y, text="b s f -> b s f")
     down = g.parameter(f"{name}.down.weight", (w.hidden, w.model))
-    return projected(g, f"{name}.down", y, "b s f, f m -> b s m", down, w)
+    return project(g, f"{name}.down", y, "b s f, f m -> b s m", down, w)
 
 
 def _add_norm(g: Builder, name: str, x: str, y: str, w: Width) -> str:

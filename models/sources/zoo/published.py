@@ -1,4 +1,4 @@
-"""This module holds models of published sizes, with what is known of their training: zoo models whose options are those
+"""Models of published sizes, with what is known of their training: zoo models whose options are those
 of a paper.
 
 `batch` is in examples (sequences), `train` what `--train` takes; the words of `source` say where both are from, and

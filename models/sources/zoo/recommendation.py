@@ -1,4 +1,4 @@
-"""This module builds models of large tables and wide dense layers: DLRM and XDL (advertising), CANDLE-Uno (dose
+"""Builds models of large tables and wide dense layers: DLRM and XDL (advertising), CANDLE-Uno (dose
 response of drugs).
 
     DLRM   concat( MLP(dense features), sum of rows of table_1, .., of table_k )  ->  MLP  ->  sigmoid

@@ -1,4 +1,4 @@
-"""This module builds PaSE's RNNLM: two LSTM layers over a sequence, unrolled in time.
+"""Builds PaSE's RNNLM: two LSTM layers over a sequence, unrolled in time.
 
     z_t = x_t W + h_{t-1} U + bias           four gates of n each: z[b, q, n], q = input, forget, cell, output
     c_t = sigmoid(z_f) c_{t-1} + sigmoid(z_i) tanh(z_g);      h_t = sigmoid(z_o) tanh(c_t)

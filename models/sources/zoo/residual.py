@@ -1,4 +1,4 @@
-"""This module builds residual networks: ResNet-101 (PaSE) and ResNeXt-50 32x4d (Unity).
+"""Builds residual networks: ResNet-101 (PaSE) and ResNeXt-50 32x4d (Unity).
 
     bottleneck   y = relu( N(1x1) o relu N(3x3, stride, groups) o relu N(1x1) (x)  +  shortcut(x) )
 

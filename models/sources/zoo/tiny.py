@@ -1,4 +1,4 @@
-"""This module holds sizes at which every model of the zoo runs in moments, on one process or on a few virtual ranks, in
+"""Sizes at which every model of the zoo runs in moments, on one process or on a few virtual ranks, in
 double precision.
 
 All structure is kept: groups, experts beyond their capacity, several layers, strides, uneven extents.

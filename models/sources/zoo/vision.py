@@ -1,4 +1,4 @@
-"""This module builds convolutional models: AlexNet with PaSE's layer sizes, and a small stack of convolutions with
+"""Builds convolutional models: AlexNet with PaSE's layer sizes, and a small stack of convolutions with
 halo.
 
 Before the first dense layer nothing is flattened: the weight is read as [c, y, x, n] and contracted over the three

@@ -1,4 +1,4 @@
-"""This module builds the vision transformer: an image as a sequence of patches.
+"""Builds the vision transformer: an image as a sequence of patches.
 
 The image is read in digits, rows = Y x p and columns = X x q with patches of p x q pixels, so that the embedding of
 patches is a plain contraction  e[b, Y, X, m] = sum_{c, p, q} image[b, c, Y, p, X, q] w[m, c, p, q]  (a convolution with

@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 from fractions import Fraction
 from functools import lru_cache
 
-from shardproof.formal.pipelines.composed import HOST, Carried, Composed, composed
+from shardproof.formal.pipelines.composed import HOST, Composed, StepShape, compose_step
 from shardproof.formal.pipelines.stage_work import StageWork, stage_work
 from shardproof.models.cost.alone import Kernels
 from shardproof.models.layout.targets.degrees import Flags
@@ -72,7 +72,7 @@ def of_row(row: Published, again: bool) -> Composed:
     degrees = replace(row.flags, pp=1, zero=0)
     one = row.machine.partition(":")[0]
     work = _work(shape, row.seq, one, degrees, again, row.attention, row.kernels, row.frozen)
-    carried = Carried(
+    carried = StepShape(
         row.micro_batches,
         row.flags.micro_batch,
         row.chunks,
@@ -81,7 +81,7 @@ def of_row(row: Published, again: bool) -> Composed:
         row.hidden,
         Fraction(0) if row.captured else HOST,
     )
-    return composed(work, machine(row.machine), row.flags, carried)
+    return compose_step(work, machine(row.machine), row.flags, carried)
 
 
 def predicted(row: Published) -> Told | str:

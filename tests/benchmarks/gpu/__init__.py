@@ -1,1 +1,1 @@
-"""This package holds the models whose steps are measured on a GPU and predicted by plans."""
+"""The models whose steps are measured on a GPU and predicted by plans."""

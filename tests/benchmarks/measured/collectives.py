@@ -21,7 +21,7 @@ from statistics import median
 from shardproof.formal.calibration.collective_profiles import Profiled, profile
 from shardproof.formal.calibration.collective_times import Fitted, Measured, Ratios, fit
 from shardproof.models.cost.collective_times import Group, Operation
-from shardproof.models.machine.rings import CUBE_MESH, linked, rings
+from shardproof.models.machine.rings import CUBE_MESH, links_between, rings
 
 from .judging import Figures, errors
 from .products import alpa_products
@@ -220,7 +220,7 @@ def _in_cube(devices: int, ranks: int, stride: int) -> tuple[int, int]:
     first = [i for i in range(devices) if i // stride % ranks == 0]
     groups = [tuple(i + stride * j for j in range(ranks)) for i in first]
     groups = [g for g in groups if g[-1] < devices] or [tuple(range(ranks))]
-    apart = max(sum(1 for b in g if b != a and not linked(CUBE_MESH, a, b)) for g in groups for a in g)
+    apart = max(sum(1 for b in g if b != a and not links_between(CUBE_MESH, a, b)) for g in groups for a in g)
     return max(1, min(rings(CUBE_MESH, g) for g in groups)), apart
 
 

@@ -1,4 +1,4 @@
-"""This package writes selection problems for other solvers.  What they say is a candidate; `engines/consult.py`
+"""Writes selection problems for other solvers.  What they say is a candidate; `engines/consult.py`
 evaluates it, the native search proves the answer.
 """
 

@@ -1,4 +1,4 @@
-"""This module runs an engine in a process of its own, which is ended with its time.
+"""Runs an engine in a process of its own, which is ended with its time.
 
 Solvers do not always keep their time limits: HiGHS 1.15.1 was seen to presolve six vertices of three choices without
 end, and text is parsed without looking at a clock.  A crash, a memory blow-up or an interrupt in there is an engine

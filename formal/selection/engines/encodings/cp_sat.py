@@ -63,7 +63,7 @@ class Program:
         """The choices of the last solution; -1 where none is taken."""
         return tuple(next((a for a, x in names.items() if solver.boolean_value(x)), -1) for names in self.x)
 
-    def split(self, cost: int) -> list[int]:
+    def cost_digits(self, cost: int) -> list[int]:
         """`cost` - `least` in digits; the first takes what is left over."""
         out, rest = [], cost - self.least
         for _ in self.digits[1:]:

@@ -1,4 +1,4 @@
-"""This module writes selection as an integer linear program, for PuLP with HiGHS.
+"""Writes selection as an integer linear program, for PuLP with HiGHS.
 
 Variables   x[v,a] in {0,1}: vertex v takes choice a;    y[e,r,c] >= 0: edge e sits at row r and column c of its table.
             Forbidden choices and entries have no variable.

@@ -124,13 +124,13 @@ class Relaxation:
         column_of: list[Ints] = []
         value_of: list[Floats] = []
 
-        def put(rows: Ints, columns: Ints, value: float) -> None:
+        def add_entries(rows: Ints, columns: Ints, value: float) -> None:
             row_of.append(rows)
             column_of.append(columns)
             value_of.append(np.full(rows.size, value))
 
         for v, choices in enumerate(self.choices):
-            put(np.full(choices.size, v), self.first_x[v] + np.arange(choices.size), 1.0)
+            add_entries(np.full(choices.size, v), self.first_x[v] + np.arange(choices.size), 1.0)
         column, row = self.first_x[-1], len(problem.vertices)
         for e in problem.edges:
             ends = []
@@ -140,10 +140,10 @@ class Relaxation:
             (u, rows, row_at), (v, cols, col_at) = ends
             i, j = np.nonzero(self.base.tables[e.table][np.ix_(rows, cols)] < INFINITE)
             made = _Edge(column, rows[i], cols[j], rows, cols, row, row + rows.size)
-            put(made.row_at + row_at, self.first_x[u] + np.arange(row_at.size), -1.0)
-            put(made.col_at + col_at, self.first_x[v] + np.arange(col_at.size), -1.0)
-            put(made.row_at + i, column + np.arange(i.size), 1.0)
-            put(made.col_at + j, column + np.arange(j.size), 1.0)
+            add_entries(made.row_at + row_at, self.first_x[u] + np.arange(row_at.size), -1.0)
+            add_entries(made.col_at + col_at, self.first_x[v] + np.arange(col_at.size), -1.0)
+            add_entries(made.row_at + i, column + np.arange(i.size), 1.0)
+            add_entries(made.col_at + j, column + np.arange(j.size), 1.0)
             self.edges.append(made)
             column, row = column + i.size, row + rows.size + cols.size
         self.first_slack = column
@@ -160,7 +160,7 @@ class Relaxation:
                 row_of.append(np.full(some.size, row))
                 column_of.append(self.first_x[v] + some)
                 value_of.append(used[some] / largest)
-            put(np.array([row]), np.array([column]), 1.0)
+            add_entries(np.array([row]), np.array([column]), 1.0)
             column, row = column + 1, row + 1
         self.columns = column
         rows_, columns_ = np.concatenate([*row_of, []]).astype(np.int64), np.concatenate([*column_of, []])
@@ -215,7 +215,7 @@ class Relaxation:
         values = np.array(solution.col_value, dtype=np.float64)
         x = tuple(values[a:b] for a, b in zip(self.first_x, self.first_x[1:], strict=False))
         value = float(info.objective_function_value) * divisor
-        return Found(says, self.shifted(dual, duals * divisor), value if says == "Optimal" else 0.0, x)
+        return Found(says, self.add_duals(dual, duals * divisor), value if says == "Optimal" else 0.0, x)
 
     def _ray(self, dual: Dual, divisor: float) -> Dual | None:
         """`dual` with a ray of the duals, as long as integers of messages allow; None if HiGHS has none."""
@@ -226,7 +226,7 @@ class Relaxation:
         most = [float(self.largest_multiplier) * largest for _, largest in self.rows]
         room = np.concatenate((np.full(self.first_row, self.largest_message, dtype=np.float64), most))
         used = float((np.abs(ray) / room)[len(self.problem.vertices) :].max(initial=0.0))
-        return None if used == 0.0 else self.shifted(dual, ray / (2 * used))
+        return None if used == 0.0 else self.add_duals(dual, ray / (2 * used))
 
     def _costs(self, domains: Domains, dual: Dual) -> Floats | None:
         """Of every column, each group from its least one on; None if a vertex or an edge has none that is allowed."""
@@ -259,7 +259,7 @@ class Relaxation:
             out[self.first_slack + k] = n.get(t, 0) * largest
         return out
 
-    def shifted(self, dual: Dual, duals: Floats) -> Dual:
+    def add_duals(self, dual: Dual, duals: Floats) -> Dual:
         """`dual` with the duals of the rows, in units of 1/Q, added and rounded."""
         to_u: list[Ints] = []
         to_v: list[Ints] = []

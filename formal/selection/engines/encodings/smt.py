@@ -1,4 +1,4 @@
-"""This module writes selection as pseudo-Boolean optimisation, for z3.
+"""Writes selection as pseudo-Boolean optimisation, for z3.
 
 Boolean variables   x[v,a]: vertex v takes choice a;    r[e,k], s[e,l]: edge e sits at row k, at column l of its table.
 

@@ -1,11 +1,11 @@
-"""This module rebuilds the ends of error bars, a second time: the fastest and the slowest machine, and the least and
+"""Rebuilds the ends of error bars, a second time: the fastest and the slowest machine, and the least and
 the most of a constant.
 
     a rate r with bar b    from r / (1 + b) to r (1 + b);  fast: the most
     a time t with bar b    from t / (1 + b) to t (1 + b);  fast: the least
     no bar                 exact;  memory, `odd`, `wave`, `band`, `switch_quad` never have one that counts
 
-Written from docs/certificate-format.md, section 9, "Error bars"; shares nothing with `models/machine/bars.py`.
+Written from docs/certificate-format.md, section 9, "Error bars"; shares nothing with `models/machine/error_bounds.py`.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ OPERATIONS = ("all_gather", "reduce_scatter", "all_reduce", "alltoall")
 """Order of a level's forms."""
 
 
-def widest_bar(machine: Machine) -> Fraction:
+def widest_error_bound(machine: Machine) -> Fraction:
     """The largest bar; 0 if there is none."""
     return max([Fraction(0), *(bar for _, bar in machine.bars)])
 

@@ -1,4 +1,4 @@
-"""This module says the scheme of a plan in the field's words: which parallelism every level carries, and how much.
+"""The scheme of a plan in the field's words: which parallelism every level carries, and how much.
 
 Read off the products with weights, the grouped products and the attention of the forward pass.  A split axis is
 
@@ -26,8 +26,8 @@ from ...models.layout.classes import operator_key
 from ...models.program.attention import role
 from ...models.program.graph import Graph, Role
 from ...models.program.operators import NodeKind, Operator
-from ...models.sources.training.derived import derived
-from ...models.text import joined
+from ...models.sources.training.derived import derived_keys
+from ...models.text import join_lines
 from .stored_state import StoredState
 
 PARALLELISM: Final[Mapping[str, str]] = MappingProxyType(
@@ -52,7 +52,7 @@ PASSED_ON: Final = frozenset({"cast", "copy", "identity", "scale"})
 
 
 @dataclass(frozen=True)
-class LevelScheme:
+class LevelParallelism:
     """One level of the machine: kind -> share of the compute time, the largest first; `between`: the share of the
     operators between the products that are split along their sequence."""
 
@@ -70,7 +70,9 @@ class LevelScheme:
         return f"{self.size} {self.level}: {text}"
 
 
-def scheme(planning: Planning, x: Sequence[int], among: Collection[str] | None = None) -> tuple[LevelScheme, ...]:
+def parallelism_of(
+    planning: Planning, x: Sequence[int], among: Collection[str] | None = None
+) -> tuple[LevelParallelism, ...]:
     """One entry per level with more than one device, outermost first; empty for a graph without such products.
     `among`: names of the operators that count.
 
@@ -81,11 +83,11 @@ def scheme(planning: Planning, x: Sequence[int], among: Collection[str] | None =
     >>> planning = build(model("mlp-unity", batch=8), load_machine("localhost:4"), space("complete"))
     >>> split = [[p.placement(c).degree("b") if "b" in p.axes else 1 for c in range(n)]
     ...          for p, n in ((d, len(d.placements)) for d in planning.decisions)]
-    >>> [level.words() for level in scheme(planning, [max(range(len(s)), key=s.__getitem__) for s in split])]
+    >>> [level.words() for level in parallelism_of(planning, [max(range(len(s)), key=s.__getitem__) for s in split])]
     ['4 ranks: data parallelism']
     """
     graph, levels = planning.graph, planning.machine.levels
-    weights, later = _weights(graph), derived(graph)
+    weights, later = _weights(graph), derived_keys(graph)
     spent: list[dict[str, Fraction]] = [{} for _ in levels]
     between: list[list[int]] = [[0, 0] for _ in levels]
     for op in graph.operators:
@@ -111,7 +113,7 @@ def scheme(planning: Planning, x: Sequence[int], among: Collection[str] | None =
         total = sum(by_kind.values())
         if total:
             shares = sorted(((k, t / total) for k, t in by_kind.items()), key=lambda e: -e[1])
-            found.append(LevelScheme(level.name, level.size, tuple(shares), Fraction(along, max(every, 1))))
+            found.append(LevelParallelism(level.name, level.size, tuple(shares), Fraction(along, max(every, 1))))
     return tuple(found)
 
 
@@ -158,12 +160,12 @@ def state_words(rows: Sequence[StoredState]) -> str:
     return ", ".join(f"{k} {100 * float(s):.0f} %" for k, s in said if s >= LEAST)
 
 
-def render_scheme(levels: Sequence[LevelScheme], rows: Sequence[StoredState]) -> str:
+def render_parallelism(levels: Sequence[LevelParallelism], rows: Sequence[StoredState]) -> str:
     """The scheme in a line; empty without levels."""
     if not levels:
         return ""
     state = state_words(rows)
     said = " | ".join(level.words() for level in levels)
-    return joined([f"scheme (shares of the compute time of products and attention): {said}"]) + (
+    return join_lines([f"scheme (shares of the compute time of products and attention): {said}"]) + (
         f" | state, by stored bytes: {state}" if state else ""
     )

@@ -1,4 +1,4 @@
-"""This module says what error bars mean: the machines within them, of which the fastest and the slowest are named.
+"""What error bars mean: the machines within them, of which the fastest and the slowest are named.
 
     bar b of a rate r       any rate from r / (1 + b) to r (1 + b)
     bar b of a time t       any time from t / (1 + b) to t (1 + b)
@@ -21,7 +21,7 @@ from math import ceil, floor
 from .machine import Machine
 from .measured import COLLECTIVES, AttentionForm, ProductForm
 from .parts import STEP, DeviceClass, Level, Profile
-from .quantities import bar_text
+from .quantities import error_bound_text
 
 
 def extreme(machine: Machine, slow: bool) -> Machine:
@@ -52,7 +52,7 @@ def extreme(machine: Machine, slow: bool) -> Machine:
     )
 
 
-def step_bar(machine: Machine) -> Fraction:
+def step_error_bound(machine: Machine) -> Fraction:
     """The bar of what the model lacks, 0 without one."""
     return dict(machine.bars).get(STEP, Fraction(0))
 
@@ -74,7 +74,7 @@ def scaled_words(machine: Machine) -> str:
     if not bar:
         return ""
     factor = f"{float(1 + bar):.4g}"
-    known = f"error bars of {machine.name} (at most {bar_text(bar)})"
+    known = f"error bars of {machine.name} (at most {error_bound_text(bar)})"
     return (
         f"{known}: on a machine within them this costs between 1 / {factor} and {factor} of that, as does what it is "
         "compared with: the claim is about the constants as they stand"

@@ -1,4 +1,4 @@
-"""This module holds communication: the steps that take a tensor from layout A to layout B, device by device.
+"""Communication: the steps that take a tensor from layout A to layout B, device by device.
 
 Derived once here; the cost model prices the same steps (`models.communication.pricing` has the loads (L1) to (L4) in
 closed form), the plan stores their totals, the backend executes them, the checker tests them with its own set
@@ -220,7 +220,7 @@ def _reduction(source: Layout, target: Layout, inside: bool) -> Reduction:
 
 @dataclass(frozen=True)
 class Analysis:
-    """What a redistribution is and moves, without its steps: the values of `CommunicationPlan.collective`, `loads`
+    """What a resharding is and moves, without its steps: the values of `CommunicationPlan.collective`, `loads`
     and `phases`.
     """
 
@@ -230,7 +230,7 @@ class Analysis:
 
 
 def analyse(source: Layout, target: Layout) -> Analysis:
-    """Class and totals of a redistribution from interval tables alone: the closed forms (L1) to (L4) of
+    """Class and totals of a resharding from interval tables alone: the closed forms (L1) to (L4) of
     `models.communication.pricing`.
     """
     inside = bool(is_inside(target, source).all())

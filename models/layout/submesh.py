@@ -1,4 +1,4 @@
-"""This module holds views: boxes of subtrees of a machine, on which some operators run while others run elsewhere.
+"""Views: boxes of subtrees of a machine, on which some operators run while others run elsewhere.
 
     view           per level j an aligned run of children  [start_j, start_j + count_j):  count_j divides h_j, start_j
     its devices    those whose coordinate is in the run at every level
@@ -25,7 +25,7 @@ from ..problem.selection_problem import Ints
 
 
 @dataclass(frozen=True, order=True)
-class View:
+class Submesh:
     """`starts`, `counts`: per level, outermost first."""
 
     starts: tuple[int, ...]
@@ -34,7 +34,7 @@ class View:
     def fits(self, hierarchy: Sequence[int]) -> bool:
         """Whether it is a view of a machine with these level sizes.
 
-        >>> View((2, 0), (2, 8)).fits((4, 8)), View((1, 0), (2, 8)).fits((4, 8))
+        >>> Submesh((2, 0), (2, 8)).fits((4, 8)), Submesh((1, 0), (2, 8)).fits((4, 8))
         (True, False)
         """
         return len(self.starts) == len(self.counts) == len(hierarchy) and all(
@@ -45,7 +45,7 @@ class View:
     def devices(self, hierarchy: tuple[int, ...]) -> tuple[int, ...]:
         """Its devices, ascending: device k of the view's own hierarchy is the k-th.
 
-        >>> View((0, 4), (2, 2)).devices((2, 8))
+        >>> Submesh((0, 4), (2, 2)).devices((2, 8))
         (4, 5, 12, 13)
         """
         return _devices(self, hierarchy)
@@ -54,21 +54,21 @@ class View:
         """Whether a link that it uses is one of other devices too: several children of a level, of which it has a part
         each.
 
-        >>> View((0, 0), (4, 4)).divides_links((4, 8)), View((0, 0), (1, 4)).divides_links((4, 8))
+        >>> Submesh((0, 0), (4, 4)).divides_links((4, 8)), Submesh((0, 0), (1, 4)).divides_links((4, 8))
         (True, False)
         """
         return any(
             c != h and prod(self.counts[:j]) > 1 for j, (c, h) in enumerate(zip(self.counts, hierarchy, strict=True))
         )
 
-    def meets(self, other: View) -> bool:
+    def meets(self, other: Submesh) -> bool:
         """Whether a device is in both."""
         return all(
             a < b + n and b < a + m
             for a, m, b, n in zip(self.starts, self.counts, other.starts, other.counts, strict=True)
         )
 
-    def embed(self, boxes: Ints, hierarchy: tuple[int, ...]) -> Ints:
+    def embed_boxes(self, boxes: Ints, hierarchy: tuple[int, ...]) -> Ints:
         """Boxes of the view's devices, shape (.., devices, ..) along axis 0, as boxes of all devices: others hold
         nothing.
         """
@@ -79,7 +79,7 @@ class View:
     def words(self, levels: Sequence[str], hierarchy: Sequence[int]) -> str:
         """`nodes 2-3`; levels that are whole are left out.
 
-        >>> View((2, 0), (2, 1)).words(("nodes", "gpus"), (4, 8))
+        >>> Submesh((2, 0), (2, 1)).words(("nodes", "gpus"), (4, 8))
         'nodes 2-3, gpus 0'
         """
         parts = [
@@ -91,7 +91,7 @@ class View:
 
 
 @lru_cache(maxsize=4096)
-def _devices(view: View, hierarchy: tuple[int, ...]) -> tuple[int, ...]:
+def _devices(view: Submesh, hierarchy: tuple[int, ...]) -> tuple[int, ...]:
     found = [0]
     for start, count, size in zip(view.starts, view.counts, hierarchy, strict=True):
         found = [d * size + c for d in found for c in range(start, start + count)]

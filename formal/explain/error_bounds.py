@@ -1,4 +1,4 @@
-r"""This module says what holds of a plan on every machine within the error bars of its own.
+r"""What holds of a plan on every machine within the error bars of its own.
 
     cost(m)        of a choice on machine m, rounded as the problem's: rises with every time and falls with every rate
     plan x         cost(fastest) <= cost(m) <= cost(slowest)
@@ -15,7 +15,7 @@ r"""This module says what holds of a plan on every machine within the error bars
 
 A difference whose interval contains zero is undecided: the constant that adds most to its width is named.
 
-Roundings: one per operator and redistribution, and one per collective with a measured form (`MOST_ROUNDINGS`).
+Roundings: one per operator and resharding, and one per collective with a measured form (`MOST_ROUNDINGS`).
 """
 
 from __future__ import annotations
@@ -32,21 +32,21 @@ from ...models.cost.cost import FORMULAS, Formula, OperatorCosts
 from ...models.cost.forms import operator_form
 from ...models.cost.products import product_axes
 from ...models.cost.selection import DecisionKind, Planning
-from ...models.machine.bars import extreme, step_bar, widest
+from ...models.machine.error_bounds import extreme, step_error_bound, widest
 from ...models.machine.machine import Machine
 from ...models.machine.measured import COLLECTIVES
 from ...models.machine.parts import STEP
-from ...models.machine.quantities import bar_text
+from ...models.machine.quantities import error_bound_text
 from ...models.problem.selection_problem import FORBIDDEN
 from ...models.program.operators import NodeKind
-from ...proofs.plan.bars import Against, Bars
 from ...proofs.plan.bundle import Plan
+from ...proofs.plan.error_bounds import Against, ErrorBounds
 from ..planning.linear import values
 from ..planning.plan import Planned
 from ..planning.report import amount
 from ..planning.simple import named_plans
 from ..planning.time_limit import TimeLimit
-from .envelopes import Constants, Envelope, Placed, placed
+from .envelopes import Constants, Envelope, Placed, product_entries
 from .terms import PlanTerms
 
 MOST_ROUNDINGS: Final = 64
@@ -59,14 +59,16 @@ Other = tuple[str, tuple[int, ...]]
 """A name and a solution."""
 
 
-def lowered(bound: int, planning: Planning) -> int:
+def lower_bound_within(bound: int, planning: Planning) -> int:
     """What no plan costs less than on any machine within the bars, from the bound on the machine itself."""
     problem = planning.problem
     rounded = MOST_ROUNDINGS * (len(problem.vertices) + len(problem.edges))
     return max(0, floor((bound - rounded) / (1 + widest(planning.machine))))
 
 
-def bars_of(planning: Planning, x: tuple[int, ...], bound: int | None, others: Iterable[Other]) -> Bars | None:
+def error_bounds_of(
+    planning: Planning, x: tuple[int, ...], bound: int | None, others: Iterable[Other]
+) -> ErrorBounds | None:
     """The record of a plan; None for a machine without bars."""
     if not planning.machine.bars:
         return None
@@ -77,10 +79,10 @@ def bars_of(planning: Planning, x: tuple[int, ...], bound: int | None, others: I
             continue
         least, most, measure = box.difference(x, y)
         against.append(Against(name, planning.choices(y), least, most, measure))
-    return Bars(box.cost(x), lowered(bound or 0, planning), tuple(against))
+    return ErrorBounds(box.cost(x), lower_bound_within(bound or 0, planning), tuple(against))
 
 
-def with_bars(planned: Planned, limit: TimeLimit | None = None) -> Plan:
+def with_error_bounds(planned: Planned, limit: TimeLimit | None = None) -> Plan:
     """The plan that was found, with what holds of it within its machine's error bars: beside the plans that people
     compare with, as far as they fit.  Where `limit` leaves no time for the check, without, which is announced.
     """
@@ -97,7 +99,7 @@ def with_bars(planned: Planned, limit: TimeLimit | None = None) -> Plan:
         for name, y in named_plans(planning)
         if problem.limit is None or problem.peak_of(y)[0] <= problem.limit
     ]
-    return replace(plan, bars=bars_of(planning, answer.solution, answer.lower_bound, fits))
+    return replace(plan, bars=error_bounds_of(planning, answer.solution, answer.lower_bound, fits))
 
 
 class Box:
@@ -113,7 +115,7 @@ class Box:
         self.constants = Constants(planning.machine, self.fast, self.slow, scale)
         self.known: dict[tuple[int, int, int], tuple[Fraction, Fraction]] = {}
         self.priced: dict[int, list[Envelope]] = {}
-        self.lacking = 1 + step_bar(planning.machine)
+        self.lacking = 1 + step_error_bound(planning.machine)
         self.products: dict[tuple[int, int], Placed | None] = {}
         self.pairs: dict[tuple[tuple[int, ...], tuple[int, ...]], tuple[Counts, Counts]] = {}
 
@@ -138,7 +140,7 @@ class Box:
         return least, most, measure if least < most else ""
 
     def _changed(self, z: tuple[int, ...], other: tuple[int, ...]) -> tuple[Counts, Counts]:
-        """Operators and redistributions that `z` does otherwise than `other`, alike operators left out: the first of
+        """Operators and reshardings that `z` does otherwise than `other`, alike operators left out: the first of
         each structure and placements, and how many of them there are.
         """
         if (z, other) in self.pairs:
@@ -164,7 +166,7 @@ class Box:
         together: dict[str, Fraction] = {}
         least, most = Fraction(0), Fraction(0)
 
-        def blamed(name: str, width: Fraction) -> None:
+        def add_blame(name: str, width: Fraction) -> None:
             if width:
                 blame[name] = blame.get(name, Fraction(0)) + width
 
@@ -173,17 +175,17 @@ class Box:
             if products[0] is not None and products[1] is not None:
                 low, high = self._product_difference(v, x[v], y[v], products[0], products[1])
                 least, most = least + n * low, most + n * high
-                blamed(self._name(v, x[v]), n * (high - low))
+                add_blame(self._name(v, x[v]), n * (high - low))
         for sign, z, other in ((1, y, x), (-1, x, y)):
             for n, e in (*self._operator_envelopes(z, other), *self._edge_envelopes(z, other)):
                 for path, c in e.linear.items():
                     together[path] = together.get(path, Fraction(0)) + sign * n * c
                 ends = sign * n * e.low, sign * n * (e.high + bool(e.linear))  # rounded up once
                 least, most = least + min(ends), most + max(ends)
-                blamed(e.name, n * (e.high - e.low))
+                add_blame(e.name, n * (e.high - e.low))
         least, most = least + box.bottom(together), most + box.top(together)
         for path, c in together.items():
-            blamed(measured_name(path), abs(c) * (box.high[path] - box.low[path]))
+            add_blame(measured_name(path), abs(c) * (box.high[path] - box.low[path]))
         return floor(least), ceil(most), max(blame, key=lambda p: (blame[p], p), default="")
 
     def _product(self, v: int, choice: int) -> Placed | None:
@@ -206,7 +208,7 @@ class Box:
         lengths = [a.extent // d for a, d in zip(form.axes, degrees, strict=True)]
         b, m, n, k = (prod(lengths[i] for i in part) for part in (axes.batch, axes.m, axes.n, axes.k))
         device = f"device_class.{machine.device.name}"
-        return placed(table, (b, m, n, k), form.finish * b * m * n, int(costs.bytes[choice]), device)
+        return product_entries(table, (b, m, n, k), form.finish * b * m * n, int(costs.bytes[choice]), device)
 
     def _product_difference(self, v: int, a: int, b: int, x: Placed, y: Placed) -> tuple[Fraction, Fraction]:
         """Least and most that choice `b` of a product takes longer than `a`."""
@@ -333,7 +335,7 @@ class Box:
                 yield n, None, low, high, self._collective(e, z)
 
     def _collective(self, e: int, z: tuple[int, ...]) -> str:
-        """The measured form that a redistribution waits for most."""
+        """The measured form that a resharding waits for most."""
         parts, pair = self.terms.priced_edge(e, z)
         found: dict[str, int] = {}
         for step in pair.steps:
@@ -410,11 +412,11 @@ def measurement(constant: str, machine: Machine) -> str:
     return "elementwise operators of the plan's sizes"
 
 
-def bar_lines(bars: Bars, planning: Planning, plan: str = "this plan") -> list[str]:
+def error_bound_lines(bars: ErrorBounds, planning: Planning, plan: str = "this plan") -> list[str]:
     """What is said of a plan on a machine with error bars."""
     problem, machine = planning.problem, planning.machine
     low, high = (amount(c, problem) for c in bars.cost)
-    most = f"error bars of {machine.name} (at most {bar_text(widest(machine))})"
+    most = f"error bars of {machine.name} (at most {error_bound_text(widest(machine))})"
     least = f"no plan of the space less than {amount(bars.bound, problem)}"
     lines = [f"{most}: on every machine within them {plan} takes {low} to {high}, and {least}"]
     for a in bars.against:
@@ -431,7 +433,7 @@ def bar_lines(bars: Bars, planning: Planning, plan: str = "this plan") -> list[s
     return lines
 
 
-def bars_json(bars: Bars) -> dict[str, object]:
+def error_bounds_json(bars: ErrorBounds) -> dict[str, object]:
     """The same as plain data; units of the problem."""
     return {
         "cost": list(bars.cost),

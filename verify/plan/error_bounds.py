@@ -1,14 +1,14 @@
-"""This module says what a plan says about the machines within its machine's error bars, computed a second time from
+"""What a plan says about the machines within its machine's error bars, computed a second time from
 index sets.
 
     cost       every entry of the plan on the fastest and the slowest machine; entries rise with times, fall with rates
     bound      at most (proved bound - roundings) / (1 + widest bar)
     against    of every other plan, entry by entry, what both have alike left out.  The tighter ends of two intervals:
-               apart     a redistribution's links, and an operator whose flops or whose bytes decide on both extreme
+               apart     a resharding's links, and an operator whose flops or whose bytes decide on both extreme
                          machines, are counted per constant, whose value is then the same for both plans; everything
                          else lies between its values on the extreme machines
                jointly   every entry is counted per constant, up to two numbers, and products are compared with
-                         themselves (`verify/plan/bar_forms.py`)
+                         themselves (`verify/plan/error_bound_forms.py`)
 
     lacking    with a bar b of `step`, a cost C reaches from C / (1 + b) to C (1 + b) at least, and a difference of y
                and x from Y / (1 + b) - X to Y (1 + b) - X, their costs on the machine itself
@@ -35,14 +35,14 @@ from ...models.machine.parts import STEP
 from ...models.problem.selection_problem import FORBIDDEN
 from ...models.program.operators import NodeKind, Operator
 from ...proofs.container.effort import OBJECT
-from ...proofs.plan.bars import Bars
+from ...proofs.plan.error_bounds import ErrorBounds
 from ..budget import Budget
-from .attention_forms import attended, form_of
-from .bar_ends import end, widest_bar
-from .bar_forms import Bounded, Product, Spans
+from .attention_forms import attention_axes, form_of
 from .effort import AGAIN, charge_entry
-from .entries import movement_collectives, movement_entry, movement_loads, operator_entry
+from .entries import communication_collectives, communication_entry, communication_loads, operator_entry
 from .epilogues import finishing
+from .error_bound_ends import end, widest_error_bound
+from .error_bound_forms import Bounded, Product, Spans
 from .measured import Collective, product_of, units
 from .used_entries import Entries
 
@@ -61,8 +61,8 @@ Part = tuple[dict[str, Fraction] | None, int, int]
 """Coefficients of constants (rounded up once), or None and the units on the fastest and the slowest machine."""
 
 
-def wrong_bars(
-    planning: Planning, x: Sequence[int], bars: Bars, bound: int | None, budget: Budget | None = None
+def wrong_error_bounds(
+    planning: Planning, x: Sequence[int], bars: ErrorBounds, bound: int | None, budget: Budget | None = None
 ) -> str:
     """Why the record does not hold of the solution `x` with that proved bound; empty if it does."""
     machine = planning.machine
@@ -73,7 +73,7 @@ def wrong_bars(
     if bars.cost[0] > low or bars.cost[1] < high:
         return f"bars: the plan costs {low} to {high} within them, not {bars.cost[0]} to {bars.cost[1]}"
     entries = len(planning.problem.vertices) + len(planning.problem.edges)
-    least = max(Fraction(0), ((bound or 0) - ROUNDINGS * entries) / (1 + widest_bar(machine)))
+    least = max(Fraction(0), ((bound or 0) - ROUNDINGS * entries) / (1 + widest_error_bound(machine)))
     if bars.bound > least:
         return f"bars: {bars.bound} is proved by nothing; the bound and the widest bar give {int(least)}"
     known = dict(machine.bars)
@@ -124,7 +124,7 @@ class _Box:
         }
         self.pairs: dict[tuple[tuple[int, ...], tuple[int, ...]], tuple[Counts, Counts]] = {}
 
-    def changed(self, x: Sequence[int], y: Sequence[int]) -> tuple[Counts, Counts]:
+    def differences(self, x: Sequence[int], y: Sequence[int]) -> tuple[Counts, Counts]:
         """Operators and movements that two solutions do differently: the first of each kind, and how many are alike in
         structure and in both placements, so that what one takes all do.
         """
@@ -139,13 +139,13 @@ class _Box:
         for number, edge in enumerate(self.planning.problem.edges):
             if (x[edge.u], x[edge.v]) != (y[edge.u], y[edge.v]):
                 both = [self.entries.placement(w, z[w]) for z in (x, y) for w in (edge.u, edge.v)]
-                movements.setdefault((self.moved(number), *both), [number, 0])[1] += 1
+                movements.setdefault((self.communication_key(number), *both), [number, 0])[1] += 1
         alike = {v for v, _ in operators.values() if self._alike(v, x[v], y[v])}
         found = [(v, n) for v, n in operators.values() if v not in alike], [(e, n) for e, n in movements.values()]
         self.pairs[pair] = found
         return found
 
-    def moved(self, number: int) -> tuple[object, ...]:
+    def communication_key(self, number: int) -> tuple[object, ...]:
         """What a movement depends on, beside the placements of its ends."""
         move = self.entries.moves[number]
         tensor, ends = self.graph.tensor(move.tensor), (move.writer, move.reader)
@@ -175,11 +175,11 @@ class _Box:
             size = self.graph.tensor(move.tensor).element_bytes
             self.budget.charge(AGAIN, "error bars")
             places = [self.entries.placement(w, x[w]) for w in (edge.u, edge.v)]
-            key = (self.moved(number), *places)
+            key = (self.communication_key(number), *places)
             if key not in self.known:
                 held = self.entries.ends(move, x[edge.u], x[edge.v])
                 self.entries.charge(*held)
-                self.known[key] = tuple(movement_entry(size, *held, m, self.scale) for m in self.ends)
+                self.known[key] = tuple(communication_entry(size, *held, m, self.scale) for m in self.ends)
             fast, slow = self.known[key]
             low, high = low + fast, high + slow
         if self.step == 1:
@@ -206,7 +206,7 @@ class _Box:
         """Every constant has one value for both plans."""
         net: dict[str, Fraction] = {}
         least = most = Fraction(0)
-        operators, movements = self.changed(x, y)
+        operators, movements = self.differences(x, y)
         for v, n in operators:
             a, b = self._product(v, x[v]), self._product(v, y[v])
             if a and b:
@@ -266,7 +266,7 @@ class _Box:
         op, placement = self.operators[self.planning.decisions[v].name], self.entries.placement(v, choice)
         flops, machine, dtype = self.graph.flops_per_point(op), self.machine, self._type(op)
         product = bool(flops) and product_of(op) is not None and machine.device.product(dtype) is not None
-        seen = attended(op) if flops else None
+        seen = attention_axes(op) if flops else None
         attention = seen is not None and form_of(machine.device, dtype, seen.backward) is not None
         cut = [a for a, row in zip(placement.axes, placement.matrix, strict=False) if prod(row) > 1]
         together = bool(op.spec.statistics) and any(a in op.over for a in cut)
@@ -277,12 +277,12 @@ class _Box:
         return self.spans.roofline(dtype, work, moved)
 
     def _moved(self, number: int, u: int, w: int) -> Iterator[Bounded]:
-        """A redistribution: its links, and each of its measured collectives."""
+        """A resharding: its links, and each of its measured collectives."""
         move = self.entries.moves[number]
         size = self.graph.tensor(move.tensor).element_bytes
         source, target = self.entries.ends(move, u, w)
         self.entries.charge(source, target)
-        loads, phases = movement_loads(source, target)
+        loads, phases = communication_loads(source, target)
         links: dict[str, Fraction] = {}
         for level, load, phase in zip(self.machine.levels, loads, phases, strict=True):
             if not level.collectives:
@@ -290,7 +290,7 @@ class _Box:
                 links |= {f"level.{level.name}.latency": Fraction(phase)} if phase else {}
         if links:
             yield Bounded(links)
-        for one in movement_collectives(source, target):
+        for one in communication_collectives(source, target):
             if one.share and self.machine.levels[one.level].collectives:
                 yield self.spans.collective(one, size)
 
@@ -324,7 +324,7 @@ class _Box:
 
     def _parts(self, z: Sequence[int], other: Sequence[int]) -> Iterator[tuple[int, *Part]]:
         """Of every entry of `z` that is not alike in `other`, as often as it occurs."""
-        operators, movements = self.changed(z, other)
+        operators, movements = self.differences(z, other)
         for v, n in operators:
             linear = self._linear(v, z[v])
             ends = (0, 0) if linear else self.operator(v, z[v], self.ends, self.scale)
@@ -370,7 +370,7 @@ class _Box:
         size = self.graph.tensor(move.tensor).element_bytes
         source, target = self.entries.ends(move, u, v)
         self.entries.charge(source, target)
-        loads, phases = movement_loads(source, target)
+        loads, phases = communication_loads(source, target)
         linear: dict[str, Fraction] = {}
         for level, load, phase in zip(self.machine.levels, loads, phases, strict=True):
             if not level.collectives:
@@ -379,7 +379,7 @@ class _Box:
         if linear:
             yield linear, 0, 0
         if any(level.collectives for level in self.machine.levels):
-            steps: tuple[Collective, ...] = movement_collectives(source, target)
+            steps: tuple[Collective, ...] = communication_collectives(source, target)
             fast, slow = (units(steps, size, m, self.scale) for m in self.ends)
             if slow:
                 yield None, fast, slow

@@ -8,27 +8,27 @@ from ...models.problem.unit import rounding_bound, rounding_text
 from ...models.terminal.console import Watch, emit, say
 from ...models.text import seconds_text
 from ...proofs.publishing.publisher import Publisher
-from ...proofs.views.file import write_views
-from ..explain.views import views_json_of, views_lines_of
+from ...proofs.views.file import write_submesh_plan
+from ..explain.views import submesh_json_of, submesh_lines_of
 from ..planning.request import PlanRequest
 from ..planning.time_limit import TimeLimit
-from ..views.request import carry_out_on_views
+from ..views.request import carry_out_on_submeshes
 from .conflict import no_solution
 from .results import asked_json, document, outcome, sentence
 
 
-def run_views(
+def run_submeshes(
     publisher: Publisher, request: PlanRequest, output: Path, as_json: bool, clock: TimeLimit, notes: list[str]
 ) -> int:
     """Plan with views, publish, and say what was found."""
     with Watch("planning with views") as watch:
-        made = carry_out_on_views(request, clock, watch, watch.count)
+        made = carry_out_on_submeshes(request, clock, watch, watch.count)
     graph, found, certificate = made.graph, made.found, made.certificate
     problem, answer = found.planning.problem, found.answer
     if certificate is None:
         return no_solution(publisher, problem, answer, None, as_json, clock, [])
     with Watch("checking") as watch, clock.phase("check"):
-        published = publisher.publish(output, write_views(None, certificate), notify=watch.count)
+        published = publisher.publish(output, write_submesh_plan(None, certificate), notify=watch.count)
     code, status = outcome(published, request.gap)
     plain, scale = found.plain, problem.scale
     if as_json:
@@ -39,7 +39,7 @@ def run_views(
             "space": problem.space,
             "assumptions": list(problem.assumptions),
             "rounding_bound": rounding_bound(problem),
-            "branches": views_json_of(certificate),
+            "branches": submesh_json_of(certificate),
             "whole_machine": None if plain.cost is None else plain.cost / scale,
             "whole_machine_lower_bound": None if plain.lower_bound is None else plain.lower_bound / scale,
         }
@@ -57,7 +57,7 @@ def run_views(
     )
     if made.step is not None:
         say(f"{request.train}: {made.step.loss}; {len(made.step.trained)} weights are updated")
-    say(sentence(published, problem), *views_lines_of(certificate))
+    say(sentence(published, problem), *submesh_lines_of(certificate))
     if plain.cost is not None and answer.cost is not None:
         proved = "proved optimal" if published.checked and plain.status.value == "optimal" else "best found"
         more = f": {plain.cost / answer.cost - 1:.3%} more than with views" if plain.cost > answer.cost else ""

@@ -1,4 +1,4 @@
-"""This module says what a plan says about the machines within the error bars of its own: records and `bars.json`.
+"""What a plan says about the machines within the error bars of its own: records and `bars.json`.
 
     cost       units that the plan takes on the fastest and on the slowest machine within the bars
     bound      no plan of the space takes fewer units on any of these machines
@@ -46,7 +46,7 @@ class Against:
 
 
 @dataclass(frozen=True)
-class Bars:
+class ErrorBounds:
     """See the module docstring."""
 
     cost: tuple[int, int]
@@ -57,7 +57,7 @@ class Bars:
 Rows = Callable[[Choices], object]
 
 
-def encode_bars(bars: Bars, rows: Rows) -> bytes:
+def encode_error_bounds(bars: ErrorBounds, rows: Rows) -> bytes:
     """The member; `rows` writes decisions as the plan's head has them."""
     return canonical(
         {
@@ -72,8 +72,8 @@ def encode_bars(bars: Bars, rows: Rows) -> bytes:
     )
 
 
-def decode_bars(head: Reader, choices: Callable[[Reader], Choices]) -> Bars:
-    """Inverse of `encode_bars`."""
+def decode_error_bounds(head: Reader, choices: Callable[[Reader], Choices]) -> ErrorBounds:
+    """Inverse of `encode_error_bounds`."""
     data = head.fields("format", "cost", "bound", "against")
     if data["format"].text() != FORMAT:
         data["format"].fail(f"this version reads {FORMAT!r} only")
@@ -94,4 +94,4 @@ def decode_bars(head: Reader, choices: Callable[[Reader], Choices]) -> Bars:
         )
     if len(found) > MOST:
         data["against"].fail(f"has more than {MOST} plans")
-    return Bars((cost[0], cost[1]), data["bound"].integer(0, 1 << 62), tuple(found))
+    return ErrorBounds((cost[0], cost[1]), data["bound"].integer(0, 1 << 62), tuple(found))

@@ -1,4 +1,4 @@
-"""This module says what two plans do differently within error bars, a second time: entries as linear forms up to two
+"""What two plans do differently within error bars, a second time: entries as linear forms up to two
 numbers.
 
     roofline     base: the one of flops and bytes that takes longer on the machine itself (bytes if equal), and a
@@ -22,7 +22,7 @@ from typing import NamedTuple
 
 from ...models.machine.machine import Machine
 from ...models.machine.measured import ProductForm
-from .bar_ends import OPERATIONS, end
+from .error_bound_ends import OPERATIONS, end
 from .measured import Collective
 
 
