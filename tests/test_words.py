@@ -1,0 +1,140 @@
+"""The words of the house: functions say what they return or do, modules what they are for, in the field's terms."""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections.abc import Iterator
+from functools import cache
+from pathlib import Path
+
+import click
+import pytest
+
+from shardproof import __main__ as front
+
+ROOT = Path(front.__file__).parent
+ROOMS = ("models", "proofs", "formal", "verify", "backends")
+
+PARTICIPLE = re.compile(
+    r"(?:[a-z]{3,}ed|made|told|said|held|kept|found|known|given|taken|shown|drawn|written|built|cut|put|sent|split|left|met|"
+    r"run|paid|chosen|begun|brought|thought|bound|lost|won|worn)"
+)
+"""A name that is a participle alone says neither what is done nor what is returned."""
+
+VERBS = frozenset({"run", "put", "cut", "split", "embed"})
+"""These are verbs as well, and may name what does so."""
+
+ALLOWED = {
+    "models/machine/machine.py": {"resized"},  # of the public `Machine`
+}
+"""File -> participles that name its functions for a reason."""
+
+MOST_VERBS = 20
+
+TERMS = {
+    "redistribution": "resharding",
+    "redistribute": "reshard",
+    "movement": "communication",
+    "movements": "communication",
+    "scheme": "parallelism",
+    "bar": "error bound",
+    "bars": "error bounds",
+    "recomputed": "checkpointing",
+}
+"""Words of ours that must not come back in names of modules, classes and functions -> the field's."""
+
+TALK = frozenset({"Said", "Asked", "Told", "Mail", "Viewed", "Tried", "Ended", "Searched", "Shown"})
+"""Names that no class outside of file formats has again."""
+
+OTHER_MEANING = {
+    "backends/execution/differential.py": {"bar"},  # of a limit
+    "backends/kernels/movement.py": {"movement"},  # operators that move elements on one device
+    "formal/report/drawing.py": {"bar"},  # drawn
+    "models/pipelines/division.py": {"bar"},  # a barrier
+    "backends/lowering/movements.py": {"movements"},
+}
+"""File -> words that mean something else there, or that its name has until it moves."""
+
+PUBLIC = {"front_door.py": {"bars"}, "proofs/publishing/publisher.py": {"bars"}}
+"""File -> words of methods that others call by name."""
+
+
+@cache
+def trees() -> dict[str, ast.Module]:
+    paths = [*sorted(ROOT.glob("*.py")), *(p for room in ROOMS for p in sorted((ROOT / room).rglob("*.py")))]
+    return {p.relative_to(ROOT).as_posix(): ast.parse(p.read_text(encoding="utf-8")) for p in paths}
+
+
+def functions(tree: ast.AST) -> Iterator[str]:
+    yield from (n.name for n in ast.walk(tree) if isinstance(n, ast.FunctionDef | ast.AsyncFunctionDef))
+
+
+def participles() -> list[tuple[str, str]]:
+    return [(f, name) for f, tree in trees().items() for name in functions(tree) if PARTICIPLE.fullmatch(name)]
+
+
+def test_functions_are_verbs_or_say_what_they_return() -> None:
+    strange = [(f, n) for f, n in participles() if n not in VERBS and n not in ALLOWED.get(f, ())]
+    assert not strange, "name what it returns or does"
+    assert sum(n in VERBS for _, n in participles()) <= MOST_VERBS
+
+
+def test_what_is_allowed_is_there() -> None:
+    named = set(participles())
+    assert not [(f, n) for f, names in ALLOWED.items() for n in names if (f, n) not in named]
+
+
+@pytest.mark.parametrize("name", ["held", "redistributed", "said", "overlapped"])
+def test_a_participle_is_found(name: str) -> None:
+    assert PARTICIPLE.fullmatch(name)
+    assert not PARTICIPLE.fullmatch(f"{name}_bytes") and not PARTICIPLE.fullmatch("live_memory")
+
+
+def test_a_module_says_what_it_is_for() -> None:
+    without = [f for f, tree in trees().items() if not ast.get_docstring(tree) and f != "proofs/rewrites/__init__.py"]
+    assert not without
+    first = {f: (ast.get_docstring(tree) or "").split()[:2] for f, tree in trees().items()}
+    assert not [f for f, words in first.items() if words and words[0] == "This" and words[1] in ("module", "package")]
+
+
+def parts(name: str) -> set[str]:
+    """Words of a name, whichever way they are joined.
+
+    >>> sorted(parts("LevelScheme") | parts("wrong_bars"))
+    ['bars', 'level', 'scheme', 'wrong']
+    """
+    return {w.lower() for w in re.findall(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+", name)}
+
+
+def test_no_name_has_a_word_of_ours() -> None:
+    defined = [
+        (f, n.name)
+        for f, tree in trees().items()
+        for n in ast.walk(tree)
+        if isinstance(n, ast.ClassDef | ast.FunctionDef) and not n.name.startswith("_")
+    ]
+    named = defined + [(f, part.removesuffix(".py")) for f in trees() for part in f.split("/")[-1:]]
+    strange = [
+        (f, name, TERMS[word])
+        for f, name in named
+        for word in sorted(parts(name) & TERMS.keys() - OTHER_MEANING.get(f, set()) - PUBLIC.get(f, set()))
+    ]
+    assert not strange
+    assert not [(f, name) for f, name in defined if name in TALK and not f.startswith("proofs/")]
+
+
+def test_the_glossary_has_the_words_of_the_field() -> None:
+    text = Path(ROOT, "docs", "glossary.md").read_text(encoding="utf-8")
+    part = text[text.index("## Words of ours") :].split("\n## ")[0]
+    rows = [line.strip("|").split("|") for line in part.splitlines() if line.startswith("| ")][1:]
+    assert len(rows) > 20 and all(len(row) == 2 and all(cell.strip() for cell in row) for row in rows)
+    ours = [row[0].strip() for row in rows]
+    assert len(set(ours)) == len(ours)
+
+
+def test_an_old_option_is_an_alias_of_the_fields() -> None:
+    plan = front.cli.get_command(click.Context(front.cli), "plan")
+    assert plan is not None
+    (option,) = (p for p in plan.params if "--submeshes" in p.opts)
+    assert isinstance(option, click.Option) and "--views" in option.opts and option.name == "views"
