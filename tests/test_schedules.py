@@ -27,7 +27,6 @@ from shardproof.models.sources.numpy.program import ArraySpec
 from shardproof.models.sources.numpy.trace import trace
 from shardproof.models.sources.training.step import training_step
 from shardproof.models.sources.zoo import build as zoo
-from shardproof.proofs.selection.certificates import Dual
 from shardproof.verify.selection.certificate import check_selection
 
 PROGRAM = str(Path(__file__).parent / "programs" / "prog.py")
@@ -148,14 +147,14 @@ def shardproof(capsys: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: 
 
 
 def test_the_gap_of_a_given_schedule_is_the_whole_gap() -> None:
-    """Where messages prove the optimum and the given schedule is far from it: the bound is the optimum's cost, not
+    """Where the optimum is proved and the given schedule is far from it: the bound is the optimum's cost, not
     what labels fixed to beat it leave.
     """
     graph, machine = training_step(zoo("attention", batch=8), "adam"), load_machine("cloud-a100:2x2")
     planned, _ = plan_strategy(graph, machine, parse_strategy('{"*": {"b": {"1": 2}}}'))
     best = plan_graph(graph, machine).answer
     answer = planned.answer
-    assert answer.certificate is not None and isinstance(answer.certificate.proof, Dual) and best.cost is not None
+    assert answer.certificate is not None and best.cost is not None
     assert answer.lower_bound == best.cost < (answer.cost or 0)
     assert check_selection(planned.planning.problem, answer.certificate).verdict is Verdict.PROVED
 
