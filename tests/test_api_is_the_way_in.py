@@ -17,7 +17,7 @@ VERBS = {
         "joint",
         "pipelined",
         "portfolio",
-        "viewed",
+        "submeshes",
         "conflict",
         "audit",
         "explain",

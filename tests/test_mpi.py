@@ -80,7 +80,7 @@ import numpy as np
 from mpi4py import MPI
 from shardproof.backends.transport.mpi import MpiTransport
 from shardproof.backends.transport.patterns import patterns
-from shardproof.backends.execution.steps import Flight, redistribute, resharding
+from shardproof.backends.execution.steps import Flight, reshard, reshard_steps
 from shardproof.models.communication.resharding import derive
 from shardproof.models.layout.layout import Layout
 
@@ -99,7 +99,7 @@ for a, b in [(QUARTERS, WHOLE), (ROOT, WHOLE), (ROOT, QUARTERS), (QUARTERS, SHIF
     transport = MpiTransport(MPI.COMM_WORLD)
     whole = np.arange(float(np.prod(a.shape))).reshape(a.shape)
     mine, wanted = (whole[tuple(slice(*i) for i in x.box(transport.rank))] for x in (a, b))
-    for run in (redistribute, lambda xp, t, p, x: Flight(t, resharding(xp, t.rank, p, x)).finish()):
+    for run in (reshard, lambda xp, t, p, x: Flight(t, reshard_steps(xp, t.rank, p, x)).finish()):
         out = run(np, transport, plan, mine)
         assert np.array_equal(out, wanted), (a.boxes, b.boxes, out)
     seen.append(patterns(plan.steps[0])[0].kind.value)

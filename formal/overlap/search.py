@@ -313,12 +313,12 @@ class _Found:
             peak, limit = None if self.best is None else self.best.peak, self.planning.problem.limit
             self.binding = peak is not None and limit is not None and peak > BINDING * limit
             if not self.limited and self.proves(alone, (1, 1), weighted_problem(self.planning, (), (1, 1))):
-                tried.add(self.widened((1, 1)))
+                tried.add(self.with_all_chains((1, 1)))
                 weights = self.following(tried)
         for _ in range(ROUNDS):
             if weights is None or clock.over() or self.enough():
                 break
-            weights = self.widened(weights)
+            weights = self.with_all_chains(weights)
             tried.add(weights)
             try:
                 found = self.solutions(weights, clock)
@@ -330,13 +330,15 @@ class _Found:
             self.say()
             weights = self.following(tried)
 
-    def widened(self, weights: Weights) -> Weights:
+    def with_all_chains(self, weights: Weights) -> Weights:
         """Weights of all chains that are known; nothing of those that came since."""
         return (*weights, *(0 for _ in range(2 + len(self.chains) - len(weights))))
 
     def following(self, tried: set[Weights]) -> Weights | None:
         """The next weights to try."""
-        return _next([sums_of(self.planning, self.chains, x) for x in self.known], {self.widened(w) for w in tried})
+        return _next(
+            [sums_of(self.planning, self.chains, x) for x in self.known], {self.with_all_chains(w) for w in tried}
+        )
 
     def solutions(self, weights: Weights, clock: Clock) -> list[tuple[int, ...]] | None:
         """Solutions of least weighted sum, with the bounds that they come with; None where nothing is found.
@@ -390,8 +392,8 @@ class _Found:
             if len(self.chains) < MOST_CHAINS and chain.operators and chain not in self.chains:
                 self.chains.append(chain)
         if self.bound is not None:
-            self.bound = self.bound[0], self.widened(self.bound[1]), self.bound[2]
-        return {self.widened(w) for w in tried}
+            self.bound = self.bound[0], self.with_all_chains(self.bound[1]), self.bound[2]
+        return {self.with_all_chains(w) for w in tried}
 
     def hide(self, clock: Clock) -> None:
         """Plans whose reshardings hide better, beside those that are known."""

@@ -250,9 +250,9 @@ class _Search:
         """Processor seconds of the check of what is known: of problems whose leaves the bound needs, and of the best
         plan's.
         """
-        return sum(s for (p, m, _), s in self.job.check_s.items() if self.needed(p, m))
+        return sum(s for (p, m, _), s in self.job.check_s.items() if self.needs_check(p, m))
 
-    def needed(self, stages: int, micro: int) -> bool:
+    def needs_check(self, stages: int, micro: int) -> bool:
         """Whether a problem is checked with the best plan: cases that least work rules out need no leaves."""
         cases = [c for c in self.found if (c.stages, c.micro) == (stages, micro)]
         best = self.best is not None and self.best.case.home in [c.home for c in cases]

@@ -99,7 +99,7 @@ class Held:
         return None if self.stored is None or self.passing is None else self.stored + self.passing
 
 
-def held(job: Job, setup: Setup, limit: TimeLimit) -> Held:
+def verdict_of(job: Job, setup: Setup, limit: TimeLimit) -> Held:
     """The verdict of one setup within the limit.
 
     Raises `InputError` for micro-batches and degrees that do not divide the batch, the machine or the model, `TooSlow`

@@ -36,7 +36,7 @@ from ...proofs.selection.file import write_certificate
 from ..pipelines.composed import Composed
 from ..pipelines.configuration import configuration
 from ..pipelines.given import micro_batches
-from ..planning.fitting import KEEPS, Fit, Held, Job, Setup, changes, held
+from ..planning.fitting import KEEPS, Fit, Held, Job, Setup, changes, verdict_of
 from ..planning.frameworks import pipelined_settings, settings_of_step, strategy_of_settings
 from ..planning.remark_prices import least_memory
 from ..planning.time_limit import TimeLimit, TooSlow
@@ -178,7 +178,7 @@ def _job(graph: Graph, machine: Machine, options: FitsOptions) -> tuple[Job, Set
 
 def _judged(publisher: Door, job: Job, setup: Setup, clock: TimeLimit) -> Answer:
     """One setup, with what the checker says of it."""
-    found = held(job, setup, clock)
+    found = verdict_of(job, setup, clock)
     fit = found.fit
     if found.certificate is None and fit is not Fit.UNDECIDED:
         fit = Fit.UNDECIDED
@@ -205,11 +205,11 @@ def _changed(publisher: Door, job: Job, setup: Setup, clock: TimeLimit) -> list[
     """Of each kind the least change that fits, and whether all smaller ones are proved not to fit."""
     sizes = tuple(level.size for level in setup.machine.levels)
 
-    def scaled(times: int) -> Machine:
+    def machine_of(times: int) -> Machine:
         return setup.machine.resized((sizes[0] * times, *sizes[1:]))
 
     out = []
-    for kind, setups in changes(job, setup, scaled):
+    for kind, setups in changes(job, setup, machine_of):
         least = True
         for one in setups:
             try:

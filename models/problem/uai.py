@@ -47,10 +47,10 @@ def from_uai(text: bytes) -> SelectionProblem:
     kind = words.word("MARKOV or BAYES")
     if kind not in ("MARKOV", "BAYES"):
         raise words.fail(f"the kind {kind[:40]!r} is not supported", hint="MARKOV and BAYES are")
-    n = words.integer("the number of variables", 0, words.left())
+    n = words.integer("the number of variables", 0, words.remaining())
     domains = [words.integer("the size of a domain", 1, MOST_VALUES) for _ in range(n)]
     scopes = []
-    for _ in range(words.integer("the number of functions", 0, words.left())):
+    for _ in range(words.integer("the number of functions", 0, words.remaining())):
         arity = words.integer("the arity of a function", 0, n)
         scopes.append(tuple(words.integer("a variable", 0, n - 1) for _ in range(arity)))
         if len(set(scopes[-1])) < arity:
@@ -67,7 +67,7 @@ def from_uai(text: bytes) -> SelectionProblem:
             functions.append(dense_function(scope, costs.reshape(sizes)))
         else:
             constant += int(costs[0])
-    if words.left():
+    if words.remaining():
         words.word("nothing")
         raise words.fail("follows the last function", hint="evidence belongs into the functions")
     scale = f"{float(_scale()):.2f}"

@@ -51,7 +51,7 @@ class _Reader:
     def __init__(self, words: Words) -> None:
         self.words = words
         self.name = words.word("the name of the problem")
-        n = words.integer("the number of variables", 0, words.left())
+        n = words.integer("the number of variables", 0, words.remaining())
         words.integer("the largest domain", 0)
         self.count = words.integer("the number of functions", 0)
         self.top = words.integer("the upper bound", 1)
@@ -65,7 +65,7 @@ class _Reader:
         words = self.words
         for _ in range(self.count):
             self._function()
-        if words.left():
+        if words.remaining():
             words.word("nothing")
             raise words.fail(f"follows the last of the {self.count} functions that the first line announces")
         return network_problem(

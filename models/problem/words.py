@@ -33,7 +33,7 @@ class Words:
         if len(self._tokens) > MOST_TOKENS:
             raise ProblemError("file", f"has {len(self._tokens)} words, more than {MOST_TOKENS}")
 
-    def left(self) -> int:
+    def remaining(self) -> int:
         """How many tokens are left."""
         return len(self._tokens) - self._next
 
@@ -79,9 +79,9 @@ class Words:
         return part
 
     def _part(self, count: int, what: str) -> list[bytes]:
-        if count > self.left():
+        if count > self.remaining():
             raise ProblemError(
-                self._place(len(self._tokens) - 1), f"the file ends after {self.left()} of {count} numbers: {what}"
+                self._place(len(self._tokens) - 1), f"the file ends after {self.remaining()} of {count} numbers: {what}"
             )
         return self._tokens[self._next : self._next + count]
 

@@ -302,7 +302,7 @@ def decode(g, rank, order, weight, cells, messages, cnt, lab, x):  # type: ignor
 
 
 @njit(cache=True, nogil=True)
-def shown(g, messages, cnt, lab, out):  # type: ignore[no-untyped-def]
+def write_messages(g, messages, cnt, lab, out):  # type: ignore[no-untyped-def]
     """Messages of the labels that are left, written to `out`."""
     label, _, _, u, v, _, message = g
     for e in range(u.shape[0]):

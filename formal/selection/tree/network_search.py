@@ -274,7 +274,7 @@ class NetworkSearch:
         """A round of the node; messages of labels that have left are nobody's."""
         if not np.array_equal(messages, node.messages):
             node.messages = np.zeros_like(messages)
-            kernels.shown(node.net.flat.graph, messages, node.cnt, node.lab, node.messages)
+            kernels.write_messages(node.net.flat.graph, messages, node.cnt, node.lab, node.messages)
             self.held += messages.nbytes
         node.duals.append((node.messages, bound))
         node.bound = max(node.bound, bound)

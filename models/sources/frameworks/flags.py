@@ -31,7 +31,7 @@ from .neighbours import is_script, json_of_others
 from .places import Places, of_yaml
 from .recipes import READERS as RECIPES
 from .recipes import overrides
-from .servers import served, served_yaml
+from .servers import served_yaml, server_settings
 from .settings import Settings
 from .torchtitan import torchtitan_flags, torchtitan_toml
 from .trainers import READERS as TRAINERS
@@ -93,7 +93,7 @@ def _launched(found: Launched) -> Settings:
     """Settings of the arguments that a script gives its program."""
     server = next((name for name in ("vllm", "sglang") if found.program.partition(".")[0] == name), "")
     if server:
-        settings = served(server, split_words(server, found.arguments))
+        settings = server_settings(server, split_words(server, found.arguments))
     elif _DOTTED.search(found.arguments):
         settings = torchtitan_flags(found.arguments)
     else:
@@ -111,8 +111,8 @@ def _flags(text: str) -> Settings:
     dashed = [n.replace("_", "-") for n in names]
     readers: dict[str, Callable[[], Settings]] = {
         "megatron": lambda: megatron(text),
-        "vllm": lambda: served("vllm", words),
-        "sglang": lambda: served("sglang", words),
+        "vllm": lambda: server_settings("vllm", words),
+        "sglang": lambda: server_settings("sglang", words),
         "trainer": lambda: trainer_flags(words),
     }
     scores = {

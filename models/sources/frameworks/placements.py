@@ -108,12 +108,12 @@ def _roles(flags: Flags, graph: Graph) -> Roles:
     """The roles that the degrees ask for.  Raises `InputError` that names what has none."""
     found = roles(graph)
     lacks = {letter for letter, ways in (("s", flags.cp > 1 or flags.sequence_parallel), ("m", flags.tp > 1)) if ways}
-    if "b" not in found.found:
+    if "b" not in found.letters_present:
         raise InputError(
             f"{flags.source}: the batch of {graph.name} is not recognised: its inputs have no first dimension that "
             "runs through the program; write a strategy file for this model"
         )
-    if lacks - found.found:
+    if lacks - found.letters_present:
         raise InputError(
             f"{flags.source}: no attention is recognised in {graph.name} (a softmax of products of two values, times a "
             "third, with projections by weights), which tensor, sequence and context parallelism are about; write a "

@@ -51,7 +51,7 @@ class Roles:
     unknown: tuple[str, ...] = ()
 
     @property
-    def found(self) -> frozenset[str]:
+    def letters_present(self) -> frozenset[str]:
         """The roles that some axis has."""
         return frozenset(letter for axes in self.letters.values() for letter in axes.values())
 

@@ -23,7 +23,7 @@ _SHORT: Final = re.compile(r"(\d{1,9})(?:\.0*)?([kmKM])", re.ASCII)
 _TIMES: Final = {"k": 1000, "m": 1000_000, "K": 1 << 10, "M": 1 << 20}
 
 
-def served(name: str, words: list[str]) -> Settings:
+def server_settings(name: str, words: list[str]) -> Settings:
     """Settings of the arguments of the server `name`, vllm or sglang.  Raises `InputError`."""
     known = vocabulary(name)
     said = sorted_words(known, _plain(known, arguments(known, [_dashed(w) for w in words])), OTHERS)
@@ -73,4 +73,4 @@ def served_yaml(data: Mapping[str, object]) -> Settings:
         if value is None or value is False:
             continue
         words += [flag] if value is True else [f"{_dashed(flag)}={value}"]
-    return served("vllm", words)
+    return server_settings("vllm", words)

@@ -68,15 +68,15 @@ def settings_of(said: Sorted, zero: int = 0, half_sums: bool = False) -> Setting
         sizes_of_words(said),
         half=_half(said),
         half_sums=half_sums,
-        gradients=stated(said, "gradients"),
-        attention=stated(said, "attention"),
-        recompute=stated(said, "recompute"),
-        optimizer=stated(said, "optimizer"),
+        gradients=stated_choice(said, "gradients"),
+        attention=stated_choice(said, "attention"),
+        recompute=stated_choice(said, "recompute"),
+        optimizer=stated_choice(said, "optimizer"),
         idle=tuple(said.word(n) for n in ("sequence_parallel",) if tp == 1 and said.flag(n)),
     )
 
 
-def stated(said: Sorted, name: str) -> OtherChoice | None:
+def stated_choice(said: Sorted, name: str) -> OtherChoice | None:
     """A choice under a name of ours, with the framework's words for it; None where nothing is said."""
     value = said.values.get(name, ("", ""))[1]
     if not isinstance(value, str) or not value:
@@ -88,7 +88,7 @@ def stated(said: Sorted, name: str) -> OtherChoice | None:
 
 def _half(said: Sorted) -> OtherChoice | None:
     flags = [name for name in _SHORT if said.flag(name)]
-    found = stated(said, "half")
+    found = stated_choice(said, "half")
     if len(flags) > 1:
         raise said.wrong(flags[1], f"contradicts {said.word(flags[0])}; give one of the two")
     if not flags:
