@@ -25,8 +25,8 @@ from shardproof.formal.selection.options.decomposition import DecompositionOptio
 from shardproof.formal.selection.options.limits import Limits
 from shardproof.formal.selection.primal.incumbent import Incumbent
 from shardproof.formal.selection.solve import solve, suits_dense_search
-from shardproof.formal.selection.tree.branch_and_bound import new_run
-from shardproof.formal.selection.tree.proof_tree import DualNode
+from shardproof.formal.selection.tree.branch_and_bound import _below, new_run
+from shardproof.formal.selection.tree.proof_tree import DualNode, Leaf
 from shardproof.formal.selection.tree.run import Run
 from shardproof.models.problem.selection_problem import FORBIDDEN, Edge, SelectionProblem, Vertex
 
@@ -224,3 +224,15 @@ def test_repeated_blocks_with_large_tables_are_solved_as_such() -> None:
     rng = np.random.default_rng(0)
     once = tuple(Vertex(v.name, rng.permutation(v.cost)) for v in wide.vertices)
     assert suits_dense_search(replace(wide, vertices=once), Options()), "nothing repeated"
+
+
+def test_a_node_of_which_nothing_better_is_left_is_closed() -> None:
+    """A domain that fixing has emptied is neither scored nor split."""
+    problem = repeated_blocks(3, 1)
+    run = searching(problem)
+    domains = whole(problem)
+    network = build(run.base, domains)
+    record = run.record(network, run.sweeper(network, None), ())
+    node = DualNode(record[0], domains, record[1])
+    left = (domains[0][:0], *domains[1:])
+    assert isinstance(_below(run, left, node, None, 0), Leaf)

@@ -108,10 +108,12 @@ def _below(run: Run, kept: Domains, node: DualNode, warm: Dual | None, depth: in
         return explore(run, kept, warm, depth)
     if run.clock.over():
         return Leaf(Open())
+    if any(d.size == 0 for d in kept):  # nothing below is better than the incumbent
+        return Leaf(Open())
     left, before = sum(d.size for d in kept), sum(d.size for d in node.domains)
     if left <= run.options.tree.again * before or all(d.size < 2 for d in kept):
         return explore(run, kept, node.record, depth)
-    if run.rows is None and all(d.size for d in kept):
+    if run.rows is None:
         at = run.limits
         exact = _eliminated(run, build(run.unit, kept), kept, (at.last_joint, at.last_work, at.last_kept))
         if exact is not None:
