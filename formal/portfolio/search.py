@@ -85,6 +85,9 @@ class Best:
 UNCHECKED: Final = "the limit leaves no time for the check of its plan, which takes {step}: the claim is without it"
 """Of a part that has a plan, which is not the one that is taken."""
 
+LEAST_PART: Final = 0.08
+"""Of a limit of time, what a search is begun with at least where there is a plan already: tables alone take seconds."""
+
 NOT_IN_STAGES: Final = "a stage has the whole of its part of the machine"
 
 
@@ -245,7 +248,7 @@ class Searches:
         a plan.  `must`: what was asked so cannot be left out.
         """
         self.part = part
-        if self.found and self.limit.clock.over():
+        if self.found and self._too_late():
             self.left_out.append(LeftOut(part, "the limit had passed before it was its turn"))
             return
         try:
@@ -258,6 +261,13 @@ class Searches:
             why = error.fact if isinstance(error, Inapplicable) else str(error)
         if why:
             self.left_out.append(LeftOut(part, why))
+
+    def _too_late(self) -> bool:
+        """Whether what is left is too little for another search, which also has to end as a whole."""
+        clock, limit = self.limit.clock, self.limit.limit_s
+        if clock.counts or limit is None:
+            return clock.over()
+        return clock.left() < LEAST_PART * limit
 
     def _keep_placements(self, planned: Planned) -> str:
         """Keep the plan; why there is none otherwise."""
