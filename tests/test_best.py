@@ -10,9 +10,11 @@ import pytest
 import shardproof
 from shardproof.__main__ import run
 from shardproof.formal.planning.request import PlanRequest
-from shardproof.formal.portfolio.freedoms import everything
-from shardproof.formal.portfolio.search import Best, Candidate
+from shardproof.formal.planning.time_limit import TimeLimit
+from shardproof.formal.portfolio.freedoms import Freedoms, everything
+from shardproof.formal.portfolio.search import Best, Candidate, Searches
 from shardproof.formal.portfolio.words import FREEDOM_WORDS
+from shardproof.formal.selection.model.clock import Clock
 from shardproof.formal.verbs.portfolio import gains
 from shardproof.front_door import FrontDoor
 from shardproof.models.layout.placement import space
@@ -119,3 +121,21 @@ def test_gains_are_over_placements_alone_and_reasons_name_no_option_that_nobody_
 def test_what_does_not_go_together(words: tuple[str, ...], told: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert run([*LINE, *words, "-o", "p.spz"]) != 0
     assert told in capsys.readouterr().err
+
+
+def test_no_search_is_begun_with_too_little_time_where_there_is_a_plan() -> None:
+    """Limits of work are for all of it; a limit of seconds leaves each search time to end as a whole."""
+    now = [0.0]
+    limit = TimeLimit(Clock(100.0, now=lambda: now[0]), checks=True)
+    request = PlanRequest(build("mlp-8192", layers=2, width=8, batch=4), load_machine("localhost:2"))
+    searches = Searches(request, Freedoms(overlap=True), limit)
+    searches.found.append(Candidate(b"", 1, 1))
+    begun = []
+
+    def search() -> str:
+        begun.append(now[0])
+        return ""
+
+    for now[0] in (50.0, 95.0):
+        searches._attempt("overlap", search)
+    assert begun == [50.0] and [x.part for x in searches.left_out] == ["overlap"]

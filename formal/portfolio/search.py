@@ -267,7 +267,7 @@ class Searches:
         clock, limit = self.limit.clock, self.limit.limit_s
         if clock.counts or limit is None:
             return clock.over()
-        return clock.left() < LEAST_PART * limit
+        return clock.remaining_s() < LEAST_PART * limit
 
     def _keep_placements(self, planned: Planned) -> str:
         """Keep the plan; why there is none otherwise."""
