@@ -85,7 +85,7 @@ class Best:
 UNCHECKED: Final = "the limit leaves no time for the check of its plan, which takes {step}: the claim is without it"
 """Of a part that has a plan, which is not the one that is taken."""
 
-LEAST_PART: Final = 0.08
+LEAST_PART: Final = 0.15
 """Of a limit of time, what a search is begun with at least where there is a plan already: tables alone take seconds."""
 
 NOT_IN_STAGES: Final = "a stage has the whole of its part of the machine"
