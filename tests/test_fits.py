@@ -66,3 +66,13 @@ def test_it_says_so_to_people(capsys: pytest.CaptureFixture[str]) -> None:
     assert run(["fits", MODEL, "--batch", "16", "--machine", "localhost:4"]) == 0
     out = capsys.readouterr().out
     assert "fits (proved): at most" in out and "are left" in out and "stored" in out
+
+
+def test_a_model_without_layers_that_repeat_has_nothing_to_compute_again(capsys: pytest.CaptureFixture[str]) -> None:
+    model, job = "mlp-8192:layers=3,width=64", ["--batch", "16", "--train", "sgd", "--machine", "localhost:4"]
+    assert run(["fits", model, *job, "--memory", "20KiB", "--json"]) == 20
+    said = json.loads(capsys.readouterr().out)
+    assert [c["kind"] for c in said["changes"]] == ["nodes"] and said["changes"][0]["least"]
+    assert said["space"] == "complete"  # in which it is proved
+    assert run(["plan", model, *job, "--memory", "20KiB", "-o", "unused.spz", "--json"]) == 20
+    assert json.loads(capsys.readouterr().out)["status"] == "infeasible"

@@ -565,3 +565,13 @@ def test_vocabularies_say_each_word_once() -> None:
         known = vocabulary(name)
         assert set(known.values) <= set(known.words), name
         assert not set(known.foreign) & set(known.words), (name, set(known.foreign) & set(known.words))
+
+
+def test_brackets_without_end_are_refused_at_once() -> None:
+    """The parser of YAML takes the square of their depth: a hundred thousand took more than a minute."""
+    with pytest.raises(InputError, match="line 2: more than 64 brackets"):
+        of_yaml("a: 1\nb: " + "[" * 100_000)
+    assert of_yaml("a: '" + "[" * 60 + "'\nb: [[1], {c: 2}]") == (
+        {"a": "[" * 60, "b": [[1], {"c": 2}]},
+        {"a": 1, "b": 2, "b..c": 2},
+    )

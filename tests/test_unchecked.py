@@ -14,9 +14,9 @@ from budgets import work
 from random_problems import grid_with_rows
 
 from shardproof.__main__ import run
-from shardproof.formal.pipelines.case import Case
+from shardproof.formal.pipelines.case import Case, orders
 from shardproof.formal.pipelines.job import Job
-from shardproof.formal.pipelines.search import search_pairs
+from shardproof.formal.pipelines.search import _Search, search_pairs
 from shardproof.formal.planning.first import First
 from shardproof.formal.planning.time_limit import TimeLimit, TooSlow
 from shardproof.formal.selection.model.clock import Clock
@@ -25,6 +25,7 @@ from shardproof.front_door import FrontDoor
 from shardproof.models.cost.selection import build
 from shardproof.models.layout.placement import space
 from shardproof.models.machine.machine import load_machine
+from shardproof.models.pipelines.channels import Channels
 from shardproof.models.pipelines.division import divide
 from shardproof.models.problem.claims import Verdict
 from shardproof.models.sources.training import build_step
@@ -195,6 +196,30 @@ def test_a_search_whose_tables_end_early_has_an_answer(after: int, monkeypatch: 
     monkeypatch.setattr(Case, "in_time", in_time)
     found = search_pairs(job(), [(1, 4), (2, 4)], clock, Fraction(0))
     assert found.best is not None and found.lower_bound <= found.best.step
+
+
+def test_a_plan_of_stages_is_not_begun_late_where_nobody_needs_one() -> None:
+    """Without time there is a plan only where one has to be; a limit of seconds that passes inside an attempt ends it
+    at the next placements, a limit of work lets it end as a whole.
+    """
+    pairs, now = [(1, 4), (2, 4)], [0.0]
+    assert search_pairs(job(), pairs, Clock(0.0), Fraction(0), insist=False).best is None
+    assert search_pairs(job(), pairs, Clock(0.0), Fraction(0)).best is not None
+    made = list[int]()
+
+    def placements(case: Case, clock: Clock, insist: bool) -> int:
+        search = _Search([case], clock, Fraction(0), lambda text: None, lambda seconds: None, insist)
+        case.channels = [Channels((8, 0, 0), (8, 0, 0), (8, 0, 0)), Channels((4, 4, 0), (4, 4, 0), (4, 4, 0))]
+        made.clear()
+        for _ in search.placements(case, (0, 2), next(orders(case))):
+            made.append(1)
+            now[0] = 20.0  # the limit passes while the first are made
+        now[0] = 0.0
+        return len(made)
+
+    assert placements(Case(job(), 2, 4), Clock(10.0, now=lambda: now[0]), insist=False) == 1
+    assert placements(Case(job(), 2, 4), Clock(10.0, now=lambda: now[0]), insist=True) == 3
+    assert placements(Case(job(), 2, 4), work(60.0), insist=False) == 3
 
 
 def test_the_smallest_space_is_not_searched_twice_without_time() -> None:

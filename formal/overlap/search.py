@@ -259,7 +259,8 @@ def search_overlap(
     """The best plan within the time, or the proof that nothing fits; None if neither was found.  `alone`: what is known
     of the same problem with operators and reshardings one after another: its schedule is the first.
     """
-    if alone is None and (nothing := unfit(planning, clock, thoroughly=False)) is not None:
+    known = alone is not None and alone.solution is not None
+    if not known and (nothing := unfit(planning, clock, thoroughly=False)) is not None:
         return nothing
     found = _Found(planning, gap, tell)
     with suppress(Overdue):

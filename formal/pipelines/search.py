@@ -195,7 +195,7 @@ def search_pairs(
         case.coarse = case.bound
         if isinstance(case, InterleavedCase):
             case.coarse_weights = case.weights
-    search_of = _Search(found, clock, gap, tell or (lambda words: None), hold or (lambda seconds: None))
+    search_of = _Search(found, clock, gap, tell or (lambda words: None), hold or (lambda seconds: None), insist)
     try:
         search_of.begin()
         search_of.close()
@@ -212,9 +212,16 @@ class _Search:
     """What is known while pairs are looked at.  `most`: picoseconds of the best plan."""
 
     def __init__(
-        self, found: list[Case], clock: Clock, gap: Fraction, tell: Tell, hold: Callable[[float], None]
+        self,
+        found: list[Case],
+        clock: Clock,
+        gap: Fraction,
+        tell: Tell,
+        hold: Callable[[float], None],
+        insist: bool,
     ) -> None:
         self.found, self.clock, self.gap, self.tell, self.hold = found, clock, gap, tell, hold
+        self.insist = insist
         self.best: Scheduled | None = None
         self.most = NO_STEP
         self.slack: dict[int, Fraction] = {}
@@ -268,18 +275,26 @@ class _Search:
         case.update_bound(self.most)
         self.say(case)
 
+    def late(self) -> bool:
+        """Whether a plan that is not begun yet would come too late.  A limit of work lets what is begun end as a whole,
+        and so does a search that has to bring a plan.
+        """
+        return not self.clock.counts and self.clock.over() and (self.best is not None or not self.insist)
+
     def attempt(self, case: Case) -> None:
         """A plan where the bound is least."""
         self.turn_to(case)
         self.tried.add(id(case))
         for cut in dict.fromkeys([_best_cut(case), *case.begins]):
-            if cut and self.attempt_cut(case, cut):  # none: leaves say that no cut fits
+            if self.late() or (cut and self.attempt_cut(case, cut)):  # none: leaves say that no cut fits
                 break
         self.say(case)
 
     def attempt_cut(self, case: Case, cut: tuple[int, ...]) -> bool:
         """A plan with this cut; whether one fits."""
         for order in orders(case):
+            if self.late():
+                break
             planned_once, made_once = False, False
             for stages in self.placements(case, cut, order):
                 planned_once = True
@@ -295,10 +310,13 @@ class _Search:
     def placements(self, case: Case, cut: tuple[int, ...], order: tuple[int, ...]) -> Iterator[list[StagePlan]]:
         """Placements of all stages: the cheapest by the sum, by weights of channels, mixed."""
         for channels in (None, *case.channels):
+            if self.late():
+                return
             stages = case.plan(cut, self.clock, order, channels)
             if stages is not None:
                 yield stages
-        yield from case.mix_placements(cut, self.clock, order)
+        if not self.late():
+            yield from case.mix_placements(cut, self.clock, order)
 
     def say(self, case: Case) -> None:
         """What is known of a case, for people who wait; and what its check takes, for whoever keeps the time."""

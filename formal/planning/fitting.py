@@ -29,6 +29,7 @@ from ...models.problem.selection_problem import SelectionProblem
 from ...models.program.graph import Graph
 from ...models.sources.frameworks.settings import Settings
 from ...models.sources.training import TrainingStep
+from ...models.sources.training.recompute import blocks
 from ...models.text import InputError
 from ...proofs.selection.certificates import SelectionCertificate
 from ..selection.model.restrict import restrict
@@ -150,7 +151,7 @@ def changes(job: Job, setup: Setup, scaled: Callable[[int], Machine]) -> Iterato
                 for n in counts
             ],
         )
-    if trained and setup.recompute != "all":
+    if trained and setup.recompute != "all" and blocks(job.graph):
         yield "recomputation", [replace(setup, recompute="all", words="every layer computed again (recompute all)")]
     if trained and setup.zero is not None and setup.zero < 3 and copies > 1:
         yield "sharding", [replace(setup, zero=z, words=f"state sharded as ZeRO-{z}") for z in range(setup.zero + 1, 4)]

@@ -249,7 +249,7 @@ class Searches:
         """
         self.part = part
         if self.found and self._too_late():
-            self.left_out.append(LeftOut(part, "the limit had passed before it was its turn"))
+            self.left_out.append(LeftOut(part, "too little of the limit was left when it was its turn"))
             return
         try:
             why = search()

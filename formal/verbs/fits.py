@@ -86,6 +86,7 @@ class Answer:
             "recompute": found.setup.recompute,
             "zero": found.setup.zero,
             "devices": found.setup.machine.devices,
+            "space": found.problem.space,
             "peak_bytes": found.peak,
             "parts": None if found.peak is None else {"stored": found.stored, "passing": found.passing},
             "configuration": None if self.running is None else self.running.to_json(),
@@ -235,7 +236,8 @@ def _lines(found: Answer, memory: int) -> list[str]:
             margin = _margin(peak, memory)
             lines.append(f"fits (proved): at most {bytes_text(peak or 0)} of {limit} on a device, {margin}")
         case Fit.NOT:
-            which = "no placement" if found.held.setup.zero is None else "no placement that the settings allow"
+            which = f"no placement of the space {found.held.problem.space!r}"
+            which += "" if found.held.setup.zero is None else " that the settings allow"
             lines.append(f"does not fit (proved): {which} keeps within {limit} on every device")
         case Fit.UNDECIDED:
             lines.append(f"undecided: whether it fits {limit} on a device is not proved")

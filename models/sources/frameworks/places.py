@@ -72,6 +72,8 @@ def of_yaml(text: str) -> tuple[dict[str, object], dict[str, int]]:
     """
     import yaml
 
+    if (deep := _too_deep(text)) is not None:
+        raise InputError(f"line {deep}: more than {_DEEPEST} brackets in one another; settings have fewer")
     lines: dict[str, int] = {}
     try:
         for event in yaml.parse(text, Loader=yaml.SafeLoader):
@@ -89,6 +91,18 @@ def of_yaml(text: str) -> tuple[dict[str, object], dict[str, int]]:
     if not isinstance(found, dict):
         raise InputError("is a YAML without keys, and no settings")
     return found, lines
+
+
+def _too_deep(text: str) -> int | None:
+    """The line in which brackets are too deep in one another; None if none is.  The parser takes the square of their
+    depth.
+    """
+    depth = 0
+    for bracket in re.finditer(r"[\[\]{}]", text):
+        depth = depth + 1 if bracket[0] in "[{" else max(0, depth - 1)
+        if depth > _DEEPEST:
+            return text.count("\n", 0, bracket.start()) + 1
+    return None
 
 
 def _value(loader: yaml.SafeLoader, node: yaml.Node, above: str, lines: dict[str, int], depth: int) -> object:
