@@ -33,8 +33,8 @@ if TYPE_CHECKING:
     from shardproof.formal.explain.sensitivity import Sensitivity
     from shardproof.formal.explain.stored_state import StoredState
     from shardproof.formal.explain.views import Branches
-    from shardproof.formal.overlap.explain import OverlapReport
-    from shardproof.formal.pipelines.explain import PipelineReport
+    from shardproof.formal.plans.overlap.explain import OverlapReport
+    from shardproof.formal.plans.pipelines.explain import PipelineReport
     from shardproof.formal.selection.model.clock import Clock
     from shardproof.models.cost.selection import Planning
     from shardproof.proofs.publishing.publisher import Among, AnyPlan, Opened
@@ -218,7 +218,7 @@ class Plan:
     ) -> Deviation:
         """The best plan in which an operator is placed as told (`"b over nodes, h over 2 of gpus"`), against this."""
         from shardproof.formal.explain.deviation import best_with
-        from shardproof.formal.planning.strategy import parse_config
+        from shardproof.formal.plans.strategy import parse_config
 
         config = parse_config(placement, tuple(level.name for level in self.machine.levels))
         return best_with(self._planning, self._solution, operator, config, _clock(time_limit_s, work_limit))
@@ -278,7 +278,7 @@ class Plan:
         and branches with their schedule.  Written to `path` if there is one.
         """
         from shardproof.formal.explain.explain import explain
-        from shardproof.formal.planning.remarks import remarks
+        from shardproof.formal.plans.remarks import remarks
         from shardproof.formal.report.page import PageSubject, plan_page
         from shardproof.formal.report.parts import parts_page
         from shardproof.models.files.output import check_target, write_file

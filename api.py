@@ -33,12 +33,12 @@ from shardproof.proofs.plan.bundle import write_plan
 if TYPE_CHECKING:
     from shardproof.formal.explain.audit import AuditReport
     from shardproof.formal.explain.request import Splits
-    from shardproof.formal.pipelines.request import PipelineRequest
-    from shardproof.formal.planning.effort import EffortName
-    from shardproof.formal.planning.layouts import TensorLayouts
-    from shardproof.formal.planning.request import PlanRequest
-    from shardproof.formal.planning.strategy import Strategy
-    from shardproof.formal.planning.time_limit import TimeLimit
+    from shardproof.formal.plans.effort import EffortName
+    from shardproof.formal.plans.layouts import TensorLayouts
+    from shardproof.formal.plans.pipelines.request import PipelineRequest
+    from shardproof.formal.plans.request import PlanRequest
+    from shardproof.formal.plans.strategy import Strategy
+    from shardproof.formal.plans.time_limit import TimeLimit
     from shardproof.models.cost.selection import Planning
     from shardproof.models.sources.building.original import Original
     from shardproof.models.sources.frameworks.settings import Settings
@@ -103,13 +103,13 @@ def plan(
     Raises `NoPlan`, `InputError`, and the errors of the frontends.
     """
     from shardproof.formal.explain.error_bounds import with_error_bounds
-    from shardproof.formal.joint.request import carry_out_jointly
-    from shardproof.formal.pipelines.request import pipeline_request
-    from shardproof.formal.planning.layouts import TensorLayouts
-    from shardproof.formal.planning.request import carry_out
-    from shardproof.formal.planning.strategy import Strategy
-    from shardproof.formal.portfolio.freedoms import Freedoms, everything
-    from shardproof.formal.portfolio.search import Searches
+    from shardproof.formal.plans.layouts import TensorLayouts
+    from shardproof.formal.plans.pipelines.request import pipeline_request
+    from shardproof.formal.plans.portfolio.freedoms import Freedoms, everything
+    from shardproof.formal.plans.portfolio.search import Searches
+    from shardproof.formal.plans.request import carry_out
+    from shardproof.formal.plans.strategy import Strategy
+    from shardproof.formal.rewriting.joint.request import carry_out_jointly
     from shardproof.formal.verbs.combinations import PLAN
 
     require_keywords(PLAN, plan, locals(), **({} if stages is None else {"pipeline": stages}))
@@ -186,8 +186,8 @@ def pipeline(
     completion is taken instead of the best plan, beside the bound of all plans; the other arguments are those of
     `plan`.
     """
-    from shardproof.formal.pipelines.request import pipeline_request
-    from shardproof.formal.planning.frameworks import pipelined_settings, settings_of_step
+    from shardproof.formal.plans.frameworks import pipelined_settings, settings_of_step
+    from shardproof.formal.plans.pipelines.request import pipeline_request
     from shardproof.formal.verbs.combinations import PLAN
 
     require_keywords(PLAN, pipeline, locals(), pipeline=stages)
@@ -256,7 +256,7 @@ def rules(path: Path | str, time_limit_s: Limit = "default", work_limit: int | N
     `path`: FlexFlow's JSON, TASO's protobuf or axioms, a library (.spz), or the word "parallel".
     `time_limit_s`: of the processor for one rule, 60 by default; `work_limit`: steps of work for one.
     """
-    from shardproof.formal.rewrites.rule_files import judge_items, load_rules, overall
+    from shardproof.formal.rewriting.rule_files import judge_items, load_rules, overall
     from shardproof.front_door import FrontDoor
     from shardproof.proofs.rewrites.library import Library
 
@@ -292,14 +292,14 @@ def _counting(
     effort: EffortName, space_name: str | None, gap: Fraction | None, seconds: Limit, steps: int | None
 ) -> tuple[str | None, Fraction, TimeLimit]:
     """Space, gap and limit: what was given, else what the effort says."""
-    from shardproof.formal.planning.effort import effort_of
+    from shardproof.formal.plans.effort import effort_of
 
     usual = effort_of(effort)
     return space_name or usual.space, usual.gap if gap is None else _share(gap), _limit(seconds, steps, usual.seconds)
 
 
 def _limit(seconds: Limit, steps: int | None, default_s: float = 300.0) -> TimeLimit:
-    from shardproof.formal.planning.time_limit import TimeLimit
+    from shardproof.formal.plans.time_limit import TimeLimit
     from shardproof.formal.selection.model.clock import budget
 
     if isinstance(seconds, float | int) and not 0 < seconds < inf:
@@ -315,8 +315,8 @@ def _answer(data: bytes) -> Plan:
 
 
 def _pipelined(graph: Graph, asked: PipelineRequest, settings: Settings | None, limit: TimeLimit) -> bytes:
-    from shardproof.formal.pipelines.audit import audit_pipeline
-    from shardproof.formal.pipelines.request import carry_out_pipelined
+    from shardproof.formal.plans.pipelines.audit import audit_pipeline
+    from shardproof.formal.plans.pipelines.request import carry_out_pipelined
     from shardproof.proofs.pipelines.file import write_pipeline
 
     if settings is None:
@@ -329,7 +329,7 @@ def _pipelined(graph: Graph, asked: PipelineRequest, settings: Settings | None, 
 
 
 def _with_views(request: PlanRequest, limit: TimeLimit) -> bytes:
-    from shardproof.formal.views.request import carry_out_on_submeshes
+    from shardproof.formal.plans.submeshes.request import carry_out_on_submeshes
     from shardproof.proofs.views.file import write_submesh_plan
 
     found = carry_out_on_submeshes(request, limit)
@@ -339,8 +339,8 @@ def _with_views(request: PlanRequest, limit: TimeLimit) -> bytes:
 
 
 def _overlapped(request: PlanRequest, limit: TimeLimit) -> bytes:
-    from shardproof.formal.overlap.request import carry_out_overlapped
-    from shardproof.formal.overlap.search import NothingFits
+    from shardproof.formal.plans.overlap.request import carry_out_overlapped
+    from shardproof.formal.plans.overlap.search import NothingFits
     from shardproof.front_door import FrontDoor
     from shardproof.proofs.overlap.file import write_overlap
 
@@ -381,7 +381,7 @@ def _request(
     memory: int | str | None,
     space_name: str | None,
 ) -> PlanRequest:
-    from shardproof.formal.planning.request import PlanRequest
+    from shardproof.formal.plans.request import PlanRequest
 
     where = None if space_name is None else space(space_name)
     return PlanRequest(

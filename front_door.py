@@ -216,8 +216,8 @@ class FrontDoor:
     def replan_within(
         self, found: Opened, vocabulary: str, time_limit_s: float | None, work_limit: int | None = None
     ) -> Restricted:
-        """See `formal.planning.vocabulary`."""
-        from shardproof.formal.planning.vocabulary import replan_within
+        """See `formal.plans.vocabulary`."""
+        from shardproof.formal.plans.vocabulary import replan_within
         from shardproof.formal.selection.model.clock import budget
 
         clock = budget("default" if time_limit_s is None else time_limit_s, work_limit)

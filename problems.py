@@ -28,8 +28,8 @@ from shardproof.solutions import Equality, Placements, Reduction, Schedule, Solu
 if TYPE_CHECKING:
     from shardproof.formal.collective_programs.asked import Engine as ProgramEngine
     from shardproof.formal.collective_programs.request import How
-    from shardproof.formal.planning.effort import EffortName
-    from shardproof.formal.planning.time_limit import TimeLimit
+    from shardproof.formal.plans.effort import EffortName
+    from shardproof.formal.plans.time_limit import TimeLimit
     from shardproof.formal.schedules.engines.request import Engine as ScheduleEngine
     from shardproof.formal.selection.solve import Engine
     from shardproof.models.collective_programs.parallelism import Matrix
@@ -167,7 +167,7 @@ def solve(
     ('optimal', 1, (0, 0), 1)
     """
     from shardproof.api import _counting
-    from shardproof.formal.planning.time_limit import check_seconds
+    from shardproof.formal.plans.time_limit import check_seconds
     from shardproof.formal.selection.engines.consult import EngineRefused
     from shardproof.formal.selection.solve import Engine, solve
     from shardproof.formal.verbs.combinations import SOLVE

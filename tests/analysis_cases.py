@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import time
 
-from shardproof.formal.planning.schedules import propagate
-from shardproof.formal.planning.strategy import Rule, Strategy
+from shardproof.formal.plans.schedules import propagate
+from shardproof.formal.plans.strategy import Rule, Strategy
 from shardproof.models.communication import choices as placed
 from shardproof.models.communication.choices import Choices, copy_layout, input_layout, output_layout
 from shardproof.models.communication.resharding import analyse

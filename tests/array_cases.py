@@ -1,7 +1,7 @@
 """Array programs with small sizes and hand-written schedules, their oracle (the plain function on NumPy arrays), and a
 runner.
 
-A schedule names degrees of a few operators, as a strategy file does; `formal.planning.schedules` carries them to the
+A schedule names degrees of a few operators, as a strategy file does; `formal.plans.schedules` carries them to the
 rest.  `P` stands for the number of ranks; a tuple gives the degrees for 1, 2, 4, 8 and 64 ranks.
 """
 
@@ -15,8 +15,8 @@ import numpy as np
 from shardproof.backends.execution.reference import random_inputs
 from shardproof.backends.execution.run import RunResult, run_virtual
 from shardproof.backends.lowering.program import lower
-from shardproof.formal.planning.schedules import Propagated, propagate
-from shardproof.formal.planning.strategy import Rule, Strategy
+from shardproof.formal.plans.schedules import Propagated, propagate
+from shardproof.formal.plans.strategy import Rule, Strategy
 from shardproof.models.machine.machine import load_machine
 from shardproof.models.sources.numpy.program import ArraySpec
 from shardproof.models.sources.numpy.trace import Traced, trace

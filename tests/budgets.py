@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from shardproof.formal.planning.time_limit import TimeLimit
+from shardproof.formal.plans.time_limit import TimeLimit
 from shardproof.formal.selection.model.clock import STEPS, Clock
 
 

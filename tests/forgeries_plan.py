@@ -15,7 +15,7 @@ from typing import Any
 from forgeries import Tally, change, change_array, head_of, put
 from forgeries_selection import true
 
-from shardproof.formal.planning.plan import communication, plan_graph
+from shardproof.formal.plans.plan import communication, plan_graph
 from shardproof.models.cost.selection import Planning, build
 from shardproof.models.layout.placement import space
 from shardproof.models.machine.machine import Machine, load_machine

@@ -60,9 +60,9 @@ from shardproof.backends.execution.array_files import read_inputs
 from shardproof.backends.execution.reference import check_inputs, random_inputs
 from shardproof.formal.calibration.calibrate import calibrate
 from shardproof.formal.calibration.timings import read_timings
-from shardproof.formal.egraphs.solve import extract
-from shardproof.formal.planning.plan import default_space
-from shardproof.formal.planning.strategy import load_strategy, parse_config
+from shardproof.formal.plans.plan import default_space
+from shardproof.formal.plans.strategy import load_strategy, parse_config
+from shardproof.formal.rewriting.egraphs.solve import extract
 from shardproof.formal.schedules.overlap import overlap
 from shardproof.formal.schedules.search import search
 from shardproof.formal.schedules.shop import shop

@@ -20,7 +20,7 @@ from re import sub
 import click
 
 from shardproof.__main__ import cli, run
-from shardproof.formal.planning.time_limit import TimeLimit
+from shardproof.formal.plans.time_limit import TimeLimit
 from shardproof.formal.selection.model.clock import Clock
 from shardproof.models.machine.machine import Machine
 from shardproof.models.program.graph import Graph

@@ -1,7 +1,7 @@
 """The library of rules that joint plans use by default: what it says, for tensors of one to four axes, and how it is made.
 
 `python tests/plan_rules.py` proves the rules and writes `proofs/rewrites/library/plans.spz`; `tests/test_joint_library.py` fails
-while the file says something else.  A rule stands here if plans can use it (`formal.joint.rules.library.usable`), none that is
+while the file says something else.  A rule stands here if plans can use it (`formal.rewriting.joint.rules.library.usable`), none that is
 built in says it, and its right side can take less than its left.
 """
 
@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from shardproof.formal.rewrites.prove import judge
+from shardproof.formal.rewriting.prove import judge
 from shardproof.models.rewrites.rule import Node, Pattern, Substitution, node
 from shardproof.proofs.rewrites.library import Library, write_library
 from shardproof.proofs.rewrites.plain import DEFAULT

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from math import gcd
 
-from shardproof.formal.planning.strategy import Rule, Split, Strategy
+from shardproof.formal.plans.strategy import Rule, Split, Strategy
 from shardproof.models.machine.machine import Machine
 from shardproof.models.program.graph import Graph
 

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import numpy as np
 
-from shardproof.formal.rewrites.refute import instances
+from shardproof.formal.rewriting.refute import instances
 from shardproof.models.rewrites.eval import Difference, Evaluator
 from shardproof.models.rewrites.index_arrays import EvaluationError, Exact
 from shardproof.models.rewrites.instances import draw_instances, integer_arrays

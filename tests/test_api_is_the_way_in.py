@@ -42,13 +42,13 @@ WORDS = {
     "formal.explain.request.carry_out_audit_of_choices": "selection problems, which hold no model",
     "formal.explain.views.submesh_json_of": "text",
     "formal.explain.views.submesh_lines_of": "text",
-    "formal.joint.gains.gains": "remarks about rewritings",
-    "formal.joint.gains.lines": "text",
-    "formal.planning.frameworks.framework_settings": "tells a framework's settings from a list of choices",
-    "formal.planning.frameworks.pipelined_settings": "the same",
-    "formal.planning.frameworks.settings_of_step": "compares them with the options of a step",
-    "formal.planning.layouts.tensor_layouts": "the same",
-    "formal.planning.strategy.load_strategy": "the same",
+    "formal.rewriting.joint.gains.gains": "remarks about rewritings",
+    "formal.rewriting.joint.gains.lines": "text",
+    "formal.plans.frameworks.framework_settings": "tells a framework's settings from a list of choices",
+    "formal.plans.frameworks.pipelined_settings": "the same",
+    "formal.plans.frameworks.settings_of_step": "compares them with the options of a step",
+    "formal.plans.layouts.tensor_layouts": "the same",
+    "formal.plans.strategy.load_strategy": "the same",
     "formal.report.explained.among_json": "text",
     "formal.report.explained.among_lines": "text",
     "formal.report.page.diff_page": "text",
@@ -110,6 +110,6 @@ def test_the_listed_words_are_used() -> None:
 
 def test_it_can_say_no() -> None:
     """A verb of e-graphs does search by itself, and is seen."""
-    assert private(ROOT / "formal/verbs/extraction.py") >= {"formal.egraphs.solve.extract"}
-    assert {"formal.planning.request.carry_out", "verify.verbs.kinds.require_known"} <= OURS
-    assert "formal.planning.plan.plan_graph" not in OURS
+    assert private(ROOT / "formal/verbs/extraction.py") >= {"formal.rewriting.egraphs.solve.extract"}
+    assert {"formal.plans.request.carry_out", "verify.verbs.kinds.require_known"} <= OURS
+    assert "formal.plans.plan.plan_graph" not in OURS

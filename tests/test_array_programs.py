@@ -22,8 +22,8 @@ from shardproof.backends.execution.reference import random_inputs
 from shardproof.backends.execution.run import run_virtual
 from shardproof.backends.lowering.program import lower
 from shardproof.backends.lowering.traffic import table, traffic
-from shardproof.formal.planning.schedules import propagate
-from shardproof.formal.planning.strategy import Rule, Strategy
+from shardproof.formal.plans.schedules import propagate
+from shardproof.formal.plans.strategy import Rule, Strategy
 from shardproof.models.communication.choices import copy_layout, input_layout, output_layout
 from shardproof.models.machine.machine import load_machine
 from shardproof.models.sources.numpy.program import ArraySpec

@@ -10,7 +10,7 @@ from itertools import product
 
 import pytest
 
-from shardproof.formal.planning.plan import plan_graph
+from shardproof.formal.plans.plan import plan_graph
 from shardproof.models.cost import assumptions, selection
 from shardproof.models.cost.selection import build
 from shardproof.models.layout.placement import space

@@ -16,7 +16,7 @@ from test_run import check_run, choose, draw_choices
 from shardproof.backends.execution.reference import random_inputs, run_graph
 from shardproof.backends.execution.run import run_virtual
 from shardproof.backends.lowering.program import lower
-from shardproof.formal.planning.plan import plan_graph
+from shardproof.formal.plans.plan import plan_graph
 from shardproof.models.cost.assumptions import flags
 from shardproof.models.cost.selection import build
 from shardproof.models.layout.placement import space

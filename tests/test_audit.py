@@ -11,8 +11,8 @@ from random_problems import shared_tables
 from shardproof.formal.explain.audit import Outcome, audit, audit_problem, decide, render_audit
 from shardproof.formal.explain.compare import compare
 from shardproof.formal.explain.terms import PlainNames
-from shardproof.formal.planning.report import amount, label, pattern, table_text
-from shardproof.formal.planning.strategy import ChoiceList, parse_strategy, strategy_of
+from shardproof.formal.plans.report import amount, label, pattern, table_text
+from shardproof.formal.plans.strategy import ChoiceList, parse_strategy, strategy_of
 from shardproof.formal.selection.answer import Answer
 from shardproof.formal.selection.solve import solve
 from shardproof.models.cost.selection import Planning, build

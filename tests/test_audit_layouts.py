@@ -9,8 +9,8 @@ import pytest
 
 import shardproof
 from shardproof.__main__ import run
-from shardproof.formal.planning.layouts import TensorLayouts, read_layouts, resolve_layouts
-from shardproof.formal.planning.strategy import StrategyError
+from shardproof.formal.plans.layouts import TensorLayouts, read_layouts, resolve_layouts
+from shardproof.formal.plans.strategy import StrategyError
 from shardproof.models.communication.choices import copy_layout
 from shardproof.models.cost.selection import Planning, build
 from shardproof.models.layout.placement import space

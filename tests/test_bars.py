@@ -16,9 +16,9 @@ import pytest
 from shardproof.__main__ import run
 from shardproof.formal.explain.audit import Outcome, audit
 from shardproof.formal.explain.error_bounds import Box, with_error_bounds
-from shardproof.formal.planning.plan import plan_graph
-from shardproof.formal.planning.simple import named_plans
-from shardproof.formal.planning.strategy import parse_strategy
+from shardproof.formal.plans.plan import plan_graph
+from shardproof.formal.plans.simple import named_plans
+from shardproof.formal.plans.strategy import parse_strategy
 from shardproof.models.cost.selection import build
 from shardproof.models.layout.placement import space
 from shardproof.models.machine.error_bounds import extreme

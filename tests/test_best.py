@@ -9,11 +9,11 @@ import pytest
 
 import shardproof
 from shardproof.__main__ import run
-from shardproof.formal.planning.request import PlanRequest
-from shardproof.formal.planning.time_limit import TimeLimit
-from shardproof.formal.portfolio.freedoms import Freedoms, everything
-from shardproof.formal.portfolio.search import Best, Candidate, Searches
-from shardproof.formal.portfolio.words import FREEDOM_WORDS
+from shardproof.formal.plans.portfolio.freedoms import Freedoms, everything
+from shardproof.formal.plans.portfolio.search import Best, Candidate, Searches
+from shardproof.formal.plans.portfolio.words import FREEDOM_WORDS
+from shardproof.formal.plans.request import PlanRequest
+from shardproof.formal.plans.time_limit import TimeLimit
 from shardproof.formal.selection.model.clock import Clock
 from shardproof.formal.verbs.portfolio import gains
 from shardproof.front_door import FrontDoor

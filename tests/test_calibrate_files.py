@@ -19,8 +19,8 @@ from shardproof.formal.calibration.files import chrome, nccl_tests, tables
 from shardproof.formal.calibration.files.fitting import calibrate_files
 from shardproof.formal.calibration.files.observation import Collective, Observation, Product, Touched, terms
 from shardproof.formal.calibration.files.reading import one_machine, read, select_rows
-from shardproof.formal.planning.linear import Forms, moved_name, values
-from shardproof.formal.planning.plan import plan_graph
+from shardproof.formal.plans.linear import Forms, moved_name, values
+from shardproof.formal.plans.plan import plan_graph
 from shardproof.models.cost.collective_times import Operation
 from shardproof.models.machine.machine import Machine, load_machine
 from shardproof.models.sources.training import build_step

@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from shardproof.__main__ import run
-from shardproof.formal.planning.plan import plan_graph
+from shardproof.formal.plans.plan import plan_graph
 from shardproof.models.machine.difference import builtin_notice, differences, first_difference
 from shardproof.models.machine.machine import DeviceClass, Machine, Profile, builtin_names, load_machine
 from shardproof.models.machine.text import to_toml

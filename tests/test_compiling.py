@@ -10,7 +10,7 @@ import pytest
 
 from shardproof.formal import compiling
 from shardproof.formal.compiling import compiled_s, monotonic, njit
-from shardproof.formal.planning.time_limit import SHOWN_S, TimeLimit
+from shardproof.formal.plans.time_limit import SHOWN_S, TimeLimit
 from shardproof.formal.selection.model.clock import Clock
 
 

@@ -12,7 +12,7 @@ import pytest
 
 from shardproof.__main__ import run
 from shardproof.formal.explain.cost_table import cost_table, render_cost_table
-from shardproof.formal.planning.plan import plan_graph
+from shardproof.formal.plans.plan import plan_graph
 from shardproof.models.communication.choices import single
 from shardproof.models.cost.cost import FORMULAS, Formula, operator_costs
 from shardproof.models.cost.forms import operator_form

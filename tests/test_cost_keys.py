@@ -20,7 +20,7 @@ import numpy as np
 import pytest
 
 from shardproof.formal.explain.terms import PlanTerms
-from shardproof.formal.planning.plan import plan_graph
+from shardproof.formal.plans.plan import plan_graph
 from shardproof.models.cost import forms
 from shardproof.models.cost.forms import LayoutForm, OperatorForm
 from shardproof.models.cost.selection import build

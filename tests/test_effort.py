@@ -12,7 +12,7 @@ import pytest
 import shardproof
 from shardproof.__main__ import run
 from shardproof.api import _counting
-from shardproof.formal.planning.effort import EFFORTS, EffortName
+from shardproof.formal.plans.effort import EFFORTS, EffortName
 from shardproof.models.text import InputError
 
 MODEL, MACHINE = "mlp-unity", "cloud-a100:2x4"

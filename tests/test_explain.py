@@ -19,7 +19,7 @@ from shardproof.formal.explain.explain import (
     render_explanation,
 )
 from shardproof.formal.explain.terms import PlanTerms
-from shardproof.formal.planning.strategy import StrategyError, parse_config
+from shardproof.formal.plans.strategy import StrategyError, parse_config
 from shardproof.formal.selection.model.restrict import restrict
 from shardproof.formal.selection.options.limits import Limits
 from shardproof.formal.selection.solve import solve

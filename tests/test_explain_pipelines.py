@@ -10,10 +10,10 @@ import pytest
 from budgets import work
 
 from shardproof.__main__ import run
-from shardproof.formal.pipelines.explain import explain_pipeline
-from shardproof.formal.pipelines.job import Job
-from shardproof.formal.pipelines.scheduled import Scheduled
-from shardproof.formal.pipelines.search import search_pairs
+from shardproof.formal.plans.pipelines.explain import explain_pipeline
+from shardproof.formal.plans.pipelines.job import Job
+from shardproof.formal.plans.pipelines.scheduled import Scheduled
+from shardproof.formal.plans.pipelines.search import search_pairs
 from shardproof.models.layout.placement import space
 from shardproof.models.machine.machine import load_machine
 from shardproof.models.pipelines.division import divide

@@ -19,7 +19,7 @@ from shardproof.__main__ import cli
 from shardproof.backends.export.dtensor import export_dtensor
 from shardproof.backends.export.exported import Exported
 from shardproof.backends.export.jax import export_jax
-from shardproof.formal.planning.plan import plan_graph
+from shardproof.formal.plans.plan import plan_graph
 from shardproof.models.communication.choices import copy_layout, input_layout, needs_copy, output_layout
 from shardproof.models.communication.shardings import plan_shardings
 from shardproof.models.layout.mesh import Mesh

@@ -20,7 +20,7 @@ from shardproof.backends.export.flags import megatron_text, torchtitan_toml
 from shardproof.backends.export.torchtitan import torchtitan_file
 from shardproof.formal.explain.audit import audit
 from shardproof.formal.explain.nearest import nearest, settings
-from shardproof.formal.planning.frameworks import strategy_of_flags
+from shardproof.formal.plans.frameworks import strategy_of_flags
 from shardproof.formal.selection.model.clock import Clock
 from shardproof.front_door import FrontDoor
 from shardproof.models.cost.selection import build

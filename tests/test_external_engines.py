@@ -15,7 +15,7 @@ from oracles import brute_force
 from random_problems import frustrated, graphs_of_all_kinds
 
 from shardproof.__main__ import run
-from shardproof.formal.planning.plan import plan_graph
+from shardproof.formal.plans.plan import plan_graph
 from shardproof.formal.selection import relax_resources as relaxing
 from shardproof.formal.selection.answer import Answer
 from shardproof.formal.selection.engines.consult import EngineRefused, conversation

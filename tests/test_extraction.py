@@ -15,7 +15,7 @@ from egraph_cases import DATA, enumerated, gym, mutants, random_egraph
 from every_field import changed
 
 from shardproof.__main__ import run
-from shardproof.formal.egraphs.solve import extract
+from shardproof.formal.rewriting.egraphs.solve import extract
 from shardproof.models.egraphs.egraph import EGraph
 from shardproof.models.egraphs.extraction_gym import EGraphError
 from shardproof.models.problem.claims import Verdict

@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner
 
-from shardproof.formal.planning.frameworks import framework_settings, strategy_of_flags
-from shardproof.formal.planning.strategy import StrategyError, resolve
+from shardproof.formal.plans.frameworks import framework_settings, strategy_of_flags
+from shardproof.formal.plans.strategy import StrategyError, resolve
 from shardproof.models.cost.selection import build
 from shardproof.models.layout.placement import space
 from shardproof.models.layout.targets.degrees import Flags

@@ -16,7 +16,7 @@ from fuzz_loaders import LOADERS, PASE, case, fuzz, graphs, problem
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from shardproof.formal.planning.strategy import read_strategy
+from shardproof.formal.plans.strategy import read_strategy
 from shardproof.models.machine.machine import Machine, load_machine
 from shardproof.models.program.graph import Graph
 from shardproof.proofs.selection.load import selection_problem

@@ -10,8 +10,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from shardproof.formal.rewrites.generate import Pruner, generate, in_order, is_parallel, rank2_pool, tree_size
-from shardproof.formal.rewrites.generate_terms import Candidate, Enumeration, Pool, label
+from shardproof.formal.rewriting.generate import Pruner, generate, in_order, is_parallel, rank2_pool, tree_size
+from shardproof.formal.rewriting.generate_terms import Candidate, Enumeration, Pool, label
 from shardproof.models.rewrites.terms import Apply, Term, sides_text
 from shardproof.verify.rewrites.library import check_judgement
 
@@ -32,7 +32,7 @@ SMALL = Pool(
 
 
 def text(c: Candidate) -> str:
-    from shardproof.formal.rewrites.generate import rule_from
+    from shardproof.formal.rewriting.generate import rule_from
 
     return " = ".join(sides_text(rule_from(c, "r")))
 

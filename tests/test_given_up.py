@@ -24,16 +24,16 @@ import pytest
 from random_problems import grid_with_rows, shared_tables
 
 from shardproof.__main__ import run
-from shardproof.formal.joint.request import carry_out_jointly
-from shardproof.formal.overlap.request import carry_out_overlapped
-from shardproof.formal.overlap.search import Overlapped
-from shardproof.formal.pipelines.request import carry_out_pipelined, pipeline_request
-from shardproof.formal.planning.plan import plan_graph
-from shardproof.formal.planning.request import PlanRequest
-from shardproof.formal.planning.tables import tables_in_time
-from shardproof.formal.planning.time_limit import AGAIN_S, END_S, PART_SLACK, TimeLimit
-from shardproof.formal.portfolio.freedoms import Freedoms
-from shardproof.formal.portfolio.search import Searches
+from shardproof.formal.plans.overlap.request import carry_out_overlapped
+from shardproof.formal.plans.overlap.search import Overlapped
+from shardproof.formal.plans.pipelines.request import carry_out_pipelined, pipeline_request
+from shardproof.formal.plans.plan import plan_graph
+from shardproof.formal.plans.portfolio.freedoms import Freedoms
+from shardproof.formal.plans.portfolio.search import Searches
+from shardproof.formal.plans.request import PlanRequest
+from shardproof.formal.plans.tables import tables_in_time
+from shardproof.formal.plans.time_limit import AGAIN_S, END_S, PART_SLACK, TimeLimit
+from shardproof.formal.rewriting.joint.request import carry_out_jointly
 from shardproof.formal.selection.model.clock import Clock, Overdue, budget
 from shardproof.formal.selection.relax_resources import relax_resources
 from shardproof.formal.selection.solve import solve

@@ -20,7 +20,7 @@ from shardproof.backends.execution.run import run_virtual
 from shardproof.backends.lowering.program import lower
 from shardproof.backends.transport.nccl import NcclTransport, nccl_module
 from shardproof.backends.transport.requests import AllReduce
-from shardproof.formal.planning.plan import plan_graph
+from shardproof.formal.plans.plan import plan_graph
 from shardproof.models.layout.placement import space
 from shardproof.models.program.graph import Graph
 from shardproof.models.program.index import Combine

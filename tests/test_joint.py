@@ -11,8 +11,8 @@ from shardproof.backends.execution.job import Options
 from shardproof.backends.execution.launch import build_program
 from shardproof.backends.execution.reference import random_inputs, run_graph
 from shardproof.backends.execution.run import run_virtual
-from shardproof.formal.joint.saturate import same_order, saturate
-from shardproof.formal.joint.solve import joint_plan, plan_jointly
+from shardproof.formal.rewriting.joint.saturate import same_order, saturate
+from shardproof.formal.rewriting.joint.solve import joint_plan, plan_jointly
 from shardproof.formal.selection.model.clock import Clock
 from shardproof.formal.selection.solve import solve
 from shardproof.models.cost.selection import build

@@ -12,7 +12,7 @@ import pytest
 from test_joint_rules import PLACES
 
 from shardproof.backends.execution.reference import random_inputs, run_graph
-from shardproof.formal.joint.saturate import saturate
+from shardproof.formal.rewriting.joint.saturate import saturate
 from shardproof.models.joint.egraph import EGraph
 from shardproof.models.program.operators import Operator
 from shardproof.proofs.joint.derivation import Derivation

@@ -11,10 +11,10 @@ import pytest
 
 from shardproof.__main__ import run
 from shardproof.formal.explain.audit import Outcome
-from shardproof.formal.joint.audit import audit_jointly, not_derived
-from shardproof.formal.joint.saturate import saturate
-from shardproof.formal.joint.solve import plan_jointly
-from shardproof.formal.planning.strategy import Strategy
+from shardproof.formal.plans.strategy import Strategy
+from shardproof.formal.rewriting.joint.audit import audit_jointly, not_derived
+from shardproof.formal.rewriting.joint.saturate import saturate
+from shardproof.formal.rewriting.joint.solve import plan_jointly
 from shardproof.formal.selection.model.clock import Clock
 from shardproof.models.layout.placement import space
 from shardproof.models.machine.machine import load_machine

@@ -11,8 +11,8 @@ import numpy as np
 import pytest
 from test_joint_memory import PLENTY
 
-from shardproof.formal.joint.saturate import saturate
-from shardproof.formal.joint.solve import Joint, joint_plan, plan_jointly
+from shardproof.formal.rewriting.joint.saturate import saturate
+from shardproof.formal.rewriting.joint.solve import Joint, joint_plan, plan_jointly
 from shardproof.formal.selection.model.clock import Clock
 from shardproof.formal.selection.relax_resources import relax_resources
 from shardproof.models.cost.limits import Counter

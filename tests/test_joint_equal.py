@@ -13,7 +13,7 @@ import shardproof
 from shardproof.backends.execution.job import Options, build_program
 from shardproof.backends.execution.reference import random_inputs, run_graph
 from shardproof.backends.execution.run import run_virtual
-from shardproof.formal.joint.saturate import RULES, saturate
+from shardproof.formal.rewriting.joint.saturate import RULES, saturate
 from shardproof.models.joint.egraph import EGraph
 from shardproof.models.joint.rules import EQUAL
 from shardproof.models.program.graph import Graph

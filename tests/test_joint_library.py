@@ -17,11 +17,11 @@ from shardproof.__main__ import run
 from shardproof.backends.execution.job import Options, build_program
 from shardproof.backends.execution.reference import random_inputs, run_graph
 from shardproof.backends.execution.run import run_virtual
-from shardproof.formal.joint.rules import library as rules_library
-from shardproof.formal.joint.rules.library import rules_of, usable
-from shardproof.formal.joint.saturate import SEARCHED, saturate
-from shardproof.formal.joint.solve import joint_plan, plan_jointly
-from shardproof.formal.rewrites.prove import judge
+from shardproof.formal.rewriting.joint.rules import library as rules_library
+from shardproof.formal.rewriting.joint.rules.library import rules_of, usable
+from shardproof.formal.rewriting.joint.saturate import SEARCHED, saturate
+from shardproof.formal.rewriting.joint.solve import joint_plan, plan_jointly
+from shardproof.formal.rewriting.prove import judge
 from shardproof.formal.selection.model.clock import Clock
 from shardproof.models.joint.egraph import EGraph
 from shardproof.models.layout.placement import space

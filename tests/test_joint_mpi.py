@@ -10,8 +10,8 @@ from test_joint_rules import PLACES
 from shardproof.backends.execution.job import Options
 from shardproof.backends.execution.launch import mpi_available, run_job
 from shardproof.backends.execution.reference import random_inputs, run_graph
-from shardproof.formal.joint.saturate import RULES, saturate
-from shardproof.formal.joint.solve import joint_plan, plan_jointly
+from shardproof.formal.rewriting.joint.saturate import RULES, saturate
+from shardproof.formal.rewriting.joint.solve import joint_plan, plan_jointly
 from shardproof.formal.selection.model.clock import Clock
 from shardproof.formal.selection.solve import solve
 from shardproof.models.communication.choices import Choices

@@ -10,9 +10,9 @@ from dataclasses import replace
 
 import pytest
 
-from shardproof.formal.joint.rules.worth import worth
-from shardproof.formal.joint.saturate import RULES, saturate
-from shardproof.formal.joint.solve import joint_plan, plan_jointly
+from shardproof.formal.rewriting.joint.rules.worth import worth
+from shardproof.formal.rewriting.joint.saturate import RULES, saturate
+from shardproof.formal.rewriting.joint.solve import joint_plan, plan_jointly
 from shardproof.formal.selection.model.clock import Clock
 from shardproof.models.joint.egraph import EGraph
 from shardproof.models.layout.classes import axis_orders, leading_of

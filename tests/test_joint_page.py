@@ -10,8 +10,8 @@ import pytest
 from budgets import work
 
 from shardproof.__main__ import run
-from shardproof.formal.joint.saturate import RULES
-from shardproof.formal.joint.solve import joint_plan, plan_jointly
+from shardproof.formal.rewriting.joint.saturate import RULES
+from shardproof.formal.rewriting.joint.solve import joint_plan, plan_jointly
 from shardproof.models.joint.rules import DEFINE, EQUAL, STATEMENTS
 from shardproof.models.layout.placement import space
 from shardproof.models.machine.machine import load_machine

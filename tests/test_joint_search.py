@@ -8,10 +8,10 @@ from typing import Any
 import pytest
 from budgets import work
 
-from shardproof.formal.joint import solve as search
-from shardproof.formal.joint.levels import LARGE, MIDDLE
-from shardproof.formal.joint.saturate import saturate
-from shardproof.formal.joint.solve import joint_plan, plan_jointly
+from shardproof.formal.rewriting.joint import solve as search
+from shardproof.formal.rewriting.joint.levels import LARGE, MIDDLE
+from shardproof.formal.rewriting.joint.saturate import saturate
+from shardproof.formal.rewriting.joint.solve import joint_plan, plan_jointly
 from shardproof.formal.selection.model.clock import Clock
 from shardproof.formal.selection.relax_resources import relax_resources
 from shardproof.models.cost.selection import build

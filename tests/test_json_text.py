@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from shardproof.formal.planning.strategy import parse_config, read_strategy
+from shardproof.formal.plans.strategy import parse_config, read_strategy
 from shardproof.models.files.json_text import JsonError, parse_json
 from shardproof.models.machine.machine import Machine, load_machine
 from shardproof.models.program.graph import Graph

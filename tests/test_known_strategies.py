@@ -13,7 +13,7 @@ from strategies import KNOWN, megatron
 
 from shardproof.formal.explain.audit import Outcome, audit
 from shardproof.formal.explain.terms import PlanTerms
-from shardproof.formal.planning.strategy import apply, parse_strategy
+from shardproof.formal.plans.strategy import apply, parse_strategy
 from shardproof.formal.selection.model.restrict import restrict
 from shardproof.formal.selection.solve import solve
 from shardproof.models.cost.selection import Planning, build

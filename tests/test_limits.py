@@ -13,8 +13,8 @@ import numpy as np
 import pytest
 
 from shardproof import __main__ as front
-from shardproof.formal.planning import plan, tables
-from shardproof.formal.planning.plan import fitting_space, plan_graph
+from shardproof.formal.plans import plan, tables
+from shardproof.formal.plans.plan import fitting_space, plan_graph
 from shardproof.models.cost import limits
 from shardproof.models.cost.limits import LARGE, SMALL, Budget, OverBudget, TooLarge, check_sizes
 from shardproof.models.cost.selection import build

@@ -14,7 +14,7 @@ from shardproof.backends.execution.reference import random_inputs
 from shardproof.backends.execution.run import run_virtual
 from shardproof.backends.lowering.fusion import fuse
 from shardproof.backends.lowering.program import lower
-from shardproof.formal.planning.plan import plan_graph
+from shardproof.formal.plans.plan import plan_graph
 from shardproof.models.layout.placement import space
 from shardproof.models.machine.machine import load_machine
 from shardproof.models.problem.claims import Verdict

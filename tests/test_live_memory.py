@@ -17,7 +17,7 @@ from shardproof.backends.execution.live import Meter, alone, owner
 from shardproof.backends.execution.reference import random_inputs
 from shardproof.backends.execution.run import run_virtual
 from shardproof.backends.lowering.program import lower
-from shardproof.formal.planning.plan import plan_graph
+from shardproof.formal.plans.plan import plan_graph
 from shardproof.models.cost import memory
 from shardproof.models.cost.selection import build
 from shardproof.models.layout.placement import space

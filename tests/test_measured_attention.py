@@ -19,7 +19,7 @@ from test_bars import drawn
 
 from shardproof.formal.explain.cost_table import cost_table, render_cost_table
 from shardproof.formal.explain.error_bounds import Box, lower_bound_within, measured_name, measurement
-from shardproof.formal.planning.plan import plan_graph
+from shardproof.formal.plans.plan import plan_graph
 from shardproof.models.cost import assumptions, attention, cost
 from shardproof.models.cost.attention import AttentionBoxes
 from shardproof.models.cost.selection import Planning, build

@@ -16,7 +16,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from second_builder_cases import CASES, chain, machine, small
 
-from shardproof.formal.planning.plan import plan_graph
+from shardproof.formal.plans.plan import plan_graph
 from shardproof.models.communication import collective_steps
 from shardproof.models.communication.collective_steps import Step
 from shardproof.models.cost import assumptions, collectives, cost, products

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from shardproof.formal.planning.plan import plan_graph
+from shardproof.formal.plans.plan import plan_graph
 from shardproof.models.cost.limits import LARGE, SMALL
 from shardproof.models.machine.machine import load_machine
 from shardproof.models.sources.zoo import build

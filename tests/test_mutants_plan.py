@@ -24,7 +24,7 @@ import numpy as np
 import pytest
 from budgets import some_or_all
 
-from shardproof.formal.planning.plan import plan_graph
+from shardproof.formal.plans.plan import plan_graph
 from shardproof.models.cost.selection import build
 from shardproof.models.layout.placement import Placement, space
 from shardproof.models.machine.machine import Machine, load_machine

@@ -12,7 +12,7 @@ import pytest
 from shardproof.backends.execution.reference import random_inputs, run_graph
 from shardproof.backends.execution.run import run_virtual
 from shardproof.backends.lowering.program import lower
-from shardproof.formal.planning.plan import plan_graph
+from shardproof.formal.plans.plan import plan_graph
 from shardproof.models.machine.machine import load_machine
 from shardproof.models.program.graph import UnsupportedOperators
 from shardproof.models.sources.numpy.opaque import opaque

@@ -92,11 +92,11 @@ def load_once(monkeypatch: pytest.MonkeyPatch) -> None:
 def planners(monkeypatch: pytest.MonkeyPatch) -> None:
     """Planners that say what they were asked."""
     import shardproof.formal.verbs.plan as verb
-    from shardproof.formal.joint import request as joint
-    from shardproof.formal.pipelines import request as pipelines
-    from shardproof.formal.planning import request as planning
+    from shardproof.formal.plans import request as planning
+    from shardproof.formal.plans.pipelines import request as pipelines
+    from shardproof.formal.plans.submeshes import request as views
+    from shardproof.formal.rewriting.joint import request as joint
     from shardproof.formal.verbs import pipelined
-    from shardproof.formal.views import request as views
 
     load_once(monkeypatch)
     book = once(FrontDoor.book, 0)
@@ -575,7 +575,7 @@ PIPELINE: Mapping[str, object] = {
     ids=["searched", "of stages", "of chunks", "configured", "recomputed"],
 )
 def test_pairs_of_keywords_of_pipelines_in_python(always: dict[str, object], monkeypatch: pytest.MonkeyPatch) -> None:
-    from shardproof.formal.pipelines import audit as audited
+    from shardproof.formal.plans.pipelines import audit as audited
 
     read_once(monkeypatch)
     monkeypatch.setattr(audited, "audit_pipeline", recorded("audit_pipeline"))

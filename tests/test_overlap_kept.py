@@ -7,7 +7,7 @@ from dataclasses import replace
 import numpy as np
 from test_overlap_memory import limited
 
-from shardproof.formal.overlap.memory import kept_past
+from shardproof.formal.plans.overlap.memory import kept_past
 from shardproof.models.cost.selection import Planning
 from shardproof.models.program.graph import Graph
 from shardproof.models.sources.building.builder import Builder

@@ -19,10 +19,10 @@ from budgets import work
 from test_overlap_plans import planning_of, reasons
 
 from shardproof.__main__ import run
-from shardproof.formal.overlap.memory import kept_past, program_order, rows_of_every_order
-from shardproof.formal.overlap.planned import schedule_if_fits
-from shardproof.formal.overlap.search import NothingFits, Overlapped, every_order, search_overlap
-from shardproof.formal.overlap.tasks import tasks_of
+from shardproof.formal.plans.overlap.memory import kept_past, program_order, rows_of_every_order
+from shardproof.formal.plans.overlap.planned import schedule_if_fits
+from shardproof.formal.plans.overlap.search import NothingFits, Overlapped, every_order, search_overlap
+from shardproof.formal.plans.overlap.tasks import tasks_of
 from shardproof.formal.selection.tree.infeasible import least_use
 from shardproof.models.cost.selection import Planning
 from shardproof.models.cost.selection import build as build_problem

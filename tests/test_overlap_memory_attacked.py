@@ -9,7 +9,7 @@ from dataclasses import replace
 import numpy as np
 from test_overlap_memory import limited, small
 
-from shardproof.formal.overlap.tasks import tasks_of
+from shardproof.formal.plans.overlap.tasks import tasks_of
 from shardproof.models.cost.selection import Planning
 from shardproof.models.sources.building.builder import Builder
 from shardproof.verify.overlap.certificate import expected_tasks

@@ -17,8 +17,8 @@ from budgets import work
 from test_pipelines import numbers
 
 from shardproof.__main__ import run
-from shardproof.formal.overlap.search import Overlapped, chain_of, search_overlap, sums_of, weighted_problem
-from shardproof.formal.overlap.tasks import tasks_of, times_of
+from shardproof.formal.plans.overlap.search import Overlapped, chain_of, search_overlap, sums_of, weighted_problem
+from shardproof.formal.plans.overlap.tasks import tasks_of, times_of
 from shardproof.models.cost.selection import Planning
 from shardproof.models.cost.selection import build as build_problem
 from shardproof.models.layout.placement import space

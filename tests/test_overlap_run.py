@@ -22,7 +22,7 @@ from shardproof.backends.execution.streams import elapsed_seconds, run_streams_v
 from shardproof.backends.execution.streams_rank import run_streams_job
 from shardproof.backends.lowering.streams import COMPUTE, LINKS, StreamsProgram, in_order, streams_program
 from shardproof.backends.trace import Span
-from shardproof.formal.overlap.search import search_overlap
+from shardproof.formal.plans.overlap.search import search_overlap
 from shardproof.models.cost.selection import build as build_problem
 from shardproof.models.layout.placement import space
 from shardproof.models.machine.machine import load_machine

@@ -13,10 +13,10 @@ import numpy as np
 import pytest
 from budgets import work
 
-from shardproof.formal.pipelines.case import Case
-from shardproof.formal.pipelines.job import Job
-from shardproof.formal.pipelines.scheduled import waiting
-from shardproof.formal.pipelines.search import SearchOutcome, search_pairs
+from shardproof.formal.plans.pipelines.case import Case
+from shardproof.formal.plans.pipelines.job import Job
+from shardproof.formal.plans.pipelines.scheduled import waiting
+from shardproof.formal.plans.pipelines.search import SearchOutcome, search_pairs
 from shardproof.formal.schedules.search import search
 from shardproof.formal.schedules.shop import shop
 from shardproof.formal.selection.model.clock import Clock

@@ -17,18 +17,18 @@ from budgets import work
 import shardproof
 from shardproof.__main__ import run
 from shardproof.formal.explain.audit import Outcome
-from shardproof.formal.pipelines.audit import PipelineAudit
-from shardproof.formal.pipelines.given import (
+from shardproof.formal.plans.frameworks import pipelined_settings
+from shardproof.formal.plans.pipelines.audit import PipelineAudit
+from shardproof.formal.plans.pipelines.given import (
     Configured,
     complete_configuration,
     layer_starts,
     micro_batches,
     one_f_one_b,
 )
-from shardproof.formal.pipelines.job import Job
-from shardproof.formal.pipelines.search import SearchOutcome, search_pairs
-from shardproof.formal.planning.frameworks import pipelined_settings
-from shardproof.formal.planning.strategy import StrategyError, resolve
+from shardproof.formal.plans.pipelines.job import Job
+from shardproof.formal.plans.pipelines.search import SearchOutcome, search_pairs
+from shardproof.formal.plans.strategy import StrategyError, resolve
 from shardproof.formal.verbs.audit_pipelined import is_confirmed
 from shardproof.models.layout.placement import space
 from shardproof.models.layout.targets.degrees import Flags

@@ -12,10 +12,10 @@ import pytest
 from budgets import work
 from test_pipeline_attacks import reasons, shortest
 
-from shardproof.formal.pipelines.case import Case
-from shardproof.formal.pipelines.job import Job
-from shardproof.formal.pipelines.scheduled import schedule_stages
-from shardproof.formal.pipelines.search import SearchOutcome
+from shardproof.formal.plans.pipelines.case import Case
+from shardproof.formal.plans.pipelines.job import Job
+from shardproof.formal.plans.pipelines.scheduled import schedule_stages
+from shardproof.formal.plans.pipelines.search import SearchOutcome
 from shardproof.formal.schedules.search import search
 from shardproof.formal.schedules.shop import shop
 from shardproof.models.layout.placement import space

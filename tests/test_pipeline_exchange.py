@@ -20,12 +20,12 @@ from shardproof.backends.execution.pipeline import run_pipeline
 from shardproof.backends.execution.pipeline_rank import run_pipeline_job
 from shardproof.backends.execution.reference import random_inputs, run_graph
 from shardproof.backends.lowering.stages import staged_program
-from shardproof.formal.pipelines.bounded import NO_STEP
-from shardproof.formal.pipelines.case import Case, orders
-from shardproof.formal.pipelines.exchange_costs import exchange_costs, last_ends
-from shardproof.formal.pipelines.job import Job
-from shardproof.formal.pipelines.scheduled import schedule_stages
-from shardproof.formal.pipelines.search import SearchOutcome, search_pairs
+from shardproof.formal.plans.pipelines.bounded import NO_STEP
+from shardproof.formal.plans.pipelines.case import Case, orders
+from shardproof.formal.plans.pipelines.exchange_costs import exchange_costs, last_ends
+from shardproof.formal.plans.pipelines.job import Job
+from shardproof.formal.plans.pipelines.scheduled import schedule_stages
+from shardproof.formal.plans.pipelines.search import SearchOutcome, search_pairs
 from shardproof.models.cost.selection import build as build_problem
 from shardproof.models.layout.placement import space
 from shardproof.models.machine.machine import load_machine

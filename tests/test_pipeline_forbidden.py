@@ -12,9 +12,9 @@ from budgets import work
 from test_pipeline_attacks import reasons
 
 from shardproof.__main__ import run
-from shardproof.formal.pipelines.case import Case
-from shardproof.formal.pipelines.job import Job
-from shardproof.formal.pipelines.search import search_pairs
+from shardproof.formal.plans.pipelines.case import Case
+from shardproof.formal.plans.pipelines.job import Job
+from shardproof.formal.plans.pipelines.search import search_pairs
 from shardproof.models.cost.selection import build as problem_of
 from shardproof.models.layout.placement import space
 from shardproof.models.machine.machine import load_machine

@@ -13,8 +13,8 @@ import numpy as np
 import pytest
 from budgets import work
 
-from shardproof.formal.pipelines.job import Job
-from shardproof.formal.pipelines.search import SearchOutcome, search_pairs
+from shardproof.formal.plans.pipelines.job import Job
+from shardproof.formal.plans.pipelines.search import SearchOutcome, search_pairs
 from shardproof.formal.selection.model.clock import Clock
 from shardproof.models.cost.selection import Planning
 from shardproof.models.cost.selection import build as build_problem

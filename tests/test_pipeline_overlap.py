@@ -26,12 +26,12 @@ from shardproof.backends.execution.pipeline_rank import run_pipeline_job
 from shardproof.backends.execution.reference import random_inputs, run_graph
 from shardproof.backends.lowering.program import Compute, Move
 from shardproof.backends.lowering.stages import staged_program
-from shardproof.formal.pipelines.case import Case
-from shardproof.formal.pipelines.channels import chain_of, chains
-from shardproof.formal.pipelines.explain import explain_pipeline
-from shardproof.formal.pipelines.job import Job
-from shardproof.formal.pipelines.phases import Network, StagePlan, find_order, in_flight, networks
-from shardproof.formal.pipelines.search import SearchOutcome, search_pairs
+from shardproof.formal.plans.pipelines.case import Case
+from shardproof.formal.plans.pipelines.channels import chain_of, chains
+from shardproof.formal.plans.pipelines.explain import explain_pipeline
+from shardproof.formal.plans.pipelines.job import Job
+from shardproof.formal.plans.pipelines.phases import Network, StagePlan, find_order, in_flight, networks
+from shardproof.formal.plans.pipelines.search import SearchOutcome, search_pairs
 from shardproof.formal.selection.model.clock import Clock
 from shardproof.formal.selection.solve import solve
 from shardproof.models.cost.selection import Planning

@@ -19,8 +19,8 @@ from shardproof.backends.execution.pipeline import run_pipeline
 from shardproof.backends.execution.pipeline_rank import run_pipeline_job
 from shardproof.backends.execution.reference import random_inputs, run_graph
 from shardproof.backends.lowering.stages import staged_program
-from shardproof.formal.pipelines.job import Job
-from shardproof.formal.pipelines.search import search_pairs
+from shardproof.formal.plans.pipelines.job import Job
+from shardproof.formal.plans.pipelines.search import search_pairs
 from shardproof.models.layout.placement import space
 from shardproof.models.machine.machine import load_machine
 from shardproof.models.pipelines.division import divide

@@ -14,10 +14,10 @@ import numpy as np
 import pytest
 from budgets import work
 
-from shardproof.formal.pipelines import case as cases
-from shardproof.formal.pipelines.job import Job
-from shardproof.formal.pipelines.layouts import even_choice
-from shardproof.formal.pipelines.search import SearchOutcome, search_pairs
+from shardproof.formal.plans.pipelines import case as cases
+from shardproof.formal.plans.pipelines.job import Job
+from shardproof.formal.plans.pipelines.layouts import even_choice
+from shardproof.formal.plans.pipelines.search import SearchOutcome, search_pairs
 from shardproof.models.cost.selection import Planning
 from shardproof.models.cost.selection import build as build_problem
 from shardproof.models.layout.placement import space

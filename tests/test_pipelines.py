@@ -18,10 +18,10 @@ from budgets import some_or_all, work
 
 from shardproof.__main__ import run
 from shardproof.backends.execution.reference import random_inputs, run_graph
-from shardproof.formal.pipelines.job import Job
-from shardproof.formal.pipelines.recompute import plan_with_checkpointing
-from shardproof.formal.pipelines.scheduled import schedule_stages
-from shardproof.formal.pipelines.search import SearchOutcome, search_pairs
+from shardproof.formal.plans.pipelines.job import Job
+from shardproof.formal.plans.pipelines.recompute import plan_with_checkpointing
+from shardproof.formal.plans.pipelines.scheduled import schedule_stages
+from shardproof.formal.plans.pipelines.search import SearchOutcome, search_pairs
 from shardproof.formal.selection.model.clock import Clock
 from shardproof.models.cost.selection import build as build_problem
 from shardproof.models.layout.placement import space

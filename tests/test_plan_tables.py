@@ -18,7 +18,7 @@ from strange_graphs import strange_graph
 from test_verify_entries import PROBLEMS, mixed
 
 from shardproof.__main__ import run
-from shardproof.formal.planning.plan import plan_graph
+from shardproof.formal.plans.plan import plan_graph
 from shardproof.models.communication.choices import copy_layout, input_layout, output_layout
 from shardproof.models.cost import cost
 from shardproof.models.cost.selection import DecisionKind, Planning, build

@@ -16,7 +16,7 @@ import pytest
 
 import shardproof
 from shardproof.__main__ import run
-from shardproof.formal.portfolio.passes import derived_step
+from shardproof.formal.plans.portfolio.passes import derived_step
 from shardproof.front_door import FrontDoor
 from shardproof.models.machine.machine import load_machine
 from shardproof.models.pipelines.division import divide

@@ -20,7 +20,7 @@ from shardproof.backends.execution.reference import as_stored, random_inputs, ru
 from shardproof.backends.execution.run import copies, run_virtual
 from shardproof.backends.kernels import combine_arrays, round_to, widen
 from shardproof.backends.transport.virtual import Hub, VirtualTransport
-from shardproof.formal.planning.plan import plan_graph
+from shardproof.formal.plans.plan import plan_graph
 from shardproof.models.cost.selection import build as build_problem
 from shardproof.models.layout.placement import space
 from shardproof.models.machine.machine import load_machine

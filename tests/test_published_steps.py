@@ -13,9 +13,9 @@ from pathlib import Path
 
 import pytest
 
-from shardproof.formal.pipelines.composed import OVERLAPS, Composed, StepShape, compose_step, in_flight
-from shardproof.formal.pipelines.configuration import configuration, hidden_by
-from shardproof.formal.pipelines.stage_work import StageWork, stage_work
+from shardproof.formal.plans.pipelines.composed import OVERLAPS, Composed, StepShape, compose_step, in_flight
+from shardproof.formal.plans.pipelines.configuration import configuration, hidden_by
+from shardproof.formal.plans.pipelines.stage_work import StageWork, stage_work
 from shardproof.models.cost.alone import Device, Kernels
 from shardproof.models.cost.group_times import group_seconds
 from shardproof.models.layout.targets.degrees import Flags

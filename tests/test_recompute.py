@@ -13,8 +13,8 @@ from shardproof.__main__ import run
 from shardproof.backends.execution.reference import random_inputs, run_graph
 from shardproof.backends.execution.run import run_virtual
 from shardproof.backends.lowering.program import lower
-from shardproof.formal.planning.plan import Planned, plan_graph
-from shardproof.formal.planning.recompute import plan_with_checkpointing
+from shardproof.formal.plans.plan import Planned, plan_graph
+from shardproof.formal.plans.recompute import plan_with_checkpointing
 from shardproof.models.cost.selection import build
 from shardproof.models.layout.placement import space
 from shardproof.models.machine.machine import load_machine

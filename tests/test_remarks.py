@@ -15,9 +15,9 @@ import pytest
 from budgets import limited, work
 
 from shardproof.__main__ import run
-from shardproof.formal.planning.plan import plan_graph
-from shardproof.formal.planning.remark_prices import smaller_machines, waste
-from shardproof.formal.planning.remarks import MOST, Batch, Kind, Remark, remarks
+from shardproof.formal.plans.plan import plan_graph
+from shardproof.formal.plans.remark_prices import smaller_machines, waste
+from shardproof.formal.plans.remarks import MOST, Batch, Kind, Remark, remarks
 from shardproof.models.cost.selection import Planning, build
 from shardproof.models.layout.placement import Placement, space
 from shardproof.models.machine.machine import Machine, load_machine

@@ -13,8 +13,8 @@ import pytest
 
 import shardproof
 from shardproof.__main__ import run
-from shardproof.formal.planning.plan import plan_graph
-from shardproof.formal.planning.report import amount
+from shardproof.formal.plans.plan import plan_graph
+from shardproof.formal.plans.report import amount
 from shardproof.formal.report.drawing import Palette, strip
 from shardproof.formal.report.memory import held_over_time
 from shardproof.formal.report.words import OF_JOINT_PLANS, SENTENCES, sentence

@@ -16,8 +16,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from shardproof.formal.rewrites.facts import Reasoner
-from shardproof.formal.rewrites.prove import judge
+from shardproof.formal.rewriting.facts import Reasoner
+from shardproof.formal.rewriting.prove import judge
 from shardproof.models.problem.claims import Verdict
 from shardproof.models.rewrites.knowledge import Contradiction, Facts, NeedsChoice
 from shardproof.models.rewrites.polynomial import Poly

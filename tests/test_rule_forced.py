@@ -13,10 +13,10 @@ from pathlib import Path
 import pytest
 
 from shardproof.__main__ import run
-from shardproof.formal.rewrites import prove
-from shardproof.formal.rewrites.facts import Reasoner
-from shardproof.formal.rewrites.prove import judge
-from shardproof.formal.rewrites.refute import fault, instances, satisfies
+from shardproof.formal.rewriting import prove
+from shardproof.formal.rewriting.facts import Reasoner
+from shardproof.formal.rewriting.prove import judge
+from shardproof.formal.rewriting.refute import fault, instances, satisfies
 from shardproof.models.rewrites.forced import at_degree_one_only, forced_values
 from shardproof.models.rewrites.polynomial import Poly
 from shardproof.models.rewrites.rule import Divides, Equal, Substitution, node

@@ -10,8 +10,8 @@ from functools import cache
 import numpy as np
 import pytest
 
-from shardproof.formal.rewrites.facts import Reasoner
-from shardproof.formal.rewrites.prove import judge
+from shardproof.formal.rewriting.facts import Reasoner
+from shardproof.formal.rewriting.prove import judge
 from shardproof.models.rewrites.eval import Difference, Evaluator
 from shardproof.models.rewrites.index_arrays import EvaluationError, Exact
 from shardproof.models.rewrites.rule import Substitution

@@ -15,8 +15,8 @@ from itertools import product
 
 import pytest
 
-from shardproof.formal.rewrites.facts import Reasoner
-from shardproof.formal.rewrites.prove import judge
+from shardproof.formal.rewriting.facts import Reasoner
+from shardproof.formal.rewriting.prove import judge
 from shardproof.models.problem.claims import Verdict
 from shardproof.models.rewrites.function_axioms import AXIOMS, may_apply, rewritten
 from shardproof.models.rewrites.functions import FUNCTIONS

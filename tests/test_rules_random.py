@@ -13,10 +13,10 @@ import numpy as np
 import pytest
 from budgets import work
 
-from shardproof.formal.rewrites.facts import Reasoner
-from shardproof.formal.rewrites.prove import judge
-from shardproof.formal.rewrites.refute import fault, instances, satisfies
-from shardproof.formal.rewrites.rule_files import load_rules
+from shardproof.formal.rewriting.facts import Reasoner
+from shardproof.formal.rewriting.prove import judge
+from shardproof.formal.rewriting.refute import fault, instances, satisfies
+from shardproof.formal.rewriting.rule_files import load_rules
 from shardproof.models.rewrites.eval import Difference, Evaluator
 from shardproof.models.rewrites.index_arrays import EvaluationError, Exact
 from shardproof.models.rewrites.instances import cases, draw_instances, integer_arrays

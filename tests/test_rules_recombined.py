@@ -16,8 +16,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from shardproof.formal.rewrites.facts import Reasoner
-from shardproof.formal.rewrites.prove import judge
+from shardproof.formal.rewriting.facts import Reasoner
+from shardproof.formal.rewriting.prove import judge
 from shardproof.models.rewrites.eval import Difference, Evaluator, extents, input_types
 from shardproof.models.rewrites.index_arrays import Exact
 from shardproof.models.rewrites.rule import Pattern, Substitution, node

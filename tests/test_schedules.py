@@ -14,10 +14,10 @@ from array_cases import CASES, check_outputs
 from shardproof.__main__ import run
 from shardproof.backends.execution.run import run_virtual
 from shardproof.backends.lowering.program import lower
-from shardproof.formal.planning.given import plan_strategy
-from shardproof.formal.planning.plan import plan_graph
-from shardproof.formal.planning.schedules import ScheduleConflict, propagate
-from shardproof.formal.planning.strategy import StrategyError, parse_strategy
+from shardproof.formal.plans.given import plan_strategy
+from shardproof.formal.plans.plan import plan_graph
+from shardproof.formal.plans.schedules import ScheduleConflict, propagate
+from shardproof.formal.plans.strategy import StrategyError, parse_strategy
 from shardproof.models.communication.choices import check_choices
 from shardproof.models.machine.machine import load_machine
 from shardproof.models.problem.claims import Verdict

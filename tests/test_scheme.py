@@ -7,8 +7,8 @@ import pytest
 from shardproof.formal.explain.explain import explain, render_explanation
 from shardproof.formal.explain.parallelism import parallelism_of, state_words
 from shardproof.formal.explain.stored_state import StoredState
-from shardproof.formal.planning.frameworks import strategy_of_flags
-from shardproof.formal.planning.strategy import resolve
+from shardproof.formal.plans.frameworks import strategy_of_flags
+from shardproof.formal.plans.strategy import resolve
 from shardproof.models.cost.selection import Planning, build
 from shardproof.models.layout.placement import space
 from shardproof.models.layout.targets.degrees import Flags

@@ -12,8 +12,8 @@ import pytest
 
 import shardproof
 from shardproof.__main__ import run
-from shardproof.formal.planning.frameworks import framework_settings, strategy_of_settings
-from shardproof.formal.planning.strategy import StrategyError
+from shardproof.formal.plans.frameworks import framework_settings, strategy_of_settings
+from shardproof.formal.plans.strategy import StrategyError
 from shardproof.models.machine.machine import load_machine
 from shardproof.models.program.graph import Graph
 from shardproof.models.sources import zoo

@@ -9,7 +9,7 @@ import pytest
 from budgets import some_or_all
 from random_problems import rows_some_bind
 
-from shardproof.formal.planning.plan import plan_graph
+from shardproof.formal.plans.plan import plan_graph
 from shardproof.formal.selection import relax_resources as relaxing
 from shardproof.formal.selection.answer import Answer
 from shardproof.formal.selection.bound.plain import plain_dual

@@ -13,7 +13,7 @@ from budgets import limited
 
 from shardproof.__main__ import run
 from shardproof.formal.explain.stored_state import StoredState, render_stored_state, stored_state
-from shardproof.formal.planning.plan import Planned, plan_graph
+from shardproof.formal.plans.plan import Planned, plan_graph
 from shardproof.models.machine.machine import load_machine
 from shardproof.models.problem.claims import Status
 from shardproof.models.sources.training import training_step

@@ -16,9 +16,9 @@ from shardproof.backends.execution.run import run_virtual
 from shardproof.backends.lowering.fusion import fuse
 from shardproof.backends.lowering.program import Compute, lower
 from shardproof.formal.explain.deviation import name_of, vertex_of
-from shardproof.formal.planning.plan import plan_graph
-from shardproof.formal.planning.schedules import propagate
-from shardproof.formal.planning.strategy import parse_strategy, resolve, strategy_of
+from shardproof.formal.plans.plan import plan_graph
+from shardproof.formal.plans.schedules import propagate
+from shardproof.formal.plans.strategy import parse_strategy, resolve, strategy_of
 from shardproof.models.communication.choices import Choices
 from shardproof.models.cost.selection import build
 from shardproof.models.layout.placement import Placement, space

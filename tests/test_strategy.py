@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from shardproof.formal.explain.audit import audit, render_audit
-from shardproof.formal.planning.strategy import (
+from shardproof.formal.plans.strategy import (
     ChoiceList,
     Strategy,
     StrategyError,

@@ -16,9 +16,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from shardproof.formal.highs import run_alone
-from shardproof.formal.rewrites.facts import Reasoner
-from shardproof.formal.rewrites.prove import judge
-from shardproof.formal.rewrites.refute import instances
+from shardproof.formal.rewriting.facts import Reasoner
+from shardproof.formal.rewriting.prove import judge
+from shardproof.formal.rewriting.refute import instances
 from shardproof.models.problem.claims import Verdict
 from shardproof.models.rewrites.eval import Difference, Evaluator, input_types
 from shardproof.models.rewrites.index_arrays import Exact

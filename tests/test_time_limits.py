@@ -24,11 +24,11 @@ from selection_cases import brute
 
 from shardproof.__main__ import run
 from shardproof.formal.explain.audit import audit_problem
-from shardproof.formal.planning.plan import plan_graph
-from shardproof.formal.planning.simple import simple_plans
-from shardproof.formal.planning.strategy import ChoiceList
-from shardproof.formal.planning.tables import tables_in_time
-from shardproof.formal.planning.time_limit import END_PART_S, END_S, TimeLimit
+from shardproof.formal.plans.plan import plan_graph
+from shardproof.formal.plans.simple import simple_plans
+from shardproof.formal.plans.strategy import ChoiceList
+from shardproof.formal.plans.tables import tables_in_time
+from shardproof.formal.plans.time_limit import END_PART_S, END_S, TimeLimit
 from shardproof.formal.selection.answer import Answer, answer_of, answer_with
 from shardproof.formal.selection.bound.dual import score_of
 from shardproof.formal.selection.bound.plain import plain_dual

@@ -20,7 +20,7 @@ from shardproof.backends.execution.launch import run_mpi
 from shardproof.backends.execution.reference import random_inputs, run_graph
 from shardproof.backends.execution.run import run_virtual
 from shardproof.backends.lowering.program import Free, Load, Move, lower
-from shardproof.formal.planning.plan import plan_graph
+from shardproof.formal.plans.plan import plan_graph
 from shardproof.models.communication import choices as models_choices
 from shardproof.models.communication.choices import check_choices, communications, needs_copy, resting_places
 from shardproof.models.cost import memory

@@ -14,11 +14,11 @@ from budgets import work
 from random_problems import grid_with_rows
 
 from shardproof.__main__ import run
-from shardproof.formal.pipelines.case import Case, orders
-from shardproof.formal.pipelines.job import Job
-from shardproof.formal.pipelines.search import _Search, search_pairs
-from shardproof.formal.planning.first import First
-from shardproof.formal.planning.time_limit import TimeLimit, TooSlow
+from shardproof.formal.plans.first import First
+from shardproof.formal.plans.pipelines.case import Case, orders
+from shardproof.formal.plans.pipelines.job import Job
+from shardproof.formal.plans.pipelines.search import _Search, search_pairs
+from shardproof.formal.plans.time_limit import TimeLimit, TooSlow
 from shardproof.formal.selection.model.clock import Clock
 from shardproof.formal.selection.relax_resources import relax_resources
 from shardproof.front_door import FrontDoor

@@ -14,7 +14,7 @@ import pytest
 from shardproof import __main__ as front
 from shardproof.formal.explain.explain import explain
 from shardproof.formal.explain.terms import PlanTerms
-from shardproof.formal.planning.plan import plan_graph
+from shardproof.formal.plans.plan import plan_graph
 from shardproof.models.cost import selection
 from shardproof.models.cost.cost import UNIT, ceil_sum
 from shardproof.models.cost.selection import Planning, build

@@ -14,7 +14,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from shardproof.formal.planning.plan import plan_graph
+from shardproof.formal.plans.plan import plan_graph
 from shardproof.formal.selection.solve import solve
 from shardproof.models.communication import choices as models_choices
 from shardproof.models.communication.choices import Choices

@@ -12,8 +12,8 @@ from functools import cache
 import pytest
 from budgets import some_or_all, work
 
-from shardproof.formal.rewrites.facts import Reasoner
-from shardproof.formal.rewrites.prove import judge
+from shardproof.formal.rewriting.facts import Reasoner
+from shardproof.formal.rewriting.prove import judge
 from shardproof.models.problem.claims import Verdict
 from shardproof.models.rewrites.guarded_sums import Apply, Entry, GuardedSum, Monomial
 from shardproof.models.rewrites.polynomial import Poly

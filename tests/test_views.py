@@ -28,11 +28,11 @@ from shardproof.backends.execution.job import Options, build_program
 from shardproof.backends.execution.launch import mpi_available, run_job
 from shardproof.backends.execution.reference import random_inputs, run_graph
 from shardproof.backends.execution.run import run_virtual
+from shardproof.formal.plans.submeshes.memory import held_bytes
+from shardproof.formal.plans.submeshes.problem import SubmeshPlanning, build_submesh_problem
+from shardproof.formal.plans.submeshes.regions import branches_of, grids, regions_of
+from shardproof.formal.plans.submeshes.search import SubmeshAnswer, plan_submeshes
 from shardproof.formal.selection.solve import solve
-from shardproof.formal.views.memory import held_bytes
-from shardproof.formal.views.problem import SubmeshPlanning, build_submesh_problem
-from shardproof.formal.views.regions import branches_of, grids, regions_of
-from shardproof.formal.views.search import SubmeshAnswer, plan_submeshes
 from shardproof.models.communication.choices import Choices, copy_layout, needs_copy, output_layout
 from shardproof.models.cost.selection import DecisionKind
 from shardproof.models.cost.selection import build as build_problem

@@ -8,7 +8,7 @@ from dataclasses import replace
 import pytest
 from test_views import _choice, certificate, fork, found, machine_of, reasons, uno
 
-from shardproof.formal.views.problem import build_submesh_problem
+from shardproof.formal.plans.submeshes.problem import build_submesh_problem
 from shardproof.models.communication.choices import copy_layout
 from shardproof.models.communication.resharding import derive
 from shardproof.models.cost.selection import Planning

@@ -15,7 +15,7 @@ from budgets import work
 from second_builder.tables import Vertex
 from test_views import Enumerated, certificate, machine_of, reasons
 
-from shardproof.formal.views.search import SubmeshAnswer, plan_submeshes
+from shardproof.formal.plans.submeshes.search import SubmeshAnswer, plan_submeshes
 from shardproof.models.layout.placement import space
 from shardproof.models.layout.submesh import Submesh
 from shardproof.models.machine.machine import Machine

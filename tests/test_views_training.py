@@ -19,10 +19,10 @@ from shardproof.backends.execution.job import Options, build_program
 from shardproof.backends.execution.launch import mpi_available, run_job
 from shardproof.backends.execution.reference import random_inputs, run_graph
 from shardproof.backends.execution.run import run_virtual
-from shardproof.formal.views import fronts as searched
-from shardproof.formal.views.backward import runs, tied
-from shardproof.formal.views.regions import branches_of, regions_of
-from shardproof.formal.views.search import SubmeshAnswer
+from shardproof.formal.plans.submeshes import fronts as searched
+from shardproof.formal.plans.submeshes.backward import runs, tied
+from shardproof.formal.plans.submeshes.regions import branches_of, regions_of
+from shardproof.formal.plans.submeshes.search import SubmeshAnswer
 from shardproof.models.cost.limits import TooLarge
 from shardproof.models.cost.selection import DecisionKind
 from shardproof.models.cost.selection import build as build_problem

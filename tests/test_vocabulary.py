@@ -14,8 +14,8 @@ from click.testing import CliRunner
 from shardproof.__main__ import cli, run
 from shardproof.backends.export.dtensor import export_dtensor
 from shardproof.backends.export.jax import export_jax
-from shardproof.formal.planning.plan import plan_graph
-from shardproof.formal.planning.vocabulary import plan_within
+from shardproof.formal.plans.plan import plan_graph
+from shardproof.formal.plans.vocabulary import plan_within
 from shardproof.front_door import FrontDoor
 from shardproof.models.cost.selection import build
 from shardproof.models.cost.vocabulary import window_axes

@@ -16,14 +16,15 @@ from egraph_cases import random_egraph
 from random_problems import chain, grid_of_tables, grid_with_rows, repeated_blocks
 
 from shardproof.__main__ import cli, run
-from shardproof.formal.egraphs.solve import extract
-from shardproof.formal.joint.solve import plan_jointly
-from shardproof.formal.overlap.search import Overlapped, search_overlap
-from shardproof.formal.pipelines.job import Job
-from shardproof.formal.pipelines.search import search_pairs
-from shardproof.formal.planning import first, tables
-from shardproof.formal.planning.plan import plan_graph
-from shardproof.formal.rewrites.prove import judge
+from shardproof.formal.plans import first, tables
+from shardproof.formal.plans.overlap.search import Overlapped, search_overlap
+from shardproof.formal.plans.pipelines.job import Job
+from shardproof.formal.plans.pipelines.search import search_pairs
+from shardproof.formal.plans.plan import plan_graph
+from shardproof.formal.plans.submeshes.search import plan_submeshes
+from shardproof.formal.rewriting.egraphs.solve import extract
+from shardproof.formal.rewriting.joint.solve import plan_jointly
+from shardproof.formal.rewriting.prove import judge
 from shardproof.formal.schedules.search import search
 from shardproof.formal.schedules.shop import shop
 from shardproof.formal.selection.answer import Answer
@@ -32,7 +33,6 @@ from shardproof.formal.selection.options import Limits
 from shardproof.formal.selection.relax_resources import relax_resources
 from shardproof.formal.selection.solve import solve
 from shardproof.formal.verbs.search_options import start_limit
-from shardproof.formal.views.search import plan_submeshes
 from shardproof.models.cost.selection import build as build_problem
 from shardproof.models.layout.placement import space
 from shardproof.models.machine.machine import load_machine

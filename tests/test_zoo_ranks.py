@@ -13,7 +13,7 @@ from budgets import limited
 from shardproof.backends.execution.reference import random_inputs, run_graph
 from shardproof.backends.execution.run import run_virtual
 from shardproof.backends.lowering.program import lower
-from shardproof.formal.planning.plan import plan_graph
+from shardproof.formal.plans.plan import plan_graph
 from shardproof.models.layout.placement import space
 from shardproof.models.machine.machine import Machine, load_machine
 from shardproof.models.program.graph import Graph

@@ -36,9 +36,9 @@ from ...models.sources.frameworks.settings import Settings
 from ...models.text import join_lines
 from ...proofs.plan.error_bounds import ErrorBounds
 from ...proofs.selection.certificates import SelectionCertificate
-from ..planning.layouts import TensorLayouts, resolve_layouts
-from ..planning.report import amount, percent
-from ..planning.strategy import Applied, ChoiceList, Derived, Strategy, choices_of, resolve
+from ..plans.layouts import TensorLayouts, resolve_layouts
+from ..plans.report import amount, percent
+from ..plans.strategy import Applied, ChoiceList, Derived, Strategy, choices_of, resolve
 from ..selection.answer import Answer
 from ..selection.model.clock import Clock, Overdue, Progress
 from ..selection.model.restrict import restrict

@@ -13,7 +13,7 @@ from html import escape
 
 from ...models.problem.selection_problem import SelectionProblem
 from ...models.text import join_lines
-from ..planning.report import amount, label, pattern, percent, table_text
+from ..plans.report import amount, label, pattern, percent, table_text
 from .terms import Names
 
 

@@ -28,7 +28,7 @@ from ...models.program.graph import Graph
 from ...models.program.index import Access
 from ...models.program.operators import Operator
 from ...proofs.plan.bundle import Plan
-from ..planning.strategy import StrategyError
+from ..plans.strategy import StrategyError
 
 if TYPE_CHECKING:
     from sympy import Expr

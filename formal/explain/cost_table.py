@@ -23,7 +23,7 @@ from ...models.cost.selection import Planning
 from ...models.machine.quantities import show
 from ...models.problem.selection_problem import SelectionProblem
 from ...models.text import join_lines
-from ..planning.report import amount, bytes_text, label, pattern, table_text
+from ..plans.report import amount, bytes_text, label, pattern, table_text
 from .terms import PlanTerms
 
 

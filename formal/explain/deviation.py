@@ -24,8 +24,8 @@ from ...models.problem.claims import Infeasible, LowerBound, Optimal, Status, Wi
 from ...models.problem.selection_problem import FORBIDDEN, Edge, Ints, SelectionProblem, Usage
 from ...models.text import join_lines
 from ...proofs.selection.certificates import Dual, SelectionCertificate
-from ..planning.report import amount
-from ..planning.strategy import Split, StrategyError, placement, vertex_names
+from ..plans.report import amount
+from ..plans.strategy import Split, StrategyError, placement, vertex_names
 from ..selection.answer import Answer
 from ..selection.bound.dual import score_of
 from ..selection.model.clock import Clock, Progress

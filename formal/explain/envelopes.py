@@ -25,7 +25,7 @@ from fractions import Fraction
 from ...models.communication.collective_steps import Step
 from ...models.machine.machine import Machine
 from ...models.machine.measured import COLLECTIVES, DEPTH, SPLITS, ProductForm
-from ..planning.linear import values
+from ..plans.linear import values
 
 Linear = Mapping[str, Fraction]
 """Coefficients by constant."""

@@ -41,11 +41,11 @@ from ...models.problem.selection_problem import FORBIDDEN
 from ...models.program.operators import NodeKind
 from ...proofs.plan.bundle import Plan
 from ...proofs.plan.error_bounds import Against, ErrorBounds
-from ..planning.linear import values
-from ..planning.plan import Planned
-from ..planning.report import amount
-from ..planning.simple import named_plans
-from ..planning.time_limit import TimeLimit
+from ..plans.linear import values
+from ..plans.plan import Planned
+from ..plans.report import amount
+from ..plans.simple import named_plans
+from ..plans.time_limit import TimeLimit
 from .envelopes import Constants, Envelope, Placed, product_entries
 from .terms import PlanTerms
 

@@ -23,7 +23,7 @@ from ...models.problem.selection_problem import SelectionProblem
 from ...models.problem.unit import rounding_bound, rounding_text
 from ...models.text import join_lines
 from ...proofs.selection.certificates import SelectionCertificate
-from ..planning.report import amount, bytes_text, label, pattern, percent, table_text
+from ..plans.report import amount, bytes_text, label, pattern, percent, table_text
 from ..selection.model.clock import Clock, Progress
 from ..selection.solve import Engine
 from .balance import balance_text, uneven

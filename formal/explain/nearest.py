@@ -29,8 +29,8 @@ from ...proofs.plan.bundle import Plan
 from ...proofs.publishing.publisher import Nearest, Opened, Publisher
 from ...proofs.selection.certificates import SelectionCertificate
 from ...proofs.selection.file import write_certificate
-from ..planning.frameworks import strategy_of_flags
-from ..planning.strategy import StrategyError, resolve
+from ..plans.frameworks import strategy_of_flags
+from ..plans.strategy import StrategyError, resolve
 from ..selection.model.clock import Clock, Progress
 from ..selection.model.restrict import restrict
 from ..selection.solve import solve

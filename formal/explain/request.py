@@ -25,13 +25,13 @@ from ...proofs.plan.bundle import Plan
 from ...proofs.publishing.publisher import Opened, Publisher
 from ...proofs.selection.certificates import SelectionCertificate
 from ...proofs.selection.file import write_certificate
-from ..planning.frameworks import framework_settings, strategy_of_settings
-from ..planning.layouts import TensorLayouts, tensor_layouts
-from ..planning.plan import fitting_space, require_size
-from ..planning.schedules import propagate
-from ..planning.strategy import ChoiceList, Strategy, StrategyError, load_strategy, read_strategy
-from ..planning.tables import SMALLER, tables_in_time, tables_or_none
-from ..planning.time_limit import TimeLimit, check_seconds
+from ..plans.frameworks import framework_settings, strategy_of_settings
+from ..plans.layouts import TensorLayouts, tensor_layouts
+from ..plans.plan import fitting_space, require_size
+from ..plans.schedules import propagate
+from ..plans.strategy import ChoiceList, Strategy, StrategyError, load_strategy, read_strategy
+from ..plans.tables import SMALLER, tables_in_time, tables_or_none
+from ..plans.time_limit import TimeLimit, check_seconds
 from ..selection.model.clock import Progress
 from ..selection.solve import Engine
 from .audit import AuditReport, Outcome, applied_strategy, audit, audit_problem

@@ -30,7 +30,7 @@ from ...models.problem.claims import Optimal, Status
 from ...models.problem.selection_problem import FORBIDDEN
 from ...models.text import join_lines
 from ...proofs.selection.certificates import SelectionCertificate
-from ..planning.report import amount, percent, table_text
+from ..plans.report import amount, percent, table_text
 from ..selection.model.clock import Clock
 from ..selection.solve import Engine, solve
 from .terms import PlanTerms

@@ -34,7 +34,7 @@ from ...models.sources.training.derived import GRADIENT
 from ...models.sources.training.scaling import UNSCALED
 from ...models.sources.training.updates import BETWEEN, INSIDE
 from ...models.text import join_lines
-from ..planning.report import bytes_text, label, pattern, table_text
+from ..plans.report import bytes_text, label, pattern, table_text
 from .terms import PlanTerms
 
 UPDATES = ("sgd_update", "adam_update", "adamw_update", "lion_update")

@@ -12,8 +12,8 @@ from ...proofs.pipelines.certificate import PipelineCertificate
 from ...proofs.publishing.publisher import Opened
 from ...proofs.views.certificate import SubmeshCertificate
 from ..explain.views import Branches, branch_summaries, submesh_json_of, submesh_lines_of
-from ..overlap.explain import OverlapReport, explain_overlap, render_overlap
-from ..pipelines.explain import PipelineReport, explain_pipeline, render_pipeline
+from ..plans.overlap.explain import OverlapReport, explain_overlap, render_overlap
+from ..plans.pipelines.explain import PipelineReport, explain_pipeline, render_pipeline
 from ..schedules.drawing import picture
 
 

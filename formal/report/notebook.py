@@ -7,7 +7,7 @@ from typing import Final
 
 from ...models.layout.placement import Placement
 from ...models.machine.machine import Machine
-from ..planning.report import label, pattern
+from ..plans.report import label, pattern
 from .drawing import REPLICATED, Palette, degrees, key, strip
 from .words import escape
 

@@ -17,8 +17,8 @@ from ...proofs.plan.bundle import Plan
 from ...proofs.publishing.publisher import Published
 from ..explain.compare import Comparison
 from ..explain.explain import Explanation, OperatorTerms, percent_above
-from ..planning.remarks import Remark
-from ..planning.report import amount, bytes_text, label, pattern, percent
+from ..plans.remarks import Remark
+from ..plans.report import amount, bytes_text, label, pattern, percent
 from .drawing import PARTS, REPLICATED, Palette, bar, key, steps, strip
 from .memory import held_over_time
 from .program import program_drawing

@@ -17,8 +17,8 @@ from ...proofs.publishing.publisher import Opened
 from ...proofs.views.certificate import SubmeshCertificate
 from ..explain.differing import Differing, placement_table
 from ..explain.views import branch_summaries
-from ..overlap.explain import explain_overlap
-from ..pipelines.explain import explain_pipeline
+from ..plans.overlap.explain import explain_overlap
+from ..plans.pipelines.explain import explain_pipeline
 from ..schedules.drawing import picture
 from .drawing import REPLICATED, Palette, degrees, key, strip
 from .page import MOST_ROWS, among_rows, facts, page

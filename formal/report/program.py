@@ -18,7 +18,7 @@ import networkx as nx
 from ...models.problem.selection_problem import SelectionProblem
 from ...models.program.graph import Graph, Role
 from ...models.sources.training.derived import derived_keys
-from ..planning.report import amount, bytes_text, label, pattern
+from ..plans.report import amount, bytes_text, label, pattern
 from .drawing import COLOURS
 from .words import escape
 

@@ -41,10 +41,10 @@ from ..explain.request import (
     is_confirmed,
     strategy_for,
 )
-from ..pipelines.request import PipelineRequest
-from ..planning.frameworks import framework_settings, settings_of_step
-from ..planning.layouts import tensor_layouts
-from ..planning.strategy import ChoiceList, load_strategy
+from ..plans.frameworks import framework_settings, settings_of_step
+from ..plans.layouts import tensor_layouts
+from ..plans.pipelines.request import PipelineRequest
+from ..plans.strategy import ChoiceList, load_strategy
 from ..selection.solve import Engine
 from .audit_joint import audit_program
 from .audit_pipelined import audit_pipelined

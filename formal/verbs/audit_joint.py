@@ -17,13 +17,13 @@ from ...proofs.plan.bundle import write_plan
 from ...proofs.publishing.publisher import Publisher
 from ..explain.audit import Outcome
 from ..explain.request import AuditRequest, is_proved, propagate_strategy
-from ..joint.audit import JointAudit, audit_jointly
-from ..joint.gains import gains, lines
-from ..joint.request import SEARCH_SHARE
-from ..joint.solve import joint_plan
-from ..planning.plan import fitting_space
-from ..planning.strategy import Strategy
-from ..planning.time_limit import TimeLimit
+from ..plans.plan import fitting_space
+from ..plans.strategy import Strategy
+from ..plans.time_limit import TimeLimit
+from ..rewriting.joint.audit import JointAudit, audit_jointly
+from ..rewriting.joint.gains import gains, lines
+from ..rewriting.joint.request import SEARCH_SHARE
+from ..rewriting.joint.solve import joint_plan
 from .joint import GAINS_S
 
 

@@ -18,13 +18,13 @@ from ...proofs.publishing.publisher import Published, Publisher
 from ...proofs.selection.file import write_certificate
 from ..explain.audit import Outcome
 from ..explain.request import is_proved
-from ..pipelines.audit import PipelineAudit, audit_pipeline
-from ..pipelines.bounded import NO_STEP
-from ..pipelines.composed import Composed
-from ..pipelines.configuration import configuration
-from ..pipelines.request import PipelineRequest
-from ..planning.fitting import KEEPS
-from ..planning.time_limit import TimeLimit
+from ..plans.fitting import KEEPS
+from ..plans.pipelines.audit import PipelineAudit, audit_pipeline
+from ..plans.pipelines.bounded import NO_STEP
+from ..plans.pipelines.composed import Composed
+from ..plans.pipelines.configuration import configuration
+from ..plans.pipelines.request import PipelineRequest
+from ..plans.time_limit import TimeLimit
 from .conflict import conflict, conflict_lines
 
 

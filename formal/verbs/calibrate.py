@@ -43,7 +43,7 @@ from ...models.text import InputError
 from ...models.verbs.describe import training_of
 from ...models.verbs.optimizer import OPTIMIZER
 from ..calibration.timings import Timing, program_of, read_timings, select_timings, write_timings
-from ..planning.plan import default_space
+from ..plans.plan import default_space
 from .calibrate_files import calibrate_from
 from .combinations import CALIBRATE
 

@@ -12,7 +12,7 @@ from ...models.joint.rules import MOST_NODES, ROUNDS
 from ...models.layout.placement import VOCABULARIES
 from ...models.terminal.combinations import FORCE, LIMIT, OUTPUT, PLAN_KINDS, TIME, Apart, Combinations, Needs
 from ...proofs.pipelines.certificate import FORBIDDEN_WORDS
-from ..portfolio.words import FREEDOM_WORDS
+from ..plans.portfolio.words import FREEDOM_WORDS
 
 _SAID: Final = tuple(f"space_name=*,{v}" for v in VOCABULARIES)
 _VOCABULARY: Final = ("vocabulary", *_SAID)

@@ -14,7 +14,7 @@ from ...models.problem.selection_problem import SelectionProblem, Usage
 from ...models.terminal.console import Exit, emit, say
 from ...proofs.publishing.publisher import Publisher
 from ...proofs.selection.file import write_certificate
-from ..planning.time_limit import TimeLimit
+from ..plans.time_limit import TimeLimit
 from ..selection.answer import Answer
 from ..selection.tree.infeasible import least_use
 from .results import asked_json, asked_lines, cost_text

@@ -36,10 +36,10 @@ from ..explain.parallel_graph import picture, priced_graph, render_parallel
 from ..explain.request import problem_of
 from ..explain.sensitivity import render_sensitivity, sensitivity
 from ..explain.stored_state import render_stored_state, stored_state
-from ..joint.gains import gains, lines
-from ..planning.remarks import remarks
-from ..planning.strategy import parse_config
+from ..plans.remarks import remarks
+from ..plans.strategy import parse_config
 from ..report.explained import among_json, among_lines, explain_parts
+from ..rewriting.joint.gains import gains, lines
 from .combinations import EXPLAIN, SENSITIVITY
 from .search_options import limit_options, reading
 

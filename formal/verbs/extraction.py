@@ -13,7 +13,7 @@ from ...models.terminal.console import Exit, Watch, emit, say
 from ...proofs.egraphs.certificate import Extraction
 from ...proofs.egraphs.file import write_extraction
 from ...proofs.publishing.publisher import Publisher
-from ..planning.time_limit import TimeLimit
+from ..plans.time_limit import TimeLimit
 
 CHECK_S = 2e-5
 """Seconds of the check per node, child and record entry: BERT of the extraction gym, 50,000 of them, takes 0.3 s."""
@@ -29,7 +29,9 @@ def solve_extraction(
     as_json: bool,
 ) -> int:
     """Extract, publish, say; the exit code as of `solve`."""
-    from ..egraphs.solve import extract  # HiGHS and compiled kernels: a second that other problems need not wait
+    from ..rewriting.egraphs.solve import (
+        extract,  # HiGHS and compiled kernels: a second that other problems need not wait
+    )
 
     clock.hold_back(CHECK_S * (len(egraph.nodes) + sum(map(len, egraph.children))))
     with Watch("extracting"), clock.phase("search"):

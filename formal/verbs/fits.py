@@ -33,13 +33,13 @@ from ...models.text import InputError, bytes_text
 from ...models.verbs.describe import training_of
 from ...models.verbs.optimizer import OPTIMIZER, PRECISION, PRECISION_HELP
 from ...proofs.selection.file import write_certificate
-from ..pipelines.composed import Composed
-from ..pipelines.configuration import configuration
-from ..pipelines.given import micro_batches
-from ..planning.fitting import KEEPS, Fit, Held, Job, Setup, changes, verdict_of
-from ..planning.frameworks import pipelined_settings, settings_of_step, strategy_of_settings
-from ..planning.remark_prices import least_memory
-from ..planning.time_limit import TimeLimit, TooSlow
+from ..plans.fitting import KEEPS, Fit, Held, Job, Setup, changes, verdict_of
+from ..plans.frameworks import pipelined_settings, settings_of_step, strategy_of_settings
+from ..plans.pipelines.composed import Composed
+from ..plans.pipelines.configuration import configuration
+from ..plans.pipelines.given import micro_batches
+from ..plans.remark_prices import least_memory
+from ..plans.time_limit import TimeLimit, TooSlow
 from .combinations import FITS
 from .door import Door
 from .search_options import limit_options, start_limit

@@ -13,10 +13,10 @@ from ...models.terminal.console import Watch, emit, say
 from ...models.text import bytes_text, seconds_text
 from ...proofs.plan.bundle import write_plan
 from ...proofs.publishing.publisher import Publisher
-from ..joint.gains import Gain, gains, lines
-from ..joint.request import carry_out_jointly
-from ..planning.request import PlanRequest
-from ..planning.time_limit import TimeLimit
+from ..plans.request import PlanRequest
+from ..plans.time_limit import TimeLimit
+from ..rewriting.joint.gains import Gain, gains, lines
+from ..rewriting.joint.request import carry_out_jointly
 from ..selection.answer import Answer
 from .conflict import no_solution
 from .results import asked_json, asked_lines, document, outcome, sentence

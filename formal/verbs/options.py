@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from ...models.terminal.console import Exit, emit, say
-from ..planning.report import table_text
+from ..plans.report import table_text
 from ..selection.options import OPTIONS, list_options
 
 

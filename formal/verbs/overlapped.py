@@ -13,11 +13,11 @@ from ...models.terminal.console import Exit, Watch, emit, say
 from ...models.text import bytes_text, seconds_text
 from ...proofs.overlap.file import write_overlap
 from ...proofs.publishing.publisher import Published, Publisher
-from ..overlap.explain import Exposed, exposures, stream_lines
-from ..overlap.request import carry_out_overlapped
-from ..overlap.search import NothingFits, Overlapped, every_order
-from ..planning.request import PlanRequest
-from ..planning.time_limit import TimeLimit
+from ..plans.overlap.explain import Exposed, exposures, stream_lines
+from ..plans.overlap.request import carry_out_overlapped
+from ..plans.overlap.search import NothingFits, Overlapped, every_order
+from ..plans.request import PlanRequest
+from ..plans.time_limit import TimeLimit
 from ..selection.tree.infeasible import least_use
 from .conflict import conflict, conflict_lines
 from .results import outcome, spent

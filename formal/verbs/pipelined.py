@@ -11,14 +11,14 @@ from ...models.terminal.console import Exit, Watch, emit, say
 from ...models.text import bytes_text, seconds_text
 from ...proofs.pipelines.file import write_pipeline
 from ...proofs.publishing.publisher import Published, Publisher
-from ..pipelines.audit import audit_pipeline
-from ..pipelines.bounded import NO_STEP
-from ..pipelines.case import Case
-from ..pipelines.recompute import CandidateOutcome
-from ..pipelines.request import PipelineRequest, carry_out_pipelined
-from ..pipelines.scheduled import Scheduled
-from ..pipelines.search import SearchOutcome
-from ..planning.time_limit import TimeLimit
+from ..plans.pipelines.audit import audit_pipeline
+from ..plans.pipelines.bounded import NO_STEP
+from ..plans.pipelines.case import Case
+from ..plans.pipelines.recompute import CandidateOutcome
+from ..plans.pipelines.request import PipelineRequest, carry_out_pipelined
+from ..plans.pipelines.scheduled import Scheduled
+from ..plans.pipelines.search import SearchOutcome
+from ..plans.time_limit import TimeLimit
 from .results import outcome, spent
 
 MOST_NAMED = 4

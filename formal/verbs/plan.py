@@ -38,15 +38,15 @@ from ...proofs.pipelines.certificate import FORBIDDEN_WORDS
 from ...proofs.plan.bundle import write_plan
 from ..explain.cost_table import CostRow, cost_table, render_cost_table
 from ..explain.error_bounds import error_bound_lines, error_bounds_json, with_error_bounds
-from ..pipelines.request import MOST_CHUNKS, PipelineRequest, pipeline_request
-from ..planning.frameworks import pipelined_settings, settings_of_step
-from ..planning.given import render_given
-from ..planning.micro import render_counts
-from ..planning.recompute import render_attempts
-from ..planning.remarks import Batch, Remark, remarks
-from ..planning.request import PlanOutcome, PlanRequest, carry_out
-from ..portfolio.freedoms import Freedoms, everything
-from ..portfolio.words import FREEDOM_WORDS
+from ..plans.frameworks import pipelined_settings, settings_of_step
+from ..plans.given import render_given
+from ..plans.micro import render_counts
+from ..plans.pipelines.request import MOST_CHUNKS, PipelineRequest, pipeline_request
+from ..plans.portfolio.freedoms import Freedoms, everything
+from ..plans.portfolio.words import FREEDOM_WORDS
+from ..plans.recompute import render_attempts
+from ..plans.remarks import Batch, Remark, remarks
+from ..plans.request import PlanOutcome, PlanRequest, carry_out
 from ..selection.solve import Engine
 from .combinations import PLAN
 from .conflict import no_solution

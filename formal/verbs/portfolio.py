@@ -8,10 +8,10 @@ from ...models.machine.error_bounds import scaled_words
 from ...models.terminal.console import Exit, Watch, emit, say
 from ...models.text import seconds_text
 from ...proofs.publishing.publisher import Published, Publisher
-from ..planning.request import PlanRequest
-from ..planning.time_limit import TimeLimit
-from ..portfolio.freedoms import Freedoms
-from ..portfolio.search import Best, Candidate, Searches
+from ..plans.portfolio.freedoms import Freedoms
+from ..plans.portfolio.search import Best, Candidate, Searches
+from ..plans.request import PlanRequest
+from ..plans.time_limit import TimeLimit
 from .results import outcome, spent
 
 

@@ -19,7 +19,7 @@ from ..explain.differing import differing, render_differing
 from ..explain.explain import explain
 from ..explain.request import problem_of
 from ..explain.terms import PlanTerms
-from ..planning.remarks import remarks
+from ..plans.remarks import remarks
 from ..report.page import PageSubject, diff_page, plan_page
 from ..report.parts import parts_diff_page, parts_page
 from ..selection.model.clock import Clock

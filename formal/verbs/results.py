@@ -12,7 +12,7 @@ from ...models.problem.selection_problem import SelectionProblem
 from ...models.terminal.console import Exit
 from ...models.text import seconds_text
 from ...proofs.publishing.publisher import Published
-from ..planning.time_limit import TimeLimit
+from ..plans.time_limit import TimeLimit
 from ..selection.answer import Answer
 from ..selection.engines.consult import conversation
 

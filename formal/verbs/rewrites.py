@@ -28,10 +28,10 @@ from ...proofs.publishing.publisher import Publisher
 from ...proofs.rewrites.derivation import derivation_text
 from ...proofs.rewrites.judgement import Counterexample, Judgement, Proved, Refuted, Undecided, Vacuous, shown_cases
 from ...proofs.rewrites.library import Library, read_library
-from ..rewrites.derive import Deriver
-from ..rewrites.generate import check_journal, generate, rank2_pool, rank3_pool
-from ..rewrites.picture import counterexample_text
-from ..rewrites.rule_files import RuleItem, judge_items, load_rules, overall
+from ..rewriting.derive import Deriver
+from ..rewriting.generate import check_journal, generate, rank2_pool, rank3_pool
+from ..rewriting.picture import counterexample_text
+from ..rewriting.rule_files import RuleItem, judge_items, load_rules, overall
 from .combinations import DERIVE, GENERATE, PROVE, REFUTE
 from .search_options import clock_of, limit_options
 

@@ -30,9 +30,9 @@ from ...proofs.export.smtlib import smtlib_script
 from ...proofs.rewrites.derivation import Derivation, derivation_text
 from ...proofs.rewrites.judgement import Judgement, Proved, Refuted, Undecided, Vacuous, shown_cases
 from ...proofs.rewrites.library import SHIPPED, read_library
-from ..rewrites.obligations import obligations
-from ..rewrites.picture import judgement_text, rule_svg, rule_text
-from ..rewrites.rule_files import load_rules
+from ..rewriting.obligations import obligations
+from ..rewriting.picture import judgement_text, rule_svg, rule_text
+from ..rewriting.rule_files import load_rules
 from .combinations import SHOW
 
 

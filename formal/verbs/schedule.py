@@ -29,7 +29,7 @@ from ...models.terminal.options import (
 )
 from ...proofs.publishing.publisher import Published, Publisher
 from ...proofs.schedules.file import write_schedule
-from ..planning.time_limit import TimeLimit
+from ..plans.time_limit import TimeLimit
 from ..schedules.drawing import peaks, picture, text
 from ..schedules.engines.request import Answer, Engine, parse_times, schedule_graph, schedule_pipeline
 from ..schedules.overlap import Overlapped

@@ -12,8 +12,8 @@ import click
 
 from ...models.terminal.console import BEGUN, say
 from ...models.terminal.options import SECONDS, SHARE, STEPS, THREADS, Command
-from ..planning.effort import EffortName, effort_of
-from ..planning.time_limit import TimeLimit
+from ..plans.effort import EffortName, effort_of
+from ..plans.time_limit import TimeLimit
 from ..selection.model.clock import DEFAULT_S, Clock, budget
 from ..selection.model.interrupt import interruptible
 

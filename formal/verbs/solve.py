@@ -24,7 +24,7 @@ from ...models.terminal.options import (
 from ...proofs.publishing.publisher import Publisher
 from ...proofs.selection.file import write_certificate
 from ...proofs.selection.load import load_problem
-from ..planning.time_limit import check_seconds
+from ..plans.time_limit import check_seconds
 from ..selection.solve import Engine, solve
 from .combinations import SOLVE
 from .conflict import no_solution

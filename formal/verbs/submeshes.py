@@ -10,9 +10,9 @@ from ...models.text import seconds_text
 from ...proofs.publishing.publisher import Publisher
 from ...proofs.views.file import write_submesh_plan
 from ..explain.views import submesh_json_of, submesh_lines_of
-from ..planning.request import PlanRequest
-from ..planning.time_limit import TimeLimit
-from ..views.request import carry_out_on_submeshes
+from ..plans.request import PlanRequest
+from ..plans.submeshes.request import carry_out_on_submeshes
+from ..plans.time_limit import TimeLimit
 from .conflict import no_solution
 from .results import asked_json, document, outcome, sentence
 

@@ -34,8 +34,8 @@ from measured.rows import read
 
 from shardproof.formal.explain.audit import AuditReport, audit
 from shardproof.formal.explain.error_bounds import Box
-from shardproof.formal.planning.frameworks import strategy_of_flags
-from shardproof.formal.planning.report import amount
+from shardproof.formal.plans.frameworks import strategy_of_flags
+from shardproof.formal.plans.report import amount
 from shardproof.models.cost.selection import Planning, build
 from shardproof.models.layout.placement import space
 from shardproof.models.layout.targets.degrees import Flags

@@ -30,7 +30,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 from pase_dp import pase_dp
 
-from shardproof.formal.planning.report import table_text
+from shardproof.formal.plans.report import table_text
 from shardproof.formal.selection.model.dense import DenseProblem, dense_problem
 from shardproof.formal.selection.presolve.presolve import presolve
 from shardproof.formal.selection.primal.local_search import Improver

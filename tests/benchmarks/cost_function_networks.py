@@ -25,7 +25,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 from network_families import FAMILIES, toulbar2
 
-from shardproof.formal.planning.report import table_text
+from shardproof.formal.plans.report import table_text
 
 
 def ours(path: Path, limit_s: float) -> tuple[str, int | None, int | None, float]:

@@ -18,7 +18,7 @@ import json
 from dataclasses import replace
 from pathlib import Path
 
-from shardproof.formal.planning.plan import plan_graph
+from shardproof.formal.plans.plan import plan_graph
 from shardproof.models.communication.choices import Choices
 from shardproof.models.cost.selection import Planning, build
 from shardproof.models.layout.placement import space

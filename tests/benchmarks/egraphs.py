@@ -21,7 +21,7 @@ from pathlib import Path
 import networkx
 import pulp
 
-from shardproof.formal.egraphs.solve import extract
+from shardproof.formal.rewriting.egraphs.solve import extract
 from shardproof.formal.selection.model.clock import Clock
 from shardproof.models.egraphs.egraph import EGraph
 from shardproof.models.problem.claims import Verdict

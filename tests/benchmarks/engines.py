@@ -14,7 +14,7 @@ import argparse
 from collections.abc import Iterator
 from pathlib import Path
 
-from shardproof.formal.planning.plan import default_space
+from shardproof.formal.plans.plan import default_space
 from shardproof.formal.selection.engines.consult import EngineRefused
 from shardproof.formal.selection.solve import Engine, solve
 from shardproof.models.cost.selection import build as tables

@@ -26,8 +26,8 @@ from pathlib import Path
 
 from shardproof.formal.explain.cost_table import cost_table
 from shardproof.formal.explain.terms import PlanTerms
-from shardproof.formal.planning.plan import plan_graph
-from shardproof.formal.planning.time_limit import TimeLimit
+from shardproof.formal.plans.plan import plan_graph
+from shardproof.formal.plans.time_limit import TimeLimit
 from shardproof.formal.selection.model.clock import Clock
 from shardproof.models.layout.placement import space
 from shardproof.models.machine.machine import load_machine

@@ -14,9 +14,9 @@ from dataclasses import dataclass, field
 from fractions import Fraction
 from time import process_time
 
-from shardproof.formal.pipelines.job import Job
-from shardproof.formal.pipelines.search import SearchOutcome, search_pairs
-from shardproof.formal.planning.plan import default_space
+from shardproof.formal.plans.pipelines.job import Job
+from shardproof.formal.plans.pipelines.search import SearchOutcome, search_pairs
+from shardproof.formal.plans.plan import default_space
 from shardproof.formal.selection.model.clock import Clock
 from shardproof.models.machine.machine import load_machine
 from shardproof.models.pipelines.division import divide

@@ -23,7 +23,7 @@ from pathlib import Path
 
 from seven_models import Row, best_alone, clock, code_of, in_words, milliseconds, rows
 
-from shardproof.formal.joint.solve import joint_plan, plan_jointly
+from shardproof.formal.rewriting.joint.solve import joint_plan, plan_jointly
 from shardproof.formal.selection.solve import solve
 from shardproof.models.cost.selection import build
 from shardproof.models.layout.placement import space

@@ -16,8 +16,8 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 from strategies import KNOWN
 
-from shardproof.formal.planning.report import amount, percent, table_text
-from shardproof.formal.planning.strategy import apply
+from shardproof.formal.plans.report import amount, percent, table_text
+from shardproof.formal.plans.strategy import apply
 from shardproof.formal.selection.model.restrict import restrict
 from shardproof.formal.selection.solve import solve
 from shardproof.models.cost.selection import build

@@ -18,7 +18,7 @@ from pathlib import Path
 
 PLAN = """
 import json, resource, sys, time
-from shardproof.formal.planning.plan import plan_graph
+from shardproof.formal.plans.plan import plan_graph
 from shardproof.models.machine.machine import load_machine
 from shardproof.models.sources.training import build_step
 from shardproof.models.sources.zoo import build

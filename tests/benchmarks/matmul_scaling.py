@@ -24,8 +24,8 @@ from shardproof.backends.execution.run import run_virtual
 from shardproof.backends.lowering.collectives import count
 from shardproof.backends.lowering.program import lower
 from shardproof.backends.lowering.traffic import received_elements, traffic
-from shardproof.formal.planning.schedules import propagate
-from shardproof.formal.planning.strategy import Rule, Strategy
+from shardproof.formal.plans.schedules import propagate
+from shardproof.formal.plans.strategy import Rule, Strategy
 from shardproof.models.communication.choices import communications
 from shardproof.models.machine.machine import load_machine
 from shardproof.models.sources.numpy.trace import trace

@@ -30,9 +30,9 @@ from pathlib import Path
 from measured.rows import Cells, read
 
 from shardproof.formal.explain.audit import Outcome
-from shardproof.formal.pipelines.audit import audit_pipeline
-from shardproof.formal.pipelines.request import PipelineRequest
-from shardproof.formal.planning.time_limit import TimeLimit
+from shardproof.formal.plans.pipelines.audit import audit_pipeline
+from shardproof.formal.plans.pipelines.request import PipelineRequest
+from shardproof.formal.plans.time_limit import TimeLimit
 from shardproof.formal.selection.model.clock import Clock
 from shardproof.models.layout.placement import space
 from shardproof.models.layout.targets.degrees import Flags

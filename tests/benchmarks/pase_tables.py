@@ -30,7 +30,7 @@ from statistics import median
 import numpy as np
 from numpy.typing import NDArray
 
-from shardproof.formal.planning.report import table_text
+from shardproof.formal.plans.report import table_text
 from shardproof.formal.selection.solve import solve
 from shardproof.models.problem.claims import Status
 from shardproof.proofs.selection.file import read_certificate, write_certificate

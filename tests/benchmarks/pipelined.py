@@ -26,10 +26,10 @@ from fractions import Fraction
 from pathlib import Path
 from time import process_time
 
-from shardproof.formal.pipelines.job import Job
-from shardproof.formal.pipelines.request import pairs_of
-from shardproof.formal.pipelines.search import search_pairs
-from shardproof.formal.planning.plan import default_space
+from shardproof.formal.plans.pipelines.job import Job
+from shardproof.formal.plans.pipelines.request import pairs_of
+from shardproof.formal.plans.pipelines.search import search_pairs
+from shardproof.formal.plans.plan import default_space
 from shardproof.formal.selection.model.clock import Clock
 from shardproof.models.machine.machine import load_machine
 from shardproof.models.pipelines.division import divide

@@ -4,7 +4,7 @@
 
 DIR is laid out as ../shared/data/measured (any file, any row may be missing).  Every row becomes a configuration
 (`configurations/tables.py`), one layer of which is priced on the package's machine file, and the step composed
-(`formal/pipelines/composed.py`), or it is counted in `left_out` with the reason.
+(`formal/plans/pipelines/composed.py`), or it is counted in `left_out` with the reason.
 
 With `--fit` one constant per family, the median of measured over predicted of another folder's rows, multiplies what is
 predicted, and `constants` holds them: what a framework's software adds, which no machine file knows.

@@ -34,10 +34,10 @@ from shardproof.backends.kernels import Array
 from shardproof.backends.lowering.stages import staged_program
 from shardproof.backends.lowering.streams import in_order, streams_program
 from shardproof.formal.calibration.fit import spearman
-from shardproof.formal.overlap.planned import schedule_solution
-from shardproof.formal.overlap.search import search_overlap, weighted_problem
-from shardproof.formal.pipelines.job import Job
-from shardproof.formal.pipelines.search import search_pairs
+from shardproof.formal.plans.overlap.planned import schedule_solution
+from shardproof.formal.plans.overlap.search import search_overlap, weighted_problem
+from shardproof.formal.plans.pipelines.job import Job
+from shardproof.formal.plans.pipelines.search import search_pairs
 from shardproof.formal.selection.model.clock import Clock
 from shardproof.formal.selection.solve import solve
 from shardproof.models.cost.selection import build as build_problem

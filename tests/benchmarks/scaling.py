@@ -20,12 +20,12 @@ from collections.abc import Mapping, Sequence
 from itertools import pairwise
 from pathlib import Path
 
-from shardproof.formal.planning.report import table_text
+from shardproof.formal.plans.report import table_text
 
 CHILD = """
 import json, resource, sys, time
 from shardproof.__main__ import FrontDoor
-from shardproof.formal.planning.plan import bundle, default_space
+from shardproof.formal.plans.plan import bundle, default_space
 from shardproof.formal.selection.solve import solve
 from shardproof.models.machine.machine import load_machine
 from shardproof.models.cost.selection import build

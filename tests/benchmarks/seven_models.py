@@ -30,12 +30,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from shardproof.formal.joint.rules.worth import worth
-from shardproof.formal.joint.saturate import SEARCHED
-from shardproof.formal.joint.solve import joint_plan, plan_jointly, safe
-from shardproof.formal.planning.plan import default_space
-from shardproof.formal.planning.simple import named_plans
-from shardproof.formal.planning.strategy import Rule, Strategy, apply
+from shardproof.formal.plans.plan import default_space
+from shardproof.formal.plans.simple import named_plans
+from shardproof.formal.plans.strategy import Rule, Strategy, apply
+from shardproof.formal.rewriting.joint.rules.worth import worth
+from shardproof.formal.rewriting.joint.saturate import SEARCHED
+from shardproof.formal.rewriting.joint.solve import joint_plan, plan_jointly, safe
 from shardproof.formal.selection.answer import Answer
 from shardproof.formal.selection.model.clock import Clock
 from shardproof.formal.selection.model.restrict import restrict

@@ -12,8 +12,8 @@ from budgets import work
 
 from conformance.pipelines import machine
 from conformance.writing import Head, Suite, changed, container
-from shardproof.formal.views.memory import held_bytes
-from shardproof.formal.views.search import plan_submeshes
+from shardproof.formal.plans.submeshes.memory import held_bytes
+from shardproof.formal.plans.submeshes.search import plan_submeshes
 from shardproof.models.layout.placement import Placement, space
 from shardproof.models.layout.submesh import Submesh
 from shardproof.models.machine.machine import Machine

@@ -32,7 +32,7 @@ from ....models.machine.measured import COLLECTIVES
 from ....models.machine.parts import DeviceClass
 from ....models.machine.quantities import MOST_BAR
 from ....models.text import InputError
-from ...planning.linear import values
+from ...plans.linear import values
 from ..fit import Residuals
 from ..solver import solve
 from .observation import Observation, Terms, terms

@@ -17,7 +17,7 @@ from ....models.machine.machine import Machine
 from ....models.text import InputError
 from ....proofs.container.canonical import ContainerError
 from ....proofs.plan.bundle import read_plan
-from ...planning.linear import Forms, Linear, moved_name, why_not_linear
+from ...plans.linear import Forms, Linear, moved_name, why_not_linear
 from .chrome import Event
 from .observation import Observation, Terms
 

@@ -85,7 +85,7 @@ ANY: Final = Allowance(None)
 
 class Overdue(NoAnswer):
     """The time is over by so much that whatever is under way is given up; raised in the midst of it
-    (`formal.planning.time_limit`).  Who has an answer without it catches it.
+    (`formal.plans.time_limit`).  Who has an answer without it catches it.
     """
 
 

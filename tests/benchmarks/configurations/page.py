@@ -9,7 +9,7 @@ from .predicting import Told
 
 WORST = 6
 ABOUT = """One layer of each kind is priced operator by operator on the machine file of the package, and the step composed
-(`formal/pipelines/composed.py`).  No constant is fitted on a row of the judged folder.  What a step has and a single kernel
+(`formal/plans/pipelines/composed.py`).  No constant is fitted on a row of the judged folder.  What a step has and a single kernel
 has not comes from other measurements: the clock under load (`STEADY`, long products of the gemm table), PyTorch's norms
 (`EAGER`, our own GPUs), FlashAttention beside cuDNN's (`FLASH`, ours too), float8 at twice the rate (data sheets), forms borrowed from the H100 where a device has no rows.
 One number is an assumption that was chosen with vTrain's rows in view: `HOST`, seconds to launch a kernel."""

@@ -1,0 +1,276 @@
+"""Composes the step of a whole configuration out of one layer of each kind, priced by the plan's model.
+
+    stage    a_s = sum of its layers and ends, forward and backward, for one micro-batch
+    step     m a_max + (sum a_s - a_max) / chunks + sends + gradients and weights that nothing hides + updates
+
+    tensor      collectives of a layer; with overlap all but the first part is behind the products beside them
+    context     keys and values go round while those that are here are worked on
+    experts     rows go to their experts and come back, twice a pass
+    sharded 3   weights are gathered before a layer, gradients scattered behind it, beside the layer before
+    gradients   reduced once a step; with overlap behind the backward pass of the last micro-batch
+    memory      weights, gradients, moments of a stage; activations of the micro-batches that are in flight there; the
+                largest results that come and go
+
+What is claimed is an estimate, not a bound: the proved bound of a configuration is that of `given`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from fractions import Fraction
+from math import prod
+from typing import Final
+
+from ....models.cost.group_times import group_seconds, send_seconds
+from ....models.layout.targets.degrees import Flags
+from ....models.machine.machine import Machine
+from ....models.sources.frameworks.placements import nested_degrees
+from ....models.text import InputError
+from .stage_work import LAST, ONCE, Meeting, Part, StageWork
+
+OVERLAPS: Final = ("tensor", "gradients", "weights", "sends")
+"""What a framework may hide: collectives of tensor parallel devices, reductions of gradients, gathers of weights, sends
+between stages."""
+
+HOST: Final = Fraction(56, 10**6)
+"""Seconds in which Python launches a kernel of a step that is not captured as a graph: an assumption, in the middle of
+two sources that are far from each other.  25: BERT-large's step of 24 layers takes 33.8 ms eagerly on an H100, whatever
+its rows are (tests/data/measured/gpu/h100-steps.csv).  125: a layer of Megatron's functional tests takes 6 ms, forward
+and backward (hidden 512, A100, ../shared/data/measured/megatron).  Only steps of narrow models depend on it."""
+
+
+@dataclass(frozen=True)
+class StepShape:
+    """How a step is carried out beside its degrees: `micro_batches` of `micro_batch` samples on every copy, `chunks` of
+    layers on every stage, `layers` in all (0: those of the graph), `ends`: embedding and output count as a layer each
+    where stages are cut; `hidden`: of `OVERLAPS`; `host`: seconds in which a kernel is launched.
+    """
+
+    micro_batches: int
+    micro_batch: int
+    chunks: int = 1
+    layers: int = 0
+    ends: bool = False
+    hidden: frozenset[str] = frozenset(OVERLAPS)
+    host: Fraction = HOST
+
+
+@dataclass(frozen=True)
+class Composed:
+    """`seconds` of a step, `terms` of them; `bound`: seconds that no completion is below in the plan's model, for the
+    operators of its slowest stage alone; `memory`: bytes of every stage's devices by part; `mfu`: three times the work
+    of products and attention forward (a causal mask's pairs once) against `peak` flop/s of `dtype`, the machine's own.
+    """
+
+    seconds: Fraction
+    terms: Mapping[str, Fraction]
+    memory: tuple[Mapping[str, int], ...]
+    mfu: Fraction
+    peak: Fraction
+    dtype: str
+    bound: Fraction
+
+    @property
+    def memory_bytes(self) -> int:
+        """Of the fullest device."""
+        return max(sum(stage.values()) for stage in self.memory)
+
+    def to_json(self) -> dict[str, object]:
+        """Plain data."""
+        fullest = max(range(len(self.memory)), key=lambda s: sum(self.memory[s].values()))
+        return {
+            "seconds": float(self.seconds),
+            "memory_bytes": self.memory_bytes,
+            "mfu": float(self.mfu),
+            "peak": f"{float(self.peak) / 1e12:g} Tflop/s of {self.dtype}, as the machine's file has it",
+            "terms": {name: float(value) for name, value in self.terms.items()},
+            "memory": {"stage": fullest, **self.memory[fullest]},
+        }
+
+
+class _Links:
+    """The groups of a configuration on a machine."""
+
+    def __init__(self, machine: Machine, flags: Flags) -> None:
+        self.machine, self.copies = machine, flags.copies(machine.devices)
+        tensor, context, experts, rest = nested_degrees(machine, flags, self.copies)
+        self.tensor, self.context, self.experts = tensor, context, experts
+        self.sharing = tuple(c * e * r for c, e, r in zip(context, experts, rest, strict=True))
+        used = [t * s for t, s in zip(tensor, self.sharing, strict=True)]
+        left = [level.size // n for level, n in zip(machine.levels, used, strict=True)]
+        self.stage_level = next((j for j, n in enumerate(left) if n > 1), len(left) - 1)
+        self.senders = min(machine.devices // flags.pp, prod(machine.hierarchy[self.stage_level + 1 :]))
+
+    def meetings(self, found: list[Meeting]) -> Fraction:
+        """Of tensor parallel devices."""
+        return sum((group_seconds(self.machine, self.tensor, m.operation, m.size) for m in found), Fraction(0))
+
+    def ring(self, size: int) -> Fraction:
+        """Keys and values once round the context parallel devices."""
+        ways = prod(self.context)
+        if ways == 1 or not size:
+            return Fraction(0)
+        level = next(j for j, n in enumerate(self.context) if n > 1)
+        return (ways - 1) * send_seconds(self.machine, level, size, prod(self.machine.hierarchy[level + 1 :]))
+
+    def rows(self, size: int) -> Fraction:
+        """To the experts, and back."""
+        return 2 * group_seconds(self.machine, self.experts, "alltoall", size) if size else Fraction(0)
+
+    def sharing_seconds(self, operation: str, size: int) -> Fraction:
+        """Of devices that have the same weights."""
+        return group_seconds(self.machine, self.sharing, operation, size)
+
+
+def compose_step(work: StageWork, machine: Machine, flags: Flags, carried: StepShape) -> Composed:
+    """The step.  Raises `InputError` for stages that the layers cannot be cut into.
+
+    >>> from ...models.machine.machine import load_machine
+    >>> from ...models.sources.training import build_step
+    >>> from ...models.sources.zoo import build
+    >>> from .stage_work import stage_work
+    >>> step = build_step(build("llama", layers=1, batch=1, sequence=2048), "adam", precision="bf16-master")
+    >>> box, flags = load_machine("dgx-h100:1x8"), Flags("Megatron", tp=4, pp=2)
+    >>> found = compose_step(stage_work(step, box, flags, 1), box, flags, StepShape(8, 1, layers=32))
+    >>> len(found.memory), 0 < found.mfu < 1, found.terms["bubble"] > 0
+    (2, True, True)
+    """
+    links, cells = _Links(machine, flags), layers_of_stages(work, flags, carried)
+    each = {name: _passes(part, work, links, flags, carried) for name, part in work.parts.items()}
+    stages = [sum((each[name][0] + each[name][1] for name in names), Fraction(0)) for names in cells]
+    slow = max(stages)
+    m, chunks = carried.micro_batches, carried.chunks
+    terms = {"micro-batches": m * slow, "bubble": (sum(stages, Fraction(0)) - slow) / chunks}
+    send = send_seconds(machine, links.stage_level, work.stream, links.senders) if flags.pp > 1 else Fraction(0)
+    waits = 2 * (flags.pp - 1) + (0 if "sends" in carried.hidden else 2 * chunks * m)
+    terms["sends"] = waits * send
+    ends = [_end(names, each, work, links, flags, carried) for names in cells]
+    for k, name in enumerate(("gradients", "weights", "updates")):
+        terms[name] = max(ends, key=lambda x: sum(x))[k]
+    seconds = sum(terms.values(), Fraction(0))
+    layers = sum(sum(work.parts[n].work for n in names) for names in cells)
+    peak = machine.device.peak(work.dtype)
+    mfu = Fraction(3 * layers * m * links.copies) / (machine.devices * peak * seconds)
+    held = tuple(_memory(s, names, work, links, flags, carried) for s, names in enumerate(cells))
+    least = m * max(sum((work.parts[n].least for n in names), Fraction(0)) for names in cells)
+    return Composed(seconds, terms, held, mfu, peak, work.dtype, least)
+
+
+def layers_of_stages(work: StageWork, flags: Flags, carried: StepShape) -> list[list[str]]:
+    """Names of the parts of every stage.
+
+    Raises `InputError` where stages of as many layers do not exist.
+    """
+    count, kinds = carried.layers or len(work.layers), work.layers
+    names = [kinds[i * len(kinds) // count] for i in range(count)]
+    cells = flags.pp * carried.chunks
+    if carried.ends:
+        names = ["first", *names, "last"]
+    if len(names) % cells:
+        raise InputError(
+            f"{flags.source}: {count} layers are no {cells} equal runs (pp {flags.pp} x chunks {carried.chunks}); "
+            "choose other stages"
+        )
+    run = len(names) // cells
+    out: list[list[str]] = [[] for _ in range(flags.pp)]
+    for k in range(cells):
+        out[k % flags.pp] += names[k * run : (k + 1) * run]
+    if not carried.ends:
+        out[0].insert(0, "first")
+        out[-1].append("last")
+    return out
+
+
+def _passes(part: Part, work: StageWork, links: _Links, flags: Flags, carried: StepShape) -> tuple[Fraction, Fraction]:
+    """Forward and backward of one micro-batch."""
+    out = []
+    for kind in "FB":
+        found = part.passes[kind]
+        together = links.meetings([x for x in found.meetings if not x.sorted_rows])
+        if "tensor" in carried.hidden:
+            together = max(together / flags.tp, together - found.products)
+        together += links.meetings([x for x in found.meetings if x.sorted_rows])
+        around = links.ring(found.keys)
+        around = max(around / max(1, flags.cp), around - found.pairs)
+        time = found.seconds + together + around + links.rows(part.rows)
+        time = max(time, carried.host * (found.kernels + len(found.meetings)))
+        if flags.zero == 3:
+            bytes_moved = links.sharing_seconds("all_gather", part.used or part.stored)
+            if kind == "B":
+                bytes_moved += links.sharing_seconds("reduce_scatter", part.gradients)
+            time = max(time, bytes_moved)
+        out.append(time)
+    return out[0], out[1]
+
+
+def _end(
+    names: list[str],
+    each: Mapping[str, tuple[Fraction, Fraction]],
+    work: StageWork,
+    links: _Links,
+    flags: Flags,
+    carried: StepShape,
+) -> tuple[Fraction, Fraction, Fraction]:
+    """Gradients, weights and updates of a stage, once a step."""
+    parts = [work.parts[name] for name in names]
+    ways = prod(links.sharing)
+    share = ways if flags.zero else 1
+    updates = sum((p.passes["U"].seconds for p in parts), Fraction(0)) / share
+    casts = work.parts[ONCE].passes["F"].seconds * sum(p.used for p in parts)
+    everything = sum(p.used for p in work.parts.values())
+    updates += casts / everything / share if everything else Fraction(0)
+    if flags.zero == 3 or ways == 1:
+        return Fraction(0), Fraction(0), updates
+    summed = sum(p.gradients for p in parts)
+    gradients = links.sharing_seconds("reduce_scatter" if flags.zero else "all_reduce", summed)
+    weights = links.sharing_seconds("all_gather", sum(p.used or p.stored for p in parts)) if flags.zero else Fraction(0)
+    runs = max(1, len(names))
+    if "gradients" in carried.hidden:
+        gradients = max(gradients / runs, gradients - sum((each[n][1] for n in names), Fraction(0)))
+    if "weights" in carried.hidden:
+        weights = max(weights / runs, weights - sum((each[n][0] for n in names), Fraction(0)))
+    return gradients, weights, updates
+
+
+def _memory(
+    stage: int, names: list[str], work: StageWork, links: _Links, flags: Flags, carried: StepShape
+) -> dict[str, int]:
+    """Bytes of a device of a stage."""
+    parts = [work.parts[name] for name in names]
+    ways = prod(links.sharing)
+    used = sum(p.used for p in parts)
+    stored, moments, gradients = (sum(getattr(p, name) for p in parts) for name in ("stored", "moments", "gradients"))
+    optimizer, copy = (moments, used) if not used else (moments + stored, used)
+    weights = copy or stored
+    if flags.zero >= 1:
+        optimizer = -(-optimizer // ways)
+    if flags.zero >= 2:
+        gradients = -(-gradients // ways)
+    gathered = 0
+    if flags.zero == 3:
+        weights = -(-weights // ways)
+        gathered = 2 * max(p.used or p.stored for p in parts)
+    kept = [p.kept for p, name in zip(parts, names, strict=True) if name != LAST]
+    ahead = in_flight(stage, flags.pp, carried.micro_batches, carried.chunks)
+    last = sum(p.kept for p, name in zip(parts, names, strict=True) if name == LAST)
+    again = max((p.largest for p in parts), default=0)
+    return {
+        "weights": weights,
+        "gradients": gradients,
+        "optimizer": optimizer,
+        "gathered weights": gathered,
+        "activations": int(ahead * sum(kept)) + last,
+        "results in passing": 2 * again,
+    }
+
+
+def in_flight(stage: int, stages: int, micro_batches: int, chunks: int) -> Fraction:
+    """Micro-batches whose activations a stage holds at once, in parts where a stage has several chunks.
+
+    >>> [int(in_flight(s, 4, 8, 1)) for s in range(4)], in_flight(0, 4, 8, 2)
+    ([4, 3, 2, 1], Fraction(11, 2))
+    """
+    if chunks == 1:
+        return Fraction(min(micro_batches, stages - stage))
+    return min(Fraction(micro_batches), Fraction(2 * (stages - stage - 1) + (chunks - 1) * stages + 1, chunks))

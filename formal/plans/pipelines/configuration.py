@@ -1,0 +1,73 @@
+"""What step and memory a framework's settings give on a machine, by the plan's own model of times.
+
+What the settings hide behind work is what these frameworks do with the words that are there:
+
+    Megatron      --overlap-grad-reduce, --overlap-param-gather, --tp-comm-overlap; kernels of maps are fused
+    DeepSpeed     overlap_comm
+    FSDP          gathers and reductions always; torchtitan too, and with `compile` it fuses maps
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Final
+
+from ....models.cost.alone import Kernels
+from ....models.machine.machine import Machine
+from ....models.machine.parts import MachineError
+from ....models.pipelines.micro import batch_of
+from ....models.sources.frameworks.settings import Settings
+from ....models.sources.training import TrainingStep
+from ....models.text import InputError
+from .composed import Composed, StepShape, compose_step
+from .stage_work import stage_work
+
+_WORDS: Final = (
+    ("--overlap-grad-reduce", "gradients"),
+    ("--overlap-param-gather", "weights"),
+    ("--tp-comm-overlap", "tensor"),
+    ("overlap_comm", "gradients"),
+)
+_ALWAYS: Final = ("FSDP", "torchtitan")
+"""Frameworks that gather and reduce beside their work without being told."""
+
+
+def configuration(step: TrainingStep, machine: Machine, settings: Settings, micro_batches: int) -> Composed | str:
+    """The step as its settings run it, in so many micro-batches; the reason, where it cannot be priced.
+
+    >>> from ...models.machine.machine import load_machine
+    >>> from ...models.sources.frameworks.flags import read_settings
+    >>> from ...models.sources.training import build_step
+    >>> from ...models.sources.zoo import build
+    >>> step = build_step(build("llama", layers=2, batch=16, sequence=128), "adam", precision="bf16-master")
+    >>> box = load_machine("dgx-h100:1x8")
+    >>> found = configuration(step, box, read_settings("--tensor-model-parallel-size 4 --micro-batch-size 1"), 8)
+    >>> isinstance(found, str), len(found.memory)
+    (False, 1)
+    """
+    flags = settings.flags
+    try:
+        share = batch_of(step.graph) // (micro_batches * flags.copies(machine.devices))
+        chains = flags.source == "Megatron" or "compile" in " ".join(words_of(settings))
+        work = stage_work(step, machine, replace(flags, pp=1), max(1, share), Kernels(chains=chains))
+        return compose_step(work, machine, flags, StepShape(micro_batches, max(1, share), hidden=hidden_by(settings)))
+    except (InputError, MachineError) as error:
+        return str(error)
+
+
+def words_of(settings: Settings) -> tuple[str, ...]:
+    """All words that a framework's settings say, of which some change no placement."""
+    words = settings.words
+    return () if words is None else (*(name for name, _ in words.read), *words.no_effect)
+
+
+def hidden_by(settings: Settings) -> frozenset[str]:
+    """What the settings hide behind work, of `composed.OVERLAPS`.
+
+    >>> from ...models.sources.frameworks.flags import read_settings
+    >>> sorted(hidden_by(read_settings("--tensor-model-parallel-size 2 --overlap-grad-reduce")))
+    ['gradients']
+    """
+    said = {word.partition("=")[0].split(".")[-1] for word in words_of(settings)}
+    found = {what for word, what in _WORDS if word in said}
+    return frozenset(found | ({"gradients", "weights"} if settings.flags.source in _ALWAYS else set()))

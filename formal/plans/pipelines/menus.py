@@ -1,0 +1,183 @@
+"""Finds placements of single units between even layouts at their cuts, for several prices of memory: menus
+of time and bytes.
+
+    option of unit u at price n:   min over x of  cost_u(x) + n (fixed_u(x) + (p - 1) kept_u(x))
+
+    fixed_u   bytes between the forward and the backward pass: parameters, states, sums of gradients, one activation
+    kept_u    bytes of every further activation that is kept
+
+A stage takes one option per unit: first the fastest ones, then, until it fits, the exchange that loses least time per
+byte.  Units side by side agree at their cuts, and in what several units read (constants), which the first solution
+settles; equal units share their options.  Whether a stage fits is looked up in all rows of memory, not in these sums.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from fractions import Fraction
+
+import numpy as np
+
+from ....models.pipelines.pieces import Chain, Part, Pieces
+from ....models.problem.selection_problem import FORBIDDEN, Ints, SelectionProblem, Usage, Vertex
+from .channels import whole_chain
+
+PRICES = (0.0, 0.003, 0.01, 0.03, 0.1, 0.3, 1.0, 5.0)
+"""What a full memory costs, in times of the whole step."""
+
+Known = list[tuple[int, ...]]
+
+Solve = Callable[[SelectionProblem, Known], tuple[int, ...] | None]
+
+
+Row = tuple[tuple[int, ...], int, int, int]
+"""Choices of a unit's vertices in order, cost, bytes as in `Option`."""
+
+
+@dataclass(frozen=True, eq=False)
+class Option:
+    """Choices of a unit's vertices, what they cost, and bytes between the passes with one activation and per further
+    one.
+    """
+
+    choices: dict[int, int]
+    cost: int
+    fixed: int
+    kept: int
+
+    def live_bytes(self, activations: int) -> int:
+        """Bytes between the passes."""
+        return self.fixed + (activations - 1) * self.kept
+
+
+class Menus:
+    """Options of every unit of `pieces`.  `layouts`: choices of what crosses cuts; `times`: how often forward and
+    backward count; `activations`: for which prices hold; `solve`: placements of a selection problem, none worse
+    than those that are known.
+    """
+
+    def __init__(
+        self, pieces: Pieces, layouts: Mapping[str, int], times: int, activations: int, summed: bool, solve: Solve
+    ) -> None:
+        self.pieces, self.layouts, self.times, self.summed, self.solve = pieces, layouts, times, summed, solve
+        self.activations = activations
+        self.settled: dict[int, int] = {}
+        self.known: dict[object, list[Row]] = {}
+        self.options: dict[int, list[Option]] = {}
+        self.parts: list[Part] = []
+        self.shared: set[int] = set()
+
+    def prepare(self) -> bool:
+        """Find the fastest option of every unit; False if one has none."""
+        units = self.pieces.division.units
+        self.parts = [self.pieces.stage(u, u + 1, self.times, 1, self.layouts, self.chain(u)) for u in range(units)]
+        count = Counter(v for part in self.parts for v in part.vertices)
+        self.shared = {v for v, n in count.items() if n > 1} - {self.pieces.planning.copies[t] for t in self.layouts}
+        return self._add(PRICES[:1], 0.0)
+
+    def chain(self, unit: int) -> Chain | None:
+        """What counts more with weights of channels; everything may, where there are none."""
+        return None if self.pieces.channels is None else whole_chain(self.pieces, unit, unit + 1)
+
+    def extend(self, limit: int) -> None:
+        """Add the options of all prices; `limit`: bytes of a device."""
+        whole = sum(options[0].cost for options in self.options.values())
+        self._add(PRICES, max(1, whole) / limit)
+
+    def _add(self, prices: tuple[float, ...], unit: float) -> bool:
+        for u, part in enumerate(self.parts):
+            options = self._of(u, part, prices, unit)
+            if not options:
+                return False
+            self.options[u] = options
+        return True
+
+    def _of(self, u: int, part: Part, prices: tuple[float, ...], unit: float) -> list[Option]:
+        fixed, kept = self._bytes(u, part)
+        held = {k: self.settled[v] for k, v in enumerate(part.vertices) if v in self.settled}
+        marks = tuple((k, fixed[k].tobytes(), kept[k].tobytes()) for k in sorted(fixed))
+        same = part.problem.sha256(), marks, tuple(sorted(held.items()))
+        rows = self.known.setdefault(same, [])
+        for price in prices:
+            if (same, price) in self.known:
+                continue
+            self.known[same, price] = rows
+            x = self.solve(self._priced(part, fixed, kept, price * unit, held), [row[0] for row in rows])
+            if x is None:
+                continue
+            cost = part.problem.cost_of(x)
+            between, more = (sum(int(size[k][x[k]]) for k in size) for size in (fixed, kept))
+            row = x, cost, between, more
+            if cost < FORBIDDEN and row not in rows:
+                rows.append(row)
+        options = [Option(dict(zip(part.vertices, x, strict=True)), c, a, b) for x, c, a, b in rows]
+        if options:  # what other units read too is settled by the first of them
+            for v in self.shared & set(part.vertices):
+                self.settled.setdefault(v, options[0].choices[v])
+        return [o for o in options if all(o.choices.get(v, c) == c for v, c in self.settled.items())]
+
+    def _bytes(self, u: int, part: Part) -> tuple[dict[int, Ints], dict[int, Ints]]:
+        """Per vertex of a unit (its number in `part`) and choice: bytes between the passes, of a further activation."""
+        local = {v: k for k, v in enumerate(part.vertices)}
+        operators = self.pieces.stage_operators(u, u + 1)
+        between = sum(self.pieces.division.phase[i] == "F" for i in operators)
+
+        def live_bytes(activations: int) -> dict[int, Ints]:
+            out: dict[int, Ints] = {}
+            for row in self.pieces.usages(u, u + 1, activations, self.summed):
+                if _alive(row, between):
+                    k = local[row.vertex]
+                    out[k] = out[k] + row.amount if k in out else row.amount
+            return out
+
+        one, two = live_bytes(1), live_bytes(2)
+        return one, {k: two[k] - one[k] for k in one}
+
+    def _priced(
+        self, part: Part, fixed: Mapping[int, Ints], kept: Mapping[int, Ints], rate: float, held: Mapping[int, int]
+    ) -> SelectionProblem:
+        """The unit with memory as a cost, and what is settled."""
+        p = part.problem
+        vertices = []
+        for k, vertex in enumerate(p.vertices):
+            cost = vertex.cost
+            if rate and k in fixed:
+                more = np.rint(rate * (fixed[k] + (self.activations - 1) * kept[k]).astype(np.float64))
+                free = cost < FORBIDDEN
+                cost = np.where(free, np.where(free, cost, 0) + np.minimum(more, FORBIDDEN >> 4).astype(np.int64), cost)
+            if k in held:
+                only = np.full_like(cost, FORBIDDEN)
+                only[held[k]] = cost[held[k]]
+                cost = only
+            vertices.append(Vertex(vertex.name, cost))
+        return SelectionProblem(
+            p.name, tuple(vertices), p.tables, p.edges, scale=p.scale, unit_name=p.unit_name, space=p.space
+        ).check()
+
+    def choose_within(self, first: int, end: int, activations: int, limit: int | None) -> dict[int, int] | None:
+        """Choices of a stage whose units hold at most `limit` bytes between the passes; None if there are none."""
+        picked = {u: min(self.options[u], key=lambda o: (o.cost, o.live_bytes(activations))) for u in range(first, end)}
+        total = sum(o.live_bytes(activations) for o in picked.values())
+        while limit is not None and total > limit:
+            best: tuple[Fraction, int, Option] | None = None
+            for u, now in picked.items():
+                for other in self.options[u]:
+                    saved = now.live_bytes(activations) - other.live_bytes(activations)
+                    if saved > 0:
+                        useful = min(saved, total - limit)  # more than is wanted is worth nothing
+                        rate = Fraction(max(0, other.cost - now.cost), useful)
+                        if best is None or rate < best[0]:
+                            best = rate, u, other
+            if best is None:
+                return None
+            _, u, other = best
+            total += other.live_bytes(activations) - picked[u].live_bytes(activations)
+            picked[u] = other
+        return {v: x for o in picked.values() for v, x in o.choices.items()}
+
+
+def _alive(row: Usage, moment: int) -> bool:
+    """Whether a row is there between steps `moment` - 1 and `moment`."""
+    return row.start < max(1, moment) and row.end >= moment + 1 or row.start == 0 and row.end > moment

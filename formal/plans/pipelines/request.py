@@ -1,0 +1,192 @@
+"""Carries out requests for pipelined training steps: what the command line and the Python way in ask
+alike.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Collection, Sequence
+from dataclasses import dataclass, replace
+from fractions import Fraction
+from typing import Final
+
+from ....models.layout.placement import Space
+from ....models.machine.machine import Machine
+from ....models.pipelines.division import divide
+from ....models.pipelines.micro import batch_of
+from ....models.pipelines.views import equal_submesh
+from ....models.sources.training import TrainingStep
+from ....models.sources.training.recompute import blocks
+from ....models.text import Inapplicable, InputError
+from ....proofs.pipelines.certificate import FORBIDDEN_WORDS
+from ...selection.model.clock import Clock
+from ..plan import default_space
+from ..request import PlanRequest, asked_space, program_of
+from ..time_limit import SAFE, TimeLimit
+from .job import Job
+from .recompute import CandidateOutcome, plan_with_checkpointing
+from .search import SearchOutcome, search_pairs
+
+AUTO: Final = "auto"
+MOST_CHUNKS: Final = 16
+MOST_STAGES: Final = 16
+MOST_MICRO_BATCHES: Final = 256
+"""What `auto` enumerates: equal views, and powers of two that divide the batch, up to these."""
+
+CHECK_SHARE: Final = 0.25
+"""Of a limit of work, left out: the check of what is found comes on top.  Of a limit of time what the check takes is
+held back, as far as it is known."""
+
+Triple = tuple[int, int, int]
+"""Stages, micro-batches, chunks a stage."""
+
+
+def pairs_of(text: str, step: TrainingStep, machine: Machine, units: int) -> list[tuple[int, int]]:
+    """(stages, micro-batches) that are enumerated: without pipelines, then all of `auto`; or the one pair P:M.  None
+    for the triple P:M:V.
+    """
+    match = re.fullmatch(r"([1-9][0-9]{0,3}):([1-9][0-9]{0,3})", text)
+    if match is not None:
+        return [(int(match[1]), int(match[2]))]
+    if triple_of(text) is not None:
+        return []
+    if text != AUTO:
+        raise InputError(
+            f"--pipeline {text[:40]!r}: write auto, STAGES:MICRO-BATCHES such as 4:16, or with several chunks a stage "
+            "STAGES:MICRO-BATCHES:CHUNKS such as 4:16:2"
+        )
+    batch = batch_of(step.graph)
+    micro = [m for m in (1 << k for k in range(MOST_MICRO_BATCHES.bit_length())) if batch % m == 0]
+    stages = [p for p in range(2, MOST_STAGES + 1) if p <= units and equal_submesh(machine, p) is not None]
+    return [(1, 1), *((p, m) for p in stages for m in micro)]
+
+
+def triple_of(text: str) -> Triple | None:
+    """The triple P:M:V, if that is what a text says.  Raises `InputError` for one chunk.
+
+    >>> triple_of("4:16:2"), triple_of("4:16")
+    ((4, 16, 2), None)
+    """
+    match = re.fullmatch(r"([1-9][0-9]{0,3}):([1-9][0-9]{0,3}):([1-9][0-9]?)", text)
+    if match is None:
+        return None
+    stages, micro, chunks = (int(x) for x in match.groups())
+    if not 2 <= chunks <= MOST_CHUNKS:
+        raise InputError(f"--pipeline {text}: a stage has 2 to {MOST_CHUNKS} chunks; for one write {stages}:{micro}")
+    return stages, micro, chunks
+
+
+def triples_of(request: PipelineRequest, pairs: Sequence[tuple[int, int]], units: int) -> list[Triple]:
+    """(stages, micro-batches, chunks a stage) that are enumerated: P:M:V; or of every pair of several stages 2 chunks
+    and so on up to `interleave`, in equal rounds of as many micro-batches as there are stages.
+    """
+    said = triple_of(request.stages)
+    if said is not None:
+        return [said]
+    chunks = range(2, request.interleave + 1)
+    return [(p, m, v) for v in chunks for p, m in pairs if p > 1 and m % p == 0 and p * v <= units]
+
+
+@dataclass(frozen=True)
+class PipelineRequest:
+    """What is asked.  `make`: the step with these blocks recomputed (a `recompute` text, as `build_step` takes it);
+    `recompute`: such a text, or "auto" for the best number of `blocks` from the first stage on; `stages`: auto, P:M or
+    P:M:V; `without`: placements that are forbidden, in order of `FORBIDDEN_WORDS`; `interleave`: chunks that a stage
+    may have; `overlap`: reshardings run beside operators inside a phase.
+    """
+
+    make: Callable[[str], TrainingStep | None]
+    machine: Machine
+    stages: str = AUTO
+    recompute: str = "none"
+    blocks: tuple[str, ...] = ()
+    space: Space | None = None
+    memory: int | None = None
+    gap: Fraction = Fraction(0)
+    without: tuple[str, ...] = ()
+    interleave: int = 1
+    overlap: bool = False
+
+
+def require_words(without: Collection[str], known: Collection[str]) -> None:
+    """Nothing if all that is to be left out is `known`; else an `InputError` that names the first word that is not."""
+    if (odd := next((word for word in without if word not in known), None)) is not None:
+        raise InputError(f"without {odd[:40]!r}: write {', '.join(known)}")
+
+
+def pipeline_request(
+    request: PlanRequest, stages: str, without: tuple[str, ...] = (), interleave: int = 1, overlap: bool = False
+) -> PipelineRequest:
+    """The same job in stages.  Raises `InputError` for a word of `without` that is none of `FORBIDDEN_WORDS`."""
+    require_words(without, FORBIDDEN_WORDS)
+
+    def make(which: str) -> TrainingStep | None:
+        return program_of(replace(request, recompute=which))[1]
+
+    names = tuple(blocks(request.graph)) if request.recompute == AUTO else ()
+    return PipelineRequest(
+        make,
+        request.machine,
+        stages,
+        request.recompute,
+        names,
+        asked_space(request, request.graph),
+        request.memory,
+        request.gap,
+        tuple(word for word in FORBIDDEN_WORDS if word in without),
+        interleave,
+        overlap,
+    )
+
+
+def uncut(step: TrainingStep) -> Inapplicable:
+    """Why a step has no cuts, and what to change."""
+    return Inapplicable(
+        f"{step.graph.name} cannot be cut into stages: nowhere does one tensor alone go on and one "
+        "gradient come back (two tensors between layers, running statistics, or a weight whose readers share one "
+        "gradient operator join them)",
+        "plan it without --pipeline",
+    )
+
+
+def require_cut(request: PipelineRequest) -> tuple[TrainingStep, list[tuple[int, int]]]:
+    """The step, and the pairs (stages, micro-batches) that are enumerated.  Raises `InputError` where there is no step,
+    or none that can be cut.
+    """
+    step = request.make("none" if request.recompute == AUTO else request.recompute)
+    if step is None:
+        raise InputError("--pipeline cuts training steps: give --train sgd or --train adam too")
+    division = divide(step.graph, step.passes)
+    pairs = pairs_of(request.stages, step, request.machine, division.units)
+    if division.units == 1:
+        raise uncut(step)
+    return step, pairs
+
+
+def carry_out_pipelined(
+    request: PipelineRequest, limit: TimeLimit, tell: Callable[[str], None] | None = None, insist: bool = True
+) -> tuple[SearchOutcome, tuple[CandidateOutcome, ...]]:
+    """The best pipelined step that was found, and the numbers of recomputed blocks that were tried where that was left
+    open.  `insist`: a plan that comes late is better than none.  Raises `InputError` where there is no step, or none
+    that can be cut.
+    """
+    automatic = request.recompute == AUTO
+    step, pairs = require_cut(request)
+
+    def plan(which: str, within: Clock) -> SearchOutcome:
+        made = request.make(which) or step
+        cut = divide(made.graph, made.passes)
+        where = request.space or default_space(request.machine)
+        job = Job(made.graph, cut, request.machine, where, request.memory, request.without, request.overlap)
+        fits = [(p, m) for p, m in pairs if p <= cut.units] or pairs  # what has too few units is refused there
+        more = triples_of(request, fits, cut.units)
+        return search_pairs(job, fits, within, request.gap, tell or (lambda words: None), more, hold, insist)
+
+    def hold(seconds: float) -> None:
+        limit.hold_back(SAFE * limit.slowness() * seconds)
+
+    within = limit.clock.share(1 - CHECK_SHARE if limit.clock.counts else 1)
+    with limit.phase("search"):
+        if automatic:
+            return plan_with_checkpointing(request.blocks, plan, within, request.gap)
+        return plan(request.recompute, within), ()

@@ -1,0 +1,191 @@
+"""Gives the stages of a plan their schedule: times in units of the schedule, the best starts under several
+limits of activations, and what waits at the cuts meanwhile.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import accumulate
+from math import ceil
+
+import numpy as np
+
+from ....models.pipelines.work import PER_SECOND
+from ....models.problem.selection_problem import Ints
+from ....models.schedules.pipeline import Pipeline
+from ....proofs.schedules.certificate import ScheduleCertificate
+from ...schedules.drawing import peaks
+from ...schedules.published import orders as actions
+from ...schedules.published import starts_of
+from ...schedules.search import search
+from ...schedules.shop import shop
+from ...selection.model.clock import Clock
+from .case import Case, picoseconds
+from .chunked import fit_chunks, found_within, kept_by_chunk, limits, view_peaks
+from .exchange_costs import exchange_costs, last_ends
+from .phases import StagePlan
+
+LARGEST_TIME = 1 << 31
+"""Times of a schedule stay below this."""
+
+
+@dataclass(frozen=True, eq=False)
+class Scheduled:
+    """A plan of a case with its schedule; `kept`: activations on each stage at once, `step` in picoseconds."""
+
+    case: Case
+    stages: list[StagePlan]
+    quantum: int
+    schedule: ScheduleCertificate
+    kept: tuple[int, ...]
+    waiting: tuple[int, ...]
+    step: int
+
+    @property
+    def memory(self) -> list[int]:
+        """Bytes on the fullest device of every view; `waiting`: of what waits to be sent or to be read."""
+        return held_bytes(self.case, self.stages, self.schedule, self.kept, self.waiting)
+
+
+def held_bytes(
+    case: Case, stages: list[StagePlan], schedule: ScheduleCertificate, kept: Sequence[int], waiting: Sequence[int]
+) -> list[int]:
+    """Bytes on the fullest device of every view."""
+    pipe = schedule.subject
+    assert isinstance(pipe, Pipeline)
+    if pipe.chunks > 1:
+        peaks_of = view_peaks(case, stages, pipe, schedule.starts)
+        return [peak + sum(waiting[view :: pipe.stages]) for view, peak in enumerate(peaks_of)]
+    return [case.peak(s, k) + w for s, k, w in zip(stages, kept, waiting, strict=True)]
+
+
+def pipeline_of(case: Case, stages: Sequence[StagePlan], kept: int) -> tuple[int, Pipeline]:
+    """Picoseconds per unit, and the pipeline with the stages' times in such units."""
+    scale = case.pieces.planning.problem.scale
+    cuts = [case.job.division.cuts[s.first - 1] for s in stages[1:]]
+    sends = [ceil(PER_SECOND * max(case.hop(t, k) for t in cut)) for k, cut in enumerate(cuts, 1)]
+    send = max(sends, default=0)
+    times = [(picoseconds(s.seconds.forward, scale), picoseconds(s.seconds.backward, scale)) for s in stages]
+    quantum = max(1, -(-max(send, *(t for pair in times for t in pair)) // LARGEST_TIME))
+    rows = tuple((-(-f // quantum), -(-b // quantum), 0) for f, b in times)
+    hops = tuple(-(-send // quantum) for send in sends)
+    several = case.chunks > 1
+    hops_of = hops if len(set(hops)) > 1 else ()
+    pipe = Pipeline(rows, case.micro, max(hops, default=0), kept, case.chunks, hops=hops_of, uneven=several)
+    return quantum, pipe.check()
+
+
+def step_of(case: Case, stages: Sequence[StagePlan], quantum: int, schedule: ScheduleCertificate) -> int:
+    """Picoseconds until the last view has updated; it updates as soon as its last backward has ended."""
+    pipe = schedule.subject
+    assert isinstance(pipe, Pipeline)
+    return _step_of(case, stages, quantum, pipe, schedule.starts)
+
+
+def _step_of(case: Case, stages: Sequence[StagePlan], quantum: int, pipe: Pipeline, starts: Ints) -> int:
+    times = np.array(pipe.times, dtype=np.int64).T[:, :, None]
+    ends = (starts.reshape(3, len(stages), case.micro) + times).max(axis=(0, 2))
+    views = [int(ends[view :: pipe.stages].max()) * quantum for view in range(pipe.stages)]
+    return max(last_ends(case, exchange_costs(case, stages), views, pipe.stages))
+
+
+def waiting(case: Case, stages: Sequence[StagePlan], pipe: Pipeline, starts: Ints) -> tuple[int, ...]:
+    """Per stage the bytes on a device of what crosses its cuts: what has come and is not read yet, what is being sent.
+
+    A block is there from the end of its task on one side to the start of its task on the other; the sender has it
+    until the send is over.  What goes once a step counts all the time.
+    """
+    begin = starts.reshape(3, len(stages), case.micro)
+    times = np.array(pipe.times, dtype=np.int64).T[:, :, None]
+    end, out, once = begin + times, [], exchange_costs(case, stages)
+    for s, stage in enumerate(stages):
+        total = once.buffer_bytes(s)
+        for k, beside in ((0, s - 1), (1, s + 1)):
+            if 0 <= beside < len(stages):  # what comes from there
+                name = case.job.division.cuts[max(stage.first, stages[beside].first) - 1][k]
+                total += _most(end[k, beside], begin[k, s]) * case.block(name)
+        for k, beside in ((0, s + 1), (1, s - 1)):
+            if 0 <= beside < len(stages):
+                name = case.job.division.cuts[max(stage.first, stages[beside].first) - 1][k]
+                total += _most(end[k, s], end[k, s] + pipe.lag(max(s, beside))) * case.block(name)
+        out.append(total)
+    return tuple(out)
+
+
+def _most(begin: Ints, end: Ints) -> int:
+    """How many of these intervals overlap at most."""
+    moments = sorted([(int(t), -1) for t in end] + [(int(t), 1) for t in begin])
+    return max(accumulate(change for _, change in moments))
+
+
+def schedule_stages(
+    case: Case, stages: list[StagePlan], seconds: float, clock: Clock, only: int | None = None
+) -> Scheduled | None:
+    """A plan with the best schedule among several limits of activations, fewest first; None if none fits.  1F1B keeps
+    as many as there are stages behind; more hide what sending takes, fewer take less memory.
+    """
+    if case.chunks > 1:
+        return _scheduled_chunks(case, stages, seconds, clock, only)
+    p, m, memory = case.stages, case.micro, case.job.memory
+    few = () if memory is None else (1, 2, p // 2)
+    limits = sorted({max(1, min(k, m)) for k in (*few, p, p + 2, 2 * p, 3 * p, m)}) if only is None else [only]
+    best: Scheduled | None = None
+    for limit in limits:
+        quantum, pipe = pipeline_of(case, stages, max(limit, 1))
+        arrays, problem = shop(pipe), pipe.problem()
+        first: Ints | None = starts_of(pipe, actions("1f1b", pipe)) if limit >= min(p, m) else None
+        found = search(arrays, clock.at_most(seconds), first=first)
+        kept, queued = tuple(peaks(problem, found.starts)), waiting(case, stages, pipe, found.starts)
+        if best is not None and _step_of(case, stages, quantum, pipe, found.starts) >= best.step:
+            continue  # nor would it be shorter with placements that fit
+        placed = case.fit_memory(stages, kept, queued, clock)
+        if placed is None:
+            break  # more activations fit even less
+        starts, makespan, argument, lower = found.starts, found.makespan, found.bound, found.lower_bound
+        if placed is not stages and any(a is not b for a, b in zip(placed, stages, strict=True)):
+            quantum, pipe = pipeline_of(case, placed, max(limit, 1))
+            again = search(shop(pipe), clock.at_most(seconds))
+            argument, lower = again.bound, again.lower_bound
+            tried = [again.starts, *([] if first is None else [starts_of(pipe, actions("1f1b", pipe))])]
+            fits: list[tuple[int, int, Ints]] = []
+            for x in tried:
+                kept, queued = tuple(peaks(pipe.problem(), x)), waiting(case, placed, pipe, x)
+                rows = zip(placed, kept, queued, strict=True)
+                if memory is None or all(case.peak(s, k) + w <= memory for s, k, w in rows):
+                    fits.append((int((x + shop(pipe).times).max()), len(fits), x))
+            if not fits:
+                continue
+            makespan, _, starts = min(fits, key=lambda row: row[:2])
+            kept, queued = tuple(peaks(pipe.problem(), starts)), waiting(case, placed, pipe, starts)
+        certificate = ScheduleCertificate(pipe, starts, makespan, lower, argument, "best")
+        made = Scheduled(case, placed, quantum, certificate, kept, queued, step_of(case, placed, quantum, certificate))
+        if best is None or made.step < best.step:
+            best = made
+    return best
+
+
+def _scheduled_chunks(
+    case: Case, stages: list[StagePlan], seconds: float, clock: Clock, only: int | None
+) -> Scheduled | None:
+    """`schedule_stages` where views have several chunks."""
+    memory, best = case.job.memory, None
+    _, whole = pipeline_of(case, stages, case.micro)
+    for limit in limits(whole, memory is not None) if only is None else [only]:
+        placed: list[StagePlan] | None = stages
+        made: Scheduled | None = None
+        for _ in range(2):  # with other placements once more
+            if placed is None or (made is not None and placed is made.stages):
+                break
+            quantum, pipe = pipeline_of(case, placed, limit)
+            found = found_within(pipe, clock.at_most(seconds))
+            kept, queued = kept_by_chunk(pipe, found.starts), waiting(case, placed, pipe, found.starts)
+            schedule = ScheduleCertificate(pipe, found.starts, found.makespan, found.lower_bound, found.bound, "best")
+            step = step_of(case, placed, quantum, schedule)
+            made = Scheduled(case, placed, quantum, schedule, kept, queued, step)
+            placed = fit_chunks(case, placed, pipe, found.starts, queued, clock)
+        if made is None or placed is None:
+            break  # more activations fit even less
+        if (memory is None or max(made.memory) <= memory) and (best is None or made.step < best.step):
+            best = made
+    return best

@@ -1,0 +1,402 @@
+"""Searches over cuts, views, micro-batches and placements of a pipelined training step.
+
+Cases (stages, micro-batches) begin with a bound by least work.  First come leaves of one unit and a plan of one case
+of many stages.  Then always the case of the least bound: leaves of one unit, which raise it, as many as it takes to see
+that it is no better than the best plan; then a plan, then longer leaves, until the least bound is near the best plan,
+or nothing raises it.  A plan without pipelines is the case (1, 1), so that no answer is worse than that.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from fractions import Fraction
+from time import process_time
+from typing import Protocol
+
+from ....models.communication.choices import Choices
+from ....models.cost.selection import DecisionKind
+from ....models.pipelines.views import cut_levels
+from ....models.schedules.pipeline import Pipeline
+from ....proofs.pipelines.certificate import Overlap, PipelineCertificate, Stage
+from ...schedules.search import search
+from ...schedules.shop import shop
+from ...selection.model.clock import Clock, Overdue
+from ..time_limit import TooSlow
+from .bounded import NO_STEP
+from .case import FAR, Case, cases, orders
+from .chunked import best_chunk_cut
+from .interleaved import InterleavedCase, interleaved_case
+from .job import Job
+from .phases import StagePlan
+from .scheduled import Scheduled, schedule_stages
+
+TRY_SECONDS, SCHEDULE_SECONDS = 0.2, 5.0
+"""For the schedule of a plan under one limit of activations; for that of the best plan."""
+
+
+MOST_TRIED = 128
+"""Micro-batches times stages up to which cuts are moved one by one."""
+
+MOST_MOVES = 12
+"""Moves of cuts."""
+
+LOOKS_SHARE = 0.4
+"""Of the time: after it a plan is made, whatever cases were not looked at."""
+
+
+LAST_SHARE, LAST_S = 0.2, 10.0
+"""Of the time of the search, and at least so many seconds, for tables where there is no plan yet, beyond it: of the
+processor, as beside many other programs a late answer is better than none.
+"""
+
+TIGHT = Fraction(1, 20)
+"""Of the gap that is asked for: stages that are nearer to their leaves than this need no longer leaves."""
+
+USUAL = 8
+"""Micro-batches per stage of the first plans: with so many, filling and emptying take an eighth."""
+
+MOST_FAILED = 3
+"""Plans that are no better than the best known, one after another, until no more are made."""
+
+
+class Tell(Protocol):
+    """Hears of every step of the search: a text."""
+
+    def __call__(self, text: str, /) -> None: ...
+
+
+@dataclass(frozen=True, eq=False)
+class SearchOutcome:
+    """The best plan (None: none was found), all cases with their bounds, and the least of these."""
+
+    job: Job
+    best: Scheduled | None
+    cases: list[Case]
+    lower_bound: int
+
+    def certificate(self) -> PipelineCertificate:
+        """What is claimed of the best plan."""
+        best, job = self.best, self.job
+        if best is None:
+            raise ValueError("only a plan has a certificate")
+        needed = [case for case in self.cases if case.coarse < self.lower_bound]
+        found = [leaf for c in needed for leaf in (*c.leaves.values(), *c.passes.values(), *c.weighed_leaves)]
+        distinct = {id(leaf): leaf for leaf in found}
+        return PipelineCertificate(
+            job.graph,
+            job.machine,
+            job.where.name,
+            job.memory,
+            job.division,
+            tuple((c.stages, c.micro) for c in self.cases if not isinstance(c, InterleavedCase)),
+            best.case.micro,
+            tuple(Stage(s.first, s.end, _choices(best.case, s)) for s in best.stages),
+            best.quantum,
+            best.schedule,
+            best.step,
+            self.lower_bound,
+            tuple(distinct.values()),
+            any(len(cut_levels(job.machine, c.stages)) > 1 for c in self.cases),
+            job.forbidden,
+            best.case.chunks,
+            tuple(c.claim(c.coarse >= self.lower_bound) for c in self.cases if isinstance(c, InterleavedCase)),
+            _orders(best.stages) if job.overlap else None,
+        )
+
+
+def _orders(stages: Sequence[StagePlan]) -> Overlap:
+    """The orders of all phases, equal ones once."""
+    number: dict[tuple[int, ...], int] = {}
+    rows = [tuple(number.setdefault(order, len(number)) for order in stage.orders) for stage in stages]
+    return Overlap(tuple(number), tuple((f, b, u) for f, b, u in rows))
+
+
+def _choices(case: Case, stage: StagePlan) -> Choices:
+    decisions = case.pieces.planning.decisions
+    found = [(decisions[v], decisions[v].placement(x)) for v, x in sorted(stage.choices.items())]
+    return Choices(
+        tuple((d.name, p) for d, p in found if d.kind is DecisionKind.OPERATOR),
+        tuple((d.name, p) for d, p in found if d.kind is DecisionKind.COPY),
+    )
+
+
+def _best_cut(case: Case) -> tuple[int, ...]:
+    """Starts of the stages for which a schedule of times as the bounds have them is shortest, by moving one cut at a
+    time from where the bound is least and from even times.
+    """
+    if isinstance(case, InterleavedCase):
+        return best_chunk_cut(case, case.begins, MOST_MOVES)
+    micro = case.bounds().one
+    n, p = case.job.division.units, case.stages
+    there = case.hops().there
+    quantum = max(1, max(micro[0][n], *(max(row, default=0) for row in there)) // (1 << 24))
+
+    def value(starts: tuple[int, ...]) -> int:
+        spans = [micro[i][j] // quantum for i, j in zip(starts, (*starts[1:], n), strict=True)]
+        hops = tuple(there[s][starts[s]] // quantum for s in range(1, p))
+        times = tuple((t // 3 + 1, t - t // 3, 0) for t in spans)
+        pipe = Pipeline(times, case.micro, max(hops, default=0), case.micro, hops=hops)
+        return search(shop(pipe), Clock(0.0)).makespan
+
+    ends = [micro[0][i] for i in range(n)]
+    even = tuple(min(range(n), key=lambda i: abs(ends[i] * p - s * micro[0][n])) for s in range(p))
+    begins = [case.starts, *([even] if sorted(set(even)) == list(even) else [])]
+    if case.micro * p > MOST_TRIED or p == 1:
+        return case.starts
+    known = {starts: value(starts) for starts in begins}
+    for _ in range(MOST_MOVES):
+        best = min(known, key=lambda s: known[s])
+        around = [
+            (*best[:k], best[k] + d, *best[k + 1 :])
+            for k in range(1, p)
+            for d in (-1, 1)
+            if best[k - 1] < best[k] + d < (*best, n)[k + 1]
+        ]
+        new = [s for s in around if s not in known]
+        known |= {s: value(s) for s in new}
+        if min(known.values()) == known[best]:
+            break
+    return min(known, key=lambda s: known[s])
+
+
+def _seeds(found: Sequence[Case]) -> list[Case]:
+    """Cases that are looked at before all others: of every number of stages the one whose micro-batches are nearest to
+    `USUAL` times as many; the step as it is.
+    """
+    stages = sorted({c.stages for c in found}, reverse=True)
+    return [
+        min((c for c in found if c.stages == p), key=lambda c: abs(c.micro - USUAL * p) if p > 1 else c.micro)
+        for p in stages
+    ]
+
+
+def search_pairs(
+    job: Job,
+    pairs: list[tuple[int, int]],
+    clock: Clock,
+    gap: Fraction,
+    tell: Tell | None = None,
+    triples: Sequence[tuple[int, int, int]] = (),
+    hold: Callable[[float], None] | None = None,
+    insist: bool = True,
+) -> SearchOutcome:
+    """The best plan over these pairs (stages, micro-batches), and triples with a number of chunks, within the time, and
+    the bound of all of them.  `hold`: hears how many processor seconds the check of what is known takes, and may end
+    the clock earlier; `insist`: a late plan is better than none.
+    """
+    found = cases(job, pairs)
+    base = {(c.stages, c.micro): c for c in found}
+    for p, m, v in triples:
+        found.append(interleaved_case(base.get((p, m)) or cases(job, [(p, m)])[0], v))
+    for case in found:
+        case.update_bound(NO_STEP)
+        case.coarse = case.bound
+        if isinstance(case, InterleavedCase):
+            case.coarse_weights = case.weights
+    search_of = _Search(found, clock, gap, tell or (lambda words: None), hold or (lambda seconds: None), insist)
+    try:
+        search_of.begin()
+        search_of.close()
+        search_of.improve()
+    except (TooSlow, Overdue):  # no more tables, no more search: what is known by now is the answer
+        pass
+    if insist:
+        search_of.at_last()
+    best, most = search_of.best, search_of.most
+    return SearchOutcome(job, best, found, min([most, *(c.bound for c in found)]))
+
+
+class _Search:
+    """What is known while pairs are looked at.  `most`: picoseconds of the best plan."""
+
+    def __init__(
+        self,
+        found: list[Case],
+        clock: Clock,
+        gap: Fraction,
+        tell: Tell,
+        hold: Callable[[float], None],
+        insist: bool,
+    ) -> None:
+        self.found, self.clock, self.gap, self.tell, self.hold = found, clock, gap, tell, hold
+        self.insist = insist
+        self.best: Scheduled | None = None
+        self.most = NO_STEP
+        self.slack: dict[int, Fraction] = {}
+        self.tried: set[int] = set()
+        self.last: Case | None = None
+        self.job = found[0].job
+        self.let(clock)
+
+    def let(self, guard: Clock) -> None:
+        """Tables may be built until that clock is over."""
+        for case in self.found:
+            case.guard = case.home.guard = guard
+
+    def open(self, case: Case) -> bool:
+        """Whether a case may still have a plan that is better by more than the gap."""
+        return case.bound < self.most * (1 - self.gap)
+
+    def turn_to(self, case: Case) -> None:
+        """Give back the tables of the case that was looked at, unless the best plan is one of it."""
+        last, kept = self.last, None if self.best is None else self.best.case.home
+        if last is not None and last.home is not case.home and last.home is not kept:
+            last.forget()
+        self.last = case
+
+    def prove(self, case: Case, size: int) -> None:
+        """Leaves of `size` units."""
+        self.turn_to(case)
+        case.prove(size, self.clock, self.most)
+        case.update_bound(self.most)
+        self.say(case)
+
+    def check_s(self) -> float:
+        """Processor seconds of the check of what is known: of problems whose leaves the bound needs, and of the best
+        plan's.
+        """
+        return sum(s for (p, m, _), s in self.job.check_s.items() if self.needs_check(p, m))
+
+    def needs_check(self, stages: int, micro: int) -> bool:
+        """Whether a problem is checked with the best plan: cases that least work rules out need no leaves."""
+        cases = [c for c in self.found if (c.stages, c.micro) == (stages, micro)]
+        best = self.best is not None and self.best.case.home in [c.home for c in cases]
+        return best or any(c.coarse < self.most for c in cases)
+
+    def look(self, case: Case) -> None:
+        """What costs least to know: leaves on nodes, or, where a view is one node, those of the view."""
+        self.turn_to(case)
+        if case.nodes is None:
+            self.prove(case, 1)
+            return
+        case.look(self.clock, self.most)
+        case.update_bound(self.most)
+        self.say(case)
+
+    def late(self) -> bool:
+        """Whether a plan that is not begun yet would come too late.  A limit of work lets what is begun end as a whole,
+        and so does a search that has to bring a plan.
+        """
+        return not self.clock.counts and self.clock.over() and (self.best is not None or not self.insist)
+
+    def attempt(self, case: Case) -> None:
+        """A plan where the bound is least."""
+        self.turn_to(case)
+        self.tried.add(id(case))
+        for cut in dict.fromkeys([_best_cut(case), *case.begins]):
+            if self.late() or (cut and self.attempt_cut(case, cut)):  # none: leaves say that no cut fits
+                break
+        self.say(case)
+
+    def attempt_cut(self, case: Case, cut: tuple[int, ...]) -> bool:
+        """A plan with this cut; whether one fits."""
+        for order in orders(case):
+            if self.late():
+                break
+            planned_once, made_once = False, False
+            for stages in self.placements(case, cut, order):
+                planned_once = True
+                self.slack[id(case)] = min(case.slack(stages), self.slack.get(id(case), FAR))
+                made = schedule_stages(case, stages, TRY_SECONDS, self.clock)
+                made_once |= made is not None
+                if made is not None and made.step < self.most:
+                    self.best, self.most = made, made.step
+            if planned_once:
+                return made_once
+        return False
+
+    def placements(self, case: Case, cut: tuple[int, ...], order: tuple[int, ...]) -> Iterator[list[StagePlan]]:
+        """Placements of all stages: the cheapest by the sum, by weights of channels, mixed."""
+        for channels in (None, *case.channels):
+            if self.late():
+                return
+            stages = case.plan(cut, self.clock, order, channels)
+            if stages is not None:
+                yield stages
+        if not self.late():
+            yield from case.mix_placements(cut, self.clock, order)
+
+    def say(self, case: Case) -> None:
+        """What is known of a case, for people who wait; and what its check takes, for whoever keeps the time."""
+        self.hold(self.check_s())
+        chunks = f", {case.chunks} chunks each" if case.chunks > 1 else ""
+        least = f"at least {case.bound / 1e9:.4g} ms" if case.bound < NO_STEP else "none fits"
+        self.tell(f"{case.stages} stages, {case.micro} micro-batches{chunks}: {least}")
+
+    def begin(self) -> None:
+        """A look at a case of every number of stages, then plans, the least bound first, until there is one: leaves of
+        what cannot be better end early then.
+        """
+        seeds = [case for case in _seeds(self.found) if case.bound < NO_STEP]
+        looking = self.clock.share(LOOKS_SHARE)
+        for case in seeds:
+            if len(seeds) > 1 and not looking.over():
+                self.look(case)
+        while seeds and self.best is None and not self.clock.over():
+            case = min(seeds, key=lambda c: c.bound)
+            seeds.remove(case)
+            if case.size == 0:
+                self.prove(case, 1)
+            if self.open(case):
+                self.attempt(case)
+
+    def close(self) -> None:
+        """Always the case of the least bound: leaves of one unit, a plan, longer leaves, until that bound stays."""
+        while not self.clock.over():
+            case = min(self.found, key=lambda c: c.bound)
+            if not self.open(case):
+                break
+            if not case.looked:
+                self.look(case)
+            elif case.size == 0:
+                self.prove(case, 1)
+            elif id(case) not in self.tried:
+                self.attempt(case)
+            elif self.helpful(case):
+                cut = case.starts
+                self.prove(case, min(2 * case.size, self.even(case)))
+                if case.starts != cut:
+                    self.attempt(case)
+            else:
+                break
+
+    def at_last(self) -> None:
+        """Where the time has brought no plan, what is found without any search, if its tables are ready soon."""
+        if self.best is None and self.clock.over():
+            self.let(Clock(max(LAST_S, LAST_SHARE * (self.clock.limit_s or 0.0)), now=process_time))
+            with suppress(TooSlow, Overdue):
+                self.attempt(min(self.found, key=lambda c: (c.size == 0, c.stages, c.micro)))
+
+    def helpful(self, case: Case) -> bool:
+        """Whether longer leaves could raise a bound much: not where stages take what these say already."""
+        return case.size < self.even(case) and self.slack.get(id(case), FAR) >= self.gap * TIGHT
+
+    def even(self, case: Case) -> int:
+        """Units of the longest stage where units are shared out evenly: longer leaves say no more."""
+        return -(-case.job.division.units // case.parts)
+
+    def improve(self) -> None:
+        """Plans of other cases that may be better, until several in turn are not; then the schedule of the best."""
+        failed = 0
+        while failed < MOST_FAILED and not self.clock.over() and any(self.open(c) for c in self.found):
+            rest = [c for c in self.found if id(c) not in self.tried and c.bound < self.most]
+            if not rest:
+                break
+            case, before = min(rest, key=lambda c: (c.size == 0, c.bound)), self.most
+            if case.size == 0:
+                self.prove(case, 1)
+            if case.bound < self.most:
+                self.attempt(case)
+            failed = 0 if self.most < before else failed + 1
+            self.tried.add(id(case))
+        best, clock = self.best, self.clock
+        if best is not None and clock.remaining_s() > 1:
+            seconds = min(SCHEDULE_SECONDS, clock.remaining_s() / 2)
+            pipe = best.schedule.subject
+            assert isinstance(pipe, Pipeline)
+            only = max(best.kept) if pipe.chunks == 1 else pipe.memory
+            better = schedule_stages(best.case, best.stages, seconds, clock, only)
+            if better is not None and better.step < best.step:
+                self.best, self.most = better, better.step

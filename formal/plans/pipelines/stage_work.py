@@ -1,0 +1,374 @@
+"""Takes a training step apart into what a stage of a configuration repeats: layers, ends, updates.
+
+    first   what comes before the first layer        last    what comes behind the last one, with the loss
+    layer   one of each kind; equal ones cost the same
+    once    of parameters alone (casts of weights): once a step, with the updates
+    never   of nothing but constants (masks, tables of positions): before training
+
+Every part has its kernels and its collectives.  A product whose summed axis is split leaves a sum that is open: it is
+reduced where the next operator reads it that is not such a sum itself; along a sequence that is split with the tensor
+parallel devices it is scattered, and gathered again for whoever reads it whole.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from fractions import Fraction
+from math import prod
+from typing import Final
+
+from ....models.cost.alone import FUSED, Device, Kernels, elementwise
+from ....models.layout.targets.degrees import Flags
+from ....models.machine.machine import Machine
+from ....models.program.graph import Graph, Role
+from ....models.program.operators import NodeKind, Operator
+from ....models.sources.frameworks.placements import shares
+from ....models.sources.frameworks.roles import Roles, of_zoo, roles
+from ....models.sources.training import TrainingStep
+from ....models.text import InputError
+
+FIRST, LAST, ONCE, NEVER = "first", "last", "once", "never"
+_TENSOR: Final = frozenset("hkgfv")
+_WORKING: Final = (NodeKind.CONTRACT, NodeKind.GROUPED, NodeKind.ATTENTION)
+
+
+@dataclass(frozen=True)
+class Meeting:
+    """A collective of the tensor parallel devices: `operation` on `size` bytes; `sorted_rows`: of rows of experts,
+    which have to be sorted first and so cannot hide behind the product beside them.
+    """
+
+    operation: str
+    size: int
+    sorted_rows: bool = False
+
+
+@dataclass
+class Pass:
+    """Of one part in one pass: seconds of products and of all kernels, how many these are, and its meetings; `pairs`:
+    seconds of attention; `keys`: bytes of keys and values that context parallel devices hand on.
+    """
+
+    seconds: Fraction = Fraction(0)
+    products: Fraction = Fraction(0)
+    kernels: int = 0
+    meetings: list[Meeting] = field(default_factory=list)
+    pairs: Fraction = Fraction(0)
+    keys: int = 0
+
+
+@dataclass
+class Part:
+    """A layer, or an end: passes `F`, `B`, `U`; bytes that one micro-batch keeps; bytes of the weights of this part
+    here as they are stored, as they are used, of their gradients and of their moments; `rows`: bytes that cross to the
+    experts of other devices in one pass; `work`: of products and attention of the whole micro-batch, forward;
+    `least`: seconds that no completion is below in the plan's model, for its operators alone; `largest`: bytes of the
+    largest result that comes and goes.
+    """
+
+    passes: dict[str, Pass] = field(default_factory=lambda: {p: Pass() for p in "FBU"})
+    kept: int = 0
+    stored: int = 0
+    used: int = 0
+    gradients: int = 0
+    moments: int = 0
+    rows: int = 0
+    work: int = 0
+    least: Fraction = Fraction(0)
+    largest: int = 0
+
+
+@dataclass(frozen=True)
+class StageWork:
+    """`parts`: name -> part; `layers`: names of the layers, in order; `stream`: bytes here of what goes from layer to
+    layer; `dtype`: in which most of the products are.
+    """
+
+    parts: Mapping[str, Part]
+    layers: tuple[str, ...]
+    stream: int
+    dtype: str
+
+    @property
+    def first(self) -> Part:
+        """What comes before the layers."""
+        return self.parts[FIRST]
+
+    @property
+    def last(self) -> Part:
+        """What comes behind them."""
+        return self.parts[LAST]
+
+
+def stage_work(
+    step: TrainingStep,
+    machine: Machine,
+    flags: Flags,
+    micro_batch: int,
+    kernels: Kernels = FUSED,
+    frozen: bool = False,
+) -> StageWork:
+    """The parts of a step under the degrees of `flags`, for micro-batches of `micro_batch` samples on a copy.
+
+    `frozen`: weights of layers are not trained (adapters), so that their gradients are not computed.  Raises
+    `InputError` for a graph without layers, and degrees that do not divide it, `MachineError` for float8 where the
+    device has none.
+    """
+    graph = step.graph
+    named = roles(graph)
+    known = named.letters
+    batch = max((a.extent for op in graph.operators for a in op.axes if known[op.name].get(a.name) == "b"), default=1)
+    if batch % micro_batch:
+        raise InputError(f"{flags.source}: micro-batches of {micro_batch} do not divide a batch of {batch}")
+    where = _parts_of(step, _layer_of(named))
+    narrow = [op.name for op in graph.operators if kernels.eight and _is_narrow(op, graph, where)]
+    device = Device(graph, machine, shares(flags, graph, batch // micro_batch), kernels, frozenset(narrow))
+    names = tuple(dict.fromkeys(p for p in where.values() if p.startswith("layer")))
+    if not names:
+        raise InputError(f"{graph.name}: no operator is of a layer (layer0.., layer1..): there is nothing to repeat")
+    parts = {name: Part() for name in (FIRST, *names, LAST, ONCE, NEVER)}
+    passes = {op.name: p for op, (p, _) in zip(graph.operators, step.passes, strict=True)}
+    trained = {gradient: weight for weight, gradient in step.trained}
+    free = {op.name for op in graph.operators if _is_free(op, graph, frozen, trained, where)}
+    for name, part in parts.items():
+        for kind in "FBU":
+            here = [op for op in graph.operators if where[op.name] == name and passes[op.name] == kind]
+            running = [op for op in here if op.name not in free]
+            _price(part.passes[kind], device, running)
+            if kind != "U" and name not in (ONCE, NEVER):
+                part.least += _least(device, running, kind, batch // micro_batch * flags.tp * flags.cp)
+            if kind == "F":
+                part.work = sum(graph.work(op) for op in here if op.kind in _WORKING) * micro_batch // batch
+    _cast(parts, device, where, passes)
+    _meet(parts, device, where, passes, (flags, known), free)
+    _hold(parts, step, device, where, passes, _layer_of(named))
+    if flags.cp > 1:
+        for op in graph.operators:
+            if op.kind is NodeKind.ATTENTION and op.name not in free:
+                found = parts[where[op.name]].passes[passes[op.name]]
+                found.keys += sum(device.read_by(op, i) for i in (1, 2)) * (1 if passes[op.name] == "F" else 2)
+    if any(op.kind is NodeKind.GROUPED for op in graph.operators):
+        if not of_zoo(graph):
+            raise InputError(f"{flags.source}: rows that go to experts are priced for the models of the zoo alone")
+        _exchange(parts, device, where, passes, flags)
+    stream = max((device.bytes_of(op) for op in graph.operators if _between(op, known)), default=0)
+    types = [graph.computed_in(op) for op in graph.operators if op.kind in _WORKING]
+    return StageWork(parts, names, stream, max(sorted(set(types)), key=types.count) if types else "float32")
+
+
+def _parts_of(step: TrainingStep, layer: Callable[[str], str]) -> dict[str, str]:
+    """Operator -> part."""
+    graph, readers = step.graph, step.graph.readers()
+    constant, weights = set[str](), {t.name for t in graph.tensors if t.role is Role.PARAMETER}
+    of, first = dict[str, str](), True
+    forward = graph.operators
+    for op, (kind, origin) in zip(graph.operators, step.passes, strict=True):
+        found = layer(op.name)
+        read = {a.tensor for a in op.inputs}
+        if kind == "F":
+            if read <= constant:
+                constant.add(op.output.tensor)
+                of[op.name] = NEVER
+                continue
+            if read <= weights | constant:
+                weights.add(op.output.tensor)
+                of[op.name] = ONCE
+                continue
+        if kind == "B" and origin >= 0:
+            of[op.name] = of[forward[origin].name]
+            if of[op.name] in (ONCE, NEVER):
+                of[op.name] = found or FIRST
+        elif found:
+            of[op.name], first = found, False
+        elif kind == "U":
+            at = [graph.operators[readers[t][0][0]].name for t in sorted(read & weights) if readers[t]]
+            ends = {of[name] for name in at if of.get(name) in (FIRST, LAST)}
+            of[op.name] = min(ends) if ends else FIRST if op.name.startswith(("embedding", "position")) else LAST
+        else:
+            of[op.name] = FIRST if first else LAST
+    return of
+
+
+def _between(op: Operator, known: Mapping[str, Mapping[str, str]]) -> bool:
+    """Whether an operator's result is what goes on from layer to layer: examples, tokens, width."""
+    letters = known[op.name]
+    return op.kind is NodeKind.MAP and sorted(letters.values()) == ["b", "m", "s"] and len(op.axes) == len(letters)
+
+
+def _layer_of(found: Roles) -> Callable[[str], str]:
+    """Name of an operator or a tensor -> the part that is its layer; empty outside."""
+    named = found.repeated
+
+    def layer(name: str) -> str:
+        found = None if named is None else named.search(name)
+        return "" if found is None else f"layer{found[1]}"
+
+    return layer
+
+
+def _is_free(op: Operator, graph: Graph, frozen: bool, trained: Mapping[str, str], where: Mapping[str, str]) -> bool:
+    """What no framework runs: the normaliser of attention again, which its forward kernel keeps; the one-hot rows of a
+    loss, which are subtracted in place; and the gradients and updates of weights that are not trained.
+    """
+    if op.function == "attention_lse" or (op.kind is NodeKind.SCATTER and where[op.name] == LAST):
+        return True
+    return frozen and (op.output.tensor in trained or op.name.endswith(".next"))
+
+
+def _least(device: Device, operators: list[Operator], kind: str, devices: int) -> Fraction:
+    """What no completion is below: forward as the settings place it, backward products spread as well as can be."""
+    if kind == "F":
+        return sum((device.planned_time(op) for op in operators if op.kind in _WORKING), Fraction(0))
+    return sum((device.least(op, devices) for op in operators), Fraction(0))
+
+
+def _is_narrow(op: Operator, graph: Graph, where: Mapping[str, str]) -> bool:
+    """Products of layers that multiply 16-bit operands."""
+    product = op.kind in (NodeKind.CONTRACT, NodeKind.GROUPED) and len(op.reduction_axes) > 0
+    halves = sum(graph.tensor(a.tensor).dtype == "bfloat16" for a in op.inputs[:2]) == 2
+    inside = where[op.name].startswith("layer")
+    return product and halves and inside and ".scores" not in op.name and ".context" not in op.name
+
+
+def _cast(parts: Mapping[str, Part], device: Device, where: Mapping[str, str], passes: Mapping[str, str]) -> None:
+    """Fill in the casts of operands that float8 products read: everything once but weights, cast once a step."""
+    written, done = device.graph.writer(), set[str]()
+    for op in device.graph.operators:
+        if op.name not in device.eight:
+            continue
+        found = parts[where[op.name]].passes[passes[op.name]]
+        for position, a in enumerate(op.inputs):
+            i = written.get(a.tensor)
+            if a.tensor in done or i is None or where[device.graph.operators[i].name] in (ONCE, NEVER):
+                continue
+            if device.graph.tensor(a.tensor).dtype == "bfloat16":
+                done.add(a.tensor)
+                found.seconds += device.cast_seconds(device.read_by(op, position))
+                found.kernels += 1
+
+
+def _price(found: Pass, device: Device, operators: list[Operator]) -> None:
+    for kernel in device.kernels(operators):
+        found.seconds += kernel.seconds
+        found.kernels += 1
+        op = device.graph.operator(kernel.operators[0])
+        if op.kind in _WORKING:
+            found.products += kernel.seconds
+        if op.kind is NodeKind.ATTENTION:
+            found.pairs += kernel.seconds
+
+
+def _meet(
+    parts: Mapping[str, Part],
+    device: Device,
+    where: Mapping[str, str],
+    passes: Mapping[str, str],
+    degrees: tuple[Flags, Mapping[str, Mapping[str, str]]],
+    free: set[str],
+) -> None:
+    """Fill in the meetings of the tensor parallel devices; `degrees`: with the roles of axes."""
+    flags, known = degrees
+    if flags.tp == 1:
+        return
+
+    def along(op: Operator, letter: str) -> int:
+        ways = device.ways[op.name]
+        return prod(ways.get(a, 1) for a, x in known[op.name].items() if x == letter)
+
+    graph, written = device.graph, device.graph.writer()
+    opened, done = set[str](), set[tuple[str, str]]()
+    for op in graph.operators:
+        if passes[op.name] == "U" or where[op.name] in (ONCE, NEVER) or op.name in free:
+            continue
+        found, ways = parts[where[op.name]].passes[passes[op.name]], device.ways[op.name]
+        tensor_axes = [a for a in op.axes if known[op.name].get(a.name) in _TENSOR and ways.get(a.name, 1) > 1]
+        summed = any(a.combine is not None for a in tensor_axes)
+        open_inputs = [a.tensor for a in op.inputs if a.tensor in opened]
+        if open_inputs and op.function == "sum_inputs" and len(open_inputs) == len(op.inputs):
+            opened.add(op.output.tensor)
+            continue
+        for tensor in open_inputs:
+            opened.discard(tensor)
+            source = graph.operators[written[tensor]]
+            size = device.bytes_of(source) * _times_sent(source, device)
+            rows = along(op, "s") if along(op, "s") > 1 else along(op, "t")
+            scattered = rows > flags.cp
+            leaves = parts[where[source.name]].passes[passes[source.name]]
+            leaves.meetings.append(
+                Meeting("reduce_scatter" if scattered else "all_reduce", size, source.kind is NodeKind.GROUPED)
+            )
+        if summed:
+            opened.add(op.output.tensor)
+        split = bool(tensor_axes)
+        for position, a in enumerate(op.inputs):
+            i = written.get(a.tensor)
+            if i is None or not split or (a.tensor, passes[op.name]) in done:
+                continue
+            source = graph.operators[i]
+            if along(source, "s") > flags.cp and not elementwise(op):
+                done.add((a.tensor, passes[op.name]))
+                size = device.read_by(op, position) * _times_sent(op, device)
+                found.meetings.append(Meeting("all_gather", size, op.kind is NodeKind.GROUPED))
+
+
+def _times_sent(op: Operator, device: Device) -> int:
+    """How many rows of experts a token is: they are gathered and scattered each on its own."""
+    return device.share(op).get("j", 1) if op.kind is NodeKind.GROUPED else 1
+
+
+def _hold(
+    parts: Mapping[str, Part],
+    step: TrainingStep,
+    device: Device,
+    where: Mapping[str, str],
+    passes: Mapping[str, str],
+    layer: Callable[[str], str],
+) -> None:
+    """Fill in the bytes of activations, weights, gradients and moments."""
+    graph, readers = step.graph, step.graph.readers()
+    gradient_names = {gradient for _, gradient in step.trained}
+    for op in graph.operators:
+        part = parts[where[op.name]]
+        if passes[op.name] != "U" and where[op.name] not in (ONCE, NEVER) and op.output.tensor not in gradient_names:
+            part.largest = max(part.largest, device.bytes_of(op))
+        later = any(passes[graph.operators[i].name] == "B" for i, _ in readers[op.output.tensor])
+        if passes[op.name] == "F" and later and where[op.name] not in (ONCE, NEVER):
+            part.kept += device.bytes_of(op)
+    weights = {weight for weight, _ in step.trained} | set(step.constant)
+    gradient_of = dict(step.trained)
+    for tensor in graph.tensors:
+        if tensor.role is not Role.PARAMETER or not readers[tensor.name]:
+            continue
+        i, position = readers[tensor.name][0]
+        op = graph.operators[i]
+        size = device.read_by(op, position)
+        end = where[op.name] if where[op.name] in (FIRST, LAST) else LAST
+        part = parts[layer(tensor.name) or end]
+        if tensor.name in weights:
+            part.stored += size
+            part.used += device.bytes_of(op) if where[op.name] == ONCE else 0
+            if tensor.name in gradient_of:
+                width = graph.tensor(gradient_of[tensor.name]).element_bytes
+                part.gradients += size * width // tensor.element_bytes
+        else:
+            part.moments += size
+
+
+def _exchange(
+    parts: Mapping[str, Part], device: Device, where: Mapping[str, str], passes: Mapping[str, str], flags: Flags
+) -> None:
+    """Fill in the rows that go to experts and come back, once each, and what sorts them: four kernels a pass that read
+    and write every row (by expert before they go and when they came, and back).
+    """
+    for op in device.graph.operators:
+        if op.kind is NodeKind.GROUPED and passes[op.name] == "F" and op.name.endswith(".gate"):
+            share = device.share(op)
+            chosen = share.get("j", 1)
+            rows = share["b"] * share["s"] * chosen // (flags.tp if flags.sequence_parallel else 1)
+            size = rows * share["m"] * device.graph.tensor(op.inputs[0].tensor).element_bytes
+            part = parts[where[op.name]]
+            part.rows += size if flags.ep > 1 else 0
+            for kind in "FB":
+                part.passes[kind].seconds += 8 * size / device.machine.device.bandwidth
+                part.passes[kind].kernels += 4

@@ -1,0 +1,106 @@
+"""Finds plans whose branches run on views: the plan without views first, then the problem with them from
+there on.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from fractions import Fraction
+
+from ....models.cost.limits import check_sizes
+from ....models.cost.selection import Notify, build
+from ....models.layout.placement import Space
+from ....models.machine.machine import Machine
+from ....models.program.graph import Graph
+from ....models.text import Inapplicable, InputError, NoAnswer, bytes_text
+from ....models.views.regions import Region
+from ....proofs.views.certificate import SubmeshCertificate
+from ...selection.answer import Answer
+from ...selection.model.clock import Clock, Progress
+from ...selection.solve import solve
+from ..simple import simple_plans
+from .memory import held_bytes
+from .problem import Submeshes, SubmeshPlanning, build_submesh_problem
+from .regions import branches_of, regions_of
+
+REGIONS_SHARE = 0.4
+"""Of the time: what branches take on views; divisions beyond are not in the claim."""
+PLAIN_SHARE = 0.3
+"""Of the time: the plan without views."""
+
+
+@dataclass(frozen=True, eq=False)
+class SubmeshAnswer:
+    """`plain`: the answer about the graph on the whole machine."""
+
+    planning: SubmeshPlanning
+    answer: Answer
+    plain: Answer
+
+    def certificate(self, limit: int | None = None) -> SubmeshCertificate | None:
+        """What is claimed; None where nothing was found.  Raises `NoAnswer` where it holds more than `limit` bytes on a
+        device: the search looks at time alone.
+        """
+        p = self.planning.planning
+        if self.answer.solution is None or self.answer.certificate is None:
+            return None
+        choices = self.planning.choices(self.answer.solution)
+        if limit is not None and (held := held_bytes(p.graph, p.machine, self.planning.regions, choices)) > limit:
+            raise NoAnswer(
+                f"the fastest plan on submeshes holds {bytes_text(held)} on a device, the limit is {bytes_text(limit)}"
+            )
+        return SubmeshCertificate(
+            p.graph, p.machine, p.space.name, self.planning.regions, choices, self.answer.certificate, limit
+        )
+
+
+def plan_submeshes(
+    graph: Graph,
+    machine: Machine,
+    where: Space,
+    *,
+    clock: Clock,
+    gap: Fraction = Fraction(0),
+    threads: int = 1,
+    progress: Progress | None = None,
+    notify: Notify | None = None,
+    regions: tuple[Region, ...] | None = None,
+) -> SubmeshAnswer:
+    """The best plan with views that was found.  `regions`: those to be searched; None: what `regions_of` finds.  Raises
+    `InputError` where there are none.
+    """
+    check_sizes(graph, machine, where)
+    base = build(graph, machine, where, None, notify)
+    views, until = Submeshes(base), clock.share(REGIONS_SHARE)
+    try:
+        found = regions_of(base, branches_of(graph), views, until.over) if regions is None else regions
+        if not found:
+            raise Inapplicable(
+                f"{graph.name} has no branches that could run beside each other on parts of {machine.name!r}",
+                "leave out --submeshes",
+            )
+        planning = build_submesh_problem(base, found, views)
+    except Inapplicable:
+        raise
+    except ValueError as error:
+        raise InputError(str(error)) from None
+    known = simple_plans(base)
+    plain = solve(
+        base.problem,
+        clock=clock.share(PLAIN_SHARE),
+        gap=gap,
+        progress=progress,
+        threads=threads,
+        known=known,
+        brought=known,
+    )
+    start = [] if plain.solution is None else [whole(planning, plain.solution)]
+    answer = solve(
+        planning.problem, clock=clock, gap=gap, progress=progress, threads=threads, known=start, brought=start
+    )
+    return SubmeshAnswer(planning, answer, plain)
+
+
+def whole(planning: SubmeshPlanning, x: tuple[int, ...]) -> tuple[int, ...]:
+    """The solution that runs every region on the whole machine."""
+    return (*x, *(0 for _ in range(len(planning.problem.vertices) - len(x))))

@@ -1,1 +1,0 @@
-"""Generates rewrite rules, proves them, refutes them, and derives one from others."""

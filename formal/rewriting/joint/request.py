@@ -1,0 +1,57 @@
+"""Carries out requests for joint plans: what the command line and the Python way in ask alike."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from ....models.cost.selection import Notify
+from ....models.program.graph import Graph
+from ....models.sources.training import TrainingStep
+from ....proofs.plan.bundle import Plan
+from ...plans.plan import fitting_space
+from ...plans.request import PlanRequest, program_of
+from ...plans.time_limit import TimeLimit
+from ...selection.model.clock import Progress
+from .rules.library import rules_of
+from .saturate import SEARCHED
+from .solve import Joint, joint_plan, plan_jointly
+
+SEARCH_SHARE = 0.7
+"""Share of the time limit for tables and search: the check builds the tables of all programs again."""
+
+
+@dataclass(frozen=True, eq=False)
+class JointOutcome:
+    """`graph`: what was asked about, the training `step` or the model; `plan`: None where none was found."""
+
+    graph: Graph
+    step: TrainingStep | None
+    found: Joint
+    plan: Plan | None
+
+
+def carry_out_jointly(
+    request: PlanRequest, limit: TimeLimit, progress: Progress | None = None, notify: Notify | None = None
+) -> JointOutcome:
+    """The best plan of all equal programs that was found within `limit`."""
+    graph, step = program_of(request)
+    where = request.space or fitting_space(graph, request.machine)
+    begun = limit.elapsed_s
+    with limit.phase("search"):
+        found = plan_jointly(
+            graph,
+            request.machine,
+            where,
+            clock=limit.clock.at_most(None if limit.limit_s is None else SEARCH_SHARE * limit.limit_s),
+            gap=request.gap,
+            threads=request.threads,
+            engine=request.engine,
+            progress=progress,
+            notify=notify,
+            memory_limit=request.memory,
+            rules={**SEARCHED, **{f"library {b.identity[:12]}": rules_of(b) for b in request.rewrites.books}},
+            rounds=request.rewrites.rounds,
+            most=request.rewrites.nodes,
+        )
+    limit.note_check(limit.elapsed_s - begun)  # most of it tables, which the check makes again
+    return JointOutcome(graph, step, found, joint_plan(found))

@@ -1,0 +1,423 @@
+"""Joint optimisation of algebra and placement: the search over an e-graph, and what it says.
+
+    user's graph    planned as it is; its plan is where everything begins, so that no answer is worse
+    jointly         one selection problem over all programs (`models.joint.problem`), with tags that say as much as is
+                    cheap (`levels`), for a part of the time
+    algebra first   where much is tried, from the best placement of the program that is best on one device on
+    uniform modes   where that is not enough, programs in which equal places are rewritten alike, planned one by one
+                    (`starts`)
+    again           from the best of these on, with tags that say more
+
+Where the user's plan does not fit the rows of all programs, which say more than its own, and nothing cheaper fits them,
+the answer is about the graph as it is.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from fractions import Fraction
+from typing import Final
+
+from ....models.communication.choices import Choices
+from ....models.cost.limits import TooLarge, check_sizes
+from ....models.cost.selection import Notify, Planning, build
+from ....models.cost.structures import Structures
+from ....models.joint.choices import Skeleton
+from ....models.joint.egraph import EGraph, Modes
+from ....models.joint.problem import JointPlanning, build_joint
+from ....models.joint.rules import LIBRARY, MOST_NODES, ROUNDS
+from ....models.layout.placement import Space
+from ....models.machine.machine import Machine
+from ....models.problem.claims import Status
+from ....models.program.graph import Graph
+from ....proofs.joint.derivation import Derivation
+from ....proofs.joint.file import Jointly
+from ....proofs.plan.bundle import Plan
+from ...plans.plan import communication, versions
+from ...plans.simple import simple_plans
+from ...selection.answer import Answer
+from ...selection.fallback import certify, fallback
+from ...selection.model.clock import Clock, Overdue, Progress
+from ...selection.model.restrict import restrict
+from ...selection.relax_resources import relax_resources
+from ...selection.solve import Engine, solve
+from .levels import LARGE, MIDDLE, SMALL, TooLong, first_level, larger, within
+from .rules.worth import Pays, worth
+from .saturate import RULES, SEARCHED, Rule, same_order, saturate
+from .starts import descend
+
+NARROWER: Final = (
+    frozenset({"fuse-epilogue", "relu-from-output", "add-many", "product-of-parts"}),
+    frozenset({"fuse-epilogue", "relu-from-output"}),
+    frozenset[str](),
+)
+"""Rules that are tried where more give too large an e-graph."""
+RULES_SHARE: Final = 0.15
+"""Share of the time for one set of rules; what they have added by then is the e-graph."""
+ALL_RULES_SHARE: Final = 0.3
+"""Share of the time for all sets of rules that are tried."""
+TABLES_SHARE: Final = 0.5
+"""Share of the time for the first tables of all programs; beyond, the graph stays as it is."""
+LARGE_SHARE: Final = 0.2
+"""Share of the time for tables with tags that say more."""
+FIRST_SHARE: Final = 0.35
+"""Share of the time for a first search, from the plan of the graph as it is on."""
+FIRST_S: Final = 1.0
+FIRST_TIMES: Final = 8.0
+"""Seconds that a first search has at most, and how often what its tables took; what it does not close by then needs
+better programs or tags."""
+APART_SHARE: Final = 0.2
+"""Share of the time for the program that is best on one device and its placement."""
+STARTS_SHARE: Final = 0.3
+"""Share of the time for programs with fixed modes."""
+PLAIN_SHARE: Final = 0.2
+"""Share of the time for the graph as it is."""
+END_SHARE: Final = 0.08
+"""Share of the time for what a search does when its time is over: its proof, and what is executable (on 192 GPUs two
+seconds or three of 60).
+"""
+OWN_SHARE: Final = 0.2
+"""Share of the time that is kept for the graph as it is where its plan breaks the rows of all programs."""
+
+
+@dataclass(frozen=True, eq=False)
+class Joint:
+    """What was found: the best program and its placements, the answer about all programs, and the cost of the user's
+    graph as it is, in units of 1/`plain_scale` s.
+    """
+
+    planning: JointPlanning
+    derivation: Derivation
+    answer: Answer
+    plain: Answer
+    plain_scale: int
+    programs: int
+
+
+Known = tuple[Modes, Choices]
+"""A program and its placements."""
+
+
+def plan_jointly(
+    graph: Graph,
+    machine: Machine,
+    where: Space,
+    *,
+    clock: Clock,
+    gap: Fraction = Fraction(0),
+    threads: int = 1,
+    engine: Engine = "native",
+    progress: Progress | None = None,
+    notify: Notify | None = None,
+    rules: Mapping[str, Rule] = SEARCHED,
+    rounds: int = ROUNDS,
+    most: int = MOST_NODES,
+    level: int | None = None,
+    memory_limit: int | None = None,
+) -> Joint:
+    """The best program and placements found, with a certificate over all programs of the e-graph, which has at most
+    `most` operators more than the graph.  `memory_limit`: bytes per device, or None.
+    """
+    check_sizes(graph, machine, where)
+    clock = clock.share(1 - END_SHARE)
+    egraph, derivation = safe(graph, rules, clock, worth(machine), rounds, most)
+    search = _Search(machine, where, clock, gap, threads, progress, memory_limit, engine)
+    base = build(graph, machine, where, memory_limit)
+    plain = search.plan(base, clock.share(PLAIN_SHARE))
+    began = clock.seconds()
+    try:
+        check_sizes(egraph.union, machine, where)
+        structures = Structures(egraph.union, machine, where, egraph.orders)
+        first = build_joint(
+            egraph,
+            derivation.rounds,
+            machine,
+            where,
+            within(clock.share(TABLES_SHARE), notify),
+            level=first_level(egraph, structures, memory_limit) if level is None else level,
+            memory_limit=memory_limit,
+            library=derivation.rules_name,
+            structures=structures,
+        )
+    except (TooLong, TooLarge):
+        return search.alone(base, plain, notify)
+    first_s = FIRST_S + FIRST_TIMES * (clock.seconds() - began)
+    known = _own(egraph, base, plain)
+    kept = clock
+    if memory_limit is not None and known and not search.fitting(first, known) and clock.limit_s is not None:
+        kept = clock.at_most(max(0.0, clock.remaining_s() - OWN_SHARE * clock.limit_s))
+    found: list[tuple[JointPlanning, Answer]] = []
+
+    def attempt(planning: JointPlanning, until: Clock) -> bool:
+        answer = search.all_programs(planning, known, until)
+        found.append((planning, answer))
+        return answer.status in (Status.OPTIMAL, Status.INFEASIBLE) or answer.gap() <= gap or kept.over()
+
+    def more(planning: JointPlanning, level: int) -> JointPlanning:
+        return larger(planning, derivation.rules_name, level, kept.share(LARGE_SHARE), notify) or planning
+
+    try:
+        if level is not None:
+            known += search.starts(first, plain, base, kept.share(STARTS_SHARE))
+            attempt(first, kept)
+        elif first.skeleton.level > SMALL or not attempt(first, kept.share(FIRST_SHARE)):
+            middle = first if first.skeleton.level > SMALL else more(first, MIDDLE)
+            known += search.apart(middle, kept.share(APART_SHARE))
+            if not attempt(middle, kept.share(FIRST_SHARE).at_most(first_s)):
+                known += search.starts(middle, plain, base, kept.share(STARTS_SHARE))
+                attempt(more(middle, LARGE), kept)
+    except Overdue:
+        if not found:
+            nothing = Answer(Status.UNKNOWN, None, None, None, None, clock.seconds())
+            found.append((first, fallback(first.problem, nothing, clock, search.fitting(first, known))))
+    known += [_program(planning, a.solution) for planning, a in found if a.solution is not None]
+    planning, answer = min(
+        ((p, _runnable(p, a, search.fitting(p, known))) for p, a in found),
+        key=lambda of: _order(*of),
+    )
+    if plain.cost is not None and (answer.cost is None or _seconds(planning, answer) > _seconds(base, plain)):
+        return search.alone(base, plain, notify)
+    return Joint(planning, derivation, answer, plain, base.problem.scale, search.programs)
+
+
+def _own(egraph: EGraph, base: Planning, plain: Answer) -> list[Known]:
+    """The user's program and its plan, if one was found."""
+    return [] if plain.solution is None else [(egraph.close_modes({}), base.choices(plain.solution))]
+
+
+def _seconds(planning: JointPlanning | Planning, answer: Answer) -> Fraction:
+    return Fraction(answer.cost or 0, planning.problem.scale)
+
+
+def _order(planning: JointPlanning, answer: Answer) -> tuple[bool, Fraction, Fraction]:
+    """Least cost first, then the best bound."""
+    bound = Fraction(answer.lower_bound or 0, planning.problem.scale)
+    none = answer.cost is None and answer.status is not Status.INFEASIBLE
+    return none, _seconds(planning, answer), -bound
+
+
+def _runnable(planning: JointPlanning, answer: Answer, known: Sequence[tuple[int, ...]]) -> Answer:
+    """The answer, or where its plan is none of its program alone, or is dearer, the best of what is known."""
+    fine = [x for x in known if not planning.executable(x)]
+    own = answer.solution is not None and not planning.executable(answer.solution)
+    x = min(fine, key=planning.problem.cost_of, default=None)
+    if own and (x is None or answer.cost is None or answer.cost <= planning.problem.cost_of(x)):
+        return answer
+    if x is None:
+        none = answer.solution is None
+        return answer if none else replace(answer, status=Status.UNKNOWN, solution=None, cost=None, certificate=None)
+    return certify(planning.problem, x, planning.problem.cost_of(x), answer)
+
+
+def _too_large(egraph: EGraph) -> bool:
+    """Whether some class has too many readers that can be chosen."""
+    try:
+        return Skeleton(egraph, SMALL).rests is None
+    except TooLarge:
+        return True
+
+
+def safe(
+    graph: Graph,
+    rules: Mapping[str, Rule] = RULES,
+    clock: Clock | None = None,
+    pays: Pays | None = None,
+    rounds: int = ROUNDS,
+    most: int = MOST_NODES,
+) -> tuple[EGraph, Derivation]:
+    """The e-graph in which the user's plans cost what they cost, and that is not too large.  Rules that change that are
+    left out: where it is too large, all but some (`NARROWER`); else one, if that is enough, else the last ones.
+    """
+
+    until = (clock or Clock()).share(ALL_RULES_SHARE)
+
+    def over() -> Callable[[], bool]:
+        return until.share(RULES_SHARE / ALL_RULES_SHARE).over
+
+    def grown(some: Mapping[str, Rule]) -> tuple[EGraph, Derivation]:
+        return saturate(graph, some, rounds, most, over(), pays)
+
+    left = dict(rules)
+    egraph, derivation = grown(left)
+    for few in NARROWER:
+        if not _too_large(egraph):
+            break
+        left = {n: rule for n, rule in rules.items() if n in few}
+        egraph, derivation = grown(left)
+    while not same_order(egraph) and left:
+        for name in reversed(left):
+            egraph, derivation = grown({n: rule for n, rule in left.items() if n != name})
+            if same_order(egraph) and not _too_large(egraph):
+                return egraph, derivation
+        left.popitem()
+        egraph, derivation = grown(left)
+    return egraph, derivation
+
+
+def _program(planning: JointPlanning, x: tuple[int, ...]) -> Known:
+    """Modes and placements of a solution."""
+    return planning.modes(x), planning.plan(x)[1]
+
+
+def _of_program(planning: JointPlanning, modes: Modes) -> dict[int, tuple[int, ...]]:
+    """Choices of every class in which one program takes it."""
+    out = {}
+    for t, v in planning.classes.items():
+        d, mode = planning.decisions[v], modes[t]
+        named = [None if b.node is None else b.node.name for b in d.blocks]
+        out[v] = tuple(k for i, name in enumerate(named) if name == mode for k in range(*d.span(i)))
+    return out
+
+
+def joint_plan(joint: Joint) -> Plan | None:
+    """The plan file of what was found; None without a solution."""
+    planning, answer = joint.planning, joint.answer
+    if answer.solution is None or answer.certificate is None:
+        return None
+    graph, choices = planning.plan(answer.solution)
+    return Plan(
+        graph,
+        planning.machine,
+        planning.space.name,
+        planning.problem.limit,
+        choices,
+        communication(graph, planning.machine, choices),
+        answer.certificate,
+        versions(),
+        Jointly(planning.egraph, joint.derivation, planning.skeleton.level),
+    )
+
+
+class _Search:
+    def __init__(
+        self,
+        machine: Machine,
+        where: Space,
+        clock: Clock,
+        gap: Fraction,
+        threads: int,
+        progress: Progress | None,
+        memory_limit: int | None,
+        engine: Engine,
+    ) -> None:
+        self.machine, self.where, self.clock, self.gap = machine, where, clock, gap
+        self.threads, self.progress, self.memory_limit, self.engine = threads, progress, memory_limit, engine
+        self.programs = 0
+
+    def plan(self, planning: Planning, clock: Clock) -> Answer:
+        """The best plan of one program."""
+        self.programs += 1
+        search = solve if self.memory_limit is None else relax_resources
+        return search(
+            planning.problem,
+            clock=clock,
+            gap=self.gap,
+            progress=self.progress,
+            threads=self.threads,
+            brought=simple_plans(planning),
+        )
+
+    def all_programs(self, planning: JointPlanning, known: Sequence[Known], until: Clock) -> Answer:
+        """The best of all programs, from those that are known on."""
+        fitting = self.fitting(planning, known)
+        if self.memory_limit is not None:
+            return relax_resources(
+                planning.problem,
+                clock=until,
+                gap=self.gap,
+                engine=self.engine,
+                progress=self.progress,
+                threads=self.threads,
+                brought=fitting,
+            )
+        return solve(
+            planning.problem,
+            clock=until,
+            gap=self.gap,
+            engine=self.engine,
+            progress=self.progress,
+            threads=self.threads,
+            known=fitting,
+            brought=fitting,
+        )
+
+    def fitting(self, planning: JointPlanning, known: Sequence[Known]) -> list[tuple[int, ...]]:
+        """The solutions of a problem that stand for what is known, without those that break a row."""
+        found = [embed_solution(planning, *of) for of in known]
+        return [x for x in found if x is not None and planning.problem.is_feasible(x)]
+
+    def starts(self, joint: JointPlanning, plain: Answer, base: Planning, until: Clock) -> list[Known]:
+        """Programs with uniform modes and their plans, beginning with the user's."""
+        found: list[Known] = []
+        longest = 0.0
+
+        def cost(modes: Modes) -> int | None:
+            nonlocal longest
+            graph, began = joint.egraph.graph(modes), until.seconds()
+            if graph.operators == base.graph.operators:
+                planning, answer = base, plain
+            else:
+                planning = build(graph, self.machine, self.where, self.memory_limit)
+                answer = self.plan(planning, until)
+                longest = max(longest, until.seconds() - began)
+            if answer.solution is None:
+                return None
+            known = modes, planning.choices(answer.solution)
+            x = embed_solution(joint, *known)
+            if x is None:
+                return None
+            found.append(known)
+            return joint.problem.cost_of(x)
+
+        for _ in descend(joint.egraph, cost, lambda: until.remaining_s() <= longest):
+            pass
+        return found
+
+    def apart(self, joint: JointPlanning, until: Clock) -> list[Known]:
+        """The program that is best on one device and its placement, read off the tables of all programs; empty where
+        that is no plan of the program alone, or the time is over.
+        """
+        modes = self.algebra_first(joint, until)
+        if modes is None or until.over():
+            return []
+        small = restrict(joint.problem, _of_program(joint, modes))
+        search = solve if self.memory_limit is None else relax_resources
+        answer = search(small.inner, clock=until, gap=self.gap, progress=self.progress, threads=self.threads)
+        self.programs += 1
+        if answer.solution is None:
+            return []
+        x = small.solution_back(answer.solution)
+        return [] if joint.executable(x) else [_program(joint, x)]
+
+    def algebra_first(self, joint: JointPlanning, until: Clock) -> Modes | None:
+        """The best program on one device, as if algebra and placement were apart."""
+        one = self.machine.resized([1] * len(self.machine.levels))
+        try:
+            alone = build_joint(
+                joint.egraph, joint.rounds, one, self.where, within(until, None), level=joint.skeleton.level
+            )
+        except TooLong:
+            return None
+        answer = solve(alone.problem, clock=until)
+        return None if answer.solution is None else alone.modes(answer.solution)
+
+    def alone(self, base: Planning, plain: Answer, notify: Notify | None) -> Joint:
+        """The graph as it is: the claim says that no operators were added."""
+        graph = base.graph
+        egraph, derivation = EGraph(graph, (), graph.operators), Derivation(LIBRARY, 0, ())
+        planning = build_joint(egraph, 0, self.machine, self.where, notify, memory_limit=self.memory_limit)
+        known = _own(egraph, base, plain)
+        answer = self.all_programs(planning, known, self.clock)
+        answer = _runnable(planning, answer, self.fitting(planning, known))
+        return Joint(planning, derivation, answer, plain, base.problem.scale, self.programs)
+
+
+def embed_solution(joint: JointPlanning, modes: Modes, choices: Choices) -> tuple[int, ...] | None:
+    """The solution of the joint problem that stands for a plan of one of its programs; None where axes stand in
+    another order there.
+    """
+    try:
+        return joint.solution(modes, choices)
+    except LookupError:
+        return None
