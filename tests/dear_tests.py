@@ -166,6 +166,7 @@ DEAR: Final[Mapping[str, str]] = MappingProxyType(
         "test_second_builder.py::test_every_entry_of_small_plans[measured attention with sgd]": "0.8: other plans",
         "test_pipeline_exchange.py::test_what_is_planned_is_proved_and_equal_to_one_process[scaled]": "1.0: scaled and clipped",
         "test_pipeline_exchange.py::test_what_is_planned_is_proved_and_equal_to_one_process[clipped]": "1.2: scaled and clipped",
+        "test_published.py::test_parameters_are_those_of_the_paper[llama-3-405b]": "1.9: llama-3-8b",
         "test_published.py::test_parameters_are_those_of_the_paper[llama-3-70b]": "1.2: llama-3-8b",
         "test_views_training.py::test_builder_and_checker_make_the_same_problem[forked]": "1.2: towers",
         "test_views_training.py::test_builder_and_checker_make_the_same_problem[tables]": "0.9: towers",

@@ -28,7 +28,7 @@ FOREIGN = {
 OTHERS = (
     ROOT / "models" / "sources" / "frameworks",
     ROOT / "backends" / "export" / "flags.py",
-    ROOT / "formal" / "pipelines" / "configuration.py",
+    ROOT / "formal" / "plans" / "pipelines" / "configuration.py",
     ROOT / "formal" / "report" / "page.py",
 )
 """What reads and writes the options of other planners (Megatron, DeepSpeed, FSDP) names them; colours of a style

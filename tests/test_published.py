@@ -39,7 +39,7 @@ def test_options_and_batch_replace_what_is_published() -> None:
     graph = build("llama-3-70b", batch=2, layers=1, vocabulary=64)
     assert next(t for t in graph.tensors if t.role is Role.INPUT).shape == (2, 8192)
     assert load_model("vit-l", batch=1).name == "vit-l"
-    with pytest.raises(ZooError, match="of published sizes: gpt-3-175b, llama-3-70b"):
+    with pytest.raises(ZooError, match="of published sizes: gpt-3-175b, llama-3-405b, llama-3-70b"):
         build("gpt-4")
     with pytest.raises(InputError, match="did you mean 'llama-3-70b'"):
         load_model("llama-3-70")

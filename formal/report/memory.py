@@ -22,7 +22,7 @@ def held_over_time(graph: Graph, machine: Machine, choices: Choices) -> dict[str
 
     >>> from shardproof.models.machine.machine import load_machine
     >>> from shardproof.models.sources.zoo import build
-    >>> from ..planning.plan import plan_graph
+    >>> from ..plans.plan import plan_graph
     >>> planned = plan_graph(build("mlp-unity", batch=8), load_machine("localhost:2"))
     >>> {name: bytes_.shape for name, bytes_ in held_over_time(
     ...     planned.plan.graph, planned.plan.machine, planned.plan.choices).items()}

@@ -37,7 +37,7 @@ from ..program.graph import Graph, Role
 from ..program.index import Access
 from ..program.operators import NodeKind, Operator
 
-MOST_DEVICES: Final = 4096
+MOST_DEVICES: Final = 16384
 MOST_AXES: Final = 64
 MOST_PLACEMENTS: Final = 1 << 18
 MOST_PER_DEVICE: Final = 1 << 26

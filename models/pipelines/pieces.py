@@ -33,6 +33,9 @@ from ..program.graph import Graph, Role
 from .channels import Channels
 from .division import SHARED, Division
 
+MOST_USAGES = 256
+"""Lists of memory rows that are kept: a search asks for those of one stage again and again."""
+
 NOBODY = -2
 """The unit of a vertex that belongs to none: copies of inputs."""
 
@@ -92,6 +95,7 @@ class Pieces:
                 self._from.setdefault(e.u, []).append(k)
         self._scaled: dict[tuple[int, int], Ints] = {}
         self._kept: list[Ints] = []
+        self._usages: dict[tuple[int, int, int, bool], list[Usage]] = {}
 
     def _owner(self, vertex: int) -> tuple[int, str]:
         d, unit, phase = self.planning.decisions[vertex], self.division.unit, self.division.phase
@@ -368,12 +372,19 @@ class Pieces:
         `accumulated`: gradients of several micro-batches add up where they are written, from the first step to the
         last.  What the backward pass reads of the forward pass is there `kept` times.
         """
+        key = first, end, kept, accumulated
+        if key not in self._usages:
+            if len(self._usages) >= MOST_USAGES:
+                self._usages.clear()
+            self._usages[key] = self._stage_usages(*key)
+        return self._usages[key]
+
+    def _stage_usages(self, first: int, end: int, kept: int, accumulated: bool) -> list[Usage]:
         ops = self.stage_operators(first, end)
         step, last = {i: t for t, i in enumerate(ops)}, len(ops)
         updates = sum(self.division.phase[i] == "U" for i in ops)
         out: list[Usage] = []
-        rows = list(_rows(self.graph, self.planning.copies))
-        for row, u in zip(rows, self.planning.problem.usages, strict=True):
+        for row, u in zip(self._memory_rows, self.planning.problem.usages, strict=True):
             if isinstance(row, int):  # operands of an operator
                 if row in step:
                     out.append(Usage(u.vertex, step[row], step[row] + 1, u.amount))
@@ -402,9 +413,13 @@ class Pieces:
                 out.append(Usage(u.vertex, 0, last - updates, u.amount * (kept - 1)))
         return out
 
-    @property
-    def _next(self) -> set[str]:
-        return {value for _, value in self.graph.state}
+    @cached_property
+    def _next(self) -> frozenset[str]:
+        return frozenset(value for _, value in self.graph.state)
+
+    @cached_property
+    def _memory_rows(self) -> list[tuple[str, bool] | int]:
+        return _rows(self.graph, self.planning.copies)
 
     def with_memory_rows(self, part: Part, rows: list[Usage], limit: int) -> Part:
         """A part with memory rows."""

@@ -7,7 +7,7 @@ gives every stage the placements that are best between even layouts at its cuts,
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from fractions import Fraction
 from itertools import accumulate
 from math import ceil
@@ -18,7 +18,7 @@ from ....models.pipelines.views import equal_submesh
 from ....models.pipelines.work import PER_SECOND
 from ....models.problem.selection_problem import SelectionProblem
 from ....models.text import Inapplicable, InputError
-from ...selection.model.clock import Clock
+from ...selection.model.clock import Clock, Overdue
 from ...selection.relax_resources import relax_resources
 from ...selection.solve import solve
 from ..simple import simple_plans
@@ -60,11 +60,14 @@ class Case(Bounded):
     """`stages` stages and `micro` micro-batches, as in `Bounded`, and plans for them."""
 
     _menus: Menus | None = None
+    _fits: dict[str, list[tuple[int, ...]]] = field(default_factory=dict)
+    """Hash of a stage's problem without memory -> solutions that fitted into the memory of an equal stage."""
 
     def forget(self) -> None:
         """Give the tables back; leaves and bound stay."""
         super().forget()
         self._menus = None
+        self._fits.clear()
 
     def plan(
         self, starts: tuple[int, ...], clock: Clock, order: tuple[int, ...], channels: Channels | None = None
@@ -212,34 +215,53 @@ class Case(Bounded):
         limit = self.job.memory
         if limit is None:
             return stages
-        out = []
-        for stage, count, queued in zip(stages, kept, waiting, strict=True):
-            if self.peak(stage, count) + queued > limit:
-                if queued >= limit:
-                    return None
-                fit = self._fit_by_units if self._menus is not None else self._fit_whole
-                run = stage.first, stage.end
-                less = self.within(*run, stage.choices, count, limit - queued)
-                if less is None:
-                    choices = fit(stage, count, limit - queued, clock)
-                    less = None if choices is None else self.within(*run, choices, count, limit - queued)
+        out = list(stages)
+        # where most is kept first: what fits there fits equal stages that keep less
+        for k in sorted(range(len(stages)), key=lambda k: (-kept[k], k)):
+            stage, count, left = stages[k], kept[k], limit - waiting[k]
+            if self.peak(stage, count) > left:
+                less = None if left <= 0 else self._fit(stage, count, left, clock)
                 if less is None:
                     return None
-                stage = less
-            out.append(stage)
+                out[k] = less
         return out
 
-    def _fit_whole(self, stage: StagePlan, kept: int, limit: int, clock: Clock) -> dict[int, int] | None:
-        """Choices of a stage under rows of memory, with the layouts at its cuts and those in common."""
+    def _fit(self, stage: StagePlan, kept: int, limit: int, clock: Clock) -> StagePlan | None:
+        """A stage within `limit` bytes, with other placements where that is needed.  Raises `Overdue` where the time
+        for tables is over, too: then no placement is looked for.
+        """
+        run = stage.first, stage.end
+        less = self.within(*run, stage.choices, kept, limit)
+        if less is not None:
+            return less
+        if self.guard is not None and not self.guard.counts and self.guard.over():
+            raise Overdue("--pipeline: no time is left to fit a stage into the memory")
+        if self._menus is not None:
+            choices = self._fit_by_units(stage, kept, limit)
+            return None if choices is None else self.within(*run, choices, kept, limit)
+        return self._fit_whole(stage, kept, limit, clock)
+
+    def _fit_whole(self, stage: StagePlan, kept: int, limit: int, clock: Clock) -> StagePlan | None:
+        """A stage under rows of memory, with the layouts at its cuts and those in common; the placements of an equal
+        stage where they fit.
+        """
         i, j = stage.first, stage.end
         fixed = {t: stage.choices[self.pieces.planning.copies[t]] for t in self.pieces.crossing(i, j)}
         common = {v: stage.choices[v] for v in self.common_copies & stage.choices.keys()}
         part = self.pieces.stage(i, j, self.micro + self.stages - 1, 1, fixed, settled=common)
+        known = self._fits.setdefault(part.problem.sha256(), [])
+        for x in known:
+            again = self.within(i, j, dict(zip(part.vertices, x, strict=True)), kept, limit)
+            if again is not None:
+                return again
         limited = self.pieces.with_memory_rows(part, self.pieces.usages(i, j, kept, self.micro > 1), limit)
         answer = relax_resources(limited.problem, clock=clock.share(FIT_SHARE), gap=LEAF_GAP)
-        return None if answer.solution is None else dict(zip(part.vertices, answer.solution, strict=True))
+        if answer.solution is None:
+            return None
+        known.append(answer.solution)
+        return self.within(i, j, dict(zip(part.vertices, answer.solution, strict=True)), kept, limit)
 
-    def _fit_by_units(self, stage: StagePlan, kept: int, limit: int, clock: Clock) -> dict[int, int] | None:
+    def _fit_by_units(self, stage: StagePlan, kept: int, limit: int) -> dict[int, int] | None:
         """Choices of a stage from the menus: less is allowed between the passes by what other moments need more."""
         assert self._menus is not None and self.job.memory is not None
         self._menus.extend(self.job.memory)

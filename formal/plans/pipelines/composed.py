@@ -126,9 +126,9 @@ class _Links:
 def compose_step(work: StageWork, machine: Machine, flags: Flags, carried: StepShape) -> Composed:
     """The step.  Raises `InputError` for stages that the layers cannot be cut into.
 
-    >>> from ...models.machine.machine import load_machine
-    >>> from ...models.sources.training import build_step
-    >>> from ...models.sources.zoo import build
+    >>> from ....models.machine.machine import load_machine
+    >>> from ....models.sources.training import build_step
+    >>> from ....models.sources.zoo import build
     >>> from .stage_work import stage_work
     >>> step = build_step(build("llama", layers=1, batch=1, sequence=2048), "adam", precision="bf16-master")
     >>> box, flags = load_machine("dgx-h100:1x8"), Flags("Megatron", tp=4, pp=2)

@@ -35,10 +35,10 @@ _ALWAYS: Final = ("FSDP", "torchtitan")
 def configuration(step: TrainingStep, machine: Machine, settings: Settings, micro_batches: int) -> Composed | str:
     """The step as its settings run it, in so many micro-batches; the reason, where it cannot be priced.
 
-    >>> from ...models.machine.machine import load_machine
-    >>> from ...models.sources.frameworks.flags import read_settings
-    >>> from ...models.sources.training import build_step
-    >>> from ...models.sources.zoo import build
+    >>> from ....models.machine.machine import load_machine
+    >>> from ....models.sources.frameworks.flags import read_settings
+    >>> from ....models.sources.training import build_step
+    >>> from ....models.sources.zoo import build
     >>> step = build_step(build("llama", layers=2, batch=16, sequence=128), "adam", precision="bf16-master")
     >>> box = load_machine("dgx-h100:1x8")
     >>> found = configuration(step, box, read_settings("--tensor-model-parallel-size 4 --micro-batch-size 1"), 8)
@@ -64,7 +64,7 @@ def words_of(settings: Settings) -> tuple[str, ...]:
 def hidden_by(settings: Settings) -> frozenset[str]:
     """What the settings hide behind work, of `composed.OVERLAPS`.
 
-    >>> from ...models.sources.frameworks.flags import read_settings
+    >>> from ....models.sources.frameworks.flags import read_settings
     >>> sorted(hidden_by(read_settings("--tensor-model-parallel-size 2 --overlap-grad-reduce")))
     ['gradients']
     """

@@ -227,6 +227,7 @@ class _Search:
         self.slack: dict[int, Fraction] = {}
         self.tried: set[int] = set()
         self.last: Case | None = None
+        self.longer: Clock | None = None
         self.job = found[0].job
         self.let(clock)
 
@@ -279,7 +280,20 @@ class _Search:
         """Whether a plan that is not begun yet would come too late.  A limit of work lets what is begun end as a whole,
         and so does a search that has to bring a plan.
         """
-        return not self.clock.counts and self.clock.over() and (self.best is not None or not self.insist)
+        if self.clock.counts or not self.clock.over():
+            return False
+        if self.best is not None or not self.insist:
+            return True
+        return self.extend().over()
+
+    def extend(self) -> Clock:
+        """The time behind the limit of a search that has to bring a plan and has none: tables may be built in it, and
+        stages be fitted into the memory.
+        """
+        if self.longer is None:
+            self.longer = Clock(max(LAST_S, LAST_SHARE * (self.clock.limit_s or 0.0)), now=process_time)
+            self.let(self.longer)
+        return self.longer
 
     def attempt(self, case: Case) -> None:
         """A plan where the bound is least."""
@@ -364,8 +378,7 @@ class _Search:
 
     def at_last(self) -> None:
         """Where the time has brought no plan, what is found without any search, if its tables are ready soon."""
-        if self.best is None and self.clock.over():
-            self.let(Clock(max(LAST_S, LAST_SHARE * (self.clock.limit_s or 0.0)), now=process_time))
+        if self.best is None and self.clock.over() and not self.extend().over():
             with suppress(TooSlow, Overdue):
                 self.attempt(min(self.found, key=lambda c: (c.size == 0, c.stages, c.micro)))
 

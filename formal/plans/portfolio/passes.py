@@ -26,8 +26,8 @@ def derived_step(step: TrainingStep, graph: Graph) -> TrainingStep:
 def passes_of(step: TrainingStep, graph: Graph) -> tuple[Pass, ...]:
     """Of every operator of `graph`.
 
-    >>> from ...models.sources.training import build_step
-    >>> from ...models.sources.zoo import build
+    >>> from ....models.sources.training import build_step
+    >>> from ....models.sources.zoo import build
     >>> step = build_step(build("bert-tiny"), "sgd")
     >>> passes_of(step, step.graph) == step.passes
     True

@@ -37,8 +37,8 @@ def tied(graph: Graph, regions: Sequence[Branches]) -> tuple[Branches, ...]:
     """The branches of all regions, of one phase, with their second; those of a region without any, or whose second
     phase would have to wait for itself, as they are.
 
-    >>> from ...models.sources.training import build_step
-    >>> from ...models.sources.zoo import build
+    >>> from ....models.sources.training import build_step
+    >>> from ....models.sources.zoo import build
     >>> from .regions import branches_of
     >>> step = build_step(build("candle-uno", batch=8, width=12, tower=2, layers=1), "sgd").graph
     >>> [(len(first), len(second)) for first, second in tied(step, branches_of(step))[0]]

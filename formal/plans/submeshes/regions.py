@@ -34,7 +34,7 @@ MOST_VIEWS = 16
 def branches_of(graph: Graph) -> tuple[tuple[Branch, ...], ...]:
     """Branches of every region, in the order of the graph.
 
-    >>> from ...models.sources.zoo import build
+    >>> from ....models.sources.zoo import build
     >>> [len(b) for b in branches_of(build("candle-uno", batch=8, width=12, tower=2, layers=2))]
     [5]
     """

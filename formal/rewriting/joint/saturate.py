@@ -67,7 +67,7 @@ def saturate(
     """All that the rules add to a graph, with the proof; what was added until `over` says that the time is.
     `pays`: asked by rules that pay on few machines (`worth`); None: they are applied everywhere.
 
-    >>> from ...models.sources.zoo import build
+    >>> from ....models.sources.zoo import build
     >>> egraph, derivation = saturate(build("mlp-unity"))
     >>> [(step.rule, step.node, step.place) for step in derivation.steps]
     [('fuse-epilogue', 'relu1~1', ('relu1', 'fc1'))]

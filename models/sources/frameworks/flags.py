@@ -40,7 +40,7 @@ from .words import WordError, flatten, vocabulary
 
 _TABLE: Final = re.compile(r"^[ \t]*\[\[?[A-Za-z_][\w. \-]*\]\]?[ \t]*(#.*)?$", re.MULTILINE)
 _DOTTED: Final = re.compile(r"(^|\s)--[A-Za-z_]+\.[A-Za-z_]")
-_KEY: Final = re.compile(r"^\s*(-\s+)?[\"']?[A-Za-z_][\w.-]*[\"']?\s*:(\s|$)", re.MULTILINE)
+_KEY: Final = re.compile(r"^[ \t]*(-[ \t]+)?[\"']?[A-Za-z_][\w.-]*[\"']?[ \t]*:(\s|$)", re.MULTILINE)
 _KEYED: Final = re.compile(r"\+{0,2}[A-Za-z_][\w.]*=", re.ASCII)
 _LAYOUTS: Final = frozenset({"placements", "specs", "shardings"})
 

@@ -56,6 +56,13 @@ PUBLISHED: Final[Mapping[str, Published]] = MappingProxyType(
             70_553_706_496,
             f"{_LLAMA}: 4 million tokens per step of the first stage (of the 405B); decay and clipping not published",
         ),
+        "llama-3-405b": Published(
+            decoder.llama,
+            {"batch": 2048, "layers": 126, "width": 16384, "heads": 128, "kv_heads": 8, "hidden": 53248},
+            "adamw:rate=8e-5",
+            405_853_388_800,
+            f"{_LLAMA}: 16 million tokens per step of the second stage; decay and clipping not published",
+        ),
         "mixtral-8x7b": Published(
             experts.moe,
             {"batch": 512},
