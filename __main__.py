@@ -106,6 +106,7 @@ VERBS = {
     ),
     "sensitivity": ("formal.verbs.explain", "sensitivity_command", "How far each machine constant may move."),
     "solve": ("formal.verbs.solve", "solve_command", "Solve a selection problem with a certificate."),
+    "sweep": ("formal.verbs.sweep", "sweep_command", "Many plans of one file: one table, one page, all plans."),
     "verify-job": (
         "backends.verbs.verify_job",
         "verify_job_command",

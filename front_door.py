@@ -8,7 +8,7 @@ the checker's.
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, cast
+from typing import TYPE_CHECKING, TypeVar, cast
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -28,6 +28,9 @@ if TYPE_CHECKING:
     from shardproof.verify.verbs.kinds import Effort, Judged
 
     Times = list[tuple[int, int, tuple[float, ...]]]
+
+Item = TypeVar("Item")
+Found = TypeVar("Found")
 
 
 class OutOfTime(Exception):
@@ -254,6 +257,12 @@ class FrontDoor:
         from shardproof.backends.execution.timing import seconds_of_parts
 
         return seconds_of_parts(graph, hierarchy, candidates, rounds, timeout_s, backend)
+
+    def over_ranks(self, work: Callable[[Item], Found], items: Sequence[Item]) -> Iterator[tuple[Item, Found]]:
+        """See `backends.execution.pool`."""
+        from shardproof.backends.execution.pool import over_ranks
+
+        return over_ranks(work, items)
 
 
 def publication(judged: Judged[object], effort: Effort, path: Path | None, size: int) -> Published:

@@ -117,6 +117,8 @@ OPTIONS: dict[tuple[str, ...], dict[str, list[str]]] = {
         "--send": [n for n in INTEGERS if n != "0"], "--times": ["", "x", "1,1", "1,1,1;", "0,0,0", "1.5,1,1", "-1,1,1", "9" * 400 + ",1,1", "1,1,1;1,1,1;1,1,1"],
     },
     ("schedule", "--times", "1,1,1", "--micro-batches", "2"): {"--stages": INTEGERS},
+    ("sweep", "sweep.toml", "-o", "swept"): {"--workers": [*INTEGERS, "mpi:2", "257"]},
+    ("sweep", "sweep.toml"): {"-o": ["empty", "pipe", "/dev/null"]},
     ("rules", "prove", "rules.json"): {"--time-limit": NUMBERS, "--jobs": INTEGERS, "--degree": ["0", "-1", "x", "1.5", "9" * 400, "²"]},
     ("rules", "generate", "-o", "new.spz"): {"--operators": INTEGERS, "--jobs": INTEGERS, "--journal": ["folder", "text", "pipe"]},
     ("rules", "derive", "rules.json"): {"--from": ["absent", "folder", "noise", "empty", "plan.spz", "rules.json", "pipe"]},
@@ -232,6 +234,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
         os.mkfifo("pipe")
         Path("round").symlink_to("round")
         Path("choices.json").write_text("[0, 1]")
+        Path("sweep.toml").write_text('[each]\nmodel = ["mlp-unity"]\nmachine = ["localhost:2"]')
         Path("short.json").write_text("[0]")
         Path("outside.json").write_text("[0, 7]")
         Path("model.json").write_text('{"fc1": {"b": {"ranks": 2}}}')

@@ -146,6 +146,7 @@ NOT_TRIED: Mapping[tuple[str, str], str] = {
     ("import", "expert_places"): "of modules with experts: tests/test_torch_experts.py",
     ("run", "kernels"): "consent to run code of the file, of plans that have some: tests/test_consent.py",
     **{("equal", name): "runs PyTorch: tests/test_equal.py" for name in ("ranks", "grad", "layouts", "seed")},
+    **{("sweep", name): "begins processes: tests/test_sweep.py" for name in ("workers", "again")},
     ("machine calibrate", "files"): "another beginning, apart from most others: tests/test_calibrate_files.py",
     ("machine calibrate", "plan"): "of files alone: tests/test_calibrate_files.py",
 }

@@ -170,6 +170,15 @@ FITS: Final = Combinations(
     unmeasured={**LIMIT, **_COMPARE},
 )
 
+SWEEP: Final = Combinations(
+    "sweep",
+    ("output", "workers", "again", "as_json"),
+    unmeasured={
+        "workers": "how many plans are made at once changes none of them",
+        "again": "rows that are there are planned again, with the same answers",
+    },
+)
+
 PLACE: Final = Combinations(
     "place",
     (

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Protocol
+from collections.abc import Callable, Iterator, Sequence
+from typing import Protocol, TypeVar
 
 from ...models.sources.building.original import Comparer
 from ...proofs.publishing.publisher import Publisher
+
+Item = TypeVar("Item")
+Found = TypeVar("Found")
 
 
 class Door(Publisher, Comparer, Protocol):
@@ -14,4 +17,8 @@ class Door(Publisher, Comparer, Protocol):
 
     def within(self, late: Callable[[], bool], keep: bool = True) -> Door:
         """One whose checks end when `late` says so."""
+        ...
+
+    def over_ranks(self, work: Callable[[Item], Found], items: Sequence[Item]) -> Iterator[tuple[Item, Found]]:
+        """Every item with what `work` makes of it on MPI ranks, as they get ready."""
         ...

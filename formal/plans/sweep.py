@@ -1,0 +1,222 @@
+"""A sweep: many plans of one file, machines x batches x limits x models, each a row of one table.
+
+    [every]                         options of all plans, as on the command line of `plan`
+    train = "adam"
+    time-limit = 60
+    [each]                          every combination of these is one plan; the last key runs fastest
+    model = ["bert-large"]
+    machine = ["dgx-a100:1x8", "dgx-a100:4x8"]
+    memory = ["40GiB", "80GiB"]
+
+A row is a process of its own: one that dies is begun again, and loses nothing of the others.  What a row has answered
+lies beside its plan, so that the same command goes on where it was stopped.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import tomllib
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from itertools import product
+from math import prod
+from pathlib import Path
+from typing import Final
+
+from ...models.files.json_text import JsonError, parse_json
+from ...models.text import InputError, did_you_mean
+
+_ROOT: Final = __name__.partition(".")[0]
+
+MOST_ROWS: Final = 10_000
+"""Plans of one sweep: more is a mistake in the file."""
+
+MOST_TRIES: Final = 2
+"""Processes of one row: a second one where the first was killed."""
+
+MODEL: Final = "model"
+
+REFUSED: Final = {
+    "output": "the sweep names the files itself",
+    "json": "the table says it",
+    "force": "sweep --again replaces plans",
+}
+"""Options of `plan` that are not those of a row."""
+
+Value = str | int | float | bool | list[str | int | float]
+
+
+@dataclass(frozen=True)
+class Row:
+    """One plan of a sweep: `values` of what differs between rows, `arguments` of its command line without its file."""
+
+    number: int
+    values: tuple[tuple[str, str], ...]
+    arguments: tuple[str, ...]
+
+    @property
+    def name(self) -> str:
+        """The name of its files."""
+        return f"{self.number:04d}"
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What a row has answered: the exit code of `plan` (below 0: the signal that ended it), what it printed, and how
+    many processes that took.
+    """
+
+    code: int
+    answer: Mapping[str, object]
+    tries: int
+
+    def seconds(self, key: str) -> float | None:
+        """`cost` or `lower_bound` in seconds; None where there is none."""
+        value, scale = self.answer.get(key), self.answer.get("scale")
+        return value / scale if isinstance(value, int) and isinstance(scale, int) and scale else None
+
+    @property
+    def words(self) -> str:
+        """The status, or why there is none."""
+        if self.code < 0:
+            return f"killed by {signal.Signals(-self.code).name}, {self.tries} times"
+        status = self.answer.get("status")
+        return str(status) if status is not None else str(self.answer.get("error", f"exit {self.code}"))
+
+
+def read_sweep(text: str, place: str, options: Mapping[str, bool]) -> tuple[Row, ...]:
+    """The rows of a sweep.  `options`: words of `plan`, and whether one is a flag.  Raises `InputError` with the key.
+
+    >>> text = 'each = {model = ["mlp-unity"], batch = [8, 16]}'
+    >>> [row.arguments for row in read_sweep(text, "sweep.toml", {"batch": False})]
+    [('mlp-unity', '--batch=8'), ('mlp-unity', '--batch=16')]
+    """
+    try:
+        data = tomllib.loads(text)
+    except (tomllib.TOMLDecodeError, RecursionError) as error:
+        raise InputError(f"{place}: is no TOML: {error}") from None
+    for key in data:
+        if key not in ("every", "each"):
+            raise InputError(
+                f"{place}: there is no table [{key}]{did_you_mean(key, ['every', 'each'])}; there are "
+                "[every], options of all plans, and [each], lists of which every combination is a plan"
+            )
+    every, each = (_table(data.get(name, {}), f"{place}, [{name}]", options) for name in ("every", "each"))
+    if twice := sorted(every.keys() & each.keys()):
+        raise InputError(f"{place}: {twice[0]!r} stands in [every] and in [each]")
+    for key, value in each.items():
+        if not isinstance(value, list) or not value:
+            raise InputError(f"{place}, [each]: {key!r} is a list of values, such as {key} = [{_shown(value)}]")
+        if len(set(map(_text, value))) < len(value):
+            raise InputError(f"{place}, [each]: {key!r} names a value twice")
+    for key in (MODEL, "machine"):
+        if key not in every and key not in each:
+            raise InputError(f"{place}: no {key!r} in [every] or [each]")
+    if isinstance(every.get(MODEL), list):
+        raise InputError(f"{place}, [every]: {MODEL!r} is one model; several belong to [each]")
+    lists = [(key, value) for key, value in each.items() if isinstance(value, list)]
+    count = prod(len(value) for _, value in lists)
+    if count > MOST_ROWS:
+        raise InputError(f"{place}: {count} plans, at most {MOST_ROWS} are one sweep")
+    rows = []
+    for number, chosen in enumerate(product(*(value for _, value in lists)), 1):
+        values = dict(zip((key for key, _ in lists), chosen, strict=True))
+        rows.append(
+            Row(number, tuple((k, _text(v)) for k, v in values.items()), _arguments({**every, **values}, options))
+        )
+    return tuple(rows)
+
+
+def _table(data: object, place: str, options: Mapping[str, bool]) -> dict[str, Value]:
+    if not isinstance(data, dict):
+        raise InputError(f"{place}: is not a table")
+    out: dict[str, Value] = {}
+    for word, value in data.items():
+        key = word.replace("_", "-")
+        if key in REFUSED:
+            raise InputError(f"{place}: {word!r} is not for a row: {REFUSED[key]}")
+        if key != MODEL and key not in options:
+            known = sorted({MODEL, *options} - REFUSED.keys())
+            raise InputError(f"{place}: plan has no option {word!r}{did_you_mean(key, known)}")
+        if key in out:
+            raise InputError(f"{place}: {word!r} is given twice")
+        parts = value if isinstance(value, list) else [value]
+        if not all(isinstance(part, str | int | float) for part in parts):
+            raise InputError(f"{place}: {word!r} is neither text, number nor a list of them")
+        out[key] = value
+    return out
+
+
+def _text(value: object) -> str:
+    return str(value).lower() if isinstance(value, bool) else str(value)
+
+
+def _shown(value: object) -> str:
+    return f'"{value}"' if isinstance(value, str) else _text(value)
+
+
+def _arguments(values: Mapping[str, Value], options: Mapping[str, bool]) -> tuple[str, ...]:
+    out = [str(values[MODEL])]
+    for key, value in values.items():
+        if key == MODEL:
+            continue
+        for part in value if isinstance(value, list) else [value]:
+            if not options[key]:
+                out.append(f"--{key}={part}")
+            elif isinstance(part, bool):
+                out += [f"--{key}"] if part else []
+            else:
+                raise InputError(f"{key!r} is true or false, not {_shown(part)}")
+    return tuple(out)
+
+
+def run_row(row: Row, folder: Path) -> Outcome:
+    """Plan a row in a process of its own; its plan goes to `folder`."""
+    home = str(Path(next(iter(sys.modules[_ROOT].__path__))).parent)  # the child must find the package that we are
+    path = os.pathsep.join(p for p in (home, os.environ.get("PYTHONPATH", "")) if p)
+    plan = folder / f"{row.name}.spz"
+    command = [sys.executable, "-P", "-m", _ROOT, "plan", *row.arguments, "--json", "--force", "-o", str(plan)]
+    for tries in range(1, MOST_TRIES + 1):
+        done = subprocess.run(
+            command,
+            env={**os.environ, "PYTHONPATH": path},
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.DEVNULL,
+            check=False,
+        )
+        if done.returncode >= 0:
+            break
+    return Outcome(done.returncode, _answer(done.stdout), tries)
+
+
+def _answer(printed: bytes) -> Mapping[str, object]:
+    try:
+        found = parse_json(printed)
+    except JsonError:
+        return {}
+    return found if isinstance(found, dict) else {}
+
+
+def table(rows: Sequence[tuple[Row, Outcome]]) -> tuple[tuple[str, ...], list[tuple[str, ...]]]:
+    """Heads and lines of the table of a sweep; times in milliseconds."""
+    keys = tuple(key for key, _ in rows[0][0].values) if rows else ()
+    heads = (*keys, "status", "step ms", "at least ms", "gap %", "seconds", "plan")
+    return heads, [(*(value for _, value in row.values), *_cells(row, found)) for row, found in rows]
+
+
+def _cells(row: Row, found: Outcome) -> tuple[str, ...]:
+    step, least = found.seconds("cost"), found.seconds("lower_bound")
+    gap = "" if step is None or least is None or not step else f"{100 * (step - least) / step:.2f}"
+    seconds = found.answer.get("seconds")
+    return (
+        found.words,
+        "" if step is None else f"{1e3 * step:.6g}",
+        "" if least is None else f"{1e3 * least:.6g}",
+        gap,
+        f"{seconds:.1f}" if isinstance(seconds, int | float) else "",
+        f"{row.name}.spz" if found.answer.get("identity") else "",
+    )

@@ -1,0 +1,163 @@
+"""`sweep`: what its file may say, rows that go on where they were stopped, and rows whose process was killed."""
+
+from __future__ import annotations
+
+import csv
+import json
+import signal
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from shardproof.__main__ import run
+from shardproof.formal.plans import sweep
+from shardproof.formal.plans.sweep import Outcome, Row, read_sweep
+from shardproof.formal.report.sweep import curves
+
+OPTIONS = {"machine": False, "batch": False, "train": False, "overlap": True, "memory": False, "time-limit": False}
+FILE = """
+[every]
+machine = "localhost:2"
+time_limit = 100
+[each]
+model = ["mlp-8192:layers=1,width=16", "mlp-8192:layers=2,width=16"]
+batch = [4, 8]
+"""
+
+
+def test_every_combination_is_a_row_and_the_last_key_runs_fastest() -> None:
+    rows = read_sweep(FILE, "f", OPTIONS)
+    assert [dict(r.values)["batch"] for r in rows] == ["4", "8", "4", "8"]
+    assert rows[2].arguments == ("mlp-8192:layers=2,width=16", "--machine=localhost:2", "--time-limit=100", "--batch=4")
+    flag = read_sweep('[every]\nmodel = "a"\nmachine = "m"\n[each]\noverlap = [false, true]', "f", OPTIONS)
+    assert [r.arguments for r in flag] == [("a", "--machine=m"), ("a", "--machine=m", "--overlap")]
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("[evry]", "no table \\[evry\\]; did you mean 'every'"),
+        ("[every]\nbacth = 4", "plan has no option 'bacth'; did you mean 'batch'"),
+        ('[each]\nmodel = "a"', "'model' is a list of values"),
+        ("[each]\nmodel = []", "'model' is a list of values"),
+        ('[each]\nmodel = ["a", "a"]', "names a value twice"),
+        ('[every]\nmodel = "a"\n[each]\nmodel = ["b"]', "stands in \\[every\\] and in \\[each\\]"),
+        ('[each]\nmodel = ["a"]', "no 'machine'"),
+        ('[every]\nmachine = "m"', "no 'model'"),
+        ('[every]\nmodel = "a"\nmachine = "m"\noutput = "x"', "'output' is not for a row"),
+        ('[every]\nmodel = "a"\nmachine = "m"\noverlap = 1', "'overlap' is true or false, not 1"),
+        ('[every]\nmodel = ["a", "b"]\nmachine = "m"', "several belong to \\[each\\]"),
+        ('[every]\nmodel = "a"\nmachine = {x = 1}', "neither text, number"),
+        ("[every]\ntime-limit = 1\ntime_limit = 2", "given twice"),
+        ("every = 3", "is not a table"),
+        ("[", "is no TOML"),
+        (f'[each]\nmodel = ["a"]\nmachine = ["m"]\nbatch = {list(range(10_001))}', "10001 plans, at most 10000"),
+    ],
+)
+def test_mistakes_are_named(text: str, said: str) -> None:
+    with pytest.raises(ValueError, match=said):
+        read_sweep(text, "f", OPTIONS)
+
+
+def sweep_json(capsys: pytest.CaptureFixture[str], file: Path, folder: Path, *words: str) -> tuple[int, dict[str, Any]]:
+    code = run(["sweep", str(file), "-o", str(folder), "--json", *words])
+    return code, json.loads(capsys.readouterr().out)
+
+
+def test_a_sweep_goes_on_where_it_was_stopped(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    file, folder = tmp_path / "s.toml", tmp_path / "out"
+    file.write_text(FILE)
+    code, found = sweep_json(capsys, file, folder, "--workers", "2")
+    assert code == 0 and found["planned"] == 4 and [r["status"] for r in found["rows"]] == ["optimal"] * 4
+    assert run(["check", str(folder / "0003.spz")]) == 0
+    capsys.readouterr()
+    lines = list(csv.reader((folder / "sweep.csv").open()))
+    assert lines[0][:3] == ["model", "batch", "status"] and len(lines) == 5 and lines[4][-1] == "0004.spz"
+    assert "<svg" in (folder / "index.html").read_text()
+    assert sweep_json(capsys, file, folder)[1]["planned"] == 0
+    (folder / "0002.spz").write_bytes((folder / "0003.spz").read_bytes())  # another plan: not what the row has answered
+    (folder / "0004.spz").unlink()
+    code, again = sweep_json(capsys, file, folder)
+    assert code == 0 and again["planned"] == 2
+    assert [r["cost"] for r in again["rows"]] == [r["cost"] for r in found["rows"]]
+    file.write_text(FILE.replace("[4, 8]", "[4, 16]"))
+    assert sweep_json(capsys, file, folder)[1]["planned"] == 2
+    assert sweep_json(capsys, file, folder, "--again")[1]["planned"] == 4
+
+
+def test_bad_values_are_named_before_anything_is_planned(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    file, folder = tmp_path / "s.toml", tmp_path / "out"
+    file.write_text(FILE.replace("[4, 8]", "[4, -8]"))
+    code, found = sweep_json(capsys, file, folder)
+    assert code == 3 and "plan 2" in found["error"] and "--batch" in found["error"] and not folder.exists()
+    file.write_text(FILE)
+    folder.mkdir()
+    (folder / "mine.txt").write_text("mine")
+    code, found = sweep_json(capsys, file, folder)
+    assert code == 3 and "no sweep's" in found["error"]
+
+
+def test_rows_that_fail_do_not_stop_others(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    file = tmp_path / "s.toml"
+    file.write_text('[every]\nmachine = "localhost:2"\n[each]\nmodel = ["nothing", "mlp-8192:layers=1,width=16"]')
+    code, found = sweep_json(capsys, file, tmp_path / "out")
+    assert code == 3 and [r["exit"] for r in found["rows"]] == [3, 0]
+    assert "nothing" in found["rows"][0]["error"]
+
+
+@pytest.mark.parametrize(("deaths", "code", "words"), [(1, 0, "optimal"), (2, 3, "killed by SIGKILL, 2 times")])
+def test_a_process_that_is_killed_is_begun_again(
+    deaths: int,
+    code: int,
+    words: str,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    file, real, died = tmp_path / "s.toml", subprocess.run, list[int]()
+    file.write_text(FILE)
+
+    def killed(command: list[str], **given: Any) -> Any:
+        if "--batch=8" in command and len(died) < deaths and not any("layers=2" in word for word in command):
+            died.append(1)
+            kill = "import os, signal; os.kill(os.getpid(), signal.SIGKILL)"
+            return real([sys.executable, "-c", kill], **given)
+        return real(command, **given)
+
+    monkeypatch.setattr(sweep.subprocess, "run", killed)
+    got, found = sweep_json(capsys, file, tmp_path / "out", "--workers", "2")
+    assert got == code and len(found["rows"]) == 4
+    assert [r["tries"] for r in found["rows"]] == [1, 2, 1, 1]
+    lines = list(csv.reader((tmp_path / "out" / "sweep.csv").open()))
+    assert [line[2] for line in lines[1:]] == ["optimal", words, "optimal", "optimal"]
+    monkeypatch.setattr(sweep.subprocess, "run", real)
+    if deaths == 2:
+        assert sweep_json(capsys, file, tmp_path / "out")[1]["planned"] == 1  # the one without an answer
+
+
+def test_the_picture_has_a_line_for_each_setting() -> None:
+    def row(number: int, model: str, memory: str, cost: int | None) -> tuple[Row, Outcome]:
+        answer: dict[str, object] = {"cost": cost, "lower_bound": None if cost is None else cost - 1, "scale": 10}
+        return Row(number, (("model", model), ("memory", memory)), ()), Outcome(0, answer, 1)
+
+    rows = [row(1, "a", "40GiB", 30), row(2, "a", "80GiB", 20), row(3, "b<", "40GiB", None), row(4, "b<", "80GiB", 9)]
+    drawn = curves(rows)
+    assert drawn.count("<polyline") == 4 and drawn.count("<circle") == 3  # a line and its bound for each model
+    assert "b&lt;" in drawn and "over memory" in drawn and "b<" not in drawn
+    assert curves(rows[:1]) == "" and curves([]) == ""
+    assert Outcome(-signal.SIGTERM, {}, 2).words == "killed by SIGTERM, 2 times"
+
+
+def test_ranks_of_mpi_share_the_rows(tmp_path: Path, mpiexec: str) -> None:
+    file, folder = tmp_path / "s.toml", tmp_path / "out"
+    file.write_text(FILE)
+    command = ["-m", "shardproof", "sweep", str(file), "-o", str(folder), "--workers", "mpi", "--json"]
+    alone = subprocess.run([sys.executable, *command], capture_output=True, text=True, timeout=100, check=False)
+    assert alone.returncode == 3 and "there is one rank" in alone.stdout
+    both = [mpiexec, "-n", "3", sys.executable, "-m", "mpi4py.futures", *command]
+    done = subprocess.run(both, capture_output=True, text=True, timeout=250, check=False)
+    assert done.returncode == 0, done.stderr
+    assert len(json.loads(done.stdout)["rows"]) == 4
