@@ -22,6 +22,19 @@ def test_every_page_is_in_the_index() -> None:
     assert pages - {"index"} == {line for line in listed if line and not line.startswith(":")}
 
 
+def test_the_index_has_a_sentence_per_page_in_four_kinds() -> None:
+    index = (DOCS / "index.md").read_text(encoding="utf-8")
+    kinds = re.findall(r"^## (\w[\w-]*):", index, re.MULTILINE)
+    assert kinds == ["Tutorials", "How-to", "Explanation", "Reference"]
+    for kind in kinds:
+        table = re.split(r"^## ", index.split(f"## {kind}:")[1], maxsplit=1, flags=re.MULTILINE)[0]
+        rows = re.findall(r"^\| \[[^\]]+\]\(([\w/-]+)\.md\) \| (.+) \|$", table, re.MULTILINE)
+        tree = re.search(rf"```{{toctree}}\n:caption: {kind}\n(.*?)```", index, re.DOTALL)
+        assert tree is not None
+        listed = [line for line in tree[1].splitlines() if line and not line.startswith(":")]
+        assert [page for page, _ in rows] == listed and all(len(words.split()) >= 4 for _, words in rows)
+
+
 @pytest.mark.slow
 def test_pages_build(tmp_path: Path) -> None:
     pytest.importorskip("sphinx")
