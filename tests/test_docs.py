@@ -13,12 +13,14 @@ from pathlib import Path
 import pytest
 
 DOCS = Path(__file__).resolve().parent.parent / "docs"
+OUTSIDE = {"_build", "history"}
+"""Folders whose pages are not of the site: what is built, and the changes of old versions in the words of their time."""
 
 
 def test_every_page_is_in_the_index() -> None:
     index = (DOCS / "index.md").read_text(encoding="utf-8")
     listed = {line for block in re.findall(r"```{toctree}\n(.*?)```", index, re.DOTALL) for line in block.splitlines()}
-    pages = {p.relative_to(DOCS).with_suffix("").as_posix() for p in DOCS.rglob("*.md") if "_build" not in p.parts}
+    pages = {p.relative_to(DOCS).with_suffix("").as_posix() for p in DOCS.rglob("*.md") if not OUTSIDE & set(p.parts)}
     assert pages - {"index"} == {line for line in listed if line and not line.startswith(":")}
 
 
