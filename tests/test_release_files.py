@@ -57,5 +57,7 @@ def test_what_is_said_of_hostile_files_names_pages_that_exist() -> None:
     text = (ROOT / "SECURITY.md").read_text(encoding="utf-8")
     for link, anchor in re.findall(r"\]\(([^)#]+)(?:#([^)]+))?\)", text):
         page = (ROOT / link).read_text(encoding="utf-8")
-        heads = [re.sub(r"[^\w -]", "", h.lower()).replace(" ", "-") for h in re.findall(r"^#+ (.*)$", page, re.MULTILINE)]
+        heads = [
+            re.sub(r"[^\w -]", "", h.lower()).replace(" ", "-") for h in re.findall(r"^#+ (.*)$", page, re.MULTILINE)
+        ]
         assert not anchor or anchor in heads, (link, anchor)

@@ -262,7 +262,7 @@ def render_explanation(e: Explanation, width: int = 190, color: bool = False) ->
         "placement",
         "compute",
         "reduction",
-        "redistribution",
+        "resharding",
         "bytes over " + ", ".join(levels),
         "another choice costs",
     ]
@@ -272,9 +272,7 @@ def render_explanation(e: Explanation, width: int = 190, color: bool = False) ->
         f"cost {amount(e.cost, problem)} over the space {problem.space!r}",
     ]
     if e.cost:
-        shares = zip(
-            ("compute", "reduction", "redistribution"), (totals[0], totals[1] + totals[2], totals[3]), strict=True
-        )
+        shares = zip(("compute", "reduction", "resharding"), (totals[0], totals[1] + totals[2], totals[3]), strict=True)
         lines[-1] += ": " + ", ".join(f"{name} {percent(t, e.cost)}" for name, t in shares)
     lines.append(rounding_text(problem))
     if any(len(members) > 1 for members in groups.values()):

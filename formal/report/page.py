@@ -221,7 +221,7 @@ def _layers(shown: PageSubject, groups: list[list[OperatorTerms]], palette: Pale
         parts = {
             "compute": n * one.compute,
             "reduction": n * (one.statistics + one.summing),
-            "redistribution": n * one.moving,
+            "resharding": n * one.moving,
         }
         rows.append(
             f'<tr id="g{number}"><td class="name">{escape(_title(members))}</td>'
@@ -288,7 +288,7 @@ def _decides(shown: PageSubject, groups: list[list[OperatorTerms]]) -> str:
     sums = {
         "compute": sum(o.compute for o in e.operators),
         "reduction": sum(o.statistics + o.summing for o in e.operators),
-        "redistribution": sum(o.moving for o in e.operators),
+        "resharding": sum(o.moving for o in e.operators),
     }
     causes = "".join(
         f'<tr><td>{name}</td><td>{bar({name: t}, e.cost)}</td><td class="n">{amount(t, p)}</td>'
