@@ -26,7 +26,7 @@ from shardproof.models.sources.zoo import build
 from shardproof.models.text import bytes_text as memory_text
 from shardproof.proofs.plan.bundle import write_plan
 
-DOCUMENT = Path(__file__).parent.parent / "docs" / "certificate-format.md"
+DOCUMENT = Path(__file__).parent.parent / "docs" / "certificate-format" / "plans.md"
 EMPTY = {"meta", "i", "rect", "line", "polygon", "polyline"}
 
 
