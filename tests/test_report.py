@@ -13,6 +13,7 @@ import pytest
 
 import shardproof
 from shardproof.__main__ import run
+from shardproof.formal.explain.parallelism import render_parallelism
 from shardproof.formal.planning.plan import plan_graph
 from shardproof.formal.planning.report import amount
 from shardproof.formal.report.drawing import Palette, strip
@@ -88,6 +89,9 @@ def test_the_page_of_a_training_step(tmp_path: Path) -> None:
     assert {"mesh", "memory", "communication", "decides", "certificate"} <= set(page.ids)
     peak = max(int(v.max()) for v in held_over_time(plan.graph, plan.machine, plan.bundle.choices).values())
     assert memory_text(peak) in text
+    e = plan.explain()
+    words = render_parallelism(e.scheme, e.state)
+    assert words.startswith("parallelism ") and words in text and text.index(words) < text.index("Mesh and layers", 400)
 
 
 @pytest.mark.parametrize(("model", "machine"), [("mlp-unity", "localhost:4"), ("bert-tiny", "dgx-a100:2x2")])

@@ -17,6 +17,7 @@ from ...proofs.plan.bundle import Plan
 from ...proofs.publishing.publisher import Published
 from ..explain.compare import Comparison
 from ..explain.explain import Explanation, OperatorTerms, percent_above
+from ..explain.parallelism import render_parallelism
 from ..planning.remarks import Remark
 from ..planning.report import amount, bytes_text, label, pattern, percent
 from .drawing import PARTS, REPLICATED, Palette, bar, key, steps, strip
@@ -49,7 +50,8 @@ svg .end{text-anchor:end}svg .mid{text-anchor:middle}
 svg .grid{stroke:#e6e6e0}svg .limit{stroke:#b8474f;stroke-dasharray:5 4}
 svg.wide{width:100%;height:auto;background:#fff;border:1px solid var(--line);border-radius:6px}
 svg.strip{border-radius:3px}
-.proved{color:#2c7a45}.not{color:#b8474f}ul{padding-left:1.2em}code{font-size:.92em}
+.proved{color:#2c7a45}.not{color:#b8474f}ul{padding-left:1.2em}code{font-size:.92em;overflow-wrap:anywhere}
+section{overflow-x:auto}
 """
 
 
@@ -165,7 +167,8 @@ def _summary(shown: PageSubject) -> str:
         ("memory limit", "none" if plan.memory_limit is None else memory_text(plan.memory_limit)),
         *among_rows(shown.published),
     ]
-    return facts(rows) + f'<p class="soft">plan <code>{escape(shown.published.identity)}</code></p>'
+    words = f"<p>{escape(render_parallelism(e.scheme, e.state))}</p>" if e.scheme else ""
+    return facts(rows) + words + f'<p class="soft">plan <code>{escape(shown.published.identity)}</code></p>'
 
 
 def among_rows(published: Published) -> list[tuple[str, str]]:
