@@ -13,7 +13,6 @@ import pytest
 
 import shardproof
 from shardproof.__main__ import run
-from shardproof.formal.explain.parallelism import render_parallelism
 from shardproof.formal.planning.plan import plan_graph
 from shardproof.formal.planning.report import amount
 from shardproof.formal.report.drawing import Palette, strip
@@ -89,8 +88,7 @@ def test_the_page_of_a_training_step(tmp_path: Path) -> None:
     assert {"mesh", "memory", "communication", "decides", "certificate"} <= set(page.ids)
     peak = max(int(v.max()) for v in held_over_time(plan.graph, plan.machine, plan.bundle.choices).values())
     assert memory_text(peak) in text
-    e = plan.explain()
-    words = render_parallelism(e.scheme, e.state)
+    words = plan.explain().parallelism()
     assert words.startswith("parallelism ") and words in text and text.index(words) < text.index("Mesh and layers", 400)
 
 

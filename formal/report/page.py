@@ -17,7 +17,6 @@ from ...proofs.plan.bundle import Plan
 from ...proofs.publishing.publisher import Published
 from ..explain.compare import Comparison
 from ..explain.explain import Explanation, OperatorTerms, percent_above
-from ..explain.parallelism import render_parallelism
 from ..planning.remarks import Remark
 from ..planning.report import amount, bytes_text, label, pattern, percent
 from .drawing import PARTS, REPLICATED, Palette, bar, key, steps, strip
@@ -167,7 +166,7 @@ def _summary(shown: PageSubject) -> str:
         ("memory limit", "none" if plan.memory_limit is None else memory_text(plan.memory_limit)),
         *among_rows(shown.published),
     ]
-    words = f"<p>{escape(render_parallelism(e.scheme, e.state))}</p>" if e.scheme else ""
+    words = f"<p>{escape(e.parallelism())}</p>" if e.scheme else ""
     return facts(rows) + words + f'<p class="soft">plan <code>{escape(shown.published.identity)}</code></p>'
 
 
