@@ -47,3 +47,10 @@ def test_pages_build(tmp_path: Path) -> None:
     done = subprocess.run(call, capture_output=True, text=True, check=False, timeout=280)
     assert done.returncode == 0, done.stderr
     assert "howto/cluster.html" in (tmp_path / "index.html").read_text(encoding="utf-8")
+
+
+def test_a_page_is_read_at_one_sitting() -> None:
+    """Pages that are written by hand; the reference is written from the code."""
+    pages = [p for p in DOCS.rglob("*.md") if not {*OUTSIDE, "reference"} & set(p.parts)]
+    long = {p.name: n for p in pages if (n := len(p.read_text(encoding="utf-8").splitlines())) > 330}
+    assert len(pages) > 40 and not long
