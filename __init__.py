@@ -8,7 +8,7 @@ folder.
 
 from typing import TYPE_CHECKING
 
-__version__ = "0.1.0"
+__version__ = "0.2.0"
 
 # The public API.  A name is written three times: here for type checkers, in _HOME for the program, in __all__.
 if TYPE_CHECKING:

@@ -8,7 +8,7 @@ project = "Shardproof"
 author = "The Shardproof authors"
 extensions = ["myst_parser"]
 root_doc = "index"
-exclude_patterns = ["_build", "Thumbs.db", ".DS_Store"]
+exclude_patterns = ["_build", "history", "Thumbs.db", ".DS_Store"]
 html_theme = "furo"
 html_title = "Shardproof"
 html_show_sphinx = False
@@ -18,7 +18,7 @@ myst_enable_extensions = ["deflist"]
 suppress_warnings = ["myst.header"]  # pages may begin below the first level
 highlight_language = "none"
 
-_OUTSIDE = re.compile(r"\[([^\]]+)\]\(((?:\.\./)+(?:README|CONTRIBUTING|CHANGELOG|tests|examples)[^)]*)\)")
+_OUTSIDE = re.compile(r"\[([^\]]+)\]\(((?:\.\./)+(?:README|CONTRIBUTING|CHANGELOG|SECURITY|tests|examples)[^)]*)\)")
 
 
 def outside(app: object, name: str, source: list[str]) -> None:

@@ -1,4 +1,4 @@
-"""The table of functions in docs/certificate-format.md: what a checker of plans has to know of each.
+"""The table of functions in docs/certificate-format/plans.md: what a checker of plans has to know of each.
 
 python tests/function_table.py      writes the table again; `tests/test_certificate_format.py` compares
 """
@@ -9,7 +9,7 @@ from pathlib import Path
 
 from shardproof.models.program.operators import FUNCTIONS
 
-DOCUMENT = Path(__file__).resolve().parent.parent / "docs" / "certificate-format.md"
+DOCUMENT = Path(__file__).resolve().parent.parent / "docs" / "certificate-format" / "plans.md"
 START, END = "<!-- functions -->\n", "<!-- /functions -->"
 
 

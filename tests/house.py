@@ -48,7 +48,7 @@ CHECKERS = (
         "verify.egraphs.extraction",
         GROUND | {"models.egraphs", "proofs.egraphs", "verify.egraphs"},
     ),
-    Checker("redistribution", "verify.plan.communication", GROUND | PROGRAMS | {"verify.plan"}),
+    Checker("resharding", "verify.plan.communication", GROUND | PROGRAMS | {"verify.plan"}),
     Checker(
         "placements",
         "verify.collective_programs.placement",

@@ -227,7 +227,7 @@ def test_plan_and_audit_say_it(
     Path("m.toml").write_text(text + '\n[bars]\n"level.nodes" = "300 %"\n"level.gpus" = "300 %"\n')
     assert run(["plan", "mlp-unity", "--train", "sgd", "--machine", "m.toml:2x4", "-o", "p.spz"]) == 0
     said = capsys.readouterr().out
-    assert "error bars of cloud-a100 (at most 300 %): on every machine within them this plan takes" in said
+    assert "error bounds of cloud-a100 (at most 300 %): on every machine within them this plan takes" in said
     assert "undecided against everything on every device" in said and "measure " in said
     assert run(["check", "p.spz", "--json"]) == 0
     assert "Bars" in {c["kind"] for c in json.loads(capsys.readouterr().out)["claims"]}

@@ -204,9 +204,7 @@ def test_our_own_trace_is_read_with_its_plan(tmp_path: Path) -> None:
         kind = "communication" if " -> " in name else "compute"
         tensor, _, reader = name.partition(" -> ")
         to = "its copy" if reader == "its copy" else f"operator {reader!r}"
-        words = (
-            f"redistribution of tensor {tensor!r} to {to}" if reader else f"operator {name!r}, which writes tensor 'x'"
-        )
+        words = f"resharding of tensor {tensor!r} to {to}" if reader else f"operator {name!r}, which writes tensor 'x'"
         for form in found:
             for rank in range(4):
                 us = float(form.at(values(true))) * 1e6

@@ -1,4 +1,4 @@
-"""docs/certificate-format.md and proofs/ name the same things: members, formats, fields, kinds of claims and records.
+"""docs/certificate-format and proofs/ name the same things: members, formats, fields, kinds of claims and records.
 
 A table in the document that starts with `<!-- fields: X -->` or `<!-- names: X -->` is compared, in both directions,
 with what the code reads; so a record that is added without a word there fails here.
@@ -25,7 +25,8 @@ from shardproof.proofs.schedules import certificate as schedules
 from shardproof.proofs.selection.certificates import Record
 from shardproof.proofs.selection.presolve_log import Rule
 
-TEXT = function_table.DOCUMENT.read_text(encoding="utf-8")
+PAGES = [ROOT / "docs" / "certificate-format.md", *sorted((ROOT / "docs" / "certificate-format").glob("*.md"))]
+TEXT = "\n".join(p.read_text(encoding="utf-8") for p in PAGES)
 
 
 def tables(kind: str, name: str) -> list[list[str]]:

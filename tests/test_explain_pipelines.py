@@ -64,7 +64,7 @@ def test_the_verb_prints_draws_and_refuses(
     write_pipeline(file, made[1])
     assert run(["explain", str(file), "--svg", str(svg)]) == 0
     out = capsys.readouterr().out
-    assert "2 stages, 4 micro-batches" in out and "scheme of stage" in out and out.count("|\n") == 2
+    assert "2 stages, 4 micro-batches" in out and "parallelism of stage" in out and out.count("|\n") == 2
     assert svg.read_text().count('class="t"') == 24  # two stages, four micro-batches, three tasks
     assert run(["explain", str(file), "--json"]) == 0
     found = json.loads(capsys.readouterr().out)

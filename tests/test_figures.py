@@ -61,12 +61,12 @@ def paragraphs(text: str) -> list[str]:
 
 
 def citations(page: str) -> list[tuple[str, str]]:
-    """(file, paragraph) of README and docs that cite a page of results."""
+    """(file, paragraph) of README, docs and the page of what was measured that cite a page of results."""
     found = []
-    for file in (ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))):
-        found += [
-            (file.name, p) for p in paragraphs(file.read_text(encoding="utf-8")) if f"benchmarks/results/{page}" in p
-        ]
+    pages = [p for p in sorted((ROOT / "docs").rglob("*.md")) if p.parent.name != "history"]
+    for file in (ROOT / "README.md", RESULTS / "measured.md", *pages):
+        link = f"]({page}" if file.parent == RESULTS else f"benchmarks/results/{page}"
+        found += [(file.name, p) for p in paragraphs(file.read_text(encoding="utf-8")) if link in p]
     return found
 
 

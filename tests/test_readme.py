@@ -111,20 +111,35 @@ WITH_PYTHON = [p for p in PAGES if blocks(p.read_text(encoding="utf-8"), "python
 
 
 @pytest.mark.parametrize("page", WITH_PYTHON, ids=lambda p: p.name)
-def test_python(page: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Blocks of Python run, one after another, in one namespace."""
+def test_python(
+    page: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Blocks of Python run, one after another, in one namespace; blocks of `output` are what they print."""
     monkeypatch.chdir(tmp_path)
     as_a_clone(tmp_path)
     namespace: dict[str, object] = {}
     for body in blocks(page.read_text(encoding="utf-8"), "python"):
         exec(body, namespace)  # noqa: S102
     assert namespace
+    seen = iter(capsys.readouterr().out.splitlines())
+    for line in [line for body in blocks(page.read_text(encoding="utf-8"), "output") for line in body.splitlines()]:
+        assert line in seen, f"the line {line!r} of {page.name} is not printed, or not in this order"
 
 
 def test_the_readme_runs_its_jobs() -> None:
     """Both commands' outputs and the three jobs stay in the README."""
     verbs = {shlex.split(c)[1] for c, _ in commands(PAGES[0].read_text(encoding="utf-8")) if not c.startswith("cat ")}
     assert {"plan", "check", "explain", "audit", "rules", "run"} <= verbs and len(WITH_COMMANDS) >= 4
+
+
+def test_the_readme_is_a_front_page() -> None:
+    """It fits on a screen or two, begins with a picture and the install line, and says its limits."""
+    text = PAGES[0].read_text(encoding="utf-8")
+    prose = re.sub(r"^```.*?^```$", "", text, flags=re.MULTILINE | re.DOTALL)
+    assert len(text.splitlines()) <= 70 and len(text.split()) <= 600
+    assert not [line for line in prose.splitlines() if len(line) > 100]
+    order = [text.index(part) for part in ("docs/pictures/", "pip install", "```python", "## Limits")]
+    assert order == sorted(order) and {"make plan", "make test"} <= set(re.findall(r"make \w+", text))
 
 
 def test_readme_says_no(tmp_path: Path) -> None:

@@ -196,7 +196,8 @@ def test_command_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> Non
     )
     said = capsys.readouterr().out
     assert (
-        "0 of 2 blocks recomputed: proved not to fit" in said and "2 of 2 blocks recomputed: proved not to fit" in said
+        "0 of 2 blocks with activation checkpointing: proved not to fit" in said
+        and "2 of 2 blocks with activation checkpointing: proved not to fit" in said
     )
     assert "the least limit for which a solution is known" in said
     assert run(["plan", str(graph), "--machine", "localhost:4", "--recompute", "all", "-o", plan]) == 2

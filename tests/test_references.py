@@ -17,7 +17,8 @@ FILES = sorted(
     {
         ROOT / "README.md",
         ROOT / "CONTRIBUTING.md",
-        *(ROOT / "docs").rglob("*.md"),
+        ROOT / "SECURITY.md",
+        *(p for p in (ROOT / "docs").rglob("*.md") if p.parent.name != "history"),  # in the words of their time
         *modules().values(),
         *(ROOT / "tests").rglob("*.py"),
     }

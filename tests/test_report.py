@@ -26,7 +26,7 @@ from shardproof.models.sources.zoo import build
 from shardproof.models.text import bytes_text as memory_text
 from shardproof.proofs.plan.bundle import write_plan
 
-DOCUMENT = Path(__file__).parent.parent / "docs" / "certificate-format.md"
+DOCUMENT = Path(__file__).parent.parent / "docs" / "certificate-format" / "plans.md"
 EMPTY = {"meta", "i", "rect", "line", "polygon", "polyline"}
 
 
@@ -88,6 +88,8 @@ def test_the_page_of_a_training_step(tmp_path: Path) -> None:
     assert {"mesh", "memory", "communication", "decides", "certificate"} <= set(page.ids)
     peak = max(int(v.max()) for v in held_over_time(plan.graph, plan.machine, plan.bundle.choices).values())
     assert memory_text(peak) in text
+    words = plan.explain().parallelism()
+    assert words.startswith("parallelism ") and words in text and text.index(words) < text.index("Mesh and layers", 400)
 
 
 @pytest.mark.parametrize(("model", "machine"), [("mlp-unity", "localhost:4"), ("bert-tiny", "dgx-a100:2x2")])

@@ -138,3 +138,47 @@ def test_an_old_option_is_an_alias_of_the_fields() -> None:
     assert plan is not None
     (option,) = (p for p in plan.params if "--submeshes" in p.opts)
     assert isinstance(option, click.Option) and "--views" in option.opts and option.name == "views"
+
+
+OLD_TEXT = re.compile(
+    r"(?<!-)\bredistributions?\b|\berror bars\b|(?<!-)\bscheme\b|\bmovements\b|\bblocks recomputed\b|seconds of the wall",
+    re.IGNORECASE,
+)
+"""Words of ours that no text for people has again; names of assumptions (`one-step-redistribution`) are of formats."""
+
+OLD_ON_PURPOSE = {"formal/calibration/files/own.py"}
+"""A pattern that reads older traces too."""
+
+OF_CHECKERS = {
+    "verify/plan/plan.py",
+    "verify/plan/used_entries.py",
+    "verify/plan/error_bounds.py",
+    "verify/views/prices.py",
+}
+"""Reasons of checkers that conformance files and tests quote."""
+
+
+def texts(tree: ast.AST) -> Iterator[str]:
+    """Strings of a module that hold several words and are no docstring."""
+    bare = {id(n.value) for n in ast.walk(tree) if isinstance(n, ast.Expr)}
+    for n in ast.walk(tree):
+        if isinstance(n, ast.Constant) and isinstance(n.value, str) and id(n) not in bare and " " in n.value.strip():
+            yield n.value
+
+
+def test_texts_for_people_have_the_words_of_the_field() -> None:
+    old = [(f, t) for f, tree in trees().items() for t in texts(tree) if OLD_TEXT.search(t)]
+    assert not [(f, t) for f, t in old if f not in OLD_ON_PURPOSE | OF_CHECKERS]
+    assert {f for f, _ in old} >= OLD_ON_PURPOSE
+
+
+def test_pages_have_the_words_of_the_field() -> None:
+    pages = [ROOT / "README.md", *(ROOT / "docs").rglob("*.md")]
+    generated = {"verbs.md", "python.md", "glossary.md"}
+    assert not [
+        (p.name, line)
+        for p in pages
+        if "history" not in p.parts and p.name not in generated
+        for line in p.read_text(encoding="utf-8").splitlines()
+        if re.search(r"(?<![-`])\bredistribut(?:ion|ions|ed)\b|\bscheme\b(?!s? of)", line)
+    ]

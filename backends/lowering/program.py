@@ -161,7 +161,7 @@ class Program:
             case Move(movement=n) | Start(movement=n) | Finish(movement=n):
                 m = self.movements[n]
                 goal = "its copy" if m.reader is None else f"operator {m.reader!r}"
-                return f"redistribution of tensor {m.tensor!r} to {goal}"
+                return f"resharding of tensor {m.tensor!r} to {goal}"
             case Compute(operator=n):
                 op = self.graph.operators[n]
                 return f"operator {op.name!r}, which writes tensor {op.output.tensor!r}"

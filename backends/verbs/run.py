@@ -356,7 +356,7 @@ def run_command(
             unequal = f"; {less} with unequal parts moved less than their price" if less else ""
             say(
                 f"  bytes counted = bytes priced in {len(traffic) - len(mismatched) - less} of {len(traffic)} "
-                f"movements{unequal}"
+                f"reshardings{unequal}"
             )
         for line in step_lines(plan.graph, outputs, expected, comparison.difference):
             say("  " + line)

@@ -132,7 +132,7 @@ def run_scheduled(
             fits, sent = sum(t.fits for t in found.traffic), sum(a == b for _, a, b in found.sent)
             between = f" and in {sent} of {len(found.sent)} tensors sent between them" if found.sent else ""
             of = " of the stages" if found.sent else ""
-            say(f"  bytes counted = bytes priced in {fits} of {len(found.traffic)} movements{of}{between}")
+            say(f"  bytes counted = bytes priced in {fits} of {len(found.traffic)} reshardings{of}{between}")
         if found.seconds is not None:
             say("  " + _times(subject.seconds, found.seconds, asked.pace))
         for line in step_lines(graph, found.outputs, expected, comparison.difference):

@@ -330,7 +330,7 @@ def render_audit(
             ]
         case Outcome.UNDECIDED if report.nominal is Outcome.REFUTED:
             better = f"a better one {amount(best.cost, p)}"
-            lines = [f"undecided within the machine's error bars: at its own constants {name} costs {cost}, {better}"]
+            lines = [f"undecided within the machine's error bounds: at its own constants {name} costs {cost}, {better}"]
         case Outcome.UNDECIDED:
             lines = [f"undecided: {name} costs {cost}, nothing costs less than {lower}{_open_gap(report)}"]
             if best.cost is not None and user.cost is not None and best.cost < user.cost:

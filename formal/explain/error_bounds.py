@@ -91,7 +91,7 @@ def with_error_bounds(planned: Planned, limit: TimeLimit | None = None) -> Plan:
     if answer.solution is None or not planning.machine.bars:
         return plan
     if limit is not None and limit.late():
-        limit.announce("nothing is said of the machine's error bars: the time limit leaves no time for them")
+        limit.announce("nothing is said of the machine's error bounds: the time limit leaves no time for them")
         return plan
     problem = planning.problem
     fits = [
@@ -416,20 +416,20 @@ def error_bound_lines(bars: ErrorBounds, planning: Planning, plan: str = "this p
     """What is said of a plan on a machine with error bars."""
     problem, machine = planning.problem, planning.machine
     low, high = (amount(c, problem) for c in bars.cost)
-    most = f"error bars of {machine.name} (at most {error_bound_text(widest(machine))})"
+    most = f"error bounds of {machine.name} (at most {error_bound_text(widest(machine))})"
     least = f"no plan of the space less than {amount(bars.bound, problem)}"
     lines = [f"{most}: on every machine within them {plan} takes {low} to {high}, and {least}"]
     for a in bars.against:
         least, most = (amount(n, problem, signed=True) for n in (a.least, a.most))
         if a.verdict == "undecided":
             lines.append(
-                f"undecided against {a.name}: it takes {least} to {most} within the bars; measure "
+                f"undecided against {a.name}: it takes {least} to {most} within these bounds; measure "
                 f"{measurement(a.measure, machine)} ({a.measure})"
             )
         elif a.verdict == "better":
-            lines.append(f"decided against {a.name}: it takes {least} to {most} within the bars")
+            lines.append(f"decided against {a.name}: it takes {least} to {most} within these bounds")
         else:
-            lines.append(f"beaten by {a.name}: it takes {least} to {most} within the bars")
+            lines.append(f"beaten by {a.name}: it takes {least} to {most} within these bounds")
     return lines
 
 

@@ -92,6 +92,10 @@ class Explanation:
     def _repr_html_(self) -> str:
         return f"<pre>{escape(str(self))}</pre>"
 
+    def parallelism(self) -> str:
+        """Which parallelism every level has, in a line; empty without levels."""
+        return render_parallelism(self.scheme, self.state)
+
     def to_json(self) -> dict[str, object]:
         """Plain data; times in units of 1/scale."""
         p = self.planning.problem
@@ -119,7 +123,7 @@ class Explanation:
                 for v, o in enumerate(self.operators)
                 if self.only in (None, v)
             ],
-            "scheme": render_parallelism(self.scheme, self.state) or None,
+            "scheme": self.parallelism() or None,
             "stored_state": [s.to_json() for s in self.state],
             "uneven_queries": [
                 {"name": u.name, "runs": u.runs, "fullest_over_mean": str(u.ratio), "lost": u.lost_units}
@@ -262,7 +266,7 @@ def render_explanation(e: Explanation, width: int = 190, color: bool = False) ->
         "placement",
         "compute",
         "reduction",
-        "redistribution",
+        "resharding",
         "bytes over " + ", ".join(levels),
         "another choice costs",
     ]
@@ -272,9 +276,7 @@ def render_explanation(e: Explanation, width: int = 190, color: bool = False) ->
         f"cost {amount(e.cost, problem)} over the space {problem.space!r}",
     ]
     if e.cost:
-        shares = zip(
-            ("compute", "reduction", "redistribution"), (totals[0], totals[1] + totals[2], totals[3]), strict=True
-        )
+        shares = zip(("compute", "reduction", "resharding"), (totals[0], totals[1] + totals[2], totals[3]), strict=True)
         lines[-1] += ": " + ", ".join(f"{name} {percent(t, e.cost)}" for name, t in shares)
     lines.append(rounding_text(problem))
     if any(len(members) > 1 for members in groups.values()):
@@ -295,7 +297,7 @@ def render_explanation(e: Explanation, width: int = 190, color: bool = False) ->
         together = (sum(r.lost_units for r in rows_of), sum(r.compute for r in rows_of))
         lines.append(balance_text(rows_of, [amount(t, problem) for t in together]))
     if e.scheme:
-        lines.append(render_parallelism(e.scheme, e.state))
+        lines.append(e.parallelism())
     if e.state:
         lines += ["", render_stored_state(e.state, width, color)]
     if e.deviation is not None:

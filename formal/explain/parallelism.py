@@ -166,6 +166,6 @@ def render_parallelism(levels: Sequence[LevelParallelism], rows: Sequence[Stored
         return ""
     state = state_words(rows)
     said = " | ".join(level.words() for level in levels)
-    return join_lines([f"scheme (shares of the compute time of products and attention): {said}"]) + (
+    return join_lines([f"parallelism (shares of the compute time of products and attention): {said}"]) + (
         f" | state, by stored bytes: {state}" if state else ""
     )

@@ -274,7 +274,7 @@ def render_stored_state(rows: tuple[StoredState, ...], width: int = 190, color: 
     columns = [
         "parameter",
         "",
-        "scheme",
+        "parallelism",
         "weight",
         "gradient",
         "optimizer state",

@@ -111,5 +111,5 @@ def render_attempts(attempts: Sequence[Attempt], problem: SelectionProblem) -> l
     """What was tried, in the order of the number of blocks; `problem`: any of theirs, for the unit of costs."""
     lines = []
     for a in sorted(attempts, key=lambda a: a.blocks):
-        lines.append(f"  {a.blocks} of {a.of} blocks recomputed: {a.tried.words(problem)}")
+        lines.append(f"  {a.blocks} of {a.of} blocks with activation checkpointing: {a.tried.words(problem)}")
     return lines

@@ -15,7 +15,7 @@ COLOURS = (
 REPLICATED = "#e4e4e0"
 FAR = 3
 """Times the peak beyond which a limit is written down and not drawn."""
-PARTS = {"compute": "#2f6db5", "reduction": "#d9822b", "redistribution": "#b8474f"}
+PARTS = {"compute": "#2f6db5", "reduction": "#d9822b", "resharding": "#b8474f"}
 
 
 class Palette:

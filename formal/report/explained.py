@@ -32,7 +32,7 @@ class Explained:
         if isinstance(self.report, OverlapReport):
             return render_overlap(self.report)
         assert isinstance(held, SubmeshCertificate)
-        title = f"{held.graph.name} on {held.machine.name}, plan with views {self.opened.identity[:16]}"
+        title = f"{held.graph.name} on {held.machine.name}, plan with submeshes {self.opened.identity[:16]}"
         return [title, *submesh_lines_of(held)]
 
     def to_json(self) -> dict[str, object]:

@@ -49,7 +49,8 @@ svg .end{text-anchor:end}svg .mid{text-anchor:middle}
 svg .grid{stroke:#e6e6e0}svg .limit{stroke:#b8474f;stroke-dasharray:5 4}
 svg.wide{width:100%;height:auto;background:#fff;border:1px solid var(--line);border-radius:6px}
 svg.strip{border-radius:3px}
-.proved{color:#2c7a45}.not{color:#b8474f}ul{padding-left:1.2em}code{font-size:.92em}
+.proved{color:#2c7a45}.not{color:#b8474f}ul{padding-left:1.2em}code{font-size:.92em;overflow-wrap:anywhere}
+section{overflow-x:auto}
 """
 
 
@@ -165,7 +166,8 @@ def _summary(shown: PageSubject) -> str:
         ("memory limit", "none" if plan.memory_limit is None else memory_text(plan.memory_limit)),
         *among_rows(shown.published),
     ]
-    return facts(rows) + f'<p class="soft">plan <code>{escape(shown.published.identity)}</code></p>'
+    words = f"<p>{escape(e.parallelism())}</p>" if e.scheme else ""
+    return facts(rows) + words + f'<p class="soft">plan <code>{escape(shown.published.identity)}</code></p>'
 
 
 def among_rows(published: Published) -> list[tuple[str, str]]:
@@ -221,7 +223,7 @@ def _layers(shown: PageSubject, groups: list[list[OperatorTerms]], palette: Pale
         parts = {
             "compute": n * one.compute,
             "reduction": n * (one.statistics + one.summing),
-            "redistribution": n * one.moving,
+            "resharding": n * one.moving,
         }
         rows.append(
             f'<tr id="g{number}"><td class="name">{escape(_title(members))}</td>'
@@ -288,7 +290,7 @@ def _decides(shown: PageSubject, groups: list[list[OperatorTerms]]) -> str:
     sums = {
         "compute": sum(o.compute for o in e.operators),
         "reduction": sum(o.statistics + o.summing for o in e.operators),
-        "redistribution": sum(o.moving for o in e.operators),
+        "resharding": sum(o.moving for o in e.operators),
     }
     causes = "".join(
         f'<tr><td>{name}</td><td>{bar({name: t}, e.cost)}</td><td class="n">{amount(t, p)}</td>'

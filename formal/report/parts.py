@@ -128,7 +128,7 @@ def _streams(c: OverlapCertificate, scale: int) -> list[Section]:
         for e in report.rows[:MOST_ROWS]
         if e.exposed
     ]
-    table = _table(("redistribution", "takes", "exposed", "who waits"), rows) if rows else "<p>All are hidden.</p>"
+    table = _table(("resharding", "takes", "exposed", "who waits"), rows) if rows else "<p>All are hidden.</p>"
     drawn = picture(subject, c.schedule.starts, f"times in units of {c.quantum} of 1/{scale} s")
     return [("streams", "Two streams", text + table), ("schedule", "Schedule", drawn)]
 

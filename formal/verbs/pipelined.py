@@ -66,7 +66,7 @@ def plan_pipeline(
         say("numbers of blocks that were tried, from the first stage on; the claim is about one graph:")
     for t in rows:
         here = "does not fit, or no plan found" if t.step is None else seconds_text(t.step, PER_SECOND)
-        say(f"  {t.blocks} of {t.of} blocks recomputed: {here}")
+        say(f"  {t.blocks} of {t.of} blocks with activation checkpointing: {here}")
     say(*_lines(found, found.best, published))
     if settings is not None:
         say(settings.line())

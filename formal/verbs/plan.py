@@ -346,7 +346,9 @@ def _found_lines(found: PlanOutcome, request: PlanRequest, notes: list[str]) -> 
     if step is not None:
         lines.append(f"{request.train}: {step.loss}; {len(step.trained)} weights are updated")
         if step.recomputed:
-            lines.append(f"recomputed for the backward pass: {', '.join(step.recomputed)}")
+            lines.append(
+                f"activation checkpointing (computed again in the backward pass): {', '.join(step.recomputed)}"
+            )
     if found.attempts:
         lines.append("numbers of blocks that were tried; every claim is about one graph, none about all of them:")
     if found.counts:

@@ -91,6 +91,22 @@ def spent(clock: TimeLimit, output: Path) -> dict[str, object]:
     }
 
 
+def exact_words(units: int, problem: SelectionProblem) -> str:
+    """A cost of a problem to its last digit: of a planning problem in picoseconds, else as its numbers are.
+
+    >>> exact_words(7, SelectionProblem("p", (), (), (), scale=10**12, unit_name="s"))
+    '7 ps'
+    >>> exact_words(7, SelectionProblem("p", (), (), (), scale=10**10, unit_name="s"))
+    '7 x 100 ps'
+    >>> exact_words(7, SelectionProblem("p", (), (), (), scale=4)), exact_words(7, SelectionProblem("p", (), (), ()))
+    ('7/4', '7')
+    """
+    picoseconds, rest = divmod(10**12, problem.scale)
+    if problem.unit_name == "s" and not rest:
+        return f"{units} ps" if picoseconds == 1 else f"{units} x {picoseconds} ps"
+    return f"{units}/{problem.scale}" if problem.scale > 1 else str(units)
+
+
 def sentence(published: Published, problem: SelectionProblem) -> str:
     if published.cost is None:
         return f"the checker says {published.verdict.value}: {published.reason}"
@@ -101,8 +117,8 @@ def sentence(published: Published, problem: SelectionProblem) -> str:
         return f"cost {cost}; no lower bound proved"
     if published.lower_bound >= published.cost:
         return (
-            f"cost {cost}, proved optimal over the space {problem.space!r} (checked: {published.cost} of "
-            f"1/{problem.scale})"
+            f"cost {cost}, proved optimal over the space {problem.space!r} (checked: "
+            f"{exact_words(published.cost, problem)})"
         )
     gap = (published.cost - published.lower_bound) / max(1, abs(published.cost))
     return f"cost {cost}, proved within {gap:.3%} of optimal (lower bound {cost_text(published.lower_bound, problem)})"

@@ -21,7 +21,7 @@ def run_submeshes(
     publisher: Publisher, request: PlanRequest, output: Path, as_json: bool, clock: TimeLimit, notes: list[str]
 ) -> int:
     """Plan with views, publish, and say what was found."""
-    with Watch("planning with views") as watch:
+    with Watch("planning with submeshes") as watch:
         made = carry_out_on_submeshes(request, clock, watch, watch.count)
     graph, found, certificate = made.graph, made.found, made.certificate
     problem, answer = found.planning.problem, found.answer
@@ -60,7 +60,7 @@ def run_submeshes(
     say(sentence(published, problem), *submesh_lines_of(certificate))
     if plain.cost is not None and answer.cost is not None:
         proved = "proved optimal" if published.checked and plain.status.value == "optimal" else "best found"
-        more = f": {plain.cost / answer.cost - 1:.3%} more than with views" if plain.cost > answer.cost else ""
+        more = f": {plain.cost / answer.cost - 1:.3%} more than with submeshes" if plain.cost > answer.cost else ""
         say(f"everything on the whole machine: {seconds_text(plain.cost, scale)}, {proved}{more}")
     say(f"space {problem.space}; assumptions: {', '.join(problem.assumptions)}")
     say(rounding_text(problem))

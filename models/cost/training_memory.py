@@ -17,7 +17,8 @@ Margins, named because nothing of the code gives them: `MARGIN_LAYER` (0.7 h a t
 a token), `MARGIN_SMALL` (half a percent: scalars, statistics, blocks of 512 bytes), `IMBALANCE` (a quarter more rows at
 an expert than its share).  What is freed before the peak is not subtracted.
 
-Source: the allocations of NVIDIA's Megatron-LM and Transformer Engine; checked on 478 logged peaks (docs/measured.md).
+Source: the allocations of NVIDIA's Megatron-LM and Transformer Engine; checked on 478 logged peaks
+(tests/benchmarks/results/measured.md).
 """
 
 from __future__ import annotations

@@ -74,7 +74,7 @@ def scaled_words(machine: Machine) -> str:
     if not bar:
         return ""
     factor = f"{float(1 + bar):.4g}"
-    known = f"error bars of {machine.name} (at most {error_bound_text(bar)})"
+    known = f"error bounds of {machine.name} (at most {error_bound_text(bar)})"
     return (
         f"{known}: on a machine within them this costs between 1 / {factor} and {factor} of that, as does what it is "
         "compared with: the claim is about the constants as they stand"

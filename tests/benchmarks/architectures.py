@@ -1,4 +1,4 @@
-"""Which architectures import, and which of them become a training step: the page docs/architectures.md.
+"""Which architectures import, and which of them become a training step: the page tests/benchmarks/results/architectures.md.
 
     python tests/benchmarks/architectures.py [--only GLOB ..] [--families NAME ..] [--again] [--failed]
                                              [--seconds 60] [--gigabytes 4] [--results FILE.json]
@@ -29,7 +29,7 @@ from typing import NoReturn
 HERE = Path(__file__).resolve().parent
 LISTS = HERE / "published"
 RESULTS = HERE / "results" / "architectures.json"
-PAGE = HERE.parent.parent / "docs" / "architectures.md"
+PAGE = HERE / "results" / "architectures.md"
 MODULES = (
     "hf_decoders",
     "hf_encoders",

@@ -22,7 +22,7 @@ from .chrome import Event
 from .observation import Observation, Terms
 
 _OPERATOR: Final = re.compile(r"operator '([^']+)', which writes tensor '[^']+'")
-_MOVED: Final = re.compile(r"redistribution of tensor '([^']+)' to (?:its copy|operator '([^']+)')")
+_MOVED: Final = re.compile(r"(?:resharding|redistribution) of tensor '([^']+)' to (?:its copy|operator '([^']+)')")
 
 
 def read(events: Sequence[Event], place: str, machine: Machine, path: Path | None) -> list[Observation]:

@@ -112,7 +112,7 @@ def render_overlap(report: OverlapReport) -> list[str]:
     if report.peak is not None:
         lines.append(f"memory {bytes_text(report.peak)} at most, of {bytes_text(c.memory or 0)}")
     words = [level.words() for level in report.levels]
-    return [*lines, *([f"scheme: {' | '.join(words)}"] if words else [])]
+    return [*lines, *([f"parallelism: {' | '.join(words)}"] if words else [])]
 
 
 def stream_lines(sums: tuple[int, int], rows: tuple[Exposed, ...], scale: int) -> list[str]:

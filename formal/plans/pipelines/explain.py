@@ -219,7 +219,7 @@ def render_pipeline(report: PipelineReport) -> list[str]:
         schemes.setdefault(tuple(level.words() for level in r.levels), []).append(s)
     for words, where in schemes.items():
         if words:
-            lines.append(f"scheme of {_named(where)}: {' | '.join(words)}")
+            lines.append(f"parallelism of {_named(where)}: {' | '.join(words)}")
     pipe = c.schedule.subject
     assert isinstance(pipe, Pipeline)
     sends = [seconds_text(pipe.lag(s) * c.quantum, PER_SECOND) for s in range(1, len(c.stages))]
