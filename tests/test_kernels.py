@@ -410,8 +410,8 @@ def test_products_in_every_order_of_their_output(text: str) -> None:
     graph = b.build(y)
     arrays = [RNG.standard_normal([sizes[a] for a in axes]) for axes in (left, right)]
     expected = np.einsum(text.replace(" ", ""), *arrays)
-    for given in (arrays, [np.asfortranarray(a) for a in arrays]):
-        blocks = [Block(a, (0,) * a.ndim) for a in given]
+    for factors in (arrays, [np.asfortranarray(a) for a in arrays]):
+        blocks = [Block(a, (0,) * a.ndim) for a in factors]
         op = graph.operators[0]
         np.testing.assert_allclose(execute(np, op, graph, full_box(op.axes), blocks), expected, rtol=1e-12)
 

@@ -256,9 +256,9 @@ def repeatable(held: AnyPlan, scale: int, options: Options) -> Repeatable:
     """
     match held:
         case PipelineCertificate():
-            return Staged(staged_program(held, options.stored))
+            return Staged(staged_program(held, options.stored, options.library))
         case OverlapCertificate():
-            return Streamed(streams_program(held, scale, options.stored))
+            return Streamed(streams_program(held, scale, options.stored, options.library))
         case _:
             plan = placed_plan(held)
             return Placed(build_program(plan.graph, plan.machine.hierarchy, plan.choices, options))

@@ -134,7 +134,7 @@ def _ranks(
     wanted: bool,
 ) -> tuple[dict[str, Array], str]:
     """(results of the last step where they are wanted, transport)."""
-    options = Options(training.fuse, training.overlap, stored=begun.has_graph_types)
+    options = Options(training.fuse, training.overlap, backend=asked.library, stored=begun.has_graph_types)
     if not asked.virtual:
         save, every = training.save, training.every
         return train_job(found, begun, options, last, asked.timeout, told, save=save, every=every, results=wanted)
