@@ -25,13 +25,13 @@ from ..kernels.task import Task
 from .arrays import are_real
 from .maps import FUNCTIONS, ROWS
 from .products import product, product_sum
-from .statistics import norm_gradient, normalise, softmax_gradient, summed
+from .statistics import axis_sum, norm_gradient, normalise, softmax_gradient
 
 KERNELS: Final = MappingProxyType[str, Callable[[Task], Array | None]](
     {
         "product": product,
         "product_sum": product_sum,
-        "sum": summed,
+        "sum": axis_sum,
         **dict.fromkeys(("softmax", "log_softmax", "layer_norm", "rms_norm"), normalise),
         **dict.fromkeys(("softmax_gradient", "log_softmax_gradient"), softmax_gradient),
         **dict.fromkeys(("layer_norm_gradient", "rms_norm_gradient"), norm_gradient),

@@ -161,7 +161,7 @@ def _fused_gradient(
     return back(g.contiguous(), x.contiguous(), sizes, mean, inverse, flat, None, only)[0]
 
 
-def summed(t: Task) -> Array | None:
+def axis_sum(t: Task) -> Array | None:
     """The sum over reduced axes, times `scale`."""
     if t.op.function != "sum" or not are_real([b.array for b in t.operands]):
         return None

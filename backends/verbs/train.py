@@ -179,7 +179,7 @@ class _Lines:
         ranks = f"{asked.ranks} {'virtual' if asked.virtual else 'MPI'} ranks"
         say(
             f"{origin.model}: plan {origin.plan[:16]}, {ranks}, steps {begun.step + 1} to {self._last}, "
-            f"{'every tensor in its own type' if begun.has_graph_types else origin.numbers}"
+            f"{'every tensor in its own type' if begun.has_graph_types else origin.numbers}, {asked.library}"
         )
         if begun.feed.is_random:
             say(f"  data drawn from seed {origin.seed} and the number of the step (--data gives your own)")
