@@ -142,18 +142,10 @@ def _summed(xp: ModuleType, factor: Factor, kept: set[str]) -> Factor:
     return tuple(a for a in axes if a in kept), xp.sum(array, axis=dims, dtype=array.dtype)
 
 
-def pair(
-    xp: ModuleType,
-    left: Factor,
-    right: Factor,
-    kept: set[str],
-    out: Sequence[str],
-    matmul: Callable[[Array, Array], Array] | None = None,
-) -> Factor:
+def pair(xp: ModuleType, left: Factor, right: Factor, kept: set[str], out: Sequence[str]) -> Factor:
     """The product of two factors, summed over what is not `kept`; `out`: the order of the output, if this is the last
-    pair; `matmul`: in the place of that of `xp`.
+    pair.
     """
-    matmul = matmul or xp.matmul
     left = _summed(xp, left, kept | set(right[0]))
     right = _summed(xp, right, kept | set(left[0]))
     sizes = {**_sizes(left), **_sizes(right)}
@@ -168,18 +160,18 @@ def pair(
     axes = (*rows, *columns)
     many = sizes[first] * prod(sizes[a] for a in axes)
     if not batch and first in summed and right[0][0] == first and rest and rows and columns and many <= limit:
-        each = matmul(_matrix(left, (first,), rows, rest), _matrix(right, (first,), rest, columns))
+        each = xp.matmul(_matrix(left, (first,), rows, rest), _matrix(right, (first,), rest, columns))
         return axes, xp.sum(each, axis=0, dtype=each.dtype).reshape(tuple(sizes[a] for a in axes))
     for one, other, mine, its in ((left, right, rows, columns), (right, left, columns, rows)):
         lead = _lead(out, mine, its) if not batch else ()
         if lead:
             rest = [a for a in out if a in mine and a not in lead]
             its = [a for a in out if a in its]
-            product = matmul(_matrix(other, (), its, summed), _matrix(one, lead, summed, rest))
+            product = xp.matmul(_matrix(other, (), its, summed), _matrix(one, lead, summed, rest))
             axes = (*lead, *its, *rest)
             return axes, product.reshape(tuple(sizes[a] for a in axes))
     axes = (*batch, *rows, *columns)
-    product = matmul(_matrix(left, batch, rows, summed), _matrix(right, batch, summed, columns))
+    product = xp.matmul(_matrix(left, batch, rows, summed), _matrix(right, batch, summed, columns))
     return axes, product.reshape(tuple(sizes[a] for a in axes))
 
 

@@ -1,6 +1,6 @@
 """Computes an operator on a box with PyTorch where PyTorch has it, and with the kernels of this package where not.
 
-    matrix products, convolutions            `products`
+    convolutions (products: NumPy's BLAS)    `products`
     softmax, norms, sums                     `statistics`
     elementwise functions, updates           `maps`
 
