@@ -161,8 +161,10 @@ def eager(folder: Path, name: str, steps: int) -> None:
     if ranks > 1:
         everyone = [None] * ranks
         dist.all_gather_object(everyone, (walls, cpus))
-        dist.destroy_process_group()
     finish(folder, "eager", [w for w, _ in everyone], [c for _, c in everyone], float(loss.detach()), rank)
+    if ranks > 1:
+        dist.barrier()
+    os._exit(0)  # threads of gloo end a process that ends before them with a signal
 
 
 def finish(folder: Path, who: str, walls, cpus, loss: float, rank: int) -> None:
@@ -255,8 +257,8 @@ def row(name: str, ranks: int, rounds: int, steps: int) -> str:
     return "| " + " | ".join(cells) + " |"
 
 
-HEAD = """| model | ranks | collectives of a step | eager ms | NumPy ms | PyTorch ms | NumPy / eager | PyTorch / eager | the same, \
-processor s | |
+HEAD = """| model | ranks | collectives of a step | eager ms | NumPy ms | PyTorch ms | NumPy / eager | PyTorch / eager | \
+NumPy, processor s / eager's | PyTorch, processor s / eager's |
 |---|---|---|---|---|---|---|---|---|---|"""
 
 
@@ -280,27 +282,32 @@ def main(context: click.Context, rounds: int, steps: int, ranks: str, only: tupl
     import torch
 
     begun = os.getloadavg()[0]
+    asked = " ".join(["--ranks", ranks, *(f"--model {m}" for m in only)])
+    command = f"python tests/benchmarks/eager_steps.py --rounds {rounds} --steps {steps} {asked}"
+    words = (__doc__ or "").partition("\n\n")[2].partition("\n\n")[2].strip()
     lines = [HEAD]
     print(HEAD)
     for n in map(int, ranks.split(",")):
         for name in only or MODELS:
             lines.append(row(name, n, rounds, steps))
             print(lines[-1], flush=True)
-    where = (
-        f"{datetime.now(UTC):%Y-%m-%d}, {platform.machine()}, {os.cpu_count()} cores, load {begun:.1f} at the beginning "
-        f"and {os.getloadavg()[0]:.1f} at the end; torch {torch.__version__}, NumPy {np.__version__}; {rounds} rounds, "
-        f"{steps} timed steps each."
-    )
+            where = (
+                f"{datetime.now(UTC):%Y-%m-%d}, {processor()}, {os.cpu_count()} cores, load {begun:.1f} at the beginning "
+                f"and {os.getloadavg()[0]:.1f} at the end; torch {torch.__version__}, NumPy {np.__version__}; "
+                f"{rounds} rounds, {steps} timed steps each."
+            )
+            if page is not None:
+                title = "# Training steps beside PyTorch eager and DDP"
+                parts = [title, f"`{command} --page FILE`", words, "\n".join(lines), where]
+                page.write_text("\n\n".join(parts) + "\n")
     print(where)
-    if page is not None:
-        text = (__doc__ or "").partition("\n\n")
-        words = (text[2].partition("\n\n")[2]).strip()
-        asked = " ".join(f"--model {m}" for m in only)
-        command = (
-            f"python tests/benchmarks/eager_steps.py --rounds {rounds} --steps {steps} --ranks {ranks} {asked}".strip()
-        )
-        title = "# Training steps beside PyTorch eager and DDP"
-        page.write_text("\n\n".join([title, f"`{command} --page FILE`", words, "\n".join(lines), where]) + "\n")
+
+
+def processor() -> str:
+    """Its name, where the system says it."""
+    file = Path("/proc/cpuinfo")
+    names = file.read_text().splitlines() if file.exists() else []
+    return next((n.partition(": ")[2] for n in names if n.startswith("model name")), platform.machine())
 
 
 @main.command()
