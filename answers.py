@@ -312,18 +312,22 @@ class Plan:
             raise InputError(f"there is no export to {to!r}; choose one of {', '.join((*TARGETS, *SETTINGS))}")
         return layouts_text(self.opened, to, layouts_only).text
 
-    def run(self, seed: int = 0, timeout_s: float = 600.0) -> Run:
-        """Execute the plan on virtual ranks in this process, with random inputs, and compare with one process."""
+    def run(self, seed: int = 0, timeout_s: float = 600.0, backend: Literal["numpy", "torch"] = "numpy") -> Run:
+        """Execute the plan on virtual ranks in this process, with random inputs, and compare with one process.
+        `backend`: who computes.  Raises `InputError` where PyTorch is asked for and not installed.
+        """
         from shardproof.backends.execution.any_plan import execute
         from shardproof.backends.execution.comparison import tolerance_of
         from shardproof.backends.execution.conditioning import compare
         from shardproof.backends.execution.consent import check_consent
+        from shardproof.backends.execution.libraries import check_library
         from shardproof.backends.execution.reference import random_inputs, run_graph
 
         held, graph = self.opened.held, self.opened.user_graph
+        check_library(backend)
         check_consent(self.graph)
         arrays = random_inputs(graph, seed, "float64")
-        ended = execute(held, self.opened.scale, arrays, timeout_s)
+        ended = execute(held, self.opened.scale, arrays, timeout_s, backend)
         found = compare(graph, arrays, ended.outputs, run_graph(graph, arrays), tolerance_of(["float64"]))
         undetermined = tuple(name for name, _, _ in found.undetermined)
         moved = len(ended.traffic)
@@ -338,14 +342,17 @@ class Plan:
         inputs: Path | str | None = None,
         resume: Path | str | None = None,
         timeout_s: float = 600.0,
+        backend: Literal["numpy", "torch"] = "numpy",
     ) -> Trainer:
         """Steps of the plan one after another on virtual ranks in this process, which keep parameters and moments.
         `data`: an `.npz` file or a folder of `.npy` with a leading axis of steps, FILE.py:NAME, or a function of the
         step's number, from 1, that gives {input: array}; None: drawn from seed and number.  `dtype`: of reals (own: of
         every tensor; None: as `run` does); `inputs`: an `.npz` with the parameters to begin with; `resume`: a folder
-        that `save` wrote, under this or another plan of the model, whose seed and dtype are taken.
+        that `save` wrote, under this or another plan of the model, whose seed and dtype are taken; `backend`: who
+        computes.
 
-        Raises `InputError` for a plan without a training step, data or a state that does not fit.
+        Raises `InputError` for a plan without a training step, data or a state that does not fit, and where PyTorch is
+        asked for and not installed.
 
         >>> trained = plan("mlp-unity", "localhost:2", batch=16, train="adam").trainer()
         >>> losses = [trained.step().loss for _ in range(3)]
@@ -370,7 +377,8 @@ class Plan:
             resume=None if resume is None else Path(resume),
         )
         held, scale = self.opened.held, self.opened.scale
-        return Trainer(repeatable(held, scale, Options(stored=begun.has_graph_types)), begun, timeout_s)
+        options = Options(backend=backend, stored=begun.has_graph_types)
+        return Trainer(repeatable(held, scale, options), begun, timeout_s)
 
     def save(self, path: Path | str, force: bool = False) -> None:
         """Write the `.spz` file.  Raises `OutputError` where something else than a plan stands, unless `force`."""

@@ -87,7 +87,7 @@ OPTIONS: dict[tuple[str, ...], dict[str, list[str]]] = {
     ("audit", "problem.json", "--strategy", "choices.json"): {"--time-limit": NUMBERS, "--gap": SHARES, "--batch": INTEGERS, "--memory": AMOUNTS, "--engine": ["x"]},
     ("run", "plan.spz", "--virtual"): {"-n": [*INTEGERS, "3", "1"]},
     ("run", "plan.spz", "-n", "2", "--virtual"): {
-        "--seed": [n for n in INTEGERS if n != "0"], "--timeout": NUMBERS, "--dtype": ["float16", ""], "--backend": ["", "torch"],
+        "--seed": [n for n in INTEGERS if n != "0"], "--timeout": NUMBERS, "--dtype": ["float16", ""], "--backend": ["", "tensorflow"],
         "--inputs": ["absent", "folder", "empty", "noise", "text", "pipe", "plan.spz", "other.npz", "one.npy", "cut.npz", "/dev/zero", ""],
     },
     ("export", "plan.spz", "-o", "new.py"): {"--to": ["", "csv", "DTensor", "\x1b"]},

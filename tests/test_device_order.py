@@ -336,9 +336,9 @@ def test_the_text_of_a_kernel_is_written_once(monkeypatch: pytest.MonkeyPatch) -
     for _ in range(3):
         launched.clear()
 
-        def fused(xp: ModuleType, graph: Any, step: Fused, slots: Any, execute: Any, run: Any = None) -> dict[str, Any]:
-            execute_fused(xp, graph, step, slots, execute, launch)
-            return execute_fused(xp, graph, step, slots, execute)
+        def fused(xp: ModuleType, graph: Any, step: Fused, slots: Any, library: Any, run: Any = None) -> dict[str, Any]:
+            execute_fused(xp, graph, step, slots, library, launch)
+            return execute_fused(xp, graph, step, slots, library)
 
         monkeypatch.setattr(interpreter, "execute_fused", fused)
         run_rank(program, 0, VirtualTransport(Hub(5), 0, (1,), np), copies(values), np)

@@ -98,6 +98,8 @@ CAPTURE = {
 """What runs a user's PyTorch program and writes it down: loaded by verb `equal` alone, inside a function, so that these
 take PyTorch at the top.
 """
+TORCH_KERNELS = {f"backends/torch/{f}.py": frozenset({"torch"}) for f in ("arrays", "maps", "products", "statistics")}
+"""The backend `torch`: loaded where a program names it, inside a function, so that these take PyTorch at the top."""
 COMMAND_LINE = frozenset({"click", "rich"})
 """The verbs of a room (`verbs/`) and what they share (`models/terminal/`) talk to people; nothing else does."""
 FILES = sorted(f.relative_to(ROOT).as_posix() for room in ROOMS for f in (ROOT / room).rglob("*.py"))
@@ -138,7 +140,9 @@ def violations(path: str, source: str) -> list[str]:
                 continue
             elif top not in sys.stdlib_module_names and top not in table.theirs:
                 late_ones = table.late | EXCEPTIONS.get(path, frozenset())
-                if not (late and top in late_ones) and top not in (JOBS | CAPTURE).get(path, frozenset()):
+                if not (late and top in late_ones) and top not in (JOBS | CAPTURE | TORCH_KERNELS).get(
+                    path, frozenset()
+                ):
                     out.append(f"{place}: {room} imports {top}" + ("" if late else " at its top"))
             elif top in {"importlib", "runpy"} and room == "verify":
                 out.append(f"{place}: verify imports {top}, which hides what it loads")

@@ -389,6 +389,33 @@ def test_erf_within_two_units_in_the_last_place() -> None:
     np.testing.assert_allclose(erf(np, x.astype(np.float32)), expected, atol=5e-7)
 
 
+def test_erf_in_single_precision_within_eight_units_in_the_last_place() -> None:
+    x = np.concatenate([np.linspace(-6, 6, 200_001), np.logspace(-37, 1, 5_001), [0.0, -0.0, 4.0, -4.0, inf, -inf]])
+    single = x.astype(np.float32)
+    expected = np.array([math_erf(float(v)) for v in single])
+    found = erf(np, single)
+    assert found.dtype == np.float32 and np.abs(found).max() == 1
+    assert np.all(np.abs(found - expected) <= 8 * np.spacing(np.abs(expected).astype(np.float32)))
+    assert np.isnan(erf(np, np.array([np.nan], dtype=np.float32)))[0]
+
+
+@pytest.mark.parametrize("text", ["b k, k n -> b n", "b k, k n -> n b", "b p k, n k -> b n p", "n k, b p k -> b n p",
+                                  "b p k, n k -> b p n", "k b, n k -> n b", "b q k, n k -> q n b", "g b k, g n k -> g n b"])  # fmt: skip
+def test_products_in_every_order_of_their_output(text: str) -> None:
+    """Whatever matrix product they become: batch in front, channels before pixels, transposed operands."""
+    sizes = {"b": 3, "k": 4, "n": 5, "p": 2, "q": 6, "g": 2}
+    left, right = (part.split() for part in text.split(" -> ")[0].split(", "))
+    b = Builder("g")
+    y = b.contract("y", text, *(b.input(n, tuple(sizes[a] for a in axes)) for n, axes in (("l", left), ("r", right))))
+    graph = b.build(y)
+    arrays = [RNG.standard_normal([sizes[a] for a in axes]) for axes in (left, right)]
+    expected = np.einsum(text.replace(" ", ""), *arrays)
+    for factors in (arrays, [np.asfortranarray(a) for a in arrays]):
+        blocks = [Block(a, (0,) * a.ndim) for a in factors]
+        op = graph.operators[0]
+        np.testing.assert_allclose(execute(np, op, graph, full_box(op.axes), blocks), expected, rtol=1e-12)
+
+
 A, B, C, D, E = (RNG.uniform(0.5, 2.0, (3, 4)) for _ in range(5))
 S = A - 1.2
 R, T = (RNG.integers(-1, 2, (3, 4)) * 1.0 for _ in range(2))

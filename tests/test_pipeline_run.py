@@ -157,7 +157,7 @@ def test_the_command_line_runs_it(
     assert run(["run", "p.spz", "-n", "2", "--virtual"]) == 3
     assert "for 4 devices" in capsys.readouterr().err
     assert run([*line, "--backend", "cupy"]) == 3
-    assert "with NumPy and no kernels of your own" in capsys.readouterr().err
+    assert "on processors and without kernels of your own" in capsys.readouterr().err
     wrong = replace(plan_of("2x2"), step=1)
     write_pipeline(tmp_path / "q.spz", wrong)
     assert run(["run", "q.spz", "-n", "4", "--virtual"]) == 10

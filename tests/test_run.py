@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from shardproof.backends.execution.interpreter import RankError
 from shardproof.backends.execution.reference import random_inputs, run_graph
 from shardproof.backends.execution.run import RunResult, assemble, run_virtual
+from shardproof.backends.kernels.library import OURS
 from shardproof.backends.lowering.program import Compute, Free, Load, Move, lower
 from shardproof.models.communication.choices import Choices, needs_copy, single
 from shardproof.models.communication.pricing import pair_loads
@@ -188,14 +189,14 @@ def test_a_failing_rank_is_named_and_the_others_stop(monkeypatch: pytest.MonkeyP
     from shardproof.backends.execution import interpreter
 
     graph = SMALL["mlp"]()
-    real = interpreter.execute
+    real = OURS.execute
 
     def broken(xp, op, *rest):  # type: ignore[no-untyped-def]
         if op.name == "relu1" and threading.current_thread().name == "rank 3":
             raise ValueError("out of luck")
         return real(xp, op, *rest)
 
-    monkeypatch.setattr(interpreter, "execute", broken)
+    monkeypatch.setattr(interpreter, "library_of", lambda name: replace(OURS, execute=broken))
     choices = choose(graph, (8,), {"fc1": {"n": (8,)}, "relu1": {"n": (8,)}})
     with pytest.raises(
         RankError, match="rank 3, operator 'relu1', which writes tensor 'relu1': ValueError: out of luck"

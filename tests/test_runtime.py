@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from functools import cache
 from itertools import pairwise
 from pathlib import Path
@@ -21,6 +22,7 @@ from shardproof.backends.execution.job import Options, build_program
 from shardproof.backends.execution.reference import random_inputs, run_graph
 from shardproof.backends.execution.run import run_virtual
 from shardproof.backends.kernels import execute
+from shardproof.backends.kernels.library import OURS
 from shardproof.backends.lowering.collectives import count, uses
 from shardproof.backends.lowering.fusion import fuse
 from shardproof.backends.lowering.overlap import overlap, reads, writes
@@ -166,7 +168,7 @@ def test_memory_nobody_else_reads_is_written_over(monkeypatch: pytest.MonkeyPatc
     operand = np.random.default_rng(0).standard_normal((64, 700))
     slots = {"s[0]": operand, "s[1]": np.zeros(700)}
     before = operand.copy()
-    out = execute_fused(np, graph, step, slots, execute)
+    out = execute_fused(np, graph, step, slots, OURS)
     seen.extend(out.values())
     assert seen[0] is operand
     np.testing.assert_array_equal(seen[0], np.maximum(before, 0))
@@ -221,7 +223,7 @@ def test_an_error_inside_a_chain_names_its_member(monkeypatch: pytest.MonkeyPatc
             raise ValueError("out of luck")
         return execute(xp, op, *rest)
 
-    monkeypatch.setattr(interpreter, "execute", broken)
+    monkeypatch.setattr(interpreter, "library_of", lambda name: replace(OURS, execute=broken))
     graph = elementwise()
     with pytest.raises(RankError, match=r"operator 'active', which writes tensor 'active': ValueError: out of luck"):
         run_virtual(fuse(lower(graph, (2,), by_rows(graph, 2))), random_inputs(graph, 0))
@@ -295,10 +297,10 @@ def test_fused_steps_through_generated_kernels(dtype: str, columns: int) -> None
                     slots[slot] = aligned(expected[a.tensor] if a.tensor in expected else values[a.tensor])
         step = Fused(members, tuple(links), tuple((n, names.index(n)) for n in wanted))
         steps.append((step, slots, wanted))
-        execute_fused(Aligned(), graph, step, slots, execute, launcher)
+        execute_fused(Aligned(), graph, step, slots, OURS, launcher)
     launcher.compile()
     for step, slots, wanted in steps:
-        out = execute_fused(Aligned(), graph, step, slots, execute, launcher)
+        out = execute_fused(Aligned(), graph, step, slots, OURS, launcher)
         for n in wanted:
             np.testing.assert_allclose(
                 out[n],
@@ -378,7 +380,7 @@ def test_what_has_no_text_is_computed_by_the_library() -> None:
     def never(kernel: Kernel, arrays) -> None:
         raise AssertionError("no kernel should be launched")
 
-    out = execute_fused(np, graph, step, {"p[0]": values["x"]}, execute, never)
+    out = execute_fused(np, graph, step, {"p[0]": values["x"]}, OURS, never)
     np.testing.assert_allclose(next(iter(out.values())), run_graph(graph, values)["z"], rtol=1e-12)
     assert group.launches.__doc__ is not None
 

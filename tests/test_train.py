@@ -10,6 +10,7 @@ import signal
 import subprocess
 import sys
 from collections.abc import Callable
+from dataclasses import replace
 from functools import cache
 from pathlib import Path
 
@@ -34,6 +35,7 @@ from shardproof.backends.execution.repeatable import repeatable
 from shardproof.backends.execution.train_rank import train_job
 from shardproof.backends.execution.trainer import Trainer
 from shardproof.backends.execution.training_run import StepDone, begin, in_one_process
+from shardproof.backends.kernels.library import OURS
 from shardproof.models.machine.machine import load_machine
 from shardproof.models.problem.claims import Verdict
 from shardproof.models.program.graph import Graph
@@ -240,7 +242,7 @@ def test_training_begins_with_moments_of_zero_and_the_scale_of_a_loss() -> None:
 def test_a_failing_rank_is_named_with_its_step(monkeypatch: pytest.MonkeyPatch) -> None:
     from shardproof.backends.execution import interpreter
 
-    training, real = trainer(opened(images(), "localhost:2", 5)), interpreter.execute
+    training, real = trainer(opened(images(), "localhost:2", 5)), OURS.execute
     training.step()
 
     def broken(xp, op, *rest):  # type: ignore[no-untyped-def]
@@ -248,7 +250,7 @@ def test_a_failing_rank_is_named_with_its_step(monkeypatch: pytest.MonkeyPatch) 
             raise ValueError("out of luck")
         return real(xp, op, *rest)
 
-    monkeypatch.setattr(interpreter, "execute", broken)
+    monkeypatch.setattr(interpreter, "library_of", lambda name: replace(OURS, execute=broken))
     with pytest.raises(RankError, match="step 2, .*conv2.*out of luck"):
         training.step()
     for again in (training.step, lambda: training.save("nowhere")):

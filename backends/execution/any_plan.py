@@ -36,19 +36,22 @@ class Executed:
         return (*(t.place for t in self.traffic if not t.fits), *between)
 
 
-def execute(held: AnyPlan, scale: int, inputs: Mapping[str, Array], timeout_s: float) -> Executed:
-    """Run it on as many ranks as it has devices; `scale`: units of its costs in a second.  Raises `RankError` that
+def execute(
+    held: AnyPlan, scale: int, inputs: Mapping[str, Array], timeout_s: float, library: str = "numpy"
+) -> Executed:
+    """Run it on as many ranks as it has devices; `scale`: units of its costs in a second; `library`: who computes
+    operators, numpy or torch.  Raises `RankError` that
     names rank and operator when one fails.
     """
     match held:
         case PipelineCertificate():
-            cut = run_pipeline(staged_program(held), inputs, timeout_s)
+            cut = run_pipeline(staged_program(held, library=library), inputs, timeout_s)
             return Executed(cut.outputs, cut.traffic, cut.sent)
         case OverlapCertificate():
-            beside = run_streams_virtual(streams_program(held, scale), inputs, timeout_s=timeout_s)
+            beside = run_streams_virtual(streams_program(held, scale, library=library), inputs, timeout_s=timeout_s)
             return Executed(beside.outputs, beside.traffic)
         case _:
             plan = placed_plan(held)
-            program = build_program(plan.graph, plan.machine.hierarchy, plan.choices, Options())
+            program = build_program(plan.graph, plan.machine.hierarchy, plan.choices, Options(backend=library))
             ended = run_virtual(program, inputs, timeout_s=timeout_s, trace=True)
             return Executed(ended.outputs, ended.traffic)

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
+from functools import partial
 from types import ModuleType
 from typing import assert_never
 
@@ -15,11 +16,13 @@ from ...models.communication.transfers import Box
 from ...models.program.index import Combine
 from ..cuda import device
 from ..cuda.events import EventRecorder
-from ..kernels import Array, Block, execute, execute_stored, execute_unrounded, round_to
+from ..kernels import Array, Block, execute_stored, execute_unrounded, round_to
+from ..kernels.library import Library
 from ..lowering.program import Compute, Finish, Free, Fused, Instruction, Load, Move, Program, Start
 from ..trace import Recorder
 from ..transport import Transport, TransportError
 from .fused import MemberError, Run, execute_fused
+from .libraries import library_of
 from .live import Meter, alone
 from .progress import Table
 from .steps import Flight, reduce, reshard, reshard_steps, sides
@@ -92,6 +95,7 @@ class _Rank:
     xp: ModuleType
     launch: Run | None
     recorder: Recorder | None
+    library: Library
     slots: dict[str, Array] = field(default_factory=dict)
     exact: dict[str, Array] = field(default_factory=dict)
     """Slots whose reader rounds them: what it reads in their place (a fused kernel has it in registers)."""
@@ -103,7 +107,8 @@ def run_rank(
 ) -> dict[str, Array]:
     """This rank's blocks of the program's outputs.  Raises `RankError`."""
     watching = watching or Watching()
-    state = _Rank(program, transport, source, xp, device.launch if device.is_device(xp) else None, watching.recorder)
+    launch = device.launch if device.is_device(xp) else None
+    state = _Rank(program, transport, source, xp, launch, watching.recorder, library_of(program.library))
     for number, instruction in enumerate(program.ranks[rank]):
         if watching.progress is not None:
             watching.progress[rank, 1] = number
@@ -142,7 +147,8 @@ def run_part(
 
     Raises `RankError`.
     """
-    state = _Rank(program, transport, source, xp, None, recorder, slots, {} if exact is None else exact)
+    library = library_of(program.library)
+    state = _Rank(program, transport, source, xp, None, recorder, library, slots, {} if exact is None else exact)
     for position in positions:
         instruction = program.ranks[rank][position]
         try:
@@ -187,7 +193,7 @@ def _step(state: _Rank, instruction: Instruction) -> None:
             slots[instruction.slot] = alone(_compute(state, instruction))
         case Fused():
             kind = "compute"
-            slots.update(execute_fused(xp, program.graph, instruction, slots, execute, state.launch))
+            slots.update(execute_fused(xp, program.graph, instruction, slots, state.library, state.launch))
         case Free(slot=slot):
             del slots[slot]
             state.exact.pop(slot, None)
@@ -199,12 +205,13 @@ def _step(state: _Rank, instruction: Instruction) -> None:
 
 def _compute(state: _Rank, step: Compute) -> Array:
     program, transport, xp = state.program, state.transport, state.xp
-    graph, run = program.graph, execute_stored if program.stored else execute
+    graph, one = program.graph, state.library.execute
+    run = partial(execute_stored, run=one) if program.stored else one
     op = graph.operators[step.operator]
     box = {a.name: interval for a, interval in zip(op.axes, step.box, strict=True)}
     blocks = [Block(state.exact.get(slot, state.slots[slot]), origin) for slot, origin in step.operands]
     if op.output.tensor in program.unrounded_tensors:
-        exact = execute_unrounded(xp, op, graph, box, blocks)
+        exact = execute_unrounded(xp, op, graph, box, blocks, run=one)
         state.exact[step.slot] = exact
         return round_to(xp, exact, graph.tensor(op.output.tensor).dtype)
     if not step.statistics:

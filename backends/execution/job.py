@@ -41,8 +41,8 @@ _FORMAT = "shardproof-job/1"
 
 @dataclass(frozen=True)
 class Options:
-    """How a program is run.  `fuse`, `overlap`: see these modules; `trace`: record times; `backend`: numpy or cupy.
-    `stored`: in the element types of the graph, rounded to them after every operator, which fuses none.
+    """How a program is run.  `fuse`, `overlap`: see these modules; `trace`: record times; `backend`: numpy, cupy or
+    torch.  `stored`: in the element types of the graph, rounded to them after every operator, which fuses none.
     """
 
     fuse: bool = True
@@ -50,6 +50,11 @@ class Options:
     trace: bool = False
     backend: str = "numpy"
     stored: bool = False
+
+    @property
+    def library(self) -> str:
+        """Who computes operators: CuPy's arrays have the kernels of NumPy's."""
+        return "torch" if self.backend == "torch" else "numpy"
 
 
 @dataclass(frozen=True)
@@ -75,7 +80,7 @@ class Job:
 
 def build_program(graph: Graph, hierarchy: tuple[int, ...], choices: Choices, options: Options) -> Program:
     """The program of all ranks, with the passes that the options ask for."""
-    program = replace(lower(graph, hierarchy, choices), stored=options.stored)
+    program = replace(lower(graph, hierarchy, choices), stored=options.stored, library=options.library)
     program = fuse(program) if options.fuse and not options.stored else program
     return overlap(program) if options.overlap else program
 

@@ -38,7 +38,7 @@ class Meter:
 def owner(array: Array) -> Array:
     """The array whose buffer a view keeps alive; the array itself if it is no view."""
     here: Array = array
-    while (base := here.base) is not None and hasattr(base, "size"):
+    while (base := here.base) is not None and hasattr(base, "size") and hasattr(base, "base"):
         here = base
     return here
 

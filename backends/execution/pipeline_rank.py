@@ -84,9 +84,8 @@ def main(folder: Path) -> None:
     number, place = world.Get_rank(), "start"
     try:
         data = read_options(folder)
-        program = staged_program(
-            decode_pipeline(read_container((folder / "plan.spz").read_bytes())), bool(data["stored"])
-        )
+        held = decode_pipeline(read_container((folder / "plan.spz").read_bytes()))
+        program = staged_program(held, bool(data["stored"]), str(data["library"]))
         check_ranks(world, program.views * program.devices)
         table = progress.enter(folder, number)
         view, rank = divmod(number, program.devices)
@@ -134,13 +133,15 @@ def run_pipeline_job(
     trace: bool,
     timeout_s: float = 120.0,
     pace: float = 0.0,
+    library: str = "numpy",
 ) -> tuple[dict[str, Array], tuple[Span, ...], str]:
-    """(outputs, times, transport) of a pipelined step on one MPI rank per device.
+    """(outputs, times, transport) of a pipelined step on one MPI rank per device; `library`: who computes
+    operators.
 
     Raises `GraphError` before anything starts, `RankError` naming rank and operator when one fails, `LaunchError`
     otherwise.
     """
-    options: dict[str, object] = {"stored": stored, "trace": trace, "pace": pace}
+    options: dict[str, object] = {"stored": stored, "library": library, "trace": trace, "pace": pace}
     write = partial(write_pipeline, certificate=c)
     return run_container_job("pipeline_rank", c.graph, c.machine.devices, write, inputs, options, timeout_s)
 

@@ -29,6 +29,7 @@ from ..transport.virtual import Hub, VirtualTransport
 from .held import RankBlocks, next_blocks
 from .interpreter import Source, Watching, run_rank
 from .job import Options, build_program
+from .libraries import library_of
 from .pipeline import ONCE, Letters, Results, run_view, whole_results
 from .pipeline_rank import MpiPointToPoint
 from .progress import Table
@@ -254,11 +255,12 @@ def repeatable(held: AnyPlan, scale: int, options: Options) -> Repeatable:
     """A checked plan as its ranks run it.  `scale`: units of its costs in a second; `options`: of one with placements
     alone how it is run, of all whether blocks are stored in the types of the graph.
     """
+    library_of(options.library)  # loaded before the first step, which is timed
     match held:
         case PipelineCertificate():
-            return Staged(staged_program(held, options.stored))
+            return Staged(staged_program(held, options.stored, options.library))
         case OverlapCertificate():
-            return Streamed(streams_program(held, scale, options.stored))
+            return Streamed(streams_program(held, scale, options.stored, options.library))
         case _:
             plan = placed_plan(held)
             return Placed(build_program(plan.graph, plan.machine.hierarchy, plan.choices, options))

@@ -45,7 +45,7 @@ def main(folder: Path) -> None:
     try:
         data = read_options(folder)
         c = decode_overlap(read_container((folder / "plan.spz").read_bytes()))
-        program = streams_program(c, int(data["scale"]), bool(data["stored"]))
+        program = streams_program(c, int(data["scale"]), bool(data["stored"]), str(data["library"]))
         if data["starts"] is not None:
             program = in_order(program, tuple(data["starts"]))
         check_ranks(world, c.machine.devices)
@@ -104,14 +104,16 @@ def run_streams_job(
     pace: float = 0.0,
     timeout_s: float = 120.0,
     starts: tuple[int, ...] | None = None,
+    library: str = "numpy",
 ) -> tuple[dict[str, Array], tuple[Span, ...], str]:
     """(outputs, times, transport) of an overlapped plan on one MPI rank per device.  `starts`: of every task, instead
-    of the plan's own.
+    of the plan's own; `library`: who computes operators.
 
     Raises `GraphError` before anything starts, `RankError` naming rank and operator when one fails, `LaunchError`
     otherwise.
     """
-    options: dict[str, object] = {"stored": stored, "trace": True, "pace": pace, "scale": scale, "starts": starts}
+    options: dict[str, object] = {"stored": stored, "library": library, "trace": True, "pace": pace, "scale": scale}
+    options["starts"] = starts
     write = partial(write_overlap, certificate=c)
     return run_container_job("streams_rank", c.graph, c.machine.devices, write, inputs, options, timeout_s)
 

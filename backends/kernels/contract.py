@@ -9,13 +9,20 @@ Two operands with axes S and T are contracted by
     summed, right)
 
 where `kept` are the axes of the output and of the operands still waiting.  More than two: the pair with the smallest
-result first.  A window view is copied by its reshape (im2col); `_LIMIT` bounds that copy by halving the box instead.
+result first.  Where the output begins with axes of one operand and goes on with the other's (channels before pixels),
+
+    out = (lead, right, rest):   (right, summed) @ (lead, summed, rest),     lead + rest = left
+
+so that nothing is transposed behind the product.  Where both operands begin with an axis that is summed (examples, in
+gradients of weights) and the products of each are small, these are added up.  An operand that must be copied is copied
+with its contiguous axis last, and the matrix is the transpose of that where it has to be.  A window view is copied by
+its reshape (im2col); `_LIMIT` bounds that copy by halving the box instead.
 Axes named by attribute `reversed` run backwards where they index an operand alone: convolutions with flipped taps.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from math import prod
 from types import ModuleType
 
@@ -30,11 +37,19 @@ _LIMIT = 1 << 25
 Factor = tuple[tuple[str, ...], Array]
 """Axes, and an array with one dimension for each."""
 
+Pair = Callable[[ModuleType, Factor, Factor, set[str], Sequence[str]], Factor]
+"""Multiplies two factors and sums over what is not kept: `pair`."""
+
 
 def contract(
-    xp: ModuleType, op: Operator, graph: Graph, box: dict[str, tuple[int, int]], operands: Sequence[Block]
+    xp: ModuleType,
+    op: Operator,
+    graph: Graph,
+    box: dict[str, tuple[int, int]],
+    operands: Sequence[Block],
+    multiply: Pair | None = None,
 ) -> Array:
-    """The (partial) sum of products over the box; zero where the box is empty."""
+    """The (partial) sum of products over the box; zero where the box is empty.  `multiply`: in the place of `pair`."""
     out = op.output.axes
     shape = lengths(box, out)
     dtype = xp.result_type(*[b.array for b in operands])
@@ -44,7 +59,9 @@ def contract(
     if half is not None:
         low, high = box[half]
         middle = (low + high) // 2
-        parts = [contract(xp, op, graph, {**box, half: part}, operands) for part in ((low, middle), (middle, high))]
+        parts = [
+            contract(xp, op, graph, {**box, half: part}, operands, multiply) for part in ((low, middle), (middle, high))
+        ]
         return xp.concatenate(parts, axis=out.index(half))  # type: ignore[no-any-return]
     backwards = op.attribute("reversed", ())
     factors: list[Factor] = [
@@ -58,14 +75,14 @@ def contract(
         )
         for j, (a, block) in enumerate(zip(op.inputs, operands, strict=True))
     ]
-    axes, array = product_of(xp, factors, out)
+    axes, array = product_of(xp, factors, out, multiply)
     unused = [a.name for a in op.reduction_axes if all(a.name not in x.axes for x in op.inputs)]
     repeat = prod(lengths(box, unused))
     result = align(array, axes, out)
     return spread(xp, result if repeat == 1 else result * repeat, shape)
 
 
-def product_of(xp: ModuleType, factors: Sequence[Factor], out: Sequence[str]) -> Factor:
+def product_of(xp: ModuleType, factors: Sequence[Factor], out: Sequence[str], multiply: Pair | None = None) -> Factor:
     """The product of arrays with named axes, summed over all axes but `out`.
 
     >>> import numpy
@@ -77,7 +94,7 @@ def product_of(xp: ModuleType, factors: Sequence[Factor], out: Sequence[str]) ->
         i, j = _cheapest_pair(rest, out)
         right, left = rest.pop(j), rest.pop(i)
         kept = {*out, *(a for axes, _ in rest for a in axes)}
-        rest.append(_pair(xp, left, right, kept))
+        rest.append((multiply or pair)(xp, left, right, kept, () if rest else out))
     return _summed(xp, rest[0], set(out))
 
 
@@ -125,22 +142,60 @@ def _summed(xp: ModuleType, factor: Factor, kept: set[str]) -> Factor:
     return tuple(a for a in axes if a in kept), xp.sum(array, axis=dims, dtype=array.dtype)
 
 
-def _pair(xp: ModuleType, left: Factor, right: Factor, kept: set[str]) -> Factor:
+def pair(xp: ModuleType, left: Factor, right: Factor, kept: set[str], out: Sequence[str]) -> Factor:
+    """The product of two factors, summed over what is not `kept`; `out`: the order of the output, if this is the last
+    pair.
+    """
     left = _summed(xp, left, kept | set(right[0]))
     right = _summed(xp, right, kept | set(left[0]))
     sizes = {**_sizes(left), **_sizes(right)}
     both = [a for a in left[0] if a in right[0]]
     batch, summed = [a for a in both if a in kept], [a for a in both if a not in kept]
     rows, columns = [a for a in left[0] if a not in both], [a for a in right[0] if a not in both]
-    axes = (*batch, *rows, *columns)
     if not summed:
+        axes = (*batch, *rows, *columns)
         return axes, align(left[1], left[0], axes) * align(right[1], right[0], axes)
-
-    def matrix(factor: Factor, first: Sequence[str], second: Sequence[str]) -> Array:
-        moved = align(factor[1], factor[0], (*batch, *first, *second))
-        return moved.reshape(
-            (*(sizes[a] for a in batch), prod(sizes[a] for a in first), prod(sizes[a] for a in second))
-        )
-
-    product = xp.matmul(matrix(left, rows, summed), matrix(right, summed, columns))
+    first, limit = left[0][0], left[1].size + right[1].size
+    rest = [a for a in summed if a != first]
+    axes = (*rows, *columns)
+    many = sizes[first] * prod(sizes[a] for a in axes)
+    if not batch and first in summed and right[0][0] == first and rest and rows and columns and many <= limit:
+        each = xp.matmul(_matrix(left, (first,), rows, rest), _matrix(right, (first,), rest, columns))
+        return axes, xp.sum(each, axis=0, dtype=each.dtype).reshape(tuple(sizes[a] for a in axes))
+    for one, other, mine, its in ((left, right, rows, columns), (right, left, columns, rows)):
+        lead = _lead(out, mine, its) if not batch else ()
+        if lead:
+            rest = [a for a in out if a in mine and a not in lead]
+            its = [a for a in out if a in its]
+            product = xp.matmul(_matrix(other, (), its, summed), _matrix(one, lead, summed, rest))
+            axes = (*lead, *its, *rest)
+            return axes, product.reshape(tuple(sizes[a] for a in axes))
+    axes = (*batch, *rows, *columns)
+    product = xp.matmul(_matrix(left, batch, rows, summed), _matrix(right, batch, summed, columns))
     return axes, product.reshape(tuple(sizes[a] for a in axes))
+
+
+def _lead(out: Sequence[str], mine: Sequence[str], its: Sequence[str]) -> tuple[str, ...]:
+    """What the output begins with of one operand's axes, if all axes of the other follow and then the rest of its own.
+
+    >>> _lead("boyx", "byx", "o"), _lead("ob", "b", "o"), _lead("bo", "b", "o")
+    (('b',), (), ())
+    """
+    at = [k for k, a in enumerate(out) if a in its]
+    if not at or set(out) != {*mine, *its} or at != list(range(at[0], at[0] + len(its))) or at[-1] + 1 == len(out):
+        return ()
+    return tuple(out[: at[0]])
+
+
+def _matrix(factor: Factor, batch: Sequence[str], first: Sequence[str], second: Sequence[str]) -> Array:
+    """(batch, first, second) with two dimensions behind the batch, as few elements as possible copied one by one."""
+    sizes = _sizes(factor)
+    shape = tuple(sizes[a] for a in batch)
+    moved = align(factor[1], factor[0], (*batch, *first, *second))
+    rows, columns = prod(sizes[a] for a in first), prod(sizes[a] for a in second)
+    strides = {a: abs(n) for a, n in zip((*batch, *first, *second), moved.strides, strict=True) if sizes[a] > 1}
+    nearest = min(((strides[a], k) for k, a in enumerate((*first, *second)) if a in strides), default=(0, len(first)))
+    if nearest[1] < len(first):
+        turned = align(factor[1], factor[0], (*batch, *second, *first))
+        return turned.reshape((*shape, columns, rows)).swapaxes(-1, -2)
+    return moved.reshape((*shape, rows, columns))

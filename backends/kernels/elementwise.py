@@ -10,8 +10,12 @@ by point.
     remainder(x, y)     = x - y floor(x / y);  fmod(x, y) = x - y trunc(x / y);  y as for equal
     gelu(x)             = x (1 + erf(x / sqrt 2)) / 2;  attribute approximate = "tanh": the tanh formula
 
-NumPy has no erf: `erf` is the rational approximation of fdlibm's s_erf.c (error below 1 ulp in double precision),
-evaluated on whole arrays with functions that cupy has too.
+NumPy has no erf.  In double precision `erf` is the rational approximation of fdlibm's s_erf.c (error below 1 ulp); in
+single precision one quotient of polynomials for all arguments,
+
+    erf(x) = x P(x^2) / Q(x^2),  |x| <= 4, and +-1 beyond;    | quotient / erf - 1 | <= 2.6e-8 before rounding
+
+both evaluated on whole arrays with functions that cupy has too.
 """
 
 from __future__ import annotations
@@ -145,6 +149,43 @@ _SB = (
 )
 
 
+_P = (
+    1.128379140874697,
+    0.19344597696050062,
+    0.05308696477615305,
+    0.0038786268489729675,
+    2.8438320608265233e-04,
+    1.986556721911883e-06,
+)
+"""P and Q in single precision: weighted least squares towards the smallest relative error (Lawson's iteration, 50
+digits, 300 Chebyshev points in x on [0, 4])."""
+_Q = (
+    1.0,
+    0.5047696179036395,
+    0.11530752336973771,
+    0.015197875545240137,
+    0.0011842833637760752,
+    3.740823054486741e-05,
+)
+
+
+def _erf_single(xp: ModuleType, x: Array) -> Array:
+    """Within 8 units of the last place (5.9 measured), in five arrays."""
+    near = xp.clip(x, -4.0, 4.0)  # erf(4) rounds to 1
+    square = near * near
+    top, bottom = square * _P[-1], square * _Q[-1]
+    for p, q in zip(_P[-2:0:-1], _Q[-2:0:-1], strict=True):
+        top += p
+        top *= square
+        bottom += q
+        bottom *= square
+    top += _P[0]
+    bottom += _Q[0]
+    top *= near
+    top /= bottom
+    return xp.clip(top, -1.0, 1.0)  # type: ignore[no-any-return]
+
+
 def erf(xp: ModuleType, x: Array) -> Array:
     """The error function, element by element.
 
@@ -152,6 +193,8 @@ def erf(xp: ModuleType, x: Array) -> Array:
     >>> erf(numpy, numpy.array([0.0, 0.5, 3.0])).round(6).tolist()
     [0.0, 0.5205, 0.999978]
     """
+    if x.dtype == "float32":
+        return _erf_single(xp, x)
     near_x = xp.clip(x, -6.0, 6.0)  # erf(6) rounds to 1
     size = xp.abs(near_x)
     small = size * size
@@ -171,7 +214,11 @@ def erf(xp: ModuleType, x: Array) -> Array:
 def _gelu(xp: ModuleType, x: Array, op: Operator) -> Array:
     if op.attribute("approximate", "none") == "tanh":
         return 0.5 * x * (1.0 + xp.tanh(sqrt(2 / pi) * (x + 0.044715 * x * x * x)))  # type: ignore[no-any-return]
-    return 0.5 * x * (1.0 + erf(xp, x * sqrt(0.5)))
+    out = erf(xp, x * sqrt(0.5))
+    out += 1.0
+    out *= x
+    out *= 0.5
+    return out
 
 
 def _sum_inputs(xp: ModuleType, a: Sequence[Array], op: Operator) -> Array:

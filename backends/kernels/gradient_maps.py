@@ -39,7 +39,16 @@ def _gelu(xp: ModuleType, a: Sequence[Array], op: Operator) -> Array:
         c = sqrt(2 / pi)
         t = xp.tanh(c * (x + 0.044715 * x * x * x))
         return g * (0.5 * (1 + t) + 0.5 * x * (1 - t * t) * c * (1 + 3 * 0.044715 * x * x))  # type: ignore[no-any-return]
-    return g * (0.5 * (1 + erf(xp, x * sqrt(0.5))) + x * xp.exp(-0.5 * x * x) / sqrt(2 * pi))  # type: ignore[no-any-return]
+    below = erf(xp, x * sqrt(0.5))
+    below += 1.0
+    below *= 0.5
+    density = x * x
+    density *= -0.5
+    density = xp.exp(density)
+    density *= x
+    density *= 1 / sqrt(2 * pi)
+    below += density
+    return g * below
 
 
 def _silu(xp: ModuleType, a: Sequence[Array], op: Operator) -> Array:

@@ -5,6 +5,7 @@ result is written.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import partial
 from types import ModuleType
 
 from ...models.program.graph import Graph
@@ -12,6 +13,7 @@ from ...models.program.operators import NodeKind, Operator
 from .blocks import Array, Block, Box, StatisticsReducer
 from .dispatch import execute
 from .half import round_to, widen
+from .library import Execute
 from .scan import scan
 from .task import Task
 
@@ -23,9 +25,10 @@ def execute_stored(
     box: Box,
     operands: Sequence[Block],
     collectives: StatisticsReducer | None = None,
+    run: Execute = execute,
 ) -> Array:
     """`execute` on blocks in the types of the graph: its operands as they are stored, its result rounded to the type
-    of the tensor that it writes.
+    of the tensor that it writes.  `run`: who computes it.
 
     >>> import numpy as np
     >>> from ...models.sources.building.builder import Builder
@@ -37,8 +40,8 @@ def execute_stored(
     """
     if op.kind is NodeKind.SCAN:  # every operator of the body writes what is stored
         exact = {a.name: box[a.name] for a in op.axes}
-        return scan(Task(xp, op, graph, exact, operands, collectives), execute_stored)
-    result = execute_unrounded(xp, op, graph, box, operands, collectives)
+        return scan(Task(xp, op, graph, exact, operands, collectives), partial(execute_stored, run=run))
+    result = execute_unrounded(xp, op, graph, box, operands, collectives, run)
     return round_to(xp, result, graph.tensor(op.output.tensor).dtype)
 
 
@@ -49,7 +52,8 @@ def execute_unrounded(
     box: Box,
     operands: Sequence[Block],
     collectives: StatisticsReducer | None = None,
+    run: Execute = execute,
 ) -> Array:
     """What `execute_stored` rounds."""
     wide = [Block(widen(xp, b.array), b.origin) for b in operands]
-    return execute(xp, op, graph, box, wide, collectives)
+    return run(xp, op, graph, box, wide, collectives)

@@ -138,7 +138,8 @@ Instruction = Load | Move | Compute | Free | Fused | Start | Finish
 @dataclass(frozen=True, eq=False)
 class Program:
     """`ranks[r]`: instructions of rank r (row-major device number).  `outputs`: (tensor, box per rank), closed
-    layouts.  `stored`: blocks are kept in the element types of the graph, and results rounded to them.
+    layouts.  `stored`: blocks are kept in the element types of the graph, and results rounded to them.  `library`: who
+    computes operators, numpy (our kernels) or torch.
     """
 
     graph: Graph
@@ -147,6 +148,7 @@ class Program:
     ranks: tuple[tuple[Instruction, ...], ...]
     outputs: tuple[tuple[str, tuple[Box, ...]], ...]
     stored: bool = False
+    library: str = "numpy"
 
     @cached_property
     def unrounded_tensors(self) -> frozenset[str]:

@@ -136,8 +136,10 @@ class StagedProgram:
         return tuple((lo + shift, hi + shift) if d == k else (lo, hi) for d, (lo, hi) in enumerate(box))
 
 
-def staged_program(c: PipelineCertificate, stored: bool = False) -> StagedProgram:
-    """What all stages do, and in which order.  Raises `InputError` where the batch cannot be cut."""
+def staged_program(c: PipelineCertificate, stored: bool = False, library: str = "numpy") -> StagedProgram:
+    """What all stages do, and in which order; `stored`, `library`: see `Program`.  Raises `InputError` where the batch
+    cannot be cut.
+    """
     graph = micro_batch(c.graph, c.micro)
     hierarchy = submesh_sizes(c.machine, c.views)
     pipe = c.schedule.subject
@@ -160,7 +162,7 @@ def staged_program(c: PipelineCertificate, stored: bool = False) -> StagedProgra
         if different := [k for k, n in enumerate(t.shape) if n != small[k]]:
             batched[t.name] = different[0]
     once = exchange(graph, c.division, tuple(stage.end for stage in c.stages))
-    stages = tuple(_stage(c, s, graph, hierarchy, stored, once) for s in range(len(c.stages)))
+    stages = tuple(_stage(c, s, graph, hierarchy, (stored, library), once) for s in range(len(c.stages)))
     unit = c.quantum / 1e12
     seconds = tuple({phase: t * unit for phase, t in zip("FB", stage, strict=False)} for stage in pipe.times)
     sends = 0.0, *(pipe.lag(s) * unit for s in range(1, len(c.stages)))
@@ -177,11 +179,11 @@ def _added(graph: Graph, batched: dict[str, int]) -> frozenset[str]:
 
 
 def _stage(
-    c: PipelineCertificate, s: int, graph: Graph, hierarchy: tuple[int, ...], stored: bool, once: Exchange
+    c: PipelineCertificate, s: int, graph: Graph, hierarchy: tuple[int, ...], how: tuple[bool, str], once: Exchange
 ) -> StageProgram:
     mine = c.stages[s].choices
     program = lower(graph, hierarchy, _completed(c, s))
-    program = Program(graph, hierarchy, program.movements, program.ranks, program.outputs, stored)
+    program = Program(graph, hierarchy, program.movements, program.ranks, program.outputs, *how)
     names, copies = {n for n, _ in mine.operators}, {n for n, _ in mine.copies}
     phase = dict(zip((op.name for op in graph.operators), c.division.phase, strict=True))
     steps: dict[str, list[int]] = {p: [] for p in PHASES}

@@ -56,7 +56,7 @@ class StreamsProgram:
         return max((t.start + t.time for t in self.tasks), default=0) * self.unit
 
 
-def streams_program(c: OverlapCertificate, scale: int, stored: bool = False) -> StreamsProgram:
+def streams_program(c: OverlapCertificate, scale: int, stored: bool = False, library: str = "numpy") -> StreamsProgram:
     """What the ranks of an overlapped plan do.  `scale`: units of its problem per second.  Raises `InputError` where
     the schedule is none of the plan's.
     """
@@ -65,7 +65,7 @@ def streams_program(c: OverlapCertificate, scale: int, stored: bool = False) -> 
     subject, starts = c.schedule.subject, c.schedule.starts
     if not isinstance(subject, ScheduleProblem) or len(subject.tasks) < len(c.graph.operators):
         raise InputError("the schedule of this file is none of an overlapped plan")
-    program = replace(lower(c.graph, c.machine.hierarchy, c.choices), stored=stored)
+    program = replace(lower(c.graph, c.machine.hierarchy, c.choices), stored=stored, library=library)
     moved = _communication_of_tasks(program, subject)
     first, positions = _positions(program, len(subject.tasks), moved)
     waits: list[list[int]] = [[] for _ in subject.tasks]

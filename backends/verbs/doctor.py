@@ -43,6 +43,7 @@ NEEDS: Final = (
     Need("plan MODEL.onnx", ("onnx",), "pip install shardproof"),
     Need("plan FILE.py:NAME of PyTorch, equal, verify-job", ("torch",), "pip install 'shardproof[torch]'"),
     Need("run -n N, machine calibrate on ranks", ("mpi4py",), "pip install 'shardproof[mpi]'", "mpiexec"),
+    Need("run --backend torch", ("torch",), "pip install 'shardproof[torch]'"),
     Need("run --backend cupy", ("cupy-cuda12x",), "pip install 'shardproof[gpu]'", "nvidia-smi"),
 )
 """What a verb loads beside the standard library; what only one verb needs is loaded by it alone."""

@@ -28,10 +28,14 @@ def run_overlapped(c: OverlapCertificate, identity: str, scale: int, asked: RunR
 
     def execute(arrays: Mapping[str, Array], stored: bool) -> RunResult:
         if asked.virtual:
-            found = run_streams_virtual(streams_program(c, scale, stored), arrays, asked.pace, asked.timeout)
+            found = run_streams_virtual(
+                streams_program(c, scale, stored, asked.library), arrays, asked.pace, asked.timeout
+            )
             spans = apart(found.spans)
             return RunResult(found.outputs, "virtual", spans, found.traffic, seconds=elapsed_seconds(spans))
-        outputs, times, transport = run_streams_job(c, scale, arrays, stored, asked.pace, asked.timeout)
+        outputs, times, transport = run_streams_job(
+            c, scale, arrays, stored, asked.pace, asked.timeout, library=asked.library
+        )
         return RunResult(outputs, transport, apart(times), seconds=elapsed_seconds(times))
 
     moved = len(program.order[LINKS])

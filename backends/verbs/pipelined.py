@@ -38,9 +38,11 @@ def run_pipelined(c: PipelineCertificate, identity: str, asked: RunRequest) -> i
     def execute(arrays: Mapping[str, Array], stored: bool) -> RunResult:
         traced = asked.trace is not None or asked.pace > 0
         if asked.virtual:
-            found = run_pipeline(staged_program(c, stored), arrays, asked.timeout, traced, asked.pace)
+            found = run_pipeline(staged_program(c, stored, asked.library), arrays, asked.timeout, traced, asked.pace)
             return RunResult(found.outputs, "virtual", found.spans, found.traffic, found.sent, _seconds(found.spans))
-        outputs, spans, transport = run_pipeline_job(c, arrays, stored, traced, asked.timeout, asked.pace)
+        outputs, spans, transport = run_pipeline_job(
+            c, arrays, stored, traced, asked.timeout, asked.pace, asked.library
+        )
         return RunResult(outputs, transport, spans, seconds=_seconds(spans))
 
     chunks = f" of {c.chunks} chunks" if c.chunks > 1 else ""

@@ -7,7 +7,6 @@ import zipfile
 from collections.abc import Mapping
 from dataclasses import asdict
 from pathlib import Path
-from types import ModuleType
 from typing import Final
 
 import click
@@ -45,6 +44,7 @@ from ..execution.consent import allow, check_consent
 from ..execution.interpreter import RankError
 from ..execution.job import Options, build_program
 from ..execution.launch import LaunchError, mpi_available, run_job
+from ..execution.libraries import array_module, check_library
 from ..execution.provenance import made_up, of_run, rounds
 from ..execution.reference import random_inputs, run_graph
 from ..execution.run import Traffic, run_virtual
@@ -79,7 +79,11 @@ RUN: Final = Combinations(
             ),
             "it starts no ranks, and prints what they would send",
         ),
-        Apart("steps", ("trace", "pace", "backend=cupy"), "many steps are run by NumPy, as fast as they can, untraced"),
+        Apart(
+            "steps",
+            ("trace", "pace", "backend=cupy"),
+            "many steps are run on processors, as fast as they can, untraced",
+        ),
         Apart(
             "resume", ("inputs", "seed", "dtype"), "values, seed and element types are those of the state that goes on"
         ),
@@ -92,7 +96,7 @@ RUN: Final = Combinations(
             Apart(
                 f"plan_file={kind}",
                 ("communication", "kernels", "backend=cupy", "overlap", "fuse"),
-                "it runs in the order of its schedule, with NumPy and no kernels of your own",
+                "it runs in the order of its schedule, on processors and without kernels of your own",
             )
             for kind in ("pipelined", "overlapped")
         ),
@@ -133,10 +137,10 @@ MPI_RANKS = 64
 )
 @click.option(
     "--backend",
-    type=click.Choice(["numpy", "cupy", "auto"]),
+    type=click.Choice(["numpy", "torch", "cupy", "auto"]),
     default="auto",
     show_default=True,
-    help="Array library (auto: CuPy if a GPU answers).",
+    help="Who computes: NumPy, PyTorch on the same memory, or CuPy (auto: CuPy if a GPU answers, else NumPy).",
 )
 @click.option("--virtual", is_flag=True, help="All ranks in this process, no MPI; counts the bytes moved.")
 @click.option(
@@ -235,7 +239,11 @@ def run_command(
         _check_mpi(virtual, ranks)
         programs = publisher.programs(plan_file)
         return run_programs(plan_file, *programs, ProgramRun(ranks, virtual, seed, timeout, payload, repeats, as_json))
-    asked = RunRequest(ranks, virtual, inputs, seed, dtype, timeout, trace, output, write_arrays, as_json, pace or 0.0)
+    library = "torch" if backend == "torch" else "numpy"
+    check_library(library)
+    asked = RunRequest(
+        *(ranks, virtual, inputs, seed, dtype, timeout, trace, output, write_arrays, as_json, pace or 0.0, library)
+    )
     with Watch("checking the plan"):
         found = publisher.open(plan_file)
     _check_ranks(found.held.machine.devices, ranks)
@@ -262,14 +270,14 @@ def run_command(
         check_consent(plan.graph)
     except OpaqueError as error:
         raise InputError(str(error)) from None
-    xp = _library(backend)
+    xp = array_module(backend)
     model = found.user_graph  # what one process runs is the user's graph, whatever program was planned
     stored = dtype == "own" or (dtype is None and rounds(plan.graph))
     kind = None if stored else dtype or "float64"
     arrays = (
         random_inputs(model, seed, kind) if inputs is None else read_inputs(inputs, model, None if stored else dtype)
     )
-    options = Options(fuse, overlap, True, xp.__name__, stored)
+    options = Options(fuse, overlap, True, library if library == "torch" else xp.__name__, stored)
     program = build_program(plan.graph, plan.machine.hierarchy, plan.choices, options)
     start = time.monotonic()
     traffic: tuple[Traffic, ...] = ()
@@ -337,7 +345,7 @@ def run_command(
     else:
         say(
             f"{plan.graph.name}: plan {identity[:16]}, {ranks} {'virtual' if virtual else 'MPI'} ranks, "
-            f"{xp.__name__}, transport {transport}, {seconds:.2f} s"
+            f"{options.backend}, transport {transport}, {seconds:.2f} s"
         )
         for line in (*([] if made is None else made.lines()), *precision.lines()):
             say("  " + line)
@@ -413,21 +421,6 @@ def _communication(plan: Plan, identity: str, as_json: bool) -> int:
             f"{beside(t.moved * t.element_bytes, t.bound * t.element_bytes, ' bytes received by all ranks')}{why}"
         )
     return Exit.DONE
-
-
-def _library(backend: str) -> ModuleType:
-    if backend == "numpy":
-        return np
-    try:
-        import cupy
-    except ImportError:
-        cupy = None
-    available = cupy is not None and bool(cupy.is_available())
-    if backend == "cupy" and not available:
-        raise InputError(
-            "CuPy finds no GPU here: pip install 'shardproof[gpu]' on a machine with one, or use --backend numpy"
-        )
-    return cupy if available else np
 
 
 def _to_host(value: Array) -> Array:

@@ -28,7 +28,9 @@ Writer = Callable[[Path, Mapping[str, Array]], None]
 
 @dataclass(frozen=True)
 class RunRequest:
-    """What the user asked of a run.  `pace`: tasks last at least so many times their planned time."""
+    """What the user asked of a run.  `pace`: tasks last at least so many times their planned time;
+    `library`: who computes operators, numpy or torch.
+    """
 
     ranks: int
     virtual: bool
@@ -41,6 +43,7 @@ class RunRequest:
     write: Writer
     as_json: bool
     pace: float
+    library: str
 
 
 @dataclass(frozen=True, eq=False)

@@ -134,7 +134,7 @@ def _ranks(
     wanted: bool,
 ) -> tuple[dict[str, Array], str]:
     """(results of the last step where they are wanted, transport)."""
-    options = Options(training.fuse, training.overlap, stored=begun.has_graph_types)
+    options = Options(training.fuse, training.overlap, backend=asked.library, stored=begun.has_graph_types)
     if not asked.virtual:
         save, every = training.save, training.every
         return train_job(found, begun, options, last, asked.timeout, told, save=save, every=every, results=wanted)
@@ -179,7 +179,7 @@ class _Lines:
         ranks = f"{asked.ranks} {'virtual' if asked.virtual else 'MPI'} ranks"
         say(
             f"{origin.model}: plan {origin.plan[:16]}, {ranks}, steps {begun.step + 1} to {self._last}, "
-            f"{'every tensor in its own type' if begun.has_graph_types else origin.numbers}"
+            f"{'every tensor in its own type' if begun.has_graph_types else origin.numbers}, {asked.library}"
         )
         if begun.feed.is_random:
             say(f"  data drawn from seed {origin.seed} and the number of the step (--data gives your own)")

@@ -1,0 +1,47 @@
+"""Names who computes operators: the kernels of this package, or those of a library on the same memory."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from types import MappingProxyType, ModuleType
+from typing import Final, Protocol
+
+from ...models.program.graph import Graph
+from ...models.program.operators import Operator
+from .blocks import Array, Block, Box, StatisticsReducer
+from .dispatch import execute
+from .elementwise import MAPS, Elementwise
+from .gradient_maps import GRADIENT_MAPS
+
+
+class Execute(Protocol):
+    """Computes one operator on a box: `dispatch.execute`."""
+
+    def __call__(
+        self,
+        xp: ModuleType,
+        op: Operator,
+        graph: Graph,
+        box: Box,
+        operands: Sequence[Block],
+        collectives: StatisticsReducer | None = None,
+        /,
+    ) -> Array:
+        """The output block."""
+        ...
+
+
+@dataclass(frozen=True)
+class Library:
+    """`execute`: computes one operator; `functions`: elementwise ones, on operands aligned to the output axes;
+    `passes`: whether these are one pass over memory each, so that chains gain nothing from being cut into chunks.
+    """
+
+    execute: Execute
+    functions: Mapping[str, Elementwise]
+    passes: bool = False
+
+
+OURS: Final = Library(execute, MappingProxyType({**MAPS, **GRADIENT_MAPS}))
+"""The kernels of this package, for any array module."""
