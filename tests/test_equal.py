@@ -140,7 +140,9 @@ LOOKALIKES: dict[str, tuple[Any, Any, str]] = {
     "numbers of an array": (_numbers, lambda t: t * (ONCE * 2), "refused"),
     "tensors of a list": (lambda t: torch._foreach_mul([t], 2.0)[0] + t, lambda t: ONCE * 2 + t, "refused"),
     "tensors passed in": (_given, lambda t: t[0, :2] * 1, "refused"),
-    "a view unknown": (_strided, lambda t: t * 1, "refused"),
+    "a view by strides": (_strided, lambda t: t * 1, "different"),
+    "a view out of order": (lambda t: t + t.as_strided((4, 4), (1, 4)), lambda t: t * 2, "refused"),
+    "a view of what lies in two places": (lambda t: t.as_strided((2, 2), (1, 1)).sum(), lambda t: t.sum(), "refused"),
     "numbers beyond doubles": (
         lambda t: (t * 0).long() + torch.full((4,), 2**53 + 1),
         lambda t: (t * 0).long() + torch.full((4,), 2**53),

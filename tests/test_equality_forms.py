@@ -15,6 +15,7 @@ from shardproof.verify.equality.functions import Forms
 from shardproof.verify.equality.index import OWN, Undecided
 from shardproof.verify.equality.meaning import Meaning
 from shardproof.verify.equality.ranks import same
+from shardproof.verify.equality.segments import Joined, Segments, Tensor
 from shardproof.verify.equality.terms import Form, Head, Kind
 from shardproof.verify.equality.unfolding import Unfolding
 from shardproof.verify.equality.values import Tensors, Value
@@ -33,7 +34,7 @@ class Bench:
     def __init__(self) -> None:
         self.forms = Forms(lambda n: None)
         self.tensors = Tensors(self.forms)
-        self.meaning = Meaning(self.tensors)
+        self.segments = Segments(Meaning(self.tensors))
         self.arrays: dict[str, np.ndarray] = {}
         self.known: dict[tuple[int, tuple[int, ...]], float] = {}
 
@@ -45,7 +46,12 @@ class Bench:
         return self.tensors.source(head, array.shape)
 
     def do(self, operator: str, *reads: Value, **words: Word) -> Value:
-        return self.meaning.of(Step(operator, (), (), tuple(words.items())), reads)[0]
+        found = self.packed(operator, *reads, **words)
+        assert isinstance(found, Value)
+        return found
+
+    def packed(self, operator: str, *reads: Tensor, **words: Word) -> Tensor:
+        return self.segments.of(Step(operator, (), (), tuple(words.items())), reads)[0]
 
     def form(self, form: Form, env: Mapping[int, int]) -> float:
         total = 0.0

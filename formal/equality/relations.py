@@ -75,5 +75,6 @@ class Relations:
                 choices.append([((0, 0, n),)])
                 continue
             rows = [r for r in sorted(places.rows) if sum(k for _, _, k in r) == n and max(t + k for _, t, k in r) <= m]
-            choices.append([*rows, *([((0, places.part_number(m // n) * n, n),)] if m % n == 0 else [])])
+            known = m % n == 0 or (n, m) in places.firsts
+            choices.append([*rows, *([((0, places.first(n, m), n),)] if known else [])])
         return [Part(str(whole), runs) for runs, _ in zip(product(*choices), range(MOST_PLACES), strict=False)]

@@ -208,15 +208,6 @@ def _matmul(m: Meaning, step: Step, reads: Sequence[Value]) -> Value:
     return m.tensors.reduce(m.tensors.multiply(left, right), [n], False)
 
 
-def _slice_scatter(m: Meaning, step: Step, reads: Sequence[Value]) -> Value:
-    x, new = reads
-    dim, start, stop, by = (_int(step, k) for k in ("dim", "start", "stop", "step"))
-    if by != 1:
-        raise Undecided("writes every second position")
-    parts = [m.tensors.slice(x, dim, 0, start), new, m.tensors.slice(x, dim, stop, x.shape[dim])]
-    return m.tensors.concatenate([p for p in parts if prod(p.shape)], dim)
-
-
 def _hits(m: Meaning, index: Value, size: int, wrap: bool = False) -> Value:
     """[index = v], with v the last dimension; `wrap`: negative ones count from the end, [index = v] + [index = v - n].
     Of the one device it is learnt that an index which is a whole input lies in the tensor.
@@ -393,12 +384,9 @@ def _cast(m: Meaning, step: Step, reads: Sequence[Value]) -> Value:
 
 
 _RULES: Final[Mapping[str, Rule]] = {
-    "reshape": lambda m, s, r: m.tensors.reshape(r[0], _ints(s, "shape")),
     "permute": lambda m, s, r: m.tensors.permute(r[0], _ints(s, "dims")),
     "expand": lambda m, s, r: m.tensors.expand(r[0], _ints(s, "shape")),
     "slice": lambda m, s, r: m.tensors.slice(r[0], _int(s, "dim"), _int(s, "start"), _int(s, "stop"), _int(s, "step")),
-    "cat": lambda m, s, r: m.tensors.concatenate(r, _int(s, "dim")),
-    "slice_scatter": _slice_scatter,
     "full": lambda m, s, r: m.tensors.full(_ints(s, "shape"), real(s.word("value"), m.forms)),
     "iota": _iota,
     "cast": _cast,

@@ -20,7 +20,7 @@ from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.utils._pytree import tree_leaves
 
 from ...equality.program import KEPT, RankProgram, Step
-from .collectives import noting_reductions
+from .collectives import noting_factors
 from .recorder import HostReads, Recorder
 from .storage import Unreadable
 
@@ -46,7 +46,7 @@ def capture(make: Callable[..., object], rank: int | None, ranks: int, gradients
     outputs too, of the one number that comes out, or of all outputs times cotangents that are further inputs.  Raises
     `Unreadable`, naming operator and line.
     """
-    with _group(rank, ranks), noting_reductions():
+    with _group(rank, ranks), noting_factors():
         try:
             called, inputs = _made(make() if rank is None else make(rank, ranks))
             return _run(called, inputs, gradients)
@@ -76,6 +76,23 @@ def _group(rank: int | None, ranks: int) -> Iterator[None]:
         dist.destroy_process_group()
 
 
+@contextmanager
+def _seeing_freed(recorder: Recorder) -> Iterator[None]:
+    """While memory that is given back, by resizing a storage past every operator (FSDP2 does), is seen."""
+    before = torch.UntypedStorage.resize_
+
+    def resize(self: torch.UntypedStorage, size: int) -> object:
+        if size < self.nbytes():
+            recorder.free(self)
+        return before(self, size)
+
+    torch.UntypedStorage.resize_ = resize  # type: ignore[assignment,method-assign]
+    try:
+        yield
+    finally:
+        torch.UntypedStorage.resize_ = before  # type: ignore[method-assign]
+
+
 def _made(found: object) -> tuple[Callable[..., object], object]:
     if not isinstance(found, tuple | list) or len(found) != 2 or not callable(found[0]):
         raise Unreadable("must return what is called and its inputs: (callable, inputs)")
@@ -99,7 +116,7 @@ def _run(called: Callable[..., object], inputs: object, gradients: bool) -> Capt
     before = {name: tensor.grad for name, tensor in wanted.items()}
     for tensor in wanted.values():
         tensor.grad = None
-    with recorder, HostReads(recorder), sdpa_kernel(SDPBackend.MATH):
+    with recorder, HostReads(recorder), _seeing_freed(recorder), sdpa_kernel(SDPBackend.MATH):
         out = called(*(new[i] for i in range(len(args))), **{k: new[k] for k in kwargs})
         outputs = dict(_named(out, "output"))
         if not outputs:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Mapping, Sequence
+from math import prod
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +21,7 @@ from torch.utils._pytree import tree_leaves
 
 from ...equality.program import Described, Source, Step, Word
 from . import operators
+from .apart import PARTS
 from .collectives import record
 from .storage import Memory, Ref, Unreadable, View, dtype_of
 from .views import views as views_of
@@ -121,22 +123,51 @@ class Recorder(TorchDispatchMode):  # type: ignore[misc, unused-ignore]
 
     def number(self, tensor: torch.Tensor) -> int:
         """The number of a tensor's value; one that was never made is a constant."""
-        ref = self.memory.find(tensor)
-        if ref is None:
-            if tensor.untyped_storage()._cdata in self.memory.storages:
-                raise Unreadable(f"a view that no view operator made, {self.place()}")
-            with torch.utils._python_dispatch._disable_current_modes():
-                many = sum(s.kind == "constant" for s in self.sources)
-                return self.source(tensor, f"constant {many}", "constant")
-        return self.memory.read(ref)
+        return self.memory.read(self.ref(tensor))
 
     def ref(self, tensor: torch.Tensor) -> Ref:
         """What is known of a tensor."""
-        self.number(tensor)
-        found = self.memory.find(tensor)
-        if found is None:
+        ref = self.memory.find(tensor)
+        if ref is None and tensor.untyped_storage()._cdata in self.memory.storages:
+            ref = self._beside(tensor)
+            if ref is None:
+                raise Unreadable(f"a view that no view operator made, {self.place()}")
+        if ref is None:
+            with torch.utils._python_dispatch._disable_current_modes():
+                many = sum(s.kind == "constant" for s in self.sources)
+                self.source(tensor, f"constant {many}", "constant")
+            ref = self.memory.find(tensor)
+        if ref is None:
             raise Unreadable(f"a tensor that is not known, {self.place()}")
-        return found
+        return ref
+
+    def _beside(self, tensor: torch.Tensor) -> Ref | None:
+        """A tensor whose storage is known and which no view operator made: as a view of the base, or of the whole
+        storage, where what lies beside the base is a constant; None if it is neither.
+        """
+        storage = tensor.untyped_storage()
+        roots = {id(ref.root): ref.root for key, ref in self.memory.refs.items() if key[0] == storage._cdata}
+        if len(roots) != 1:
+            return None
+        (root,) = roots.values()
+        found = self.memory.within(tensor, root)
+        if found is not None or root.offset is None or root.dtype != dtype_of(tensor):
+            return found
+        with torch.utils._python_dispatch._disable_current_modes(), torch.no_grad():
+            wide = torch.empty(0, dtype=tensor.dtype).set_(storage)  # type: ignore[call-overload]
+            first, last = root.offset, root.offset + prod(root.shape)
+            beside = [wide[:first].clone(), wide[last:].clone()]
+        parts = [self.reshape(self.memory.read(root), (last - first,), tensor.dtype)]
+        for k, piece in enumerate(beside):
+            if piece.numel():
+                number = self._constant(piece, piece)
+                parts.insert(k * len(parts), self.number(piece) if number is None else number)
+        number = self.step("cat", tuple(parts), {"dim": 0}, ((tuple(wide.shape), tensor.dtype),))[0]
+        return self.memory.within(tensor, self.memory.widen(root, wide, first, number))
+
+    def free(self, storage: torch.UntypedStorage) -> None:
+        """Memory is given back: what it holds later is not what it held."""
+        self.memory.free(storage._cdata)
 
     def write(self, tensor: torch.Tensor, number: int) -> None:
         """A tensor holds another value from now on."""
@@ -203,8 +234,14 @@ class Recorder(TorchDispatchMode):  # type: ignore[misc, unused-ignore]
             return func(*args, **kwargs)
         if name in SAME:
             return self._same(func(*args, **kwargs), args[0])
+        if (known := PARTS.get(_full_name(func))) is not None:
+            with self:
+                made = known(*args, **kwargs)
+            return made if func._schema.returns else None
         if "out" in kwargs or (name.endswith("_") and not name.startswith("__") and name not in WRITES):
             return self._in_place(func, name, args, kwargs)
+        if name == "as_strided" and len(args) > 2:
+            return self._strided(func(*args, **kwargs), args[0])
         if name in WRITES:
             return self._write(func, name, args, kwargs)
         if (views := views_of(name, args, kwargs)) is not None:
@@ -267,6 +304,13 @@ class Recorder(TorchDispatchMode):  # type: ignore[misc, unused-ignore]
                 self.memory.view(one, ref, chain)
         return out
 
+    def _strided(self, out: Any, tensor: torch.Tensor) -> Any:
+        """Any elements of a storage, where they lie in order."""
+        self.ref(tensor)
+        if self._beside(out) is None:
+            raise Unreadable(f"as_strided ({self.place()}) of elements that do not lie in order is not known here")
+        return out
+
     def _copy(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         number = self.number(args[0])
         out = func(*args, **kwargs)
@@ -313,7 +357,7 @@ class Recorder(TorchDispatchMode):  # type: ignore[misc, unused-ignore]
 
     def _write(self, func: Any, name: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         target, shape = args[0], tuple(args[0].shape)
-        self.number(target)
+        self.ref(target)
         if name == "copy_":
             source = args[1]
             number = self.cast(self.number(source), dtype_of(source), dtype_of(target))
@@ -341,6 +385,12 @@ class Recorder(TorchDispatchMode):  # type: ignore[misc, unused-ignore]
             new = made(*args, **rest)
             target.copy_(new)
         return target
+
+
+def _full_name(func: Any) -> str:
+    """Name of an operator, with its overload where it is not the default."""
+    overload = func._schema.overload_name
+    return f"{func._schema.name}.{overload}" if overload else str(func._schema.name)
 
 
 def _making(packet: Any, func: Any) -> Any:

@@ -44,7 +44,9 @@ class Storage:
 
 @dataclass(eq=False)
 class Ref:
-    """A tensor of a storage: `number` is its value as of `version`."""
+    """A tensor of a storage: `number` is its value as of `version`; `offset`: where its elements begin, if they lie one
+    behind another in order.
+    """
 
     shape: tuple[int, ...]
     dtype: str
@@ -53,6 +55,12 @@ class Ref:
     version: int = 0
     parent: Ref | None = None
     views: tuple[View, ...] = ()
+    offset: int | None = None
+
+    @property
+    def root(self) -> Ref:
+        """The base of its storage."""
+        return self if self.parent is None else self.parent.root
 
 
 Emit = Callable[[str, tuple[int, ...], tuple[tuple[str, Word], ...], tuple[Described, ...]], tuple[int, ...]]
@@ -91,20 +99,56 @@ class Memory:
         storage = Storage()
         self.storages[key[0]] = storage
         self.kept.append(tensor.untyped_storage())
-        self.refs[key] = Ref(tuple(tensor.shape), dtype_of(tensor), storage, number)
+        self.refs[key] = Ref(tuple(tensor.shape), dtype_of(tensor), storage, number, offset=_offset(tensor))
 
     def view(self, tensor: torch.Tensor, parent: Ref, views: tuple[View, ...]) -> Ref:
         """A tensor as a view of another."""
         key = key_of(tensor)
         if key not in self.refs:
-            ref = Ref(tuple(tensor.shape), dtype_of(tensor), parent.storage, -1, -1, parent, views)
+            ref = Ref(tuple(tensor.shape), dtype_of(tensor), parent.storage, -1, -1, parent, views, _offset(tensor))
             self.refs[key] = ref
         return self.refs[key]
+
+    def within(self, tensor: torch.Tensor, root: Ref) -> Ref | None:
+        """A tensor whose elements lie in order as a view of the base of its storage; None if they do not, or there are
+        elements that the base does not have.
+        """
+        first, shape, count = _offset(tensor), tuple(tensor.shape), tensor.numel()
+        if first is None or root.offset is None or root.dtype != dtype_of(tensor):
+            return None
+        first -= root.offset
+        if first < 0 or first + count > prod(root.shape):
+            return None
+        words = (("dim", 0), ("start", first), ("stop", first + count), ("step", 1))
+        flat = (prod(root.shape),)
+        views = (View("reshape", (("shape", flat),), flat), View("slice", words, (count,)))
+        return self.view(tensor, root, (*views, View("reshape", (("shape", shape),), shape)))
+
+    def widen(self, root: Ref, wide: torch.Tensor, before: int, number: int) -> Ref:
+        """A base of more elements: `wide`, whose value is `number`, has `before` of them before the old base's, which
+        is a view of it from now on.
+        """
+        ref = Ref(tuple(wide.shape), root.dtype, root.storage, number, root.storage.version, offset=_offset(wide))
+        self.refs[key_of(wide)] = ref
+        count = prod(root.shape)
+        words = (("dim", 0), ("start", before), ("stop", before + count), ("step", 1))
+        reshape = View("reshape", (("shape", root.shape),), root.shape)
+        root.parent, root.views = ref, (View("slice", words, (count,)), reshape)
+        root.version = root.storage.version
+        return ref
+
+    def free(self, storage: int) -> None:
+        """What lies in a storage is gone."""
+        for key, ref in self.refs.items():
+            if key[0] == storage:
+                ref.number, ref.version = -1, -1
 
     def read(self, ref: Ref) -> int:
         """The number of a tensor's value as of now."""
         if ref.version != ref.storage.version or ref.number < 0:
             if ref.parent is None:
+                if ref.number < 0:
+                    raise Unreadable("reads memory that was given back (the storage was resized to nothing)")
                 return ref.number
             ref.number = self._along(self.read(ref.parent), ref)[-1]
             ref.version = ref.storage.version
@@ -115,7 +159,8 @@ class Memory:
         if ref.parent is None:
             ref.storage.version += 1
         else:
-            numbers = self._along(self.read(ref.parent), ref)
+            all_of = all(v.operator in ("reshape", "permute") for v in ref.views)
+            numbers = [-1] * len(ref.views) if all_of else self._along(self.read(ref.parent), ref)
             shapes = [ref.parent.shape, *(v.shape for v in ref.views)]
             new = number
             for k in range(len(ref.views) - 1, -1, -1):
@@ -146,6 +191,10 @@ class Memory:
                 return self.emit("slice_scatter", (old, new), view.words, made)[0]
             case _:
                 raise Unreadable(f"writes into a tensor that is {view.operator}ed: one element stands in many places")
+
+
+def _offset(tensor: torch.Tensor) -> int | None:
+    return int(tensor.storage_offset()) if tensor.is_contiguous() else None
 
 
 def key_of(tensor: torch.Tensor) -> Key:
