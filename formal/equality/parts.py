@@ -58,6 +58,11 @@ class Places:
         learnt = self.firsts.get((n, m), {usual})
         return usual if usual in learnt else min(learnt)
 
+    def within(self, n: int, m: int) -> list[int]:
+        """Where else it may begin: as micro-batches do, block by block inside what an input has of m positions."""
+        wide = [(k, first) for (k, of), firsts in sorted(self.firsts.items()) for first in sorted(firsts) if of == m]
+        return [first + j for k, first in wide if k > n and k % n == 0 for j in range(0, k, n)]
+
     def learn(self, shape: Sequence[int], whole: Sequence[int], place: tuple[Runs, ...]) -> None:
         """Keep in mind a place that values have told."""
         for n, m, runs in zip(shape, whole, place, strict=True):

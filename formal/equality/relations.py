@@ -76,5 +76,6 @@ class Relations:
                 continue
             rows = [r for r in sorted(places.rows) if sum(k for _, _, k in r) == n and max(t + k for _, t, k in r) <= m]
             known = m % n == 0 or (n, m) in places.firsts
-            choices.append([*rows, *([((0, places.first(n, m), n),)] if known else [])])
+            firsts = dict.fromkeys([*([places.first(n, m)] if known else []), *places.within(n, m)])
+            choices.append([*rows, *(((0, first, n),) for first in firsts)])
         return [Part(str(whole), runs) for runs, _ in zip(product(*choices), range(MOST_PLACES), strict=False)]

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from fractions import Fraction
-from math import isinf, isnan, prod
+from math import ceil, floor, isinf, isnan, prod, trunc
 from typing import Final
 
 from ...models.equality.program import Step, Word
@@ -28,6 +28,16 @@ OPAQUE: Final = frozenset(
     {"tanh", "erf", "sin", "cos", "floor", "ceil", "round", "trunc", "log1p", "expm1", "abs", "sign"}
 )
 """Functions of one number of which nothing is known."""
+
+EXACT: Final[Mapping[str, Callable[[Fraction], Fraction | int]]] = {
+    "abs": abs,
+    "sign": lambda x: (x > 0) - (x < 0),
+    "floor": floor,
+    "ceil": ceil,
+    "trunc": trunc,
+    "round": round,  # halves to the even number, as PyTorch does
+}
+"""What they are of a fraction that is known."""
 
 COMPARED: Final = frozenset({"gt", "ge", "lt", "le", "eq", "ne"})
 TWO: Final = frozenset({"add", "sub", "mul", "div", "maximum", "minimum", "pow"})
@@ -83,6 +93,8 @@ class Meaning:
     def _opaque(self, name: str, f: Form) -> Form:
         if not f and name not in ("cos",):
             return f
+        if name in EXACT and len(f) == 1 and f[0][0] == ((), ()):
+            return self.forms.number(Fraction(EXACT[name](f[0][1])))
         return self.forms.abstract(Kind.FUNCTION, name, (), (f,))
 
     def _two(self, step: Step, reads: Sequence[Value]) -> Value:
