@@ -288,6 +288,29 @@ def ddp_hook_forgets(rank: int, ranks: int) -> Made:
     return ddp_hook(rank, ranks, divided=False)
 
 
+# ------------------------------------------------------------------ small ones, of which mutants are made
+
+
+def small() -> nn.Module:
+    """One layer of 3 rows and a bias: 2 ranks pad both."""
+    torch.manual_seed(0)
+    return nn.Linear(4, 3)
+
+
+def small_one() -> Made:
+    return trained(small(), sgd), (X[:4, :4], Y[:4, :3])
+
+
+def small_fsdp(rank: int, ranks: int) -> Made:
+    return trained(fully_shard(small()), sgd), (mine(X[:4, :4], rank, ranks), mine(Y[:4, :3], rank, ranks))
+
+
+def small_ddp(rank: int, ranks: int) -> Made:
+    model = DistributedDataParallel(small())
+    inputs = mine(X[:4, :4], rank, ranks), mine(Y[:4, :3], rank, ranks)
+    return trained(model, sgd, 2, _accumulating(model)), inputs
+
+
 FAMILIES: tuple[tuple[Callable[[], Made], tuple[Any, ...], tuple[Any, ...], int], ...] = (
     (
         sgd_one,
@@ -307,4 +330,5 @@ FAMILIES: tuple[tuple[Callable[[], Made], tuple[Any, ...], tuple[Any, ...], int]
         2,
     ),
     (adam_one, (ddp_adam,), (), 4),
+    (small_one, (small_fsdp, small_ddp), (), 2),
 )

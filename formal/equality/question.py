@@ -29,7 +29,8 @@ LARGE = 1000.0
 ROUNDED: Mapping[str, float] = {"float64": 1e-9, "float32": 1e-3, "float16": 5e-2, "bfloat16": 1e-1}
 EIGHT_BITS = 5e-1
 """How far a run in such numbers may be from one in double precision, as a part of the greatest element; whole numbers
-and truth values likewise, since they may come of rounded ones.  What is made of numbers of fewer bits is as far as they are."""
+and truth values likewise, since they may come of rounded ones.  What is made of numbers of fewer bits is
+as far as they are."""
 
 
 @dataclass(frozen=True, eq=False)

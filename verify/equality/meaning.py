@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from fractions import Fraction
-from math import ceil, floor, isinf, isnan, prod, trunc
+from math import ceil, floor, isinf, isnan, trunc
 from typing import Final
 
 from ...models.equality.program import Step, Word

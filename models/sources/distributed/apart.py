@@ -1,5 +1,5 @@
-"""Takes operators that write into several tensors at once apart into those that are known: what FSDP2 copies into and out
-of the tensors that it sends, and lists of tensors.
+"""Takes operators that write into several tensors at once apart into those that are known: what FSDP2 copies into and
+out of the tensors that it sends, and lists of tensors.
 """
 
 from __future__ import annotations

@@ -19,8 +19,9 @@ from numpy.typing import NDArray
 from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.utils._pytree import tree_leaves
 
-from ...equality.program import KEPT, RankProgram, Step
+from ...equality.program import RankProgram
 from .collectives import noting_factors
+from .needed import without_waste
 from .recorder import HostReads, Recorder
 from .storage import Unreadable
 
@@ -128,7 +129,7 @@ def _run(called: Callable[..., object], inputs: object, gradients: bool) -> Capt
                 numbers[name], results[name] = recorder.number(grad), grad
     for name, tensor in wanted.items():
         tensor.grad = before[name]
-    program = _pruned(
+    program = without_waste(
         RankProgram(tuple(recorder.sources), tuple(recorder.steps), tuple(numbers.items()), tuple(recorder.tensors))
     )
     arrays = {s.number: _array(recorder.arrays[s.number]) for s in program.sources}
@@ -259,16 +260,3 @@ def _reachable(called: Callable[..., object]) -> dict[str, torch.Tensor]:
 
     look(called, "", 0)
     return found
-
-
-def _pruned(program: RankProgram) -> RankProgram:
-    """Without steps, sources and numbers that nothing needs."""
-    needed = {n for _, n in program.outputs}
-    kept = list[Step]()
-    for step in reversed(program.steps):
-        if step.operator in KEPT or needed & set(step.makes):
-            kept.append(step)
-            needed |= set(step.reads)
-    kept.reverse()
-    sources = [s for s in program.sources if s.number in needed or s.kind != "constant"]
-    return RankProgram(tuple(sources), tuple(kept), program.outputs, program.tensors)

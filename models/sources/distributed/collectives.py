@@ -103,7 +103,9 @@ def record(recorder: Recorder, name: str, args: Args, run: Callable[[], object])
             ranks, (how, factor) = _group(args[1]), _op(args[2], place)
             target = ranks[args[3]]
             if factor != 1:
-                raise Unreadable(f"a sum at {place} that multiplies first and that one rank alone has is not known here")
+                raise Unreadable(
+                    f"a sum at {place} that multiplies first, for one rank alone, is not known here"
+                )
             found = [(t, _step(recorder, "reduce", t, ranks, op=how, target=target)) for t in args[0]]
         case "broadcast_":
             ranks = _group(args[1])

@@ -119,10 +119,15 @@ class Memory:
         first -= root.offset
         if first < 0 or first + count > prod(root.shape):
             return None
-        words = (("dim", 0), ("start", first), ("stop", first + count), ("step", 1))
-        flat = (prod(root.shape),)
-        views = (View("reshape", (("shape", flat),), flat), View("slice", words, (count,)))
-        return self.view(tensor, root, (*views, View("reshape", (("shape", shape),), shape)))
+        views, flat = list[View](), (prod(root.shape),)
+        if root.shape != flat:
+            views.append(View("reshape", (("shape", flat),), flat))
+        if (count,) != flat:
+            words = (("dim", 0), ("start", first), ("stop", first + count), ("step", 1))
+            views.append(View("slice", words, (count,)))
+        if shape != (count,):
+            views.append(View("reshape", (("shape", shape),), shape))
+        return self.view(tensor, root, tuple(views))
 
     def widen(self, root: Ref, wide: torch.Tensor, before: int, number: int) -> Ref:
         """A base of more elements: `wide`, whose value is `number`, has `before` of them before the old base's, which
@@ -132,8 +137,10 @@ class Memory:
         self.refs[key_of(wide)] = ref
         count = prod(root.shape)
         words = (("dim", 0), ("start", before), ("stop", before + count), ("step", 1))
-        reshape = View("reshape", (("shape", root.shape),), root.shape)
-        root.parent, root.views = ref, (View("slice", words, (count,)), reshape)
+        views = [View("slice", words, (count,))]
+        if root.shape != (count,):
+            views.append(View("reshape", (("shape", root.shape),), root.shape))
+        root.parent, root.views = ref, tuple(views)
         root.version = root.storage.version
         return ref
 
