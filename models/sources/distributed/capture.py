@@ -22,8 +22,9 @@ from torch.utils._pytree import tree_leaves
 from ...equality.program import RankProgram
 from .collectives import noting_factors
 from .needed import without_waste
-from .recorder import HostReads, Recorder
-from .storage import Unreadable
+from .past import HostReads, seeing_freed
+from .recorder import Recorder
+from .storage import Unreadable, numbers_of
 
 __all__ = ["Captured", "Unreadable", "capture"]
 
@@ -77,23 +78,6 @@ def _group(rank: int | None, ranks: int) -> Iterator[None]:
         dist.destroy_process_group()
 
 
-@contextmanager
-def _seeing_freed(recorder: Recorder) -> Iterator[None]:
-    """While memory that is given back, by resizing a storage past every operator (FSDP2 does), is seen."""
-    before = torch.UntypedStorage.resize_
-
-    def resize(self: torch.UntypedStorage, size: int) -> object:
-        if size < self.nbytes():
-            recorder.free(self)
-        return before(self, size)
-
-    torch.UntypedStorage.resize_ = resize  # type: ignore[assignment,method-assign]
-    try:
-        yield
-    finally:
-        torch.UntypedStorage.resize_ = before  # type: ignore[method-assign]
-
-
 def _made(found: object) -> tuple[Callable[..., object], object]:
     if not isinstance(found, tuple | list) or len(found) != 2 or not callable(found[0]):
         raise Unreadable("must return what is called and its inputs: (callable, inputs)")
@@ -106,7 +90,7 @@ def _run(called: Callable[..., object], inputs: object, gradients: bool) -> Capt
         local = _local(tensor)
         if recorder.memory.find(local) is None:
             recorder.source(local, name, "parameter")
-            if tensor.is_floating_point() and tensor.requires_grad and tensor.is_leaf:
+            if tensor.requires_grad and tensor.is_leaf:
                 wanted[name] = tensor
     args, kwargs = _arguments(inputs)
     new = dict[int | str, Any]()
@@ -117,7 +101,7 @@ def _run(called: Callable[..., object], inputs: object, gradients: bool) -> Capt
     before = {name: tensor.grad for name, tensor in wanted.items()}
     for tensor in wanted.values():
         tensor.grad = None
-    with recorder, HostReads(recorder), _seeing_freed(recorder), sdpa_kernel(SDPBackend.MATH):
+    with recorder, HostReads(recorder), seeing_freed(recorder), sdpa_kernel(SDPBackend.MATH):
         out = called(*(new[i] for i in range(len(args))), **{k: new[k] for k in kwargs})
         outputs = dict(_named(out, "output"))
         if not outputs:
@@ -155,7 +139,7 @@ def _reduced(tensor: torch.Tensor) -> torch.Tensor:
 
 
 def _array(tensor: torch.Tensor) -> NDArray[np.generic]:
-    tensor = tensor.detach()
+    tensor = numbers_of(tensor.detach())
     return np.asarray((tensor.float() if tensor.dtype in (torch.bfloat16, torch.float16) else tensor).numpy())
 
 
@@ -175,7 +159,7 @@ def _input(recorder: Recorder, name: str, value: Any, anyway: bool, wanted: dict
         if known is not None:  # a parameter that is passed in
             return value
         tensor = value.detach().clone()
-        if value.is_floating_point() and (value.requires_grad or anyway):
+        if value.requires_grad or (anyway and value.is_floating_point()):
             tensor.requires_grad_(True)
             wanted[name] = tensor
         recorder.source(tensor, name, "input")
@@ -201,6 +185,9 @@ def _named(out: object, name: str) -> Iterator[tuple[str, torch.Tensor]]:
 def _gradients(
     recorder: Recorder, outputs: Mapping[str, torch.Tensor], wanted: Mapping[str, torch.Tensor]
 ) -> dict[str, torch.Tensor]:
+    for name, t in [*outputs.items(), *wanted.items()]:
+        if t.is_complex() and t.requires_grad:
+            raise Unreadable(f"--grad: {name} is complex: gradients of complex numbers are not known here")
     real = {n: t for n, t in outputs.items() if t.is_floating_point() and t.requires_grad}
     if not real:
         raise Unreadable("--grad: no output depends on anything that has a gradient")

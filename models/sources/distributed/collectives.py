@@ -88,13 +88,14 @@ Args = Sequence[Any]
 
 def record(recorder: Recorder, name: str, args: Args, run: Callable[[], object]) -> object:
     """One operator of `c10d` or `_c10d_functional`: writes it down, runs it, and says what its tensors hold then."""
-    functional = name.startswith("_c10d_functional")
     op = name.rpartition("::")[2]
     if op in ("wait_tensor", "_wrap_tensor_autograd"):
         return run()
-    if functional:
-        return _functional(recorder, op.removesuffix("_"), args, run, op.endswith("_"))
     place = recorder.place()
+    if any(t.is_complex() for t in tree_leaves(list(args)) if isinstance(t, torch.Tensor)):
+        raise Unreadable(f"collective {op} ({place}) of complex numbers is not known here: send their parts")
+    if name.startswith("_c10d_functional"):
+        return _functional(recorder, op.removesuffix("_"), args, run, op.endswith("_"))
     match op:
         case "allreduce_":
             ranks, (how, factor) = _group(args[1]), _op(args[2], place)
@@ -103,9 +104,7 @@ def record(recorder: Recorder, name: str, args: Args, run: Callable[[], object])
             ranks, (how, factor) = _group(args[1]), _op(args[2], place)
             target = ranks[args[3]]
             if factor != 1:
-                raise Unreadable(
-                    f"a sum at {place} that multiplies first, for one rank alone, is not known here"
-                )
+                raise Unreadable(f"a sum at {place} that multiplies first, for one rank alone, is not known here")
             found = [(t, _step(recorder, "reduce", t, ranks, op=how, target=target)) for t in args[0]]
         case "broadcast_":
             ranks = _group(args[1])

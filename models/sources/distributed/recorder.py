@@ -15,7 +15,6 @@ from typing import Any
 import torch
 from torch._decomp import decomposition_table
 from torch._subclasses.fake_tensor import FakeTensor
-from torch.overrides import TorchFunctionMode
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
@@ -23,7 +22,9 @@ from ...equality.program import Described, Source, Step, Word
 from . import operators
 from .apart import PARTS
 from .collectives import record
-from .storage import Memory, Ref, Unreadable, View, dtype_of
+from .pairs import PAIRS
+from .storage import Memory, Ref, Unreadable, View, dtype_of, numbers_of, shape_of
+from .views import of_pairs
 from .views import views as views_of
 
 OURS = tuple({str(p.parents[3]) + "/" for p in (Path(__file__), Path(__file__).resolve())})
@@ -53,26 +54,12 @@ FACTORIES = frozenset(
 )
 COPIES = frozenset({"clone", "lift_fresh_copy", "contiguous", "_to_copy", "convert_element_type", "copy"})
 WRITES = frozenset({"copy_", "fill_", "zero_"})
-SAME = frozenset({"detach", "alias", "lift", "detach_", "set_data", "view_of", "_has_same_storage_numel"})
-
-
-HOST = frozenset({"tolist", "numpy", "__array__", "__dlpack__"})
-"""Methods that read a tensor's contents past every operator."""
-
-
-class HostReads(TorchFunctionMode):  # type: ignore[misc, unused-ignore]
-    """While it is entered, nothing but constants is read on the host past the recorder."""
-
-    def __init__(self, recorder: Recorder) -> None:
-        super().__init__()
-        self.recorder = recorder
-
-    def __torch_function__(
-        self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
-    ) -> Any:
-        if getattr(func, "__name__", "") in HOST and type(args[0]) in (torch.Tensor, torch.nn.Parameter):
-            self.recorder.require_constant(args[0])
-        return func(*args, **(kwargs or {}))
+SAME = frozenset(
+    {
+        *("detach", "alias", "lift", "detach_", "set_data", "view_of", "_has_same_storage_numel"),
+        *("view_as_real", "view_as_complex"),
+    }
+)
 
 
 class Recorder(TorchDispatchMode):  # type: ignore[misc, unused-ignore]
@@ -113,9 +100,9 @@ class Recorder(TorchDispatchMode):  # type: ignore[misc, unused-ignore]
     def source(self, tensor: torch.Tensor, name: str, kind: str) -> int:
         """A tensor that is given."""
         number = len(self.tensors)
-        self.tensors.append(Described(tuple(tensor.shape), dtype_of(tensor)))
+        self.tensors.append(Described(shape_of(tensor), dtype_of(tensor)))
         self.sources.append(Source(number, name, kind))
-        self.arrays[number] = tensor.detach().clone()
+        self.arrays[number] = numbers_of(tensor.detach()).clone()
         if kind == "constant":
             self.fixed.add(number)
         self.memory.bind(tensor, number)
@@ -232,6 +219,9 @@ class Recorder(TorchDispatchMode):  # type: ignore[misc, unused-ignore]
         if name == "_local_scalar_dense":
             self.require_constant(args[0])
             return func(*args, **kwargs)
+        pairs = _of_pairs(name, args, kwargs)
+        if pairs and (found := self._pairs(func, name, args, kwargs)) is not NotImplemented:
+            return found
         if name in SAME:
             return self._same(func(*args, **kwargs), args[0])
         if (known := PARTS.get(_full_name(func))) is not None:
@@ -286,6 +276,30 @@ class Recorder(TorchDispatchMode):  # type: ignore[misc, unused-ignore]
                 return self._factory(made)
         raise Unreadable(f"operator {space}.{name} ({self.place()}) is not known here")
 
+    def _pairs(self, func: Any, name: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        """An operator of complex numbers by what it does with their parts; NotImplemented for one that only says where
+        they lie.
+        """
+        moved = name in SAME | FACTORIES | {"zero_"} or views_of(name, args, kwargs) is not None
+        if name in COPIES | {"copy_"}:  # between complex numbers
+            kind = kwargs.get("dtype") or args[1 if name == "copy_" else 0].dtype
+            moved = args[0].is_complex() and kind.is_complex
+        if moved:
+            return NotImplemented
+        in_place = func._schema.is_mutable and name.endswith("_")
+        parts = PAIRS.get(name.removesuffix("_") if in_place else name)
+        if parts is None or "out" in kwargs or (func._schema.is_mutable and not in_place):
+            raise Unreadable(f"operator {name} ({self.place()}) of complex numbers is not known here")
+        with self:
+            made = parts(*args, **kwargs)
+        if made is NotImplemented:
+            raise Unreadable(f"operator {name} ({self.place()}) of complex numbers says what is not known here")
+        if in_place:
+            with self:
+                args[0].copy_(made)
+            return args[0]
+        return made
+
     def _same(self, out: Any, tensor: torch.Tensor) -> Any:
         ref = self.ref(tensor)
         self.memory.view(out, ref, ())
@@ -294,6 +308,8 @@ class Recorder(TorchDispatchMode):  # type: ignore[misc, unused-ignore]
     def _view(self, out: Any, tensor: torch.Tensor, views: Sequence[tuple[View, ...]]) -> Any:
         ref = self.ref(tensor)
         outs = list(out) if isinstance(out, tuple | list) else [out]
+        if tensor.is_complex():
+            views = [tuple(of_pairs(v) for v in chain) for chain in views]
         for one, chain in zip(outs, views, strict=True):
             if one.untyped_storage()._cdata != tensor.untyped_storage()._cdata:  # `reshape` that had to copy
                 number = self.memory.read(ref)
@@ -334,18 +350,18 @@ class Recorder(TorchDispatchMode):  # type: ignore[misc, unused-ignore]
             return out
         for tensor in out if isinstance(out, tuple | list) else (out,):
             with torch.utils._python_dispatch._disable_current_modes():
-                flat = tensor.detach().reshape(-1)
+                flat = numbers_of(tensor.detach()).reshape(-1)
                 number = self._constant(tensor, torch.zeros_like(flat) if unset else flat)
             if number is not None:
                 self.bind(tensor, number)
         return out
 
     def _constant(self, tensor: torch.Tensor, flat: torch.Tensor) -> int | None:
-        made = ((tuple(tensor.shape), tensor.dtype),)
+        made = ((shape_of(tensor), dtype_of(tensor)),)
         if not len(flat) or bool((flat == flat[0]).all()):
             value = flat[0].item() if len(flat) else 0.0
             value = value if abs(value) > 1 << 53 else float(value)
-            words: dict[str, Word] = {"shape": tuple(tensor.shape), "value": value, "dtype": dtype_of(tensor)}
+            words: dict[str, Word] = {"shape": shape_of(tensor), "value": value, "dtype": dtype_of(tensor)}
             return self.step("full", (), words, made)[0]
         by = flat[1] - flat[0] if tensor.dtype != torch.bool else 0
         if tensor.dim() == 1 and tensor.dtype == torch.int64 and bool((flat[1:] - flat[:-1] == by).all()):
@@ -356,20 +372,20 @@ class Recorder(TorchDispatchMode):  # type: ignore[misc, unused-ignore]
         return None
 
     def _write(self, func: Any, name: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        target, shape = args[0], tuple(args[0].shape)
+        target, shape = args[0], shape_of(args[0])
         self.ref(target)
         if name == "copy_":
             source = args[1]
             number = self.cast(self.number(source), dtype_of(source), dtype_of(target))
-            if tuple(source.shape) != shape:
-                number = self.step("expand", (number,), {"shape": shape}, ((shape, target.dtype),))[0]
+            if shape_of(source) != shape:
+                number = self.step("expand", (number,), {"shape": shape}, ((shape, dtype_of(target)),))[0]
         elif name == "fill_" and isinstance(args[1], torch.Tensor):
             number = self.cast(self.number(args[1]), dtype_of(args[1]), dtype_of(target))
             number = self.step("expand", (number,), {"shape": shape}, ((shape, target.dtype),))[0]
         else:
             value = float(args[1]) if name == "fill_" else 0.0
             words: dict[str, Word] = {"shape": shape, "value": value, "dtype": dtype_of(target)}
-            number = self.step("full", (), words, ((shape, target.dtype),))[0]
+            number = self.step("full", (), words, ((shape, dtype_of(target)),))[0]
         out = func(*args, **kwargs)
         self.write(target, number)
         return out
@@ -385,6 +401,13 @@ class Recorder(TorchDispatchMode):  # type: ignore[misc, unused-ignore]
             new = made(*args, **rest)
             target.copy_(new)
         return target
+
+
+def _of_pairs(name: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
+    """Whether an operator reads or makes complex numbers."""
+    leaves = tree_leaves((args, kwargs))
+    kinds = [t if isinstance(t, torch.dtype) else t.dtype for t in leaves if isinstance(t, torch.Tensor | torch.dtype)]
+    return name in ("polar", "complex") or any(kind.is_complex for kind in kinds)
 
 
 def _full_name(func: Any) -> str:

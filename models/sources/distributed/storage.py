@@ -1,6 +1,7 @@
 """Follows values through views and writes in place: every tensor is a view of the storage that it lies in.
 
     base    the tensor with which a storage was met
+    pair    a complex number is its real and its imaginary part, in a last dimension of two: what lies in memory
     view    how a tensor is made of another one of the same storage: reshape, permute, slice, expand, one after another
 
 A write into a view makes a new value of it, of what it is a view of, and so on down to the base; other views of the
@@ -83,13 +84,13 @@ class Memory:
         if key[0] not in self.storages or not tensor.is_contiguous():
             return None
         for other, ref in self.refs.items():
-            if other[:2] == key[:2] and prod(ref.shape) == tensor.numel() and ref.dtype == dtype_of(tensor):
+            if other[:2] == key[:2] and prod(ref.shape) == prod(key[2]) and ref.dtype == dtype_of(tensor):
                 stride, expected = [], 1
                 for n in reversed(other[2]):
                     stride.append(expected)
                     expected *= n
                 if tuple(reversed(stride)) == other[3]:
-                    shape = tuple(tensor.shape)
+                    shape = key[2]
                     return self.view(tensor, ref, (View("reshape", (("shape", shape),), shape),))
         return None
 
@@ -99,13 +100,13 @@ class Memory:
         storage = Storage()
         self.storages[key[0]] = storage
         self.kept.append(tensor.untyped_storage())
-        self.refs[key] = Ref(tuple(tensor.shape), dtype_of(tensor), storage, number, offset=_offset(tensor))
+        self.refs[key] = Ref(key[2], dtype_of(tensor), storage, number, offset=_offset(tensor))
 
     def view(self, tensor: torch.Tensor, parent: Ref, views: tuple[View, ...]) -> Ref:
         """A tensor as a view of another."""
         key = key_of(tensor)
         if key not in self.refs:
-            ref = Ref(tuple(tensor.shape), dtype_of(tensor), parent.storage, -1, -1, parent, views, _offset(tensor))
+            ref = Ref(key[2], dtype_of(tensor), parent.storage, -1, -1, parent, views, _offset(tensor))
             self.refs[key] = ref
         return self.refs[key]
 
@@ -113,7 +114,8 @@ class Memory:
         """A tensor whose elements lie in order as a view of the base of its storage; None if they do not, or there are
         elements that the base does not have.
         """
-        first, shape, count = _offset(tensor), tuple(tensor.shape), tensor.numel()
+        first, shape = _offset(tensor), shape_of(tensor)
+        count = prod(shape)
         if first is None or root.offset is None or root.dtype != dtype_of(tensor):
             return None
         first -= root.offset
@@ -133,7 +135,7 @@ class Memory:
         """A base of more elements: `wide`, whose value is `number`, has `before` of them before the old base's, which
         is a view of it from now on.
         """
-        ref = Ref(tuple(wide.shape), root.dtype, root.storage, number, root.storage.version, offset=_offset(wide))
+        ref = Ref(shape_of(wide), root.dtype, root.storage, number, root.storage.version, offset=_offset(wide))
         self.refs[key_of(wide)] = ref
         count = prod(root.shape)
         words = (("dim", 0), ("start", before), ("stop", before + count), ("step", 1))
@@ -201,15 +203,30 @@ class Memory:
 
 
 def _offset(tensor: torch.Tensor) -> int | None:
-    return int(tensor.storage_offset()) if tensor.is_contiguous() else None
+    return key_of(tensor)[1] if tensor.is_contiguous() else None
+
+
+def shape_of(tensor: torch.Tensor) -> tuple[int, ...]:
+    """The shape of a tensor's numbers, complex ones as pairs."""
+    return (*tensor.shape, 2) if tensor.is_complex() else tuple(tensor.shape)
+
+
+def numbers_of(tensor: torch.Tensor) -> torch.Tensor:
+    """A tensor's numbers, complex ones as pairs."""
+    import torch
+
+    return torch.view_as_real(tensor.resolve_conj()) if tensor.is_complex() else tensor
 
 
 def key_of(tensor: torch.Tensor) -> Key:
-    """Where a tensor lies."""
-    storage = tensor.untyped_storage()
-    return storage._cdata, tensor.storage_offset(), tuple(tensor.shape), tuple(tensor.stride())
+    """Where a tensor lies, counted in real numbers."""
+    storage, many = tensor.untyped_storage(), 2 if tensor.is_complex() else 1
+    strides = tuple(many * n for n in tensor.stride())
+    place = storage._cdata, many * int(tensor.storage_offset()), shape_of(tensor)
+    return (*place, (*strides, 1)) if tensor.is_complex() else (*place, strides)
 
 
 def dtype_of(tensor: torch.Tensor) -> str:
-    """The element type as PyTorch calls it, without its package."""
-    return str(tensor.dtype).removeprefix("torch.")
+    """The element type as PyTorch calls it, without its package; of a complex number that of its parts."""
+    name = str(tensor.dtype).removeprefix("torch.")
+    return {"complex32": "float16", "complex64": "float32", "complex128": "float64"}.get(name, name)
