@@ -164,3 +164,63 @@ def test_reductions_are_read_off_what_is_passed_on() -> None:
     assert verdict(dist.ReduceOp.PREMUL_SUM(0.25), True, lambda x: x * 2) == "different"
     with pytest.raises(ValueError, match="BXOR"):
         verdict(dist.ReduceOp.BXOR, True, lambda x: x * 1)
+
+
+def _sharded_pass(rank: int, ranks: int) -> Any:
+    """A layer of DTensors whose activations are cut by rows between its products."""
+    from torch.distributed.device_mesh import init_device_mesh
+    from torch.distributed.tensor import DTensor, Replicate, Shard
+
+    mesh, w = init_device_mesh("cpu", (ranks,)), (torch.arange(36.0).reshape(6, 6) / 36).requires_grad_()
+
+    def f(x: torch.Tensor) -> torch.Tensor:
+        whole = DTensor.from_local(x, mesh, [Replicate()], run_check=False)
+        weight = DTensor.from_local(w, mesh, [Replicate()], run_check=False)
+        rows = torch.tanh(whole @ weight).redistribute(mesh, [Shard(0)])
+        return (rows * rows).redistribute(mesh, [Replicate()]).to_local()
+
+    return f, (x_of_ranks(),)
+
+
+def x_of_ranks() -> torch.Tensor:
+    return torch.arange(24.0).reshape(4, 6) / 24 - 0.5
+
+
+def test_a_rank_is_not_given_the_place_of_the_one_before() -> None:
+    """DTensor's caches keep the mesh of the rank that was captured before, whose coordinate is another."""
+
+    def single() -> Any:
+        w = (torch.arange(36.0).reshape(6, 6) / 36).requires_grad_()
+        return lambda x: torch.tanh(x @ w) ** 2, (x_of_ranks(),)
+
+    found = shardproof.equal(single, _sharded_pass, ranks=2, grad=True)
+    assert found, str(found)
+    held = [capture(_sharded_pass, r, 2, False) for r in range(2)]
+    starts = [dict(s.words)["start"] for h in held for s in h.program.steps if s.operator == "slice"]
+    assert starts == [0, 2]
+
+
+def test_attention_as_one_operator_is_its_parts() -> None:
+    """Forward, log sum exp and gradients beside PyTorch's kernel, causal, masked and scaled."""
+    from torch.nn.attention import SDPBackend, sdpa_kernel
+
+    g = torch.Generator().manual_seed(0)
+    given = tuple(torch.randn(2, 3, 5, 4, generator=g) for _ in range(3))
+    mask = torch.randn(5, 5, generator=g)
+    for words in ({}, {"is_causal": True}, {"attn_mask": mask}, {"scale": 0.3}):
+
+        def called(q: Any, k: Any, v: Any, words: Any = words) -> torch.Tensor:
+            with sdpa_kernel(SDPBackend.FLASH_ATTENTION):
+                return torch.nn.functional.scaled_dot_product_attention(q, k, v, **words)
+
+        held = capture(lambda called=called: (called, given), None, 1, True)
+        from shardproof.formal.equality.numbers import run_single
+
+        values = run_single(held.program, held.arrays)
+        leaves = [t.clone().requires_grad_() for t in given]
+        out = called(*leaves)
+        cotangent = next(held.arrays[s.number] for s in held.program.sources if s.name.startswith("cotangent"))
+        out.backward(torch.as_tensor(cotangent))
+        want = [out.detach(), *(t.grad for t in leaves)]
+        for (name, number), theirs in zip(held.program.outputs, want, strict=True):
+            assert np.allclose(values[number], theirs, rtol=1e-4, atol=1e-5), (words, name)

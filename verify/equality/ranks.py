@@ -69,7 +69,7 @@ class Sight:
 
     # ------------------------------------------------------------------ sources
 
-    def source(self, name: str) -> Value:
+    def source(self, name: str) -> Tensor:
         """A whole tensor of the one device."""
         found = self.sources[name]
         if (known := dict(self.pair.constants).get(found.number)) is not None:

@@ -1,5 +1,5 @@
-"""Takes operators that write into several tensors at once apart into those that are known: what FSDP2 copies into and
-out of the tensors that it sends, and lists of tensors.
+"""Takes operators apart into those that are known: what FSDP2 copies into and out of the tensors that it sends, lists
+of tensors, and attention as one operator with its gradient.
 """
 
 from __future__ import annotations
@@ -52,6 +52,58 @@ def _chunk_cat(tensors: Tensors, dim: int, chunks: int, *, out: torch.Tensor | N
     return out
 
 
+def _scores(
+    q: torch.Tensor, k: torch.Tensor, causal: bool, mask: torch.Tensor | None, scale: float | None
+) -> torch.Tensor:
+    found = q @ k.transpose(-2, -1) * (q.shape[-1] ** -0.5 if scale is None else scale)
+    if causal:
+        above = torch.ones(found.shape[-2:], dtype=torch.bool).triu(1)
+        found = found.masked_fill(above, float("-inf"))
+    return found if mask is None else found + mask
+
+
+def _attention(
+    q: torch.Tensor,
+    k: torch.Tensor,
+    v: torch.Tensor,
+    dropout: float = 0.0,
+    causal: bool = False,
+    *,
+    attn_mask: torch.Tensor | None = None,
+    scale: float | None = None,
+) -> Any:
+    """What is attended to, and log sum exp of the scores."""
+    if dropout:
+        return NotImplemented
+    scores = _scores(q, k, causal, attn_mask, scale)
+    greatest = scores.amax(-1, keepdim=True)
+    by_parts = torch.ops.aten._scaled_dot_product_attention_math
+    out = by_parts(q, k, v, attn_mask, 0.0, causal, None, scale=scale)[0]
+    return out, (scores - greatest).exp().sum(-1).log() + greatest.squeeze(-1)
+
+
+def _attention_gradient(
+    grad: torch.Tensor,
+    q: torch.Tensor,
+    k: torch.Tensor,
+    v: torch.Tensor,
+    out: torch.Tensor,
+    logsumexp: torch.Tensor,
+    dropout: float,
+    causal: bool,
+    *,
+    attn_mask: torch.Tensor | None = None,
+    scale: float | None = None,
+) -> Any:
+    """P = exp(scores - log sum exp), dS = P (dO V' - sum of dO O); those that are passed in, whoever made them."""
+    if dropout:
+        return NotImplemented
+    p = (_scores(q, k, causal, attn_mask, scale) - logsumexp.unsqueeze(-1)).exp()
+    inner = p * (grad @ v.transpose(-2, -1) - (grad * out).sum(-1, keepdim=True))
+    inner = inner * (q.shape[-1] ** -0.5 if scale is None else scale)
+    return inner @ k, inner.transpose(-2, -1) @ q, p.transpose(-2, -1) @ grad
+
+
 PARTS: Final[Mapping[str, Callable[..., Any]]] = {
     "fsdp::all_gather_copy_in": _all_gather_copy_in,
     "fsdp::split_with_sizes_copy": _split_copy,
@@ -60,5 +112,7 @@ PARTS: Final[Mapping[str, Callable[..., Any]]] = {
     "aten::_chunk_cat": _chunk_cat,
     "aten::_chunk_cat.out": _chunk_cat,
     "aten::_foreach_copy_": _copied,
+    "aten::_scaled_dot_product_flash_attention_for_cpu": _attention,
+    "aten::_scaled_dot_product_flash_attention_for_cpu_backward": _attention_gradient,
 }
 """By name, and by name and overload where there are several."""

@@ -22,7 +22,7 @@ from torch.utils._pytree import tree_leaves
 from ...equality.program import RankProgram
 from .collectives import noting_factors
 from .needed import without_waste
-from .past import HostReads, seeing_freed
+from .past import HostReads, forget_ranks, seeing_freed
 from .recorder import Recorder
 from .storage import Unreadable, numbers_of
 
@@ -71,6 +71,7 @@ def _group(rank: int | None, ranks: int) -> Iterator[None]:
 
     if dist.is_initialized():
         raise Unreadable("a process group is there already: SINGLE and DISTRIBUTED must not make the default one")
+    forget_ranks()
     dist.init_process_group("fake", rank=rank, world_size=ranks, store=FakeStore())
     try:
         yield

@@ -116,12 +116,12 @@ def record(recorder: Recorder, name: str, args: Args, run: Callable[[], object])
             ranks = _group(args[2])
             found = _listed(recorder, args[0][0], args[1][0], ranks)
         case "_reduce_scatter_base_":
-            ranks, how = _group(args[2]), _op(args[3], place)
-            found = [(args[0], _scattered(recorder, recorder.number(args[1]), args[1], args[0], ranks, how))]
+            ranks, asked = _group(args[2]), _op(args[3], place)
+            found = [(args[0], _scattered(recorder, recorder.number(args[1]), args[1], args[0], ranks, asked))]
         case "reduce_scatter_":
-            ranks, how = _group(args[2]), _op(args[3], place)
+            ranks, asked = _group(args[2]), _op(args[3], place)
             whole = recorder.stack(args[1][0])
-            found = [(args[0][0], _scattered(recorder, whole, args[1][0][0], args[0][0], ranks, how, len(ranks)))]
+            found = [(args[0][0], _scattered(recorder, whole, args[1][0][0], args[0][0], ranks, asked, len(ranks)))]
         case "alltoall_base_":
             ranks = _group(args[2])
             found = [(args[0], _exchanged(recorder, args[1], ranks, args[4], args[3], tuple(args[0].shape)))]

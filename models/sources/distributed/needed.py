@@ -2,8 +2,9 @@
 
     demand    of a tensor of one dimension the positions that are needed; of others whether any is
 
-A buffer that is written piece by piece needs of what lay there only what no piece takes the place of.  What needs
-nothing of an operand reads zeros in its place: memory that nobody had set is no part of a program.
+Inputs stay, and what has a gradient among the outputs.  A buffer that is written piece by piece needs of what lay there
+only what no piece takes the place of.  What needs nothing of an operand reads zeros in its place: memory that nobody
+had set is no part of a program.
 """
 
 from __future__ import annotations
@@ -76,7 +77,8 @@ def without_waste(program: RankProgram) -> RankProgram:
             else:
                 demand.setdefault(reads[k], [])
         kept += [Step(step.operator, tuple(reads), step.makes, step.words, step.line), *reversed(zeros)]
-    sources = [s for s in program.sources if s.number in demand or s.kind != "constant"]
+    named = {name.removeprefix("grad ") for name, _ in program.outputs if name.startswith("grad ")}
+    sources = [s for s in program.sources if s.number in demand or s.kind == "input" or s.name in named]
     return RankProgram(tuple(sources), tuple(reversed(kept)), program.outputs, tuple(tensors))
 
 
@@ -87,7 +89,7 @@ def _all(tensor: Described) -> tuple[int, int]:
 
 def _demands(step: Step, tensors: Sequence[Described], demand: dict[int, list[tuple[int, int]]]) -> list[Intervals]:
     """What is needed of each operand."""
-    whole = [(_all(tensors[n]),) for n in step.reads]
+    whole: list[Intervals] = [(_all(tensors[n]),) for n in step.reads]
     if len(step.makes) != 1 or any(len(tensors[n].shape) != 1 for n in (*step.makes, *step.reads)):
         return whole
     words, wanted = dict(step.words), merge(demand.get(step.makes[0], ()))
@@ -100,4 +102,4 @@ def _demands(step: Step, tensors: Sequence[Described], demand: dict[int, list[tu
             edges = [0, *accumulate(tensors[n].shape[0] for n in step.reads)]
             return [inside(wanted, low, high) for low, high in pairwise(edges)]
         case _:
-            return list(whole)
+            return whole

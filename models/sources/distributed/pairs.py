@@ -22,7 +22,7 @@ Number = bool | int | float | complex
 def _parts(x: Any) -> tuple[Any, Any]:
     """Real and imaginary part of a tensor or a number."""
     if isinstance(x, torch.Tensor):
-        return tuple(torch.view_as_real(x).unbind(-1)) if x.is_complex() else (x, 0)  # type: ignore[return-value]
+        return tuple(torch.view_as_real(x).unbind(-1)) if x.is_complex() else (x, 0)
     return (x.real, x.imag) if isinstance(x, complex) else (x, 0)
 
 

@@ -1,7 +1,9 @@
-"""Sees what a PyTorch program does past every operator: contents that it reads on the host, memory that it gives back."""
+"""Sees what a PyTorch program does past every operator: contents read on the host, memory that is given back."""
 
 from __future__ import annotations
 
+import functools
+import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
@@ -30,6 +32,24 @@ class HostReads(TorchFunctionMode):  # type: ignore[misc, unused-ignore]
         return func(*args, **(kwargs or {}))
 
 
+def forget_ranks() -> None:
+    """DTensor's caches emptied: what they keep has the mesh of the rank that ran before, and its place there, which
+    would be taken for the next rank's.
+    """
+    for name, module in sorted(sys.modules.items()):
+        if not name.startswith(("torch.distributed.tensor", "torch.distributed.device_mesh")):
+            continue
+        held = list(vars(module).values())
+        for value in [*held, *(v for c in held if isinstance(c, type) for v in vars(c).values())]:
+            value = getattr(value, "__func__", value)  # a static method's
+            if isinstance(value, functools._lru_cache_wrapper):
+                value.cache_clear()
+    if "torch.distributed.tensor" in sys.modules:
+        from torch.distributed.tensor.debug import _clear_sharding_prop_cache
+
+        _clear_sharding_prop_cache()
+
+
 @contextmanager
 def seeing_freed(recorder: Recorder) -> Iterator[None]:
     """While memory that is given back, by resizing a storage past every operator (FSDP2 does), is seen."""
@@ -40,8 +60,8 @@ def seeing_freed(recorder: Recorder) -> Iterator[None]:
             recorder.free(self)
         return before(self, size)
 
-    torch.UntypedStorage.resize_ = resize  # type: ignore[assignment,method-assign]
+    torch.UntypedStorage.resize_ = resize
     try:
         yield
     finally:
-        torch.UntypedStorage.resize_ = before  # type: ignore[method-assign]
+        torch.UntypedStorage.resize_ = before

@@ -141,7 +141,7 @@ class Recorder(TorchDispatchMode):  # type: ignore[misc, unused-ignore]
         if found is not None or root.offset is None or root.dtype != dtype_of(tensor):
             return found
         with torch.utils._python_dispatch._disable_current_modes(), torch.no_grad():
-            wide = torch.empty(0, dtype=tensor.dtype).set_(storage)  # type: ignore[call-overload]
+            wide = torch.empty(0, dtype=tensor.dtype).set_(storage)
             first, last = root.offset, root.offset + prod(root.shape)
             beside = [wide[:first].clone(), wide[last:].clone()]
         parts = [self.reshape(self.memory.read(root), (last - first,), tensor.dtype)]
@@ -227,6 +227,8 @@ class Recorder(TorchDispatchMode):  # type: ignore[misc, unused-ignore]
         if (known := PARTS.get(_full_name(func))) is not None:
             with self:
                 made = known(*args, **kwargs)
+            if made is NotImplemented:
+                raise Unreadable(f"operator {name} ({self.place()}) draws random numbers: put it in eval()")
             return made if func._schema.returns else None
         if "out" in kwargs or (name.endswith("_") and not name.startswith("__") and name not in WRITES):
             return self._in_place(func, name, args, kwargs)
