@@ -382,6 +382,23 @@ def test_a_cast_that_lies_about_its_types_is_refused() -> None:
         check_pair(pair, Budget.with_large())
 
 
+def _with_runs(runs: list[list[int]]) -> bytes:
+    """A file in which the first part of the first rank has these runs in its first dimension."""
+
+    def change(head: dict[str, list]) -> None:
+        row = next(r for r in head["given"][0] if r[1][0] == "part" and r[1][2])
+        row[1][2][0] = runs or [[0, 0, 0], *row[1][2][0]]
+
+    return _rewritten("mlp_tp", change)
+
+
+def test_runs_of_no_positions_stand_alone() -> None:
+    with pytest.raises(ContainerError, match="stands alone"):
+        decode_equality(read_container(_with_runs([])))
+    with pytest.raises(ContainerError, match="runs hold 0 positions"):
+        decode_equality(read_container(_with_runs([[0, 0, 0]])))
+
+
 def test_floors_are_of_integers() -> None:
     with pytest.raises(ContainerError, match="no integer input"):
         decode_equality(read_container(_rewritten("mlp_tp", lambda h: h["floors"].append("p.w1"))))
