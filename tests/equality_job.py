@@ -152,9 +152,10 @@ def made(case: str, rank: int, ranks: int) -> tuple[Callable[..., object], tuple
     """What a case calls, and its inputs."""
     if case in CASES:
         return lambda x: CASES[case](x, rank, ranks), (given(rank),)
+    import equality_data_parallel
     import equality_pairs
 
-    called, inputs = getattr(equality_pairs, case)(rank, ranks)
+    called, inputs = (getattr(equality_pairs, case, None) or getattr(equality_data_parallel, case))(rank, ranks)
     return called, inputs if isinstance(inputs, tuple | list) else (inputs,)
 
 
@@ -165,7 +166,8 @@ def main(rank: int, ranks: int, store: str, folder: str, cases: list[str]) -> No
     for case in cases:
         called, inputs = made(case, rank, ranks)
         for name, tensor in outputs(called(*inputs)):
-            found[f"{case}/{name}"] = tensor.detach().float().numpy()
+            local = tensor.to_local() if hasattr(tensor, "to_local") else tensor
+            found[f"{case}/{name}"] = local.detach().float().numpy()
     np.savez(Path(folder) / f"{rank}.npz", **found)  # type: ignore[arg-type]
     dist.destroy_process_group()
 

@@ -130,6 +130,48 @@ def _strided(t: torch.Tensor) -> torch.Tensor:
     return t + z
 
 
+@pytest.mark.parametrize(
+    "read",
+    [
+        lambda t: t * 2 if "nan" in repr(t) else t,
+        lambda t: t * 2 if "-" in str(t) else t,
+        lambda t: t * 2 if "-" in f"{t}" else t,
+        lambda t: t * 2 if f"{t.sum():.1f}" == "0.0" else t,
+    ],
+)
+def test_texts_of_data_are_refused_as_numbers_are(read: Any) -> None:
+    with pytest.raises(Unreadable, match="on the host"):
+        capture(lambda: (read, (ONCE,)), None, 1, False)
+
+
+def test_texts_of_constants_and_shapes_are_none_of_data() -> None:
+    def called(t: torch.Tensor) -> torch.Tensor:
+        return t * len(repr(torch.ones(2))) if f"{t.shape}" else t
+
+    assert capture(lambda: (called, (ONCE,)), None, 1, False).program.outputs
+
+
+def _rows(many: int) -> Any:
+    return lambda: (lambda x, y: {"x": x * 2, "y": (y @ torch.ones(6, 3)).sum()}, (ROWS[:many], ROWS[:0]))
+
+
+ROWS = torch.randn(4, 6, generator=torch.Generator().manual_seed(4))
+
+
+def test_ranks_may_have_no_positions(tmp_path: Path) -> None:
+    """Of a tensor that is shorter than there are ranks, and of one that has none at all; their certificate is read."""
+
+    def ranks(rank: int, many: int) -> Any:
+        return (lambda x, y: {"x": x * 2, "y": (y @ torch.ones(6, 3)).sum()}), (ROWS[rank : min(rank + 1, 3)], ROWS[:0])
+
+    found = shardproof.equal(_rows(3), ranks, ranks=4)
+    assert found, str(found)
+    found.save(tmp_path / "c.spz")
+    assert command(["check", str(tmp_path / "c.spz")]) == 0
+    lost = shardproof.equal(_rows(4), ranks, ranks=4)
+    assert lost.answer == "undecided" and "no rank has" in str(lost)
+
+
 ONCE = torch.randn(4, 4, generator=torch.Generator().manual_seed(3))
 LOOKALIKES: dict[str, tuple[Any, Any, str]] = {
     "alpha of a number": (lambda t: t * 1 + torch.add(t, 1, alpha=2), lambda t: t + t + t, "different"),
@@ -140,7 +182,9 @@ LOOKALIKES: dict[str, tuple[Any, Any, str]] = {
     "numbers of an array": (_numbers, lambda t: t * (ONCE * 2), "refused"),
     "tensors of a list": (lambda t: torch._foreach_mul([t], 2.0)[0] + t, lambda t: ONCE * 2 + t, "refused"),
     "tensors passed in": (_given, lambda t: t[0, :2] * 1, "refused"),
-    "a view unknown": (_strided, lambda t: t * 1, "refused"),
+    "a view by strides": (_strided, lambda t: t * 1, "different"),
+    "a view out of order": (lambda t: t + t.as_strided((4, 4), (1, 4)), lambda t: t * 2, "refused"),
+    "a view of what lies in two places": (lambda t: t.as_strided((2, 2), (1, 1)).sum(), lambda t: t.sum(), "refused"),
     "numbers beyond doubles": (
         lambda t: (t * 0).long() + torch.full((4,), 2**53 + 1),
         lambda t: (t * 0).long() + torch.full((4,), 2**53),

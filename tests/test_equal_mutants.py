@@ -32,6 +32,8 @@ from shardproof.verify.equality.certificate import check_pair
 DATA = Path(__file__).parent / "data" / "equality"
 PAIRS = {p.stem: decode_equality(read_container(p.read_bytes())) for p in sorted(DATA.glob("*.spz"))}
 CHEAP = ("embedding_vp", "fused_tp", "grid", "mlp_tp", "pipeline", "token_mean_dp")
+PACKED = ("small_ddp", "small_fsdp")
+"""Pairs whose ranks send many tensors in one flat buffer."""
 
 
 @pytest.mark.parametrize("name", PAIRS)
@@ -89,7 +91,8 @@ def _bytes(known: Known, shape: tuple[int, ...]) -> np.ndarray:
 
 def mutant(pair: Pair, rng: random.Random) -> Pair | None:
     """A pair with one step, one part, or one group of one rank changed, or of all ranks alike."""
-    kind = rng.choice(["dropped", "op", "scaled", "slice", "number", "operand", "part", "function", "ranks", "swapped"])
+    kinds = ["dropped", "op", "scaled", "slice", "number", "operand", "part", "function", "ranks", "swapped", "packed"]
+    kind = rng.choice(kinds)
     if kind == "part":
         rank = rng.randrange(len(pair.ranks))
         rows = [(n, g) for n, g in pair.given[rank] if isinstance(g, Part)]
@@ -166,6 +169,20 @@ def _changed(program: RankProgram, index: int, kind: str, rng: random.Random) ->
             if stop + by > size or start + by < 0:
                 return None
             new = _said(step, {**words, "start": start + by, "stop": stop + by})
+        case "packed" if step.operator == "slice_scatter":
+            size, start, stop = (program.tensors[step.reads[0]].shape[int(words["dim"])], words["start"], words["stop"])  # type: ignore[arg-type]
+            by = rng.choice([b for b in (-2, -1, 1, 2) if start + b >= 0 and stop + b <= size] or [0])  # type: ignore[operator]
+            if not by:
+                return None
+            new = _said(step, {**words, "start": start + by, "stop": stop + by})  # type: ignore[operator]
+        case "packed" if step.operator in ("cat", "all_gather", "reduce_scatter"):
+            if step.operator == "cat":
+                shapes = [program.tensors[i].shape for i in step.reads]
+                if len(set(shapes)) > 1 or len(shapes) < 2:
+                    return None
+                new = replace(step, reads=step.reads[::-1])
+            else:
+                new = _said(step, {**words, "ranks": words["ranks"][::-1]})  # type: ignore[index]
         case "number" if "number" in words or "value" in words:
             key = "number" if "number" in words else "value"
             new = _said(step, {**words, key: float(words[key]) + 1.0})  # type: ignore[arg-type]
@@ -224,6 +241,12 @@ def test_no_mutant_is_proved_where_numbers_differ() -> None:
     proved, refuted, open_, wrong = hunt(40, 0, CHEAP)
     assert not wrong
     assert refuted > 20 and proved + refuted + open_ == 40
+
+
+def test_no_mutant_of_flat_buffers_is_proved_where_numbers_differ() -> None:
+    proved, refuted, open_, wrong = hunt(80, 1, PACKED)
+    assert not wrong
+    assert refuted > 40 and proved + refuted + open_ == 80
 
 
 @pytest.mark.slow
@@ -357,6 +380,23 @@ def test_a_cast_that_lies_about_its_types_is_refused() -> None:
     pair = Pair(program, (program,), (), (((0, Part("x", runs)),),), ((("output", Part("output", runs)),),), (), ((),))
     with pytest.raises(ContainerError, match="says int32"):
         check_pair(pair, Budget.with_large())
+
+
+def _with_runs(runs: list[list[int]]) -> bytes:
+    """A file in which the first part of the first rank has these runs in its first dimension."""
+
+    def change(head: dict[str, list]) -> None:
+        row = next(r for r in head["given"][0] if r[1][0] == "part" and r[1][2])
+        row[1][2][0] = runs or [[0, 0, 0], *row[1][2][0]]
+
+    return _rewritten("mlp_tp", change)
+
+
+def test_runs_of_no_positions_stand_alone() -> None:
+    with pytest.raises(ContainerError, match="stands alone"):
+        decode_equality(read_container(_with_runs([])))
+    with pytest.raises(ContainerError, match="runs hold 0 positions"):
+        decode_equality(read_container(_with_runs([[0, 0, 0]])))
 
 
 def test_floors_are_of_integers() -> None:

@@ -15,6 +15,7 @@ from shardproof.verify.equality.functions import Forms
 from shardproof.verify.equality.index import OWN, Undecided
 from shardproof.verify.equality.meaning import Meaning
 from shardproof.verify.equality.ranks import same
+from shardproof.verify.equality.segments import Joined, Segments, Tensor
 from shardproof.verify.equality.terms import Form, Head, Kind
 from shardproof.verify.equality.unfolding import Unfolding
 from shardproof.verify.equality.values import Tensors, Value
@@ -33,7 +34,7 @@ class Bench:
     def __init__(self) -> None:
         self.forms = Forms(lambda n: None)
         self.tensors = Tensors(self.forms)
-        self.meaning = Meaning(self.tensors)
+        self.segments = Segments(Meaning(self.tensors))
         self.arrays: dict[str, np.ndarray] = {}
         self.known: dict[tuple[int, tuple[int, ...]], float] = {}
 
@@ -45,7 +46,12 @@ class Bench:
         return self.tensors.source(head, array.shape)
 
     def do(self, operator: str, *reads: Value, **words: Word) -> Value:
-        return self.meaning.of(Step(operator, (), (), tuple(words.items())), reads)[0]
+        found = self.packed(operator, *reads, **words)
+        assert isinstance(found, Value)
+        return found
+
+    def packed(self, operator: str, *reads: Tensor, **words: Word) -> Tensor:
+        return self.segments.of(Step(operator, (), (), tuple(words.items())), reads)[0]
 
     def form(self, form: Form, env: Mapping[int, int]) -> float:
         total = 0.0
@@ -97,7 +103,9 @@ class Bench:
                 return one(*of)
         raise AssertionError(head.kind)
 
-    def numbers(self, value: Value) -> np.ndarray:
+    def numbers(self, value: Tensor) -> np.ndarray:
+        if isinstance(value, Joined):
+            return np.concatenate([self.numbers(p) for p in value.parts], value.dim)
         sizes = [n for d in value.digits for n in d]
         out = np.full(sizes, np.nan)
         for box, form in value.pieces:
@@ -237,6 +245,75 @@ def test_names_give_way_to_what_they_stand_for() -> None:
             assert np.allclose(b.numbers(value), want), what
             unfolded += 1
     assert unfolded > len(made)
+
+
+@pytest.mark.parametrize("seed", range(12))
+def test_what_is_packed_into_flat_buffers_is_what_numpy_says(seed: int) -> None:
+    """Tensors of drawn sizes packed flat, gathered, cut, added and given other shapes."""
+    rng, b = np.random.default_rng(seed), Bench()
+    rows, ranks = rng.integers(1, 4, size=3), int(rng.integers(2, 4))
+    shapes = [(int(rows[0]) * ranks, 3), (int(rows[1]) * ranks, 5), (int(rows[2]) * ranks,)]
+    arrays = [rng.normal(size=s) for s in shapes]
+    tensors = [b.source(f"p{k}", a) for k, a in enumerate(arrays)]
+    sizes = [a.size // ranks for a in arrays]
+    packed, want = list[Tensor](), list[np.ndarray]()
+    for r in range(ranks):
+        parts = []
+        for t, a in zip(tensors, arrays, strict=True):
+            n = len(a) // ranks
+            mine = b.do("slice", t, dim=0, start=r * n, stop=r * n + n, step=1)
+            parts.append(b.do("reshape", mine, shape=(a.size // ranks,)))
+        packed.append(b.packed("cat", *parts, dim=0))
+        want.append(np.concatenate([a.reshape(ranks, -1)[r] for a in arrays]))
+    flat, all_of = b.packed("cat", *packed, dim=0), np.concatenate(want)
+    assert np.allclose(b.numbers(flat), all_of)
+    wide = b.packed("reshape", flat, shape=(ranks, sum(sizes)))
+    assert np.allclose(b.numbers(wide), all_of.reshape(ranks, -1))
+    first = 0
+    for size, array, tensor in zip(sizes, arrays, tensors, strict=True):
+        column = b.packed("slice", wide, dim=1, start=first, stop=first + size, step=1)
+        back = b.do("reshape", column, shape=array.shape)
+        assert np.allclose(b.numbers(back), array) and seen(b, back, tensor)
+        first += size
+    again = b.packed("reshape", wide, shape=(all_of.size,))
+    assert np.allclose(b.numbers(b.packed("add", again, b.packed("mul", flat, number=0.5))), all_of * 1.5)
+    low = int(rng.integers(0, sizes[0] + 1))
+    try:  # a cut within a row may not be seen; where it is, it is right
+        cut = b.packed("slice", flat, dim=0, start=low, stop=all_of.size - 1, step=1)
+        assert np.allclose(b.numbers(cut), all_of[low:-1])
+        new = b.packed(
+            "slice_scatter", flat, b.do("full", shape=(2,), value=7.0), dim=0, start=low, stop=low + 2, step=1
+        )
+    except Undecided:
+        return
+    all_of[low : low + 2] = 7.0
+    assert np.allclose(b.numbers(new), all_of)
+
+
+def test_what_is_packed_otherwise_is_undecided() -> None:
+    b = Bench()
+    one = b.do("reshape", b.source("x", RNG.normal(size=(4, 3))), shape=(12,))
+    two = b.do("reshape", b.source("y", RNG.normal(size=(3, 5))), shape=(15,))
+    flat = b.packed("cat", one, two, dim=0)
+    assert isinstance(flat, Joined) and flat.shape == (27,)
+    wide = b.packed("reshape", b.packed("cat", flat, flat, dim=0), shape=(2, 27))
+    assert isinstance(wide, Joined) and wide.dim == 1
+    plain = b.source("z", RNG.normal(size=(2, 27)))
+    for operator, reads, words in (
+        ("sum", (flat,), {"dims": (0,), "keep": False}),
+        ("permute", (wide,), {"dims": (1, 0)}),
+        ("slice", (flat,), {"dim": 0, "start": 0, "stop": 12, "step": 2}),
+        ("slice", (flat,), {"dim": -1, "start": 0, "stop": 12, "step": 1}),
+        ("slice", (flat,), {"dim": 0, "start": 20, "stop": 28, "step": 1}),
+        ("cat", (wide, plain), {"dim": 0}),
+        ("cat", (flat, plain), {"dim": 0}),
+        ("add", (wide, b.source("r", RNG.normal(size=(27,)))), {}),
+        ("add", (flat, b.source("one", RNG.normal(size=(1, 1)))), {}),
+        ("reshape", (flat,), {"shape": (3, 3, 3)}),
+        ("reshape", (flat,), {"shape": (2, 13)}),
+    ):
+        with pytest.raises(Undecided):
+            b.packed(operator, *reads, **words)  # type: ignore[arg-type]
 
 
 def test_a_sum_that_is_written_out_is_the_sum() -> None:

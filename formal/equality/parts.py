@@ -45,15 +45,29 @@ class Places:
         self.rank, self.ranks = rank, ranks
         self.known: dict[int, int] = {}
         self.seen: dict[int, set[int]] = {}
+        self.firsts: dict[tuple[int, int], set[int]] = {}
         self.rows = set[Runs]()
 
     def part_number(self, parts: int) -> int:
         """Which of so many parts this rank has, as far as is known."""
         return self.known.get(parts, self.rank % parts if parts > 0 else 0)
 
+    def first(self, n: int, m: int) -> int:
+        """Where a block of n of m positions begins on this rank, as far as is known: as that of an input does."""
+        usual = self.part_number(-(-m // n)) * n
+        learnt = self.firsts.get((n, m), {usual})
+        return usual if usual in learnt else min(learnt)
+
+    def within(self, n: int, m: int) -> list[int]:
+        """Where else it may begin: as micro-batches do, block by block inside what an input has of m positions."""
+        wide = [(k, first) for (k, of), firsts in sorted(self.firsts.items()) for first in sorted(firsts) if of == m]
+        return [first + j for k, first in wide if k > n and k % n == 0 for j in range(0, k, n)]
+
     def learn(self, shape: Sequence[int], whole: Sequence[int], place: tuple[Runs, ...]) -> None:
         """Keep in mind a place that values have told."""
         for n, m, runs in zip(shape, whole, place, strict=True):
+            if n and n < m and len(runs) == 1:
+                self.firsts.setdefault((n, m), set()).add(runs[0][1])
             if n and n < m and m % n == 0 and len(runs) == 1 and runs[0][1] % n == 0:
                 self.known.setdefault(m // n, runs[0][1] // n)
                 self.seen.setdefault(m // n, set()).add(runs[0][1] // n)
@@ -67,7 +81,8 @@ class Places:
                 return False
             if len(runs) == 1 and 0 < n < m:
                 parts = -(-m // n)
-                if runs[0][1] not in {k * n for k in {self.part_number(parts), *self.seen.get(parts, ())}}:
+                usual = {k * n for k in {self.part_number(parts), *self.seen.get(parts, ())}}
+                if runs[0][1] not in usual | self.firsts.get((n, m), set()):
                     return False
         return True
 
@@ -95,7 +110,7 @@ class Places:
             if n == m or not n:
                 choices.append([0])
                 continue
-            first = self.part_number(-(-m // n)) * n
+            first = self.first(n, m)
             near = [first] if first + n <= m else []
             choices.append([*near, *(k for k in range(m - n + 1) if k != first)])
         yield from product(*choices)

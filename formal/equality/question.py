@@ -15,7 +15,7 @@ from hashlib import sha256
 import numpy as np
 
 from ...models.equality.pair import Given, Known, Pair, Part
-from ...models.equality.program import RankProgram, Source
+from ...models.equality.program import Described, RankProgram, Source, Step
 from ...models.equality.schedule import Stuck
 from .layouts import NOTHING, Layout, Layouts
 from .numbers import Array, Numbers, run_alone, run_ranks, run_single
@@ -29,7 +29,8 @@ LARGE = 1000.0
 ROUNDED: Mapping[str, float] = {"float64": 1e-9, "float32": 1e-3, "float16": 5e-2, "bfloat16": 1e-1}
 EIGHT_BITS = 5e-1
 """How far a run in such numbers may be from one in double precision, as a part of the greatest element; whole numbers
-and truth values likewise, since they may come of rounded ones."""
+and truth values likewise, since they may come of rounded ones.  What is made of numbers of fewer bits is
+as far as they are."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -45,11 +46,16 @@ def misread(held: ProgramWithSources, received: Numbers, results: Sequence[Array
     if there is none.
     """
     values = run_alone(held.program, _doubles(held.arrays), _doubles(received))
+    rough = max((ROUNDED.get(t.dtype, 0.0) for s in held.program.steps for t in _made(held.program, s)), default=0.0)
     for (name, number), result in zip(held.program.outputs, results, strict=True):
-        near = ROUNDED.get(held.program.tensors[number].dtype, EIGHT_BITS)
+        near = max(ROUNDED.get(held.program.tensors[number].dtype, EIGHT_BITS), rough)
         if number not in values or not alike(values[number], result, near):
             return name
     return ""
+
+
+def _made(program: RankProgram, step: Step) -> list[Described]:
+    return [program.tensors[n] for n in step.makes]
 
 
 def _doubles(arrays: Numbers) -> dict[int, Array]:
@@ -221,7 +227,7 @@ class Question:
             )
         runs = []
         for n, m in zip(array.shape, whole.shape, strict=True):
-            first = self.places[rank].part_number(-(-m // n)) * n if 0 < n < m else 0
+            first = self.places[rank].first(n, m) if 0 < n < m else 0
             runs.append(((0, min(first, m - n), n),))
         return Part(name, tuple(runs))
 
@@ -282,7 +288,7 @@ class Question:
         if mine.size <= 1 or bool(np.all(mine == mine.flat[0])):
             return ""
         here = Places(rank, len(values))
-        here.known = dict(self.places[rank].known)
+        here.known, here.firsts = dict(self.places[rank].known), dict(self.places[rank].firsts)
         for array in wholes:
             if array.ndim == mine.ndim and all(m % n == 0 for n, m in zip(mine.shape, array.shape, strict=True) if n):
                 first = [here.part_number(m // n) * n for n, m in zip(mine.shape, array.shape, strict=True)]

@@ -75,5 +75,7 @@ class Relations:
                 choices.append([((0, 0, n),)])
                 continue
             rows = [r for r in sorted(places.rows) if sum(k for _, _, k in r) == n and max(t + k for _, t, k in r) <= m]
-            choices.append([*rows, *([((0, places.part_number(m // n) * n, n),)] if m % n == 0 else [])])
+            known = m % n == 0 or (n, m) in places.firsts
+            firsts = dict.fromkeys([*([places.first(n, m)] if known else []), *places.within(n, m)])
+            choices.append([*rows, *(((0, first, n),) for first in firsts)])
         return [Part(str(whole), runs) for runs, _ in zip(product(*choices), range(MOST_PLACES), strict=False)]

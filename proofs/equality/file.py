@@ -264,11 +264,13 @@ def _read_runs(runs: Reader, whole: tuple[int, ...], shape: tuple[int, ...]) -> 
         row = []
         for run in dim.items(MOST):
             here, there, many = run.parts(3)
-            row.append((here.integer(0, LARGEST), there.integer(0, LARGEST), many.integer(1, LARGEST)))
+            row.append((here.integer(0, LARGEST), there.integer(0, LARGEST), many.integer(0, LARGEST)))
         found.append(tuple(row))
     if len(found) != len(whole) or len(found) != len(shape):
         runs.fail("needs the runs of every dimension")
     for lines, n, m in zip(found, shape, whole, strict=True):
+        if not lines or (len(lines) > 1 and not all(count for _, _, count in lines)):
+            runs.fail("a dimension needs a run; one of no positions stands alone")
         at = 0
         for first, beyond, count in lines:
             if first != at or beyond + count > m:

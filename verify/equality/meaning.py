@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from fractions import Fraction
-from math import isinf, isnan, prod
+from math import ceil, floor, isinf, isnan, trunc
 from typing import Final
 
 from ...models.equality.program import Step, Word
@@ -28,6 +28,16 @@ OPAQUE: Final = frozenset(
     {"tanh", "erf", "sin", "cos", "floor", "ceil", "round", "trunc", "log1p", "expm1", "abs", "sign"}
 )
 """Functions of one number of which nothing is known."""
+
+EXACT: Final[Mapping[str, Callable[[Fraction], Fraction | int]]] = {
+    "abs": abs,
+    "sign": lambda x: (x > 0) - (x < 0),
+    "floor": floor,
+    "ceil": ceil,
+    "trunc": trunc,
+    "round": round,  # halves to the even number, as PyTorch does
+}
+"""What they are of a fraction that is known."""
 
 COMPARED: Final = frozenset({"gt", "ge", "lt", "le", "eq", "ne"})
 TWO: Final = frozenset({"add", "sub", "mul", "div", "maximum", "minimum", "pow"})
@@ -83,6 +93,8 @@ class Meaning:
     def _opaque(self, name: str, f: Form) -> Form:
         if not f and name not in ("cos",):
             return f
+        if name in EXACT and len(f) == 1 and f[0][0] == ((), ()):
+            return self.forms.number(Fraction(EXACT[name](f[0][1])))
         return self.forms.abstract(Kind.FUNCTION, name, (), (f,))
 
     def _two(self, step: Step, reads: Sequence[Value]) -> Value:
@@ -206,15 +218,6 @@ def _matmul(m: Meaning, step: Step, reads: Sequence[Value]) -> Value:
     right = m.tensors.reshape(turned, (*turned.shape[:-2], 1, *turned.shape[-2:]))
     left = m.tensors.permute(left, [*range(n - 1), n, n - 1])
     return m.tensors.reduce(m.tensors.multiply(left, right), [n], False)
-
-
-def _slice_scatter(m: Meaning, step: Step, reads: Sequence[Value]) -> Value:
-    x, new = reads
-    dim, start, stop, by = (_int(step, k) for k in ("dim", "start", "stop", "step"))
-    if by != 1:
-        raise Undecided("writes every second position")
-    parts = [m.tensors.slice(x, dim, 0, start), new, m.tensors.slice(x, dim, stop, x.shape[dim])]
-    return m.tensors.concatenate([p for p in parts if prod(p.shape)], dim)
 
 
 def _hits(m: Meaning, index: Value, size: int, wrap: bool = False) -> Value:
@@ -393,12 +396,9 @@ def _cast(m: Meaning, step: Step, reads: Sequence[Value]) -> Value:
 
 
 _RULES: Final[Mapping[str, Rule]] = {
-    "reshape": lambda m, s, r: m.tensors.reshape(r[0], _ints(s, "shape")),
     "permute": lambda m, s, r: m.tensors.permute(r[0], _ints(s, "dims")),
     "expand": lambda m, s, r: m.tensors.expand(r[0], _ints(s, "shape")),
     "slice": lambda m, s, r: m.tensors.slice(r[0], _int(s, "dim"), _int(s, "start"), _int(s, "stop"), _int(s, "step")),
-    "cat": lambda m, s, r: m.tensors.concatenate(r, _int(s, "dim")),
-    "slice_scatter": _slice_scatter,
     "full": lambda m, s, r: m.tensors.full(_ints(s, "shape"), real(s.word("value"), m.forms)),
     "iota": _iota,
     "cast": _cast,

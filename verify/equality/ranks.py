@@ -26,6 +26,7 @@ from .digits import meet
 from .functions import Forms
 from .index import Index, Undecided, constant
 from .meaning import Meaning, real
+from .segments import Segments, Tensor
 from .terms import Form, Head, Kind
 from .unfolding import Unfolding
 from .values import MOST_PIECES, Tensors, Value, require_few
@@ -55,19 +56,20 @@ class Sight:
     sources: Mapping[str, Source] = field(init=False)
     named: set[int] = field(default_factory=set)
     rests: dict[int, bool] = field(default_factory=dict)
-    wholes: dict[int, Value] = field(default_factory=dict)
-    parts: dict[tuple[int, tuple[Runs, ...]], Value] = field(default_factory=dict)
+    wholes: dict[int, Tensor] = field(default_factory=dict)
+    parts: dict[tuple[int, tuple[Runs, ...]], Tensor] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         self.forms = Forms(self.work)
         self.sources = {s.name: s for s in self.pair.single.sources}
         self.tensors = Tensors(self.forms)
         self.meaning = Meaning(self.tensors)
+        self.segments = Segments(self.meaning)
         self.unfolding = Unfolding(self.forms)
 
     # ------------------------------------------------------------------ sources
 
-    def source(self, name: str) -> Value:
+    def source(self, name: str) -> Tensor:
         """A whole tensor of the one device."""
         found = self.sources[name]
         if (known := dict(self.pair.constants).get(found.number)) is not None:
@@ -78,17 +80,17 @@ class Sight:
         self.meaning.extents[head] = self.pair.single.tensors[found.number].shape
         return self.tensors.source(head, self.pair.single.tensors[found.number].shape)
 
-    def source_value(self, given: Given, shape: tuple[int, ...]) -> Value:
+    def source_value(self, given: Given, shape: tuple[int, ...]) -> Tensor:
         """What a source is."""
         if isinstance(given, Known):
             if given.number is not None:
                 return self.tensors.full(shape, real(given.number, self.forms))
             return self.tensors.source(self.forms.head(Head(Kind.INPUT, given.content)), shape)
-        return part(self.tensors, self.source(given.of), given.runs)
+        return part(self.segments, self.source(given.of), given.runs)
 
     # ------------------------------------------------------------------ one device
 
-    def one_device(self) -> dict[str, Value]:
+    def one_device(self) -> dict[str, Tensor]:
         """The outputs of the one device."""
         program, values = self.pair.single, self.wholes
         values |= {s.number: self.source(s.name) for s in program.sources}
@@ -96,13 +98,17 @@ class Sight:
         for step in program.steps:
             self.work(1)
             require_types(program, step)
-            made = self.meaning.of(step, [values[i] for i in step.reads])
+            made = self.segments.of(step, [values[i] for i in step.reads])
             for number, value in zip(step.makes, made, strict=True):
                 require_shape(program, step, number, value)
                 real = program.tensors[number].dtype.startswith(("float", "bfloat"))
-                values[number] = self.tensors.apply(value, self._name) if real else value
+                values[number] = self._applied(value, self._name) if real else value
         self.meaning.learning = False
         return {name: values[number] for name, number in program.outputs}
+
+    def _applied(self, value: Tensor, function: Callable[[Form], Form]) -> Tensor:
+        """A function of every element's form."""
+        return self.segments.each([value], lambda parts: self.tensors.apply(parts[0], function))
 
     def _name(self, form: Form) -> Form:
         if not self._long(form):
@@ -130,10 +136,10 @@ class Sight:
 
     # ------------------------------------------------------------------ ranks
 
-    def ranks(self) -> list[dict[int, Value]]:
+    def ranks(self) -> list[dict[int, Tensor]]:
         """The tensors of every rank.  Raises `Stuck`, `Undecided`."""
         programs = self.pair.ranks
-        values = [
+        values: list[dict[int, Tensor]] = [
             {n: self.source_value(g, p.tensors[n].shape) for n, g in given}
             for p, given in zip(programs, self.pair.given, strict=True)
         ]
@@ -152,20 +158,20 @@ class Sight:
     def _looked(self, ranks: int) -> None:
         self.work(1 + ranks // 16)
 
-    def _met(self, meeting: Meeting, reads: list[list[Value]]) -> list[tuple[Value, ...]]:
+    def _met(self, meeting: Meeting, reads: list[list[Tensor]]) -> list[tuple[Tensor, ...]]:
         rank, step = meeting[0]
         try:
             if step.operator == "send":
                 receiver, there = meeting[1]
                 shape = self.pair.ranks[receiver].tensors[there.makes[0]].shape
-                return [(), (self.tensors.reshape(reads[0][0], shape),)]
+                return [(), (self.segments.reshape(reads[0][0], shape),)]
             if len(meeting) == 1 and "ranks" not in dict(step.words):
-                return [self.meaning.of(step, reads[0])]
-            return collective(self.tensors, meeting, [r[0] for r in reads])
+                return [self.segments.of(step, reads[0])]
+            return collective(self.segments, meeting, [r[0] for r in reads])
         except Undecided as error:
             raise Undecided(f"rank {rank}, {step.operator}{step.line and f' ({step.line})'}: {error}") from None
 
-    def _recognised(self, value: Value) -> Value:
+    def _recognised(self, value: Tensor) -> Tensor:
         def name(form: Form) -> Form:
             if not self._long(form):
                 return form
@@ -175,26 +181,31 @@ class Sight:
                 return form
             return found if found[0][0][1][0][0] in self.named else form
 
-        return self.tensors.apply(value, name)
+        return self._applied(value, name)
 
-    def _related(self, value: Value, relation: Relation | None) -> Value:
+    def _related(self, value: Tensor, relation: Relation | None) -> Tensor:
         """The part of the one device's tensor that a value is, if that is seen; else the value."""
         if relation is None:
             return value
         key = relation.whole, relation.runs
         try:
             if key not in self.parts:
-                self.parts[key] = part(self.tensors, self.wholes[relation.whole], relation.runs)
+                self.parts[key] = part(self.segments, self.wholes[relation.whole], relation.runs)
             return self.parts[key] if self.same(value, self.parts[key]) else value
         except Undecided:
             return value
 
-    def same(self, a: Value, b: Value) -> bool:
+    def same(self, a: Tensor, b: Tensor) -> bool:
         """Whether two tensors are seen to be the same at every position."""
-        return same(self.tensors, a, b, self.unfolding.equal)
+        if a.shape != b.shape:
+            return False
+        if isinstance(a, Value) and isinstance(b, Value):
+            return same(self.tensors, a, b, self.unfolding.equal)
+        _, rows = self.segments.cut([a, b])
+        return all(same(self.tensors, one, two, self.unfolding.equal) for one, two in rows)
 
 
-def require_shape(program: RankProgram, step: Step, number: int, value: Value) -> None:
+def require_shape(program: RankProgram, step: Step, number: int, value: Tensor) -> None:
     """`Malformed` where a step makes a tensor of another shape than the program says."""
     if value.shape != program.tensors[number].shape:
         said = program.tensors[number].shape
@@ -238,38 +249,38 @@ class Malformed(ValueError):
     """A program that no run can have: not undecided, but no program."""
 
 
-def part(tensors: Tensors, whole: Value, place: Sequence[Runs]) -> Value:
+def part(segments: Segments, whole: Tensor, place: Sequence[Runs]) -> Tensor:
     """A part of a whole tensor: of every dimension its runs, one behind another."""
     for dim, runs in enumerate(place):
         require_few(len(runs), 4 * MOST_PIECES)
-        parts = [tensors.slice(whole, dim, there, there + many, one=True) for _, there, many in runs]
-        whole = parts[0] if len(parts) == 1 else tensors.concatenate(parts, dim)
+        parts = [segments.slice(whole, dim, there, there + many, one=True) for _, there, many in runs]
+        whole = parts[0] if len(parts) == 1 else segments.concatenate(parts, dim)
     return whole
 
 
-def collective(tensors: Tensors, meeting: Meeting, reads: Sequence[Value]) -> list[tuple[Value, ...]]:
+def collective(segments: Segments, meeting: Meeting, reads: Sequence[Tensor]) -> list[tuple[Tensor, ...]]:
     """What every rank of a group has after a collective, in the order of the group."""
     step, many = meeting[0][1], len(meeting)
     ranks = [r for r, _ in meeting]
     match step.operator:
         case "all_reduce":
-            return [(_reduced(tensors, step, reads),)] * many
+            return [(_reduced(segments, step, reads),)] * many
         case "reduce":
-            total = _reduced(tensors, step, reads)
+            total = _reduced(segments, step, reads)
             return [(total if r == step.word("target") else mine,) for r, mine in zip(ranks, reads, strict=True)]
         case "broadcast":
             return [(reads[ranks.index(_int(step, "source"))],)] * many
         case "all_gather":
-            return [(tensors.concatenate(reads, 0),)] * many
+            return [(segments.concatenate(reads, 0),)] * many
         case "reduce_scatter":
-            total = _reduced(tensors, step, reads)
+            total = _reduced(segments, step, reads)
             size, rest = divmod(total.shape[0], many)
             if rest:
                 raise Malformed(f"{total.shape[0]} positions are scattered over {many} ranks")
-            return [(tensors.slice(total, 0, i * size, (i + 1) * size),) for i in range(many)]
+            return [(segments.slice(total, 0, i * size, (i + 1) * size),) for i in range(many)]
         case "all_to_all":
             pairs = list(zip((s for _, s in meeting), reads, strict=True))
-            return [(tensors.concatenate([_segment(tensors, s, x, j) for s, x in pairs], 0),) for j in range(many)]
+            return [(segments.concatenate([_segment(segments, s, x, j) for s, x in pairs], 0),) for j in range(many)]
         case _:
             raise Undecided(f"collective {step.operator} is not known here")
 
@@ -281,16 +292,20 @@ def _int(step: Step, name: str) -> int:
     return value
 
 
-def _segment(tensors: Tensors, step: Step, x: Value, j: int) -> Value:
+def _segment(segments: Segments, step: Step, x: Tensor, j: int) -> Tensor:
     """What a rank sends to member `j` of its group."""
     sizes = step.word("send")
     if not isinstance(sizes, tuple):
         raise Undecided("all_to_all says no sizes")
     first = sum(sizes[:j])
-    return tensors.slice(x, 0, first, first + sizes[j])
+    return segments.slice(x, 0, first, first + sizes[j])
 
 
-def _reduced(tensors: Tensors, step: Step, reads: Sequence[Value]) -> Value:
+def _reduced(segments: Segments, step: Step, reads: Sequence[Tensor]) -> Tensor:
+    return segments.each(reads, lambda parts: _reduction(segments.tensors, step, parts))
+
+
+def _reduction(tensors: Tensors, step: Step, reads: Sequence[Value]) -> Value:
     match step.word("op"):
         case "sum":
             return tensors.add(*reads)
@@ -350,7 +365,7 @@ def _compared(pair: Pair, work: Callable[[int], None]) -> Outcome:
         if missing := [name for name in numbers if name not in dict(results)]:
             return Outcome(False, f"{missing[0]} of rank {rank}", "is no part of an output of the one device")
         for name, place in results:
-            theirs = part(sight.tensors, wholes[place.of], place.runs)
+            theirs = part(sight.segments, wholes[place.of], place.runs)
             if not sight.same(values[rank][numbers[name]], theirs):
                 return Outcome(False, f"{name} of rank {rank}", f"is not seen to be its part of {place.of}")
             places[place.of].append(place)

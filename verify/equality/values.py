@@ -286,6 +286,8 @@ class Tensors:
             raise Undecided(f"a slice from {start} to {stop} of {prod(sizes)} positions")
         if (start, step) == (0, 1) and stop == prod(sizes):
             return value
+        if start == stop:
+            return Value((*value.digits[:dim], (0,), *value.digits[dim + 1 :]), ())
         v = value.variables(dim)
         if len(sizes) == 1:
             count = max(0, -(-(stop - start) // step))

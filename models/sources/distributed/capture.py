@@ -19,10 +19,12 @@ from numpy.typing import NDArray
 from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.utils._pytree import tree_leaves
 
-from ...equality.program import KEPT, RankProgram, Step
-from .collectives import noting_reductions
-from .recorder import HostReads, Recorder
-from .storage import Unreadable
+from ...equality.program import RankProgram
+from .collectives import noting_factors
+from .needed import without_waste
+from .past import HostReads, forget_ranks, seeing_freed
+from .recorder import Recorder
+from .storage import Unreadable, numbers_of
 
 __all__ = ["Captured", "Unreadable", "capture"]
 
@@ -46,7 +48,7 @@ def capture(make: Callable[..., object], rank: int | None, ranks: int, gradients
     outputs too, of the one number that comes out, or of all outputs times cotangents that are further inputs.  Raises
     `Unreadable`, naming operator and line.
     """
-    with _group(rank, ranks), noting_reductions():
+    with _group(rank, ranks), noting_factors():
         try:
             called, inputs = _made(make() if rank is None else make(rank, ranks))
             return _run(called, inputs, gradients)
@@ -69,6 +71,7 @@ def _group(rank: int | None, ranks: int) -> Iterator[None]:
 
     if dist.is_initialized():
         raise Unreadable("a process group is there already: SINGLE and DISTRIBUTED must not make the default one")
+    forget_ranks()
     dist.init_process_group("fake", rank=rank, world_size=ranks, store=FakeStore())
     try:
         yield
@@ -88,7 +91,7 @@ def _run(called: Callable[..., object], inputs: object, gradients: bool) -> Capt
         local = _local(tensor)
         if recorder.memory.find(local) is None:
             recorder.source(local, name, "parameter")
-            if tensor.is_floating_point() and tensor.requires_grad and tensor.is_leaf:
+            if tensor.requires_grad and tensor.is_leaf:
                 wanted[name] = tensor
     args, kwargs = _arguments(inputs)
     new = dict[int | str, Any]()
@@ -99,7 +102,7 @@ def _run(called: Callable[..., object], inputs: object, gradients: bool) -> Capt
     before = {name: tensor.grad for name, tensor in wanted.items()}
     for tensor in wanted.values():
         tensor.grad = None
-    with recorder, HostReads(recorder), sdpa_kernel(SDPBackend.MATH):
+    with recorder, HostReads(recorder), seeing_freed(recorder), sdpa_kernel(SDPBackend.MATH):
         out = called(*(new[i] for i in range(len(args))), **{k: new[k] for k in kwargs})
         outputs = dict(_named(out, "output"))
         if not outputs:
@@ -111,7 +114,7 @@ def _run(called: Callable[..., object], inputs: object, gradients: bool) -> Capt
                 numbers[name], results[name] = recorder.number(grad), grad
     for name, tensor in wanted.items():
         tensor.grad = before[name]
-    program = _pruned(
+    program = without_waste(
         RankProgram(tuple(recorder.sources), tuple(recorder.steps), tuple(numbers.items()), tuple(recorder.tensors))
     )
     arrays = {s.number: _array(recorder.arrays[s.number]) for s in program.sources}
@@ -137,7 +140,7 @@ def _reduced(tensor: torch.Tensor) -> torch.Tensor:
 
 
 def _array(tensor: torch.Tensor) -> NDArray[np.generic]:
-    tensor = tensor.detach()
+    tensor = numbers_of(tensor.detach())
     return np.asarray((tensor.float() if tensor.dtype in (torch.bfloat16, torch.float16) else tensor).numpy())
 
 
@@ -157,7 +160,7 @@ def _input(recorder: Recorder, name: str, value: Any, anyway: bool, wanted: dict
         if known is not None:  # a parameter that is passed in
             return value
         tensor = value.detach().clone()
-        if value.is_floating_point() and (value.requires_grad or anyway):
+        if value.requires_grad or (anyway and value.is_floating_point()):
             tensor.requires_grad_(True)
             wanted[name] = tensor
         recorder.source(tensor, name, "input")
@@ -183,6 +186,9 @@ def _named(out: object, name: str) -> Iterator[tuple[str, torch.Tensor]]:
 def _gradients(
     recorder: Recorder, outputs: Mapping[str, torch.Tensor], wanted: Mapping[str, torch.Tensor]
 ) -> dict[str, torch.Tensor]:
+    for name, t in [*outputs.items(), *wanted.items()]:
+        if t.is_complex() and t.requires_grad:
+            raise Unreadable(f"--grad: {name} is complex: gradients of complex numbers are not known here")
     real = {n: t for n, t in outputs.items() if t.is_floating_point() and t.requires_grad}
     if not real:
         raise Unreadable("--grad: no output depends on anything that has a gradient")
@@ -242,16 +248,3 @@ def _reachable(called: Callable[..., object]) -> dict[str, torch.Tensor]:
 
     look(called, "", 0)
     return found
-
-
-def _pruned(program: RankProgram) -> RankProgram:
-    """Without steps, sources and numbers that nothing needs."""
-    needed = {n for _, n in program.outputs}
-    kept = list[Step]()
-    for step in reversed(program.steps):
-        if step.operator in KEPT or needed & set(step.makes):
-            kept.append(step)
-            needed |= set(step.reads)
-    kept.reverse()
-    sources = [s for s in program.sources if s.number in needed or s.kind != "constant"]
-    return RankProgram(tuple(sources), tuple(kept), program.outputs, program.tensors)

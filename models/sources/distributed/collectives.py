@@ -21,21 +21,24 @@ if TYPE_CHECKING:
     from .recorder import Recorder
 
 OPS: Final = ("SUM", "AVG", "MAX", "MIN", "PRODUCT")
-_asked = list[str]()
+Reduction = tuple[str, float]
+"""What is done with the ranks' tensors, and the number that each is multiplied with before."""
+_factors = list[float]()
 
 
 @contextmanager
-def noting_reductions() -> Iterator[None]:
-    """While the reductions that are asked for are noted: what is passed on hides which one it is."""
+def noting_factors() -> Iterator[None]:
+    """While factors of sums that multiply before they add up are noted: what is passed on hides them."""
     import torch.distributed.distributed_c10d as c10d
 
     names = ("AllreduceOptions", "ReduceOptions", "ReduceScatterOptions")
     before = {name: getattr(c10d, name) for name in names}
 
     def noting(cls: Any) -> type:
-        def note(self: object, name: str, value: object) -> None:
-            if name == "reduceOp":
-                _asked.append(_op_name(value))
+        def note(self: object, name: str, value: Any) -> None:
+            if name == "reduceOp" and value == c10d.ReduceOp.PREMUL_SUM:
+                factor = value.__getstate__()[1]
+                _factors.append(float(factor.item() if isinstance(factor, torch.Tensor) else factor))
             cls.__setattr__(self, name, value)
 
         return type(cls.__name__, (cls,), {"__setattr__": note})
@@ -47,27 +50,24 @@ def noting_reductions() -> Iterator[None]:
     finally:
         for name, cls in before.items():
             setattr(c10d, name, cls)
-        _asked.clear()
+        _factors.clear()
 
 
-def _op_name(value: object) -> str:
+def _op(asked: Any, place: str) -> Reduction:
+    """The reduction that is asked for."""
     import torch.distributed as dist
 
+    number = asked.op()
+    if number == int(dist.ReduceOp.RedOpType.PREMUL_SUM):
+        if not _factors:
+            raise Unreadable(f"a sum at {place} does not say what it multiplies with: call it by torch.distributed")
+        factor = _factors[-1]
+        _factors.clear()
+        return "sum", factor
     for name in OPS:
-        if value == getattr(dist.ReduceOp, name):
-            return name.lower()
-    return str(value)
-
-
-def _op(place: str) -> str:
-    """The reduction that was asked for last."""
-    if not _asked:
-        raise Unreadable(f"a reduction at {place} does not say which one: call it by torch.distributed")
-    name = _asked[-1]
-    _asked.clear()
-    if name.upper() not in OPS:
-        raise Unreadable(f"reduction {name} at {place} is not known here")
-    return name
+        if number == int(getattr(dist.ReduceOp.RedOpType, name)):
+            return name.lower(), 1.0
+    raise Unreadable(f"reduction {dist.ReduceOp.RedOpType(number).name} at {place} is not known here")
 
 
 def _group(value: object) -> tuple[int, ...]:
@@ -88,20 +88,23 @@ Args = Sequence[Any]
 
 def record(recorder: Recorder, name: str, args: Args, run: Callable[[], object]) -> object:
     """One operator of `c10d` or `_c10d_functional`: writes it down, runs it, and says what its tensors hold then."""
-    functional = name.startswith("_c10d_functional")
     op = name.rpartition("::")[2]
     if op in ("wait_tensor", "_wrap_tensor_autograd"):
         return run()
-    if functional:
-        return _functional(recorder, op.removesuffix("_"), args, run, op.endswith("_"))
     place = recorder.place()
+    if any(t.is_complex() for t in tree_leaves(list(args)) if isinstance(t, torch.Tensor)):
+        raise Unreadable(f"collective {op} ({place}) of complex numbers is not known here: send their parts")
+    if name.startswith("_c10d_functional"):
+        return _functional(recorder, op.removesuffix("_"), args, run, op.endswith("_"))
     match op:
         case "allreduce_":
-            ranks, how = _group(args[1]), _op(place)
-            found = [(t, _step(recorder, "all_reduce", t, ranks, op=how)) for t in args[0]]
+            ranks, (how, factor) = _group(args[1]), _op(args[2], place)
+            found = [(t, _step(recorder, "all_reduce", t, ranks, factor, op=how)) for t in args[0]]
         case "reduce_":
-            ranks, how = _group(args[1]), _op(place)
+            ranks, (how, factor) = _group(args[1]), _op(args[2], place)
             target = ranks[args[3]]
+            if factor != 1:
+                raise Unreadable(f"a sum at {place} that multiplies first, for one rank alone, is not known here")
             found = [(t, _step(recorder, "reduce", t, ranks, op=how, target=target)) for t in args[0]]
         case "broadcast_":
             ranks = _group(args[1])
@@ -113,12 +116,12 @@ def record(recorder: Recorder, name: str, args: Args, run: Callable[[], object])
             ranks = _group(args[2])
             found = _listed(recorder, args[0][0], args[1][0], ranks)
         case "_reduce_scatter_base_":
-            ranks, how = _group(args[2]), _op(place)
-            found = [(args[0], _scattered(recorder, recorder.number(args[1]), args[1], args[0], ranks, how))]
+            ranks, asked = _group(args[2]), _op(args[3], place)
+            found = [(args[0], _scattered(recorder, recorder.number(args[1]), args[1], args[0], ranks, asked))]
         case "reduce_scatter_":
-            ranks, how = _group(args[2]), _op(place)
+            ranks, asked = _group(args[2]), _op(args[3], place)
             whole = recorder.stack(args[1][0])
-            found = [(args[0][0], _scattered(recorder, whole, args[1][0][0], args[0][0], ranks, how, len(ranks)))]
+            found = [(args[0][0], _scattered(recorder, whole, args[1][0][0], args[0][0], ranks, asked, len(ranks)))]
         case "alltoall_base_":
             ranks = _group(args[2])
             found = [(args[0], _exchanged(recorder, args[1], ranks, args[4], args[3], tuple(args[0].shape)))]
@@ -150,7 +153,16 @@ def record(recorder: Recorder, name: str, args: Args, run: Callable[[], object])
         receive(recorder, tensor, number, (tensor,) if own else sent, 0 if own else first)
         recorder.write(tensor, number)
         first += tensor.numel()
-    return out
+    return (args[0], _done(args[0])) if op == "allreduce_" else out
+
+
+def _done(tensors: Sequence[torch.Tensor]) -> object:
+    """Work that is done and whose future has the tensors: hooks of gradients wait for it."""
+    from torch._C._distributed_c10d import _create_work_from_future
+
+    future: torch.futures.Future[list[torch.Tensor]] = torch.futures.Future()
+    future.set_result(list(tensors))
+    return _create_work_from_future(future).boxed()
 
 
 def receive(recorder: Recorder, tensor: torch.Tensor, number: int, sent: Sequence[torch.Tensor], first: int) -> None:
@@ -170,9 +182,20 @@ def receive(recorder: Recorder, tensor: torch.Tensor, number: int, sent: Sequenc
         recorder.received[number] = tensor.clone()
 
 
-def _step(recorder: Recorder, name: str, t: torch.Tensor, ranks: tuple[int, ...], **words: Word) -> int:
+def _step(
+    recorder: Recorder, name: str, t: torch.Tensor, ranks: tuple[int, ...], factor: float = 1.0, **words: Word
+) -> int:
     made = ((tuple(t.shape), t.dtype),)
-    return recorder.step(name, (recorder.number(t),), {**words, "ranks": ranks}, made)[0]
+    number = _times(recorder, recorder.number(t), factor)
+    return recorder.step(name, (number,), {**words, "ranks": ranks}, made)[0]
+
+
+def _times(recorder: Recorder, number: int, factor: float) -> int:
+    """A value times the factor of a sum that multiplies first."""
+    if factor == 1:
+        return number
+    was = recorder.tensors[number]
+    return recorder.step("mul", (number,), {"number": factor}, ((was.shape, was.dtype),))[0]
 
 
 def _wide(shape: Sequence[int]) -> tuple[int, ...]:
@@ -206,13 +229,13 @@ def _scattered(
     t: torch.Tensor,
     out: torch.Tensor,
     ranks: tuple[int, ...],
-    how: str,
+    how: Reduction,
     stack: int = 0,
 ) -> int:
     one = (1, *t.shape) if stack else _wide(out.shape)
     shape = (len(ranks) * one[0], *one[1:])
-    number = recorder.reshape(whole, shape, t.dtype)
-    made = recorder.step("reduce_scatter", (number,), {"op": how, "ranks": ranks}, ((one, t.dtype),))[0]
+    number = _times(recorder, recorder.reshape(whole, shape, t.dtype), how[1])
+    made = recorder.step("reduce_scatter", (number,), {"op": how[0], "ranks": ranks}, ((one, t.dtype),))[0]
     return recorder.reshape(made, tuple(out.shape), t.dtype)
 
 

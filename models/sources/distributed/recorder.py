@@ -8,20 +8,23 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Mapping, Sequence
+from math import prod
 from pathlib import Path
 from typing import Any
 
 import torch
 from torch._decomp import decomposition_table
 from torch._subclasses.fake_tensor import FakeTensor
-from torch.overrides import TorchFunctionMode
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
 from ...equality.program import Described, Source, Step, Word
 from . import operators
+from .apart import PARTS
 from .collectives import record
-from .storage import Memory, Ref, Unreadable, View, dtype_of
+from .pairs import PAIRS
+from .storage import Memory, Ref, Unreadable, View, dtype_of, numbers_of, shape_of
+from .views import of_pairs
 from .views import views as views_of
 
 OURS = tuple({str(p.parents[3]) + "/" for p in (Path(__file__), Path(__file__).resolve())})
@@ -51,26 +54,12 @@ FACTORIES = frozenset(
 )
 COPIES = frozenset({"clone", "lift_fresh_copy", "contiguous", "_to_copy", "convert_element_type", "copy"})
 WRITES = frozenset({"copy_", "fill_", "zero_"})
-SAME = frozenset({"detach", "alias", "lift", "detach_", "set_data", "view_of", "_has_same_storage_numel"})
-
-
-HOST = frozenset({"tolist", "numpy", "__array__", "__dlpack__"})
-"""Methods that read a tensor's contents past every operator."""
-
-
-class HostReads(TorchFunctionMode):  # type: ignore[misc, unused-ignore]
-    """While it is entered, nothing but constants is read on the host past the recorder."""
-
-    def __init__(self, recorder: Recorder) -> None:
-        super().__init__()
-        self.recorder = recorder
-
-    def __torch_function__(
-        self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
-    ) -> Any:
-        if getattr(func, "__name__", "") in HOST and type(args[0]) in (torch.Tensor, torch.nn.Parameter):
-            self.recorder.require_constant(args[0])
-        return func(*args, **(kwargs or {}))
+SAME = frozenset(
+    {
+        *("detach", "alias", "lift", "detach_", "set_data", "view_of", "_has_same_storage_numel"),
+        *("view_as_real", "view_as_complex"),
+    }
+)
 
 
 class Recorder(TorchDispatchMode):  # type: ignore[misc, unused-ignore]
@@ -111,9 +100,9 @@ class Recorder(TorchDispatchMode):  # type: ignore[misc, unused-ignore]
     def source(self, tensor: torch.Tensor, name: str, kind: str) -> int:
         """A tensor that is given."""
         number = len(self.tensors)
-        self.tensors.append(Described(tuple(tensor.shape), dtype_of(tensor)))
+        self.tensors.append(Described(shape_of(tensor), dtype_of(tensor)))
         self.sources.append(Source(number, name, kind))
-        self.arrays[number] = tensor.detach().clone()
+        self.arrays[number] = numbers_of(tensor.detach()).clone()
         if kind == "constant":
             self.fixed.add(number)
         self.memory.bind(tensor, number)
@@ -121,22 +110,51 @@ class Recorder(TorchDispatchMode):  # type: ignore[misc, unused-ignore]
 
     def number(self, tensor: torch.Tensor) -> int:
         """The number of a tensor's value; one that was never made is a constant."""
-        ref = self.memory.find(tensor)
-        if ref is None:
-            if tensor.untyped_storage()._cdata in self.memory.storages:
-                raise Unreadable(f"a view that no view operator made, {self.place()}")
-            with torch.utils._python_dispatch._disable_current_modes():
-                many = sum(s.kind == "constant" for s in self.sources)
-                return self.source(tensor, f"constant {many}", "constant")
-        return self.memory.read(ref)
+        return self.memory.read(self.ref(tensor))
 
     def ref(self, tensor: torch.Tensor) -> Ref:
         """What is known of a tensor."""
-        self.number(tensor)
-        found = self.memory.find(tensor)
-        if found is None:
+        ref = self.memory.find(tensor)
+        if ref is None and tensor.untyped_storage()._cdata in self.memory.storages:
+            ref = self._beside(tensor)
+            if ref is None:
+                raise Unreadable(f"a view that no view operator made, {self.place()}")
+        if ref is None:
+            with torch.utils._python_dispatch._disable_current_modes():
+                many = sum(s.kind == "constant" for s in self.sources)
+                self.source(tensor, f"constant {many}", "constant")
+            ref = self.memory.find(tensor)
+        if ref is None:
             raise Unreadable(f"a tensor that is not known, {self.place()}")
-        return found
+        return ref
+
+    def _beside(self, tensor: torch.Tensor) -> Ref | None:
+        """A tensor whose storage is known and which no view operator made: as a view of the base, or of the whole
+        storage, where what lies beside the base is a constant; None if it is neither.
+        """
+        storage = tensor.untyped_storage()
+        roots = {id(ref.root): ref.root for key, ref in self.memory.refs.items() if key[0] == storage._cdata}
+        if len(roots) != 1:
+            return None
+        (root,) = roots.values()
+        found = self.memory.within(tensor, root)
+        if found is not None or root.offset is None or root.dtype != dtype_of(tensor):
+            return found
+        with torch.utils._python_dispatch._disable_current_modes(), torch.no_grad():
+            wide = torch.empty(0, dtype=tensor.dtype).set_(storage)
+            first, last = root.offset, root.offset + prod(root.shape)
+            beside = [wide[:first].clone(), wide[last:].clone()]
+        parts = [self.reshape(self.memory.read(root), (last - first,), tensor.dtype)]
+        for k, piece in enumerate(beside):
+            if piece.numel():
+                number = self._constant(piece, piece)
+                parts.insert(k * len(parts), self.number(piece) if number is None else number)
+        number = self.step("cat", tuple(parts), {"dim": 0}, ((tuple(wide.shape), tensor.dtype),))[0]
+        return self.memory.within(tensor, self.memory.widen(root, wide, first, number))
+
+    def free(self, storage: torch.UntypedStorage) -> None:
+        """Memory is given back: what it holds later is not what it held."""
+        self.memory.free(storage._cdata)
 
     def write(self, tensor: torch.Tensor, number: int) -> None:
         """A tensor holds another value from now on."""
@@ -201,10 +219,21 @@ class Recorder(TorchDispatchMode):  # type: ignore[misc, unused-ignore]
         if name == "_local_scalar_dense":
             self.require_constant(args[0])
             return func(*args, **kwargs)
+        pairs = _of_pairs(name, args, kwargs)
+        if pairs and (found := self._pairs(func, name, args, kwargs)) is not NotImplemented:
+            return found
         if name in SAME:
             return self._same(func(*args, **kwargs), args[0])
+        if (known := PARTS.get(_full_name(func))) is not None:
+            with self:
+                made = known(*args, **kwargs)
+            if made is NotImplemented:
+                raise Unreadable(f"operator {name} ({self.place()}) draws random numbers: put it in eval()")
+            return made if func._schema.returns else None
         if "out" in kwargs or (name.endswith("_") and not name.startswith("__") and name not in WRITES):
             return self._in_place(func, name, args, kwargs)
+        if name == "as_strided" and len(args) > 2:
+            return self._strided(func(*args, **kwargs), args[0])
         if name in WRITES:
             return self._write(func, name, args, kwargs)
         if (views := views_of(name, args, kwargs)) is not None:
@@ -249,6 +278,30 @@ class Recorder(TorchDispatchMode):  # type: ignore[misc, unused-ignore]
                 return self._factory(made)
         raise Unreadable(f"operator {space}.{name} ({self.place()}) is not known here")
 
+    def _pairs(self, func: Any, name: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        """An operator of complex numbers by what it does with their parts; NotImplemented for one that only says where
+        they lie.
+        """
+        moved = name in SAME | FACTORIES | {"zero_"} or views_of(name, args, kwargs) is not None
+        if name in COPIES | {"copy_"}:  # between complex numbers
+            kind = kwargs.get("dtype") or args[1 if name == "copy_" else 0].dtype
+            moved = args[0].is_complex() and kind.is_complex
+        if moved:
+            return NotImplemented
+        in_place = func._schema.is_mutable and name.endswith("_")
+        parts = PAIRS.get(name.removesuffix("_") if in_place else name)
+        if parts is None or "out" in kwargs or (func._schema.is_mutable and not in_place):
+            raise Unreadable(f"operator {name} ({self.place()}) of complex numbers is not known here")
+        with self:
+            made = parts(*args, **kwargs)
+        if made is NotImplemented:
+            raise Unreadable(f"operator {name} ({self.place()}) of complex numbers says what is not known here")
+        if in_place:
+            with self:
+                args[0].copy_(made)
+            return args[0]
+        return made
+
     def _same(self, out: Any, tensor: torch.Tensor) -> Any:
         ref = self.ref(tensor)
         self.memory.view(out, ref, ())
@@ -257,6 +310,8 @@ class Recorder(TorchDispatchMode):  # type: ignore[misc, unused-ignore]
     def _view(self, out: Any, tensor: torch.Tensor, views: Sequence[tuple[View, ...]]) -> Any:
         ref = self.ref(tensor)
         outs = list(out) if isinstance(out, tuple | list) else [out]
+        if tensor.is_complex():
+            views = [tuple(of_pairs(v) for v in chain) for chain in views]
         for one, chain in zip(outs, views, strict=True):
             if one.untyped_storage()._cdata != tensor.untyped_storage()._cdata:  # `reshape` that had to copy
                 number = self.memory.read(ref)
@@ -265,6 +320,13 @@ class Recorder(TorchDispatchMode):  # type: ignore[misc, unused-ignore]
                 self.bind(one, number)
             else:
                 self.memory.view(one, ref, chain)
+        return out
+
+    def _strided(self, out: Any, tensor: torch.Tensor) -> Any:
+        """Any elements of a storage, where they lie in order."""
+        self.ref(tensor)
+        if self._beside(out) is None:
+            raise Unreadable(f"as_strided ({self.place()}) of elements that do not lie in order is not known here")
         return out
 
     def _copy(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
@@ -290,18 +352,18 @@ class Recorder(TorchDispatchMode):  # type: ignore[misc, unused-ignore]
             return out
         for tensor in out if isinstance(out, tuple | list) else (out,):
             with torch.utils._python_dispatch._disable_current_modes():
-                flat = tensor.detach().reshape(-1)
+                flat = numbers_of(tensor.detach()).reshape(-1)
                 number = self._constant(tensor, torch.zeros_like(flat) if unset else flat)
             if number is not None:
                 self.bind(tensor, number)
         return out
 
     def _constant(self, tensor: torch.Tensor, flat: torch.Tensor) -> int | None:
-        made = ((tuple(tensor.shape), tensor.dtype),)
+        made = ((shape_of(tensor), dtype_of(tensor)),)
         if not len(flat) or bool((flat == flat[0]).all()):
             value = flat[0].item() if len(flat) else 0.0
             value = value if abs(value) > 1 << 53 else float(value)
-            words: dict[str, Word] = {"shape": tuple(tensor.shape), "value": value, "dtype": dtype_of(tensor)}
+            words: dict[str, Word] = {"shape": shape_of(tensor), "value": value, "dtype": dtype_of(tensor)}
             return self.step("full", (), words, made)[0]
         by = flat[1] - flat[0] if tensor.dtype != torch.bool else 0
         if tensor.dim() == 1 and tensor.dtype == torch.int64 and bool((flat[1:] - flat[:-1] == by).all()):
@@ -312,20 +374,20 @@ class Recorder(TorchDispatchMode):  # type: ignore[misc, unused-ignore]
         return None
 
     def _write(self, func: Any, name: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        target, shape = args[0], tuple(args[0].shape)
-        self.number(target)
+        target, shape = args[0], shape_of(args[0])
+        self.ref(target)
         if name == "copy_":
             source = args[1]
             number = self.cast(self.number(source), dtype_of(source), dtype_of(target))
-            if tuple(source.shape) != shape:
-                number = self.step("expand", (number,), {"shape": shape}, ((shape, target.dtype),))[0]
+            if shape_of(source) != shape:
+                number = self.step("expand", (number,), {"shape": shape}, ((shape, dtype_of(target)),))[0]
         elif name == "fill_" and isinstance(args[1], torch.Tensor):
             number = self.cast(self.number(args[1]), dtype_of(args[1]), dtype_of(target))
             number = self.step("expand", (number,), {"shape": shape}, ((shape, target.dtype),))[0]
         else:
             value = float(args[1]) if name == "fill_" else 0.0
             words: dict[str, Word] = {"shape": shape, "value": value, "dtype": dtype_of(target)}
-            number = self.step("full", (), words, ((shape, target.dtype),))[0]
+            number = self.step("full", (), words, ((shape, dtype_of(target)),))[0]
         out = func(*args, **kwargs)
         self.write(target, number)
         return out
@@ -341,6 +403,19 @@ class Recorder(TorchDispatchMode):  # type: ignore[misc, unused-ignore]
             new = made(*args, **rest)
             target.copy_(new)
         return target
+
+
+def _of_pairs(name: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
+    """Whether an operator reads or makes complex numbers."""
+    leaves = tree_leaves((args, kwargs))
+    kinds = [t if isinstance(t, torch.dtype) else t.dtype for t in leaves if isinstance(t, torch.Tensor | torch.dtype)]
+    return name in ("polar", "complex") or any(kind.is_complex for kind in kinds)
+
+
+def _full_name(func: Any) -> str:
+    """Name of an operator, with its overload where it is not the default."""
+    overload = func._schema.overload_name
+    return f"{func._schema.name}.{overload}" if overload else str(func._schema.name)
 
 
 def _making(packet: Any, func: Any) -> Any:

@@ -86,6 +86,17 @@ def views(name: str, args: Args, kwargs: Mapping[str, Any]) -> list[tuple[View, 
             raise Unreadable(f"view {name} is not known here")
 
 
+def of_pairs(view: View) -> View:
+    """A view of complex numbers, of their real and imaginary parts: a last dimension of two stays as it is."""
+    words = dict(view.words)
+    match view.operator, words:
+        case "permute", {"dims": tuple(dims)}:
+            words["dims"] = (*dims, len(dims))
+        case _, {"shape": tuple(shape)}:
+            words["shape"] = (*shape, 2)
+    return View(view.operator, tuple(words.items()), (*view.shape, 2))
+
+
 def slice_view(args: Args, kwargs: Mapping[str, Any], shape: Sequence[int]) -> View:
     named = dict(zip(("dim", "start", "end", "step"), args[1:], strict=False)) | dict(kwargs)
     d = positive(named.get("dim", 0), len(shape))

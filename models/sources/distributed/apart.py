@@ -1,0 +1,118 @@
+"""Takes operators apart into those that are known: what FSDP2 copies into and out of the tensors that it sends, lists
+of tensors, and attention as one operator with its gradient.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from math import prod
+from typing import Any, Final
+
+import torch
+
+from .views import positive
+
+Tensors = Sequence[torch.Tensor]
+
+
+def _all_gather_copy_in(
+    given: Tensors, output: torch.Tensor, sizes: Sequence[int], size: int, rank: int
+) -> tuple[torch.Tensor, torch.Tensor]:
+    """The rank's own place in what is to be gathered, filled with its parts, one behind another; and all of it."""
+    mine = output.narrow(0, size * rank, size)
+    _copied(list(mine.split(list(sizes))), given)
+    return mine, output
+
+
+def _split_copy(whole: torch.Tensor, sizes: Sequence[int], dim: int = 0, *, out: Tensors) -> None:
+    _copied(out, list(whole.split(list(sizes), dim)))
+
+
+def _copied(targets: Tensors, given: Tensors, non_blocking: bool = False) -> None:
+    for target, one in zip(targets, given, strict=True):
+        target.copy_(one)
+
+
+def _chunk_cat(tensors: Tensors, dim: int, chunks: int, *, out: torch.Tensor | None = None) -> torch.Tensor | None:
+    """Every tensor filled up with zeros to whole chunks along a dimension; chunk k of all, each flat behind that
+    dimension, stands one behind another in row k.
+    """
+    rows = []
+    for tensor in tensors:
+        d = positive(dim, tensor.dim())
+        size = tuple(tensor.shape)
+        more = -(-size[d] // chunks) * chunks - size[d]
+        if more:
+            tensor = torch.cat([tensor, tensor.new_zeros((*size[:d], more, *size[d + 1 :]))], d)
+        rows.append(tensor.reshape(*size[:d], chunks, (size[d] + more) // chunks * prod(size[d + 1 :])))
+    made = torch.cat(rows, positive(dim, tensors[0].dim()) + 1)
+    if out is None:
+        return made
+    out.copy_(made)
+    return out
+
+
+def _scores(
+    q: torch.Tensor, k: torch.Tensor, causal: bool, mask: torch.Tensor | None, scale: float | None
+) -> torch.Tensor:
+    found = q @ k.transpose(-2, -1) * (q.shape[-1] ** -0.5 if scale is None else scale)
+    if causal:
+        above = torch.ones(found.shape[-2:], dtype=torch.bool).triu(1)
+        found = found.masked_fill(above, float("-inf"))
+    return found if mask is None else found + mask
+
+
+def _attention(
+    q: torch.Tensor,
+    k: torch.Tensor,
+    v: torch.Tensor,
+    dropout: float = 0.0,
+    causal: bool = False,
+    *,
+    attn_mask: torch.Tensor | None = None,
+    scale: float | None = None,
+) -> Any:
+    """What is attended to, and log sum exp of the scores."""
+    if dropout:
+        return NotImplemented
+    scores = _scores(q, k, causal, attn_mask, scale)
+    greatest = scores.amax(-1, keepdim=True)
+    by_parts = torch.ops.aten._scaled_dot_product_attention_math
+    out = by_parts(q, k, v, attn_mask, 0.0, causal, None, scale=scale)[0]
+    return out, (scores - greatest).exp().sum(-1).log() + greatest.squeeze(-1)
+
+
+def _attention_gradient(
+    grad: torch.Tensor,
+    q: torch.Tensor,
+    k: torch.Tensor,
+    v: torch.Tensor,
+    out: torch.Tensor,
+    logsumexp: torch.Tensor,
+    dropout: float,
+    causal: bool,
+    *,
+    attn_mask: torch.Tensor | None = None,
+    scale: float | None = None,
+) -> Any:
+    """P = exp(scores - log sum exp), dS = P (dO V' - sum of dO O); those that are passed in, whoever made them."""
+    if dropout:
+        return NotImplemented
+    p = (_scores(q, k, causal, attn_mask, scale) - logsumexp.unsqueeze(-1)).exp()
+    inner = p * (grad @ v.transpose(-2, -1) - (grad * out).sum(-1, keepdim=True))
+    inner = inner * (q.shape[-1] ** -0.5 if scale is None else scale)
+    return inner @ k, inner.transpose(-2, -1) @ q, p.transpose(-2, -1) @ grad
+
+
+PARTS: Final[Mapping[str, Callable[..., Any]]] = {
+    "fsdp::all_gather_copy_in": _all_gather_copy_in,
+    "fsdp::split_with_sizes_copy": _split_copy,
+    "fsdp::chunk_cat": _chunk_cat,
+    "aten::split_with_sizes_copy.out": _split_copy,
+    "aten::_chunk_cat": _chunk_cat,
+    "aten::_chunk_cat.out": _chunk_cat,
+    "aten::_foreach_copy_": _copied,
+    "aten::_scaled_dot_product_flash_attention_for_cpu": _attention,
+    "aten::_scaled_dot_product_flash_attention_for_cpu_backward": _attention_gradient,
+}
+"""By name, and by name and overload where there are several."""

@@ -1,0 +1,67 @@
+"""Sees what a PyTorch program does past every operator: contents read on the host, memory that is given back."""
+
+from __future__ import annotations
+
+import functools
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import torch
+from torch.overrides import TorchFunctionMode
+
+from .recorder import Recorder
+
+HOST = frozenset({"tolist", "numpy", "__array__", "__dlpack__", "__repr__", "__format__"})
+"""Methods that read a tensor's contents past every operator."""
+
+
+class HostReads(TorchFunctionMode):  # type: ignore[misc, unused-ignore]
+    """While it is entered, nothing but constants is read on the host past the recorder."""
+
+    def __init__(self, recorder: Recorder) -> None:
+        super().__init__()
+        self.recorder = recorder
+
+    def __torch_function__(
+        self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
+    ) -> Any:
+        if getattr(func, "__name__", "") in HOST and type(args[0]) in (torch.Tensor, torch.nn.Parameter):
+            self.recorder.require_constant(args[0])
+        return func(*args, **(kwargs or {}))
+
+
+def forget_ranks() -> None:
+    """DTensor's caches emptied: what they keep has the mesh of the rank that ran before, and its place there, which
+    would be taken for the next rank's.
+    """
+    for name, module in sorted(sys.modules.items()):
+        if not name.startswith(("torch.distributed.tensor", "torch.distributed.device_mesh")):
+            continue
+        held = list(vars(module).values())
+        for value in [*held, *(v for c in held if isinstance(c, type) for v in vars(c).values())]:
+            value = getattr(value, "__func__", value)  # a static method's
+            if isinstance(value, functools._lru_cache_wrapper):
+                value.cache_clear()
+    if "torch.distributed.tensor" in sys.modules:
+        from torch.distributed.tensor.debug import _clear_sharding_prop_cache
+
+        _clear_sharding_prop_cache()
+
+
+@contextmanager
+def seeing_freed(recorder: Recorder) -> Iterator[None]:
+    """While memory that is given back, by resizing a storage past every operator (FSDP2 does), is seen."""
+    before = torch.UntypedStorage.resize_
+
+    def resize(self: torch.UntypedStorage, size: int) -> object:
+        if size < self.nbytes():
+            recorder.free(self)
+        return before(self, size)
+
+    torch.UntypedStorage.resize_ = resize
+    try:
+        yield
+    finally:
+        torch.UntypedStorage.resize_ = before
