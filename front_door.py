@@ -8,7 +8,7 @@ the checker's.
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, TypeVar, cast
+from typing import TYPE_CHECKING, TypeVar
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -23,18 +23,13 @@ if TYPE_CHECKING:
     from shardproof.proofs.collective_programs.certificate import ReductionCertificate
     from shardproof.proofs.joint.books import Book
     from shardproof.proofs.plan.error_bounds import ErrorBounds
-    from shardproof.proofs.publishing.publisher import Among, AnyPlan, Nearest, Opened, Published, Restricted
+    from shardproof.proofs.publishing.publisher import Nearest, Opened, Published, Restricted
     from shardproof.proofs.rewrites.library import Library
-    from shardproof.verify.verbs.kinds import Effort, Judged
 
     Times = list[tuple[int, int, tuple[float, ...]]]
 
 Item = TypeVar("Item")
 Found = TypeVar("Found")
-
-
-class OutOfTime(Exception):
-    """The time for our own check is over; raised where it looks, so that there is no verdict."""
 
 
 class FrontDoor:
@@ -49,6 +44,8 @@ class FrontDoor:
 
     def _look(self) -> None:
         if self._late is not None and self._late():
+            from shardproof.proofs.publishing.publisher import OutOfTime
+
             raise OutOfTime
 
     def publish(
@@ -66,10 +63,11 @@ class FrontDoor:
         from shardproof.models.files.output import write_file
         from shardproof.models.terminal.ticks import ticking
         from shardproof.proofs.container.archive import read_container
-        from shardproof.proofs.publishing.publisher import SelfCheckFailed
+        from shardproof.proofs.publishing.publisher import OutOfTime, SelfCheckFailed
         from shardproof.proofs.publishing.unchecked import write_unchecked
         from shardproof.verify.budget import Budget
         from shardproof.verify.verbs.kinds import Effort, problem_by_hash, require_known
+        from shardproof.verify.verbs.opening import publication
 
         def look_and_notify(done: int, total: int) -> None:
             self._look()
@@ -93,48 +91,22 @@ class FrontDoor:
         return publication(judged, effort, path, len(data))
 
     def open(self, path: Path) -> Opened:
-        """Read and check a plan of whatever kind: nothing is done with one that is refuted."""
-        from shardproof.proofs.container.archive import LIMITS, read_file
-        from shardproof.proofs.container.canonical import ContainerError
+        """See `verify.verbs.opening`."""
+        from shardproof.verify.verbs.opening import open_plan
 
-        try:
-            return self.read(read_file(path, LIMITS.file), path)
-        except ContainerError as error:
-            raise ContainerError(f"{path}, {error.place}", error.message) from None
+        return open_plan(path)
 
     def read(self, data: bytes, path: Path | None = None) -> Opened:
-        """The same of the bytes of a plan; `path`: where they stand."""
-        from shardproof.proofs.container.archive import read_container
-        from shardproof.proofs.container.kinds import require_plan
-        from shardproof.proofs.publishing.publisher import RefutedPlan
-        from shardproof.verify.verbs.kinds import Effort, require_known
+        """See `verify.verbs.opening`."""
+        from shardproof.verify.verbs.opening import read_plan
 
-        members, effort = read_container(data), Effort()
-        require_plan(members)
-        judged = require_known(members, "plan").judge(members, effort, {})
-        if (bad := judged.first_refuted) is not None:
-            where = "" if path is None else f"{path}: "
-            raise RefutedPlan(f"{where}{bad.kind} is refuted: {bad.reason}")
-        return open_judged(judged, effort, path, data)
+        return read_plan(data, path)
 
     def programs(self, path: Path) -> tuple[ReductionCertificate, Published]:
-        """Read and check reduction programs."""
-        from shardproof.proofs.container.archive import LIMITS, read_container, read_file
-        from shardproof.proofs.container.canonical import ContainerError
-        from shardproof.proofs.container.kinds import require_kind
-        from shardproof.proofs.publishing.publisher import RefutedPlan
-        from shardproof.verify.verbs.kinds import Effort, require_known
+        """See `verify.verbs.opening`."""
+        from shardproof.verify.verbs.opening import open_programs
 
-        try:
-            data, effort = read_file(path, LIMITS.file), Effort()
-            members = read_container(data)
-            require_kind(members, "reduction.json")
-            judged = require_known(members, "reduction").judge(members, effort, {})
-        except ContainerError as error:
-            raise ContainerError(f"{path}, {error.place}", error.message) from None
-        if (bad := judged.first_refuted) is not None:
-            raise RefutedPlan(f"{path}: {bad.kind} is refuted: {bad.reason}")
-        return cast("ReductionCertificate", judged.held), publication(judged, effort, path, len(data))
+        return open_programs(path)
 
     def bars(self, planning: Planning, x: tuple[int, ...], bars: ErrorBounds, bound: int | None) -> Published:
         """What the checker says of the machines within a machine's error bars."""
@@ -175,31 +147,10 @@ class FrontDoor:
         return words
 
     def book(self, path: Path | None) -> Book:
-        """A library of rules for joint plans, checked before any search sees it (`Publisher.book`)."""
-        from shardproof.proofs.container.archive import read_container, read_file
-        from shardproof.proofs.container.canonical import ContainerError
-        from shardproof.proofs.container.kinds import require_kind
-        from shardproof.proofs.joint.books import LIMITS, read_book
-        from shardproof.proofs.publishing.publisher import RefutedLibrary
-        from shardproof.proofs.rewrites.plain import DEFAULT
-        from shardproof.verify.budget import Budget
-        from shardproof.verify.rewrites.library import check_members
+        """A library of rules for joint plans, checked before any search sees it (`verify.verbs.libraries`)."""
+        from shardproof.verify.verbs.libraries import open_book
 
-        where = DEFAULT if path is None else path
-        try:
-            data = read_file(where, LIMITS.file)
-            members = read_container(data, LIMITS)
-            require_kind(members, "library.json")
-            budget = Budget.with_large(None if path is None else self._look)  # our own takes a third of a second
-            results = check_members(members, budget).rules
-            book = read_book(data)
-        except OutOfTime:
-            raise ContainerError(f"{where}", "was not checked within the time limit: give it more") from None
-        except ContainerError as error:
-            raise ContainerError(f"{where}, {error.place}", error.message) from None
-        if bad := next((r for r in results if r.word == "rejected"), None):
-            raise RefutedLibrary(f"{where}: the proof of rule {bad.name!r} is refuted: {bad.reason}")
-        return book
+        return open_book(path, self._look)
 
     def compare_import(self, graph: Graph, original: Original, wanted: bool, trained: bool) -> Comparison:
         """An imported graph beside the program that it came from."""
@@ -263,52 +214,3 @@ class FrontDoor:
         from shardproof.backends.execution.pool import over_ranks
 
         return over_ranks(work, items)
-
-
-def publication(judged: Judged[object], effort: Effort, path: Path | None, size: int) -> Published:
-    """What was found, for whoever made or reads the file: the weakest of its claims decides."""
-    from shardproof.models.problem.claims import Verdict
-    from shardproof.proofs.publishing.publisher import Published
-
-    main = judged.main
-    weakest = next((r for r in (main, *judged.results) if r.verdict is not Verdict.PROVED), main)
-    return Published(
-        weakest.verdict,
-        main.kind,
-        main.cost,
-        main.lower_bound,
-        weakest.reason,
-        judged.identity,
-        path,
-        size,
-        main.assumptions,
-        effort.budget.needs_large,
-        among=tuple(among(judged)),
-    )
-
-
-def among(judged: Judged[object]) -> Iterator[Among]:
-    """The plans of a portfolio."""
-    from fractions import Fraction
-
-    from shardproof.proofs.publishing.placed import asked_of, parts_among
-    from shardproof.proofs.publishing.publisher import Among
-
-    if not judged.among:
-        return
-    job = asked_of(cast("AnyPlan", judged.among[0].held))
-    for one in judged.among:
-        cost, bound = one.main.cost, Fraction(max(0, one.main.lower_bound or 0), one.scale)
-        step = None if cost is None else Fraction(cost, one.scale)
-        parts = parts_among(cast("AnyPlan", one.held), job)
-        yield Among(parts, step, bound, one is judged.chosen_plan)
-
-
-def open_judged(judged: Judged[object], effort: Effort, path: Path | None, data: bytes) -> Opened:
-    """A plan with what was found; of several the one that is taken, with what is claimed beside all of them."""
-    from shardproof.proofs.publishing.placed import asked_of
-    from shardproof.proofs.publishing.publisher import Opened
-
-    said = publication(judged, effort, path, len(data))
-    job = asked_of(cast("AnyPlan", judged.among[0].held)) if judged.among else None
-    return Opened(cast("AnyPlan", judged.chosen_plan.held), said, judged.scale, data, judged.planning, job)

@@ -38,12 +38,12 @@ def curves(rows: Sequence[tuple[Row, Outcome]]) -> str:
         return ""
     across = several[-1]
     marks = list(dict.fromkeys(dict(row.values)[across] for row, _ in rows))
-    lines: dict[str, dict[int, tuple[float, float]]] = {}
+    lines: dict[str, dict[int, tuple[float, float | None]]] = {}
     for row, found in rows:
         step, least = found.seconds("cost"), found.seconds("lower_bound")
         if step is not None:
             name = ", ".join(v for k, v in row.values if k != across and k in several) or "step"
-            lines.setdefault(name, {})[marks.index(dict(row.values)[across])] = step, least or 0.0
+            lines.setdefault(name, {})[marks.index(dict(row.values)[across])] = step, least
     drawn = dict(list(lines.items())[:MOST_LINES])
     if max((len(points) for points in drawn.values()), default=0) < 2:
         return ""
@@ -57,14 +57,14 @@ def curves(rows: Sequence[tuple[Row, Outcome]]) -> str:
     for k in range(5):
         y = TOP + tall * (1 - k / 4)
         out.append(f'<line x1="{LEFT}" x2="{WIDTH - RIGHT}" y1="{y:.1f}" y2="{y:.1f}" class="grid"/>')
-        out.append(f'<text x="{LEFT - 6}" y="{y + 4:.1f}" class="axis end">{1e3 * most * k / 4:.3g}</text>')
+        out.append(f'<text x="{LEFT - 6}" y="{y + 4:.1f}" class="axis end">{1e3 * most * k / 4:.4g}</text>')
     for i, mark in enumerate(marks):
         x = LEFT + wide * i / max(len(marks) - 1, 1)
         side = "axis" if i == 0 else "axis end" if i == len(marks) - 1 else "axis mid"
         out.append(f'<text x="{x:.1f}" y="{HEIGHT - 10}" class="{side}">{escape(mark)}</text>')
     for colour, (name, points) in zip(COLOURS, drawn.items(), strict=False):
         for which, dash in ((0, ""), (1, ' stroke-dasharray="5 4"')):
-            path = " ".join(at(i, points[i][which]) for i in sorted(points))
+            path = " ".join(at(i, value) for i in sorted(points) if (value := points[i][which]) is not None)
             said = escape(f"{name}: no plan of its space is below" if which else name)
             out.append(
                 f'<polyline points="{path}" fill="none" stroke="{colour}" stroke-width="1.8"{dash}>'

@@ -310,6 +310,10 @@ class RefutedLibrary(RefutedPlan):
     """A library with a rule whose proof does not hold; exit 10.  No plan uses any of its rules."""
 
 
+class OutOfTime(Exception):
+    """The time for our own check is over; raised where it looks, so that there is no verdict."""
+
+
 class SelfCheckFailed(RuntimeError):
     """Our own checker refuted our own result; the last checked file is untouched.  A defect: please report it."""
 

@@ -1,0 +1,35 @@
+"""Opens libraries of rules for verbs that rewrite with them: every proof is replayed before a search sees a rule."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+from ...proofs.container.archive import read_container, read_file
+from ...proofs.container.canonical import ContainerError
+from ...proofs.container.kinds import require_kind
+from ...proofs.joint.books import LIMITS, Book, read_book
+from ...proofs.publishing.publisher import OutOfTime, RefutedLibrary
+from ...proofs.rewrites.plain import DEFAULT
+from ..budget import Budget
+from ..rewrites.library import check_members
+
+
+def open_book(path: Path | None, look: Callable[[], None]) -> Book:
+    """A library, checked; None: our own, which takes a third of a second.  `look` raises `OutOfTime` where the time is
+    over.
+    """
+    where = DEFAULT if path is None else path
+    try:
+        data = read_file(where, LIMITS.file)
+        members = read_container(data, LIMITS)
+        require_kind(members, "library.json")
+        results = check_members(members, Budget.with_large(None if path is None else look)).rules
+        book = read_book(data)
+    except OutOfTime:
+        raise ContainerError(f"{where}", "was not checked within the time limit: give it more") from None
+    except ContainerError as error:
+        raise ContainerError(f"{where}, {error.place}", error.message) from None
+    if bad := next((r for r in results if r.word == "rejected"), None):
+        raise RefutedLibrary(f"{where}: the proof of rule {bad.name!r} is refuted: {bad.reason}")
+    return book

@@ -1,0 +1,97 @@
+"""Opens files for verbs that use them: read, judged, and refused with the reason where a claim is refuted.
+
+What is said of a file is the checker's: the weakest of its claims decides (`publication`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from fractions import Fraction
+from pathlib import Path
+from typing import cast
+
+from ...proofs.collective_programs.certificate import ReductionCertificate
+from ...proofs.container.archive import LIMITS, read_container, read_file
+from ...proofs.container.canonical import ContainerError
+from ...proofs.container.kinds import require_kind, require_plan
+from ...proofs.publishing.placed import asked_of
+from ...proofs.publishing.publisher import Among, AnyPlan, Opened, Published, RefutedPlan
+from .kinds import Effort, Judged, require_known
+
+
+def open_plan(path: Path) -> Opened:
+    """Read and check a plan of whatever kind: nothing is done with one that is refuted."""
+    try:
+        return read_plan(read_file(path, LIMITS.file), path)
+    except ContainerError as error:
+        raise ContainerError(f"{path}, {error.place}", error.message) from None
+
+
+def read_plan(data: bytes, path: Path | None = None) -> Opened:
+    """The same of the bytes of a plan; `path`: where they stand."""
+    members, effort = read_container(data), Effort()
+    require_plan(members)
+    judged = require_known(members, "plan").judge(members, effort, {})
+    if (bad := judged.first_refuted) is not None:
+        where = "" if path is None else f"{path}: "
+        raise RefutedPlan(f"{where}{bad.kind} is refuted: {bad.reason}")
+    return open_judged(judged, effort, path, data)
+
+
+def open_programs(path: Path) -> tuple[ReductionCertificate, Published]:
+    """Read and check reduction programs."""
+    try:
+        data, effort = read_file(path, LIMITS.file), Effort()
+        members = read_container(data)
+        require_kind(members, "reduction.json")
+        judged = require_known(members, "reduction").judge(members, effort, {})
+    except ContainerError as error:
+        raise ContainerError(f"{path}, {error.place}", error.message) from None
+    if (bad := judged.first_refuted) is not None:
+        raise RefutedPlan(f"{path}: {bad.kind} is refuted: {bad.reason}")
+    return cast("ReductionCertificate", judged.held), publication(judged, effort, path, len(data))
+
+
+def publication(judged: Judged[object], effort: Effort, path: Path | None, size: int) -> Published:
+    """What was found, for whoever made or reads the file: the weakest of its claims decides."""
+    from shardproof.models.problem.claims import Verdict
+    from shardproof.proofs.publishing.publisher import Published
+
+    main = judged.main
+    weakest = next((r for r in (main, *judged.results) if r.verdict is not Verdict.PROVED), main)
+    return Published(
+        weakest.verdict,
+        main.kind,
+        main.cost,
+        main.lower_bound,
+        weakest.reason,
+        judged.identity,
+        path,
+        size,
+        main.assumptions,
+        effort.budget.needs_large,
+        among=tuple(among(judged)),
+    )
+
+
+def among(judged: Judged[object]) -> Iterator[Among]:
+    """The plans of a portfolio."""
+
+    from shardproof.proofs.publishing.placed import asked_of, parts_among
+    from shardproof.proofs.publishing.publisher import Among
+
+    if not judged.among:
+        return
+    job = asked_of(cast("AnyPlan", judged.among[0].held))
+    for one in judged.among:
+        cost, bound = one.main.cost, Fraction(max(0, one.main.lower_bound or 0), one.scale)
+        step = None if cost is None else Fraction(cost, one.scale)
+        parts = parts_among(cast("AnyPlan", one.held), job)
+        yield Among(parts, step, bound, one is judged.chosen_plan)
+
+
+def open_judged(judged: Judged[object], effort: Effort, path: Path | None, data: bytes) -> Opened:
+    """A plan with what was found; of several the one that is taken, with what is claimed beside all of them."""
+    said = publication(judged, effort, path, len(data))
+    job = asked_of(cast("AnyPlan", judged.among[0].held)) if judged.among else None
+    return Opened(cast("AnyPlan", judged.chosen_plan.held), said, judged.scale, data, judged.planning, job)
