@@ -106,14 +106,16 @@ def _wrong_step(
     if len(set(writes)) != len(writes):
         return "two operators of its place write the same tensor"
     form = FORMS.get(step.rule) if not step.book else None
+    sizes = facts_of(node)
+    numbers = step.facts[len(sizes) :] if step.book else ()
+    if step.facts != (*sizes, *numbers):
+        return _facts(node)
     if form is None:
         rule = books[step.book].get(step.rule) if step.book else None
-        if wrong := wrong_instance(rule, node, place, step.reads, egraph.union):
+        if wrong := wrong_instance(rule, node, place, step.reads, egraph.union, numbers):
             return wrong
     elif not form.fits(node, place, egraph.union):
         return "it has not the form of this rule"
-    if step.facts != facts_of(node):
-        return _facts(node)
     kinds = {egraph.union.tensor(a.tensor).dtype for op in (node, *place) for a in (*op.inputs, op.output)}
     if len(real := sorted(k for k in kinds if k.startswith(("float", "bfloat")))) > 1:
         return f"it has real numbers of several element types: {', '.join(real)}"
