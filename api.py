@@ -357,11 +357,12 @@ def _rewrites(rules: tuple[Path | str, ...], rounds: int, nodes: int) -> Rewrite
     from shardproof.front_door import FrontDoor
     from shardproof.models.joint.rules import MOST_ROUNDS, NODES_ASKED
     from shardproof.proofs.joint.books import Rewrites
+    from shardproof.proofs.rewrites.plain import DEFAULTS
 
     for name, value, most in (("rounds", rounds, MOST_ROUNDS), ("nodes", nodes, NODES_ASKED)):
         if not 1 <= value <= most:
             raise InputError(f"rewrite_{name}={value}: give 1 to {most}")
-    return Rewrites(tuple(FrontDoor().book(None if r is None else Path(r)) for r in rules or (None,)), rounds, nodes)
+    return Rewrites(tuple(FrontDoor().book(Path(r)) for r in rules or DEFAULTS), rounds, nodes)
 
 
 def _strategy(strategy: str | Path | Splits, graph: Graph, machine: Machine) -> Strategy | TensorLayouts:

@@ -6,18 +6,15 @@ makes the step believed is the comparison of both sides at its place.  `Rewrites
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Final
 
 from ...models.joint.rules import MOST_NODES, ROUNDS
-from ...models.rewrites.rule import Substitution
 from ..container.archive import Limits, identity, read_container, read_json, write_container
 from ..container.canonical import ContainerError
 
 LIMITS: Final = Limits(file=1 << 22, members=16, total=1 << 23)
 """Of a library that plans use: 4 MiB, unpacked 8 (some 5,000 rules)."""
-BACKWARDS: Final = "backwards"
-"""What stands behind the name of a rule in a step that reads it from right to left."""
 HELD: Final = ("library.json", "rules.json", "derived.json")
 
 
@@ -46,20 +43,3 @@ def read_book(data: bytes) -> Book:
         raise ContainerError(f"member {missing[0]!r}", "is missing")
     kept = write_container(None, {name: members[name] for name in HELD}, LIMITS)
     return Book(identity(read_container(kept, LIMITS)), read_json(members, HELD[0])["title"].text(), kept)
-
-
-def backwards(rule: Substitution) -> Substitution:
-    """The rule read from right to left: where both sides have types and its preconditions hold, they are equal.
-
-    >>> from ...models.rewrites.rule import Pattern, node
-    >>> twice = (node("transpose", -1, perm=(1, 0)), node("transpose", 0, perm=(1, 0)))
-    >>> backwards(Substitution("twice", (Pattern("x", 2),), twice, (), ((1, -1),))).outputs
-    ((-1, 1),)
-    """
-    return replace(
-        rule,
-        name=f"{rule.name} {BACKWARDS}",
-        left=rule.right,
-        right=rule.left,
-        outputs=tuple((b, a) for a, b in rule.outputs),
-    )

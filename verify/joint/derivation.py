@@ -24,6 +24,7 @@ from ...models.rewrites.rule import Substitution
 from ...proofs.joint.derivation import Derivation, Step
 from ..budget import Budget
 from .forms import FORMS, facts_of
+from .kinds import HITS
 from .libraries import rules_in, wrong_instance
 from .meaning import wrong_equation
 from .twins import wrong_twins
@@ -76,7 +77,8 @@ def _wrong_definition(egraph: EGraph, node: Operator, step: Step, free: set[str]
         return "a definition has no place"
     if undefined := sorted({a.tensor for a in node.inputs} & free):
         return f"it reads {undefined[0]!r}, which has no meaning yet"
-    kinds = {egraph.union.tensor(a.tensor).dtype for a in (*node.inputs, node.output)}
+    inputs = node.inputs[:-1] if node.function in HITS else node.inputs  # the last one names rows
+    kinds = {egraph.union.tensor(a.tensor).dtype for a in (*inputs, node.output)}
     if len(kinds) != 1 or not min(kinds).startswith(("float", "bfloat")):
         return f"it has element types {', '.join(sorted(kinds))}, not one of real numbers"
     return "" if step.facts == facts_of(node) else _facts(node)

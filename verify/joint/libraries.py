@@ -22,8 +22,8 @@ from ...models.rewrites.eval import Evaluator, extents, input_types
 from ...models.rewrites.index_arrays import EvaluationError
 from ...models.rewrites.rule import Node, Substitution, holds
 from ...models.rewrites.shards import IllTyped
-from ...proofs.joint.books import LIMITS, Book, backwards
-from ...proofs.rewrites.plain import plain_rules
+from ...proofs.joint.books import LIMITS, Book
+from ...proofs.rewrites.plain import backwards, plain_rules
 
 FUNCTIONS: Final[Mapping[str, str]] = {
     **{name: name for name in ("add", "relu", "sigmoid", "tanh", "exp", "gelu", "silu")},

@@ -124,11 +124,12 @@ def _grow(
 
 def same_order(egraph: EGraph) -> bool:
     """Whether the axes of the user's operators and tensors stand in the order that they have without the others: then
-    the user's plans are plans of the e-graph, at the same cost.
+    the user's plans are plans of the e-graph, at the same cost.  Axes of one value are never split, so where they stand
+    does not count.
     """
     base, union = axis_orders(egraph.base), axis_orders(egraph.user_order_graph)
-    keys = [
-        *(operator_key(op.name) for op in egraph.base.operators),
-        *(copy_key(t.name) for t in egraph.base.tensors),
-    ]
-    return all(base[key] == union[key] for key in keys)
+    split = {operator_key(op.name): {a.name for a in op.axes if a.extent > 1} for op in egraph.base.operators}
+    split |= {copy_key(t.name): {str(k) for k, n in enumerate(t.shape) if n > 1} for t in egraph.base.tensors}
+    return all(
+        [a for a in base[key] if a in some] == [a for a in union[key] if a in some] for key, some in split.items()
+    )

@@ -5,7 +5,7 @@ sizes and parameters put into the preconditions, and the other side added.
              that it reads, and so on; a pattern input is one class wherever it stands; the order of operands of sums
              and products does not matter
     bind     strides, kernels and lengths are read off the operators; those that only the other side has follow from
-             the preconditions
+             the preconditions, or are the first size of an input with which that side has a type
     decide   both sides are typed with the sizes of the classes (all degrees 1), preconditions are evaluated, and every
              e-node must be what its operator of the side is, index by index
 
@@ -30,8 +30,8 @@ from .....models.rewrites.index_arrays import EvaluationError
 from .....models.rewrites.ops import RankError, meaning
 from .....models.rewrites.rule import Equal, Node, Substitution, holds
 from .....models.rewrites.shards import IllTyped, TensorType
-from .....proofs.joint.books import Book, backwards
-from .....proofs.rewrites.plain import plain_rules
+from .....proofs.joint.books import Book
+from .....proofs.rewrites.plain import backwards, plain_rules
 from .growing import Addition, Growing
 from .written import OPEN, ROWS, TURNED, Attributes, canonical, function_of, numbers_of, open_attributes, operator_of
 
@@ -174,7 +174,6 @@ def _word(n: Node, ranks: tuple[int, ...]) -> str | None:
 
 def _instance(g: Growing, rule: Substitution, found: RuleMatch) -> Addition | None:
     """What the rule adds at a place; None where it does not hold there."""
-    a, b = rule.outputs[0]
     reads = [found.reads[k] for k in range(len(rule.inputs))]
     shapes = [g.tensor(t).shape for t in reads]
     if any(
@@ -183,13 +182,33 @@ def _instance(g: Growing, rule: Substitution, found: RuleMatch) -> Addition | No
         return None
     sizes = {f"{p.name}.{i}": n for p, s in zip(rule.inputs, shapes, strict=True) for i, n in enumerate(s)}
     values = {**sizes, **{f"{name}.degree": 1 for name in sizes}}
-    numbers, said = _numbers(g, rule, found, values), _said(found)
+    tensors = [op.output.tensor for op in found.ops.values()]
+    said = _said(found)
+    if said is None or len({*tensors}) < len(tensors) or not _one_type(g, rule, tensors, reads):
+        return None
+    for numbers in _numbers(g, rule, found, values):
+        if all(holds(c, values | numbers) for c in rule.preconditions):
+            addition = _applied(g, rule, found, reads, values, numbers, said)
+            if addition is not None:
+                return addition
+    return None
+
+
+def _applied(
+    g: Growing,
+    rule: Substitution,
+    found: RuleMatch,
+    reads: Sequence[str],
+    values: Mapping[str, int],
+    numbers: Mapping[str, int],
+    said: Mapping[str, Attributes],
+) -> Addition | None:
+    """What the rule adds where its sizes and parameters have values; None where a side has no type or the left side
+    is not what is there.
+    """
+    a, b = rule.outputs[0]
     out = found.ops[a].output.tensor
     tensors = {k: op.output.tensor for k, op in found.ops.items()}
-    if numbers is None or said is None or not all(holds(c, values | numbers) for c in rule.preconditions):
-        return None
-    if len({*tensors.values()}) < len(tensors) or not _one_type(g, rule, [*tensors.values()], reads):
-        return None
     fresh = {k: out if k == b else f"{out}.{k}" for k in range(len(rule.right))}
     try:
         types = input_types(rule, values)
@@ -212,10 +231,8 @@ def _instance(g: Growing, rule: Substitution, found: RuleMatch) -> Addition | No
     return Addition(rule.name, node, place, defined, reads=tuple(reads), numbers=tuple(numbers.items()))
 
 
-def _numbers(g: Growing, rule: Substitution, found: RuleMatch, values: Mapping[str, int]) -> dict[str, int] | None:
-    """What the parameters of a rule are at a place, in its order; None where they are nothing."""
-    if not rule.symbols:
-        return {}
+def _numbers(g: Growing, rule: Substitution, found: RuleMatch, values: Mapping[str, int]) -> Iterator[dict[str, int]]:
+    """What the parameters of a rule may be at a place, in its order."""
     known = dict[str, int]()
     for k, n in enumerate(rule.left):
         own = numbers_of(n, found.nodes[k], [g.tensor(x.tensor).shape for x in found.nodes[k].inputs])
@@ -225,14 +242,18 @@ def _numbers(g: Growing, rule: Substitution, found: RuleMatch, values: Mapping[s
                 and value in rule.symbols
                 and known.setdefault(value, own.get(key, 0)) != own.get(key, 0)
             ):
-                return None
+                return
     for c in rule.preconditions:
         if isinstance(c, Equal):
             rest = c.left - c.right
             unknown = [s for s in rule.symbols if s not in known and s in rest.names]
             if len(unknown) == 1 and abs(one := rest.terms.get((unknown[0],), 0)) == 1:
                 known[unknown[0]] = -one * rest.value({**values, **known, unknown[0]: 0})
-    return None if any(known.get(s, 0) < 1 for s in rule.symbols) else {s: known[s] for s in rule.symbols}
+    left = [s for s in rule.symbols if s not in known]
+    if any(n < 1 for n in known.values()) or len(left) > 1:
+        return
+    for size in sorted({*values.values()} if left else {1}):
+        yield {s: known.get(s, size) for s in rule.symbols}
 
 
 def _said(found: RuleMatch) -> Mapping[str, Attributes] | None:

@@ -132,7 +132,7 @@ def operator_of(
         summed = [replace(a, splittable=False) for a in summed]
     known, inputs = {a.name for a in (*own, *summed)}, list[Access]()
     for read in reads:
-        index = [_affine(p, known) for p in read.index]
+        index = [_affine(p, known, len(sizes)) for p in read.index]
         if None in index or read.device or read.time:
             return None
         inputs.append(Access(operands[read.operand][0], tuple(i for i in index if i is not None)))
@@ -215,8 +215,10 @@ def _rows(body: Expression) -> tuple[list[Axis], tuple[Read, ...] | None]:
     return summed[::-1], (table, ids) if isinstance(ids, Read) and isinstance(table, Read) else None
 
 
-def _affine(p: Poly, axes: set[str]) -> Affine | None:
-    terms = [(m[0], c) for m, c in sorted(p.terms.items()) if m]
+def _affine(p: Poly, axes: set[str], rank: int) -> Affine | None:
+    """An index, axes of the result first: that is the order in which windows are read, and the axes of a plan stand."""
+    own = {f"i{j}" for j in range(rank)}
+    terms = [(m[0], c) for m, c in sorted(p.terms.items(), key=lambda t: (not own.intersection(t[0]), t[0])) if m]
     if any(len(m) > 1 for m in p.terms) or any(c < 1 or n not in axes for n, c in terms):
         return None
     return Affine(tuple(terms), p.terms.get((), 0))
