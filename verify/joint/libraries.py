@@ -14,6 +14,7 @@ so nothing here rests on the library's proofs.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from functools import lru_cache
 from typing import Final
 
 from ...models.program.graph import Graph
@@ -42,6 +43,7 @@ an activation is a fused product with that epilogue.
 """
 
 
+@lru_cache(maxsize=16)
 def rules_in(book: Book) -> dict[str, Substitution]:
     """The rules of a library that steps may name, from left to right and backwards."""
     rules = plain_rules(book.data, LIMITS)
