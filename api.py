@@ -88,7 +88,7 @@ def plan(
     `inputs`.  `micro_batch`: parts of the batch, or "auto".  `memory`: bytes per device, or a text such as "80GiB".
     `vocabulary`: the framework that must be able to say every placement.  `strategy`: schedules to be carried to the
     rest instead of a search, a file or {operator: {axis: {level: degree}}}.  `joint`: algebra and placement together,
-    with the library of rules that comes along or the files `rules` in its place, tried `rewrite_rounds` times, up to
+    with the libraries of rules that come along or the files `rules` in their place, tried `rewrite_rounds` times, up to
     `rewrite_nodes` operators added.
     `compare`: run what is imported beside the program that it came from, and refuse it where they differ.
     `views`: branches beside each other on submeshes, in forward passes and training steps.  `overlap`: reshardings

@@ -18,6 +18,7 @@ Names of sizes: `d` a degree, `s` a stride, `k` a kernel, `n` a length.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from functools import partial
 from itertools import permutations
 from types import MappingProxyType
 from typing import Final
@@ -94,28 +95,30 @@ def window(operator: str, padding: str) -> Label:
 
 def convolution_pool(most: int = 3) -> Pool:
     """All channels of an image into all of another, twice."""
-    labels = (conv("same"), conv("valid"), label("add"), *(label("concat", axis=a) for a in (0, 1)))
+    labels: tuple[Label, ...] = (conv("same"), conv("valid"), label("add"), *(label("concat", axis=a) for a in (0, 1)))
     inputs = ((2, (2, 3, 5, 5)), (2, (3, 3, 3, 3)))
     return plain_pool("convolutions", inputs, labels, most, (("s", 2),), apart=(("conv",), ("add",), ("concat",)))
 
 
 def depthwise_pool(most: int = 3) -> Pool:
     """A kernel of its own for every channel."""
-    labels = (conv("same"), conv("valid"), label("add"), label("concat", axis=0))
+    labels: tuple[Label, ...] = (conv("same"), conv("valid"), label("add"), label("concat", axis=0))
     inputs = ((2, (2, 4, 5, 5)), (2, (4, 1, 3, 3)))
     return plain_pool("depthwise", inputs, labels, most, (("s", 2),), apart=(("conv",), ("add",), ("concat",)))
 
 
 def kernel_pool(most: int = 3) -> Pool:
     """Kernels of one place beside those of three by three."""
-    labels = (conv("same", stride=1), label("enlarge", kernel_h=3, kernel_w=3), label("add"))
+    labels: tuple[Label, ...] = (conv("same", stride=1), label("enlarge", kernel_h=3, kernel_w=3), label("add"))
     inputs = ((1, (2, 4, 5, 5)), (1, (4, 1, 1, 1)), (1, (4, 1, 3, 3)))
     return plain_pool("kernels", inputs, labels, most, (), ((), ((2, 1), (3, 1)), ((2, 3), (3, 3))), (), (("conv",),))
 
 
 def window_pool(most: int = 3) -> Pool:
     """Two images."""
-    labels = tuple(window(w, p) for w in ("max_pool", "average_pool", "average_pool_inside") for p in ("same", "valid"))
+    labels: tuple[Label, ...] = tuple(
+        window(w, p) for w in ("max_pool", "average_pool", "average_pool_inside") for p in ("same", "valid")
+    )
     labels += (*map(label, MAPS), label("add"), *(label("concat", axis=a) for a in (0, 1)))
     labels += (label("transpose", perm=(0, 1, 3, 2)), label("transpose", perm=(1, 0, 2, 3)))
     apart = (("max_pool", "average_pool", "average_pool_inside"), (*MAPS, "add"), ("concat",), ("transpose",))
@@ -125,7 +128,7 @@ def window_pool(most: int = 3) -> Pool:
 def row_pool(rank: int, most: int = 3) -> Pool:
     """Two tensors of a rank, and what is computed along their axes."""
     along = ("softmax", "layer_norm", "reduce_sum", "reduce_max")
-    labels = tuple(label(o, axis=a) for o in along for a in range(rank))
+    labels: tuple[Label, ...] = tuple(label(o, axis=a) for o in along for a in range(rank))
     labels += (*map(label, MAPS), label("add"), label("mul"), *(label("concat", axis=a) for a in range(rank)))
     labels += tuple(label("transpose", perm=p) for p in permutations(range(rank)) if p != tuple(range(rank)))[:5]
     apart = ((*along, *MAPS, "add", "mul"), ("concat",), ("transpose",))
@@ -136,7 +139,7 @@ def row_pool(rank: int, most: int = 3) -> Pool:
 def shape_pool(rank: int, most: int = 3) -> Pool:
     """Two tensors of a rank whose sizes are alike, and how their elements move."""
     axes, same = range(rank), (4,) * rank
-    labels = tuple(label("transpose", perm=p) for p in permutations(axes) if p != tuple(axes))
+    labels: tuple[Label, ...] = tuple(label("transpose", perm=p) for p in permutations(axes) if p != tuple(axes))
     labels += tuple(label(o, axis=a) for o in ("concat", "half0", "half1") for a in axes)
     labels += tuple(label(o, axis=a, length="n") for o in ("take", "drop") for a in axes)
     labels += (*map(label, MAPS), label("add"), label("mul"))
@@ -147,14 +150,26 @@ def shape_pool(rank: int, most: int = 3) -> Pool:
 
 def scale_pool(most: int = 3) -> Pool:
     """Two matrices and two numbers."""
-    labels = (label("scale"), label("add"), label("mul"), label("matmul"), label("transpose", perm=(1, 0)))
+    labels: tuple[Label, ...] = (
+        label("scale"),
+        label("add"),
+        label("mul"),
+        label("matmul"),
+        label("transpose", perm=(1, 0)),
+    )
     labels += (label("reduce_sum", axis=0), label("reduce_sum", axis=1))
     return plain_pool("scales", ((2, (4, 4)), (2, ())), labels, min(most, 3))
 
 
 def table_pool(most: int = 3) -> Pool:
     """Two tables, places of rows, and bags of places."""
-    labels = (label("embedding"), label("embedding_rows"), label("embedding_bag"), label("relu"), label("add"))
+    labels: tuple[Label, ...] = (
+        label("embedding"),
+        label("embedding_rows"),
+        label("embedding_bag"),
+        label("relu"),
+        label("add"),
+    )
     labels += (label("reduce_sum", axis=1), label("scale"), label("matmul"))
     labels += (label("concat", axis=0), label("concat", axis=1))
     inputs = ((2, (5, 3)), (1, (4,)), (1, (4, 2)), (1, ()), (1, (3, 3)))
@@ -164,7 +179,7 @@ def table_pool(most: int = 3) -> Pool:
 
 def part_pool(most: int = 5) -> Pool:
     """Two matrices side by side, and a third one that is multiplied by them."""
-    labels = (label("matmul"), label("add"), label("concat", axis=1))
+    labels: tuple[Label, ...] = (label("matmul"), label("add"), label("concat", axis=1))
     labels += tuple(label(o, axis=0, length="n") for o in ("take", "drop"))
     return plain_pool(
         "parts",
@@ -179,7 +194,7 @@ def part_pool(most: int = 5) -> Pool:
 def activation_pool(most: int = 2) -> Pool:
     """A product or convolution, and a map."""
     words = ("none", "relu", "sigmoid", "tanh")
-    labels = tuple(label("linear", activation=a) for a in words)
+    labels: tuple[Label, ...] = tuple(label("linear", activation=a) for a in words)
     labels += tuple(conv(p, a) for p in ("same", "valid") for a in words)
     labels += tuple(map(label, words[1:]))
     return plain_pool(
@@ -195,8 +210,8 @@ POOLS: Final[Mapping[str, Callable[[int], Pool]]] = MappingProxyType(
         "depthwise": depthwise_pool,
         "kernels": kernel_pool,
         "windows": window_pool,
-        **{f"rows{'' if r == 2 else f'-{r}'}": lambda most, r=r: row_pool(r, most) for r in (2, 3, 4)},
-        **{f"shapes{'' if r == 2 else f'-{r}'}": lambda most, r=r: shape_pool(r, most) for r in (2, 3, 4)},
+        **{f"rows{'' if r == 2 else f'-{r}'}": partial(row_pool, r) for r in (2, 3, 4)},
+        **{f"shapes{'' if r == 2 else f'-{r}'}": partial(shape_pool, r) for r in (2, 3, 4)},
         "scales": scale_pool,
         "tables": table_pool,
         "parts": lambda most: part_pool(most + 2),

@@ -152,8 +152,8 @@ class Growing:
         operator = _reading(a.operator, names)
         common = a.book is not None and len({op.output.tensor for op in place}) < len(place)  # of both sides
         fits = a.rule == EQUAL or (self._one_type(operator, *place) and not common)
-        known = identity(operator) in self._known or (a.book is not None and _turned(operator) in self._known)
-        if known or not fits:
+        is_there = identity(operator) in self._known or (a.book is not None and _turned(operator) in self._known)
+        if is_there or not fits:
             self._forget(before)
             return False
         operator = replace(operator, name=self._name(operator.output.tensor))

@@ -99,8 +99,10 @@ def operator_of(
     and their shapes, `out`: what it writes, `said`: the attributes that rules leave open.
     """
     function = function_of(n)
-    if function is None or (body := _without_digits(body, sizes)) is None:
+    plain = _without_digits(body, sizes)
+    if function is None or plain is None:
         return None
+    body = plain
     attributes = dict[str, Value](said)
     if function == FUSED:
         if not isinstance(body, Call) or len(body.arguments) != 1:
