@@ -1,13 +1,13 @@
 """Which rules of the libraries that come along fire on models, and what they gain in joint plans on two devices.
 
-    python tests/benchmarks/library_rules.py [--only WORD] [--steps 24000000] [--again]
+    python tests/benchmarks/library_rules.py [--only WORD] [--steps 8000000] [--again]
 
 runs the models that are not there yet (--again: all), and writes all as a page into `results/library-rules.md`.  A rule
 fires where its left side is found in the e-graph, its preconditions hold with the sizes there, and its right side is
 written down, whether or not that pays; read backwards it is the same rule.
 
     steps      of libraries in the derivation: what is kept because a cheaper program needs it
-    limit      steps of work and not seconds, so that a busy machine gives the same page; 24M are about 24 seconds
+    limit      steps of work and not seconds, so that a busy machine gives the same page; 8M are about 8 seconds
     gain       what the best plan without libraries' rules (but with those that are built in) costs more; -: neither
                closed
 """
@@ -153,7 +153,7 @@ def page(rows: Mapping[str, Mapping[str, object]], books: list[Book]) -> str:
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--only", default="")
-    parser.add_argument("--steps", type=int, default=24_000_000)
+    parser.add_argument("--steps", type=int, default=8_000_000)
     parser.add_argument("--again", action="store_true")
     given = parser.parse_args()
     books = [read_book(path.read_bytes()) for path in DEFAULTS]
