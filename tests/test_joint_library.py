@@ -531,3 +531,25 @@ def test_what_libraries_give_takes_no_room_from_the_rules_that_are_built_in() ->
     few, _ = saturate(graph, {**SEARCHED, "library": rules_of(BOOKS["plans"])}, most=len(proofs.steps) + 2)
     assert len(few.operators) - len(graph.operators) <= len(proofs.steps) + 2
     assert wrong_derivation(both, derivation) == ""
+
+
+def test_an_audit_compares_with_what_libraries_give(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "gate.py").write_text(
+        "import shardproof\n\n\n@shardproof.program(x=(64, 32), y=(64, 32), z=(64, 32))\n"
+        "def gate(x, y, z):\n    return x * y + z * x\n"
+    )
+    (tmp_path / "free.json").write_text("{}")
+    asked = [
+        "audit",
+        f"{tmp_path / 'gate.py'}:gate",
+        "--machine",
+        "localhost:2",
+        "--strategy",
+        str(tmp_path / "free.json"),
+    ]
+    for rules, code in ((DEFAULT, 10), (SHIPPED / "parallel.spz", 0)):
+        assert run([*asked, "--joint", "--rules", str(rules), "--json"]) == code
+        said = json.loads(capsys.readouterr().out)
+        assert [b["identity"] for b in said["libraries"]] == [read_book(rules.read_bytes()).identity]
+        assert [r["rule"] for r in said["rewrites"]] == (["common-factor[rank2]"] if code else [])
+    assert run([*asked, "--rules", str(DEFAULT)]) == 2 and "--rules needs --joint" in capsys.readouterr().err
