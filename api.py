@@ -88,7 +88,7 @@ def plan(
     `inputs`.  `micro_batch`: parts of the batch, or "auto".  `memory`: bytes per device, or a text such as "80GiB".
     `vocabulary`: the framework that must be able to say every placement.  `strategy`: schedules to be carried to the
     rest instead of a search, a file or {operator: {axis: {level: degree}}}.  `joint`: algebra and placement together,
-    with the library of rules that comes along or the files `rules` in its place, tried `rewrite_rounds` times, up to
+    with the libraries of rules that come along or the files `rules` in their place, tried `rewrite_rounds` times, up to
     `rewrite_nodes` operators added.
     `compare`: run what is imported beside the program that it came from, and refuse it where they differ.
     `views`: branches beside each other on submeshes, in forward passes and training steps.  `overlap`: reshardings
@@ -357,11 +357,12 @@ def _rewrites(rules: tuple[Path | str, ...], rounds: int, nodes: int) -> Rewrite
     from shardproof.front_door import FrontDoor
     from shardproof.models.joint.rules import MOST_ROUNDS, NODES_ASKED
     from shardproof.proofs.joint.books import Rewrites
+    from shardproof.proofs.rewrites.plain import DEFAULTS
 
     for name, value, most in (("rounds", rounds, MOST_ROUNDS), ("nodes", nodes, NODES_ASKED)):
         if not 1 <= value <= most:
             raise InputError(f"rewrite_{name}={value}: give 1 to {most}")
-    return Rewrites(tuple(FrontDoor().book(None if r is None else Path(r)) for r in rules or (None,)), rounds, nodes)
+    return Rewrites(tuple(FrontDoor().book(Path(r)) for r in rules or DEFAULTS), rounds, nodes)
 
 
 def _strategy(strategy: str | Path | Splits, graph: Graph, machine: Machine) -> Strategy | TensorLayouts:

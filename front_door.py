@@ -146,11 +146,11 @@ class FrontDoor:
             write_file(path, data)
         return words
 
-    def book(self, path: Path | None) -> Book:
+    def book(self, where: Path) -> Book:
         """A library of rules for joint plans, checked before any search sees it (`verify.verbs.libraries`)."""
         from shardproof.verify.verbs.libraries import open_book
 
-        return open_book(path, self._look)
+        return open_book(where, self._look)
 
     def compare_import(self, graph: Graph, original: Original, wanted: bool, trained: bool) -> Comparison:
         """An imported graph beside the program that it came from."""

@@ -10,8 +10,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from shardproof.formal.rewriting.generate import Pruner, generate, in_order, is_parallel, rank2_pool, tree_size
+from shardproof.formal.rewriting.generate import Pruner, generate, in_order, is_parallel, tree_size
 from shardproof.formal.rewriting.generate_terms import Candidate, Enumeration, Pool, label
+from shardproof.formal.rewriting.pools import rank2_pool
 from shardproof.models.rewrites.terms import Apply, Term, sides_text
 from shardproof.verify.rewrites.library import check_judgement
 

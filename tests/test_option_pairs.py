@@ -404,7 +404,7 @@ OTHERS: Mapping[str, Start] = {
     "generate": Start(
         ("rules", "generate"),
         ("--operators", "2", "-o", "out.spz"),
-        {"most": ("--operators", "1"), "jobs": ("--jobs", "1"), "journal": ("--journal", "j.json")},
+        {"most": ("--operators", "1"), "pools": ("--pool", "kernels"), "jobs": ("--jobs", "1"), "journal": ("--journal", "j.json")},
     ),
     "show rules": Start(("rules", "show"), ("--library", "rules.json"), {"svg": ("--svg", "x.svg"), "flexflow": ("--flexflow", "f.json"), "smtlib": ("--smtlib", "s.smt")}),
 }  # fmt: skip
@@ -422,7 +422,10 @@ AUDIT: Mapping[str, tuple[str, ...]] = {
     "carry": ("--propagate",),
     "joint": ("--joint",),
     "rewritten": ("--rewritten", MODEL.replace("layers=2", "layers=3")),
-    **{name: PLAN[name] for name in ("engine", "effort", "time_limit", "work_limit", "gap")},
+    **{
+        name: PLAN[name]
+        for name in ("engine", "effort", "time_limit", "work_limit", "gap", "rules", "rewrite_rounds", "rewrite_nodes")
+    },
 }
 MACHINE = ("--machine", "localhost:2")
 

@@ -21,6 +21,7 @@ from ...models.problem.claims import Verdict
 from ...models.problem.selection_problem import SelectionProblem
 from ...models.program.graph import Graph
 from ...models.text import InputError
+from ...proofs.joint.books import Rewrites
 from ...proofs.plan.bundle import Plan
 from ...proofs.publishing.publisher import Opened, Publisher
 from ...proofs.selection.certificates import SelectionCertificate
@@ -28,6 +29,7 @@ from ...proofs.selection.file import write_certificate
 from ..plans.frameworks import framework_settings, strategy_of_settings
 from ..plans.layouts import TensorLayouts, tensor_layouts
 from ..plans.plan import fitting_space, require_size
+from ..plans.request import AS_EVER
 from ..plans.schedules import propagate
 from ..plans.strategy import ChoiceList, Strategy, StrategyError, load_strategy, read_strategy
 from ..plans.tables import SMALLER, tables_in_time, tables_or_none
@@ -43,7 +45,8 @@ Splits = Mapping[str, Mapping[str, Mapping[str, int]] | None]
 @dataclass(frozen=True)
 class AuditRequest:
     """What is asked of a strategy for a model.  `space`: None for the default; `memory`: bytes per device; `carry`:
-    take the strategy to what its operators are joined to; `gap`: (cost - bound) / cost that is enough.
+    take the strategy to what its operators are joined to; `gap`: (cost - bound) / cost that is enough; `rewrites`: what
+    it is compared with where other programs count.
     """
 
     graph: Graph
@@ -54,6 +57,7 @@ class AuditRequest:
     carry: bool = False
     engine: Engine = "native"
     gap: Fraction = Fraction(0)
+    rewrites: Rewrites = AS_EVER
 
 
 def strategy_for(source: Path | str | Splits, graph: Graph, machine: Machine) -> Strategy | TensorLayouts:

@@ -40,7 +40,7 @@ from ...models.text import InputError
 from ...proofs.rewrites.judgement import Proved
 from ..selection.model.clock import Clock
 from .facts import Reasoner
-from .generate_terms import PARALLEL, Candidate, Enumeration, Pool, label
+from .generate_terms import PARALLEL, Candidate, Enumeration, Pool
 from .prove import judge
 from .rewrite import Search, store
 from .terms import Typing, same_type
@@ -50,44 +50,6 @@ BATCH: Final = 48
 STEPS: Final = 3
 STEPS_PER_RULE: Final = 5_000_000
 """Most work for the judgement of one candidate."""
-
-
-def rank2_pool(most: int = 3) -> Pool:
-    """Matrices: four plain ones, two of each sharded kind, and all operators of the set."""
-    unary = [
-        label("relu"),
-        label("transpose", perm=(1, 0)),
-        *(label(o, axis=a, degree="d") for o in ("partition", "combine") for a in (0, 1)),
-        label("replicate", degree="d"),
-        label("reduce", degree="d"),
-        label("reduce", degree=2),
-        *(label(o, axis=a) for o in ("split0", "split1") for a in (0, 1)),
-    ]
-    binary = [
-        label("add"),
-        label("mul"),
-        label("matmul"),
-        label("linear", activation="none"),
-        label("linear", activation="relu"),
-        *(label("concat", axis=a) for a in (0, 1)),
-        label("stack"),
-    ]
-    return Pool("matrices", (((1, 1), 4), ((3, 1), 2), ((1, 3), 2)), (*unary, *binary), most)
-
-
-def rank3_pool(most: int = 3) -> Pool:
-    """Batches of matrices: three plain ones, one of each sharded kind; matmul is the batched one, splits and
-    activations are left out.
-    """
-    unary = [
-        label("relu"),
-        label("transpose", perm=(0, 2, 1)),
-        *(label(o, axis=a, degree="d") for o in ("partition", "combine") for a in (0, 1, 2)),
-        label("replicate", degree="d"),
-        label("reduce", degree="d"),
-    ]
-    binary = [label("add"), label("mul"), label("batch_matmul"), *(label("concat", axis=a) for a in (0, 1, 2))]
-    return Pool("batches", (((1, 1, 1), 4), ((3, 1, 1), 2), ((1, 3, 1), 1), ((1, 1, 3), 2)), (*unary, *binary), most, 3)
 
 
 @dataclass
@@ -129,8 +91,9 @@ def rule_from(candidate: Candidate, name: str, sharded: Sequence[bool] | None = 
     """The candidate as a rule: inputs a, b, .. with unknown sizes, and unknown degrees where `sharded` (default:
     everywhere).
     """
+    fixed = candidate.fixed or ((),) * len(candidate.ranks)
     inputs = tuple(
-        Pattern("abcdefgh"[k], rank, (), sharded is None or sharded[k]) for k, rank in enumerate(candidate.ranks)
+        Pattern("abcdefgh"[k], rank, fixed[k], sharded is None or sharded[k]) for k, rank in enumerate(candidate.ranks)
     )
     return rule_of(name, inputs, (candidate.left,), (candidate.right,))
 
@@ -183,7 +146,8 @@ class Pruner:
     def settle(self, candidate: Candidate, name: str) -> Outcome:
         """Prune or judge a candidate: with the most unknown degrees with which both sides type."""
         typed = []
-        for sharded in sorted(product((True, False), repeat=len(candidate.ranks)), key=lambda s: s.count(False)):
+        may = (True, False) if candidate.sharded else (False,)
+        for sharded in sorted(product(may, repeat=len(candidate.ranks)), key=lambda s: s.count(False)):
             rule = rule_from(candidate, name, sharded)
             derivable = self.derivable(rule)
             if derivable is True:

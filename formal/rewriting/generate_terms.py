@@ -27,13 +27,21 @@ from ...models.rewrites.shards import IllTyped, TensorType
 from ...models.rewrites.terms import Label, Term
 from .terms import Terms
 
+LOOK_UPS: Final = frozenset({"embedding", "embedding_rows", "embedding_bag"})
+"""Operators whose second operand holds numbers of rows."""
+LOOKED_UP: Final = 4
+"""Rows that are looked up: tables of pools have at least as many."""
 PARALLEL: Final = frozenset({"partition", "combine", "replicate", "reduce", "stack", "pipeline", "batch", "accumulate"})
 
 
 @dataclass(frozen=True)
 class Pool:
-    """Inputs and operators of one enumeration: `inputs` are (degrees, how many); all sizes are `size`; symbols have
-    the values `numbers`.
+    """Inputs and operators of one enumeration: `inputs` are (degrees, how many); symbols have the values `numbers`.
+
+    `shapes`: sizes of every row of `inputs`; where there are none all sizes are `size`.  `fixed`: (axis, size) of every
+    row that rules ask for as they are.  `ids`: rows that hold numbers of rows of a table, and are read by look-ups
+    only.  `apart`: sets of operators that are not put inside each other.  `sharded`: whether rules are asked for
+    unknown degrees of the inputs.
     """
 
     name: str
@@ -42,15 +50,24 @@ class Pool:
     most: int
     size: int = 6
     numbers: tuple[tuple[str, int], ...] = (("d", 3),)
+    shapes: tuple[tuple[int, ...], ...] = ()
+    fixed: tuple[tuple[tuple[int, int], ...], ...] = ()
+    ids: tuple[int, ...] = ()
+    apart: tuple[frozenset[str], ...] = ()
+    sharded: bool = True
 
 
 @dataclass(frozen=True)
 class Candidate:
-    """Two terms of equal fingerprint, inputs numbered by first use; `ranks` of the inputs."""
+    """Two terms of equal fingerprint, inputs numbered by first use; `ranks` of the inputs, and their sizes (axis, size)
+    that are `fixed`; `sharded`: whether their degrees are unknown.
+    """
 
     left: Term
     right: Term
     ranks: tuple[int, ...]
+    fixed: tuple[tuple[tuple[int, int], ...], ...] = ()
+    sharded: bool = True
 
 
 @dataclass
@@ -96,12 +113,17 @@ class Enumeration:
         self.levels: list[list[int]] = [[]]
         rng = np.random.default_rng(seed)
         leaf = 0
-        for degrees, count in pool.inputs:
-            kind = self._type_number(plain_type((pool.size,) * len(degrees), degrees))
+        self._ids = set[int]()
+        self._inside: dict[int, frozenset[str]] = {}
+        for row, (degrees, count) in enumerate(pool.inputs):
+            shape = pool.shapes[row] if pool.shapes else (pool.size,) * len(degrees)
+            kind = self._type_number(plain_type(shape, degrees))
             for _ in range(count):
                 t = self.terms.leaf(leaf)
                 leaf += 1
-                values = rng.integers(1, PRIME, (pool.size,) * len(degrees))
+                low, high = (0, LOOKED_UP) if row in pool.ids else (1, PRIME)
+                values = rng.integers(low, high, shape)
+                self._ids |= {t} if row in pool.ids else set()
                 self._enter(t, kind, np.asarray(values, dtype=np.int64), frozenset())
                 self.levels[0].append(t)
 
@@ -138,6 +160,13 @@ class Enumeration:
                                 self._try(number, (b, a), size)
 
     def _try(self, number: int, arguments: tuple[int, ...], size: int) -> None:
+        name = self.terms.labels[number][0]
+        inside = frozenset[str]().union(*(self._inside.get(a, frozenset()) for a in arguments))
+        if any(name in group and group & inside for group in self.pool.apart):
+            return
+        ids = {1} if name in LOOK_UPS else set()
+        if self._ids and {k for k, a in enumerate(arguments) if a in self._ids} != ids:
+            return
         t = self.terms.apply(number, arguments)
         if t in self._seen:
             return
@@ -164,6 +193,7 @@ class Enumeration:
             self.pairs.append((t, first))
             return
         self._classes_of[fingerprint] = t
+        self._inside[t] = inside | {name}
         self._enter(t, kind, value, frozenset().union(*(self._closure[a] for a in arguments)) | {t})
         self.levels[size].append(t)
 
@@ -183,11 +213,18 @@ class Enumeration:
         """Pairs with inputs renamed by first use, each once, in order of discovery."""
         out: dict[Candidate, None] = {}
         ranks = [len(degrees) for degrees, count in self.pool.inputs for _ in range(count)]
+        fixed = [
+            self.pool.fixed[row] if self.pool.fixed else ()
+            for row, (_, count) in enumerate(self.pool.inputs)
+            for _ in range(count)
+        ]
         for t, first in self.pairs:
             order: dict[int, int] = {}
             left, right = self._renamed(t, order), self._renamed(first, order)
             names = sorted(order, key=lambda k: order[k])
-            out.setdefault(Candidate(left, right, tuple(ranks[k] for k in names)))
+            sizes = tuple(fixed[k] for k in names)
+            of = tuple(ranks[k] for k in names)
+            out.setdefault(Candidate(left, right, of, sizes if any(sizes) else (), self.pool.sharded))
         self.counts.candidates = len(out)
         return list(out)
 

@@ -5,6 +5,7 @@ certified gap.
 
 from __future__ import annotations
 
+from dataclasses import replace
 from fractions import Fraction
 from pathlib import Path
 from typing import Final
@@ -32,6 +33,8 @@ from ...models.terminal.options import (
 from ...models.text import InputError
 from ...models.verbs.describe import training_of
 from ...models.verbs.optimizer import OPTIMIZER, PRECISION, PRECISION_HELP
+from ...proofs.joint.books import Rewrites
+from ...proofs.rewrites.plain import DEFAULTS
 from ...proofs.selection.load import load_selection_problem
 from ..explain.audit import Outcome, render_audit, render_unconfirmed
 from ..explain.request import (
@@ -51,7 +54,7 @@ from .audit_pipelined import audit_pipelined
 from .combinations import AUDIT
 from .door import Door
 from .results import asked_json, asked_lines
-from .search_options import effort_option, engine_option, gap_option, limit_options, start_limit
+from .search_options import effort_option, engine_option, gap_option, limit_options, rewrite_options, start_limit
 
 UNCONFIRMED: Final[dict[str, object]] = {
     "outcome": Outcome.UNDECIDED.value,
@@ -113,6 +116,7 @@ UNCONFIRMED: Final[dict[str, object]] = {
     metavar="MODEL",
     help="With --joint: the program that the strategy is for, if it is another one than the model's.",
 )
+@rewrite_options("With --joint")
 @engine_option
 @effort_option
 @limit_options()
@@ -139,6 +143,9 @@ def audit_command(
     carry: bool,
     joint: bool,
     rewritten: str | None,
+    rules: tuple[Path, ...],
+    rewrite_rounds: int,
+    rewrite_nodes: int,
     engine: Engine,
     time_limit: float | None,
     work_limit: int | None,
@@ -196,7 +203,9 @@ def audit_command(
             given = strategy_for(strategy, program, target)
             request = AuditRequest(graph, target, given, where, memory, carry, engine, gap)
             if joint:
-                return audit_program(publisher, program, request, clock, output, as_json)
+                books = tuple(publisher.book(path) for path in rules or DEFAULTS)
+                rewrites = Rewrites(books, rewrite_rounds, rewrite_nodes)
+                return audit_program(publisher, program, replace(request, rewrites=rewrites), clock, output, as_json)
             report = carry_out_audit(request, clock, watch, watch.count)
     with Watch("checking"), clock.phase("check"):
         checked = is_confirmed(publisher.within(clock.late, keep=False), report, output)

@@ -22,7 +22,7 @@ from ..plans.strategy import Strategy
 from ..plans.time_limit import TimeLimit
 from ..rewriting.joint.audit import JointAudit, audit_jointly
 from ..rewriting.joint.gains import gains, lines
-from ..rewriting.joint.request import SEARCH_SHARE
+from ..rewriting.joint.request import SEARCH_SHARE, rules_for
 from ..rewriting.joint.solve import joint_plan
 from .joint import GAINS_S
 
@@ -51,6 +51,9 @@ def audit_program(
             gap=request.gap,
             engine=request.engine,
             memory_limit=request.memory,
+            rules=rules_for(request.rewrites),
+            rounds=request.rewrites.rounds,
+            most=request.rewrites.nodes,
         )
     plan = joint_plan(report.found)
     with Watch("checking"), clock.phase("check"):
@@ -74,6 +77,7 @@ def audit_program(
                 "completed_by_solver": list(report.applied.free),
                 "derived_choices": [asdict(d) for d in report.applied.derived],
                 "rewrites": [r for g in gained for r in g.to_json()],
+                "libraries": [{"identity": b.identity, "title": b.title} for b in request.rewrites.books],
                 "assumptions": list(report.found.planning.problem.assumptions),
                 "plan": None if output is None or plan is None else str(output),
                 **({} if published is None else published.to_json()),

@@ -97,9 +97,10 @@ AUDIT: Final = Combinations(
     (
         *("strategy", "machine", "batch", "attention", "compare", "memory", "space_name", "train", "recompute"),
         *("precision", "pipeline", "carry", "joint", "rewritten", "engine", "effort", "time_limit", "work_limit"),
-        *("gap", *OUTPUT),
+        *("gap", *_REWRITES, *OUTPUT),
     ),
     (
+        *(Needs(option, ("joint",), "it is of rewrites, which {joint} compares with") for option in _REWRITES),
         Needs("recompute", ("train",), "it says what a backward pass computes again; {train} sgd or {train} adam"),
         Needs("precision", ("train",), "it is of a training step; {train} sgd or {train} adam"),
         Needs("pipeline", ("train",), "it cuts training steps; {train} sgd or {train} adam"),
@@ -127,7 +128,12 @@ AUDIT: Final = Combinations(
             "degrees": "a strategy by operators",
         }
     },
-    neutral={"recompute": "none", "engine": "native"},
+    neutral={
+        "recompute": "none",
+        "engine": "native",
+        "rewrite_rounds": str(ROUNDS),
+        "rewrite_nodes": str(MOST_NODES),
+    },
     unmeasured={**FORCE, **LIMIT, **_COMPARE},
 )
 
@@ -342,7 +348,7 @@ DERIVE: Final = Combinations(
 )
 GENERATE: Final = Combinations(
     "rules generate",
-    ("most", "journal", "jobs", *OUTPUT),
+    ("most", "pools", "journal", "jobs", *OUTPUT),
     unmeasured={**FORCE, "jobs": "verdicts do not depend on it", "journal": "it keeps progress of the same work"},
 )
 SHOW: Final = Combinations(

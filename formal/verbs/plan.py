@@ -11,7 +11,6 @@ from pathlib import Path
 
 import click
 
-from ...models.joint.rules import MOST_NODES, MOST_ROUNDS, NODES_ASKED, ROUNDS
 from ...models.layout.placement import VOCABULARIES, space
 from ...models.machine.machine import load_machine
 from ...models.problem.unit import rounding_bound, rounding_text
@@ -36,6 +35,7 @@ from ...models.verbs.optimizer import LOSS, MICRO, MICRO_HELP, OPTIMIZER, PRECIS
 from ...proofs.joint.books import Rewrites
 from ...proofs.pipelines.certificate import FORBIDDEN_WORDS
 from ...proofs.plan.bundle import write_plan
+from ...proofs.rewrites.plain import DEFAULTS
 from ..explain.cost_table import CostRow, cost_table, render_cost_table
 from ..explain.error_bounds import error_bound_lines, error_bounds_json, with_error_bounds
 from ..plans.frameworks import pipelined_settings, settings_of_step
@@ -56,7 +56,15 @@ from .overlapped import plan_overlap
 from .pipelined import plan_pipeline
 from .portfolio import plan_portfolio
 from .results import asked_json, asked_lines, document, outcome, sentence
-from .search_options import effort_option, engine_option, gap_option, limit_options, start_limit, threads_option
+from .search_options import (
+    effort_option,
+    engine_option,
+    gap_option,
+    limit_options,
+    rewrite_options,
+    start_limit,
+    threads_option,
+)
 from .submeshes import run_submeshes
 
 
@@ -122,7 +130,7 @@ class PlanOptions:
     def rewrites(self, publisher: Door) -> Rewrites:
         """What a joint search may use; nothing is read where none is asked for."""
         joint = self.joint or (self.best and "rewrites" not in self.without)
-        books = tuple(publisher.book(path) for path in self.rules or (None,)) if joint else ()
+        books = tuple(publisher.book(path) for path in self.rules or DEFAULTS) if joint else ()
         return Rewrites(books, self.rewrite_rounds, self.rewrite_nodes)
 
     def pipeline_of(self, request: PlanRequest) -> tuple[PipelineRequest | None, Settings | None]:
@@ -218,27 +226,7 @@ class PlanOptions:
     is_flag=True,
     help="Optimise algebra and placement together: one proof over all equal programs that the rules give.",
 )
-@click.option(
-    "--rules",
-    type=click.Path(path_type=Path),
-    multiple=True,
-    help="With --joint or --best: a library of proved rules (rules prove, rules generate) to rewrite with, in place of "
-    "the one that comes along, beside the rules that are built in; may be given several times.",
-)
-@click.option(
-    "--rewrite-rounds",
-    type=click.IntRange(1, MOST_ROUNDS),
-    default=ROUNDS,
-    show_default=True,
-    help="With --joint or --best: how often all rules are tried, so that one builds on another.",
-)
-@click.option(
-    "--rewrite-nodes",
-    type=click.IntRange(1, NODES_ASKED),
-    default=MOST_NODES,
-    show_default=True,
-    help="With --joint or --best: equal operators that rules add at most; more make the search slower.",
-)
+@rewrite_options("With --joint or --best")
 @click.option(
     "--best",
     is_flag=True,

@@ -29,8 +29,9 @@ from ...proofs.rewrites.derivation import derivation_text
 from ...proofs.rewrites.judgement import Counterexample, Judgement, Proved, Refuted, Undecided, Vacuous, shown_cases
 from ...proofs.rewrites.library import Library, read_library
 from ..rewriting.derive import Deriver
-from ..rewriting.generate import check_journal, generate, rank2_pool, rank3_pool
+from ..rewriting.generate import check_journal, generate
 from ..rewriting.picture import counterexample_text
+from ..rewriting.pools import POOLS, UNITYS
 from ..rewriting.rule_files import RuleItem, judge_items, load_rules, overall
 from .combinations import DERIVE, GENERATE, PROVE, REFUTE
 from .search_options import clock_of, limit_options
@@ -230,6 +231,13 @@ def _say(item: RuleItem, word: str, said: Sequence[str], judgements: Sequence[Ju
 @force_option
 @click.option("--operators", "most", type=Count(1, 3), default=3, show_default=True, help="Operators per side at most.")
 @click.option(
+    "--pool",
+    "pools",
+    type=click.Choice(tuple(POOLS)),
+    multiple=True,
+    help="Inputs and operators that graphs are made of; may be given several times. Without it: matrices and batches.",
+)
+@click.option(
     "--journal",
     type=click.Path(dir_okay=False, path_type=Path),
     help="Keep progress here; a second run takes it up again.",
@@ -239,7 +247,13 @@ def _say(item: RuleItem, word: str, said: Sequence[str], judgements: Sequence[Ju
 @click.pass_obj
 @refuse_combinations(GENERATE)
 def generate_command(
-    publisher: Publisher, output: Path, most: int, journal: Path | None, jobs: int, as_json: bool
+    publisher: Publisher,
+    output: Path,
+    most: int,
+    pools: tuple[str, ...],
+    journal: Path | None,
+    jobs: int,
+    as_json: bool,
 ) -> int:
     """Enumerate graphs, find those of equal value, prove them, and keep a basis: a library of rules."""
     start = time.monotonic()
@@ -247,7 +261,7 @@ def generate_command(
         check_journal(journal)
     with Watch("generating") as watch:
         kept, report = generate(
-            [rank2_pool(most), rank3_pool(most)],
+            [POOLS[name](most) for name in pools or UNITYS],
             jobs,
             journal,
             lambda stage, done, total: _progress(watch, stage, done, total),
@@ -264,6 +278,7 @@ def generate_command(
             "kept": report.kept,
             "kept with parallel operators": report.parallel,
             "operators per side": most,
+            **{f"pool {name}": 1 for name in pools},
         }
         library = Library(
             f"generated rules, up to {most} operators a side",

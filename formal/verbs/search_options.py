@@ -6,10 +6,12 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
+from pathlib import Path
 from typing import Final, get_args
 
 import click
 
+from ...models.joint.rules import MOST_NODES, MOST_ROUNDS, NODES_ASKED, ROUNDS
 from ...models.terminal.console import BEGUN, say
 from ...models.terminal.options import SECONDS, SHARE, STEPS, THREADS, Command
 from ..plans.effort import EffortName, effort_of
@@ -39,6 +41,38 @@ alone_option = click.option(
     is_flag=True,
     help="The engine decides alone: it gets the whole problem, and the certificate is made of its own proof.",
 )
+
+
+def rewrite_options(when: str) -> Callable[[Command], Command]:
+    """Options for which rewrites are searched and how far: `rules`, `rewrite_rounds`, `rewrite_nodes`; `when`: what
+    they need.
+    """
+
+    def decorate(command: Command) -> Command:
+        rules = click.option(
+            "--rules",
+            type=click.Path(path_type=Path),
+            multiple=True,
+            help=f"{when}: a library of proved rules (rules prove, rules generate) to rewrite with, in place of "
+            "those that come along, beside the rules that are built in; may be given several times.",
+        )
+        rounds = click.option(
+            "--rewrite-rounds",
+            type=click.IntRange(1, MOST_ROUNDS),
+            default=ROUNDS,
+            show_default=True,
+            help=f"{when}: how often all rules are tried, so that one builds on another.",
+        )
+        nodes = click.option(
+            "--rewrite-nodes",
+            type=click.IntRange(1, NODES_ASKED),
+            default=MOST_NODES,
+            show_default=True,
+            help=f"{when}: equal operators that rules add at most; more make the search slower.",
+        )
+        return rules(rounds(nodes(command)))
+
+    return decorate
 
 
 def limit_options(

@@ -110,7 +110,7 @@ def _indices(rule: Substitution) -> set[str]:
     """Pattern inputs that reach operand 1 of an embedding."""
     out: set[str] = set()
     for nodes in (rule.left, rule.right):
-        todo = [n.inputs[1] for n in nodes if n.operator in ("embedding", "embedding_bag")]
+        todo = [n.inputs[1] for n in nodes if n.operator in ("embedding", "embedding_rows", "embedding_bag")]
         while todo:
             w = todo.pop()
             if w < 0:

@@ -143,6 +143,14 @@ def embedding(node: Node, ranks: tuple[int, ...]) -> Meaning:
     return Meaning((size(1, 0), size(0, 1)), Total("r", size(0, 0), Times((hit, at(0, "r", "i1")))))
 
 
+def embedding_rows(node: Node, ranks: tuple[int, ...]) -> Meaning:
+    """table[ids[i0, i1], i2]: the rows of a bag one by one."""
+    need_ranks(ranks, 2, 2)
+    hit = Call("hit", (P("r"),), (at(1, "i0", "i1"),))
+    total = Total("r", size(0, 0), Times((hit, at(0, "r", "i2"))))
+    return Meaning((size(1, 0), size(1, 1), size(0, 1)), total)
+
+
 def embedding_bag(node: Node, ranks: tuple[int, ...]) -> Meaning:
     """sum_l table[ids[i0, l], i1]."""
     need_ranks(ranks, 2, 2)

@@ -281,9 +281,9 @@ class Publisher(Protocol):
         """Publish judgements of rules: rule -> what the checker says (proved, refuted, vacuous, undecided, derived)."""
         ...
 
-    def book(self, path: Path | None) -> Book:
-        """A library of rules for joint plans, checked; the one that comes with us where no path is given.  Raises
-        `RefutedLibrary`, and `ContainerError` for what is no library.
+    def book(self, where: Path) -> Book:
+        """A library of rules for joint plans, checked.  Raises `RefutedLibrary`, and `ContainerError` for what is no
+        library.
         """
         ...
 

@@ -1,11 +1,11 @@
 """The rules of a library that are proved by sums and products alone, so that a plan's checker sees both sides equal
-without axioms of functions.
+without axioms of functions; from left to right and back.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import fields, is_dataclass
+from dataclasses import fields, is_dataclass, replace
 from typing import Final
 
 from ...models.rewrites.rule import Substitution
@@ -13,8 +13,13 @@ from ..container.archive import LIMITS, Limits, read_container
 from .judgement import Judgement, Known, Proved
 from .library import SHIPPED, decode_library
 
+BACKWARDS: Final = "backwards"
+"""What stands behind the name of a rule in a step that reads it from right to left."""
 DEFAULT: Final = SHIPPED / "plans.spz"
-"""The library that joint plans use where none is named."""
+DEFAULTS: Final = (DEFAULT, SHIPPED / "networks.spz")
+"""The libraries that joint plans use where none is named: rules for every rank written by hand, and generated ones of
+what networks are made of.
+"""
 
 
 def plain_rules(data: bytes, limits: Limits = LIMITS) -> tuple[Substitution, ...]:
@@ -44,3 +49,20 @@ def _knows(judgement: Judgement) -> bool:
         elif is_dataclass(found) and not isinstance(found, Substitution):
             left.extend(getattr(found, f.name) for f in fields(found))
     return False
+
+
+def backwards(rule: Substitution) -> Substitution:
+    """The rule read from right to left: where both sides have types and its preconditions hold, they are equal.
+
+    >>> from ...models.rewrites.rule import Pattern, node
+    >>> twice = (node("transpose", -1, perm=(1, 0)), node("transpose", 0, perm=(1, 0)))
+    >>> backwards(Substitution("twice", (Pattern("x", 2),), twice, (), ((1, -1),))).outputs
+    ((-1, 1),)
+    """
+    return replace(
+        rule,
+        name=f"{rule.name} {BACKWARDS}",
+        left=rule.right,
+        right=rule.left,
+        outputs=tuple((b, a) for a, b in rule.outputs),
+    )

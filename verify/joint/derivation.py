@@ -24,6 +24,7 @@ from ...models.rewrites.rule import Substitution
 from ...proofs.joint.derivation import Derivation, Step
 from ..budget import Budget
 from .forms import FORMS, facts_of
+from .kinds import HITS
 from .libraries import rules_in, wrong_instance
 from .meaning import wrong_equation
 from .twins import wrong_twins
@@ -76,7 +77,8 @@ def _wrong_definition(egraph: EGraph, node: Operator, step: Step, free: set[str]
         return "a definition has no place"
     if undefined := sorted({a.tensor for a in node.inputs} & free):
         return f"it reads {undefined[0]!r}, which has no meaning yet"
-    kinds = {egraph.union.tensor(a.tensor).dtype for a in (*node.inputs, node.output)}
+    inputs = node.inputs[:-1] if node.function in HITS else node.inputs  # the last one names rows
+    kinds = {egraph.union.tensor(a.tensor).dtype for a in (*inputs, node.output)}
     if len(kinds) != 1 or not min(kinds).startswith(("float", "bfloat")):
         return f"it has element types {', '.join(sorted(kinds))}, not one of real numbers"
     return "" if step.facts == facts_of(node) else _facts(node)
@@ -106,14 +108,16 @@ def _wrong_step(
     if len(set(writes)) != len(writes):
         return "two operators of its place write the same tensor"
     form = FORMS.get(step.rule) if not step.book else None
+    sizes = facts_of(node)
+    numbers = step.facts[len(sizes) :] if step.book else ()
+    if step.facts != (*sizes, *numbers):
+        return _facts(node)
     if form is None:
         rule = books[step.book].get(step.rule) if step.book else None
-        if wrong := wrong_instance(rule, node, place, step.reads, egraph.union):
+        if wrong := wrong_instance(rule, node, place, step.reads, egraph.union, numbers):
             return wrong
     elif not form.fits(node, place, egraph.union):
         return "it has not the form of this rule"
-    if step.facts != facts_of(node):
-        return _facts(node)
     kinds = {egraph.union.tensor(a.tensor).dtype for op in (node, *place) for a in (*op.inputs, op.output)}
     if len(real := sorted(k for k in kinds if k.startswith(("float", "bfloat")))) > 1:
         return f"it has real numbers of several element types: {', '.join(real)}"

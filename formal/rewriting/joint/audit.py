@@ -13,12 +13,14 @@ Outcomes are those of an audit (`formal.explain.audit.decide`); that S is optima
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from fractions import Fraction
 from math import lcm
 
 from ....models.cost.selection import build
 from ....models.joint.egraph import EGraph
+from ....models.joint.rules import MOST_NODES, ROUNDS
 from ....models.layout.placement import Space
 from ....models.machine.machine import Machine
 from ....models.problem.selection_problem import SelectionProblem
@@ -32,6 +34,7 @@ from ...selection.model.clock import Clock
 from ...selection.model.restrict import restrict
 from ...selection.solve import Engine, solve
 from .rules.growing import identity
+from .saturate import SEARCHED, Rule
 from .solve import Joint, plan_jointly
 
 COMPLETION_SHARE = 0.3
@@ -78,6 +81,9 @@ def audit_jointly(
     gap: Fraction = Fraction(0),
     engine: Engine = "native",
     memory_limit: int | None = None,
+    rules: Mapping[str, Rule] = SEARCHED,
+    rounds: int = ROUNDS,
+    most: int = MOST_NODES,
 ) -> JointAudit:
     """Audit a program with its strategy against all programs of the e-graph of `graph`.  Raises `StrategyError` or
     `SpaceError` when the strategy does not fit the program.
@@ -86,7 +92,18 @@ def audit_jointly(
     applied = applied_strategy(strategy, planning)
     small = restrict(planning.problem, applied.allowed)
     completed = solve(small.inner, clock=clock.share(COMPLETION_SHARE), engine=engine)
-    found = plan_jointly(graph, machine, where, clock=clock, gap=gap, engine=engine, memory_limit=memory_limit)
+    found = plan_jointly(
+        graph,
+        machine,
+        where,
+        clock=clock,
+        gap=gap,
+        engine=engine,
+        memory_limit=memory_limit,
+        rules=rules,
+        rounds=rounds,
+        most=most,
+    )
     unequal = not_derived(found.planning.egraph, program)
     scale = lcm(small.inner.scale, found.planning.problem.scale)
     outcome = decide(

@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 from ....models.cost.selection import Notify
 from ....models.program.graph import Graph
 from ....models.sources.training import TrainingStep
+from ....proofs.joint.books import Rewrites
 from ....proofs.plan.bundle import Plan
 from ...plans.plan import fitting_space
 from ...plans.request import PlanRequest, program_of
 from ...plans.time_limit import TimeLimit
 from ...selection.model.clock import Progress
 from .rules.library import rules_of
-from .saturate import SEARCHED
+from .saturate import SEARCHED, Rule
 from .solve import Joint, joint_plan, plan_jointly
 
 SEARCH_SHARE = 0.7
@@ -28,6 +30,11 @@ class JointOutcome:
     step: TrainingStep | None
     found: Joint
     plan: Plan | None
+
+
+def rules_for(rewrites: Rewrites) -> Mapping[str, Rule]:
+    """The rules that are built in, and those of libraries."""
+    return {**SEARCHED, **{f"library {b.identity[:12]}": rules_of(b) for b in rewrites.books}}
 
 
 def carry_out_jointly(
@@ -49,7 +56,7 @@ def carry_out_jointly(
             progress=progress,
             notify=notify,
             memory_limit=request.memory,
-            rules={**SEARCHED, **{f"library {b.identity[:12]}": rules_of(b) for b in request.rewrites.books}},
+            rules=rules_for(request.rewrites),
             rounds=request.rewrites.rounds,
             most=request.rewrites.nodes,
         )

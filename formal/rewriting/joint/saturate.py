@@ -1,10 +1,15 @@
 """Builds the e-graph of a program: all rules at all places, in rounds, up to a number of operators.
 
+    first    the rules that are built in, so that libraries take no room from them
+    then     these and the rules of libraries, which build on each other; they may add more than is asked for
+    at last  what no cheaper program needs is left out again (`gleaning`)
+
 Repeated layers get the same operators: rules see an operator and what computes its operands, nothing else.
 """
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from types import MappingProxyType
 from typing import Final
@@ -15,6 +20,7 @@ from ....models.layout.classes import axis_orders, copy_key, operator_key
 from ....models.program.graph import Graph
 from ....models.program.operators import Operator
 from ....proofs.joint.derivation import Derivation
+from .gleaning import glean
 from .rules.attention import fuse_attention
 from .rules.equal import congruence_closure, equal_operators
 from .rules.fuse import fuse_epilogue, relu_from_output
@@ -25,6 +31,15 @@ from .rules.rows import greatest_of_map, into_norm, normal_of_a_part, product_of
 from .rules.siblings import merge_siblings
 from .rules.sums import add_many, add_products, distribute
 from .rules.worth import Pays
+
+FILLED: Final = 2
+"""How often the operators that are asked for libraries may add before what does not pay is left out: few of their steps
+pay by themselves.
+"""
+MOST_OF_A_TENSOR: Final = 8
+"""Operators of one tensor that are added when libraries are used: sums of many terms have more orders than all others
+together.
+"""
 
 Rule = Callable[[Growing, Operator], Iterator[Addition]]
 
@@ -75,27 +90,46 @@ def saturate(
     grown = Growing(graph, pays)
     if EQUAL in rules:
         congruence_closure(grown, most)
+    built_in = {name: rule for name, rule in rules.items() if name in RULES}
+    _grow(grown, built_in, rounds, most, over, None)
+    if len(built_in) == len(rules):
+        return grown.egraph(), grown.derivation(rounds)
+    first = {op.name for op in grown.order}
+    _grow(grown, rules, rounds, grown.added_operators + FILLED * most, over, MOST_OF_A_TENSOR)
+    return glean(grown, first, rounds, most)
+
+
+def _grow(
+    grown: Growing, rules: Mapping[str, Rule], rounds: int, most: int, over: Callable[[], bool], ways: int | None
+) -> None:
+    """Try all rules at all operators in rounds, until there are `most` operators more than the user's, or nothing new
+    comes.  `ways`: how many operators one tensor gets.
+    """
+    known = Counter(op.output.tensor for op in grown.order)
     for _ in range(rounds):
         before = grown.added_operators
         for rule in rules.values():
             for op in list(grown.order):
                 if over():
                     break
+                t = op.output.tensor
+                if ways is not None and len(grown.nodes(t)) - known[t] >= ways:
+                    continue
                 for addition in list(rule(grown, op)):
                     if grown.added_operators < most and grown.add(addition) and EQUAL in rules:
                         congruence_closure(grown, most)
         if grown.added_operators == before:
             break
-    return grown.egraph(), grown.derivation(rounds)
 
 
 def same_order(egraph: EGraph) -> bool:
     """Whether the axes of the user's operators and tensors stand in the order that they have without the others: then
-    the user's plans are plans of the e-graph, at the same cost.
+    the user's plans are plans of the e-graph, at the same cost.  Axes of one value are never split, so where they stand
+    does not count.
     """
     base, union = axis_orders(egraph.base), axis_orders(egraph.user_order_graph)
-    keys = [
-        *(operator_key(op.name) for op in egraph.base.operators),
-        *(copy_key(t.name) for t in egraph.base.tensors),
-    ]
-    return all(base[key] == union[key] for key in keys)
+    split = {operator_key(op.name): {a.name for a in op.axes if a.extent > 1} for op in egraph.base.operators}
+    split |= {copy_key(t.name): {str(k) for k, n in enumerate(t.shape) if n > 1} for t in egraph.base.tensors}
+    return all(
+        [a for a in base[key] if a in some] == [a for a in union[key] if a in some] for key, some in split.items()
+    )

@@ -31,7 +31,7 @@ class Addition:
     """What one application of a rule adds: `operator`, equal to the first operator of `place`, and before it operators
     that define new tensors (which `operator` reads, and `place` may name).  Names of operators are given later; `place`
     holds operators that are there, and those defined.  `book`: the library that has the rule, None for those that are
-    built in; `reads`: what its pattern inputs are.
+    built in; `reads`: what its pattern inputs are, `numbers`: what its parameters are.
     """
 
     rule: str
@@ -40,6 +40,7 @@ class Addition:
     defined: tuple[tuple[Tensor, Operator], ...] = ()
     book: Book | None = None
     reads: tuple[str, ...] = ()
+    numbers: tuple[tuple[str, int], ...] = ()
 
 
 class Growing:
@@ -51,6 +52,7 @@ class Growing:
         self._wanted = {*graph.outputs, *(value for _, value in graph.state)}
         self.tensors: dict[str, Tensor] = {t.name: t for t in graph.tensors}
         self.order: list[Operator] = list(graph.operators)
+        self._names = [op.name for op in self.order]
         self.steps: list[Step] = []
         self._known = {identity(op) for op in graph.operators}
         self._meaning: dict[object, str] = {}
@@ -60,6 +62,7 @@ class Growing:
             self._read(op)
         self._taken = {op.name for op in graph.operators} | set(self.tensors)
         self._books: dict[str, Book] = {}
+        self.by_libraries: set[str] = set()
         self._same: dict[object, Operator] = {}
         self._twins: dict[str, tuple[Operator, Operator]] = {}
         self.merged: list[str] = []
@@ -93,8 +96,8 @@ class Growing:
         return tensor
 
     def _before(self, one: str, other: str) -> bool:
-        writes = [op.output.tensor for op in self.order]
-        return writes.index(one) < writes.index(other)
+        first, second = (min(self._names.index(op.name) for op in self._nodes[t]) for t in (one, other))
+        return first < second
 
     def nodes(self, tensor: str) -> list[Operator]:
         """E-nodes of a class, the user's first."""
@@ -149,7 +152,8 @@ class Growing:
         operator = _reading(a.operator, names)
         common = a.book is not None and len({op.output.tensor for op in place}) < len(place)  # of both sides
         fits = a.rule == EQUAL or (self._one_type(operator, *place) and not common)
-        if identity(operator) in self._known or not fits:
+        is_there = identity(operator) in self._known or (a.book is not None and _turned(operator) in self._known)
+        if is_there or not fits:
             self._forget(before)
             return False
         operator = replace(operator, name=self._name(operator.output.tensor))
@@ -159,10 +163,18 @@ class Growing:
         self._known.add(identity(operator))
         library = "" if a.book is None else a.book.identity
         self.steps.append(
-            Step(a.rule, operator.name, tuple(op.name for op in place), facts(operator), library, a.reads)
+            Step(
+                a.rule,
+                operator.name,
+                tuple(op.name for op in place),
+                (*facts(operator), *a.numbers),
+                library,
+                a.reads,
+            )
         )
         if a.book is not None:
             self._books[library] = a.book
+            self.by_libraries |= {op.name for op in (*fresh, operator)}
         for op in (*fresh, operator):
             self._note(op)
         return True
@@ -177,6 +189,7 @@ class Growing:
         for nodes in (*self._nodes.values(), *self._readers.values()) if gone else ():
             nodes[:] = [op for op in nodes if op.name not in gone]
         self.order, self.steps, self.tensors = before
+        self._names = [op.name for op in self.order]
         self._meaning = {k: name for k, name in self._meaning.items() if name in self.tensors}
 
     def egraph(self) -> EGraph:
@@ -196,24 +209,22 @@ class Growing:
         return f"{tensor}{NAMED}{number}"
 
     def _insert(self, op: Operator) -> bool:
-        read = {a.tensor for a in op.inputs}
+        read, out = dict.fromkeys(a.tensor for a in op.inputs), op.output.tensor
         values = dict(self.base.state)
         parameters = {v: p for p, v in self.base.state}
-        low, high, own = 0, len(self.order), -1  # what is new is computed as soon as it can be
-        for i, other in enumerate(self.order):
-            writes = other.output.tensor
-            if writes in read:
-                low = i + 1
-            if writes == op.output.tensor:
-                own = i if own < 0 else own
-            if any(a.tensor == op.output.tensor for a in other.inputs) or any(values.get(t) == writes for t in read):
-                high = min(high, i)
-            if op.output.tensor in parameters and any(a.tensor == parameters[op.output.tensor] for a in other.inputs):
-                low = max(low, i + 1)
+        before = [w for t in read for w in self._nodes.get(t, ())]
+        before += self._readers.get(parameters.get(out, ""), [])
+        behind = [*self._readers.get(out, ()), *(w for t in read for w in self._nodes.get(values.get(t, ""), ()))]
+        low = max((self._names.index(w.name) + 1 for w in before), default=0)
+        high = min((self._names.index(r.name) for r in behind), default=len(self.order))
+        # what is new is computed as soon as it can be
+        own = min((self._names.index(w.name) for w in self._nodes.get(out, ())), default=-1)
         if low > high:
             return False
-        self.order.insert(max(low, min(high, own)), op)
-        self._nodes.setdefault(op.output.tensor, []).append(op)
+        at = max(low, min(high, own))
+        self.order.insert(at, op)
+        self._names.insert(at, op.name)
+        self._nodes.setdefault(out, []).append(op)
         self._read(op)
         return True
 
@@ -224,6 +235,12 @@ def facts(node: Operator) -> tuple[tuple[str, int], ...]:
         (f"{'sum over' if a.combine else 'axis'} {a.name}{'' if a.splittable else ', never split'}", a.extent)
         for a in node.axes
     )
+
+
+def _turned(op: Operator) -> object:
+    """The identity of an operator with its operands in the other order, where that computes the same."""
+    turned = op.function in ("add", "multiply", "product") and len(op.inputs) == 2
+    return identity(replace(op, inputs=op.inputs[::-1]) if turned else op)
 
 
 def is_real_value(graph: Graph | Growing, tensor: str) -> bool:

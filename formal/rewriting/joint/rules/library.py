@@ -1,13 +1,16 @@
-"""Rules of proved libraries, applied to graphs: a left side is found among the operators, its sizes put into the
-preconditions, and the right side added, where it takes less.
+"""Rules of proved libraries, applied to graphs, from left to right and back: a side is found among the operators, its
+sizes and parameters put into the preconditions, and the other side added.
 
-    find     the operator of the left side that is mapped is an e-node; what computes its operands are e-nodes of the
-             classes that it reads, and so on; a pattern input is one class wherever it stands; the order of operands
-             of sums and products does not matter
+    find     the operator of a side that is mapped is an e-node; what computes its operands are e-nodes of the classes
+             that it reads, and so on; a pattern input is one class wherever it stands; the order of operands of sums
+             and products does not matter
+    bind     strides, kernels and lengths are read off the operators; those that only the other side has follow from
+             the preconditions, or are the first size of an input with which that side has a type
     decide   both sides are typed with the sizes of the classes (all degrees 1), preconditions are evaluated, and every
-             e-node must be what its operator of the left side is, index by index
-    takes    points and elements that are read and written by all operators of a side; a right side that takes no less
-             is left out: the rules that are built in open the way to dearer forms that pay on several devices
+             e-node must be what its operator of the side is, index by index
+
+Whether a right side takes more or less does not count here: what no cheaper program needs is left out of the e-graph
+when it has grown (`gleaning`).
 """
 
 from __future__ import annotations
@@ -24,20 +27,24 @@ from .....models.program.operators import Operator
 from .....models.program.tensor import Tensor
 from .....models.rewrites.eval import apply_node, extents, input_types
 from .....models.rewrites.index_arrays import EvaluationError
-from .....models.rewrites.ops import OPERATORS, RankError, meaning
-from .....models.rewrites.rule import Node, Substitution, holds
+from .....models.rewrites.ops import RankError, meaning
+from .....models.rewrites.rule import Equal, Node, Substitution, holds
 from .....models.rewrites.shards import IllTyped, TensorType
 from .....proofs.joint.books import Book
-from .....proofs.rewrites.plain import plain_rules
-from .growing import Addition, Growing, identity
-from .reading import one_type
-from .written import TURNED, function_of, operator_of
+from .....proofs.rewrites.plain import backwards, plain_rules
+from .growing import Addition, Growing
+from .written import OPEN, ROWS, TURNED, Attributes, canonical, function_of, numbers_of, open_attributes, operator_of
 
 MOST_PLACES: Final = 16
 """Places of one rule at one operator that are tried."""
 MOST_SUMS: Final = 6
 """Sums inside each other, of either side: a plan's checker brings no more into one order."""
-UNREAD: Final = frozenset({"linear3", "embedding", "embedding_bag"})
+SUMS: Final[Mapping[str, int]] = {
+    **dict.fromkeys(("matmul", "batch_matmul", "linear", "reduce_sum"), 1),
+    **dict.fromkeys(("embedding", "embedding_rows"), 1),
+    **dict.fromkeys(("embedding_bag", "average_pool", "average_pool_inside"), 2),
+    "conv": 3,
+}
 
 
 @dataclass(frozen=True)
@@ -52,10 +59,10 @@ class RuleMatch:
 
 
 def usable(rule: Substitution) -> bool:
-    """Whether plans can use a rule: one result, no parameters, every operator of the left side is needed for it and
-    every pattern input is on it, and all operators are written in those of graphs.
+    """Whether plans can use a rule: one result, every operator of the left side is needed for it and every pattern
+    input is on it, and all operators are written in those of graphs.
     """
-    if rule.symbols or len(rule.outputs) != 1 or rule.unbound:
+    if len(rule.outputs) != 1 or rule.unbound:
         return False
     a, b = rule.outputs[0]
     return (
@@ -64,8 +71,14 @@ def usable(rule: Substitution) -> bool:
         and _needed(rule.left, a) == set(range(len(rule.left)))
         and _needed(rule.right, b) == set(range(len(rule.right)))
         and max(_sums(rule.left, a), _sums(rule.right, b)) <= MOST_SUMS
-        and all(n.operator not in UNREAD and len(n.inputs) in (1, 2) for n in (*rule.left, *rule.right))
+        and all(function_of(n) is not None for n in (*rule.left, *rule.right))
     )
+
+
+def usable_rules(book: Book) -> tuple[Substitution, ...]:
+    """The rules of a library that plans can use, in either direction."""
+    found = plain_rules(book.data)
+    return tuple(r for rule in found for r in (rule, backwards(rule)) if usable(r))
 
 
 def _needed(nodes: Sequence[Node], wire: int) -> set[int]:
@@ -83,28 +96,28 @@ def _sums(nodes: Sequence[Node], wire: int) -> int:
     """Sums that a wire has, written out."""
     if wire < 0:
         return 0
-    own = nodes[wire].operator in ("matmul", "batch_matmul", "linear", "reduce_sum")
-    return own + sum(_sums(nodes, w) for w in nodes[wire].inputs)
+    return SUMS.get(nodes[wire].operator, 0) + sum(_sums(nodes, w) for w in nodes[wire].inputs)
 
 
 @cache
 def rules_of(book: Book) -> Callable[[Growing, Operator], Iterator[Addition]]:
     """All usable rules of a library as one: what they add for an operator."""
-    rules = [rule for rule in plain_rules(book.data) if usable(rule)]
+    rules = usable_rules(book)
     ending: dict[tuple[str, tuple[int, ...]], list[Substitution]] = {}
 
     def apply(g: Growing, op: Operator) -> Iterator[Addition]:
-        if op.attributes or len(op.inputs) not in (1, 2):
+        if len(op.inputs) not in (1, 2):
             return
         ranks = tuple(len(a.index) for a in op.inputs)
         key = op.function, ranks
         if key not in ending:  # rules whose left side ends with such an operator, its operands in either order
-            words = {
-                rule.name: {_word(rule.left[rule.outputs[0][0]], r) for r in (ranks, ranks[::-1])} for rule in rules
-            }
-            ending[key] = [rule for rule in rules if op.function in words[rule.name]]
+            ending[key] = [
+                rule
+                for rule in rules
+                if any(_word(rule.left[rule.outputs[0][0]], r) == op.function for r in (ranks, ranks[::-1]))
+            ]
         for rule in ending[key]:
-            seen = set[frozenset[str]]()  # x y + z x and z x + x y are one place
+            seen = set[frozenset[str]]()  # x y + z x and x y + x z are one place
             for found in islice(_places(g, rule, rule.outputs[0][0], op, RuleMatch({}, {}, {})), MOST_PLACES):
                 at = frozenset(o.name for o in found.ops.values())
                 addition = None if at in seen else _instance(g, rule, found)
@@ -122,7 +135,7 @@ def _places(g: Growing, rule: Substitution, k: int, op: Operator, found: RuleMat
             yield found
         return
     n = rule.left[k]
-    if len(op.inputs) != len(n.inputs) or op.attributes:
+    if len(op.inputs) != len(n.inputs):
         return
     turned = op.function in TURNED and len(op.inputs) == 2 and op.inputs[0] != op.inputs[1]
     for inputs in (op.inputs, op.inputs[::-1])[: 1 + turned]:
@@ -153,14 +166,14 @@ def _word(n: Node, ranks: tuple[int, ...]) -> str | None:
     if len(ranks) != len(n.inputs):
         return None
     try:
-        return function_of(meaning(n, ranks).body)
+        meaning(n, ranks)
     except (RankError, IllTyped):
         return None
+    return function_of(n)
 
 
 def _instance(g: Growing, rule: Substitution, found: RuleMatch) -> Addition | None:
-    """What the rule adds at a place; None where it does not hold there, or takes no less."""
-    a, b = rule.outputs[0]
+    """What the rule adds at a place; None where it does not hold there."""
     reads = [found.reads[k] for k in range(len(rule.inputs))]
     shapes = [g.tensor(t).shape for t in reads]
     if any(
@@ -169,33 +182,94 @@ def _instance(g: Growing, rule: Substitution, found: RuleMatch) -> Addition | No
         return None
     sizes = {f"{p.name}.{i}": n for p, s in zip(rule.inputs, shapes, strict=True) for i, n in enumerate(s)}
     values = {**sizes, **{f"{name}.degree": 1 for name in sizes}}
+    tensors = [op.output.tensor for op in found.ops.values()]
+    said = _said(found)
+    if said is None or len({*tensors}) < len(tensors) or not _one_type(g, rule, tensors, reads):
+        return None
+    for numbers in _numbers(g, rule, found, values):
+        if all(holds(c, values | numbers) for c in rule.preconditions):
+            addition = _applied(g, rule, found, reads, values, numbers, said)
+            if addition is not None:
+                return addition
+    return None
+
+
+def _applied(
+    g: Growing,
+    rule: Substitution,
+    found: RuleMatch,
+    reads: Sequence[str],
+    values: Mapping[str, int],
+    numbers: Mapping[str, int],
+    said: Mapping[str, Attributes],
+) -> Addition | None:
+    """What the rule adds where its sizes and parameters have values; None where a side has no type or the left side
+    is not what is there.
+    """
+    a, b = rule.outputs[0]
     out = found.ops[a].output.tensor
     tensors = {k: op.output.tensor for k, op in found.ops.items()}
-    if not all(holds(c, values) for c in rule.preconditions):
-        return None
-    if len({*tensors.values()}) < len(tensors) or not one_type(g, *tensors.values(), *reads):
-        return None
     fresh = {k: out if k == b else f"{out}.{k}" for k in range(len(rule.right))}
     try:
         types = input_types(rule, values)
         left, right = (
-            _side(nodes, types, reads, names) for nodes, names in ((rule.left, tensors), (rule.right, fresh))
+            _side(nodes, types, reads, names, numbers, said)
+            for nodes, names in ((rule.left, tensors), (rule.right, fresh))
         )
     except (IllTyped, EvaluationError):
         return None
     if left is None or right is None:
         return None
-    if any(identity(op) != identity(found.nodes[k]) for k, (op, _) in enumerate(left)):
+    if any(canonical(op) != canonical(found.nodes[k]) for k, (op, _) in enumerate(left)):
         return None
     node = right[b][0] if b >= 0 else _copy(reads[-1 - b], out, g.tensor(out).shape)
-    size = {t: prod(g.tensor(t).shape) for t in (*reads, *tensors.values())}
-    size |= {fresh[k]: prod(shape) for k, (_, shape) in enumerate(right)}
-    if _takes([op for k, (op, _) in enumerate(right) if k != b] + [node], size) >= _takes([op for op, _ in left], size):
+    if g.tensor(out).shape != (right[b][1] if b >= 0 else g.tensor(reads[-1 - b]).shape):
         return None
     dtype = g.tensor(out).dtype
     defined = tuple((Tensor(fresh[k], shape, dtype), op) for k, (op, shape) in enumerate(right) if k != b)
     place = (found.ops[a], *(found.ops[k] for k in range(len(rule.left)) if k != a), *(op for _, op in defined))
-    return Addition(rule.name, node, place, defined, reads=tuple(reads))
+    return Addition(rule.name, node, place, defined, reads=tuple(reads), numbers=tuple(numbers.items()))
+
+
+def _numbers(g: Growing, rule: Substitution, found: RuleMatch, values: Mapping[str, int]) -> Iterator[dict[str, int]]:
+    """What the parameters of a rule may be at a place, in its order."""
+    known = dict[str, int]()
+    for k, n in enumerate(rule.left):
+        own = numbers_of(n, found.nodes[k], [g.tensor(x.tensor).shape for x in found.nodes[k].inputs])
+        for key, value in n.parameters:
+            if (
+                isinstance(value, str)
+                and value in rule.symbols
+                and known.setdefault(value, own.get(key, 0)) != own.get(key, 0)
+            ):
+                return
+    for c in rule.preconditions:
+        if isinstance(c, Equal):
+            rest = c.left - c.right
+            unknown = [s for s in rule.symbols if s not in known and s in rest.names]
+            if len(unknown) == 1 and abs(one := rest.terms.get((unknown[0],), 0)) == 1:
+                known[unknown[0]] = -one * rest.value({**values, **known, unknown[0]: 0})
+    left = [s for s in rule.symbols if s not in known]
+    if any(n < 1 for n in known.values()) or len(left) > 1:
+        return
+    for size in sorted({*values.values()} if left else {1}):
+        yield {s: known.get(s, size) for s in rule.symbols}
+
+
+def _said(found: RuleMatch) -> Mapping[str, Attributes] | None:
+    """Function -> attributes that rules leave open, where all operators of a place agree."""
+    out = dict[str, Attributes]()
+    for op in found.ops.values():
+        if out.setdefault(op.function, open_attributes(op)) != open_attributes(op):
+            return None
+    return out
+
+
+def _one_type(g: Growing, rule: Substitution, tensors: Sequence[str], reads: Sequence[str]) -> bool:
+    """Whether all tensors are real numbers of one element type, but for ids of rows."""
+    ids = {reads[-1 - n.inputs[1]] for n in rule.left if n.operator in ROWS and n.inputs[1] < 0}
+    kinds = {g.tensor(t).dtype for t in (*tensors, *reads) if t not in ids}
+    return len(kinds) == 1 and min(kinds).startswith(("float", "bfloat"))
 
 
 def _copy(tensor: str, out: str, shape: tuple[int, ...]) -> Operator:
@@ -210,29 +284,37 @@ def _copy(tensor: str, out: str, shape: tuple[int, ...]) -> Operator:
 
 
 def _side(
-    nodes: Sequence[Node], inputs: Sequence[TensorType], reads: Sequence[str], names: Mapping[int, str]
+    nodes: Sequence[Node],
+    inputs: Sequence[TensorType],
+    reads: Sequence[str],
+    names: Mapping[int, str],
+    numbers: Mapping[str, int],
+    said: Mapping[str, Attributes],
 ) -> list[tuple[Operator, tuple[int, ...]]] | None:
     """Every operator of a side as one of graphs, and its shape."""
     types, out = list[TensorType](), list[tuple[Operator, tuple[int, ...]]]()
     for k, n in enumerate(nodes):
-        if n.operator not in OPERATORS:
-            return None
         operands = tuple(types[w] if w >= 0 else inputs[-1 - w] for w in n.inputs)
-        result, _, body, _ = apply_node(Node(n.operator, (), n.parameters), operands)
-        shape = extents(result)
-        op = operator_of(body, shape, [names[w] if w >= 0 else reads[-1 - w] for w in n.inputs], names[k])
-        if op is None or result.sums or result.times:
+        plain = Node(n.operator, (), tuple((key, numbers.get(str(v), v)) for key, v in n.parameters))
+        result, _, body, _ = apply_node(plain, operands)
+        if result.sums or result.times:
+            return None
+        shape, read = extents(result), [names[w] if w >= 0 else reads[-1 - w] for w in n.inputs]
+        given = [(t, extents(x)) for t, x in zip(read, operands, strict=True)]
+        function = function_of(n) or ""
+        if function in OPEN and function not in said:
+            return None
+        op = operator_of(n, body, shape, given, names[k], said.get(function, ()))
+        if op is None:
             return None
         types.append(result)
         out.append((op, shape))
     return out
 
 
-def _takes(operators: Sequence[Operator], size: Mapping[str, int]) -> int:
-    """Points, and elements read and written."""
-    return sum(
-        prod(a.extent for a in op.axes)
-        + sum(size[t] for t in dict.fromkeys(a.tensor for a in op.inputs))
-        + size[op.output.tensor]
-        for op in operators
-    )
+def takes(op: Operator, size: Mapping[str, int]) -> int:
+    """Points, and elements read and written; of a table only the rows that are looked up."""
+    rows = op.attribute("rows", "")
+    points = prod(a.extent for a in op.axes if a.name != rows)
+    read = {a.tensor: min(size[a.tensor], points) if rows else size[a.tensor] for a in op.inputs}
+    return points + sum(read.values()) + size[op.output.tensor]
