@@ -8,15 +8,18 @@ from __future__ import annotations
 from collections.abc import Iterator
 from fractions import Fraction
 from pathlib import Path
-from typing import cast
+from typing import TYPE_CHECKING, cast
 
 from ...proofs.collective_programs.certificate import ReductionCertificate
 from ...proofs.container.archive import LIMITS, read_container, read_file
 from ...proofs.container.canonical import ContainerError
 from ...proofs.container.kinds import require_kind, require_plan
 from ...proofs.publishing.placed import asked_of
-from ...proofs.publishing.publisher import Among, AnyPlan, Opened, Published, RefutedPlan
+from ...proofs.publishing.publisher import Among, Opened, Published, RefutedPlan
 from .kinds import Effort, Judged, require_known
+
+if TYPE_CHECKING:
+    from ...proofs.publishing.publisher import AnyPlan
 
 
 def open_plan(path: Path) -> Opened:

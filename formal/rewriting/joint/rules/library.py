@@ -17,12 +17,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import cache
+from functools import cache, lru_cache
 from itertools import islice
 from math import prod
 from typing import Final
 
-from .....models.program.index import Axis, access
+from .....models.program.index import Access, Axis, access
 from .....models.program.operators import Operator
 from .....models.program.tensor import Tensor
 from .....models.rewrites.eval import apply_node, extents, input_types
@@ -37,6 +37,8 @@ from .written import OPEN, ROWS, TURNED, Attributes, canonical, function_of, num
 
 MOST_PLACES: Final = 16
 """Places of one rule at one operator that are tried."""
+MOST_TYPED: Final = 1 << 15
+"""Sides with sizes that are kept."""
 MOST_SUMS: Final = 6
 """Sums inside each other, of either side: a plan's checker brings no more into one order."""
 SUMS: Final[Mapping[str, int]] = {
@@ -180,15 +182,14 @@ def _instance(g: Growing, rule: Substitution, found: RuleMatch) -> Addition | No
         len(s) != p.rank or any(s[axis] != n for axis, n in p.fixed) for s, p in zip(shapes, rule.inputs, strict=True)
     ):
         return None
-    sizes = {f"{p.name}.{i}": n for p, s in zip(rule.inputs, shapes, strict=True) for i, n in enumerate(s)}
-    values = {**sizes, **{f"{name}.degree": 1 for name in sizes}}
+    values = _values(rule, shapes)
     tensors = [op.output.tensor for op in found.ops.values()]
     said = _said(found)
     if said is None or len({*tensors}) < len(tensors) or not _one_type(g, rule, tensors, reads):
         return None
     for numbers in _numbers(g, rule, found, values):
         if all(holds(c, values | numbers) for c in rule.preconditions):
-            addition = _applied(g, rule, found, reads, values, numbers, said)
+            addition = _applied(g, rule, found, reads, tuple(numbers.items()), tuple(said.items()))
             if addition is not None:
                 return addition
     return None
@@ -199,9 +200,8 @@ def _applied(
     rule: Substitution,
     found: RuleMatch,
     reads: Sequence[str],
-    values: Mapping[str, int],
-    numbers: Mapping[str, int],
-    said: Mapping[str, Attributes],
+    numbers: tuple[tuple[str, int], ...],
+    said: tuple[tuple[str, Attributes], ...],
 ) -> Addition | None:
     """What the rule adds where its sizes and parameters have values; None where a side has no type or the left side
     is not what is there.
@@ -210,25 +210,24 @@ def _applied(
     out = found.ops[a].output.tensor
     tensors = {k: op.output.tensor for k, op in found.ops.items()}
     fresh = {k: out if k == b else f"{out}.{k}" for k in range(len(rule.right))}
-    try:
-        types = input_types(rule, values)
-        left, right = (
-            _side(nodes, types, reads, names, numbers, said)
-            for nodes, names in ((rule.left, tensors), (rule.right, fresh))
-        )
-    except (IllTyped, EvaluationError):
+    shapes = tuple(g.tensor(r).shape for r in reads)
+    template = _typed(rule, False, shapes, numbers, said)
+    if template is None:
         return None
-    if left is None or right is None:
-        return None
+    left = _side(template, reads, tensors)
     if any(canonical(op) != canonical(found.nodes[k]) for k, (op, _) in enumerate(left)):
         return None
+    template = _typed(rule, True, shapes, numbers, said)
+    if template is None:
+        return None
+    right = _side(template, reads, fresh)
     node = right[b][0] if b >= 0 else _copy(reads[-1 - b], out, g.tensor(out).shape)
     if g.tensor(out).shape != (right[b][1] if b >= 0 else g.tensor(reads[-1 - b]).shape):
         return None
     dtype = g.tensor(out).dtype
     defined = tuple((Tensor(fresh[k], shape, dtype), op) for k, (op, shape) in enumerate(right) if k != b)
     place = (found.ops[a], *(found.ops[k] for k in range(len(rule.left)) if k != a), *(op for _, op in defined))
-    return Addition(rule.name, node, place, defined, reads=tuple(reads), numbers=tuple(numbers.items()))
+    return Addition(rule.name, node, place, defined, reads=tuple(reads), numbers=numbers)
 
 
 def _numbers(g: Growing, rule: Substitution, found: RuleMatch, values: Mapping[str, int]) -> Iterator[dict[str, int]]:
@@ -284,32 +283,57 @@ def _copy(tensor: str, out: str, shape: tuple[int, ...]) -> Operator:
 
 
 def _side(
-    nodes: Sequence[Node],
-    inputs: Sequence[TensorType],
-    reads: Sequence[str],
-    names: Mapping[int, str],
-    numbers: Mapping[str, int],
-    said: Mapping[str, Attributes],
-) -> list[tuple[Operator, tuple[int, ...]]] | None:
-    """Every operator of a side as one of graphs, and its shape."""
-    types, out = list[TensorType](), list[tuple[Operator, tuple[int, ...]]]()
-    for k, n in enumerate(nodes):
-        operands = tuple(types[w] if w >= 0 else inputs[-1 - w] for w in n.inputs)
-        plain = Node(n.operator, (), tuple((key, numbers.get(str(v), v)) for key, v in n.parameters))
-        result, _, body, _ = apply_node(plain, operands)
-        if result.sums or result.times:
-            return None
-        shape, read = extents(result), [names[w] if w >= 0 else reads[-1 - w] for w in n.inputs]
-        given = [(t, extents(x)) for t, x in zip(read, operands, strict=True)]
-        function = function_of(n) or ""
-        if function in OPEN and function not in said:
-            return None
-        op = operator_of(n, body, shape, given, names[k], said.get(function, ()))
-        if op is None:
-            return None
-        types.append(result)
-        out.append((op, shape))
-    return out
+    template: Sequence[tuple[Operator, tuple[int, ...]]], reads: Sequence[str], names: Mapping[int, str]
+) -> list[tuple[Operator, tuple[int, ...]]]:
+    """Every operator of a side as one of graphs, and its shape; `names`: of what they write."""
+
+    def named(a: Access) -> Access:
+        wire = int(a.tensor)
+        return replace(a, tensor=names[wire] if wire >= 0 else reads[-1 - wire])
+
+    return [
+        (replace(op, inputs=tuple(map(named, op.inputs)), output=named(op.output)), shape) for op, shape in template
+    ]
+
+
+@lru_cache(maxsize=MOST_TYPED)
+def _typed(
+    rule: Substitution,
+    right: bool,
+    shapes: tuple[tuple[int, ...], ...],
+    numbers: tuple[tuple[str, int], ...],
+    said: tuple[tuple[str, Attributes], ...],
+) -> tuple[tuple[Operator, tuple[int, ...]], ...] | None:
+    """The operators of a side where its inputs have these shapes and its parameters these values, with wires for
+    tensors, and their shapes; None where it has no type.  Repeated layers ask again and again.
+    """
+    known, open_to = dict(numbers), dict(said)
+    try:
+        inputs = input_types(rule, _values(rule, shapes))
+        types, out = list[TensorType](), list[tuple[Operator, tuple[int, ...]]]()
+        for k, n in enumerate(rule.right if right else rule.left):
+            operands = tuple(types[w] if w >= 0 else inputs[-1 - w] for w in n.inputs)
+            plain = Node(n.operator, (), tuple((key, known.get(str(v), v)) for key, v in n.parameters))
+            result, _, body, _ = apply_node(plain, operands)
+            if result.sums or result.times:
+                return None
+            shape, function = extents(result), function_of(n) or ""
+            given = [(str(w), extents(x)) for w, x in zip(n.inputs, operands, strict=True)]
+            if function in OPEN and function not in open_to:
+                return None
+            op = operator_of(n, body, shape, given, str(k), open_to.get(function, ()))
+            if op is None:
+                return None
+            types.append(result)
+            out.append((op, shape))
+    except (IllTyped, EvaluationError):
+        return None
+    return tuple(out)
+
+
+def _values(rule: Substitution, shapes: Sequence[tuple[int, ...]]) -> dict[str, int]:
+    sizes = {f"{p.name}.{i}": n for p, s in zip(rule.inputs, shapes, strict=True) for i, n in enumerate(s)}
+    return {**sizes, **{f"{name}.degree": 1 for name in sizes}}
 
 
 def takes(op: Operator, size: Mapping[str, int]) -> int:
