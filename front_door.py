@@ -109,42 +109,16 @@ class FrontDoor:
         return open_programs(path)
 
     def bars(self, planning: Planning, x: tuple[int, ...], bars: ErrorBounds, bound: int | None) -> Published:
-        """What the checker says of the machines within a machine's error bars."""
-        from shardproof.models.problem.claims import Verdict
-        from shardproof.proofs.publishing.publisher import Published
-        from shardproof.verify.plan.error_bounds import wrong_error_bounds
+        """See `verify.verbs.opening`."""
+        from shardproof.verify.verbs.opening import judge_error_bounds
 
-        wrong = wrong_error_bounds(planning, x, bars, bound)
-        verdict = Verdict.REFUTED if wrong else Verdict.PROVED
-        return Published(verdict, "Bars", planning.problem.cost_of(x), None, wrong, "", None, 0)
+        return judge_error_bounds(planning, x, bars, bound)
 
     def rules(self, path: Path | None, library: Library) -> dict[str, str]:
-        """Publish judgements of rules: rule -> what the checker says of it (proved, refuted, vacuous, undecided,
-        derived).
+        """See `verify.verbs.libraries`."""
+        from shardproof.verify.verbs.libraries import publish_rules
 
-        Derivations come from a search that tests one instance; those that do not replay for all shapes are left out
-        ("rejected").
-        """
-        from dataclasses import replace
-
-        from shardproof.models.files.output import write_file
-        from shardproof.proofs.container.archive import read_container
-        from shardproof.proofs.publishing.publisher import SelfCheckFailed
-        from shardproof.proofs.rewrites.library import write_library
-        from shardproof.verify.rewrites.library import check_members
-
-        data = write_library(None, library)
-        results = check_members(read_container(data)).rules
-        words = {r.name: r.word for r in results}
-        if any(words[d.rule.name] == "rejected" for d in library.derivations):
-            kept = tuple(d for d in library.derivations if words[d.rule.name] != "rejected")
-            return words | self.rules(path, replace(library, derivations=kept))
-        for r in results:
-            if r.word == "rejected":
-                raise SelfCheckFailed.of(r.name, r.reason)
-        if path is not None:
-            write_file(path, data)
-        return words
+        return publish_rules(path, library)
 
     def book(self, where: Path) -> Book:
         """A library of rules for joint plans, checked before any search sees it (`verify.verbs.libraries`)."""

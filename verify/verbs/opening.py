@@ -10,12 +10,16 @@ from fractions import Fraction
 from pathlib import Path
 from typing import TYPE_CHECKING, cast
 
+from ...models.cost.selection import Planning
+from ...models.problem.claims import Verdict
 from ...proofs.collective_programs.certificate import ReductionCertificate
 from ...proofs.container.archive import LIMITS, read_container, read_file
 from ...proofs.container.canonical import ContainerError
 from ...proofs.container.kinds import require_kind, require_plan
-from ...proofs.publishing.placed import asked_of
+from ...proofs.plan.error_bounds import ErrorBounds
+from ...proofs.publishing.placed import asked_of, parts_among
 from ...proofs.publishing.publisher import Among, Opened, Published, RefutedPlan
+from ..plan.error_bounds import wrong_error_bounds
 from .kinds import Effort, Judged, require_known
 
 if TYPE_CHECKING:
@@ -55,11 +59,15 @@ def open_programs(path: Path) -> tuple[ReductionCertificate, Published]:
     return cast("ReductionCertificate", judged.held), publication(judged, effort, path, len(data))
 
 
+def judge_error_bounds(planning: Planning, x: tuple[int, ...], bars: ErrorBounds, bound: int | None) -> Published:
+    """What the checker says of the machines within a machine's error bounds."""
+    wrong = wrong_error_bounds(planning, x, bars, bound)
+    verdict = Verdict.REFUTED if wrong else Verdict.PROVED
+    return Published(verdict, "Bars", planning.problem.cost_of(x), None, wrong, "", None, 0)
+
+
 def publication(judged: Judged[object], effort: Effort, path: Path | None, size: int) -> Published:
     """What was found, for whoever made or reads the file: the weakest of its claims decides."""
-    from shardproof.models.problem.claims import Verdict
-    from shardproof.proofs.publishing.publisher import Published
-
     main = judged.main
     weakest = next((r for r in (main, *judged.results) if r.verdict is not Verdict.PROVED), main)
     return Published(
@@ -79,9 +87,6 @@ def publication(judged: Judged[object], effort: Effort, path: Path | None, size:
 
 def among(judged: Judged[object]) -> Iterator[Among]:
     """The plans of a portfolio."""
-
-    from shardproof.proofs.publishing.placed import asked_of, parts_among
-    from shardproof.proofs.publishing.publisher import Among
 
     if not judged.among:
         return
