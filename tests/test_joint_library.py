@@ -156,9 +156,11 @@ def test_every_rule_at_its_own_left_side_is_proved(monkeypatch: pytest.MonkeyPat
         types, reads = input_types(rule, values), [f"in{k}" for k in range(len(rule.inputs))]
         numbers = {s: values[s] for s in rule.symbols}
         said = dict.fromkeys(written.OPEN, ())
-        side = rules_library._side(rule.left, types, reads, {k: f"t{k}" for k in range(len(rule.left))}, numbers, said)
-        if side is None:
+        shapes = tuple(extents(x) for x in types)
+        template = rules_library._typed(rule, False, shapes, tuple(numbers.items()), tuple(said.items()))
+        if template is None:
             continue
+        side = rules_library._side(template, reads, {k: f"t{k}" for k in range(len(rule.left))})
         given = [Tensor(t, extents(x), "float32", Role.INPUT) for t, x in zip(reads, types, strict=True)]
         given += [Tensor(f"t{k}", shape, "float32", Role.VALUE) for k, (_, shape) in enumerate(side)]
         operators = tuple(replace(op, name=f"t{k}") for k, (op, _) in enumerate(side))

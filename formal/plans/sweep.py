@@ -90,8 +90,8 @@ class Outcome:
 def read_sweep(text: str, place: str, options: Mapping[str, bool]) -> tuple[Row, ...]:
     """The rows of a sweep.  `options`: words of `plan`, and whether one is a flag.  Raises `InputError` with the key.
 
-    >>> text = 'each = {model = ["mlp-unity"], batch = [8, 16]}'
-    >>> [row.arguments for row in read_sweep(text, "sweep.toml", {"batch": False})]
+    >>> text = '[every]\\nmachine = "localhost:2"\\n[each]\\nmodel = ["mlp-unity"]\\nbatch = [8, 16]'
+    >>> [row.arguments[0::2] for row in read_sweep(text, "sweep.toml", {"machine": False, "batch": False})]
     [('mlp-unity', '--batch=8'), ('mlp-unity', '--batch=16')]
     """
     try:

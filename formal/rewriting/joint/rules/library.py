@@ -287,12 +287,12 @@ def _side(
 ) -> list[tuple[Operator, tuple[int, ...]]]:
     """Every operator of a side as one of graphs, and its shape; `names`: of what they write."""
 
-    def named(a: Access) -> Access:
+    def rename(a: Access) -> Access:
         wire = int(a.tensor)
         return replace(a, tensor=names[wire] if wire >= 0 else reads[-1 - wire])
 
     return [
-        (replace(op, inputs=tuple(map(named, op.inputs)), output=named(op.output)), shape) for op, shape in template
+        (replace(op, inputs=tuple(map(rename, op.inputs)), output=rename(op.output)), shape) for op, shape in template
     ]
 
 
