@@ -24,6 +24,7 @@ from random_problems import grid_with_rows
 from svg import Canvas
 
 import shardproof
+from shardproof.formal.selection.model.clock import STEPS, Clock
 from shardproof.formal.selection.solve import solve
 from shardproof.models.communication.resharding import derive
 from shardproof.models.layout.layout import Layout, operand_layout
@@ -249,11 +250,12 @@ def _depth(record: Record) -> int:
 def bound() -> Canvas:
     """Bound and best solution of a search, each time that it says them."""
     said = Said()
-    answer = solve(grid_with_rows(4), progress=said)
+    answer = solve(grid_with_rows(4), progress=said, clock=Clock(work=100 * STEPS))  # the same on a busy machine
     lower, upper, seen = None, None, list[tuple[int | None, int | None]]()
     for low, high in [*said.seen, (answer.lower_bound, answer.cost)]:
         lower, upper = max((x for x in (low, lower) if x is not None), default=None), high or upper
-        seen.append((lower, upper))
+        if seen[-1:] != [(lower, upper)]:
+            seen.append((lower, upper))
     assert answer.cost is not None and seen[-1] == (answer.cost, answer.cost)
     values = [x for pair in seen for x in pair if x is not None]
     least, most = min(values) - 4, max(values) + 4

@@ -255,8 +255,8 @@ def test_mistakes_of_the_builders_are_refuted(break_: Break, kind: str, monkeypa
 
 def test_too_large_plans_are_refused_by_name() -> None:
     plan = planned("mlp-unity", "cloud-a100:2x4")
-    with pytest.raises(ContainerError, match="32768 devices, at most 16384"):
-        check_plan(write_plan(None, replace(plan, machine=load_machine("cloud-a100:4096x8"))))
+    with pytest.raises(ContainerError, match="8192 devices, at most 4096"):
+        check_plan(write_plan(None, replace(plan, machine=load_machine("cloud-a100:1024x8"))))
     with pytest.raises(ContainerError, match="unknown space 'all'"):
         check_plan(write_plan(None, replace(plan, space="all")))
 
