@@ -325,4 +325,4 @@ def test_whole_numbers_are_an_assumption() -> None:
 def test_tensors_of_no_part_are_refused() -> None:
     one, two = capture(pairs.mlp, None, 1, False), capture(pairs.mlp_other_weights, 0, 1, False)
     with pytest.raises(ValueError, match="no part of any tensor"):
-        Question(ProgramWithSources(one.program, one.arrays), [ProgramWithSources(two.program, two.arrays)])
+        Question(ProgramWithSources(one.program, one.arrays), [ProgramWithSources(two.program, two.arrays)]).differs(0)

@@ -6,8 +6,9 @@ from collections.abc import Callable
 
 from ...models.equality.pair import Given, Known, Part
 from ...models.text import InputError
+from .givens import ProgramWithSources, Unmatched
 from .layouts import Layouts, all_reduce_outputs
-from .question import Difference, ProgramWithSources, Question, Unmatched, misread
+from .question import Difference, Question, misread
 
 MOST_RANKS = 512
 """Ranks that one process runs, one after another."""
