@@ -189,7 +189,7 @@ class Question:
         if whole is None:
             raise Unmatched(f"output {name!r} of rank {rank} is none of the one device ({', '.join(wholes)})")
         said = self.said.outputs.get(name)
-        if said is not None and not said.partial:
+        if said is not None and said.partial is None:
             return stated_part(said, name, rank, array, whole, len(self.ranks))
         place = self.places[rank].find(array, whole)
         if place is not None and self.places[rank].usual(array.shape, whole.shape, place[0]):

@@ -34,7 +34,7 @@ from .combinations import EQUAL
 @click.option(
     "--layouts",
     type=click.Path(path_type=Path),
-    help="JSON: where tensors lie that values do not tell, and outputs that are parts of a sum.",
+    help="JSON: where tensors lie that values do not tell, and outputs that are parts of a sum or mean.",
 )
 @click.option("--seed", type=Count(0, 1 << 31), default=0, show_default=True, help="Of the numbers that are drawn.")
 @output_option("-o", "--output", help="Write the proof (.spz).")
