@@ -224,3 +224,18 @@ def test_a_doubt_names_tensor_and_line(tmp_path: Path, capsys: pytest.CaptureFix
 def test_a_tensor_of_no_part_is_refused_where_outputs_differ() -> None:
     with pytest.raises(InputError, match="'t' of rank 0, shape .* is no part of any tensor"):
         shardproof.equal(computed_table, either(held_table, said=0.31), ranks=2)
+
+
+UNKNOWN: dict[str, tuple[Callable[..., Any], tuple[torch.Tensor, ...]]] = {
+    "aten.histc": (lambda x: torch.histc(x, 4, -1, 1), (X,)),
+    "aten._embedding_bag_forward_only": (F.embedding_bag, (IDS.view(2, 2), W)),
+    "aten.convolution": (lambda x: F.conv1d(x.view(1, 4, 8), W.view(4, 4, 4)), (X,)),
+}
+
+
+@pytest.mark.parametrize("name", UNKNOWN)
+def test_an_operator_that_is_not_read_is_named_with_its_line(name: str) -> None:
+    """Exit status 3, as `docs/howto/equal.md` says: nothing of such a program is compared."""
+    called, inputs = UNKNOWN[name]
+    with pytest.raises(InputError, match=rf"operator {name} \(test_equal_given.py:\d+\) is not known here"):
+        shardproof.equal(lambda: (lambda *given: called(*given), inputs), lambda r, n: (called, inputs), ranks=2)
