@@ -363,9 +363,9 @@ def equal(
         )
     data = write_equality(question.pair())
     published = FrontDoor().publish(None, data)
-    proved = published.verdict is Verdict.PROVED
+    proved = published.verdict is Verdict.PROVED and not question.doubt
     return Equality(
-        *("equal" if proved else "undecided", "" if proved else published.reason, "", None, "", None),
+        *("equal" if proved else "undecided", "" if proved else question.doubt or published.reason, "", None, "", None),
         *(where["inputs"], where["outputs"], tuple(published.assumptions), data),
     )
 

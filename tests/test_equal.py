@@ -5,6 +5,7 @@ equal, proved, and kept.
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +22,8 @@ from shardproof.formal.equality.question import ProgramWithSources, Question
 from shardproof.models.problem.claims import Verdict
 from shardproof.models.sources.distributed.capture import Unreadable, capture
 from shardproof.models.text import InputError
+from shardproof.proofs.container.archive import read_container
+from shardproof.proofs.equality.file import decode_equality
 from shardproof.verify.budget import Budget
 from shardproof.verify.equality.certificate import check_pair
 
@@ -68,6 +71,8 @@ def test_a_part_of_a_sum_is_different_unless_it_is_asked_for(
     layouts.write_text('{"outputs": {"output": {"partial": "sum"}}}')
     assert run(capsys, "equal", *words, "--layouts", str(layouts))[1]["verdict"] == "equal"
     layouts.write_text('{"outputs": {"output": {"partial": "mean"}}}')
+    assert run(capsys, "equal", *words, "--layouts", str(layouts))[1]["verdict"] == "different"
+    layouts.write_text('{"outputs": {"output": {"partial": "product"}}}')
     assert command(["equal", *words, "--layouts", str(layouts)]) == 3
     for said, why in (
         ('{"outputs": {"nothing": "whole"}}', "has no output 'nothing'"),
@@ -78,6 +83,58 @@ def test_a_part_of_a_sum_is_different_unless_it_is_asked_for(
         capsys.readouterr()
         assert command(["equal", *words, "--layouts", str(layouts)]) == 3
         assert why in capsys.readouterr().err
+
+
+def _loss(x: torch.Tensor) -> Any:
+    w = torch.randn(6, 3, generator=torch.Generator().manual_seed(5))
+
+    def called(x: torch.Tensor) -> dict[str, torch.Tensor]:
+        return {"loss": (x @ w).pow(2).mean(), "rows": torch.tensor(len(x)) + 0 * x.sum().long()}
+
+    return called, (x,)
+
+
+def _own_loss(rank: int, ranks: int, scale: float = 1.0, again: bool = False, uneven: bool = False) -> Any:
+    """A rank's loss under data parallelism: of its own rows."""
+    first, last = (0, 1) if uneven and not rank else (1, 4) if uneven else (rank * 4 // ranks, (rank + 1) * 4 // ranks)
+    called, given = _loss(ROWS[0 if again else first : last - first if again else last].clone())
+    return lambda x: {n: t * scale if n == "loss" else t for n, t in called(x).items()}, given
+
+
+AVERAGE = (("op", "avg"),)
+
+
+def test_a_mean_over_ranks_is_replayed(tmp_path: Path) -> None:
+    def mean(**words: Any) -> Any:
+        said = {"outputs": {"output.loss": {"partial": "mean"}, "output.rows": {"partial": "sum"}}}
+        return shardproof.equal(
+            lambda: _loss(ROWS), lambda r, n: _own_loss(r, n, **words), ranks=2, grad=False, layouts=said
+        )
+
+    found = mean()
+    assert found, str(found)
+    found.save(tmp_path / "c.spz")
+    assert command(["check", str(tmp_path / "c.spz")]) == 0
+    pair = decode_equality(read_container((tmp_path / "c.spz").read_bytes()))
+    forged = tuple(
+        replace(
+            p,
+            steps=tuple(
+                replace(s, words=(("op", "sum"), *s.words[1:])) if s.words[:1] == AVERAGE else s for s in p.steps
+            ),
+        )
+        for p in pair.ranks
+    )
+    assert forged != pair.ranks
+    assert check_pair(replace(pair, ranks=forged), Budget.with_large()).verdict is not Verdict.PROVED
+    for words in ({"scale": 0.5}, {"again": True}, {"uneven": True}):
+        wrong = mean(**words)
+        assert wrong.answer == "different" and wrong.output == "output.loss", (words, str(wrong))
+    bare = shardproof.equal(lambda: _loss(ROWS), _own_loss, ranks=2)
+    assert bare.answer == "different"
+    with pytest.raises(InputError, match="'output.rows' has type int64"):
+        said = {"outputs": {"output.rows": {"partial": "mean"}}}
+        shardproof.equal(lambda: _loss(ROWS), _own_loss, ranks=2, layouts=said)
 
 
 def test_what_is_written_down_is_what_ran() -> None:
@@ -325,4 +382,4 @@ def test_whole_numbers_are_an_assumption() -> None:
 def test_tensors_of_no_part_are_refused() -> None:
     one, two = capture(pairs.mlp, None, 1, False), capture(pairs.mlp_other_weights, 0, 1, False)
     with pytest.raises(ValueError, match="no part of any tensor"):
-        Question(ProgramWithSources(one.program, one.arrays), [ProgramWithSources(two.program, two.arrays)])
+        Question(ProgramWithSources(one.program, one.arrays), [ProgramWithSources(two.program, two.arrays)]).differs(0)

@@ -201,19 +201,21 @@ def test_a_rank_is_not_given_the_place_of_the_one_before() -> None:
 
 
 def test_attention_as_one_operator_is_its_parts() -> None:
-    """Forward, log sum exp and gradients beside PyTorch's kernel, causal, masked and scaled."""
+    """Forward, log sum exp and gradients beside PyTorch's kernel, causal, masked, scaled, and with grouped queries."""
     from torch.nn.attention import SDPBackend, sdpa_kernel
 
     g = torch.Generator().manual_seed(0)
-    given = tuple(torch.randn(2, 3, 5, 4, generator=g) for _ in range(3))
-    mask = torch.randn(5, 5, generator=g)
-    for words in ({}, {"is_causal": True}, {"attn_mask": mask}, {"scale": 0.3}):
+    many = tuple(torch.randn(2, 4, 5, 4, generator=g) for _ in range(3))
+    few = (many[0], *(t[:, :2].clone() for t in many[1:]))
+    mask, grouped = torch.randn(5, 5, generator=g), {"enable_gqa": True, "is_causal": True}
+    for words in ({}, {"is_causal": True}, {"attn_mask": mask}, {"scale": 0.3}, grouped):
+        given = few if words is grouped else many
 
         def called(q: Any, k: Any, v: Any, words: Any = words) -> torch.Tensor:
             with sdpa_kernel(SDPBackend.FLASH_ATTENTION):
                 return torch.nn.functional.scaled_dot_product_attention(q, k, v, **words)
 
-        held = capture(lambda called=called: (called, given), None, 1, True)
+        held = capture(lambda called=called, given=given: (called, given), None, 1, True)
         from shardproof.formal.equality.numbers import run_single
 
         values = run_single(held.program, held.arrays)
@@ -224,3 +226,26 @@ def test_attention_as_one_operator_is_its_parts() -> None:
         want = [out.detach(), *(t.grad for t in leaves)]
         for (name, number), theirs in zip(held.program.outputs, want, strict=True):
             assert np.allclose(values[number], theirs, rtol=1e-4, atol=1e-5), (words, name)
+
+
+def _queries(rank: int, ranks: int, first_group: int = 0) -> Any:
+    """A rank's heads with its groups of keys and values, as of a llama under tensor parallelism."""
+    from torch.nn.attention import SDPBackend, sdpa_kernel
+
+    g = torch.Generator().manual_seed(0)
+    q, k, v = (torch.randn(2, heads, 5, 4, generator=g) for heads in (4, 2, 2))
+    heads, groups = 4 // ranks, 2 // ranks
+
+    def called(q: Any, k: Any, v: Any) -> torch.Tensor:
+        with sdpa_kernel(SDPBackend.FLASH_ATTENTION):
+            return torch.nn.functional.scaled_dot_product_attention(q, k, v, is_causal=True, enable_gqa=True)
+
+    mine = slice((rank + first_group) % 2 * groups, (rank + first_group) % 2 * groups + groups)
+    return called, (q[:, rank * heads : (rank + 1) * heads].clone(), k[:, mine].clone(), v[:, mine].clone())
+
+
+def test_grouped_queries_are_split_by_heads() -> None:
+    found = shardproof.equal(lambda: _queries(0, 1), _queries, ranks=2, grad=True)
+    assert found, str(found)
+    swapped = shardproof.equal(lambda: _queries(0, 1), lambda r, n: _queries(r, n, 1), ranks=2)
+    assert swapped.answer == "different" and swapped.output == "output"

@@ -2,7 +2,8 @@
 
 {"inputs": {NAME: LAYOUT, ..}, "outputs": {NAME: LAYOUT, ..}}        NAME as `equal` prints it
 LAYOUT      "whole", {"shard": DIM} (rank r of n has block r of n), {"partial": "sum"} (outputs: the ranks' tensors add
-            up to the whole)
+            up to the whole), {"partial": "mean"} (outputs: their mean is the whole: a rank's own loss under data
+            parallelism)
 """
 
 from __future__ import annotations
@@ -17,15 +18,16 @@ from ...models.files.input import regular
 from ...models.files.json_text import parse_json
 from ...models.text import InputError
 
-PARTIAL = "partial"
+PARTIAL = {"sum": "sum", "mean": "avg"}
+"""What is said of parts, and the reduction over ranks that makes the whole of them."""
 
 
 @dataclass(frozen=True)
 class Layout:
-    """`dim`: of which every rank has a block; `partial`: the ranks' tensors add up."""
+    """`dim`: of which every rank has a block; `partial`: the reduction that makes the whole of the ranks' tensors."""
 
     dim: int | None = None
-    partial: bool = False
+    partial: str | None = None
 
     def part(self, name: str, shape: Sequence[int], rank: int, ranks: int) -> Part:
         """The part of a whole tensor that a rank has.  Raises `InputError` for a dimension that does not divide."""
@@ -65,7 +67,7 @@ def layouts_of(found: object, path: str) -> Layouts:
     """The layouts that an object of JSON says; `path` says where it comes from.  Raises `InputError`.
 
     >>> layouts_of({"outputs": {"output": {"partial": "sum"}}}, "here").outputs["output"].partial
-    True
+    'sum'
     """
     if not isinstance(found, dict) or not set(found) <= {"inputs", "outputs"}:
         raise InputError(f'{path}: write {{"inputs": {{NAME: LAYOUT}}, "outputs": {{NAME: LAYOUT}}}}')
@@ -84,24 +86,25 @@ def _layout(path: str, name: str, value: object, output: bool) -> Layout:
             return Layout()
         case {"shard": int(dim), **rest} if not rest and not isinstance(dim, bool):
             return Layout(dim)
-        case {"partial": "sum", **rest} if not rest and output:
-            return Layout(partial=True)
+        case {"partial": str(how), **rest} if not rest and output and how in PARTIAL:
+            return Layout(partial=PARTIAL[how])
         case _:
-            more = ', {"partial": "sum"}' if output else ""
+            more = "".join(f', {{"partial": "{how}"}}' for how in PARTIAL) if output else ""
             raise InputError(f'{path}: {name!r} is {value!r}; known are "whole", {{"shard": DIM}}{more}')
 
 
-def all_reduce_outputs(program: RankProgram, names: Sequence[str], ranks: int) -> RankProgram:
-    """A program whose outputs of these names are added up over all ranks."""
+def all_reduce_outputs(program: RankProgram, reductions: Mapping[str, str], ranks: int) -> RankProgram:
+    """A program whose outputs of these names are reduced over all ranks.  Raises `InputError` for a mean of whole
+    numbers.
+    """
     steps, tensors = list(program.steps), list(program.tensors)
     outputs = dict(program.outputs)
-    for name in names:
-        words = (("op", "sum"), ("ranks", tuple(range(ranks))))
+    for name, op in reductions.items():
+        dtype = program.tensors[outputs[name]].dtype
+        if op == "avg" and not dtype.startswith(("float", "bfloat")):
+            raise InputError(f"--layouts: output {name!r} has type {dtype}, of which no mean over ranks is taken")
+        words = (("op", op), ("ranks", tuple(range(ranks))))
         steps.append(Step("all_reduce", (outputs[name],), (len(tensors),), words, "--layouts"))
-        tensors.append(Described(*_described(program, outputs[name])))
+        tensors.append(Described(program.tensors[outputs[name]].shape, dtype))
         outputs[name] = len(tensors) - 1
     return replace(program, steps=tuple(steps), tensors=tuple(tensors), outputs=tuple(outputs.items()))
-
-
-def _described(program: RankProgram, number: int) -> tuple[tuple[int, ...], str]:
-    return program.tensors[number].shape, program.tensors[number].dtype

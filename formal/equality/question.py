@@ -10,16 +10,17 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from hashlib import sha256
 
 import numpy as np
 
-from ...models.equality.pair import Given, Known, Pair, Part
-from ...models.equality.program import Described, RankProgram, Source, Step
+from ...models.equality.pair import Given, Pair, Part
+from ...models.equality.program import Described, RankProgram, Step
 from ...models.equality.schedule import Stuck
-from .layouts import NOTHING, Layout, Layouts
+from ...models.text import InputError
+from .givens import Givens, ProgramWithSources, Unmatched, constant_of, stated_part
+from .layouts import NOTHING, Layouts
 from .numbers import Array, Numbers, run_alone, run_ranks, run_single
-from .parts import Places, alike, first_difference, named_first, part_elements
+from .parts import Places, alike, first_difference, part_elements
 from .relations import Relations
 
 LARGE = 1000.0
@@ -31,14 +32,6 @@ EIGHT_BITS = 5e-1
 """How far a run in such numbers may be from one in double precision, as a part of the greatest element; whole numbers
 and truth values likewise, since they may come of rounded ones.  What is made of numbers of fewer bits is
 as far as they are."""
-
-
-@dataclass(frozen=True, eq=False)
-class ProgramWithSources:
-    """A program with the values of its sources."""
-
-    program: RankProgram
-    arrays: Mapping[int, Array]
 
 
 def misread(held: ProgramWithSources, received: Numbers, results: Sequence[Array]) -> str:
@@ -73,10 +66,6 @@ class Difference:
     numbers: tuple[float, float] | None = None
 
 
-class Unmatched(ValueError):
-    """A rank's tensor is no part of any of the one device: nothing can be compared."""
-
-
 @dataclass
 class Question:
     """One device and ranks; `pair()` after `differs()`."""
@@ -85,95 +74,80 @@ class Question:
     ranks: Sequence[ProgramWithSources]
     said: Layouts = NOTHING
     places: list[Places] = field(init=False)
+    givens: Givens = field(init=False)
     given: list[dict[int, Given]] = field(init=False)
     results: list[list[tuple[str, Part]]] = field(init=False)
     runs: list[tuple[Numbers, Sequence[Numbers]]] = field(default_factory=list)
+    doubt: str = ""
 
     def __post_init__(self) -> None:
         self.places = [Places(r, len(self.ranks)) for r in range(len(self.ranks))]
-        names = {s.name: np.asarray(self.single.arrays[s.number]) for s in self.single.program.sources}
-        self.wholes = {n: a for n, a in names.items() if not n.startswith("cotangent ")}
-        there = {s.name for held in self.ranks for s in held.program.sources}
-        for name in self.said.inputs:
-            if name not in there:
-                raise Unmatched(f"--layouts: no rank has a tensor {name!r}; there are {', '.join(sorted(there))}")
-        self.given = [self._given(rank, held) for rank, held in enumerate(self.ranks)]
+        self.givens = Givens(self.single, self.ranks, self.said, self.places)
+        self.given = self.givens.given
         self.results = [[] for _ in self.ranks]
-
-    # ------------------------------------------------------------------ what ranks are given
-
-    def _given(self, rank: int, held: ProgramWithSources) -> dict[int, Given]:
-        found: dict[int, Given] = {}
-        rest = list[Source]()
-        for source in held.program.sources:  # what values tell comes first: it says where the others lie
-            if source.name.startswith("cotangent "):
-                continue
-            array = np.asarray(held.arrays[source.number])
-            part, sure = self._part(rank, source, array)
-            if part is not None and sure:
-                self.places[rank].learn(array.shape, self.wholes[part.of].shape, part.runs)
-                found[source.number] = part
-            else:
-                rest.append(source)
-        for source in rest:
-            array = np.asarray(held.arrays[source.number])
-            part, _ = self._part(rank, source, array)
-            if part is not None:
-                found[source.number] = part
-            elif source.kind == "constant":
-                found[source.number] = constant_of(array)
-            else:
-                raise Unmatched(
-                    f"{source.kind} {source.name!r} of rank {rank}, shape {tuple(array.shape)}, is no part of any"
-                    " tensor of the one device: give ranks parts of the same values, or say where they lie (--layouts)"
-                )
-        return found
-
-    def _part(self, rank: int, source: Source, array: Array) -> tuple[Part | None, bool]:
-        if source.kind == "constant" and array.size and bool(np.all(array == array.flat[0])):
-            return None, False
-        if (said := self.said.inputs.get(source.name)) is not None:
-            if source.name not in self.wholes:
-                raise Unmatched(f"--layouts: the one device has no tensor {source.name!r}")
-            return self._stated(said, source.name, rank, array, self.wholes[source.name]), True
-        for name in named_first(source.name, self.wholes):
-            place = self.places[rank].find(array, self.wholes[name])
-            if place is not None:
-                return Part(name, place[0]), place[1]
-        return None, False
-
-    def _stated(self, said: Layout, name: str, rank: int, array: Array, whole: Array) -> Part:
-        """The part that `--layouts` says; `Unmatched` where the rank's tensor has another shape."""
-        part = said.part(name, whole.shape, rank, len(self.ranks))
-        shape = tuple(sum(run[2] for run in runs) for runs in part.runs)
-        if shape != array.shape:
-            raise Unmatched(
-                f"--layouts: {name!r} of rank {rank} has shape {tuple(array.shape)}, its part would be {shape}"
-            )
-        return part
 
     # ------------------------------------------------------------------ numbers
 
     def differs(self, seed: int = 0) -> Difference | None:
-        """The first output in which numbers differ; None if they are the same."""
-        rng = np.random.default_rng(seed)
-        base = {s.number: np.asarray(self.single.arrays[s.number]) for s in self.single.program.sources}
-        drawn = {n: (rng.standard_normal(a.shape) if _real(a) else _drawn(a, rng)) for n, a in base.items()}
-        large = {n: (a.astype(np.float64) * LARGE if _real(a) else a) for n, a in base.items()}
+        """The first output in which numbers differ; None if they are the same, or differ only where it is in doubt what
+        a rank is given: `doubt` says of which tensors.  Raises `InputError` for a rank's tensor that is no part of any,
+        where outputs are not the same.
+        """
         self.runs.clear()
+        self.doubt = ""
         try:
-            for k, inputs in enumerate((base, drawn, large)):
-                inputs = _doubles(inputs)
-                if k == 0:
-                    self._find_results(inputs)
-                if (found := self._compared(inputs, k == 2)) is not None:
-                    return found
+            base = _doubles({s.number: np.asarray(self.single.arrays[s.number]) for s in self.single.program.sources})
+            self._find_results(base)
+            found = self._beyond(self._compared(base, False), base, False)
+            if found is not None and (lone := self.givens.lone()) is not None:
+                raise InputError(
+                    f"{lone}: give ranks parts of the same values, or say where they lie (--layouts); outputs"
+                    f" differ ({found.output} of rank {found.rank})"
+                )
+            if found is not None:
+                return found
+            found = self._varied(seed, frozenset())
+            if found is not None and (still := self.givens.still()):
+                first, found = found, self._varied(seed, still)
+                if found is None:
+                    self._doubtful(first)
+            return found
         except Stuck as stuck:
             rank, step = stuck.waiting[0]
             return Difference("", rank, str(stuck), step.line)
         except IndexError as error:  # the one device ran: a rank looks for what is not there
-            return Difference("", None, f"a rank reads outside a tensor on inputs of this kind: {error}")
+            return Difference("", None, f"a rank reads outside a tensor on the inputs given: {error}")
+
+    def _varied(self, seed: int, still: frozenset[str]) -> Difference | None:
+        """The first difference on drawn and on large inputs; constants, and those that stay `still`, as they are."""
+        rng = np.random.default_rng(seed)
+        base = {s.number: np.asarray(self.single.arrays[s.number]) for s in self.single.program.sources}
+        stay = {s.number for s in self.single.program.sources if s.kind == "constant" or s.name in still}
+        drawn = {n: (rng.standard_normal(a.shape) if _real(a) else _drawn(a, rng)) for n, a in base.items()}
+        large = {n: (a.astype(np.float64) * LARGE if _real(a) else a) for n, a in base.items()}
+        del self.runs[1:]
+        for inputs, only_finite in ((drawn, False), (large, True)):
+            inputs = _doubles({n: base[n] if n in stay else a for n, a in inputs.items()})
+            try:
+                found = self._beyond(self._compared(inputs, only_finite), inputs, only_finite)
+            except IndexError as error:
+                found = Difference("", None, f"a rank reads outside a tensor on inputs of this kind: {error}")
+            if found is not None:
+                return found
         return None
+
+    def _beyond(self, found: Difference | None, inputs: Numbers, only_finite: bool) -> Difference | None:
+        """A difference, or the first other one where it is the gradient of what is in doubt."""
+        doubtful = self.givens.doubtful()
+        if found is None or (found.rank, found.output) not in doubtful:
+            return found
+        self._doubtful(found)
+        return self._compared(inputs, only_finite, doubtful)
+
+    def _doubtful(self, found: Difference) -> None:
+        where = f"{found.output} of rank {found.rank}" if found.output else found.reason
+        line = f", {found.line}" if found.line else ""
+        self.doubt = f"{self.givens.in_words()}; numbers differ only where such tensors are varied ({where}{line})"
 
     def _inputs(self, inputs: Mapping[int, Array]) -> list[dict[int, Array]]:
         """What ranks are given, of what the one device is given."""
@@ -215,8 +189,8 @@ class Question:
         if whole is None:
             raise Unmatched(f"output {name!r} of rank {rank} is none of the one device ({', '.join(wholes)})")
         said = self.said.outputs.get(name)
-        if said is not None and not said.partial:
-            return self._stated(said, name, rank, array, whole)
+        if said is not None and said.partial is None:
+            return stated_part(said, name, rank, array, whole, len(self.ranks))
         place = self.places[rank].find(array, whole)
         if place is not None and self.places[rank].usual(array.shape, whole.shape, place[0]):
             return Part(name, place[0])
@@ -231,7 +205,10 @@ class Question:
             runs.append(((0, min(first, m - n), n),))
         return Part(name, tuple(runs))
 
-    def _compared(self, inputs: Mapping[int, Array], only_finite: bool) -> Difference | None:
+    def _compared(
+        self, inputs: Numbers, only_finite: bool, without: frozenset[tuple[int, str]] = frozenset()
+    ) -> Difference | None:
+        """The first output of a rank that differs, but those of `without`."""
         whole = run_single(self.single.program, inputs)
         wholes = {name: whole[n] for name, n in self.single.program.outputs}
         values = run_ranks([h.program for h in self.ranks], self._inputs(inputs))
@@ -241,6 +218,8 @@ class Question:
             numbers = dict(held.program.outputs)
             for name, part in self.results[rank]:
                 mine, theirs = values[rank][numbers[name]], part_elements(wholes[part.of], part)
+                if (rank, name) in without:
+                    continue
                 if only_finite:
                     bad = bool(np.isfinite(theirs).all() and not np.isfinite(mine).all())
                     reason = f"is not finite on large inputs, where {part.of} of the one device is"
@@ -347,11 +326,3 @@ def _drawn(a: Array, rng: np.random.Generator) -> Array:
 
 def _real(a: Array) -> bool:
     return bool(np.issubdtype(a.dtype, np.floating))
-
-
-def constant_of(array: Array) -> Known:
-    """A constant: one number, or its bytes."""
-    content = f"{array.dtype} {tuple(array.shape)} {sha256(np.ascontiguousarray(array).tobytes()).hexdigest()}"
-    if array.size and bool(np.all(array == array.flat[0])):
-        return Known(float(array.flat[0]), content)
-    return Known(None, content)

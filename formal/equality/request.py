@@ -6,8 +6,9 @@ from collections.abc import Callable
 
 from ...models.equality.pair import Given, Known, Part
 from ...models.text import InputError
+from .givens import ProgramWithSources, Unmatched
 from .layouts import Layouts, all_reduce_outputs
-from .question import Difference, ProgramWithSources, Question, Unmatched, misread
+from .question import Difference, Question, misread
 
 MOST_RANKS = 512
 """Ranks that one process runs, one after another."""
@@ -31,7 +32,7 @@ def ask(
     for who, held in [("SINGLE", one), *((f"rank {r}", m) for r, m in enumerate(many))]:
         if name := misread(ProgramWithSources(held.program, held.arrays), held.received, held.results):
             raise InputError(f"{who}: the steps that were written down give another {name!r} than the run itself")
-    partial = [name for name, layout in said.outputs.items() if layout.partial]
+    partial = {name: layout.partial for name, layout in said.outputs.items() if layout.partial is not None}
     programs = []
     for rank, held in enumerate(many):
         names = dict(held.program.outputs)

@@ -34,7 +34,7 @@ from .combinations import EQUAL
 @click.option(
     "--layouts",
     type=click.Path(path_type=Path),
-    help="JSON: where tensors lie that values do not tell, and outputs that are parts of a sum.",
+    help="JSON: where tensors lie that values do not tell, and outputs that are parts of a sum or mean.",
 )
 @click.option("--seed", type=Count(0, 1 << 31), default=0, show_default=True, help="Of the numbers that are drawn.")
 @output_option("-o", "--output", help="Write the proof (.spz).")
@@ -65,11 +65,12 @@ def equal_command(
         return _different(found, question, as_json)
     with Watch("proving"):
         published = publisher.publish(output, write_equality(question.pair()))
-    proved = published.verdict is Verdict.PROVED
+    proved = published.verdict is Verdict.PROVED and not question.doubt
+    reason = question.doubt or published.reason
     document: dict[str, object] = {
         "verdict": "equal" if proved else "undecided",
         "ranks": ranks,
-        "reason": published.reason,
+        "reason": reason,
         **describe(question),
         "assumptions": list(published.assumptions),
         "identity": published.identity,
@@ -85,7 +86,7 @@ def equal_command(
             say(f"equal: {count} outputs on {ranks} ranks, proved over the real numbers")
             say(f"assumed: {', '.join(published.assumptions)}")
         else:
-            say(f"undecided: {published.reason}; numbers do not differ")
+            say(f"undecided: {question.doubt or f'{published.reason}; numbers do not differ'}")
         if published.path is not None:
             say(f"wrote {published.path}")
     return Exit.DONE if proved else Exit.UNDECIDED

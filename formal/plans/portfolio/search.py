@@ -19,6 +19,7 @@ from fractions import Fraction
 from functools import partial
 from typing import Final
 
+from ....models.cost.limits import TooLarge
 from ....models.cost.selection import Notify
 from ....models.pipelines.work import PER_SECOND
 from ....models.problem.claims import Infeasible
@@ -187,13 +188,20 @@ class Searches:
     def _settled(self) -> PlanRequest:
         """The job as a program of its own: what was left open is settled by the plan of placements."""
         request = self.request
-        if self._open:
-            outcome = carry_out(request, self._part(), self.progress, self.notify)
-            graph, self.step = outcome.graph, outcome.step
-            if why := self._keep_placements(outcome.planned):
-                self.left_out.append(LeftOut("placements alone", why))
-        else:
+        if not self._open:
             graph, self.step = program_of(request)
+        else:
+            try:
+                outcome = carry_out(request, self._part(), self.progress, self.notify)
+            except TooLarge as error:  # stages have parts of the machine, which may be small enough
+                if self.freedoms.stages is None:
+                    raise
+                self.left_out.append(LeftOut("placements alone", str(error)))
+                graph, self.step = program_of(replace(request, recompute="none", micro_batch="1"))
+            else:
+                graph, self.step = outcome.graph, outcome.step
+                if why := self._keep_placements(outcome.planned):
+                    self.left_out.append(LeftOut("placements alone", why))
         return replace(request, graph=graph, train=None, loss=None, recompute="none", precision=None, micro_batch="1")
 
     def _jointly(self, job: PlanRequest) -> str:

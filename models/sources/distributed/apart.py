@@ -62,6 +62,21 @@ def _scores(
     return found if mask is None else found + mask
 
 
+def _per_head(x: torch.Tensor, heads: int) -> torch.Tensor:
+    """Keys or values of groups of heads (grouped queries), each once for every head of its group."""
+    groups, (length, size) = x.shape[-3], x.shape[-2:]
+    if groups == heads:
+        return x
+    shape = (*x.shape[:-3], groups, heads // groups, length, size)
+    return x.unsqueeze(-3).expand(shape).reshape(*x.shape[:-3], heads, length, size)
+
+
+def _per_group(x: torch.Tensor, groups: int) -> torch.Tensor:
+    """The gradient of such keys or values: the sum over the heads of a group."""
+    heads = x.shape[-3]
+    return x if groups == heads else x.unflatten(-3, (groups, heads // groups)).sum(-3)
+
+
 def _attention(
     q: torch.Tensor,
     k: torch.Tensor,
@@ -75,6 +90,7 @@ def _attention(
     """What is attended to, and log sum exp of the scores."""
     if dropout:
         return NotImplemented
+    k, v = _per_head(k, q.shape[-3]), _per_head(v, q.shape[-3])
     scores = _scores(q, k, causal, attn_mask, scale)
     greatest = scores.amax(-1, keepdim=True)
     by_parts = torch.ops.aten._scaled_dot_product_attention_math
@@ -98,10 +114,13 @@ def _attention_gradient(
     """P = exp(scores - log sum exp), dS = P (dO V' - sum of dO O); those that are passed in, whoever made them."""
     if dropout:
         return NotImplemented
+    groups, heads = k.shape[-3], q.shape[-3]
+    k, v = _per_head(k, heads), _per_head(v, heads)
     p = (_scores(q, k, causal, attn_mask, scale) - logsumexp.unsqueeze(-1)).exp()
     inner = p * (grad @ v.transpose(-2, -1) - (grad * out).sum(-1, keepdim=True))
     inner = inner * (q.shape[-1] ** -0.5 if scale is None else scale)
-    return inner @ k, inner.transpose(-2, -1) @ q, p.transpose(-2, -1) @ grad
+    of_k, of_v = inner.transpose(-2, -1) @ q, p.transpose(-2, -1) @ grad
+    return inner @ k, _per_group(of_k, groups), _per_group(of_v, groups)
 
 
 PARTS: Final[Mapping[str, Callable[..., Any]]] = {
