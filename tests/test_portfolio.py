@@ -397,3 +397,19 @@ def test_a_file_of_many_long_plans_is_refused_before_it_is_read(parts: list[byte
     budget = Budget(UNASKED // share, HELD_UNASKED // share, None, False)
     with pytest.raises(ContainerError, match="plan 1, container.*--large"):
         judged(write_portfolio(None, plans, 0), Effort(budget=budget))
+
+
+def test_a_machine_that_is_too_large_as_one_is_left_to_stages(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The overlapped search wrote a file that `check` refuses; placements ended the whole command."""
+    model = ["mlp-8192:layers=4,width=64", "--batch", "4096", "--train", "sgd", "--machine", "dgx-h100:1024x8"]
+    words = ["--memory", "1GiB", "--time-limit", "60", "-o", str(tmp_path / "p.spz"), "--json"]
+    for alone in ("--overlap", "--submeshes"):
+        assert run(["plan", *model, *words, alone]) == 3
+        assert "at most 4096 are planned and checked as one" in json.loads(capsys.readouterr().out)["error"]
+    run(["plan", *model, *words, "--best", "--pipeline", "2:4", "--force"])
+    found = json.loads(capsys.readouterr().out)
+    why = dict(found["left_out"])
+    assert all("at most 4096" in why[part] for part in ("placements alone", "overlap", "rewrites")), why
+    assert isinstance(found["cost"], int) and run(["check", "--large", str(tmp_path / "p.spz")]) in (0, 5)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from ....models.cost.selection import Notify, Planning
-from ..plan import Planned, default_space
+from ..plan import Planned, default_space, fitting_space, require_size
 from ..request import PlanRequest, asked_space, program_of
 from ..tables import tables_in_time
 from ..time_limit import TimeLimit, plan_check_seconds
@@ -24,11 +24,15 @@ def carry_out_overlapped(
 ) -> tuple[Planning, Overlapped | NothingFits | None]:
     """(the problem, an overlapped plan of it, or the proof that none fits, or None: neither was found in time).
     `alone`: a plan of placements alone of the same request, whose tables and answer are a beginning.
+
+    Raises `TooLarge`, before anything is built, for what could not be checked.
     """
     graph, machine = program_of(request)[0], request.machine
     where = asked_space(request, graph)
     if alone is None:
-        planning = tables_in_time(graph, machine, where, default_space(machine), request.memory, limit, notify)
+        default = default_space(machine) if where else fitting_space(graph, machine)
+        require_size(graph, machine, where or default)
+        planning = tables_in_time(graph, machine, where, default, request.memory, limit, notify)
     else:
         planning = alone.planning
     limit.hold_back(plan_check_seconds(planning, limit), planning.problem)

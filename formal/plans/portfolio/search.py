@@ -110,6 +110,7 @@ class Searches:
         self.part_of: dict[Candidate, str] = {}
         self.part, self.within = "placements alone", self.limit
         self.joined = False
+        self.too_large: TooLarge | None = None
         self.alone: Planned | None = None
         self.step: TrainingStep | None = None
         self.derived: list[PlanRequest] = []
@@ -152,6 +153,8 @@ class Searches:
         if not self.found and not self._open and not freedoms.placements:
             self.coming += 1
             self._attempt("placements alone", partial(self._alone, job))
+        if not self.found and self.too_large is not None and freedoms.stages is None:
+            raise self.too_large
         self.limit.settle()
         return Best(job.graph, self._checkable(), tuple(self.left_out))
 
@@ -263,10 +266,12 @@ class Searches:
             why = search()
         except Overdue:
             why = "nothing was found in its part of the limit"
-        except (InputError, NoAnswer) as error:
+        except (InputError, NoAnswer, TooLarge) as error:
             if must:
                 raise
             why = error.fact if isinstance(error, Inapplicable) else str(error)
+            if isinstance(error, TooLarge):
+                self.too_large = error
         if why:
             self.left_out.append(LeftOut(part, why))
 
