@@ -208,9 +208,7 @@ def check_sizes(graph: Graph, machine: Machine, where: Space, budget: Budget = L
     """
     devices = machine.devices
     if devices > MOST_DEVICES:
-        raise TooLarge(
-            f"machine {machine.name!r}: {devices} devices, at most {MOST_DEVICES} are planned and checked as one"
-        )
+        raise TooLarge(f"machine {machine.name!r}: {devices} devices, at most {MOST_DEVICES} are planned as one")
     for t in graph.tensors:
         if len(t.shape) > MOST_AXES or 4 * t.elements * (devices + 1) > MOST_NUMBER:
             size = f"{len(t.shape)} dimensions of {t.elements} elements on {devices} devices"
