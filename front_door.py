@@ -121,7 +121,7 @@ class FrontDoor:
         return publish_rules(path, library)
 
     def book(self, where: Path) -> Book:
-        """A library of rules for joint plans, checked before any search sees it (`verify.verbs.libraries`)."""
+        """A library of rules for joint plans (`verify.verbs.libraries`)."""
         from shardproof.verify.verbs.libraries import open_book
 
         return open_book(where, self._look)

@@ -38,16 +38,17 @@ from shardproof.models.sources.building.builder import Builder
 from shardproof.models.text import InputError
 from shardproof.proofs.container.archive import Member, read_container, write_container
 from shardproof.proofs.container.canonical import ContainerError, canonical
-from shardproof.proofs.joint.books import Book, read_book
+from shardproof.proofs.joint.books import LIMITS, Book, read_book
 from shardproof.proofs.joint.derivation import Derivation, Step
 from shardproof.proofs.plan.bundle import read_plan, write_plan
 from shardproof.proofs.rewrites.judgement import Proved
 from shardproof.proofs.rewrites.library import SHIPPED, Library, read_library, write_library
-from shardproof.proofs.rewrites.plain import BACKWARDS, DEFAULT, backwards, plain_rules
+from shardproof.proofs.rewrites.plain import BACKWARDS, DEFAULT, DEFAULTS, backwards, plain_rules
 from shardproof.verify.joint import derivation as derivation_check
 from shardproof.verify.joint.derivation import wrong_derivation
 from shardproof.verify.joint.forms import facts_of
 from shardproof.verify.joint.libraries import wrong_instance
+from shardproof.verify.rewrites.library import check_members
 from tests.plan_rules import library
 
 GENERATED = SHIPPED / "generated-3.spz"
@@ -555,3 +556,10 @@ def test_an_audit_compares_with_what_libraries_give(tmp_path: Path, capsys: pyte
         assert [b["identity"] for b in said["libraries"]] == [read_book(rules.read_bytes()).identity]
         assert [r["rule"] for r in said["rewrites"]] == (["common-factor[rank2]"] if code else [])
     assert run([*asked, "--rules", str(DEFAULT)]) == 2 and "--rules needs --joint" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("path", DEFAULTS, ids=[path.stem for path in DEFAULTS])
+def test_the_libraries_that_come_along_are_proved(path: Path) -> None:
+    """No search replays them again."""
+    found = check_members(read_container(path.read_bytes(), LIMITS)).rules
+    assert len(found) >= 100 and {r.word for r in found} == {"proved"}

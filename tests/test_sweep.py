@@ -14,10 +14,15 @@ import pytest
 
 from shardproof.__main__ import run
 from shardproof.formal.plans import sweep
-from shardproof.formal.plans.sweep import Outcome, Row, read_sweep
+from shardproof.formal.plans.sweep import Outcome, Row, Word, read_sweep
 from shardproof.formal.report.sweep import curves
 
-OPTIONS = {"machine": False, "batch": False, "train": False, "overlap": True, "memory": False, "time-limit": False}
+OPTIONS = {
+    **{word: Word() for word in ("machine", "batch", "train", "memory", "time-limit")},
+    "overlap": Word(True),
+    "compare": Word(True, "--no-compare"),
+    "without": Word(several=True),
+}
 FILE = """
 [every]
 machine = "localhost:2"
@@ -31,9 +36,36 @@ batch = [4, 8]
 def test_every_combination_is_a_row_and_the_last_key_runs_fastest() -> None:
     rows = read_sweep(FILE, "f", OPTIONS)
     assert [dict(r.values)["batch"] for r in rows] == ["4", "8", "4", "8"]
-    assert rows[2].arguments == ("mlp-8192:layers=2,width=16", "--machine=localhost:2", "--time-limit=100", "--batch=4")
+    assert rows[2].arguments == (
+        "--machine=localhost:2",
+        "--time-limit=100",
+        "--batch=4",
+        "--",
+        "mlp-8192:layers=2,width=16",
+    )
     flag = read_sweep('[every]\nmodel = "a"\nmachine = "m"\n[each]\noverlap = [false, true]', "f", OPTIONS)
-    assert [r.arguments for r in flag] == [("a", "--machine=m"), ("a", "--machine=m", "--overlap")]
+    assert [r.arguments[1:-2] for r in flag] == [(), ("--overlap",)]
+    no = read_sweep(
+        '[every]\nmodel = "a"\nmachine = "m"\nwithout = ["data", "tensor"]\n[each]\ncompare = [false, true]',
+        "f",
+        OPTIONS,
+    )
+    assert [r.arguments[1:-2] for r in no] == [
+        ("--without=data", "--without=tensor", word) for word in ("--no-compare", "--compare")
+    ]
+
+
+def test_a_row_is_named_by_its_options_and_by_the_content_of_their_files(tmp_path: Path) -> None:
+    def name(*arguments: str) -> str:
+        return Row(1, (), arguments).name
+
+    file = tmp_path / "m.py"
+    file.write_text("x = 1")
+    words = (f"{file}:net", f"--machine={file}")
+    before = [name(word) for word in words]
+    assert len({*before, name("--", "a"), name("--", "b")}) == 4 and before == [name(word) for word in words]
+    file.write_text("x = 2")
+    assert not {*before} & {name(word) for word in words}
 
 
 @pytest.mark.parametrize(
@@ -50,6 +82,7 @@ def test_every_combination_is_a_row_and_the_last_key_runs_fastest() -> None:
         ('[every]\nmodel = "a"\nmachine = "m"\noutput = "x"', "'output' is not for a row"),
         ('[every]\nmodel = "a"\nmachine = "m"\noverlap = 1', "'overlap' is true or false, not 1"),
         ('[every]\nmodel = ["a", "b"]\nmachine = "m"', "several belong to \\[each\\]"),
+        ('[every]\nmodel = "a"\nmachine = "m"\nmemory = ["1GiB", "2GiB"]', "'memory' has one value in a plan"),
         ('[every]\nmodel = "a"\nmachine = {x = 1}', "neither text, number"),
         ("[every]\ntime-limit = 1\ntime_limit = 2", "given twice"),
         ("every = 3", "is not a table"),
@@ -72,20 +105,21 @@ def test_a_sweep_goes_on_where_it_was_stopped(tmp_path: Path, capsys: pytest.Cap
     file.write_text(FILE)
     code, found = sweep_json(capsys, file, folder, "--workers", "2")
     assert code == 0 and found["planned"] == 4 and [r["status"] for r in found["rows"]] == ["optimal"] * 4
-    assert run(["check", str(folder / "0003.spz")]) == 0
-    capsys.readouterr()
     lines = list(csv.reader((folder / "sweep.csv").open()))
-    assert lines[0][:3] == ["model", "batch", "status"] and len(lines) == 5 and lines[4][-1] == "0004.spz"
+    assert lines[0][:3] == ["model", "batch", "status"] and len(lines) == 5
+    plans = [folder / line[-1] for line in lines[1:]]
+    assert run(["check", *map(str, plans)]) == 0
+    capsys.readouterr()
     assert "<svg" in (folder / "index.html").read_text()
     assert sweep_json(capsys, file, folder)[1]["planned"] == 0
-    (folder / "0002.spz").write_bytes((folder / "0003.spz").read_bytes())  # another plan: not what the row has answered
-    (folder / "0004.spz").unlink()
+    plans[1].write_bytes(plans[2].read_bytes())  # another plan: not what the row has answered
+    plans[3].unlink()
     code, again = sweep_json(capsys, file, folder)
     assert code == 0 and again["planned"] == 2
     assert [r["cost"] for r in again["rows"]] == [r["cost"] for r in found["rows"]]
-    file.write_text(FILE.replace("[4, 8]", "[4, 16]"))
+    file.write_text(FILE.replace("[4, 8]", "[16, 4, 8]"))
     assert sweep_json(capsys, file, folder)[1]["planned"] == 2
-    assert sweep_json(capsys, file, folder, "--again")[1]["planned"] == 4
+    assert sweep_json(capsys, file, folder, "--again")[1]["planned"] == 6
 
 
 def test_bad_values_are_named_before_anything_is_planned(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

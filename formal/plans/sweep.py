@@ -9,17 +9,21 @@
     memory = ["40GiB", "80GiB"]
 
 A row is a process of its own: one that dies is begun again, and loses nothing of the others.  What a row has answered
-lies beside its plan, so that the same command goes on where it was stopped.
+lies beside its plan, under a name made of its options and of the files that they name, so that the same command goes on
+where it was stopped, whatever was added to the file meanwhile.
 """
 
 from __future__ import annotations
 
+import hashlib
+import json
 import os
 import signal
 import subprocess
 import sys
 import tomllib
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from itertools import product
 from math import prod
@@ -37,6 +41,9 @@ MOST_ROWS: Final = 10_000
 MOST_TRIES: Final = 2
 """Processes of one row: a second one where the first was killed."""
 
+NAME: Final = 12
+"""Digits of a row's name."""
+
 MODEL: Final = "model"
 
 REFUSED: Final = {
@@ -50,6 +57,17 @@ Value = str | int | float | bool | list[str | int | float]
 
 
 @dataclass(frozen=True)
+class Word:
+    """An option of `plan`: whether it is a flag, what says no to it (empty: leaving it out), whether it may be given
+    several times.
+    """
+
+    flag: bool = False
+    no: str = ""
+    several: bool = False
+
+
+@dataclass(frozen=True)
 class Row:
     """One plan of a sweep: `values` of what differs between rows, `arguments` of its command line without its file."""
 
@@ -59,8 +77,14 @@ class Row:
 
     @property
     def name(self) -> str:
-        """The name of its files."""
-        return f"{self.number:04d}"
+        """The name of its files: of its arguments, and of the content of the files that these name."""
+        digest = hashlib.sha256(json.dumps(self.arguments).encode())
+        for word in self.arguments:
+            for path in {word.partition("=")[2] or word, (word.partition("=")[2] or word).partition(":")[0]}:
+                with suppress(OSError, ValueError):
+                    if path and Path(path).is_file():
+                        digest.update(hashlib.sha256(Path(path).read_bytes()).digest())
+        return digest.hexdigest()[:NAME]
 
 
 @dataclass(frozen=True)
@@ -87,12 +111,12 @@ class Outcome:
         return str(status) if status is not None else str(self.answer.get("error", f"exit {self.code}"))
 
 
-def read_sweep(text: str, place: str, options: Mapping[str, bool]) -> tuple[Row, ...]:
-    """The rows of a sweep.  `options`: words of `plan`, and whether one is a flag.  Raises `InputError` with the key.
+def read_sweep(text: str, place: str, options: Mapping[str, Word]) -> tuple[Row, ...]:
+    """The rows of a sweep.  `options`: words of `plan`.  Raises `InputError` with the key.
 
     >>> text = '[every]\\nmachine = "localhost:2"\\n[each]\\nmodel = ["mlp-unity"]\\nbatch = [8, 16]'
-    >>> [row.arguments[0::2] for row in read_sweep(text, "sweep.toml", {"machine": False, "batch": False})]
-    [('mlp-unity', '--batch=8'), ('mlp-unity', '--batch=16')]
+    >>> [" ".join(row.arguments) for row in read_sweep(text, "sweep.toml", {"machine": Word(), "batch": Word()})]
+    ['--machine=localhost:2 --batch=8 -- mlp-unity', '--machine=localhost:2 --batch=16 -- mlp-unity']
     """
     try:
         data = tomllib.loads(text)
@@ -115,8 +139,9 @@ def read_sweep(text: str, place: str, options: Mapping[str, bool]) -> tuple[Row,
     for key in (MODEL, "machine"):
         if key not in every and key not in each:
             raise InputError(f"{place}: no {key!r} in [every] or [each]")
-    if isinstance(every.get(MODEL), list):
-        raise InputError(f"{place}, [every]: {MODEL!r} is one model; several belong to [each]")
+    for key, value in every.items():
+        if isinstance(value, list) and (key == MODEL or not options[key].several):
+            raise InputError(f"{place}, [every]: {key!r} has one value in a plan; several belong to [each]")
     lists = [(key, value) for key, value in each.items() if isinstance(value, list)]
     count = prod(len(value) for _, value in lists)
     if count > MOST_ROWS:
@@ -130,7 +155,7 @@ def read_sweep(text: str, place: str, options: Mapping[str, bool]) -> tuple[Row,
     return tuple(rows)
 
 
-def _table(data: object, place: str, options: Mapping[str, bool]) -> dict[str, Value]:
+def _table(data: object, place: str, options: Mapping[str, Word]) -> dict[str, Value]:
     if not isinstance(data, dict):
         raise InputError(f"{place}: is not a table")
     out: dict[str, Value] = {}
@@ -158,19 +183,19 @@ def _shown(value: object) -> str:
     return f'"{value}"' if isinstance(value, str) else _text(value)
 
 
-def _arguments(values: Mapping[str, Value], options: Mapping[str, bool]) -> tuple[str, ...]:
-    out = [str(values[MODEL])]
+def _arguments(values: Mapping[str, Value], options: Mapping[str, Word]) -> tuple[str, ...]:
+    out = list[str]()
     for key, value in values.items():
         if key == MODEL:
             continue
         for part in value if isinstance(value, list) else [value]:
-            if not options[key]:
+            if not options[key].flag:
                 out.append(f"--{key}={part}")
-            elif isinstance(part, bool):
-                out += [f"--{key}"] if part else []
-            else:
+            elif not isinstance(part, bool):
                 raise InputError(f"{key!r} is true or false, not {_shown(part)}")
-    return tuple(out)
+            elif part or options[key].no:
+                out.append(f"--{key}" if part else options[key].no)
+    return (*out, "--", str(values[MODEL]))
 
 
 def run_row(row: Row, folder: Path) -> Outcome:
@@ -178,7 +203,7 @@ def run_row(row: Row, folder: Path) -> Outcome:
     home = str(Path(next(iter(sys.modules[_ROOT].__path__))).parent)  # the child must find the package that we are
     path = os.pathsep.join(p for p in (home, os.environ.get("PYTHONPATH", "")) if p)
     plan = folder / f"{row.name}.spz"
-    command = [sys.executable, "-P", "-m", _ROOT, "plan", *row.arguments, "--json", "--force", "-o", str(plan)]
+    command = [sys.executable, "-P", "-m", _ROOT, "plan", "--json", "--force", "-o", str(plan), *row.arguments]
     for tries in range(1, MOST_TRIES + 1):
         done = subprocess.run(
             command,

@@ -1,6 +1,6 @@
 """The verb `sweep`: many plans of one file, each in a process of its own, one table and one page of all.
 
-What a row has answered is kept beside its plan (NNNN.json, NNNN.spz): the same command goes on where it was stopped,
+What a row has answered is kept beside its plan (NAME.json, NAME.spz): the same command goes on where it was stopped,
 and rows that a file has in common with an earlier one are not planned again.
 """
 
@@ -26,7 +26,7 @@ from ...models.terminal.options import json_option, options_as, refuse_combinati
 from ...models.text import InputError
 from ...proofs.container.archive import identity, read_container
 from ...proofs.container.canonical import ContainerError
-from ..plans.sweep import Outcome, Row, read_sweep, run_row, table
+from ..plans.sweep import NAME, Outcome, Row, Word, read_sweep, run_row, table
 from ..report.sweep import sweep_page
 from .combinations import SWEEP
 from .door import Door
@@ -88,8 +88,7 @@ class Workers(click.ParamType[str]):
 def sweep_command(publisher: Door, options: SweepOptions) -> int:
     """Plan every combination of a FILE's models, machines, batches and limits: one table, one page, all plans."""
     place = str(options.file)
-    flags = {max(p.opts, key=len)[2:]: bool(getattr(p, "is_flag", False)) for p in _options()}
-    rows = read_sweep(_text(options.file), place, flags)
+    rows = read_sweep(_text(options.file), place, _words())
     for row in rows:
         _require_parses(row, place)
     folder = _folder(options.output)
@@ -152,14 +151,19 @@ def _text(path: Path) -> str:
         raise InputError(f"{path}: is not UTF-8 text: {error.reason} at byte {error.start}") from None
 
 
-def _options() -> list[click.Option]:
-    return [p for p in plan_command.params if isinstance(p, click.Option) and p.name != "help"]
+def _words() -> dict[str, Word]:
+    """The options of `plan`, read from the command itself."""
+    options = [p for p in plan_command.params if isinstance(p, click.Option)]
+    return {
+        max(p.opts, key=len).removeprefix("--"): Word(p.is_flag, next(iter(p.secondary_opts), ""), p.multiple)
+        for p in options
+    }
 
 
 def _require_parses(row: Row, place: str) -> None:
     """Bad values are named before anything is planned."""
     try:
-        plan_command.make_context("plan", [*row.arguments, "-o", "plan.spz", "--force"])
+        plan_command.make_context("plan", ["-o", "plan.spz", "--force", *row.arguments])
     except click.ClickException as error:
         raise InputError(f"{place}, plan {row.number} ({' '.join(row.arguments)}): {error.format_message()}") from None
 
@@ -175,7 +179,7 @@ def _folder(path: Path) -> Path:
 
 def _is_begun(folder: Path) -> bool:
     """Whether all that lies there are rows of a sweep that was stopped before its table was written."""
-    return all(p.suffix in (".json", ".spz") and p.stem.isdecimal() for p in folder.iterdir())
+    return all(p.suffix in (".json", ".spz") and len(p.stem) == NAME for p in folder.iterdir())
 
 
 def _keep(row: Row, found: Outcome, folder: Path) -> None:

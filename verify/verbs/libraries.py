@@ -1,5 +1,6 @@
-"""Opens libraries of rules for verbs that rewrite with them, and publishes those that were made: every proof is
-replayed before anybody uses a rule.
+"""Opens libraries of rules for verbs that rewrite with them, and publishes those that were made.
+
+Every proof of a library that was brought along by a user is replayed before a search sees a rule.
 """
 
 from __future__ import annotations
@@ -21,8 +22,8 @@ from ..rewrites.library import check_members
 
 
 def open_book(where: Path, look: Callable[[], None]) -> Book:
-    """A library, checked.  Of our own nothing is replayed here: a test does, and what a plan uses of them its own check
-    replays.  `look` raises `OutOfTime` where the time is over.
+    """A library, checked.  Those that come along are not replayed here: that takes seconds, a test does it, and no
+    plan rests on it (`verify.joint.libraries`).  `look` raises `OutOfTime` where the time is over.
     """
     try:
         data = read_file(where, LIMITS.file)
