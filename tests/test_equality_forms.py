@@ -299,6 +299,9 @@ def test_what_is_packed_otherwise_is_undecided() -> None:
     wide = b.packed("reshape", b.packed("cat", flat, flat, dim=0), shape=(2, 27))
     assert isinstance(wide, Joined) and wide.dim == 1
     plain = b.source("z", RNG.normal(size=(2, 27)))
+    other = b.do("reshape", b.source("v", RNG.normal(size=(2, 6))), shape=(12,))
+    tall = b.packed("reshape", b.packed("cat", one, other, dim=0), shape=(8, 3))
+    assert isinstance(tall, Joined) and [p.shape for p in tall.parts] == [(4, 3), (4, 3)]
     for operator, reads, words in (
         ("sum", (flat,), {"dims": (0,), "keep": False}),
         ("permute", (wide,), {"dims": (1, 0)}),
@@ -309,6 +312,7 @@ def test_what_is_packed_otherwise_is_undecided() -> None:
         ("cat", (flat, plain), {"dim": 0}),
         ("add", (wide, b.source("r", RNG.normal(size=(27,)))), {}),
         ("add", (flat, b.source("one", RNG.normal(size=(1, 1)))), {}),
+        ("add", (tall, b.source("of a part", RNG.normal(size=(4, 3)))), {}),
         ("reshape", (flat,), {"shape": (3, 3, 3)}),
         ("reshape", (flat,), {"shape": (2, 13)}),
     ):
