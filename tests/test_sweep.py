@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import csv
 import json
+import os
 import signal
 import subprocess
 import sys
+import time
 from pathlib import Path
 from typing import Any
 
@@ -86,6 +88,7 @@ def test_a_row_is_named_by_its_options_and_by_the_content_of_their_files(tmp_pat
         ('[every]\nmodel = "a"\nmachine = {x = 1}', "neither text, number"),
         ("[every]\ntime-limit = 1\ntime_limit = 2", "given twice"),
         ("every = 3", "is not a table"),
+        ('[every]\nmodel = "a\\u0000"', "no command line can hold"),
         ("[", "is no TOML"),
         (f'[each]\nmodel = ["a"]\nmachine = ["m"]\nbatch = {list(range(10_001))}', "10001 plans, at most 10000"),
     ],
@@ -151,25 +154,44 @@ def test_a_process_that_is_killed_is_begun_again(
     capsys: pytest.CaptureFixture[str],
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    file, real, died = tmp_path / "s.toml", subprocess.run, list[int]()
+    file, real, died = tmp_path / "s.toml", subprocess.Popen, list[int]()
     file.write_text(FILE)
 
     def killed(command: list[str], **given: Any) -> Any:
         if "--batch=8" in command and len(died) < deaths and not any("layers=2" in word for word in command):
             died.append(1)
-            kill = "import os, signal; os.kill(os.getpid(), signal.SIGKILL)"
-            return real([sys.executable, "-c", kill], **given)
+            command = [sys.executable, "-c", "import os, signal; os.kill(os.getpid(), signal.SIGKILL)"]
         return real(command, **given)
 
-    monkeypatch.setattr(sweep.subprocess, "run", killed)
+    monkeypatch.setattr(sweep.subprocess, "Popen", killed)
     got, found = sweep_json(capsys, file, tmp_path / "out", "--workers", "2")
     assert got == code and len(found["rows"]) == 4
     assert [r["tries"] for r in found["rows"]] == [1, 2, 1, 1]
     lines = list(csv.reader((tmp_path / "out" / "sweep.csv").open()))
     assert [line[2] for line in lines[1:]] == ["optimal", words, "optimal", "optimal"]
-    monkeypatch.setattr(sweep.subprocess, "run", real)
+    monkeypatch.setattr(sweep.subprocess, "Popen", real)
     if deaths == 2:
         assert sweep_json(capsys, file, tmp_path / "out")[1]["planned"] == 1  # the one without an answer
+
+
+def test_a_sweep_that_is_stopped_leaves_no_process_and_goes_on(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Of a row that was under way nothing is kept: it is planned again."""
+    file, folder = tmp_path / "s.toml", tmp_path / "out"
+    file.write_text(FILE.replace("time_limit = 100", "work_limit = 900000000").replace("layers=1,width=16", "layers=2"))
+    command = [sys.executable, "-m", "shardproof", "sweep", str(file), "-o", str(folder), "--json"]
+    child = subprocess.Popen(command, stdout=subprocess.PIPE, text=True, start_new_session=True)
+    while not folder.exists():  # rows are read; the first process begins at once
+        time.sleep(0.05)
+    time.sleep(0.3)
+    child.send_signal(signal.SIGTERM)
+    printed, _ = child.communicate(timeout=200)
+    assert child.returncode == 5 and len(json.loads(printed)["rows"]) < 4
+    with pytest.raises(ProcessLookupError):  # nobody is left in its group
+        os.killpg(child.pid, 0)
+    code, found = sweep_json(capsys, file, folder, "--workers", "2")
+    assert code == 0 and len(found["rows"]) == 4
 
 
 def test_the_picture_has_a_line_for_each_setting() -> None:

@@ -24,7 +24,7 @@ import sys
 import tomllib
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from itertools import product
 from math import prod
 from pathlib import Path
@@ -171,6 +171,8 @@ def _table(data: object, place: str, options: Mapping[str, Word]) -> dict[str, V
         parts = value if isinstance(value, list) else [value]
         if not all(isinstance(part, str | int | float) for part in parts):
             raise InputError(f"{place}: {word!r} is neither text, number nor a list of them")
+        if any(isinstance(part, str) and "\0" in part for part in parts):
+            raise InputError(f"{place}: {word!r} holds a character that no command line can hold")
         out[key] = value
     return out
 
@@ -198,24 +200,40 @@ def _arguments(values: Mapping[str, Value], options: Mapping[str, Word]) -> tupl
     return (*out, "--", str(values[MODEL]))
 
 
-def run_row(row: Row, folder: Path) -> Outcome:
-    """Plan a row in a process of its own; its plan goes to `folder`."""
-    home = str(Path(next(iter(sys.modules[_ROOT].__path__))).parent)  # the child must find the package that we are
-    path = os.pathsep.join(p for p in (home, os.environ.get("PYTHONPATH", "")) if p)
-    plan = folder / f"{row.name}.spz"
-    command = [sys.executable, "-P", "-m", _ROOT, "plan", "--json", "--force", "-o", str(plan), *row.arguments]
-    for tries in range(1, MOST_TRIES + 1):
-        done = subprocess.run(
-            command,
-            env={**os.environ, "PYTHONPATH": path},
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.DEVNULL,
-            check=False,
-        )
-        if done.returncode >= 0:
-            break
-    return Outcome(done.returncode, _answer(done.stdout), tries)
+@dataclass
+class Runner:
+    """Plans rows in processes of their own; plans go to `folder`.  `running`: those that are under way."""
+
+    folder: Path
+    running: set[subprocess.Popen[bytes]] = field(default_factory=set)
+    stopped: bool = False
+
+    def run(self, row: Row) -> Outcome:
+        """What a row answers."""
+        home = str(Path(next(iter(sys.modules[_ROOT].__path__))).parent)  # the child must find the package that we are
+        path = os.pathsep.join(p for p in (home, os.environ.get("PYTHONPATH", "")) if p)
+        plan = self.folder / f"{row.name}.spz"
+        command = [sys.executable, "-P", "-m", _ROOT, "plan", "--json", "--force", "-o", str(plan), *row.arguments]
+        for tries in range(1, MOST_TRIES + 1):
+            child = subprocess.Popen(
+                command,
+                env={**os.environ, "PYTHONPATH": path},
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.PIPE,
+                stderr=subprocess.DEVNULL,
+            )
+            self.running.add(child)
+            printed, _ = child.communicate()
+            self.running.discard(child)
+            if child.returncode >= 0 or self.stopped:
+                break
+        return Outcome(child.returncode, _answer(printed), tries)
+
+    def stop(self) -> None:
+        """Let what is under way come to an end; nothing is begun again."""
+        self.stopped = True
+        for child in [*self.running]:
+            child.send_signal(signal.SIGTERM)
 
 
 def _answer(printed: bytes) -> Mapping[str, object]:

@@ -9,10 +9,12 @@ from __future__ import annotations
 import csv
 import io
 import json
-from collections.abc import Callable, Iterator, Sequence
+import signal
+import threading
+from collections.abc import Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor, as_completed
+from contextlib import contextmanager
 from dataclasses import dataclass
-from functools import partial
 from pathlib import Path
 from typing import Final
 
@@ -26,7 +28,7 @@ from ...models.terminal.options import json_option, options_as, refuse_combinati
 from ...models.text import InputError
 from ...proofs.container.archive import identity, read_container
 from ...proofs.container.canonical import ContainerError
-from ..plans.sweep import NAME, Outcome, Row, Word, read_sweep, run_row, table
+from ..plans.sweep import NAME, Outcome, Row, Runner, Word, read_sweep, table
 from ..report.sweep import sweep_page
 from .combinations import SWEEP
 from .door import Door
@@ -96,10 +98,9 @@ def sweep_command(publisher: Door, options: SweepOptions) -> int:
     todo, interrupted = [row for row in rows if row.number not in done], False
     if done and not options.as_json:
         say(f"note: {len(done)} of {len(rows)} plans are there already")
-    work = partial(run_row, folder=folder)
-    mpi = options.workers == "mpi"
-    finished = publisher.over_ranks(work, todo) if mpi else _over_processes(int(options.workers), work, todo)
-    with Watch("sweep") as watch:
+    runner, mpi = Runner(folder), options.workers == "mpi"
+    finished = publisher.over_ranks(runner.run, todo) if mpi else _over_processes(int(options.workers), runner, todo)
+    with Watch("sweep") as watch, _ended_by_either_signal():
         try:
             for row, found in finished:
                 _keep(row, found, folder)
@@ -207,15 +208,31 @@ def _kept(row: Row, folder: Path) -> Outcome | None:
     return Outcome(int(code), answer, tries)
 
 
-def _over_processes(workers: int, work: Callable[[Row], Outcome], rows: Sequence[Row]) -> Iterator[tuple[Row, Outcome]]:
+def _over_processes(workers: int, runner: Runner, rows: Sequence[Row]) -> Iterator[tuple[Row, Outcome]]:
     with ThreadPoolExecutor(workers) as pool:
-        waiting: dict[Future[Outcome], Row] = {pool.submit(work, row): row for row in rows}
+        waiting: dict[Future[Outcome], Row] = {pool.submit(runner.run, row): row for row in rows}
         try:
             for one in as_completed(waiting):
                 yield waiting[one], one.result()
         except BaseException:
             pool.shutdown(wait=False, cancel_futures=True)
+            runner.stop()
             raise
+
+
+@contextmanager
+def _ended_by_either_signal() -> Iterator[None]:
+    """SIGTERM interrupts as Ctrl-C does: no process of a row outlives the sweep."""
+    before = signal.signal(signal.SIGTERM, signal.default_int_handler) if _main_thread() else None
+    try:
+        yield
+    finally:
+        if before is not None:
+            signal.signal(signal.SIGTERM, before)
+
+
+def _main_thread() -> bool:
+    return threading.current_thread() is threading.main_thread()
 
 
 def _worst(codes: Sequence[int]) -> Exit:
