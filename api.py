@@ -90,6 +90,7 @@ def plan(
     rest instead of a search, a file or {operator: {axis: {level: degree}}}.  `joint`: algebra and placement together,
     with the libraries of rules that come along or the files `rules` in their place, tried `rewrite_rounds` times, up to
     `rewrite_nodes` operators added.
+    `recompute`: blocks computed again (none, all, globs, "auto"), or "tensors": each by itself, with its placement.
     `compare`: run what is imported beside the program that it came from, and refuse it where they differ.
     `views`: branches beside each other on submeshes, in forward passes and training steps.  `overlap`: reshardings
     beside operators.  `stages`: of a training step, as `pipeline` takes them.  Of several freedoms the best plan that
@@ -107,10 +108,11 @@ def plan(
     from shardproof.formal.plans.pipelines.request import pipeline_request
     from shardproof.formal.plans.portfolio.freedoms import Freedoms, everything
     from shardproof.formal.plans.portfolio.search import Searches
-    from shardproof.formal.plans.request import carry_out
+    from shardproof.formal.plans.request import TENSORS, carry_out
     from shardproof.formal.plans.strategy import Strategy
     from shardproof.formal.rewriting.joint.request import carry_out_jointly
     from shardproof.formal.verbs.combinations import PLAN
+    from shardproof.proofs.joint.books import Rewrites
 
     require_keywords(PLAN, plan, locals(), **({} if stages is None else {"pipeline": stages}))
     space_name, share, limit = _counting(effort, space_name, gap, time_limit_s, work_limit)
@@ -125,10 +127,13 @@ def plan(
             "or plan without them"
         )
     request = replace(request, strategy=given, engine=engine, gap=share, threads=threads, vocabulary=vocabulary)
+    programs = joint or recompute == TENSORS
     if joint or (best and "rewrites" not in without):
         request = replace(request, rewrites=_rewrites(rules, rewrite_rounds, rewrite_nodes))
+    elif programs:
+        request = replace(request, rewrites=Rewrites(none=True))
     asked = None if stages is None else pipeline_request(request, stages, () if best else without, overlap=overlap)
-    freedoms = Freedoms(overlap, views, joint, asked)
+    freedoms = Freedoms(overlap, views, programs, asked)
     if best:
         request, freedoms = everything(request, without, stages)
     if freedoms.several(request):
@@ -143,7 +148,7 @@ def plan(
         return _answer(_with_views(request, limit))
     if overlap:
         return _answer(_overlapped(request, limit))
-    if joint:
+    if programs:
         made = carry_out_jointly(request, limit).plan
     else:
         planned = carry_out(request, limit).planned
@@ -151,7 +156,7 @@ def plan(
             raise _no_plan(planned.planning, planned.answer.certificate)
         made = with_error_bounds(planned)
     if made is None:
-        raise NoPlan(f"{graph.name}: no joint plan found within the time limit; give it more time", infeasible=False)
+        raise NoPlan(f"{graph.name}: no plan found within the time limit; give it more time", infeasible=False)
     return _answer(write_plan(None, made))
 
 
@@ -188,9 +193,12 @@ def pipeline(
     """
     from shardproof.formal.plans.frameworks import pipelined_settings, settings_of_step
     from shardproof.formal.plans.pipelines.request import pipeline_request
+    from shardproof.formal.plans.request import TENSORS
     from shardproof.formal.verbs.combinations import PLAN
 
     require_keywords(PLAN, pipeline, locals(), pipeline=stages)
+    if recompute == TENSORS:
+        raise InputError("stages compute whole blocks again: recompute='auto', or plan(.., stages=..) for both")
     space_name, share, limit = _counting(effort, space_name, gap, time_limit_s, work_limit)
     graph, target, settings = _graph(model, inputs, batch, None, compare, True), _machine(machine), None
     if strategy is not None:
@@ -198,7 +206,6 @@ def pipeline(
         precision = precision or said.precision
         settings = settings_of_step(said, graph, train, recompute, precision, str(strategy)[:200])
     request = replace(_request(graph, target, train, loss, recompute, precision, 1, memory, space_name), gap=share)
-
     asked = pipeline_request(request, stages, interleave=interleave, overlap=overlap)
     return _answer(_pipelined(graph, asked, settings, limit))
 

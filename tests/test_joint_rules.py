@@ -10,8 +10,9 @@ import pytest
 from shardproof.backends.execution.job import Options, build_program
 from shardproof.backends.execution.reference import random_inputs, run_graph
 from shardproof.backends.execution.run import run_virtual
+from shardproof.formal.rewriting.joint.growth import safe
 from shardproof.formal.rewriting.joint.saturate import RULES, same_order, saturate
-from shardproof.formal.rewriting.joint.solve import joint_plan, plan_jointly, safe
+from shardproof.formal.rewriting.joint.solve import joint_plan, plan_jointly
 from shardproof.formal.selection.model.clock import Clock
 from shardproof.models.cost.selection import build
 from shardproof.models.joint.problem import build_joint

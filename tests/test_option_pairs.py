@@ -129,6 +129,9 @@ STARTS = {
     "of a step": (("--train", "sgd"), ("train",)),
     "of a step that must fit": (("--train", "sgd", "--memory", "1GiB"), ("train", "memory")),
     "recomputed": (("--train", "sgd", "--memory", "1GiB", "--recompute", "auto"), ("train", "memory", "recompute")),
+    "recomputed by tensors": (
+        ("--train", "sgd", "--memory", "1GiB", "--recompute", "tensors"), ("train", "memory", "recompute")
+    ),
     "cut": (("--train", "sgd", "--memory", "1GiB", "--micro-batch", "auto"), ("train", "memory", "micro_batch")),
     "pipelined": (("--train", "sgd", "--pipeline", "2:2"), ("train", "pipeline")),
     "searched": (("--train", "sgd", "--pipeline", "auto"), ("train", "pipeline")),

@@ -8,7 +8,8 @@ from collections.abc import Mapping
 from fractions import Fraction
 
 from shardproof.formal.explain.parallel_graph import priced_graph
-from shardproof.formal.rewriting.joint.solve import Joint, plan_jointly, safe
+from shardproof.formal.rewriting.joint.growth import safe
+from shardproof.formal.rewriting.joint.solve import Joint, plan_jointly
 from shardproof.formal.selection.model.clock import Clock
 from shardproof.formal.selection.model.restrict import restrict
 from shardproof.formal.selection.solve import solve

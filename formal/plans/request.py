@@ -37,11 +37,15 @@ from .time_limit import TimeLimit
 AS_EVER: Final = Rewrites()
 """The rules that are built in, and no library."""
 
+TENSORS: Final = "tensors"
+"""What `recompute` says where every tensor is kept or computed again by itself: a search over programs."""
+
 
 @dataclass(frozen=True)
 class PlanRequest:
     """What is asked.  `graph`: the model, or with `train` (settings of an optimizer) what a step trains by `loss`.
-    `recompute`: blocks computed again in the backward pass: none, all, globs, or auto.  `space`: None for the default.
+    `recompute`: blocks computed again in the backward pass: none, all, globs, or auto; or tensors.
+    `space`: None for the default.
     `memory`: bytes per device.  `strategy`: schedules, or a file of them.  `gap`: (cost - bound) / cost that is enough.
     `precision`: what is computed in 16 bits (`models.sources.precision`), None for the graph's own types.
     `micro_batch`: into how many equal parts a step's batch is cut, N or N:once (gradients are brought together once per
@@ -136,12 +140,11 @@ def carry_out(
 
 
 def program_of(request: PlanRequest) -> tuple[Graph, TrainingStep | None]:
-    """The program that is asked about: a training step, or the model."""
+    """The program that is asked about: a training step, or the model.  With `TENSORS` nothing is computed again yet."""
     if request.train is None:
         return _forward(request), None
-    trained = build_step(
-        request.graph, request.train, request.loss, recompute=request.recompute, precision=request.precision
-    )
+    which = "none" if request.recompute == TENSORS else request.recompute
+    trained = build_step(request.graph, request.train, request.loss, recompute=which, precision=request.precision)
     trained = split_batch(trained, request)
     return trained.graph, trained
 

@@ -43,6 +43,7 @@ PLAN: Final = Combinations(
         Needs("micro_batch", ("train",), "it cuts the batch of a training step; {train} sgd or {train} adam"),
         Needs("pipeline", ("train",), "it cuts training steps; {train} sgd or {train} adam"),
         Needs("recompute=auto", ("memory",), "it weighs time against memory"),
+        Needs("recompute=tensors", ("memory",), "it weighs time against memory"),
         Needs("micro_batch=auto", ("memory",), "it weighs time against memory"),
         Needs("interleave", ("pipeline", "best"), "it lets stages have several chunks of the model"),
         Apart("interleave", ("micro_batch",), "it is of stages, which have micro-batches of their own"),
@@ -58,12 +59,16 @@ PLAN: Final = Combinations(
         Apart("best", ("engine", "threads"), "stages and streams are searched natively, with one thread"),
         Apart("best", ("explain_cost",), "costs of operators are those of one plan: 'shardproof explain PLAN --cost'"),
         Apart("recompute=auto", ("micro_batch=auto",), "each is a search with the other settled"),
+        Apart("recompute=tensors", ("micro_batch",), "what is kept is decided for a batch that is taken whole"),
+        Apart("recompute=tensors", _VOCABULARY, "it searches whole spaces"),
+        Apart("recompute=tensors", ("best",), "it asks for one search of all: leave it out, {best} weighs blocks"),
+        Apart("recompute=tensors", ("explain_cost",), "it chooses the operators: 'shardproof explain PLAN --cost'"),
         Apart("vocabulary", _SAID, "the space says its vocabulary already: leave out one of the two"),
         Apart("vocabulary", ("space_name=*,uneven*",), "no vocabulary says uneven blocks: leave out one of the two"),
         Apart(
             "strategy",
             (
-                *("engine", "recompute=auto", "micro_batch=auto", "interleave", "without"),
+                *("engine", "recompute=auto", "recompute=tensors", "micro_batch=auto", "interleave", "without"),
                 *("overlap", "views", "joint", "best"),
             ),
             "a strategy is taken as it is, and nothing is searched",
@@ -110,6 +115,7 @@ AUDIT: Final = Combinations(
         Apart("train", ("joint", "carry", "engine"), "steps are audited natively, as a whole and of one program"),
         Apart("train", _SAID, "stages are searched over whole spaces"),
         Apart("recompute=auto", ("train",), "the configuration says itself what it recomputes: none, all, or globs"),
+        Apart("recompute=tensors", ("train",), "the configuration says itself what it recomputes: none, all, or globs"),
         Apart("pipeline=*:*:*", ("train",), "configurations are taken with one chunk a stage: STAGES:MICRO-BATCHES"),
         Apart("joint", _SAID, "equal programs are compared over whole spaces"),
         Apart(
@@ -172,6 +178,7 @@ FITS: Final = Combinations(
         Needs("recompute", ("train",), "it says what a backward pass computes again; {train} sgd or {train} adam"),
         Needs("precision", ("train",), "it is of a training step; {train} sgd or {train} adam"),
         Apart("recompute=auto", ("train",), "the setup says itself what it recomputes: none, all, or globs"),
+        Apart("recompute=tensors", ("train",), "the setup says itself what it recomputes: none, all, or globs"),
     ),
     unmeasured={**LIMIT, **_COMPARE},
 )

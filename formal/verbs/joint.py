@@ -13,8 +13,9 @@ from ...models.terminal.console import Watch, emit, say
 from ...models.text import bytes_text, seconds_text
 from ...proofs.plan.bundle import write_plan
 from ...proofs.publishing.publisher import Publisher
-from ..plans.request import PlanRequest
+from ..plans.request import TENSORS, PlanRequest
 from ..plans.time_limit import TimeLimit
+from ..rewriting.joint.checkpoints import again_words, computed_again
 from ..rewriting.joint.gains import Gain, gains, lines
 from ..rewriting.joint.request import carry_out_jointly
 from ..selection.answer import Answer
@@ -38,6 +39,7 @@ def run_joint(
     with Watch("checking") as watch, clock.phase("check"):
         published = publisher.publish(output, write_plan(None, plan), notify=watch.count)
     code, status = outcome(published, request.gap)
+    again = computed_again(found.planning.egraph, found.derivation, plan.graph)
     cost = Fraction(answer.cost or 0, problem.scale)
     gained: list[Gain] | None = None
     if published.checked:  # else the time is over
@@ -67,6 +69,7 @@ def run_joint(
         if request.memory is not None:
             data |= {"peak_bytes": peak(found.planning, answer), "limit_bytes": request.memory}
         data |= {} if step is None else {"loss": step.loss, "trained": len(step.trained)}
+        data |= {"recomputed": list(again)} if request.recompute == TENSORS else {}
         data |= {"notes": notes} if notes else {}
         emit({**data, **asked_json(answer)})
         return code
@@ -82,6 +85,8 @@ def run_joint(
         say("note: tables of all programs take longer than the time limit allows: the graph stays as it is")
     if step is not None:
         say(f"{request.train}: {step.loss}; {len(step.trained)} weights are updated")
+    if request.recompute == TENSORS:
+        say(f"computed again in the backward pass: {again_words(again) or 'nothing'}")
     say(sentence(published, problem), *asked_lines(answer, problem))
     if plain is not None:
         optimal = published.checked and found.plain.status.value == "optimal"
@@ -95,7 +100,7 @@ def run_joint(
         say(f"memory: {room} of {bytes_text(request.memory)} on the fullest device, by the rows of all programs")
     if bars := scaled_words(machine):
         say(bars)
-    if gained is not None:
+    if gained is not None and not request.rewrites.none:
         say("rewritten:", *lines(gained))
     say(f"space {problem.space}; assumptions: {', '.join(problem.assumptions)}")
     say(rounding_text(problem))

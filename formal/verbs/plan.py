@@ -46,7 +46,7 @@ from ..plans.portfolio.freedoms import Freedoms, everything
 from ..plans.portfolio.words import FREEDOM_WORDS
 from ..plans.recompute import render_attempts
 from ..plans.remarks import Batch, Remark, remarks
-from ..plans.request import PlanOutcome, PlanRequest, carry_out
+from ..plans.request import TENSORS, PlanOutcome, PlanRequest, carry_out
 from ..selection.solve import Engine
 from .combinations import PLAN
 from .conflict import no_solution
@@ -131,7 +131,12 @@ class PlanOptions:
         """What a joint search may use; nothing is read where none is asked for."""
         joint = self.joint or (self.best and "rewrites" not in self.without)
         books = tuple(publisher.book(path) for path in self.rules or DEFAULTS) if joint else ()
-        return Rewrites(books, self.rewrite_rounds, self.rewrite_nodes)
+        return Rewrites(books, self.rewrite_rounds, self.rewrite_nodes, none=not joint)
+
+    @property
+    def programs(self) -> bool:
+        """Whether a search over programs is asked for: of rules, or of what is computed again."""
+        return self.joint or self.recompute == TENSORS
 
     def pipeline_of(self, request: PlanRequest) -> tuple[PipelineRequest | None, Settings | None]:
         """What is asked of pipelined steps, if anything, and the configuration that is taken instead of a search."""
@@ -149,7 +154,7 @@ class PlanOptions:
         """What is left to the searches, and the job with that open."""
         if self.best:
             return everything(request, self.without, self.pipeline, self.interleave)
-        return request, Freedoms(self.overlap, self.views, self.joint, asked)
+        return request, Freedoms(self.overlap, self.views, self.programs, asked)
 
 
 @click.command("plan")
@@ -162,7 +167,8 @@ class PlanOptions:
     default="none",
     show_default=True,
     help="With --train: blocks computed again in the backward pass: none, all, globs such as 'layer*', or auto (with "
-    "--memory: as many as pay).",
+    "--memory: as many as pay); or tensors (with --memory): each is kept or computed again, decided together with its "
+    "placement.",
 )
 @click.option("--batch", type=BATCH, help="Batch size.")
 @click.option("--precision", type=PRECISION, help=PRECISION_HELP)
@@ -259,7 +265,7 @@ def plan_command(publisher: Door, options: PlanOptions) -> int:
         return plan_overlap(publisher, request, clock, options.output, options.as_json)
     if options.views:
         return run_submeshes(publisher, request, options.output, options.as_json, clock, notes)
-    if options.joint:
+    if options.programs:
         return run_joint(publisher, request, options.output, options.as_json, clock, notes)
     with Watch("planning") as watch:
         found = carry_out(request, clock, watch, watch.count)

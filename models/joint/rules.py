@@ -15,7 +15,9 @@ from typing import Final
 
 DEFINE: Final = "define"
 EQUAL: Final = "equal-operators"
-"""Congruence: the one law that is about operators and not about numbers, so it holds of every function and type."""
+"""Congruence: a law that is about operators and not about numbers, so it holds of every function and type."""
+AGAIN: Final = "compute-again"
+"""Likewise: what an operator computes once more is what it computed, bit for bit."""
 
 ROUNDS: Final = 2
 """How often all rules are tried: what two rules give one after the other."""
@@ -47,6 +49,7 @@ STATEMENTS: Final = MappingProxyType(
         "product-of-average": "a product of averages over windows is the average of products",
         "product-of-rows": "a product with rows of a table is rows of the product with the table",
         EQUAL: "equal operators of equal operands give one tensor: who reads one may read the other",
+        AGAIN: "an operator that runs once more gives the same tensor: the backward pass need not keep it",
     }
 )
 """Name -> what it says."""
@@ -60,6 +63,7 @@ ADDED: Final = (
         }
     ),
     frozenset({EQUAL}),
+    frozenset({AGAIN}),
 )
 """Rules that the first library lacked, in the order in which libraries gained them."""
 

@@ -48,6 +48,7 @@ IMPORT: Final = Combinations(
         Needs("recompute", ("train",), "it says what a backward pass computes again; {train} sgd or {train} adam"),
         Needs("micro_batch", ("train",), "it cuts the batch of a training step; {train} sgd or {train} adam"),
         Apart("recompute=auto", ("train",), "how many blocks pay is what plan searches for; give the blocks"),
+        Apart("recompute=tensors", ("train",), "which tensors pay is what plan searches for; give the blocks"),
     ),
     neutral={"recompute": "none"},
     unmeasured={**FORCE, "compare": "whether an import is looked at changes no graph"},

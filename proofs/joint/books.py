@@ -29,11 +29,14 @@ class Book:
 
 @dataclass(frozen=True)
 class Rewrites:
-    """`books`: checked libraries; `rounds`: how often all rules are tried; `nodes`: most operators that are added."""
+    """`books`: checked libraries; `rounds`: how often all rules are tried; `nodes`: most operators that they add.
+    `none`: no rule is tried, and nothing is decided but what is computed again.
+    """
 
     books: tuple[Book, ...] = ()
     rounds: int = ROUNDS
     nodes: int = MOST_NODES
+    none: bool = False
 
 
 def read_book(data: bytes) -> Book:

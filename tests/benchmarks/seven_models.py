@@ -33,9 +33,10 @@ from typing import Any
 from shardproof.formal.plans.plan import default_space
 from shardproof.formal.plans.simple import named_plans
 from shardproof.formal.plans.strategy import Rule, Strategy, apply
+from shardproof.formal.rewriting.joint.growth import safe
 from shardproof.formal.rewriting.joint.rules.worth import worth
 from shardproof.formal.rewriting.joint.saturate import SEARCHED
-from shardproof.formal.rewriting.joint.solve import joint_plan, plan_jointly, safe
+from shardproof.formal.rewriting.joint.solve import joint_plan, plan_jointly
 from shardproof.formal.selection.answer import Answer
 from shardproof.formal.selection.model.clock import Clock
 from shardproof.formal.selection.model.restrict import restrict

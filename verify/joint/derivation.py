@@ -2,6 +2,7 @@
 
     given     the operators of the user's graph: what they compute is what their tensors are
     define    the first operator of a new tensor: the tensor is what it computes
+    again     a new tensor is what the only operator of the place computes: the node is that operator, once more
     equal     the node is the first operator of the place with operands replaced by what the same operator computes
     library   a step by a rule of a library is an instance of it (`libraries`), and a step:
     step      the node and the first operator of the place write the same tensor; unfolding the other operators of the
@@ -18,7 +19,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from ...models.joint.egraph import EGraph
-from ...models.joint.rules import DEFINE, EQUAL, LIBRARIES
+from ...models.joint.rules import AGAIN, DEFINE, EQUAL, LIBRARIES
 from ...models.program.operators import Operator
 from ...models.rewrites.rule import Substitution
 from ...proofs.joint.derivation import Derivation, Step
@@ -27,7 +28,7 @@ from .forms import FORMS, facts_of
 from .kinds import HITS
 from .libraries import rules_in, wrong_instance
 from .meaning import wrong_equation
-from .twins import wrong_twins
+from .twins import wrong_again, wrong_twins
 from .wellformed import wrong_egraph
 
 
@@ -62,7 +63,7 @@ def wrong_derivation(egraph: EGraph, derivation: Derivation, whole: Budget | Non
         )
         if wrong:
             return f"{place}: {wrong}"
-        if step.rule == DEFINE and not step.book:
+        if step.rule in (DEFINE, AGAIN) and not step.book:
             defined.add(node.output.tensor)
         known[node.name] = node
     if missing := sorted(every.keys() - known.keys()):
@@ -98,6 +99,10 @@ def _wrong_step(
     if unknown := [name for name in step.place if name not in known]:
         return f"operator {unknown[0][:80]!r} of its place is not proved yet"
     place = [known[name] for name in step.place]
+    if step.rule == AGAIN and not step.book:
+        fresh = node.output.tensor in free
+        wrong = wrong_again(node, place, egraph.union) if fresh else f"{node.output.tensor!r} has a meaning already"
+        return wrong or ("" if step.facts == facts_of(node) else _facts(node))
     writes = [op.output.tensor for op in place]
     if writes[0] != node.output.tensor:
         return f"its place begins with what writes {writes[0]!r}, not {node.output.tensor!r}"

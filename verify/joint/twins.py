@@ -3,6 +3,11 @@ bit, so nothing need be known of what they compute, nor of its element type.
 
     place   f, b1, a1, b2, a2, ..     b and a are the same operator of the same operands; f reads what b1 writes
     node    f, with what b1 writes replaced by what a1 writes, then that of b2 by that of a2, ..
+
+Likewise an operator that runs once more: a new tensor is what it gives, whatever that is.
+
+    place   f
+    node    f, writing another tensor of the same shape and element type
 """
 
 from __future__ import annotations
@@ -31,6 +36,19 @@ def wrong_twins(node: Operator, place: list[Operator], graph: Graph) -> str:
         inputs = tuple(replace(x, tensor=new) if x.tensor == old else x for x in expected.inputs)
         expected = replace(expected, inputs=inputs)
     return "" if node == replace(expected, name=node.name) else f"it is not {place[0].name!r} with equal operands"
+
+
+def wrong_again(node: Operator, place: list[Operator], graph: Graph) -> str:
+    """Why a node is not the only operator of the place once more, writing another tensor; empty if it is."""
+    if len(place) != 1:
+        return "its place is not one operator"
+    op, s, t = place[0], graph.tensor(place[0].output.tensor), graph.tensor(node.output.tensor)
+    if op.kind is NodeKind.OPAQUE:
+        return f"of {op.name!r} nothing is known, not even that it gives the same twice"
+    if (s.shape, s.dtype) != (t.shape, t.dtype):
+        return f"{t.name!r} has not the shape and element type of {s.name!r}"
+    expected = replace(op, name=node.name, output=replace(op.output, tensor=t.name))
+    return "" if node == expected and s.name != t.name else f"it is not {op.name!r} once more"
 
 
 def _same(a: Operator, b: Operator, graph: Graph) -> bool:

@@ -50,6 +50,7 @@ CHECK: Final = Combinations(
         Needs("loss", ("train",), "it says what a training step minimises"),
         Needs("recompute", ("train",), "it says what a backward pass computes again"),
         Apart("recompute=auto", ("model",), "it is a search: give the blocks that 'plan' says are recomputed"),
+        Apart("recompute=tensors", ("model",), "it is a search: leave it out, the file holds the model's own step"),
     ),
     neutral={"recompute": "none"},
     unmeasured={

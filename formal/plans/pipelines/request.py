@@ -21,7 +21,7 @@ from ....models.text import Inapplicable, InputError
 from ....proofs.pipelines.certificate import FORBIDDEN_WORDS
 from ...selection.model.clock import Clock
 from ..plan import default_space
-from ..request import PlanRequest, asked_space, program_of
+from ..request import TENSORS, PlanRequest, asked_space, program_of
 from ..time_limit import SAFE, TimeLimit
 from .job import Job
 from .recompute import CandidateOutcome, plan_with_checkpointing
@@ -117,18 +117,21 @@ def require_words(without: Collection[str], known: Collection[str]) -> None:
 def pipeline_request(
     request: PlanRequest, stages: str, without: tuple[str, ...] = (), interleave: int = 1, overlap: bool = False
 ) -> PipelineRequest:
-    """The same job in stages.  Raises `InputError` for a word of `without` that is none of `FORBIDDEN_WORDS`."""
+    """The same job in stages, which compute whole blocks again: as many as pay where every tensor is left open.
+    Raises `InputError` for a word of `without` that is none of `FORBIDDEN_WORDS`.
+    """
     require_words(without, FORBIDDEN_WORDS)
+    again = AUTO if request.recompute == TENSORS else request.recompute
 
     def make(which: str) -> TrainingStep | None:
         return program_of(replace(request, recompute=which))[1]
 
-    names = tuple(blocks(request.graph)) if request.recompute == AUTO else ()
+    names = tuple(blocks(request.graph)) if again == AUTO else ()
     return PipelineRequest(
         make,
         request.machine,
         stages,
-        request.recompute,
+        again,
         names,
         asked_space(request, request.graph),
         request.memory,

@@ -5,7 +5,8 @@
     stages          pipelined steps, with reshardings beside operators inside a phase where that is asked
     overlap         reshardings beside operators of the job's program
     submeshes       its branches on parts of the machine
-    rewrites        programs that rules derive; the one that is chosen is cut into stages, overlapped, put on submeshes
+    rewrites        programs that rules derive, or that compute tensors again; the one that is chosen is cut into
+                    stages, overlapped, put on submeshes
 
 The claim (`proofs.portfolio.file`) is over the union of what these searches are about.  A freedom that a search does
 not know is named with it (`LeftOut`), and so is one that has nothing to work on.
@@ -38,7 +39,7 @@ from ..overlap.request import carry_out_overlapped
 from ..overlap.search import NothingFits
 from ..pipelines.request import AUTO, PipelineRequest, carry_out_pipelined, require_cut
 from ..plan import Planned
-from ..request import PlanRequest, carry_out, program_of
+from ..request import TENSORS, PlanRequest, carry_out, program_of
 from ..submeshes.request import carry_out_on_submeshes
 from ..time_limit import TimeLimit
 from .freedoms import Freedoms, LeftOut
@@ -208,9 +209,12 @@ class Searches:
         return replace(request, graph=graph, train=None, loss=None, recompute="none", precision=None, micro_batch="1")
 
     def _jointly(self, job: PlanRequest) -> str:
-        """Plan together with rewrites; keep the program that they gave, if it is another one."""
+        """Plan together with rewrites, and with what is computed again where every tensor is left open; keep the
+        program that this gave, if it is another one.
+        """
         part, self.joined = self._part(), True
-        made = carry_out_jointly(job, part, self.progress, self.notify)
+        asked = replace(job, recompute=TENSORS) if self.request.recompute == TENSORS else job
+        made = carry_out_jointly(asked, part, self.progress, self.notify, self.step)
         if made.plan is None or made.found.answer.cost is None:
             return "no plan was found in its part of the limit"
         self._keep(write_plan(None, made.plan), made.found.answer.cost, made.found.planning.problem.scale)

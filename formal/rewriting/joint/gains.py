@@ -15,7 +15,7 @@ from fractions import Fraction
 
 from ....models.cost.selection import build
 from ....models.joint.egraph import EGraph
-from ....models.joint.rules import DEFINE, LIBRARIES, STATEMENTS
+from ....models.joint.rules import AGAIN, DEFINE, EQUAL, LIBRARIES, STATEMENTS
 from ....models.layout.placement import space
 from ....models.problem.claims import Status
 from ....models.text import seconds_text
@@ -69,7 +69,9 @@ class Gain:
 
 
 def rewritings(joint: Jointly, plan: Plan) -> list[tuple[Rewriting, ...]]:
-    """Rewritten classes of a plan, those that are alike together."""
+    """Rewritten classes of a plan, those that are alike together.  What only reads a tensor that is computed again is
+    none: nothing about it is another program but where the tensor comes from (`checkpoints.computed_again`).
+    """
     egraph, steps = joint.egraph, {s.node: s for s in joint.derivation.steps}
     kind_of: dict[str, Kind] = {t: kind for kind, classes in kinds(egraph).items() for t in classes}
     found: dict[object, list[Rewriting]] = {}
@@ -77,6 +79,8 @@ def rewritings(joint: Jointly, plan: Plan) -> list[tuple[Rewriting, ...]]:
         t = op.output.tensor
         if op.name in steps and (steps[op.name].book or steps[op.name].rule != DEFINE):
             rules, place = _proof(joint.derivation, egraph, op.name)
+            if {rule for rule, _ in rules} <= {AGAIN, EQUAL} and AGAIN in {rule for rule, _ in rules}:
+                continue
             one = Rewriting(t, rules, place, op.name, steps[op.name].facts)
             position = [n.name for n in egraph.nodes[t]].index(op.name)
             found.setdefault((kind_of.get(t, ()), position), []).append(one)

@@ -11,7 +11,7 @@ from ....models.sources.training import TrainingStep
 from ....proofs.joint.books import Rewrites
 from ....proofs.plan.bundle import Plan
 from ...plans.plan import fitting_space
-from ...plans.request import PlanRequest, program_of
+from ...plans.request import TENSORS, PlanRequest, program_of
 from ...plans.time_limit import TimeLimit
 from ...selection.model.clock import Progress
 from .rules.library import rules_of
@@ -34,14 +34,23 @@ class JointOutcome:
 
 def rules_for(rewrites: Rewrites) -> Mapping[str, Rule]:
     """The rules that are built in, and those of libraries."""
+    if rewrites.none:
+        return {}
     return {**SEARCHED, **{f"library {b.identity[:12]}": rules_of(b) for b in rewrites.books}}
 
 
 def carry_out_jointly(
-    request: PlanRequest, limit: TimeLimit, progress: Progress | None = None, notify: Notify | None = None
+    request: PlanRequest,
+    limit: TimeLimit,
+    progress: Progress | None = None,
+    notify: Notify | None = None,
+    of: TrainingStep | None = None,
 ) -> JointOutcome:
-    """The best plan of all equal programs that was found within `limit`."""
+    """The best plan of all equal programs that was found within `limit`.  `of`: the training step whose program a
+    request without `train` is about, if it is one's.
+    """
     graph, step = program_of(request)
+    known = step or of
     where = request.space or fitting_space(graph, request.machine)
     begun = limit.elapsed_s
     with limit.phase("search"):
@@ -59,6 +68,7 @@ def carry_out_jointly(
             rules=rules_for(request.rewrites),
             rounds=request.rewrites.rounds,
             most=request.rewrites.nodes,
+            again=known if request.recompute == TENSORS else None,
         )
     limit.note_check(limit.elapsed_s - begun)  # most of it tables, which the check makes again
     return JointOutcome(graph, step, found, joint_plan(found))

@@ -23,14 +23,15 @@ from ....models.communication.choices import Choices
 from ....models.cost.limits import TooLarge, check_sizes
 from ....models.cost.selection import Notify, Planning, build
 from ....models.cost.structures import Structures
-from ....models.joint.choices import Skeleton
 from ....models.joint.egraph import EGraph, Modes
 from ....models.joint.problem import JointPlanning, build_joint
 from ....models.joint.rules import LIBRARY, MOST_NODES, ROUNDS
 from ....models.layout.placement import Space
 from ....models.machine.machine import Machine
 from ....models.problem.claims import Status
+from ....models.problem.selection_problem import SelectionProblem
 from ....models.program.graph import Graph
+from ....models.sources.training import TrainingStep
 from ....proofs.joint.derivation import Derivation
 from ....proofs.joint.file import Jointly
 from ....proofs.plan.bundle import Plan
@@ -42,21 +43,13 @@ from ...selection.model.clock import Clock, Overdue, Progress
 from ...selection.model.restrict import restrict
 from ...selection.relax_resources import relax_resources
 from ...selection.solve import Engine, solve
+from .checkpoints import halving, modes_with, recomputed, without_rules
+from .growth import safe
 from .levels import LARGE, MIDDLE, SMALL, TooLong, first_level, larger, within
-from .rules.worth import Pays, worth
-from .saturate import RULES, SEARCHED, Rule, same_order, saturate
+from .rules.worth import worth
+from .saturate import SEARCHED, Rule
 from .starts import descend
 
-NARROWER: Final = (
-    frozenset({"fuse-epilogue", "relu-from-output", "add-many", "product-of-parts"}),
-    frozenset({"fuse-epilogue", "relu-from-output"}),
-    frozenset[str](),
-)
-"""Rules that are tried where more give too large an e-graph."""
-RULES_SHARE: Final = 0.15
-"""Share of the time for one set of rules; what they have added by then is the e-graph."""
-ALL_RULES_SHARE: Final = 0.3
-"""Share of the time for all sets of rules that are tried."""
 TABLES_SHARE: Final = 0.5
 """Share of the time for the first tables of all programs; beyond, the graph stays as it is."""
 LARGE_SHARE: Final = 0.2
@@ -115,13 +108,16 @@ def plan_jointly(
     most: int = MOST_NODES,
     level: int | None = None,
     memory_limit: int | None = None,
+    again: TrainingStep | None = None,
 ) -> Joint:
-    """The best program and placements found, with a certificate over all programs of the e-graph, which has at most
-    `most` operators more than the graph.  `memory_limit`: bytes per device, or None.
+    """The best program and placements found, with a certificate over all programs of the e-graph, which has by rules
+    at most `most` operators more than the graph.  `memory_limit`: bytes per device, or None; `again`: the training
+    step that the graph is, where its tensors may be computed again.
     """
     check_sizes(graph, machine, where)
     clock = clock.share(1 - END_SHARE)
-    egraph, derivation = safe(graph, rules, clock, worth(machine), rounds, most)
+    egraph, derivation = safe(graph, rules, clock, worth(machine), rounds, most, again)
+    said = SMALL if level is None and again is not None else level
     search = _Search(machine, where, clock, gap, threads, progress, memory_limit, engine)
     base = build(graph, machine, where, memory_limit)
     plain = search.plan(base, clock.share(PLAIN_SHARE))
@@ -135,7 +131,7 @@ def plan_jointly(
             machine,
             where,
             within(clock.share(TABLES_SHARE), notify),
-            level=first_level(egraph, structures, memory_limit) if level is None else level,
+            level=said if said is not None else first_level(egraph, structures, memory_limit),
             memory_limit=memory_limit,
             library=derivation.rules_name,
             structures=structures,
@@ -158,7 +154,10 @@ def plan_jointly(
         return larger(planning, derivation.rules_name, level, kept.share(LARGE_SHARE), notify) or planning
 
     try:
-        if level is not None:
+        if again is not None:
+            known += search.checkpoints(first, derivation, kept.share(STARTS_SHARE))
+            attempt(first, kept)
+        elif level is not None:
             known += search.starts(first, plain, base, kept.share(STARTS_SHARE))
             attempt(first, kept)
         elif first.skeleton.level > SMALL or not attempt(first, kept.share(FIRST_SHARE)):
@@ -210,51 +209,6 @@ def _runnable(planning: JointPlanning, answer: Answer, known: Sequence[tuple[int
     return certify(planning.problem, x, planning.problem.cost_of(x), answer)
 
 
-def _too_large(egraph: EGraph) -> bool:
-    """Whether some class has too many readers that can be chosen."""
-    try:
-        return Skeleton(egraph, SMALL).rests is None
-    except TooLarge:
-        return True
-
-
-def safe(
-    graph: Graph,
-    rules: Mapping[str, Rule] = RULES,
-    clock: Clock | None = None,
-    pays: Pays | None = None,
-    rounds: int = ROUNDS,
-    most: int = MOST_NODES,
-) -> tuple[EGraph, Derivation]:
-    """The e-graph in which the user's plans cost what they cost, and that is not too large.  Rules that change that are
-    left out: where it is too large, all but some (`NARROWER`); else one, if that is enough, else the last ones.
-    """
-
-    until = (clock or Clock()).share(ALL_RULES_SHARE)
-
-    def over() -> Callable[[], bool]:
-        return until.share(RULES_SHARE / ALL_RULES_SHARE).over
-
-    def grown(some: Mapping[str, Rule]) -> tuple[EGraph, Derivation]:
-        return saturate(graph, some, rounds, most, over(), pays)
-
-    left = dict(rules)
-    egraph, derivation = grown(left)
-    for few in NARROWER:
-        if not _too_large(egraph):
-            break
-        left = {n: rule for n, rule in rules.items() if n in few}
-        egraph, derivation = grown(left)
-    while not same_order(egraph) and left:
-        for name in reversed(left):
-            egraph, derivation = grown({n: rule for n, rule in left.items() if n != name})
-            if same_order(egraph) and not _too_large(egraph):
-                return egraph, derivation
-        left.popitem()
-        egraph, derivation = grown(left)
-    return egraph, derivation
-
-
 def _program(planning: JointPlanning, x: tuple[int, ...]) -> Known:
     """Modes and placements of a solution."""
     return planning.modes(x), planning.plan(x)[1]
@@ -262,11 +216,16 @@ def _program(planning: JointPlanning, x: tuple[int, ...]) -> Known:
 
 def _of_program(planning: JointPlanning, modes: Modes) -> dict[int, tuple[int, ...]]:
     """Choices of every class in which one program takes it."""
+    return _with_modes(planning, lambda t, name: name == modes[t])
+
+
+def _with_modes(planning: JointPlanning, taken: Callable[[str, str | None], bool]) -> dict[int, tuple[int, ...]]:
+    """Choices of every class whose e-node, or None for an absent class, is `taken`."""
     out = {}
     for t, v in planning.classes.items():
-        d, mode = planning.decisions[v], modes[t]
+        d = planning.decisions[v]
         named = [None if b.node is None else b.node.name for b in d.blocks]
-        out[v] = tuple(k for i, name in enumerate(named) if name == mode for k in range(*d.span(i)))
+        out[v] = tuple(k for i, name in enumerate(named) if taken(t, name) for k in range(*d.span(i)))
     return out
 
 
@@ -374,6 +333,42 @@ class _Search:
             pass
         return found
 
+    def checkpoints(self, joint: JointPlanning, derivation: Derivation, until: Clock) -> list[Known]:
+        """Programs in which the first blocks compute again what they may, and the best that was found of all that no
+        rule has changed, each with its plan.
+        """
+        blocks = list(recomputed(joint.egraph, derivation).values())
+        found: list[Known] = []
+        longest = 0.0
+
+        def cost(k: int) -> int | None:
+            nonlocal longest
+            began = until.seconds()
+            some = frozenset(t for tensors in blocks[:k] for t in tensors)
+            small = restrict(joint.problem, _of_program(joint, modes_with(joint.egraph, derivation, some)))
+            answer = self.restricted(small.inner, until)
+            longest = max(longest, until.seconds() - began)
+            if answer.solution is None:
+                return None
+            found.append(_program(joint, small.solution_back(answer.solution)))
+            return answer.cost
+
+        for _ in halving(len(blocks), cost, lambda: until.remaining_s() <= longest):
+            pass
+        own = without_rules(joint.egraph, derivation)
+        if len(own) < len(joint.egraph.operators) and not until.over():
+            small = restrict(joint.problem, _with_modes(joint, lambda t, name: name is None or name in own))
+            answer = self.restricted(small.inner, until)
+            if answer.solution is not None:
+                found.append(_program(joint, small.solution_back(answer.solution)))
+        return found
+
+    def restricted(self, problem: SelectionProblem, until: Clock) -> Answer:
+        """The best plan of one program, from the tables of all of them."""
+        self.programs += 1
+        search = solve if self.memory_limit is None else relax_resources
+        return search(problem, clock=until, gap=self.gap, progress=self.progress, threads=self.threads)
+
     def apart(self, joint: JointPlanning, until: Clock) -> list[Known]:
         """The program that is best on one device and its placement, read off the tables of all programs; empty where
         that is no plan of the program alone, or the time is over.
@@ -382,9 +377,7 @@ class _Search:
         if modes is None or until.over():
             return []
         small = restrict(joint.problem, _of_program(joint, modes))
-        search = solve if self.memory_limit is None else relax_resources
-        answer = search(small.inner, clock=until, gap=self.gap, progress=self.progress, threads=self.threads)
-        self.programs += 1
+        answer = self.restricted(small.inner, until)
         if answer.solution is None:
             return []
         x = small.solution_back(answer.solution)

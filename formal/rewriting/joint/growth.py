@@ -1,0 +1,92 @@
+"""The e-graph that a joint search is about: what rules give within some time, as far as a search can hold it.
+
+too large       some class has more readers that can be chosen than tags say
+same order      the axes of the user's operators stand as they do without the others, so that the user's plans are
+                plans of the e-graph, at the same cost
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Final
+
+from ....models.cost.limits import TooLarge
+from ....models.joint.choices import Skeleton
+from ....models.joint.egraph import EGraph
+from ....models.joint.rules import MOST_NODES, ROUNDS
+from ....models.program.graph import Graph
+from ....models.sources.training import TrainingStep
+from ....proofs.joint.derivation import Derivation
+from ...selection.model.clock import Clock
+from .levels import SMALL
+from .rules.recompute import with_recomputation
+from .rules.worth import Pays
+from .saturate import RULES, Rule, same_order, saturate
+
+NARROWER: Final = (
+    frozenset({"fuse-epilogue", "relu-from-output", "add-many", "product-of-parts"}),
+    frozenset({"fuse-epilogue", "relu-from-output"}),
+    frozenset[str](),
+)
+"""Rules that are tried where more give too large an e-graph."""
+RULES_SHARE: Final = 0.15
+"""Share of the time for one set of rules; what they have added by then is the e-graph."""
+ALL_RULES_SHARE: Final = 0.3
+"""Share of the time for all sets of rules that are tried."""
+
+
+def _too_large(egraph: EGraph) -> bool:
+    """Whether some class has too many readers that can be chosen."""
+    try:
+        return Skeleton(egraph, SMALL).rests is None
+    except TooLarge:
+        return True
+
+
+def safe(
+    graph: Graph,
+    rules: Mapping[str, Rule] = RULES,
+    clock: Clock | None = None,
+    pays: Pays | None = None,
+    rounds: int = ROUNDS,
+    most: int = MOST_NODES,
+    again: TrainingStep | None = None,
+) -> tuple[EGraph, Derivation]:
+    """The e-graph in which the user's plans cost what they cost, and that is not too large.  Rules that change that are
+    left out: where it is too large, all but some (`NARROWER`); else one, if that is enough, else the last ones.
+    `again`: the step that the graph is, whose tensors may be computed again, unless that makes it too large.
+    """
+    egraph, derivation = _by_rules(graph, rules, clock, pays, rounds, most)
+    if again is None:
+        return egraph, derivation
+    wide = with_recomputation(egraph, derivation, again)
+    return (egraph, derivation) if _too_large(wide[0]) or not same_order(wide[0]) else wide
+
+
+def _by_rules(
+    graph: Graph, rules: Mapping[str, Rule], clock: Clock | None, pays: Pays | None, rounds: int, most: int
+) -> tuple[EGraph, Derivation]:
+
+    until = (clock or Clock()).share(ALL_RULES_SHARE)
+
+    def over() -> Callable[[], bool]:
+        return until.share(RULES_SHARE / ALL_RULES_SHARE).over
+
+    def grown(some: Mapping[str, Rule]) -> tuple[EGraph, Derivation]:
+        return saturate(graph, some, rounds, most, over(), pays)
+
+    left = dict(rules)
+    egraph, derivation = grown(left)
+    for few in NARROWER:
+        if not _too_large(egraph):
+            break
+        left = {n: rule for n, rule in rules.items() if n in few}
+        egraph, derivation = grown(left)
+    while not same_order(egraph) and left:
+        for name in reversed(left):
+            egraph, derivation = grown({n: rule for n, rule in left.items() if n != name})
+            if same_order(egraph) and not _too_large(egraph):
+                return egraph, derivation
+        left.popitem()
+        egraph, derivation = grown(left)
+    return egraph, derivation

@@ -1,0 +1,288 @@
+"""`--recompute tensors`: every tensor is kept or computed again by itself, with one claim over all sets of them."""
+
+from __future__ import annotations
+
+import json
+import random
+from collections.abc import Iterator
+from dataclasses import replace
+from fractions import Fraction
+from itertools import chain, combinations
+from pathlib import Path
+
+import pytest
+
+from shardproof import plan
+from shardproof.__main__ import run
+from shardproof.formal.plans.request import PlanRequest, carry_out
+from shardproof.formal.plans.time_limit import TimeLimit
+from shardproof.formal.rewriting.joint.checkpoints import computed_again, halving, modes_with, recomputed, without_rules
+from shardproof.formal.rewriting.joint.request import carry_out_jointly
+from shardproof.formal.rewriting.joint.rules.recompute import with_recomputation
+from shardproof.formal.rewriting.joint.saturate import saturate
+from shardproof.formal.selection.model.clock import Clock
+from shardproof.formal.selection.relax_resources import relax_resources
+from shardproof.models.cost.selection import build
+from shardproof.models.joint.egraph import EGraph
+from shardproof.models.joint.problem import build_joint
+from shardproof.models.joint.rules import AGAIN, EQUAL, FIRST, LIBRARY
+from shardproof.models.layout.placement import space
+from shardproof.models.machine.machine import load_machine
+from shardproof.models.problem.claims import Status, Verdict
+from shardproof.models.program.operators import Operator
+from shardproof.models.sources.building.builder import Builder
+from shardproof.models.sources.training import TrainingStep, build_step
+from shardproof.models.sources.zoo import build as zoo
+from shardproof.models.text import InputError
+from shardproof.proofs.joint.books import Rewrites
+from shardproof.proofs.joint.derivation import Derivation
+from shardproof.proofs.plan.bundle import write_plan
+from shardproof.verify.joint.derivation import wrong_derivation
+from shardproof.verify.joint.plan import check_any_plan
+
+NONE = Rewrites(none=True)
+MACHINE = load_machine("cloud-a100:1x2")
+WHERE = space("one-per-level")
+
+
+def deep(layers: int = 3, size: int = 64, batch: int = 512) -> TrainingStep:
+    """A step whose activations outweigh its weights, in blocks `l0`, `l1`, ..."""
+    b = Builder("deep")
+    x = b.input("x", (batch, size))
+    for i in range(layers):
+        h = b.contract(f"l{i}.up", "b k, k n -> b n", x, b.parameter(f"l{i}.w", (size, 2 * size)))
+        g = b.map(f"l{i}.act", "gelu", h)
+        x = b.contract(f"l{i}.down", "b n, n k -> b k", g, b.parameter(f"l{i}.v", (2 * size, size)))
+    return build_step(b.build(x), "sgd")
+
+
+def widened(step: TrainingStep) -> tuple[EGraph, Derivation]:
+    plain = EGraph(step.graph, (), step.graph.operators)
+    return with_recomputation(plain, Derivation(LIBRARY, 1, ()), step)
+
+
+def subsets(names: list[str]) -> Iterator[frozenset[str]]:
+    return (frozenset(s) for s in chain.from_iterable(combinations(names, k) for k in range(len(names) + 1)))
+
+
+def least_of_all_sets(step: TrainingStep, limit: int) -> int | None:
+    """The least step over every set of tensors that is computed again, each planned as a program of its own."""
+    egraph, derivation = widened(step)
+    names = [t for tensors in recomputed(egraph, derivation).values() for t in tensors]
+    found = []
+    for some in subsets(names):
+        program = egraph.graph(modes_with(egraph, derivation, some))
+        answer = relax_resources(build(program, MACHINE, WHERE, limit).problem, clock=Clock())
+        assert answer.status in (Status.OPTIMAL, Status.INFEASIBLE)
+        found += [] if answer.cost is None else [answer.cost]
+    return min(found, default=None)
+
+
+def test_every_set_is_a_program_that_computes_it_again() -> None:
+    step = deep(2)
+    egraph, derivation = widened(step)
+    blocks = recomputed(egraph, derivation)
+    assert blocks == {"l0": ("l0.up", "l0.act"), "l1": ("l1.up", "l1.act"), "": ("loss.log_softmax",)}
+    assert wrong_derivation(egraph, derivation) == ""
+    assert {s.rule for s in derivation.steps} == {AGAIN, EQUAL}
+    assert without_rules(egraph, derivation) == {op.name for op in egraph.operators}
+    for some in subsets([t for tensors in blocks.values() for t in tensors]):
+        program = egraph.graph(modes_with(egraph, derivation, some))
+        assert set(computed_again(egraph, derivation, program)) == some
+        assert len(program.operators) == len(step.graph.operators) + len(some)
+
+
+def test_the_last_is_computed_again_just_before_it_is_read() -> None:
+    egraph, derivation = widened(deep(2))
+    names = [op.name for op in egraph.graph(modes_with(egraph, derivation, frozenset({"l0.up", "l0.act"}))).operators]
+    at = names.index("recompute:l0.up")
+    assert names.index("l1.down") < at < names.index("recompute:l0.act~again1")
+    assert names[names.index("recompute:l0.act~again1") + 1].startswith("grad:")
+
+
+SLOW = pytest.mark.slow
+
+
+@pytest.mark.parametrize(
+    "limit", [2_000_000, 2_300_000, *(pytest.param(n, marks=SLOW) for n in (1_100_000, 1_500_000, 1_700_000))]
+)
+def test_the_optimum_is_that_of_all_sets(limit: int) -> None:
+    """Against every set of tensors, each planned as a program of its own."""
+    step = deep(2)
+    request = PlanRequest(step.graph, MACHINE, None, None, "tensors", WHERE, limit, rewrites=NONE)
+    made = carry_out_jointly(request, TimeLimit(Clock()), of=step)
+    assert made.found.answer.status is Status.OPTIMAL and made.plan is not None
+    assert made.found.answer.cost == least_of_all_sets(step, limit)
+    assert check_any_plan(write_plan(None, made.plan)).verdict is Verdict.PROVED
+
+
+def test_it_is_never_dearer_than_whole_blocks() -> None:
+    step = build_step(zoo("bert-tiny"), "sgd")
+    machine, where, limit = load_machine("dgx-a100:1x2"), space("one-per-level"), 3_355_443
+    request = PlanRequest(
+        zoo("bert-tiny"), machine, "sgd", None, "tensors", where, limit, gap=Fraction(1, 50), rewrites=NONE
+    )
+    made = carry_out_jointly(request, TimeLimit(Clock()))
+    blocks = carry_out(replace(request, recompute="auto"), TimeLimit(Clock()))
+    cost, other = made.found.answer.cost, blocks.planned.answer.cost
+    assert made.found.plain.cost is not None and cost is not None and other is not None
+    assert cost < other <= made.found.plain.cost
+    assert made.plan is not None
+    assert computed_again(made.found.planning.egraph, made.found.derivation, made.plan.graph)
+    assert len(made.plan.graph.operators) > len(step.graph.operators)
+
+
+def mutants(egraph: EGraph, derivation: Derivation, rng: random.Random) -> Iterator[tuple[str, EGraph, Derivation]]:
+    """Forgeries of one step that computes again."""
+    k = rng.choice([k for k, s in enumerate(derivation.steps) if s.rule == AGAIN])
+    step = derivation.steps[k]
+    node = next(op for op in egraph.operators if op.name == step.node)
+    operators = [op for op in egraph.operators if op.name != node.name]
+
+    def told(**changes: object) -> Derivation:
+        new = replace(step, **changes)  # type: ignore[arg-type]
+        return replace(derivation, steps=(*derivation.steps[:k], new, *derivation.steps[k + 1 :]))
+
+    def put(new: Operator) -> EGraph:
+        return replace(egraph, operators=tuple(new if op.name == node.name else op for op in egraph.operators))
+
+    other = rng.choice([op for op in egraph.base.operators if op.name != step.place[0]])
+    yield "another operator", egraph, told(place=(other.name,))
+    yield "no operator", egraph, told(place=())
+    yield "two operators", egraph, told(place=(step.place[0], other.name))
+    yield "an equality", egraph, told(rule=EQUAL)
+    yield "other sizes", egraph, told(facts=step.facts[1:])
+    yield "an older library", egraph, replace(derivation, library=FIRST)
+    yield "another function", put(replace(node, function="tanh" if node.function != "tanh" else "gelu")), derivation
+    given = [t.name for t in egraph.base.tensors if t.shape == egraph.union.tensor(node.inputs[0].tensor).shape]
+    read = rng.choice([t for t in given if t != node.inputs[0].tensor] or [node.inputs[-1].tensor])
+    yield (
+        "another operand",
+        put(replace(node, inputs=(replace(node.inputs[0], tensor=read), *node.inputs[1:]))),
+        derivation,
+    )
+    if len(node.output.index) > 1 and node.axes[0].extent == node.axes[1].extent:
+        turned = replace(node, output=replace(node.output, index=node.output.index[::-1]))
+        yield "another order", put(turned), derivation
+    tensors = tuple(
+        replace(t, dtype="float32" if t.dtype != "float32" else "float64") if t.name == node.output.tensor else t
+        for t in egraph.tensors
+    )
+    yield "another element type", replace(egraph, tensors=tensors), derivation
+    yield "an attribute", put(replace(node, attributes=(*node.attributes, ("value", 2.0)))), derivation
+    twice = told(node=rng.choice([op.name for op in operators if op.output.tensor != node.output.tensor]))
+    yield "the meaning of another tensor", egraph, twice
+
+
+def test_no_forged_step_is_accepted() -> None:
+    rng, seen = random.Random(7), dict[str, int]()
+    cases = [widened(deep(2)), widened(deep(1, 16, 16)), widened(build_step(zoo("bert-tiny"), "sgd"))]
+    for _ in range(60):
+        egraph, derivation = rng.choice(cases)
+        for kind, forged, steps in mutants(egraph, derivation, rng):
+            if (forged, steps) != (egraph, derivation):
+                assert wrong_derivation(forged, steps), kind
+                seen[kind] = seen.get(kind, 0) + 1
+    assert len(seen) >= 11 and min(seen.values()) >= 5, seen
+
+
+def test_a_tensor_of_another_meaning_is_refused() -> None:
+    """What has a meaning already gets no second one, and a class of the user's none at all."""
+    egraph, derivation = widened(deep(2))
+    first = next(s for s in derivation.steps if s.rule == AGAIN)
+    user = next(op for op in egraph.base.operators if op.name == "l1.up")
+    again = replace(user, name="more", output=replace(user.output, tensor="l0.up"))
+    wide = replace(egraph, operators=(*egraph.operators, again))
+    steps = (*derivation.steps, replace(first, node="more", place=("l1.up",)))
+    assert wrong_derivation(wide, replace(derivation, steps=steps))
+
+
+def test_with_rules_too() -> None:
+    step = deep(2)
+    egraph, derivation = saturate(step.graph)
+    wide, proof = with_recomputation(egraph, derivation, step)
+    assert wrong_derivation(wide, proof) == ""
+    assert len(without_rules(wide, proof)) < len(wide.operators)
+    build_joint(wide, proof.rounds, MACHINE, WHERE, level=1, memory_limit=1 << 40, library=proof.rules_name)
+
+
+MODELS = ("attention", "conv-stack", "dlrm", "mlp-unity", "transformer-layer", "xdl")
+
+
+@pytest.mark.parametrize("model", [*MODELS, *(pytest.param(m, marks=SLOW) for m in ("moe", "rnnlm"))])
+def test_steps_of_every_kind(model: str) -> None:
+    """Whatever the operators: what is computed again is proved, and all of it at once is a program."""
+    step = build_step(zoo(model), "adam", precision="bf16-mixed" if model == "transformer-layer" else None)
+    egraph, derivation = widened(step)
+    assert wrong_derivation(egraph, derivation) == ""
+    every = frozenset(t for tensors in recomputed(egraph, derivation).values() for t in tensors)
+    program = egraph.graph(modes_with(egraph, derivation, every))
+    assert set(computed_again(egraph, derivation, program)) <= every
+    assert (model in ("xdl",)) or len(program.operators) > len(step.graph.operators)
+
+
+def test_numbers_of_blocks_are_halved() -> None:
+    costs = {0: None, 8: 80, 4: None, 6: 60, 5: 50}
+    assert list(halving(8, lambda k: costs[k], lambda: False)) == [0, 8, 4, 6, 5]
+    assert list(halving(0, lambda k: 1, lambda: False)) == [0]
+    assert list(halving(8, lambda k: None, lambda: False)) == [0, 8]
+
+
+COMMAND = ["plan", "bert-tiny", "--train", "sgd", "--machine", "dgx-a100:1x2", "--space", "one-per-level"]
+
+
+def test_on_the_command_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    out = tmp_path / "p.spz"
+    command = [
+        *COMMAND,
+        "--memory",
+        "3.2MiB",
+        "--recompute",
+        "tensors",
+        "--gap",
+        "5%",
+        "--work-limit",
+        "60000000",
+        "-o",
+        str(out),
+    ]
+    assert run([*command, "--json"]) == 0
+    said = json.loads(capsys.readouterr().out)
+    assert said["status"] in ("optimal", "feasible") and said["recomputed"] and said["rewrites"] == []
+    assert said["peak_bytes"] <= said["limit_bytes"] and said["as_it_is"] > said["cost"] / said["scale"]
+    assert run(["run", str(out), "-n", "2", "--virtual"]) == 0
+    assert "equal" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("more", "words"),
+    [
+        ([], "--memory"),
+        (["--memory", "1GiB", "--best"], "--best"),
+        (["--memory", "1GiB", "--micro-batch", "2"], "--micro-batch"),
+        (["--memory", "1GiB", "--vocabulary", "dtensor"], "--vocabulary"),
+    ],
+)
+def test_what_does_not_go_together_is_refused(
+    more: list[str], words: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert run([*COMMAND, "--recompute", "tensors", *more, "-o", str(tmp_path / "p.spz")]) == 2
+    assert words in capsys.readouterr().err
+
+
+def test_from_python() -> None:
+    found = plan(
+        "bert-tiny",
+        "dgx-a100:1x2",
+        train="sgd",
+        recompute="tensors",
+        memory="3.2MiB",
+        space_name="one-per-level",
+        gap=Fraction(1, 20),
+        work_limit=60_000_000,
+    )
+    assert found.step_s > 0
+    from shardproof import pipeline
+
+    with pytest.raises(InputError, match="whole blocks"):
+        pipeline("bert-tiny", "dgx-a100:1x2", "sgd", recompute="tensors", memory="1GiB")
