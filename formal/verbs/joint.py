@@ -13,6 +13,7 @@ from ...models.terminal.console import Watch, emit, say
 from ...models.text import bytes_text, seconds_text
 from ...proofs.plan.bundle import write_plan
 from ...proofs.publishing.publisher import Publisher
+from ..explain.summary import next_commands, short_flags
 from ..plans.request import TENSORS, PlanRequest
 from ..plans.time_limit import TimeLimit
 from ..rewriting.joint.checkpoints import again_words, computed_again
@@ -102,10 +103,11 @@ def run_joint(
         say(bars)
     if gained is not None and not request.rewrites.none:
         say("rewritten:", *lines(gained))
-    say(f"space {problem.space}; assumptions: {', '.join(problem.assumptions)}")
+    say(f"space {problem.space}; assumptions: {short_flags(problem.assumptions)}")
     say(rounding_text(problem))
     say(f"identity {published.identity}")
     say(f"wrote {output} ({published.size} bytes) in {clock.words()}", *published.advice)
+    say(next_commands(str(output)))
     return code
 
 

@@ -38,6 +38,7 @@ from ...proofs.plan.bundle import write_plan
 from ...proofs.rewrites.plain import DEFAULTS
 from ..explain.cost_table import CostRow, cost_table, render_cost_table
 from ..explain.error_bounds import error_bound_lines, error_bounds_json, with_error_bounds
+from ..explain.summary import memory_parts, memory_words, next_commands, parallelism_line, short_flags, time_line
 from ..plans.frameworks import pipelined_settings, settings_of_step
 from ..plans.given import render_given
 from ..plans.micro import render_counts
@@ -302,14 +303,19 @@ def plan_command(publisher: Door, options: PlanOptions) -> int:
         say(render_cost_table(found.planned.planning, rows))
     if found.given is not None:
         say(render_given(found.given, len(found.graph.operators)))
-    say(sentence(published, problem), *asked_lines(answer, problem), *_memory_lines(found, request))
+    say(sentence(published, problem), *asked_lines(answer, problem))
+    if answer.solution is not None and not clock.is_over():
+        planning = found.planned.planning
+        say(*parallelism_line(planning, answer.solution), time_line(planning, answer.solution))
+    say(*_memory_lines(found, request))
     if whole.bars is not None:
         say(*error_bound_lines(whole.bars, found.planned.planning))
-    say(f"space {problem.space}; assumptions: {', '.join(problem.assumptions)}")
+    say(f"space {problem.space}; assumptions: {short_flags(problem.assumptions)}")
     say(rounding_text(problem))
     say(*(f"remark: {r.words}" for r in said))
     say(f"identity {published.identity}")
     say(f"wrote {options.output} ({published.size} bytes) in {clock.words()}", *published.advice)
+    say(next_commands(str(options.output)))
     return code
 
 
@@ -357,4 +363,5 @@ def _memory_lines(found: PlanOutcome, request: PlanRequest) -> list[str]:
         return []
     peak, at = found.planned.planning.problem.peak_of(solution)
     room, name = f"{bytes_text(peak)} of {bytes_text(request.memory)}", operators[min(at, len(operators) - 1)].name
-    return [f"memory: {room} on the fullest device, at operator {name}"]
+    parts = memory_words(memory_parts(found.planned.planning, solution, found.step))
+    return [f"memory: {room} on the fullest device, at operator {name}{parts}"]
