@@ -264,3 +264,100 @@ def test_three_published_rows_of_a_llama() -> None:
         assert abs(float(step.seconds) / seconds - 1) < 0.15
         found.append(step.seconds)
     assert min(found) == found[0]
+
+
+@cache
+def gpt_work(tp: int, kernels: Kernels, vocabulary: int = 50_304, batch: int = 1) -> StageWork:
+    model = gpt(batch=batch, depth=1, sequence=1024, width=1024, heads=16, vocabulary=vocabulary, tables=2)
+    made = build_step(with_attention(model, "matrices"), "adam", precision="bf16-master")
+    return stage_work(made, load_machine("dgx-a100:1x8"), Flags("Megatron", tp=tp), batch, kernels)
+
+
+def test_dropout_is_a_kernel_of_the_scores_and_a_mask_of_the_stream() -> None:
+    plain, some = (gpt_work(2, Kernels(dropout=d)).parts["layer0"].passes for d in (False, True))
+    bandwidth = load_machine("dgx-a100").device.bandwidth
+    scores, stream = 8 * 1024 * 1024, 1024 * 1024
+    assert some["F"].seconds - plain["F"].seconds == Fraction(5 * scores + 2 * stream) / bandwidth
+    assert some["B"].seconds - plain["B"].seconds == Fraction(5 * scores + 10 * stream) / bandwidth
+    assert (some["F"].kernels - plain["F"].kernels, some["B"].kernels - plain["B"].kernels) == (1, 3)
+    first = [gpt_work(2, Kernels(dropout=d)).first.passes["F"].seconds for d in (False, True)]
+    assert first[1] - first[0] == Fraction(5 * stream) / bandwidth
+
+
+def test_what_is_computed_again_drops_again() -> None:
+    model = gpt(batch=1, depth=1, sequence=256, width=256, heads=4, vocabulary=512, tables=2)
+    made = build_step(with_attention(model, "matrices"), "adam", recompute="all", precision="bf16-master")
+    plain, some = (
+        stage_work(made, load_machine("dgx-a100:1x8"), Flags("Megatron"), 1, Kernels(dropout=d)).parts["layer0"]
+        for d in (False, True)
+    )
+    more = [some.passes[kind].kernels - plain.passes[kind].kernels for kind in "FB"]
+    assert more == [1, 4]  # the scores' kernel runs again, beside three gradients
+
+
+def test_megatrons_softmax_masks_where_four_heads_share_a_block() -> None:
+    for tp, batch, sign in ((4, 1, -1), (8, 1, 1), (8, 2, -1)):
+        apart, own = (gpt_work(tp, Kernels(softmax=s), batch=batch).parts["layer0"].passes for s in (False, True))
+        for kind in "FB":
+            assert (own[kind].seconds - apart[kind].seconds) * sign > 0, (tp, batch)
+            assert own[kind].kernels - apart[kind].kernels == (-1 if sign < 0 else 3)
+
+
+def test_the_loss_by_its_kernels() -> None:
+    kinds = ("fused", "one", "float32", "vocabulary")
+    found = [gpt_work(1, Kernels(loss=kind)).last.passes for kind in kinds]
+    forward, both = (
+        [f["F"].seconds for f in found],
+        [f["F"].seconds + f["B"].seconds for f in found],
+    )
+    assert forward == sorted(forward) and len({*forward}) == 4 and both == sorted(both)
+    assert found[3]["F"].kernels - found[1]["F"].kernels == 20
+
+
+def test_gradients_are_added_up_after_the_first_micro_batch() -> None:
+    box = load_machine("dgx-a100:1x8")
+    for count, part in ((1, Fraction(0)), (4, Fraction(3, 4))):
+        steps = []
+        for sums in (False, True):
+            made = gpt_work(2, Kernels(sums=sums))
+            carried = StepShape(count, 1, hidden=frozenset(), host=Fraction(0))
+            steps.append(compose_step(made, box, Flags("Megatron", tp=2), carried))
+        weights = sum(p.gradients for p in gpt_work(2, Kernels()).parts.values()) // 4
+        more = steps[1].terms["micro-batches"] - steps[0].terms["micro-batches"]
+        assert more == count * part * 6 * weights / box.device.bandwidth
+
+
+def test_a_product_whose_rows_are_no_whole_vectors_is_slow() -> None:
+    even, odd = (gpt_work(1, Kernels(), v).last.passes["F"].products for v in (50_304, 50_257))
+    assert odd == Fraction(2 * 1024 * 1024 * 50_257) / (108_400 * 10**9) / Fraction(953, 1000) and odd > 2 * even
+    assert gpt_work(2, Kernels(), 50_256).last.passes["F"].products < even  # 25,128 on each: whole
+
+
+def test_whose_attention() -> None:
+    for function, slower in (("F", Fraction(14, 10)), ("B", Fraction(2))):
+        found = {
+            name: work(Flags("Megatron"), "none", Kernels(attention=name)).parts["layer0"].passes[function].pairs
+            for name in ("cudnn", "flash", "triton")
+        }
+        assert found["cudnn"] == found["flash"] * Fraction(60, 100) and found["triton"] == found["flash"] * slower
+
+
+def test_blackwell_by_what_was_measured_on_it() -> None:
+    boxes = [load_machine(name) for name in ("dgx-h100:1x8", "gb200-nvl72:1x8")]
+    graph = llama().graph
+    products, pairs = (
+        [Device(graph, box, {}).seconds(graph.operator(name)) for box in boxes]
+        for name in ("layer0.ffn.gate", next(o.name for o in graph.operators if o.function == "attention"))
+    )
+    assert 1.9 < products[0] / products[1] < 2.35 and 1.6 < pairs[0] / pairs[1] < 2
+    narrow = [Device(graph, box, {}, Kernels(eight=True), ("layer0.ffn.gate",)) for box in boxes]
+    rates = [p / d.seconds(graph.operator("layer0.ffn.gate")) for p, d in zip(products, narrow, strict=True)]
+    assert 1.5 < rates[0] < 1.77 < rates[1] < 2
+
+
+def test_tensor_parallel_devices_send_a_part_each_to_the_next_stage() -> None:
+    sends = [
+        step(Flags(source, tp=4, pp=2, micro_batch=1), StepShape(8, 1, layers=16)).terms["sends"]
+        for source in ("Megatron", "nanotron")
+    ]
+    assert sends[0] < sends[1]

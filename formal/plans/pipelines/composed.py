@@ -118,6 +118,15 @@ class _Links:
         """To the experts, and back."""
         return 2 * group_seconds(self.machine, self.experts, "alltoall", size) if size else Fraction(0)
 
+    def handed_on(self, size: int, flags: Flags) -> Fraction:
+        """What goes from stage to stage.  Tensor parallel devices that all have it whole send a part each, and gather
+        it behind (Megatron and DeepSpeed; Narayanan et al., Efficient Large-Scale Language Model Training on GPU
+        Clusters, 2021, section 4.1); along a split sequence each has but its part.
+        """
+        parts = 1 if flags.sequence_parallel or flags.source != "Megatron" else flags.tp
+        sent = send_seconds(self.machine, self.stage_level, Fraction(size, parts), self.senders)
+        return sent + (group_seconds(self.machine, self.tensor, "all_gather", size) if parts > 1 else 0)
+
     def sharing_seconds(self, operation: str, size: int) -> Fraction:
         """Of devices that have the same weights."""
         return group_seconds(self.machine, self.sharing, operation, size)
@@ -142,7 +151,7 @@ def compose_step(work: StageWork, machine: Machine, flags: Flags, carried: StepS
     slow = max(stages)
     m, chunks = carried.micro_batches, carried.chunks
     terms = {"micro-batches": m * slow, "bubble": (sum(stages, Fraction(0)) - slow) / chunks}
-    send = send_seconds(machine, links.stage_level, work.stream, links.senders) if flags.pp > 1 else Fraction(0)
+    send = links.handed_on(work.stream, flags) if flags.pp > 1 else Fraction(0)
     waits = 2 * (flags.pp - 1) + (0 if "sends" in carried.hidden else 2 * chunks * m)
     terms["sends"] = waits * send
     ends = [_end(names, each, work, links, flags, carried) for names in cells]
@@ -194,6 +203,8 @@ def _passes(part: Part, work: StageWork, links: _Links, flags: Flags, carried: S
         around = links.ring(found.keys)
         around = max(around / max(1, flags.cp), around - found.pairs)
         time = found.seconds + together + around + links.rows(part.rows)
+        if kind == "B" and flags.zero < 3:  # sharded sums are small
+            time += part.summed * (carried.micro_batches - 1) / carried.micro_batches
         time = max(time, carried.host * (found.kernels + len(found.meetings)))
         if flags.zero == 3:
             bytes_moved = links.sharing_seconds("all_gather", part.used or part.stored)
