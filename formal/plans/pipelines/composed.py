@@ -33,6 +33,9 @@ OVERLAPS: Final = ("tensor", "gradients", "weights", "sends")
 """What a framework may hide: collectives of tensor parallel devices, reductions of gradients, gathers of weights, sends
 between stages."""
 
+_PARTS: Final = ("Megatron", "NeMo")
+"""Frameworks whose tensor parallel devices send a part each to the next stage."""
+
 HOST: Final = Fraction(56, 10**6)
 """Seconds in which Python launches a kernel of a step that is not captured as a graph: an assumption, in the middle of
 two sources that are far from each other.  25: BERT-large's step of 24 layers takes 33.8 ms eagerly on an H100, whatever
@@ -120,10 +123,10 @@ class _Links:
 
     def handed_on(self, size: int, flags: Flags) -> Fraction:
         """What goes from stage to stage.  Tensor parallel devices that all have it whole send a part each, and gather
-        it behind (Megatron and DeepSpeed; Narayanan et al., Efficient Large-Scale Language Model Training on GPU
+        it behind (Narayanan et al., Efficient Large-Scale Language Model Training on GPU
         Clusters, 2021, section 4.1); along a split sequence each has but its part.
         """
-        parts = 1 if flags.sequence_parallel or flags.source != "Megatron" else flags.tp
+        parts = 1 if flags.sequence_parallel or flags.source not in _PARTS else flags.tp
         sent = send_seconds(self.machine, self.stage_level, Fraction(size, parts), self.senders)
         return sent + (group_seconds(self.machine, self.tensor, "all_gather", size) if parts > 1 else 0)
 

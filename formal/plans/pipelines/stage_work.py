@@ -214,10 +214,15 @@ def _layer_of(found: Roles) -> Callable[[str], str]:
 
 
 def _is_free(op: Operator, graph: Graph, frozen: bool, trained: Mapping[str, str], where: Mapping[str, str]) -> bool:
-    """What no framework runs: the normaliser of attention again, which its forward kernel keeps; the one-hot rows of a
-    loss, which are subtracted in place; and the gradients and updates of weights that are not trained.
+    """What no framework runs: the normaliser of attention again, which its forward kernel keeps; a norm without its
+    weight, which the gradient's kernel has in registers; the one-hot rows of a loss, which are subtracted in place;
+    and the gradients and updates of weights that are not trained.
     """
-    if op.function == "attention_lse" or (op.kind is NodeKind.SCATTER and where[op.name] == LAST):
+    if (
+        op.function == "attention_lse"
+        or op.name.endswith("/normal")
+        or (op.kind is NodeKind.SCATTER and where[op.name] == LAST)
+    ):
         return True
     return frozen and (op.output.tensor in trained or op.name.endswith(".next"))
 
