@@ -39,6 +39,8 @@ from published_steps import figures
 
 VTRAIN = ("gpus", "global_batch", "micro_batch", "hidden", "heads", "layers", "seq", "tp", "dp", "pp", "iteration_ms")
 BOX = load_machine("dgx-h100:2x8")
+NANOTRON = Kernels(chains=False, loss="vocabulary", sums=True)
+"""What `kernels_of` says of nanotron."""
 
 
 def table(folder: Path, name: str, columns: tuple[str, ...], rows: list[tuple[object, ...]]) -> None:
@@ -258,12 +260,12 @@ def test_three_published_rows_of_a_llama() -> None:
     found = []
     for tp, pp, seconds, gib in ((4, 1, 18.9, 25.8), (8, 1, 26.1, 16.9), (1, 8, 29.2, 44.0)):
         flags = Flags("nanotron", tp=tp, pp=pp, zero=1, micro_batch=4)
-        priced = stage_work(made, box, replace(flags, pp=1), 4, Kernels(chains=False))
+        priced = stage_work(made, box, replace(flags, pp=1), 4, NANOTRON)
         step = compose_step(priced, box, flags, StepShape(1024 * tp * pp // 32, 4, layers=24, hidden=frozenset()))
         assert abs(step.memory_bytes / 2**30 / gib - 1) < 0.1
         assert abs(float(step.seconds) / seconds - 1) < 0.15
         found.append(step.seconds)
-    assert min(found) == found[0]
+    assert found == sorted(found)
 
 
 @cache
@@ -349,7 +351,7 @@ def test_blackwell_by_what_was_measured_on_it() -> None:
         [Device(graph, box, {}).seconds(graph.operator(name)) for box in boxes]
         for name in ("layer0.ffn.gate", next(o.name for o in graph.operators if o.function == "attention"))
     )
-    assert 1.9 < products[0] / products[1] < 2.35 and 1.6 < pairs[0] / pairs[1] < 2
+    assert 1.65 < products[0] / products[1] < 2 and 1.6 < pairs[0] / pairs[1] < 2
     narrow = [Device(graph, box, {}, Kernels(eight=True), ("layer0.ffn.gate",)) for box in boxes]
     rates = [p / d.seconds(graph.operator("layer0.ffn.gate")) for p, d in zip(products, narrow, strict=True)]
     assert 1.5 < rates[0] < 1.77 and 1.5 < rates[1] < 1.99
@@ -369,6 +371,8 @@ def test_kernels_follow_the_words_of_a_framework() -> None:
     words = "--cross-entropy-loss-fusion --no-masked-softmax-fusion --no-gradient-accumulation-fusion"
     assert kernels_of(settings(f"{megatron} {words}")) == Kernels(sums=True)
     assert kernels_of(settings("FULL_SHARD")) == Kernels(chains=False, loss="float32", sums=True)
+    nanotron = replace(settings(megatron), flags=replace(settings(megatron).flags, source="nanotron"))
+    assert kernels_of(nanotron) == NANOTRON
     made = build_step(build("llama", layers=2, batch=16, sequence=128), "adam", precision="bf16-master")
     times = [
         configuration(made, BOX, settings(f"{megatron} --micro-batch-size 1 {w}"), 8) for w in ("", words.split()[0])

@@ -36,13 +36,21 @@ from .forms import OperandForm, OperatorForm, operator_forms
 from .products import product_times
 
 STEADY: Final[Mapping[str, Fraction]] = MappingProxyType(
-    {"a100": Fraction(953, 1000), "h100": Fraction(860, 1000), "h200": Fraction(865, 1000)}
+    {
+        "a100": Fraction(953, 1000),
+        "h100": Fraction(860, 1000),
+        "h200": Fraction(865, 1000),
+        "b200": Fraction(750, 1000),
+        "gb200": Fraction(750, 1000),
+    }
 )
 """Device class -> rate of long products over what their measured form says, which was fitted on products of all
 lengths: a kernel of a millisecond ends before the clock falls to what the power allows, a step does not.  Medians of 13
 products of 1e13 operations and more (10 to 100 ms each) of ai-dynamo/aiconfigurator 095f58a, gemm, bf16, on A100 and
-H100, and of 3 of 3e12 and more, measured by us on an H200 (tests/data/measured/gpu/h200-products.csv).  Who borrows the
-H100's forms borrows its rate; all others are taken at their word."""
+H100, and of 3 of 3e12 and more, measured by us on an H200 (tests/data/measured/gpu/h200-products.csv).  A B200 sustains
+1.903 times what an H200 does (1,437.5 and 755.5 Tflop/s, means of 40 runs on eight GPUs each: stas00/ml-engineering,
+compute/accelerator/benchmarks), 1.903 x 865 / 2.196 of the form that it borrows; the GB200 is assumed to be alike.  All
+others are taken at their word."""
 
 EAGER: Final[Mapping[str, Fraction]] = MappingProxyType(
     {"layer_norm": Fraction(686, 1000), "rms_norm": Fraction(762, 1000)}
@@ -53,13 +61,14 @@ medians of results of 128 MiB and more, measured by us (tests/data/measured/gpu/
 FLOAT8: Final[Mapping[str, Fraction]] = MappingProxyType(
     {
         "h100": Fraction("1402.6") / Fraction("794.5"),
-        "h200": Fraction("1453.4") / Fraction("794.5"),
+        "h200": Fraction(1335, 745),
         "b200": Fraction("3432.5") / 1745,
         "gb200": Fraction("3615.6") / 1822,
     }
 )
 """Device classes that multiply float8 -> its rate over bfloat16's: the fastest products of each that
-stas00/ml-engineering 7bc7c30 measured (compute/accelerator, Maximum Achievable Matmul FLOPS); twice by data sheets."""
+stas00/ml-engineering 7bc7c30 measured (compute/accelerator, Maximum Achievable Matmul FLOPS), on an H200 those that it
+sustains (compute/accelerator/benchmarks); twice by data sheets."""
 
 ATTENTION: Final[Mapping[str, Fraction]] = MappingProxyType(
     {"b200": Fraction(188, 100), "gb200": Fraction(188, 100) * 1822 / 1745}
@@ -168,8 +177,7 @@ class Device:
         self._seconds: dict[tuple[OperatorForm, tuple[int, ...], bool], tuple[Fraction, Fraction]] = {}
         own = self.machine.device
         device = with_forms(own)
-        lent = STEADY["h100"] if device.products != own.products else Fraction(1)
-        self.steady = STEADY.get(own.name, Fraction(1)) if own.products else lent
+        self.steady = STEADY.get(own.name, Fraction(1)) if device.products else Fraction(1)
         self.machine = replace(self.machine, device=device)
         if eight and device.name not in FLOAT8:
             raise MachineError(f"{machine.name}, [[device_class]] {device.name!r}", "multiplies no float8")
