@@ -33,7 +33,8 @@ from shardproof.models.text import InputError
 HERE = Path(__file__).parent
 sys.path.insert(0, str(HERE / "benchmarks"))
 
-from configurations.predicting import Told, predicted
+from configurations.predicting import Told, of_row, predicted
+from configurations.rows import Model, Published
 from configurations.tables import everything
 from published_steps import figures
 
@@ -390,3 +391,12 @@ def test_a_norms_result_is_not_computed_again_for_its_gradient() -> None:
     layer = [o for o in graph.operators if o.name in names and "layer0" in o.name]
     everything = sum(k.seconds for k in device.kernels(layer))
     assert found.seconds <= everything - sum(device.seconds(o) for o in again if "layer0" in o.name)
+
+
+def test_mixtral_as_megatrons_readme_has_it() -> None:
+    """468 Tflop/s a GPU: NVIDIA/Megatron-LM 022bcb5, megatron/core/transformer/moe/README.md, 64 H100s, 256 x 4,096."""
+    shape = Model(4096, 14336, 32, 8, 32_000, 32, experts=8, chosen=2)
+    flags = Flags("Megatron", pp=4, ep=8, zero=1, micro_batch=1)
+    row = Published("", "", 1.0, shape, 4096, "dgx-h100:8x8", 64, flags, 16, chunks=8, hidden=frozenset(OVERLAPS))
+    found = of_row(row, again=False)
+    assert abs(float(found.mfu * found.peak) / 468e12 - 1) < 0.1

@@ -12,7 +12,7 @@ ABOUT = """One layer of each kind is priced operator by operator on the machine 
 (`formal/plans/pipelines/composed.py`).  No constant is fitted on a row of the judged folder.  What a step has and a single kernel
 has not comes from other measurements: the clock under load (`STEADY`, long products of the gemm table), PyTorch's norms (`EAGER`,
 our own GPUs), FlashAttention beside cuDNN's (`FLASH`, ours too) and in Triton (`TRITON`, its author's paper), products whose rows
-are no whole vectors (`UNALIGNED`, ours), float8 and Blackwell beside the H100 (`FLOAT8`, `ATTENTION`, the machine files: fastest
+are no whole vectors (`UNALIGNED`, ours), float8 and Blackwell beside the H100 (`FLOAT8`, `ATTENTION`, `STEADY`, the machine files:
 products measured by stas00/ml-engineering), forms borrowed from the H100 where a device has no rows.  What software runs beside
 the operators (dropout, Megatron's masked softmax and loss, sums of gradients) is counted in bytes off its own code
 (`models/cost/beside.py`), and who runs which is what the source says (`configurations/tables.py`).
