@@ -575,3 +575,35 @@ def test_brackets_without_end_are_refused_at_once() -> None:
         {"a": "[" * 60, "b": [[1], {"c": 2}]},
         {"a": 1, "b": 2, "b..c": 2},
     )
+
+
+LAUNCHES: Final = (
+    ("torchrun --nproc_per_node 8 pretrain_gpt.py", 8),
+    ("torchrun --nproc-per-node=8 --nnodes=2 pretrain_gpt.py", 16),
+    ("N=8\nM=4\nW=$(($N*$M))\ntorchrun --nproc_per_node $N --nnodes $M pretrain_gpt.py", 32),
+    ("torchrun --nproc_per_node gpu pretrain_gpt.py", 0),
+    ("torchrun --nproc_per_node 8 --nnodes $NNODES pretrain_gpt.py", 0),
+    ("accelerate launch --num_processes 16 --num_machines 2 pretrain_gpt.py", 16),
+    ("deepspeed --num_gpus 8 --num_nodes 2 pretrain_gpt.py", 16),
+    ("deepspeed --num_gpus 8 pretrain_gpt.py", 0),
+    ("pretrain_gpt.py", 0),
+)
+
+
+@pytest.mark.parametrize(("launch", "devices"), LAUNCHES)
+def test_processes_that_a_launcher_starts(launch: str, devices: int) -> None:
+    found = read_settings(f"{launch} --tensor-model-parallel-size 2 --bf16")
+    assert found is not None and found.flags.devices == devices
+    for machine in (8, 16, 32):
+        if devices in (0, machine):
+            assert found.flags.copies(machine) == machine // 2
+        else:
+            with pytest.raises(InputError, match=f"{devices} processes are started on a machine of {machine} devices"):
+                found.flags.copies(machine)
+
+
+def test_processes_of_a_file_are_the_machines_devices() -> None:
+    found = read_settings(ACCELERATE)
+    assert found is not None and found.flags.devices == 8 and found.flags.copies(8) == 4
+    with pytest.raises(InputError, match="8 processes are started"):
+        found.flags.copies(16)

@@ -477,7 +477,7 @@ def test_strategies_are_left_to_their_reader(text: str) -> None:
         ("[training]\ncompile=true\n[parallelism]\ntensor_parallel_degree=2", Flags("torchtitan", tp=2, sequence_parallel=True, zero=3)),
         ("--training.compile --parallelism.tensor-parallel-degree 2", Flags("torchtitan", tp=2, sequence_parallel=True, zero=3)),
         ("N=2\nexport A=\"--tensor-model-parallel-size $N\"\nB=(\n  $A # two\n  --bf16\n)\nset -ex\npython x.py \"${B[@]}\" \\\n --sequence-parallel", Flags("Megatron", tp=2, sequence_parallel=True)),
-        ("NGPU=8 torchrun --nproc_per_node=8 train.py --parallelism.tensor_parallel_degree=2", Flags("torchtitan", tp=2, sequence_parallel=True, zero=3)),
+        ("NGPU=8 torchrun --nproc_per_node=8 train.py --parallelism.tensor_parallel_degree=2", Flags("torchtitan", tp=2, sequence_parallel=True, zero=3, devices=8)),
         ("pretrain_gpt.py --bf16 \\\n  --tensor-model-parallel-size 2", Flags("Megatron", tp=2)),
         ("ShardingStrategy.FULL_SHARD", Flags("FSDP", zero=3)),
         ("full_shard auto_wrap", Flags("FSDP", zero=3)),

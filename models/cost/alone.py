@@ -6,7 +6,7 @@
                 registers, so a chain reads what comes from outside once and writes what leaves it
 
     steady      products at the clock that a device holds for seconds: `STEADY` of what its measured form says
-    float8      products at twice the rate (data sheets: 1,979 Tflop/s beside 989), their operands cast before
+    float8      products at 1.77 to 1.98 times the rate (`FLOAT8`), their operands cast before
 
 Equal boxes of equal operators are priced once.
 """
@@ -19,7 +19,7 @@ from fractions import Fraction
 from functools import lru_cache
 from math import prod
 from types import MappingProxyType
-from typing import Final
+from typing import Final, Literal
 
 import numpy as np
 
@@ -30,18 +30,27 @@ from ..machine.measured import ProductForm
 from ..machine.parts import DeviceClass, MachineError
 from ..program.graph import Graph
 from ..program.operators import NodeKind, Operator
+from .beside import Loss
 from .cost import FORMULAS, UNIT, Formula, operator_costs
 from .forms import OperandForm, OperatorForm, operator_forms
 from .products import product_times
 
 STEADY: Final[Mapping[str, Fraction]] = MappingProxyType(
-    {"a100": Fraction(953, 1000), "h100": Fraction(860, 1000), "h200": Fraction(865, 1000)}
+    {
+        "a100": Fraction(953, 1000),
+        "h100": Fraction(860, 1000),
+        "h200": Fraction(865, 1000),
+        "b200": Fraction(750, 1000),
+        "gb200": Fraction(750, 1000),
+    }
 )
 """Device class -> rate of long products over what their measured form says, which was fitted on products of all
 lengths: a kernel of a millisecond ends before the clock falls to what the power allows, a step does not.  Medians of 13
 products of 1e13 operations and more (10 to 100 ms each) of ai-dynamo/aiconfigurator 095f58a, gemm, bf16, on A100 and
-H100, and of 3 of 3e12 and more, measured by us on an H200 (tests/data/measured/gpu/h200-products.csv).  Who borrows the
-H100's forms borrows its rate; all others are taken at their word."""
+H100, and of 3 of 3e12 and more, measured by us on an H200 (tests/data/measured/gpu/h200-products.csv).  A B200 sustains
+1.903 times what an H200 does (1,437.5 and 755.5 Tflop/s, means of 40 runs on eight GPUs each: stas00/ml-engineering,
+compute/accelerator/benchmarks), 1.903 x 865 / 2.196 of the form that it borrows; the GB200 is assumed to be alike.  All
+others are taken at their word."""
 
 EAGER: Final[Mapping[str, Fraction]] = MappingProxyType(
     {"layer_norm": Fraction(686, 1000), "rms_norm": Fraction(762, 1000)}
@@ -49,10 +58,26 @@ EAGER: Final[Mapping[str, Fraction]] = MappingProxyType(
 """Function -> the part of the memory's rate that PyTorch's own kernels of it reach, bf16, where nothing is fused:
 medians of results of 128 MiB and more, measured by us (tests/data/measured/gpu/h100-memory.csv)."""
 
-FLOAT8: Final = frozenset({"h100", "h200", "b200", "gb200"})
-"""Device classes that multiply float8, at twice the rate of bfloat16: NVIDIA's data sheets."""
+FLOAT8: Final[Mapping[str, Fraction]] = MappingProxyType(
+    {
+        "h100": Fraction("1402.6") / Fraction("794.5"),
+        "h200": Fraction(1335, 745),
+        "b200": Fraction("3432.5") / 1745,
+        "gb200": Fraction("3615.6") / 1822,
+    }
+)
+"""Device classes that multiply float8 -> its rate over bfloat16's: the fastest products of each that
+stas00/ml-engineering 7bc7c30 measured (compute/accelerator, Maximum Achievable Matmul FLOPS), on an H200 those that it
+sustains (compute/accelerator/benchmarks); twice by data sheets."""
 
-ALIKE: Final = FLOAT8 | {"a100"}
+ATTENTION: Final[Mapping[str, Fraction]] = MappingProxyType(
+    {"b200": Fraction(188, 100), "gb200": Fraction(188, 100) * 1822 / 1745}
+)
+"""Device class -> rate of attention over the H100's: B200 over H200, forward and backward, 8,192 tokens, each with its
+newest kernel, stas00/ml-engineering 18fa017 (insights/when-to-upgrade-gpus); the GB200 is faster as its products are.
+What is left out is faster as its bf16 peak is."""
+
+ALIKE: Final = frozenset(FLOAT8) | {"a100"}
 """Device classes that may borrow forms."""
 
 LIKE: Final = "dgx-h100"
@@ -61,18 +86,47 @@ peaks are: an assumption, that it keeps the same share of its peak at every size
 
 FLASH: Final[Mapping[str, Fraction]] = MappingProxyType({"h100": Fraction(60, 100), "h200": Fraction(60, 100)})
 """Device class -> rate of FlashAttention 2 over the measured form of attention, which is cuDNN's: medians of 248 passes
-measured by us (results/gpu.md, rows flash: 38 to 42 % of their time is missing in the form)."""
+measured by us (results/gpu.md, rows flash: 38 to 42 % of their time is missing in the form).  On an A100 the form is
+borrowed, and FlashAttention 2 at its word: its authors reach 73 and 63 % of the peak there, the form 72 and 60."""
+
+TRITON: Final[Mapping[str, Fraction]] = MappingProxyType(
+    {"attention": Fraction(10, 14), "attention_gradients": Fraction(1, 2)}
+)
+"""Function -> rate of FlashAttention written in Triton over FlashAttention 2: this is 1.3 to 1.5 times as fast forward
+and about twice backward.  Source: Dao, FlashAttention-2 (2023), sections 1 and 4.1."""
+
+Attention = Literal["cudnn", "flash", "triton"]
+"""Whose kernel attention runs by: cuDNN's, FlashAttention 2, FlashAttention in Triton."""
+
+
+UNALIGNED: Final[Mapping[str, Fraction]] = MappingProxyType(
+    {"a100": Fraction(108_400 * 10**9), "h100": Fraction(185_800 * 10**9), "h200": Fraction(176_200 * 10**9)}
+)
+"""Device class -> operations a second of a product of 16-bit operands one of which has rows of no whole 16 bytes: it
+cannot be loaded in vectors, and the library falls back to its oldest kernels.  512 x 30,522 x 1,024, measured by us:
+174.7 us on an H100, 184.0 us on an H200 (tests/data/measured/gpu), less a launch; 49 us if rows were whole.  The A100
+is an assumption, the H100's rate by processors and clock of the data sheets (108 x 1,410 MHz, 132 x 1,980 MHz), since
+those kernels are Ampere's.  Other classes are taken at their form's word."""
+
+WHOLE: Final = 16
+"""Bytes of a vector load; NVIDIA, Matrix Multiplication Background User's Guide, section 4.1."""
 
 
 @dataclass(frozen=True)
 class Kernels:
     """Which kernels a framework runs.  `chains`: maps that follow each other are one; `eight`: products of layers in
-    float8; `flash`: attention by FlashAttention, not by cuDNN.
+    float8; `attention`: whose kernel; `dropout`: there is some, as Megatron's defaults have it; `softmax`: Megatron's,
+    which masks; `loss`: how logits become one; `sums`: gradients of weights are added up by kernels of their own, as
+    autograd does, and not inside the product (`models.cost.beside`).
     """
 
     chains: bool = True
     eight: bool = False
-    flash: bool = False
+    attention: Attention = "cudnn"
+    dropout: bool = False
+    softmax: bool = False
+    loss: Loss = "one"
+    sums: bool = False
 
 
 FUSED: Final = Kernels()
@@ -117,19 +171,19 @@ class Device:
         eight: Collection[str] = (),
     ) -> None:
         self.graph, self.ways, self.machine, self.eight = graph, ways, alone(machine), eight
-        self.chains, self.flash = kernels.chains, kernels.flash
+        self.chains, self.attention = kernels.chains, kernels.attention
         self._orders = axis_orders(graph)
         self._forms = operator_forms(graph, self._orders)
         self._seconds: dict[tuple[OperatorForm, tuple[int, ...], bool], tuple[Fraction, Fraction]] = {}
         own = self.machine.device
         device = with_forms(own)
-        lent = STEADY["h100"] if device.products != own.products else Fraction(1)
-        self.steady = STEADY.get(own.name, Fraction(1)) if own.products else lent
+        self.steady = STEADY.get(own.name, Fraction(1)) if device.products else Fraction(1)
         self.machine = replace(self.machine, device=device)
         if eight and device.name not in FLOAT8:
             raise MachineError(f"{machine.name}, [[device_class]] {device.name!r}", "multiplies no float8")
-        peaks = tuple((t, 2 * p if t == "bfloat16" else p) for t, p in device.peaks)
-        fast = replace(device, peaks=peaks, products=tuple(map(_halved, device.products)))
+        narrow = FLOAT8.get(device.name, Fraction(1))
+        peaks = tuple((t, narrow * p if t == "bfloat16" else p) for t, p in device.peaks)
+        fast = replace(device, peaks=peaks, products=tuple(_faster(f, narrow) for f in device.products))
         self._fast = replace(self.machine, device=fast)
 
     def share(self, op: Operator) -> dict[str, int]:
@@ -151,14 +205,30 @@ class Device:
             time, by = int(priced.times[0]) * UNIT, FORMULAS[priced.decided[0]]
             if op.kind is NodeKind.GROUPED:
                 time = max(time, self._grouped(op, key[2]))
+            slow = UNALIGNED.get(self.machine.device.name)
+            if slow is not None and self._has_odd_rows(op):
+                time = max(time, int(priced.flops[0]) / slow)
             tensor = by in (Formula.PRODUCT, Formula.COMPUTE) and op.kind in (NodeKind.CONTRACT, NodeKind.GROUPED)
             rate = self.steady if tensor else Fraction(1)
-            if self.flash and op.kind is NodeKind.ATTENTION and by is Formula.ATTENTION:
+            if self.attention != "cudnn" and op.kind is NodeKind.ATTENTION and by is Formula.ATTENTION:
                 rate = FLASH.get(self.machine.device.name, rate)
+                rate *= TRITON[op.function] if self.attention == "triton" else 1
             if not self.chains:
                 rate *= EAGER.get(op.function.removesuffix("_gradient"), Fraction(1))
             self._seconds[key] = time, time / rate
         return self._seconds[key]
+
+    def _has_odd_rows(self, op: Operator) -> bool:
+        """Whether a product has an operand of 16 bits whose rows here are no whole vectors."""
+        if op.kind is not NodeKind.CONTRACT or not op.reduction_axes or len(op.inputs) < 2:
+            return False
+        share = self.share(op)
+        for a in (*op.inputs, op.output):
+            read = self.graph.tensor(a.tensor)
+            row = sum((share[x] - 1) * abs(c) for x, c in a.index[-1].terms) + 1 if a.index else 0
+            if read.element_bytes == 2 and row * 2 % WHOLE and row > 1:
+                return True
+        return False
 
     def _grouped(self, op: Operator, eight: bool) -> Fraction:
         """A product for each of the experts that are here, of as many rows each, by the form of products."""
@@ -303,18 +373,17 @@ def with_forms(device: DeviceClass) -> DeviceClass:
     if device.name not in ALIKE:
         return device
     faster = device.peak("bfloat16") / like.peak("bfloat16")
-    products = device.products or tuple(
-        replace(f, tiles=tuple((m, n, time / faster) for m, n, time in f.tiles)) for f in like.products
-    )
+    pairs = ATTENTION.get(device.name, faster)
+    products = device.products or tuple(_faster(f, faster) for f in like.products)
     attentions = device.attentions or tuple(
-        replace(f, pace=f.pace / faster, pair=f.pair / faster, row=f.row / faster) for f in like.attentions
+        replace(f, pace=f.pace / pairs, pair=f.pair / pairs, row=f.row / pairs) for f in like.attentions
     )
     return replace(device, products=products, attentions=attentions)
 
 
-def _halved(form: ProductForm) -> ProductForm:
-    """A product form at twice the rate."""
-    return replace(form, tiles=tuple((rows, columns, time / 2) for rows, columns, time in form.tiles))
+def _faster(form: ProductForm, ways: Fraction) -> ProductForm:
+    """A product form at so many times the rate."""
+    return replace(form, tiles=tuple((rows, columns, time / ways) for rows, columns, time in form.tiles))
 
 
 def elementwise(op: Operator) -> bool:

@@ -33,6 +33,9 @@ OVERLAPS: Final = ("tensor", "gradients", "weights", "sends")
 """What a framework may hide: collectives of tensor parallel devices, reductions of gradients, gathers of weights, sends
 between stages."""
 
+_PARTS: Final = ("Megatron", "NeMo")
+"""Frameworks whose tensor parallel devices send a part each to the next stage."""
+
 HOST: Final = Fraction(56, 10**6)
 """Seconds in which Python launches a kernel of a step that is not captured as a graph: an assumption, in the middle of
 two sources that are far from each other.  25: BERT-large's step of 24 layers takes 33.8 ms eagerly on an H100, whatever
@@ -118,6 +121,15 @@ class _Links:
         """To the experts, and back."""
         return 2 * group_seconds(self.machine, self.experts, "alltoall", size) if size else Fraction(0)
 
+    def handed_on(self, size: int, flags: Flags) -> Fraction:
+        """What goes from stage to stage.  Tensor parallel devices that all have it whole send a part each, and gather
+        it behind (Narayanan et al., Efficient Large-Scale Language Model Training on GPU
+        Clusters, 2021, section 4.1); along a split sequence each has but its part.
+        """
+        parts = 1 if flags.sequence_parallel or flags.source not in _PARTS else flags.tp
+        sent = send_seconds(self.machine, self.stage_level, Fraction(size, parts), self.senders)
+        return sent + (group_seconds(self.machine, self.tensor, "all_gather", size) if parts > 1 else 0)
+
     def sharing_seconds(self, operation: str, size: int) -> Fraction:
         """Of devices that have the same weights."""
         return group_seconds(self.machine, self.sharing, operation, size)
@@ -142,7 +154,7 @@ def compose_step(work: StageWork, machine: Machine, flags: Flags, carried: StepS
     slow = max(stages)
     m, chunks = carried.micro_batches, carried.chunks
     terms = {"micro-batches": m * slow, "bubble": (sum(stages, Fraction(0)) - slow) / chunks}
-    send = send_seconds(machine, links.stage_level, work.stream, links.senders) if flags.pp > 1 else Fraction(0)
+    send = links.handed_on(work.stream, flags) if flags.pp > 1 else Fraction(0)
     waits = 2 * (flags.pp - 1) + (0 if "sends" in carried.hidden else 2 * chunks * m)
     terms["sends"] = waits * send
     ends = [_end(names, each, work, links, flags, carried) for names in cells]
@@ -194,6 +206,8 @@ def _passes(part: Part, work: StageWork, links: _Links, flags: Flags, carried: S
         around = links.ring(found.keys)
         around = max(around / max(1, flags.cp), around - found.pairs)
         time = found.seconds + together + around + links.rows(part.rows)
+        if kind == "B" and flags.zero < 3:  # sharded sums are small
+            time += part.summed * (carried.micro_batches - 1) / carried.micro_batches
         time = max(time, carried.host * (found.kernels + len(found.meetings)))
         if flags.zero == 3:
             bytes_moved = links.sharing_seconds("all_gather", part.used or part.stored)

@@ -5,6 +5,11 @@ What the settings hide behind work is what these frameworks do with the words th
     Megatron      --overlap-grad-reduce, --overlap-param-gather, --tp-comm-overlap; kernels of maps are fused
     DeepSpeed     overlap_comm
     FSDP          gathers and reductions always; torchtitan too, and with `compile` it fuses maps
+
+What they run beside the operators (`models.cost.beside`) follows the same words: Megatron its softmax and its loss in
+kernels of their own unless `--no-masked-softmax-fusion` and `--cross-entropy-loss-fusion` say otherwise, and sums of
+gradients inside the product unless `--no-gradient-accumulation-fusion`; NeMo's recipes fuse the loss, XLA fuses what
+MaxText has; the others leave loss and sums to PyTorch, nanotron has Megatron's loss.  Dropout is that of the model.
 """
 
 from __future__ import annotations
@@ -48,8 +53,7 @@ def configuration(step: TrainingStep, machine: Machine, settings: Settings, micr
     flags = settings.flags
     try:
         share = batch_of(step.graph) // (micro_batches * flags.copies(machine.devices))
-        chains = flags.source == "Megatron" or "compile" in " ".join(words_of(settings))
-        work = stage_work(step, machine, replace(flags, pp=1), max(1, share), Kernels(chains=chains))
+        work = stage_work(step, machine, replace(flags, pp=1), max(1, share), kernels_of(settings))
         return compose_step(work, machine, flags, StepShape(micro_batches, max(1, share), hidden=hidden_by(settings)))
     except (InputError, MachineError) as error:
         return str(error)
@@ -59,6 +63,34 @@ def words_of(settings: Settings) -> tuple[str, ...]:
     """All words that a framework's settings say, of which some change no placement."""
     words = settings.words
     return () if words is None else (*(name for name, _ in words.read), *words.no_effect)
+
+
+def kernels_of(settings: Settings) -> Kernels:
+    """Which kernels a framework runs by what its settings say.
+
+    >>> from ....models.sources.frameworks.flags import read_settings
+    >>> kernels_of(read_settings("--tensor-model-parallel-size 2 --cross-entropy-loss-fusion")).loss
+    'one'
+    >>> kernels_of(read_settings("FULL_SHARD")).loss
+    'float32'
+    """
+    said = set(words_of(settings))
+    match settings.flags.source:
+        case "Megatron":
+            return Kernels(
+                softmax="--no-masked-softmax-fusion" not in said,
+                loss="one" if "--cross-entropy-loss-fusion" in said else "vocabulary",
+                sums="--no-gradient-accumulation-fusion" in said,
+            )
+        case "NeMo":
+            return Kernels(softmax=True)
+        case "MaxText":
+            return Kernels()
+        case "nanotron":
+            return Kernels(chains=False, loss="vocabulary", sums=True)
+        case _:
+            compiled = "compile" in " ".join(said)
+            return Kernels(chains=compiled, loss="one" if compiled else "float32", sums=True)
 
 
 def hidden_by(settings: Settings) -> frozenset[str]:

@@ -19,6 +19,7 @@ from math import prod
 from typing import Final
 
 from ....models.cost.alone import FUSED, Device, Kernels, elementwise
+from ....models.cost.beside import Extra, dropout, loss, masked_softmax, summed_gradients
 from ....models.layout.targets.degrees import Flags
 from ....models.machine.machine import Machine
 from ....models.program.graph import Graph, Role
@@ -64,7 +65,7 @@ class Part:
     here as they are stored, as they are used, of their gradients and of their moments; `rows`: bytes that cross to the
     experts of other devices in one pass; `work`: of products and attention of the whole micro-batch, forward;
     `least`: seconds that no completion is below in the plan's model, for its operators alone; `largest`: bytes of the
-    largest result that comes and goes.
+    largest result that comes and goes; `summed`: seconds in which a micro-batch adds its gradients to those before.
     """
 
     passes: dict[str, Pass] = field(default_factory=lambda: {p: Pass() for p in "FBU"})
@@ -77,6 +78,7 @@ class Part:
     work: int = 0
     least: Fraction = Fraction(0)
     largest: int = 0
+    summed: Fraction = Fraction(0)
 
 
 @dataclass(frozen=True)
@@ -141,8 +143,12 @@ def stage_work(
             if kind == "F":
                 part.work = sum(graph.work(op) for op in here if op.kind in _WORKING) * micro_batch // batch
     _cast(parts, device, where, passes)
+    _run_beside(parts, device, where, passes, known, kernels)
     _meet(parts, device, where, passes, (flags, known), free)
     _hold(parts, step, device, where, passes, _layer_of(named))
+    if kernels.sums and not frozen:
+        for part in parts.values():
+            part.summed = Fraction(summed_gradients(part.gradients // 4)) / machine.device.bandwidth
     if flags.cp > 1:
         for op in graph.operators:
             if op.kind is NodeKind.ATTENTION and op.name not in free:
@@ -208,10 +214,15 @@ def _layer_of(found: Roles) -> Callable[[str], str]:
 
 
 def _is_free(op: Operator, graph: Graph, frozen: bool, trained: Mapping[str, str], where: Mapping[str, str]) -> bool:
-    """What no framework runs: the normaliser of attention again, which its forward kernel keeps; the one-hot rows of a
-    loss, which are subtracted in place; and the gradients and updates of weights that are not trained.
+    """What no framework runs: the normaliser of attention again, which its forward kernel keeps; a norm without its
+    weight, which the gradient's kernel has in registers; the one-hot rows of a loss, which are subtracted in place;
+    and the gradients and updates of weights that are not trained.
     """
-    if op.function == "attention_lse" or (op.kind is NodeKind.SCATTER and where[op.name] == LAST):
+    if (
+        op.function == "attention_lse"
+        or op.name.endswith("/normal")
+        or (op.kind is NodeKind.SCATTER and where[op.name] == LAST)
+    ):
         return True
     return frozen and (op.output.tensor in trained or op.name.endswith(".next"))
 
@@ -246,6 +257,50 @@ def _cast(parts: Mapping[str, Part], device: Device, where: Mapping[str, str], p
                 done.add(a.tensor)
                 found.seconds += device.cast_seconds(device.read_by(op, position))
                 found.kernels += 1
+
+
+def _run_beside(
+    parts: Mapping[str, Part],
+    device: Device,
+    where: Mapping[str, str],
+    passes: Mapping[str, str],
+    known: Mapping[str, Mapping[str, str]],
+    kernels: Kernels,
+) -> None:
+    """Fill in what the framework runs beside the operators; what is computed again runs its forward part again."""
+    graph, written = device.graph, device.graph.writer()
+    ends = [op for op in graph.operators if where[op.name] == FIRST and passes[op.name] == "F" and _between(op, known)]
+    for op in graph.operators:
+        kind = passes[op.name]
+        if kind == "U" or where[op.name] in (ONCE, NEVER):
+            continue
+        elements = device.bytes_of(op) // graph.tensor(op.output.tensor).element_bytes
+        extra = Extra()
+        if op.function == "log_softmax" and where[op.name] == LAST:
+            extra += loss(elements, kernels.loss)
+        if op.function == "softmax":
+            before = written.get(op.inputs[0].tensor)
+            if kernels.softmax and before is not None and graph.operators[before].function == "mask_fill":
+                share, letters = device.share(op), known[op.name]
+                extra += masked_softmax(elements, prod(n for a, n in share.items() if letters.get(a) in set("bhkg")))
+            extra += dropout(elements, fused=False) if kernels.dropout else Extra()
+        if kernels.dropout and _adds_to_stream(op, graph, known):
+            extra += dropout(elements, fused=True)
+        if kernels.dropout and ends and op is ends[-1]:
+            extra += dropout(elements, fused=False)
+        found, bandwidth = parts[where[op.name]].passes, device.machine.device.bandwidth
+        found[kind].seconds += extra.forward / bandwidth
+        found[kind].kernels += extra.forward_kernels
+        if kind == "F":
+            found["B"].seconds += extra.backward / bandwidth
+            found["B"].kernels += extra.backward_kernels
+
+
+def _adds_to_stream(op: Operator, graph: Graph, known: Mapping[str, Mapping[str, str]]) -> bool:
+    """Whether an operator adds what a half of a layer gives to what goes from layer to layer."""
+    if op.function != "add" or not _between(op, known):
+        return False
+    return all(graph.tensor(a.tensor).shape == graph.tensor(op.output.tensor).shape for a in op.inputs)
 
 
 def _price(found: Pass, device: Device, operators: list[Operator]) -> None:

@@ -18,7 +18,7 @@ class Flags:
     """Degrees (1: not split), batches and copies (0: not said); `zero` as in the module's table; `source`: the
     framework.  `passing`: samples of a copy that go through the stages before these run empty; `steps`: micro-batches
     of a step (gradient accumulation); `width_open`: what tensor parallelism leaves whole is split along its width in
-    some way that is not said, and stays open.
+    some way that is not said, and stays open; `devices`: how many processes are started.
     """
 
     source: str
@@ -34,6 +34,7 @@ class Flags:
     passing: int = 0
     steps: int = 0
     width_open: bool = False
+    devices: int = 0
 
     def __post_init__(self) -> None:
         for name in ("tp", "pp", "cp", "ep"):
@@ -48,11 +49,17 @@ class Flags:
             )
 
     def copies(self, devices: int) -> int:
-        """Data parallel copies on so many devices.  Raises `InputError` if the degrees do not divide them.
+        """Data parallel copies on so many devices.  Raises `InputError` if the degrees do not divide them, and
+        if another number of processes is started.
 
         >>> Flags("Megatron", tp=8, cp=2).copies(64)
         4
         """
+        if self.devices and self.devices != devices:
+            raise InputError(
+                f"{self.source}: {self.devices} processes are started on a machine of {devices} devices; give the "
+                "machine that has as many, or start as many"
+            )
         ways = self.tp * self.pp * self.cp
         if devices % ways:
             raise InputError(

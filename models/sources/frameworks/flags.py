@@ -98,7 +98,8 @@ def _launched(found: Launched) -> Settings:
         settings = torchtitan_flags(found.arguments)
     else:
         settings = _overrides(found.arguments) or _flags(found.arguments)
-    return replace(settings, idle=(*settings.idle, *found.others))
+    flags = replace(settings.flags, devices=found.devices or settings.flags.devices)
+    return replace(settings, flags=flags, idle=(*settings.idle, *found.others))
 
 
 def _flags(text: str) -> Settings:

@@ -12,7 +12,7 @@ Assignments, arrays, defaults, sums of whole numbers and one command with a prog
 the one who starts the script can say (its arguments, the environment, output of commands) stays `$NAME`: it is no value
 of a setting that is read, and the reader of the arguments refuses it there.  A default counts where nothing else is
 said, and is listed.  Whatever else a shell could mean (conditions, loops, functions) is an error that names the line.
-What stands in front of the program is the launcher's; the machine that is audited says how many devices there are.
+What stands in front of the program is the launcher's: as many processes as it says have to be the machine's devices.
 """
 
 from __future__ import annotations
@@ -67,12 +67,13 @@ MOST_EXPANDED: Final = 1 << 18
 @dataclass(frozen=True)
 class Launched:
     """`arguments` of the training program, quoted; `others`: what stands before it, defaults, and variables nobody
-    reads; `program`: its file or module.
+    reads; `program`: its file or module; `devices`: processes that the launcher starts, 0 where it does not say.
     """
 
     arguments: str
     others: tuple[str, ...]
     program: str = ""
+    devices: int = 0
 
 
 @dataclass
@@ -92,7 +93,7 @@ def read_launch(text: str) -> Launched:
     ('--tensor-model-parallel-size 4 --bf16', ('torchrun', 'N=4 by default'))
     """
     shell = _Shell()
-    found: tuple[list[str], str, str] | None = None
+    found: tuple[list[str], list[str], str] | None = None
     for number, line in _commands(text):
         place = f"line {number}: {line.splitlines()[0][:60]!r}"
         if (array := _ARRAY.fullmatch(line)) is not None:
@@ -114,13 +115,36 @@ def read_launch(text: str) -> Launched:
                 raise _refusal(f"{place} is neither an assignment nor the command of a .py file")
             if found is not None:
                 raise _refusal(f"{place} is a second command of a .py file; give the arguments of one")
-            found = words[program[1] :], shlex.join(words[: program[0]]), words[program[0]]
+            found = words[program[1] :], words[: program[0]], words[program[0]]
     if found is None:
         raise _refusal("there is no command of a .py file")
     idle = tuple(f"{name}={' '.join(value)}" for name, value in shell.known.items() if name not in shell.used)
     defaults = tuple(dict.fromkeys(shell.defaults))
-    front = (found[1],) if found[1] else ()
-    return Launched(shlex.join(found[0]), (*front, *defaults, *idle), found[2])
+    front = (shlex.join(found[1]),) if found[1] else ()
+    return Launched(shlex.join(found[0]), (*front, *defaults, *idle), found[2], _processes(found[1]))
+
+
+def _processes(words: list[str]) -> int:
+    """Processes that a launcher starts on all nodes, 0 where it does not say: torchrun takes one node where none is
+    said, deepspeed those of its hostfile, accelerate counts the processes of all.
+
+    >>> _processes("torchrun --nproc_per_node 8 --nnodes=2".split()), _processes("deepspeed --num_gpus 8".split())
+    (16, 0)
+    """
+    said = {}
+    for word, after in zip(words, (words + [""])[1:], strict=True):
+        name, equals, value = word.partition("=")
+        said[name.lstrip("-").replace("-", "_")] = value if equals else after
+
+    def count(name: str) -> int:
+        text = said.get(name, "")
+        return int(text) if text.isascii() and text.isdigit() and len(text) < 8 else 0
+
+    if any(w.rpartition("/")[2] == "accelerate" for w in words):
+        return count("num_processes")
+    if any(w.rpartition("/")[2] == "deepspeed" for w in words):
+        return count("num_gpus") * count("num_nodes")
+    return count("nproc_per_node") * (count("nnodes") if "nnodes" in said else 1)
 
 
 def _program(words: list[str], place: str) -> tuple[int, int] | None:

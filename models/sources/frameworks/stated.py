@@ -6,6 +6,7 @@ them differ.  What a name means is the same in all of them:
 
     tp pp cp ep dp        degrees                     zero         stage of state that is sharded over copies
     shards copies         sharded inside, and copied  micro_batch  of a copy;  steps, global_batch
+    devices               processes that are started
     sequence_parallel     with tp                     half, gradients, recompute, attention, optimizer   `Settings`
 """
 
@@ -61,6 +62,7 @@ def settings_of(said: Sorted, zero: int = 0, half_sums: bool = False) -> Setting
         global_batch=batch,
         dp=dp,
         steps=steps,
+        devices=said.count("devices", 0),
     )
     return Settings(
         flags,

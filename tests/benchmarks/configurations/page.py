@@ -10,9 +10,16 @@ from .predicting import Told
 WORST = 6
 ABOUT = """One layer of each kind is priced operator by operator on the machine file of the package, and the step composed
 (`formal/plans/pipelines/composed.py`).  No constant is fitted on a row of the judged folder.  What a step has and a single kernel
-has not comes from other measurements: the clock under load (`STEADY`, long products of the gemm table), PyTorch's norms
-(`EAGER`, our own GPUs), FlashAttention beside cuDNN's (`FLASH`, ours too), float8 at twice the rate (data sheets), forms borrowed from the H100 where a device has no rows.
-One number is an assumption that was chosen with vTrain's rows in view: `HOST`, seconds to launch a kernel."""
+has not comes from other measurements: the clock under load (`STEADY`, long products of the gemm table), PyTorch's norms (`EAGER`,
+our own GPUs), FlashAttention beside cuDNN's (`FLASH`, ours too) and in Triton (`TRITON`, its author's paper), products whose rows
+are no whole vectors (`UNALIGNED`, ours), float8 and Blackwell beside the H100 (`FLOAT8`, `ATTENTION`, `STEADY`, the machine files:
+products measured by stas00/ml-engineering), forms borrowed from the H100 where a device has no rows.  What software runs beside
+the operators (dropout, Megatron's masked softmax and loss, sums of gradients) is counted in bytes off its own code
+(`models/cost/beside.py`), and who runs which is what the source says (`configurations/tables.py`).
+
+Chosen with rows in view: `HOST`, seconds to launch a kernel (vTrain's).  Looked for because rows were off, and then taken
+from other sources as above: every term of this list that is newer than `EAGER`.  That vTrain's vocabulary is not padded is
+its configuration's default, and the rows agree."""
 
 BOUND = """The bound counted is what a configuration's products and attention alone take in any completion, forward as the
 settings place them, at the plan's prices: weaker than the one that `audit` proves.  That

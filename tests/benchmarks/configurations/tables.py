@@ -17,6 +17,10 @@ Row = Mapping[str, str]
 ALL = frozenset({"tensor", "gradients", "weights", "sends"})
 MEGATRON = frozenset({"gradients", "weights", "sends"})
 NOTHING: frozenset[str] = frozenset()
+UNFUSED = Kernels(dropout=True, softmax=True, loss="vocabulary")
+"""Megatron of 2021 and 2022: dropout of 0.1 twice a layer and in attention (its defaults), its own softmax and loss."""
+DEEPSPEED = replace(UNFUSED, sums=True)
+"""The same under DeepSpeed, which leaves gradients to autograd."""
 
 
 def everything(folder: Path) -> Read:
@@ -56,7 +60,7 @@ def vtrain(r: Row, family: str) -> Published:
         family,
         f"hidden {hidden}, {layers} layers, {gpus} GPUs, batch {batch} by {each}, tp {tp} dp {dp} pp {pp}",
         float(r["iteration_ms"]) / 1e3,
-        Model(hidden, 4 * hidden, heads, heads, 50_304, layers, "gelu"),
+        Model(hidden, 4 * hidden, heads, heads, 50_257 // tp * tp, layers, "gelu"),  # src/config.py: not padded
         seq,
         box("dgx-a100", gpus),
         gpus,
@@ -64,6 +68,7 @@ def vtrain(r: Row, family: str) -> Published:
         micro_batches(batch, dp, each),
         again=float(family.endswith("multi")),
         attention="matrices",
+        kernels=DEEPSPEED,
         hidden=NOTHING,
         group=(family, hidden, heads, layers, seq, batch, gpus),
     )
@@ -135,7 +140,9 @@ def dgxc(r: Row) -> Published:
 
 
 def llmfoundry(r: Row) -> Published:
-    """MosaicML's MPT under FSDP."""
+    """MosaicML's MPT under FSDP: attention in Triton (benchmarking/submit_benchmarks.py), flash-attn's loss (the default of
+    models/mpt/modeling_mpt.py), maps as kernels of their own.
+    """
     model = MODELS.get(f"mpt-{r['model']}")
     if model is None:
         raise Unread("no shape of this model is known")
@@ -157,7 +164,7 @@ def llmfoundry(r: Row) -> Published:
         Flags("FSDP", zero=zero, micro_batch=each),
         micro_batches(whole(r, "global_batch", 0), gpus, each),
         again=float(r["recompute"] == "True"),
-        kernels=Kernels(chains=False, eight="fp8" in r["precision"], flash=True),
+        kernels=Kernels(chains=False, eight="fp8" in r["precision"], attention="triton", loss="fused"),
         hidden=MEGATRON,
     )
 
@@ -189,7 +196,7 @@ def torchtitan(r: Row) -> Published:
         chunks=2 if "interleaved" in r["schedule"] else 1,
         ends=ends,
         again=again,
-        kernels=Kernels(chains=r["compile"] == "1", eight=r["precision"].startswith("float8"), flash=True),
+        kernels=Kernels(chains=r["compile"] == "1", eight=r["precision"].startswith("float8"), attention="flash"),
         hidden=frozenset({"gradients", "weights", *(["tensor"] if r["async_tp"] == "1" else [])}),
         memory_bytes=float(r["memory_gib"] or 0) * 2**30,
     )
@@ -268,6 +275,7 @@ def calculon(r: Row) -> Published:
         chunks=whole(r, "interleaving", 1) if pp > 1 else 1,
         again=float(r["recompute"] == "full"),
         attention="matrices",
+        kernels=UNFUSED,
         hidden=NOTHING,
     )
 
