@@ -217,3 +217,9 @@ def test_ranks_of_mpi_share_the_rows(tmp_path: Path, mpiexec: str) -> None:
     done = subprocess.run(both, capture_output=True, text=True, timeout=250, check=False)
     assert done.returncode == 0, done.stderr
     assert len(json.loads(done.stdout)["rows"]) == 4
+
+
+def test_a_range_of_limits_points_here(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    said = ["plan", "mlp-unity", "--machine", "localhost:2", "--memory", "1GiB..2GiB", "-o", str(tmp_path / "p.spz")]
+    assert run(said) == 2
+    assert "shardproof sweep" in capsys.readouterr().err

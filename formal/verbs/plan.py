@@ -48,6 +48,7 @@ from ..plans.portfolio.words import FREEDOM_WORDS
 from ..plans.recompute import render_attempts
 from ..plans.remarks import Batch, Remark, remarks
 from ..plans.request import TENSORS, PlanOutcome, PlanRequest, carry_out
+from ..plans.time_limit import TimeLimit
 from ..selection.solve import Engine
 from .combinations import PLAN
 from .conflict import no_solution
@@ -268,6 +269,13 @@ def plan_command(publisher: Door, options: PlanOptions) -> int:
         return run_submeshes(publisher, request, options.output, options.as_json, clock, notes)
     if options.programs:
         return run_joint(publisher, request, options.output, options.as_json, clock, notes)
+    return plan_placements(publisher, request, clock, options, notes)
+
+
+def plan_placements(
+    publisher: Door, request: PlanRequest, clock: TimeLimit, options: PlanOptions, notes: list[str]
+) -> int:
+    """One program and its placements: plan, check, publish, and say."""
     with Watch("planning") as watch:
         found = carry_out(request, clock, watch, watch.count)
     problem, answer = found.planned.planning.problem, found.planned.answer
@@ -331,6 +339,7 @@ def _found_json(found: PlanOutcome, request: PlanRequest) -> dict[str, object]:
         out |= {"loss": step.loss, "trained": len(step.trained), "recomputed": list(step.recomputed)}
     if request.memory is not None and solution is not None:
         out |= {"peak_bytes": problem.peak_of(solution)[0], "limit_bytes": request.memory}
+        out |= {"peak_parts": memory_parts(found.planned.planning, solution, step)}
     out |= {"counts": [a.to_json() for a in found.counts]} if found.counts else {}
     return out | ({"attempts": [a.to_json() for a in found.attempts]} if found.attempts else {})
 

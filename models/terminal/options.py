@@ -120,7 +120,8 @@ class Amount(click.ParamType):  # type: ignore[type-arg]
         try:
             amount = parse_bytes(value) if self.bare else parse_memory(value)
         except InputError as error:
-            self.fail(f"{error}.", param, ctx)
+            curve = "" if self.bare or ".." not in value else " A curve over several limits is 'shardproof sweep'."
+            self.fail(f"{error}.{curve}", param, ctx)
         if not 1 <= amount <= 1 << 60:
             self.fail(f"{value} is not between 1 byte and 2**60 bytes.", param, ctx)
         return amount
