@@ -43,7 +43,7 @@ from .feed import PLACE, Feed
 from .held import Blocks, RankBlocks
 from .interpreter import RankError
 from .job import Options, read_error, write_error
-from .launch import LaunchError, launch
+from .launch import LaunchError, SilentRank, launch
 from .pipeline import Results
 from .repeatable import Repeatable, repeatable
 from .training_run import StartState, StepDone, base_of, is_due, scalar_of
@@ -215,9 +215,10 @@ def train_job(
             lines.heard()
             error = read_error(folder)
             death, table = progress.read_death(folder), progress.open_table(folder)
-            if error is None and death is not None and death.process in table[:, 0]:
-                rank = table[:, 0].tolist().index(death.process)
-                at = np.fromfile(folder / "at.bin", dtype=np.int64)
+            at = np.fromfile(folder / "at.bin", dtype=np.int64)
+            if error is None and isinstance(e, SilentRank):
+                error = RankError(e.rank, f"step {at[e.rank]}", e.reason)
+            elif error is None and death is not None and (rank := death.rank_in(table[:, 0].tolist())) is not None:
                 error = RankError(rank, f"step {at[rank]}", death.words())
             if error is not None and error.place.startswith(PLACE):
                 raise InputError(error.reason) from e
