@@ -1,7 +1,8 @@
 """Network namespaces as computers, for tests: each has its own interfaces and its own host name; one bridge joins them.
 
 A process of one reaches another by TCP and UDP alone, as between computers; files and memory are shared, which the code
-under test must not use.  Needs root and `ip netns`; see `why_not`.
+under test must not use: the folder that UNSHARED names in the environment is empty on all but node0.  Needs root and
+`ip netns`; see `why_not`.
 """
 
 from __future__ import annotations
@@ -23,7 +24,8 @@ _NUMBERS = count()
 AGENT = """#!/bin/sh
 while [ "${{1#-}}" != "$1" ]; do shift; done
 host=$1; shift
-exec ip netns exec {name}n$((${{host##*.}} - 1)) unshare -u /bin/sh -c "hostname node$((${{host##*.}} - 1)); exec $*"
+exec ip netns exec {name}n$((${{host##*.}} - 1)) unshare -um /bin/sh -c \\
+    "hostname node$((${{host##*.}} - 1)); [ -z '$UNSHARED' ] || mount -t tmpfs none '$UNSHARED'; exec $*"
 """
 
 

@@ -12,6 +12,7 @@ import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 from network_hosts import Network, network, why_not
@@ -20,6 +21,7 @@ import shardproof
 from shardproof.backends.cluster.launchers import Place, place_of, start_line
 from shardproof.backends.cluster.nodes import topology_fault
 from shardproof.backends.execution import checkpoint
+from shardproof.backends.execution import rank as rank_module
 from shardproof.backends.execution.launch import mpi_available
 from shardproof.models.text import InputError
 
@@ -137,6 +139,21 @@ class Test:
         job.communicate(timeout=20)
 
     @pytest.mark.slow
+    def test_plans_of_every_kind_run_on_two_computers(self, two: Network, plans: Path, tmp_path: Path) -> None:
+        kept = Path(__file__).parent / "conformance/proved"
+        hosts = two.hostfile(tmp_path / "hosts", 1, 1)
+        for name, more in (
+            ("pipeline-two", ()),
+            ("overlap-chain", ()),
+            ("views-beside", ()),
+            ("pipeline-two", ("--steps", "2")),
+            ("overlap-chain", ("--trace", str(tmp_path / "trace.json"))),
+        ):
+            command = [w if w != "4" else "2" for w in line(kept / f"{name}.spz", *more)]
+            status, rows, err = ended(two.start([*command, "--hostfile", str(hosts), "--json"]))
+            assert (status, rows[-1]["equal"]) == (0, True), f"{name}: {err}"
+
+    @pytest.mark.slow
     def test_computers_that_are_not_the_machine_are_named(self, two: Network, plans: Path, tmp_path: Path) -> None:
         for plan, ranks, words in (
             ("nodes", (1, 3), "rank 1 is on 'node1', where the plan's machine (2 nodes x 2 gpus) has ranks 0 to 1"),
@@ -148,6 +165,20 @@ class Test:
             job = two.start(line(plans / f"{plan}.spz", "--hostfile", str(hosts), "--steps", "2", "--save", str(state)))
             status, _, err = job.wait(60), None, job.stderr.read() if job.stderr else ""
             assert (status, words in err, list(state.iterdir())) == (3, True, []), err
+
+    @pytest.mark.slow
+    def test_states_need_a_folder_that_all_computers_see(self, two: Network, plans: Path, tmp_path: Path) -> None:
+        hosts, state, place = two.hostfile(tmp_path / "hosts", 2, 2), tmp_path / "state", tmp_path / "tmp"
+        state.mkdir()
+        place.mkdir()
+        more = ("--hostfile", str(hosts), "--steps", "2")
+        job = two.start(line(plans / "nodes.spz", *more, "--json"), TMPDIR=str(place), UNSHARED=str(place))
+        status, rows, err = ended(job)
+        assert (status, rows[-1]["equal"]) == (0, True), err  # what is not shared needs not be
+        job = two.start(line(plans / "nodes.spz", *more, "--save", str(state)), UNSHARED=str(state))
+        out, err = job.communicate(timeout=60)
+        assert (job.returncode, f"{state}: 'node1' does not see it" in err, "step 1," in out) == (3, True, False), err
+        assert not list(state.iterdir())
 
     @pytest.mark.slow
     @pytest.mark.parametrize("how", ["cut off", "stopped", "killed"])
@@ -299,3 +330,54 @@ def test_ranks_that_are_where_the_plan_says(hosts: list[str], levels: list[tuple
 @pytest.mark.parametrize(("hosts", "levels", "words"), FITS_NOT)
 def test_ranks_that_are_elsewhere_are_named(hosts: list[str], levels: list[tuple[str, int]], words: str) -> None:
     assert words in str(topology_fault(hosts, levels))
+
+
+class Ranks:
+    """A communicator of ranks on computers with so many GPUs each, seen from one of them."""
+
+    def __init__(self, rank: int, hosts: list[str], gpus: dict[str, int]) -> None:
+        self.rank, self.hosts, self.gpus = rank, hosts, gpus
+
+    def Get_rank(self) -> int:
+        return self.rank
+
+    def Get_size(self) -> int:
+        return len(self.hosts)
+
+    def Split_type(self, _: int) -> Ranks:
+        mine = self.hosts[self.rank]
+        first = self.hosts.index(mine)
+        return Ranks(self.rank - first, [h for h in self.hosts if h == mine], self.gpus)
+
+    def allgather(self, value: bool) -> list[bool]:
+        """What every rank says of whether it has NCCL."""
+        everyone = [self.gpus[h] >= self.hosts.count(h) for h in self.hosts]
+        assert everyone[self.rank] == value
+        return everyone
+
+
+@pytest.mark.mpi
+@pytest.mark.skipif(not mpi_available(), reason="mpi4py is not installed")
+@pytest.mark.parametrize(
+    ("gpus", "used", "carrier"),
+    [
+        ({"a": 2, "b": 2}, [0, 1, 0, 1], "nccl"),
+        ({"a": 8, "b": 2}, [0, 1, 0, 1], "nccl"),
+        ({"a": 2, "b": 1}, [0, 1, 0, 0], "mpi"),
+        ({"a": 1, "b": 1}, [0, 0, 0, 0], "mpi"),
+    ],
+)
+def test_ranks_take_the_gpus_of_their_own_computer(
+    gpus: dict[str, int], used: list[int], carrier: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    hosts = ["a", "a", "b", "b"]
+    for rank in range(4):
+        taken: list[int] = []
+        here = gpus[hosts[rank]]
+        runtime = SimpleNamespace(getDeviceCount=lambda here=here: here)
+        device = lambda n, taken=taken: SimpleNamespace(use=lambda: taken.append(n))
+        monkeypatch.setitem(sys.modules, "cupy", SimpleNamespace(cuda=SimpleNamespace(runtime=runtime, Device=device)))
+        monkeypatch.setattr(rank_module, "nccl_module", lambda: "NCCL")
+        monkeypatch.setattr(rank_module, "NcclTransport", lambda *_: "nccl")
+        monkeypatch.setattr(rank_module, "MpiTransport", lambda *_: "mpi")
+        assert (rank_module._machine(Ranks(rank, hosts, gpus), "cupy")[1], taken) == (carrier, [used[rank]])  # type: ignore[arg-type]

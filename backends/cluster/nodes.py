@@ -48,6 +48,21 @@ def topology_fault(hosts: Sequence[str], levels: Sequence[tuple[str, int]]) -> s
     return None
 
 
+def gpu_fault(hosts: Sequence[str], gpus: Sequence[int]) -> str | None:
+    """Which computer has fewer GPUs than ranks; None where each rank has its own.  `gpus`: seen by each rank.
+
+    >>> gpu_fault(["a", "b", "b"], [1, 2, 2]) is None, gpu_fault(["a", "b", "b"], [1, 1, 1])
+    (True, "'b' has 1 GPU, and the plan has 2 devices on it (ranks 1, 2)")
+    """
+    for host in dict.fromkeys(hosts):
+        ranks = [rank for rank, other in enumerate(hosts) if other == host]
+        seen = min(gpus[rank] for rank in ranks)
+        if seen < len(ranks):
+            some, where = f"{seen} GPU{'' if seen == 1 else 's'}", ", ".join(map(str, ranks))
+            return f"{host!r} has {some}, and the plan has {len(ranks)} devices on it (ranks {where})"
+    return None
+
+
 def _listed(hosts: Sequence[str]) -> str:
     """Runs of ranks, a few of them."""
     runs = [(host, len(list(run))) for host, run in groupby(hosts)]

@@ -33,13 +33,15 @@ class Others:
 @dataclass(frozen=True)
 class Spread:
     """`levels`: (name, size) of the plan's machine, outermost first; `hostfile`: handed to the launcher; `place`: of
-    this process among those that a launcher started; `limit_s`: seconds without a sign of life that end a job.
+    this process among those that a launcher started, `others` the rest of them; `limit_s`: seconds without a sign of
+    life that end a job; `on_gpus`: whether every rank has a GPU of its own.
     """
 
     levels: tuple[tuple[str, int], ...] = ()
     hostfile: Path | None = None
     place: Place | None = None
     limit_s: float = HEARTBEAT_S
+    on_gpus: bool = False
     others: Others = field(default_factory=Others, compare=False)
 
     @property

@@ -161,6 +161,7 @@ def _start(
         "host": platform.node(),
         "ranks": ranks,
         "levels": spread.levels or (("ranks", ranks),),
+        "on_gpus": spread.on_gpus,
         "launched": spread.place is not None,
         "meeting": asdict(watch.meeting),
     }

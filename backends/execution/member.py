@@ -30,7 +30,7 @@ import numpy as np
 from ...models.files.json_text import parse_json
 from ...models.terminal.console import Exit, say
 from ..cluster.launchers import place_of
-from ..cluster.nodes import topology_fault
+from ..cluster.nodes import gpu_fault, topology_fault
 from . import progress, segments
 from .heartbeat import JOB, ORDER, Beat, Meeting, Voice, error_word, meeting_from, step_of
 from .interpreter import RankError
@@ -175,7 +175,7 @@ def main(arguments: list[str]) -> None:
     if order is None:  # the first process has nothing for the others to do, and says why itself
         _leave(Exit.DONE)
     meeting, hosts = meeting_from(order["meeting"]), world.allgather(host)
-    fault = _fault(order, hosts)
+    fault = _fault(order, hosts) or (gpu_fault(hosts, world.allgather(_gpus())) if order["on_gpus"] else None)
     if fault is not None:
         if rank == 0:
             Voice(meeting).tell({"kind": "refused", "rank": rank, "reason": fault}, WORD_S)
@@ -210,6 +210,16 @@ def _fault(order: Any, hosts: list[str]) -> str | None:
             f"computer of the hostfile"
         )
     return topology_fault(hosts, [(str(name), int(size)) for name, size in order["levels"]])
+
+
+def _gpus() -> int:
+    """GPUs that this process sees."""
+    try:
+        import cupy
+
+        return int(cupy.cuda.runtime.getDeviceCount())
+    except (ImportError, RuntimeError):  # the driver's errors are such
+        return 0
 
 
 def _leave(status: int) -> NoReturn:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 import zipfile
 from collections.abc import Mapping
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Final
 
@@ -38,7 +38,7 @@ from ...proofs.publishing.kind import plan_kind
 from ...proofs.publishing.placed import placed_plan
 from ...proofs.publishing.publisher import Publisher
 from ...proofs.views.certificate import SubmeshCertificate
-from ..cluster.spread import Spread, spread_over
+from ..cluster.spread import Spread, current_spread, spread_over
 from ..execution import comparison, conditioning
 from ..execution.array_files import read_inputs
 from ..execution.consent import allow, check_consent
@@ -281,6 +281,7 @@ def run_command(
     except OpaqueError as error:
         raise InputError(str(error)) from None
     xp = array_module(backend)
+    click.get_current_context().with_resource(spread_over(replace(current_spread(), on_gpus=xp is not np)))
     model = found.user_graph  # what one process runs is the user's graph, whatever program was planned
     stored = dtype == "own" or (dtype is None and rounds(plan.graph))
     kind = None if stored else dtype or "float64"
