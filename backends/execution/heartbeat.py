@@ -135,11 +135,11 @@ class Watch:
         self._guards[rank] = sender
         match said["kind"]:
             case "beat":
-                now = time.monotonic()
-                stopped = float(said["stopped_s"])
-                self._table[rank] = int(said["process"]), int(said["at"])
+                now, stopped = time.monotonic(), float(said["stopped_s"])
+                row = np.array([int(said["process"]), int(said["at"]), int(said["step"])], dtype=np.int64)
+                self._table[rank] = row[:2]  # nothing is written of a beat that lacks something
                 self._beats[rank] = now, now - stopped if stopped > 0 else 0.0
-                _set_step(self._folder, rank, int(said["step"]))
+                _set_step(self._folder, rank, int(row[2]))
             case "error":
                 write_error(self._folder, RankError(rank, str(said["place"]), str(said["reason"])))
             case "death":
