@@ -7,6 +7,7 @@ compared with what ranks must receive and do not hold; the programs that move mo
 
 from __future__ import annotations
 
+from collections import Counter
 from itertools import product
 from pathlib import Path
 
@@ -25,6 +26,7 @@ from shardproof.backends.lowering.traffic import table, traffic
 from shardproof.formal.plans.schedules import propagate
 from shardproof.formal.plans.strategy import Rule, Strategy
 from shardproof.models.communication.choices import copy_layout, input_layout, output_layout
+from shardproof.models.communication.transfers import Exchange
 from shardproof.models.machine.machine import load_machine
 from shardproof.models.sources.numpy.program import ArraySpec
 from shardproof.models.sources.numpy.trace import trace
@@ -249,3 +251,17 @@ def test_any_placement(name: str) -> None:
         check_outputs(traced, result.outputs, case.expected(values))
         assert all(t.fits for t in result.traffic)
         assert all(t.moved >= t.bound for t in traffic(traced.graph, hierarchy, choices))
+
+
+@pytest.mark.parametrize("name", ["jacobi rows", "jacobi rows and columns", "convolutions by rows and columns"])
+def test_halos_are_one_message_per_neighbour_and_sweep(name: str) -> None:
+    """However many shifted views of an array a stencil reads, corners among them."""
+    case = CASES[name]
+    traced = case.traced()
+    program = lower(traced.graph, (8,), case.scheduled(traced, 8).choices)
+    sent: Counter[tuple[str, int, int]] = Counter()
+    for movement in program.movements:
+        for step in movement.plan.steps:
+            if isinstance(step, Exchange):
+                sent.update({(movement.tensor, t.source, t.target) for t in step.transfers})
+    assert sent and set(sent.values()) == {1}

@@ -90,6 +90,7 @@ OPTIONS: dict[tuple[str, ...], dict[str, list[str]]] = {
         "--seed": [n for n in INTEGERS if n != "0"], "--timeout": NUMBERS, "--dtype": ["float16", ""], "--backend": ["", "tensorflow"],
         "--inputs": ["absent", "folder", "empty", "noise", "text", "pipe", "plan.spz", "other.npz", "one.npy", "cut.npz", "/dev/zero", ""],
     },
+    ("run", "plan.spz", "-n", "2"): {"--hostfile": ["absent", "folder", "empty", "noise", ""], "--heartbeat-timeout": [*NUMBERS, "1.9", "601"]},
     ("export", "plan.spz", "-o", "new.py"): {"--to": ["", "csv", "DTensor", "\x1b"]},
     ("export", "plan.spz", "--to", "jax", "-o", "new.py", "--resolve"): {"--time-limit": NUMBERS, "--resolved": ["new.py", "folder", "-", ""]},
     ("explain", "plan.spz"): {"--error": SHARES, "--time-limit": NUMBERS, "--op": ["", "nobody", "\x1b[1m", "9" * 500]},

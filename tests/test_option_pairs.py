@@ -207,6 +207,7 @@ def files(tmp_path_factory: pytest.TempPathFactory) -> Path:
         rules = json.loads((Path(__file__).parent / "data" / "rules" / "flexflow-even.json").read_text())
         rules["rule"] = rules["rule"][:1]
         Path("rules.json").write_text(json.dumps(rules))
+        Path("hosts").write_text("localhost:2\n")
         Path("timings.csv").write_text(
             "machine,matrix,reduce,program,algorithm,payload,seconds\n"
             "2x2,[[2 1][1 2]],0,AllReduce,ring,1024,0.001\n2x2,[[2 1][1 2]],0,AllReduce,ring,2048,0.002\n"
@@ -260,6 +261,8 @@ RUN: Mapping[str, tuple[str, ...]] = {
     "data": ("--data", "step-data.npz"),
     "save": ("--save", "saved"),
     "save_every": ("--save-every", "1"),
+    "hostfile": ("--hostfile", "hosts"),
+    "heartbeat": ("--heartbeat-timeout", "30"),
     "resume": ("--resume", "state"),
     "compare": ("--no-compare",),
 }

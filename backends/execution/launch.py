@@ -9,7 +9,9 @@ then costs a sleep (2 ranks, the same: 5.6 to 7.6 ms, 0.2 to 0.5 ms without).  M
 
 from __future__ import annotations
 
+import json
 import os
+import platform
 import shutil
 import signal
 import subprocess
@@ -17,19 +19,26 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from contextlib import ExitStack
+from dataclasses import asdict, dataclass
 from importlib.util import find_spec
 from math import prod
 from pathlib import Path
+from typing import Any, Final
 
 import numpy as np
 
 from ...models.communication.choices import Choices, check_choices
+from ...models.files.json_text import parse_json
 from ...models.program.graph import Graph
+from ...models.text import InputError
+from ..cluster.launchers import start_line
+from ..cluster.spread import Spread, current_spread, host_count
 from ..kernels import Array, widen
 from ..lowering.program import Program
 from ..trace import Span, read_spans
 from . import progress, segments
+from .heartbeat import JOB, ORDER, REFUSED, Watch
 from .interpreter import RankError
 from .job import Options, build_program, read_error, write_job
 from .reference import as_stored, check_inputs
@@ -52,6 +61,9 @@ CROWDED = {"MPIR_CVAR_ENABLE_HEAVY_YIELD": "1", "MPIR_CVAR_POLLS_BEFORE_YIELD": 
 
 GRACE_S = 5.0
 """How long the launcher may take to end all ranks after one has failed."""
+
+INTERNAL: Final = 6
+"""The exit status that ranks of a job that failed are given."""
 
 _ROOT = __name__.partition(".")[0]
 
@@ -117,25 +129,78 @@ def launch(
     Raises `LaunchError` when MPI is missing, the time is over (all ranks are killed), or a rank ends with an error,
     `SilentRank` when one is stopped.
     """
-    mpiexec = _mpiexec()
-    if mpiexec is None or find_spec("mpi4py") is None:
+    spread = current_spread()
+    if find_spec("mpi4py") is None or (_mpiexec() is None and spread.place is None):
         raise LaunchError("MPI is not installed: pip install 'shardproof[mpi]', or run with --virtual")
-    safe = (
-        ["-P"] if arguments[0] == "-m" else []
-    )  # what lies in the current folder is not to be imported; a script may import its neighbours
-    command = [mpiexec, "-n", str(ranks), sys.executable, *safe, "-m", "mpi4py", *arguments]
+    if not spread.is_local and (folder is None or arguments[0] != "-m"):
+        raise LaunchError("scripts are started on this computer only")
+    with ExitStack() as ends:
+        watch = None if spread.is_local or folder is None else ends.enter_context(Watch(folder, spread.limit_s))
+        command, added = _start(arguments, ranks, spread, folder, watch)
+        code, text = _run(command, added, ranks, timeout_s, spread, folder, heard, watch)
+    if folder is not None and (refused := folder / REFUSED).exists():
+        raise InputError(refused.read_text())
+    if code:
+        who = "mpiexec" if spread.place is None else "rank 0"
+        raise LaunchError(f"{who} ended with code {code}; last lines:\n" + "\n".join(text.strip().splitlines()[-12:]))
+
+
+def _start(
+    arguments: Sequence[str], ranks: int, spread: Spread, folder: Path | None, watch: Watch | None
+) -> tuple[list[str], dict[str, str]]:
+    """(command line, environment) of what starts the ranks, or of the one that is ours to start."""
+    mpiexec = _mpiexec() or "mpiexec"
+    if watch is None or folder is None:
+        safe = ["-P"] if arguments[0] == "-m" else []
+        # what lies in the current folder is not to be imported; a script may import its neighbours
+        command = [mpiexec, "-n", str(ranks), sys.executable, *safe, "-m", "mpi4py", *arguments]
+        return command, environment(ranks)
+    order = {
+        "module": arguments[1].rpartition(".")[2],
+        "folder": str(folder),
+        "host": platform.node(),
+        "ranks": ranks,
+        "levels": spread.levels or (("ranks", ranks),),
+        "on_gpus": spread.on_gpus,
+        "launched": spread.place is not None,
+        "meeting": asdict(watch.meeting),
+    }
+    (folder / ORDER).write_text(json.dumps(order))
+    program = [sys.executable, "-P", "-m", "mpi4py", "-m", f"{_ROOT}.backends.execution.member"]
+    if spread.hostfile is None:
+        return program, {**environment(1), JOB: str(folder)}
+    added = {**environment(-(-ranks // host_count(spread.hostfile))), JOB: str(folder)}
+    passed = [n for n in added if n in ENVIRONMENT or n in CROWDED or n in ("PATH", "PYTHONPATH", "TMPDIR", JOB)]
+    return [*start_line(mpiexec, ranks, str(spread.hostfile.resolve()), passed), *program], added
+
+
+def _run(
+    command: Sequence[str],
+    added: Mapping[str, str],
+    ranks: int,
+    timeout_s: float,
+    spread: Spread,
+    folder: Path | None,
+    heard: Callable[[], bool] | None,
+    watch: Watch | None,
+) -> tuple[int, str]:
+    """(exit code, what was said) of the launcher."""
     with tempfile.TemporaryFile() as log:
         child = subprocess.Popen(
             command,
-            env=environment(ranks),
+            env=added,
             stdin=subprocess.DEVNULL,
             stdout=log,
             stderr=subprocess.STDOUT,
             start_new_session=True,
+            close_fds=spread.place is None,  # a launcher has left connections to the ranks that it started
         )
+        code, spread.others.called = -1, True
         try:
-            code = _wait(child, ranks, timeout_s, folder, heard)
+            code = _wait(child, ranks, timeout_s, folder, heard, spread.limit_s, spread.is_local)
         finally:
+            if watch is not None and code:
+                watch.end(INTERNAL)
             if child.poll() is None:  # time-out or interrupt: the launcher passes the signal on to its ranks
                 if folder is not None:
                     segments.note_running(folder)
@@ -145,9 +210,7 @@ def launch(
             if folder is not None and child.returncode:
                 segments.remove(folder)
         log.seek(0)
-        text = log.read().decode(errors="replace")
-    if code:
-        raise LaunchError(f"mpiexec ended with code {code}; last lines:\n" + "\n".join(text.strip().splitlines()[-12:]))
+        return code, log.read().decode(errors="replace")
 
 
 def _wait(
@@ -156,6 +219,8 @@ def _wait(
     timeout_s: float,
     folder: Path | None,
     heard: Callable[[], bool] | None,
+    limit_s: float,
+    is_local: bool,
 ) -> int:
     """The launcher's exit code."""
     deadline, reason = (
@@ -163,7 +228,7 @@ def _wait(
         f"did not finish within {timeout_s:g} s and were ended; raise the time limit",
     )
     word = False
-    listener = None if folder is None else progress.Listener(folder, time.monotonic())
+    listener = None if folder is None else progress.Listener(folder, time.monotonic(), limit_s)
     while (left := deadline - time.monotonic()) > 0:
         try:
             return child.wait(min(left, 0.2))
@@ -175,11 +240,20 @@ def _wait(
                 and not word
                 and (read_error(folder) is not None or progress.read_death(folder) is not None)
             ):
-                word, deadline = True, min(deadline, time.monotonic() + GRACE_S)
+                word, deadline = True, min(deadline, time.monotonic() + (GRACE_S if is_local else 0.0))
                 reason = f"were ended: one of them failed, and the launcher did not end the others within {GRACE_S:g} s"
             if listener is not None and not word and (found := listener.silent(time.monotonic())) is not None:
-                raise SilentRank(*found) from None
+                raise SilentRank(found[0], found[1] + _host(folder, found[0])) from None
     raise LaunchError(f"{ranks} ranks {reason}")
+
+
+def _host(folder: Path | None, rank: int) -> str:
+    """Where a rank of a job on many computers is."""
+    names = None if folder is None else folder / "hosts.json"
+    if names is None or not names.exists():
+        return ""
+    hosts: Any = parse_json(names.read_text())
+    return f"; it is on {hosts[rank]!r}"
 
 
 def _end(child: subprocess.Popen[bytes]) -> None:
@@ -277,8 +351,8 @@ def post_mortem(
     `table`: (process, instruction) per rank; `report`: the launcher's error.
     """
     processes = [process for process, _ in table]
-    if death is not None and death.process in processes:
-        rank, reason = processes.index(death.process), death.words()
+    if death is not None and (found := death.rank_in(processes)) is not None:
+        rank, reason = found, death.words()
     elif "did not finish" in report and (
         started := [(number, r) for r, (process, number) in enumerate(table) if process and number != progress.DONE]
     ):

@@ -3,8 +3,8 @@ FOLDER`.
 
 `-m mpi4py` matters: it turns an exception on one rank into MPI_Abort, else the others would wait for ever.
 
-With CuPy, rank r takes GPU r modulo their number; ranks with a GPU each talk through NCCL where it is there, else
-through MPI.
+With CuPy, rank r of a computer takes its GPU r modulo their number; where all ranks have a GPU each, and NCCL, they
+talk through it, else through MPI.
 """
 
 from __future__ import annotations
@@ -77,11 +77,14 @@ def _machine(world: MPI.Intracomm, backend: str) -> tuple[ModuleType, Transport]
     if backend != "cupy":
         return np, MpiTransport(world)
     import cupy
+    from mpi4py import MPI
 
-    gpus, ranks = int(cupy.cuda.runtime.getDeviceCount()), world.Get_size()
-    cupy.cuda.Device(world.Get_rank() % gpus).use()
-    nccl = nccl_module() if ranks <= gpus else None
-    if nccl is None:
+    here = world.Split_type(MPI.COMM_TYPE_SHARED)  # the ranks of this computer
+    gpus = int(cupy.cuda.runtime.getDeviceCount())
+    cupy.cuda.Device(here.Get_rank() % gpus).use()
+    nccl = nccl_module() if here.Get_size() <= gpus else None
+    everywhere = all(world.allgather(nccl is not None))  # a rank without it cannot be reached by the others' NCCL
+    if nccl is None or not everywhere:
         return cupy, MpiTransport(world, cupy)
     return cupy, NcclTransport(world.Get_rank(), MpiBootstrap(world), cupy, nccl)
 

@@ -13,12 +13,14 @@ state is written by all ranks, each its own blocks.
 from __future__ import annotations
 
 import json
+import platform
+import secrets
 import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, assert_never
+from typing import TYPE_CHECKING, Any, Final, assert_never
 
 import numpy as np
 
@@ -43,7 +45,7 @@ from .feed import PLACE, Feed
 from .held import Blocks, RankBlocks
 from .interpreter import RankError
 from .job import Options, read_error, write_error
-from .launch import LaunchError, launch
+from .launch import LaunchError, SilentRank, launch
 from .pipeline import Results
 from .repeatable import Repeatable, repeatable
 from .training_run import StartState, StepDone, base_of, is_due, scalar_of
@@ -87,6 +89,26 @@ def main(folder: Path) -> None:
         raise error from e
 
 
+SHARED: Final = "the folder of states"
+"""Where a rank is while it looks for it."""
+
+
+def _check_shared(world: MPI.Intracomm, folder: Path) -> None:
+    """Raise `InputError` where a rank does not see the folder that states go to.  A folder of the same name on each
+    computer is not the same folder.
+    """
+    probe: Path = world.bcast(folder / f".seen-{secrets.token_hex(8)}" if world.Get_rank() == 0 else None, root=0)
+    if world.Get_rank() == 0:
+        probe.touch()
+    world.Barrier()
+    everyone: list[tuple[str, bool]] = world.allgather((platform.node(), probe.exists()))
+    if world.Get_rank() == 0:
+        probe.unlink()
+    blind = [host for host, sees in everyone if not sees]
+    if blind:
+        raise InputError(f"{folder}: {blind[0]!r} does not see it; --save needs a folder that all computers share")
+
+
 def _train(
     world: MPI.Intracomm,
     folder: Path,
@@ -109,6 +131,9 @@ def _train(
     data: dict[str, Array] = {}
     at = np.memmap(folder / "at.bin", dtype=np.int64, mode="r+")
     loss = [] if asked["loss"] is None else [asked["loss"]]
+    if asked["save"] is not None:
+        place[0] = SHARED
+        _check_shared(world, Path(asked["save"]))
     for number in range(asked["first"], asked["last"] + 1):
         begun_s, place[0], at[rank] = time.perf_counter(), f"{PLACE} {number}", number
         data = feed.at(number)
@@ -215,11 +240,12 @@ def train_job(
             lines.heard()
             error = read_error(folder)
             death, table = progress.read_death(folder), progress.open_table(folder)
-            if error is None and death is not None and death.process in table[:, 0]:
-                rank = table[:, 0].tolist().index(death.process)
-                at = np.fromfile(folder / "at.bin", dtype=np.int64)
+            at = np.fromfile(folder / "at.bin", dtype=np.int64)
+            if error is None and isinstance(e, SilentRank):
+                error = RankError(e.rank, f"step {at[e.rank]}", e.reason)
+            elif error is None and death is not None and (rank := death.rank_in(table[:, 0].tolist())) is not None:
                 error = RankError(rank, f"step {at[rank]}", death.words())
-            if error is not None and error.place.startswith(PLACE):
+            if error is not None and error.place.startswith((PLACE, SHARED)):
                 raise InputError(error.reason) from e
             if error is not None:
                 raise error from e

@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 import zipfile
 from collections.abc import Mapping
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Final
 
@@ -38,12 +38,13 @@ from ...proofs.publishing.kind import plan_kind
 from ...proofs.publishing.placed import placed_plan
 from ...proofs.publishing.publisher import Publisher
 from ...proofs.views.certificate import SubmeshCertificate
+from ..cluster.spread import Spread, current_spread, spread_over
 from ..execution import comparison, conditioning
 from ..execution.array_files import read_inputs
 from ..execution.consent import allow, check_consent
 from ..execution.interpreter import RankError
 from ..execution.job import Options, build_program
-from ..execution.launch import LaunchError, mpi_available, run_job
+from ..execution.launch import LaunchError, run_job
 from ..execution.libraries import array_module, check_library
 from ..execution.provenance import made_up, of_run, rounds
 from ..execution.reference import random_inputs, run_graph
@@ -56,6 +57,7 @@ from ..lowering.movements import table as movement_table
 from ..lowering.program import lower
 from ..lowering.traffic import statistics_traffic
 from ..trace import chrome, summary, table, write_json
+from .nodes import check_mpi, node_options, on_machine, rank_place
 from .overlapped import run_overlapped
 from .pipelined import run_pipelined
 from .programs import ProgramRun, run_programs
@@ -67,9 +69,13 @@ RUN: Final = Combinations(
     (
         *("ranks", "backend", "virtual", "inputs", "seed", "dtype", "kernels", "timeout", "trace", "overlap", "fuse"),
         *("pace", "communication", "steps", "data", "save", "save_every", "resume", "compare"),
-        *("payload", "repeats", *OUTPUT),
+        *("payload", "repeats", "hostfile", "heartbeat", *OUTPUT),
     ),
     (
+        *(
+            Apart(alone, ("hostfile", "heartbeat"), "it starts no ranks of MPI")
+            for alone in ("virtual", "communication", "plan_file=reduction")
+        ),
         Apart("inputs", ("seed",), "the inputs are those of the file: nothing is made from a seed"),
         Apart(
             "communication",
@@ -118,6 +124,8 @@ RUN: Final = Combinations(
     unmeasured={
         **FORCE,
         "timeout": "what takes less time is the same",
+        "hostfile": "ranks elsewhere compute the same",
+        "heartbeat": "a job that lives is the same",
         "backend": "every library computes the same",
         "overlap": "the order of a rank's work, not its result",
         "save_every": "more states are written, all of them the run's",
@@ -125,9 +133,6 @@ RUN: Final = Combinations(
         "kernels": "permits a function where the plan names it",
     },
 )
-
-MPI_RANKS = 64
-"""More local processes than this are refused; virtual ranks have no such limit."""
 
 
 @click.command("run")
@@ -198,6 +203,7 @@ MPI_RANKS = 64
     help="Of a reduction program: timed repetitions beside one plain all-reduce (0: none).",
 )
 @training_options
+@node_options
 @output_option("-o", "--output", help="Write the outputs here (.npz).")
 @force_option
 @json_option
@@ -229,14 +235,17 @@ def run_command(
     save_every: int | None,
     resume: Path | None,
     compare: bool,
+    hostfile: Path | None,
+    heartbeat: float,
 ) -> int:
     """Execute PLAN on N ranks and compare the result with one process; with --steps train it.  Of a reduction program
     (`reduce -o`, `place -o`): compare with the sum, and time it beside one plain all-reduce.
     """
+    spread = rank_place(Spread(hostfile=hostfile, limit_s=heartbeat), ranks, not (virtual or communication))
     if (kind_of_plan := plan_kind(plan_file)) is not None:
         require_combination(RUN, plan_file=kind_of_plan)
     if kind_of_plan == "reduction":
-        _check_mpi(virtual, ranks)
+        check_mpi(virtual, ranks, spread)
         programs = publisher.programs(plan_file)
         return run_programs(plan_file, *programs, ProgramRun(ranks, virtual, seed, timeout, payload, repeats, as_json))
     library = "torch" if backend == "torch" else "numpy"
@@ -248,7 +257,8 @@ def run_command(
         found = publisher.open(plan_file)
     _check_ranks(found.held.machine.devices, ranks)
     if not communication:
-        _check_mpi(virtual, ranks)
+        check_mpi(virtual, ranks, spread)
+    click.get_current_context().with_resource(spread_over(on_machine(spread, found.held.machine)))
     if steps is not None:
         force = replaces_files()
         train = Training(steps, data, save, save_every, resume, compare, force, kernels, fuse, overlap)
@@ -271,6 +281,7 @@ def run_command(
     except OpaqueError as error:
         raise InputError(str(error)) from None
     xp = array_module(backend)
+    click.get_current_context().with_resource(spread_over(replace(current_spread(), on_gpus=xp is not np)))
     model = found.user_graph  # what one process runs is the user's graph, whatever program was planned
     stored = dtype == "own" or (dtype is None and rounds(plan.graph))
     kind = None if stored else dtype or "float64"
@@ -387,13 +398,6 @@ def _check_ranks(devices: int, ranks: int) -> None:
             f"the plan is for {devices} devices, -n asks for {ranks} ranks; run it with -n {devices}, or plan for "
             f"'localhost:{ranks}' and run that"
         )
-
-
-def _check_mpi(virtual: bool, ranks: int) -> None:
-    if not virtual and ranks > MPI_RANKS:
-        raise InputError(f"{ranks} processes on one machine are too many; use --virtual")
-    if not virtual and not mpi_available():
-        raise InputError("MPI is not installed here: pip install 'shardproof[mpi]', or use --virtual")
 
 
 def _communication(plan: Plan, identity: str, as_json: bool) -> int:

@@ -38,9 +38,12 @@ _FORCE: Final = "shardproof.force"
 
 
 class Seconds(click.ParamType):  # type: ignore[type-arg]  # generic from click 8.4 on only
-    """A span of time: more than zero, at most `LONGEST_WAIT_S`."""
+    """A span of time: at least `low` and more than zero, at most `high` (seconds)."""
 
     name = "seconds"
+
+    def __init__(self, low: float = 0.0, high: float = LONGEST_WAIT_S) -> None:
+        self.low, self.high = low, high
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> float:
         if isinstance(value, float | int):
@@ -48,8 +51,8 @@ class Seconds(click.ParamType):  # type: ignore[type-arg]  # generic from click 
         if len(value) > LONGEST_TEXT or not _DECIMAL.fullmatch(value):
             self.fail(f"{value[:LONGEST_TEXT]!r} is not a number of seconds, such as 60 or 0.5.", param, ctx)
         seconds = float(value)
-        if not 0 < seconds <= LONGEST_WAIT_S:
-            self.fail(f"{value} is not between 0 and {LONGEST_WAIT_S} seconds.", param, ctx)
+        if not max(self.low, 5e-324) <= seconds <= self.high:
+            self.fail(f"{value} is not between {self.low:g} and {self.high:.0f} seconds.", param, ctx)
         return seconds
 
 
