@@ -24,6 +24,7 @@ from ....proofs.joint.file import Jointly
 from ....proofs.plan.bundle import Plan
 from ...plans.simple import simple_plans
 from ...selection.model.clock import Clock
+from ...selection.relax_resources import relax_resources
 from ...selection.solve import solve
 from .starts import Kind, kinds
 
@@ -118,8 +119,10 @@ def gains(plan: Plan, cost: Fraction, clock: Clock) -> Iterator[Gain]:
         undone.update({r.tensor: egraph.nodes[r.tensor][0].name for r in alike})
         gain = None
         if not clock.over():
-            planning = build(egraph.graph(egraph.close_modes(undone)), plan.machine, space(plan.space))
-            answer = solve(planning.problem, clock=clock, brought=simple_plans(planning))
+            graph = egraph.graph(egraph.close_modes(undone))
+            planning = build(graph, plan.machine, space(plan.space), plan.memory_limit)
+            search = solve if plan.memory_limit is None else relax_resources
+            answer = search(planning.problem, clock=clock, brought=simple_plans(planning))
             if answer.status is Status.OPTIMAL and answer.cost is not None:
                 gain = Fraction(answer.cost, planning.problem.scale) - cost
         yield Gain(alike, gain)
