@@ -511,7 +511,11 @@ def test_an_epilogue_is_that_of_its_rule() -> None:
     graph = b.build(b.map("y", "relu", b.contract("p", "m k, n k -> m n", x, w)))
     egraph, derivation = grown(graph, BOOKS["generated-3"])
     assert wrong_derivation(egraph, derivation) == ""
-    (step,) = derivation.steps
+    step = next(
+        s
+        for s in derivation.steps
+        if s.book and "fused" in {op.function[:5] for op in egraph.operators if op.name == s.node}
+    )
     fused = next(op for op in egraph.operators if op.name == step.node)
     assert fused.attribute("epilogue", ()) == ("relu",)
     other = replace(fused, attributes=tuple((k, ("tanh",) if k == "epilogue" else v) for k, v in fused.attributes))
