@@ -69,6 +69,7 @@ def plan(
     rules: tuple[Path | str, ...] = (),
     rewrite_rounds: int = 2,
     rewrite_nodes: int = 2000,
+    rewrite_time: float | None = None,
     views: bool = False,
     overlap: bool = False,
     stages: str | None = None,
@@ -89,7 +90,7 @@ def plan(
     `vocabulary`: the framework that must be able to say every placement.  `strategy`: schedules to be carried to the
     rest instead of a search, a file or {operator: {axis: {level: degree}}}.  `joint`: algebra and placement together,
     with the libraries of rules that come along or the files `rules` in their place, tried `rewrite_rounds` times, up to
-    `rewrite_nodes` operators added.
+    `rewrite_nodes` operators added in at most `rewrite_time` seconds (None: 30 % of the limit).
     `compare`: run what is imported beside the program that it came from, and refuse it where they differ.
     `views`: branches beside each other on submeshes, in forward passes and training steps.  `overlap`: reshardings
     beside operators.  `stages`: of a training step, as `pipeline` takes them.  Of several freedoms the best plan that
@@ -126,7 +127,7 @@ def plan(
         )
     request = replace(request, strategy=given, engine=engine, gap=share, threads=threads, vocabulary=vocabulary)
     if joint or (best and "rewrites" not in without):
-        request = replace(request, rewrites=_rewrites(rules, rewrite_rounds, rewrite_nodes))
+        request = replace(request, rewrites=_rewrites(rules, rewrite_rounds, rewrite_nodes, rewrite_time))
     asked = None if stages is None else pipeline_request(request, stages, () if best else without, overlap=overlap)
     freedoms = Freedoms(overlap, views, joint, asked)
     if best:
@@ -353,7 +354,7 @@ def _overlapped(request: PlanRequest, limit: TimeLimit) -> bytes:
     return data
 
 
-def _rewrites(rules: tuple[Path | str, ...], rounds: int, nodes: int) -> Rewrites:
+def _rewrites(rules: tuple[Path | str, ...], rounds: int, nodes: int, seconds: float | None) -> Rewrites:
     from shardproof.front_door import FrontDoor
     from shardproof.models.joint.rules import MOST_ROUNDS, NODES_ASKED
     from shardproof.proofs.joint.books import Rewrites
@@ -362,7 +363,9 @@ def _rewrites(rules: tuple[Path | str, ...], rounds: int, nodes: int) -> Rewrite
     for name, value, most in (("rounds", rounds, MOST_ROUNDS), ("nodes", nodes, NODES_ASKED)):
         if not 1 <= value <= most:
             raise InputError(f"rewrite_{name}={value}: give 1 to {most}")
-    return Rewrites(tuple(FrontDoor().book(Path(r)) for r in rules or DEFAULTS), rounds, nodes)
+    if seconds is not None and not 0 < seconds < inf:
+        raise InputError(f"rewrite_time {seconds} is not a number of seconds above 0; None for 30 % of the limit")
+    return Rewrites(tuple(FrontDoor().book(Path(r)) for r in rules or DEFAULTS), rounds, nodes, seconds)
 
 
 def _strategy(strategy: str | Path | Splits, graph: Graph, machine: Machine) -> Strategy | TensorLayouts:

@@ -18,7 +18,7 @@ _SAID: Final = tuple(f"space_name=*,{v}" for v in VOCABULARIES)
 _VOCABULARY: Final = ("vocabulary", *_SAID)
 """What restricts a search to the words of a framework."""
 
-_REWRITES: Final = ("rules", "rewrite_rounds", "rewrite_nodes")
+_REWRITES: Final = ("rules", "rewrite_rounds", "rewrite_nodes", "rewrite_time")
 """What says which rewrites are searched, and how far."""
 
 _THREADS: Final = {"threads": "the answer does not depend on it, only the time"}

@@ -96,6 +96,7 @@ class PlanOptions:
     rules: tuple[Path, ...]
     rewrite_rounds: int
     rewrite_nodes: int
+    rewrite_time: float | None
     pipeline: str | None
     without: tuple[str, ...]
     interleave: int
@@ -131,7 +132,7 @@ class PlanOptions:
         """What a joint search may use; nothing is read where none is asked for."""
         joint = self.joint or (self.best and "rewrites" not in self.without)
         books = tuple(publisher.book(path) for path in self.rules or DEFAULTS) if joint else ()
-        return Rewrites(books, self.rewrite_rounds, self.rewrite_nodes)
+        return Rewrites(books, self.rewrite_rounds, self.rewrite_nodes, self.rewrite_time)
 
     def pipeline_of(self, request: PlanRequest) -> tuple[PipelineRequest | None, Settings | None]:
         """What is asked of pipelined steps, if anything, and the configuration that is taken instead of a search."""

@@ -29,11 +29,14 @@ class Book:
 
 @dataclass(frozen=True)
 class Rewrites:
-    """`books`: checked libraries; `rounds`: how often all rules are tried; `nodes`: most operators that are added."""
+    """`books`: checked libraries; `rounds`: how often all rules are tried; `nodes`: most operators that are added;
+    `seconds` in which that is done at most, None for a share of the time limit.
+    """
 
     books: tuple[Book, ...] = ()
     rounds: int = ROUNDS
     nodes: int = MOST_NODES
+    seconds: float | None = None
 
 
 def read_book(data: bytes) -> Book:

@@ -23,6 +23,8 @@ NUMBER: Final = "= "
 """What begins the text of a number that a rule reads in place of a tensor."""
 BATCH: Final = -1
 """Of a dimension that a rule does not speak of."""
+MOST_AXIS: Final = 7
+"""Number of an axis of a rule at most: patterns have up to 8."""
 
 
 @dataclass(frozen=True)

@@ -22,11 +22,10 @@ from typing import Final
 
 from ...models.joint.egraph import EGraph
 from ...models.program.graph import ELEMENT_BYTES, Graph, GraphError, Role, Tensor
-from ...models.rewrites.rule import MOST_RANK
 from ..container.archive import Member, read_json
 from ..container.canonical import ContainerError, Reader, canonical
 from .books import Book, read_book
-from .derivation import BATCH, Derivation, Step
+from .derivation import BATCH, MOST_AXIS, Derivation, Step
 
 FORMAT: Final = "shardproof-joint/1"
 HEAD: Final = "joint.json"
@@ -184,7 +183,7 @@ def _step(row: Reader, books: Sequence[Book]) -> Step:
     step = replace(step, book=books[number.integer(0, len(books) - 1)].identity, reads=reads.texts())
     if not groups:
         return step
-    found = tuple(tuple(g.integers(BATCH, MOST_RANK)) for g in groups[0].items())
+    found = tuple(tuple(g.integers(BATCH, MOST_AXIS)) for g in groups[0].items())
     if not found:
         groups[0].fail("is empty: where a rule has its own axes it is left out")
     return replace(step, groups=found)

@@ -113,15 +113,17 @@ def plan_jointly(
     rules: Mapping[str, Rule] = SEARCHED,
     rounds: int = ROUNDS,
     most: int = MOST_NODES,
+    rewriting_s: float | None = None,
     level: int | None = None,
     memory_limit: int | None = None,
 ) -> Joint:
     """The best program and placements found, with a certificate over all programs of the e-graph, which has at most
-    `most` operators more than the graph.  `memory_limit`: bytes per device, or None.
+    `most` operators more than the graph.  `memory_limit`: bytes per device, or None; `rewriting_s`: seconds for the
+    e-graph at most, None for a share of the time.
     """
     check_sizes(graph, machine, where)
     clock = clock.share(1 - END_SHARE)
-    egraph, derivation = safe(graph, rules, clock, worth(machine), rounds, most)
+    egraph, derivation = safe(graph, rules, clock, worth(machine), rounds, most, rewriting_s)
     search = _Search(machine, where, clock, gap, threads, progress, memory_limit, engine)
     base = build(graph, machine, where, memory_limit)
     plain = search.plan(base, clock.share(PLAIN_SHARE))
@@ -225,12 +227,14 @@ def safe(
     pays: Pays | None = None,
     rounds: int = ROUNDS,
     most: int = MOST_NODES,
+    seconds: float | None = None,
 ) -> tuple[EGraph, Derivation]:
     """The e-graph in which the user's plans cost what they cost, and that is not too large.  Rules that change that are
     left out: where it is too large, all but some (`NARROWER`); else one, if that is enough, else the last ones.
+    `seconds`: for all that at most, None for a share of the clock's.
     """
-
-    until = (clock or Clock()).share(ALL_RULES_SHARE)
+    whole = clock or Clock()
+    until = whole.share(ALL_RULES_SHARE) if seconds is None else whole.at_most(seconds)
 
     def over() -> Callable[[], bool]:
         return until.share(RULES_SHARE / ALL_RULES_SHARE).over
