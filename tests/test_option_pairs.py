@@ -402,6 +402,7 @@ OTHERS: Mapping[str, Start] = {
         ("two-steps.spz", "--from", "rules-derived.spz"),
         {**RULES, "steps": ("--steps", "1"), "only": ("--only", "derived"), "output": ("-o", "out.spz")},
     ),
+    "dtensor": Start(("rules", "dtensor"), ("--only", "aten.permute*", "-o", "out.spz"), RULES),
     "generate": Start(
         ("rules", "generate"),
         ("--operators", "2", "-o", "out.spz"),

@@ -346,6 +346,7 @@ REFUTE: Final = Combinations("rules refute", ("time_limit", "work_limit", "jobs"
 DERIVE: Final = Combinations(
     "rules derive", ("source", "steps", "only", "time_limit", "work_limit", "jobs", *OUTPUT), unmeasured=_JOBS
 )
+DTENSOR: Final = Combinations("rules dtensor", ("only", "time_limit", "work_limit", "jobs", *OUTPUT), unmeasured=_JOBS)
 GENERATE: Final = Combinations(
     "rules generate",
     ("most", "pools", "journal", "jobs", *OUTPUT),
