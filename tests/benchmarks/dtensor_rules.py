@@ -109,8 +109,9 @@ def torch_gives(rule: PlacementRule, mesh: DeviceMesh) -> tuple[str, int]:
         return type(error).__name__, 0
     assert isinstance(result, DTensor)
     (found,) = result.placements
-    text = PARTIAL if found.is_partial() else REPLICATE if found.is_replicate() else f"Shard({found.dim})"
-    return text, mode.get_total_counts()
+    if isinstance(found, Partial):
+        return f"Partial({found.reduce_op})", mode.get_total_counts()
+    return f"Shard({found.dim})" if isinstance(found, Shard) else REPLICATE, mode.get_total_counts()
 
 
 def differs(rule: PlacementRule, mesh: DeviceMesh, rank: int, tell: bool = False) -> bool:
@@ -206,6 +207,13 @@ def page(rules: Mapping[int, PlacementRule], only: str) -> str:
     lines += [f"- {rules[k].rule.name}" for k in sorted(proved) if word[k] == "missing"] or ["None."]
     lines += ["", "## In torch's table, and not proved", ""]
     lines += [f"- {placed.name}: {', '.join(reads)} -> {text}" for placed, reads, text in wrong] or ["None."]
+    lines += ["", "## In torch's table, of placements that no rule states", ""]
+    other = [
+        f"- {placed.name}: {', '.join(reads)} -> {text}"
+        for (placed, reads), (text, moves) in claims.items()
+        if not moves and text.startswith("Partial(") and text != PARTIAL
+    ]
+    lines += other or ["None."]
     lines += ["", "## Refuted, and not shown by these numbers on ranks", ""]
     lines += [f"- {rules[k].rule.name}" for k in sorted(refuted - shown)] or ["None."]
     lines += ["", "## Open", ""]

@@ -124,11 +124,8 @@ def _rule(placed: Placed, reads: tuple[str, ...], writes: str) -> Substitution:
     ranks = [Apply(operator, tuple(p[j] for p in parts)) for j in (0, 1)]
     left = Apply(operator, tuple(whole))
     name = f"{placed.name}: {', '.join(reads)} -> {writes}"
-    if writes == REPLICATE:
-        sides = (left, left), tuple(ranks)
-    else:
-        sides = (left,), (_together(writes, *ranks),)
-    found = rule_of(name, tuple(inputs), *sides)
+    right = tuple[Term, ...](ranks) if writes == REPLICATE else (_together(writes, *ranks),)
+    found = rule_of(name, tuple(inputs), (left,) * len(right), right)
     needs = tuple(_alike(placed, reads, [inputs[k].name for k in first]))
     return Substitution(found.name, found.inputs, found.left, found.right, found.outputs, needs)
 
