@@ -130,6 +130,11 @@ WORDS = {
             "derive_command",
             "Derive rules from a library by rewriting: a second proof.",
         ),
+        "dtensor": (
+            "formal.verbs.placements",
+            "dtensor_command",
+            "Which placements of DTensor are right, for all sizes.",
+        ),
         "check": (
             "verify.verbs.rules",
             "rules_check_command",

@@ -69,6 +69,7 @@ def plan(
     rules: tuple[Path | str, ...] = (),
     rewrite_rounds: int = 2,
     rewrite_nodes: int = 2000,
+    rewrite_time: float | None = None,
     views: bool = False,
     overlap: bool = False,
     stages: str | None = None,
@@ -86,20 +87,19 @@ def plan(
     `model`: what the command line takes (a zoo name, with sizes or without, a file, FILE.py:NAME), a `Graph`, a NumPy
     function with shapes (`@shardproof.program`, or its arrays as `inputs`), or a PyTorch module with its example
     `inputs`.  `micro_batch`: parts of the batch, or "auto".  `memory`: bytes per device, or a text such as "80GiB".
-    `vocabulary`: the framework that must be able to say every placement.  `strategy`: schedules to be carried to the
-    rest instead of a search, a file or {operator: {axis: {level: degree}}}.  `joint`: algebra and placement together,
-    with the libraries of rules that come along or the files `rules` in their place, tried `rewrite_rounds` times, up to
-    `rewrite_nodes` operators added.
-    `recompute`: blocks computed again (none, all, globs, "auto"), or "tensors": each by itself, with its placement.
-    `compare`: run what is imported beside the program that it came from, and refuse it where they differ.
-    `views`: branches beside each other on submeshes, in forward passes and training steps.  `overlap`: reshardings
-    beside operators.  `stages`: of a training step, as `pipeline` takes them.  Of several freedoms the best plan that
-    any of their searches found is taken, and the claim is over all of these (`Plan.among`).  `best`: all of them that
-    apply, and recomputation under a limit, but `without` some ("overlap", "stages", "submeshes", "rewrites",
-    "recompute"); with `stages` alone `without` is as `pipeline` takes it.
-    `time_limit_s`: wall-clock seconds for tables and search, None for any number; `work_limit`: steps of work instead
-    (a million: about a second): the same plan on every machine.  `effort`: what counts where limit, `gap`, `space_name`
-    are not given: "quick" (60 s, 3 %, one-per-level), "normal" (300 s, 0, the default space), "thorough" (3600 s).
+    `vocabulary`: the framework that must be able to say every placement.  `strategy`: schedules carried to the rest, a
+    file or {operator: {axis: {level: degree}}}.  `joint`: algebra and placement together, with the libraries of rules
+    that come along or the files `rules`, tried `rewrite_rounds` times, up to `rewrite_nodes` operators added in at most
+    `rewrite_time` seconds (None: 30 % of the limit).  `recompute`: blocks computed again (none, all, globs, "auto"), or
+    "tensors": each by itself, with its placement. `compare`: run what is imported beside the program that it came from,
+    and refuse it where they differ.  `views`: branches beside each other on submeshes.  `overlap`: reshardings beside
+    operators.  `stages`: of a training step, as `pipeline` takes them.  Of several freedoms the best plan that any of
+    their searches found is taken, and the claim is over all of these (`Plan.among`).  `best`: all of them that apply,
+    and recomputation under a limit, but `without` some ("overlap", "stages", "submeshes", "rewrites", "recompute");
+    with `stages` alone as in `pipeline`. `time_limit_s`: wall-clock seconds, None for any number; `work_limit`: steps
+    of work instead (a million: about a second): the same plan on every machine.  `effort`: what counts where limit,
+    `gap`, `space_name` are not given: "quick" (60 s, 3 %, one-per-level), "normal" (300 s, 0, the default space),
+    "thorough" (3600 s).
 
     Raises `NoPlan`, `InputError`, and the errors of the frontends.
     """
@@ -128,10 +128,9 @@ def plan(
         )
     request = replace(request, strategy=given, engine=engine, gap=share, threads=threads, vocabulary=vocabulary)
     programs = joint or recompute == TENSORS
+    request = replace(request, rewrites=Rewrites(none=True))
     if joint or (best and "rewrites" not in without):
-        request = replace(request, rewrites=_rewrites(rules, rewrite_rounds, rewrite_nodes))
-    elif programs:
-        request = replace(request, rewrites=Rewrites(none=True))
+        request = replace(request, rewrites=_rewrites(rules, rewrite_rounds, rewrite_nodes, rewrite_time))
     asked = None if stages is None else pipeline_request(request, stages, () if best else without, overlap=overlap)
     freedoms = Freedoms(overlap, views, programs, asked)
     if best:
@@ -360,7 +359,7 @@ def _overlapped(request: PlanRequest, limit: TimeLimit) -> bytes:
     return data
 
 
-def _rewrites(rules: tuple[Path | str, ...], rounds: int, nodes: int) -> Rewrites:
+def _rewrites(rules: tuple[Path | str, ...], rounds: int, nodes: int, seconds: float | None) -> Rewrites:
     from shardproof.front_door import FrontDoor
     from shardproof.models.joint.rules import MOST_ROUNDS, NODES_ASKED
     from shardproof.proofs.joint.books import Rewrites
@@ -369,7 +368,9 @@ def _rewrites(rules: tuple[Path | str, ...], rounds: int, nodes: int) -> Rewrite
     for name, value, most in (("rounds", rounds, MOST_ROUNDS), ("nodes", nodes, NODES_ASKED)):
         if not 1 <= value <= most:
             raise InputError(f"rewrite_{name}={value}: give 1 to {most}")
-    return Rewrites(tuple(FrontDoor().book(Path(r)) for r in rules or DEFAULTS), rounds, nodes)
+    if seconds is not None and not 0 < seconds < inf:
+        raise InputError(f"rewrite_time {seconds} is not a number of seconds above 0; None for 30 % of the limit")
+    return Rewrites(tuple(FrontDoor().book(Path(r)) for r in rules or DEFAULTS), rounds, nodes, seconds)
 
 
 def _strategy(strategy: str | Path | Splits, graph: Graph, machine: Machine) -> Strategy | TensorLayouts:

@@ -123,6 +123,7 @@ OPTIONS: dict[tuple[str, ...], dict[str, list[str]]] = {
     ("rules", "prove", "rules.json"): {"--time-limit": NUMBERS, "--jobs": INTEGERS, "--degree": ["0", "-1", "x", "1.5", "9" * 400, "²"]},
     ("rules", "generate", "-o", "new.spz"): {"--operators": INTEGERS, "--jobs": INTEGERS, "--journal": ["folder", "text", "pipe"]},
     ("rules", "derive", "rules.json"): {"--from": ["absent", "folder", "noise", "empty", "plan.spz", "rules.json", "pipe"]},
+    ("rules", "dtensor"): {"--only": ["", "nothing", "\x1b[31m"], "--jobs": INTEGERS, "--time-limit": NUMBERS},
     ("rules", "show"): {"--library": ["absent", "folder", "noise", "empty", "plan.spz", "pipe"]},
 }  # fmt: skip
 """A command line -> option -> values that must be refused."""

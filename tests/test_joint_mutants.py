@@ -97,7 +97,7 @@ def mutants(egraph: EGraph, derivation: Derivation, rng: random.Random) -> Itera
         }
         for kind, new in other_maps.items():
             attributes = tuple(sorted({**dict(node.attributes), "epilogue": new}.items()))
-            yield kind, changed(egraph, node.name, replace(node, attributes=attributes)), derivation  # type: ignore[arg-type]
+            yield kind, changed(egraph, node.name, replace(node, attributes=attributes)), derivation
     axis = next((a for a in node.axes if a.combine is not None), None)
     if axis is not None:
         free = replace(node, axes=tuple(replace(a, splittable=True) for a in node.axes))

@@ -8,12 +8,15 @@ from typing import Any
 import pytest
 from budgets import work
 
+from shardproof.formal.plans.simple import simple_plans
 from shardproof.formal.rewriting.joint import solve as search
 from shardproof.formal.rewriting.joint.levels import LARGE, MIDDLE
+from shardproof.formal.rewriting.joint.request import rules_for
 from shardproof.formal.rewriting.joint.saturate import saturate
 from shardproof.formal.rewriting.joint.solve import joint_plan, plan_jointly
 from shardproof.formal.selection.model.clock import Clock
 from shardproof.formal.selection.relax_resources import relax_resources
+from shardproof.formal.selection.solve import solve
 from shardproof.models.cost.selection import build
 from shardproof.models.joint.choices import MOST_TAGS, Skeleton
 from shardproof.models.joint.egraph import EGraph
@@ -23,13 +26,17 @@ from shardproof.models.machine.machine import load_machine
 from shardproof.models.problem.claims import Status, Verdict
 from shardproof.models.program.graph import Graph
 from shardproof.models.sources.building.builder import Builder
+from shardproof.models.sources.training import build_step
 from shardproof.models.sources.zoo import build as zoo
+from shardproof.proofs.joint.books import Rewrites, read_book
 from shardproof.proofs.plan.bundle import write_plan
+from shardproof.proofs.rewrites.plain import DEFAULTS
 from shardproof.verify.joint.plan import check_any_plan
 from shardproof.verify.joint.skeleton import Programs, wrong_skeleton
 from tests.test_joint_rules import PLACES
 
 WHERE = space("complete")
+DEFAULT_BOOKS = Rewrites(tuple(read_book(path.read_bytes()) for path in DEFAULTS))
 
 
 @pytest.mark.parametrize(
@@ -98,3 +105,15 @@ def test_tags_of_too_many_readers_say_less() -> None:
     for level in (MIDDLE, LARGE):
         planning = build_joint(many[0], many[1].rounds, load_machine("cloud-a100:1x2"), WHERE, level=level)
         assert wrong_skeleton(planning, Programs(many[0])) == ""
+
+
+@pytest.mark.parametrize("steps", [20_000, 200_000, 1_000_000])
+@pytest.mark.parametrize(("name", "sizes"), [("transformer-layer", {}), ("dlrm", {}), ("llama", {"layers": 2})])
+def test_no_limit_is_so_short_that_rules_make_a_plan_worse(name: str, sizes: dict[str, int], steps: int) -> None:
+    """The graph as it is comes first, with all the time that a plan without rules has."""
+    graph, machine = build_step(zoo(name, **sizes), "sgd").graph, load_machine("cloud-a100:2x4")
+    base = build(graph, machine, WHERE, None)
+    alone = solve(base.problem, clock=Clock(work=steps), brought=simple_plans(base))
+    found = plan_jointly(graph, machine, WHERE, clock=Clock(work=steps), rules=rules_for(DEFAULT_BOOKS))
+    assert alone.cost is not None and found.answer.cost is not None
+    assert Fraction(found.answer.cost, found.planning.problem.scale) <= Fraction(alone.cost, base.problem.scale)

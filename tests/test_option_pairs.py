@@ -67,6 +67,7 @@ PLAN: Mapping[str, tuple[str, ...]] = {
     "rules": ("--rules", str(KEPT / "rules-proved.spz")),
     "rewrite_rounds": ("--rewrite-rounds", "3"),
     "rewrite_nodes": ("--rewrite-nodes", "70"),
+    "rewrite_time": ("--rewrite-time", "7"),
 }
 
 
@@ -407,6 +408,7 @@ OTHERS: Mapping[str, Start] = {
         ("two-steps.spz", "--from", "rules-derived.spz"),
         {**RULES, "steps": ("--steps", "1"), "only": ("--only", "derived"), "output": ("-o", "out.spz")},
     ),
+    "dtensor": Start(("rules", "dtensor"), ("--only", "aten.permute*", "-o", "out.spz"), RULES),
     "generate": Start(
         ("rules", "generate"),
         ("--operators", "2", "-o", "out.spz"),
@@ -430,7 +432,17 @@ AUDIT: Mapping[str, tuple[str, ...]] = {
     "rewritten": ("--rewritten", MODEL.replace("layers=2", "layers=3")),
     **{
         name: PLAN[name]
-        for name in ("engine", "effort", "time_limit", "work_limit", "gap", "rules", "rewrite_rounds", "rewrite_nodes")
+        for name in (
+            "engine",
+            "effort",
+            "time_limit",
+            "work_limit",
+            "gap",
+            "rules",
+            "rewrite_rounds",
+            "rewrite_nodes",
+            "rewrite_time",
+        )
     },
 }
 MACHINE = ("--machine", "localhost:2")
@@ -490,6 +502,7 @@ KEYWORDS: Mapping[str, object] = {
     "rules": (KEPT / "rules-proved.spz",),
     "rewrite_rounds": 3,
     "rewrite_nodes": 70,
+    "rewrite_time": 7.0,
     "views": True,
     "engine": "ilp",
     "time_limit_s": 50.0,

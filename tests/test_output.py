@@ -213,6 +213,7 @@ WRITERS = {
     "rules refute": ("rules", "refute", "r.json", "-o"),
     "rules generate": ("rules", "generate", "--operators", "1", "-o"),
     "rules derive": ("rules", "derive", "r.json", "--from", "library.spz", "-o"),
+    "rules dtensor": ("rules", "dtensor", "--only", "aten.relu*", "--jobs", "1", "-o"),
     "rules show --svg": ("rules", "show", "r@rank2", "--library", "r.json", "--svg"),
     "rules show --flexflow": ("rules", "show", "r@rank2", "--library", "r.json", "--flexflow"),
     "rules show --smtlib": ("rules", "show", "r@rank2", "--library", "r.json", "--smtlib"),

@@ -146,6 +146,7 @@ def audit_command(
     rules: tuple[Path, ...],
     rewrite_rounds: int,
     rewrite_nodes: int,
+    rewrite_time: float | None,
     engine: Engine,
     time_limit: float | None,
     work_limit: int | None,
@@ -204,7 +205,7 @@ def audit_command(
             request = AuditRequest(graph, target, given, where, memory, carry, engine, gap)
             if joint:
                 books = tuple(publisher.book(path) for path in rules or DEFAULTS)
-                rewrites = Rewrites(books, rewrite_rounds, rewrite_nodes)
+                rewrites = Rewrites(books, rewrite_rounds, rewrite_nodes, rewrite_time)
                 return audit_program(publisher, program, replace(request, rewrites=rewrites), clock, output, as_json)
             report = carry_out_audit(request, clock, watch, watch.count)
     with Watch("checking"), clock.phase("check"):

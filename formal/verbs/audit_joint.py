@@ -54,6 +54,7 @@ def audit_program(
             rules=rules_for(request.rewrites),
             rounds=request.rewrites.rounds,
             most=request.rewrites.nodes,
+            rewriting_s=request.rewrites.seconds,
         )
     plan = joint_plan(report.found)
     with Watch("checking"), clock.phase("check"):

@@ -18,7 +18,7 @@ _SAID: Final = tuple(f"space_name=*,{v}" for v in VOCABULARIES)
 _VOCABULARY: Final = ("vocabulary", *_SAID)
 """What restricts a search to the words of a framework."""
 
-_REWRITES: Final = ("rules", "rewrite_rounds", "rewrite_nodes")
+_REWRITES: Final = ("rules", "rewrite_rounds", "rewrite_nodes", "rewrite_time")
 """What says which rewrites are searched, and how far."""
 
 _THREADS: Final = {"threads": "the answer does not depend on it, only the time"}
@@ -353,6 +353,7 @@ REFUTE: Final = Combinations("rules refute", ("time_limit", "work_limit", "jobs"
 DERIVE: Final = Combinations(
     "rules derive", ("source", "steps", "only", "time_limit", "work_limit", "jobs", *OUTPUT), unmeasured=_JOBS
 )
+DTENSOR: Final = Combinations("rules dtensor", ("only", "time_limit", "work_limit", "jobs", *OUTPUT), unmeasured=_JOBS)
 GENERATE: Final = Combinations(
     "rules generate",
     ("most", "pools", "journal", "jobs", *OUTPUT),

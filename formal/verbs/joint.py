@@ -62,6 +62,7 @@ def run_joint(
                 "rounds": found.planning.rounds,
                 "most_rounds": request.rewrites.rounds,
                 "most_operators_added": request.rewrites.nodes,
+                "most_seconds": request.rewrites.seconds,
                 "operators": len(found.planning.egraph.operators),
                 "sha256": found.planning.egraph.sha256,
             },

@@ -98,6 +98,7 @@ class PlanOptions:
     rules: tuple[Path, ...]
     rewrite_rounds: int
     rewrite_nodes: int
+    rewrite_time: float | None
     pipeline: str | None
     without: tuple[str, ...]
     interleave: int
@@ -133,7 +134,7 @@ class PlanOptions:
         """What a joint search may use; nothing is read where none is asked for."""
         joint = self.joint or (self.best and "rewrites" not in self.without)
         books = tuple(publisher.book(path) for path in self.rules or DEFAULTS) if joint else ()
-        return Rewrites(books, self.rewrite_rounds, self.rewrite_nodes, none=not joint)
+        return Rewrites(books, self.rewrite_rounds, self.rewrite_nodes, self.rewrite_time, none=not joint)
 
     @property
     def programs(self) -> bool:

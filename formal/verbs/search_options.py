@@ -44,8 +44,8 @@ alone_option = click.option(
 
 
 def rewrite_options(when: str) -> Callable[[Command], Command]:
-    """Options for which rewrites are searched and how far: `rules`, `rewrite_rounds`, `rewrite_nodes`; `when`: what
-    they need.
+    """Options for which rewrites are searched and how far: `rules`, `rewrite_rounds`, `rewrite_nodes`, `rewrite_time`;
+    `when`: what they need.
     """
 
     def decorate(command: Command) -> Command:
@@ -70,7 +70,13 @@ def rewrite_options(when: str) -> Callable[[Command], Command]:
             show_default=True,
             help=f"{when}: equal operators that rules add at most; more make the search slower.",
         )
-        return rules(rounds(nodes(command)))
+        time = click.option(
+            "--rewrite-time",
+            type=SECONDS,
+            help=f"{when}: seconds of --time-limit in which rules add operators at most; what they have added by then "
+            "is searched. [default: 30% of them, half of it for a first set of rules]",
+        )
+        return rules(rounds(nodes(time(command))))
 
     return decorate
 

@@ -29,13 +29,15 @@ class Book:
 
 @dataclass(frozen=True)
 class Rewrites:
-    """`books`: checked libraries; `rounds`: how often all rules are tried; `nodes`: most operators that they add.
-    `none`: no rule is tried, and nothing is decided but what is computed again.
+    """`books`: checked libraries; `rounds`: how often all rules are tried; `nodes`: most operators that they add;
+    `seconds` in which that is done at most, None for a share of the time limit.  `none`: no rule is tried, and nothing
+    is decided but what is computed again.
     """
 
     books: tuple[Book, ...] = ()
     rounds: int = ROUNDS
     nodes: int = MOST_NODES
+    seconds: float | None = None
     none: bool = False
 
 

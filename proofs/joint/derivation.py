@@ -5,15 +5,26 @@ by earlier steps; the first of them writes the tensor that `node` writes; puttin
 they write, both compute the same.  A step `define` has no place: its node is the first to write a new tensor.
 `facts` are the sizes on which this rests.
 
-A step by a rule of a library (`book`) is an instance of that rule:  `reads` are its pattern inputs, the place holds the
+A step by a rule of a library (`book`) is an instance of that rule:  `reads` are its pattern inputs (tensors, or numbers
+that operators of the place scale by, as `= 0.5`), the place holds the
 left side's operators, the one that is mapped first, then the right side's but the one that is mapped, which is `node`.
+Where those have other axes than the rule's, `groups` has a list per pattern input: of which axis of the rule every
+dimension is part (several are one axis, row-major), or BATCH: the rule is said for each of its values.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Final
 
 from .books import Book
+
+NUMBER: Final = "= "
+"""What begins the text of a number that a rule reads in place of a tensor."""
+BATCH: Final = -1
+"""Of a dimension that a rule does not speak of."""
+MOST_AXIS: Final = 7
+"""Number of an axis of a rule at most: patterns have up to 8."""
 
 
 @dataclass(frozen=True)
@@ -28,6 +39,7 @@ class Step:
     facts: tuple[tuple[str, int], ...] = ()
     book: str = ""
     reads: tuple[str, ...] = ()
+    groups: tuple[tuple[int, ...], ...] = ()
 
 
 @dataclass(frozen=True)

@@ -4,7 +4,8 @@
                    "tensors": [[name, shape, dtype], ..]  new classes
                    "operators": [[name, class], ..]  every e-node in order; the class of the user's own is null
                    "steps": [[rule, node, [operator, ..], [[fact, number], ..]], ..]
-                   a step by a rule of a library has two parts more: the library's number, [what it reads, ..]
+                   a step by a rule of a library has two parts more: the library's number, [what it reads, ..];
+                   where its rule is said of groups of axes a third: [[axis of the rule or -1, ..], ..]
                    "libraries": [identity, ..]  of the libraries that steps name; left out where there are none}
     rules-K.spz   library K, a container (`proofs.rewrites.library`)
     base.json     canonical JSON of the user's graph
@@ -24,7 +25,7 @@ from ...models.program.graph import ELEMENT_BYTES, Graph, GraphError, Role, Tens
 from ..container.archive import Member, read_json
 from ..container.canonical import ContainerError, Reader, canonical
 from .books import Book, read_book
-from .derivation import Derivation, Step
+from .derivation import BATCH, MOST_AXIS, Derivation, Step
 
 FORMAT: Final = "shardproof-joint/1"
 HEAD: Final = "joint.json"
@@ -71,7 +72,8 @@ def encode_joint(joint: Jointly) -> dict[str, Member]:
 
 
 def _written(step: Step, books: list[str]) -> list[object]:
-    more = [books.index(step.book), list(step.reads)] if step.book else []
+    more: list[object] = [books.index(step.book), list(step.reads)] if step.book else []
+    more += [[list(g) for g in step.groups]] if step.groups else []
     return [step.rule, step.node, list(step.place), [list(f) for f in step.facts], *more]
 
 
@@ -167,14 +169,21 @@ def _book(members: Mapping[str, Member], named: Reader) -> Iterator[Book]:
 
 
 def _step(row: Reader, books: Sequence[Book]) -> Step:
-    by_book = len(tuple(row.items())) == 6
-    rule, node, place, facts, *more = row.parts(6 if by_book else 4)
-    found = []
+    many = len(tuple(row.items()))
+    by_book = many in (6, 7)
+    rule, node, place, facts, *more = row.parts(many if by_book else 4)
+    stated = []
     for fact in facts.items():
         text, number = fact.parts(2)
-        found.append((text.text(), number.integer(0, 1 << 40)))
-    step = Step(rule.text(100), node.text(), place.texts(), tuple(found))
+        stated.append((text.text(), number.integer(0, 1 << 40)))
+    step = Step(rule.text(100), node.text(), place.texts(), tuple(stated))
     if not by_book:
         return step
-    number, reads = more
-    return replace(step, book=books[number.integer(0, len(books) - 1)].identity, reads=reads.texts())
+    number, reads, *groups = more
+    step = replace(step, book=books[number.integer(0, len(books) - 1)].identity, reads=reads.texts())
+    if not groups:
+        return step
+    found = tuple(tuple(g.integers(BATCH, MOST_AXIS)) for g in groups[0].items())
+    if not found:
+        groups[0].fail("is empty: where a rule has its own axes it is left out")
+    return replace(step, groups=found)

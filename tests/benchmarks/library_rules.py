@@ -4,7 +4,9 @@
 
 runs the models that are not there yet (--again: all), and writes all as a page into `results/library-rules.md`.  A rule
 fires where its left side is found in the e-graph, its preconditions hold with the sizes there, and its right side is
-written down, whether or not that pays; read backwards it is the same rule.
+added, whether or not that pays; read backwards it is the same rule, and what one rule added no other adds.
+
+    groups     rules that fire where operators have more axes than they: heads and batches, broadcast rows, numbers
 
     steps      of libraries in the derivation: what is kept because a cheaper program needs it
     limit      steps of work and not seconds, so that a busy machine gives the same page; 8M are about 8 seconds
@@ -19,7 +21,7 @@ import json
 import sys
 import time
 from collections import Counter
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from fractions import Fraction
 from importlib.util import find_spec
 from pathlib import Path
@@ -35,6 +37,7 @@ from shardproof.models.program.graph import Graph
 from shardproof.models.program.operators import Operator
 from shardproof.models.sources import zoo
 from shardproof.proofs.joint.books import Book, read_book
+from shardproof.proofs.joint.derivation import Step
 from shardproof.proofs.rewrites.plain import BACKWARDS, DEFAULTS
 
 ROOT = Path(__file__).resolve().parent
@@ -64,24 +67,25 @@ ZOO: Mapping[str, Mapping[str, int]] = {
 }
 
 
-def listened(rule: Rule, found: Counter[str]) -> Rule:
-    """A rule that counts what it gives."""
+def listened(rule: Rule, growing: list[Growing]) -> Rule:
+    """A rule that says which e-graph it is asked of."""
 
-    def apply(g: Growing, op: Operator) -> list[Addition]:
-        given = list(rule(g, op))
-        found.update(a.rule.removesuffix(f" {BACKWARDS}") for a in given)
-        return given
+    def apply(g: Growing, op: Operator) -> Iterator[Addition]:
+        growing[:] = [g]
+        return rule(g, op)
 
-    return lambda g, op: iter(apply(g, op))
+    return apply
 
 
 def measured(graph: Graph, books: list[Book], steps: int) -> dict[str, object]:
     """One model."""
-    fired = {b.title: Counter[str]() for b in books}
+    growing = list[Growing]()
     began = time.process_time()
-    rules = {**SEARCHED, **{b.title: listened(rules_of(b), fired[b.title]) for b in books}}
+    rules = {**SEARCHED, **{b.title: listened(rules_of(b), growing) for b in books}}
     _, derivation = saturate(graph, rules, over=Clock(SATURATION_S).over)
     took = time.process_time() - began
+    given = [s for g in growing for s in g.steps]
+    fired = {b.title: {_name(s) for s in given if s.book == b.identity} for b in books}
     where = load_machine(MACHINE), space("complete")
     costs, closed = [], True
     for some in (SEARCHED, {**SEARCHED, **{b.title: rules_of(b) for b in books}}):
@@ -93,12 +97,17 @@ def measured(graph: Graph, books: list[Book], steps: int) -> dict[str, object]:
     return {
         "operators": len(graph.operators),
         "fired": {title: sorted(names) for title, names in fired.items()},
+        "groups": sorted({_name(s) for s in given if s.groups}),
         "steps": dict(sorted(Counter(s.rule for s in derivation.steps if s.book).items())),
         "seconds": round(took, 1),
         "without": None if without is None else float(without),
         "gain": gain,
         "closed": closed,
     }
+
+
+def _name(step: Step) -> str:
+    return step.rule.removesuffix(f" {BACKWARDS}")
 
 
 def modules() -> dict[str, Callable[[], Graph]]:
@@ -127,19 +136,19 @@ def page(rows: Mapping[str, Mapping[str, object]], books: list[Book]) -> str:
         + MACHINE
         + ", seconds of one process for the e-graph.",
         "",
-        "| model | operators | rules that fire | steps kept | e-graph, s | without libraries, ms | gain | by |",
-        "|---|---:|---:|---:|---:|---:|---:|---|",
+        "| model | operators | rules that fire | by groups | steps kept | e-graph, s | without libraries, ms | gain | by |",
+        "|---|---:|---:|---:|---:|---:|---:|---:|---|",
     ]
     for name, row in sorted(rows.items()):
-        fired, steps = row["fired"], row["steps"]
-        assert isinstance(fired, dict) and isinstance(steps, dict)
+        fired, steps, groups = row["fired"], row["steps"], row["groups"]
+        assert isinstance(fired, dict) and isinstance(steps, dict) and isinstance(groups, list)
         for title in fired:
             names.setdefault(title, set()).update(fired[title])
         cost, gain = row["without"], row["gain"]
         assert isinstance(cost, float | None) and isinstance(gain, float | None)
         said = "" if gain is None else f"{gain:.2%}" + ("" if row["closed"] else " (not closed)")
         lines.append(
-            f"| {name} | {row['operators']} | {sum(map(len, fired.values()))} | {sum(steps.values())} | {row['seconds']} "
+            f"| {name} | {row['operators']} | {sum(map(len, fired.values()))} | {len(groups)} | {sum(steps.values())} | {row['seconds']} "
             f"| {'' if cost is None else f'{1e3 * cost:.6f}'} | {said} | {', '.join(list(steps)[:6])} |"
         )
     total = sum(map(len, names.values()))

@@ -51,7 +51,7 @@ def wrong_derivation(egraph: EGraph, derivation: Derivation, whole: Budget | Non
         place = f"step {number} ({step.rule[:40]}, {step.node[:80]!r})"
         if step.book and step.book not in books:
             return f"{place}: the file holds no library {step.book[:12]!r}"
-        if not step.book and (step.reads or step.rule not in LIBRARIES[derivation.library]):
+        if not step.book and (step.reads or step.groups or step.rule not in LIBRARIES[derivation.library]):
             return f"{place}: there is no such rule"
         node = every.get(step.node)
         if node is None or step.node in known:
@@ -119,7 +119,7 @@ def _wrong_step(
         return _facts(node)
     if form is None:
         rule = books[step.book].get(step.rule) if step.book else None
-        if wrong := wrong_instance(rule, node, place, step.reads, egraph.union, numbers):
+        if wrong := wrong_instance(rule, node, place, step.reads, egraph.union, numbers, step.groups):
             return wrong
     elif not form.fits(node, place, egraph.union):
         return "it has not the form of this rule"

@@ -2,10 +2,14 @@
 
     rule      one of the library, or one read `backwards`: where both sides have types and the preconditions hold, they
               are equal
-    reads     a tensor per pattern input of the rule: of its rank, and its sizes satisfy the preconditions
+    reads     a tensor per pattern input of the rule: of its rank, and its sizes satisfy the preconditions; or a number,
+              for one of rank 0 that operators scale by
     numbers   what its parameters are, by name
     place     an operator per operator of both sides (the mapped one of the right side is the node): of its function,
               reads what the rule's reads, writes what has the size that typing the rule's gives
+    groups    where they are stated: an axis of a pattern input is all dimensions of its group, and of BATCH ones
+              the rule does not speak.  An operator leaves those as they are, and the others of what it writes fall into
+              groups of the sizes that typing gives
 
 This is about names, so that a step says what it is; that both sides compute the same is decided elsewhere (`meaning`),
 so nothing here rests on the library's proofs.
@@ -15,6 +19,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from functools import lru_cache
+from math import prod
 from typing import Final
 
 from ...models.program.graph import Graph
@@ -24,6 +29,7 @@ from ...models.rewrites.index_arrays import EvaluationError
 from ...models.rewrites.rule import Node, Substitution, holds
 from ...models.rewrites.shards import IllTyped
 from ...proofs.joint.books import LIMITS, Book
+from ...proofs.joint.derivation import BATCH, NUMBER
 from ...proofs.rewrites.plain import backwards, plain_rules
 
 FUNCTIONS: Final[Mapping[str, str]] = {
@@ -43,6 +49,10 @@ an activation is a fused product with that epilogue.
 """
 
 
+MOST_DEALT: Final = 4096
+"""Ways of dealing out extents that are followed; tensors of a dozen dimensions have some hundred."""
+
+
 @lru_cache(maxsize=16)
 def rules_in(book: Book) -> dict[str, Substitution]:
     """The rules of a library that steps may name, from left to right and backwards."""
@@ -57,6 +67,7 @@ def wrong_instance(
     reads: Sequence[str],
     graph: Graph,
     numbers: Sequence[tuple[str, int]] = (),
+    groups: Sequence[Sequence[int]] = (),
 ) -> str:
     """Why a node at its place is no instance of a rule; empty if it is one."""
     if rule is None:
@@ -65,11 +76,17 @@ def wrong_instance(
         return "a rule of other than one result that is computed is not understood"
     if tuple(name for name, _ in numbers) != rule.symbols or any(n < 1 for _, n in numbers):
         return f"it does not say what the parameters of its rule are: {', '.join(rule.symbols) or 'there are none'}"
-    if len(reads) != len(rule.inputs) or any(not graph.holds(t) for t in reads):
+    if len(reads) != len(rule.inputs) or any(not graph.holds(t) and not t.startswith(NUMBER) for t in reads):
         return "it does not say what the pattern inputs of its rule are"
     values: dict[str, int] = dict(numbers)
-    for p, t in zip(rule.inputs, reads, strict=True):
-        shape = graph.tensor(t).shape
+    if groups and len(groups) != len(reads):
+        return "it does not say of which axes of its rule what its pattern inputs are have part"
+    for k, (p, t) in enumerate(zip(rule.inputs, reads, strict=True)):
+        shape = graph.tensor(t).shape if graph.holds(t) else ()
+        if groups:
+            if len(groups[k]) != len(shape) or any(not BATCH <= a < p.rank for a in groups[k]):
+                return f"its groups are none of axes of {p.name} in dimensions of {t!r}"
+            shape = tuple(prod(n for n, a in zip(shape, groups[k], strict=True) if a == b) for b in range(p.rank))
         if len(shape) != p.rank or any(shape[a] != n for a, n in p.fixed):
             return f"{t!r} has not the rank or the fixed sizes of {p.name}"
         values |= {f"{p.name}.{a}": n for a, n in enumerate(shape)}
@@ -87,8 +104,14 @@ def wrong_instance(
         inputs, evaluator = input_types(rule, values), Evaluator()
         for side, nodes, found in (("left", rule.left, left), ("right", rule.right, right)):
             sizes = [extents(t) for t in evaluator.types(nodes, inputs, values, side)]
+            batch = {-1 - k: tuple(a == BATCH for a in of) for k, of in enumerate(groups)}
             for k, n in enumerate(nodes):
-                if wrong := _wrong_operator(n, found[k], [*_tensors(n, found, reads)], sizes[k], graph):
+                wrong = _wrong_operator(n, found[k], [*_tensors(n, found, reads)], graph)
+                if groups and not wrong:
+                    batch[k], wrong = _groups(n, found[k], [*_tensors(n, found, reads)], batch, sizes[k], graph)
+                elif not wrong and graph.tensor(found[k].output.tensor).shape != sizes[k]:
+                    wrong = f"operator {found[k].name!r} is no {n.operator} of size {sizes[k]}"
+                if wrong:
                     return f"{side} side: {wrong}"
     except (IllTyped, EvaluationError) as error:
         return f"its rule says nothing of these sizes: {error}"
@@ -101,13 +124,57 @@ def _tensors(n: Node, found: Mapping[int, Operator], reads: Sequence[str]) -> li
     return [found[w].output.tensor if w >= 0 else reads[-1 - w] for w in n.inputs]
 
 
-def _wrong_operator(n: Node, op: Operator, reads: list[str], size: tuple[int, ...], graph: Graph) -> str:
+def _wrong_operator(n: Node, op: Operator, reads: list[str], graph: Graph) -> str:
     said = f"operator {op.name!r} is no {n.operator}"
+    if any(not graph.holds(t) for t in reads):
+        fits = n.operator == "scale" and op.function == "scale" and len(op.attributes) == 1
+        fits = fits and reads == [op.inputs[0].tensor, f"{NUMBER}{op.attribute('scale', 1)!r}"]
+        return "" if fits else f"{said} by the number that it states"
     function, word = FUNCTIONS.get(n.operator), dict(n.parameters).get("activation", "none")
     if word != "none":
         function = "fused_product" if function == "product" and op.attribute("epilogue", ()) == (word,) else None
     if function != op.function:
         return said
-    if sorted(reads) != sorted(x.tensor for x in op.inputs):
-        return f"{said} of {' and '.join(map(repr, reads))}"
-    return "" if graph.tensor(op.output.tensor).shape == size else f"{said} of size {size}"
+    return "" if sorted(reads) == sorted(x.tensor for x in op.inputs) else f"{said} of {' and '.join(map(repr, reads))}"
+
+
+def _groups(
+    n: Node,
+    op: Operator,
+    reads: Sequence[str],
+    batch: Mapping[int, tuple[bool, ...]],
+    size: tuple[int, ...],
+    graph: Graph,
+) -> tuple[tuple[bool, ...], str]:
+    """Which dimensions of a result its rule does not speak of, and what is wrong with it, or nothing."""
+    known = dict(zip(reads, (batch[w] for w in n.inputs), strict=True))
+    spoken, free = set[str](), set[str]()
+    for access in op.inputs:
+        for index, is_batch in zip(access.index, known[access.tensor], strict=True):
+            names = {name for name, _ in index.terms}
+            if is_batch and (index.single is None or op.axis(index.single).combine is not None):
+                return (), f"operator {op.name!r} does not leave a dimension of {access.tensor!r} as it is"
+            (free if is_batch else spoken).update(names)
+    if mixed := sorted(spoken & free):
+        return (), f"axis {mixed[0]!r} of operator {op.name!r} is one of its rule's and is none"
+    out = graph.tensor(op.output.tensor).shape
+    if missing := sorted(free - set(op.output.axes)):
+        return (), f"operator {op.name!r} does not write axis {missing[0]!r}"
+    here = tuple(i.single in free for i in op.output.index)
+    rest = [extent for extent, is_batch in zip(out, here, strict=True) if not is_batch]
+    return here, "" if _fall_into(rest, list(size)) else f"operator {op.name!r} is no {n.operator} of size {size}"
+
+
+def _fall_into(extents: Sequence[int], sizes: Sequence[int]) -> bool:
+    """Whether extents can be dealt out so that their products are the sizes."""
+    left = {tuple(sorted(sizes))}
+    for extent in extents:  # what the sizes may be without the extents so far
+        left = {
+            tuple(sorted((*rest[:k], n // extent, *rest[k + 1 :])))
+            for rest in left
+            for k, n in enumerate(rest)
+            if n % extent == 0
+        }
+        if len(left) > MOST_DEALT:
+            return False
+    return (1,) * len(sizes) in left

@@ -84,6 +84,7 @@ def audit_jointly(
     rules: Mapping[str, Rule] = SEARCHED,
     rounds: int = ROUNDS,
     most: int = MOST_NODES,
+    rewriting_s: float | None = None,
 ) -> JointAudit:
     """Audit a program with its strategy against all programs of the e-graph of `graph`.  Raises `StrategyError` or
     `SpaceError` when the strategy does not fit the program.
@@ -103,6 +104,7 @@ def audit_jointly(
         rules=rules,
         rounds=rounds,
         most=most,
+        rewriting_s=rewriting_s,
     )
     unequal = not_derived(found.planning.egraph, program)
     scale = lcm(small.inner.scale, found.planning.problem.scale)

@@ -50,13 +50,17 @@ def safe(
     pays: Pays | None = None,
     rounds: int = ROUNDS,
     most: int = MOST_NODES,
+    seconds: float | None = None,
     again: TrainingStep | None = None,
 ) -> tuple[EGraph, Derivation]:
     """The e-graph in which the user's plans cost what they cost, and that is not too large.  Rules that change that are
     left out: where it is too large, all but some (`NARROWER`); else one, if that is enough, else the last ones.
-    `again`: the step that the graph is, whose tensors may be computed again, unless that makes it too large.
+    `seconds`: for all that at most, None for a share of the clock's; `again`: the step that the graph is, whose tensors
+    may be computed again, unless that makes it too large.
     """
-    egraph, derivation = _by_rules(graph, rules, clock, pays, rounds, most)
+    whole = clock or Clock()
+    until = whole.share(ALL_RULES_SHARE) if seconds is None else whole.at_most(seconds)
+    egraph, derivation = _by_rules(graph, rules, until, pays, rounds, most)
     if again is None:
         return egraph, derivation
     wide = with_recomputation(egraph, derivation, again)
@@ -64,11 +68,8 @@ def safe(
 
 
 def _by_rules(
-    graph: Graph, rules: Mapping[str, Rule], clock: Clock | None, pays: Pays | None, rounds: int, most: int
+    graph: Graph, rules: Mapping[str, Rule], until: Clock, pays: Pays | None, rounds: int, most: int
 ) -> tuple[EGraph, Derivation]:
-
-    until = (clock or Clock()).share(ALL_RULES_SHARE)
-
     def over() -> Callable[[], bool]:
         return until.share(RULES_SHARE / ALL_RULES_SHARE).over
 

@@ -68,6 +68,7 @@ def carry_out_jointly(
             rules=rules_for(request.rewrites),
             rounds=request.rewrites.rounds,
             most=request.rewrites.nodes,
+            rewriting_s=request.rewrites.seconds,
             again=known if request.recompute == TENSORS else None,
         )
     limit.note_check(limit.elapsed_s - begun)  # most of it tables, which the check makes again

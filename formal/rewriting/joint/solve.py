@@ -1,6 +1,7 @@
 """Joint optimisation of algebra and placement: the search over an e-graph, and what it says.
 
-    user's graph    planned as it is; its plan is where everything begins, so that no answer is worse
+    user's graph    planned as it is, before anything is rewritten; its plan is where everything begins, so that no
+                    answer is worse
     jointly         one selection problem over all programs (`models.joint.problem`), with tags that say as much as is
                     cheap (`levels`), for a part of the time
     algebra first   where much is tried, from the best placement of the program that is best on one device on
@@ -66,6 +67,10 @@ STARTS_SHARE: Final = 0.3
 """Share of the time for programs with fixed modes."""
 PLAIN_SHARE: Final = 0.2
 """Share of the time for the graph as it is."""
+PLAIN_S: Final = 5.0
+"""Seconds for the graph as it is, where its share is less: under a limit of a few seconds its plan is as good as
+without rules, and these get what is left.
+"""
 END_SHARE: Final = 0.08
 """Share of the time for what a search does when its time is over: its proof, and what is executable (on 192 GPUs two
 seconds or three of 60).
@@ -106,21 +111,26 @@ def plan_jointly(
     rules: Mapping[str, Rule] = SEARCHED,
     rounds: int = ROUNDS,
     most: int = MOST_NODES,
+    rewriting_s: float | None = None,
     level: int | None = None,
     memory_limit: int | None = None,
     again: TrainingStep | None = None,
 ) -> Joint:
     """The best program and placements found, with a certificate over all programs of the e-graph, which has by rules
-    at most `most` operators more than the graph.  `memory_limit`: bytes per device, or None; `again`: the training
-    step that the graph is, where its tensors may be computed again.
+    at most `most` operators more than the graph.  `memory_limit`: bytes per device, or None; `rewriting_s`: seconds for
+    the e-graph at most, None for a share of the time; `again`: the training step that the graph is, where its tensors
+    may be computed again.
     """
     check_sizes(graph, machine, where)
-    clock = clock.share(1 - END_SHARE)
-    egraph, derivation = safe(graph, rules, clock, worth(machine), rounds, most, again)
+    whole, clock = clock, clock.share(1 - END_SHARE)
     said = SMALL if level is None and again is not None else level
     search = _Search(machine, where, clock, gap, threads, progress, memory_limit, engine)
     base = build(graph, machine, where, memory_limit)
-    plain = search.plan(base, clock.share(PLAIN_SHARE))
+    own_s = None if whole.limit_s is None else max(PLAIN_S, PLAIN_SHARE * whole.limit_s)
+    plain = search.plan(base, whole.at_most(own_s))
+    if clock.over():
+        return search.alone(base, plain, notify)
+    egraph, derivation = safe(graph, rules, clock, worth(machine), rounds, most, rewriting_s, again)
     began = clock.seconds()
     try:
         check_sizes(egraph.union, machine, where)

@@ -31,7 +31,8 @@ class Addition:
     """What one application of a rule adds: `operator`, equal to the first operator of `place`, and before it operators
     that define new tensors (which `operator` reads, and `place` may name).  Names of operators are given later; `place`
     holds operators that are there, and those defined.  `book`: the library that has the rule, None for those that are
-    built in; `reads`: what its pattern inputs are, `numbers`: what its parameters are.
+    built in; `reads`: what its pattern inputs are, `numbers`: what its parameters are, `groups`: of which of their axes
+    the dimensions of what it reads are part (`lifted`), where they are not the rule's.
     """
 
     rule: str
@@ -41,6 +42,7 @@ class Addition:
     book: Book | None = None
     reads: tuple[str, ...] = ()
     numbers: tuple[tuple[str, int], ...] = ()
+    groups: tuple[tuple[int, ...], ...] = ()
 
 
 class Growing:
@@ -56,6 +58,7 @@ class Growing:
         self.steps: list[Step] = []
         self._known = {identity(op) for op in graph.operators}
         self._meaning: dict[object, str] = {}
+        self._like: dict[object, Operator] = {}
         self._nodes: dict[str, list[Operator]] = {op.output.tensor: [op] for op in graph.operators}
         self._readers: dict[str, list[Operator]] = {}
         for op in graph.operators:
@@ -68,6 +71,7 @@ class Growing:
         self.merged: list[str] = []
         for op in graph.operators:
             self._note(op)
+            self._like.setdefault(identity(op, self.tensors[op.output.tensor]), op)
 
     def twin(self, tensor: str) -> tuple[Operator, Operator] | None:
         """An operator of a class, and the same operator of the class that stands for it; None for one that stands for
@@ -134,8 +138,11 @@ class Growing:
         for tensor, stated in a.defined:
             definition = _reading(stated, names)
             known = self._meaning.get(identity(definition, tensor))
-            if known is not None:  # the same tensor by another name
-                names[tensor.name], there = known, self.nodes(known)[0]
+            there = None if known is None else self.nodes(known)[0]
+            if there is None and a.book is not None:
+                there = self._like.get(identity(definition, tensor)) or self._like.get(_turned(definition, tensor))
+            if there is not None:  # the same tensor by another name
+                names[tensor.name] = there.output.tensor
                 place = tuple(there if op is stated else op for op in place)
                 continue
             name = self._name(tensor.name)
@@ -160,7 +167,7 @@ class Growing:
         if not self._insert(operator):
             self._forget(before)
             return False
-        self._known.add(identity(operator))
+        self._known.update(identity(op) for op in (*fresh, operator))
         library = "" if a.book is None else a.book.identity
         self.steps.append(
             Step(
@@ -170,6 +177,7 @@ class Growing:
                 (*facts(operator), *a.numbers),
                 library,
                 a.reads,
+                a.groups,
             )
         )
         if a.book is not None:
@@ -177,6 +185,7 @@ class Growing:
             self.by_libraries |= {op.name for op in (*fresh, operator)}
         for op in (*fresh, operator):
             self._note(op)
+            self._like.setdefault(identity(op, self.tensors[op.output.tensor]), op)
         return True
 
     def _one_type(self, *operators: Operator) -> bool:
@@ -237,10 +246,10 @@ def facts(node: Operator) -> tuple[tuple[str, int], ...]:
     )
 
 
-def _turned(op: Operator) -> object:
+def _turned(op: Operator, tensor: Tensor | None = None) -> object:
     """The identity of an operator with its operands in the other order, where that computes the same."""
     turned = op.function in ("add", "multiply", "product") and len(op.inputs) == 2
-    return identity(replace(op, inputs=op.inputs[::-1]) if turned else op)
+    return identity(replace(op, inputs=op.inputs[::-1]) if turned else op, tensor)
 
 
 def is_real_value(graph: Graph | Growing, tensor: str) -> bool:

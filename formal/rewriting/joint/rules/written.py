@@ -255,11 +255,10 @@ def canonical(op: Operator) -> object:
     )
 
 
-def numbers_of(n: Node, op: Operator, shapes: Sequence[tuple[int, ...]]) -> Mapping[str, int]:
-    """The numeric parameters of an operator of a rule, as they are in the operator of graphs at its place; `shapes`: of
-    its operands.
+def numbers_of(n: Node, op: Operator, shapes: Sequence[tuple[int, ...]], out: tuple[int, ...]) -> Mapping[str, int]:
+    """The numeric parameters of an operator of a rule, as they are in the operator of graphs at its place; `shapes` of
+    its operands, `out` of its result, as the rule sees them.
     """
-    out = tuple(op.axis(a).extent for a in op.output.axes)
     match n.operator:
         case "conv" | "max_pool" | "average_pool" | "average_pool_inside":
             found = dict[str, int]()

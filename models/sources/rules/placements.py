@@ -1,0 +1,150 @@
+"""Writes what DTensor may say of an operator as rules to prove: operands and results that lie on two ranks.
+
+    Replicate    both ranks have the tensor
+    Shard(d)     it is what the ranks have, side by side along dimension d; shards of any two sizes
+    Partial      it is the sum of what the ranks have
+
+    operator(whole operands)  =  what the ranks' results, each of the operator on what the rank has, are together
+
+A rule of two ranks says it for every number of ranks: n ranks are two, the last one and all others, as laying side by
+side and adding up are associative.  Dimensions that the operator asks to be equal are cut alike, as DTensor cuts equal
+dimensions at equal places.  Source: torch.distributed.tensor, placements and strategies of operators.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from itertools import product
+from typing import Final
+
+from ...rewrites.ops import RankError, meaning
+from ...rewrites.polynomial import Poly
+from ...rewrites.rule import Condition, Equal, Node, Parameter, Pattern, Substitution
+from ...rewrites.terms import Apply, Term, rule_of
+
+REPLICATE: Final = "Replicate"
+PARTIAL: Final = "Partial(sum)"
+
+
+@dataclass(frozen=True)
+class Placed:
+    """An operator of ATen as one of rules: the `ranks` of its operands, the `rank` of its result, its parameters."""
+
+    aten: str
+    operator: str
+    ranks: tuple[int, ...]
+    rank: int
+    parameters: tuple[tuple[str, Parameter], ...] = ()
+
+    @property
+    def name(self) -> str:
+        """For people: the operator, and the axis, permutation or rank that it is stated for."""
+        said = ", ".join(f"{k} {v}" for k, v in self.parameters if k in ("axis", "perm"))
+        said = f"rank {self.rank}" if self.operator in ("add", "mul") else said
+        return f"{self.aten}({said})" if said else self.aten
+
+
+def _table() -> Iterator[Placed]:
+    for r in (1, 2, 3):
+        for aten, operator in (("aten.add.Tensor", "add"), ("aten.mul.Tensor", "mul")):
+            yield Placed(aten, operator, (r, r), r)
+    for word in ("relu", "sigmoid", "tanh", "exp", "gelu", "silu"):
+        yield Placed(f"aten.{word}.default", word, (2,), 2)
+    yield Placed("aten.mm.default", "matmul", (2, 2), 2)
+    yield Placed("aten.bmm.default", "batch_matmul", (3, 3), 3)
+    yield Placed("aten.permute.default", "transpose", (2,), 2, (("perm", (1, 0)),))
+    for a in (0, 1):
+        axis = (("axis", a),)
+        yield Placed("aten.cat.default", "concat", (2, 2), 2, axis)
+        for aten, operator in (
+            ("aten.sum.dim_IntList", "reduce_sum"),
+            ("aten.amax.default", "reduce_max"),
+            ("aten.mean.dim", "reduce_mean"),
+        ):
+            yield Placed(aten, operator, (2,), 1, axis)
+        yield Placed("aten._softmax.default", "softmax", (2,), 2, axis)
+    yield Placed("aten.native_layer_norm.default", "layer_norm", (2,), 2, (("axis", 1),))
+
+
+TABLE: Final = tuple(_table())
+"""Operators whose placements are decided."""
+
+
+def placements(rank: int) -> tuple[str, ...]:
+    """What DTensor may say of a tensor of this rank on one dimension of a mesh.
+
+    >>> placements(1)
+    ('Replicate', 'Shard(0)', 'Partial(sum)')
+    """
+    return (REPLICATE, *(f"Shard({d})" for d in range(rank)), PARTIAL)
+
+
+@dataclass(frozen=True)
+class PlacementRule:
+    """`rule` says that operands placed as `reads` give a result placed as `writes`, where each rank applies the
+    operator to what it has.
+    """
+
+    placed: Placed
+    reads: tuple[str, ...]
+    writes: str
+    rule: Substitution
+
+
+def placement_rules(table: tuple[Placed, ...] = TABLE) -> Iterator[PlacementRule]:
+    """Every operator with every placement of operands and result.
+
+    >>> found = [p for p in placement_rules() if p.placed.aten == "aten.mm.default"]
+    >>> len(found), found[0].rule.name
+    (64, 'aten.mm.default: Replicate, Replicate -> Replicate')
+    """
+    for placed in table:
+        for reads in product(*(placements(r) for r in placed.ranks)):
+            for writes in placements(placed.rank):
+                yield PlacementRule(placed, reads, writes, _rule(placed, reads, writes))
+
+
+def _rule(placed: Placed, reads: tuple[str, ...], writes: str) -> Substitution:
+    inputs, whole, parts = list[Pattern](), list[Term](), list[tuple[Term, Term]]()
+    first = list[int]()
+    for k, (rank, placement) in enumerate(zip(placed.ranks, reads, strict=True)):
+        first.append(len(inputs))
+        name = "xyz"[k]
+        if placement == REPLICATE:
+            inputs.append(Pattern(name, rank))
+            whole.append(len(inputs) - 1)
+            parts.append((len(inputs) - 1, len(inputs) - 1))
+            continue
+        inputs += [Pattern(f"{name}0", rank), Pattern(f"{name}1", rank)]
+        both = len(inputs) - 2, len(inputs) - 1
+        whole.append(_together(placement, *both))
+        parts.append(both)
+    operator = placed.operator, tuple(sorted(placed.parameters))
+    ranks = [Apply(operator, tuple(p[j] for p in parts)) for j in (0, 1)]
+    left = Apply(operator, tuple(whole))
+    name = f"{placed.name}: {', '.join(reads)} -> {writes}"
+    right = tuple[Term, ...](ranks) if writes == REPLICATE else (_together(writes, *ranks),)
+    found = rule_of(name, tuple(inputs), (left,) * len(right), right)
+    needs = tuple(_alike(placed, reads, [inputs[k].name for k in first]))
+    return Substitution(found.name, found.inputs, found.left, found.right, found.outputs, needs)
+
+
+def _together(placement: str, a: Term, b: Term) -> Term:
+    """What two ranks' tensors are together."""
+    if placement == PARTIAL:
+        return Apply(("add", ()), (a, b))
+    return Apply(("concat", (("axis", int(placement[6:-1])),)), (a, b))
+
+
+def _alike(placed: Placed, reads: tuple[str, ...], names: list[str]) -> Iterator[Condition]:
+    """Dimensions that the operator asks to be equal and that are both cut are cut at one place."""
+    try:
+        asks = meaning(Node(placed.operator, (-1, -2)[: len(reads)], placed.parameters), placed.ranks).require
+    except RankError:
+        return
+    for c in asks:
+        if isinstance(c, Equal) and len(c.left.names) == len(c.right.names) == 1:
+            (j, d), (k, e) = (next(iter(side.names)).split(".")[:2] for side in (c.left, c.right))
+            if reads[int(j)] == f"Shard({d})" and reads[int(k)] == f"Shard({e})":
+                yield Equal(Poly.of(f"{names[int(j)]}.{d}"), Poly.of(f"{names[int(k)]}.{e}"))

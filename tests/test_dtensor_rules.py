@@ -1,0 +1,100 @@
+"""Placements of DTensor as rules: what is right is proved, what is wrong is shown by numbers, and by ranks."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from shardproof.__main__ import run
+from shardproof.formal.rewriting.prove import judge
+from shardproof.models.sources.rules.placements import (
+    PARTIAL,
+    REPLICATE,
+    TABLE,
+    PlacementRule,
+    placement_rules,
+    placements,
+)
+from shardproof.proofs.rewrites.judgement import Proved, Refuted
+from shardproof.proofs.rewrites.library import read_library
+
+MM = [p for p in placement_rules() if p.placed.aten == "aten.mm.default"]
+RIGHT = {
+    (REPLICATE, REPLICATE, REPLICATE),
+    (REPLICATE, "Shard(1)", "Shard(1)"),
+    (REPLICATE, PARTIAL, PARTIAL),
+    ("Shard(0)", REPLICATE, "Shard(0)"),
+    ("Shard(1)", "Shard(0)", PARTIAL),
+    (PARTIAL, REPLICATE, PARTIAL),
+}
+"""What is right of a matrix product."""
+
+
+@pytest.mark.parametrize("p", MM, ids=[p.rule.name.partition(": ")[2] for p in MM])
+def test_products_of_matrices(p: PlacementRule) -> None:
+    assert isinstance(judge(p.rule), Proved if (*p.reads, p.writes) in RIGHT else Refuted)
+
+
+def test_every_placement_is_there_once() -> None:
+    every = list(placement_rules())
+    assert len({p.rule.name for p in every}) == len(every)
+    for placed in TABLE:
+        own = [p for p in every if p.placed == placed]
+        many = len(placements(placed.rank))
+        for rank in placed.ranks:
+            many *= len(placements(rank))
+        assert len(own) == many
+
+
+@pytest.mark.parametrize(
+    ("reads", "writes", "asks"),
+    [
+        (("Shard(1)", "Shard(0)"), PARTIAL, ["x0.1 = y0.0"]),
+        (("Shard(0)", "Shard(1)"), PARTIAL, []),
+        (("Shard(0)", REPLICATE), "Shard(0)", []),
+    ],
+)
+def test_equal_dimensions_are_cut_alike(reads: tuple[str, str], writes: str, asks: list[str]) -> None:
+    """Not those that may be of different sizes; and a product of parts cut at different places is none."""
+    (p,) = [p for p in MM if p.reads == reads and p.writes == writes]
+    assert [str(c) for c in p.rule.preconditions] == asks
+
+
+def test_the_verb(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    asked = ("rules", "dtensor", "--only", "aten.permute*", "--jobs", "1")
+    assert run([*asked, "--json", "-o", str(tmp_path / "out.spz")]) == 0
+    said = json.loads(capsys.readouterr().out)
+    assert said["counts"] == {"proved": 4, "refuted": 12}
+    assert all(r["counterexample"]["what"] for r in said["rules"] if r["verdict"] == "refuted")
+    found, _ = read_library(tmp_path / "out.spz")
+    assert sum(isinstance(j, Proved) for j in found.judgements) == 4 and found.origin == "rules dtensor"
+    assert run(["rules", "check", str(tmp_path / "out.spz")]) == 0
+    capsys.readouterr()
+    assert run([*asked]) == 0
+    out = capsys.readouterr().out
+    assert (
+        "  Shard(0) -> Shard(1): proved" in out and "4 proved, 12 refuted" in out and "Shard(0) -> Shard(0)" not in out
+    )
+
+
+def test_an_operator_that_is_not_there(capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(["rules", "dtensor", "--only", "aten.nothing"]) == 3
+    assert "aten.mm.default" in capsys.readouterr().err
+
+
+@pytest.mark.torch
+def test_refuted_rules_are_shown_on_gloo_ranks() -> None:
+    """What the prover refutes, two ranks give wrongly; what it proves, rightly.  And of torch's own table nothing is
+    refuted.
+    """
+    from tests.benchmarks.dtensor_rules import in_torch, shown_on_ranks
+
+    every = dict(enumerate(placement_rules()))
+    numbers = [k for k, p in every.items() if p.placed.aten == "aten.mm.default"]
+    wrong = {k for k in numbers if (*every[k].reads, every[k].writes) not in RIGHT}
+    assert shown_on_ranks(numbers) == wrong
+    gives = in_torch({k: every[k] for k in numbers})
+    for k in set(numbers) - wrong:
+        assert gives[k] == (every[k].writes, 0)
