@@ -93,13 +93,12 @@ def plan(
     `rewrite_time` seconds (None: 30 % of the limit).  `recompute`: blocks computed again (none, all, globs, "auto"), or
     "tensors": each by itself, with its placement. `compare`: run what is imported beside the program that it came from,
     and refuse it where they differ.  `views`: branches beside each other on submeshes.  `overlap`: reshardings beside
-    operators.  `stages`: of a training step, as `pipeline` takes them.  Of several freedoms the best plan that any of
-    their searches found is taken, and the claim is over all of these (`Plan.among`).  `best`: all of them that apply,
-    and recomputation under a limit, but `without` some ("overlap", "stages", "submeshes", "rewrites", "recompute");
-    with `stages` alone as in `pipeline`. `time_limit_s`: wall-clock seconds, None for any number; `work_limit`: steps
-    of work instead (a million: about a second): the same plan on every machine.  `effort`: what counts where limit,
-    `gap`, `space_name` are not given: "quick" (60 s, 3 %, one-per-level), "normal" (300 s, 0, the default space),
-    "thorough" (3600 s).
+    operators.  `stages`: of a training step, as `pipeline` takes them.  Of several freedoms the best plan that was
+    found is taken, with a claim over all (`Plan.among`).  `best`: all of them that apply, and recomputation under a
+    limit, but `without` some ("overlap", "stages", "submeshes", "rewrites", "recompute"); with `stages` alone as in
+    `pipeline`. `time_limit_s`: wall-clock seconds, None for any number; `work_limit`: steps of work instead (a million:
+    about a second): the same plan on every machine.  `effort`: what counts where limit, `gap`, `space_name` are not
+    given: "quick" (60 s, 3 %, one-per-level), "normal" (300 s, 0, the default space), "thorough" (3600 s).
 
     Raises `NoPlan`, `InputError`, and the errors of the frontends.
     """
