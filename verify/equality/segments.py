@@ -90,6 +90,8 @@ class Segments:
         inner = [v.digits[dim][1:] for v in filled if isinstance(v, Value)]
         if len(plain) == len(values) and inner.count(inner[0] if inner else ()) == len(inner):
             return self.tensors.concatenate(plain, dim)
+        if len(plain) == len(values) and len(plain[0].shape) > 2 and dim:  # no flat buffer
+            return self.tensors.concatenate([self.tensors.in_one_digit(v, dim) for v in plain if prod(v.shape)], dim)
         parts = [p for v in filled for p in self._parts(v, dim)]
         require_few(len(parts), MOST_PIECES)
         if dim < 0 or len({(*p.shape[:dim], *p.shape[dim + 1 :]) for p in parts}) > 1:

@@ -230,7 +230,7 @@ def _positions_of(r: Recorder, index: torch.Tensor, dim: int) -> bool:
 
 
 def _scatter(r: Recorder, args: Args, kwargs: Mapping[str, Any], out: Any) -> tuple[int, ...] | None:
-    """By different positions of a row: one each, or those that `topk` and `sort` say.  What stands there is replaced."""
+    """By different positions of a row: one each, or those of `topk` and `sort`.  What stands there is replaced."""
     x, index, value = args[0], args[2], args[3]
     d = positive(args[1], x.dim())
     distinct = _positions_of(r, index, d)

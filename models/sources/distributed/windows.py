@@ -1,10 +1,11 @@
-"""Takes convolutions, pools and bags of rows apart into slices, products and sums that are known.
+"""Takes convolutions, pools, bags of rows and grouped products apart into slices, products and sums that are known.
 
-    windows   of a tensor (N, C, spatial ..): W[n, c, k, o] = x[n, c, stride o + dilation k - padding], (N, C, K, outputs ..),
-              k row-major over the kernel; a fill number where that lies outside
-    folded    its transpose: x[n, c, h] = sum of W[n, c, k, o] over all k, o that read h, by residues of h modulo the stride
-    convolution   out = weight (F, C K) times windows (C K, outputs); gradients are products with windows, and folded ones
-    pools         the greatest, or the mean, over k
+windows   of a tensor x (N, C, spatial ..): (N, C, K, outputs ..), W[n, c, k, o] = x[n, c, stride o + dilation k -
+          padding], k row-major over the kernel; a fill number where that lies outside
+folded    its transpose: x[n, c, h] = sum of W[n, c, k, o] over all k, o that read h, by residues of h modulo the
+          stride
+convolution   weight (F, C K) times windows (C K, outputs); gradients are products with windows, and folded ones
+pools         the greatest, or the mean, over k
 """
 
 from __future__ import annotations
@@ -104,9 +105,7 @@ def folded(w: torch.Tensor, frame: Frame, size: Sequence[int]) -> torch.Tensor:
     for residue in product(*map(range, frame.stride)):
         total: torch.Tensor | None = None
         for number, place in enumerate(frame.places()):
-            firsts = [
-                r + p - d * k for r, p, d, k in zip(residue, frame.padding, frame.dilation, place, strict=True)
-            ]
+            firsts = [r + p - d * k for r, p, d, k in zip(residue, frame.padding, frame.dilation, place, strict=True)]
             if any(f % s for f, s in zip(firsts, frame.stride, strict=True)):
                 continue
             one = w[:, :, number]
