@@ -66,6 +66,7 @@ class Algebra(ABC):
         self._infinities: dict[int, bool] = {}
         self.floors: dict[int, int] = {}
         self.ceilings: dict[int, int] = {}
+        self.integers = set[int]()
         self.work = work
         self.iota = self.head(Head(Kind.IOTA, "iota"))
 

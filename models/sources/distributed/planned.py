@@ -8,6 +8,7 @@ optimizer that the file names, written here again with torch alone.
 from __future__ import annotations
 
 import copy
+import inspect
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from math import prod
@@ -67,6 +68,16 @@ class PlannedJob:
         if not step:
             return module, self._given(None)
         steps, train_step = self.layout.make_optimizer(module, mesh), self.layout.train_step
+        loss_of, kinds = self.layout.PLAN["program"]["loss"], inspect.Parameter
+        if any(p.kind is kinds.VAR_POSITIONAL for p in inspect.signature(self.module.forward).parameters.values()):
+
+            def loop(target: Any, *inputs: Any) -> dict[str, object]:  # `train_step` gives arguments by name
+                loss = _loss(loss_of, module(*inputs), target)
+                loss.backward()
+                steps.step()
+                return {"loss": loss, **dict(module.named_parameters())}
+
+            return loop, self._given(self.target, True)
 
         def train(target: Any, *inputs: Any, **named: Any) -> dict[str, object]:
             loss = train_step(module, steps, *inputs, target=target, **named)
