@@ -4,7 +4,8 @@ digits for a dimension is a list of tensors along it.
     joined    tensors of one shape but for a dimension, one behind another along it; none is empty
     runs      all elements in row-major order, as tensors of one dimension, one behind another
 
-A tensor is joined only where its parts have other digits in the dimension; a slice, or another shape, in which one part
+A tensor is joined only where its parts have other digits in the dimension (a later one of three or more is written out
+in pieces instead, as patches of a picture behind a word are); a slice, or another shape, in which one part
 is left is that part.  Functions of elements are those of the parts, cut where any operand is joined.
 """
 
