@@ -151,7 +151,7 @@ class FrontDoor:
         clock = budget("default" if time_limit_s is None else time_limit_s, work_limit)
         return replan_within(self, found, vocabulary, clock)
 
-    def exported(self, path: Path, target: str) -> str:
+    def export_text(self, path: Path, target: str) -> str:
         """See `backends.verbs.export`."""
         from shardproof.backends.verbs.export import layouts_text
 

@@ -357,7 +357,7 @@ def equal(
     else:
         said = read_layouts(None if layouts is None else Path(layouts))
     if isinstance(distributed, Path | str):
-        with exported_file(Path(distributed), FrontDoor().exported) as layout:
+        with exported_file(Path(distributed), FrontDoor().export_text) as layout:
             question = ask_planned(single, layout, str(distributed), ranks, grad, said)
     elif ranks is not None:
         question = ask(single, distributed, ranks, grad, said)

@@ -22,7 +22,7 @@ Numbers = Mapping[int, Array]
 After = Callable[[Array], Array]
 
 
-def unchanged(value: Array) -> Array:
+def same_array(value: Array) -> Array:
     """The value."""
     return value
 
@@ -39,7 +39,7 @@ class Rounding:
         return np.asarray(value * (1 + self.near * self.rng.uniform(-1, 1, value.shape)))
 
 
-def run_single(program: RankProgram, given: Numbers, after: After = unchanged) -> dict[int, Array]:
+def run_single(program: RankProgram, given: Numbers, after: After = same_array) -> dict[int, Array]:
     """All tensors of a program without collectives."""
     values = dict(given)
     with np.errstate(all="ignore"):
@@ -49,7 +49,7 @@ def run_single(program: RankProgram, given: Numbers, after: After = unchanged) -
     return values
 
 
-def run_alone(program: RankProgram, given: Numbers, received: Numbers, after: After = unchanged) -> dict[int, Array]:
+def run_alone(program: RankProgram, given: Numbers, received: Numbers, after: After = same_array) -> dict[int, Array]:
     """The tensors of one rank that receives these values; without those that it only receives in other shapes."""
     values = {**given, **received}
     with np.errstate(all="ignore"):
@@ -62,7 +62,7 @@ def run_alone(program: RankProgram, given: Numbers, received: Numbers, after: Af
 
 
 def run_ranks(
-    programs: Sequence[RankProgram], given: Sequence[Numbers], after: After = unchanged
+    programs: Sequence[RankProgram], given: Sequence[Numbers], after: After = same_array
 ) -> list[dict[int, Array]]:
     """All tensors of all ranks.  Raises `Stuck`."""
     values = [dict(g) for g in given]

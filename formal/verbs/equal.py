@@ -106,7 +106,7 @@ def _question(
     publisher: Publisher, single: str, distributed: str, ranks: int | None, grad: bool, said: Layouts
 ) -> Question:
     if is_planned(distributed):
-        with exported_file(Path(distributed), publisher.exported) as layout:
+        with exported_file(Path(distributed), publisher.export_text) as layout:
             return ask_planned(_maker(single), layout, distributed, ranks, grad, said)
     if ranks is None:
         raise click.UsageError("--ranks: on how many ranks does DISTRIBUTED run?")

@@ -295,7 +295,7 @@ class Publisher(Protocol):
         """
         ...
 
-    def exported(self, path: Path, target: str) -> str:
+    def export_text(self, path: Path, target: str) -> str:
         """The text of the file that `export` writes of a checked plan.  Raises `InputError` for what the target does
         not do.
         """

@@ -2,7 +2,7 @@
 
 windows   of a tensor x (N, C, spatial ..): (N, C, K, outputs ..), W[n, c, k, o] = x[n, c, stride o + dilation k -
           padding], k row-major over the kernel; a fill number where that lies outside
-folded    its transpose: x[n, c, h] = sum of W[n, c, k, o] over all k, o that read h, by residues of h modulo the
+fold      its transpose: x[n, c, h] = sum of W[n, c, k, o] over all k, o that read h, by residues of h modulo the
           stride
 convolution   weight (F, C K) times windows (C K, outputs); gradients are products with windows, and folded ones
 pools         the greatest, or the mean, over k
@@ -93,7 +93,7 @@ def windows(x: torch.Tensor, frame: Frame, fill: float = 0.0) -> torch.Tensor:
     return torch.stack(found, 2)
 
 
-def folded(w: torch.Tensor, frame: Frame, size: Sequence[int]) -> torch.Tensor:
+def fold(w: torch.Tensor, frame: Frame, size: Sequence[int]) -> torch.Tensor:
     """(N, C, size ..) of (N, C, K, outputs ..)"""
     many, out = len(size), tuple(w.shape[3:])
     if frame.tiles(size):
@@ -178,7 +178,7 @@ def _convolution_gradient(
     if wanted[0]:
         w = weight.reshape(1, groups, weight.shape[0] // groups, -1)
         back = (w.transpose(-2, -1) @ g).reshape(*x.shape[:2], prod(frame.kernel), *grad.shape[2:])
-        of_x = folded(back, frame, tuple(x.shape[2:]))
+        of_x = fold(back, frame, tuple(x.shape[2:]))
     if wanted[1]:
         taken = windows(x, frame)
         if frame.tiles(tuple(x.shape[2:])):
@@ -253,7 +253,7 @@ def _greatest_gradient(
     size = tuple(x.shape[-2:])
     hit = _batched(indices, 2).unsqueeze(2) == _flat_places(frame, size)
     spread = hit.to(grad.dtype) * _batched(grad, 2).unsqueeze(2)
-    return folded(spread, frame, size).reshape(x.shape)
+    return fold(spread, frame, size).reshape(x.shape)
 
 
 def _counts(frame: Frame, size: Sequence[int], include_pad: bool, divisor: int | None) -> torch.Tensor | int:
@@ -298,7 +298,7 @@ def _mean_gradient(
     size = tuple(x.shape[-2:])
     share = _batched(grad, 2) / _counts(frame, size, count_include_pad, divisor_override)
     spread = share.unsqueeze(2).expand(*share.shape[:2], prod(frame.kernel), *share.shape[2:])
-    return folded(spread, frame, size).reshape(x.shape)
+    return fold(spread, frame, size).reshape(x.shape)
 
 
 # ---------------------------------------------------------------------------- bags, counts, groups of rows
