@@ -187,29 +187,6 @@ class Tensors:
         digits = (*value.digits[:dim], (*mine[:k], big * size, *mine[k + 2 :]), *value.digits[dim + 1 :])
         return self._value(digits, pieces)
 
-    def in_one_digit(self, value: Value, dim: int) -> Value:
-        """With one digit for a dimension: pieces for every value of its outer digits."""
-        mine, first = value.digits[dim], value.variables(dim)[0]
-        if len(mine) == 1:
-            return value
-        inner, gone = mine[-1], len(mine) - 1
-        require_few(len(value.pieces) * prod(mine[:-1]), MOST_PIECES)
-        behind = range(first + gone + 1, sum(map(len, value.digits)))
-        names: dict[int, Index] = {v: variable(v - gone) for v in behind}
-        pieces = list[tuple[Box, Form]]()
-        for box, form in value.pieces:
-            for turn in product(*(range(*box[first + k]) for k in range(gone))):
-                start = 0
-                for n, size in zip(turn, mine, strict=False):
-                    start = (start * size) + n
-                start *= inner
-                values = {first + k: constant(n) for k, n in enumerate(turn)}
-                values[first + gone] = (((first, 1),), -start)
-                low, high = box[first + gone]
-                moved = self.forms.substitute(form, {**values, **names})
-                pieces.append(((*box[:first], (start + low, start + high), *box[first + gone + 1 :]), moved))
-        return self._value((*value.digits[:dim], (prod(mine),), *value.digits[dim + 1 :]), pieces)
-
     # ------------------------------------------------------------------ shapes
 
     def reshape(self, value: Value, shape: Sequence[int]) -> Value:

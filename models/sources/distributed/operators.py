@@ -391,21 +391,8 @@ HANDLERS: Final[Mapping[str, Handler]] = {
     **{
         n: _one(n)
         for n in (
-            *(
-                "neg",
-                "exp",
-                "log",
-                "sqrt",
-                "rsqrt",
-                "reciprocal",
-                "abs",
-                "sign",
-                "tanh",
-                "erf",
-                "sigmoid",
-                "sin",
-                "cos",
-            ),
+            *("neg", "exp", "log", "sqrt", "rsqrt", "reciprocal", "abs", "sign", "tanh"),
+            *("erf", "sigmoid", "sin", "cos"),
             *("floor", "ceil", "trunc", "log1p", "expm1"),
         )
     },
