@@ -36,7 +36,7 @@ class Rounding:
     def __call__(self, value: Array) -> Array:
         if not np.issubdtype(value.dtype, np.floating):
             return value
-        return np.asarray(value * (1 + self.near * self.rng.uniform(-1, 1, value.shape)))
+        return np.asarray(value.astype(np.float64) * (1 + self.near * self.rng.uniform(-1, 1, value.shape)))
 
 
 def run_single(program: RankProgram, given: Numbers, after: After = same_array) -> dict[int, Array]:

@@ -54,8 +54,10 @@ def rounded_alike(a: Array, b: Array, small: float, *runs: tuple[Array, Array]) 
         return False
     if not all(np.isfinite(x).all() for x in (a, b, *(r for run in runs for r in run))):
         return False
-    apart = sum(float(np.max(np.abs(one - two), initial=0.0)) for one, two in runs)
-    return apart <= small and float(np.max(np.abs(a - b), initial=0.0)) <= ROUNDINGS * apart
+    x, y = a.astype(np.float64), b.astype(np.float64)
+    moved = [one.astype(np.float64) - two.astype(np.float64) for one, two in runs]
+    apart = sum(float(np.max(np.abs(m), initial=0.0)) for m in moved)
+    return apart <= small and float(np.max(np.abs(x - y), initial=0.0)) <= ROUNDINGS * apart
 
 
 def greatest(arrays: Iterable[Array]) -> float:

@@ -10,7 +10,7 @@ pools         the greatest, or the mean, over k
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import product
 from math import prod
@@ -416,7 +416,7 @@ def _products_of_groups(
     return total
 
 
-WINDOWS: Final = {
+WINDOWS: Final[Mapping[str, Callable[..., Any]]] = {
     "aten::convolution": _convolution,
     "aten::convolution_backward": _convolution_gradient,
     "aten::max_pool2d_with_indices": _greatest,
