@@ -151,6 +151,12 @@ class FrontDoor:
         clock = budget("default" if time_limit_s is None else time_limit_s, work_limit)
         return replan_within(self, found, vocabulary, clock)
 
+    def export_text(self, path: Path, target: str) -> str:
+        """See `backends.verbs.export`."""
+        from shardproof.backends.verbs.export import layouts_text
+
+        return layouts_text(self.open(path), target, False).text
+
     def nearest(
         self, found: Opened, framework: str, time_limit_s: float | None, work_limit: int | None = None
     ) -> Nearest:

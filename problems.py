@@ -311,9 +311,9 @@ def _word(value: str, words: Sequence[str], name: str) -> str:
 
 def equal(
     single: Callable[[], object],
-    distributed: Callable[[int, int], object],
+    distributed: Callable[[int, int], object] | Path | str,
     *,
-    ranks: int,
+    ranks: int | None = None,
     grad: bool = False,
     layouts: Path | str | Mapping[str, object] | None = None,
     seed: int = 0,
@@ -321,7 +321,9 @@ def equal(
     """Whether what ranks compute is what one device computes: PyTorch programs, run once on small inputs without a
     cluster.
 
-    `single()` and `distributed(rank, ranks)` return what is called and its inputs; `ranks`: 1 to 512.  `grad`:
+    `single()` and `distributed(rank, ranks)` return what is called and its inputs; `ranks`: 1 to 512.  `distributed`
+    may be the path of a plan (.spz) or of the file that `export` made of it for DTensor: `single()` then returns
+    (module, example inputs), and `ranks` are the plan's.  `grad`:
     gradients too, of all inputs and parameters that require one.  `layouts`: a JSON file or its object, see `shardproof
     equal --help`.  Raises `InputError` for what cannot be read, naming operator and line.
 
@@ -343,17 +345,22 @@ def equal(
         shardproof.equal(one, rows, ranks=2).answer  # 'equal'
     """
     from shardproof.formal.equality.layouts import layouts_of, read_layouts
-    from shardproof.formal.equality.request import MOST_RANKS, ask, describe, look
+    from shardproof.formal.equality.request import MOST_RANKS, ask, ask_planned, describe, exported_file, look
     from shardproof.front_door import FrontDoor
     from shardproof.proofs.equality.file import write_equality
 
-    if not 1 <= ranks <= MOST_RANKS:
+    planned = isinstance(distributed, Path | str)
+    if not (planned if ranks is None else 1 <= ranks <= MOST_RANKS):
         raise InputError(f"ranks={ranks!r}: write a number from 1 to {MOST_RANKS}")
     if isinstance(layouts, Mapping):
         said = layouts_of(dict(layouts), "layouts")
     else:
         said = read_layouts(None if layouts is None else Path(layouts))
-    question = ask(single, distributed, ranks, grad, said)
+    if isinstance(distributed, Path | str):
+        with exported_file(Path(distributed), FrontDoor().export_text) as layout:
+            question = ask_planned(single, layout, str(distributed), ranks, grad, said)
+    elif ranks is not None:
+        question = ask(single, distributed, ranks, grad, said)
     found = look(question, seed)
     where = describe(question)
     if found is not None:

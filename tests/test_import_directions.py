@@ -93,7 +93,7 @@ alone, so they take their library at the top.
 """
 CAPTURE = {
     f"models/sources/distributed/{f}.py": frozenset({"torch"})
-    for f in ("apart", "capture", "collectives", "operators", "pairs", "past", "recorder")
+    for f in ("apart", "capture", "collectives", "operators", "pairs", "past", "planned", "recorder", "windows")
 }
 """What runs a user's PyTorch program and writes it down: loaded by verb `equal` alone, inside a function, so that these
 take PyTorch at the top.

@@ -149,7 +149,10 @@ NOT_TRIED: Mapping[tuple[str, str], str] = {
     ("plan", "explain_cost"): "printed behind the plan; rows of the table refuse it beside what prints otherwise",
     ("import", "expert_places"): "of modules with experts: tests/test_torch_experts.py",
     ("run", "kernels"): "consent to run code of the file, of plans that have some: tests/test_consent.py",
-    **{("equal", name): "runs PyTorch: tests/test_equal.py" for name in ("ranks", "grad", "layouts", "seed")},
+    **{
+        ("equal", name): "runs PyTorch: tests/test_equal.py, tests/test_equal_planned.py"
+        for name in ("ranks", "grad", "layouts", "seed")
+    },
     **{("sweep", name): "begins processes: tests/test_sweep.py" for name in ("workers", "again")},
     ("machine calibrate", "files"): "another beginning, apart from most others: tests/test_calibrate_files.py",
     ("machine calibrate", "plan"): "of files alone: tests/test_calibrate_files.py",

@@ -1,6 +1,8 @@
 """Runs programs of ranks on numbers, beside one another in one process, to find inputs on which they differ.
 
 Every operator of `models.equality.program` in NumPy, in double precision.  Nothing here proves that programs are equal.
+`after` is done with all that a step makes: nothing, or a rounding (`Rounding`), which tells how far numbers are apart
+that nothing but rounding makes, such as the gradient of a bias of keys, a sum of zero.
 """
 
 from __future__ import annotations
@@ -17,19 +19,37 @@ from ...models.equality.schedule import Meeting, meetings
 
 Array = NDArray[np.generic]
 Numbers = Mapping[int, Array]
+After = Callable[[Array], Array]
 
 
-def run_single(program: RankProgram, given: Numbers) -> dict[int, Array]:
+def same_array(value: Array) -> Array:
+    """The value."""
+    return value
+
+
+class Rounding:
+    """Changes every number by a part of itself, drawn up to `near`."""
+
+    def __init__(self, near: float, seed: int = 0) -> None:
+        self.near, self.rng = near, np.random.default_rng(seed)
+
+    def __call__(self, value: Array) -> Array:
+        if not np.issubdtype(value.dtype, np.floating):
+            return value
+        return np.asarray(value.astype(np.float64) * (1 + self.near * self.rng.uniform(-1, 1, value.shape)))
+
+
+def run_single(program: RankProgram, given: Numbers, after: After = same_array) -> dict[int, Array]:
     """All tensors of a program without collectives."""
     values = dict(given)
     with np.errstate(all="ignore"):
         for step in program.steps:
             for number, value in zip(step.makes, evaluate(step, [values[i] for i in step.reads]), strict=True):
-                values[number] = value
+                values[number] = after(value)
     return values
 
 
-def run_alone(program: RankProgram, given: Numbers, received: Numbers) -> dict[int, Array]:
+def run_alone(program: RankProgram, given: Numbers, received: Numbers, after: After = same_array) -> dict[int, Array]:
     """The tensors of one rank that receives these values; without those that it only receives in other shapes."""
     values = {**given, **received}
     with np.errstate(all="ignore"):
@@ -37,11 +57,13 @@ def run_alone(program: RankProgram, given: Numbers, received: Numbers) -> dict[i
             if step.operator in KEPT or any(i not in values for i in step.reads):
                 continue
             for number, value in zip(step.makes, evaluate(step, [values[i] for i in step.reads]), strict=True):
-                values.setdefault(number, value)
+                values.setdefault(number, after(value))
     return values
 
 
-def run_ranks(programs: Sequence[RankProgram], given: Sequence[Numbers]) -> list[dict[int, Array]]:
+def run_ranks(
+    programs: Sequence[RankProgram], given: Sequence[Numbers], after: After = same_array
+) -> list[dict[int, Array]]:
     """All tensors of all ranks.  Raises `Stuck`."""
     values = [dict(g) for g in given]
     with np.errstate(all="ignore"):
@@ -49,7 +71,7 @@ def run_ranks(programs: Sequence[RankProgram], given: Sequence[Numbers]) -> list
             reads = [[values[r][i] for i in s.reads] for r, s in meeting]
             for (rank, step), made in zip(meeting, _met(programs, meeting, reads), strict=True):
                 for number, value in zip(step.makes, made, strict=True):
-                    values[rank][number] = value
+                    values[rank][number] = after(value)
     return values
 
 

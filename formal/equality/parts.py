@@ -7,7 +7,7 @@ are split into as many parts lie.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import product
 
 import numpy as np
@@ -18,6 +18,10 @@ from ...models.equality.pair import Part, Runs
 Array = NDArray[np.generic]
 NEAR = 1e-6
 """Differences between tensors that are the same, as a part of their greatest element."""
+
+
+ROUNDINGS = 100.0
+"""How often a difference that one drawing of roundings makes may be between two programs."""
 
 
 def alike(a: Array, b: Array, near: float = NEAR) -> bool:
@@ -36,6 +40,30 @@ def alike(a: Array, b: Array, near: float = NEAR) -> bool:
         return False
     most = float(np.max(np.abs(y[good]), initial=0.0))
     return bool(np.all(np.abs(x[good] - y[good]) <= near * most))
+
+
+def rounded_alike(a: Array, b: Array, small: float, *runs: tuple[Array, Array]) -> bool:
+    """Whether two finite arrays are no further apart than rounding makes them: of `runs`, arrays as they are and with
+    every step rounded anew.  What rounding makes of one must be `small`: where it decides a condition, it is not.
+
+    >>> zero, other = np.array([1e-17]), np.array([-2e-17])
+    >>> [rounded_alike(zero, np.array([x]), 1e-6, (zero, other)) for x in (2e-17, 1e-9)]
+    [True, False]
+    """
+    if a.shape != b.shape or not np.issubdtype(a.dtype, np.floating) or not np.issubdtype(b.dtype, np.floating):
+        return False
+    if not all(np.isfinite(x).all() for x in (a, b, *(r for run in runs for r in run))):
+        return False
+    x, y = a.astype(np.float64), b.astype(np.float64)
+    moved = [one.astype(np.float64) - two.astype(np.float64) for one, two in runs]
+    apart = sum(float(np.max(np.abs(m), initial=0.0)) for m in moved)
+    return apart <= small and float(np.max(np.abs(x - y), initial=0.0)) <= ROUNDINGS * apart
+
+
+def greatest(arrays: Iterable[Array]) -> float:
+    """The greatest finite absolute value of numbers that are not whole by type."""
+    real = [a[np.isfinite(a)] for a in arrays if np.issubdtype(a.dtype, np.floating)]
+    return max((float(np.max(np.abs(a), initial=0.0)) for a in real), default=0.0)
 
 
 class Places:

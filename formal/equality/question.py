@@ -19,8 +19,8 @@ from ...models.equality.schedule import Stuck
 from ...models.text import InputError
 from .givens import Givens, ProgramWithSources, Unmatched, constant_of, stated_part
 from .layouts import NOTHING, Layouts
-from .numbers import Array, Numbers, run_alone, run_ranks, run_single
-from .parts import Places, alike, first_difference, part_elements
+from .numbers import Array, Numbers, Rounding, run_alone, run_ranks, run_single
+from .parts import NEAR, Places, alike, first_difference, greatest, part_elements, rounded_alike
 from .relations import Relations
 
 LARGE = 1000.0
@@ -32,6 +32,10 @@ EIGHT_BITS = 5e-1
 """How far a run in such numbers may be from one in double precision, as a part of the greatest element; whole numbers
 and truth values likewise, since they may come of rounded ones.  What is made of numbers of fewer bits is
 as far as they are."""
+ONCE = 1e-4
+"""What one rounding changes, as a part of what those of a run do."""
+DOUBLE = 2.0**-52
+"""What one rounding changes in double precision."""
 
 
 def misread(held: ProgramWithSources, received: Numbers, results: Sequence[Array]) -> str:
@@ -40,9 +44,18 @@ def misread(held: ProgramWithSources, received: Numbers, results: Sequence[Array
     """
     values = run_alone(held.program, _doubles(held.arrays), _doubles(received))
     rough = max((ROUNDED.get(t.dtype, 0.0) for s in held.program.steps for t in _made(held.program, s)), default=0.0)
+    rounded: Numbers | None = None
     for (name, number), result in zip(held.program.outputs, results, strict=True):
         near = max(ROUNDED.get(held.program.tensors[number].dtype, EIGHT_BITS), rough)
-        if number not in values or not alike(values[number], result, near):
+        if number not in values:
+            return name
+        if alike(values[number], result, near):
+            continue
+        if rounded is None:
+            once = Rounding(max(near, ROUNDED["float32"]) * ONCE)
+            rounded = run_alone(held.program, _doubles(held.arrays), _doubles(received), once)
+        small = near * greatest(results)
+        if not rounded_alike(values[number], result, small, (values[number], rounded[number])):
             return name
     return ""
 
@@ -209,15 +222,17 @@ class Question:
         self, inputs: Numbers, only_finite: bool, without: frozenset[tuple[int, str]] = frozenset()
     ) -> Difference | None:
         """The first output of a rank that differs, but those of `without`."""
+        programs, given = [h.program for h in self.ranks], self._inputs(inputs)
         whole = run_single(self.single.program, inputs)
-        wholes = {name: whole[n] for name, n in self.single.program.outputs}
-        values = run_ranks([h.program for h in self.ranks], self._inputs(inputs))
+        outputs = dict(self.single.program.outputs)
+        values = run_ranks(programs, given)
+        rounded: tuple[Numbers, Sequence[Numbers]] | None = None
         if not only_finite:
             self.runs.append((whole, values))
         for rank, held in enumerate(self.ranks):
             numbers = dict(held.program.outputs)
             for name, part in self.results[rank]:
-                mine, theirs = values[rank][numbers[name]], part_elements(wholes[part.of], part)
+                mine, theirs = values[rank][numbers[name]], part_elements(whole[outputs[part.of]], part)
                 if (rank, name) in without:
                     continue
                 if only_finite:
@@ -225,6 +240,14 @@ class Question:
                     reason = f"is not finite on large inputs, where {part.of} of the one device is"
                 else:
                     bad, reason = not alike(mine, theirs), f"is not its part of {part.of} of the one device"
+                if bad and not only_finite:
+                    if rounded is None:
+                        once = Rounding(DOUBLE)
+                        rounded = run_single(self.single.program, inputs, once), run_ranks(programs, given, once)
+                    of = part_elements(rounded[0][outputs[part.of]], part)
+                    small = NEAR * greatest(whole[n] for n in outputs.values())
+                    again = rounded[1][rank][numbers[name]]
+                    bad = not rounded_alike(mine, theirs, small, (theirs, of), (mine, again))
                 if bad:
                     at, x, y = first_difference(mine, theirs)
                     where, line = self._breaks(rank, numbers[name], whole, values)

@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import tempfile
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from types import ModuleType
 
 from ...models.equality.pair import Given, Known, Part
+from ...models.sources.building.python_file import load_file
 from ...models.text import InputError
 from .givens import ProgramWithSources, Unmatched
 from .layouts import Layouts, all_reduce_outputs
@@ -12,6 +17,48 @@ from .question import Difference, Question, misread
 
 MOST_RANKS = 512
 """Ranks that one process runs, one after another."""
+
+
+def is_planned(distributed: str) -> bool:
+    """Whether a word of the command line is a plan of ours or its exported file, and no FILE.py:NAME.
+
+    >>> is_planned("plan.spz"), is_planned("layout.py"), is_planned("job.py:parallel")
+    (True, True, False)
+    """
+    return distributed.endswith((".spz", ".py"))
+
+
+@contextmanager
+def exported_file(path: Path, export: Callable[[Path, str], str]) -> Iterator[ModuleType]:
+    """The module of an exported file, or of the file that `export` makes of a plan."""
+    if path.suffix == ".py":
+        yield load_file(path)
+        return
+    text = export(path, "dtensor")
+    with tempfile.TemporaryDirectory() as folder:
+        file = Path(folder) / f"layout_of_{path.stem}.py"
+        file.write_text(text, encoding="utf-8")
+        yield load_file(file)
+
+
+def ask_planned(
+    model: Callable[[], object], layout: ModuleType, place: str, ranks: int | None, gradients: bool, said: Layouts
+) -> Question:
+    """A model beside the job that an exported file makes of it: the plan's step of training where it has one, a forward
+    pass where it has none, or a forward pass and all gradients.  `ranks`: None for those of the plan.  Raises
+    `InputError` also for another number than that.
+    """
+    try:
+        from ...models.sources.distributed.planned import planned_job
+    except ModuleNotFoundError as error:
+        raise InputError(f"equal runs PyTorch programs; install the extra [torch] ({error})") from error
+    job = planned_job(model, layout, place)
+    if ranks not in (None, job.ranks):
+        raise InputError(f"--ranks {ranks}: the plan of {place} is for {job.ranks}; leave --ranks out")
+    if job.ranks > MOST_RANKS:
+        raise InputError(f"{place} is for {job.ranks} ranks; at most {MOST_RANKS} run in one process")
+    step = job.trains and not gradients
+    return ask(lambda: job.one_device(step), lambda rank, many: job.rank(step), job.ranks, gradients, said)
 
 
 def ask(

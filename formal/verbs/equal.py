@@ -20,16 +20,25 @@ from ...models.terminal.options import Count, force_option, json_option, output_
 from ...models.text import InputError
 from ...proofs.equality.file import write_equality
 from ...proofs.publishing.publisher import Publisher
-from ..equality.layouts import read_layouts
+from ..equality.layouts import Layouts, read_layouts
 from ..equality.question import Difference, Question
-from ..equality.request import MOST_RANKS, ask, describe, look, words_of
+from ..equality.request import (
+    MOST_RANKS,
+    ask,
+    ask_planned,
+    describe,
+    exported_file,
+    is_planned,
+    look,
+    words_of,
+)
 from .combinations import EQUAL
 
 
 @click.command("equal")
 @click.argument("single")
 @click.argument("distributed")
-@click.option("--ranks", type=Count(1, MOST_RANKS), required=True, help="Ranks on which DISTRIBUTED runs.")
+@click.option("--ranks", type=Count(1, MOST_RANKS), help="Ranks on which DISTRIBUTED runs; of a plan, its own.")
 @click.option("--grad", is_flag=True, help="Compare gradients too, of all inputs and parameters that require one.")
 @click.option(
     "--layouts",
@@ -46,7 +55,7 @@ def equal_command(
     publisher: Publisher,
     single: str,
     distributed: str,
-    ranks: int,
+    ranks: int | None,
     grad: bool,
     layouts: Path | None,
     seed: int,
@@ -54,11 +63,12 @@ def equal_command(
     as_json: bool,
 ) -> int:
     """Whether DISTRIBUTED (FILE.py:NAME, called with rank and ranks) computes on every rank what SINGLE (FILE.py:NAME)
-    computes on one device.  Both return what is called and its inputs.
+    computes on one device.  Both return what is called and its inputs.  DISTRIBUTED may be a plan (.spz), or the file
+    that `export --to dtensor` made of it: SINGLE then returns the module that was planned, and example inputs.
     """
     said = read_layouts(layouts)
     with Watch("running both programs"):
-        question = ask(_maker(single), _maker(distributed), ranks, grad, said)
+        question = _question(publisher, single, distributed, ranks, grad, said)
     with Watch("comparing numbers"):
         found = look(question, seed)
     if found is not None:
@@ -69,7 +79,7 @@ def equal_command(
     reason = question.doubt or published.reason
     document: dict[str, object] = {
         "verdict": "equal" if proved else "undecided",
-        "ranks": ranks,
+        "ranks": len(question.ranks),
         "reason": reason,
         **describe(question),
         "assumptions": list(published.assumptions),
@@ -83,13 +93,24 @@ def equal_command(
             say(line)
         if proved:
             count = sum(len(r) for r in question.results)
-            say(f"equal: {count} outputs on {ranks} ranks, proved over the real numbers")
+            say(f"equal: {count} outputs on {len(question.ranks)} ranks, proved over the real numbers")
             say(f"assumed: {', '.join(published.assumptions)}")
         else:
             say(f"undecided: {question.doubt or f'{published.reason}; numbers do not differ'}")
         if published.path is not None:
             say(f"wrote {published.path}")
     return Exit.DONE if proved else Exit.UNDECIDED
+
+
+def _question(
+    publisher: Publisher, single: str, distributed: str, ranks: int | None, grad: bool, said: Layouts
+) -> Question:
+    if is_planned(distributed):
+        with exported_file(Path(distributed), publisher.export_text) as layout:
+            return ask_planned(_maker(single), layout, distributed, ranks, grad, said)
+    if ranks is None:
+        raise click.UsageError("--ranks: on how many ranks does DISTRIBUTED run?")
+    return ask(_maker(single), _maker(distributed), ranks, grad, said)
 
 
 def _maker(place: str) -> Callable[..., object]:

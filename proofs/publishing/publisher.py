@@ -295,6 +295,12 @@ class Publisher(Protocol):
         """
         ...
 
+    def export_text(self, path: Path, target: str) -> str:
+        """The text of the file that `export` writes of a checked plan.  Raises `InputError` for what the target does
+        not do.
+        """
+        ...
+
     def nearest(
         self, found: Opened, framework: str, time_limit_s: float | None, work_limit: int | None = None
     ) -> Nearest:

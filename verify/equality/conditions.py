@@ -37,7 +37,23 @@ class Conditions(Abstraction):
             return self.number(1)
         if high is not None and high <= 0:
             return ZERO
+        if self._whole(p) and next(c for (_, factors), c in p if factors) < 0:  # of whole numbers: not [1 - p > 0]
+            other = self.positive(self.plus(self.number(1), self.times(p, Fraction(-1))))
+            return self.plus(self.number(1), self.times(other, Fraction(-1)))
         return self.abstract(Kind.POSITIVE, "positive", (), (self.times(p, 1 / content(p)),))
+
+    def _whole(self, p: Form) -> bool:
+        """Whether a form is a sum of whole inputs and positions, with whole coefficients, and of an input at all."""
+        heads = set[int]()
+        for (ranges, factors), c in p:
+            if ranges or len(factors) > 1 or c.denominator != 1:
+                return False
+            if factors:
+                h, _, power = factors[0]
+                if power != 1 or (h != self.iota and h not in self.integers):
+                    return False
+                heads.add(h)
+        return bool(heads - {self.iota})
 
     def null(self, p: Form) -> Form:
         """[p = 0]"""

@@ -8,7 +8,8 @@ Rewritten to, all of it equal over the real numbers where the program is defined
                 (`_ordered`)
     products    equal factors are one power; a root is taken to a power below two; what is 0 or 1 is its own square
     truths      [p > 0], [p = 0] of numbers that are known are 1 or 0; a sum is cut where one changes (`_decided`);
-                beside [p = 0] other conditions on what stands in p are conditions on the rest of p (`_under`)
+                beside [p = 0] other conditions on what stands in p are conditions on the rest of p (`_under`); of whole
+                inputs [p > 0] is 1 - [1 - p > 0], whichever begins with a positive term
     exp, log    exp(m + x) = exp(m) exp(x) for greatest elements m; exp(log p) = p; log(exp(x) p) = x + log p
     heads       a function of forms has a number; free variables have no names and no origin in it (`abstract`)
 
@@ -66,6 +67,7 @@ class Algebra(ABC):
         self._infinities: dict[int, bool] = {}
         self.floors: dict[int, int] = {}
         self.ceilings: dict[int, int] = {}
+        self.integers = set[int]()
         self.work = work
         self.iota = self.head(Head(Kind.IOTA, "iota"))
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from fractions import Fraction
-from math import ceil, floor, isinf, isnan, trunc
+from math import ceil, floor, isinf, isnan, prod, trunc
 from typing import Final
 
 from ...models.equality.program import Step, Word
@@ -151,30 +151,39 @@ class Meaning:
         return found[name]
 
     def _ordered(self, step: Step, x: Value) -> tuple[Value, ...]:
-        """Rows in order: values and positions, each a function of the whole row."""
-        dim, (v, over) = self._row(step, x)
+        """Rows in order: values and positions, each a function of the whole row.  A row whose position is several
+        digits is its elements, each with its position: digits that are bound have no order of their own.
+        """
+        dim, over = self._row(step, x)
         words = tuple(f"{k}={w}" for k, w in step.words if k not in ("dim", "k"))
-        count = step.word("k") if step.operator == "topk" else over[1]
+        first, gone, size = over[0][0], len(over) - 1, x.shape[dim]
+        count = step.word("k") if step.operator == "topk" else size
         if not isinstance(count, int):
             raise Undecided("topk of no number")
         digits = (*x.digits[:dim], (count,), *x.digits[dim + 1 :])
+        weights = [prod(n for _, (_, n) in over[i + 1 :]) for i in range(len(over))]
+        place = self.forms.position((tuple((v, w) for (v, _), w in zip(over, weights, strict=True)), 0))
+        behind = range(first + gone + 1, sum(map(len, x.digits)))
+        names: dict[int, Index] = {v: variable(v - gone) for v in behind if gone}
         found = []
         for part in ("values", "positions"):
             pieces = []
             for box, form in x.pieces:
-                head = self.forms.abstract(Kind.ROW, "sort", (part, *words), (form,), [(v, over)])
-                pieces.append(((*box[:v], (0, count), *box[v + 1 :]), self._at(head, v)))
+                of = (form, place) if gone else (form,)
+                head = self.forms.substitute(self.forms.abstract(Kind.ROW, "sort", (part, *words), of, over), names)
+                new = (*box[:first], (0, count), *box[first + gone + 1 :])
+                pieces.append((new, self._at(head, first)))
             found.append(Value(digits, tuple(pieces)))
         return tuple(found)
 
-    def _row(self, step: Step, x: Value) -> tuple[int, tuple[int, Range]]:
+    def _row(self, step: Step, x: Value) -> tuple[int, list[tuple[int, Range]]]:
         dim = step.word("dim")
-        if not isinstance(dim, int) or len(x.digits[dim]) != 1:
-            raise Undecided(f"{step.operator} along a dimension that is in parts")
-        v = x.variables(dim)[0]
-        if any(box[v] != (0, x.digits[dim][0]) for box, _ in x.pieces):
+        if not isinstance(dim, int):
+            raise Undecided(f"{step.operator} along no dimension")
+        over = [(v, (0, n)) for v, n in zip(x.variables(dim), x.digits[dim], strict=True)]
+        if any(box[v] != whole for box, _ in x.pieces for v, whole in over):
             raise Undecided(f"{step.operator} along a dimension that is in pieces")
-        return dim, (v, (0, x.digits[dim][0]))
+        return dim, over
 
     def _at(self, head: Form, v: int) -> Form:
         """A functional at a point of its row."""

@@ -75,8 +75,10 @@ class Sight:
         if (known := dict(self.pair.constants).get(found.number)) is not None:
             return self.source_value(known, self.pair.single.tensors[found.number].shape)
         head = self.forms.head(Head(Kind.INPUT, name))
-        if name in self.pair.floors:
-            self.forms.floors[head] = 0
+        if self.pair.single.tensors[found.number].dtype.startswith(("int", "uint")):
+            self.forms.integers.add(head)
+            if name in self.pair.floors:
+                self.forms.floors[head] = 0
         self.meaning.extents[head] = self.pair.single.tensors[found.number].shape
         return self.tensors.source(head, self.pair.single.tensors[found.number].shape)
 

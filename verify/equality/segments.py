@@ -4,7 +4,8 @@ digits for a dimension is a list of tensors along it.
     joined    tensors of one shape but for a dimension, one behind another along it; none is empty
     runs      all elements in row-major order, as tensors of one dimension, one behind another
 
-A tensor is joined only where its parts have other digits in the dimension; a slice, or another shape, in which one part
+A tensor is joined only where its parts have other digits in the dimension (a later one of three or more is written out
+in pieces instead, as patches of a picture behind a word are); a slice, or another shape, in which one part
 is left is that part.  Functions of elements are those of the parts, cut where any operand is joined.
 """
 
@@ -12,14 +13,15 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from itertools import accumulate, pairwise
+from itertools import accumulate, pairwise, product
 from math import prod
 from typing import Final
 
 from ...models.equality.program import Step
-from .digits import boxes_of
+from .digits import Box, boxes_of
 from .index import Index, Undecided, constant, variable
 from .meaning import COMPARED, OPAQUE, TWO, Meaning
+from .terms import Form
 from .values import MOST_PIECES, Value, require_few
 
 ELEMENTWISE: Final = (
@@ -90,6 +92,8 @@ class Segments:
         inner = [v.digits[dim][1:] for v in filled if isinstance(v, Value)]
         if len(plain) == len(values) and inner.count(inner[0] if inner else ()) == len(inner):
             return self.tensors.concatenate(plain, dim)
+        if len(plain) == len(values) and len(plain[0].shape) > 2 and dim:  # no flat buffer
+            return self.tensors.concatenate([self._in_one_digit(v, dim) for v in plain if prod(v.shape)], dim)
         parts = [p for v in filled for p in self._parts(v, dim)]
         require_few(len(parts), MOST_PIECES)
         if dim < 0 or len({(*p.shape[:dim], *p.shape[dim + 1 :]) for p in parts}) > 1:
@@ -118,6 +122,30 @@ class Segments:
             (tuple(box[v] for v in kept), self.tensors.forms.substitute(form, names)) for box, form in value.pieces
         )
         return Value((*value.digits[:dim], mine, *value.digits[dim + 1 :]), tuple(sorted(pieces)))
+
+    def _in_one_digit(self, value: Value, dim: int) -> Value:
+        """With one digit for a dimension: pieces for every value of its outer digits."""
+        mine, first = value.digits[dim], value.variables(dim)[0]
+        if len(mine) == 1:
+            return value
+        inner, gone = mine[-1], len(mine) - 1
+        require_few(len(value.pieces) * prod(mine[:-1]), MOST_PIECES)
+        behind = range(first + gone + 1, sum(map(len, value.digits)))
+        names: dict[int, Index] = {v: variable(v - gone) for v in behind}
+        pieces = list[tuple[Box, Form]]()
+        for box, form in value.pieces:
+            for turn in product(*(range(*box[first + k]) for k in range(gone))):
+                start = 0
+                for n, size in zip(turn, mine[:-1], strict=True):
+                    start = start * size + n
+                start *= inner
+                at: dict[int, Index] = {first + k: constant(n) for k, n in enumerate(turn)}
+                at[first + gone] = (((first, 1),), -start)
+                low, high = box[first + gone]
+                moved = self.tensors.forms.substitute(form, {**at, **names})
+                pieces.append(((*box[:first], (start + low, start + high), *box[first + gone + 1 :]), moved))
+        digits = (*value.digits[:dim], (prod(mine),), *value.digits[dim + 1 :])
+        return Value(digits, tuple(sorted(pieces)))
 
     def _parts(self, value: Tensor, dim: int) -> Sequence[Value]:
         if isinstance(value, Value):

@@ -11,6 +11,7 @@ from typing import Any, Final
 import torch
 
 from .views import positive
+from .windows import WINDOWS
 
 Tensors = Sequence[torch.Tensor]
 
@@ -52,13 +53,24 @@ def _chunk_cat(tensors: Tensors, dim: int, chunks: int, *, out: torch.Tensor | N
     return out
 
 
+def _roots(q: torch.Tensor, scale: float | None) -> tuple[float, float]:
+    """What queries and keys are multiplied with that their product be scaled."""
+    size = float(q.shape[-1] ** -0.5 if scale is None else scale)
+    root = abs(size) ** 0.5
+    return (-root if size < 0 else root), root
+
+
 def _scores(
     q: torch.Tensor, k: torch.Tensor, causal: bool, mask: torch.Tensor | None, scale: float | None
 ) -> torch.Tensor:
-    found = q @ k.transpose(-2, -1) * (q.shape[-1] ** -0.5 if scale is None else scale)
+    """As PyTorch's function of several operators makes them, so that programs of either are compared term by term: both
+    factors scaled, and a mask that is added.
+    """
+    left, right = _roots(q, scale)
+    found = (q * left) @ (k.transpose(-2, -1) * right)
     if causal:
-        above = torch.ones(found.shape[-2:], dtype=torch.bool).triu(1)
-        found = found.masked_fill(above, float("-inf"))
+        above = torch.ones(found.shape[-2:], dtype=torch.bool).tril().logical_not()
+        found = found + torch.zeros(found.shape[-2:]).to(found.dtype).masked_fill(above, float("-inf"))
     return found if mask is None else found + mask
 
 
@@ -116,14 +128,17 @@ def _attention_gradient(
         return NotImplemented
     groups, heads = k.shape[-3], q.shape[-3]
     k, v = _per_head(k, heads), _per_head(v, heads)
-    p = (_scores(q, k, causal, attn_mask, scale) - logsumexp.unsqueeze(-1)).exp()
+    scores, (left, right) = _scores(q, k, causal, attn_mask, scale), _roots(q, scale)
+    p = (scores - logsumexp.unsqueeze(-1)).exp()
+    nothing = scores.eq(float("-inf")).all(-1, keepdim=True)  # rows that may attend to nothing
+    p = torch.where(nothing, torch.zeros_like(p), p)
     inner = p * (grad @ v.transpose(-2, -1) - (grad * out).sum(-1, keepdim=True))
-    inner = inner * (q.shape[-1] ** -0.5 if scale is None else scale)
-    of_k, of_v = inner.transpose(-2, -1) @ q, p.transpose(-2, -1) @ grad
-    return inner @ k, _per_group(of_k, groups), _per_group(of_v, groups)
+    of_k, of_v = inner.transpose(-2, -1) @ (q * left) * right, p.transpose(-2, -1) @ grad
+    return inner @ (k * right) * left, _per_group(of_k, groups), _per_group(of_v, groups)
 
 
 PARTS: Final[Mapping[str, Callable[..., Any]]] = {
+    **WINDOWS,
     "fsdp::all_gather_copy_in": _all_gather_copy_in,
     "fsdp::split_with_sizes_copy": _split_copy,
     "fsdp::chunk_cat": _chunk_cat,

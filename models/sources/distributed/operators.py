@@ -199,7 +199,8 @@ def _sort(r: Recorder, args: Args, kwargs: Mapping[str, Any], out: Any) -> tuple
 
 
 def _cumsum(r: Recorder, args: Args, kwargs: Mapping[str, Any], out: Any) -> tuple[int, ...]:
-    return r.step("cumsum", (r.number(args[0]),), {"dim": positive(args[1], args[0].dim())}, _made(out))
+    number = r.cast(r.number(args[0]), dtype_of(args[0]), dtype_of(out))  # before anything is added up
+    return r.step("cumsum", (number,), {"dim": positive(args[1], args[0].dim())}, _made(out))
 
 
 def _cat(r: Recorder, args: Args, kwargs: Mapping[str, Any], out: Any) -> tuple[int, ...]:
@@ -219,13 +220,22 @@ def _scatter_add(r: Recorder, args: Args, kwargs: Mapping[str, Any], out: Any) -
     return r.step("scatter_add", reads, {"dim": d}, _made(out))
 
 
+def _positions_of(r: Recorder, index: torch.Tensor, dim: int) -> bool:
+    """Whether an index is the positions that `topk` or `sort` found along a dimension: different ones in every row."""
+    number = r.number(index)
+    maker = next((s for s in r.steps if number in s.makes), None)
+    if maker is None or maker.operator not in ("topk", "sort"):
+        return False
+    return maker.makes[1] == number and maker.word("dim") == dim
+
+
 def _scatter(r: Recorder, args: Args, kwargs: Mapping[str, Any], out: Any) -> tuple[int, ...] | None:
-    """Of one number by different positions of a row: what stands there is replaced."""
+    """By different positions of a row: one each, or those of `topk` and `sort`.  What stands there is replaced."""
     x, index, value = args[0], args[2], args[3]
     d = positive(args[1], x.dim())
-    if index.shape[d] != 1 or [n for k, n in enumerate(index.shape) if k != d] != [
-        n for k, n in enumerate(x.shape) if k != d
-    ]:
+    distinct = _positions_of(r, index, d)
+    outside = [k for k, n in enumerate(index.shape) if k != d and n != x.shape[k]]
+    if outside or (index.shape[d] != 1 and not distinct):
         raise Unreadable(f"writes at several positions of a row ({r.place()}), which may be the same")
     mark = (tuple(x.shape), torch.float32)
     words: dict[str, Word] = {"shape": tuple(x.shape), "value": 0.0, "dtype": "float32"}
@@ -234,7 +244,12 @@ def _scatter(r: Recorder, args: Args, kwargs: Mapping[str, Any], out: Any) -> tu
     ones = r.step("full", (), words, ((tuple(index.shape), torch.float32),))[0]
     hit = r.step("scatter_add", (empty, r.number(index), ones), {"dim": d}, (mark,))[0]
     there = r.step("gt", (hit,), {"number": 0}, ((tuple(x.shape), torch.bool),))[0]
-    if isinstance(value, torch.Tensor):
+    if isinstance(value, torch.Tensor) and index.shape[d] != 1:
+        words = {"shape": tuple(x.shape), "value": 0.0, "dtype": dtype_of(x)}
+        blank = r.step("full", (), words, ((tuple(x.shape), x.dtype),))[0]
+        reads = (blank, r.number(index), r.number(value))
+        new = r.step("scatter_add", reads, {"dim": d}, ((tuple(x.shape), x.dtype),))[0]
+    elif isinstance(value, torch.Tensor):
         number, shape = r.number(value), tuple(value.shape)
         for k, n in enumerate(index.shape):  # as much of it as is written
             if n != shape[k]:
@@ -296,11 +311,29 @@ def _index_put(r: Recorder, args: Args, kwargs: Mapping[str, Any], out: Any) -> 
         mask = r.step("expand", (mask,), {"shape": shape}, ((shape, torch.bool),))[0]
         return r.step("where", (mask, new, r.number(x)), {}, _made(out))
     dims, by = _indexed(r, x, indices)
+    if not add and dims == [0] and len(by) == 1 and tuple(by[0].shape) == tuple(x.shape) and _positions_of(r, by[0], 0):
+        words: dict[str, Word] = {"shape": tuple(x.shape), "value": 0.0, "dtype": dtype_of(x)}
+        empty = r.step("full", (), words, _made(out))[0]
+        return r.step("index_add", (empty, r.number(by[0]), r.number(value)), {}, _made(out))
     if not add:
         raise Unreadable(f"writes at positions that may be the same ({r.place()})")
-    if dims != list(range(len(dims))):
-        raise Unreadable(f"adds at positions of other dimensions than the first ({r.place()})")
-    return r.step("index_add", (r.number(x), *(r.number(i) for i in by), r.number(value)), {}, _made(out))
+    shape = tuple(torch.broadcast_shapes(*(i.shape for i in by)))
+    order = [*dims, *(d for d in range(x.dim()) if d not in dims)]
+    rest = tuple(x.shape[d] for d in order[len(dims) :])
+    first = dims[0] if dims == list(range(dims[0], dims[0] + len(dims))) else 0  # where what is picked stands
+    wide = (*rest[:first], *shape, *rest[first:])
+    source, n = r.number(value), len(shape)
+    if tuple(value.shape) != wide:
+        source = r.step("expand", (source,), {"shape": wide}, ((wide, x.dtype),))[0]
+    if order == list(range(x.dim())):
+        return r.step("index_add", (r.number(x), *(r.number(i) for i in by), source), {}, _made(out))
+    turned = (*range(first, first + n), *range(first), *range(first + n, len(wide)))
+    source = r.step("permute", (source,), {"dims": turned}, (((*shape, *rest), x.dtype),))[0]
+    made = ((tuple(x.shape[d] for d in order), x.dtype),)
+    target = r.step("permute", (r.number(x),), {"dims": tuple(order)}, made)[0]
+    found = r.step("index_add", (target, *(r.number(i) for i in by), source), {}, made)[0]
+    back = tuple(order.index(d) for d in range(x.dim()))
+    return r.step("permute", (found,), {"dims": back}, _made(out))
 
 
 def _embedding_gradient(r: Recorder, args: Args, kwargs: Mapping[str, Any], out: Any) -> tuple[int, ...] | None:
@@ -358,21 +391,8 @@ HANDLERS: Final[Mapping[str, Handler]] = {
     **{
         n: _one(n)
         for n in (
-            *(
-                "neg",
-                "exp",
-                "log",
-                "sqrt",
-                "rsqrt",
-                "reciprocal",
-                "abs",
-                "sign",
-                "tanh",
-                "erf",
-                "sigmoid",
-                "sin",
-                "cos",
-            ),
+            *("neg", "exp", "log", "sqrt", "rsqrt", "reciprocal", "abs", "sign", "tanh"),
+            *("erf", "sigmoid", "sin", "cos"),
             *("floor", "ceil", "trunc", "log1p", "expm1"),
         )
     },

@@ -26,6 +26,7 @@ from .pairs import PAIRS
 from .storage import Memory, Ref, Unreadable, View, dtype_of, numbers_of, shape_of
 from .views import of_pairs
 from .views import views as views_of
+from .windows import NotKnown
 
 OURS = tuple({str(p.parents[3]) + "/" for p in (Path(__file__), Path(__file__).resolve())})
 TORCH = str(Path(torch.__file__).parent) + "/"
@@ -225,8 +226,11 @@ class Recorder(TorchDispatchMode):  # type: ignore[misc, unused-ignore]
         if name in SAME:
             return self._same(func(*args, **kwargs), args[0])
         if (known := PARTS.get(_full_name(func))) is not None:
-            with self:
-                made = known(*args, **kwargs)
+            try:
+                with self:
+                    made = known(*args, **kwargs)
+            except NotKnown as error:
+                raise Unreadable(f"operator {name} ({self.place()}) {error}") from None
             if made is NotImplemented:
                 raise Unreadable(f"operator {name} ({self.place()}) draws random numbers: put it in eval()")
             return made if func._schema.returns else None
