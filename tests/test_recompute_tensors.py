@@ -16,7 +16,13 @@ from shardproof import plan
 from shardproof.__main__ import run
 from shardproof.formal.plans.request import PlanRequest, carry_out
 from shardproof.formal.plans.time_limit import TimeLimit
-from shardproof.formal.rewriting.joint.checkpoints import computed_again, halving, modes_with, recomputed, without_rules
+from shardproof.formal.rewriting.joint.checkpoints import (
+    computed_again,
+    halving,
+    modes_with,
+    tensors_of_blocks,
+    without_rules,
+)
 from shardproof.formal.rewriting.joint.request import carry_out_jointly
 from shardproof.formal.rewriting.joint.rules.recompute import with_recomputation
 from shardproof.formal.rewriting.joint.saturate import saturate
@@ -68,7 +74,7 @@ def subsets(names: list[str]) -> Iterator[frozenset[str]]:
 def least_of_all_sets(step: TrainingStep, limit: int) -> int | None:
     """The least step over every set of tensors that is computed again, each planned as a program of its own."""
     egraph, derivation = widened(step)
-    names = [t for tensors in recomputed(egraph, derivation).values() for t in tensors]
+    names = [t for tensors in tensors_of_blocks(egraph, derivation).values() for t in tensors]
     found = []
     for some in subsets(names):
         program = egraph.graph(modes_with(egraph, derivation, some))
@@ -81,7 +87,7 @@ def least_of_all_sets(step: TrainingStep, limit: int) -> int | None:
 def test_every_set_is_a_program_that_computes_it_again() -> None:
     step = deep(2)
     egraph, derivation = widened(step)
-    blocks = recomputed(egraph, derivation)
+    blocks = tensors_of_blocks(egraph, derivation)
     assert blocks == {"l0": ("l0.up", "l0.act"), "l1": ("l1.up", "l1.act"), "": ("loss.log_softmax",)}
     assert wrong_derivation(egraph, derivation) == ""
     assert {s.rule for s in derivation.steps} == {AGAIN, EQUAL}
@@ -215,7 +221,7 @@ def test_steps_of_every_kind(model: str) -> None:
     step = build_step(zoo(model), "adam", precision="bf16-mixed" if model == "transformer-layer" else None)
     egraph, derivation = widened(step)
     assert wrong_derivation(egraph, derivation) == ""
-    every = frozenset(t for tensors in recomputed(egraph, derivation).values() for t in tensors)
+    every = frozenset(t for tensors in tensors_of_blocks(egraph, derivation).values() for t in tensors)
     program = egraph.graph(modes_with(egraph, derivation, every))
     assert set(computed_again(egraph, derivation, program)) <= every
     assert (model in ("xdl",)) or len(program.operators) > len(step.graph.operators)
@@ -248,7 +254,7 @@ def test_on_the_command_line(tmp_path: Path, capsys: pytest.CaptureFixture[str])
     ]
     assert run([*command, "--json"]) == 0
     said = json.loads(capsys.readouterr().out)
-    assert said["status"] in ("optimal", "feasible") and said["recomputed"] and said["rewrites"] == []
+    assert said["status"] in ("optimal", "feasible") and said["tensors_of_blocks"] and said["rewrites"] == []
     assert said["peak_bytes"] <= said["limit_bytes"] and said["as_it_is"] > said["cost"] / said["scale"]
     assert run(["run", str(out), "-n", "2", "--virtual"]) == 0
     assert "equal" in capsys.readouterr().out

@@ -21,7 +21,7 @@ from ....proofs.joint.derivation import Derivation
 _NUMBER: Final = re.compile(r"\d+", re.ASCII)
 
 
-def recomputed(egraph: EGraph, derivation: Derivation) -> dict[str, tuple[str, ...]]:
+def tensors_of_blocks(egraph: EGraph, derivation: Derivation) -> dict[str, tuple[str, ...]]:
     """Block -> its tensors that may be computed again, in the order of the forward pass; \"\" for those of no block."""
     writes = {op.name: op.output.tensor for op in egraph.operators}
     again = {writes[step.place[0]] for step in derivation.steps if step.rule == AGAIN}

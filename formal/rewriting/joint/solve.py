@@ -44,7 +44,7 @@ from ...selection.model.clock import Clock, Overdue, Progress
 from ...selection.model.restrict import restrict
 from ...selection.relax_resources import relax_resources
 from ...selection.solve import Engine, solve
-from .checkpoints import halving, modes_with, recomputed, without_rules
+from .checkpoints import halving, modes_with, tensors_of_blocks, without_rules
 from .growth import safe
 from .levels import LARGE, MIDDLE, SMALL, TooLong, first_level, larger, within
 from .rules.worth import worth
@@ -347,7 +347,7 @@ class _Search:
         """Programs in which the first blocks compute again what they may, and the best that was found of all that no
         rule has changed, each with its plan.
         """
-        blocks = list(recomputed(joint.egraph, derivation).values())
+        blocks = list(tensors_of_blocks(joint.egraph, derivation).values())
         found: list[Known] = []
         longest = 0.0
 
@@ -356,7 +356,7 @@ class _Search:
             began = until.seconds()
             some = frozenset(t for tensors in blocks[:k] for t in tensors)
             small = restrict(joint.problem, _of_program(joint, modes_with(joint.egraph, derivation, some)))
-            answer = self.restricted(small.inner, until)
+            answer = self.solve_restricted(small.inner, until)
             longest = max(longest, until.seconds() - began)
             if answer.solution is None:
                 return None
@@ -368,12 +368,12 @@ class _Search:
         own = without_rules(joint.egraph, derivation)
         if len(own) < len(joint.egraph.operators) and not until.over():
             small = restrict(joint.problem, _with_modes(joint, lambda t, name: name is None or name in own))
-            answer = self.restricted(small.inner, until)
+            answer = self.solve_restricted(small.inner, until)
             if answer.solution is not None:
                 found.append(_program(joint, small.solution_back(answer.solution)))
         return found
 
-    def restricted(self, problem: SelectionProblem, until: Clock) -> Answer:
+    def solve_restricted(self, problem: SelectionProblem, until: Clock) -> Answer:
         """The best plan of one program, from the tables of all of them."""
         self.programs += 1
         search = solve if self.memory_limit is None else relax_resources
@@ -387,7 +387,7 @@ class _Search:
         if modes is None or until.over():
             return []
         small = restrict(joint.problem, _of_program(joint, modes))
-        answer = self.restricted(small.inner, until)
+        answer = self.solve_restricted(small.inner, until)
         if answer.solution is None:
             return []
         x = small.solution_back(answer.solution)

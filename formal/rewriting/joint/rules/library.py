@@ -36,8 +36,8 @@ from .....models.rewrites.shards import IllTyped, TensorType
 from .....proofs.joint.books import Book
 from .....proofs.rewrites.plain import backwards, plain_rules
 from .growing import Addition, Growing
-from .lifted import Dims, copy_of, flat, labelled, lifted_side
-from .numbers import by_number, is_number, scaled
+from .lifted import Dims, copy_of, flat, label_axes, lifted_side
+from .numbers import by_number, is_number, scale_by_input
 from .written import OPEN, ROWS, TURNED, Attributes, canonical, function_of, numbers_of, open_attributes, operator_of
 
 MOST_PLACES: Final = 16
@@ -180,7 +180,7 @@ def _labels(g: Growing, rule: Substitution, found: RuleMatch) -> Iterator[Mappin
         return
     tensors = {*found.reads.values(), *(op.output.tensor for op in found.ops.values())}
     shapes = {t: _shape(g, t) for t in tensors}
-    yield from labelled(rule.left, *sample, found.nodes, shapes, found.reads)
+    yield from label_axes(rule.left, *sample, found.nodes, shapes, found.reads)
 
 
 def _places(g: Growing, rule: Substitution, k: int, op: Operator, found: RuleMatch) -> Iterator[RuleMatch]:
@@ -283,7 +283,8 @@ def _applied(
     if right is None:
         return None
     right = [
-        (scaled(op) if n.operator == "scale" else op, shape) for n, (op, shape) in zip(rule.right, right, strict=True)
+        (scale_by_input(op) if n.operator == "scale" else op, shape)
+        for n, (op, shape) in zip(rule.right, right, strict=True)
     ]
     if any(is_number(a.tensor) for op, _ in right for a in op.inputs) or (b < 0 and is_number(reads[-1 - b])):
         return None

@@ -103,7 +103,7 @@ class _Parts:
             self._above[b] = a
 
 
-def labelled(
+def label_axes(
     left: Sequence[Node], samples: Sequence[Operator], sizes: Shapes, nodes: Mapping[int, Operator], shapes: Shapes,
     reads: Mapping[int, str],
 ) -> Iterator[dict[int, Dims]]:  # fmt: skip

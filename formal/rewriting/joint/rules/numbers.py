@@ -24,7 +24,7 @@ def by_number(op: Operator) -> Operator:
     return replace(op, function="multiply", inputs=(*op.inputs, number), attributes=rest)
 
 
-def scaled(op: Operator) -> Operator:
+def scale_by_input(op: Operator) -> Operator:
     """Inverse of `by_number`; other operators as they are."""
     if op.function != "multiply" or len(op.inputs) != 2 or not is_number(op.inputs[1].tensor):
         return op
