@@ -110,7 +110,8 @@ SLOW = pytest.mark.slow
 
 
 @pytest.mark.parametrize(
-    "limit", [2_000_000, 2_300_000, *(pytest.param(n, marks=SLOW) for n in (1_100_000, 1_500_000, 1_700_000))]
+    "limit",
+    [2_000_000, 2_300_000, *(pytest.param(n, marks=SLOW) for n in (1_100_000, 1_300_000, 1_500_000, 1_700_000))],
 )
 def test_the_optimum_is_that_of_all_sets(limit: int) -> None:
     """Against every set of tensors, each planned as a program of its own."""

@@ -166,7 +166,9 @@ def plan_jointly(
     try:
         if again is not None:
             known += search.checkpoints(first, derivation, kept.share(STARTS_SHARE))
-            attempt(first, kept)
+            if not attempt(first, kept) and level is None:  # it may give up before its time is over
+                known += [_program(p, a.solution) for p, a in found if a.solution is not None]
+                attempt(more(first, MIDDLE), kept)
         elif level is not None:
             known += search.starts(first, plain, base, kept.share(STARTS_SHARE))
             attempt(first, kept)
