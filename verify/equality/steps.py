@@ -53,7 +53,9 @@ class Signature:
     free: Mapping[str, str]
 
 
-def _takes(operands: int, most: float | None = None, free: Mapping[str, str] | None = None, **words: str) -> Signature:
+def _takes(
+    operands: int, most: float | None = None, free: Mapping[str, str] | None = None, /, **words: str
+) -> Signature:
     return Signature(operands, operands if most is None else most, words, free or {})
 
 
@@ -96,7 +98,7 @@ SIGNATURES: Final[Mapping[str, Signature]] = {
 and a number, are below."""
 
 _PAIR: Final = _takes(2)
-_BESIDE: Final = _takes(1, free={"reverse": "truth"}, number="number")
+_BESIDE: Final = _takes(1, 1, {"reverse": "truth"}, number="number")
 
 
 def require_step(program: RankProgram, step: Step) -> None:
