@@ -13,6 +13,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from io import BytesIO
 from pathlib import Path
+from zlib import crc32
 
 import numpy as np
 import pytest
@@ -88,7 +89,7 @@ def differs(pair: Pair, seed: int) -> bool:
 
 def _bytes(known: Known, shape: tuple[int, ...]) -> np.ndarray:
     """A constant of which only the hash is kept: any numbers, the same for the same hash."""
-    return np.random.default_rng(abs(hash(known.content)) % (1 << 32)).normal(size=shape)
+    return np.random.default_rng(crc32(known.content.encode())).normal(size=shape)
 
 
 def mutant(pair: Pair, rng: random.Random) -> Pair | None:
@@ -261,11 +262,11 @@ def test_no_mutant_of_all_pairs_is_proved_where_numbers_differ(seed: int) -> Non
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("seed", range(4))
+@pytest.mark.parametrize("seed", range(10))
 @pytest.mark.parametrize("name", DEAR)
 def test_no_mutant_of_windows_and_sorted_rows_is_proved_where_numbers_differ(name: str, seed: int) -> None:
-    proved, refuted, open_, wrong = hunt(20, seed, (name,))
-    assert not wrong and proved + refuted + open_ == 20
+    proved, refuted, open_, wrong = hunt(8, seed, (name,))  # up to 14 s each
+    assert not wrong and proved + refuted + open_ == 8
 
 
 def _rewritten(name: str, change: object) -> bytes:

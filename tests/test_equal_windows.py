@@ -211,3 +211,36 @@ def test_whole_numbers_and_floats_are_told_apart_by_their_type() -> None:
             ranks=2,
         )
         assert bool(found) == (x is ids), str(found)
+
+
+def test_where_bags_begin_is_no_input() -> None:
+    """Sums of two rows each are what offsets 0, 2, 4 give, not what others do: an input may be another one."""
+    ids, table = torch.tensor([0, 2, 1, 3, 2, 0]), torch.randn(4, 3, generator=G)
+
+    def by_offsets(i: torch.Tensor, o: torch.Tensor) -> torch.Tensor:
+        w = table.clone().requires_grad_(True)
+        return torch.autograd.grad(F.embedding_bag(i, w, o, mode="mean").square().sum(), w)[0]
+
+    for called in (lambda i, o: F.embedding_bag(i, table, o, mode="sum"), by_offsets):
+        with pytest.raises(Unreadable, match="on the host") as refused:
+            capture(lambda c=called: (c, (ids, torch.tensor([0, 2, 4]))), None, 1, False)  # type: ignore[misc]
+        assert "test_equal_windows.py:" in str(refused.value)
+
+
+@pytest.mark.parametrize("name", ["broadcast", "reduce"])
+def test_ranks_that_name_different_roots_are_no_job(name: str) -> None:
+    x = torch.arange(1.0, 5.0)
+
+    def job(rank: int, ranks: int, roots: tuple[int, int]) -> object:
+        def f(x: torch.Tensor) -> torch.Tensor:
+            y = x.clone() * (1 - rank if name == "broadcast" else 1)
+            getattr(dist, name)(y, roots[rank])
+            return y if name == "broadcast" or rank == 0 else x * 2
+
+        return f, (x,)
+
+    def single() -> object:
+        return lambda x: x if name == "broadcast" else x * 2, (x,)
+
+    assert shardproof.equal(single, lambda r, n: job(r, n, (0, 0)), ranks=2)
+    assert shardproof.equal(single, lambda r, n: job(r, n, (0, 1)), ranks=2).answer == "different"

@@ -11,8 +11,12 @@ from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from math import prod
+from typing import Final
 
 from .program import COLLECTIVES, RankProgram, Step
+
+ROOTS: Final = ("source", "target")
+"""Words that name the one rank of a group that sends, or receives."""
 
 Meeting = tuple[tuple[int, Step], ...]
 """Ranks with their steps: one for a local step, all of a group for a collective, sender and receiver of a message."""
@@ -97,6 +101,8 @@ def _together(programs: Sequence[RankProgram], at: Sequence[int], ranks: tuple[i
     for _, step in found[1:]:
         if step.operator != first.operator or dict(step.words).get("op") != dict(first.words).get("op"):
             raise Stuck(tuple(found), "ranks of a group call different collectives")
+        if any(dict(step.words).get(root) != dict(first.words).get(root) for root in ROOTS):
+            raise Stuck(tuple(found), "ranks of a group name different ranks that send or receive")
     if len({programs[r].tensors[i].dtype for r, s in found for i in s.reads}) > 1:
         raise Stuck(tuple(found), "ranks of a group send different types")
     if first.operator == "all_to_all":

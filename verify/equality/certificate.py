@@ -18,7 +18,8 @@ from ...proofs.container.effort import OBJECT
 from ...proofs.equality.file import decode_equality
 from ..budget import Budget
 from ..verdict import CheckResult
-from .ranks import Malformed, compare
+from .ranks import compare
+from .steps import Malformed
 
 KIND: Final = "Equal"
 PLACED: Final = frozenset(

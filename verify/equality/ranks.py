@@ -20,13 +20,14 @@ from math import prod
 from typing import Final
 
 from ...models.equality.pair import Given, Known, Pair, Part, Relation, Runs
-from ...models.equality.program import RankProgram, Source, Step
+from ...models.equality.program import Source, Step
 from ...models.equality.schedule import Meeting, Stuck, meetings
 from .digits import meet
 from .functions import Forms
 from .index import Index, Undecided, constant
 from .meaning import Meaning, real
 from .segments import Segments, Tensor
+from .steps import Malformed, require_shape, require_step
 from .terms import Form, Head, Kind
 from .unfolding import Unfolding
 from .values import MOST_PIECES, Tensors, Value, require_few
@@ -99,10 +100,10 @@ class Sight:
         self.meaning.learning = True
         for step in program.steps:
             self.work(1)
-            require_types(program, step)
+            require_step(program, step)
             made = self.segments.of(step, [values[i] for i in step.reads])
             for number, value in zip(step.makes, made, strict=True):
-                require_shape(program, step, number, value)
+                require_shape(program, step, number, value.shape)
                 real = program.tensors[number].dtype.startswith(("float", "bfloat"))
                 values[number] = self._applied(value, self._name) if real else value
         self.meaning.learning = False
@@ -149,11 +150,11 @@ class Sight:
         for meeting in meetings(programs, self._looked):
             self.work(len(meeting))
             for rank, step in meeting:
-                require_types(programs[rank], step)
+                require_step(programs[rank], step)
             made = self._met(meeting, [[values[r][i] for i in s.reads] for r, s in meeting])
             for (rank, step), new in zip(meeting, made, strict=True):
                 for number, value in zip(step.makes, new, strict=True):
-                    require_shape(programs[rank], step, number, value)
+                    require_shape(programs[rank], step, number, value.shape)
                     values[rank][number] = self._related(self._recognised(value), relations[rank].get(number))
         return values
 
@@ -205,50 +206,6 @@ class Sight:
             return same(self.tensors, a, b, self.unfolding.equal)
         _, rows = self.segments.cut([a, b])
         return all(same(self.tensors, one, two, self.unfolding.equal) for one, two in rows)
-
-
-def require_shape(program: RankProgram, step: Step, number: int, value: Tensor) -> None:
-    """`Malformed` where a step makes a tensor of another shape than the program says."""
-    if value.shape != program.tensors[number].shape:
-        said = program.tensors[number].shape
-        raise Malformed(f"{step.operator} makes a tensor of shape {value.shape}, the program says {said}")
-
-
-MOVED: Final = frozenset(
-    {
-        *("reshape", "permute", "expand", "slice", "cat", "slice_scatter", "tril", "triu", "gather", "index", "where"),
-        *("all_gather", "all_to_all", "broadcast", "send", "recv", "amax", "amin", "maximum", "minimum", "mul"),
-    }
-)
-"""Operators that mean of truth values what they mean of the numbers 0 and 1."""
-TRUTHS_MADE: Final = frozenset({"gt", "ge", "lt", "le", "eq", "ne", "full", "cast", "topk", "sort"})
-LOGICAL: Final = frozenset({"logical_and", "logical_or", "logical_not"})
-REDUCED: Final = frozenset({"all_reduce", "reduce", "reduce_scatter"})
-
-
-def require_types(program: RankProgram, step: Step) -> None:
-    """`Undecided` where an operator means something else of truth values or whole numbers than of real ones;
-    `Malformed` where a step says other element types than its tensors have.
-    """
-    reads, makes = ([program.tensors[i].dtype for i in numbers] for numbers in (step.reads, step.makes))
-    words = dict(step.words)
-    if step.operator == "cast" and (words.get("dtype") != makes[0] or words.get("was") != reads[0]):
-        raise Malformed(f"cast from {reads[0]} to {makes[0]} says {words.get('was')}, {words.get('dtype')}")
-    if step.operator in LOGICAL and any(r != "bool" for r in reads):
-        raise Undecided(f"{step.operator} of numbers")
-    if step.operator == "where" and reads[0] != "bool":
-        raise Undecided("a choice by what is no truth value")
-    narrow = [m for m in makes if m == "bool" or m.startswith(("int", "uint"))]
-    if narrow and step.operator not in TRUTHS_MADE and any(r.startswith(("float", "bfloat")) for r in reads):
-        raise Undecided(f"{step.operator} makes {narrow[0]} of real numbers")
-    if "bool" in makes and step.operator not in MOVED | TRUTHS_MADE | LOGICAL:
-        raise Undecided(f"{step.operator} makes truth values")
-    if step.operator in REDUCED and words.get("op") == "avg" and not reads[0].startswith(("float", "bfloat")):
-        raise Undecided(f"an average of {reads[0]}")
-
-
-class Malformed(ValueError):
-    """A program that no run can have: not undecided, but no program."""
 
 
 def part(segments: Segments, whole: Tensor, place: Sequence[Runs]) -> Tensor:

@@ -305,8 +305,8 @@ def _mean_gradient(
 
 
 def _sizes(offsets: torch.Tensor, many: int, last: bool) -> list[int]:
-    """Rows of every bag: positions where bags begin must be constants."""
-    firsts = [int(n) for n in offsets.tolist()]
+    """Rows of every bag: positions where bags begin must be constants (`int` of an element is seen, `tolist` not)."""
+    firsts = [int(n) for n in offsets]
     ends = firsts[1:] if last else [*firsts[1:], many]
     return [b - a for a, b in zip(firsts, ends, strict=False)]
 
@@ -354,7 +354,7 @@ def _bags_gradient(
         raise NotKnown("has weights, padding or greatest elements, which are not known here")
     if mode == 1:
         grad = grad / bag_size.to(grad.dtype).unsqueeze(1)
-    sizes = [int(n) for n in bag_size.tolist()]
+    sizes = [int(n) for n in bag_size]
     if len(set(sizes)) == 1:
         rows = grad.unsqueeze(1).expand(len(sizes), sizes[0], -1).reshape(indices.numel(), -1)
     else:
