@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
-from functools import partial
 from types import ModuleType
 from typing import assert_never
 
@@ -18,10 +17,11 @@ from ..cuda import device
 from ..cuda.events import EventRecorder
 from ..kernels import Array, Block, execute_stored, execute_unrounded, round_to
 from ..kernels.library import Library
+from ..kernels.moments import Kept
 from ..lowering.program import Compute, Finish, Free, Fused, Instruction, Load, Move, Program, Start
 from ..trace import Recorder
 from ..transport import Transport, TransportError
-from .fused import MemberError, Run, execute_fused
+from .fused import MemberError, Run, execute_fused, kept_for
 from .libraries import library_of
 from .live import Meter, alone
 from .progress import Table
@@ -100,6 +100,8 @@ class _Rank:
     exact: dict[str, Array] = field(default_factory=dict)
     """Slots whose reader rounds them: what it reads in their place (a fused kernel has it in registers)."""
     flights: dict[int, tuple[Flight, float]] = field(default_factory=dict)
+    moments: dict[str, Kept] = field(default_factory=dict)
+    """What normalisations share within the step."""
 
 
 def run_rank(
@@ -193,7 +195,9 @@ def _step(state: _Rank, instruction: Instruction) -> None:
             slots[instruction.slot] = alone(_compute(state, instruction))
         case Fused():
             kind = "compute"
-            slots.update(execute_fused(xp, program.graph, instruction, slots, state.library, state.launch))
+            slots.update(
+                execute_fused(xp, program.graph, instruction, slots, state.library, state.launch, state.moments)
+            )
         case Free(slot=slot):
             del slots[slot]
             state.exact.pop(slot, None)
@@ -206,7 +210,6 @@ def _step(state: _Rank, instruction: Instruction) -> None:
 def _compute(state: _Rank, step: Compute) -> Array:
     program, transport, xp = state.program, state.transport, state.xp
     graph, one = program.graph, state.library.execute
-    run = partial(execute_stored, run=one) if program.stored else one
     op = graph.operators[step.operator]
     box = {a.name: interval for a, interval in zip(op.axes, step.box, strict=True)}
     blocks = [Block(state.exact.get(slot, state.slots[slot]), origin) for slot, origin in step.operands]
@@ -214,7 +217,10 @@ def _compute(state: _Rank, step: Compute) -> Array:
         exact = execute_unrounded(xp, op, graph, box, blocks, run=one)
         state.exact[step.slot] = exact
         return round_to(xp, exact, graph.tensor(op.output.tensor).dtype)
-    if not step.statistics:
-        return run(xp, op, graph, box, blocks)
-    transport.account(statistics_label(op.name))
-    return run(xp, op, graph, box, blocks, Statistics(xp, transport, step.statistics, program.hierarchy))
+    reducer = None
+    if step.statistics:
+        transport.account(statistics_label(op.name))
+        reducer = Statistics(xp, transport, step.statistics, program.hierarchy)
+    if program.stored:
+        return execute_stored(xp, op, graph, box, blocks, reducer, one)
+    return one(xp, op, graph, box, blocks, reducer, kept_for(state.moments, step))
