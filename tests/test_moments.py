@@ -12,17 +12,22 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from test_run import choose, draw_choices
 
-from shardproof.backends.execution import fused
+from shardproof.backends.execution import fused, interpreter
 from shardproof.backends.execution.fused import execute_fused
 from shardproof.backends.execution.reference import random_inputs, run_graph
 from shardproof.backends.execution.run import run_virtual
+from shardproof.backends.execution.steps import carry
 from shardproof.backends.kernels.library import OURS, Library
+from shardproof.backends.lowering.collectives import count
 from shardproof.backends.lowering.fusion import fuse
 from shardproof.backends.lowering.moments import share_moments
 from shardproof.backends.lowering.program import Compute, Fused, Program, lower
+from shardproof.backends.transport.requests import AllGather, AllReduce, ReduceScatter, apart, as_one
+from shardproof.backends.transport.virtual import VirtualTransport
 from shardproof.models.communication.choices import Choices
 from shardproof.models.layout.placement import Placement
 from shardproof.models.program.graph import Graph
+from shardproof.models.program.index import Combine
 from shardproof.models.sources.building.builder import Builder
 from shardproof.models.sources.training import build_step
 
@@ -124,6 +129,63 @@ def test_stored_blocks_share_nothing() -> None:
     graph = two()
     program = replace(lower(graph, (1,), split(graph, (1,))), stored=True)
     assert sharing(share_moments(program)) == []
+
+
+# --- messages ---------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("hierarchy", [(2,), (4,), (2, 2)])
+def test_the_two_sums_of_a_gradient_are_one_message(
+    hierarchy: tuple[int, ...], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As many calls as the program says, with the same bits as one after another."""
+    graph = trained()
+    program = share_moments(lower(graph, hierarchy, split(graph, hierarchy)))
+    values, calls = random_inputs(graph, 1), []
+    kinds = {"all_reduce": "all-reduce", "reduce_scatter": "reduce-scatter"}
+
+    def noted(name: str):
+        own = getattr(VirtualTransport, name)
+
+        def called(self, *a, **more):
+            if self.rank == 0:
+                calls.append(kinds[name])
+            return own(self, *a, **more)
+
+        return called
+
+    for name in kinds:
+        monkeypatch.setattr(VirtualTransport, name, noted(name))
+    together = run_virtual(program, values)
+    said = {k: n for k, n in count(program).items() if k in kinds.values()}
+    assert said == {k: calls.count(k) for k in said} and calls
+    monkeypatch.setattr(interpreter, "carry_together", lambda xp, t, several: [carry(t, s) for s in several])
+    apart_ = run_virtual(program, values)
+    assert together.traffic == apart_.traffic
+    for name in graph.outputs:
+        assert together.outputs[name].tobytes() == apart_.outputs[name].tobytes()
+
+
+def test_what_differs_is_asked_for_one_by_one() -> None:
+    a, b = np.arange(4.0), np.arange(2.0)
+    one = AllReduce((0, 1), a, Combine.SUM)
+    assert as_one(np, [one, AllReduce((0, 1), b, Combine.SUM)]).array.tolist() == [0, 1, 2, 3, 0, 1]
+    odd = AllReduce((0, 1), np.arange(3.0), Combine.SUM)
+    assert as_one(np, [one, odd]) is None  # other portions than apart
+    for other in (
+        AllReduce((0, 2), b, Combine.SUM),
+        AllReduce((0, 1), b, Combine.MAX),
+        AllReduce((0, 1), b.astype("float32"), Combine.SUM),
+        AllGather((0, 1), b),
+        ReduceScatter((0, 1), np.zeros((2, 1)), Combine.SUM),
+    ):
+        assert as_one(np, [one, other]) is None
+    assert as_one(np, [AllGather((0, 1), a, (4, 4)), AllGather((0, 1), b, (2, 2))]) is None
+    parts = [ReduceScatter((0, 1), np.zeros((2, n)), Combine.SUM) for n in (1, 2)]
+    assert as_one(np, parts).parts.shape == (2, 3)
+    assert [p.tolist() for p in apart(np.arange(3.0), parts)] == [[0], [1, 2]]
+    gathered = apart(np.arange(12.0).reshape(2, 6), [AllGather((0, 1), a), AllGather((0, 1), b)])
+    assert [p.tolist() for p in gathered] == [[[0, 1, 2, 3], [6, 7, 8, 9]], [[4, 5], [10, 11]]]
 
 
 # --- chains -----------------------------------------------------------------------------------------------------------

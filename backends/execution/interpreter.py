@@ -5,7 +5,7 @@ Errors leave as `RankError`, which names the rank, the instruction (the operator
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from types import ModuleType
 from typing import assert_never
@@ -21,11 +21,12 @@ from ..kernels.moments import Kept
 from ..lowering.program import Compute, Finish, Free, Fused, Instruction, Load, Move, Program, Start
 from ..trace import Recorder
 from ..transport import Transport, TransportError
+from ..transport.requests import Steps
 from .fused import MemberError, Run, execute_fused, kept_for
 from .libraries import library_of
 from .live import Meter, alone
 from .progress import Table
-from .steps import Flight, reduce, reshard, reshard_steps, sides
+from .steps import Flight, carry_together, reduction, reshard, reshard_steps, sides
 
 Source = Callable[[str, Box], Array]
 """Gives the part `box` of an input or parameter, in digit shape."""
@@ -50,13 +51,19 @@ class Statistics:
 
     def all_reduce(self, array: Array, combine: Combine) -> Array:
         """Combination of `array` over the ranks that share the `over` axes."""
-        if not self._steps or self._steps[0].combine is not combine:
-            raise TransportError(f"statistic {combine.value} was not planned")
-        step = self._steps.pop(0)
-        tile = step.tiles[self._transport.rank]
-        return reduce(self._xp, self._transport, step, self._hierarchy, array.reshape(sides(tile)), tile).reshape(
-            array.shape
-        )
+        return self.all_reduce_together([array], combine)[0]
+
+    def all_reduce_together(self, arrays: Sequence[Array], combine: Combine) -> list[Array]:
+        """Of several statistics that are known at the same time."""
+        rank, under_way = self._transport.rank, list[Steps]()
+        for array in arrays:
+            if not self._steps or self._steps[0].combine is not combine:
+                raise TransportError(f"statistic {combine.value} was not planned")
+            step = self._steps.pop(0)
+            tile = step.tiles[rank]
+            under_way.append(reduction(self._xp, rank, step, self._hierarchy, array.reshape(sides(tile)), tile))
+        found = carry_together(self._xp, self._transport, under_way)
+        return [part.reshape(array.shape) for part, array in zip(found, arrays, strict=True)]
 
 
 def move_label(movement: int) -> str:

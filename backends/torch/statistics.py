@@ -13,7 +13,7 @@ the kernel that PyTorch infers with: 0.5 ms for 8 x 256 x 28 x 28 numbers, where
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from math import prod
 
 import torch
@@ -42,16 +42,16 @@ def _lacks_reducer(t: Task) -> bool:
 
 def _total(t: Task) -> Callable[[torch.Tensor], torch.Tensor]:
     """The sum over the `over` axes, which stay with length 1."""
-    dims = _over(t)
+    return lambda values: _totals(t, [values])[0]
 
-    def total(values: torch.Tensor) -> torch.Tensor:
-        local = values.expand(t.shape).sum(dim=dims, keepdim=True)
-        if t.collectives is None:
-            return local
-        part = array(local)
-        return tensor(t.collectives.all_reduce(spread(t.xp, part, part.shape), Combine.SUM))
 
-    return total
+def _totals(t: Task, several: Sequence[torch.Tensor]) -> list[torch.Tensor]:
+    """The sums of several, which travel together."""
+    local = [values.expand(t.shape).sum(dim=_over(t), keepdim=True) for values in several]
+    if t.collectives is None:
+        return local
+    parts = [spread(t.xp, array(a), tuple(a.shape)) for a in local]
+    return [tensor(a) for a in t.collectives.all_reduce_together(parts, Combine.SUM)]
 
 
 def normalise(t: Task) -> Array | None:
@@ -155,11 +155,15 @@ def norm_gradient(t: Task) -> Array | None:
         found = _fused_gradient(t, g, x, weight, mean, inverse)
         if found is not None:
             return array(found)
-    total, n = _total(t), prod(t.op.axis(a).extent for a in t.op.over)
+    n = prod(t.op.axis(a).extent for a in t.op.over)
     normal = x * inverse if mean is None else (x - mean).mul_(inverse)
-    h = g if weight is None else g * weight
-    shifted = h if mean is None else h - total(h) / n
-    return array(normal.mul_(total(h * normal) / -n).add_(shifted).mul_(inverse))
+    if weight is not None and all(weight.shape[d] == 1 for d in _over(t)):  # constant in the sums
+        inverse = inverse * weight
+    elif weight is not None:
+        g = g * weight
+    sums = _totals(t, [g * normal] if mean is None else [g, g * normal])
+    normal.mul_(sums[-1] / -n).add_(g)
+    return array((normal if mean is None else normal.sub_(sums[0] / n)).mul_(inverse))
 
 
 def _fused_gradient(
