@@ -84,8 +84,9 @@ def product_sum(t: Task) -> Array | None:
 
 
 def _pair(xp: ModuleType, left: Factor, right: Factor, kept: set[str], out: Sequence[str]) -> Factor:
-    """`kernels.contract.pair`, but where nothing is left of a matrix product."""
-    if {*left[0]} == {*right[0]} and not kept >= {*left[0]}:
+    """`kernels.contract.pair`, but where nothing is left of a matrix product and what is summed is not dense."""
+    same = {*left[0]} == {*right[0]} and not kept >= {*left[0]}
+    if same and (left[0][-1] != right[0][-1] or left[0][-1] in kept or kept.isdisjoint(left[0])):
         both = tensor(left[1]) * tensor(align(right[1], right[0], left[0]))
         dims = [d for d, a in enumerate(left[0]) if a not in kept]
         return tuple(a for a in left[0] if a in kept), array(both.sum(dim=dims))
