@@ -66,11 +66,20 @@ class Task:
         )
         return align(seen, a.axes, self.op.output.axes)
 
-    def part(self, j: int) -> Array:
-        """Input j in its own dimensions: whole ones entirely, single axes as in the box."""
+    def spans(self, j: int) -> list[tuple[int, int]]:
+        """What input j is read on, in its own dimensions: from below 0, or to behind the tensor, with padding."""
         a = self.op.inputs[j]
         shape = self.graph.tensor(a.tensor).shape
-        spans = [(0, n) if i.whole else i.unclipped_interval(self.box) for i, n in zip(a.index, shape, strict=True)]
+        return [(0, n) if i.whole else i.unclipped_interval(self.box) for i, n in zip(a.index, shape, strict=True)]
+
+    def part(self, j: int, padded: bool = True) -> Array:
+        """Input j in its own dimensions: whole ones entirely, single axes as in the box; without `padded` what lies
+        inside the tensor.
+        """
+        a, spans = self.op.inputs[j], self.spans(j)
+        shape = self.graph.tensor(a.tensor).shape
+        if not padded:
+            spans = [(max(lo, 0), min(hi, n)) for (lo, hi), n in zip(spans, shape, strict=True)]
         return cover(
             self.xp,
             self.operands[j],
