@@ -15,6 +15,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from enum import Enum
+from functools import cached_property
 
 
 class Combine(Enum):
@@ -104,7 +105,7 @@ class Access:
     tensor: str
     index: tuple[Affine, ...]
 
-    @property
+    @cached_property
     def axes(self) -> tuple[str, ...]:
         """Axes that occur in the access, in order of first occurrence."""
         return tuple(dict.fromkeys(a for i in self.index for a, _ in i.terms))
