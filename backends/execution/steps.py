@@ -279,15 +279,10 @@ def _held(xp: ModuleType, box: Box, source: tuple[Array, Box], target: tuple[Arr
     return out
 
 
-def reduce(
-    xp: ModuleType, transport: Transport, step: Reduction, hierarchy: tuple[int, ...], array: Array, box: Box
-) -> Array:
-    """This rank's tile, combined over its group.  `array` is its partial block of `box`."""
-    return carry(transport, reduction(xp, transport.rank, step, hierarchy, array, box))
-
-
 def reduction(xp: ModuleType, rank: int, step: Reduction, hierarchy: tuple[int, ...], array: Array, box: Box) -> Steps:
-    """The requests of `reduce` and, at the end, the tile."""
+    """The requests of a reduction and, at the end, this rank's tile, combined over its group.  `array`: its partial
+    block of `box`.
+    """
     tile = step.tiles[rank]
     levels = sorted({d.level for d in step.digits})
     members = group_of(rank, list(step.digits), hierarchy)
